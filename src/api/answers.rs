@@ -1,0 +1,510 @@
+//! What a caller is told.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// Why bytes are missing between a cursor and what follows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum GapReason {
+    /// The ring dropped them to stay within its limit.
+    Trimmed,
+    /// tmux dropped them because muxtap read too slowly (`%pause`).
+    Paused,
+    /// The connection to tmux was lost and made again.
+    Reconnected,
+    /// The tmux server ended and another one runs.
+    ServerRestarted,
+    /// muxtap itself was restarted.
+    MuxtapRestarted,
+    /// tmux dropped a pane's last output when its process ended.
+    ProcessEnded,
+    /// This reader was too slow for its queue.
+    SlowReader,
+}
+
+impl GapReason {
+    /// The reason as it stands on the wire.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Trimmed => "trimmed",
+            Self::Paused => "paused",
+            Self::Reconnected => "reconnected",
+            Self::ServerRestarted => "server-restarted",
+            Self::MuxtapRestarted => "muxtap-restarted",
+            Self::ProcessEnded => "process-ended",
+            Self::SlowReader => "slow-reader",
+        }
+    }
+}
+
+/// Something is missing here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Gap {
+    /// Why.
+    pub reason: GapReason,
+    /// How many raw bytes, where that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<u64>,
+}
+
+/// Columns and rows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Size {
+    /// Columns.
+    pub width: u16,
+    /// Rows.
+    pub height: u16,
+}
+
+/// A session.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SessionInfo {
+    /// `$0`.
+    pub id: String,
+    /// Its name.
+    pub name: String,
+    /// How many windows it has.
+    pub windows: u32,
+    /// How many clients are attached, muxtap's own left out.
+    pub attached: u32,
+    /// When it was made, seconds since 1970.
+    pub created: u64,
+    /// When it was last active, seconds since 1970.
+    pub activity: u64,
+}
+
+/// A window, as one session shows it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct WindowInfo {
+    /// `@1`.
+    pub id: String,
+    /// The session's id.
+    pub session_id: String,
+    /// The session's name.
+    pub session: String,
+    /// Its index in that session.
+    pub index: u32,
+    /// Its name.
+    pub name: String,
+    /// Whether it is that session's current window.
+    pub active: bool,
+    /// How many panes it has.
+    pub panes: u32,
+    /// tmux's layout string.
+    pub layout: String,
+    /// Its size.
+    pub size: Size,
+}
+
+/// A pane.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct PaneInfo {
+    /// `%3`.
+    pub id: String,
+    /// A session that shows it.
+    pub session: String,
+    /// That session's id.
+    pub session_id: String,
+    /// Its window's id.
+    pub window_id: String,
+    /// Its window's index in that session.
+    pub window_index: u32,
+    /// Its window's name.
+    pub window: String,
+    /// Its index in the window.
+    pub index: u32,
+    /// Whether it is the window's active pane.
+    pub active: bool,
+    /// Its title.
+    pub title: String,
+    /// The command that runs in it, as tmux names it.
+    pub command: String,
+    /// Its working directory.
+    pub path: String,
+    /// The process tmux started in it.
+    pub pid: u32,
+    /// Its size.
+    pub size: Size,
+    /// Its process has ended.
+    pub dead: bool,
+    /// With which status, where that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit_status: Option<i32>,
+    /// By which signal, where that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit_signal: Option<i32>,
+    /// The end of its output so far.
+    pub cursor: String,
+}
+
+/// Answers `GET /v1/sessions`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SessionList {
+    /// In tmux's order.
+    pub sessions: Vec<SessionInfo>,
+}
+/// Answers `GET /v1/windows`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct WindowList {
+    /// In tmux's order; a window that several sessions link stands once for each.
+    pub windows: Vec<WindowInfo>,
+}
+/// Answers `GET /v1/panes`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct PaneList {
+    /// In tmux's order; each pane once. Ended panes that are still readable come last.
+    pub panes: Vec<PaneInfo>,
+}
+
+/// Where a capture came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum CaptureSource {
+    /// The local screen model.
+    Model,
+    /// tmux, over the open connection.
+    Tmux,
+    /// What was kept of a pane that has ended.
+    Kept,
+}
+
+/// Answers a capture.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct CaptureAnswer {
+    /// The pane.
+    pub pane: String,
+    /// What `tmux capture-pane -p` prints.
+    pub text: String,
+    /// Where it came from.
+    pub source: CaptureSource,
+    /// The pane's size.
+    pub size: Size,
+    /// The end of the output that the capture shows.
+    pub cursor: String,
+}
+
+/// Answers a since-read.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ReadAnswer {
+    /// The pane.
+    pub pane: String,
+    /// The text (formats `text` and `ansi`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub text: Option<String>,
+    /// The bytes, base64 (format `raw`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data: Option<String>,
+    /// Where the next read goes on.
+    pub cursor: String,
+    /// More is there already: read again.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub more: bool,
+    /// Something is missing before this text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gap: Option<Gap>,
+    /// The pane's process has ended and this is the last of its output.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub exited: bool,
+    /// With which status, where that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit_status: Option<i32>,
+    /// By which signal, where that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit_signal: Option<i32>,
+}
+
+/// What a verified submit saw.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SubmitSeen {
+    /// The text's echo was seen before Enter was pressed.
+    pub echoed: bool,
+    /// The pane printed something after Enter.
+    pub changed: bool,
+}
+
+/// Answers an input.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct InputAnswer {
+    /// The pane.
+    pub pane: String,
+    /// The end of the output just before the input arrived.
+    pub cursor: String,
+    /// With `submit`: what was seen.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub submit: Option<SubmitSeen>,
+}
+
+/// How `run` knew where the output ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum RunMethod {
+    /// The shell's own OSC 133 marks.
+    Osc133,
+    /// A mark that was typed with the command.
+    Sentinel,
+}
+
+/// Answers a run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct RunAnswer {
+    /// The pane.
+    pub pane: String,
+    /// What the command printed.
+    pub output: String,
+    /// Its exit status; absent where the shell ended with it and nobody knows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit_status: Option<i32>,
+    /// How long it took, in milliseconds.
+    pub duration_ms: u64,
+    /// The end of its output.
+    pub cursor: String,
+    /// The beginning of the output was dropped.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub truncated: bool,
+    /// How its end was known.
+    pub method: RunMethod,
+}
+
+/// How a wait ended, or that it goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum WaitOutcome {
+    /// It goes on (an answer to `detach`, or to a look that timed out).
+    Pending,
+    /// All predicates were satisfied.
+    Matched,
+    /// A `fail` pattern matched.
+    Failed,
+    /// The pane ended first.
+    Ended,
+    /// The time ran out.
+    Timeout,
+    /// It was cancelled.
+    Cancelled,
+}
+
+/// The kinds of predicate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum PredicateKind {
+    /// A regex on the output text.
+    Pattern,
+    /// A regex on the screen.
+    Screen,
+    /// Quiet.
+    Stable,
+    /// The process ended.
+    Exit,
+    /// A prompt rests.
+    Prompt,
+    /// The bell rang.
+    Bell,
+    /// The title matched.
+    Title,
+    /// A regex that fails the wait.
+    Fail,
+}
+
+/// One predicate of a wait on one pane, and what satisfied it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct PredicateReport {
+    /// Which kind.
+    pub kind: PredicateKind,
+    /// The pane it watches.
+    pub pane: String,
+    /// The regex, where it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pattern: Option<String>,
+    /// Whether it was satisfied.
+    pub latched: bool,
+    /// The raw offset at which the match begins.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub offset: Option<u64>,
+    /// The line in which it matched.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub line: Option<String>,
+    /// The whole match, then the groups; a group that took no part is null.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub captures: Vec<Option<String>>,
+    /// Named groups.
+    #[serde(default, skip_serializing_if = "std::collections::BTreeMap::is_empty")]
+    pub groups: std::collections::BTreeMap<String, String>,
+    /// When it was satisfied: milliseconds after the wait was asked (0 when it already was).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after_ms: Option<f64>,
+    /// What satisfied it had been printed before the wait was asked.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub before: bool,
+    /// For `prompt`: `osc133` or `rule`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub how: Option<String>,
+}
+
+/// Answers a wait.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct WaitAnswer {
+    /// The wait's id; its result can be asked for again for ten minutes.
+    pub id: String,
+    /// How it ended.
+    pub outcome: WaitOutcome,
+    /// The pane that decided it (absent while pending, on a timeout over several panes, and for `all`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pane: Option<String>,
+    /// Each predicate on each pane.
+    pub predicates: Vec<PredicateReport>,
+    /// Where to go on reading: after the last match on the pane that decided it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cursor: Option<String>,
+    /// How long it took, in milliseconds.
+    pub duration_ms: f64,
+    /// Output was missing while it watched.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gap: Option<Gap>,
+    /// On a timeout: the last lines of the screen.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub screen: Option<String>,
+    /// The exit status, where the pane ended and it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit_status: Option<i32>,
+    /// The signal, where the pane ended by one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit_signal: Option<i32>,
+}
+
+/// Answers what makes a session, window or pane.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct CreatedAnswer {
+    /// The new pane.
+    pub pane: String,
+    /// Its window.
+    pub window: String,
+    /// Its session.
+    pub session: String,
+    /// The session's name.
+    pub session_name: String,
+    /// Its stream's beginning.
+    pub cursor: String,
+}
+
+/// Answers what has nothing else to say.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct DoneAnswer {
+    /// Always true: what failed is an error.
+    pub ok: bool,
+}
+
+/// Answers `GET /v1/status`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct StatusAnswer {
+    /// muxtap's version.
+    pub version: String,
+    /// The daemon's process.
+    pub pid: u32,
+    /// How long it has run, in seconds.
+    pub uptime_s: u64,
+    /// The socket it answers on.
+    pub socket: String,
+    /// Its log file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log: Option<String>,
+    /// The tmux servers it follows.
+    pub servers: Vec<ServerStatus>,
+    /// Waits that are open.
+    pub waits: u64,
+}
+
+/// One tmux server.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ServerStatus {
+    /// Its socket.
+    pub socket: String,
+    /// `connected`, `connecting`, `gone` or `absent`.
+    pub state: String,
+    /// Its tmux version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// `hub` or `sessions`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub coverage: Option<String>,
+    /// Control clients that are attached.
+    pub clients: u32,
+    /// Sessions, without muxtap's own.
+    pub sessions: u32,
+    /// Panes that are followed.
+    pub panes: u32,
+    /// Bytes their rings hold.
+    pub ring_bytes: u64,
+    /// Why it is not connected.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+/// One event of `GET /v1/events` and `muxtap events`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(tag = "type", rename_all = "kebab-case")]
+pub enum Event {
+    /// A pane printed something.
+    Output {
+        /// The pane.
+        pane: String,
+        /// Its text (formats `text` and `ansi`).
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        text: Option<String>,
+        /// Its bytes, base64 (format `raw`).
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        data: Option<String>,
+        /// The end of it.
+        cursor: String,
+        /// Something is missing before it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        gap: Option<Gap>,
+    },
+    /// A pane appeared.
+    PaneOpened {
+        /// The pane.
+        pane: Box<PaneInfo>,
+    },
+    /// A pane's process ended or the pane was closed.
+    PaneExited {
+        /// The pane.
+        pane: String,
+        /// With which status, where that is known.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        exit_status: Option<i32>,
+        /// By which signal, where that is known.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        exit_signal: Option<i32>,
+    },
+    /// A bell rang.
+    Bell {
+        /// The pane.
+        pane: String,
+    },
+    /// A pane's title changed.
+    Title {
+        /// The pane.
+        pane: String,
+        /// The new title.
+        title: String,
+    },
+    /// Sessions, windows or panes were made, closed, moved or renamed.
+    Topology {
+        /// The server's socket.
+        socket: String,
+    },
+    /// A stream has a gap.
+    Gap {
+        /// The pane.
+        pane: String,
+        /// What is missing.
+        gap: Gap,
+    },
+    /// A tmux server was lost or found.
+    Server {
+        /// Its socket.
+        socket: String,
+        /// `connected`, `gone` …
+        state: String,
+    },
+}

@@ -1,0 +1,110 @@
+//! The one error type that crosses from the engine to a face.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// `Result` with the engine's [`Error`].
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What went wrong, as a word that programs can act on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum ErrorCode {
+    /// There is no such pane, window, session or wait.
+    NotFound,
+    /// The target fits more than one thing.
+    AmbiguousTarget,
+    /// The target cannot be read as a target.
+    InvalidTarget,
+    /// A field or flag is wrong.
+    InvalidArgument,
+    /// The caller may not ask this.
+    Unauthorized,
+    /// The capture that was asked for cannot be answered exactly.
+    UnsupportedCaptureMode,
+    /// The time ran out.
+    Timeout,
+    /// A limit was reached; the message names it.
+    ResourceLimit,
+    /// muxtap runs read-only.
+    ReadOnly,
+    /// The thing is in a state in which this cannot be done.
+    Conflict,
+    /// There is no tmux, it is too old, or no server runs.
+    TmuxUnavailable,
+    /// tmux answered something that does not fit what is known.
+    InconsistentState,
+    /// A defect of muxtap.
+    InternalError,
+}
+
+impl ErrorCode {
+    /// The code as it stands on the wire.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::NotFound => "NOT_FOUND",
+            Self::AmbiguousTarget => "AMBIGUOUS_TARGET",
+            Self::InvalidTarget => "INVALID_TARGET",
+            Self::InvalidArgument => "INVALID_ARGUMENT",
+            Self::Unauthorized => "UNAUTHORIZED",
+            Self::UnsupportedCaptureMode => "UNSUPPORTED_CAPTURE_MODE",
+            Self::Timeout => "TIMEOUT",
+            Self::ResourceLimit => "RESOURCE_LIMIT",
+            Self::ReadOnly => "READ_ONLY",
+            Self::Conflict => "CONFLICT",
+            Self::TmuxUnavailable => "TMUX_UNAVAILABLE",
+            Self::InconsistentState => "INCONSISTENT_STATE",
+            Self::InternalError => "INTERNAL_ERROR",
+        }
+    }
+}
+
+/// An error as every face reports it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema, thiserror::Error)]
+#[error("{message}")]
+pub struct Error {
+    /// What went wrong, for programs.
+    pub code: ErrorCode,
+    /// What went wrong, where, and what to do, for people.
+    pub message: String,
+    /// Facts that a program may want: the candidates of an ambiguous target, the limit, the output so far.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    pub details: Option<serde_json::Value>,
+    /// How far a request with several steps had come.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stage: Option<String>,
+}
+
+impl Error {
+    /// An error with a code and a message.
+    pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
+        Self { code, message: message.into(), details: None, stage: None }
+    }
+    /// The same error with facts for programs.
+    pub fn with_details(mut self, details: serde_json::Value) -> Self {
+        self.details = Some(details);
+        self
+    }
+    /// The same error with the step at which it happened.
+    pub fn at_stage(mut self, stage: impl Into<String>) -> Self {
+        self.stage = Some(stage.into());
+        self
+    }
+    /// [`ErrorCode::NotFound`].
+    pub fn not_found(message: impl Into<String>) -> Self {
+        Self::new(ErrorCode::NotFound, message)
+    }
+    /// [`ErrorCode::InvalidArgument`].
+    pub fn invalid(message: impl Into<String>) -> Self {
+        Self::new(ErrorCode::InvalidArgument, message)
+    }
+    /// [`ErrorCode::TmuxUnavailable`].
+    pub fn unavailable(message: impl Into<String>) -> Self {
+        Self::new(ErrorCode::TmuxUnavailable, message)
+    }
+    /// [`ErrorCode::InternalError`].
+    pub fn internal(message: impl Into<String>) -> Self {
+        Self::new(ErrorCode::InternalError, message)
+    }
+}

@@ -1,0 +1,9 @@
+//! What is asked and answered, on every face: the same fields in HTTP's JSON, MCP's structured content and `--json`.
+
+mod answers;
+mod error;
+mod requests;
+
+pub use answers::*;
+pub use error::{Error, ErrorCode, Result};
+pub use requests::*;

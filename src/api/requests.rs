@@ -1,0 +1,276 @@
+//! What a caller asks.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+/// Picks the tmux server; on every route.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams, ToSchema)]
+pub struct ServerQuery {
+    /// The tmux server: an absolute socket path, or a name as for `tmux -L`. Absent: the daemon's default server.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub socket: Option<String>,
+}
+
+/// `GET /v1/panes/{pane}/capture`: as `tmux capture-pane -p`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams, ToSchema)]
+pub struct CaptureRequest {
+    /// First line as for `-S`: 0 is the first visible line, negative counts into history, `-` is the start of history.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start: Option<String>,
+    /// Last line as for `-E`; `-` is the last visible line.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub end: Option<String>,
+    /// Join wrapped lines and keep trailing spaces (`-J`).
+    #[serde(default)]
+    pub join: bool,
+    /// Keep colours and attributes as escape sequences (`-e`).
+    #[serde(default)]
+    pub escapes: bool,
+    /// Keep trailing spaces (`-N`).
+    #[serde(default)]
+    pub trailing: bool,
+}
+
+/// How a read gives what a pane printed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ReadFormat {
+    /// Escapes removed, `\r` and backspaces applied, `\n` line ends.
+    #[default]
+    Text,
+    /// Text with its escape sequences as they came, as (lossy) UTF-8.
+    Ansi,
+    /// The bytes as they came, base64 in JSON (`data`).
+    Raw,
+}
+
+/// `GET /v1/panes/{pane}/output`: what was printed since a point.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams, ToSchema)]
+pub struct ReadRequest {
+    /// A cursor, or `input` (default), `start`, `now`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<String>,
+    /// How to give it.
+    #[serde(default)]
+    pub format: ReadFormat,
+    /// At most this many raw bytes (default 262,144; at most 8 MiB); what does not fit is left for the next read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_bytes: Option<u64>,
+    /// When there is nothing new: wait this long for it (long poll; at most 300,000).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wait_ms: Option<u64>,
+}
+
+/// `POST /v1/panes/{pane}/input`. Exactly one of `keys`, `text` and `hex`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct InputRequest {
+    /// Keys by tmux's names (`C-c`, `Enter`, `Up`); what is no key name is typed as text, as `tmux send-keys` does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keys: Option<Vec<String>>,
+    /// Text, typed literally.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub text: Option<String>,
+    /// Bytes in hexadecimal, white space allowed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hex: Option<String>,
+    /// With `text`: paste it (bracketed where the program asked for it) in place of typing it.
+    #[serde(default)]
+    pub paste: bool,
+    /// Then press Enter, in a way that terminal programs take as Enter, and see that something happened.
+    #[serde(default)]
+    pub submit: bool,
+}
+
+/// `POST /v1/panes/{pane}/run`: a command typed in a shell.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RunRequest {
+    /// The command, one or more lines.
+    pub command: String,
+    /// Give up after this long (default 30,000; at most 86,400,000). The command goes on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout_ms: Option<u64>,
+}
+
+/// Whether one pane or all panes must satisfy a wait.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum WaitMode {
+    /// The first pane that satisfies all predicates ends the wait.
+    #[default]
+    Any,
+    /// Every pane must.
+    All,
+}
+
+/// `POST /v1/waits`. At least one predicate: patterns, screen, `stable_ms`, exit, prompt, bell or title. Several are AND.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct WaitRequest {
+    /// Targets; at least one, at most 256.
+    pub panes: Vec<String>,
+    /// One or all of the panes.
+    #[serde(default)]
+    pub mode: WaitMode,
+    /// Regexes on the output text; each must match.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub patterns: Vec<String>,
+    /// Regexes on the rendered screen; each must match.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub screen: Vec<String>,
+    /// No output for this long, in milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stable_ms: Option<u64>,
+    /// The pane's process ended.
+    #[serde(default)]
+    pub exit: bool,
+    /// A shell's prompt rests.
+    #[serde(default)]
+    pub prompt: bool,
+    /// The bell rang.
+    #[serde(default)]
+    pub bell: bool,
+    /// The title matches this regex.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub title: Option<String>,
+    /// Regexes that end the wait as failed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub fail: Vec<String>,
+    /// Where to begin: `input` (default), `now`, `start`, `screen`, or a cursor.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<String>,
+    /// After all latched: quiet for this long more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub settle_ms: Option<u64>,
+    /// Give up after this long (default 30,000; at most 86,400,000).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout_ms: Option<u64>,
+    /// Answer at once with the wait's id; ask for its result with `GET /v1/waits/{id}`.
+    #[serde(default)]
+    pub detach: bool,
+}
+
+/// `POST /v1/sessions`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct NewSessionRequest {
+    /// The session's name; absent: tmux numbers it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// What runs in its pane; absent: the shell.
+    #[serde(flatten)]
+    pub spawn: SpawnRequest,
+    /// Columns (default 80).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub width: Option<u16>,
+    /// Rows (default 24).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub height: Option<u16>,
+}
+
+/// What runs in a pane that is made; common to sessions, windows, splits and respawns.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SpawnRequest {
+    /// The program and its arguments; one item alone is a shell command line, as for tmux. Absent: the shell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command: Option<Vec<String>>,
+    /// Working directory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cwd: Option<String>,
+    /// Environment variables set in the pane, over the session's.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub env: BTreeMap<String, String>,
+    /// Keep the pane when its process has ended (tmux's `remain-on-exit`).
+    #[serde(default)]
+    pub keep: bool,
+    /// The caller's whole environment; used only where a tmux server must be started for it, and for the variables that
+    /// tmux's `update-environment` names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub caller_env: Option<BTreeMap<String, String>>,
+}
+
+/// `POST /v1/windows`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct NewWindowRequest {
+    /// The session it goes to.
+    pub session: String,
+    /// The window's name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// What runs in it.
+    #[serde(flatten)]
+    pub spawn: SpawnRequest,
+    /// Make it the session's current window (default: leave the focus where it is).
+    #[serde(default)]
+    pub select: bool,
+}
+
+/// `POST /v1/panes`: a split.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SplitRequest {
+    /// The pane to split.
+    pub pane: String,
+    /// Side by side (`-h`); default: one above the other.
+    #[serde(default)]
+    pub horizontal: bool,
+    /// Size of the new pane in cells, or a percentage as `30%`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size: Option<String>,
+    /// What runs in it.
+    #[serde(flatten)]
+    pub spawn: SpawnRequest,
+    /// Make it the active pane (default: leave the focus where it is).
+    #[serde(default)]
+    pub select: bool,
+}
+
+/// `PATCH /v1/sessions/{id}`, `/v1/windows/{id}` and `/v1/panes/{id}`: what is present is changed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PatchRequest {
+    /// A new name (sessions and windows) or title (panes).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// A layout: a name (`tiled`, `even-horizontal` …) or a layout string (windows).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub layout: Option<String>,
+    /// Columns (windows and panes).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub width: Option<u16>,
+    /// Rows (windows and panes).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub height: Option<u16>,
+    /// Start the pane's program anew, or another one (panes).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub respawn: Option<RespawnRequest>,
+}
+
+/// As `tmux respawn-pane`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct RespawnRequest {
+    /// End what runs first (`-k`).
+    #[serde(default)]
+    pub kill: bool,
+    /// What to run; absent: what ran before.
+    #[serde(flatten)]
+    pub spawn: SpawnRequest,
+}
+
+/// `GET /v1/events`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams, ToSchema)]
+pub struct EventsRequest {
+    /// Comma-separated targets; a `*` in a session's or window's name matches any; absent: all panes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub panes: Option<String>,
+    /// Comma-separated event types; absent: all but `output`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub types: Option<String>,
+    /// For `output` events: the form of their payload.
+    #[serde(default)]
+    pub format: ReadFormat,
+    /// Begin each pane's output here: `now` (default), `start`, or `lines:N`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<String>,
+}

@@ -1,0 +1,9 @@
+//! muxtap turns a tmux server into streams: capture, since-reads and waits that never poll.
+//!
+//! The floors, bottom up: [`protocol`] (what tmux and a control client say to each other, as values), [`pane`] (one
+//! pane's output stream), `tmux` (control clients of one server), `engine` (the one API that faces call) and the faces
+//! `http` and `cli`. [`api`] holds what they ask and answer. `docs/architecture.md` follows a byte through them.
+
+pub mod api;
+pub mod pane;
+pub mod protocol;

@@ -1,0 +1,2 @@
+//! The `muxtap` program.
+fn main() {}

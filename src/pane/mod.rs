@@ -1,0 +1,5 @@
+//! One pane's output stream: bytes in, values out.
+//!
+//! This floor is pure like [`crate::protocol`]: it has no sockets and no clocks; where time matters it is an argument.
+
+pub mod text;

@@ -1,0 +1,71 @@
+//! The names tmux gives to things: `%3` is a pane, `@1` a window, `$0` a session.
+
+use std::{fmt, str::FromStr};
+
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident, $sigil:literal) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub struct $name(pub u32);
+
+        impl $name {
+            /// The character that stands before the number.
+            pub const SIGIL: char = $sigil;
+
+            /// Reads the id from the start of `bytes`; the whole slice must be the id.
+            pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+                let digits = bytes.strip_prefix(&[$sigil as u8])?;
+                // `u32::from_str` would accept a leading `+`.
+                if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
+                    return None;
+                }
+                std::str::from_utf8(digits).ok()?.parse().ok().map(Self)
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "{}{}", Self::SIGIL, self.0)
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = NotAnId;
+            fn from_str(text: &str) -> Result<Self, NotAnId> {
+                Self::from_bytes(text.as_bytes()).ok_or(NotAnId)
+            }
+        }
+    };
+}
+
+id!(
+    /// A pane, written `%3`. Unique for the life of a tmux server; never reused by it.
+    PaneId, '%'
+);
+id!(
+    /// A window, written `@1`. Unique for the life of a tmux server; never reused by it.
+    WindowId, '@'
+);
+id!(
+    /// A session, written `$0`. Unique for the life of a tmux server; never reused by it.
+    SessionId, '$'
+);
+
+/// The text is not an id of the kind that was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not a tmux id")]
+pub struct NotAnId;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_is_its_sigil_and_a_number() {
+        assert_eq!("%12".parse(), Ok(PaneId(12)));
+        assert_eq!(PaneId(12).to_string(), "%12");
+        for bad in ["", "%", "12", "%+1", "%1 ", "@1", "%4294967296"] {
+            assert_eq!(bad.parse::<PaneId>(), Err(NotAnId), "{bad:?}");
+        }
+    }
+}
