@@ -307,7 +307,7 @@ pub enum PredicateKind {
 }
 
 /// One predicate of a wait on one pane, and what satisfied it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct PredicateReport {
     /// Which kind.
     pub kind: PredicateKind,
@@ -342,7 +342,7 @@ pub struct PredicateReport {
 }
 
 /// Answers a wait.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct WaitAnswer {
     /// The wait's id; its result can be asked for again for ten minutes.
     pub id: String,

@@ -14,7 +14,7 @@ macro_rules! id {
 
             /// Reads the id from the start of `bytes`; the whole slice must be the id.
             pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
-                let digits = bytes.strip_prefix(&[$sigil as u8])?;
+                let digits = bytes.strip_prefix(&[Self::SIGIL as u8])?;
                 // `u32::from_str` would accept a leading `+`.
                 if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
                     return None;
