@@ -5,5 +5,7 @@
 //! `http` and `cli`. [`api`] holds what they ask and answer. `docs/architecture.md` follows a byte through them.
 
 pub mod api;
+pub mod metrics;
 pub mod pane;
 pub mod protocol;
+pub mod tmux;

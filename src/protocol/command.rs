@@ -111,6 +111,11 @@ impl CommandLine {
         Self::default()
     }
 
+    /// These commands, in order.
+    pub fn of(commands: impl IntoIterator<Item = Command>) -> Self {
+        Self { commands: commands.into_iter().collect() }
+    }
+
     /// Adds a command at the end.
     pub fn then(mut self, command: Command) -> Self {
         self.commands.push(command);

@@ -143,7 +143,7 @@ impl Inner {
         let session = self.lock().covering.get(&connection.id()).and_then(|covering| covering.session);
         let session = session.ok_or_else(|| Error::internal("the hub's session did not announce itself"))?;
         let target = session.to_string();
-        let line = CommandLine::new([
+        let line = CommandLine::of([
             Command::new("set-option").opt("-t", &target).arg(HUB_MARK).arg(std::process::id().to_string()),
             Command::new("set-option").opt("-t", &target).arg("destroy-unattached").arg("on"),
             Command::new("set-option").flag("-s").arg(OWN_MARK).arg("1"),
@@ -170,7 +170,7 @@ impl Inner {
             covering.visitor = true;
         }
         for session in rest {
-            let line = CommandLine::new([Command::new("switch-client").flag("-E").opt("-t", session.id.to_string())]);
+            let line = CommandLine::of([Command::new("switch-client").flag("-E").opt("-t", session.id.to_string())]);
             // A session that has gone meanwhile needs no visit.
             let _ = visitor.ask(Request::Plain(line)).await?;
         }
@@ -189,8 +189,8 @@ impl Inner {
         let (Some(pid), Some(start)) = (words.next(), words.next()) else {
             return Err(Error::new(ErrorCode::InconsistentState, "tmux did not say who it is"));
         };
-        let version = Version::parse(words.next().unwrap_or_default());
-        if version < Version::MINIMUM {
+        let version = Version::parse(words.next().unwrap_or_default().as_bytes()).unwrap_or(Version::UNKNOWN);
+        if !version.is_supported() {
             connection.close();
             return Err(Error::unavailable(format!(
                 "the tmux server on {} is version {version}; muxtap needs {} or later",

@@ -27,8 +27,9 @@ use crate::{
     api::{Error, Result},
     metrics,
     protocol::{
-        codec::{ControlCodec, Event, FrameKey, framed},
+        codec::{ControlCodec, Event},
         command::{Command as TmuxCommand, CommandLine},
+        frame::{FrameKey, framed},
     },
 };
 
@@ -143,19 +144,20 @@ impl Connection {
             done(Err(Lost));
             return;
         }
-        let done: Done = Box::new(done);
-        match request {
-            Request::Plain(line) => {
-                out.unsent.extend_from_slice(line.as_bytes());
-                out.pending.push_back(Pending { blocks: line.len(), bodies: Vec::new(), framed: false, done });
-            }
-            Request::Framed(commands) => {
-                let seq = out.next_frame;
-                out.next_frame += 1;
-                out.unsent.extend_from_slice(&framed(&self.0.key, seq, &commands));
-                out.pending.push_back(Pending { blocks: commands.len(), bodies: Vec::new(), framed: true, done });
+        let (bytes, blocks, is_framed) = match request {
+            Request::Plain(line) => (line.render(), line.commands().len(), false),
+            Request::Framed(commands) => (framed(&self.0.key, out.next_frame, &commands), commands.len(), true),
+        };
+        match bytes {
+            Ok(bytes) => out.unsent.extend_from_slice(&bytes),
+            Err(error) => {
+                drop(out);
+                done(Ok(Err(error.to_string())));
+                return;
             }
         }
+        out.next_frame += u64::from(is_framed);
+        out.pending.push_back(Pending { blocks, bodies: Vec::new(), framed: is_framed, done: Box::new(done) });
         out.write();
         if !out.unsent.is_empty() {
             self.0.more.notify_one();

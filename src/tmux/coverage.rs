@@ -25,7 +25,7 @@ use crate::{
         codec::Event,
         command::{Command, CommandLine},
         ids::{PaneId, SessionId},
-        notification::Notification,
+        notification::{Notification, Subscription},
     },
 };
 
@@ -338,7 +338,7 @@ impl Inner {
         };
         match connection {
             Some(connection) => {
-                let barrier = CommandLine::new([Command::new("display-message").flag("-p").arg("")]);
+                let barrier = CommandLine::of([Command::new("display-message").flag("-p").arg("")]);
                 connection.submit(Request::Plain(barrier), end);
             }
             None => end(Err(Lost)),
@@ -360,7 +360,7 @@ impl Inner {
     /// Asks for values that tmux pushes when they change (F8). Control characters are taken out there: a line end in a path would
     /// otherwise end the line, and what follows it would be read as a notification.
     pub(super) fn subscribe(&self, connection: &Connection) {
-        let line = CommandLine::new(SUBSCRIPTIONS.iter().map(|(name, variable)| {
+        let line = CommandLine::of(SUBSCRIPTIONS.iter().map(|(name, variable)| {
             let format = format!("muxtap-{name}:%*:#{{s/[[:cntrl:]]/?/:{variable}}}");
             Command::new("refresh-client").flag("-B").format(&format)
         }));
@@ -374,15 +374,15 @@ impl Inner {
     fn notified(self: &Arc<Self>, connection: &Connection, notification: Notification) {
         match notification {
             Notification::SessionChanged { session, .. } => self.session_changed(connection, session),
-            Notification::Pause { pane } => {
+            Notification::Pause(pane) => {
                 let ours = self.lock().panes.get(&pane).is_some_and(|followed| followed.owner == Some(connection.id()));
                 let resume = Command::new("refresh-client").flag("-A").arg(format!("{pane}:continue"));
-                connection.submit(Request::Plain(CommandLine::new([resume])), |_| {});
+                connection.submit(Request::Plain(CommandLine::of([resume])), |_| {});
                 if ours {
                     self.seed(pane, Seeding::Again(GapReason::Paused));
                 }
             }
-            Notification::SubscriptionChanged { name, pane: Some(pane), value, .. } => {
+            Notification::SubscriptionChanged(Subscription { name, pane: Some(pane), value, .. }) => {
                 let text = String::from_utf8_lossy(&value).into_owned();
                 let value = match name.as_ref() {
                     b"muxtap-title" => Value::Title(text),
@@ -403,12 +403,12 @@ impl Inner {
             Notification::SessionsChanged
             | Notification::SessionRenamed { .. }
             | Notification::SessionWindowChanged { .. }
-            | Notification::WindowAdd { .. }
-            | Notification::WindowClose { .. }
+            | Notification::WindowAdd(_)
+            | Notification::WindowClose(_)
             | Notification::WindowRenamed { .. }
             | Notification::WindowPaneChanged { .. }
-            | Notification::UnlinkedWindowAdd { .. }
-            | Notification::UnlinkedWindowClose { .. }
+            | Notification::UnlinkedWindowAdd(_)
+            | Notification::UnlinkedWindowClose(_)
             | Notification::UnlinkedWindowRenamed { .. }
             | Notification::LayoutChange { .. } => self.refresh(),
             Notification::Unknown(_) => metrics::LINES_UNKNOWN.increment(1),

@@ -8,8 +8,11 @@ pub fn watch(pid: u32) -> Option<impl Future<Output = ()> + Send + 'static> {
     use tokio::io::{Interest, unix::AsyncFd};
 
     let pid = Pid::from_raw(i32::try_from(pid).ok()?)?;
+    // The safe constructor is deprecated because a type may lie about its descriptor; an `OwnedFd` does not.
+    #[allow(deprecated, reason = "the replacement is unsafe, and the reason for it does not apply to an OwnedFd")]
+    let register = AsyncFd::<std::os::fd::OwnedFd>::with_interest;
     let fd = match pidfd_open(pid, PidfdFlags::NONBLOCK) {
-        Ok(fd) => Some(AsyncFd::with_interest(fd, Interest::READABLE).ok()?),
+        Ok(fd) => Some(register(fd, Interest::READABLE).ok()?),
         Err(rustix::io::Errno::SRCH) => None,
         Err(_) => return None,
     };

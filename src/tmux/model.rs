@@ -205,17 +205,17 @@ impl Model {
             if sessions.iter().all(|session| hubs.contains(session)) {
                 if window != own && sessions.contains(&hub) {
                     let kill = Command::new("kill-window").opt("-t", &window_name);
-                    actions.push(Action::Send(connection.clone(), CommandLine::new([kill])));
+                    actions.push(Action::Send(connection.clone(), CommandLine::of([kill])));
                 }
             } else if !sessions.contains(&hub) {
                 let link = Command::new("link-window").flag("-d").opt("-s", &window_name).opt("-t", &target);
-                actions.push(Action::Send(connection.clone(), CommandLine::new([link])));
+                actions.push(Action::Send(connection.clone(), CommandLine::of([link])));
             }
         }
         let users = self.topology.sessions.iter().any(|session| !session.hub);
         if self.populated && !users {
             let kill = Command::new("kill-session").opt("-t", hub.to_string());
-            actions.push(Action::Send(connection.clone(), CommandLine::new([kill])));
+            actions.push(Action::Send(connection.clone(), CommandLine::of([kill])));
         }
         self.populated |= users;
     }
