@@ -2,7 +2,7 @@
 
 use super::{field::number, ids::PaneId};
 use nom::{IResult, Parser, bytes::complete::tag, combinator::opt, sequence::preceded};
-use std::fmt;
+use std::fmt::{self, Write as _};
 
 /// How deep cells may nest. tmux itself refuses deeper strings from 3.7 on only at 1000; real windows stay under ten.
 pub const MAX_DEPTH: usize = 64;
@@ -163,12 +163,9 @@ fn cell(input: &[u8]) -> IResult<&[u8], Cell> {
 impl fmt::Display for Layout {
     /// The text that tmux would write, checksum included.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut body = String::new();
-        if let Some(root) = &self.root {
-            body.push_str(&root.to_string());
-        }
+        let mut body = self.root.as_ref().map(Cell::to_string).unwrap_or_default();
         if !self.floating.is_empty() {
-            body.push_str(&format!("<{}>", Joined(&self.floating)));
+            write!(body, "<{}>", Joined(&self.floating))?;
         }
         write!(f, "{:04x},{body}", checksum(body.as_bytes()))
     }
