@@ -90,9 +90,9 @@ impl FrameKey {
         self.queue().pop_front();
     }
 
-    /// The same secret and the same frames under way, shared with nobody.
-    #[cfg(test)]
-    pub(super) fn clone_for_test(&self) -> Self {
+    /// A copy with the same secret and the frames that are under way now, which shares nothing with this one: to decode
+    /// the same stream twice.
+    pub fn snapshot(&self) -> Self {
         Self { secret: self.secret.clone(), pending: Arc::new(Mutex::new(self.queue().clone())) }
     }
 

@@ -285,20 +285,13 @@ mod tests {
 
     fn cell() -> impl Strategy<Value = Cell> {
         let place = (any::<u32>(), any::<u32>(), any::<i32>(), any::<i32>());
-        let pane = (place.clone(), any::<u32>()).prop_map(|((w, h, x, y), id)| Cell {
-            w,
-            h,
-            x,
-            y,
-            kind: CellKind::Pane(PaneId(id)),
-        });
+        let pane =
+            (place, any::<u32>()).prop_map(|((w, h, x, y), id)| Cell { w, h, x, y, kind: CellKind::Pane(PaneId(id)) });
         pane.prop_recursive(6, 48, 4, move |inner| {
-            (place.clone(), proptest::collection::vec(inner, 1..4), any::<bool>()).prop_map(
-                |((w, h, x, y), cells, beside)| {
-                    let kind = if beside { CellKind::LeftRight(cells) } else { CellKind::TopBottom(cells) };
-                    Cell { w, h, x, y, kind }
-                },
-            )
+            (place, proptest::collection::vec(inner, 1..4), any::<bool>()).prop_map(|((w, h, x, y), cells, beside)| {
+                let kind = if beside { CellKind::LeftRight(cells) } else { CellKind::TopBottom(cells) };
+                Cell { w, h, x, y, kind }
+            })
         })
     }
 

@@ -78,7 +78,7 @@ fn decode_chunks(mut codec: ControlCodec, wire: &[u8], sizes: &[usize]) -> io::R
 /// The same whole, and byte by byte.
 fn decode(key: &FrameKey, tmux: &Tmux) -> Vec<Event> {
     let [whole, bytewise] = [usize::MAX, 1].map(|size| {
-        let again = FrameKey::clone_for_test(key);
+        let again = key.snapshot();
         decode_chunks(ControlCodec::new(again), &tmux.wire, &[size]).unwrap()
     });
     assert_eq!(whole, bytewise);
@@ -368,7 +368,7 @@ fn what_is_too_long_ends_the_connection() {
     let limits = Limits { line: 100, body: 200 };
     let fails = |key: &FrameKey, tmux: &Tmux| {
         let [whole, bytewise] = [usize::MAX, 1].map(|size| {
-            let codec = ControlCodec::with_limits(FrameKey::clone_for_test(key), limits);
+            let codec = ControlCodec::with_limits(key.snapshot(), limits);
             decode_chunks(codec, &tmux.wire, &[size])
         });
         assert_eq!(whole.is_err(), bytewise.is_err());
@@ -445,7 +445,7 @@ proptest! {
             Piece::End(seq) => tmux.nonce(key.end_nonce(seq)),
         });
         let [whole, cut] = [&[usize::MAX][..], &sizes].map(|sizes| {
-            decode_chunks(ControlCodec::new(FrameKey::clone_for_test(&key)), &tmux.wire, sizes).unwrap()
+            decode_chunks(ControlCodec::new(key.snapshot()), &tmux.wire, sizes).unwrap()
         });
         prop_assert_eq!(whole, cut);
     }
