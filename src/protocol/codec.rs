@@ -20,7 +20,7 @@ use super::{
 };
 use bytes::{Buf, Bytes, BytesMut};
 use memchr::{memchr, memmem, memrchr};
-use std::io;
+use std::{collections::VecDeque, io};
 use tokio_util::codec::Decoder;
 
 /// What came from tmux.
@@ -114,8 +114,8 @@ pub struct ControlCodec {
     open: Option<Open>,
     /// A failed reply, held back while frames are under way: it may be the parse error of one.
     failed: Option<Bytes>,
-    /// An event that is due before the buffer is read on.
-    due: Option<Event>,
+    /// Events that come before the buffer is read on.
+    due: VecDeque<Event>,
 }
 
 impl ControlCodec {
@@ -126,7 +126,17 @@ impl ControlCodec {
 
     /// As [`ControlCodec::new`], with limits of one's own.
     pub fn with_limits(key: FrameKey, limits: Limits) -> Self {
-        Self { key, limits, searched: 0, line_start: 0, block: None, part: None, open: None, failed: None, due: None }
+        Self {
+            key,
+            limits,
+            searched: 0,
+            line_start: 0,
+            block: None,
+            part: None,
+            open: None,
+            failed: None,
+            due: VecDeque::new(),
+        }
     }
 
     /// The next line, cut from `src` and without its newline.
@@ -166,8 +176,14 @@ impl ControlCodec {
             });
         };
         match parsed {
-            Line::End(guard) if guard == block.guard => Ok(self.end(true)),
-            Line::Error(guard) if guard == block.guard => Ok(self.end(false)),
+            Line::End(guard) if guard == block.guard => {
+                self.end(true);
+                Ok(None)
+            }
+            Line::Error(guard) if guard == block.guard => {
+                self.end(false);
+                Ok(None)
+            }
             Line::Notification(notification) if !matches!(notification, Notification::Unknown(_)) => {
                 Ok(Some(Event::Notification(notification)))
             }
@@ -195,114 +211,105 @@ impl ControlCodec {
     }
 
     /// The block that is being read ended.
-    fn end(&mut self, ok: bool) -> Option<Event> {
-        let Block { guard, body } = self.block.take()?;
+    fn end(&mut self, ok: bool) {
+        let Some(Block { guard, body }) = self.block.take() else { return };
         let body = body.freeze();
         if !guard.is_reply() {
-            return Some(Event::OtherBlock { guard, body, ok });
+            self.due.push_back(Event::OtherBlock { guard, body, ok });
+        } else if !self.nonce(&body) {
+            self.release_failed();
+            if !ok && self.key.next().is_some() {
+                self.failed = Some(body);
+            } else {
+                self.due.push_back(Event::Reply(Reply { ok, body }));
+            }
         }
-        if let Some(event) = self.nonce_block(&body) {
-            return event;
-        }
-        let earlier = self.failed.take().map(|body| Event::Reply(Reply { ok: false, body }));
-        if !ok && self.key.next().is_some() {
-            self.failed = Some(body);
-            return earlier;
-        }
-        let reply = Event::Reply(Reply { ok, body });
-        if earlier.is_none() {
-            return Some(reply);
-        }
-        self.due = Some(reply);
-        earlier
     }
 
-    /// What the block of a nonce comes to; `None` if the body is not one that is due.
-    fn nonce_block(&mut self, body: &[u8]) -> Option<Option<Event>> {
-        let text = body.strip_suffix(b"\n")?;
-        let pending = self.key.next()?;
-        let ended = text == self.key.end_nonce(pending.seq);
-        if let Some(open) = &mut self.open {
-            if ended {
-                let answered = open.answered;
-                let parts = std::mem::take(&mut open.parts);
-                self.open = None;
-                self.key.done();
-                if answered {
-                    return Some(None);
-                }
-                // Not reached with a tmux that works: a nonce was not printed.
-                let error = Some(self.failed.take().unwrap_or_default());
-                return Some(Some(Event::Frame(Frame { seq: pending.seq, parts, error })));
-            }
-            if open.answered || text != self.key.nonce(pending.seq, open.parts.len()) {
-                return None;
-            }
-            // The nonce behind a part. After the last one the frame is complete.
-            open.nonce_due = false;
-            if open.parts.len() < pending.parts {
-                return Some(None);
-            }
-            open.answered = true;
-            let parts = std::mem::take(&mut open.parts);
-            return Some(Some(Event::Frame(Frame { seq: pending.seq, parts, error: None })));
-        }
-        if ended {
-            // tmux could not parse the first line.
+    /// The failed reply that was held back was nothing but that.
+    fn release_failed(&mut self) {
+        self.due.extend(self.failed.take().map(|body| Event::Reply(Reply { ok: false, body })));
+    }
+
+    /// Takes the body of a block of ours, if it is a nonce that is due.
+    fn nonce(&mut self, body: &[u8]) -> bool {
+        let (Some(text), Some(pending)) = (body.strip_suffix(b"\n"), self.key.next()) else { return false };
+        let Pending { seq, parts } = pending;
+        if text == self.key.end_nonce(seq) {
             self.key.done();
+            let parts = match self.open.take() {
+                Some(open) if open.answered => return true,
+                Some(open) => open.parts,
+                None => Vec::new(),
+            };
+            // tmux could not parse the first line: the block before this one said why.
             let error = Some(self.failed.take().unwrap_or_default());
-            return Some(Some(Event::Frame(Frame { seq: pending.seq, parts: Vec::new(), error })));
+            self.due.push_back(Event::Frame(Frame { seq, parts, error }));
+            return true;
         }
-        if text != self.key.nonce(pending.seq, 0) {
-            return None;
+        match &mut self.open {
+            None if text == self.key.nonce(seq, 0) => {
+                self.open = Some(Open { pending, parts: Vec::new(), held: 0, nonce_due: false, answered: false });
+                self.release_failed();
+                true
+            }
+            Some(open) if open.nonce_due && text == self.key.nonce(seq, open.parts.len()) => {
+                open.nonce_due = false;
+                if open.parts.len() == parts {
+                    open.answered = true;
+                    let parts = std::mem::take(&mut open.parts);
+                    self.due.push_back(Event::Frame(Frame { seq, parts, error: None }));
+                }
+                true
+            }
+            _ => false,
         }
-        self.open = Some(Open { pending, parts: Vec::new(), held: 0, nonce_due: false, answered: false });
-        Some(self.failed.take().map(|body| Event::Reply(Reply { ok: false, body })))
     }
 
-    /// Reads on inside a part, whose body begins at the start of `src`. True when the part has ended and what follows it
-    /// stands in `src`.
-    fn part(&mut self, src: &mut BytesMut, guard: Guard) -> io::Result<Option<Option<Event>>> {
+    /// Reads on inside a part, whose body begins at the start of `src`. True when the part has ended; `src` then begins
+    /// with what follows it.
+    fn part(&mut self, src: &mut BytesMut, guard: Guard) -> io::Result<bool> {
         let Some(open) = &mut self.open else {
-            self.part = None;
-            return Ok(Some(None));
+            self.leave_part();
+            return Ok(true);
         };
-        let next = self.key.nonce(open.pending.seq, open.parts.len() + 1);
-        let last = self.key.end_nonce(open.pending.seq);
+        let seq = open.pending.seq;
+        let next = self.key.nonce(seq, open.parts.len() + 1);
+        let last = self.key.end_nonce(seq);
         loop {
             let Some(at) = src.get(self.searched..).and_then(|tail| memchr(b'\n', tail)) else {
                 self.searched = src.len();
                 let unfinished = src.len() - self.line_start;
-                return if unfinished > self.limits.line { Err(too_long("line")) } else { Ok(None) };
+                return if unfinished > self.limits.line { Err(too_long("line")) } else { Ok(false) };
             };
             let end = self.searched + at;
             let line = src.get(self.line_start..end).unwrap_or_default();
             if line.len() > self.limits.line {
                 return Err(too_long("line"));
             }
-            let (behind, failed) = (line == next, line == last);
-            if behind && let Some((body, consumed)) = before(src, self.line_start, guard) {
-                let mut cut = src.split_to(consumed);
-                cut.truncate(body);
-                open.held += cut.len();
-                open.parts.push(cut.freeze());
+            let failed = line == last;
+            if line == next
+                && let Some((body, consumed)) = before(src, self.line_start, guard)
+            {
+                let part = cut(src, body, consumed);
+                open.held += part.len();
+                open.parts.push(part);
                 open.nonce_due = true;
                 self.leave_part();
-                return Ok(Some(None));
+                return Ok(true);
             }
             if failed {
                 let (body, consumed) = failure(src, self.line_start, guard);
-                let mut cut = src.split_to(consumed);
-                cut.truncate(body);
+                let error = Some(cut(src, body, consumed));
                 open.answered = true;
                 let parts = std::mem::take(&mut open.parts);
-                let frame = Frame { seq: open.pending.seq, parts, error: Some(cut.freeze()) };
+                self.due.push_back(Event::Frame(Frame { seq, parts, error }));
                 if consumed == 0 {
                     // This block is the second line's own: its nonce and its `%end` are still to be read.
                     self.block = Some(Block { guard, body: BytesMut::new() });
                 }
                 self.leave_part();
-                return Ok(Some(Some(Event::Frame(frame))));
+                return Ok(true);
             }
             self.searched = end + 1;
             self.line_start = end + 1;
@@ -324,19 +331,19 @@ impl Decoder for ControlCodec {
     type Error = io::Error;
 
     fn decode(&mut self, src: &mut BytesMut) -> io::Result<Option<Event>> {
-        if let Some(event) = self.due.take() {
-            return Ok(Some(event));
-        }
         loop {
-            let event = if let Some(guard) = self.part {
-                let Some(event) = self.part(src, guard)? else { return Ok(None) };
-                event
-            } else {
-                let Some(line) = self.take_line(src)? else { return Ok(None) };
-                self.line(line)?
-            };
-            if event.is_some() {
-                return Ok(event);
+            if let Some(event) = self.due.pop_front() {
+                return Ok(Some(event));
+            }
+            if let Some(guard) = self.part {
+                if !self.part(src, guard)? {
+                    return Ok(None);
+                }
+                continue;
+            }
+            let Some(line) = self.take_line(src)? else { return Ok(None) };
+            if let Some(event) = self.line(line)? {
+                return Ok(Some(event));
             }
         }
     }
@@ -358,6 +365,13 @@ impl Decoder for ControlCodec {
         self.leave_part();
         Ok(exit)
     }
+}
+
+/// Takes `consumed` bytes from the front, of which the first `body` are the result.
+fn cut(src: &mut BytesMut, body: usize, consumed: usize) -> Bytes {
+    let mut taken = src.split_to(consumed);
+    taken.truncate(body);
+    taken.freeze()
 }
 
 /// The part's nonce line begins at `at`: how long the body is, and where what follows its `%end` line begins.
@@ -403,3 +417,6 @@ fn last_line(text: &[u8]) -> Option<&[u8]> {
 fn too_long(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("tmux sent a {what} beyond the limit"))
 }
+
+#[cfg(test)]
+mod tests;

@@ -226,3 +226,70 @@ fn escape_format(text: &[u8]) -> Vec<u8> {
     out.extend_from_slice(left);
     out
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(command: &Command) -> String {
+        String::from_utf8(command.line().unwrap()).unwrap()
+    }
+
+    fn quoted(value: &str) -> String {
+        let line = line(&Command::new("x").arg(value));
+        line.strip_prefix("x ").and_then(|rest| rest.strip_suffix('\n')).unwrap().to_owned()
+    }
+
+    #[test]
+    fn an_argument_is_one_token_whatever_it_holds() {
+        assert_eq!(quoted("plain-1.2_/:@+,"), "plain-1.2_/:@+,");
+        assert_eq!(quoted(""), "\"\"");
+        assert_eq!(quoted("a b"), "\"a b\"");
+        assert_eq!(quoted("; kill-server"), "\"; kill-server\"");
+        assert_eq!(quoted("a\"b\\c$HOME ~"), r#""a\"b\\c\$HOME \~""#);
+        assert_eq!(quoted("{a} 'b' #c %1"), "\"{a} 'b' #c %1\"");
+        assert_eq!(quoted("%if"), "\"%if\"");
+        assert_eq!(quoted("A=b"), "\"A=b\"");
+    }
+
+    #[test]
+    fn control_bytes_are_escaped_so_that_a_line_stays_one_line() {
+        assert_eq!(quoted("a\nb\r\t\u{1b}\u{7f}"), r#""a\nb\015\011\033\177""#);
+        let line = Command::new("x").arg(b"\xff\xfe\x80").line().unwrap();
+        assert_eq!(line, b"x \"\\377\xfe\x80\"\n");
+    }
+
+    #[test]
+    fn a_nul_cannot_be_sent_and_an_empty_line_is_not() {
+        assert_eq!(Command::new("x").arg("a\0b").flag("-p").line(), Err(CommandError::Nul));
+        let line = CommandLine::new().then(Command::new("a")).then(Command::new("b").opt("-t", "\0"));
+        assert_eq!(line.render(), Err(CommandError::Nul));
+        assert_eq!(CommandLine::new().render(), Err(CommandError::Empty));
+        assert_eq!(Command::new("").line(), Err(CommandError::Empty));
+    }
+
+    #[test]
+    fn several_commands_are_one_line() {
+        let commands = CommandLine::from(Command::new("a").flag("-p")).then(Command::new("b").end_of_flags().arg("-x"));
+        assert_eq!(commands.render().unwrap(), b"a -p ; b -- -x\n");
+        assert_eq!(commands.commands().len(), 2);
+    }
+
+    #[test]
+    fn formats_are_kept_and_literals_are_not_expanded() {
+        assert_eq!(line(&Command::new("x").format("#{pane_id} %H")), "x \"#{pane_id} %H\"\n");
+        assert_eq!(line(&Command::new("x").literal("#{a} ## #(b) %H")), "x \"##{a} #### ##(b) %H\"\n");
+        assert_eq!(line(&Command::new("x").literal("#[a] ##[b] #")), "x \"#[a] ##[b] ##\"\n");
+        assert_eq!(line(&Command::new("x").timed_literal("%H #S")), "x \"%%H ##S\"\n");
+    }
+
+    #[test]
+    fn keys_go_as_hex_in_lines_of_at_most_4_kib() {
+        let keys = |bytes: &[u8]| hex_keys(PaneId(7), bytes).map(|command| line(&command)).collect::<Vec<_>>();
+        assert_eq!(keys(b"hi\0\xff"), ["send-keys -t \"%7\" -H 68 69 00 ff\n"]);
+        assert!(keys(b"").is_empty());
+        let long = keys(&[b'x'; 2 * HEX_KEYS_PER_LINE + 1]);
+        assert_eq!(long.len(), 3);
+        assert!(long.iter().all(|line| line.len() <= 4096));
+    }
+}

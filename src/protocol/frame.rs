@@ -90,6 +90,12 @@ impl FrameKey {
         self.queue().pop_front();
     }
 
+    /// A copy with the same secret and the frames that are under way now, which shares nothing with this one: to decode
+    /// the same stream twice.
+    pub fn snapshot(&self) -> Self {
+        Self { secret: self.secret.clone(), pending: Arc::new(Mutex::new(self.queue().clone())) }
+    }
+
     fn queue(&self) -> MutexGuard<'_, VecDeque<Pending>> {
         // A queue of plain numbers is right even if a thread died while it held the lock.
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
@@ -134,4 +140,55 @@ pub fn framed(key: &FrameKey, seq: u64, commands: &[Command]) -> Result<Vec<u8>,
 
 fn print(nonce: Nonce) -> Command {
     Command::new("display-message").flag("-p").arg(nonce)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(nonce: Nonce) -> String {
+        String::from_utf8(nonce.to_vec()).unwrap()
+    }
+
+    #[test]
+    fn a_frame_is_a_line_with_nonces_around_its_commands_and_a_line_that_always_runs() {
+        let key = FrameKey::new();
+        let commands = [Command::new("capture-pane").flag("-p").opt("-t", "%1"), Command::new("list-panes")];
+        let bytes = framed(&key, 7, &commands).unwrap();
+        let [n0, n1, n2] = [0, 1, 2].map(|place| text(key.nonce(7, place)));
+        let end = text(key.end_nonce(7));
+        assert_eq!(
+            String::from_utf8(bytes).unwrap(),
+            format!(
+                "display-message -p {n0} ; capture-pane -p -t \"%1\" ; display-message -p {n1} ; list-panes ; \
+                 display-message -p {n2}\ndisplay-message -p {end}\n"
+            )
+        );
+        assert_eq!(key.next(), Some(Pending { seq: 7, parts: 2 }));
+    }
+
+    #[test]
+    fn nonces_differ_by_frame_place_and_key() {
+        let (key, other) = (FrameKey::new(), FrameKey::new());
+        let mut nonces = std::collections::HashSet::new();
+        for key in [&key, &other] {
+            for seq in 0..20 {
+                nonces.insert(key.end_nonce(seq));
+                nonces.extend((0..20).map(|place| key.nonce(seq, place)));
+            }
+        }
+        assert_eq!(nonces.len(), 2 * 20 * 21);
+        assert_eq!(key.nonce(3, 1), key.clone().nonce(3, 1), "clones are the same key");
+        assert!(nonces.iter().all(|nonce| nonce.iter().all(u8::is_ascii_alphanumeric)));
+        assert!(!format!("{key:?}").contains("secret"));
+    }
+
+    #[test]
+    fn what_cannot_be_sent_is_not_expected() {
+        let key = FrameKey::new();
+        assert_eq!(framed(&key, 0, &[]), Err(CommandError::Empty));
+        assert_eq!(framed(&key, 0, &[Command::new("x").arg("\0")]), Err(CommandError::Nul));
+        assert_eq!(framed(&key, 0, &vec![Command::new("x"); MAX_PARTS + 1]), Err(CommandError::TooManyParts));
+        assert_eq!(key.next(), None);
+    }
 }

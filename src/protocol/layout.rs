@@ -2,7 +2,7 @@
 
 use super::{field::number, ids::PaneId};
 use nom::{IResult, Parser, bytes::complete::tag, combinator::opt, sequence::preceded};
-use std::fmt;
+use std::fmt::{self, Write as _};
 
 /// How deep cells may nest. tmux itself refuses deeper strings from 3.7 on only at 1000; real windows stay under ten.
 pub const MAX_DEPTH: usize = 64;
@@ -163,12 +163,9 @@ fn cell(input: &[u8]) -> IResult<&[u8], Cell> {
 impl fmt::Display for Layout {
     /// The text that tmux would write, checksum included.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut body = String::new();
-        if let Some(root) = &self.root {
-            body.push_str(&root.to_string());
-        }
+        let mut body = self.root.as_ref().map(Cell::to_string).unwrap_or_default();
         if !self.floating.is_empty() {
-            body.push_str(&format!("<{}>", Joined(&self.floating)));
+            write!(body, "<{}>", Joined(&self.floating))?;
         }
         write!(f, "{:04x},{body}", checksum(body.as_bytes()))
     }
@@ -196,5 +193,113 @@ impl fmt::Display for Joined<'_> {
             cell.fmt(f)?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn round_trip(text: &str) -> Layout {
+        let layout = Layout::parse(text.as_bytes()).unwrap();
+        assert_eq!(layout.to_string(), text);
+        layout
+    }
+
+    fn summed(body: &str) -> String {
+        format!("{:04x},{body}", checksum(body.as_bytes()))
+    }
+
+    /// The texts are what tmux 3.3a wrote for a window that was split three times.
+    #[test]
+    fn layouts_are_trees() {
+        let layout = round_trip("d03d,159x48,0,0,0");
+        assert_eq!(layout.root, Some(Cell { w: 159, h: 48, x: 0, y: 0, kind: CellKind::Pane(PaneId(0)) }));
+
+        let layout = round_trip(
+            "3777,159x48,0,0{79x48,0,0,0,79x48,80,0[79x24,80,0,1,79x23,80,25{39x23,80,25,2,39x23,120,25,3}]}",
+        );
+        let Some(Cell { kind: CellKind::LeftRight(halves), .. }) = &layout.root else { panic!("{layout:?}") };
+        let CellKind::TopBottom(right) = &halves[1].kind else { panic!("{layout:?}") };
+        assert_eq!(
+            right.iter().map(|cell| (cell.w, cell.h, cell.x, cell.y)).collect::<Vec<_>>(),
+            [(79, 24, 80, 0), (79, 23, 80, 25)]
+        );
+        assert_eq!(layout.panes().collect::<Vec<_>>(), [0, 1, 2, 3].map(PaneId));
+        let last = layout.leaves().last().map(|(pane, cell)| (pane, cell.x));
+        assert_eq!(last, Some((PaneId(3), 120)));
+    }
+
+    #[test]
+    fn floating_panes_follow_the_root_and_may_hang_over_the_edge() {
+        let layout = round_trip(&summed("80x24,0,0{40x24,0,0,0,39x24,41,0,1}<20x5,-3,-1,4,10x5,70,22,2>"));
+        assert_eq!(layout.floating.iter().map(|cell| (cell.x, cell.y)).collect::<Vec<_>>(), [(-3, -1), (70, 22)]);
+        assert_eq!(layout.panes().collect::<Vec<_>>(), [0, 1, 4, 2].map(PaneId));
+        let layout = round_trip(&summed("<20x5,3,1,4>"));
+        assert_eq!((layout.root.is_none(), layout.panes().count()), (true, 1), "nothing is tiled");
+    }
+
+    #[test]
+    fn the_checksum_must_fit() {
+        assert_eq!(Layout::parse(b"d03e,159x48,0,0,0"), Err(LayoutError::Checksum { found: 0xd03e, expected: 0xd03d }));
+    }
+
+    #[test]
+    fn what_is_no_layout_is_malformed() {
+        for body in [
+            "",
+            "80x24",
+            "80x24,0,0",
+            "80x24,0,0,",
+            "80x24,0,0,1,",
+            "80x24,0,0{}",
+            "80x24,0,0{1x1,0,0,1]",
+            "x24,0,0,1",
+            "80x24,0,0,%1",
+            "80x24,0,0,1<>",
+            "80x24,0,0,1<1x1,0,0,2",
+            "80x24,--1,0,1",
+            "80x24,2147483648,0,1",
+            "80x24,0,0{1x1,0,0,1,}",
+            "<>",
+            "80x24,0,0,1 ",
+            "99999999999x1,0,0,1",
+        ] {
+            assert_eq!(Layout::parse(summed(body).as_bytes()), Err(LayoutError::Malformed), "{body}");
+        }
+        for text in ["", "d03", "d03d", "d03d 159x48,0,0,0", "+03d,159x48,0,0,0", "d03g,159x48,0,0,0"] {
+            assert_eq!(Layout::parse(text.as_bytes()), Err(LayoutError::Malformed), "{text}");
+        }
+    }
+
+    #[test]
+    fn nesting_is_bounded() {
+        let nested = |depth| summed(&format!("{}1x1,0,0,1{}", "1x1,0,0{".repeat(depth), "}".repeat(depth)));
+        assert!(Layout::parse(nested(MAX_DEPTH).as_bytes()).is_ok());
+        assert_eq!(Layout::parse(nested(MAX_DEPTH + 1).as_bytes()), Err(LayoutError::TooDeep));
+        assert_eq!(Layout::parse(nested(1_000_000).as_bytes()), Err(LayoutError::TooDeep));
+        let closers = summed(&"}1x1,0,0{".repeat(100_000));
+        assert_eq!(Layout::parse(closers.as_bytes()), Err(LayoutError::Malformed), "closers buy no depth");
+    }
+
+    fn cell() -> impl Strategy<Value = Cell> {
+        let place = (any::<u32>(), any::<u32>(), any::<i32>(), any::<i32>());
+        let pane =
+            (place, any::<u32>()).prop_map(|((w, h, x, y), id)| Cell { w, h, x, y, kind: CellKind::Pane(PaneId(id)) });
+        pane.prop_recursive(6, 48, 4, move |inner| {
+            (place, proptest::collection::vec(inner, 1..4), any::<bool>()).prop_map(|((w, h, x, y), cells, beside)| {
+                let kind = if beside { CellKind::LeftRight(cells) } else { CellKind::TopBottom(cells) };
+                Cell { w, h, x, y, kind }
+            })
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read(root in cell(), floating in proptest::collection::vec(cell(), 0..3)) {
+            let layout = Layout { root: Some(root), floating };
+            prop_assert_eq!(Layout::parse(layout.to_string().as_bytes()), Ok(layout));
+        }
     }
 }

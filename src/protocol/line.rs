@@ -118,3 +118,65 @@ impl Line<'_> {
         !matches!(self, Line::Text(_) | Line::Notification(Notification::Unknown(_)))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::ids::WindowId;
+
+    #[test]
+    fn output_is_a_pane_and_data_that_is_still_encoded() {
+        assert_eq!(parse_line(b"%output %12 a\\033 b"), Line::Output { pane: PaneId(12), data: b"a\\033 b" });
+        assert_eq!(parse_line(b"%output %12 "), Line::Output { pane: PaneId(12), data: b"" });
+        assert_eq!(
+            parse_line(b"%extended-output %12 3000 : a : b"),
+            Line::ExtendedOutput { pane: PaneId(12), age_ms: 3000, data: b"a : b" }
+        );
+        assert_eq!(
+            parse_line(b"%extended-output %12 3000 x y=1 : "),
+            Line::ExtendedOutput { pane: PaneId(12), age_ms: 3000, data: b"" },
+            "fields of later versions are skipped"
+        );
+    }
+
+    #[test]
+    fn guards_open_and_close_blocks() {
+        let guard = Guard { time: 5, number: 6, flags: 1 };
+        assert_eq!(parse_line(b"%begin 5 6 1"), Line::Begin(guard));
+        assert_eq!(parse_line(b"%end 5 6 1"), Line::End(guard));
+        assert_eq!(parse_line(b"%error 5 6 1"), Line::Error(guard));
+    }
+
+    #[test]
+    fn a_line_that_is_not_what_its_name_says_is_an_unknown_value() {
+        for line in [
+            &b"%output"[..],
+            b"%output %",
+            b"%output %1",
+            b"%output 1 x",
+            b"%output %4294967296 x",
+            b"%output %99999999999999999999 x",
+            b"%extended-output %1 x",
+            b"%extended-output %1 : x",
+            b"%extended-output %1 5x : x",
+            b"%extended-output %1 5 :x",
+            b"%begin",
+            b"%begin 1 2",
+            b"%end x",
+        ] {
+            let parsed = parse_line(line);
+            assert!(!parsed.is_known());
+            assert!(matches!(parsed, Line::Notification(Notification::Unknown(whole)) if whole == line));
+        }
+    }
+
+    #[test]
+    fn text_is_whatever_does_not_begin_with_a_name() {
+        for line in [&b""[..], b"text", b" %output %1 x", b"%1", b"%%", b"%", b"\xff"] {
+            assert_eq!(parse_line(line), Line::Text(line));
+        }
+        assert_eq!(parse_line(b"%window-add @1"), Line::Notification(Notification::WindowAdd(WindowId(1))));
+        assert!(parse_line(b"%window-add @1").is_known());
+        assert!(!parse_line(b"text").is_known());
+    }
+}

@@ -266,3 +266,148 @@ fn layout_change(input: &[u8]) -> IResult<&[u8], Notification> {
     let flags = left.strip_prefix(b" ").map(Bytes::copy_from_slice);
     Ok((&[], Notification::LayoutChange { window, layout, visible, flags }))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(text: &'static str) -> Bytes {
+        Bytes::from_static(text.as_bytes())
+    }
+
+    /// Every notification of F22, as tmux writes it.
+    #[test]
+    fn every_notification_is_a_value() {
+        use Notification as N;
+        let (pane, window, session) = (PaneId(5), WindowId(3), SessionId(1));
+        let cases = [
+            ("%client-detached /dev/pts/3", N::ClientDetached { client: text("/dev/pts/3") }),
+            (
+                "%client-session-changed client-47 $1 my work",
+                N::ClientSessionChanged { client: text("client-47"), session, name: text("my work") },
+            ),
+            ("%config-error /etc/tmux.conf:3: oops", N::ConfigError(text("/etc/tmux.conf:3: oops"))),
+            ("%continue %5", N::Continue(pane)),
+            ("%message a b  c", N::Message(text("a b  c"))),
+            ("%message", N::Message(text(""))),
+            ("%pane-mode-changed %5", N::PaneModeChanged(pane)),
+            ("%paste-buffer-changed buffer0", N::PasteBufferChanged(text("buffer0"))),
+            ("%paste-buffer-deleted buffer0", N::PasteBufferDeleted(text("buffer0"))),
+            ("%pause %5", N::Pause(pane)),
+            ("%session-changed $1 two words", N::SessionChanged { session, name: text("two words") }),
+            ("%session-renamed $1 n", N::SessionRenamed { session, name: text("n") }),
+            ("%session-window-changed $1 @3", N::SessionWindowChanged { session, window }),
+            ("%sessions-changed", N::SessionsChanged),
+            ("%unlinked-window-add @3", N::UnlinkedWindowAdd(window)),
+            ("%unlinked-window-close @3", N::UnlinkedWindowClose(window)),
+            ("%unlinked-window-renamed @3 n", N::UnlinkedWindowRenamed { window, name: text("n") }),
+            ("%unlinked-window-renamed @3", N::UnlinkedWindowRenamed { window, name: text("") }),
+            ("%window-add @3", N::WindowAdd(window)),
+            ("%window-close @3", N::WindowClose(window)),
+            ("%window-pane-changed @3 %5", N::WindowPaneChanged { window, pane }),
+            ("%window-renamed @3 ", N::WindowRenamed { window, name: text("") }),
+            ("%window-renamed @3  spaces kept ", N::WindowRenamed { window, name: text(" spaces kept ") }),
+        ];
+        for (line, expected) in cases {
+            assert_eq!(Notification::parse(line.as_bytes()), expected, "{line}");
+        }
+        let name = Bytes::from_static(b"\xff\xfe");
+        assert_eq!(N::parse(b"%window-renamed @3 \xff\xfe"), N::WindowRenamed { window, name }, "no UTF-8 needed");
+    }
+
+    #[test]
+    fn a_layout_change_has_one_to_three_parts() {
+        let change = |line: &str| match Notification::parse(line.as_bytes()) {
+            Notification::LayoutChange { window: WindowId(3), layout, visible, flags } => (layout, visible, flags),
+            other => panic!("{other:?}"),
+        };
+        let (layout, visible) = (text("b25e,80x24,0,0,1"), text("b25d,80x24,0,0,0"));
+        assert_eq!(change("%layout-change @3 b25e,80x24,0,0,1"), (layout.clone(), None, None), "before 2.2");
+        assert_eq!(
+            change("%layout-change @3 b25e,80x24,0,0,1 b25d,80x24,0,0,0 *Z"),
+            (layout.clone(), Some(visible.clone()), Some(text("*Z")))
+        );
+        assert_eq!(
+            change("%layout-change @3 b25e,80x24,0,0,1 b25d,80x24,0,0,0 "),
+            (layout, Some(visible), Some(text(""))),
+            "no flags"
+        );
+    }
+
+    #[test]
+    fn an_exit_has_a_reason() {
+        let reason = |line: &str| match Notification::parse(line.as_bytes()) {
+            Notification::Exit(reason) => reason,
+            other => panic!("{other:?}"),
+        };
+        let detached = |session: Option<&'static str>| ExitReason::Detached { session: session.map(text) };
+        assert_eq!(reason("%exit"), ExitReason::None);
+        assert_eq!(reason("%exit detached (from session a (b))"), detached(Some("a (b)")));
+        assert_eq!(reason("%exit detached and SIGHUP (from session a)"), detached(Some("a")));
+        assert_eq!(reason("%exit detached"), detached(None));
+        assert_eq!(reason("%exit lost tty"), ExitReason::LostTty);
+        assert_eq!(reason("%exit terminated"), ExitReason::Terminated);
+        assert_eq!(reason("%exit server exited"), ExitReason::ServerExited);
+        assert_eq!(reason("%exit server exited unexpectedly"), ExitReason::ServerExitedUnexpectedly);
+        assert_eq!(reason("%exit too far behind"), ExitReason::TooFarBehind);
+        assert_eq!(reason("%exit access not allowed"), ExitReason::AccessNotAllowed);
+        assert_eq!(reason("%exit of a new kind"), ExitReason::Other(text("of a new kind")));
+    }
+
+    #[test]
+    fn a_subscription_tells_what_it_is_of_and_its_value() {
+        let subscription = |line: &str| match Notification::parse(line.as_bytes()) {
+            Notification::SubscriptionChanged(subscription) => subscription,
+            other => panic!("{other:?}"),
+        };
+        let full = Subscription {
+            name: text("cmd"),
+            session: Some(SessionId(1)),
+            window: Some(WindowId(3)),
+            index: Some(0),
+            pane: Some(PaneId(5)),
+            value: text("bash : login"),
+        };
+        assert_eq!(subscription("%subscription-changed cmd $1 @3 0 %5 : bash : login"), full);
+        assert_eq!(subscription("%subscription-changed cmd $1 @3 0 %5 new fields : bash : login"), full);
+        let none = Subscription {
+            name: text("s"),
+            session: Some(SessionId(0)),
+            window: None,
+            index: None,
+            pane: None,
+            value: text(""),
+        };
+        assert_eq!(subscription("%subscription-changed s $0 - - - : "), none);
+    }
+
+    #[test]
+    fn later_fields_are_ignored() {
+        assert_eq!(Notification::parse(b"%window-close @3 later"), Notification::WindowClose(WindowId(3)));
+        assert_eq!(Notification::parse(b"%pause %5 12"), Notification::Pause(PaneId(5)));
+    }
+
+    #[test]
+    fn wrong_arguments_and_new_names_are_unknown_never_errors() {
+        for line in [
+            "%window-add",
+            "%window-add ",
+            "%window-add 3",
+            "%window-add %3",
+            "%window-add @3x",
+            "%window-add  @3",
+            "%window-add @99999999999",
+            "%window-pane-changed @3",
+            "%layout-change @3",
+            "%session-changed @1 n",
+            "%subscription-changed n $0 @1 0 %1",
+            "%subscription-changed n $0 @1 x %1 : v",
+            "%client-session-changed c",
+            "%new-in-4.0 x",
+            "%exited",
+            "%",
+        ] {
+            assert_eq!(Notification::parse(line.as_bytes()), Notification::Unknown(text(line)), "{line}");
+        }
+    }
+}
