@@ -76,12 +76,16 @@ impl Inner {
 
     /// A server was reached. If it is another one than before, nothing that was known holds.
     pub(super) fn identified(&self, identity: &ServerIdentity) {
-        let mut model = self.lock();
-        let same = model.identity.as_ref().is_some_and(|known| known.pid == identity.pid && known.started == identity.started);
-        model.identity = Some(identity.clone());
-        if !same {
-            model.forget_panes();
+        {
+            let mut model = self.lock();
+            let known = model.identity.as_ref();
+            let same = known.is_some_and(|known| known.pid == identity.pid && known.started == identity.started);
+            model.identity = Some(identity.clone());
+            if !same {
+                model.forget_panes();
+            }
         }
+        self.observer.identified(identity);
     }
 
     /// The server has ended: nothing that was known holds.
@@ -335,6 +339,7 @@ impl Inner {
             if told {
                 this.observer.exited(pane, Exit::default());
             }
+            this.observer.closed(pane);
         };
         match connection {
             Some(connection) => {

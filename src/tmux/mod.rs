@@ -49,6 +49,8 @@ pub enum Seeding {
 
 /// What a [`Server`] tells. Calls come from the task that reads the connection, in the order of the wire, and must return at once.
 pub trait Observer: Send + Sync + 'static {
+    /// A server was reached, before anything is told of its panes. Another one than before: what was known of panes is void.
+    fn identified(&self, identity: &ServerIdentity);
     /// A pane printed `data`. Comes only after the pane's first seed, each byte once.
     fn output(&self, pane: PaneId, data: &[u8]);
     /// What stands in a pane at exactly this point of its stream.
@@ -57,8 +59,10 @@ pub trait Observer: Send + Sync + 'static {
     fn topology(&self, topology: &Topology);
     /// tmux pushed a new value of something it does not announce otherwise.
     fn value(&self, pane: PaneId, value: Value);
-    /// A pane's process ended or the pane was closed.
+    /// A pane's process ended, or the pane was closed with it. The pane may remain on the server (`remain-on-exit`).
     fn exited(&self, pane: PaneId, exit: Exit);
+    /// The pane is no longer on the server. Comes after [`Observer::exited`].
+    fn closed(&self, pane: PaneId);
     /// The link to the server changed.
     fn link(&self, link: &Link);
 }

@@ -1,0 +1,183 @@
+//! Making sessions, windows and panes, so that no byte of what runs in them is lost.
+//!
+//! A program that prints and ends at once would be gone before it is followed. So a pane for a command begins with a placeholder; when
+//! it is followed and keeps its screen (`remain-on-exit`, F9), the command takes the placeholder's place (`respawn-pane`).
+
+use std::{path::PathBuf, sync::Arc};
+
+use super::{Engine, Host, Pane};
+use crate::{
+    api::{
+        CreatedAnswer, Error, ErrorCode, NewSessionRequest, NewWindowRequest, Result, SpawnRequest, SplitRequest,
+    },
+    protocol::{
+        command::{Command, CommandLine},
+        ids::PaneId,
+    },
+    tmux::{Request, StartServer},
+};
+
+/// What a pane runs until its command takes its place.
+const PLACEHOLDER: &str = "exec cat >/dev/null";
+/// What tmux tells of what it made.
+const MADE: &str = "#{session_id}|#{window_id}|#{pane_id}|#{session_name}";
+/// The variables that tmux takes from a client into a new session by default (`update-environment`).
+const UPDATED: [&str; 8] = [
+    "DISPLAY",
+    "KRB5CCNAME",
+    "SSH_ASKPASS",
+    "SSH_AUTH_SOCK",
+    "SSH_AGENT_PID",
+    "SSH_CONNECTION",
+    "WINDOWID",
+    "XAUTHORITY",
+];
+
+impl Engine {
+    /// Makes a session; where no tmux server runs, one is started for the caller.
+    pub async fn new_session(&self, host: &Arc<Host>, request: &NewSessionRequest) -> Result<CreatedAnswer> {
+        check(&request.spawn)?;
+        let cwd = request.spawn.cwd.as_ref().map(PathBuf::from);
+        let start = StartServer { env: request.spawn.caller_env.clone(), cwd };
+        host.server().connected_or_started(start).await?;
+        // `-E`: the session's environment is the server's, not this daemon's.
+        let mut command = Command::new("new-session").flag("-d").flag("-E").flag("-P").opt("-F", MADE);
+        if let Some(name) = &request.name {
+            command = command.opt("-s", literal(name));
+        }
+        for (size, flag) in [(request.width, "-x"), (request.height, "-y")] {
+            if let Some(size) = size {
+                command = command.opt(flag, size.to_string());
+            }
+        }
+        let caller = request.spawn.caller_env.iter().flatten();
+        for (name, value) in caller.filter(|(name, _)| UPDATED.contains(&name.as_str())) {
+            command = command.opt("-e", format!("{name}={value}"));
+        }
+        self.make(host, command, &request.spawn).await
+    }
+
+    /// Makes a window.
+    pub async fn new_window(&self, host: &Arc<Host>, request: &NewWindowRequest) -> Result<CreatedAnswer> {
+        check(&request.spawn)?;
+        let session = self.session(host, &request.session).await?;
+        let mut command = Command::new("new-window").flag("-P").opt("-F", MADE).opt("-t", format!("{}:", session.id));
+        if !request.select {
+            command = command.flag("-d");
+        }
+        if let Some(name) = &request.name {
+            command = command.opt("-n", literal(name));
+        }
+        self.make(host, command, &request.spawn).await
+    }
+
+    /// Splits a pane.
+    pub async fn split(&self, host: &Arc<Host>, request: &SplitRequest) -> Result<CreatedAnswer> {
+        check(&request.spawn)?;
+        let pane = self.pane(host, &request.pane).await?;
+        let mut command = Command::new("split-window").flag("-P").opt("-F", MADE).opt("-t", pane.id().to_string());
+        if !request.select {
+            command = command.flag("-d");
+        }
+        command = command.flag(if request.horizontal { "-h" } else { "-v" });
+        if let Some(size) = &request.size {
+            let number = size.strip_suffix('%').unwrap_or(size);
+            if number.is_empty() || !number.bytes().all(|byte| byte.is_ascii_digit()) {
+                return Err(Error::invalid(format!("size: {size:?}; give cells as 10 or a share as 30%")));
+            }
+            command = command.opt("-l", size);
+        }
+        self.make(host, command, &request.spawn).await
+    }
+
+    async fn make(&self, host: &Arc<Host>, command: Command, spawn: &SpawnRequest) -> Result<CreatedAnswer> {
+        let mut command = place(command, spawn);
+        if spawn.command.is_some() {
+            command = command.end_of_flags().arg(PLACEHOLDER);
+        }
+        let answer = host.server().write(None, Request::Framed(vec![command])).await?;
+        let body = answer.map_err(|message| refused(&message))?;
+        let made = body.first().map(|body| String::from_utf8_lossy(body).into_owned()).unwrap_or_default();
+        let mut made = made.trim_end_matches('\n').splitn(4, '|');
+        let (Some(session), Some(window), Some(pane), Some(session_name)) =
+            (made.next(), made.next(), made.next(), made.next())
+        else {
+            return Err(Error::new(ErrorCode::InconsistentState, "tmux did not tell what it made"));
+        };
+        let id: PaneId = pane.parse().map_err(|_| Error::new(ErrorCode::InconsistentState, "tmux told no pane"))?;
+        host.server().cover(id).await?;
+        let pane = host.pane(id).ok_or_else(|| Error::not_found(format!("pane {id} ended at once")))?;
+        let cursor = pane.cursor(pane.lock().ring.start());
+        self.start(host, &pane, spawn).await?;
+        Ok(CreatedAnswer {
+            pane: id.to_string(),
+            window: window.to_owned(),
+            session: session.to_owned(),
+            session_name: session_name.to_owned(),
+            cursor: cursor.to_string(),
+        })
+    }
+
+    /// Puts the command in the placeholder's place.
+    async fn start(&self, host: &Arc<Host>, pane: &Arc<Pane>, spawn: &SpawnRequest) -> Result<()> {
+        let target = pane.id().to_string();
+        pane.set_close_when_ended(!spawn.keep);
+        let keep = Command::new("set-option").flag("-p").opt("-t", &target).arg("remain-on-exit").arg("on");
+        let Some(command) = &spawn.command else {
+            let answer = host.server().write(Some(pane.id()), Request::Plain(CommandLine::of([keep]))).await?;
+            return answer.map(drop).map_err(|message| refused(&message));
+        };
+        let respawn = Command::new("respawn-pane").flag("-k").opt("-t", &target);
+        let respawn = program(place(respawn, spawn), command);
+        let answer = host.server().write(Some(pane.id()), Request::Plain(CommandLine::of([keep, respawn]))).await?;
+        answer.map_err(|message| refused(&message))?;
+        // The new process is watched from here on.
+        host.server().fresh().await.map(drop)
+    }
+}
+
+/// The directory and variables of what is made.
+pub(super) fn place(command: Command, spawn: &SpawnRequest) -> Command {
+    let command = match &spawn.cwd {
+        Some(cwd) => command.opt("-c", literal(cwd)),
+        None => command,
+    };
+    spawn.env.iter().fold(command, |command, (name, value)| command.opt("-e", format!("{name}={value}")))
+}
+
+/// The program of a pane: one word is a shell command line, several are a program and its arguments, as for tmux.
+pub(super) fn program(command: Command, words: &[String]) -> Command {
+    words.iter().fold(command.end_of_flags(), Command::arg)
+}
+
+pub(super) fn check(spawn: &SpawnRequest) -> Result<()> {
+    if spawn.command.as_ref().is_some_and(|command| command.iter().all(|word| word.trim().is_empty())) {
+        return Err(Error::invalid("command: it is empty; leave it out for a shell"));
+    }
+    if let Some(name) = spawn.env.keys().find(|name| name.is_empty() || name.contains(['=', '\0'])) {
+        return Err(Error::invalid(format!("env: {name:?} is no name of a variable")));
+    }
+    if let Some(cwd) = &spawn.cwd
+        && !cwd.starts_with('/')
+    {
+        return Err(Error::invalid(format!("cwd: {cwd:?} is not an absolute path")));
+    }
+    Ok(())
+}
+
+/// A value that tmux expands as a format, so that it stays what it is.
+pub(super) fn literal(text: &str) -> String {
+    text.replace('#', "##")
+}
+
+/// tmux's word for what cannot be done.
+pub(super) fn refused(message: &str) -> Error {
+    let code = if message.contains("can't find") {
+        ErrorCode::NotFound
+    } else if message.contains("duplicate") || message.contains("still active") || message.contains("no space") {
+        ErrorCode::Conflict
+    } else {
+        ErrorCode::InvalidArgument
+    };
+    Error::new(code, format!("tmux: {message}"))
+}
