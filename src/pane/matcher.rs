@@ -12,39 +12,20 @@
 //! gets an automaton of its own, which settles where the leftmost-first match ends; the window of recent text then gives its beginning
 //! and captures.
 
-use std::collections::BTreeMap;
-
-use memchr::{memchr, memrchr};
-
 use super::{
-    patterns::{Pattern, PatternSet},
+    patterns::PatternSet,
     text::{Control, TextSink},
 };
 use automaton::{Steps, Stop};
+use slot::{Phase, Slot, take_over};
 use window::Window;
 
-pub(crate) mod automaton;
-mod window;
+pub use hit::Hit;
 
-/// A match. Text in it is lossy UTF-8 and cut to 4 KiB.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Hit {
-    /// The pattern's number in its set.
-    pub pattern: usize,
-    /// Raw offset of the first byte.
-    pub start: u64,
-    /// Raw offset just after the last byte: reading on from here loses and repeats nothing.
-    pub end: u64,
-    /// The line in which it stands, or the lines, as far as they have been printed.
-    pub line: String,
-    /// The whole match, then its groups; a group that took no part is `None`.
-    pub captures: Vec<Option<String>>,
-    /// Named groups that took part.
-    pub groups: BTreeMap<String, String>,
-    /// The match began before the text that is kept ([`Limits::window_bytes`](super::patterns::Limits)): `start` is where that text
-    /// begins, and there are no captures.
-    pub truncated: bool,
-}
+pub(crate) mod automaton;
+mod hit;
+mod slot;
+mod window;
 
 /// What the owner of a matcher thinks of a hit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,58 +51,6 @@ pub struct Matcher {
     watched: u64,
     slots: Vec<Slot>,
     rested: bool,
-}
-
-#[derive(Debug)]
-struct Slot {
-    /// A match must begin here or later.
-    from: u64,
-    phase: Phase,
-    search: Option<Search>,
-    found: Option<Found>,
-    /// There is a match that may still change.
-    open: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
-    /// The set's automaton looks after it.
-    Watched,
-    /// Its own automaton does.
-    Own,
-    /// Its own automaton cannot; the text from this position on is searched again with each chunk.
-    Again(u64),
-    /// Accepted.
-    Latched,
-    /// It is bound to the beginning of the text, and that is over.
-    Hopeless,
-}
-
-impl Phase {
-    fn is_over(self) -> bool {
-        matches!(self, Self::Latched | Self::Hopeless)
-    }
-}
-
-/// A pattern's own automaton at work.
-#[derive(Debug)]
-struct Search {
-    steps: Steps,
-    /// Where it began, and up to where it has come.
-    base: u64,
-    at: u64,
-    /// Where the first and the best match that were seen end.
-    first: Option<u64>,
-    end: Option<u64>,
-    /// A match certainly ends here though it begins before the text that is kept.
-    beyond: Option<u64>,
-}
-
-#[derive(Debug)]
-struct Found {
-    hit: Hit,
-    end: u64,
-    deferred: bool,
 }
 
 impl Matcher {
@@ -186,7 +115,7 @@ impl Matcher {
 
     fn pass(&mut self, rest: bool, judge: &mut dyn FnMut(&Hit) -> Verdict) -> Vec<Hit> {
         let mut accepted = Vec::new();
-        self.watch();
+        self.watch(rest);
         for found in self.slots.iter_mut().filter_map(|slot| slot.found.as_mut()) {
             found.deferred = false;
         }
@@ -217,13 +146,16 @@ impl Matcher {
     }
 
     /// Steps the set's automaton over the new text and gives each pattern that it names an automaton of its own.
-    fn watch(&mut self) {
+    fn watch(&mut self, rest: bool) {
         let from = std::mem::replace(&mut self.watched, self.window.end());
         let Some(watcher) = self.set.watcher() else { return };
         let mut left = self.slots.iter().filter(|slot| slot.phase == Phase::Watched).count();
         if left == 0 {
             self.watching = false;
             return;
+        }
+        for slot in self.slots.iter_mut().filter(|slot| slot.phase == Phase::Watched) {
+            slot.open = false;
         }
         let behind = self.window.behind(from);
         let steps = match &mut self.watch {
@@ -241,27 +173,15 @@ impl Matcher {
                 match stop {
                     Stop::Match => {
                         for pattern in steps.matches(&watcher.automaton) {
-                            left -= usize::from(take_over(
-                                &mut self.slots,
-                                &self.set,
-                                watcher.members.get(pattern.as_usize()),
-                                &self.window,
-                                end,
-                                true,
-                            ));
+                            let Some(&index) = watcher.members.get(pattern.as_usize()) else { continue };
+                            left -= usize::from(take_over(&mut self.slots, &self.set, index, &self.window, end, true));
                         }
                     }
                     Stop::End => {
                         for pattern in steps.matches_at_end(&watcher.automaton) {
+                            let Some(&index) = watcher.members.get(pattern.as_usize()) else { continue };
                             let end = self.window.end();
-                            left -= usize::from(take_over(
-                                &mut self.slots,
-                                &self.set,
-                                watcher.members.get(pattern.as_usize()),
-                                &self.window,
-                                end,
-                                false,
-                            ));
+                            left -= usize::from(take_over(&mut self.slots, &self.set, index, &self.window, end, rest));
                         }
                         break;
                     }
@@ -325,239 +245,6 @@ impl Matcher {
     }
 }
 
-/// Lets a watched pattern go on alone, because a match of it ends at `end`. `sure`: whatever follows.
-fn take_over(
-    slots: &mut [Slot],
-    set: &PatternSet,
-    index: Option<&usize>,
-    window: &Window,
-    end: u64,
-    sure: bool,
-) -> bool {
-    let Some(&index) = index else { return false };
-    let (Some(slot), Some(pattern)) = (slots.get_mut(index), set.get(index)) else { return false };
-    if slot.phase != Phase::Watched {
-        return false;
-    }
-    let mut from = if pattern.crosses { slot.from } else { slot.from.max(window.line_of(end)) };
-    if let Some(longest) = pattern.longest {
-        from = from.max(end.saturating_sub(longest as u64));
-    }
-    let floor = window.floor();
-    slot.phase = Phase::Own;
-    slot.search_from(pattern, window, from.max(floor));
-    if let Some(search) = slot.search.as_mut().filter(|_| sure && from < floor) {
-        search.beyond = Some(end);
-    }
-    true
-}
-
-impl Slot {
-    /// Searches on from a position, as if nothing had been found before it.
-    fn begin_at(&mut self, from: u64) {
-        self.from = from;
-        self.phase = Phase::Own;
-        self.open = false;
-        if let Some(search) = &mut self.search {
-            search.at = u64::MAX;
-        }
-    }
-
-    /// Sets the pattern's own automaton to a position.
-    fn search_from(&mut self, pattern: &Pattern, window: &Window, at: u64) {
-        let behind = window.behind(at);
-        let ready = match &mut self.search {
-            Some(search) => {
-                search.base = at;
-                search.at = at;
-                search.first = None;
-                search.end = None;
-                search.beyond = None;
-                search.steps.restart(&pattern.automaton, behind)
-            }
-            None => Steps::new(&pattern.automaton, behind)
-                .map(|steps| self.search = Some(Search { steps, base: at, at, first: None, end: None, beyond: None }))
-                .is_some(),
-        };
-        if !ready {
-            self.phase = Phase::Again(self.again_from(pattern, window, at));
-        }
-    }
-
-    /// From where on the text is to be searched again when the automaton gave up at a position.
-    fn again_from(&self, pattern: &Pattern, window: &Window, at: u64) -> u64 {
-        let from = if pattern.crosses { window.floor() } else { window.line_of(at).max(window.floor()) };
-        from.max(self.from)
-    }
-
-    /// Brings the pattern's search up to the end of the text.
-    fn settle(&mut self, index: usize, pattern: &Pattern, window: &Window, rest: bool, limit: u64) {
-        while self.found.is_none() {
-            match self.phase {
-                Phase::Watched | Phase::Latched | Phase::Hopeless => return,
-                Phase::Own => {
-                    if self.search.as_ref().is_none_or(|search| search.at == u64::MAX) {
-                        self.search_from(pattern, window, self.from.max(window.floor()));
-                        if self.phase != Phase::Own {
-                            continue;
-                        }
-                    }
-                    if !self.settle_own(index, pattern, window, rest, limit) {
-                        return;
-                    }
-                }
-                Phase::Again(from) => {
-                    if !self.settle_again(index, pattern, window, rest, from, limit) {
-                        return;
-                    }
-                }
-            }
-        }
-        self.open = false;
-    }
-
-    /// By the pattern's own automaton; false when there is nothing more to do with this text.
-    fn settle_own(&mut self, index: usize, pattern: &Pattern, window: &Window, rest: bool, limit: u64) -> bool {
-        let Some(search) = &mut self.search else { return false };
-        let stop = search.advance(pattern, window);
-        let here = stop == Stop::End && !search.steps.matches_at_end(&pattern.automaton).is_empty();
-        let certain = match stop {
-            Stop::Dead if search.end.is_none() => {
-                // Only a pattern that is bound to the beginning of the text comes here.
-                self.phase = Phase::Hopeless;
-                self.open = false;
-                return false;
-            }
-            Stop::Dead => true,
-            Stop::Lost => {
-                // A match may be known that is not yet known to be whole.
-                let at = search.first.unwrap_or(search.at);
-                self.phase = Phase::Again(self.again_from(pattern, window, at));
-                return true;
-            }
-            Stop::Match | Stop::End => {
-                let grown = search.first.is_some_and(|first| window.end() - first > limit / 2);
-                rest || grown || search.steps.is_final(&pattern.automaton, search.end.is_some(), here)
-            }
-        };
-        let end = if here { Some(window.end()) } else { search.end };
-        self.open = end.is_some() && !certain;
-        let end = match end {
-            Some(end) if certain => end,
-            Some(_) => return false,
-            None => match search.beyond {
-                Some(end) => end,
-                None => return false,
-            },
-        };
-        self.found = Some(find(index, pattern, window, search.base, end));
-        true
-    }
-
-    /// By searching the recent text anew; false when there is nothing more to do with this text.
-    fn settle_again(
-        &mut self,
-        index: usize,
-        pattern: &Pattern,
-        window: &Window,
-        rest: bool,
-        from: u64,
-        limit: u64,
-    ) -> bool {
-        let from = from.max(window.floor());
-        let line = window.line();
-        let captures = pattern.find(window.bytes(), window.index(from));
-        let span = captures.as_ref().and_then(regex_automata::util::captures::Captures::get_match);
-        let Some(span) = span else {
-            self.open = false;
-            if !pattern.crosses && line > from {
-                // A new line: the automaton may try again.
-                self.phase = Phase::Own;
-                self.search_from(pattern, window, line);
-                return true;
-            }
-            return false;
-        };
-        let end = window.position(span.end());
-        let ended = !pattern.crosses && end < line;
-        let grown = window.end() - window.position(span.start()) > limit / 2;
-        if rest || ended || grown {
-            self.found = Some(find(index, pattern, window, from, end));
-            return true;
-        }
-        self.open = true;
-        false
-    }
-}
-
-impl Search {
-    fn advance(&mut self, pattern: &Pattern, window: &Window) -> Stop {
-        let mut at = window.index(self.at);
-        loop {
-            let (stop, reached) = self.steps.run(&pattern.automaton, window.bytes(), at);
-            at = reached;
-            self.at = window.position(at);
-            if stop != Stop::Match {
-                return stop;
-            }
-            self.first = self.first.or(Some(self.at - 1));
-            self.end = Some(self.at - 1);
-        }
-    }
-}
-
-/// The match that ends at `end`, looked up in the text that is kept.
-fn find(pattern_index: usize, pattern: &Pattern, window: &Window, from: u64, end: u64) -> Found {
-    let floor = window.index(from.max(window.floor()));
-    let captures = pattern.find(window.bytes(), floor);
-    let whole = captures.as_ref().and_then(regex_automata::util::captures::Captures::get_match);
-    let (start, stop) = whole.map_or((floor, window.index(end).max(floor)), |whole| (whole.start(), whole.end()));
-    let text = |from: usize, to: usize| clip(window.bytes(), from, to);
-    let mut hit = Hit {
-        pattern: pattern_index,
-        start: window.raw_start(window.position(start)),
-        end: window.raw_end(window.position(stop)),
-        line: line_around(window.bytes(), start, stop),
-        captures: Vec::new(),
-        groups: BTreeMap::new(),
-        truncated: whole.is_none(),
-    };
-    if let Some(captures) = captures {
-        hit.captures = captures.iter().map(|span| span.map(|span| text(span.start, span.end))).collect();
-        for (name, group) in captures.group_info().pattern_names(regex_automata::PatternID::ZERO).zip(&hit.captures) {
-            if let (Some(name), Some(group)) = (name, group) {
-                hit.groups.insert(name.to_owned(), group.clone());
-            }
-        }
-    }
-    Found { hit, end: window.position(stop), deferred: false }
-}
-
-/// What a hit's text is cut to.
-const SHOWN: usize = 4 << 10;
-/// How much of a long line is shown before the match.
-const SHOWN_BEFORE: usize = 1 << 10;
-
-fn line_around(bytes: &[u8], start: usize, end: usize) -> String {
-    let from = bytes.get(..start).and_then(|before| memrchr(b'\n', before)).map_or(0, |found| found + 1);
-    let last = end.saturating_sub(1).max(start);
-    let to = bytes.get(last..).and_then(|after| memchr(b'\n', after)).map_or(bytes.len(), |found| last + found);
-    clip(bytes, from.max(start.saturating_sub(SHOWN_BEFORE)), to)
-}
-
-/// Bytes `from..to`, cut to whole characters.
-fn clip(bytes: &[u8], mut from: usize, to: usize) -> String {
-    let inside = |index: usize| bytes.get(index).is_some_and(|byte| (0x80..0xc0).contains(byte));
-    let mut end = to.min(from.saturating_add(SHOWN));
-    while inside(end) && end > from && end < to {
-        end -= 1;
-    }
-    while inside(from) && from < end {
-        from += 1;
-    }
-    String::from_utf8_lossy(bytes.get(from..end).unwrap_or_default()).into_owned()
-}
-
 impl TextSink for Matcher {
     fn text(&mut self, offset: u64, text: &[u8]) {
         self.rested = false;
@@ -573,6 +260,8 @@ impl TextSink for Matcher {
 mod oracle;
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
     use crate::pane::patterns::{Limits, PatternSpec};
 
@@ -730,7 +419,12 @@ mod tests {
     #[test]
     fn w7_a_match_longer_than_the_window_is_told_without_its_beginning() {
         let limits = Limits { window_bytes: 256, ..Limits::default() };
-        for patterns in [&["(?s)BEGIN.*?END"][..], &["(?s)BEGIN.*?END", "never"], &["BEGIN.*?END", "never"]] {
+        for patterns in [
+            &["(?s)BEGIN.*?END"][..],
+            &["(?s)BEGIN.*?END", "never"],
+            &["BEGIN.*?END", "never"],
+            &[r"(?s)\A.*?END", "never"],
+        ] {
             let specs: Vec<PatternSpec> = patterns.iter().map(|text| PatternSpec::new(*text)).collect();
             let mut matcher = Matcher::new(PatternSet::new(&specs, &limits).unwrap());
             let mut offset = 0;
@@ -740,7 +434,10 @@ mod tests {
             }
             assert!(matcher.window.bytes().len() < 1024);
             oracle::feed(&mut matcher, offset, "END");
-            let hit = matcher.end_of_chunk(&mut |_| Verdict::Accept).remove(0);
+            let mut hits = matcher.end_of_chunk(&mut |_| Verdict::Accept);
+            assert!(hits.len() == 1 || matcher.wants_rest());
+            hits.extend(matcher.rest(&mut |_| Verdict::Accept));
+            let hit = hits.remove(0);
             assert!(hit.truncated && hit.start < offset, "{patterns:?}");
             assert_eq!(hit.end, offset + 3);
         }

@@ -1,13 +1,8 @@
 //! Patterns as a caller writes them, checked and compiled once, shared by every wait that uses them.
 
-use std::sync::Arc;
+use std::{error::Error, sync::Arc};
 
-use regex_automata::{
-    Input, MatchKind,
-    meta::{self, Regex},
-    nfa::thompson,
-    util::captures::Captures,
-};
+use regex_automata::{Input, MatchKind, meta::Regex, nfa::thompson, util::captures::Captures};
 use regex_syntax::{
     ParserBuilder,
     hir::{Class, Hir, HirKind, Look},
@@ -96,12 +91,14 @@ pub(super) struct Pattern {
     pub(super) crosses: bool,
     /// Bytes of the longest match, when it has one.
     pub(super) longest: Option<usize>,
+    /// Whether the automaton can tell that nothing that comes changes a match.
+    pub(super) foresees: bool,
 }
 
 impl PatternSet {
     /// Checks and compiles patterns.
     ///
-    /// INVALID_ARGUMENT, with a message that says which pattern and what to do: a pattern that does not parse, that can match the empty
+    /// `INVALID_ARGUMENT`, with a message that says which pattern and what to do: a pattern that does not parse, that can match the empty
     /// string (it would match at once) or nothing at all, that is too long or too large when compiled, and a set of none or too many.
     pub fn new(specs: &[PatternSpec], limits: &Limits) -> api::Result<Self> {
         if specs.is_empty() {
@@ -133,7 +130,7 @@ impl PatternSet {
         let members: Vec<usize> =
             (0..hirs.len()).filter(|&index| hirs.get(index).is_some_and(|hir| !has_unicode_words(hir))).collect();
         // The whole set is compiled first, whoever searches by it: one limit then bounds all that is compiled below.
-        let whole = nfa(&searched, limits).map_err(|error| too_large(&error, &names.join(", "), limits))?;
+        let whole = nfa(&searched, limits).map_err(|error| too_large(error.as_ref(), &names.join(", "), limits))?;
         let watcher = if members.len() < 2 {
             None
         } else {
@@ -141,19 +138,20 @@ impl PatternSet {
             let nfa = if members.len() == hirs.len() {
                 whole
             } else {
-                nfa(&watched, limits).map_err(|error| too_large(&error, &names.join(", "), limits))?
+                nfa(&watched, limits).map_err(|error| too_large(error.as_ref(), &names.join(", "), limits))?
             };
             Some(Watcher { automaton: Automaton::new(nfa, &watched, Kind::Every, limits, "the patterns")?, members })
         };
         let mut patterns = Vec::with_capacity(hirs.len());
         for ((hir, form), name) in hirs.iter().zip(&searched).zip(&names) {
-            let compiled = nfa(&[form], limits).map_err(|error| too_large(&error, name, limits))?;
+            let compiled = nfa(&[form], limits).map_err(|error| too_large(error.as_ref(), name, limits))?;
             let kind = if has_unicode_words(hir) { Kind::FirstAscii } else { Kind::First };
             patterns.push(Pattern {
                 automaton: Automaton::new(compiled, &[form], kind, limits, name)?,
-                regex: regex(hir, limits).map_err(|error| too_large(&error, name, limits))?,
+                regex: regex(hir, limits).map_err(|error| too_large(error.as_ref(), name, limits))?,
                 crosses: holds_line_end(hir),
                 longest: hir.properties().maximum_len(),
+                foresees: !has_unicode_words(hir) || !needs_unicode(hir),
             });
         }
         let reach = patterns
@@ -249,7 +247,7 @@ fn parse(text: &str, name: &str, limits: &Limits) -> api::Result<Hir> {
     })
 }
 
-fn too_large(error: &dyn std::error::Error, name: &str, limits: &Limits) -> api::Error {
+fn too_large(error: &dyn Error, name: &str, limits: &Limits) -> api::Error {
     let mut cause = error.to_string();
     if let Some(source) = error.source() {
         cause = source.to_string();
@@ -260,21 +258,21 @@ fn too_large(error: &dyn std::error::Error, name: &str, limits: &Limits) -> api:
     ))
 }
 
-fn nfa<H: std::borrow::Borrow<Hir>>(hirs: &[H], limits: &Limits) -> Result<thompson::NFA, thompson::BuildError> {
+fn nfa<H: std::borrow::Borrow<Hir>>(hirs: &[H], limits: &Limits) -> Result<thompson::NFA, Box<dyn Error>> {
     let config = thompson::Config::new()
         .which_captures(thompson::WhichCaptures::None)
         .nfa_size_limit(Some(limits.compiled_bytes));
-    thompson::Compiler::new().configure(config).build_many_from_hir(hirs)
+    thompson::Compiler::new().configure(config).build_many_from_hir(hirs).map_err(Into::into)
 }
 
-fn regex(hir: &Hir, limits: &Limits) -> Result<Regex, meta::BuildError> {
+fn regex(hir: &Hir, limits: &Limits) -> Result<Regex, Box<dyn Error>> {
     let config = Regex::config()
         .match_kind(MatchKind::LeftmostFirst)
         .nfa_size_limit(Some(limits.compiled_bytes))
         .hybrid_cache_capacity(limits.cache_bytes)
         .dfa(false)
         .onepass(false);
-    Regex::builder().configure(config).build_from_hir(hir)
+    Regex::builder().configure(config).build_from_hir(hir).map_err(Into::into)
 }
 
 fn has_unicode_words(hir: &Hir) -> bool {
@@ -302,6 +300,31 @@ fn ascii_words(hir: &Hir) -> Hir {
         HirKind::Concat(parts) => Hir::concat(parts.iter().map(ascii_words).collect()),
         HirKind::Alternation(parts) => Hir::alternation(parts.iter().map(ascii_words).collect()),
         HirKind::Empty | HirKind::Literal(_) | HirKind::Class(_) => hir.clone(),
+    }
+}
+
+/// Whether some part of it matches word characters beyond ASCII, and none in ASCII. An automaton that knows ASCII words only thinks that no
+/// such character can follow a `\b`; where a part also matches ASCII, that shows it that the match can go on.
+fn needs_unicode(hir: &Hir) -> bool {
+    match hir.kind() {
+        HirKind::Literal(literal) => !literal.0.is_ascii(),
+        HirKind::Class(class) => {
+            let has_word = |start: u32, end: u32| {
+                (start..=end.min(0x7f))
+                    .any(|code| code == 0x5f || u8::try_from(code).is_ok_and(|byte| byte.is_ascii_alphanumeric()))
+            };
+            match class {
+                Class::Unicode(class) => {
+                    class.ranges().last().is_some_and(|range| !range.end().is_ascii())
+                        && !class.ranges().iter().any(|range| has_word(range.start() as u32, range.end() as u32))
+                }
+                Class::Bytes(_) => false,
+            }
+        }
+        HirKind::Repetition(repetition) => needs_unicode(&repetition.sub),
+        HirKind::Capture(capture) => needs_unicode(&capture.sub),
+        HirKind::Concat(parts) | HirKind::Alternation(parts) => parts.iter().any(needs_unicode),
+        HirKind::Empty | HirKind::Look(_) => false,
     }
 }
 

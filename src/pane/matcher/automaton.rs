@@ -142,29 +142,37 @@ impl Steps {
 
     /// Steps until the state is a special one (at least one byte); `None` where that is a start state or the end.
     fn step<const ASCII: bool>(&mut self, automaton: &Automaton, bytes: &[u8], at: &mut usize) -> Option<Stop> {
-        let mut state = self.state;
-        for &byte in bytes.get(*at..).unwrap_or_default() {
+        let dfa = &automaton.dfa;
+        while let Some(&byte) = bytes.get(*at) {
             if ASCII && !byte.is_ascii() {
-                self.state = state;
                 return Some(Stop::Lost);
             }
-            let Ok(next) = automaton.dfa.next_state(&mut self.cache, state, byte) else { return Some(Stop::Lost) };
-            state = next;
+            let Ok(next) = dfa.next_state(&mut self.cache, self.state, byte) else { return Some(Stop::Lost) };
+            self.state = next;
             *at += 1;
-            if state.is_tagged() {
-                self.state = state;
-                return if state.is_match() {
-                    Some(Stop::Match)
-                } else if state.is_dead() {
-                    Some(Stop::Dead)
-                } else if state.is_start() {
-                    None
-                } else {
-                    Some(Stop::Lost)
+            if next.is_tagged() {
+                return match next {
+                    state if state.is_match() => Some(Stop::Match),
+                    state if state.is_dead() => Some(Stop::Dead),
+                    state if state.is_start() => None,
+                    _ => Some(Stop::Lost),
                 };
             }
+            // Nearly all bytes lead from one plain state to another that is built already. This loop does only those, so that it borrows
+            // the states without changing them.
+            let mut state = next;
+            let mut done = 0;
+            for &byte in bytes.get(*at..).unwrap_or_default() {
+                let next = dfa.next_state_untagged(&self.cache, state, byte);
+                if next.is_tagged() || (ASCII && !byte.is_ascii()) {
+                    break;
+                }
+                state = next;
+                done += 1;
+            }
+            self.state = state;
+            *at += done;
         }
-        self.state = state;
         None
     }
 

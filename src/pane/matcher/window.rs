@@ -61,7 +61,7 @@ impl Window {
         if self.base == 0 {
             return 0;
         }
-        let first = self.bytes.iter().skip(1).position(|byte| (0x80..0xc0).contains(byte) == false);
+        let first = self.bytes.iter().skip(1).position(|byte| !(0x80..0xc0).contains(byte));
         self.base + first.map_or(self.bytes.len(), |rest| rest + 1) as u64
     }
     /// The position at which the line begins that holds the byte before `end`.
