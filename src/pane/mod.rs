@@ -2,4 +2,6 @@
 //!
 //! This floor is pure like [`crate::protocol`]: it has no sockets and no clocks; where time matters it is an argument.
 
+pub mod matcher;
+pub mod patterns;
 pub mod text;
