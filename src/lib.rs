@@ -8,5 +8,7 @@
 pub mod api;
 pub mod cli;
 pub mod daemon;
+pub mod metrics;
 pub mod pane;
 pub mod protocol;
+pub mod tmux;
