@@ -25,9 +25,9 @@ pub(super) struct Caller {
 }
 
 impl Caller {
-    pub(super) fn new(choice: ServerChoice, json: bool) -> Result<Self> {
+    pub(super) fn new(choice: &ServerChoice, json: bool) -> Result<Self> {
         let environment = Environment { var: &|name| std::env::var_os(name), uid: paths::uid() };
-        let server = environment.resolve(&choice)?;
+        let server = environment.resolve(choice)?;
         let own_pane = environment.own_pane(&server);
         Ok(Self { paths: Paths::from_env()?, server, json, own_pane })
     }

@@ -73,7 +73,7 @@ fn run(invocation: Invocation) -> Outcome {
         Command::Completions(args) => return args.run(),
         _ => {}
     }
-    let caller = Caller::new(server, json)?;
+    let caller = Caller::new(&server, json)?;
     // One thread: a runtime with a thread for each core takes longer to start than most commands take.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()

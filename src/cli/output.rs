@@ -134,7 +134,7 @@ impl Table {
         Self { rows: vec![header.iter().map(|&cell| cell.to_owned()).collect()] }
     }
 
-    pub(super) fn row(&mut self, cells: Vec<String>) {
+    pub(super) fn row<const N: usize>(&mut self, cells: &[String; N]) {
         self.rows.push(cells.iter().map(|cell| plain(cell)).collect());
     }
 
@@ -177,8 +177,8 @@ mod tests {
     #[test]
     fn a_table_is_as_wide_as_its_cells_and_no_wider() {
         let mut table = Table::new(&["ID", "NAME", "TITLE"]);
-        table.row(vec!["%0".into(), "a long name".into(), String::new()]);
-        table.row(vec!["%10".into(), "b".into(), "t".into()]);
+        table.row(&["%0".into(), "a long name".into(), String::new()]);
+        table.row(&["%10".into(), "b".into(), "t".into()]);
         assert_eq!(table.render(), "ID   NAME         TITLE\n%0   a long name\n%10  b            t\n");
     }
 

@@ -9,6 +9,8 @@ use crate::api::{CaptureAnswer, CaptureRequest};
 ///
 /// Byte for byte what `tmux capture-pane -p` prints; -p is implied. (Here -S is the first line, as in tmux; the server's
 /// socket is given with -S before the command, or with --socket-path.)
+// Reasons: each is a flag of the command line, and so a switch by nature.
+#[allow(clippy::struct_excessive_bools)]
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
   muxtap capture-pane -t %0

@@ -107,6 +107,8 @@ pub(in crate::cli) struct NewWindow {
 /// Split a pane; prints the new pane's id
 ///
 /// As in tmux -h means side by side here; --help is this text.
+// Reasons: each is a flag of the command line, and so a switch by nature.
+#[allow(clippy::struct_excessive_bools)]
 #[derive(Debug, Args)]
 #[command(
     disable_help_flag = true,

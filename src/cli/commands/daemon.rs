@@ -35,7 +35,7 @@ pub(in crate::cli) struct Serve {
     /// Started by a command that waits for `ready`
     #[arg(long, hide = true)]
     background: bool,
-    /// The tmux program: a path, or a name to look for in PATH (default: $MUXTAP_TMUX, else tmux)
+    /// The tmux program: a path, or a name to look for in PATH (default: that in `MUXTAP_TMUX`, else tmux)
     #[arg(long, value_name = "PATH")]
     tmux: Option<PathBuf>,
     /// How tmux servers are followed: by one client on a session of muxtap's own (hub), by one client per session (sessions), or hub
@@ -48,7 +48,7 @@ pub(in crate::cli) struct Serve {
     /// Output kept for all panes together, in bytes, units K, M and G
     #[arg(long, value_name = "BYTES", default_value_t = DEFAULT_BUDGET_BYTES, value_parser = bytes)]
     budget_bytes: u64,
-    /// What is logged: error, warn, info, debug, trace, or a filter as in muxtap=debug (default: $MUXTAP_LOG, else info)
+    /// What is logged: error, warn, info, debug, trace, or a filter as in muxtap=debug (default: that in `MUXTAP_LOG`, else info)
     #[arg(long, value_name = "LEVEL")]
     log_level: Option<String>,
 }
@@ -130,7 +130,7 @@ fn servers(servers: Vec<ServerStatus>) -> String {
     let mut table =
         Table::new(&["TMUX SERVER", "STATE", "VERSION", "COVERAGE", "CLIENTS", "SESSIONS", "PANES", "KEPT", "ERROR"]);
     for server in servers {
-        table.row(vec![
+        table.row(&[
             server.socket,
             server.state,
             server.version.unwrap_or_default(),

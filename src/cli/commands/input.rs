@@ -9,6 +9,8 @@ use crate::api::{Error, InputAnswer, InputRequest, Result};
 ///
 /// As tmux's send-keys: words that name keys (`Enter`, `C-c`, `Up`, `F5`, `M-x`) press them, others are typed as they are.
 /// A following `wait-for` or `read` begins, unless told otherwise, at what the pane printed after this input.
+// Reasons: each is a flag of the command line, and so a switch by nature.
+#[allow(clippy::struct_excessive_bools)]
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
   muxtap send-keys -t %0 'make test' Enter
@@ -59,9 +61,10 @@ impl SendKeys {
         }
         if !literal && !paste {
             // `--submit` alone presses Enter on what stands there already.
-            return Ok(match keys.is_empty() {
-                true => InputRequest { text: Some(String::new()), ..request },
-                false => InputRequest { keys: Some(keys), ..request },
+            return Ok(if keys.is_empty() {
+                InputRequest { text: Some(String::new()), ..request }
+            } else {
+                InputRequest { keys: Some(keys), ..request }
             });
         }
         if keys != ["-"] {

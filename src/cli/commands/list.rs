@@ -67,7 +67,7 @@ impl ListSessions {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs());
         let mut table = Table::new(&["ID", "NAME", "WINDOWS", "ATTACHED", "AGE", "IDLE"]);
         for session in list.sessions {
-            table.row(vec![
+            table.row(&[
                 session.id,
                 session.name,
                 session.windows.to_string(),
@@ -103,7 +103,7 @@ impl ListWindows {
         }
         let mut table = Table::new(&["ID", "WINDOW", "NAME", "PANES", "SIZE", "ACTIVE"]);
         for window in list.windows {
-            table.row(vec![
+            table.row(&[
                 window.id,
                 format!("{}:{}", window.session, window.index),
                 window.name,
@@ -129,7 +129,7 @@ impl ListPanes {
         }
         let mut table = Table::new(&["ID", "PANE", "COMMAND", "PID", "SIZE", "ACTIVE", "STATE", "PATH"]);
         for pane in list.panes {
-            table.row(vec![
+            table.row(&[
                 pane.id.clone(),
                 label(&pane),
                 pane.command.clone(),

@@ -37,6 +37,8 @@ struct Look {
 /// waits for the next time. The echo of what was typed does not count. Prints the line that matched.
 ///
 /// Exit status: 0 it happened; 3 a --fail pattern matched or the pane ended first; 124 the time ran out; 1 another error.
+// Reasons: each is a flag of the command line, and so a switch by nature.
+#[allow(clippy::struct_excessive_bools)]
 #[derive(Debug, Args)]
 #[command(
     group(ArgGroup::new("predicate").required(true).multiple(true)
@@ -270,7 +272,7 @@ mod tests {
         serde_json::json!({"kind": kind, "pane": pane, "latched": line.is_some(), "pattern": "x", "line": line})
     }
 
-    fn answer(outcome: &str, predicates: Vec<serde_json::Value>) -> WaitAnswer {
+    fn answer(outcome: &str, predicates: &[serde_json::Value]) -> WaitAnswer {
         serde_json::from_value(serde_json::json!({
             "id": "w1", "outcome": outcome, "pane": "%0", "predicates": predicates, "duration_ms": 1500.0,
             "screen": "a\nb\n\n",
@@ -282,7 +284,7 @@ mod tests {
     fn the_lines_of_the_pane_that_decided_are_printed_once() {
         let answer = answer(
             "matched",
-            vec![
+            &[
                 report("pattern", "%0", Some("hit")),
                 report("screen", "%0", Some("hit")),
                 report("pattern", "%1", Some("no")),
@@ -294,17 +296,17 @@ mod tests {
 
     #[test]
     fn what_did_not_come_is_said() {
-        let timeout = answer("timeout", vec![report("pattern", "%0", None), report("bell", "%0", Some(""))]);
+        let timeout = answer("timeout", &[report("pattern", "%0", None), report("bell", "%0", Some(""))]);
         assert_eq!(why_not(&timeout).unwrap(), "not in 1.5 s: /x/ in %0; the screen ends:\na\nb");
         assert_eq!(matched_lines(&timeout), "");
-        let failed = answer("failed", vec![report("pattern", "%0", None), report("fail", "%0", Some("error: 7"))]);
+        let failed = answer("failed", &[report("pattern", "%0", None), report("fail", "%0", Some("error: 7"))]);
         assert_eq!(why_not(&failed).unwrap(), "failure /x/ in %0 matched: error: 7");
-        assert_eq!(why_not(&answer("ended", vec![])).unwrap(), "%0 ended first");
+        assert_eq!(why_not(&answer("ended", &[])).unwrap(), "%0 ended first");
     }
 
     #[test]
     fn progress_counts_what_was_seen() {
-        let pending = answer("pending", vec![report("pattern", "%0", Some("a")), report("exit", "%0", None)]);
+        let pending = answer("pending", &[report("pattern", "%0", Some("a")), report("exit", "%0", None)]);
         assert_eq!(progress_line(&pending, Duration::from_secs(3)), "waiting 3 s · 1 of 2 seen · for exit in %0");
     }
 
