@@ -273,6 +273,7 @@ pub struct EventsRequest {
     #[serde(default)]
     pub format: ReadFormat,
     /// Begin each pane's output here: `now` (default), `start`, or `lines:N`.
+    /// A pane that is named and has ended gives what is left and then `pane-exited`, so that who follows it comes to an end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<String>,
 }

@@ -38,7 +38,6 @@ use super::{
 #[command(
     name = "muxtap",
     version,
-    propagate_version = true,
     max_term_width = 100,
     after_long_help = "Examples:
   muxtap new-session -s work                     a session, without attaching; prints its pane, %0
@@ -166,21 +165,16 @@ pub(super) struct Invocation {
 /// `-S` is not one of clap's global arguments: in `capture-pane` it is the first line, as in tmux, and a global argument
 /// cannot give way. So it is put on each command, with its letter where the letter is free.
 pub fn tree() -> clap::Command {
-    let mut root = Cli::command();
-    let names: Vec<String> = root.get_subcommands().map(|command| command.get_name().to_owned()).collect();
-    for name in names {
-        root = root.mut_subcommand(name, |command| {
-            let taken = command.get_arguments().any(|arg| arg.get_short() == Some('S'));
-            let path = Arg::new(SUBCOMMAND_PATH)
-                .long("socket-path")
-                .value_name("PATH")
-                .value_parser(clap::value_parser!(OsString))
-                .help("The tmux server with this socket, as for `tmux -S`")
-                .help_heading("Global options");
-            command.arg(if taken { path } else { path.short('S') })
-        });
-    }
-    root
+    Cli::command().mut_subcommands(|command| {
+        let taken = command.get_arguments().any(|arg| arg.get_short() == Some('S'));
+        let path = Arg::new(SUBCOMMAND_PATH)
+            .long("socket-path")
+            .value_name("PATH")
+            .value_parser(clap::value_parser!(OsString))
+            .help("The tmux server with this socket, as for `tmux -S`")
+            .help_heading("Global options");
+        command.arg(if taken { path } else { path.short('S') })
+    })
 }
 
 const SUBCOMMAND_PATH: &str = "subcommand_socket_path";
@@ -217,6 +211,35 @@ mod tests {
             assert!(command.get_after_long_help().is_some(), "{} shows no example", command.get_name());
             for arg in command.get_arguments() {
                 assert!(arg.get_help().is_some(), "{} {}", command.get_name(), arg.get_id());
+            }
+        }
+    }
+
+    /// `docs/cli.md` is the reference that people read: a section for each command, and in it each of its flags.
+    #[test]
+    fn the_documentation_has_every_command_and_flag_and_no_other() {
+        let page = include_str!("../../docs/cli.md");
+        let mut sections: Vec<(&str, String)> = Vec::new();
+        for section in page.split("\n### `").skip(1) {
+            let (name, body) = section.split_once('`').unwrap();
+            // Where the page breaks its lines means nothing.
+            sections.push((name, body.split_whitespace().collect::<Vec<_>>().join(" ")));
+        }
+        let documented: Vec<&str> = sections.iter().map(|(name, _)| *name).collect();
+        let tree = tree();
+        let commands: Vec<&str> = tree.get_subcommands().map(clap::Command::get_name).collect();
+        assert_eq!(documented, commands, "docs/cli.md lists the commands in the order of --help");
+        for (command, (name, body)) in tree.get_subcommands().zip(&sections) {
+            for arg in command.get_arguments().filter(|arg| !arg.is_hide_set() && arg.get_id() != SUBCOMMAND_PATH) {
+                let short = arg.get_short().map(|short| format!("`-{short}"));
+                let long = arg.get_long().map(|long| format!("`--{long}"));
+                for flag in short.into_iter().chain(long) {
+                    let stands = |mark: &str| body.contains(&format!("{flag}{mark}"));
+                    assert!(stands("`") || stands(" "), "{name}: {flag}` is not in docs/cli.md");
+                }
+            }
+            for alias in command.get_visible_aliases() {
+                assert!(body.contains(&format!("`{alias}`")), "{name}: the alias {alias} is not in docs/cli.md");
             }
         }
     }

@@ -40,7 +40,7 @@ impl Caller {
     /// A connection to the daemon; starts it when none runs.
     pub(super) async fn client(&self) -> Result<Client> {
         let stream = start::connect_or_start(&self.paths, &mut |warning| output::note(warning))?;
-        Client::new(stream, &self.paths, &self.server).await
+        Ok(Client::new(stream, &self.paths, &self.server).await?.comparing_versions())
     }
 
     /// A connection to the daemon, when one runs.

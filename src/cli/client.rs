@@ -39,6 +39,8 @@ pub(super) struct Client {
     /// `socket=…` for every query.
     server: String,
     log: PathBuf,
+    /// Say it when the daemon is of another version.
+    compares_versions: bool,
 }
 
 impl Client {
@@ -65,7 +67,12 @@ impl Client {
             Error::invalid(format!("the tmux socket's path {} is not UTF-8: give it another one", server.display()))
         })?;
         let server = format!("socket={}", url::encode(server));
-        Ok(Self { sender, connection, server, log: paths.log.clone() })
+        Ok(Self { sender, connection, server, log: paths.log.clone(), compares_versions: false })
+    }
+
+    /// Warn, once in this process, when the daemon is of another version.
+    pub(super) fn comparing_versions(self) -> Self {
+        Self { compares_versions: true, ..self }
     }
 
     /// `GET path?query`.
@@ -129,7 +136,9 @@ impl Client {
         let request = request.body(Full::new(body)).map_err(|error| Error::internal(format!("request: {error}")))?;
         self.sender.ready().await.map_err(|error| self.lost(&error))?;
         let response = self.sender.send_request(request).await.map_err(|error| self.lost(&error))?;
-        warn_of_other_version(&response);
+        if self.compares_versions {
+            warn_of_other_version(&response);
+        }
         Ok(response)
     }
 

@@ -16,7 +16,7 @@ use super::{
     targets::{is_pattern, label, names_pane},
 };
 use crate::{
-    api::{Error, ErrorCode, Event, EventsRequest, PaneInfo, PaneList, ReadAnswer, ReadFormat, ReadRequest},
+    api::{Error, ErrorCode, Event, EventsRequest, PaneList, ReadAnswer, ReadFormat, ReadRequest},
     cli::{EXIT_ERROR, EXIT_INTERRUPTED},
 };
 
@@ -125,7 +125,7 @@ fn nothing_fits(target: &str) -> Error {
 struct Follow {
     json: bool,
     lines: Lines,
-    /// The panes that have not ended, where there can be no new ones.
+    /// The panes whose end was not told yet, where there can be no new ones; of one that has ended already it is told too.
     open: Option<BTreeSet<String>>,
 }
 
@@ -137,7 +137,7 @@ impl Follow {
             self.lines.name(&pane.id, &label(pane));
         }
         if !targets.iter().any(|target| is_pattern(target)) {
-            self.open = Some(resolve(&mut client, targets, &panes).await?);
+            self.open = Some(resolve(&mut client, targets).await?);
         }
         let request = EventsRequest {
             panes: join_targets(targets)?,
@@ -222,11 +222,7 @@ impl Follow {
 }
 
 /// The panes that targets without a pattern name.
-async fn resolve(
-    client: &mut crate::cli::client::Client,
-    targets: &[String],
-    panes: &[PaneInfo],
-) -> Result<BTreeSet<String>, Error> {
+async fn resolve(client: &mut crate::cli::client::Client, targets: &[String]) -> Result<BTreeSet<String>, Error> {
     let mut open = BTreeSet::new();
     for target in targets {
         // A read of nothing says which pane the daemon takes it for, and is the error where it is none.
@@ -234,7 +230,5 @@ async fn resolve(
         let request = ReadRequest { since: Some("now".to_owned()), ..ReadRequest::default() };
         open.insert(client.get::<ReadAnswer>(&path, &request).await?.pane);
     }
-    // One that has ended already has no end to come.
-    let gone = |id: &String| panes.iter().any(|pane| pane.dead && pane.id == *id);
-    if open.iter().all(gone) { Ok(open) } else { Ok(open.into_iter().filter(|id| !gone(id)).collect()) }
+    Ok(open)
 }

@@ -190,7 +190,9 @@ impl Drop for Progress {
 }
 
 fn terminal_width() -> usize {
-    rustix::termios::tcgetwinsize(std::io::stderr()).map_or(80, |size| usize::from(size.ws_col).max(20))
+    let columns = rustix::termios::tcgetwinsize(std::io::stderr()).map_or(0, |size| usize::from(size.ws_col));
+    // A terminal that does not know its size says 0.
+    if columns == 0 { 80 } else { columns }
 }
 
 fn progress_line(answer: &WaitAnswer, elapsed: Duration) -> String {
