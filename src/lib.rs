@@ -8,6 +8,7 @@
 pub mod api;
 pub mod cli;
 pub mod daemon;
+pub mod engine;
 pub mod metrics;
 pub mod pane;
 pub mod protocol;

@@ -54,6 +54,8 @@ pub(super) struct State {
     pub(super) kept: Option<String>,
     /// muxtap made it and is to close it when it has ended.
     close_when_ended: bool,
+    /// A `run` is under way.
+    pub(super) runs: bool,
 }
 
 /// What tmux tells about a pane.
@@ -105,6 +107,7 @@ impl Pane {
                 exit: None,
                 kept: None,
                 close_when_ended: false,
+                runs: false,
             }),
             changed: watch::Sender::new(0),
         })
@@ -454,7 +457,7 @@ pub struct Listener {
 }
 
 impl Listener {
-    fn mark(&self, pane: PaneId) {
+    pub(super) fn mark(&self, pane: PaneId) {
         let first = {
             let mut dirty = self.dirty.lock().unwrap_or_else(PoisonError::into_inner);
             dirty.insert(pane) && dirty.len() == 1

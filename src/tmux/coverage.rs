@@ -366,7 +366,8 @@ impl Inner {
     /// otherwise end the line, and what follows it would be read as a notification.
     pub(super) fn subscribe(&self, connection: &Connection) {
         let line = CommandLine::of(SUBSCRIPTIONS.iter().map(|(name, variable)| {
-            let format = format!("muxtap-{name}:%*:#{{s/[[:cntrl:]]/?/:{variable}}}");
+            // Written out, since a colon (as in `[[:cntrl:]]`) ends the list of modifiers (N1).
+            let format = format!("muxtap-{name}:%*:#{{s/[\u{1}-\u{1f}\u{7f}]/?/:{variable}}}");
             Command::new("refresh-client").flag("-B").format(&format)
         }));
         connection.submit(Request::Plain(line), |answer| {

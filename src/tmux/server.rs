@@ -184,6 +184,11 @@ impl Server {
         self.inner.seed(pane, why);
     }
 
+    /// The sessions to which one of our clients is attached.
+    pub fn attached_sessions(&self) -> std::collections::HashSet<crate::protocol::ids::SessionId> {
+        self.inner.lock().covering.values().filter_map(|covering| covering.session).collect()
+    }
+
     /// How many control clients are attached and whether one of them is a hub.
     pub fn clients(&self) -> (u32, bool) {
         let model = self.inner.lock();
