@@ -427,10 +427,12 @@ fn exit_of(tmux: &Tmux) -> ExitReason {
 }
 
 #[test]
-fn a_server_that_exits_gives_a_control_client_no_reason() {
-    let mut tmux = Tmux::start();
-    tmux.send(b"kill-server\n");
-    assert_eq!(exit_of(&tmux), ExitReason::None);
+fn an_exit_that_was_asked_for_has_no_reason() {
+    for asked in [&b"kill-server\n"[..], b"detach-client\n"] {
+        let mut tmux = Tmux::start();
+        tmux.send(asked);
+        assert_eq!(exit_of(&tmux), ExitReason::None);
+    }
 }
 
 #[test]

@@ -77,6 +77,12 @@ impl Limits {
     pub const DEFAULT: Self = Self { line: 64 << 20, body: 256 << 20 };
 }
 
+/// With less room than this, in bytes, the read buffer is renewed.
+const LEAST_READ: usize = 4 << 10;
+
+/// How much room a renewed read buffer has, in bytes.
+const READ_AHEAD: usize = 16 << 10;
+
 /// A block that is being read, outside of a frame's parts.
 #[derive(Debug)]
 struct Block {
@@ -99,7 +105,7 @@ struct Open {
 
 /// Decodes what a `tmux -C` client prints. An error means that the connection is of no use any more.
 ///
-/// Give the reader a large buffer (`FramedRead::with_capacity`, 64 KiB or more): events share its memory.
+/// Output events share the read buffer's memory, so that nothing is copied; the codec renews the buffer as needed.
 #[derive(Debug)]
 pub struct ControlCodec {
     key: FrameKey,
@@ -143,7 +149,14 @@ impl ControlCodec {
     fn take_line(&mut self, src: &mut BytesMut) -> io::Result<Option<BytesMut>> {
         let Some(at) = src.get(self.searched..).and_then(|tail| memchr(b'\n', tail)) else {
             self.searched = src.len();
-            return if src.len() > self.limits.line { Err(too_long("line")) } else { Ok(None) };
+            if src.len() > self.limits.line {
+                return Err(too_long("line"));
+            }
+            // Without this the next read would fill what happens to be left of the buffer, however little that is.
+            if src.capacity() - src.len() < LEAST_READ {
+                src.reserve(READ_AHEAD);
+            }
+            return Ok(None);
         };
         let length = self.searched + at;
         self.searched = 0;

@@ -117,8 +117,10 @@ impl std::fmt::Debug for FrameKey {
 
 /// The bytes that run `commands` as frame `seq`; the codec answers with one [`Frame`] of that number.
 ///
-/// Frames must be sent in the order in which this function was called, and each must be sent: the codec expects their
-/// answers in that order. On an error nothing is expected. `seq` is the caller's; each may be used once on a connection.
+/// Frames must be sent in the order in which this function was called, each of them, and without waiting for a reply in
+/// between: the codec expects their answers in that order, and holds a failed bare reply back until the next block while a
+/// frame is expected, since it may be tmux refusing to parse that frame. Call it where the bytes are written. On an
+/// error nothing is expected. `seq` is the caller's; each may be used once on a connection.
 pub fn framed(key: &FrameKey, seq: u64, commands: &[Command]) -> Result<Vec<u8>, CommandError> {
     if commands.is_empty() {
         return Err(CommandError::Empty);

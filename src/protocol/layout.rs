@@ -12,7 +12,8 @@ pub const MAX_DEPTH: usize = 64;
 pub struct Layout {
     /// The tiled cells; `None` where every pane of the window floats (3.7).
     pub root: Option<Cell>,
-    /// Panes that float above the tiled ones (3.7), topmost first; empty on older servers.
+    /// Panes that float above the tiled ones, topmost first. 3.7 writes them; older servers have none, and 3.8 leaves
+    /// them out of what it tells control clients: only `list-panes` knows them there.
     pub floating: Vec<Cell>,
 }
 
