@@ -197,7 +197,7 @@ impl Observer for Host {
             {
                 self.tell(Event::Title { pane: id.to_string(), title: title.clone() });
             }
-            pane.value(value);
+            pane.set_value(value);
         }
     }
 

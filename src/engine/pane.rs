@@ -281,7 +281,7 @@ impl Pane {
     }
 
     /// tmux pushed a value.
-    pub(super) fn value(&self, value: Value) {
+    pub(super) fn set_value(&self, value: Value) {
         let mut state = self.lock();
         match value {
             Value::Title(title) => {

@@ -171,7 +171,7 @@ impl TextDecoder {
                 }
                 Err(_) => {}
             }
-            let Some((slot, byte)) = character.get_mut(held + taken).zip(rest.get(taken)) else {
+            let Some(byte) = rest.get(taken) else {
                 // Still not complete.
                 for (slot, byte) in self.state.partial.iter_mut().zip(have) {
                     *slot = *byte;
@@ -179,7 +179,9 @@ impl TextDecoder {
                 self.state.held = have.len() as u8;
                 return taken;
             };
-            *slot = *byte;
+            if let Some(slot) = character.get_mut(held + taken) {
+                *slot = *byte;
+            }
             taken += 1;
         }
         debug_assert!(offset >= self.began);

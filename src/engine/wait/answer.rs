@@ -5,17 +5,17 @@ use std::sync::Arc;
 use super::core::{Core, Latch, OnPane};
 use crate::{
     api::{PredicateKind, PredicateReport, WaitAnswer, WaitOutcome},
-    engine::{Engine, Host, Pane, limits},
+    engine::{Engine, Pane, limits},
     metrics,
 };
 
 impl Engine {
     /// The wait as it stands now.
-    pub(super) async fn answer(&self, host: &Arc<Host>, core: &Arc<Core>) -> WaitAnswer {
+    pub(super) async fn answer(&self, core: &Arc<Core>) -> WaitAnswer {
         let (mut answer, timed_out) = report(core);
         if timed_out && let [pane] = core.panes.as_slice() {
             // On a pane that has gone meanwhile there is no screen to show.
-            if let Ok((text, _)) = self.screen(host, pane, false).await {
+            if let Ok((text, _)) = self.screen(&core.host, pane, false).await {
                 let lines: Vec<_> = text.trim_end().lines().collect();
                 let tail = lines.get(lines.len().saturating_sub(limits::TIMEOUT_LINES)..).unwrap_or_default();
                 answer.screen = Some(tail.join("\n"));

@@ -10,7 +10,11 @@ use super::{
 use crate::{
     api::Result,
     engine::{Engine, Host, Pane, pane::State},
-    pane::{cursor::Since, text::TextSink},
+    pane::{
+        cursor::Since,
+        matcher::{Hit, Matcher, Verdict},
+        text::{Control, TextSink},
+    },
 };
 
 impl Engine {
@@ -33,10 +37,13 @@ impl Engine {
     ) -> Result<Option<u64>> {
         let (text, offset) = self.screen(host, pane, true).await?;
         let Some(set) = &core.spec.set else { return Ok(Some(offset)) };
-        for pattern in 0..set.len() {
-            let Some(found) = set.find(pattern, &text) else { continue };
-            let hit = crate::pane::matcher::Hit { start: offset, end: offset, ..found };
-            core.hit(at, hit);
+        let mut matcher = Matcher::new(set.clone());
+        for line in text.lines() {
+            matcher.text(0, line.as_bytes());
+            matcher.control(0, Control::LineFeed);
+        }
+        for hit in matcher.rest(&mut |_| Verdict::Accept) {
+            core.hit(at, Hit { start: offset, end: offset, ..hit });
         }
         Ok(Some(offset))
     }

@@ -13,7 +13,7 @@ use tokio::sync::{Notify, watch};
 use super::spec::Spec;
 use crate::{
     api::{Gap, PredicateKind, WaitMode, WaitOutcome},
-    engine::Pane,
+    engine::{Host, Pane},
     pane::matcher::Hit,
     tmux::Exit,
 };
@@ -21,6 +21,7 @@ use crate::{
 /// One wait.
 pub struct Core {
     pub(super) id: String,
+    pub(super) host: Arc<Host>,
     pub(super) spec: Spec,
     pub(super) asked: Instant,
     pub(super) panes: Vec<Arc<Pane>>,
@@ -77,7 +78,7 @@ pub(super) struct Latch {
 }
 
 impl Core {
-    pub(super) fn new(id: String, spec: Spec, panes: Vec<Arc<Pane>>) -> Arc<Self> {
+    pub(super) fn new(id: String, host: Arc<Host>, spec: Spec, panes: Vec<Arc<Pane>>) -> Arc<Self> {
         let on_pane = |_: &Arc<Pane>| OnPane {
             latches: spec.predicates.iter().map(|_| None).collect(),
             failed: None,
@@ -92,6 +93,7 @@ impl Core {
         let progress = Progress { panes: panes.iter().map(on_pane).collect(), end: None };
         Arc::new(Self {
             id,
+            host,
             spec,
             asked: Instant::now(),
             panes,

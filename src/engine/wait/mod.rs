@@ -98,7 +98,7 @@ impl Engine {
             ));
         }
         metrics::WAITS_ACTIVE.increment(1.0);
-        let core = Core::new(waits.new_id(), spec, panes);
+        let core = Core::new(waits.new_id(), host.clone(), spec, panes);
         waits.all.insert(core.id.clone(), core.clone());
         if let Err(error) = self.attach(host, &core).await {
             self.close(&core);
@@ -113,26 +113,26 @@ impl Engine {
             engine.close(&driven);
         });
         if request.detach {
-            return Ok(self.answer(host, &core).await);
+            return Ok(self.answer(&core).await);
         }
         core.over().await;
-        Ok(self.answer(host, &core).await)
+        Ok(self.answer(&core).await)
     }
 
     /// Looks at a wait, at most `timeout_ms` for its end.
-    pub async fn wait_result(&self, host: &Arc<Host>, id: &str, timeout_ms: Option<u64>) -> Result<WaitAnswer> {
+    pub async fn wait_result(&self, id: &str, timeout_ms: Option<u64>) -> Result<WaitAnswer> {
         let timeout = duration("timeout_ms", timeout_ms, limits::POLL_LONGEST)?.unwrap_or(Duration::ZERO);
         let core = self.shared.waits.get(id)?;
         // A time that runs out is no failure: the answer says that the wait goes on.
         let _ = tokio::time::timeout(timeout, core.over()).await;
-        Ok(self.answer(host, &core).await)
+        Ok(self.answer(&core).await)
     }
 
     /// Ends a wait. One that has ended keeps its result.
-    pub async fn cancel_wait(&self, host: &Arc<Host>, id: &str) -> Result<WaitAnswer> {
+    pub async fn cancel_wait(&self, id: &str) -> Result<WaitAnswer> {
         let core = self.shared.waits.get(id)?;
         core.finish(WaitOutcome::Cancelled, None);
-        Ok(self.answer(host, &core).await)
+        Ok(self.answer(&core).await)
     }
 
     /// Takes the watchers out of the panes.
