@@ -154,6 +154,7 @@ const PATTERNS: &[&str] = &[
     "..",
     "^$\na",
     r"b (?:\bé)?",
+    "a(?:b$)?",
     r"[ .](?:\b[.é])?",
 ];
 const PIECES: &[&str] = &[
@@ -232,5 +233,27 @@ proptest! {
             prop_assert!(hits.iter().all(|hit| hit.start <= hit.end));
         }
         prop_assert!(matcher.window.bytes().len() <= 2 * window + 64);
+    }
+}
+
+/// W1, W7: looks ahead at the end of each chunk do not disturb a search whose states do not fit in their cache.
+#[test]
+fn w7_a_full_cache_changes_nothing() {
+    let pattern = "a.{9}c$";
+    let limits = Limits { cache_bytes: 0, ..Limits::default() };
+    let mut seed = 1_u32;
+    let mut random = |_| {
+        seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        ["a", "x", "é"][(seed >> 20) as usize % 3]
+    };
+    let text: String = (0..40).map(|_| (0..101).map(&mut random).collect::<String>() + "c\n").collect();
+    for patterns in [&[pattern][..], &[pattern, "never"]] {
+        let specs: Vec<PatternSpec> = patterns.iter().map(|text| PatternSpec::new(*text)).collect();
+        let mut matcher = Matcher::new(PatternSet::new(&specs, &limits).unwrap());
+        let chunks: Vec<&str> = text.split_inclusive(|_| true).collect();
+        let found: Expected =
+            run(&mut matcher, &chunks, 3)[0].iter().map(|hit| (hit.start, hit.end, hit.captures.clone())).collect();
+        assert_eq!(found, expected(pattern, &text, 3));
+        assert_eq!(found.len(), 4);
     }
 }
