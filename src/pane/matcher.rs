@@ -233,10 +233,8 @@ impl Matcher {
         let end = self.window.end();
         let limit = self.set.limits().window_bytes;
         let mut keep = self.window.line().min(end.saturating_sub(self.set.reach() as u64));
-        for slot in &self.slots {
-            if let Some(found) = &slot.found {
-                keep = keep.min(found.end);
-            }
+        for (slot, pattern) in self.slots.iter().zip(self.set.patterns()) {
+            keep = keep.min(slot.needs(pattern, &self.window));
         }
         if self.is_done() {
             keep = end;

@@ -88,10 +88,16 @@ fn expected(pattern: &str, raw: &str, rejected: usize) -> Expected {
         .collect()
 }
 
-/// Runs the stream in chunks; each pattern's first `rejected` hits are rejected.
-fn run(matcher: &mut Matcher, chunks: &[&str], rejected: usize) -> Vec<Vec<Hit>> {
+/// Runs the stream in chunks. Each hit is put off `put_off` times; each pattern's first `rejected` hits are rejected.
+fn run(matcher: &mut Matcher, chunks: &[&str], put_off: usize, rejected: usize) -> Vec<Vec<Hit>> {
     let mut hits: Vec<Vec<Hit>> = vec![Vec::new(); matcher.patterns().len()];
+    let mut shown = vec![0; hits.len()];
     let mut judge = |hit: &Hit| {
+        shown[hit.pattern] += 1;
+        if shown[hit.pattern] <= put_off {
+            return Verdict::Later;
+        }
+        shown[hit.pattern] = 0;
         let seen = &mut hits[hit.pattern];
         seen.push(hit.clone());
         if seen.len() > rejected { Verdict::Accept } else { Verdict::Reject }
@@ -102,8 +108,10 @@ fn run(matcher: &mut Matcher, chunks: &[&str], rejected: usize) -> Vec<Vec<Hit>>
         offset += chunk.len() as u64;
         matcher.end_of_chunk(&mut judge);
     }
-    if matcher.wants_rest() {
-        matcher.rest(&mut judge);
+    for _ in 0..=put_off * (rejected + 2) {
+        if put_off > 0 || matcher.wants_rest() {
+            matcher.rest(&mut judge);
+        }
     }
     hits
 }
@@ -154,6 +162,7 @@ const PATTERNS: &[&str] = &[
     "..",
     "^$\na",
     r"b (?:\bé)?",
+    "a(?:b$)?",
     r"[ .](?:\b[.é])?",
 ];
 const PIECES: &[&str] = &[
@@ -195,6 +204,7 @@ proptest! {
         patterns in prop::collection::vec(prop::sample::select(PATTERNS), 1..5),
         (pieces, sizes) in streams(),
         rejected in 0..3_usize,
+        put_off in 0..3_usize,
         cache in prop::sample::select(&[0_usize, 1 << 18]),
     ) {
         let mut chunks = Vec::new();
@@ -210,7 +220,7 @@ proptest! {
         let limits = Limits { cache_bytes: cache, ..Limits::default() };
         let mut matcher = Matcher::new(PatternSet::new(&specs, &limits).unwrap());
         let chunks: Vec<&str> = chunks.iter().map(String::as_str).collect();
-        let hits = run(&mut matcher, &chunks, rejected);
+        let hits = run(&mut matcher, &chunks, put_off, rejected);
         for (pattern, hits) in patterns.iter().zip(&hits) {
             let found: Expected = hits.iter().map(|hit| (hit.start, hit.end, hit.captures.clone())).collect();
             prop_assert_eq!(&found, &expected(pattern, &raw, rejected), "{:?} in {:?}", pattern, &chunks);
@@ -228,9 +238,33 @@ proptest! {
         let specs: Vec<PatternSpec> = patterns.iter().map(|text| PatternSpec::new(*text)).collect();
         let limits = Limits { window_bytes: window, ..Limits::default() };
         let mut matcher = Matcher::new(PatternSet::new(&specs, &limits).unwrap());
-        for hits in run(&mut matcher, &pieces, 3) {
+        for hits in run(&mut matcher, &pieces, 0, 3) {
             prop_assert!(hits.iter().all(|hit| hit.start <= hit.end));
         }
         prop_assert!(matcher.window.bytes().len() <= 2 * window + 64);
+    }
+}
+
+/// W1, W7: looks ahead at the end of each chunk do not disturb a search whose states do not fit in their cache.
+#[test]
+fn w7_a_full_cache_changes_nothing() {
+    let pattern = "a.{9}c$";
+    let limits = Limits { cache_bytes: 0, ..Limits::default() };
+    let mut seed = 1_u32;
+    let mut random = |_| {
+        seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        ["a", "x", "é"][(seed >> 20) as usize % 3]
+    };
+    let text: String = (0..600).map(|_| (0..101).map(&mut random).collect::<String>() + "c\n").collect();
+    for patterns in [&[pattern][..], &[pattern, "never"]] {
+        let specs: Vec<PatternSpec> = patterns.iter().map(|text| PatternSpec::new(*text)).collect();
+        let mut matcher = Matcher::new(PatternSet::new(&specs, &limits).unwrap());
+        let chunks: Vec<&str> = text.split_inclusive(|_| true).collect();
+        let found: Expected = run(&mut matcher, &chunks, 0, 1000)[0]
+            .iter()
+            .map(|hit| (hit.start, hit.end, hit.captures.clone()))
+            .collect();
+        assert_eq!(found, expected(pattern, &text, 1000));
+        assert!(found.len() > 5);
     }
 }

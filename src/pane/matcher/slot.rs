@@ -77,10 +77,11 @@ pub(super) fn take_over(
     slot.phase = Phase::Own;
     slot.search_from(pattern, window, from.max(floor));
     if let Some(search) = slot.search.as_mut().filter(|_| from < floor) {
+        let stop = search.advance(pattern, window);
         if sure {
             search.beyond = Some(end);
-        } else if search.advance(pattern, window) == Stop::End
-            && search.steps.matches_at_end(&pattern.automaton).is_empty()
+        } else if search.end.is_none()
+            && (stop != Stop::End || search.steps.matches_at_end(&pattern.automaton).is_empty())
         {
             // Its beginning is gone, so only the set's automaton knows of it: the next byte or a rest makes it sure.
             slot.phase = Phase::Watched;
@@ -127,6 +128,21 @@ impl Slot {
     fn again_from(&self, pattern: &Pattern, window: &Window, at: u64) -> u64 {
         let from = if pattern.crosses { window.floor() } else { window.line_of(at).max(window.floor()) };
         from.max(self.from)
+    }
+
+    /// From where on the text is needed besides what every search needs: for a match that is known and not settled yet, for what follows
+    /// one that was put off.
+    pub(super) fn needs(&self, pattern: &Pattern, window: &Window) -> u64 {
+        match (&self.found, self.phase, &self.search) {
+            (Some(found), ..) => found.end,
+            (None, Phase::Again(from), _) => from,
+            (None, Phase::Own, Some(Search { base, first: Some(first), .. })) => {
+                let longest = pattern.longest.map_or(0, |longest| first.saturating_sub(longest as u64));
+                let line = if pattern.crosses { 0 } else { window.line_of(*first) };
+                line.max(longest).max(*base)
+            }
+            _ => u64::MAX,
+        }
     }
 
     /// Brings the pattern's search up to the end of the text.
