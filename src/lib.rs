@@ -9,6 +9,7 @@ pub mod api;
 pub mod cli;
 pub mod daemon;
 pub mod engine;
+pub mod http;
 pub mod metrics;
 pub mod pane;
 pub mod protocol;

@@ -75,5 +75,11 @@ pub fn install() {
 
 /// The Prometheus text exposition of everything counted so far.
 pub fn render() -> String {
-    HANDLE.get().map(|handle| { handle.run_upkeep(); handle.render() }).unwrap_or_default()
+    HANDLE
+        .get()
+        .map(|handle| {
+            handle.run_upkeep();
+            handle.render()
+        })
+        .unwrap_or_default()
 }

@@ -127,5 +127,7 @@ fn line(field: &str, value: Option<&str>) -> Result<Option<String>> {
     if value == "-" || value.parse::<i32>().is_ok() {
         return Ok(Some(value.to_owned()));
     }
-    Err(Error::invalid(format!("{field}: {value:?}; give a line number (0 is the first visible line, -1 the one above it) or -")))
+    Err(Error::invalid(format!(
+        "{field}: {value:?}; give a line number (0 is the first visible line, -1 the one above it) or -"
+    )))
 }

@@ -41,7 +41,8 @@ impl Engine {
         only(patch, "a session", &["name"])?;
         let session = self.session(host, target).await?;
         let name = patch.name.as_deref().ok_or_else(nothing)?;
-        let command = Command::new("rename-session").opt("-t", session.id.to_string()).end_of_flags().arg(literal(name));
+        let command =
+            Command::new("rename-session").opt("-t", session.id.to_string()).end_of_flags().arg(literal(name));
         self.order(host, None, [command]).await
     }
 

@@ -7,9 +7,7 @@ use std::{path::PathBuf, sync::Arc};
 
 use super::{Engine, Host, Pane};
 use crate::{
-    api::{
-        CreatedAnswer, Error, ErrorCode, NewSessionRequest, NewWindowRequest, Result, SpawnRequest, SplitRequest,
-    },
+    api::{CreatedAnswer, Error, ErrorCode, NewSessionRequest, NewWindowRequest, Result, SpawnRequest, SplitRequest},
     protocol::{
         command::{Command, CommandLine},
         ids::PaneId,

@@ -11,10 +11,7 @@ use std::{
 use base64::Engine as _;
 use tokio::sync::broadcast;
 
-use super::{
-    Engine, Host, Pane, limits, list,
-    pane::Listener,
-};
+use super::{Engine, Host, Pane, limits, list, pane::Listener};
 use crate::{
     api::{Error, Event, EventsRequest, Gap, GapReason, PaneInfo, ReadFormat, Result},
     pane::cursor::{Cursor, Since},
@@ -51,7 +48,12 @@ struct Reader {
 
 impl Engine {
     /// Subscribes to events. `last` is the id of the last event that the caller saw, to go on after it.
-    pub async fn subscribe(&self, host: &Arc<Host>, request: &EventsRequest, last: Option<&str>) -> Result<Subscription> {
+    pub async fn subscribe(
+        &self,
+        host: &Arc<Host>,
+        request: &EventsRequest,
+        last: Option<&str>,
+    ) -> Result<Subscription> {
         let patterns = request.panes.as_deref().map(|panes| {
             panes.split(',').map(str::trim).filter(|pattern| !pattern.is_empty()).map(str::to_owned).collect::<Vec<_>>()
         });
@@ -91,7 +93,12 @@ impl Subscription {
     /// The panes that are there when the subscription begins. A target without `*` must mean one; it is looked up as everywhere.
     async fn find_panes(&mut self, last: Option<&str>) -> Result<()> {
         let resume: HashMap<PaneId, Cursor> = last
-            .map(|last| last.split('~').filter_map(|cursor| cursor.parse().ok()).map(|cursor: Cursor| (cursor.pane, cursor)).collect())
+            .map(|last| {
+                last.split('~')
+                    .filter_map(|cursor| cursor.parse().ok())
+                    .map(|cursor: Cursor| (cursor.pane, cursor))
+                    .collect()
+            })
             .unwrap_or_default();
         let mut named = HashSet::new();
         for pattern in self.patterns.clone().unwrap_or_default() {
@@ -109,7 +116,8 @@ impl Subscription {
             }
         }
         if self.panes.is_empty()
-            && let Some(patterns) = self.patterns.as_ref().filter(|patterns| patterns.iter().all(|pattern| !pattern.contains('*')))
+            && let Some(patterns) =
+                self.patterns.as_ref().filter(|patterns| patterns.iter().all(|pattern| !pattern.contains('*')))
         {
             let message = format!("no pane matches {}; `muxtap list-panes` shows what is there", patterns.join(", "));
             return Err(Error::not_found(message));
@@ -161,7 +169,8 @@ impl Subscription {
 
     /// Where every pane's reader stands.
     fn id(&self) -> String {
-        let mut cursors: Vec<_> = self.panes.values().map(|reader| (reader.pane.id(), reader.pane.cursor(reader.at))).collect();
+        let mut cursors: Vec<_> =
+            self.panes.values().map(|reader| (reader.pane.id(), reader.pane.cursor(reader.at))).collect();
         cursors.sort_by_key(|(id, _)| *id);
         let cursors: Vec<_> = cursors.iter().map(|(_, cursor)| cursor.to_string()).collect();
         cursors.join("~")

@@ -77,7 +77,10 @@ impl Host {
 
     /// A pane that is there, or that ended and is still readable.
     pub fn pane(&self, id: PaneId) -> Option<Arc<Pane>> {
-        self.panes.get(&id).map(|pane| pane.clone()).or_else(|| self.ended().iter().rev().find(|pane| pane.id() == id).cloned())
+        self.panes
+            .get(&id)
+            .map(|pane| pane.clone())
+            .or_else(|| self.ended().iter().rev().find(|pane| pane.id() == id).cloned())
     }
 
     /// Every pane that is there.

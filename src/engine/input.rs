@@ -158,12 +158,13 @@ fn check_size(bytes: usize) -> Result<()> {
 /// Whether tmux takes it as a key and not as text.
 fn is_key_name(key: &str) -> bool {
     const NAMES: [&str; 24] = [
-        "Up", "Down", "Left", "Right", "Home", "End", "PageUp", "PgUp", "PageDown", "PgDn", "PPage", "NPage", "Insert", "IC",
-        "Delete", "DC", "Escape", "Tab", "BTab", "BSpace", "Bspace", "Any", "None", "Space",
+        "Up", "Down", "Left", "Right", "Home", "End", "PageUp", "PgUp", "PageDown", "PgDn", "PPage", "NPage", "Insert",
+        "IC", "Delete", "DC", "Escape", "Tab", "BTab", "BSpace", "Bspace", "Any", "None", "Space",
     ];
     let is_modified = |prefix: &str| key.strip_prefix(prefix).is_some_and(|rest| !rest.is_empty());
-    let is_function =
-        |prefix: &str| key.strip_prefix(prefix).is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|b| b.is_ascii_digit()));
+    let is_function = |prefix: &str| {
+        key.strip_prefix(prefix).is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|b| b.is_ascii_digit()))
+    };
     NAMES.iter().any(|name| name.eq_ignore_ascii_case(key))
         || ["C-", "M-", "S-", "^", "KP"].iter().any(|prefix| is_modified(prefix))
         || is_function("F")

@@ -26,7 +26,8 @@ pub(super) async fn run(shared: Arc<Shared>) {
         for host in &hosts {
             due = due.into_iter().chain(host.drop_ended(now)).min();
         }
-        let mut panes: Vec<_> = hosts.iter().flat_map(|host| host.panes().into_iter().chain(host.ended_panes())).collect();
+        let mut panes: Vec<_> =
+            hosts.iter().flat_map(|host| host.panes().into_iter().chain(host.ended_panes())).collect();
         let total = trim(&mut panes, shared.options.budget_bytes);
         shared.ring_bytes.store(total, Ordering::Relaxed);
         metrics::RING_BYTES.set(total as f64);

@@ -141,7 +141,9 @@ fn glob(pattern: &str, text: &str) -> bool {
     match pattern.split_once('*') {
         None => pattern == text,
         Some((head, rest)) => text.strip_prefix(head).is_some_and(|text| {
-            (0..=text.len()).filter(|at| text.is_char_boundary(*at)).any(|at| text.get(at..).is_some_and(|tail| glob(rest, tail)))
+            (0..=text.len())
+                .filter(|at| text.is_char_boundary(*at))
+                .any(|at| text.get(at..).is_some_and(|tail| glob(rest, tail)))
         }),
     }
 }

@@ -70,7 +70,7 @@ pub struct Engine {
     shared: Arc<Shared>,
 }
 
-pub(crate) struct Shared {
+pub struct Shared {
     pub(crate) options: EngineOptions,
     hosts: Mutex<HashMap<PathBuf, Arc<Host>>>,
     pub(crate) waits: Waits,
@@ -82,7 +82,7 @@ pub(crate) struct Shared {
     /// Bytes in all rings.
     pub(crate) ring_bytes: std::sync::atomic::AtomicUsize,
     /// Makes this engine's cursors its own.
-    pub(crate) nonce: u64,
+    nonce: u64,
     started: Instant,
 }
 
@@ -158,6 +158,10 @@ impl Engine {
     /// Lets go of every server and waits until nothing of muxtap is left on them. Open waits are answered as cancelled.
     pub async fn stop(&self) {
         self.shared.waits.cancel_all();
+        let hosts: Vec<_> = self.hosts().values().cloned().collect();
+        for host in &hosts {
+            self.release_panes(host).await;
+        }
         self.shared.cancel.cancel();
         self.shared.tasks.close();
         self.shared.tasks.wait().await;

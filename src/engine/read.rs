@@ -85,13 +85,17 @@ impl Pane {
     /// The offset at which a read begins, and what is missing before it.
     pub(super) fn begin_of(&self, state: &State, since: &Since) -> Result<(u64, Option<Gap>)> {
         Ok(match since {
-            Since::Input => (state.last_input.map_or(state.ring.start(), |(offset, _)| offset.max(state.ring.start())), None),
+            Since::Input => {
+                (state.last_input.map_or(state.ring.start(), |(offset, _)| offset.max(state.ring.start())), None)
+            }
             Since::Now => (state.ring.end(), None),
             Since::Start => (state.ring.start(), None),
             Since::Lines(lines) => (state.lines_back(*lines), None),
             Since::At(cursor) => self.locate(state, cursor)?,
             Since::Screen => {
-                return Err(Error::invalid("since: a read takes input, start, now or a cursor; for the screen use capture"));
+                return Err(Error::invalid(
+                    "since: a read takes input, start, now or a cursor; for the screen use capture",
+                ));
             }
         })
     }
@@ -101,7 +105,11 @@ impl Pane {
     pub(super) fn locate(&self, state: &State, cursor: &Cursor) -> Result<(u64, Option<Gap>)> {
         let start = state.ring.start();
         if cursor.pane != self.id() {
-            return Err(Error::invalid(format!("since: this is a cursor of pane {}, not of {}", cursor.pane, self.id())));
+            return Err(Error::invalid(format!(
+                "since: this is a cursor of pane {}, not of {}",
+                cursor.pane,
+                self.id()
+            )));
         }
         let epoch = self.epoch();
         if cursor.epoch.server != epoch.server {
@@ -111,7 +119,9 @@ impl Pane {
             return Ok((start, Some(Gap { reason: GapReason::MuxtapRestarted, bytes: None })));
         }
         if cursor.offset > state.ring.end() {
-            return Err(Error::invalid("since: this cursor points behind the end of the stream; it was not made by this muxtap"));
+            return Err(Error::invalid(
+                "since: this cursor points behind the end of the stream; it was not made by this muxtap",
+            ));
         }
         if cursor.offset < start {
             return Ok((start, Some(Gap { reason: GapReason::Trimmed, bytes: Some(start - cursor.offset) })));
@@ -205,9 +215,15 @@ mod tests {
 
     #[test]
     fn a_character_that_has_only_begun_is_left_for_the_next_read() {
-        for (bytes, cut) in
-            [(&b"abc"[..], 0), (b"\xc3", 1), (b"a\xe2\x82", 2), (b"\xe2\x82\xac", 0), (b"\xf0\x9f\x98", 3), (b"\x80\x80\x80\x80", 0), (b"", 0)]
-        {
+        for (bytes, cut) in [
+            (&b"abc"[..], 0),
+            (b"\xc3", 1),
+            (b"a\xe2\x82", 2),
+            (b"\xe2\x82\xac", 0),
+            (b"\xf0\x9f\x98", 3),
+            (b"\x80\x80\x80\x80", 0),
+            (b"", 0),
+        ] {
             assert_eq!(incomplete_tail(bytes), cut, "{bytes:?}");
         }
     }

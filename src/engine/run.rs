@@ -47,8 +47,7 @@ impl Engine {
             let state = pane.lock();
             state.signs.prompt.is_some_and(|(_, rests)| rests) && state.signs.output_ended.is_some()
         };
-        let method =
-            if marks && !command.contains(['\n', '\t']) { RunMethod::Osc133 } else { RunMethod::Sentinel };
+        let method = if marks && !command.contains(['\n', '\t']) { RunMethod::Osc133 } else { RunMethod::Sentinel };
         let nonce = format!("{:016x}", RandomState::new().hash_one(0));
         let line = match method {
             RunMethod::Osc133 => format!(" {command}"),
@@ -69,7 +68,8 @@ impl Engine {
         let (output, end, truncated) = output(&pane, &found);
         if !ended {
             let stage = if found.begin.is_some() { "running" } else { "typed" };
-            let message = format!("the command did not end within {} ms; it goes on in pane {}", timeout.as_millis(), pane.id());
+            let message =
+                format!("the command did not end within {} ms; it goes on in pane {}", timeout.as_millis(), pane.id());
             return Err(Error::new(ErrorCode::Timeout, message)
                 .at_stage(stage)
                 .with_details(serde_json::json!({ "output": output, "cursor": pane.cursor(end).to_string() })));
@@ -159,7 +159,9 @@ fn by_nonce(pane: &Pane, nonce: &str) -> Found {
     let state = pane.lock();
     let mut found = Found { begin: None, end: None, exit: state.exit.map(|(exit, _)| exit) };
     for (payload, start, end) in &state.signs.run_marks {
-        let Some(what) = std::str::from_utf8(payload).ok().and_then(|payload| payload.strip_prefix(nonce)) else { continue };
+        let Some(what) = std::str::from_utf8(payload).ok().and_then(|payload| payload.strip_prefix(nonce)) else {
+            continue;
+        };
         match what.strip_prefix(";e;") {
             Some(status) => found.end = Some((*start, status.parse().ok())),
             None if what == ";s" => found.begin = Some(*end),

@@ -87,9 +87,7 @@ impl Shell {
         let (run, status) = match self {
             Self::Posix if plain => (format!("eval '{}'", command.replace('\'', r"'\''")), "\"$?\""),
             Self::Posix => (format!("eval \"$(printf '{}')\"", octal(command)), "\"$?\""),
-            Self::Fish if plain => {
-                (format!("eval '{}'", command.replace('\\', r"\\").replace('\'', r"\'")), "$status")
-            }
+            Self::Fish if plain => (format!("eval '{}'", command.replace('\\', r"\\").replace('\'', r"\'")), "$status"),
             Self::Fish => (format!("eval (printf '{}' | string collect)", octal(command)), "$status"),
         };
         let line = format!(" {}; {run}; {} {status}", mark("s"), mark("e;%s"));

@@ -47,7 +47,8 @@ impl std::str::FromStr for Target {
             return invalid("it holds a control character");
         }
         if text.starts_with('%') {
-            return PaneId::from_bytes(text.as_bytes()).map_or_else(|| invalid("a pane is % and a number"), |id| Ok(Self::Pane(id)));
+            return PaneId::from_bytes(text.as_bytes())
+                .map_or_else(|| invalid("a pane is % and a number"), |id| Ok(Self::Pane(id)));
         }
         if text.starts_with('@') {
             return WindowId::from_bytes(text.as_bytes())
@@ -135,7 +136,8 @@ fn last_ended(host: &Host, target: &Target) -> Option<Arc<Pane>> {
 
 fn located(error: Error, host: &Host) -> Error {
     if error.code == ErrorCode::NotFound {
-        let message = format!("{} on {}; `muxtap list-panes` shows what is there", error.message, host.socket().display());
+        let message =
+            format!("{} on {}; `muxtap list-panes` shows what is there", error.message, host.socket().display());
         return Error { message, ..error };
     }
     error
@@ -164,11 +166,9 @@ pub fn find_window<'a>(topology: &'a Topology, target: &Target) -> Result<&'a Wi
             let window = topology.pane(*id).ok_or_else(|| Error::not_found(format!("no pane {id}")))?.window;
             find_window(topology, &Target::Window(window))
         }
-        Target::Window(id) => topology
-            .windows
-            .iter()
-            .find(|row| row.id == *id)
-            .ok_or_else(|| Error::not_found(format!("no window {id}"))),
+        Target::Window(id) => {
+            topology.windows.iter().find(|row| row.id == *id).ok_or_else(|| Error::not_found(format!("no window {id}")))
+        }
         Target::Named { session, window, .. } => {
             let session = find_session(topology, session)?;
             let mut windows = topology.windows.iter().filter(|row| row.session == session.id);
@@ -177,7 +177,9 @@ pub fn find_window<'a>(topology: &'a Topology, target: &Target) -> Result<&'a Wi
             };
             // As in tmux an index comes before a name.
             let by_index = wanted.parse().ok();
-            if let Some(found) = windows.clone().find(|row| Some(row.index) == by_index || row.id.to_string() == *wanted) {
+            if let Some(found) =
+                windows.clone().find(|row| Some(row.index) == by_index || row.id.to_string() == *wanted)
+            {
                 return Ok(found);
             }
             let named: Vec<_> = windows.filter(|row| row.name == *wanted).collect();

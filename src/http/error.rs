@@ -81,6 +81,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Target {
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Error> {
         let path = Path::<String>::from_request_parts(parts, state).await;
-        path.map(|Path(target)| Self(target)).map_err(|rejection| Error::new(ErrorCode::InvalidTarget, rejection.body_text()))
+        path.map(|Path(target)| Self(target))
+            .map_err(|rejection| Error::new(ErrorCode::InvalidTarget, rejection.body_text()))
     }
 }

@@ -30,9 +30,10 @@ pub struct LookQuery {
 
 /// The tmux server that a request means.
 pub(super) fn host(app: &App, query: &ServerQuery) -> Result<Arc<Host>> {
-    let socket = query.socket.as_deref().ok_or_else(|| {
-        Error::invalid("socket: say which tmux server is meant by the absolute path of its socket")
-    })?;
+    let socket = query
+        .socket
+        .as_deref()
+        .ok_or_else(|| Error::invalid("socket: say which tmux server is meant by the absolute path of its socket"))?;
     app.engine.host(Path::new(socket))
 }
 

@@ -57,7 +57,9 @@ impl TextRenderer {
     }
 
     fn take_return(&mut self) {
-        if std::mem::take(&mut self.returned) && self.text.len() + self.rewriting.as_ref().map_or(0, |(line, _)| line.len()) > self.line {
+        if std::mem::take(&mut self.returned)
+            && self.text.len() + self.rewriting.as_ref().map_or(0, |(line, _)| line.len()) > self.line
+        {
             self.rewrite().1 = 0;
         }
     }

@@ -73,8 +73,18 @@ impl Inner {
         let mut users: Vec<_> = found.into_iter().filter(|session| !session.hub).collect();
         users.sort_by_key(|session| session.activity);
         let connection = if hub {
-            let command =
-                self.spec.command(["-C", "new-session", "-E", "-f", FLAGS, "-s", &hub_name(), "-n", "muxtap", PLACEHOLDER]);
+            let command = self.spec.command([
+                "-C",
+                "new-session",
+                "-E",
+                "-f",
+                FLAGS,
+                "-s",
+                &hub_name(),
+                "-n",
+                "muxtap",
+                PLACEHOLDER,
+            ]);
             let connection = self.open(command, None).await.map_err(NoLink::Failed)?;
             self.become_hub(&connection).await.map_err(NoLink::Failed)?;
             self.bump(&users).await.map_err(NoLink::Failed)?;
@@ -102,7 +112,11 @@ impl Inner {
     }
 
     /// Opens a client and waits until it is attached (F25).
-    async fn open(self: &Arc<Self>, command: tokio::process::Command, session: Option<SessionId>) -> Result<Connection> {
+    async fn open(
+        self: &Arc<Self>,
+        command: tokio::process::Command,
+        session: Option<SessionId>,
+    ) -> Result<Connection> {
         let (ready, attached) = oneshot::channel();
         let id = {
             let mut model = self.lock();
@@ -198,8 +212,11 @@ impl Inner {
                 Version::MINIMUM
             )));
         }
-        let identity =
-            ServerIdentity { pid: pid.parse().unwrap_or_default(), started: start.parse().unwrap_or_default(), version };
+        let identity = ServerIdentity {
+            pid: pid.parse().unwrap_or_default(),
+            started: start.parse().unwrap_or_default(),
+            version,
+        };
         self.identified(&identity);
         self.fresh().await?;
         Ok(identity)

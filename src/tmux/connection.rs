@@ -93,12 +93,7 @@ struct Pending {
 
 impl Connection {
     /// Starts `command` as a control client. Events go to `receiver` as soon as they come.
-    pub fn open(
-        id: u64,
-        mut command: Command,
-        receiver: Arc<impl Receiver>,
-        tasks: &TaskTracker,
-    ) -> io::Result<Self> {
+    pub fn open(id: u64, mut command: Command, receiver: Arc<impl Receiver>, tasks: &TaskTracker) -> io::Result<Self> {
         let (child_stdin, our_writer) = io::pipe()?;
         let (our_reader, child_stdout) = io::pipe()?;
         // A larger pipe is fewer wake-ups under a flood. It may be refused (a user's pipe limit); then the default serves.

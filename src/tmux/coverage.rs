@@ -165,7 +165,8 @@ impl Inner {
             match answer {
                 Ok(Ok(parts)) => {
                     let octal = model.identity.as_ref().is_some_and(|known| known.version.lists_are_octal_encoded());
-                    model.topology = Arc::new(Topology::parse(parts.first().map_or(&[], |body| body), separator, octal));
+                    model.topology =
+                        Arc::new(Topology::parse(parts.first().map_or(&[], |body| body), separator, octal));
                     model.follow(self.spec.is_local())
                 }
                 Ok(Err(message)) => {

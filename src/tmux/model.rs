@@ -171,9 +171,8 @@ impl Model {
         let topology = self.topology.clone();
         let mut actions = Vec::new();
         let hub = self.covering.iter().find(|(_, covering)| covering.hub.is_some() && covering.is_serving());
-        let hub = hub.and_then(|(id, covering)| {
-            Some((*id, covering.connection.clone()?, covering.session?, covering.hub?))
-        });
+        let hub =
+            hub.and_then(|(id, covering)| Some((*id, covering.connection.clone()?, covering.session?, covering.hub?)));
         match hub {
             Some((_, connection, session, own)) => self.follow_with_hub(&connection, session, own, &mut actions),
             None => self.follow_as_guest(&mut actions),
@@ -236,7 +235,8 @@ impl Model {
                 continue;
             }
             listed.insert(row.id);
-            let carries = |id: u64| Some(id) == hub || sessions.iter().any(|session| carriers.get(session) == Some(&id));
+            let carries =
+                |id: u64| Some(id) == hub || sessions.iter().any(|session| carriers.get(session) == Some(&id));
             let candidate = hub.or_else(|| sessions.iter().filter_map(|session| carriers.get(session)).min().copied());
             self.follow_pane(row, carries, candidate, local, actions);
         }

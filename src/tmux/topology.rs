@@ -147,9 +147,32 @@ impl Topology {
         for row in fields.chunks_exact(FIELDS.len()) {
             let Ok(row) = <&[&[u8]; FIELDS.len()]>::try_from(row) else { continue };
             let [
-                session_id, session_name, created, activity, attached, hub, window_id, window_index, window_name,
-                window_active, layout, window_width, window_height, pane_id, pane_index, pane_active, pid, tty, width,
-                height, dead, dead_status, title, command, path, _server,
+                session_id,
+                session_name,
+                created,
+                activity,
+                attached,
+                hub,
+                window_id,
+                window_index,
+                window_name,
+                window_active,
+                layout,
+                window_width,
+                window_height,
+                pane_id,
+                pane_index,
+                pane_active,
+                pid,
+                tty,
+                width,
+                height,
+                dead,
+                dead_status,
+                title,
+                command,
+                path,
+                _server,
             ] = row;
             let session_id = session_id.strip_prefix(b"\n").unwrap_or(session_id);
             let text = |bytes: &[u8]| {
@@ -160,11 +183,9 @@ impl Topology {
                 }
                 String::from_utf8_lossy(&bytes).into_owned()
             };
-            let (Some(session), Some(window), Some(pane)) = (
-                SessionId::from_bytes(session_id),
-                WindowId::from_bytes(window_id),
-                PaneId::from_bytes(pane_id),
-            ) else {
+            let (Some(session), Some(window), Some(pane)) =
+                (SessionId::from_bytes(session_id), WindowId::from_bytes(window_id), PaneId::from_bytes(pane_id))
+            else {
                 continue;
             };
             if topology.sessions.last().is_none_or(|last| last.id != session)
@@ -278,8 +299,32 @@ mod tests {
 
     fn values<'a>(session: &'a str, hub: &'a str, window: &'a str, pane: &'a str, path: &'a str) -> [&'a str; 26] {
         [
-            session, "work", "1", "2", "0", hub, window, "3", "vi", "1", "b25d,80x24,0,0,0", "80", "24", pane, "0", "1",
-            "77", "/dev/pts/1", "80", "24", "0", "", "title", "sh", path, "9",
+            session,
+            "work",
+            "1",
+            "2",
+            "0",
+            hub,
+            window,
+            "3",
+            "vi",
+            "1",
+            "b25d,80x24,0,0,0",
+            "80",
+            "24",
+            pane,
+            "0",
+            "1",
+            "77",
+            "/dev/pts/1",
+            "80",
+            "24",
+            "0",
+            "",
+            "title",
+            "sh",
+            path,
+            "9",
         ]
     }
 

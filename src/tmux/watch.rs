@@ -17,7 +17,9 @@ pub async fn appears(socket: &Path) {
     };
     let watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
         let Ok(event) = event else { return };
-        if event.kind.is_create() && (missing_folder || event.paths.iter().any(|path| path.file_name() == name.as_deref())) {
+        if event.kind.is_create()
+            && (missing_folder || event.paths.iter().any(|path| path.file_name() == name.as_deref()))
+        {
             // Full means that a wake-up is under way already.
             let _ = sender.try_send(());
         }

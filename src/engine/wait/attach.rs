@@ -2,11 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{
-    begins_on_screen,
-    core::Core,
-    watcher::Watcher,
-};
+use super::{begins_on_screen, core::Core, watcher::Watcher};
 use crate::{
     api::Result,
     engine::{Engine, Host, Pane, pane::State},
@@ -21,7 +17,8 @@ impl Engine {
     /// Puts a watcher into every pane of a wait; what lies between its beginning and now is looked at first.
     pub(super) async fn attach(&self, host: &Arc<Host>, core: &Arc<Core>) -> Result<()> {
         for (at, pane) in core.panes.iter().enumerate() {
-            let on_screen = if begins_on_screen(&core.spec) { self.latch_on_screen(host, core, at, pane).await? } else { None };
+            let on_screen =
+                if begins_on_screen(&core.spec) { self.latch_on_screen(host, core, at, pane).await? } else { None };
             attach(core, at, pane, on_screen)?;
         }
         Ok(())

@@ -210,7 +210,8 @@ impl Core {
         match self.spec.mode {
             WaitMode::Any if complete && settled => self.finish_with(progress, WaitOutcome::Matched, Some(at)),
             WaitMode::All if complete && progress.panes.iter().all(is_complete) => {
-                let settled = self.spec.settle.is_none() || progress.panes.iter().all(|on_pane| on_pane.ended.is_some());
+                let settled =
+                    self.spec.settle.is_none() || progress.panes.iter().all(|on_pane| on_pane.ended.is_some());
                 if settled {
                     let only = (progress.panes.len() == 1).then_some(at);
                     self.finish_with(progress, WaitOutcome::Matched, only);

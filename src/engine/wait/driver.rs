@@ -120,9 +120,10 @@ fn quiet_from(core: &Core, at: usize, pane: &Pane) -> Quiet {
 fn is_open(core: &Core, at: usize, kind: PredicateKind) -> bool {
     let Some(predicate) = core.spec.index_of(kind) else { return false };
     let progress = core.lock();
-    progress.panes.get(at).is_some_and(|on_pane| {
-        on_pane.ended.is_none() && on_pane.latches.get(predicate).is_some_and(Option::is_none)
-    })
+    progress
+        .panes
+        .get(at)
+        .is_some_and(|on_pane| on_pane.ended.is_none() && on_pane.latches.get(predicate).is_some_and(Option::is_none))
 }
 
 fn was_tried(core: &Core, at: usize, end: u64) -> bool {
@@ -159,7 +160,13 @@ fn prompt_by_rule(core: &Core, pane: &Pane) -> Option<Latch> {
     };
     if let Some((offset, rests)) = marked {
         // This shell marks its prompts: its word counts.
-        return rests.then(|| Latch { offset: Some(offset), line: Some(line), how: Some("osc133"), before: true, ..Latch::default() });
+        return rests.then(|| Latch {
+            offset: Some(offset),
+            line: Some(line),
+            how: Some("osc133"),
+            before: true,
+            ..Latch::default()
+        });
     }
     // The prompt into which something was just typed is not the one after it.
     if core.spec.since == Since::Input && last_input.is_some_and(|input| end <= input) {

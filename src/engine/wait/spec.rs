@@ -44,7 +44,11 @@ impl Spec {
             return Err(Error::invalid("panes: give at least one target to wait on"));
         }
         if request.panes.len() > limits::WAIT_PANES {
-            return Err(Error::invalid(format!("panes: {} targets; at most {}", request.panes.len(), limits::WAIT_PANES)));
+            return Err(Error::invalid(format!(
+                "panes: {} targets; at most {}",
+                request.panes.len(),
+                limits::WAIT_PANES
+            )));
         }
         let since = match &request.since {
             Some(since) => since.parse()?,
