@@ -2,17 +2,19 @@
 
 use std::sync::Arc;
 
+use tokio::sync::oneshot;
+
 use super::{
     Engine, Host, Pane,
     create::{check, literal, place, program, refused},
 };
 use crate::{
-    api::{DoneAnswer, Error, PatchRequest, RespawnRequest, Result},
+    api::{DoneAnswer, Error, GapReason, PatchRequest, RespawnRequest, Result},
     protocol::{
         command::{Command, CommandLine},
         ids::PaneId,
     },
-    tmux::{Link, Request, Server},
+    tmux::{Link, Lost, Request, Seed, Server},
 };
 
 const DONE: DoneAnswer = DoneAnswer { ok: true };
@@ -94,13 +96,6 @@ impl Engine {
     async fn respawn(&self, host: &Arc<Host>, pane: &Arc<Pane>, request: &RespawnRequest) -> Result<DoneAnswer> {
         check(&request.spawn)?;
         let id = pane.id().to_string();
-        let mut commands = Vec::new();
-        if let Link::Connected(identity) = host.server().link()
-            && identity.version.respawn_needs_a_drained_pane()
-        {
-            // What the pause drops is told as a gap; a server that is asked to respawn a pane we lag behind on may crash (F19).
-            commands.push(Command::new("refresh-client").opt("-A", format!("{id}:pause")));
-        }
         let mut command = Command::new("respawn-pane").opt("-t", &id);
         if request.kill {
             command = command.flag("-k");
@@ -109,10 +104,35 @@ impl Engine {
         if let Some(words) = &request.spawn.command {
             command = program(command, words);
         }
-        commands.push(command);
-        let done = self.order(host, Some(pane.id()), commands).await?;
+        // A server that respawns a pane on which a client lags behind may crash (F19, N12): the pause drops what is not sent yet. Nothing
+        // can be printed between the respawn and the end of the pause, since a line runs in one go.
+        let flow = |what: &str| Command::new("refresh-client").opt("-A", format!("{id}:{what}"));
+        let line = CommandLine::of([flow("pause"), command, flow("continue")]);
+        host.server().connected().await?;
+        host.server().expect_pause(pane.id());
+        let (sender, receiver) = oneshot::channel();
+        let at = pane.clone();
+        host.server().submit(Some(pane.id()), Request::Plain(line), move |answer| {
+            if matches!(answer, Ok(Ok(_))) && at.exit().is_none() {
+                at.mark_gap(GapReason::Paused);
+            }
+            // The asker may have given up.
+            let _ = sender.send(answer);
+        });
+        let answer = receiver.await.unwrap_or(Err(Lost));
+        let done = match answer {
+            Ok(Ok(_)) => Ok(DONE),
+            Ok(Err(message)) => {
+                // The line stopped before its end: the pane must not stay paused.
+                self.order(host, Some(pane.id()), [flow("continue")]).await?;
+                Err(refused(&message))
+            }
+            Err(Lost) => Err(Error::unavailable(
+                "the connection to tmux was lost while the pane was respawned; whether it was is not known: look before asking again",
+            )),
+        };
         host.server().fresh().await?;
-        Ok(done)
+        done
     }
 
     async fn order(
@@ -136,6 +156,25 @@ impl Engine {
             // A pane that has gone meanwhile needs no release.
             let _ = host.server().write(Some(pane.id()), Request::Plain(line)).await;
         }
+    }
+}
+
+/// Lets go of the hold on a command that has ended: the pane is closed, or dies with the command's status. Its screen is kept first.
+pub(super) fn close_held(server: &Server, pane: &Arc<Pane>) {
+    let at = pane.clone();
+    let look = move |answer: std::result::Result<crate::tmux::Answer, crate::tmux::Lost>| {
+        if let Some(seed) = answer.ok().and_then(std::result::Result::ok).and_then(|parts| Seed::parse(&parts)) {
+            at.keep_screen(&seed);
+        }
+    };
+    server.submit(Some(pane.id()), Request::Framed(Seed::question(pane.id())), look);
+    if pane.close_when_ended() {
+        close_ended(server, pane.id());
+    } else if server.spec().is_local()
+        && let Some(pid) = i32::try_from(pane.about().pid).ok().and_then(rustix::process::Pid::from_raw)
+    {
+        // Elsewhere it lets go by itself after a few seconds.
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::USR1);
     }
 }
 

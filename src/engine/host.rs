@@ -124,6 +124,15 @@ impl Host {
         }
     }
 
+    /// The command of a pane that muxtap made has ended, and all it printed is here.
+    fn held_command_ended(&self, pane: &Arc<Pane>, status: i32) {
+        let exit = Exit { status: Some(status), signal: None };
+        if pane.end(exit) {
+            self.tell(exit_event(pane, exit));
+        }
+        super::change::close_held(self.server(), pane);
+    }
+
     pub(super) fn tell(&self, event: Event) {
         if let Some(shared) = self.shared() {
             // Nobody may be listening.
@@ -156,9 +165,13 @@ impl Observer for Host {
 
     fn output(&self, pane: PaneId, data: &[u8]) {
         if let Some(pane) = self.panes.get(&pane) {
-            let (before, after) = pane.push(data);
-            if before != after {
-                self.account(before, after);
+            let pushed = pane.push(data);
+            if pushed.before != pushed.after {
+                self.account(pushed.before, pushed.after);
+            }
+            if let Some(status) = pushed.held_exit {
+                let pane = pane.clone();
+                self.held_command_ended(&pane, status);
             }
         }
     }

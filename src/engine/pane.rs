@@ -11,7 +11,7 @@ use std::{
 
 use tokio::sync::{Notify, watch};
 
-use super::{limits, wait::Watcher};
+use super::{create::Ours, limits, wait::Watcher};
 use crate::{
     api::{Gap, GapReason, Size},
     metrics,
@@ -52,8 +52,8 @@ pub(super) struct State {
     pub(super) exit: Option<(Exit, Instant)>,
     /// The screen of a pane that has ended, as far as it was seen.
     pub(super) kept: Option<String>,
-    /// muxtap made it and is to close it when it has ended.
-    close_when_ended: bool,
+    /// muxtap made it.
+    pub(super) ours: Option<Ours>,
     /// A `run` is under way.
     pub(super) runs: bool,
 }
@@ -106,7 +106,7 @@ impl Pane {
                 answered: HashMap::new(),
                 exit: None,
                 kept: None,
-                close_when_ended: false,
+                ours: None,
                 runs: false,
             }),
             changed: watch::Sender::new(0),
@@ -160,27 +160,29 @@ impl Pane {
         self.lock().exit.map(|(_, at)| at)
     }
 
-    /// Keeps or closes the pane when its process has ended.
-    pub(super) fn set_close_when_ended(&self, close: bool) {
-        self.lock().close_when_ended = close;
+    /// muxtap made it, and this is what was promised of it.
+    pub(super) fn set_ours(&self, ours: Ours) {
+        self.lock().ours = Some(ours);
     }
 
+    /// muxtap made it and nobody asked to keep it.
     pub(super) fn close_when_ended(&self) -> bool {
-        self.lock().close_when_ended
+        self.lock().ours.as_ref().is_some_and(|ours| !ours.keep)
     }
 
-    /// Output came. Answers the bytes held before and after.
-    pub(super) fn push(&self, data: &[u8]) -> (usize, usize) {
+    /// Output came.
+    pub(super) fn push(&self, data: &[u8]) -> Pushed {
         let mut state = self.lock();
         let before = state.ring.len();
         state.last_output = Instant::now();
         state.feed(data);
         let after = state.ring.len();
+        let held_exit = state.take_held_exit();
         let end = state.ring.end();
         self.tell_listeners(&mut state);
         drop(state);
         self.changed.send_replace(end);
-        (before, after)
+        Pushed { before, after, held_exit }
     }
 
     /// The first seed: what stood there before muxtap came.
@@ -224,9 +226,30 @@ impl Pane {
         self.changed.send_replace(end);
     }
 
+    /// What stands in the pane of a command whose end its hold has told.
+    pub(super) fn keep_screen(&self, seed: &Seed) {
+        self.lock().kept = Some(render::render_bytes(&seed.text));
+    }
+
+    /// Bytes may be missing here.
+    pub(super) fn mark_gap(&self, reason: GapReason) {
+        let gap = Gap { reason, bytes: None };
+        metrics::gap(reason);
+        let mut state = self.lock();
+        state.ring.push_gap(gap);
+        for watcher in &state.watchers {
+            watcher.gap(gap);
+        }
+    }
+
     /// The process has ended and this is all it printed (F9): what tmux did not send is added.
     pub(super) fn finish(&self, seed: &Seed) {
         let mut state = self.lock();
+        if state.exit.is_some() {
+            // Its hold has told that everything arrived.
+            state.kept = Some(render::render_bytes(&seed.text));
+            return;
+        }
         match state.join(seed) {
             Joined::Missing(text) => state.feed(&text),
             // A program that draws its screen: nobody can tell whether its last bytes came.
@@ -342,7 +365,25 @@ impl Pane {
     }
 }
 
+/// What a push did.
+pub(super) struct Pushed {
+    /// Bytes kept before.
+    pub(super) before: usize,
+    /// Bytes kept after.
+    pub(super) after: usize,
+    /// The pane's command has ended with this status and all it printed is here.
+    pub(super) held_exit: Option<i32>,
+}
+
 impl State {
+    /// The status told by the hold of this pane's command, once.
+    fn take_held_exit(&mut self) -> Option<i32> {
+        let ours = self.ours.as_mut().filter(|ours| ours.hold.is_some())?;
+        let status = self.signs.run_marks.iter().find_map(|(payload, ..)| ours.held_exit(payload))?;
+        ours.hold = None;
+        Some(status)
+    }
+
     /// Bytes go into the ring, and what they say to everyone who wants to know.
     fn feed(&mut self, data: &[u8]) {
         if data.is_empty() {

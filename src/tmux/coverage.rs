@@ -14,7 +14,7 @@ use super::{
     death,
     model::{Action, Covering, Model, Refresh},
     program::ServerSpec,
-    seed::{self, Seed},
+    seed::Seed,
     server::{self, Link, ServerIdentity},
     topology::{self, Topology},
 };
@@ -274,7 +274,7 @@ impl Inner {
         let Some(connection) = owner else { return };
         let this = self.clone();
         let from = connection.id();
-        connection.submit(Request::Framed(seed::question(pane)), move |answer| {
+        connection.submit(Request::Framed(Seed::question(pane)), move |answer| {
             let Some(seed) = answer.ok().and_then(|answer| Seed::parse(&answer.ok()?)) else {
                 // The pane or the connection has gone; either is told by other means.
                 return;
@@ -309,8 +309,12 @@ impl Inner {
         };
         let Some(connection) = connection else { return };
         let this = self.clone();
-        connection.submit(Request::Framed(seed::question(pane)), move |answer| match answer {
+        connection.submit(Request::Framed(Seed::question(pane)), move |answer| match answer {
             Ok(Ok(parts)) => match Seed::parse(&parts) {
+                // Its status may come a turn later (N16).
+                Some(seed) if seed.dead && looks > 0 && seed.exit_status.is_none() && seed.exit_signal.is_none() => {
+                    this.look_at_dead(pane, looks - 1);
+                }
                 Some(seed) if seed.dead => {
                     let exit = Exit { status: seed.exit_status, signal: seed.exit_signal };
                     if this.mark_exited(pane) {
@@ -382,6 +386,9 @@ impl Inner {
         match notification {
             Notification::SessionChanged { session, .. } => self.session_changed(connection, session),
             Notification::Pause(pane) => {
+                if self.lock().expected_pauses.remove(&pane) {
+                    return;
+                }
                 let ours = self.lock().panes.get(&pane).is_some_and(|followed| followed.owner == Some(connection.id()));
                 let resume = Command::new("refresh-client").flag("-A").arg(format!("{pane}:continue"));
                 connection.submit(Request::Plain(CommandLine::of([resume])), |_| {});

@@ -98,6 +98,8 @@ pub struct Model {
     pub(super) panes: HashMap<PaneId, Followed>,
     /// Sessions to which a guest is about to attach.
     pub(super) attaching: HashSet<SessionId>,
+    /// Panes that are about to be paused by a command of ours that also ends the pause.
+    pub(super) expected_pauses: HashSet<PaneId>,
     /// Sessions whose guest was thrown out at once.
     short_stays: HashSet<SessionId>,
     /// Users' sessions were seen: when the last one goes, the hub goes too.

@@ -33,18 +33,18 @@ pub struct Seed {
 const FORMAT: &str = "#{cursor_x}|#{cursor_y}|#{history_size}|#{pane_height}|#{alternate_on}|#{pane_dead}|\
                       #{pane_dead_status}|#{pane_dead_signal}|#{pane_pid}";
 
-/// The commands whose framed replies [`Seed::parse`] reads. They must be sent as one request: then they are atomic (F3).
-pub fn question(pane: PaneId) -> Vec<Command> {
-    let target = pane.to_string();
-    vec![
-        Command::new("capture-pane").flag("-p").flag("-e").flag("-J").opt("-S", "-").opt("-t", &target),
-        Command::new("capture-pane").flag("-p").flag("-P").opt("-t", &target),
-        Command::new("display-message").flag("-p").opt("-t", &target).format(FORMAT),
-    ]
-}
-
 impl Seed {
-    /// Reads the answer to [`question`]; `None` if it is not one.
+    /// The commands whose framed replies [`Seed::parse`] reads. They must be sent as one request: then they are atomic (F3).
+    pub fn question(pane: PaneId) -> Vec<Command> {
+        let target = pane.to_string();
+        vec![
+            Command::new("capture-pane").flag("-p").flag("-e").flag("-J").opt("-S", "-").opt("-t", &target),
+            Command::new("capture-pane").flag("-p").flag("-P").opt("-t", &target),
+            Command::new("display-message").flag("-p").opt("-t", &target).format(FORMAT),
+        ]
+    }
+
+    /// Reads the answer to [`Seed::question`]; `None` if it is not one.
     pub fn parse(parts: &[Bytes]) -> Option<Self> {
         let [content, pending, fields] = parts else { return None };
         let fields = std::str::from_utf8(fields).ok()?.trim_end();

@@ -184,6 +184,11 @@ impl Server {
         self.inner.seed(pane, why);
     }
 
+    /// The next pause of this pane is made and ended by a command of the caller; nothing is to be seeded for it.
+    pub fn expect_pause(&self, pane: PaneId) {
+        self.inner.lock().expected_pauses.insert(pane);
+    }
+
     /// The sessions to which one of our clients is attached.
     pub fn attached_sessions(&self) -> std::collections::HashSet<crate::protocol::ids::SessionId> {
         self.inner.lock().covering.values().filter_map(|covering| covering.session).collect()
