@@ -50,6 +50,8 @@ pub(super) struct State {
     /// Where the last match ended with which a pattern was answered.
     answered: HashMap<String, u64>,
     pub(super) exit: Option<(Exit, Instant)>,
+    /// The process that ended, once tmux has named it.
+    exit_pid: Option<u32>,
     /// The screen of a pane that has ended, as far as it was seen.
     pub(super) kept: Option<String>,
     /// muxtap made it.
@@ -105,6 +107,7 @@ impl Pane {
                 last_input: None,
                 answered: HashMap::new(),
                 exit: None,
+                exit_pid: None,
                 kept: None,
                 ours: None,
                 runs: false,
@@ -228,7 +231,9 @@ impl Pane {
 
     /// What stands in the pane of a command whose end its hold has told.
     pub(super) fn keep_screen(&self, seed: &Seed) {
-        self.lock().kept = Some(render::render_bytes(&seed.text));
+        let mut state = self.lock();
+        state.kept = Some(render::render_bytes(&seed.text));
+        state.exit_pid = Some(seed.pid);
     }
 
     /// Bytes may be missing here.
@@ -248,6 +253,7 @@ impl Pane {
         if state.exit.is_some() {
             // Its hold has told that everything arrived.
             state.kept = Some(render::render_bytes(&seed.text));
+            state.exit_pid = Some(seed.pid);
             return;
         }
         match state.join(seed) {
@@ -260,6 +266,7 @@ impl Pane {
             }
         }
         state.kept = Some(render::render_bytes(&seed.text));
+        state.exit_pid = Some(seed.pid);
         let end = state.ring.end();
         self.tell_listeners(&mut state);
         drop(state);
@@ -289,16 +296,16 @@ impl Pane {
     pub(super) fn describe(&self, row: &PaneRow) {
         let mut state = self.lock();
         let about = &mut state.about;
-        let revived = about.pid != row.pid && !row.dead;
         about.title.clone_from(&row.title);
         about.command.clone_from(&row.command);
         about.path.clone_from(&row.path);
         about.tty.clone_from(&row.tty);
         about.pid = row.pid;
         about.size = row.size;
-        if revived {
-            // Its program was started anew.
+        if !row.dead && state.exit_pid.is_some_and(|ended| ended != row.pid) {
+            // A program was started in the place of the one that ended.
             state.exit = None;
+            state.exit_pid = None;
             state.kept = None;
         }
     }

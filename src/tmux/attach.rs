@@ -11,7 +11,7 @@ use super::{
     model::Covering,
     program::{CoverageMode, Printed},
     server::ServerIdentity,
-    topology::HUB_MARK,
+    topology::{HUB_MARK, HUB_NAME},
 };
 use crate::{
     api::{Error, ErrorCode, Result},
@@ -52,8 +52,10 @@ impl Inner {
     pub(super) async fn connect(self: &Arc<Self>) -> Result<ServerIdentity, NoLink> {
         let printed = self.spec.call(&["list-sessions", "-F", LIST]).await.map_err(NoLink::Failed)?;
         let found = if printed.ok { parse(&printed.stdout) } else { Vec::new() };
-        if found.is_empty() {
-            let start = self.lock().start.take();
+        let start = self.lock().start.take();
+        // What only hubs hold is about to go.
+        let users = found.iter().any(|session| !session.hub);
+        if found.is_empty() || !users && start.is_none() {
             return match start {
                 Some(start) => {
                     let name = hub_name();
@@ -223,17 +225,17 @@ impl Inner {
     }
 }
 
-const LIST: &str = "#{session_activity} #{session_id} #{@muxtap-server} #{@muxtap-hub}.";
+const LIST: &str = "#{session_activity} #{session_id} #{@muxtap-server} #{session_name}";
 
 fn parse(stdout: &[u8]) -> Vec<Found> {
     let text = String::from_utf8_lossy(stdout);
     text.lines()
         .filter_map(|line| {
-            let mut fields = line.split(' ');
+            let mut fields = line.splitn(4, ' ');
             let activity = fields.next()?.parse().ok()?;
             let id = fields.next()?.parse().ok()?;
             let own = !fields.next()?.is_empty();
-            let hub = fields.next()? != ".";
+            let hub = fields.next()?.starts_with(HUB_NAME);
             Some(Found { activity, id, own, hub })
         })
         .collect()
@@ -257,7 +259,7 @@ fn no_server(inner: &Inner, printed: &Printed) -> NoLink {
 
 /// A name that nobody else's hub has. The leading underscore sorts it away from names people type.
 fn hub_name() -> String {
-    format!("_muxtap-{:08x}", RandomState::new().hash_one(0) as u32)
+    format!("{HUB_NAME}{:08x}", RandomState::new().hash_one(0) as u32)
 }
 
 #[cfg(test)]
@@ -266,7 +268,7 @@ mod tests {
 
     #[test]
     fn sessions_are_read_with_their_marks() {
-        let found = parse(b"17 $0 1 .\n16 $1 1 4711.\n15 $2  .\n");
+        let found = parse(b"17 $0 1 work\n16 $1 1 _muxtap-0a1b2c3d\n15 $2  two words\n");
         let marks: Vec<_> = found.iter().map(|session| (session.activity, session.own, session.hub)).collect();
         assert_eq!(marks, [(17, true, false), (16, true, true), (15, false, false)]);
     }

@@ -301,7 +301,13 @@ impl Out {
         while !self.unsent.is_empty() {
             match pipe.try_write(&self.unsent) {
                 Ok(written) => self.unsent.advance(written),
-                Err(_) => return,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(_) => {
+                    // The client has gone. Its output ends too, and that is where it is noticed.
+                    self.unsent.clear();
+                    self.pipe = None;
+                    return;
+                }
             }
         }
     }

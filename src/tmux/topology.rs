@@ -16,6 +16,8 @@ use crate::{
 
 /// The session option that marks a hub, whoever made it.
 pub const HUB_MARK: &str = "@muxtap-hub";
+/// How a hub's name begins. The name is there from the first moment, the mark a moment later: other muxtaps must not take it for a user's.
+pub const HUB_NAME: &str = "_muxtap-";
 
 /// A session.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -197,7 +199,7 @@ impl Topology {
                     created: number(created),
                     activity: number(activity),
                     attached: number(attached),
-                    hub: !hub.is_empty(),
+                    hub: !hub.is_empty() || session_name.starts_with(HUB_NAME.as_bytes()),
                 });
             }
             let index = number(window_index);
