@@ -103,7 +103,7 @@ impl Subscription {
         let mut named = HashSet::new();
         for pattern in self.patterns.clone().unwrap_or_default() {
             // A whole session or window is followed when it is named; one pane when a pane is.
-            if pattern.starts_with('%') || pattern.contains(".") && !pattern.contains('*') {
+            if pattern.starts_with('%') || pattern.contains('.') && !pattern.contains('*') {
                 named.insert(self.engine.pane(&self.host, &pattern).await?.id());
             }
         }

@@ -70,6 +70,7 @@ pub struct Engine {
     shared: Arc<Shared>,
 }
 
+/// What all handles of one engine share.
 pub struct Shared {
     pub(crate) options: EngineOptions,
     hosts: Mutex<HashMap<PathBuf, Arc<Host>>>,

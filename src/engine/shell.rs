@@ -1,5 +1,7 @@
 //! Which shell rests in a pane, and how a command is written for it.
 
+use std::fmt::Write as _;
+
 use super::pane::{About, RUN_OSC};
 use crate::{
     api::{Error, ErrorCode, Result},
@@ -105,7 +107,11 @@ impl Shell {
 
 /// Every byte as `\ooo`: nothing is special to printf, to a quote, or to a line editor.
 fn octal(command: &str) -> String {
-    command.bytes().map(|byte| format!("\\{byte:03o}")).collect()
+    command.bytes().fold(String::new(), |mut text, byte| {
+        // Writing to a String cannot fail.
+        let _ = write!(text, "\\{byte:03o}");
+        text
+    })
 }
 
 #[cfg(test)]

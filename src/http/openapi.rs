@@ -141,15 +141,15 @@ fn html(document: &Value) -> String {
     let mut page = String::from("<!doctype html><meta charset=utf-8><meta name=viewport content='width=device-width'>");
     // Writing to a String cannot fail; here and below.
     let _ = write!(page, "<title>muxtap</title><style>{STYLE}</style><h1>muxtap {}</h1>", env!("CARGO_PKG_VERSION"));
-    let _ = write!(page, "<p>{}</p><h2>Routes</h2>", escaped(&document["info"]["description"]));
-    for (path, methods) in members(&document["paths"]) {
+    let _ = write!(page, "<p>{}</p><h2>Routes</h2>", escaped(at(at(document, "info"), "description")));
+    for (path, methods) in members(at(document, "paths")) {
         for (method, operation) in members(methods) {
             route(&mut page, path, method, operation);
         }
     }
     page.push_str("<h2>Schemas</h2>");
-    for (name, schema) in members(&document["components"]["schemas"]) {
-        let _ = write!(page, "<h3 id='{name}'><code>{name}</code></h3><p>{}</p>", escaped(&schema["description"]));
+    for (name, schema) in members(at(at(document, "components"), "schemas")) {
+        let _ = write!(page, "<h3 id='{name}'><code>{name}</code></h3><p>{}</p>", escaped(at(schema, "description")));
         fields(&mut page, schema);
     }
     page
@@ -157,21 +157,22 @@ fn html(document: &Value) -> String {
 
 fn route(page: &mut String, path: &str, method: &str, operation: &Value) {
     let _ = write!(page, "<h3><code>{} {path}</code></h3>", method.to_uppercase());
-    let _ = write!(page, "<p>{} {}</p>", escaped(&operation["summary"]), escaped(&operation["description"]));
+    let _ = write!(page, "<p>{} {}</p>", escaped(at(operation, "summary")), escaped(at(operation, "description")));
     page.push_str("<table>");
-    for parameter in items(&operation["parameters"]) {
-        let name = escaped(&parameter["name"]);
-        let place = escaped(&parameter["in"]);
-        let what = kind(&parameter["schema"]);
-        let _ = write!(page, "<tr><td>{place} <code>{name}</code><td>{what}<td>{}", escaped(&parameter["description"]));
+    for parameter in items(at(operation, "parameters")) {
+        let name = escaped(at(parameter, "name"));
+        let place = escaped(at(parameter, "in"));
+        let what = kind(at(parameter, "schema"));
+        let _ =
+            write!(page, "<tr><td>{place} <code>{name}</code><td>{what}<td>{}", escaped(at(parameter, "description")));
     }
-    for (_, body) in members(&operation["requestBody"]["content"]) {
-        let _ = write!(page, "<tr><td>body<td>{}<td>", kind(&body["schema"]));
+    for (_, body) in members(at(at(operation, "requestBody"), "content")) {
+        let _ = write!(page, "<tr><td>body<td>{}<td>", kind(at(body, "schema")));
     }
-    for (status, response) in members(&operation["responses"]) {
-        let content = members(&response["content"]).next();
-        let what = content.map(|(_, body)| kind(&body["schema"])).unwrap_or_default();
-        let _ = write!(page, "<tr><td>{status}<td>{what}<td>{}", escaped(&response["description"]));
+    for (status, response) in members(at(operation, "responses")) {
+        let content = members(at(response, "content")).next();
+        let what = content.map(|(_, body)| kind(at(body, "schema"))).unwrap_or_default();
+        let _ = write!(page, "<tr><td>{status}<td>{what}<td>{}", escaped(at(response, "description")));
     }
     page.push_str("</table>");
 }
@@ -179,19 +180,19 @@ fn route(page: &mut String, path: &str, method: &str, operation: &Value) {
 /// A schema's fields, variants or values.
 fn fields(page: &mut String, schema: &Value) {
     page.push_str("<table>");
-    for (name, field) in members(&schema["properties"]) {
-        let description = escaped(&field["description"]);
+    for (name, field) in members(at(schema, "properties")) {
+        let description = escaped(at(field, "description"));
         let _ = write!(page, "<tr><td><code>{name}</code><td>{}<td>{description}", kind(field));
     }
-    for value in items(&schema["enum"]) {
+    for value in items(at(schema, "enum")) {
         let _ = write!(page, "<tr><td><code>{}</code>", escaped(value));
     }
     page.push_str("</table>");
-    for part in items(&schema["oneOf"]).chain(items(&schema["allOf"])) {
-        if part["properties"].is_null() && part["enum"].is_null() {
+    for part in items(at(schema, "oneOf")).chain(items(at(schema, "allOf"))) {
+        if at(part, "properties").is_null() && at(part, "enum").is_null() {
             let _ = write!(page, "<p>and {}</p>", kind(part));
         } else {
-            let _ = write!(page, "<p>{}</p>", escaped(&part["description"]));
+            let _ = write!(page, "<p>{}</p>", escaped(at(part, "description")));
             fields(page, part);
         }
     }
@@ -202,24 +203,29 @@ fn kind(schema: &Value) -> String {
     if let Some(name) = schema["$ref"].as_str().and_then(|path| path.rsplit('/').next()) {
         return format!("<a href='#{name}'><code>{name}</code></a>");
     }
-    if !schema["items"].is_null() {
-        return format!("list of {}", kind(&schema["items"]));
+    if !at(schema, "items").is_null() {
+        return format!("list of {}", kind(at(schema, "items")));
     }
-    let values = items(&schema["enum"]).map(escaped).collect::<Vec<_>>();
+    let values = items(at(schema, "enum")).map(escaped).collect::<Vec<_>>();
     if !values.is_empty() {
         return format!("<code>{}</code>", values.join(" | "));
     }
-    let parts = items(&schema["oneOf"]).chain(items(&schema["allOf"])).map(kind).filter(|kind| kind != "null");
+    let parts = items(at(schema, "oneOf")).chain(items(at(schema, "allOf"))).map(kind).filter(|kind| kind != "null");
     let parts = parts.collect::<Vec<_>>();
     if !parts.is_empty() {
         return parts.join(" or ");
     }
-    match &schema["type"] {
+    match at(schema, "type") {
         Value::Array(kinds) => {
             kinds.iter().filter(|kind| *kind != "null").map(escaped).collect::<Vec<_>>().join(" or ")
         }
         kind => escaped(kind),
     }
+}
+
+/// A member; null where there is none.
+fn at<'a>(value: &'a Value, name: &str) -> &'a Value {
+    value.get(name).unwrap_or(&Value::Null)
 }
 
 fn members(value: &Value) -> impl Iterator<Item = (&str, &Value)> {
@@ -266,9 +272,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("s");
         let engine = Engine::new(EngineOptions::default());
-        let router = router(App::new(engine.clone(), String::new(), None));
+        let service = router(App::new(engine.clone(), String::new(), None));
         let listener = tokio::net::UnixListener::bind(&socket).unwrap();
-        let server = tokio::spawn(async move { axum::serve(listener, router).await });
+        let server = tokio::spawn(async move { axum::serve(listener, service).await });
 
         let source = include_str!("mod.rs");
         let routed: BTreeSet<&str> =

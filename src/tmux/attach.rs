@@ -137,7 +137,7 @@ impl Inner {
         }
         match tokio::time::timeout(ATTACH_LIMIT, attached).await {
             Ok(Ok(Ok(()))) => {
-                self.subscribe(&connection);
+                Self::subscribe(&connection);
                 Ok(connection)
             }
             Ok(Ok(Err(message))) => Err(Error::unavailable(format!("tmux refused a control client: {message}"))),

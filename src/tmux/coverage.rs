@@ -369,7 +369,7 @@ impl Inner {
 
     /// Asks for values that tmux pushes when they change (F8). Control characters are taken out there: a line end in a path would
     /// otherwise end the line, and what follows it would be read as a notification.
-    pub(super) fn subscribe(&self, connection: &Connection) {
+    pub(super) fn subscribe(connection: &Connection) {
         let line = CommandLine::of(SUBSCRIPTIONS.iter().map(|(name, variable)| {
             // Written out, since a colon (as in `[[:cntrl:]]`) ends the list of modifiers (N1).
             let format = format!("muxtap-{name}:%*:#{{s/[\u{1}-\u{1f}\u{7f}]/?/:{variable}}}");

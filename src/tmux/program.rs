@@ -74,7 +74,7 @@ impl ServerSpec {
         command
     }
 
-    /// Runs one tmux command as a process of its own and waits for its end, at most [`SPAWN_LIMIT`].
+    /// Runs one tmux command as a process of its own and waits for its end, at most `SPAWN_LIMIT`.
     pub async fn call(&self, args: &[&str]) -> Result<Printed> {
         let mut command = self.command(args);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
