@@ -53,13 +53,15 @@ impl Inner {
         let printed = self.spec.call(&["list-sessions", "-F", LIST]).await.map_err(NoLink::Failed)?;
         let found = if printed.ok { parse(&printed.stdout) } else { Vec::new() };
         if found.is_empty() {
-            let start = self.lock().start.take();
+            // It stays for the next attempt: the one who asked takes it away, and is told why that failed.
+            let start = self.lock().start.clone();
             return match start {
                 Some(start) => {
+                    launch::make_folder(&self.spec);
                     let name = hub_name();
                     let command = launch::command(&self.spec, &start, &name);
                     let connection = self.open(command, None).await.map_err(NoLink::Failed)?;
-                    self.become_hub(&connection).await.map_err(NoLink::Failed)?;
+                    self.become_hub(&connection, true).await.map_err(NoLink::Failed)?;
                     self.greet(&connection).await.map_err(NoLink::Failed)
                 }
                 None => Err(no_server(self, &printed)),
@@ -86,7 +88,7 @@ impl Inner {
                 PLACEHOLDER,
             ]);
             let connection = self.open(command, None).await.map_err(NoLink::Failed)?;
-            self.become_hub(&connection).await.map_err(NoLink::Failed)?;
+            self.become_hub(&connection, false).await.map_err(NoLink::Failed)?;
             self.bump(&users).await.map_err(NoLink::Failed)?;
             connection
         } else {
@@ -153,16 +155,18 @@ impl Inner {
     }
 
     /// Marks the session of a fresh connection as this muxtap's hub. It vanishes with its client (F4).
-    async fn become_hub(&self, connection: &Connection) -> Result<()> {
+    /// `started`: muxtap started the server and marks it as its own; a server that was found is left without a mark (C4).
+    async fn become_hub(&self, connection: &Connection, started: bool) -> Result<()> {
         let session = self.lock().covering.get(&connection.id()).and_then(|covering| covering.session);
         let session = session.ok_or_else(|| Error::internal("the hub's session did not announce itself"))?;
         let target = session.to_string();
-        let line = CommandLine::of([
+        let own = started.then(|| Command::new("set-option").flag("-s").arg(OWN_MARK).arg("1"));
+        let line = [
             Command::new("set-option").opt("-t", &target).arg(HUB_MARK).arg(std::process::id().to_string()),
             Command::new("set-option").opt("-t", &target).arg("destroy-unattached").arg("on"),
-            Command::new("set-option").flag("-s").arg(OWN_MARK).arg("1"),
             Command::new("display-message").flag("-p").opt("-t", format!("{target}:")).format("#{window_id}"),
-        ]);
+        ];
+        let line = CommandLine::of(own.into_iter().chain(line));
         let inconsistent = |message| Error::new(ErrorCode::InconsistentState, message);
         let bodies = connection.ask(Request::Plain(line)).await?;
         let bodies = bodies.map_err(|message| inconsistent(format!("tmux refused the hub's options: {message}")))?;
