@@ -2,6 +2,15 @@
 //!
 //! `MUXTAP_TEST_TMUX` names the tmux program that the tests run on (default `tmux`).
 #![allow(dead_code, reason = "each test file uses a part of it")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::string_slice,
+    missing_docs,
+    reason = "a test says what is wrong by panicking"
+)]
 
 use std::{
     cell::RefCell,
@@ -348,9 +357,9 @@ impl World {
         self.extra_sockets.borrow_mut().push(socket.into());
     }
 
-    /// The start of a muxtap command line, without `-S`.
+    /// The start of a muxtap command line, without `-S`. `MUXTAP_TEST_BIN` names another build of it.
     pub fn plain_muxtap_command(&self) -> Command {
-        self.command(env!("CARGO_BIN_EXE_muxtap"))
+        self.command(std::env::var_os("MUXTAP_TEST_BIN").unwrap_or_else(|| env!("CARGO_BIN_EXE_muxtap").into()))
     }
 
     /// The start of a muxtap command line for this world's tmux server.
@@ -513,9 +522,7 @@ impl Drop for World {
         for (pid, _) in &left {
             signal(*pid, rustix::process::Signal::KILL);
         }
-        if !left.is_empty() && !std::thread::panicking() {
-            panic!("left behind: {left:?}");
-        }
+        assert!(left.is_empty() || std::thread::panicking(), "left behind: {left:?}");
     }
 }
 
