@@ -1,5 +1,13 @@
 //! How the daemon, the tmux server and what is in it come and go.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test says what is wrong by panicking"
+)]
+
 mod common;
 
 use common::World;
