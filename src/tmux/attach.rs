@@ -45,12 +45,14 @@ struct Found {
     id: SessionId,
     own: bool,
     hub: bool,
+    default: bool,
 }
 
 impl Inner {
     /// Finds the server (or starts it, where that was asked for) and attaches.
     pub(super) async fn connect(self: &Arc<Self>) -> Result<ServerIdentity, NoLink> {
-        let printed = self.spec.call(&["list-sessions", "-F", LIST]).await.map_err(NoLink::Failed)?;
+        let printed = self.spec.call(&["list-sessions", "-F", LIST, ";", "display-message", "-p", DEFAULT]).await;
+        let printed = printed.map_err(NoLink::Failed)?;
         let found = if printed.ok { parse(&printed.stdout) } else { Vec::new() };
         if found.is_empty() {
             // It stays for the next attempt: the one who asked takes it away, and is told why that failed.
@@ -73,7 +75,8 @@ impl Inner {
             CoverageMode::Auto => found.iter().any(|session| session.own),
         };
         let mut users: Vec<_> = found.into_iter().filter(|session| !session.hub).collect();
-        users.sort_by_key(|session| session.activity);
+        // tmux tells the activity in seconds; of those that were used within one the default is the last, the others come as they were made.
+        users.sort_by_key(|session| (session.activity, session.default, session.id));
         let connection = if hub {
             let command = self.spec.command([
                 "-C",
@@ -154,19 +157,18 @@ impl Inner {
         }
     }
 
-    /// Marks the session of a fresh connection as this muxtap's hub. It vanishes with its client (F4).
-    /// `started`: muxtap started the server and marks it as its own; a server that was found is left without a mark (C4).
+    /// Marks the session of a fresh connection as this muxtap's hub, and a server that was `started` for it as muxtap's own. It vanishes with
+    /// its client (F4).
     async fn become_hub(&self, connection: &Connection, started: bool) -> Result<()> {
         let session = self.lock().covering.get(&connection.id()).and_then(|covering| covering.session);
         let session = session.ok_or_else(|| Error::internal("the hub's session did not announce itself"))?;
         let target = session.to_string();
-        let own = started.then(|| Command::new("set-option").flag("-s").arg(OWN_MARK).arg("1"));
-        let line = [
+        let mark = started.then(|| Command::new("set-option").flag("-s").arg(OWN_MARK).arg("1"));
+        let line = CommandLine::of(mark.into_iter().chain([
             Command::new("set-option").opt("-t", &target).arg(HUB_MARK).arg(std::process::id().to_string()),
             Command::new("set-option").opt("-t", &target).arg("destroy-unattached").arg("on"),
             Command::new("display-message").flag("-p").opt("-t", format!("{target}:")).format("#{window_id}"),
-        ];
-        let line = CommandLine::of(own.into_iter().chain(line));
+        ]));
         let inconsistent = |message| Error::new(ErrorCode::InconsistentState, message);
         let bodies = connection.ask(Request::Plain(line)).await?;
         let bodies = bodies.map_err(|message| inconsistent(format!("tmux refused the hub's options: {message}")))?;
@@ -228,9 +230,12 @@ impl Inner {
 }
 
 const LIST: &str = "#{session_activity} #{session_id} #{@muxtap-server} #{@muxtap-hub}.";
+/// The session that a command without a target means.
+const DEFAULT: &str = "default #{session_id}";
 
 fn parse(stdout: &[u8]) -> Vec<Found> {
     let text = String::from_utf8_lossy(stdout);
+    let default = text.lines().find_map(|line| line.strip_prefix("default ")).and_then(|id| id.parse().ok());
     text.lines()
         .filter_map(|line| {
             let mut fields = line.split(' ');
@@ -238,7 +243,7 @@ fn parse(stdout: &[u8]) -> Vec<Found> {
             let id = fields.next()?.parse().ok()?;
             let own = !fields.next()?.is_empty();
             let hub = fields.next()? != ".";
-            Some(Found { activity, id, own, hub })
+            Some(Found { activity, id, own, hub, default: Some(id) == default })
         })
         .collect()
 }
@@ -270,8 +275,9 @@ mod tests {
 
     #[test]
     fn sessions_are_read_with_their_marks() {
-        let found = parse(b"17 $0 1 .\n16 $1 1 4711.\n15 $2  .\n");
-        let marks: Vec<_> = found.iter().map(|session| (session.activity, session.own, session.hub)).collect();
-        assert_eq!(marks, [(17, true, false), (16, true, true), (15, false, false)]);
+        let found = parse(b"17 $0 1 .\n16 $1 1 4711.\n15 $2  .\ndefault $0\n");
+        let marks: Vec<_> =
+            found.iter().map(|session| (session.activity, session.own, session.hub, session.default)).collect();
+        assert_eq!(marks, [(17, true, false, true), (16, true, true, false), (15, false, false, false)]);
     }
 }

@@ -238,8 +238,13 @@ impl Connection {
         for pending in lost {
             (pending.done)(Err(Lost));
         }
+        // The client leaves when its input ends; one that does not is killed. Until then it is read on: a server that cannot write what it has
+        // for a client does not let it go (3.3a, 3.5a).
+        let _ = tokio::time::timeout(LEAVE_LIMIT, async {
+            while stream.next().await.is_some_and(|event| event.is_ok()) {}
+        })
+        .await;
         drop(stream);
-        // The client leaves when its input ends; one that does not is killed.
         if let Some(stderr) = stderr {
             let mut text = Vec::new();
             let _ = tokio::time::timeout(LEAVE_LIMIT, stderr.take(4096).read_to_end(&mut text)).await;

@@ -252,6 +252,8 @@ impl Inner {
                             tokio::select! {
                                 () = ended => this.look_at_dead(pane, DEATH_LOOKS),
                                 () = cancel.cancelled() => {}
+                                // A pane that lives on must not keep muxtap from leaving.
+                                () = this.cancel.cancelled() => {}
                             }
                         });
                     }
