@@ -1,5 +1,12 @@
 //! The README's examples, on a tmux server of their own.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::string_slice,
+    reason = "a test says what is wrong by panicking"
+)]
+
 mod common;
 
 use std::{fmt::Write as _, fs, os::unix::fs::PermissionsExt as _};

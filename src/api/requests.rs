@@ -9,7 +9,8 @@ use utoipa::{IntoParams, ToSchema};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams, ToSchema)]
 #[into_params(parameter_in = Query)]
 pub struct ServerQuery {
-    /// The tmux server, by the absolute path of its socket. It must be there; the CLI resolves `-L`, `-S` and `$TMUX` to it.
+    /// The tmux server, by the absolute path of its socket. It must be there; the CLI resolves `-L`, `-S` and `$TMUX`
+    /// to it.
     #[param(required = true)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub socket: Option<String>,
@@ -110,7 +111,8 @@ pub enum WaitMode {
     All,
 }
 
-/// `POST /v1/waits`. At least one predicate: patterns, screen, `stable_ms`, exit, prompt, bell or title. Several are AND.
+/// `POST /v1/waits`. At least one predicate: patterns, screen, `stable_ms`, exit, prompt, bell or title. Several are
+/// AND.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 // Reasons: each is a field of the JSON that callers write.
@@ -277,8 +279,8 @@ pub struct EventsRequest {
     /// For `output` events: the form of their payload.
     #[serde(default)]
     pub format: ReadFormat,
-    /// Begin each pane's output here: `now` (default), `start`, or `lines:N`.
-    /// A pane that is named and has ended gives what is left and then `pane-exited`, so that who follows it comes to an end.
+    /// Begin each pane's output here: `now` (default), `start`, or `lines:N`. A pane that is named and has ended gives
+    /// what is left and then `pane-exited`, so that who follows it comes to an end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<String>,
 }

@@ -64,7 +64,8 @@ impl Engine {
         }
     }
 
-    /// A capture, and the stream's end at exactly that moment. It changes nothing, so it is asked again over another connection when one is lost.
+    /// A capture, and the stream's end at exactly that moment. It changes nothing, so it is asked again over another
+    /// connection when one is lost.
     async fn ask_screen(
         &self,
         host: &Arc<Host>,

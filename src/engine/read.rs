@@ -100,8 +100,8 @@ impl Pane {
         })
     }
 
-    /// Where a cursor points in this stream. A cursor of another epoch, or one whose bytes were dropped, is answered with what is left and
-    /// the gap that lies before it.
+    /// Where a cursor points in this stream. A cursor of another epoch, or one whose bytes were dropped, is answered
+    /// with what is left and the gap that lies before it.
     pub(super) fn locate(&self, state: &State, cursor: &Cursor) -> Result<(u64, Option<Gap>)> {
         let start = state.ring.start();
         if cursor.pane != self.id() {

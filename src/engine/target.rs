@@ -1,4 +1,5 @@
-//! Targets: `%3`, `@1`, `$0`, `session`, `session:window`, `session:window.pane`. Names are exact; more than one match is an error.
+//! Targets: `%3`, `@1`, `$0`, `session`, `session:window`, `session:window.pane`. Names are exact; more than one match
+//! is an error.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! Joining what a stream holds with what stands in a pane: what of it is missing at the stream's end?
 //!
-//! tmux drops output in known cases (F9, F11) but its grid still shows it. Both are reduced to lines of text; where the stream's last lines are
-//! found in the grid, what follows them there is missing.
+//! tmux drops output in known cases (F9, F11) but its grid still shows it. Both are reduced to lines of text; where the
+//! stream's last lines are found in the grid, what follows them there is missing.
 
 use super::{render, ring::Ring};
 

@@ -115,8 +115,8 @@ impl Server {
         result
     }
 
-    /// Asks tmux over the connection that carries `pane`'s output (any, if that is not known), so that the reply stands in order with it;
-    /// `done` is called in the task that reads the connection.
+    /// Asks tmux over the connection that carries `pane`'s output (any, if that is not known), so that the reply stands
+    /// in order with it; `done` is called in the task that reads the connection.
     pub fn submit(
         &self,
         pane: Option<PaneId>,
@@ -147,7 +147,8 @@ impl Server {
         }
     }
 
-    /// Asks something that changes the server. It is never asked twice: when the connection is lost meanwhile nobody knows whether it was done.
+    /// Asks something that changes the server. It is never asked twice: when the connection is lost meanwhile nobody
+    /// knows whether it was done.
     pub async fn write(&self, pane: Option<PaneId>, request: Request) -> Result<Answer> {
         self.connected().await?;
         let connection = self.inner.connection_of(pane).ok_or(Lost)?;

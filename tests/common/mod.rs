@@ -214,8 +214,8 @@ pub fn is_alive(pid: u32) -> bool {
     rustix::process::test_kill_process(pid).is_ok()
 }
 
-/// Looks again and again until something holds. Only for what nothing announces to a test: the state of tmux as another client sees it, or
-/// the end of a process that is not our child. Everything else is awaited.
+/// Looks again and again until something holds. Only for what nothing announces to a test: the state of tmux as another
+/// client sees it, or the end of a process that is not our child. Everything else is awaited.
 pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let start = Instant::now();
     while !holds() {
