@@ -38,8 +38,9 @@ fn join_text(have: &str, grid: &str) -> Joined {
         return missing(&grid, 0, "");
     }
     // Every line of the grid at which the stream may have stopped, the last one first: nothing must be repeated.
-    for at in (0..grid.len()).rev() {
-        let Some(line) = grid.get(at) else { continue };
+    for at in (0..=grid.len()).rev() {
+        // A stream that has just ended its line stands below the grid's last one.
+        let line = grid.get(at).copied().unwrap_or_default();
         if !line.trim_end().starts_with(open) {
             continue;
         }
