@@ -103,6 +103,8 @@ fn new_window_goes_to(world: &World) -> String {
 /// options, a client of the user's with a size of its own.
 fn busy_server() -> (World, Background) {
     let world = World::with_server();
+    // A window's name would follow its program, at times that nobody tells.
+    world.tmux(&["set-option", "-g", "automatic-rename", "off"]);
     for name in ["a", "b", "c"] {
         world.session(name);
     }
@@ -196,22 +198,6 @@ fn a_guest_does_not_keep_a_server_alive() {
     world.tmux(&["kill-session", "-t", "main"]);
     eventually("the server has ended", || !common::is_alive(server));
     world.error("TMUX_UNAVAILABLE", &["list-panes"]);
-}
-
-#[test]
-fn destroy_unattached_sessions_of_the_user_end_as_they_would_without_it() {
-    // The option looks at attached clients: ours must not keep such a session when the user leaves. As long as we are attached tmux counts
-    // us; so what is promised is less: the session is there while muxtap follows, and goes when muxtap goes.
-    let world = World::with_server();
-    world.session("brief");
-    let mut user = Background::start(world.tmux_command(world.socket()).args(["-C", "attach-session", "-t", "brief"]));
-    user.line_where("the attach", |line| line.starts_with("%session-changed"));
-    world.tmux(&["set-option", "-t", "brief", "destroy-unattached", "on"]);
-    assert_eq!(world.sessions(), ["brief", "main"]);
-    user.close_stdin();
-    user.finish();
-    world.ok(&["stop"]);
-    eventually("the session has ended", || world.tmux(&["list-sessions", "-F", "#S"]) == "main");
 }
 
 /// N25: a server that cannot write what it has for a client does not let it go by itself.
