@@ -22,9 +22,14 @@ fn answering(world: &World, args: &[&str]) -> String {
     pane
 }
 
+/// Types a line by plain tmux. Literally: `end` and `up` are keys.
+fn type_line(world: &World, pane: &str, line: &str) {
+    world.tmux(&["send-keys", "-l", "-t", pane, line, ";", "send-keys", "-t", pane, "Enter"]);
+}
+
 /// Types a line by plain tmux and waits for its answer.
 fn say(world: &World, pane: &str, line: &str) {
-    world.tmux(&["send-keys", "-t", pane, line, "Enter"]);
+    type_line(world, pane, line);
     world.await_output(pane, &format!("^got {line}$"));
 }
 
@@ -93,7 +98,7 @@ fn killing_one_session_ends_its_waits_and_no_others() {
     world.tmux(&["kill-session", "-t", "goes"]);
     let ended = ended.finish();
     assert_eq!((ended.status, &ended.json()["outcome"]), (3, &"ended".into()), "{ended:?}");
-    world.tmux(&["send-keys", "-t", &stays, "end", "Enter"]);
+    type_line(&world, &stays, "end");
     assert_eq!(matched.finish().status, 0);
     // What the ended pane printed can still be read.
     assert!(world.read_all(&goes).contains("ready"));
