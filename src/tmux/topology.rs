@@ -328,6 +328,7 @@ mod tests {
         ]
     }
 
+    /// C7.
     #[test]
     fn a_line_end_in_a_path_does_not_split_its_row() {
         let body = row("|SEP|", &values("$0", "", "@1", "%2", "/tmp/a\n$9|@9"));
@@ -344,6 +345,7 @@ mod tests {
         assert_eq!(topology.links()[&WindowId(1)], [SessionId(0), SessionId(1)]);
     }
 
+    /// C5.
     #[test]
     fn hubs_and_what_only_they_hold_are_left_out() {
         let body = row("|", &values("$0", "me", "@0", "%0", "/"))

@@ -277,6 +277,7 @@ mod tests {
         core.lock().end.map(|end| (end.outcome, end.pane))
     }
 
+    /// E1.
     #[tokio::test]
     async fn a_predicate_latches_once_and_the_first_time_counts() {
         let core = wait(1, WaitMode::Any);
@@ -286,6 +287,7 @@ mod tests {
         assert_eq!(outcome(&core), None, "b is missing");
     }
 
+    /// E2.
     #[tokio::test]
     async fn a_wait_ends_once() {
         let core = wait(1, WaitMode::Any);
@@ -299,6 +301,7 @@ mod tests {
         core.over().await;
     }
 
+    /// E3.
     #[tokio::test]
     async fn what_decides_first_decides() {
         let core = wait(1, WaitMode::Any);
@@ -313,6 +316,7 @@ mod tests {
         assert_eq!(outcome(&core), Some((WaitOutcome::Matched, Some(0))));
     }
 
+    /// E4.
     #[tokio::test]
     async fn an_end_is_hopeless_only_when_nobody_is_left() {
         let any = wait(2, WaitMode::Any);
