@@ -2,4 +2,9 @@
 //!
 //! This floor is pure like [`crate::protocol`]: it has no sockets and no clocks; where time matters it is an argument.
 
+pub mod cursor;
+pub mod echo;
+pub mod render;
+pub mod ring;
 pub mod text;
+mod width;

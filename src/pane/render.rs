@@ -1,0 +1,347 @@
+//! The text of a read: what stands there when the bytes have been printed.
+//!
+//! Lines stay in the order in which they were printed. Within a line the cursor is obeyed, so that a progress bar is one line; a movement to
+//! another line only ends the line, so that what a full-screen program draws becomes readable pieces and not a picture (`capture-pane` gives
+//! the picture). Columns are counted without the pane's width: a line that wraps on the screen is one line here.
+
+use super::{
+    ring::Ring,
+    text::{Control, TextDecoder, TextSink},
+    width::columns,
+};
+
+/// Columns of a line that is rewritten in place; what is longer becomes several lines.
+pub const MAX_COLUMNS: usize = 64 * 1024;
+/// How far before the end of a stream its unfinished line is looked for, in bytes.
+const RESTING_BYTES: u64 = 8 * 1024;
+/// What cursor movements may make of nothing: as many blanks for each raw byte.
+const BLANKS: u64 = 8;
+/// The further columns of a wide character or tab.
+const SPACER: char = '\0';
+
+/// Turns what a decoder tells into text.
+///
+/// `\r\n` and `\n` end a line; a lone `\r`, `\x08`, and the CSI sequences C, D, G, K, J (to the end), P, X, `@` and b act within it; A, B, E,
+/// F, H, f, d, a clearing J and a full reset end it unless it is empty. Tabs stay tabs.
+#[derive(Debug, Default)]
+pub struct TextRenderer {
+    /// All lines before the current one, and the current one as long as nothing but text came.
+    out: Vec<u8>,
+    /// Where the current line begins in `out`.
+    line: usize,
+    /// The raw offset at which the current line begins.
+    line_offset: u64,
+    /// A `\r` came: what follows decides whether it ends the line or goes over it again.
+    returned: bool,
+    edit: Option<Edit>,
+    /// The raw offset of the first control.
+    began: Option<u64>,
+}
+
+/// A line that is rewritten in place, by columns.
+#[derive(Debug, Default)]
+struct Edit {
+    cells: Vec<char>,
+    column: usize,
+}
+
+/// The line that has begun and has not ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RestingLine {
+    /// Its text.
+    pub text: String,
+    /// How many of its characters stand before the cursor.
+    pub cursor: usize,
+    /// The raw offset at which it begins, where that is known.
+    pub start: Option<u64>,
+}
+
+impl From<String> for RestingLine {
+    /// With the cursor at the end.
+    fn from(text: String) -> Self {
+        Self { cursor: text.chars().count(), text, start: None }
+    }
+}
+
+impl From<&str> for RestingLine {
+    fn from(text: &str) -> Self {
+        text.to_owned().into()
+    }
+}
+
+impl TextRenderer {
+    /// The text of all that was fed.
+    pub fn finish(mut self) -> String {
+        self.settle();
+        into_string(self.out)
+    }
+
+    /// The last line of what was fed.
+    pub fn into_resting_line(mut self) -> RestingLine {
+        let before = match &self.edit {
+            Some(edit) => {
+                let shown = edit.cells.iter().take(edit.column).filter(|cell| **cell != SPACER).count();
+                Some(shown + edit.column.saturating_sub(edit.cells.len()))
+            }
+            None if self.returned => Some(0),
+            None => None,
+        };
+        self.settle();
+        let text = into_string(self.out.split_off(self.line));
+        let cursor = before.unwrap_or_else(|| text.chars().count());
+        RestingLine { text, cursor, start: Some(self.line_offset) }
+    }
+
+    /// Writes the current line out as it stands.
+    fn settle(&mut self) {
+        if let Some(edit) = self.edit.take() {
+            let text: String = edit.cells.into_iter().filter(|cell| *cell != SPACER).collect();
+            self.out.extend_from_slice(text.as_bytes());
+        }
+        self.returned = false;
+    }
+
+    fn end_line(&mut self, next: u64) {
+        self.settle();
+        self.out.push(b'\n');
+        self.line = self.out.len();
+        self.line_offset = next;
+    }
+
+    /// The cursor leaves the line.
+    fn leave_line(&mut self, offset: u64) {
+        self.settle();
+        if self.out.len() > self.line {
+            self.end_line(offset);
+        }
+    }
+
+    /// The line as cells, with the cursor where it is.
+    fn edit(&mut self) -> &mut Edit {
+        let edit = self.edit.take().unwrap_or_else(|| {
+            let mut edit = Edit::default();
+            for character in String::from_utf8_lossy(self.out.get(self.line..).unwrap_or_default()).chars() {
+                edit.put(character);
+            }
+            if edit.cells.len() > MAX_COLUMNS {
+                self.out.push(b'\n');
+                self.line = self.out.len();
+                edit = Edit::default();
+            } else {
+                self.out.truncate(self.line);
+            }
+            if std::mem::take(&mut self.returned) {
+                edit.column = 0;
+            }
+            edit
+        });
+        self.edit.insert(edit)
+    }
+
+    fn csi(&mut self, offset: u64, last: u8, first: u16) {
+        let count = usize::from(first.max(1));
+        // A few bytes can move the cursor far to the right: without a bound, a small stream becomes a text that fills the memory.
+        let reach = if matches!(last, b'C' | b'G' | b'@' | b'b') { self.reach(offset) } else { 0 };
+        match last {
+            b'K' | b'J' if first == 0 => match &mut self.edit {
+                Some(edit) => edit.truncate(),
+                // The whole line goes: what a progress bar does at each step.
+                None if self.returned => {
+                    self.out.truncate(self.line);
+                    self.returned = false;
+                }
+                None => {}
+            },
+            b'K' => self.edit().erase(first),
+            // The scrollback alone.
+            b'J' if first == 3 => {}
+            b'A' | b'B' | b'E' | b'F' | b'H' | b'f' | b'd' | b'J' => self.leave_line(offset),
+            b'C' => {
+                let edit = self.edit();
+                edit.column = (edit.column + count).min(reach.max(edit.column));
+            }
+            b'D' => {
+                let edit = self.edit();
+                edit.column = edit.column.saturating_sub(count);
+            }
+            b'G' => self.edit().column = (count - 1).min(reach),
+            b'P' => self.edit().delete(count),
+            b'@' => self.edit().insert(count, reach),
+            b'X' => self.edit().blank(count),
+            b'b' => self.repeat(offset, count, reach),
+            _ => {}
+        }
+    }
+
+    /// Up to which column blanks may be put into the current line.
+    fn reach(&mut self, offset: u64) -> usize {
+        let began = *self.began.get_or_insert(offset);
+        let allowed = (offset - began.min(offset)).saturating_mul(BLANKS) as usize + MAX_COLUMNS;
+        let cells = self.edit().cells.len();
+        (cells + allowed.saturating_sub(self.out.len() + cells)).min(MAX_COLUMNS)
+    }
+
+    /// REP: the character before the cursor once more.
+    fn repeat(&mut self, offset: u64, count: usize, reach: usize) {
+        let edit = self.edit();
+        let before = edit.cells.get(..edit.column).unwrap_or_default();
+        let Some(character) = before.iter().rev().copied().find(|cell| *cell != SPACER) else { return };
+        let text = character.to_string().repeat(count.min(reach.saturating_sub(edit.column)));
+        self.text(offset, text.as_bytes());
+    }
+}
+
+impl TextSink for TextRenderer {
+    fn text(&mut self, offset: u64, text: &[u8]) {
+        if !self.returned && self.edit.is_none() {
+            self.out.extend_from_slice(text);
+            return;
+        }
+        for character in String::from_utf8_lossy(text).chars() {
+            let edit = self.edit();
+            if edit.column >= MAX_COLUMNS {
+                self.end_line(offset);
+            }
+            self.edit().put(character);
+        }
+    }
+
+    fn control(&mut self, offset: u64, control: Control) {
+        match control {
+            Control::LineFeed => self.end_line(offset + 1),
+            Control::CarriageReturn => match &mut self.edit {
+                Some(edit) => edit.column = 0,
+                None => self.returned = self.out.len() > self.line,
+            },
+            Control::Backspace => {
+                if self.edit.is_some() || self.out.len() > self.line {
+                    let edit = self.edit();
+                    edit.column = edit.column.saturating_sub(1);
+                }
+            }
+            Control::Csi(last, first, _) => self.csi(offset, last, first),
+            Control::Reset => self.leave_line(offset),
+        }
+    }
+}
+
+impl Edit {
+    fn put(&mut self, character: char) {
+        if character == '\t' {
+            let stop = self.column / 8 * 8 + 8;
+            if self.column >= self.cells.len() {
+                self.pad();
+                self.cells.push('\t');
+                self.cells.resize(stop, SPACER);
+            }
+            self.column = stop;
+            return;
+        }
+        let width = columns(character);
+        self.pad();
+        let end = self.column + width;
+        if self.column < self.cells.len() {
+            self.part(self.column);
+            self.part(end);
+        }
+        if self.cells.len() < end {
+            self.cells.resize(end, ' ');
+        }
+        for (index, cell) in self.cells.iter_mut().skip(self.column).take(width).enumerate() {
+            *cell = if index == 0 { character } else { SPACER };
+        }
+        self.column = end;
+    }
+
+    /// Makes the line reach to the cursor.
+    fn pad(&mut self) {
+        if self.cells.len() < self.column {
+            self.cells.resize(self.column, ' ');
+        }
+    }
+
+    /// Makes blanks of a character that lies on both sides of a column's left edge.
+    fn part(&mut self, column: usize) {
+        if self.cells.get(column) != Some(&SPACER) {
+            return;
+        }
+        let before = self.cells.iter().take(column).rev().take_while(|cell| **cell == SPACER).count();
+        let after = self.cells.iter().skip(column).take_while(|cell| **cell == SPACER).count();
+        for cell in self.cells.iter_mut().skip(column.saturating_sub(before + 1)).take(before + 1 + after) {
+            *cell = ' ';
+        }
+    }
+
+    fn truncate(&mut self) {
+        self.part(self.column);
+        self.cells.truncate(self.column);
+    }
+
+    /// CSI 1 K and CSI 2 K.
+    fn erase(&mut self, mode: u16) {
+        match mode {
+            1 => {
+                self.part(self.column + 1);
+                let end = (self.column + 1).min(self.cells.len());
+                self.cells.iter_mut().take(end).for_each(|cell| *cell = ' ');
+            }
+            2 => self.cells.clear(),
+            _ => {}
+        }
+    }
+
+    fn delete(&mut self, count: usize) {
+        let len = self.cells.len();
+        let (from, to) = (self.column.min(len), (self.column + count).min(len));
+        self.part(from);
+        self.part(to);
+        self.cells.drain(from..to);
+    }
+
+    fn insert(&mut self, count: usize, reach: usize) {
+        if self.column < self.cells.len() {
+            self.part(self.column);
+            let count = count.min(reach.saturating_sub(self.cells.len()));
+            self.cells.splice(self.column..self.column, std::iter::repeat_n(' ', count));
+        }
+    }
+
+    fn blank(&mut self, count: usize) {
+        if self.column + count >= self.cells.len() {
+            return self.truncate();
+        }
+        self.part(self.column);
+        self.part(self.column + count);
+        self.cells.iter_mut().skip(self.column).take(count).for_each(|cell| *cell = ' ');
+    }
+}
+
+fn into_string(bytes: Vec<u8>) -> String {
+    String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
+}
+
+/// The text of what a ring retains between two offsets.
+///
+/// A read that begins or ends inside a line gives just that part of it. Reads that follow each other, each ending at a
+/// [`Ring::boundary`], give together what one read gives, but for lines that are rewritten in place: where a read ends between
+/// a lone `\r` and what goes over the line, the line stands there in both versions.
+pub fn render_text(ring: &Ring, from: u64, to: u64) -> String {
+    let mut renderer = TextRenderer::default();
+    ring.decode_from(from, to, &mut renderer);
+    renderer.finish()
+}
+
+/// The text of bytes that stand for themselves.
+pub fn render_bytes(bytes: &[u8]) -> String {
+    let mut renderer = TextRenderer::default();
+    TextDecoder::default().feed(0, bytes, &mut renderer);
+    renderer.finish()
+}
+
+/// The line at the end of a ring that has begun and has not ended: the prompt, where one rests. Of a line of more than 8 KiB, the end.
+pub fn resting_line(ring: &Ring) -> RestingLine {
+    let from = ring.end().saturating_sub(RESTING_BYTES).max(ring.start());
+    let mut renderer = TextRenderer { line_offset: from, ..TextRenderer::default() };
+    ring.decode_from(from, ring.end(), &mut renderer);
+    renderer.into_resting_line()
+}

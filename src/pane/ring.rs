@@ -1,0 +1,323 @@
+//! A pane's output, kept by absolute offsets.
+//!
+//! The ring also decodes: what is pushed goes through a [`TextDecoder`] to a sink at once, and each segment remembers the decoder's
+//! state at its start, so that text can be read again from any offset that is retained.
+
+use std::collections::VecDeque;
+
+use super::text::{Control, DecoderState, Ignore, Mark, TextDecoder, TextSink};
+use crate::api::{Gap, GapReason};
+
+/// Bytes of one segment at most. Decoding from an offset begins at its segment's start, so this also bounds that work.
+pub const SEGMENT: usize = 16 * 1024;
+/// Bytes a segment has room for at first: an idle pane costs little.
+const FIRST: usize = 256;
+/// Marked gaps that are kept, besides the earliest.
+const GAPS: usize = 64;
+/// A sequence that is open for more bytes than this no longer holds back where a read may end.
+const OPEN_LIMIT: u64 = 8 * 1024;
+
+/// A byte ring with absolute offsets and the live decoder of one pane.
+///
+/// It retains at least its limit and at most one [`SEGMENT`] more. Nothing in it knows time or tmux.
+#[derive(Debug)]
+pub struct Ring {
+    segments: VecDeque<Segment>,
+    /// The offset behind the last byte.
+    end: u64,
+    /// Bytes held.
+    len: usize,
+    limit: usize,
+    decoder: TextDecoder,
+    gaps: VecDeque<(u64, Gap)>,
+    /// A dropped segment's memory, for the next one: a flood must not keep the allocator busy.
+    spare: Vec<u8>,
+}
+
+#[derive(Debug)]
+struct Segment {
+    start: u64,
+    /// The decoder before its first byte.
+    state: DecoderState,
+    /// Bytes are missing before it: no sequence reaches into it.
+    fresh: bool,
+    bytes: Vec<u8>,
+}
+
+/// Bytes read from a [`Ring`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Chunk {
+    /// Where they begin: what was asked for, or the first retained byte after it.
+    pub start: u64,
+    /// Where the next read begins.
+    pub end: u64,
+    /// The bytes from `start` to `end`.
+    pub bytes: Vec<u8>,
+    /// What is missing before or in them; the first, if more is.
+    pub gap: Option<Gap>,
+}
+
+impl Segment {
+    fn end(&self) -> u64 {
+        self.start + self.bytes.len() as u64
+    }
+    /// The bytes between two offsets, as far as it has them.
+    fn between(&self, from: u64, to: u64) -> &[u8] {
+        let index = |offset: u64| (offset.saturating_sub(self.start) as usize).min(self.bytes.len());
+        self.bytes.get(index(from)..index(to)).unwrap_or_default()
+    }
+}
+
+impl Ring {
+    /// An empty ring that keeps at least the last `limit` bytes.
+    pub fn new(limit: usize) -> Self {
+        Self {
+            segments: VecDeque::new(),
+            end: 0,
+            len: 0,
+            limit,
+            decoder: TextDecoder::default(),
+            gaps: VecDeque::new(),
+            spare: Vec::new(),
+        }
+    }
+
+    /// The offset of the first byte that is retained.
+    pub fn start(&self) -> u64 {
+        self.end - self.len as u64
+    }
+    /// The offset of the byte that comes next.
+    pub fn end(&self) -> u64 {
+        self.end
+    }
+    /// How many bytes are retained.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+    /// Whether no byte is retained.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+    /// The least number of last bytes that are kept.
+    pub fn limit(&self) -> usize {
+        self.limit
+    }
+    /// What it costs on the heap, in bytes.
+    pub fn memory(&self) -> usize {
+        let held: usize = self.segments.iter().map(|segment| segment.bytes.capacity()).sum();
+        held + self.spare.capacity()
+            + self.segments.capacity() * size_of::<Segment>()
+            + self.gaps.capacity() * size_of::<(u64, Gap)>()
+            + self.decoder.memory()
+    }
+
+    /// Appends bytes and tells `sink` what they mean.
+    pub fn push(&mut self, mut bytes: &[u8], sink: &mut impl TextSink) {
+        while !bytes.is_empty() {
+            let room = self.segments.back().map_or(0, |last| SEGMENT - last.bytes.len().min(SEGMENT));
+            if room == 0 {
+                self.grow(false);
+                continue;
+            }
+            let (now, later) = bytes.split_at_checked(room).unwrap_or((bytes, &[]));
+            if let Some(last) = self.segments.back_mut() {
+                let needed = last.bytes.len() + now.len();
+                if needed > last.bytes.capacity() {
+                    // By doubling, but never beyond the segment.
+                    let wanted = needed.max(last.bytes.capacity() * 2).clamp(FIRST, SEGMENT);
+                    last.bytes.reserve_exact(wanted - last.bytes.len());
+                }
+                last.bytes.extend_from_slice(now);
+            }
+            self.decoder.feed(self.end, now, sink);
+            self.end += now.len() as u64;
+            self.len += now.len();
+            bytes = later;
+        }
+        self.trim_front(self.limit, false);
+    }
+
+    /// Bytes are missing from here on: marks the place, and lets no open sequence or character reach over it.
+    pub fn push_gap(&mut self, gap: Gap) {
+        self.decoder.reset();
+        match self.segments.back_mut() {
+            Some(last) if last.bytes.is_empty() => (last.state, last.fresh) = (DecoderState::default(), true),
+            _ => self.grow(true),
+        }
+        if self.gaps.len() > GAPS {
+            // The earliest stays: it is what a reader that comes from before it has to know first.
+            self.gaps.remove(1);
+        }
+        self.gaps.push_back((self.end, gap));
+    }
+
+    /// The first marked gap at an offset of `from..to`: bytes are missing just before the byte at that offset. A reader that has come to
+    /// the end of a stream that is over asks for `end..end + 1`, for no byte follows the last gap.
+    pub fn gap_between(&self, from: u64, to: u64) -> Option<Gap> {
+        let (_, gap) = self.gaps.iter().find(|(offset, _)| (from..to).contains(offset))?;
+        Some(*gap)
+    }
+
+    /// The nearest retained offset at or after `from` (at most [`Ring::end`]), and what was trimmed before it.
+    pub fn resolve(&self, from: u64) -> (u64, Option<Gap>) {
+        let start = self.start();
+        if from < start {
+            (start, Some(Gap { reason: GapReason::Trimmed, bytes: Some(start - from) }))
+        } else {
+            (from.min(self.end), None)
+        }
+    }
+
+    /// At most `max` bytes from `from` on.
+    pub fn read(&self, from: u64, max: usize) -> Chunk {
+        let (start, trimmed) = self.resolve(from);
+        let end = self.end.min(start.saturating_add(max as u64));
+        let mut bytes = Vec::with_capacity((end - start) as usize);
+        for slice in self.slices(start, end) {
+            bytes.extend_from_slice(slice);
+        }
+        Chunk { start, end, bytes, gap: trimmed.or_else(|| self.gap_between(start, end)) }
+    }
+
+    /// The retained bytes between two offsets, piece by piece.
+    pub fn slices(&self, from: u64, to: u64) -> impl Iterator<Item = &[u8]> {
+        let first = self.segment_of(from);
+        let segments = self.segments.range(first..).take_while(move |segment| segment.start < to);
+        segments.map(move |segment| segment.between(from, to)).filter(|slice| !slice.is_empty())
+    }
+
+    /// Decodes what is retained between two offsets. Only what begins at `from` or later is told: of a run of text that began before,
+    /// the rest; of a sequence or a character that began before, nothing. What is not complete at `to` is not told either: a reader that
+    /// goes on from there should end at [`Ring::boundary`].
+    pub fn decode_from(&self, from: u64, to: u64, sink: &mut impl TextSink) {
+        let mut decoder: Option<TextDecoder> = None;
+        let mut sink = Onward { from, sink };
+        let segments = self.segments.range(self.segment_of(from)..);
+        for segment in segments.take_while(|segment| segment.start < to) {
+            let decoder = match &mut decoder {
+                Some(decoder) if segment.fresh => {
+                    decoder.reset();
+                    decoder
+                }
+                Some(decoder) => decoder,
+                None => decoder.insert(TextDecoder::from(segment.state)),
+            };
+            let bytes = segment.between(segment.start, to);
+            if segment.start < from {
+                // Most of a segment may lie before `from`: nobody listens to that part.
+                let (before, after) = bytes.split_at_checked((from - segment.start) as usize).unwrap_or((bytes, &[]));
+                decoder.feed(segment.start, before, &mut Ignore);
+                decoder.feed(from, after, &mut sink);
+            } else {
+                decoder.feed(segment.start, bytes, &mut sink);
+            }
+        }
+    }
+
+    /// The last offset at or before `to` at which a read of text loses nothing when it ends there: where no character and no escape
+    /// sequence is open. A sequence that is open for more than 8 KiB holds nothing back.
+    pub fn boundary(&self, to: u64) -> u64 {
+        let to = to.min(self.end);
+        match self.state_at(to).open_since() {
+            Some(open) if to - open <= OPEN_LIMIT => open.max(self.start()),
+            _ => to,
+        }
+    }
+
+    /// Changes the limit; what is above it is dropped.
+    pub fn set_limit(&mut self, limit: usize) {
+        self.limit = limit;
+        self.trim_front(limit, false);
+    }
+
+    /// Drops the oldest bytes until at most `bytes` are left, and gives their memory back.
+    pub fn trim_to(&mut self, bytes: usize) {
+        self.trim_front(bytes, true);
+        let surplus = self.len.saturating_sub(bytes);
+        if surplus > 0 {
+            let start = self.start() + surplus as u64;
+            let state = self.state_at(start);
+            if let Some(first) = self.segments.front_mut() {
+                first.bytes.drain(..surplus.min(first.bytes.len()));
+                first.bytes.shrink_to_fit();
+                first.start = start;
+                first.state = state;
+            }
+            self.len -= surplus;
+            self.forget_gaps();
+        }
+        self.spare = Vec::new();
+    }
+
+    /// Drops whole segments for as long as at least `keep` bytes are left (`below`: less than one segment may be left of them).
+    fn trim_front(&mut self, keep: usize, below: bool) {
+        let mut dropped = false;
+        while let Some(first) = self.segments.front() {
+            let left = self.len - first.bytes.len();
+            let droppable = if below { self.len > keep && left >= keep } else { left >= keep };
+            // The last one is being written to.
+            if !droppable || self.segments.len() == 1 {
+                break;
+            }
+            if let Some(mut first) = self.segments.pop_front() {
+                first.bytes.clear();
+                self.spare = first.bytes;
+            }
+            self.len = left;
+            dropped = true;
+        }
+        if dropped {
+            self.forget_gaps();
+        }
+    }
+
+    fn forget_gaps(&mut self) {
+        let start = self.start();
+        self.gaps.retain(|(offset, _)| *offset >= start);
+    }
+
+    fn grow(&mut self, fresh: bool) {
+        let bytes = std::mem::take(&mut self.spare);
+        self.segments.push_back(Segment { start: self.end, state: self.decoder.state(), fresh, bytes });
+    }
+
+    /// The index of the segment that holds the byte at an offset, or the first one behind it.
+    fn segment_of(&self, offset: u64) -> usize {
+        self.segments.partition_point(|segment| segment.end() <= offset)
+    }
+
+    fn state_at(&self, offset: u64) -> DecoderState {
+        if offset >= self.end {
+            return self.decoder.state();
+        }
+        let Some(segment) = self.segments.get(self.segment_of(offset)) else { return DecoderState::default() };
+        let mut decoder = TextDecoder::from(segment.state);
+        decoder.feed(segment.start, segment.between(segment.start, offset), &mut Ignore);
+        decoder.state()
+    }
+}
+
+/// Passes on what begins at an offset or later.
+struct Onward<'a, S> {
+    from: u64,
+    sink: &'a mut S,
+}
+
+impl<S: TextSink> TextSink for Onward<'_, S> {
+    fn text(&mut self, offset: u64, text: &[u8]) {
+        // A character that was cut at `from` is the only text that can still begin before it.
+        if offset >= self.from {
+            self.sink.text(offset, text);
+        }
+    }
+    fn control(&mut self, offset: u64, control: Control) {
+        if offset >= self.from {
+            self.sink.control(offset, control);
+        }
+    }
+    fn mark(&mut self, start: u64, end: u64, mark: Mark<'_>) {
+        if start >= self.from {
+            self.sink.mark(start, end, mark);
+        }
+    }
+}
