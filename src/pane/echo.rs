@@ -13,10 +13,12 @@
 //! In doubt it is an answer: to miss one is worse than to see one too many.
 
 mod line;
+mod typed;
 
 use std::collections::VecDeque;
 
 use line::Line;
+use typed::{Expected, LINES, trimmed_len, typed_lines};
 
 use super::{
     render::RestingLine,
@@ -25,10 +27,6 @@ use super::{
 
 /// Inputs that are expected to be echoed.
 const INPUTS: u64 = 16;
-/// Typed lines that are expected to be echoed, over all inputs.
-const LINES: usize = 256;
-/// Characters of one typed line that are compared.
-const LINE_CHARS: usize = 4096;
 /// Echoes that are remembered for matches that are looked for later.
 const REGIONS: usize = 256;
 /// Prompts that are remembered.
@@ -62,26 +60,6 @@ pub struct EchoFilter {
     line: Option<Line>,
     /// The line before it was an echo.
     follows_echo: bool,
-}
-
-/// A typed line.
-#[derive(Debug)]
-struct Expected {
-    text: String,
-    /// Enter was typed behind it.
-    entered: bool,
-    /// Which input it belongs to.
-    input: u64,
-    /// How many lines of its input came before it.
-    number: usize,
-    /// The kernel echoes.
-    tty_echo: bool,
-    /// What stood before the cursor when it was typed.
-    prompt: String,
-    /// It is expected on the line that is being printed, from this cell on; the stream's end when it was typed.
-    anchor: Option<(usize, u64)>,
-    /// The kernel has echoed it, while no prompt was there: an editing program may do so again.
-    again: bool,
 }
 
 /// An echo: raw offsets of the line on which it stands, of its own first byte, and of its end with the line end that belongs to it.
@@ -127,11 +105,11 @@ impl EchoFilter {
         }
         let prompt: String = resting.text.chars().take(resting.cursor).collect();
         // A line that was followed is known better than one that was rendered.
-        if self.line.as_ref().is_none_or(|line| line.lost) {
+        let known = |line: &Line| !line.lost && line.columns() == usize::from(columns);
+        if !self.line.as_ref().is_some_and(known) {
             let start = resting.start.unwrap_or_else(|| mark.saturating_sub(resting.text.len() as u64)).min(mark);
             let mut line = Line::new(start, columns);
-            line.print(start, resting.text.as_bytes());
-            line.place_cursor(resting.cursor);
+            line.place(&resting.text, resting.cursor);
             self.line = Some(line);
         }
         let cursor = self.line.as_ref().map_or(0, Line::cursor);
@@ -155,6 +133,13 @@ impl EchoFilter {
         }
         self.expected.retain(|expected| expected.input + INPUTS > input);
         self.expected.truncate(LINES);
+    }
+
+    /// Output is missing here: what stands on the line is not known any more.
+    pub fn interrupt(&mut self) {
+        if let Some(line) = &mut self.line {
+            line.lost = true;
+        }
     }
 
     /// Whether nothing is expected: then it need not be fed, until something is typed.
@@ -201,15 +186,15 @@ impl EchoFilter {
         let mut best: Option<Shown> = None;
         for (first, expected) in self.expected.iter().enumerate() {
             let Some((cell, mark)) = expected.anchor else { continue };
+            let none_yet = end <= cell;
+            if none_yet && !expected.prompt.starts_with(&line.text(0..end)) {
+                // The line is not the one behind which it was typed any more: a progress bar has moved on.
+                continue;
+            }
             if end < cell {
                 // The cursor is before it: the line is being drawn anew.
-                best = best.or(Some(Shown {
-                    lines: first..first + 1,
-                    typed: mark,
-                    end_cell: end,
-                    complete: false,
-                    anchored: true,
-                }));
+                let lines = first..first + 1;
+                best = best.or(Some(Shown { lines, typed: mark, end_cell: end, complete: false, anchored: true }));
                 continue;
             }
             // Input that came in pieces is one line.
@@ -269,6 +254,14 @@ impl EchoFilter {
         partial
     }
 
+    /// The same for a line that has ended, without a look at most lines of a flood.
+    fn placed_at_end(&self, line: &Line) -> Option<Shown> {
+        let last = line.last_character()?;
+        let ends_alike = |expected: &Expected| expected.text.trim_end().ends_with(last);
+        let looked_at = line.is_full() || self.expected.iter().any(ends_alike);
+        if looked_at { self.placed(line, line.len()) } else { None }
+    }
+
     /// Whether the echo of a typed line may follow this text on a line.
     fn may_stand_behind(&self, expected: &Expected, before: &str) -> bool {
         let after_echo = expected.number > 0 && self.follows_echo;
@@ -308,8 +301,7 @@ impl EchoFilter {
     /// A line feed came in the line's last row. Answers whether it ends the line.
     fn end_line(&mut self, end: u64) -> bool {
         let Some(line) = &self.line else { return true };
-        let shown =
-            if line.lost { None } else { self.anchored(line, line.len()).or_else(|| self.placed(line, line.len())) };
+        let shown = if line.lost { None } else { self.anchored(line, line.len()).or_else(|| self.placed_at_end(line)) };
         match shown {
             Some(shown) if shown.complete => {
                 let whole = line.is_blank_from(shown.end_cell);
@@ -403,20 +395,6 @@ impl TextSink for EchoFilter {
     }
 }
 
-/// The lines of typed text as an editor or the kernel would show them, and whether each was ended by Enter.
-fn typed_lines(text: &[u8]) -> Vec<(String, bool)> {
-    let text =
-        String::from_utf8_lossy(text).replace("\u{1b}[200~", "").replace("\u{1b}[201~", "").replace("\r\n", "\n");
-    let mut lines = Vec::new();
-    for line in text.split_inclusive(['\r', '\n']).take(LINES) {
-        let entered = line.ends_with(['\r', '\n']);
-        let shown =
-            line.split(|character: char| character.is_control() && character != '\t').next().unwrap_or_default();
-        lines.push((shown.chars().take(LINE_CHARS).collect(), entered));
-    }
-    lines
-}
-
 /// The ways to cut a line in a prompt and what was typed behind it, the whole line being typed first.
 fn splits(text: &str) -> impl Iterator<Item = (&str, &str)> {
     let cuts = text.char_indices().filter(|(_, character)| *character == ' ').map(|(at, _)| at + 1);
@@ -434,10 +412,161 @@ fn ends_in_sigil(text: &str) -> bool {
     }
 }
 
-/// How many characters a text has without the blanks at its end.
-fn trimmed_len(text: impl Iterator<Item = char>) -> usize {
-    text.enumerate().filter(|(_, character)| !character.is_whitespace()).last().map_or(0, |(index, _)| index + 1)
-}
-
 #[cfg(test)]
 mod golden;
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pane::text::TextDecoder;
+
+    /// A pane in which things are typed and printed.
+    #[derive(Default)]
+    struct Pane {
+        filter: EchoFilter,
+        decoder: TextDecoder,
+        printed: String,
+    }
+
+    impl Pane {
+        fn with(printed: &str) -> Self {
+            Self { printed: printed.to_owned(), ..Self::default() }
+        }
+        fn typed(mut self, text: &str, resting: &str, tty_echo: bool) -> Self {
+            self.filter.typed(self.printed.len() as u64, text.as_bytes(), resting, 80, tty_echo);
+            self
+        }
+        fn prints(mut self, text: &str) -> Self {
+            if !self.filter.is_idle() {
+                self.decoder.feed(self.printed.len() as u64, text.as_bytes(), &mut self.filter);
+            }
+            self.printed.push_str(text);
+            self
+        }
+        /// What each occurrence is: E, A or ? for undecided.
+        fn verdicts(&self, pattern: &str) -> String {
+            let verdict =
+                |(at, found): (usize, &str)| match self.filter.verdict(at as u64, (at + found.len()) as u64, found) {
+                    Verdict::Echo => 'E',
+                    Verdict::Answer => 'A',
+                    Verdict::Undecided => '?',
+                };
+            self.printed.match_indices(pattern).map(verdict).collect()
+        }
+    }
+
+    #[test]
+    fn what_is_typed_behind_a_prompt_is_an_echo_and_the_next_line_is_not() {
+        let pane = Pane::with("$ ").typed("echo OK\r", "$ ", false).prints("echo OK");
+        assert_eq!(pane.verdicts("OK"), "E");
+        let pane = pane.prints("\r\nOK\r\n");
+        assert_eq!(pane.verdicts("OK"), "EA");
+        assert_eq!(pane.verdicts("echo OK\r\n"), "E");
+        assert_eq!(pane.verdicts("OK\r\nOK"), "A", "a match that reaches beyond the echo is output");
+        assert!(pane.filter.is_idle());
+    }
+
+    #[test]
+    fn a_match_in_the_first_part_of_an_echo_waits_for_the_rest() {
+        let pane = Pane::with("$ ").typed("echo OK; sleep 1\r", "$ ", false).prints("echo OK");
+        assert_eq!(pane.verdicts("OK"), "?");
+        assert_eq!(pane.prints("AY").verdicts("OK"), "A");
+    }
+
+    #[test]
+    fn a_prompt_that_stood_before_the_input_is_no_echo() {
+        let pane = Pane::with("$ ").typed("ls\r", "$ ", false).prints("ls\r\n$ ");
+        assert_eq!(pane.verdicts("$ "), "AA");
+        assert_eq!(pane.verdicts("$ ls"), "E");
+    }
+
+    #[test]
+    fn another_answer_on_the_same_line_is_an_answer() {
+        let pane = Pane::with("Go on? ").typed("y", "Go on? ", true).prints("yes sir");
+        assert_eq!(pane.verdicts("yes sir"), "A");
+        let pane = Pane::with("> ").typed("hello\r", "> ", false).prints("got: hello");
+        assert_eq!(pane.verdicts("hello"), "A");
+    }
+
+    #[test]
+    fn a_progress_bar_moves_on_although_something_was_typed() {
+        let pane = Pane::with("at 10 %").typed("q", "at 10 %", false).prints("\rat 11 %");
+        assert_eq!(pane.verdicts("11"), "A");
+        let pane = Pane::with("loading...").typed("q", "loading...", false).prints("\rdone");
+        assert_eq!(pane.verdicts("done"), "A");
+    }
+
+    #[test]
+    fn what_is_typed_in_pieces_is_one_line() {
+        let pane = Pane::with("$ ").typed("echo ", "$ ", false).typed("OK", "$ ", false).typed("\r", "$ ", false);
+        let pane = pane.prints("echo ").prints("OK\r\nOK\r\n");
+        assert_eq!(pane.verdicts("OK"), "EA");
+        let pane = Pane::with("$ ").typed("echo ", "$ ", false).prints("echo ").typed("OK", "$ echo ", false);
+        let pane = pane.prints("OK\r\nOK\r\n");
+        assert_eq!(pane.verdicts("OK"), "EA");
+    }
+
+    #[test]
+    fn keys_without_characters_are_never_echoed() {
+        let pane = Pane::with("$ ").typed("\r", "$ ", false).typed("\u{1b}[A", "$ ", false).typed("\u{3}", "$ ", false);
+        assert!(pane.filter.is_idle());
+    }
+
+    #[test]
+    fn a_kernel_echo_in_the_middle_of_a_flood_is_found() {
+        let pane = Pane::with("line 1\r\nli").typed("echo OK\r", "li", true).prints("ne 2\r\nliecho OK\r\nne 3\r\n");
+        assert_eq!(pane.verdicts("OK"), "E");
+        let pane = pane.prints("echo OK\r\n");
+        assert_eq!(pane.verdicts("OK"), "EA", "the kernel echoes once");
+    }
+
+    #[test]
+    fn what_was_typed_ahead_is_echoed_again_behind_a_known_prompt_only() {
+        let pane = Pane::with("~ $ ").typed("sleep 1\r", "~ $ ", false).prints("sleep 1\r\n");
+        let pane = pane.typed("echo OK\r", "", true).prints("echo OK\r\nname: echo OK\r\n/tmp $ echo OK\r\nOK\r\n");
+        assert_eq!(pane.verdicts("echo OK"), "EAE");
+    }
+
+    #[test]
+    fn a_summary_that_repeats_a_question_is_an_answer() {
+        let pane = Pane::with("Name: ").typed("bob\r", "Name: ", true).prints("bob\r\nName: bob\r\n");
+        assert_eq!(pane.verdicts("bob"), "EA");
+    }
+
+    #[test]
+    fn an_echo_is_remembered_after_the_filter_rests() {
+        let mut pane = Pane::with("$ ").typed("echo OK\r", "$ ", false).prints("echo OK\r\nOK\r\n$ ");
+        for _ in 0..20 {
+            pane = pane.typed("true\r", "$ ", false).prints("true\r\n$ ");
+        }
+        assert_eq!(pane.verdicts("OK"), "EA");
+    }
+
+    #[test]
+    fn output_after_a_gap_is_not_held_against_the_old_line() {
+        let mut pane = Pane::with("$ ").typed("OK\r", "$ ", false);
+        pane.filter.interrupt();
+        assert_eq!(pane.prints("OK\r\n").verdicts("OK"), "A");
+    }
+
+    proptest::proptest! {
+        /// Whatever is typed and printed, it answers, and what it holds is bounded.
+        #[test]
+        fn no_bytes_make_it_fail(
+            typed in proptest::collection::vec(crate::pane::text::tests::terminal_bytes(), 1..4),
+            printed in crate::pane::text::tests::terminal_bytes(),
+            columns in 0_u16..30,
+        ) {
+            let mut filter = EchoFilter::default();
+            let mut decoder = TextDecoder::default();
+            let mut at = 0;
+            for typed in &typed {
+                filter.typed(at, typed, String::from_utf8_lossy(typed).into_owned(), columns, columns.is_multiple_of(2));
+                for bytes in [&printed, typed] {
+                    decoder.feed(at, bytes, &mut filter);
+                    at += bytes.len() as u64;
+                    filter.verdict(at / 2, at, "");
+                }
+            }
+        }
+    }
+}

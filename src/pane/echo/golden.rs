@@ -112,9 +112,9 @@ fn play(recording: &Recording, chunk: usize, mut look: impl FnMut(&EchoFilter, u
         let end = inputs.peek().map_or(end, |input| end.min(input.mark));
         let bytes = &recording.bytes[at..end];
         if filter.is_idle() {
-            ring.push(bytes, &mut Ignore)
+            ring.push(bytes, &mut Ignore);
         } else {
-            ring.push(bytes, &mut filter)
+            ring.push(bytes, &mut filter);
         }
         at = end;
         look(&filter, at);

@@ -71,15 +71,22 @@ impl Line {
     pub(super) fn cursor(&self) -> usize {
         usize::try_from(self.position).unwrap_or(0)
     }
-    /// Puts the cursor behind so many characters, as after they were printed.
-    pub(super) fn place_cursor(&mut self, characters: usize) {
-        let mut cell = 0;
-        for _ in 0..characters {
-            cell += 1;
-            cell += self.cells.iter().skip(cell).take_while(|cell| cell.character == SPACER).count();
-        }
-        self.position = cell as i64;
-        self.pending = cell > 0 && cell.is_multiple_of(self.columns);
+    /// Puts a line there that was printed before, with the cursor behind so many of its characters.
+    pub(super) fn place(&mut self, text: &str, cursor: usize) {
+        let cut = text.char_indices().nth(cursor).map_or(text.len(), |(at, _)| at);
+        let (before, after) = text.split_at_checked(cut).unwrap_or((text, ""));
+        self.print(self.start, before.as_bytes());
+        let (position, pending) = (self.position, self.pending);
+        self.print(self.start, after.as_bytes());
+        (self.position, self.pending) = (position, pending);
+    }
+    pub(super) fn columns(&self) -> usize {
+        self.columns
+    }
+    /// The last character that is not blank.
+    pub(super) fn last_character(&self) -> Option<char> {
+        let mut shown = self.cells.iter().rev().map(|cell| cell.character);
+        shown.find(|character| *character != SPACER && !character.is_whitespace())
     }
     /// The line fills its rows to the margin.
     pub(super) fn is_full(&self) -> bool {
@@ -158,7 +165,7 @@ impl Line {
     }
 
     pub(super) fn print(&mut self, offset: u64, text: &[u8]) {
-        if self.lost {
+        if self.lost || text.is_empty() {
             return;
         }
         let at = offset.saturating_sub(self.start).min(u64::from(u32::MAX)) as u32;
