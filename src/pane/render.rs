@@ -345,3 +345,121 @@ pub fn resting_line(ring: &Ring) -> RestingLine {
     ring.decode_from(from, ring.end(), &mut renderer);
     renderer.into_resting_line()
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::pane::text::{Ignore, tests::terminal_bytes};
+
+    fn render(bytes: &str) -> String {
+        render_bytes(bytes.as_bytes())
+    }
+    fn ring(bytes: &[u8]) -> Ring {
+        let mut ring = Ring::new(1 << 20);
+        ring.push(bytes, &mut Ignore);
+        ring
+    }
+
+    #[test]
+    fn both_line_ends_are_one() {
+        assert_eq!(render("a\r\nb\nc\r\r\nd"), "a\nb\nc\nd");
+    }
+
+    #[test]
+    fn a_progress_bar_is_one_line() {
+        assert_eq!(render("10 %\r50 %\r100 %\r\ndone\r\n"), "100 %\ndone\n");
+        assert_eq!(render("working\r\u{1b}[Kok\r\n"), "ok\n");
+        assert_eq!(render("working\r\u{1b}[2Kok"), "ok");
+        assert_eq!(render("abc\rX"), "Xbc");
+        assert_eq!(render("abc\x08\x08X\x08\x08\x08\x08Y"), "YXc");
+    }
+
+    #[test]
+    fn the_cursor_is_obeyed_within_a_line() {
+        assert_eq!(render("abcd\u{1b}[2DX"), "abXd");
+        assert_eq!(render("ab\u{1b}[3Cc"), "ab   c");
+        assert_eq!(render("abcd\u{1b}[2GX"), "aXcd");
+        assert_eq!(render("abcd\u{1b}[2G\u{1b}[2P"), "ad");
+        assert_eq!(render("abcd\u{1b}[2G\u{1b}[2@"), "a  bcd");
+        assert_eq!(render("abcd\u{1b}[2G\u{1b}[2X"), "a  d");
+        assert_eq!(render("abcd\u{1b}[2G\u{1b}[X\u{1b}[K"), "a");
+        assert_eq!(render("abcd\u{1b}[2G\u{1b}[1K"), "  cd");
+        assert_eq!(render("-\u{1b}[3b"), "----");
+    }
+
+    #[test]
+    fn wide_characters_take_two_columns_and_tabs_as_many_as_are_left() {
+        assert_eq!(render("\u{65e5}x\x08\x08\x08ab"), "abx");
+        assert_eq!(render("\u{65e5}x\x08\x08b"), " bx");
+        assert_eq!(render("a\tb\x08\x08c"), "a      cb");
+        assert_eq!(render("a\tb\rX"), "X\tb");
+    }
+
+    #[test]
+    fn colours_and_charsets_leave_the_text() {
+        assert_eq!(render("\u{1b}[1;32mok\u{1b}[m\u{1b}(B\x0f!"), "ok!");
+    }
+
+    #[test]
+    fn a_movement_to_another_line_ends_the_line_unless_it_is_empty() {
+        assert_eq!(render("\u{1b}[H\u{1b}[2Jone\u{1b}[2;1Htwo\u{1b}[3;1H\u{1b}[Kthree"), "one\ntwo\nthree");
+        assert_eq!(render("a\u{1b}[Ab\u{1b}cc"), "a\nb\nc");
+        assert_eq!(render("ab\r\u{1b}[Jc"), "c", "erasing to the end stays on the line");
+    }
+
+    #[test]
+    fn a_return_at_the_end_is_not_applied_yet() {
+        assert_eq!(render("abc\r"), "abc");
+        let ring = ring(b"abc\r\ndef");
+        assert_eq!(render_text(&ring, 0, 4) + &render_text(&ring, 4, 8), "abc\ndef");
+    }
+
+    #[test]
+    fn the_resting_line_knows_its_cursor_and_where_it_begins() {
+        let line = resting_line(&ring(b"out\r\n\x1b[1mhost\x1b[0m% \x1b[K"));
+        assert_eq!(line, RestingLine { text: "host% ".into(), cursor: 6, start: Some(5) });
+        let line = resting_line(&ring(b"\r$           12:00\r\x1b[2C"));
+        assert_eq!((line.text.as_str(), line.cursor), ("$           12:00", 2));
+        assert_eq!(resting_line(&ring(b"out\r\n")), RestingLine { text: String::new(), cursor: 0, start: Some(5) });
+    }
+
+    #[test]
+    fn a_few_bytes_do_not_become_gigabytes() {
+        let text = render(&"\u{1b}[65535Cx\n".repeat(10_000));
+        assert!(text.len() < 4 << 20, "{}", text.len());
+        let text = render(&"x\u{1b}[65535b\n".repeat(10_000));
+        assert!(text.len() < 4 << 20, "{}", text.len());
+        let long = format!("{}\rX", "y".repeat(MAX_COLUMNS + 1));
+        assert!(render(&long).ends_with("y\nX"));
+    }
+
+    proptest! {
+        /// S8: reads that follow each other give together what one read gives.
+        #[test]
+        fn consecutive_reads_give_the_whole(lines in "([ -~\u{e9}\u{65e5}]{0,8}(\n|\r\n)){0,12}[ -~]{0,5}", cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..6)) {
+            let ring = ring(lines.as_bytes());
+            let mut cuts: Vec<u64> = cuts.iter().map(|cut| ring.boundary(cut.index(lines.len() + 1) as u64)).collect();
+            cuts.extend([0, ring.end()]);
+            cuts.sort_unstable();
+            let parts: String = cuts.windows(2).map(|pair| render_text(&ring, pair[0], pair[1])).collect();
+            prop_assert_eq!(&parts, &render_text(&ring, 0, ring.end()));
+            prop_assert_eq!(parts, lines.replace("\r\n", "\n"));
+        }
+
+        #[test]
+        fn any_bytes_become_text_without_controls(bytes in terminal_bytes()) {
+            let text = render_bytes(&bytes);
+            prop_assert!(!text.chars().any(|character| character < ' ' && character != '\n' && character != '\t'), "{:?}", text);
+            let line = resting_line(&ring(&bytes)).text;
+            prop_assert_eq!(text.rsplit('\n').next().unwrap_or_default(), line);
+        }
+
+        /// A line that is only printed once is rendered without cells; the result must be the same.
+        #[test]
+        fn both_ways_to_render_a_line_agree(line in "[ -~\u{e9}\u{65e5}\t]{0,40}") {
+            prop_assert_eq!(render(&format!("{line}\x1b[D\x1b[C")), line.clone());
+        }
+    }
+}
