@@ -1,2 +1,7 @@
 //! The `muxtap` program.
-fn main() {}
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    muxtap::cli::main()
+}

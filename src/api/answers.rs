@@ -24,6 +24,17 @@ pub enum GapReason {
 }
 
 impl GapReason {
+    /// Every reason there is.
+    pub const ALL: [Self; 7] = [
+        Self::Trimmed,
+        Self::Paused,
+        Self::Reconnected,
+        Self::ServerRestarted,
+        Self::MuxtapRestarted,
+        Self::ProcessEnded,
+        Self::SlowReader,
+    ];
+
     /// The reason as it stands on the wire.
     pub const fn as_str(self) -> &'static str {
         match self {

@@ -49,7 +49,7 @@ pub enum ReadFormat {
 /// `GET /v1/panes/{pane}/output`: what was printed since a point.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams, ToSchema)]
 pub struct ReadRequest {
-    /// A cursor, or `input` (default), `start`, `now`.
+    /// A cursor, or `input` (default), `start`, `now`, or `lines:N` (the last N lines of what is retained).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<String>,
     /// How to give it.
@@ -109,6 +109,8 @@ pub enum WaitMode {
 /// `POST /v1/waits`. At least one predicate: patterns, screen, `stable_ms`, exit, prompt, bell or title. Several are AND.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+// Reasons: each is a field of the JSON that callers write.
+#[allow(clippy::struct_excessive_bools)]
 pub struct WaitRequest {
     /// Targets; at least one, at most 256.
     pub panes: Vec<String>,
@@ -271,6 +273,7 @@ pub struct EventsRequest {
     #[serde(default)]
     pub format: ReadFormat,
     /// Begin each pane's output here: `now` (default), `start`, or `lines:N`.
+    /// A pane that is named and has ended gives what is left and then `pane-exited`, so that who follows it comes to an end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<String>,
 }

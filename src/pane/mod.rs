@@ -3,7 +3,11 @@
 //! This floor is pure like [`crate::protocol`]: it has no sockets and no clocks; where time matters it is an argument.
 
 pub mod cursor;
+pub mod decoder;
 pub mod echo;
+pub mod join;
+pub mod matcher;
+pub mod patterns;
 pub mod render;
 pub mod ring;
 pub mod text;

@@ -5,8 +5,9 @@
 //! the picture). Columns are counted without the pane's width: a line that wraps on the screen is one line here.
 
 use super::{
+    decoder::TextDecoder,
     ring::Ring,
-    text::{Control, TextDecoder, TextSink},
+    text::{Control, TextSink},
     width::columns,
 };
 
@@ -351,14 +352,14 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::pane::text::{Ignore, tests::terminal_bytes};
+    use crate::pane::{decoder::tests::terminal_bytes, text::Unheard};
 
     fn render(bytes: &str) -> String {
         render_bytes(bytes.as_bytes())
     }
     fn ring(bytes: &[u8]) -> Ring {
         let mut ring = Ring::new(1 << 20);
-        ring.push(bytes, &mut Ignore);
+        ring.push(bytes, &mut Unheard);
         ring
     }
 

@@ -5,9 +5,10 @@ use std::{fs, ops::Range, path::PathBuf};
 
 use super::{EchoFilter, Verdict};
 use crate::pane::{
+    decoder::TextDecoder,
     render::resting_line,
     ring::Ring,
-    text::{Control, Ignore, TextDecoder, TextSink},
+    text::{Control, TextSink, Unheard},
 };
 
 struct Input {
@@ -112,7 +113,7 @@ fn play(recording: &Recording, chunk: usize, mut look: impl FnMut(&EchoFilter, u
         let end = inputs.peek().map_or(end, |input| end.min(input.mark));
         let bytes = &recording.bytes[at..end];
         if filter.is_idle() {
-            ring.push(bytes, &mut Ignore);
+            ring.push(bytes, &mut Unheard);
         } else {
             ring.push(bytes, &mut filter);
         }

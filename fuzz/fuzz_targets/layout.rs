@@ -1,0 +1,16 @@
+//! What reads as a layout is written back so that it reads as the same layout.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use muxtap::protocol::layout::{Layout, checksum};
+
+fuzz_target!(|body: &[u8]| {
+    let _ = Layout::parse(body);
+    // A fuzzer does not guess checksums.
+    let mut text = format!("{:04x},", checksum(body)).into_bytes();
+    text.extend_from_slice(body);
+    if let Ok(layout) = Layout::parse(&text) {
+        assert_eq!(Layout::parse(layout.to_string().as_bytes()).as_ref(), Ok(&layout));
+        assert_eq!(layout.panes().count(), layout.leaves().count());
+    }
+});

@@ -1,0 +1,298 @@
+//! The argument tree: every command and what all of them share.
+
+use std::ffi::OsString;
+
+use clap::{Arg, ArgMatches, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+
+use super::{
+    Outcome,
+    caller::Caller,
+    commands::{
+        capture::CapturePane,
+        change::{
+            KillPane, KillSession, KillWindow, RenameSession, RenameWindow, ResizePane, ResizeWindow, RespawnPane,
+            SelectLayout,
+        },
+        completions::Completions,
+        create::{NewSession, NewWindow, SplitWindow},
+        daemon::{Serve, Status, Stop},
+        demo::Demo,
+        doctor::Doctor,
+        events::Events,
+        input::SendKeys,
+        list::{ListPanes, ListSessions, ListWindows},
+        read::Read,
+        run::Run,
+        tail::Tail,
+        wait_for::WaitFor,
+    },
+    socket::ServerChoice,
+};
+
+/// Follow tmux panes, wait for what they print, read, capture and type: without polling.
+///
+/// muxtap keeps one small daemon that listens to a tmux server and remembers what every pane prints. Commands ask it and
+/// answer at once; the first one starts it. Sessions, windows and panes are named as in tmux: `%3`, `@1`, `$0`, `work`,
+/// `work:1`, `work:logs.0`, always exactly.
+#[derive(Debug, Parser)]
+#[command(
+    name = "muxtap",
+    version,
+    max_term_width = 100,
+    after_long_help = "Examples:
+  muxtap new-session -s work                     a session, without attaching; prints its pane, %0
+  muxtap send-keys -t %0 'make test' Enter       type into it
+  muxtap wait-for -t %0 -p 'PASS|FAIL' -T 600    return the moment it says so
+  muxtap run -t %0 -- ls -l                      a command's own output and exit status
+  muxtap tail -f 'work:*'                        watch all panes of a session
+
+Exit status: 0; 1 error; 2 usage; 124 the time ran out; `run`: the command's own;
+`wait-for`: 3 when a --fail pattern matched or the pane ended first."
+)]
+struct Cli {
+    /// The tmux server with this name, as for `tmux -L` (default: the one this runs in, else `default`)
+    #[arg(short = 'L', value_name = "NAME", global = true, help_heading = "Global options")]
+    socket_name: Option<OsString>,
+
+    /// The tmux server with this socket, as for `tmux -S`
+    #[arg(short = 'S', long, value_name = "PATH", help_heading = "Global options")]
+    socket_path: Option<OsString>,
+
+    /// Answers and errors as JSON, one object a line; the same fields as over HTTP
+    #[arg(long, global = true, help_heading = "Global options")]
+    json: bool,
+
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// What muxtap can be asked on the command line.
+#[derive(Debug, Subcommand)]
+#[command(subcommand_value_name = "COMMAND", subcommand_help_heading = "Commands")]
+pub(super) enum Command {
+    Demo(Demo),
+    Serve(Serve),
+    Status(Status),
+    Stop(Stop),
+    Doctor(Doctor),
+    #[command(visible_alias = "ls")]
+    ListSessions(ListSessions),
+    #[command(visible_alias = "lsw")]
+    ListWindows(ListWindows),
+    #[command(visible_alias = "lsp")]
+    ListPanes(ListPanes),
+    #[command(visible_alias = "new")]
+    NewSession(NewSession),
+    #[command(visible_alias = "neww")]
+    NewWindow(NewWindow),
+    #[command(visible_alias = "splitw")]
+    SplitWindow(SplitWindow),
+    #[command(visible_alias = "killp")]
+    KillPane(KillPane),
+    #[command(visible_alias = "killw")]
+    KillWindow(KillWindow),
+    KillSession(KillSession),
+    #[command(visible_alias = "respawnp")]
+    RespawnPane(RespawnPane),
+    #[command(visible_alias = "rename")]
+    RenameSession(RenameSession),
+    #[command(visible_alias = "renamew")]
+    RenameWindow(RenameWindow),
+    #[command(visible_alias = "resizep")]
+    ResizePane(ResizePane),
+    #[command(visible_alias = "resizew")]
+    ResizeWindow(ResizeWindow),
+    #[command(visible_alias = "selectl")]
+    SelectLayout(SelectLayout),
+    #[command(visible_alias = "send")]
+    SendKeys(SendKeys),
+    #[command(visible_alias = "capturep")]
+    CapturePane(CapturePane),
+    Read(Read),
+    Tail(Tail),
+    #[command(visible_alias = "wait")]
+    WaitFor(Box<WaitFor>),
+    Run(Run),
+    Events(Events),
+    Completions(Completions),
+}
+
+impl Command {
+    pub(super) async fn run(self, caller: &Caller) -> Outcome {
+        match self {
+            Self::Demo(args) => args.run(caller).await,
+            Self::Serve(args) => args.run(),
+            Self::Status(args) => args.run(caller).await,
+            Self::Stop(args) => args.run(caller).await,
+            Self::Doctor(args) => args.run(caller).await,
+            Self::ListSessions(args) => args.run(caller).await,
+            Self::ListWindows(args) => args.run(caller).await,
+            Self::ListPanes(args) => args.run(caller).await,
+            Self::NewSession(args) => args.run(caller).await,
+            Self::NewWindow(args) => args.run(caller).await,
+            Self::SplitWindow(args) => args.run(caller).await,
+            Self::KillPane(args) => args.run(caller).await,
+            Self::KillWindow(args) => args.run(caller).await,
+            Self::KillSession(args) => args.run(caller).await,
+            Self::RespawnPane(args) => args.run(caller).await,
+            Self::RenameSession(args) => args.run(caller).await,
+            Self::RenameWindow(args) => args.run(caller).await,
+            Self::ResizePane(args) => args.run(caller).await,
+            Self::ResizeWindow(args) => args.run(caller).await,
+            Self::SelectLayout(args) => args.run(caller).await,
+            Self::SendKeys(args) => args.run(caller).await,
+            Self::CapturePane(args) => args.run(caller).await,
+            Self::Read(args) => args.run(caller).await,
+            Self::Tail(args) => args.run(caller).await,
+            Self::WaitFor(args) => args.run(caller).await,
+            Self::Run(args) => args.run(caller).await,
+            Self::Events(args) => args.run(caller).await,
+            Self::Completions(args) => args.run(),
+        }
+    }
+}
+
+/// What one call of the program asks.
+#[derive(Debug)]
+pub(super) struct Invocation {
+    pub(super) json: bool,
+    pub(super) server: ServerChoice,
+    pub(super) command: Command,
+}
+
+/// The whole tree, as help, completions and the documentation's tests see it.
+///
+/// `-S` is not one of clap's global arguments: in `capture-pane` it is the first line, as in tmux, and a global argument
+/// cannot give way. So it is put on each command, with its letter where the letter is free.
+pub fn tree() -> clap::Command {
+    Cli::command().mut_subcommands(|command| {
+        let taken = command.get_arguments().any(|arg| arg.get_short() == Some('S'));
+        let path = Arg::new(SUBCOMMAND_PATH)
+            .long("socket-path")
+            .value_name("PATH")
+            .value_parser(clap::value_parser!(OsString))
+            .help("The tmux server with this socket, as for `tmux -S`")
+            .help_heading("Global options");
+        command.arg(if taken { path } else { path.short('S') })
+    })
+}
+
+const SUBCOMMAND_PATH: &str = "subcommand_socket_path";
+
+/// Reads a command line, the program's name included.
+pub(super) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Invocation, clap::Error> {
+    let mut tree = tree();
+    let matches = tree.try_get_matches_from_mut(args)?;
+    let path = matches
+        .subcommand()
+        .and_then(|(_, matches): (_, &ArgMatches)| matches.get_one::<OsString>(SUBCOMMAND_PATH).cloned());
+    let Cli { socket_name, socket_path, json, command } =
+        Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut tree))?;
+    Ok(Invocation { json, server: ServerChoice { path: path.or(socket_path), name: socket_name }, command })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(line: &str) -> Invocation {
+        parse(line.split(' ').map(OsString::from)).unwrap_or_else(|error| panic!("{line}: {error}"))
+    }
+
+    #[test]
+    fn the_tree_is_sound() {
+        tree().debug_assert();
+    }
+
+    #[test]
+    fn every_command_and_flag_says_what_it_is() {
+        for command in tree().get_subcommands() {
+            assert!(command.get_about().is_some(), "{}", command.get_name());
+            assert!(command.get_after_long_help().is_some(), "{} shows no example", command.get_name());
+            for arg in command.get_arguments() {
+                assert!(arg.get_help().is_some(), "{} {}", command.get_name(), arg.get_id());
+            }
+        }
+    }
+
+    /// `docs/cli.md` is the reference that people read: a section for each command, and in it each of its flags.
+    #[test]
+    fn the_documentation_has_every_command_and_flag_and_no_other() {
+        let page = include_str!("../../docs/cli.md");
+        let mut sections: Vec<(&str, String)> = Vec::new();
+        for section in page.split("\n### `").skip(1) {
+            let (name, body) = section.split_once('`').unwrap();
+            // Where the page breaks its lines means nothing.
+            sections.push((name, body.split_whitespace().collect::<Vec<_>>().join(" ")));
+        }
+        let documented: Vec<&str> = sections.iter().map(|(name, _)| *name).collect();
+        let tree = tree();
+        let commands: Vec<&str> = tree.get_subcommands().map(clap::Command::get_name).collect();
+        assert_eq!(documented, commands, "docs/cli.md lists the commands in the order of --help");
+        for (command, (name, body)) in tree.get_subcommands().zip(&sections) {
+            for arg in command.get_arguments().filter(|arg| !arg.is_hide_set() && arg.get_id() != SUBCOMMAND_PATH) {
+                let short = arg.get_short().map(|short| format!("`-{short}"));
+                let long = arg.get_long().map(|long| format!("`--{long}"));
+                for flag in short.into_iter().chain(long) {
+                    let stands = |mark: &str| body.contains(&format!("{flag}{mark}"));
+                    assert!(stands("`") || stands(" "), "{name}: {flag}` is not in docs/cli.md");
+                }
+            }
+            for alias in command.get_visible_aliases() {
+                assert!(body.contains(&format!("`{alias}`")), "{name}: the alias {alias} is not in docs/cli.md");
+            }
+        }
+    }
+
+    #[test]
+    fn global_options_stand_before_or_after_the_command() {
+        for line in ["muxtap --json -S /x list-panes", "muxtap list-panes -S /x --json"] {
+            let invocation = parsed(line);
+            assert!(invocation.json, "{line}");
+            assert_eq!(invocation.server.path, Some(OsString::from("/x")), "{line}");
+        }
+        for line in ["muxtap -L other ls", "muxtap ls -L other"] {
+            assert_eq!(parsed(line).server.name, Some(OsString::from("other")), "{line}");
+        }
+    }
+
+    #[test]
+    fn in_capture_pane_s_is_the_first_line_as_in_tmux() {
+        let invocation = parsed("muxtap -S /x capture-pane -p -t %1 -S -10 -E -");
+        assert_eq!(invocation.server.path, Some(OsString::from("/x")));
+        let Command::CapturePane(args) = invocation.command else { panic!("not a capture") };
+        assert_eq!((args.start.as_deref(), args.end.as_deref()), (Some("-10"), Some("-")));
+        let invocation = parsed("muxtap capture-pane --socket-path /y -t %1");
+        assert_eq!(invocation.server.path, Some(OsString::from("/y")));
+    }
+
+    #[test]
+    fn in_split_window_h_is_the_direction_as_in_tmux() {
+        let Command::SplitWindow(args) = parsed("muxtap splitw -h -l 30% -t %1 top -d 1").command else {
+            panic!("not a split")
+        };
+        assert!(args.horizontal);
+        assert_eq!(args.spawn.command, ["top", "-d", "1"]);
+        let error = parse(["muxtap", "split-window", "--help"].map(OsString::from)).unwrap_err();
+        assert_eq!(error.kind(), clap::error::ErrorKind::DisplayHelp);
+    }
+
+    #[test]
+    fn what_follows_a_command_or_keys_is_theirs() {
+        let Command::NewSession(args) = parsed("muxtap new -s a vim -u NONE --json").command else {
+            panic!("not a session")
+        };
+        assert_eq!(args.spawn.command, ["vim", "-u", "NONE", "--json"]);
+        let Command::SendKeys(args) = parsed("muxtap send-keys -t %1 C-c -x --json").command else {
+            panic!("not an input")
+        };
+        assert_eq!(args.keys, ["C-c", "-x", "--json"]);
+    }
+
+    #[test]
+    fn a_wrong_flag_is_a_usage_error() {
+        for line in ["muxtap list-panes --nope", "muxtap wait-for -p x", "muxtap run -t %1", "muxtap", "muxtap nope"] {
+            assert!(parse(line.split(' ').map(OsString::from)).is_err(), "{line}");
+        }
+    }
+}

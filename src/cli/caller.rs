@@ -1,0 +1,74 @@
+//! Who asks: the tmux server that is meant, the pane that is meant when none is named, the daemon to ask.
+
+use std::{collections::BTreeMap, path::PathBuf};
+
+use super::{
+    client::Client,
+    output,
+    socket::{Environment, ServerChoice},
+};
+use crate::{
+    api::{Error, ErrorCode, Result},
+    daemon::{paths, paths::Paths, start},
+};
+
+/// The surroundings of one call of the program.
+pub(super) struct Caller {
+    /// The daemon's files.
+    pub(super) paths: Paths,
+    /// The tmux server's socket, absolute.
+    pub(super) server: PathBuf,
+    /// Answers as JSON.
+    pub(super) json: bool,
+    /// The pane this runs in, when it belongs to that server.
+    own_pane: Option<String>,
+}
+
+impl Caller {
+    pub(super) fn new(choice: &ServerChoice, json: bool) -> Result<Self> {
+        let environment = Environment { var: &|name| std::env::var_os(name), uid: paths::uid() };
+        let server = environment.resolve(choice)?;
+        let own_pane = environment.own_pane(&server);
+        Ok(Self { paths: Paths::from_env()?, server, json, own_pane })
+    }
+
+    /// The same caller, asking about another tmux server.
+    pub(super) fn on_server(&self, server: PathBuf) -> Self {
+        Self { paths: self.paths.clone(), server, json: self.json, own_pane: None }
+    }
+
+    /// A connection to the daemon; starts it when none runs.
+    pub(super) async fn client(&self) -> Result<Client> {
+        let stream = start::connect_or_start(&self.paths, &mut |warning| output::note(warning))?;
+        Ok(Client::new(stream, &self.paths, &self.server).await?.comparing_versions())
+    }
+
+    /// A connection to the daemon, when one runs.
+    pub(super) async fn running(&self) -> Result<Option<Client>> {
+        match start::connect(&self.paths)? {
+            Some(stream) => Client::new(stream, &self.paths, &self.server).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// The target that was named, else the pane this runs in, as tmux's commands have it.
+    pub(super) fn target(&self, named: Option<String>) -> Result<String> {
+        named.or_else(|| self.own_pane.clone()).ok_or_else(|| {
+            Error::new(
+                ErrorCode::InvalidTarget,
+                format!(
+                    "say which with -t: this does not run in a pane of the tmux server {}; `muxtap list-panes` shows what \
+                     is there",
+                    self.server.display()
+                ),
+            )
+        })
+    }
+}
+
+/// This process's environment, as far as it is text.
+pub(super) fn whole_environment() -> BTreeMap<String, String> {
+    std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .collect()
+}

@@ -1,0 +1,61 @@
+//! `capture-pane`.
+
+use clap::Args;
+
+use super::{Caller, Outcome, output, path_of};
+use crate::api::{CaptureAnswer, CaptureRequest};
+
+/// Print what a pane shows
+///
+/// Byte for byte what `tmux capture-pane -p` prints; -p is implied. (Here -S is the first line, as in tmux; the server's
+/// socket is given with -S before the command, or with --socket-path.)
+// Reasons: each is a flag of the command line, and so a switch by nature.
+#[allow(clippy::struct_excessive_bools)]
+#[derive(Debug, Args)]
+#[command(after_long_help = "Examples:
+  muxtap capture-pane -t %0
+  muxtap capture-pane -t work:1 -S - -J          with the whole history, wrapped lines joined")]
+pub(in crate::cli) struct CapturePane {
+    /// The pane (default: the one this runs in)
+    #[arg(short = 't', value_name = "PANE")]
+    target: Option<String>,
+    /// First line: 0 is the first visible one, negative numbers count into the history, `-` is the history's start
+    #[arg(short = 'S', value_name = "START", allow_hyphen_values = true)]
+    pub(in crate::cli) start: Option<String>,
+    /// Last line, counted in the same way; `-` is the last visible one
+    #[arg(short = 'E', value_name = "END", allow_hyphen_values = true)]
+    pub(in crate::cli) end: Option<String>,
+    /// Join wrapped lines and keep trailing spaces
+    #[arg(short = 'J')]
+    join: bool,
+    /// Keep colours and attributes, as escape sequences
+    #[arg(short = 'e')]
+    escapes: bool,
+    /// Keep trailing spaces
+    #[arg(short = 'N')]
+    trailing: bool,
+    /// Print; the default, taken for tmux's sake
+    #[arg(short = 'p')]
+    print: bool,
+}
+
+impl CapturePane {
+    pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
+        let target = caller.target(self.target)?;
+        let request = CaptureRequest {
+            start: self.start,
+            end: self.end,
+            join: self.join,
+            escapes: self.escapes,
+            trailing: self.trailing,
+        };
+        let answer: CaptureAnswer =
+            caller.client().await?.get(&format!("{}/capture", path_of("panes", &target)), &request).await?;
+        if caller.json {
+            output::print_json(&answer)?;
+        } else {
+            output::print(answer.text)?;
+        }
+        Ok(0)
+    }
+}

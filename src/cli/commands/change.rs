@@ -1,0 +1,219 @@
+//! What changes or ends sessions, windows and panes.
+
+use clap::Args;
+
+use super::{
+    Caller, Outcome,
+    create::{MAX_CELLS, Spawn},
+    output, path_of,
+};
+use crate::api::{DoneAnswer, PatchRequest, RespawnRequest};
+
+/// End a pane and what runs in it
+#[derive(Debug, Args)]
+#[command(after_long_help = "Example:
+  muxtap kill-pane -t %3")]
+pub(in crate::cli) struct KillPane {
+    /// The pane (default: the one this runs in)
+    #[arg(short = 't', value_name = "PANE")]
+    target: Option<String>,
+}
+
+/// End a window and what runs in its panes
+#[derive(Debug, Args)]
+#[command(after_long_help = "Example:
+  muxtap kill-window -t work:logs")]
+pub(in crate::cli) struct KillWindow {
+    /// The window (default: the one this runs in)
+    #[arg(short = 't', value_name = "WINDOW")]
+    target: Option<String>,
+}
+
+/// End a session and what runs in its windows
+#[derive(Debug, Args)]
+#[command(after_long_help = "Example:
+  muxtap kill-session -t work")]
+pub(in crate::cli) struct KillSession {
+    /// The session (default: the one this runs in)
+    #[arg(short = 't', value_name = "SESSION")]
+    target: Option<String>,
+}
+
+/// Start a pane's program anew, or another one in its place
+#[derive(Debug, Args)]
+#[command(after_long_help = "Examples:
+  muxtap respawn-pane -t %3                      what ran before, in a pane that has ended
+  muxtap respawn-pane -k -t %3 -- make test      end what runs, then this")]
+pub(in crate::cli) struct RespawnPane {
+    /// The pane (default: the one this runs in)
+    #[arg(short = 't', value_name = "PANE")]
+    target: Option<String>,
+    /// End what runs there first; without it a pane that is in use is refused
+    #[arg(short = 'k')]
+    kill: bool,
+    #[command(flatten)]
+    spawn: Spawn,
+}
+
+/// Rename a session
+#[derive(Debug, Args)]
+#[command(after_long_help = "Example:
+  muxtap rename-session -t work play")]
+pub(in crate::cli) struct RenameSession {
+    /// The session (default: the one this runs in)
+    #[arg(short = 't', value_name = "SESSION")]
+    target: Option<String>,
+    /// Its new name
+    #[arg(value_name = "NAME")]
+    name: String,
+}
+
+/// Rename a window
+#[derive(Debug, Args)]
+#[command(after_long_help = "Example:
+  muxtap rename-window -t work:1 logs")]
+pub(in crate::cli) struct RenameWindow {
+    /// The window (default: the one this runs in)
+    #[arg(short = 't', value_name = "WINDOW")]
+    target: Option<String>,
+    /// Its new name
+    #[arg(value_name = "NAME")]
+    name: String,
+}
+
+/// Resize a pane within its window
+#[derive(Debug, Args)]
+#[command(after_long_help = "Example:
+  muxtap resize-pane -t %3 -x 120")]
+pub(in crate::cli) struct ResizePane {
+    /// The pane (default: the one this runs in)
+    #[arg(short = 't', value_name = "PANE")]
+    target: Option<String>,
+    #[command(flatten)]
+    size: NewSize,
+}
+
+/// Resize a window
+///
+/// tmux then keeps that size, whatever clients attach, until `tmux resize-window -A`.
+#[derive(Debug, Args)]
+#[command(after_long_help = "Example:
+  muxtap resize-window -t work:1 -x 200 -y 50")]
+pub(in crate::cli) struct ResizeWindow {
+    /// The window (default: the one this runs in)
+    #[arg(short = 't', value_name = "WINDOW")]
+    target: Option<String>,
+    #[command(flatten)]
+    size: NewSize,
+}
+
+/// What a size is changed to; at least one of the two.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = true)]
+struct NewSize {
+    /// Columns
+    #[arg(short = 'x', value_name = "COLUMNS", value_parser = clap::value_parser!(u16).range(1..=MAX_CELLS))]
+    width: Option<u16>,
+    /// Rows
+    #[arg(short = 'y', value_name = "ROWS", value_parser = clap::value_parser!(u16).range(1..=MAX_CELLS))]
+    height: Option<u16>,
+}
+
+/// Lay out a window's panes
+#[derive(Debug, Args)]
+#[command(after_long_help = "Examples:
+  muxtap select-layout -t work:1 tiled
+  muxtap select-layout -t @1 \"$(muxtap list-windows --json | jq -r '.windows[0].layout')\"")]
+pub(in crate::cli) struct SelectLayout {
+    /// The window (default: the one this runs in)
+    #[arg(short = 't', value_name = "WINDOW")]
+    target: Option<String>,
+    /// even-horizontal, even-vertical, main-horizontal, main-vertical, tiled, or a layout as list-windows --json shows it
+    #[arg(value_name = "LAYOUT")]
+    layout: String,
+}
+
+impl KillPane {
+    pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
+        kill(caller, "panes", self.target).await
+    }
+}
+
+impl KillWindow {
+    pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
+        kill(caller, "windows", self.target).await
+    }
+}
+
+impl KillSession {
+    pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
+        kill(caller, "sessions", self.target).await
+    }
+}
+
+impl RespawnPane {
+    pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
+        // The directory stays the pane's own, as in tmux.
+        let respawn = RespawnRequest { kill: self.kill, spawn: self.spawn.request(false)? };
+        let change = PatchRequest { respawn: Some(respawn), ..PatchRequest::default() };
+        patch(caller, "panes", self.target, &change).await
+    }
+}
+
+impl RenameSession {
+    pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
+        let change = PatchRequest { name: Some(self.name), ..PatchRequest::default() };
+        patch(caller, "sessions", self.target, &change).await
+    }
+}
+
+impl RenameWindow {
+    pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
+        let change = PatchRequest { name: Some(self.name), ..PatchRequest::default() };
+        patch(caller, "windows", self.target, &change).await
+    }
+}
+
+impl ResizePane {
+    pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
+        patch(caller, "panes", self.target, &self.size.request()).await
+    }
+}
+
+impl ResizeWindow {
+    pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
+        patch(caller, "windows", self.target, &self.size.request()).await
+    }
+}
+
+impl SelectLayout {
+    pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
+        let change = PatchRequest { layout: Some(self.layout), ..PatchRequest::default() };
+        patch(caller, "windows", self.target, &change).await
+    }
+}
+
+impl NewSize {
+    fn request(self) -> PatchRequest {
+        PatchRequest { width: self.width, height: self.height, ..PatchRequest::default() }
+    }
+}
+
+async fn kill(caller: &Caller, kind: &str, target: Option<String>) -> Outcome {
+    let target = caller.target(target)?;
+    let done = caller.client().await?.delete(&path_of(kind, &target)).await?;
+    print_done(caller, &done)
+}
+
+async fn patch(caller: &Caller, kind: &str, target: Option<String>, change: &PatchRequest) -> Outcome {
+    let target = caller.target(target)?;
+    let done = caller.client().await?.patch(&path_of(kind, &target), change).await?;
+    print_done(caller, &done)
+}
+
+fn print_done(caller: &Caller, done: &DoneAnswer) -> Outcome {
+    if caller.json {
+        output::print_json(done)?;
+    }
+    Ok(0)
+}

@@ -1,0 +1,27 @@
+//! `completions`.
+
+use clap::Args;
+use clap_complete::Shell;
+
+use super::{Outcome, args, output};
+
+/// Print a shell's completions
+#[derive(Debug, Args)]
+#[command(after_long_help = "Examples:
+  muxtap completions bash > ~/.local/share/bash-completion/completions/muxtap
+  muxtap completions zsh > \"${fpath[1]}/_muxtap\"
+  muxtap completions fish > ~/.config/fish/completions/muxtap.fish")]
+pub(in crate::cli) struct Completions {
+    /// The shell
+    #[arg(value_enum)]
+    shell: Shell,
+}
+
+impl Completions {
+    pub(in crate::cli) fn run(self) -> Outcome {
+        let mut script = Vec::new();
+        clap_complete::generate(self.shell, &mut args::tree(), "muxtap", &mut script);
+        output::print(script)?;
+        Ok(0)
+    }
+}

@@ -1,0 +1,358 @@
+//! `demo`: the main job, visibly, on a tmux server of its own.
+
+use std::{
+    collections::BTreeMap,
+    fmt::Write as _,
+    fs::{self, DirBuilder},
+    io::IsTerminal as _,
+    os::unix::fs::DirBuilderExt as _,
+    path::{Path, PathBuf},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use clap::Args;
+use futures_util::future::join_all;
+
+use super::{
+    Caller, Outcome,
+    lines::{Lines, Style},
+    output::{self, ColorChoice, Failure},
+    path_of,
+};
+use crate::{
+    api::{
+        CreatedAnswer, Error, ErrorCode, Event, EventsRequest, NewSessionRequest, NewWindowRequest, Result,
+        SpawnRequest, WaitAnswer, WaitOutcome, WaitRequest,
+    },
+    cli::{EXIT_ERROR, EXIT_INTERRUPTED, caller::whole_environment},
+};
+
+const SESSION: &str = "demo";
+/// How long all of it may take.
+const LIMIT: Duration = Duration::from_secs(30);
+/// How long `tmux kill-server` may take (F32).
+const KILL_LIMIT: Duration = Duration::from_secs(5);
+
+/// Show it at work: panes that build, waits that end the moment it is done
+///
+/// Starts a private tmux server, on which three panes build something and one fails. Prints what they print, and for each wait how
+/// long after the pane wrote its last line the answer was here. Takes a few seconds and leaves nothing behind.
+#[derive(Debug, Args)]
+#[command(after_long_help = "Example:
+  muxtap demo")]
+pub(in crate::cli) struct Demo {
+    /// Colour the panes' names
+    #[arg(long, value_name = "WHEN", value_enum, default_value_t)]
+    color: ColorChoice,
+}
+
+/// What a pane pretends to build.
+struct Build {
+    name: &'static str,
+    steps: &'static [&'static str],
+    fails: bool,
+}
+
+const BUILDS: [Build; 3] = [
+    Build {
+        name: "parser",
+        steps: &["cc lexer.c", "cc grammar.c", "cc ast.c", "cc resolve.c", "ar libparser.a"],
+        fails: false,
+    },
+    Build {
+        name: "server",
+        steps: &[
+            "fetch deps",
+            "cc main.c",
+            "cc http.c",
+            "cc tls.c",
+            "cc pool.c",
+            "cc log.c",
+            "ld server",
+            "strip server",
+        ],
+        fails: false,
+    },
+    Build { name: "docs", steps: &["scan *.md", "render 40 pages", "check links"], fails: true },
+];
+
+impl Build {
+    /// A shell script that takes its steps with pauses in between and ends with a line that says when it was written.
+    fn script(&self, dice: &mut Dice) -> String {
+        let mut script = String::new();
+        let count = self.steps.len();
+        for (number, step) in self.steps.iter().enumerate() {
+            // Writing to a String cannot fail; here and below.
+            let _ = writeln!(script, "sleep 0.{:03}; echo '[{}/{count}] {step}'", 250 + dice.roll(500), number + 1);
+        }
+        let (word, status) = if self.fails { ("FAILED", 2) } else { ("DONE", 0) };
+        let mark = format!("{word} {}", self.name);
+        // The clock is read by the program that prints. Before macOS 14 its `date` knew no nanoseconds.
+        let _ = writeln!(
+            script,
+            "case $(date +%N) in *N*) perl -MTime::HiRes=time -e 'printf \"{mark} %.0f\\n\", time * 1e9';; *) date '+{mark} \
+             %s%N';; esac\nsleep 0.1; exit {status}"
+        );
+        script
+    }
+}
+
+/// Numbers that differ from run to run; nothing more is asked of them.
+struct Dice(u64);
+
+impl Dice {
+    fn new() -> Self {
+        Self(nanoseconds_now() as u64 | 1)
+    }
+    fn roll(&mut self, below: u64) -> u64 {
+        // Xorshift (Marsaglia 2003).
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % below
+    }
+}
+
+fn nanoseconds_now() -> u128 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_nanos())
+}
+
+/// The private tmux server's directory; gone with it.
+struct Stage {
+    dir: PathBuf,
+}
+
+impl Stage {
+    fn new() -> Result<Self> {
+        // Short: the path of a socket may be no longer than about a hundred bytes.
+        let dir = std::env::temp_dir().join(format!("muxtap-demo-{}", std::process::id()));
+        DirBuilder::new()
+            .mode(0o700)
+            .create(&dir)
+            .map_err(|error| Error::new(ErrorCode::Conflict, format!("cannot make {}: {error}", dir.display())))?;
+        Ok(Self { dir })
+    }
+    fn socket(&self) -> PathBuf {
+        self.dir.join("tmux")
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.dir);
+    }
+}
+
+impl Demo {
+    pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
+        let stage = Stage::new()?;
+        let caller = caller.on_server(stage.socket());
+        let shown = tokio::select! {
+            shown = tokio::time::timeout(LIMIT, show(&caller, self.color)) => shown.unwrap_or_else(|_| {
+                let message = format!("the demo is not over after {} s", LIMIT.as_secs());
+                Err(Error::new(ErrorCode::Timeout, message).into())
+            }),
+            _ = tokio::signal::ctrl_c() => Ok(EXIT_INTERRUPTED),
+        };
+        clean_up(&caller, &stage.socket()).await;
+        shown
+    }
+}
+
+async fn show(caller: &Caller, color: ColorChoice) -> Outcome {
+    if !caller.json {
+        output::print(format!(
+            "Three builds in three panes of a private tmux server ({}).\nEach has a wait of its own; nothing polls.\n\n",
+            caller.server.display()
+        ))?;
+    }
+    let begun = Instant::now();
+    let panes = start_builds(caller).await?;
+    let mut lines = Lines::new(Style { prefixed: true, color: color.enabled(), escapes: false });
+    for (pane, build) in panes.iter().zip(&BUILDS) {
+        lines.name(pane, build.name);
+    }
+    let waits = join_all(panes.iter().zip(&BUILDS).map(|(pane, build)| wait(caller, pane, build)));
+    let (followed, waited) = tokio::join!(follow(caller, lines), waits);
+    followed?;
+    let results = waited.into_iter().collect::<Result<Vec<_>>>()?;
+    if caller.json {
+        output::print_json(&serde_json::json!({ "waits": results.iter().map(Waited::to_json).collect::<Vec<_>>() }))?;
+    } else {
+        output::print(summary(&results, begun.elapsed()))?;
+    }
+    let as_planned = results.iter().zip(&BUILDS).all(|(result, build)| result.as_planned(build));
+    Ok(if as_planned { 0 } else { EXIT_ERROR })
+}
+
+/// Starts a pane for each build; their ids.
+async fn start_builds(caller: &Caller) -> Result<Vec<String>> {
+    let mut client = caller.client().await?;
+    let mut dice = Dice::new();
+    let mut panes = Vec::new();
+    for build in &BUILDS {
+        let spawn = SpawnRequest {
+            command: Some(vec!["sh".to_owned(), "-c".to_owned(), build.script(&mut dice)]),
+            keep: true,
+            ..SpawnRequest::default()
+        };
+        let created: CreatedAnswer = if panes.is_empty() {
+            let caller_env: BTreeMap<_, _> =
+                whole_environment().into_iter().filter(|(name, _)| !name.starts_with("TMUX")).collect();
+            let spawn = SpawnRequest { caller_env: Some(caller_env), ..spawn };
+            let request =
+                NewSessionRequest { name: Some(SESSION.to_owned()), spawn, width: Some(100), height: Some(30) };
+            client.post("/v1/sessions", &request).await?
+        } else {
+            let name = Some(build.name.to_owned());
+            let request = NewWindowRequest { session: SESSION.to_owned(), name, spawn, select: false };
+            client.post("/v1/windows", &request).await?
+        };
+        panes.push(created.pane);
+    }
+    Ok(panes)
+}
+
+/// Prints what the panes print, until each has said its last word.
+async fn follow(caller: &Caller, mut lines: Lines) -> Result<(), Failure> {
+    let request = EventsRequest {
+        panes: Some(format!("{SESSION}:*")),
+        types: Some("output".to_owned()),
+        since: Some("start".to_owned()),
+        ..EventsRequest::default()
+    };
+    let mut stream = caller.client().await?.events("/v1/events", &request).await?;
+    let mut open = BUILDS.len();
+    while open > 0 {
+        let mut printed = Vec::new();
+        let goes_on = stream
+            .next(|data| {
+                if let Ok(Event::Output { pane, text: Some(text), .. }) = serde_json::from_slice(data) {
+                    printed.extend(lines.feed(&pane, text.as_bytes()));
+                }
+            })
+            .await?;
+        let text = String::from_utf8_lossy(&printed);
+        open =
+            open.saturating_sub(text.lines().filter(|line| line.contains("DONE ") || line.contains("FAILED ")).count());
+        if !caller.json {
+            output::print(&printed)?;
+        }
+        if !goes_on {
+            return Err(Error::internal("the daemon ended in the middle of the demo").into());
+        }
+    }
+    Ok(())
+}
+
+/// What became of a wait.
+struct Waited {
+    name: &'static str,
+    outcome: WaitOutcome,
+    /// From the time that the pane wrote to the answer's arrival, in milliseconds.
+    latency_ms: Option<f64>,
+}
+
+impl Waited {
+    fn as_planned(&self, build: &Build) -> bool {
+        self.outcome == if build.fails { WaitOutcome::Failed } else { WaitOutcome::Matched }
+    }
+
+    fn to_json(&self) -> serde_json::Value {
+        serde_json::json!({ "name": self.name, "outcome": self.outcome, "latency_ms": self.latency_ms })
+    }
+}
+
+async fn wait(caller: &Caller, pane: &str, build: &Build) -> Result<Waited> {
+    let request = WaitRequest {
+        panes: vec![pane.to_owned()],
+        patterns: vec![format!(r"^DONE {} (\d+)", build.name)],
+        fail: vec![format!(r"^FAILED {} (\d+)", build.name)],
+        // The build began before this was asked; what it has printed by now counts.
+        since: Some("start".to_owned()),
+        timeout_ms: Some(LIMIT.as_millis() as u64),
+        ..WaitRequest::default()
+    };
+    let mut client = caller.client().await?;
+    let answer: WaitAnswer = client.post("/v1/waits", &request).await?;
+    let arrived = nanoseconds_now();
+    let line = answer.predicates.iter().filter(|report| report.latched).find_map(|report| report.line.as_deref());
+    Ok(Waited { name: build.name, outcome: answer.outcome, latency_ms: line.and_then(|line| latency(line, arrived)) })
+}
+
+/// Milliseconds from the time at the line's end to `arrived`.
+fn latency(line: &str, arrived: u128) -> Option<f64> {
+    let written: u128 = line.split_whitespace().next_back()?.parse().ok()?;
+    let nanoseconds = u32::try_from(arrived.checked_sub(written)?).ok()?;
+    Some(f64::from(nanoseconds) / 1e6)
+}
+
+fn summary(results: &[Waited], took: Duration) -> String {
+    let mut text = String::from("\n");
+    let plain = !std::io::stdout().is_terminal();
+    for result in results {
+        let (mark, what) = match result.outcome {
+            WaitOutcome::Matched => (if plain { "ok " } else { "✓" }, "done"),
+            WaitOutcome::Failed => (if plain { "no " } else { "✗" }, "failed (as planned)"),
+            _ => ("?", "neither done nor failed"),
+        };
+        let latency = result
+            .latency_ms
+            .map_or_else(String::new, |ms| format!("the wait's answer was here {ms:.2} ms after the pane wrote it"));
+        let _ = writeln!(text, "{mark} {:<7} {what:<20} {latency}", result.name);
+    }
+    let _ = writeln!(
+        text,
+        "\nA loop that captures the pane every 100 ms would have been 50 ms late on average. ({:.1} s in all)",
+        took.as_secs_f64()
+    );
+    text
+}
+
+/// Ends the private tmux server. What of it is gone already is no matter.
+async fn clean_up(caller: &Caller, socket: &Path) {
+    if let Ok(Some(mut client)) = caller.running().await {
+        let _ = client.delete::<serde_json::Value>(&path_of("sessions", SESSION)).await;
+    }
+    let program = std::env::var_os("MUXTAP_TMUX").filter(|program| !program.is_empty());
+    let kill = tokio::process::Command::new(program.unwrap_or_else(|| "tmux".into()))
+        .arg("-S")
+        .arg(socket)
+        .arg("kill-server")
+        .kill_on_drop(true)
+        .output();
+    let _ = tokio::time::timeout(KILL_LIMIT, kill).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn latency_is_read_from_the_lines_end() {
+        assert_eq!(latency("DONE parser 1000000000", 1_002_500_000), Some(2.5));
+        assert_eq!(latency("DONE parser 1000000000", 999), None);
+        assert_eq!(latency("DONE parser", 999), None);
+    }
+
+    #[test]
+    fn the_scripts_end_with_a_time_and_a_status() {
+        for build in &BUILDS {
+            // Not the pauses: the test is about what is printed.
+            let script = build.script(&mut Dice(7)).replace("sleep 0.", "true 0.");
+            let output = std::process::Command::new("sh").arg("-c").arg(&script).output().unwrap();
+            let stdout = String::from_utf8(output.stdout).unwrap();
+            let last = stdout.lines().last().unwrap();
+            assert_eq!(output.status.success(), !build.fails, "{stdout}");
+            assert!(last.starts_with(if build.fails { "FAILED " } else { "DONE " }), "{last}");
+            assert!(latency(last, nanoseconds_now()).is_some(), "{last}");
+            assert_eq!(stdout.lines().count(), build.steps.len() + 1);
+        }
+    }
+
+    #[test]
+    fn the_demo_is_short() {
+        let longest = BUILDS.iter().map(|build| build.steps.len() * 750).max().unwrap();
+        assert!(longest < 7_000, "milliseconds");
+    }
+}

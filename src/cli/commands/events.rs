@@ -1,0 +1,81 @@
+//! `events`.
+
+use std::io::Write as _;
+
+use clap::Args;
+
+use super::{
+    Caller, Outcome,
+    output::{self, Failure},
+    read::Format,
+};
+use crate::{
+    api::{Error, EventsRequest},
+    cli::EXIT_ERROR,
+};
+
+/// Print what happens, one JSON object a line
+///
+/// Panes that appear, end, ring or get a title, changes of sessions and windows, gaps, servers that come and go; with
+/// --types output also what panes print. Ends when the daemon ends or with Ctrl-C.
+#[derive(Debug, Args)]
+#[command(after_long_help = "Examples:
+  muxtap events
+  muxtap events -t 'work:*' --types output,pane-exited | jq -r .text")]
+pub(in crate::cli) struct Events {
+    /// Only of these panes; names may hold `*`; may be given several times (default: all)
+    #[arg(short = 't', value_name = "TARGET", num_args = 1..)]
+    targets: Vec<String>,
+    /// Only these types, separated by commas: output, pane-opened, pane-exited, bell, title, topology, gap, server (default: all
+    /// but output)
+    #[arg(long, value_name = "TYPES")]
+    types: Option<String>,
+    /// How to give output
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
+    /// Where each pane's output begins: `now` (default), `start`, or `lines:N`
+    #[arg(long, value_name = "now|start|lines:N")]
+    since: Option<String>,
+}
+
+impl Events {
+    pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
+        let request = EventsRequest {
+            panes: join_targets(&self.targets)?,
+            types: self.types,
+            format: self.format.into(),
+            since: self.since,
+        };
+        let mut stream = caller.client().await?.events("/v1/events", &request).await?;
+        loop {
+            let mut written = Ok(());
+            let goes_on = stream
+                .next(|data| {
+                    if written.is_ok() {
+                        written = write_line(data);
+                    }
+                })
+                .await?;
+            written?;
+            if !goes_on {
+                output::note("the daemon has ended");
+                return Ok(EXIT_ERROR);
+            }
+        }
+    }
+}
+
+fn write_line(data: &[u8]) -> Result<(), Failure> {
+    let mut stdout = std::io::stdout().lock();
+    stdout.write_all(data)?;
+    stdout.write_all(b"\n")?;
+    Ok(stdout.flush()?)
+}
+
+/// Targets as the query has them. Error: one that holds a comma, which separates them there.
+pub(super) fn join_targets(targets: &[String]) -> Result<Option<String>, Error> {
+    if let Some(target) = targets.iter().find(|target| target.contains(',')) {
+        return Err(Error::invalid(format!("{target}: a name with a comma cannot be followed; use its id")));
+    }
+    Ok((!targets.is_empty()).then(|| targets.join(",")))
+}

@@ -1,0 +1,143 @@
+//! `send-keys`.
+
+use clap::Args;
+
+use super::{Caller, Outcome, output, path_of};
+use crate::api::{Error, InputAnswer, InputRequest, Result};
+
+/// Type into a pane
+///
+/// As tmux's send-keys: words that name keys (`Enter`, `C-c`, `Up`, `F5`, `M-x`) press them, others are typed as they are.
+/// A following `wait-for` or `read` begins, unless told otherwise, at what the pane printed after this input.
+// Reasons: each is a flag of the command line, and so a switch by nature.
+#[allow(clippy::struct_excessive_bools)]
+#[derive(Debug, Args)]
+#[command(after_long_help = "Examples:
+  muxtap send-keys -t %0 'make test' Enter
+  muxtap send-keys -t work:1 C-c
+  muxtap send-keys -t %0 --submit 'explain this function'    for programs that take a burst for a paste
+  muxtap send-keys -t %0 --paste - < notes.txt               stdin, of any size")]
+pub(in crate::cli) struct SendKeys {
+    /// The pane (default: the one this runs in)
+    #[arg(short = 't', value_name = "PANE")]
+    target: Option<String>,
+    /// Type the words literally, one right after the other as tmux does; `-` alone types what stands on stdin
+    #[arg(short = 'l', long, conflicts_with = "hex")]
+    literal: bool,
+    /// The words are bytes in hexadecimal: 1b 5b 41
+    #[arg(short = 'H', long)]
+    hex: bool,
+    /// Paste the words, bracketed where the program asked for that; `-` alone pastes what stands on stdin
+    #[arg(long, conflicts_with = "hex")]
+    paste: bool,
+    /// Then press Enter so that the program takes it as Enter, and see that it did something
+    #[arg(long)]
+    submit: bool,
+    /// Key names or text
+    #[arg(value_name = "KEYS", trailing_var_arg = true, required_unless_present = "submit")]
+    pub(in crate::cli) keys: Vec<String>,
+}
+
+impl SendKeys {
+    pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
+        let target = caller.target(self.target.clone())?;
+        let submit = self.submit;
+        let request = self.request(&mut std::io::stdin().lock())?;
+        let answer: InputAnswer =
+            caller.client().await?.post(&format!("{}/input", path_of("panes", &target)), &request).await?;
+        if caller.json {
+            output::print_json(&answer)?;
+        } else if submit && answer.submit.is_some_and(|seen| !seen.changed) {
+            output::note(&format!("{}: Enter was pressed, but the pane printed nothing since", answer.pane));
+        }
+        Ok(0)
+    }
+
+    fn request(self, stdin: &mut dyn std::io::Read) -> Result<InputRequest> {
+        let Self { target: _, literal, hex, paste, submit, keys } = self;
+        let request = InputRequest { paste, submit, ..InputRequest::default() };
+        if hex {
+            return Ok(InputRequest { hex: Some(keys.join(" ")), ..request });
+        }
+        if !literal && !paste {
+            // `--submit` alone presses Enter on what stands there already.
+            return Ok(if keys.is_empty() {
+                InputRequest { text: Some(String::new()), ..request }
+            } else {
+                InputRequest { keys: Some(keys), ..request }
+            });
+        }
+        if keys != ["-"] {
+            return Ok(InputRequest { text: Some(keys.concat()), ..request });
+        }
+        let mut input = Vec::new();
+        stdin.read_to_end(&mut input).map_err(|error| Error::invalid(format!("cannot read stdin: {error}")))?;
+        match String::from_utf8(input) {
+            Ok(text) => Ok(InputRequest { text: Some(text), ..request }),
+            Err(_) if paste => {
+                Err(Error::invalid("stdin is not UTF-8, and only text can be pasted: use -l to type it"))
+            }
+            Err(error) => Ok(InputRequest { hex: Some(to_hex(error.as_bytes())), ..request }),
+        }
+    }
+}
+
+fn to_hex(bytes: &[u8]) -> String {
+    let digit = |nibble: u8| char::from_digit(u32::from(nibble), 16).unwrap_or('0');
+    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn send(line: &[&str]) -> SendKeys {
+        use clap::Parser;
+        #[derive(Parser)]
+        struct Only {
+            #[command(flatten)]
+            send: SendKeys,
+        }
+        Only::try_parse_from(line).unwrap().send
+    }
+
+    fn request(line: &[&str], stdin: &[u8]) -> Result<InputRequest> {
+        let mut words = vec!["send-keys", "-t", "%0"];
+        words.extend(line);
+        send(&words).request(&mut &*stdin)
+    }
+
+    #[test]
+    fn words_are_keys_unless_told_otherwise() {
+        let request = request(&["make test", "Enter"], b"").unwrap();
+        assert_eq!(request.keys.unwrap(), ["make test", "Enter"]);
+        assert_eq!(request.text, None);
+    }
+
+    #[test]
+    fn literal_words_follow_each_other_without_a_space() {
+        assert_eq!(request(&["-l", "a", "b c"], b"").unwrap().text.unwrap(), "ab c");
+    }
+
+    #[test]
+    fn a_dash_is_stdin_where_text_is_meant_and_a_key_elsewhere() {
+        assert_eq!(request(&["-l", "-"], b"x\ny").unwrap().text.unwrap(), "x\ny");
+        let pasted = request(&["--paste", "-"], "ü".as_bytes()).unwrap();
+        assert_eq!((pasted.text.as_deref(), pasted.paste), (Some("ü"), true));
+        assert_eq!(request(&["-"], b"x").unwrap().keys.unwrap(), ["-"]);
+        assert_eq!(request(&["-l", "-", "-"], b"x").unwrap().text.unwrap(), "--");
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_are_typed_as_bytes_and_not_pasted() {
+        assert_eq!(request(&["-l", "-"], b"\xff\x00").unwrap().hex.unwrap(), "ff00");
+        assert!(request(&["--paste", "-"], b"\xff").is_err());
+    }
+
+    #[test]
+    fn hex_and_submit() {
+        assert_eq!(request(&["--hex", "1b", "5b"], b"").unwrap().hex.unwrap(), "1b 5b");
+        let enter = request(&["--submit"], b"").unwrap();
+        assert_eq!((enter.text.as_deref(), enter.submit), (Some(""), true));
+    }
+}

@@ -1,0 +1,91 @@
+//! The commands, a file for each group: their arguments and what they do with the answer.
+
+pub(super) mod capture;
+pub(super) mod change;
+pub(super) mod completions;
+pub(super) mod create;
+pub(super) mod daemon;
+pub(super) mod demo;
+pub(super) mod doctor;
+pub(super) mod events;
+pub(super) mod input;
+pub(super) mod list;
+pub(super) mod read;
+pub(super) mod run;
+pub(super) mod tail;
+pub(super) mod wait_for;
+
+use super::{Outcome, args, caller::Caller, lines, output, targets, url};
+
+/// The longest time limit that a wait or a run takes: a day.
+const MAX_SECONDS: f64 = 86_400.0;
+
+/// Reads seconds, fractions included, as milliseconds.
+fn seconds(text: &str) -> Result<u64, String> {
+    let seconds: f64 = text.parse().map_err(|_| "not a number of seconds".to_owned())?;
+    if !(0.0..=MAX_SECONDS).contains(&seconds) {
+        return Err(format!("must lie between 0 and {MAX_SECONDS}"));
+    }
+    // In range and not negative: checked above. Rounded up, so that a very short time does not become none.
+    #[allow(clippy::cast_sign_loss)]
+    Ok((seconds * 1000.0).ceil() as u64)
+}
+
+/// Reads a number of bytes: `65536`, `64K`, `1M`, `2G` (powers of 1024; `KiB` and `KB` mean the same).
+fn bytes(text: &str) -> Result<u64, String> {
+    let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
+    let unit = text.strip_prefix(digits).unwrap_or_default().to_ascii_lowercase();
+    let shift = match unit.as_str() {
+        "" | "b" => 0,
+        "k" | "kb" | "kib" => 10,
+        "m" | "mb" | "mib" => 20,
+        "g" | "gb" | "gib" => 30,
+        _ => return Err("units are K, M and G".to_owned()),
+    };
+    let number: u64 = digits.parse().map_err(|_| "not a number of bytes".to_owned())?;
+    number.checked_mul(1 << shift).ok_or_else(|| "too large".to_owned())
+}
+
+/// Reads `NAME=VALUE`.
+fn variable(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        _ => Err("must be NAME=VALUE".to_owned()),
+    }
+}
+
+/// The path of one session, window or pane.
+fn path_of(kind: &str, target: &str) -> String {
+    format!("/v1/{kind}/{}", url::encode(target))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seconds_may_have_fractions() {
+        assert_eq!(seconds("1.5"), Ok(1500));
+        assert_eq!(seconds("0"), Ok(0));
+        assert_eq!(seconds("0.0001"), Ok(1));
+        for text in ["", "-1", "nan", "inf", "86401", "1s"] {
+            assert!(seconds(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn bytes_have_units() {
+        assert_eq!(bytes("65536"), Ok(65_536));
+        assert_eq!(bytes("64K"), Ok(65_536));
+        assert_eq!(bytes("512MiB"), Ok(512 << 20));
+        for text in ["", "K", "1T", "1.5M", "-1", "99999999999999G"] {
+            assert!(bytes(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_variable_has_a_name() {
+        assert_eq!(variable("A=b=c"), Ok(("A".into(), "b=c".into())));
+        assert!(variable("A").is_err() && variable("=b").is_err());
+    }
+}

@@ -1,0 +1,100 @@
+//! `read`.
+
+use base64::Engine as _;
+use clap::Args;
+
+use super::{Caller, Outcome, bytes, output, path_of, seconds};
+use crate::api::{Error, ReadAnswer, ReadFormat, ReadRequest, Result};
+
+/// How output is given.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum Format {
+    /// Escapes removed, carriage returns and backspaces applied.
+    #[default]
+    Text,
+    /// Text with its escape sequences.
+    Ansi,
+    /// The bytes as they came (base64 in JSON).
+    Raw,
+}
+
+impl From<Format> for ReadFormat {
+    fn from(format: Format) -> Self {
+        match format {
+            Format::Text => Self::Text,
+            Format::Ansi => Self::Ansi,
+            Format::Raw => Self::Raw,
+        }
+    }
+}
+
+/// The longest long poll, in milliseconds.
+const MAX_WAIT_MS: u64 = 300_000;
+
+/// Print what a pane printed since a point
+///
+/// With --json the answer holds a cursor; the next read goes on there, exactly: no byte twice, and if some are missing the
+/// answer's gap says why. Without --json all that is there is printed, and a gap is noted on stderr.
+#[derive(Debug, Args)]
+#[command(after_long_help = "Examples:
+  muxtap read -t %0                              since the last send-keys
+  muxtap read -t %0 --since start                all that is kept
+  muxtap read -t %0 --since \"$cursor\" --wait 10 --json")]
+pub(in crate::cli) struct Read {
+    /// The pane (default: the one this runs in)
+    #[arg(short = 't', value_name = "PANE")]
+    target: Option<String>,
+    /// A cursor from an earlier answer, or `input` (after the last input), `start` (all that is kept), `now`, or `lines:N`
+    #[arg(long, value_name = "CURSOR|input|start|now", default_value = "input")]
+    since: String,
+    /// How to give it
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
+    /// When there is nothing new: wait this long for it, in seconds (at most 300)
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    wait: Option<u64>,
+    /// At most this many bytes of output, units K and M; what does not fit is left for the next read (with --json default
+    /// 256K; without it no limit)
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    max_bytes: Option<u64>,
+}
+
+impl Read {
+    pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
+        let target = caller.target(self.target)?;
+        let path = format!("{}/output", path_of("panes", &target));
+        let mut request = ReadRequest {
+            since: Some(self.since),
+            format: self.format.into(),
+            max_bytes: self.max_bytes,
+            wait_ms: self.wait.map(|wait| wait.min(MAX_WAIT_MS)),
+        };
+        let mut client = caller.client().await?;
+        if caller.json {
+            output::print_json(&client.get::<ReadAnswer>(&path, &request).await?)?;
+            return Ok(0);
+        }
+        loop {
+            let answer: ReadAnswer = client.get(&path, &request).await?;
+            if let Some(gap) = answer.gap {
+                output::note_gap(&answer.pane, gap);
+            }
+            output::print(payload(answer.text.as_deref(), answer.data.as_deref())?)?;
+            if !answer.more || self.max_bytes.is_some() {
+                return Ok(0);
+            }
+            request.since = Some(answer.cursor);
+        }
+    }
+}
+
+/// The bytes of an answer's or event's text or data.
+pub(super) fn payload(text: Option<&str>, data: Option<&str>) -> Result<Vec<u8>> {
+    match (text, data) {
+        (Some(text), _) => Ok(text.as_bytes().to_vec()),
+        (None, Some(data)) => base64::engine::general_purpose::STANDARD
+            .decode(data)
+            .map_err(|error| Error::internal(format!("the daemon's answer is not base64: {error}"))),
+        (None, None) => Ok(Vec::new()),
+    }
+}

@@ -1,0 +1,125 @@
+//! `run`.
+
+use clap::Args;
+
+use super::{Caller, Outcome, output, path_of, seconds};
+use crate::{
+    api::{ErrorCode, RunAnswer, RunRequest},
+    cli::{EXIT_ERROR, EXIT_TIMEOUT},
+};
+
+/// Run a command in a pane's shell; prints its output, exits with its status
+///
+/// The command is typed into the shell that rests in the pane (sh, bash, zsh, fish), so it sees that shell's directory,
+/// variables and history. A pane where no shell waits for a command is refused. When the time runs out what was printed so far is
+/// printed, the exit status is 124, and the command goes on.
+#[derive(Debug, Args)]
+#[command(after_long_help = "Examples:
+  muxtap run -t %0 -- git status --short
+  muxtap run -t %0 'cd build && make 2>&1 | tail -5'
+  muxtap run -t work:1 -T 600 -- cargo test")]
+pub(in crate::cli) struct Run {
+    /// The pane
+    #[arg(short = 't', value_name = "PANE")]
+    target: String,
+    /// Give up after this many seconds; fractions are allowed (default: 30)
+    #[arg(short = 'T', long, value_name = "SECONDS", value_parser = seconds)]
+    timeout: Option<u64>,
+    /// One word is a shell command line; several reach the command as they are, quoted for the shell
+    #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true)]
+    command: Vec<String>,
+}
+
+impl Run {
+    pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
+        let request = RunRequest { command: command_line(self.command), timeout_ms: self.timeout };
+        let path = format!("{}/run", path_of("panes", &self.target));
+        let answer: RunAnswer = match caller.client().await?.post(&path, &request).await {
+            Ok(answer) => answer,
+            Err(error) if error.code == ErrorCode::Timeout => {
+                let details = error.details.as_ref();
+                if !caller.json
+                    && let Some(printed) = details.and_then(|details| details.get("output")?.as_str())
+                {
+                    output::print(printed)?;
+                }
+                output::report(&error, caller.json);
+                return Ok(EXIT_TIMEOUT);
+            }
+            Err(error) => return Err(error.into()),
+        };
+        if caller.json {
+            output::print_json(&answer)?;
+        } else {
+            if answer.truncated {
+                output::note("the beginning of the output is missing: it was longer than what is kept");
+            }
+            output::print(&answer.output)?;
+        }
+        let Some(status) = answer.exit_status else {
+            output::note("the shell ended with the command, and its exit status is not known");
+            return Ok(EXIT_ERROR);
+        };
+        // Shells give 0 to 255; what does not fit is still not a success.
+        Ok(u8::try_from(status).unwrap_or(u8::MAX))
+    }
+}
+
+fn command_line(mut words: Vec<String>) -> String {
+    match words.as_mut_slice() {
+        [line] => std::mem::take(line),
+        words => words.iter().map(|word| quote(word)).collect::<Vec<_>>().join(" "),
+    }
+}
+
+/// A word as sh, bash, zsh and fish read it back.
+fn quote(word: &str) -> String {
+    let harmless = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./:=@%+,".contains(&byte);
+    // A leading `=` is an expansion in zsh, and `%` a job.
+    if !word.is_empty() && word.bytes().all(harmless) && !word.starts_with(['=', '%']) {
+        return word.to_owned();
+    }
+    // In fish a backslash between quotes can escape, so it stands outside of them, as the quote itself does.
+    let mut quoted = String::from("'");
+    for c in word.chars() {
+        if c == '\'' || c == '\\' {
+            quoted.push_str("'\\");
+            quoted.push(c);
+            quoted.push('\'');
+        } else {
+            quoted.push(c);
+        }
+    }
+    quoted.push('\'');
+    quoted
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(words: &[&str]) -> String {
+        command_line(words.iter().map(|&word| word.to_owned()).collect())
+    }
+
+    #[test]
+    fn one_word_is_a_command_line() {
+        assert_eq!(line(&["cd /tmp && ls | wc -l"]), "cd /tmp && ls | wc -l");
+    }
+
+    #[test]
+    fn several_words_stay_words() {
+        assert_eq!(line(&["sh", "-c", "exit 7"]), "sh -c 'exit 7'");
+        assert_eq!(line(&["printf", "%s", "", "a=b", "=ls"]), "printf '%s' '' a=b '=ls'");
+        assert_eq!(line(&["echo", "it's", r"a\b"]), r"echo 'it'\''s' 'a'\\'b'");
+    }
+
+    #[test]
+    fn a_shell_reads_back_what_was_quoted() {
+        for word in ["it's", r"\", r"a\\'b", "$HOME `id` \"x\"", "a\nb", "*", "~", "!!", "#x", "ü"] {
+            let script = line(&["printf", "%s", word]);
+            let output = std::process::Command::new("sh").arg("-c").arg(&script).output().unwrap();
+            assert_eq!(String::from_utf8(output.stdout).unwrap(), word, "{script}");
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! `tail`.
+
+use std::{
+    collections::{BTreeSet, HashSet},
+    io::Write as _,
+};
+
+use clap::Args;
+
+use super::{
+    Caller, Outcome,
+    events::join_targets,
+    lines::{Lines, Style},
+    output::{self, ColorChoice, Failure},
+    path_of,
+    targets::{is_pattern, label, names_pane},
+};
+use crate::{
+    api::{Error, ErrorCode, Event, EventsRequest, PaneList, ReadAnswer, ReadFormat, ReadRequest},
+    cli::{EXIT_ERROR, EXIT_INTERRUPTED},
+};
+
+/// Print the last lines of panes, and with -f what they print from now on
+///
+/// A TARGET is a pane, or a pattern: a `*` in a session's, window's or pane's place stands for anything, and with -f panes that appear
+/// later and fit are followed too. With several panes each line stands behind its pane's name. -f ends when the panes have ended,
+/// or with Ctrl-C; a pattern has no end.
+#[derive(Debug, Args)]
+#[command(after_long_help = "Examples:
+  muxtap tail -n 50 -t %0
+  muxtap tail -f 'work:*'                        all panes of a session, and new ones
+  muxtap tail -f build:0 build:1 'logs*:*'")]
+pub(in crate::cli) struct Tail {
+    /// Go on with what is printed from now on
+    #[arg(short = 'f', long)]
+    follow: bool,
+    /// How many lines of what was printed before, of each pane
+    #[arg(short = 'n', long, value_name = "LINES", default_value_t = 10)]
+    lines: u64,
+    /// Keep the panes' colours and other escape sequences
+    #[arg(long)]
+    ansi: bool,
+    /// Colour the panes' names
+    #[arg(long, value_name = "WHEN", value_enum, default_value_t)]
+    color: ColorChoice,
+    /// A pane or pattern, as TARGET
+    #[arg(short = 't', value_name = "TARGET")]
+    target: Vec<String>,
+    /// Panes: %3, work:1.0, 'work:*', '*:logs'
+    #[arg(value_name = "TARGET", required_unless_present = "target")]
+    targets: Vec<String>,
+}
+
+impl Tail {
+    pub(in crate::cli) async fn run(mut self, caller: &Caller) -> Outcome {
+        self.targets.append(&mut self.target);
+        let several = self.targets.len() > 1 || self.targets.iter().any(|target| is_pattern(target));
+        let style = Style { prefixed: several, color: self.color.enabled(), escapes: self.ansi };
+        let format = if self.ansi { ReadFormat::Ansi } else { ReadFormat::Text };
+        let lines = Lines::new(style);
+        let since = if self.lines == 0 { "now".to_owned() } else { format!("lines:{}", self.lines) };
+        if self.follow {
+            Follow { json: caller.json, lines, open: None }.run(caller, &self.targets, format, since).await
+        } else {
+            print_once(caller, &self.targets, format, since, lines).await
+        }
+    }
+}
+
+async fn print_once(
+    caller: &Caller,
+    targets: &[String],
+    format: ReadFormat,
+    since: String,
+    mut lines: Lines,
+) -> Outcome {
+    let mut client = caller.client().await?;
+    let panes = client.get::<PaneList>("/v1/panes", &()).await?.panes;
+    for pane in &panes {
+        lines.name(&pane.id, &label(pane));
+    }
+    let mut wanted: Vec<String> = Vec::new();
+    for target in targets {
+        if !is_pattern(target) {
+            wanted.push(target.clone());
+            continue;
+        }
+        let mut fitting = panes.iter().filter(|pane| names_pane(target, pane)).peekable();
+        if fitting.peek().is_none() {
+            return Err(nothing_fits(target).into());
+        }
+        wanted.extend(fitting.map(|pane| pane.id.clone()));
+    }
+    let mut seen = HashSet::new();
+    for target in wanted {
+        let path = format!("{}/output", path_of("panes", &target));
+        let mut request = ReadRequest { since: Some(since.clone()), format, ..ReadRequest::default() };
+        loop {
+            let answer: ReadAnswer = client.get(&path, &request).await?;
+            // Two targets may name one pane.
+            if request.since.as_ref() == Some(&since) && !seen.insert(answer.pane.clone()) {
+                break;
+            }
+            if caller.json {
+                output::print_json(&answer)?;
+            } else {
+                output::print(lines.feed(&answer.pane, answer.text.unwrap_or_default().as_bytes()))?;
+            }
+            if !answer.more {
+                output::print(lines.flush(&answer.pane))?;
+                break;
+            }
+            request.since = Some(answer.cursor);
+        }
+    }
+    Ok(0)
+}
+
+fn nothing_fits(target: &str) -> Error {
+    let message = format!("no pane fits {target}; `muxtap list-panes` shows what is there");
+    Error::new(ErrorCode::NotFound, message)
+}
+
+/// What is followed.
+struct Follow {
+    json: bool,
+    lines: Lines,
+    /// The panes whose end was not told yet, where there can be no new ones; of one that has ended already it is told too.
+    open: Option<BTreeSet<String>>,
+}
+
+impl Follow {
+    async fn run(mut self, caller: &Caller, targets: &[String], format: ReadFormat, since: String) -> Outcome {
+        let mut client = caller.client().await?;
+        let panes = client.get::<PaneList>("/v1/panes", &()).await?.panes;
+        for pane in &panes {
+            self.lines.name(&pane.id, &label(pane));
+        }
+        if !targets.iter().any(|target| is_pattern(target)) {
+            self.open = Some(resolve(&mut client, targets).await?);
+        }
+        let request = EventsRequest {
+            panes: join_targets(targets)?,
+            types: Some("output,pane-opened,pane-exited,gap".to_owned()),
+            format,
+            since: Some(since),
+        };
+        let mut stream = client.events("/v1/events", &request).await?;
+        let interrupted = tokio::signal::ctrl_c();
+        tokio::pin!(interrupted);
+        loop {
+            let mut written = Ok(());
+            let next = stream.next(|data| {
+                if written.is_ok() {
+                    written = self.take(data);
+                }
+            });
+            let goes_on = tokio::select! {
+                goes_on = next => goes_on?,
+                _ = &mut interrupted => {
+                    output::print(self.lines.flush_all())?;
+                    return Ok(EXIT_INTERRUPTED);
+                }
+            };
+            written?;
+            if self.open.as_ref().is_some_and(BTreeSet::is_empty) {
+                return Ok(0);
+            }
+            if !goes_on {
+                output::print(self.lines.flush_all())?;
+                output::note("the daemon has ended");
+                return Ok(EXIT_ERROR);
+            }
+        }
+    }
+
+    fn take(&mut self, data: &[u8]) -> Result<(), Failure> {
+        // A newer daemon may know events that this does not.
+        let Ok(event) = serde_json::from_slice::<Event>(data) else { return Ok(()) };
+        let exited = match &event {
+            Event::PaneExited { pane, .. } => Some(pane.clone()),
+            _ => None,
+        };
+        if self.json {
+            output::print([data, b"\n"].concat())?;
+        } else {
+            self.show(event)?;
+        }
+        if let (Some(pane), Some(open)) = (exited, &mut self.open) {
+            open.remove(&pane);
+        }
+        Ok(())
+    }
+
+    fn show(&mut self, event: Event) -> Result<(), Failure> {
+        match event {
+            Event::Output { pane, text, gap, .. } => {
+                if let Some(gap) = gap {
+                    self.remark(&pane, &output::describe_gap(gap))?;
+                }
+                output::print(self.lines.feed(&pane, text.unwrap_or_default().as_bytes()))
+            }
+            Event::PaneOpened { pane } => {
+                self.lines.name(&pane.id, &label(&pane));
+                Ok(())
+            }
+            Event::PaneExited { pane, exit_status, exit_signal } => {
+                self.remark(&pane, &output::ended(exit_status, exit_signal))
+            }
+            Event::Gap { pane, gap } => self.remark(&pane, &output::describe_gap(gap)),
+            _ => Ok(()),
+        }
+    }
+
+    fn remark(&mut self, pane: &str, text: &str) -> Result<(), Failure> {
+        output::print(self.lines.flush(pane))?;
+        let remark = self.lines.remark(pane, text);
+        // Where stderr is closed nobody wants to hear it.
+        let _ = std::io::stderr().write_all(remark.as_bytes());
+        Ok(())
+    }
+}
+
+/// The panes that targets without a pattern name.
+async fn resolve(client: &mut crate::cli::client::Client, targets: &[String]) -> Result<BTreeSet<String>, Error> {
+    let mut open = BTreeSet::new();
+    for target in targets {
+        // A read of nothing says which pane the daemon takes it for, and is the error where it is none.
+        let path = format!("{}/output", path_of("panes", target));
+        let request = ReadRequest { since: Some("now".to_owned()), ..ReadRequest::default() };
+        open.insert(client.get::<ReadAnswer>(&path, &request).await?.pane);
+    }
+    Ok(open)
+}

@@ -1,0 +1,333 @@
+//! `wait-for`.
+
+use std::{
+    io::{IsTerminal as _, Write as _},
+    time::{Duration, Instant},
+};
+
+use clap::{ArgGroup, Args};
+
+use super::{
+    Caller, Outcome,
+    output::{self, plain},
+    seconds,
+};
+use crate::{
+    api::{PredicateKind, PredicateReport, WaitAnswer, WaitMode, WaitOutcome, WaitRequest},
+    cli::{EXIT_FAILED, EXIT_INTERRUPTED, EXIT_TIMEOUT, client::Client, url},
+};
+
+/// Waits shorter than this show no progress.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// How often the progress line is renewed, and so how long a look at the wait lasts meanwhile.
+const PROGRESS_EVERY_MS: u64 = 500;
+/// How long a look at the wait lasts when nobody watches it.
+const LOOK_MS: u64 = 60_000;
+
+/// What the query of a look at a wait holds.
+#[derive(serde::Serialize)]
+struct Look {
+    timeout_ms: u64,
+}
+
+/// Wait until panes print, show or do something
+///
+/// Several conditions must all hold; each is remembered once it was seen. A wait begins, unless told otherwise, at the last input
+/// that muxtap sent to the pane: what was printed between the input and this command counts, and waiting again for the same pattern
+/// waits for the next time. The echo of what was typed does not count. Prints the line that matched.
+///
+/// Exit status: 0 it happened; 3 a --fail pattern matched or the pane ended first; 124 the time ran out; 1 another error.
+// Reasons: each is a flag of the command line, and so a switch by nature.
+#[allow(clippy::struct_excessive_bools)]
+#[derive(Debug, Args)]
+#[command(
+    group(ArgGroup::new("predicate").required(true).multiple(true)
+        .args(["patterns", "screen", "stable", "exit", "prompt", "bell", "title"])),
+    after_long_help = "Examples:
+  muxtap wait-for -t %0 -p 'tests? passed' --fail 'error|FAILED' -T 600
+  muxtap wait-for -t %0 --prompt                 until the shell waits for a command again
+  muxtap wait-for -t %0 -t %1 --all --exit       until both have ended
+  muxtap wait-for -t %0 --stable 1.5             until nothing was printed for 1.5 seconds"
+)]
+pub(in crate::cli) struct WaitFor {
+    /// The panes; may be given several times
+    #[arg(short = 't', value_name = "PANE", required = true, num_args = 1..)]
+    targets: Vec<String>,
+    /// One pane is enough; the default
+    #[arg(long, conflicts_with = "all")]
+    any: bool,
+    /// Every pane must
+    #[arg(long)]
+    all: bool,
+    /// A line of the output matches this regex (Rust's syntax); may be given several times, and then each must match
+    #[arg(short = 'p', long = "pattern", value_name = "REGEX", allow_hyphen_values = true)]
+    patterns: Vec<String>,
+    /// The screen matches this regex, whenever it was drawn; may be given several times
+    #[arg(long, value_name = "REGEX", allow_hyphen_values = true)]
+    screen: Vec<String>,
+    /// Nothing was printed for this many seconds; fractions are allowed
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    stable: Option<u64>,
+    /// The pane's process has ended
+    #[arg(long)]
+    exit: bool,
+    /// A shell waits for a command
+    #[arg(long)]
+    prompt: bool,
+    /// The bell rang
+    #[arg(long)]
+    bell: bool,
+    /// The pane's title matches this regex
+    #[arg(long, value_name = "REGEX", allow_hyphen_values = true)]
+    title: Option<String>,
+    /// Give up, with exit status 3, when the output matches this regex; may be given several times
+    #[arg(long, value_name = "REGEX", allow_hyphen_values = true)]
+    fail: Vec<String>,
+    /// Where to begin: `input` (the last input, or the last match of the same pattern; the default), `now`, `start` (all that is kept),
+    /// `screen` (what stands there counts), or a cursor
+    #[arg(long, value_name = "input|now|start|screen|CURSOR")]
+    since: Option<String>,
+    /// When all has been seen: also wait until nothing was printed for this many seconds
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    settle: Option<u64>,
+    /// Give up after this many seconds, with exit status 124; fractions are allowed (default: 30)
+    #[arg(short = 'T', long, value_name = "SECONDS", value_parser = seconds)]
+    timeout: Option<u64>,
+}
+
+impl WaitFor {
+    pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
+        let request = self.request();
+        let mut client = caller.client().await?;
+        // Asked for by its id, the wait outlives a lost connection, and Ctrl-C can end it.
+        let first: WaitAnswer = client.post("/v1/waits", &request).await?;
+        let path = format!("/v1/waits/{}", url::encode(&first.id));
+        let answer = tokio::select! {
+            answer = look_until_over(&mut client, &path, first) => answer?,
+            _ = tokio::signal::ctrl_c() => {
+                // The first connection is in the middle of a question.
+                if let Some(mut client) = caller.running().await? {
+                    client.delete::<serde_json::Value>(&path).await?;
+                }
+                return Ok(EXIT_INTERRUPTED);
+            }
+        };
+        if caller.json {
+            output::print_json(&answer)?;
+        } else {
+            output::print(matched_lines(&answer))?;
+            if let Some(why) = why_not(&answer) {
+                output::note(&why);
+            }
+        }
+        Ok(match answer.outcome {
+            WaitOutcome::Matched => 0,
+            WaitOutcome::Failed | WaitOutcome::Ended => EXIT_FAILED,
+            WaitOutcome::Timeout | WaitOutcome::Pending => EXIT_TIMEOUT,
+            WaitOutcome::Cancelled => EXIT_INTERRUPTED,
+        })
+    }
+
+    fn request(self) -> WaitRequest {
+        WaitRequest {
+            panes: self.targets,
+            mode: if self.all { WaitMode::All } else { WaitMode::Any },
+            patterns: self.patterns,
+            screen: self.screen,
+            stable_ms: self.stable,
+            exit: self.exit,
+            prompt: self.prompt,
+            bell: self.bell,
+            title: self.title,
+            fail: self.fail,
+            since: self.since,
+            settle_ms: self.settle,
+            timeout_ms: self.timeout,
+            detach: true,
+        }
+    }
+}
+
+async fn look_until_over(client: &mut Client, path: &str, first: WaitAnswer) -> crate::api::Result<WaitAnswer> {
+    let begun = Instant::now();
+    let watched = std::io::stderr().is_terminal();
+    let mut progress = Progress { shown: false };
+    let mut answer = first;
+    while answer.outcome == WaitOutcome::Pending {
+        let elapsed = begun.elapsed();
+        let timeout_ms = match watched {
+            false => LOOK_MS,
+            true if elapsed < PATIENCE => PATIENCE.saturating_sub(elapsed).as_millis() as u64 + 1,
+            true => {
+                progress.show(&answer, elapsed);
+                PROGRESS_EVERY_MS
+            }
+        };
+        answer = client.get(path, &Look { timeout_ms }).await?;
+    }
+    Ok(answer)
+}
+
+/// The line on stderr that says how far a long wait is; it goes when the wait does, however that ends.
+struct Progress {
+    shown: bool,
+}
+
+impl Progress {
+    fn show(&mut self, answer: &WaitAnswer, elapsed: Duration) {
+        let line: String = progress_line(answer, elapsed).chars().take(terminal_width().saturating_sub(1)).collect();
+        let _ = write!(std::io::stderr(), "\r\x1b[K{line}");
+        self.shown = true;
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if self.shown {
+            let _ = write!(std::io::stderr(), "\r\x1b[K");
+        }
+    }
+}
+
+fn terminal_width() -> usize {
+    let columns = rustix::termios::tcgetwinsize(std::io::stderr()).map_or(0, |size| usize::from(size.ws_col));
+    // A terminal that does not know its size says 0.
+    if columns == 0 { 80 } else { columns }
+}
+
+fn progress_line(answer: &WaitAnswer, elapsed: Duration) -> String {
+    let needed = || answer.predicates.iter().filter(|report| report.kind != PredicateKind::Fail);
+    let open: Vec<String> = needed().filter(|report| !report.latched).map(describe).collect();
+    let seen = needed().count() - open.len();
+    let elapsed = elapsed.as_secs();
+    let of = if seen == 0 { String::new() } else { format!(" · {seen} of {} seen", needed().count()) };
+    format!("waiting {elapsed} s{of} · for {}", open.join(", "))
+}
+
+fn describe(report: &PredicateReport) -> String {
+    let pattern = plain(report.pattern.as_deref().unwrap_or_default());
+    let what = match report.kind {
+        PredicateKind::Pattern => format!("/{pattern}/"),
+        PredicateKind::Screen => format!("screen /{pattern}/"),
+        PredicateKind::Title => format!("title /{pattern}/"),
+        PredicateKind::Fail => format!("failure /{pattern}/"),
+        PredicateKind::Stable => "quiet".to_owned(),
+        PredicateKind::Exit => "exit".to_owned(),
+        PredicateKind::Prompt => "a prompt".to_owned(),
+        PredicateKind::Bell => "the bell".to_owned(),
+    };
+    format!("{what} in {}", report.pane)
+}
+
+/// The lines that satisfied the wait, each once.
+fn matched_lines(answer: &WaitAnswer) -> String {
+    let mut lines: Vec<&str> = Vec::new();
+    for report in &answer.predicates {
+        let decided = answer.pane.as_ref().is_none_or(|pane| *pane == report.pane);
+        if answer.outcome == WaitOutcome::Matched
+            && report.latched
+            && report.kind != PredicateKind::Fail
+            && decided
+            && let Some(line) = &report.line
+            && !lines.contains(&line.as_str())
+        {
+            lines.push(line);
+        }
+    }
+    lines.iter().flat_map(|line| [line, "\n"]).collect()
+}
+
+/// Why the wait did not come to what it was for.
+fn why_not(answer: &WaitAnswer) -> Option<String> {
+    let pane = answer.pane.as_deref().unwrap_or("the pane");
+    match answer.outcome {
+        WaitOutcome::Matched => None,
+        WaitOutcome::Failed => {
+            let fail = answer.predicates.iter().find(|report| report.kind == PredicateKind::Fail && report.latched);
+            let line = fail.and_then(|report| report.line.as_deref()).unwrap_or_default();
+            Some(format!("{} matched: {line}", fail.map_or_else(|| "a failure".to_owned(), describe)))
+        }
+        WaitOutcome::Ended => Some(format!("{pane} {} first", output::ended(answer.exit_status, answer.exit_signal))),
+        WaitOutcome::Timeout | WaitOutcome::Pending => {
+            let open: Vec<String> = answer
+                .predicates
+                .iter()
+                .filter(|report| !report.latched && report.kind != PredicateKind::Fail)
+                .map(describe)
+                .collect();
+            let mut why = format!("not in {:.1} s: {}", answer.duration_ms / 1000.0, open.join(", "));
+            if let Some(screen) = answer.screen.as_deref().map(str::trim_end).filter(|screen| !screen.is_empty()) {
+                why.push_str("; the screen ends:\n");
+                why.push_str(screen);
+            }
+            Some(why)
+        }
+        WaitOutcome::Cancelled => Some("the wait was cancelled".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(kind: &str, pane: &str, line: Option<&str>) -> serde_json::Value {
+        serde_json::json!({"kind": kind, "pane": pane, "latched": line.is_some(), "pattern": "x", "line": line})
+    }
+
+    fn answer(outcome: &str, predicates: &[serde_json::Value]) -> WaitAnswer {
+        serde_json::from_value(serde_json::json!({
+            "id": "w1", "outcome": outcome, "pane": "%0", "predicates": predicates, "duration_ms": 1500.0,
+            "screen": "a\nb\n\n",
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn the_lines_of_the_pane_that_decided_are_printed_once() {
+        let answer = answer(
+            "matched",
+            &[
+                report("pattern", "%0", Some("hit")),
+                report("screen", "%0", Some("hit")),
+                report("pattern", "%1", Some("no")),
+            ],
+        );
+        assert_eq!(matched_lines(&answer), "hit\n");
+        assert_eq!(why_not(&answer), None);
+    }
+
+    #[test]
+    fn what_did_not_come_is_said() {
+        let timeout = answer("timeout", &[report("pattern", "%0", None), report("bell", "%0", Some(""))]);
+        assert_eq!(why_not(&timeout).unwrap(), "not in 1.5 s: /x/ in %0; the screen ends:\na\nb");
+        assert_eq!(matched_lines(&timeout), "");
+        let failed = answer("failed", &[report("pattern", "%0", None), report("fail", "%0", Some("error: 7"))]);
+        assert_eq!(why_not(&failed).unwrap(), "failure /x/ in %0 matched: error: 7");
+        assert_eq!(why_not(&answer("ended", &[])).unwrap(), "%0 ended first");
+    }
+
+    #[test]
+    fn progress_counts_what_was_seen() {
+        let pending = answer("pending", &[report("pattern", "%0", Some("a")), report("exit", "%0", None)]);
+        assert_eq!(progress_line(&pending, Duration::from_secs(3)), "waiting 3 s · 1 of 2 seen · for exit in %0");
+    }
+
+    #[test]
+    fn every_flag_reaches_the_request() {
+        use clap::Parser;
+        #[derive(Parser)]
+        struct Only {
+            #[command(flatten)]
+            wait: WaitFor,
+        }
+        let line = "wait-for -t %0 %1 --all -p a -p -b --screen s --stable 0.5 --exit --prompt --bell --title t --fail f \
+                    --since start --settle 1 -T 2.5";
+        let request = Only::try_parse_from(line.split_whitespace()).unwrap().wait.request();
+        let expected = serde_json::json!({
+            "panes": ["%0", "%1"], "mode": "all", "patterns": ["a", "-b"], "screen": ["s"], "stable_ms": 500, "exit": true,
+            "prompt": true, "bell": true, "title": "t", "fail": ["f"], "since": "start", "settle_ms": 1000,
+            "timeout_ms": 2500, "detach": true,
+        });
+        assert_eq!(serde_json::to_value(request).unwrap(), expected);
+    }
+}

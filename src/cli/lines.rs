@@ -1,0 +1,175 @@
+//! Many panes' output on one terminal: whole lines, each behind the name of its pane, as stern and `tail -F` print it.
+
+use std::collections::HashMap;
+
+/// A pane's line is printed as it stands when it has grown this long without an end, in bytes.
+const MAX_LINE: usize = 64 << 10;
+/// Colours of the prefixes (SGR), chosen to be read on light and dark ground.
+const COLORS: [&str; 6] = ["36", "33", "32", "35", "34", "31"];
+const DIM: &str = "2";
+
+/// How lines are printed.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Style {
+    /// Put the pane's name before each line.
+    pub(super) prefixed: bool,
+    /// Colour the names.
+    pub(super) color: bool,
+    /// The text holds escape sequences; colours end with the line.
+    pub(super) escapes: bool,
+}
+
+#[derive(Debug, Default)]
+struct Source {
+    label: String,
+    color: &'static str,
+    partial: Vec<u8>,
+}
+
+/// Collects chunks of output and gives whole lines.
+#[derive(Debug, Default)]
+pub(super) struct Lines {
+    style: Style,
+    sources: HashMap<String, Source>,
+    width: usize,
+}
+
+impl Lines {
+    pub(super) fn new(style: Style) -> Self {
+        Self { style, ..Self::default() }
+    }
+
+    /// Gives a pane its name; an unnamed pane goes by its id.
+    pub(super) fn name(&mut self, pane: &str, label: &str) {
+        self.width = self.width.max(label.chars().count());
+        label.clone_into(&mut self.source(pane).label);
+    }
+
+    fn source(&mut self, pane: &str) -> &mut Source {
+        let color = COLORS.get(self.sources.len() % COLORS.len()).copied().unwrap_or_default();
+        self.sources.entry(pane.to_owned()).or_insert_with(|| Source {
+            label: pane.to_owned(),
+            color,
+            partial: Vec::new(),
+        })
+    }
+
+    /// Takes a chunk of a pane's output; gives the lines that it ends.
+    pub(super) fn feed(&mut self, pane: &str, chunk: &[u8]) -> Vec<u8> {
+        let source = self.source(pane);
+        source.partial.extend_from_slice(chunk);
+        let whole = match memchr::memrchr(b'\n', &source.partial) {
+            Some(end) => end + 1,
+            None if source.partial.len() > MAX_LINE => source.partial.len(),
+            None => return Vec::new(),
+        };
+        let rest = source.partial.split_off(whole);
+        let lines = std::mem::replace(&mut source.partial, rest);
+        self.print(pane, &lines)
+    }
+
+    /// Gives what a pane printed after its last line end.
+    pub(super) fn flush(&mut self, pane: &str) -> Vec<u8> {
+        let rest = std::mem::take(&mut self.source(pane).partial);
+        if rest.is_empty() { rest } else { self.print(pane, &rest) }
+    }
+
+    /// [`Lines::flush`] for all panes.
+    pub(super) fn flush_all(&mut self) -> Vec<u8> {
+        let mut panes: Vec<String> = self.sources.keys().cloned().collect();
+        panes.sort_unstable();
+        panes.iter().flat_map(|pane| self.flush(pane)).collect()
+    }
+
+    /// A remark about a pane, set apart from what it printed.
+    pub(super) fn remark(&mut self, pane: &str, text: &str) -> String {
+        let color = self.style.color;
+        let source = self.source(pane);
+        let id = if source.label == pane { String::new() } else { format!(" {pane}") };
+        let remark = format!("==> {}{id} {text} <==", source.label);
+        if color { format!("\x1b[{DIM}m{remark}\x1b[0m\n") } else { remark + "\n" }
+    }
+
+    fn print(&mut self, pane: &str, lines: &[u8]) -> Vec<u8> {
+        let (style, width) = (self.style, self.width);
+        let source = self.source(pane);
+        let label = &source.label;
+        let prefix = match style {
+            Style { prefixed: false, .. } => String::new(),
+            Style { color: true, .. } => format!("\x1b[{}m{label:width$} │\x1b[0m ", source.color),
+            Style { color: false, .. } => format!("{label:width$} │ "),
+        };
+        let mut printed = Vec::with_capacity(lines.len() + prefix.len());
+        for line in lines.strip_suffix(b"\n").unwrap_or(lines).split(|&byte| byte == b'\n') {
+            printed.extend_from_slice(prefix.as_bytes());
+            printed.extend_from_slice(if style.escapes { line } else { last_version(line) });
+            if style.escapes && line.contains(&0x1b) {
+                printed.extend_from_slice(b"\x1b[0m");
+            }
+            printed.push(b'\n');
+        }
+        printed
+    }
+}
+
+/// What a line shows that was drawn several times over (a progress bar).
+fn last_version(line: &[u8]) -> &[u8] {
+    let line = line.strip_suffix(b"\r").unwrap_or(line);
+    line.rsplit(|&byte| byte == b'\r').next().unwrap_or(line)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(bytes: Vec<u8>) -> String {
+        String::from_utf8(bytes).unwrap()
+    }
+
+    #[test]
+    fn lines_are_printed_whole() {
+        let mut lines = Lines::new(Style::default());
+        assert_eq!(text(lines.feed("%0", b"one\ntw")), "one\n");
+        assert_eq!(text(lines.feed("%1", b"other\n")), "other\n");
+        assert_eq!(text(lines.feed("%0", b"o\n\n$ ")), "two\n\n");
+        assert_eq!(text(lines.flush("%0")), "$ \n");
+        assert_eq!(text(lines.flush_all()), "");
+    }
+
+    #[test]
+    fn prefixes_stand_under_each_other() {
+        let mut lines = Lines::new(Style { prefixed: true, ..Style::default() });
+        lines.name("%0", "a:0.0");
+        lines.name("%1", "longer:10.0");
+        assert_eq!(text(lines.feed("%0", b"x\ny\n")), "a:0.0       │ x\na:0.0       │ y\n");
+        assert_eq!(text(lines.feed("%1", b"z\n")), "longer:10.0 │ z\n");
+        assert_eq!(lines.remark("%1", "ended"), "==> longer:10.0 %1 ended <==\n");
+        assert_eq!(lines.remark("%9", "ended"), "==> %9 ended <==\n");
+    }
+
+    #[test]
+    fn each_pane_has_its_colour() {
+        let mut lines = Lines::new(Style { prefixed: true, color: true, escapes: false });
+        assert_eq!(text(lines.feed("%0", b"x\n")), "\x1b[36m%0 │\x1b[0m x\n");
+        assert_eq!(text(lines.feed("%1", b"x\n")), "\x1b[33m%1 │\x1b[0m x\n");
+    }
+
+    #[test]
+    fn a_panes_colour_ends_with_its_line() {
+        let mut lines = Lines::new(Style { escapes: true, ..Style::default() });
+        assert_eq!(text(lines.feed("%0", b"\x1b[31mred\nplain\n")), "\x1b[31mred\x1b[0m\nplain\n");
+    }
+
+    #[test]
+    fn a_progress_bar_is_its_last_state() {
+        let mut lines = Lines::new(Style::default());
+        assert_eq!(text(lines.feed("%0", b"10%\r50%\r100%\r\n")), "100%\n");
+    }
+
+    #[test]
+    fn a_line_without_end_does_not_grow_for_ever() {
+        let mut lines = Lines::new(Style::default());
+        assert_eq!(lines.feed("%0", &vec![b'x'; MAX_LINE]), b"");
+        assert_eq!(lines.feed("%0", b"x").len(), MAX_LINE + 2);
+    }
+}

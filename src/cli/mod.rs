@@ -1,0 +1,84 @@
+//! The command line: parses a request, asks the daemon over its Unix socket, prints the answer. It decides nothing.
+//!
+//! Exit status: 0; 1 an error; 2 usage; 124 the time ran out, as timeout(1); 130 interrupted; `run` gives the command's
+//! own; `wait-for` gives 3 when a `--fail` pattern matched or the pane ended first.
+
+pub mod args;
+mod caller;
+mod client;
+mod commands;
+mod lines;
+mod output;
+mod socket;
+mod sse;
+mod targets;
+mod url;
+
+use std::process::ExitCode;
+
+use clap::error::ErrorKind;
+
+use self::{
+    args::{Command, Invocation},
+    caller::Caller,
+    output::Failure,
+};
+use crate::api::{Error, ErrorCode};
+
+/// How a command ended: its exit status, or why it has none of its own.
+type Outcome = Result<u8, Failure>;
+
+/// An error.
+const EXIT_ERROR: u8 = 1;
+/// The command line cannot be understood.
+const EXIT_USAGE: u8 = 2;
+/// `wait-for`: what was waited for cannot come any more.
+const EXIT_FAILED: u8 = 3;
+/// The time ran out.
+const EXIT_TIMEOUT: u8 = 124;
+/// Interrupted by Ctrl-C.
+const EXIT_INTERRUPTED: u8 = 130;
+
+/// The program: reads the arguments and environment of this process, does what they ask, and answers its exit status.
+pub fn main() -> ExitCode {
+    let invocation = match args::parse(std::env::args_os()) {
+        Ok(invocation) => invocation,
+        Err(error) => {
+            let status = match error.kind() {
+                ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => 0,
+                _ => EXIT_USAGE,
+            };
+            // Where not even the help can be printed there is nobody to tell.
+            let _ = error.print();
+            return ExitCode::from(status);
+        }
+    };
+    let json = invocation.json;
+    ExitCode::from(match run(invocation) {
+        Ok(status) => status,
+        // Who read the output has seen enough (`muxtap tail | head`).
+        Err(Failure::OutputClosed) => 0,
+        Err(Failure::Error(error)) => {
+            output::report(&error, json);
+            if error.code == ErrorCode::Timeout { EXIT_TIMEOUT } else { EXIT_ERROR }
+        }
+    })
+}
+
+fn run(invocation: Invocation) -> Outcome {
+    let Invocation { json, server, command } = invocation;
+    match command {
+        // These two need neither a daemon nor this thread's runtime.
+        Command::Serve(args) => return args.run(),
+        Command::Completions(args) => return args.run(),
+        _ => {}
+    }
+    let caller = Caller::new(&server, json)?;
+    // One thread: a runtime with a thread for each core takes longer to start than most commands take.
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .enable_time()
+        .build()
+        .map_err(|error| Error::internal(format!("cannot start: {error}")))?;
+    runtime.block_on(command.run(&caller))
+}

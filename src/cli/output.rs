@@ -1,0 +1,200 @@
+//! What goes to stdout and stderr: answers, tables, colours, errors.
+
+use std::{
+    fmt::Write as _,
+    io::{self, IsTerminal as _, Write as _},
+};
+
+use serde::Serialize;
+
+use crate::api::{Error, Gap};
+
+/// Why a command has no exit status of its own.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// Something went wrong.
+    Error(Error),
+    /// Nobody reads stdout any more.
+    OutputClosed,
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::Error(error)
+    }
+}
+
+impl From<io::Error> for Failure {
+    /// For writes to stdout.
+    fn from(error: io::Error) -> Self {
+        if error.kind() == io::ErrorKind::BrokenPipe {
+            Self::OutputClosed
+        } else {
+            Self::Error(Error::internal(format!("cannot write to stdout: {error}")))
+        }
+    }
+}
+
+/// Writes an answer as it is.
+pub(super) fn print(text: impl AsRef<[u8]>) -> Result<(), Failure> {
+    let mut stdout = io::stdout().lock();
+    stdout.write_all(text.as_ref())?;
+    Ok(stdout.flush()?)
+}
+
+/// Writes an answer as one line of JSON.
+pub(super) fn print_json(answer: &impl Serialize) -> Result<(), Failure> {
+    let mut line = serde_json::to_vec(answer).map_err(|error| Error::internal(format!("answer: {error}")))?;
+    line.push(b'\n');
+    print(line)
+}
+
+/// A remark on stderr that is not an error.
+pub(super) fn note(text: &str) {
+    // Where stderr is closed nobody wants to hear it.
+    let _ = writeln!(io::stderr(), "muxtap: {text}");
+}
+
+/// Says that something is missing in the output that follows.
+pub(super) fn note_gap(pane: &str, gap: Gap) {
+    note(&format!("{pane}: {}", describe_gap(gap)));
+}
+
+/// A gap in words.
+pub(super) fn describe_gap(gap: Gap) -> String {
+    let reason = gap.reason.as_str();
+    gap.bytes
+        .map_or_else(|| format!("output is missing ({reason})"), |bytes| format!("{bytes} bytes missing ({reason})"))
+}
+
+/// An error on stderr: for people, or with `--json` the object alone.
+pub(super) fn report(error: &Error, json: bool) {
+    if json && let Ok(object) = serde_json::to_string(error) {
+        let _ = writeln!(io::stderr(), "{object}");
+        return;
+    }
+    note(&error.message);
+}
+
+/// How a pane's process ended, in words.
+pub(super) fn ended(status: Option<i32>, signal: Option<i32>) -> String {
+    match (status, signal) {
+        (_, Some(signal)) => format!("ended (signal {signal})"),
+        (Some(status), None) => format!("ended (status {status})"),
+        (None, None) => "ended".to_owned(),
+    }
+}
+
+/// When to colour.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum ColorChoice {
+    /// When stdout is a terminal and `NO_COLOR` is not set.
+    #[default]
+    Auto,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
+}
+
+impl ColorChoice {
+    /// Whether stdout gets colours.
+    pub(super) fn enabled(self) -> bool {
+        let set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+        match self {
+            Self::Always => true,
+            Self::Never => false,
+            // https://no-color.org
+            Self::Auto => {
+                io::stdout().is_terminal() && !set("NO_COLOR") && std::env::var_os("TERM").is_none_or(|t| t != "dumb")
+            }
+        }
+    }
+}
+
+/// Makes a name from outside harmless to a terminal and to a table.
+pub(super) fn plain(text: &str) -> String {
+    text.chars().fold(String::with_capacity(text.len()), |mut plain, c| {
+        if c.is_control() {
+            plain.extend(c.escape_default());
+        } else {
+            plain.push(c);
+        }
+        plain
+    })
+}
+
+/// Columns under a header, each as wide as its widest cell.
+pub(super) struct Table {
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    pub(super) fn new(header: &[&str]) -> Self {
+        Self { rows: vec![header.iter().map(|&cell| cell.to_owned()).collect()] }
+    }
+
+    pub(super) fn row<const N: usize>(&mut self, cells: &[String; N]) {
+        self.rows.push(cells.iter().map(|cell| plain(cell)).collect());
+    }
+
+    pub(super) fn render(&self) -> String {
+        let mut widths = Vec::new();
+        for row in &self.rows {
+            widths.resize(widths.len().max(row.len()), 0);
+            for (width, cell) in widths.iter_mut().zip(row) {
+                *width = cell.chars().count().max(*width);
+            }
+        }
+        let mut text = String::new();
+        for row in &self.rows {
+            let mut line = String::new();
+            for (width, cell) in widths.iter().zip(row) {
+                let _ = write!(line, "{cell:width$}  ");
+            }
+            text.push_str(line.trim_end());
+            text.push('\n');
+        }
+        text
+    }
+}
+
+/// A length of time in its largest unit, as a table shows it.
+pub(super) fn short_duration(seconds: u64) -> String {
+    match seconds {
+        0..60 => format!("{seconds}s"),
+        60..3_600 => format!("{}m", seconds / 60),
+        3_600..172_800 => format!("{}h", seconds / 3_600),
+        _ => format!("{}d", seconds / 86_400),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::GapReason;
+
+    #[test]
+    fn a_table_is_as_wide_as_its_cells_and_no_wider() {
+        let mut table = Table::new(&["ID", "NAME", "TITLE"]);
+        table.row(&["%0".into(), "a long name".into(), String::new()]);
+        table.row(&["%10".into(), "b".into(), "t".into()]);
+        assert_eq!(table.render(), "ID   NAME         TITLE\n%0   a long name\n%10  b            t\n");
+    }
+
+    #[test]
+    fn a_title_cannot_write_to_the_terminal() {
+        assert_eq!(plain("a\x1b]0;x\x07\nü"), "a\\u{1b}]0;x\\u{7}\\nü");
+    }
+
+    #[test]
+    fn gaps_are_said_in_words() {
+        assert_eq!(describe_gap(Gap { reason: GapReason::Trimmed, bytes: Some(7) }), "7 bytes missing (trimmed)");
+        assert_eq!(describe_gap(Gap { reason: GapReason::Paused, bytes: None }), "output is missing (paused)");
+    }
+
+    #[test]
+    fn times_are_short() {
+        assert_eq!([59, 60, 7_200, 864_000].map(short_duration), ["59s", "1m", "2h", "10d"]);
+    }
+}

@@ -1,0 +1,51 @@
+//! Paths and queries of requests.
+
+use std::fmt::Write as _;
+
+use serde::Serialize;
+use serde_json::Value;
+
+/// Percent-encodes all but RFC 3986's unreserved characters, so that a target can stand in a path or a query.
+pub(super) fn encode(text: &str) -> String {
+    let mut encoded = String::with_capacity(text.len());
+    for &byte in text.as_bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            encoded.push(char::from(byte));
+        } else {
+            // Writing to a String cannot fail.
+            let _ = write!(encoded, "%{byte:02X}");
+        }
+    }
+    encoded
+}
+
+/// A request type's fields as a query; what is absent or false is left out, as the types' defaults have it.
+pub(super) fn query(request: &impl Serialize) -> String {
+    let Ok(Value::Object(fields)) = serde_json::to_value(request) else { return String::new() };
+    let pairs = fields.iter().filter_map(|(name, value)| match value {
+        Value::Null | Value::Bool(false) => None,
+        Value::String(text) => Some(format!("{name}={}", encode(text))),
+        other => Some(format!("{name}={other}")),
+    });
+    pairs.collect::<Vec<_>>().join("&")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::{CaptureRequest, ReadFormat, ReadRequest};
+
+    #[test]
+    fn targets_survive_a_path() {
+        assert_eq!(encode("%3"), "%253");
+        assert_eq!(encode("work:a b.0/ü"), "work%3Aa%20b.0%2F%C3%BC");
+    }
+
+    #[test]
+    fn a_request_becomes_a_query_without_its_defaults() {
+        let request = CaptureRequest { start: Some("-".to_owned()), join: true, ..CaptureRequest::default() };
+        assert_eq!(query(&request), "join=true&start=-");
+        let request = ReadRequest { format: ReadFormat::Raw, wait_ms: Some(5), ..ReadRequest::default() };
+        assert_eq!(query(&request), "format=raw&wait_ms=5");
+    }
+}

@@ -1,0 +1,259 @@
+//! Where the daemon listens and logs.
+//!
+//! The socket is `$MUXTAP_SOCKET`, else `$XDG_RUNTIME_DIR/muxtap/muxtap.sock`, else `/tmp/muxtap-UID/muxtap.sock`. Who
+//! can write the socket can type into every terminal of the user, so its directory belongs to the user alone.
+
+use std::{
+    ffi::OsString,
+    fs::{self, DirBuilder, File, OpenOptions},
+    io,
+    os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _},
+    path::{Path, PathBuf},
+};
+
+use rustix::fs::OFlags;
+
+use crate::api::{Error, ErrorCode, Result};
+
+/// The daemon's socket and log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Paths {
+    /// The Unix socket on which the daemon answers; absolute.
+    pub socket: PathBuf,
+    /// The log file; absolute.
+    pub log: PathBuf,
+    /// The socket's place was chosen by `MUXTAP_SOCKET`: its directory is the user's business, within limits.
+    chosen: bool,
+}
+
+impl Paths {
+    /// The paths for this process's user and environment.
+    pub fn from_env() -> Result<Self> {
+        Self::resolve(&|name| std::env::var_os(name), uid())
+    }
+
+    fn resolve(env: &dyn Fn(&str) -> Option<OsString>, uid: u32) -> Result<Self> {
+        let set = |name: &str| env(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+        if let Some(socket) = set("MUXTAP_SOCKET") {
+            let socket = std::path::absolute(&socket)
+                .map_err(|error| Error::invalid(format!("MUXTAP_SOCKET={}: {error}", socket.display())))?;
+            let log = with_suffix(&socket, ".log");
+            return Ok(Self { socket, log, chosen: true });
+        }
+        let dir = match set("XDG_RUNTIME_DIR").filter(|dir| dir.is_absolute() && belongs_to(dir, uid)) {
+            Some(runtime) => runtime.join("muxtap"),
+            // `su` and containers leave a runtime directory in the environment that is missing or somebody else's.
+            None => PathBuf::from(format!("/tmp/muxtap-{uid}")),
+        };
+        let socket = dir.join("muxtap.sock");
+        let state = set("XDG_STATE_HOME")
+            .filter(|dir| dir.is_absolute())
+            .or_else(|| set("HOME").filter(|home| home.is_absolute()).map(|home| home.join(".local/state")));
+        let log = state.map_or_else(|| with_suffix(&socket, ".log"), |state| state.join("muxtap/muxtap.log"));
+        Ok(Self { socket, log, chosen: false })
+    }
+
+    /// Paths in a directory of a test's own.
+    #[cfg(test)]
+    pub(crate) fn in_dir(dir: &Path) -> Self {
+        let socket = dir.join("muxtap.sock");
+        Self { log: with_suffix(&socket, ".log"), socket, chosen: true }
+    }
+
+    /// The file whose lock the running daemon holds.
+    pub fn lock_file(&self) -> PathBuf {
+        with_suffix(&self.socket, ".lock")
+    }
+
+    /// The file whose lock is held by whoever starts or stops the daemon.
+    pub fn start_file(&self) -> PathBuf {
+        with_suffix(&self.socket, ".start")
+    }
+
+    /// The directory of the socket.
+    pub fn dir(&self) -> &Path {
+        self.socket.parent().unwrap_or(Path::new("/"))
+    }
+
+    /// Makes the socket's directory where it is missing and checks that it is safe. Error: `CONFLICT`, with what to do.
+    pub fn prepare(&self) -> Result<()> {
+        let dir = self.dir();
+        if let Err(error) = fs::symlink_metadata(dir) {
+            if error.kind() != io::ErrorKind::NotFound {
+                return Err(refuse(dir, &error.to_string()));
+            }
+            let made = DirBuilder::new().recursive(self.chosen).mode(0o700).create(dir);
+            if let Err(error) = made
+                && error.kind() != io::ErrorKind::AlreadyExists
+            {
+                return Err(refuse(dir, &format!("cannot be made: {error}")));
+            }
+        }
+        self.check()
+    }
+
+    /// Checks the socket's directory and changes nothing. Error: `CONFLICT`, with what to do; `NOT_FOUND` where it is
+    /// missing.
+    pub fn check(&self) -> Result<()> {
+        let dir = self.dir();
+        // A directory that the user named may be reached by a link (`/tmp` is one on macOS); one of ours may not.
+        let found = if self.chosen { fs::metadata(dir) } else { fs::symlink_metadata(dir) };
+        let found = found.map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => Error::not_found(format!("{} does not exist yet", dir.display())),
+            _ => refuse(dir, &error.to_string()),
+        })?;
+        if found.is_symlink() {
+            return Err(refuse(dir, "is a symbolic link: remove it"));
+        }
+        if !found.is_dir() {
+            return Err(refuse(dir, "is not a directory: move it away"));
+        }
+        let (mode, owner) = (found.mode() & 0o7777, found.uid());
+        if self.chosen {
+            let sticky = mode & 0o1000 != 0;
+            if owner != uid() && owner != 0 {
+                return Err(refuse(dir, &format!("belongs to user {owner}: choose another place for MUXTAP_SOCKET")));
+            }
+            if mode & 0o022 != 0 && !sticky {
+                return Err(refuse(dir, &format!("can be written by others (mode {mode:04o}): chmod go-w it")));
+            }
+            return Ok(());
+        }
+        if owner != uid() {
+            return Err(refuse(dir, &format!("belongs to user {owner}: remove it, or set MUXTAP_SOCKET")));
+        }
+        if mode & 0o077 != 0 {
+            return Err(refuse(dir, &format!("is open to others (mode {mode:04o}): chmod 700 it")));
+        }
+        Ok(())
+    }
+
+    /// Opens the log for appending; makes it and its directories, readable by the user alone, where they are missing.
+    pub fn open_log(&self) -> io::Result<File> {
+        if let Some(dir) = self.log.parent() {
+            DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+        }
+        open_private(OpenOptions::new().append(true), &self.log)
+    }
+}
+
+/// Opens a file of the daemon's own: made with mode 0600, never through a symbolic link, which in a shared directory could
+/// be somebody else's.
+pub(super) fn open_private(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
+    let no_follow = i32::try_from(OFlags::NOFOLLOW.bits()).unwrap_or_default();
+    options.create(true).mode(0o600).custom_flags(no_follow).open(path)
+}
+
+/// The user this process acts for.
+pub fn uid() -> u32 {
+    rustix::process::getuid().as_raw()
+}
+
+fn belongs_to(dir: &Path, uid: u32) -> bool {
+    fs::metadata(dir).is_ok_and(|found| found.is_dir() && found.uid() == uid)
+}
+
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    PathBuf::from(name)
+}
+
+fn refuse(dir: &Path, why: &str) -> Error {
+    Error::new(ErrorCode::Conflict, format!("the directory of muxtap's socket, {}, {why}", dir.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::HashMap, os::unix::fs::PermissionsExt as _};
+
+    use super::*;
+
+    fn resolve(vars: &[(&str, &str)]) -> Paths {
+        let vars: HashMap<_, _> = vars.iter().map(|&(name, value)| (name.to_owned(), OsString::from(value))).collect();
+        Paths::resolve(&|name| vars.get(name).cloned(), uid()).unwrap()
+    }
+
+    fn chmod(path: &Path, mode: u32) {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    }
+
+    #[test]
+    fn muxtap_socket_wins_and_takes_the_log_with_it() {
+        let paths =
+            resolve(&[("MUXTAP_SOCKET", "/x/mine"), ("XDG_RUNTIME_DIR", "/run/user/1"), ("HOME", "/home/someone")]);
+        assert_eq!(paths.socket, Path::new("/x/mine"));
+        assert_eq!(paths.log, Path::new("/x/mine.log"));
+        assert_eq!(paths.lock_file(), Path::new("/x/mine.lock"));
+    }
+
+    #[test]
+    fn the_runtime_directory_is_used_when_it_is_the_users() {
+        let dir = tempfile::tempdir().unwrap();
+        let runtime = dir.path().to_str().unwrap();
+        let paths = resolve(&[("XDG_RUNTIME_DIR", runtime), ("HOME", "/home/someone")]);
+        assert_eq!(paths.socket, dir.path().join("muxtap/muxtap.sock"));
+        assert_eq!(paths.log, Path::new("/home/someone/.local/state/muxtap/muxtap.log"));
+    }
+
+    #[test]
+    fn a_missing_or_relative_runtime_directory_is_passed_over() {
+        for runtime in ["/nonexistent/run", "relative", ""] {
+            let paths = resolve(&[("XDG_RUNTIME_DIR", runtime), ("XDG_STATE_HOME", "/state")]);
+            assert_eq!(paths.socket, PathBuf::from(format!("/tmp/muxtap-{}/muxtap.sock", uid())));
+            assert_eq!(paths.log, Path::new("/state/muxtap/muxtap.log"));
+        }
+    }
+
+    #[test]
+    fn without_a_home_the_log_stands_next_to_the_socket() {
+        let paths = resolve(&[]);
+        assert_eq!(paths.log, PathBuf::from(format!("/tmp/muxtap-{}/muxtap.sock.log", uid())));
+    }
+
+    #[test]
+    fn the_directory_is_made_private() {
+        let dir = tempfile::tempdir().unwrap();
+        let paths = resolve(&[("XDG_RUNTIME_DIR", dir.path().to_str().unwrap())]);
+        assert_eq!(paths.check().unwrap_err().code, ErrorCode::NotFound);
+        paths.prepare().unwrap();
+        assert_eq!(fs::metadata(paths.dir()).unwrap().mode() & 0o777, 0o700);
+        paths.prepare().unwrap();
+    }
+
+    #[test]
+    fn a_directory_open_to_others_or_reached_by_a_link_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let paths = resolve(&[("XDG_RUNTIME_DIR", dir.path().to_str().unwrap())]);
+        paths.prepare().unwrap();
+        chmod(paths.dir(), 0o750);
+        let error = paths.prepare().unwrap_err();
+        assert_eq!(error.code, ErrorCode::Conflict);
+        assert!(error.message.contains("chmod 700"), "{error}");
+
+        fs::remove_dir(paths.dir()).unwrap();
+        std::os::unix::fs::symlink(dir.path(), paths.dir()).unwrap();
+        assert!(paths.prepare().unwrap_err().message.contains("symbolic link"));
+    }
+
+    #[test]
+    fn a_chosen_place_may_be_a_sticky_directory_but_not_one_that_anybody_can_rearrange() {
+        let dir = tempfile::tempdir().unwrap();
+        let paths = resolve(&[("MUXTAP_SOCKET", dir.path().join("s").to_str().unwrap())]);
+        chmod(dir.path(), 0o1777);
+        paths.prepare().unwrap();
+        chmod(dir.path(), 0o777);
+        assert!(paths.prepare().unwrap_err().message.contains("chmod go-w"));
+    }
+
+    #[test]
+    fn the_log_is_private_and_never_written_through_a_link() {
+        let dir = tempfile::tempdir().unwrap();
+        let paths = resolve(&[("XDG_STATE_HOME", dir.path().join("deep/state").to_str().unwrap())]);
+        paths.open_log().unwrap();
+        assert_eq!(fs::metadata(&paths.log).unwrap().mode() & 0o777, 0o600);
+        fs::remove_file(&paths.log).unwrap();
+        std::os::unix::fs::symlink(dir.path().join("elsewhere"), &paths.log).unwrap();
+        assert!(paths.open_log().is_err());
+    }
+}

@@ -1,0 +1,381 @@
+//! How a command finds the daemon or starts it, and how the daemon stays the only one.
+//!
+//! Three files stand next to the socket's name. `.lock` is locked by the daemon for as long as it lives. `.start` is
+//! locked by whoever starts or stops one, so that twenty commands at once start one daemon. Both stay when nobody holds
+//! them: a lock file that is removed can be locked twice. Nothing here sleeps or polls: locks block, a pipe tells.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io::{self, Read as _, Seek as _, SeekFrom, Write as _},
+    os::{
+        fd::AsFd as _,
+        unix::{
+            fs::{FileTypeExt as _, MetadataExt as _},
+            net::{UnixListener, UnixStream},
+        },
+    },
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use rustix::{
+    event::{PollFd, PollFlags, Timespec},
+    fs::{FlockOperation, Mode},
+};
+
+use super::paths::{Paths, open_private};
+use crate::api::{Error, ErrorCode, Result};
+
+/// How long a new daemon may take until it says `ready`.
+const START_LIMIT: Duration = Duration::from_secs(10);
+/// How much of the log's end an error shows, in bytes.
+const LOG_TAIL: u64 = 2048;
+/// The line by which a background daemon tells its parent that it answers.
+const READY: &str = "ready";
+/// What stands before the error with which it could not start.
+const FAILED: &str = "error ";
+
+/// A connection to the daemon, or `None` when none runs.
+pub fn connect(paths: &Paths) -> Result<Option<UnixStream>> {
+    match UnixStream::connect(&paths.socket) {
+        Ok(stream) => Ok(Some(stream)),
+        Err(error) => match error.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => Ok(None),
+            _ => Err(Error::new(
+                ErrorCode::Conflict,
+                format!("cannot connect to the daemon's socket {}: {error}", paths.socket.display()),
+            )),
+        },
+    }
+}
+
+/// A connection to the daemon, which is started first when none runs. `warn` is told what does not hinder it.
+pub fn connect_or_start(paths: &Paths, warn: &mut dyn FnMut(&str)) -> Result<UnixStream> {
+    if let Some(stream) = connect(paths)? {
+        return Ok(stream);
+    }
+    let _turn = take_turn(paths)?;
+    // Somebody else may have started it while this one waited for its turn.
+    if let Some(stream) = connect(paths)? {
+        return Ok(stream);
+    }
+    spawn(paths, warn)?;
+    connect(paths)?.ok_or_else(|| Error::internal("the daemon that was just started is gone again"))
+}
+
+/// Waits until nobody else starts or stops the daemon; holds that right until the answer is dropped.
+pub fn take_turn(paths: &Paths) -> Result<File> {
+    paths.prepare()?;
+    let path = paths.start_file();
+    let file = open_private(OpenOptions::new().write(true), &path).map_err(|error| cannot("open", &path, &error))?;
+    rustix::fs::flock(&file, FlockOperation::LockExclusive).map_err(|error| cannot("lock", &path, &error.into()))?;
+    Ok(file)
+}
+
+/// Blocks until the daemon has ended. Hold [`take_turn`]'s answer meanwhile, lest a new one trips over this lock.
+pub fn wait_until_gone(paths: &Paths) -> Result<()> {
+    let path = paths.lock_file();
+    let file = open_private(OpenOptions::new().write(true), &path).map_err(|error| cannot("open", &path, &error))?;
+    rustix::fs::flock(&file, FlockOperation::LockShared).map_err(|error| cannot("lock", &path, &error.into()))
+}
+
+fn spawn(paths: &Paths, warn: &mut dyn FnMut(&str)) -> Result<()> {
+    let program = std::env::current_exe()
+        .map_err(|error| Error::internal(format!("cannot find muxtap's own program to start the daemon: {error}")))?;
+    let (log, log_start) = match paths.open_log() {
+        Ok(file) => {
+            let start = file.metadata().map_or(0, |found| found.len());
+            (Stdio::from(file), start)
+        }
+        Err(error) => {
+            warn(&format!("cannot write the log {}: {error}; the daemon runs without one", paths.log.display()));
+            (Stdio::null(), 0)
+        }
+    };
+    let mut command = Command::new(&program);
+    command
+        .args(["serve", "--background"])
+        // The daemon serves callers in many panes; the pane of the one that started it must mean nothing to it.
+        .env_remove("TMUX")
+        .env_remove("TMUX_PANE")
+        .current_dir("/")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(log);
+    if std::env::var_os("MUXTAP_SOCKET").is_some_and(|socket| !socket.is_empty()) {
+        command.env("MUXTAP_SOCKET", &paths.socket);
+    }
+    let mut child = command.spawn().map_err(|error| cannot("start", &program, &error))?;
+    let Some(mut stdout) = child.stdout.take() else { return Err(Error::internal("the daemon has no stdout")) };
+    match first_line(&mut stdout, START_LIMIT) {
+        Ok(Some(line)) if line == READY => Ok(()),
+        Ok(Some(line)) => match line.strip_prefix(FAILED).and_then(|json| serde_json::from_str(json).ok()) {
+            Some(error) => Err(error),
+            None => Err(Error::internal(format!("the daemon said {line:?} in place of `{READY}`"))),
+        },
+        Ok(None) => {
+            let status = child.wait().map_or_else(|error| error.to_string(), |status| status.to_string());
+            let log = paths.log.display();
+            let tail = log_tail(&paths.log, log_start);
+            Err(Error::internal(format!("the daemon could not start ({status}); its log, {log}, ends:\n{tail}")))
+        }
+        Err(error) => {
+            // It is this process's own child and holds nothing yet that a kill could hurt.
+            let _ = child.kill();
+            let _ = child.wait();
+            Err(Error::internal(format!("the daemon was not ready: {error}; its log is {}", paths.log.display())))
+        }
+    }
+}
+
+/// The first line that `pipe` gives, or `None` when it ends before. Error: `limit` is over.
+fn first_line(pipe: &mut (impl io::Read + std::os::fd::AsFd), limit: Duration) -> io::Result<Option<String>> {
+    let deadline = Instant::now() + limit;
+    let mut line = Vec::new();
+    let mut chunk = [0; 512];
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let timeout = Timespec::try_from(left).map_err(io::Error::other)?;
+        let ready = match rustix::event::poll(&mut [PollFd::new(pipe, PollFlags::IN)], Some(&timeout)) {
+            Ok(ready) => ready,
+            Err(rustix::io::Errno::INTR) => continue,
+            Err(error) => return Err(error.into()),
+        };
+        if ready == 0 {
+            return Err(io::Error::new(io::ErrorKind::TimedOut, format!("no answer in {} s", limit.as_secs())));
+        }
+        let read = pipe.read(&mut chunk)?;
+        line.extend(chunk.iter().take(read));
+        if let Some(end) = memchr::memchr(b'\n', &line) {
+            line.truncate(end);
+            return Ok(Some(String::from_utf8_lossy(&line).into_owned()));
+        }
+        if read == 0 {
+            return Ok(None);
+        }
+    }
+}
+
+/// The end of what was written to the log since it was `start` bytes long.
+fn log_tail(path: &Path, start: u64) -> String {
+    let read = || -> io::Result<Vec<u8>> {
+        let mut file = File::open(path)?;
+        let end = file.metadata()?.len();
+        file.seek(SeekFrom::Start(start.max(end.saturating_sub(LOG_TAIL))))?;
+        let mut tail = Vec::new();
+        file.take(LOG_TAIL).read_to_end(&mut tail)?;
+        Ok(tail)
+    };
+    match read() {
+        Ok(tail) if tail.is_empty() => "(nothing)".to_owned(),
+        Ok(tail) => String::from_utf8_lossy(&tail).trim_end().to_owned(),
+        Err(error) => format!("({error})"),
+    }
+}
+
+/// The daemon's first act in the background: it leaves the caller's terminal and directory. Call it before any thread.
+pub fn enter_background() -> Result<()> {
+    // EPERM: it leads a process group already, so no terminal's signals reach it by way of the caller's.
+    match rustix::process::setsid() {
+        Ok(_) | Err(rustix::io::Errno::PERM) => {}
+        Err(error) => return Err(Error::internal(format!("setsid: {error}"))),
+    }
+    rustix::process::chdir("/").map_err(|error| Error::internal(format!("chdir /: {error}")))
+}
+
+/// Tells the command that waits in [`connect_or_start`] that the daemon answers, and lets go of its pipe.
+pub fn report_ready() {
+    report(READY);
+    let null = File::options().write(true).open("/dev/null");
+    if let Ok(null) = null {
+        // Failing leaves a pipe that nobody reads, and nothing writes to.
+        let _ = rustix::stdio::dup2_stdout(null.as_fd());
+    }
+}
+
+/// Tells that command why the daemon cannot start.
+pub fn report_failure(error: &Error) {
+    report(&format!("{FAILED}{}", serde_json::to_string(error).unwrap_or_default()));
+}
+
+fn report(line: &str) {
+    let mut stdout = io::stdout().lock();
+    // Who asked may be gone; the daemon lives on for the next.
+    let _ = writeln!(stdout, "{line}").and_then(|()| stdout.flush());
+}
+
+/// The right to be the daemon, and its socket.
+#[derive(Debug)]
+pub struct Claim {
+    /// Listens on the daemon's socket (mode 0600); non-blocking, as tokio wants it.
+    pub listener: UnixListener,
+    /// Keeps the right; its drop removes the socket and lets the next daemon start.
+    pub guard: ClaimGuard,
+}
+
+/// Keeps a [`Claim`].
+#[derive(Debug)]
+pub struct ClaimGuard {
+    socket: PathBuf,
+    /// Device and inode: a socket that somebody else put there in the meantime is not this one's to remove.
+    identity: Option<(u64, u64)>,
+    _lock: File,
+}
+
+impl Drop for ClaimGuard {
+    fn drop(&mut self) {
+        if self.identity.is_some() && identity(&self.socket) == self.identity {
+            let _ = fs::remove_file(&self.socket);
+        }
+    }
+}
+
+/// Makes this process the daemon. Call it before any thread starts (the umask is changed for a moment).
+///
+/// Error: `CONFLICT` when another daemon runs, or where something that is not a socket stands in its place.
+pub fn claim(paths: &Paths) -> Result<Claim> {
+    paths.prepare()?;
+    let path = paths.lock_file();
+    let mut lock = open_private(OpenOptions::new().read(true).write(true), &path)
+        .map_err(|error| cannot("open", &path, &error))?;
+    match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => {}
+        Err(rustix::io::Errno::WOULDBLOCK) => {
+            let mut pid = String::new();
+            let _ = lock.read_to_string(&mut pid);
+            return Err(Error::new(
+                ErrorCode::Conflict,
+                format!(
+                    "another muxtap daemon (process {}) answers on {}; `muxtap stop` ends it",
+                    pid.trim(),
+                    paths.socket.display()
+                ),
+            ));
+        }
+        Err(error) => return Err(cannot("lock", &path, &error.into())),
+    }
+    // The number is for that message alone: a full disk must not hinder.
+    let _ = lock.set_len(0).and_then(|()| writeln!(lock, "{}", std::process::id()));
+
+    if let Ok(found) = fs::symlink_metadata(&paths.socket) {
+        if !found.file_type().is_socket() {
+            return Err(Error::new(
+                ErrorCode::Conflict,
+                format!("{} is not a socket: move it away, or set MUXTAP_SOCKET", paths.socket.display()),
+            ));
+        }
+        fs::remove_file(&paths.socket).map_err(|error| cannot("replace", &paths.socket, &error))?;
+    }
+    let umask = rustix::process::umask(Mode::from_raw_mode(0o177));
+    let bound = UnixListener::bind(&paths.socket);
+    rustix::process::umask(umask);
+    let listener = bound.map_err(|error| cannot("listen on", &paths.socket, &error))?;
+    listener.set_nonblocking(true).map_err(|error| cannot("listen on", &paths.socket, &error))?;
+    let guard = ClaimGuard { identity: identity(&paths.socket), socket: paths.socket.clone(), _lock: lock };
+    Ok(Claim { listener, guard })
+}
+
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    fs::symlink_metadata(path).ok().map(|found| (found.dev(), found.ino()))
+}
+
+fn cannot(what: &str, path: &Path, error: &io::Error) -> Error {
+    Error::new(ErrorCode::Conflict, format!("cannot {what} {}: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    fn paths(dir: &tempfile::TempDir) -> Paths {
+        Paths::in_dir(dir.path())
+    }
+
+    #[test]
+    fn nobody_answers_before_a_claim_and_somebody_after() {
+        let dir = tempfile::tempdir().unwrap();
+        let paths = paths(&dir);
+        assert!(connect(&paths).unwrap().is_none());
+        let claim = claim(&paths).unwrap();
+        assert!(connect(&paths).unwrap().is_some());
+        assert_eq!(fs::metadata(&paths.socket).unwrap().permissions().mode() & 0o777, 0o600);
+        drop(claim);
+        assert!(!paths.socket.exists());
+    }
+
+    #[test]
+    fn a_second_daemon_is_told_who_the_first_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let paths = paths(&dir);
+        let first = claim(&paths).unwrap();
+        let error = claim(&paths).unwrap_err();
+        assert_eq!(error.code, ErrorCode::Conflict);
+        assert!(error.message.contains(&format!("process {}", std::process::id())), "{error}");
+        drop(first);
+        claim(&paths).unwrap();
+    }
+
+    #[test]
+    fn a_stale_socket_is_replaced_but_a_file_is_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let paths = paths(&dir);
+        drop(UnixListener::bind(&paths.socket).unwrap());
+        assert!(connect(&paths).unwrap().is_none(), "nobody listens there any more");
+        drop(claim(&paths).unwrap());
+        fs::write(&paths.socket, "a letter").unwrap();
+        assert!(claim(&paths).unwrap_err().message.contains("not a socket"));
+        assert_eq!(fs::read(&paths.socket).unwrap(), b"a letter");
+    }
+
+    #[test]
+    fn a_socket_that_replaced_ours_is_left_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let paths = paths(&dir);
+        let claim = claim(&paths).unwrap();
+        let other = dir.path().join("other");
+        let _other = UnixListener::bind(&other).unwrap();
+        fs::rename(&other, &paths.socket).unwrap();
+        drop(claim);
+        assert!(paths.socket.exists());
+    }
+
+    #[test]
+    fn stop_waits_for_the_daemons_end_and_not_longer() {
+        let dir = tempfile::tempdir().unwrap();
+        let paths = paths(&dir);
+        let claim = claim(&paths).unwrap();
+        let (tell, told) = std::sync::mpsc::channel();
+        let waiter = std::thread::spawn({
+            let paths = paths.clone();
+            move || {
+                wait_until_gone(&paths).unwrap();
+                tell.send(paths.socket.exists()).unwrap();
+            }
+        });
+        assert!(told.try_recv().is_err());
+        drop(claim);
+        assert!(!told.recv().unwrap(), "the socket goes before the lock");
+        waiter.join().unwrap();
+    }
+
+    #[test]
+    fn the_ready_line_the_end_and_the_limit_are_told_apart() {
+        let limit = Duration::from_secs(5);
+        let (mut read, mut write) = io::pipe().unwrap();
+        write.write_all(b"rea").unwrap();
+        write.write_all(b"dy\nmore").unwrap();
+        assert_eq!(first_line(&mut read, limit).unwrap().as_deref(), Some(READY));
+
+        let (mut read, mut write) = io::pipe().unwrap();
+        write.write_all(b"rea").unwrap();
+        drop(write);
+        assert_eq!(first_line(&mut read, limit).unwrap(), None);
+
+        let (mut read, _write) = io::pipe().unwrap();
+        let error = first_line(&mut read, Duration::from_millis(1)).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+    }
+}

@@ -1,0 +1,217 @@
+//! Making sessions, windows and panes, so that no byte of what runs in them is lost.
+//!
+//! A program that prints and ends at once would be gone before it is followed. So a pane for a command begins with a placeholder; when
+//! it is followed, the command takes the placeholder's place (`respawn-pane`).
+//!
+//! tmux drops what a program printed just before its end, from its own grid too (F9, N10). So the command is not the pane's process: a line of
+//! shell *holds* the pane until all of it has arrived. When the command has ended it prints a mark with the exit status; the mark stands in
+//! the stream behind the last byte of output, so whoever reads it has read everything. Then the pane is closed, or the hold is let go.
+
+use std::{collections::hash_map::RandomState, hash::BuildHasher, path::PathBuf, sync::Arc};
+
+use super::{Engine, Host, Pane};
+use crate::{
+    api::{CreatedAnswer, Error, ErrorCode, NewSessionRequest, NewWindowRequest, Result, SpawnRequest, SplitRequest},
+    protocol::{
+        command::{Command, CommandLine},
+        ids::PaneId,
+    },
+    tmux::{Request, StartServer},
+};
+
+/// What a pane runs until its command takes its place.
+const PLACEHOLDER: &str = "exec cat >/dev/null";
+/// Runs `$2…` and holds the pane until it is told that everything arrived, by a signal or by the end of the pane; a few seconds at most, for the
+/// case that muxtap has gone. `$1` is the mark's nonce. Its own complaints about a child that was killed are not the command's output.
+const HOLD: &str = "n=$1; shift; trap : INT QUIT; exec 3>&2 2>/dev/null; \"$@\" 2>&3 3>&-; s=$?; \
+                    printf '\\033]7717;%s;x;%s\\007' \"$n\" \"$s\"; trap \"exit $s\" USR1; sleep 5 & wait; exit \"$s\"";
+/// The same for a command line: the pane's shell runs it, as tmux would have it.
+const HOLD_LINE: &str = "n=$1; shift; trap : INT QUIT; exec 3>&2 2>/dev/null; \"${SHELL:-/bin/sh}\" -c \"$1\" 2>&3 3>&-; s=$?; \
+                         printf '\\033]7717;%s;x;%s\\007' \"$n\" \"$s\"; trap \"exit $s\" USR1; sleep 5 & wait; exit \"$s\"";
+/// What tmux tells of what it made.
+const MADE: &str = "#{session_id}|#{window_id}|#{pane_id}|#{session_name}";
+/// The variables that tmux takes from a client into a new session by default (`update-environment`).
+const UPDATED: [&str; 8] = [
+    "DISPLAY",
+    "KRB5CCNAME",
+    "SSH_ASKPASS",
+    "SSH_AUTH_SOCK",
+    "SSH_AGENT_PID",
+    "SSH_CONNECTION",
+    "WINDOWID",
+    "XAUTHORITY",
+];
+
+impl Engine {
+    /// Makes a session; where no tmux server runs, one is started for the caller.
+    pub async fn new_session(&self, host: &Arc<Host>, request: &NewSessionRequest) -> Result<CreatedAnswer> {
+        check(&request.spawn)?;
+        let cwd = request.spawn.cwd.as_ref().map(PathBuf::from);
+        let start = StartServer { env: request.spawn.caller_env.clone(), cwd };
+        host.server().connected_or_started(start).await?;
+        // `-E`: the session's environment is the server's, not this daemon's.
+        let mut command = Command::new("new-session").flag("-d").flag("-E").flag("-P").opt("-F", MADE);
+        if let Some(name) = &request.name {
+            command = command.opt("-s", literal(name));
+        }
+        for (size, flag) in [(request.width, "-x"), (request.height, "-y")] {
+            if let Some(size) = size {
+                command = command.opt(flag, size.to_string());
+            }
+        }
+        let caller = request.spawn.caller_env.iter().flatten();
+        for (name, value) in caller.filter(|(name, _)| UPDATED.contains(&name.as_str())) {
+            command = command.opt("-e", format!("{name}={value}"));
+        }
+        self.make(host, command, &request.spawn).await
+    }
+
+    /// Makes a window.
+    pub async fn new_window(&self, host: &Arc<Host>, request: &NewWindowRequest) -> Result<CreatedAnswer> {
+        check(&request.spawn)?;
+        let session = self.session(host, &request.session).await?;
+        let mut command = Command::new("new-window").flag("-P").opt("-F", MADE).opt("-t", format!("{}:", session.id));
+        if !request.select {
+            command = command.flag("-d");
+        }
+        if let Some(name) = &request.name {
+            command = command.opt("-n", literal(name));
+        }
+        self.make(host, command, &request.spawn).await
+    }
+
+    /// Splits a pane.
+    pub async fn split(&self, host: &Arc<Host>, request: &SplitRequest) -> Result<CreatedAnswer> {
+        check(&request.spawn)?;
+        let pane = self.pane(host, &request.pane).await?;
+        let mut command = Command::new("split-window").flag("-P").opt("-F", MADE).opt("-t", pane.id().to_string());
+        if !request.select {
+            command = command.flag("-d");
+        }
+        command = command.flag(if request.horizontal { "-h" } else { "-v" });
+        if let Some(size) = &request.size {
+            let number = size.strip_suffix('%').unwrap_or(size);
+            if number.is_empty() || !number.bytes().all(|byte| byte.is_ascii_digit()) {
+                return Err(Error::invalid(format!("size: {size:?}; give cells as 10 or a share as 30%")));
+            }
+            command = command.opt("-l", size);
+        }
+        self.make(host, command, &request.spawn).await
+    }
+
+    async fn make(&self, host: &Arc<Host>, command: Command, spawn: &SpawnRequest) -> Result<CreatedAnswer> {
+        let mut command = place(command, spawn);
+        if spawn.command.is_some() {
+            command = command.end_of_flags().arg(PLACEHOLDER);
+        }
+        let answer = host.server().write(None, Request::Framed(vec![command])).await?;
+        let body = answer.map_err(|message| refused(&message))?;
+        let made = body.first().map(|body| String::from_utf8_lossy(body).into_owned()).unwrap_or_default();
+        let mut made = made.trim_end_matches('\n').splitn(4, '|');
+        let (Some(session), Some(window), Some(pane), Some(session_name)) =
+            (made.next(), made.next(), made.next(), made.next())
+        else {
+            return Err(Error::new(ErrorCode::InconsistentState, "tmux did not tell what it made"));
+        };
+        let id: PaneId = pane.parse().map_err(|_| Error::new(ErrorCode::InconsistentState, "tmux told no pane"))?;
+        host.server().cover(id).await?;
+        let pane = host.pane(id).ok_or_else(|| Error::not_found(format!("pane {id} ended at once")))?;
+        let cursor = pane.cursor(pane.lock().ring.start());
+        self.start(host, &pane, spawn).await?;
+        Ok(CreatedAnswer {
+            pane: id.to_string(),
+            window: window.to_owned(),
+            session: session.to_owned(),
+            session_name: session_name.to_owned(),
+            cursor: cursor.to_string(),
+        })
+    }
+
+    /// Puts the command in the placeholder's place.
+    async fn start(&self, host: &Arc<Host>, pane: &Arc<Pane>, spawn: &SpawnRequest) -> Result<()> {
+        let target = pane.id().to_string();
+        let option =
+            |name: &str, value: &str| Command::new("set-option").flag("-p").opt("-t", &target).arg(name).arg(value);
+        let order = async |line| host.server().write(Some(pane.id()), Request::Plain(line)).await;
+        // Nothing of tmux's own is to stand in the pane. The option is newer than 3.2a; without it a line is drawn (N13).
+        let _ = order(CommandLine::of([option("remain-on-exit-format", "")])).await?;
+        let keep = option("remain-on-exit", "on");
+        let Some(words) = &spawn.command else {
+            pane.set_ours(Ours { keep: spawn.keep, hold: None });
+            return order(CommandLine::of([keep])).await?.map(drop).map_err(|message| refused(&message));
+        };
+        let nonce = format!("{:016x}", RandomState::new().hash_one(0));
+        pane.set_ours(Ours { keep: spawn.keep, hold: Some(nonce.clone()) });
+        let hold = if words.len() == 1 { HOLD_LINE } else { HOLD };
+        let held = ["sh", "-c", hold, "muxtap-hold", &nonce].map(str::to_owned);
+        let held: Vec<_> = held.into_iter().chain(words.iter().cloned()).collect();
+        let respawn = Command::new("respawn-pane").flag("-k").opt("-t", &target);
+        let respawn = program(place(respawn, spawn), &held);
+        order(CommandLine::of([keep, respawn])).await?.map_err(|message| refused(&message))?;
+        // The new process is watched from here on.
+        host.server().fresh().await.map(drop)
+    }
+}
+
+/// What is promised of a pane that muxtap made.
+#[derive(Clone, Debug)]
+pub(super) struct Ours {
+    /// It stays when its process has ended.
+    pub(super) keep: bool,
+    /// Its command is held; this is the nonce of the mark that tells its end.
+    pub(super) hold: Option<String>,
+}
+
+impl Ours {
+    /// The exit status, if `payload` (what follows the number of our OSC) is the mark of this pane's command.
+    pub(super) fn held_exit(&self, payload: &[u8]) -> Option<i32> {
+        let mark = std::str::from_utf8(payload).ok()?.strip_prefix(self.hold.as_deref()?)?;
+        mark.strip_prefix(";x;")?.parse().ok()
+    }
+}
+
+/// The directory and variables of what is made.
+pub(super) fn place(command: Command, spawn: &SpawnRequest) -> Command {
+    let command = match &spawn.cwd {
+        Some(cwd) => command.opt("-c", literal(cwd)),
+        None => command,
+    };
+    spawn.env.iter().fold(command, |command, (name, value)| command.opt("-e", format!("{name}={value}")))
+}
+
+/// The program of a pane: one word is a shell command line, several are a program and its arguments, as for tmux.
+pub(super) fn program(command: Command, words: &[String]) -> Command {
+    words.iter().fold(command.end_of_flags(), Command::arg)
+}
+
+pub(super) fn check(spawn: &SpawnRequest) -> Result<()> {
+    if spawn.command.as_ref().is_some_and(|command| command.iter().all(|word| word.trim().is_empty())) {
+        return Err(Error::invalid("command: it is empty; leave it out for a shell"));
+    }
+    if let Some(name) = spawn.env.keys().find(|name| name.is_empty() || name.contains(['=', '\0'])) {
+        return Err(Error::invalid(format!("env: {name:?} is no name of a variable")));
+    }
+    if let Some(cwd) = &spawn.cwd
+        && !cwd.starts_with('/')
+    {
+        return Err(Error::invalid(format!("cwd: {cwd:?} is not an absolute path")));
+    }
+    Ok(())
+}
+
+/// A value that tmux expands as a format, so that it stays what it is.
+pub(super) fn literal(text: &str) -> String {
+    text.replace('#', "##")
+}
+
+/// tmux's word for what cannot be done.
+pub(super) fn refused(message: &str) -> Error {
+    let code = if message.contains("can't find") {
+        ErrorCode::NotFound
+    } else if message.contains("duplicate") || message.contains("still active") || message.contains("no space") {
+        ErrorCode::Conflict
+    } else {
+        ErrorCode::InvalidArgument
+    };
+    Error::new(code, format!("tmux: {message}"))
+}

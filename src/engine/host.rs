@@ -1,0 +1,248 @@
+//! One followed tmux server, as the engine sees it: its panes, alive and ended.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak},
+    time::Instant,
+};
+
+use dashmap::DashMap;
+
+use super::{Pane, Shared, limits};
+use crate::{
+    api::{Event, GapReason},
+    metrics,
+    pane::cursor::Epoch,
+    protocol::ids::PaneId,
+    tmux::{Exit, Link, Observer, Seed, Seeding, Server, ServerIdentity, Topology, Value},
+};
+
+/// A followed server.
+pub struct Host {
+    socket: PathBuf,
+    server: OnceLock<Server>,
+    shared: Weak<Shared>,
+    panes: DashMap<PaneId, Arc<Pane>>,
+    ended: Mutex<Vec<Arc<Pane>>>,
+    epoch: Mutex<Epoch>,
+}
+
+impl Host {
+    pub(super) fn new(socket: &Path, shared: &Arc<Shared>) -> Arc<Self> {
+        Arc::new(Self {
+            socket: socket.to_owned(),
+            server: OnceLock::new(),
+            shared: Arc::downgrade(shared),
+            panes: DashMap::new(),
+            ended: Mutex::default(),
+            epoch: Mutex::new(Epoch { server: 0, engine: shared.nonce }),
+        })
+    }
+
+    pub(super) fn set_server(&self, server: Server) {
+        // It is set once, by the one who made this host.
+        let _ = self.server.set(server);
+    }
+
+    /// The link to it.
+    #[allow(clippy::expect_used, reason = "`Engine::host` sets it before anyone else sees the host")]
+    pub fn server(&self) -> &Server {
+        self.server.get().expect("a host has a server before it is handed out")
+    }
+
+    /// Its socket.
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// The engine; `None` while it is going down.
+    pub fn shared(&self) -> Option<Arc<Shared>> {
+        self.shared.upgrade()
+    }
+
+    /// What makes cursors of this server, as it runs now, its own.
+    pub fn epoch(&self) -> Epoch {
+        *self.epoch.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many panes are followed.
+    pub fn pane_count(&self) -> usize {
+        self.panes.len()
+    }
+
+    /// Bytes the rings hold.
+    pub fn ring_bytes(&self) -> u64 {
+        self.panes.iter().map(|pane| pane.ring_len() as u64).sum()
+    }
+
+    /// A pane that is there, or that ended and is still readable.
+    pub fn pane(&self, id: PaneId) -> Option<Arc<Pane>> {
+        self.panes
+            .get(&id)
+            .map(|pane| pane.clone())
+            .or_else(|| self.ended().iter().rev().find(|pane| pane.id() == id).cloned())
+    }
+
+    /// Every pane that is there.
+    pub fn panes(&self) -> Vec<Arc<Pane>> {
+        self.panes.iter().map(|pane| pane.clone()).collect()
+    }
+
+    /// Panes that ended and are still readable, oldest first.
+    pub fn ended_panes(&self) -> Vec<Arc<Pane>> {
+        self.ended().clone()
+    }
+
+    /// Drops panes that ended before `limit`; answers when the next one is due.
+    pub fn drop_ended(&self, now: Instant) -> Option<Instant> {
+        let mut ended = self.ended();
+        ended.retain(|pane| pane.ended_at().is_none_or(|at| now.duration_since(at) < limits::KEEP));
+        ended.iter().filter_map(|pane| pane.ended_at()).min().map(|at| at + limits::KEEP)
+    }
+
+    fn ended(&self) -> MutexGuard<'_, Vec<Arc<Pane>>> {
+        self.ended.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes the pane from those that are there to those that ended.
+    fn put_aside(&self, pane: &Arc<Pane>) {
+        if self.panes.remove_if(&pane.id(), |_, there| Arc::ptr_eq(there, pane)).is_some() {
+            self.ended().push(pane.clone());
+            metrics::PANES.decrement(1.0);
+            if let Some(shared) = self.shared() {
+                shared.aside.notify_one();
+            }
+        }
+    }
+
+    fn end_all(&self) {
+        for pane in self.panes() {
+            if pane.end(Exit::default()) {
+                self.tell(exit_event(&pane, Exit::default()));
+            }
+            self.put_aside(&pane);
+        }
+    }
+
+    /// The command of a pane that muxtap made has ended, and all it printed is here.
+    fn held_command_ended(&self, pane: &Arc<Pane>, status: i32) {
+        let exit = Exit { status: Some(status), signal: None };
+        if pane.end(exit) {
+            self.tell(exit_event(pane, exit));
+        }
+        super::change::close_held(self.server(), pane);
+    }
+
+    pub(super) fn tell(&self, event: Event) {
+        if let Some(shared) = self.shared() {
+            // Nobody may be listening.
+            let _ = shared.events.send(event);
+        }
+    }
+
+    fn account(&self, before: usize, after: usize) {
+        if let Some(shared) = self.shared() {
+            shared.account(before, after);
+        }
+    }
+}
+
+fn exit_event(pane: &Pane, exit: Exit) -> Event {
+    Event::PaneExited { pane: pane.id().to_string(), exit_status: exit.status, exit_signal: exit.signal }
+}
+
+impl Observer for Host {
+    fn identified(&self, identity: &ServerIdentity) {
+        let server = u64::from(identity.pid) << 40 ^ identity.started;
+        let changed = {
+            let mut epoch = self.epoch.lock().unwrap_or_else(PoisonError::into_inner);
+            std::mem::replace(&mut epoch.server, server) != server
+        };
+        if changed {
+            self.end_all();
+        }
+    }
+
+    fn output(&self, pane: PaneId, data: &[u8]) {
+        if let Some(pane) = self.panes.get(&pane) {
+            let pushed = pane.push(data);
+            if pushed.before != pushed.after {
+                self.account(pushed.before, pushed.after);
+            }
+            if let Some(status) = pushed.held_exit {
+                let pane = pane.clone();
+                self.held_command_ended(&pane, status);
+            }
+        }
+    }
+
+    fn seeded(&self, id: PaneId, seed: Seed, why: Seeding) {
+        let known = self.panes.get(&id).map(|pane| pane.clone());
+        match (known, why) {
+            (Some(pane), Seeding::First) => pane.catch_up(&seed, GapReason::Reconnected),
+            (Some(pane), Seeding::Again(reason)) => pane.catch_up(&seed, reason),
+            (Some(pane), Seeding::Last) => pane.finish(&seed),
+            (None, _) => {
+                let Some(shared) = self.shared() else { return };
+                let pane = Pane::new(id, self.epoch(), shared.options.ring_bytes);
+                if let Some(row) = self.server.get().and_then(|server| server.topology().pane(id).cloned()) {
+                    pane.describe(&row);
+                }
+                pane.begin(&seed);
+                self.account(0, pane.ring_len());
+                self.panes.insert(id, pane);
+                metrics::PANES.increment(1.0);
+                self.tell(Event::PaneOpened { pane: Box::new(self.info_of(id)) });
+            }
+        }
+    }
+
+    fn topology(&self, topology: &Topology) {
+        for row in &topology.panes {
+            if let Some(pane) = self.panes.get(&row.id) {
+                pane.describe(row);
+            }
+        }
+        self.tell(Event::Topology { socket: self.socket.display().to_string() });
+    }
+
+    fn value(&self, id: PaneId, value: Value) {
+        if let Some(pane) = self.panes.get(&id) {
+            if let Value::Title(title) = &value
+                && pane.title() != *title
+            {
+                self.tell(Event::Title { pane: id.to_string(), title: title.clone() });
+            }
+            pane.set_value(value);
+        }
+    }
+
+    fn exited(&self, id: PaneId, exit: Exit) {
+        let Some(pane) = self.panes.get(&id).map(|pane| pane.clone()) else { return };
+        if pane.end(exit) {
+            self.tell(exit_event(&pane, exit));
+        }
+        if pane.close_when_ended() {
+            super::change::close_ended(self.server(), id);
+        }
+    }
+
+    fn closed(&self, id: PaneId) {
+        if let Some(pane) = self.panes.get(&id).map(|pane| pane.clone()) {
+            self.put_aside(&pane);
+        }
+    }
+
+    fn link(&self, link: &Link) {
+        let state = match link {
+            Link::Connecting => return,
+            Link::Connected(_) => "connected",
+            Link::Down { ended: true, .. } => {
+                self.end_all();
+                "gone"
+            }
+            Link::Down { .. } => "absent",
+        };
+        self.tell(Event::Server { socket: self.socket.display().to_string(), state: state.into() });
+    }
+}

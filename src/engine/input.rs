@@ -1,0 +1,222 @@
+//! Input: keys, text, bytes, pastes. What is typed cannot become a command of tmux (F27, F28).
+
+use std::{fmt::Write as _, sync::Arc};
+
+use tokio::sync::oneshot;
+
+use super::{Engine, Host, Pane, limits};
+use crate::{
+    api::{Error, ErrorCode, InputAnswer, InputRequest, Result},
+    pane::cursor::Cursor,
+    protocol::command::{Command, CommandLine, hex_keys},
+    tmux::{Lost, Request, foreground},
+};
+
+/// Keys of one command; more are several commands.
+const KEYS_A_LINE: usize = 256;
+
+/// What is sent, and what of it a terminal may echo.
+pub(super) struct Typed {
+    lines: Vec<CommandLine>,
+    echo: String,
+}
+
+impl Engine {
+    /// Sends input to a pane. The answer's cursor is the end of the output just before it arrived.
+    pub async fn input(&self, host: &Arc<Host>, target: &str, request: &InputRequest) -> Result<InputAnswer> {
+        let given = [request.keys.is_some(), request.text.is_some(), request.hex.is_some()];
+        if given.iter().filter(|given| **given).count() != 1 && !(request.submit && given == [false; 3]) {
+            return Err(Error::invalid("give exactly one of keys, text and hex"));
+        }
+        if request.paste && request.text.is_none() {
+            return Err(Error::invalid("paste: only text can be pasted"));
+        }
+        let pane = self.pane(host, target).await?;
+        let typed = match (&request.keys, &request.text, &request.hex) {
+            (Some(keys), _, _) => keys_typed(&pane, keys)?,
+            (_, Some(text), _) if request.paste => pasted(&pane, text.as_bytes(), true)?,
+            (_, Some(text), _) => text_typed(&pane, text.as_bytes())?,
+            (_, _, Some(hex)) => text_typed(&pane, &unhex(hex)?)?,
+            _ => Typed { lines: Vec::new(), echo: String::new() },
+        };
+        let (cursor, submit) = if request.submit {
+            let text = typed.echo.clone();
+            let (cursor, seen) = self.submit(host, &pane, typed, &text).await?;
+            (cursor, Some(seen))
+        } else {
+            (self.send(host, &pane, typed).await?, None)
+        };
+        Ok(InputAnswer { pane: pane.id().to_string(), cursor: cursor.to_string(), submit })
+    }
+
+    /// Sends, and marks the point of the stream at which it arrived: the reply to the first command stands in the stream where tmux
+    /// ran it, so everything before it was printed before.
+    pub(super) async fn send(&self, host: &Arc<Host>, pane: &Arc<Pane>, typed: Typed) -> Result<Cursor> {
+        if pane.exit().is_some() {
+            return Err(Error::new(
+                ErrorCode::Conflict,
+                format!("the process in pane {} has ended; `muxtap respawn-pane` starts one", pane.id()),
+            ));
+        }
+        host.server().connected().await?;
+        let tty_echo = !typed.echo.is_empty() && host.server().spec().is_local() && {
+            let about = pane.about();
+            foreground(about.pid, &about.tty).is_some_and(|terminal| terminal.echo)
+        };
+        let mut first = None;
+        let mut waiting = Vec::new();
+        for line in typed.lines {
+            let (sender, receiver) = oneshot::channel();
+            let marks = waiting.is_empty();
+            let (at, echo) = (pane.clone(), if marks { typed.echo.clone() } else { String::new() });
+            host.server().submit(Some(pane.id()), Request::Plain(line), move |answer| {
+                let mark = (marks && matches!(answer, Ok(Ok(_)))).then(|| at.typed(&echo, tty_echo));
+                let _ = sender.send((answer, mark));
+            });
+            waiting.push(receiver);
+        }
+        for receiver in waiting {
+            match receiver.await {
+                Ok((Ok(Ok(_)), mark)) => first = first.or(mark),
+                Ok((Ok(Err(message)), _)) if message.contains("can't find pane") => {
+                    return Err(Error::not_found(format!("pane {} is no longer there", pane.id())));
+                }
+                Ok((Ok(Err(message)), _)) => return Err(Error::invalid(format!("tmux: {message}"))),
+                Ok((Err(Lost), _)) | Err(_) => {
+                    return Err(Error::unavailable(
+                        "the connection to tmux was lost while input was sent; how much of it arrived is not known",
+                    ));
+                }
+            }
+        }
+        let offset = first.unwrap_or_else(|| pane.lock().ring.end());
+        Ok(pane.cursor(offset))
+    }
+}
+
+/// Keys by tmux's names; what is no name is text, as for `tmux send-keys`.
+pub(super) fn keys_typed(pane: &Pane, keys: &[String]) -> Result<Typed> {
+    check_size(keys.iter().map(String::len).sum())?;
+    let target = pane.id().to_string();
+    let lines = keys.chunks(KEYS_A_LINE).map(|keys| {
+        let command = Command::new("send-keys").opt("-t", &target).end_of_flags();
+        CommandLine::of([keys.iter().fold(command, Command::arg)])
+    });
+    let mut echo = String::new();
+    for key in keys {
+        match key.as_str() {
+            "Enter" | "C-m" | "KPEnter" | "C-j" => echo.push('\n'),
+            "Space" => echo.push(' '),
+            name if is_key_name(name) => {}
+            text => echo.push_str(text),
+        }
+    }
+    if keys.iter().any(|key| key.contains('\0')) {
+        return Err(Error::invalid("keys: a key's name cannot hold a NUL byte; send it as hex 00 or as C-Space"));
+    }
+    Ok(Typed { lines: lines.collect(), echo })
+}
+
+/// Text as if typed.
+pub(super) fn text_typed(pane: &Pane, bytes: &[u8]) -> Result<Typed> {
+    check_size(bytes.len())?;
+    if bytes.len() > limits::KEYS_BYTES && !bytes.contains(&0) {
+        return pasted(pane, bytes, false);
+    }
+    let lines = hex_keys(pane.id(), bytes).map(|command| CommandLine::of([command])).collect();
+    Ok(Typed { lines, echo: String::from_utf8_lossy(bytes).into_owned() })
+}
+
+/// Text by way of a buffer of tmux. `bracketed`: with the marks of a paste, where the program asked for them, and line ends as Enter.
+fn pasted(pane: &Pane, bytes: &[u8], bracketed: bool) -> Result<Typed> {
+    check_size(bytes.len())?;
+    if bytes.contains(&0) {
+        return Err(Error::invalid("text: a paste cannot hold a NUL byte; send it as hex"));
+    }
+    let target = pane.id().to_string();
+    // One paste is one buffer: in pieces, each would have marks of its own.
+    let piece = if bracketed { bytes.len().max(1) } else { limits::BUFFER_BYTES };
+    let lines = bytes.chunks(piece).enumerate().map(|(index, bytes)| {
+        let name = format!("muxtap-{}-{index}", pane.id().0);
+        let set = Command::new("set-buffer").opt("-b", &name).end_of_flags().arg(bytes);
+        let paste = Command::new("paste-buffer").flag("-d").flag(if bracketed { "-p" } else { "-r" });
+        CommandLine::of([set, paste.opt("-b", &name).opt("-t", &target)])
+    });
+    Ok(Typed { lines: lines.collect(), echo: String::from_utf8_lossy(bytes).into_owned() })
+}
+
+fn check_size(bytes: usize) -> Result<()> {
+    if bytes > limits::INPUT_BYTES {
+        return Err(Error::new(
+            ErrorCode::ResourceLimit,
+            format!("{bytes} bytes of input; at most {} in one request", limits::INPUT_BYTES),
+        ));
+    }
+    Ok(())
+}
+
+/// Whether tmux takes it as a key and not as text.
+fn is_key_name(key: &str) -> bool {
+    const NAMES: [&str; 24] = [
+        "Up", "Down", "Left", "Right", "Home", "End", "PageUp", "PgUp", "PageDown", "PgDn", "PPage", "NPage", "Insert",
+        "IC", "Delete", "DC", "Escape", "Tab", "BTab", "BSpace", "Bspace", "Any", "None", "Space",
+    ];
+    let is_modified = |prefix: &str| key.strip_prefix(prefix).is_some_and(|rest| !rest.is_empty());
+    let is_function = |prefix: &str| {
+        key.strip_prefix(prefix).is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|b| b.is_ascii_digit()))
+    };
+    NAMES.iter().any(|name| name.eq_ignore_ascii_case(key))
+        || ["C-", "M-", "S-", "^", "KP"].iter().any(|prefix| is_modified(prefix))
+        || is_function("F")
+        || is_function("User")
+}
+
+/// Bytes from hexadecimal digits.
+fn unhex(hex: &str) -> Result<Vec<u8>> {
+    let digits: Vec<u8> = hex.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
+    let value = |digit: u8| char::from(digit).to_digit(16).map(|value| value as u8);
+    if !digits.len().is_multiple_of(2) {
+        return Err(Error::invalid("hex: an odd number of digits; each byte is two"));
+    }
+    let bytes = digits.chunks_exact(2).map(|pair| match pair {
+        [high, low] => Some(value(*high)? << 4 | value(*low)?),
+        _ => None,
+    });
+    bytes.collect::<Option<_>>().ok_or_else(|| Error::invalid("hex: only the digits 0-9 and a-f"))
+}
+
+/// Enter as a key of its own.
+pub(super) fn enter(pane: &Pane) -> Typed {
+    let command = Command::new("send-keys").opt("-t", pane.id().to_string()).arg("Enter");
+    Typed { lines: vec![CommandLine::of([command])], echo: String::new() }
+}
+
+impl std::fmt::Debug for Typed {
+    /// Without what is typed: it may be a secret.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Typed(")?;
+        write!(f, "{} bytes", self.echo.len())?;
+        f.write_char(')')
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hexadecimal_is_read_in_pairs() {
+        assert_eq!(unhex("68 69\n0A").unwrap(), b"hi\n");
+        assert!(unhex("6").is_err() && unhex("zz").is_err());
+    }
+
+    #[test]
+    fn names_of_keys_are_not_text() {
+        for key in ["C-c", "M-x", "F12", "Up", "escape", "BSpace", "^c"] {
+            assert!(is_key_name(key), "{key}");
+        }
+        for text in ["ls", "F", "Fx", "C", "echo hi", "-", "^"] {
+            assert!(!is_key_name(text), "{text}");
+        }
+    }
+}

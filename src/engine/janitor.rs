@@ -1,0 +1,69 @@
+//! Drops what was kept long enough, and keeps the rings within their budget. It sleeps until something is due.
+
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Instant,
+};
+
+use super::{Pane, Shared};
+use crate::metrics;
+
+/// Runs as long as the engine.
+pub(super) async fn run(shared: Arc<Shared>) {
+    let mut due: Option<Instant> = None;
+    loop {
+        tokio::select! {
+            () = shared.cancel.cancelled() => return,
+            () = shared.aside.notified() => {}
+            () = async { tokio::time::sleep_until(due.unwrap_or_else(Instant::now).into()).await }, if due.is_some() => {}
+        }
+        let now = Instant::now();
+        due = shared.waits.drop_old(now);
+        let hosts: Vec<_> = {
+            let hosts = shared.hosts.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            hosts.values().cloned().collect()
+        };
+        for host in &hosts {
+            due = due.into_iter().chain(host.drop_ended(now)).min();
+        }
+        let mut panes: Vec<_> =
+            hosts.iter().flat_map(|host| host.panes().into_iter().chain(host.ended_panes())).collect();
+        let total = trim(&mut panes, shared.options.budget_bytes);
+        shared.ring_bytes.store(total, Ordering::Relaxed);
+        metrics::RING_BYTES.set(total as f64);
+    }
+}
+
+/// Halves the largest ring until all fit. Answers what they hold then.
+fn trim(panes: &mut [Arc<Pane>], budget: usize) -> usize {
+    let mut total: usize = panes.iter().map(|pane| pane.ring_len()).sum();
+    while total > budget {
+        let Some(largest) = panes.iter().max_by_key(|pane| pane.ring_len()) else { break };
+        let before = largest.ring_len();
+        let after = {
+            let mut state = largest.lock();
+            state.ring.trim_to(before / 2);
+            state.ring.len()
+        };
+        if after >= before {
+            break;
+        }
+        total -= before - after;
+    }
+    total
+}
+
+impl Shared {
+    /// A ring grew or shrank.
+    pub(super) fn account(&self, before: usize, after: usize) {
+        let total = if after >= before {
+            self.ring_bytes.fetch_add(after - before, Ordering::Relaxed) + (after - before)
+        } else {
+            self.ring_bytes.fetch_sub((before - after).min(self.ring_bytes.load(Ordering::Relaxed)), Ordering::Relaxed)
+        };
+        metrics::RING_BYTES.set(total as f64);
+        if total > self.options.budget_bytes {
+            self.aside.notify_one();
+        }
+    }
+}

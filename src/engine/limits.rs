@@ -1,0 +1,42 @@
+//! Every limit of the engine, in one place. `docs/limits.md` explains them.
+
+use std::time::Duration;
+
+/// Bytes that a pane's ring keeps, unless configured otherwise.
+pub const RING_BYTES: usize = 1024 * 1024;
+/// Bytes that all rings keep together, unless configured otherwise; above it the largest are trimmed first.
+pub const BUDGET_BYTES: usize = 512 * 1024 * 1024;
+/// How long an ended pane's output and a finished wait's result stay.
+pub const KEEP: Duration = Duration::from_secs(600);
+/// Waits that may be open at once.
+pub const OPEN_WAITS: usize = 4096;
+/// Panes one wait may watch.
+pub const WAIT_PANES: usize = 256;
+/// How long a wait lasts when it does not say.
+pub const WAIT_DEFAULT: Duration = Duration::from_secs(30);
+/// The longest a wait or a run may last.
+pub const WAIT_LONGEST: Duration = Duration::from_secs(86_400);
+/// The longest a read may wait for output, and a look at a wait for its end.
+pub const POLL_LONGEST: Duration = Duration::from_secs(300);
+/// Raw bytes one read gives when it does not say.
+pub const READ_DEFAULT: u64 = 256 * 1024;
+/// Raw bytes one read may give.
+pub const READ_MOST: u64 = 8 * 1024 * 1024;
+/// Bytes of input in one request.
+pub const INPUT_BYTES: usize = 16 * 1024 * 1024;
+/// Above this many bytes, text is handed to tmux as a buffer and not as keys.
+pub const KEYS_BYTES: usize = 16 * 1024;
+/// Bytes of one buffer handed to tmux (F28: one line of a megabyte arrives whole).
+pub const BUFFER_BYTES: usize = 256 * 1024;
+/// Bytes of a command given to `run`.
+pub const COMMAND_BYTES: usize = 256 * 1024;
+/// A stream that printed nothing for this long rests: a `$` at its end counts, an open match is settled.
+pub const REST: Duration = Duration::from_millis(30);
+/// A prompt is looked for when the stream rested this long and the shell sends no marks of its own.
+pub const PROMPT_REST: Duration = Duration::from_millis(120);
+/// Lines of the screen in the answer to a wait that timed out.
+pub const TIMEOUT_LINES: usize = 10;
+/// Patterns whose last answer is remembered for a pane.
+pub const ANSWERED_PATTERNS: usize = 64;
+/// Bytes of text before the end of the stream in which its last, unfinished line is looked for.
+pub const LAST_LINE_BYTES: u64 = 8 * 1024;

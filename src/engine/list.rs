@@ -1,0 +1,172 @@
+//! Sessions, windows and panes as the faces list them. muxtap's own are left out.
+
+use std::sync::Arc;
+
+use super::{Engine, Host, target::Target};
+use crate::{
+    api::{PaneInfo, PaneList, Result, SessionInfo, SessionList, WindowInfo, WindowList},
+    protocol::ids::PaneId,
+    tmux::Topology,
+};
+
+impl Engine {
+    /// Every session.
+    pub async fn sessions(&self, host: &Arc<Host>) -> Result<SessionList> {
+        let topology = host.server().fresh().await?;
+        let ours = host.server().attached_sessions();
+        let shown = topology.without_hubs();
+        let sessions = shown.sessions.iter().map(|row| SessionInfo {
+            id: row.id.to_string(),
+            name: row.name.clone(),
+            windows: shown.windows.iter().filter(|window| window.session == row.id).count() as u32,
+            attached: row.attached.saturating_sub(u32::from(ours.contains(&row.id))),
+            created: row.created,
+            activity: row.activity,
+        });
+        Ok(SessionList { sessions: sessions.collect() })
+    }
+
+    /// Every window, once for each session that links it.
+    pub async fn windows(&self, host: &Arc<Host>) -> Result<WindowList> {
+        let topology = host.server().fresh().await?.without_hubs();
+        let windows = topology.windows.iter().map(|row| WindowInfo {
+            id: row.id.to_string(),
+            session_id: row.session.to_string(),
+            session: topology.session(row.session).map(|session| session.name.clone()).unwrap_or_default(),
+            index: row.index,
+            name: row.name.clone(),
+            active: row.active,
+            panes: topology.panes.iter().filter(|pane| pane.window == row.id).count() as u32,
+            layout: row.layout.clone(),
+            size: row.size,
+        });
+        Ok(WindowList { windows: windows.collect() })
+    }
+
+    /// Every pane, then those that ended and are still readable. When the server has gone, only these.
+    pub async fn panes(&self, host: &Arc<Host>) -> Result<PaneList> {
+        let mut panes = match host.server().fresh().await {
+            Ok(topology) => {
+                let shown = topology.without_hubs();
+                shown.panes.iter().map(|row| host.info(&shown, row.id)).collect()
+            }
+            Err(error) if host.ended_panes().is_empty() => return Err(error),
+            Err(_) => Vec::new(),
+        };
+        panes.extend(host.ended_panes().iter().map(|pane| {
+            let mut info = PaneInfo { id: pane.id().to_string(), dead: true, ..PaneInfo::default() };
+            host.fill(&mut info, pane.id());
+            info
+        }));
+        Ok(PaneList { panes })
+    }
+}
+
+impl Host {
+    /// A pane as it is listed, from the model as last read.
+    pub fn info_of(&self, id: PaneId) -> PaneInfo {
+        self.info(&self.server().topology().without_hubs(), id)
+    }
+
+    fn info(&self, topology: &Topology, id: PaneId) -> PaneInfo {
+        let mut info = PaneInfo { id: id.to_string(), ..PaneInfo::default() };
+        if let Some(row) = topology.pane(id) {
+            if let Some(window) = topology.windows.iter().find(|window| window.id == row.window) {
+                info.session_id = window.session.to_string();
+                info.session = topology.session(window.session).map(|session| session.name.clone()).unwrap_or_default();
+                info.window_id = window.id.to_string();
+                info.window_index = window.index;
+                info.window.clone_from(&window.name);
+            }
+            info.index = row.index;
+            info.active = row.active;
+            info.title.clone_from(&row.title);
+            info.command.clone_from(&row.command);
+            info.path.clone_from(&row.path);
+            info.pid = row.pid;
+            info.size = row.size;
+            info.dead = row.dead;
+            info.exit_status = row.exit_status;
+        }
+        self.fill(&mut info, id);
+        info
+    }
+
+    /// Adds what the stream knows.
+    fn fill(&self, info: &mut PaneInfo, id: PaneId) {
+        let Some(pane) = self.pane(id) else { return };
+        info.cursor = pane.end_cursor().to_string();
+        if let Some(exit) = pane.exit() {
+            info.dead = true;
+            info.exit_status = exit.status.or(info.exit_status);
+            info.exit_signal = exit.signal;
+        }
+        if info.window_id.is_empty() {
+            let about = pane.about();
+            info.title = about.title;
+            info.command = about.command;
+            info.path = about.path;
+            info.pid = about.pid;
+            info.size = about.size;
+        }
+    }
+}
+
+/// Whether a pane is meant by a target in which `*` stands for any run of characters in a session's or window's name.
+pub fn matches(pattern: &str, info: &PaneInfo) -> bool {
+    if !pattern.contains('*') {
+        return match pattern.parse::<Target>() {
+            Ok(Target::Pane(id)) => info.id == id.to_string(),
+            Ok(Target::Window(id)) => info.window_id == id.to_string(),
+            Ok(Target::Named { session, window, pane }) => {
+                (session == info.session || session == info.session_id)
+                    && window.is_none_or(|window| {
+                        window == info.window || window == info.window_index.to_string() || window == info.window_id
+                    })
+                    && pane.is_none_or(|pane| pane == info.index)
+            }
+            Err(_) => false,
+        };
+    }
+    let (session, window) = pattern.split_once(':').unwrap_or((pattern, "*"));
+    let by_index = format!("{}.{}", info.window_index, info.index);
+    let by_name = format!("{}.{}", info.window, info.index);
+    glob(session, &info.session)
+        && [info.window.as_str(), &info.window_index.to_string(), &by_index, &by_name]
+            .iter()
+            .any(|name| glob(window, name))
+}
+
+fn glob(pattern: &str, text: &str) -> bool {
+    match pattern.split_once('*') {
+        None => pattern == text,
+        Some((head, rest)) => text.strip_prefix(head).is_some_and(|text| {
+            (0..=text.len())
+                .filter(|at| text.is_char_boundary(*at))
+                .any(|at| text.get(at..).is_some_and(|tail| glob(rest, tail)))
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_star_stands_for_any_run_of_characters() {
+        let info = PaneInfo {
+            id: "%1".into(),
+            session: "work".into(),
+            window: "build-api".into(),
+            window_index: 2,
+            index: 0,
+            ..PaneInfo::default()
+        };
+        for yes in ["%1", "work", "work:2", "work:build-api.0", "w*", "work:*", "work:build-*", "*:*api", "work:2.*"] {
+            assert!(matches(yes, &info), "{yes}");
+        }
+        for no in ["%2", "wor", "work:1", "x*", "work:test*", "work:2.1"] {
+            assert!(!matches(no, &info), "{no}");
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! The engine: the one API that faces call.
+//!
+//! An [`Engine`] follows any number of tmux servers. It is a cheap handle; clones are the same engine. What it answers comes from
+//! memory wherever that is exact, and from the open connection otherwise. No lock is held across an await anywhere in here.
+
+mod capture;
+mod change;
+mod create;
+mod events;
+mod host;
+mod input;
+mod janitor;
+pub mod limits;
+mod list;
+mod pane;
+mod read;
+mod run;
+mod shell;
+mod submit;
+mod target;
+mod wait;
+
+use std::{
+    collections::HashMap,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Instant,
+};
+
+use tokio::sync::broadcast;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use crate::{
+    api::{Error, Event, Result, ServerStatus},
+    tmux::{CoverageMode, Link, Program, Server, ServerSpec},
+};
+
+pub use events::Subscription;
+pub(crate) use host::Host;
+pub(crate) use pane::Pane;
+use wait::Waits;
+
+/// What an engine is made with.
+#[derive(Clone, Debug)]
+pub struct EngineOptions {
+    /// The tmux program, and what stands in front of it.
+    pub program: Program,
+    /// Which control clients follow a server.
+    pub coverage: CoverageMode,
+    /// Bytes a pane's ring keeps.
+    pub ring_bytes: usize,
+    /// Bytes all rings keep together.
+    pub budget_bytes: usize,
+}
+
+impl Default for EngineOptions {
+    fn default() -> Self {
+        Self {
+            program: Program { tmux: "tmux".into(), prefix: Vec::new() },
+            coverage: CoverageMode::Auto,
+            ring_bytes: limits::RING_BYTES,
+            budget_bytes: limits::BUDGET_BYTES,
+        }
+    }
+}
+
+/// A handle to the engine.
+#[derive(Clone)]
+pub struct Engine {
+    shared: Arc<Shared>,
+}
+
+pub struct Shared {
+    pub(crate) options: EngineOptions,
+    hosts: Mutex<HashMap<PathBuf, Arc<Host>>>,
+    pub(crate) waits: Waits,
+    pub(crate) events: broadcast::Sender<Event>,
+    pub(crate) cancel: CancellationToken,
+    pub(crate) tasks: TaskTracker,
+    /// Told when something was put aside that is to be dropped later.
+    pub(crate) aside: tokio::sync::Notify,
+    /// Bytes in all rings.
+    pub(crate) ring_bytes: std::sync::atomic::AtomicUsize,
+    /// Makes this engine's cursors its own.
+    nonce: u64,
+    started: Instant,
+}
+
+impl Engine {
+    /// An engine that follows nothing yet. Must be made within a tokio runtime.
+    pub fn new(options: EngineOptions) -> Self {
+        use std::hash::BuildHasher;
+        let shared = Arc::new(Shared {
+            options,
+            hosts: Mutex::default(),
+            waits: Waits::default(),
+            events: broadcast::Sender::new(1024),
+            cancel: CancellationToken::new(),
+            tasks: TaskTracker::new(),
+            aside: tokio::sync::Notify::new(),
+            ring_bytes: std::sync::atomic::AtomicUsize::new(0),
+            nonce: u64::from(std::collections::hash_map::RandomState::new().hash_one(0) as u32),
+            started: Instant::now(),
+        });
+        shared.tasks.spawn(janitor::run(shared.clone()));
+        Self { shared }
+    }
+
+    /// The server on the socket at this absolute path; it is followed from now on.
+    pub(crate) fn host(&self, socket: &Path) -> Result<Arc<Host>> {
+        if !socket.is_absolute() {
+            return Err(Error::invalid(format!(
+                "the tmux socket must be an absolute path, not {}; the CLI resolves -L and -S for you",
+                socket.display()
+            )));
+        }
+        if self.shared.cancel.is_cancelled() {
+            return Err(Error::unavailable("muxtap is stopping"));
+        }
+        let mut hosts = self.hosts();
+        if let Some(host) = hosts.get(socket) {
+            return Ok(host.clone());
+        }
+        let host = Host::new(socket, &self.shared);
+        let spec = ServerSpec {
+            program: self.shared.options.program.clone(),
+            socket: socket.to_owned(),
+            coverage: self.shared.options.coverage,
+        };
+        let server = Server::follow(spec, host.clone(), self.shared.cancel.clone(), &self.shared.tasks);
+        host.set_server(server);
+        hosts.insert(socket.to_owned(), host.clone());
+        Ok(host)
+    }
+
+    fn hosts(&self) -> MutexGuard<'_, HashMap<PathBuf, Arc<Host>>> {
+        self.shared.hosts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Seconds since the engine was made.
+    pub fn uptime_s(&self) -> u64 {
+        self.shared.started.elapsed().as_secs()
+    }
+
+    /// How many waits are open.
+    pub fn open_waits(&self) -> u64 {
+        self.shared.waits.open() as u64
+    }
+
+    /// Each server that is followed and how it is.
+    pub fn servers(&self) -> Vec<ServerStatus> {
+        let hosts: Vec<_> = self.hosts().values().cloned().collect();
+        let mut servers: Vec<_> = hosts.iter().map(|host| status(host)).collect();
+        servers.sort_by(|a, b| a.socket.cmp(&b.socket));
+        servers
+    }
+
+    /// Lets go of every server and waits until nothing of muxtap is left on them. Open waits are answered as cancelled.
+    pub async fn stop(&self) {
+        self.shared.waits.cancel_all();
+        let hosts: Vec<_> = self.hosts().values().cloned().collect();
+        for host in &hosts {
+            self.release_panes(host).await;
+        }
+        self.shared.cancel.cancel();
+        self.shared.tasks.close();
+        self.shared.tasks.wait().await;
+    }
+
+    /// Resolves when the engine is stopping.
+    pub async fn stopping(&self) {
+        self.shared.cancel.cancelled().await;
+    }
+}
+
+fn status(host: &Host) -> ServerStatus {
+    let topology = host.server().topology().without_hubs();
+    let (clients, hub) = host.server().clients();
+    let (state, version, error) = match host.server().link() {
+        Link::Connecting => ("connecting", None, None),
+        Link::Connected(identity) => ("connected", Some(identity.version.to_string()), None),
+        Link::Down { error, ended: true, .. } => ("gone", None, Some(error.message)),
+        Link::Down { error, ended: false, .. } => ("absent", None, Some(error.message)),
+    };
+    ServerStatus {
+        socket: host.socket().display().to_string(),
+        state: state.into(),
+        version,
+        coverage: (clients > 0).then(|| if hub { "hub" } else { "sessions" }.into()),
+        clients,
+        sessions: topology.sessions.len() as u32,
+        panes: host.pane_count() as u32,
+        ring_bytes: host.ring_bytes(),
+        error,
+    }
+}

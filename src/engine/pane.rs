@@ -1,0 +1,523 @@
+//! A pane's stream with all that hangs on it: ring, echoes, waits, listeners.
+//!
+//! Everything happens under one short lock, in the task that reads the connection: the byte that satisfies a wait and the answer to
+//! that wait are one call apart.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    time::Instant,
+};
+
+use tokio::sync::{Notify, watch};
+
+use super::{create::Ours, limits, wait::Watcher};
+use crate::{
+    api::{Gap, GapReason, Size},
+    metrics,
+    pane::{
+        cursor::{Cursor, Epoch},
+        echo::EchoFilter,
+        join::{self, Joined},
+        render,
+        ring::Ring,
+        text::{Control, Mark, TextSink},
+    },
+    protocol::ids::PaneId,
+    tmux::{Exit, PaneRow, Seed, Value},
+};
+
+/// A pane; clones of the `Arc` are the same pane.
+pub struct Pane {
+    id: PaneId,
+    epoch: Epoch,
+    state: Mutex<State>,
+    /// The stream's end; sent at every change, also when only the state changed.
+    changed: watch::Sender<u64>,
+}
+
+pub(super) struct State {
+    pub(super) ring: Ring,
+    pub(super) echo: EchoFilter,
+    pub(super) watchers: Vec<Watcher>,
+    listeners: Vec<Weak<Listener>>,
+    pub(super) about: About,
+    pub(super) signs: Signs,
+    /// When the last byte came (or the pane was first seen).
+    pub(super) last_output: Instant,
+    /// The stream's end when muxtap last sent input, and when that was.
+    pub(super) last_input: Option<(u64, Instant)>,
+    /// Where the last match ended with which a pattern was answered.
+    answered: HashMap<String, u64>,
+    pub(super) exit: Option<(Exit, Instant)>,
+    /// The screen of a pane that has ended, as far as it was seen.
+    pub(super) kept: Option<String>,
+    /// muxtap made it.
+    pub(super) ours: Option<Ours>,
+    /// A `run` is under way.
+    pub(super) runs: bool,
+}
+
+/// What tmux tells about a pane.
+#[derive(Clone, Debug, Default)]
+pub(super) struct About {
+    pub(super) title: String,
+    pub(super) command: String,
+    pub(super) path: String,
+    pub(super) tty: String,
+    pub(super) pid: u32,
+    pub(super) size: Size,
+}
+
+/// What the stream told besides text.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Signs {
+    /// Where the last bell stood.
+    pub(super) bell: Option<u64>,
+    /// Where the last OSC 133 mark stood that begins or ends a prompt, and that it rests (`A`, `B`) or is over (`C`, `D`).
+    pub(super) prompt: Option<(u64, bool)>,
+    /// Where a command's output began by OSC 133.
+    pub(super) output_began: Option<u64>,
+    /// Where it ended, and with which status.
+    pub(super) output_ended: Option<(u64, Option<i32>)>,
+    /// Marks that `run` makes the shell print: (nonce text, start of the mark, its end).
+    pub(super) run_marks: Vec<(Vec<u8>, u64, u64)>,
+    /// A title that came with this chunk.
+    title: Option<String>,
+}
+
+/// The OSC number of the marks that `run` makes a shell print. Terminals ignore numbers they do not know.
+pub(super) const RUN_OSC: &str = "7717";
+
+impl Pane {
+    pub(super) fn new(id: PaneId, epoch: Epoch, ring_bytes: usize) -> Arc<Self> {
+        Arc::new(Self {
+            id,
+            epoch,
+            state: Mutex::new(State {
+                ring: Ring::new(ring_bytes),
+                echo: EchoFilter::default(),
+                watchers: Vec::new(),
+                listeners: Vec::new(),
+                about: About::default(),
+                signs: Signs::default(),
+                last_output: Instant::now(),
+                last_input: None,
+                answered: HashMap::new(),
+                exit: None,
+                kept: None,
+                ours: None,
+                runs: false,
+            }),
+            changed: watch::Sender::new(0),
+        })
+    }
+
+    pub(crate) fn id(&self) -> PaneId {
+        self.id
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A cursor at this offset.
+    pub(super) fn cursor(&self, offset: u64) -> Cursor {
+        Cursor { epoch: self.epoch, pane: self.id, offset }
+    }
+
+    pub(super) fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    /// A cursor at the stream's end.
+    pub(super) fn end_cursor(&self) -> Cursor {
+        self.cursor(self.lock().ring.end())
+    }
+
+    /// Wakes at every change.
+    pub(super) fn changes(&self) -> watch::Receiver<u64> {
+        self.changed.subscribe()
+    }
+
+    pub(super) fn ring_len(&self) -> usize {
+        self.lock().ring.len()
+    }
+
+    pub(super) fn about(&self) -> About {
+        self.lock().about.clone()
+    }
+
+    pub(super) fn title(&self) -> String {
+        self.lock().about.title.clone()
+    }
+
+    pub(super) fn exit(&self) -> Option<Exit> {
+        self.lock().exit.map(|(exit, _)| exit)
+    }
+
+    pub(super) fn ended_at(&self) -> Option<Instant> {
+        self.lock().exit.map(|(_, at)| at)
+    }
+
+    /// muxtap made it, and this is what was promised of it.
+    pub(super) fn set_ours(&self, ours: Ours) {
+        self.lock().ours = Some(ours);
+    }
+
+    /// muxtap made it and nobody asked to keep it.
+    pub(super) fn close_when_ended(&self) -> bool {
+        self.lock().ours.as_ref().is_some_and(|ours| !ours.keep)
+    }
+
+    /// Output came.
+    pub(super) fn push(&self, data: &[u8]) -> Pushed {
+        let mut state = self.lock();
+        let before = state.ring.len();
+        state.last_output = Instant::now();
+        state.feed(data);
+        let after = state.ring.len();
+        let held_exit = state.take_held_exit();
+        let end = state.ring.end();
+        self.tell_listeners(&mut state);
+        drop(state);
+        self.changed.send_replace(end);
+        Pushed { before, after, held_exit }
+    }
+
+    /// The first seed: what stood there before muxtap came.
+    pub(super) fn begin(&self, seed: &Seed) {
+        let mut state = self.lock();
+        state.feed(&seed.text);
+        state.feed(&seed.pending);
+        if seed.dead {
+            state.exit = Some((Exit { status: seed.exit_status, signal: seed.exit_signal }, Instant::now()));
+        }
+        let end = state.ring.end();
+        drop(state);
+        self.changed.send_replace(end);
+    }
+
+    /// Output may have been lost: what the seed shows and the stream has not is added, and the gap is marked.
+    pub(super) fn catch_up(&self, seed: &Seed, reason: GapReason) {
+        let mut state = self.lock();
+        let joined = state.join(seed);
+        state.last_output = Instant::now();
+        metrics::gap(reason);
+        state.ring.push_gap(Gap { reason, bytes: None });
+        for watcher in &state.watchers {
+            watcher.gap(Gap { reason, bytes: None });
+        }
+        match joined {
+            Joined::Missing(text) => {
+                state.feed(&text);
+                state.feed(&seed.pending);
+            }
+            Joined::Unrelated => {
+                // Nothing of what was known stands there any more: all of it is new.
+                state.feed(b"\r\n");
+                state.feed(&seed.text);
+                state.feed(&seed.pending);
+            }
+        }
+        let end = state.ring.end();
+        self.tell_listeners(&mut state);
+        drop(state);
+        self.changed.send_replace(end);
+    }
+
+    /// What stands in the pane of a command whose end its hold has told.
+    pub(super) fn keep_screen(&self, seed: &Seed) {
+        self.lock().kept = Some(render::render_bytes(&seed.text));
+    }
+
+    /// Bytes may be missing here.
+    pub(super) fn mark_gap(&self, reason: GapReason) {
+        let gap = Gap { reason, bytes: None };
+        metrics::gap(reason);
+        let mut state = self.lock();
+        state.ring.push_gap(gap);
+        for watcher in &state.watchers {
+            watcher.gap(gap);
+        }
+    }
+
+    /// The process has ended and this is all it printed (F9): what tmux did not send is added.
+    pub(super) fn finish(&self, seed: &Seed) {
+        let mut state = self.lock();
+        if state.exit.is_some() {
+            // Its hold has told that everything arrived.
+            state.kept = Some(render::render_bytes(&seed.text));
+            return;
+        }
+        match state.join(seed) {
+            Joined::Missing(text) => state.feed(&text),
+            // A program that draws its screen: nobody can tell whether its last bytes came.
+            Joined::Unrelated => {
+                let gap = Gap { reason: GapReason::ProcessEnded, bytes: None };
+                metrics::gap(gap.reason);
+                state.ring.push_gap(gap);
+            }
+        }
+        state.kept = Some(render::render_bytes(&seed.text));
+        let end = state.ring.end();
+        self.tell_listeners(&mut state);
+        drop(state);
+        self.changed.send_replace(end);
+    }
+
+    /// The process has ended. Answers whether this was news.
+    pub(super) fn end(&self, exit: Exit) -> bool {
+        let mut state = self.lock();
+        if state.exit.is_some() {
+            return false;
+        }
+        state.exit = Some((exit, Instant::now()));
+        state.rest_watchers();
+        let watchers = std::mem::take(&mut state.watchers);
+        for watcher in &watchers {
+            watcher.ended(exit);
+        }
+        let end = state.ring.end();
+        self.tell_listeners(&mut state);
+        drop(state);
+        self.changed.send_replace(end);
+        true
+    }
+
+    /// tmux lists it like this.
+    pub(super) fn describe(&self, row: &PaneRow) {
+        let mut state = self.lock();
+        let about = &mut state.about;
+        let revived = about.pid != row.pid && !row.dead;
+        about.title.clone_from(&row.title);
+        about.command.clone_from(&row.command);
+        about.path.clone_from(&row.path);
+        about.tty.clone_from(&row.tty);
+        about.pid = row.pid;
+        about.size = row.size;
+        if revived {
+            // Its program was started anew.
+            state.exit = None;
+            state.kept = None;
+        }
+    }
+
+    /// tmux pushed a value.
+    pub(super) fn set_value(&self, value: Value) {
+        let mut state = self.lock();
+        match value {
+            Value::Title(title) => {
+                state.about.title.clone_from(&title);
+                state.tell_title(&title);
+            }
+            Value::Command(command) => state.about.command = command,
+            Value::Path(path) => state.about.path = path,
+        }
+        let end = state.ring.end();
+        drop(state);
+        self.changed.send_replace(end);
+    }
+
+    /// muxtap's input arrived at the program just now: everything before this point was printed before it. Answers this point.
+    pub(super) fn typed(&self, text: &str, tty_echo: bool) -> u64 {
+        let mut state = self.lock();
+        let mark = state.ring.end();
+        state.last_input = Some((mark, Instant::now()));
+        if text.chars().any(|typed| !typed.is_control() && !typed.is_whitespace()) {
+            let line = state.resting_line();
+            let columns = state.about.size.width.max(1);
+            state.echo.typed(mark, text.as_bytes(), line, columns, tty_echo);
+        }
+        mark
+    }
+
+    /// A wait was answered with these patterns; the next one for the same pattern goes on after the match.
+    pub(super) fn answered(&self, patterns: impl IntoIterator<Item = (String, u64)>) {
+        let mut state = self.lock();
+        for (pattern, end) in patterns {
+            if state.answered.len() >= limits::ANSWERED_PATTERNS && !state.answered.contains_key(&pattern) {
+                // The oldest answer is the one furthest back in the stream.
+                let oldest = state.answered.iter().min_by_key(|(_, end)| **end).map(|(pattern, _)| pattern.clone());
+                if let Some(oldest) = oldest {
+                    state.answered.remove(&oldest);
+                }
+            }
+            state.answered.insert(pattern, end);
+        }
+    }
+
+    /// Told whenever the pane changes, for as long as the listener lives.
+    pub(super) fn listen(&self, listener: &Arc<Listener>) {
+        self.lock().listeners.push(Arc::downgrade(listener));
+    }
+
+    fn tell_listeners(&self, state: &mut State) {
+        if !state.listeners.is_empty() {
+            state.listeners.retain(|listener| match listener.upgrade() {
+                Some(listener) => {
+                    listener.mark(self.id);
+                    true
+                }
+                None => false,
+            });
+        }
+    }
+}
+
+/// What a push did.
+pub(super) struct Pushed {
+    /// Bytes kept before.
+    pub(super) before: usize,
+    /// Bytes kept after.
+    pub(super) after: usize,
+    /// The pane's command has ended with this status and all it printed is here.
+    pub(super) held_exit: Option<i32>,
+}
+
+impl State {
+    /// The status told by the hold of this pane's command, once.
+    fn take_held_exit(&mut self) -> Option<i32> {
+        let ours = self.ours.as_mut().filter(|ours| ours.hold.is_some())?;
+        let status = self.signs.run_marks.iter().find_map(|(payload, ..)| ours.held_exit(payload))?;
+        ours.hold = None;
+        Some(status)
+    }
+
+    /// Bytes go into the ring, and what they say to everyone who wants to know.
+    fn feed(&mut self, data: &[u8]) {
+        if data.is_empty() {
+            return;
+        }
+        let echo = if self.echo.is_idle() { None } else { Some(&mut self.echo) };
+        let mut fan = Fan { echo, watchers: &mut self.watchers, signs: &mut self.signs };
+        self.ring.push(data, &mut fan);
+        if let Some(title) = self.signs.title.take() {
+            self.tell_title(&title);
+        }
+        let Self { watchers, echo, signs, .. } = self;
+        watchers.retain_mut(|watcher| watcher.end_of_chunk(echo, signs));
+    }
+
+    fn tell_title(&mut self, title: &str) {
+        self.watchers.retain_mut(|watcher| watcher.title(title));
+    }
+
+    /// The stream rests: what only its end can satisfy is looked at.
+    pub(super) fn rest_watchers(&mut self) {
+        let Self { watchers, echo, .. } = self;
+        watchers.retain_mut(|watcher| watcher.rest(echo));
+    }
+
+    /// Where the last match of this pattern ended that was answered.
+    pub(super) fn answered_at(&self, pattern: &str) -> Option<u64> {
+        self.answered.get(pattern).copied()
+    }
+
+    /// The line that has begun and not ended.
+    pub(super) fn resting_line(&self) -> String {
+        let end = self.ring.end();
+        let from = end.saturating_sub(limits::LAST_LINE_BYTES).max(self.ring.start());
+        let text = render::render_text(&self.ring, from, end);
+        text.rsplit('\n').next().unwrap_or_default().to_owned()
+    }
+
+    fn join(&self, seed: &Seed) -> Joined {
+        join::join(&self.ring, &seed.text)
+    }
+}
+
+/// Hands the decoder's events to all who are interested.
+struct Fan<'a> {
+    echo: Option<&'a mut EchoFilter>,
+    watchers: &'a mut Vec<Watcher>,
+    signs: &'a mut Signs,
+}
+
+impl TextSink for Fan<'_> {
+    fn text(&mut self, offset: u64, text: &[u8]) {
+        if let Some(echo) = &mut self.echo {
+            echo.text(offset, text);
+        }
+        for watcher in self.watchers.iter_mut() {
+            watcher.text(offset, text);
+        }
+    }
+
+    fn control(&mut self, offset: u64, control: Control) {
+        if let Some(echo) = &mut self.echo {
+            echo.control(offset, control);
+        }
+        for watcher in self.watchers.iter_mut() {
+            watcher.control(offset, control);
+        }
+    }
+
+    fn mark(&mut self, start: u64, end: u64, mark: Mark<'_>) {
+        self.signs.mark(start, end, mark);
+    }
+}
+
+impl Signs {
+    fn mark(&mut self, start: u64, end: u64, mark: Mark<'_>) {
+        match mark {
+            Mark::Bell => self.bell = Some(start),
+            Mark::Title(title) => self.title = Some(String::from_utf8_lossy(title).into_owned()),
+            Mark::Prompt(payload) => match payload.first() {
+                Some(b'A' | b'B') => self.prompt = Some((end, true)),
+                Some(b'C') => {
+                    self.prompt = Some((end, false));
+                    self.output_began = Some(end);
+                }
+                Some(b'D') => {
+                    let status = payload.get(2..).and_then(|status| std::str::from_utf8(status).ok());
+                    let status = status.and_then(|status| status.split(';').next()?.parse().ok());
+                    self.output_ended = Some((start, status));
+                }
+                _ => {}
+            },
+            Mark::Osc(payload) => {
+                let ours = payload.strip_prefix(RUN_OSC.as_bytes()).and_then(|rest| rest.strip_prefix(b";"));
+                if let Some(nonce) = ours {
+                    // A pane that prints such marks by itself must not grow this for ever.
+                    if self.run_marks.len() >= 16 {
+                        self.run_marks.remove(0);
+                    }
+                    self.run_marks.push((nonce.to_vec(), start, end));
+                }
+            }
+        }
+    }
+}
+
+/// Collects which panes changed, for someone who looks when it has time.
+#[derive(Default)]
+pub struct Listener {
+    dirty: Mutex<HashSet<PaneId>>,
+    wake: Notify,
+}
+
+impl Listener {
+    pub(super) fn mark(&self, pane: PaneId) {
+        let first = {
+            let mut dirty = self.dirty.lock().unwrap_or_else(PoisonError::into_inner);
+            dirty.insert(pane) && dirty.len() == 1
+        };
+        if first {
+            self.wake.notify_one();
+        }
+    }
+
+    /// Waits until some pane changed and takes which.
+    pub(super) async fn changed(&self) -> HashSet<PaneId> {
+        loop {
+            {
+                let mut dirty = self.dirty.lock().unwrap_or_else(PoisonError::into_inner);
+                if !dirty.is_empty() {
+                    return std::mem::take(&mut *dirty);
+                }
+            }
+            self.wake.notified().await;
+        }
+    }
+}

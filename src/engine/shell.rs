@@ -1,0 +1,144 @@
+//! Which shell rests in a pane, and how a command is written for it.
+
+use super::pane::{About, RUN_OSC};
+use crate::{
+    api::{Error, ErrorCode, Result},
+    tmux::{Foreground, foreground},
+};
+
+/// Bytes of one line that a terminal in cooked mode takes (F28).
+const COOKED_LINE: usize = 4095;
+
+/// The shells that are understood.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shell {
+    /// sh, dash, ash, ksh, mksh, bash, zsh: quoting as POSIX says.
+    Posix,
+    /// fish.
+    Fish,
+}
+
+/// What stands in a pane's foreground.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Resting {
+    /// A shell that waits for a line.
+    Shell(Shell),
+    /// A shell that does something itself, or has only begun.
+    Busy(String),
+    /// Something else.
+    Other(String),
+}
+
+/// Looks at the terminal of a pane. On systems where that is not possible tmux's word for the command is taken.
+pub fn resting(about: &About) -> Resting {
+    match foreground(about.pid, &about.tty) {
+        Some(foreground) => judge(&foreground),
+        None => match kind(&about.command) {
+            Some(shell) => Resting::Shell(shell),
+            None => Resting::Other(about.command.clone()),
+        },
+    }
+}
+
+fn judge(foreground: &Foreground) -> Resting {
+    let name = foreground.args.first().map_or("", |program| base_name(program));
+    let Some(shell) = kind(name) else { return Resting::Other(name.to_owned()) };
+    // `bash build.sh` and `sh -c …` are programs, not shells that read commands.
+    let runs_a_script = foreground.args.iter().skip(1).any(|arg| arg == "-c" || !arg.starts_with(['-', '+']));
+    if runs_a_script {
+        return Resting::Other(foreground.args.join(" "));
+    }
+    // A shell with a line editor takes the terminal out of cooked mode only while it reads a line.
+    if foreground.canonical && matches!(name, "bash" | "zsh" | "fish") {
+        return Resting::Busy(name.to_owned());
+    }
+    Resting::Shell(shell)
+}
+
+/// Whether what runs in the pane reads lines from its user (a shell or a REPL), as far as can be told.
+pub fn reads_lines(about: &About) -> bool {
+    match foreground(about.pid, &about.tty) {
+        // A line editor of a shell or REPL; of shells without one the prompt is the only sign.
+        Some(foreground) => !foreground.canonical || matches!(judge(&foreground), Resting::Shell(_)),
+        None => true,
+    }
+}
+
+fn kind(name: &str) -> Option<Shell> {
+    match name {
+        "sh" | "dash" | "ash" | "ksh" | "mksh" | "bash" | "zsh" => Some(Shell::Posix),
+        "fish" => Some(Shell::Fish),
+        _ => None,
+    }
+}
+
+/// `-bash` and `/bin/bash` are `bash`.
+fn base_name(program: &str) -> &str {
+    let program = program.strip_prefix('-').unwrap_or(program);
+    program.rsplit('/').next().unwrap_or(program)
+}
+
+impl Shell {
+    /// The line that runs `command` between two marks that only its execution can print: in the line itself, and so in its echo, the
+    /// escape byte stands as four characters. The space in front keeps it out of most histories.
+    pub fn line(self, command: &str, nonce: &str) -> Result<String> {
+        let mark = |what: &str| format!("printf '\\033]{RUN_OSC};{nonce};{what}\\007'");
+        let plain = command.chars().all(|c| c == '\n' || !c.is_control());
+        let (run, status) = match self {
+            Self::Posix if plain => (format!("eval '{}'", command.replace('\'', r"'\''")), "\"$?\""),
+            Self::Posix => (format!("eval \"$(printf '{}')\"", octal(command)), "\"$?\""),
+            Self::Fish if plain => (format!("eval '{}'", command.replace('\\', r"\\").replace('\'', r"\'")), "$status"),
+            Self::Fish => (format!("eval (printf '{}' | string collect)", octal(command)), "$status"),
+        };
+        let line = format!(" {}; {run}; {} {status}", mark("s"), mark("e;%s"));
+        if let Some(long) = line.split('\n').map(str::len).find(|length| *length > COOKED_LINE) {
+            return Err(Error::new(
+                ErrorCode::InvalidArgument,
+                format!(
+                    "command: a line of {long} bytes; a terminal takes at most {COOKED_LINE} in one line: write it to a file and run that"
+                ),
+            ));
+        }
+        Ok(line)
+    }
+}
+
+/// Every byte as `\ooo`: nothing is special to printf, to a quote, or to a line editor.
+fn octal(command: &str) -> String {
+    command.bytes().map(|byte| format!("\\{byte:03o}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn foreground(args: &[&str], canonical: bool) -> Foreground {
+        Foreground { group: 1, args: args.iter().map(|arg| (*arg).to_owned()).collect(), canonical, echo: canonical }
+    }
+
+    #[test]
+    fn only_a_shell_that_waits_for_a_line_rests() {
+        assert_eq!(judge(&foreground(&["-bash"], false)), Resting::Shell(Shell::Posix));
+        assert_eq!(judge(&foreground(&["/usr/bin/fish", "-l"], false)), Resting::Shell(Shell::Fish));
+        assert_eq!(judge(&foreground(&["sh"], true)), Resting::Shell(Shell::Posix));
+        assert_eq!(judge(&foreground(&["bash"], true)), Resting::Busy("bash".into()));
+        assert_eq!(judge(&foreground(&["bash", "build.sh"], false)), Resting::Other("bash build.sh".into()));
+        assert_eq!(judge(&foreground(&["sleep", "9"], true)), Resting::Other("sleep".into()));
+    }
+
+    #[test]
+    fn the_echo_of_a_line_holds_no_mark() {
+        let line = Shell::Posix.line("echo 'it''s'", "abc").unwrap();
+        assert!(!line.contains('\x1b'));
+        assert_eq!(
+            line,
+            r#" printf '\033]7717;abc;s\007'; eval 'echo '\''it'\'''\''s'\'''; printf '\033]7717;abc;e;%s\007' "$?""#
+        );
+    }
+
+    #[test]
+    fn a_tab_would_be_completed_by_a_line_editor_and_is_written_in_octal() {
+        let line = Shell::Posix.line("a\tb", "n").unwrap();
+        assert!(line.contains(r"\141\011\142") && !line.contains('\t'));
+    }
+}

@@ -1,0 +1,90 @@
+//! A submit that programs take as one (F29): the text, a look that it arrived, Enter alone, a look that something happened.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use super::{
+    Engine, Host, Pane,
+    input::{self, Typed},
+};
+use crate::{
+    api::{Result, SubmitSeen},
+    pane::{cursor::Cursor, render},
+};
+
+/// Terminal programs take characters that come closer together than this as a paste, and an Enter among them as part of it.
+const BURST: Duration = Duration::from_millis(150);
+/// The program has taken the text in when it printed nothing for this long.
+const QUIET: Duration = Duration::from_millis(40);
+/// A program that never rests gets Enter after this long all the same.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// How long the program may take to show that Enter arrived.
+const REACTION: Duration = Duration::from_secs(2);
+
+impl Engine {
+    pub(super) async fn submit(
+        &self,
+        host: &Arc<Host>,
+        pane: &Arc<Pane>,
+        typed: Typed,
+        text: &str,
+    ) -> Result<(Cursor, SubmitSeen)> {
+        let cursor = self.send(host, pane, typed).await?;
+        let sent = Instant::now();
+        let echoed = if text.is_empty() {
+            false
+        } else {
+            let _ = tokio::time::timeout(PATIENCE, settled(pane, sent)).await;
+            shows(pane, cursor.offset, text)
+        };
+        let entered = self.send(host, pane, input::enter(pane)).await?;
+        let changed = tokio::time::timeout(REACTION, moved(pane, entered.offset)).await.is_ok();
+        Ok((cursor, SubmitSeen { echoed, changed }))
+    }
+}
+
+/// Resolves when the burst is over and the stream is quiet.
+async fn settled(pane: &Pane, sent: Instant) {
+    let mut changes = pane.changes();
+    loop {
+        changes.borrow_and_update();
+        let due = (pane.lock().last_output + QUIET).max(sent + BURST);
+        if Instant::now() >= due {
+            return;
+        }
+        tokio::select! {
+            () = tokio::time::sleep_until(due.into()) => {}
+            _ = changes.changed() => {}
+        }
+    }
+}
+
+/// Resolves when the pane printed something after `offset`, or ended.
+async fn moved(pane: &Pane, offset: u64) {
+    let mut changes = pane.changes();
+    loop {
+        changes.borrow_and_update();
+        {
+            let state = pane.lock();
+            if state.ring.end() > offset || state.exit.is_some() {
+                return;
+            }
+        }
+        if changes.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Whether what was printed since holds the end of the text, however it was wrapped or coloured.
+fn shows(pane: &Pane, since: u64, text: &str) -> bool {
+    let dense = |text: &str| text.chars().filter(|c| !c.is_whitespace() && !c.is_control()).collect::<Vec<_>>();
+    let state = pane.lock();
+    let end = state.ring.end();
+    let printed = dense(&render::render_text(&state.ring, since.max(state.ring.start()), end));
+    let wanted = dense(text);
+    let tail = wanted.get(wanted.len().saturating_sub(16)..).unwrap_or_default();
+    !tail.is_empty() && printed.windows(tail.len()).any(|window| window == tail)
+}

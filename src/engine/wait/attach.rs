@@ -1,0 +1,136 @@
+//! Where a wait begins, and what lay there already.
+
+use std::sync::Arc;
+
+use super::{begins_on_screen, core::Core, watcher::Watcher};
+use crate::{
+    api::Result,
+    engine::{Engine, Host, Pane, pane::State},
+    pane::{
+        cursor::Since,
+        matcher::{Hit, Matcher, Verdict},
+        text::{Control, TextSink},
+    },
+};
+
+impl Engine {
+    /// Puts a watcher into every pane of a wait; what lies between its beginning and now is looked at first.
+    pub(super) async fn attach(&self, host: &Arc<Host>, core: &Arc<Core>) -> Result<()> {
+        for (at, pane) in core.panes.iter().enumerate() {
+            let on_screen =
+                if begins_on_screen(&core.spec) { self.latch_on_screen(host, core, at, pane).await? } else { None };
+            attach(core, at, pane, on_screen)?;
+        }
+        Ok(())
+    }
+
+    /// For `since: screen`: patterns that the screen shows are satisfied. Answers the point of the stream up to which it was shown.
+    async fn latch_on_screen(
+        &self,
+        host: &Arc<Host>,
+        core: &Arc<Core>,
+        at: usize,
+        pane: &Arc<Pane>,
+    ) -> Result<Option<u64>> {
+        let (text, offset) = self.screen(host, pane, true).await?;
+        let Some(set) = &core.spec.set else { return Ok(Some(offset)) };
+        let mut matcher = Matcher::new(set.clone());
+        for line in text.lines() {
+            matcher.text(0, line.as_bytes());
+            matcher.control(0, Control::LineFeed);
+        }
+        for hit in matcher.rest(&mut |_| Verdict::Accept) {
+            core.hit(at, Hit { start: offset, end: offset, ..hit });
+        }
+        Ok(Some(offset))
+    }
+}
+
+/// The stretch of a pane's stream that a wait covers.
+struct Beginning {
+    /// The first offset that any of its regexes looks at.
+    first: u64,
+    /// For each regex: a match must begin here or later.
+    from: Vec<u64>,
+    /// From here on bells and marks count.
+    signs: u64,
+}
+
+fn attach(core: &Arc<Core>, at: usize, pane: &Arc<Pane>, on_screen: Option<u64>) -> Result<()> {
+    let mut state = pane.lock();
+    let end = state.ring.end();
+    let beginning = beginning(core, at, pane, &state, on_screen)?;
+    {
+        let mut progress = core.lock();
+        if let Some(on_pane) = progress.panes.get_mut(at) {
+            on_pane.asked_at = end;
+            on_pane.quiet_from = match core.spec.since {
+                Since::Now => Some(core.asked),
+                // Without an input the wait begins now.
+                Since::Input => state.last_input.map_or(Some(core.asked), |(_, when)| Some(when)),
+                _ => None,
+            };
+        }
+    }
+    let mut watcher = Watcher::new(core, at, beginning.from, beginning.signs);
+    let title = state.about.title.clone();
+    let mut go_on = watcher.title(&title);
+    if beginning.first < end {
+        // In pieces, so that a matcher's window stays small.
+        let mut from = beginning.first;
+        while from < end && go_on {
+            let to = (from + PIECE).min(end);
+            state.ring.decode_from(from, to, &mut watcher as &mut dyn TextSink);
+            let State { echo, signs, .. } = &*state;
+            go_on = watcher.end_of_chunk(echo, signs);
+            from = to;
+        }
+    } else {
+        let State { echo, signs, .. } = &*state;
+        go_on = go_on && watcher.end_of_chunk(echo, signs);
+    }
+    if let Some((exit, _)) = state.exit {
+        go_on = go_on && watcher.rest(&state.echo);
+        if go_on {
+            watcher.ended(exit);
+        }
+    } else if go_on {
+        state.watchers.push(watcher);
+    }
+    Ok(())
+}
+
+/// Raw bytes that are decoded between two looks at the matches.
+const PIECE: u64 = 32 * 1024;
+
+fn beginning(core: &Core, at: usize, pane: &Pane, state: &State, on_screen: Option<u64>) -> Result<Beginning> {
+    let end = state.ring.end();
+    let count = core.spec.set.as_ref().map_or(0, crate::pane::patterns::PatternSet::len);
+    let same = |offset: u64| Beginning { first: offset, from: vec![offset; count], signs: offset };
+    Ok(match &core.spec.since {
+        Since::Now => same(end),
+        Since::Start => same(state.ring.start()),
+        Since::Screen => same(on_screen.unwrap_or(end)),
+        Since::Lines(lines) => same(state.lines_back(*lines)),
+        Since::At(cursor) => {
+            let (offset, gap) = pane.locate(state, cursor)?;
+            if let Some(gap) = gap {
+                core.on_pane(at, |on_pane| on_pane.gap = Some(gap));
+            }
+            same(offset)
+        }
+        Since::Input => {
+            let input = state.last_input.map(|(offset, _)| offset);
+            let from: Vec<_> = (0..count)
+                .map(|pattern| {
+                    let answered = state.answered_at(core.spec.text_of(pattern));
+                    // `None` is less than any offset.
+                    input.max(answered).unwrap_or(end)
+                })
+                .collect();
+            let signs = input.unwrap_or(end);
+            let first = from.iter().copied().min().unwrap_or(signs);
+            Beginning { first: first.max(state.ring.start()), from, signs }
+        }
+    })
+}

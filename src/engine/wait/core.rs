@@ -1,0 +1,243 @@
+//! A wait's state: what has latched, and whether that decides it.
+//!
+//! Locks: a pane's lock may be held when a wait's is taken, never the other way round.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use tokio::sync::{Notify, watch};
+
+use super::spec::Spec;
+use crate::{
+    api::{Gap, PredicateKind, WaitMode, WaitOutcome},
+    engine::{Host, Pane},
+    pane::matcher::Hit,
+    tmux::Exit,
+};
+
+/// One wait.
+pub struct Core {
+    pub(super) id: String,
+    pub(super) host: Arc<Host>,
+    pub(super) spec: Spec,
+    pub(super) asked: Instant,
+    pub(super) panes: Vec<Arc<Pane>>,
+    progress: Mutex<Progress>,
+    /// Told when a deadline may have come nearer.
+    pub(super) wake: Notify,
+    over: watch::Sender<bool>,
+}
+
+/// How far it has come.
+pub(super) struct Progress {
+    pub(super) panes: Vec<OnPane>,
+    pub(super) end: Option<End>,
+}
+
+/// How it ended.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct End {
+    pub(super) outcome: WaitOutcome,
+    /// The pane that decided.
+    pub(super) pane: Option<usize>,
+    pub(super) at: Instant,
+}
+
+/// How far it has come on one pane.
+pub(super) struct OnPane {
+    pub(super) latches: Vec<Option<Latch>>,
+    pub(super) failed: Option<(usize, Latch)>,
+    pub(super) ended: Option<Exit>,
+    pub(super) gap: Option<Gap>,
+    /// When the last predicate latched.
+    pub(super) complete: Option<Instant>,
+    /// The stream's end when the wait was asked.
+    pub(super) asked_at: u64,
+    /// Quiet is counted from here on, not from the last byte, if that was earlier.
+    pub(super) quiet_from: Option<Instant>,
+    /// Its watch looks at what only a rest can tell.
+    pub(super) wants_rest: bool,
+    /// For which end of the stream the prompt rule was tried.
+    pub(super) prompt_tried: Option<u64>,
+}
+
+/// What satisfied a predicate.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Latch {
+    pub(super) offset: Option<u64>,
+    pub(super) end: Option<u64>,
+    pub(super) line: Option<String>,
+    pub(super) captures: Vec<Option<String>>,
+    pub(super) groups: BTreeMap<String, String>,
+    pub(super) after: Duration,
+    pub(super) before: bool,
+    pub(super) how: Option<&'static str>,
+}
+
+impl Core {
+    pub(super) fn new(id: String, host: Arc<Host>, spec: Spec, panes: Vec<Arc<Pane>>) -> Arc<Self> {
+        let on_pane = |_: &Arc<Pane>| OnPane {
+            latches: spec.predicates.iter().map(|_| None).collect(),
+            failed: None,
+            ended: None,
+            gap: None,
+            complete: None,
+            asked_at: 0,
+            quiet_from: None,
+            wants_rest: false,
+            prompt_tried: None,
+        };
+        let progress = Progress { panes: panes.iter().map(on_pane).collect(), end: None };
+        Arc::new(Self {
+            id,
+            host,
+            spec,
+            asked: Instant::now(),
+            panes,
+            progress: Mutex::new(progress),
+            wake: Notify::new(),
+            over: watch::Sender::new(false),
+        })
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, Progress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether it has ended.
+    pub(super) fn is_over(&self) -> bool {
+        *self.over.borrow()
+    }
+
+    /// Resolves when it has ended.
+    pub(super) async fn over(&self) {
+        // The sender lives as long as `self`.
+        let _ = self.over.subscribe().wait_for(|over| *over).await;
+    }
+
+    /// Changes the progress on one pane and sees whether that decides the wait.
+    pub(super) fn on_pane(&self, at: usize, change: impl FnOnce(&mut OnPane)) {
+        let mut progress = self.lock();
+        if progress.end.is_some() {
+            return;
+        }
+        if let Some(on_pane) = progress.panes.get_mut(at) {
+            change(on_pane);
+        }
+        self.decide(&mut progress, at);
+    }
+
+    /// A predicate is satisfied on a pane. The first time counts.
+    pub(super) fn latch(&self, at: usize, predicate: usize, mut latch: Latch) {
+        latch.after = if latch.before { Duration::ZERO } else { self.asked.elapsed() };
+        self.on_pane(at, |on_pane| {
+            if let Some(slot @ None) = on_pane.latches.get_mut(predicate) {
+                *slot = Some(latch);
+            }
+        });
+    }
+
+    /// The predicate of this kind is satisfied, if there is one.
+    pub(super) fn latch_kind(&self, at: usize, kind: PredicateKind, latch: Latch) {
+        if let Some(predicate) = self.spec.index_of(kind) {
+            self.latch(at, predicate, latch);
+        }
+    }
+
+    /// A regex of the set matched.
+    pub(super) fn hit(&self, at: usize, hit: Hit) {
+        let pattern = hit.pattern;
+        let asked_at = self.lock().panes.get(at).map_or(0, |on_pane| on_pane.asked_at);
+        let latch = Latch {
+            offset: Some(hit.start),
+            end: Some(hit.end),
+            line: Some(hit.line),
+            captures: hit.captures,
+            groups: hit.groups,
+            before: hit.end <= asked_at,
+            ..Latch::default()
+        };
+        if pattern < self.spec.pattern_count() {
+            self.latch(at, pattern, latch);
+        } else {
+            let latch = Latch { after: self.asked.elapsed(), ..latch };
+            self.on_pane(at, |on_pane| on_pane.failed = on_pane.failed.take().or(Some((pattern, latch))));
+        }
+    }
+
+    /// The pane's process has ended; nothing more will come.
+    pub(super) fn ended(&self, at: usize, exit: Exit) {
+        let exits = self.spec.index_of(PredicateKind::Exit);
+        let after = self.asked.elapsed();
+        self.on_pane(at, |on_pane| {
+            on_pane.ended = Some(exit);
+            if let Some(slot @ None) = exits.and_then(|exits| on_pane.latches.get_mut(exits)) {
+                *slot = Some(Latch { after, ..Latch::default() });
+            }
+        });
+    }
+
+    /// Ends it.
+    pub(super) fn finish(&self, outcome: WaitOutcome, pane: Option<usize>) {
+        self.finish_with(&mut self.lock(), outcome, pane);
+    }
+
+    fn finish_with(&self, progress: &mut Progress, outcome: WaitOutcome, pane: Option<usize>) {
+        if progress.end.is_none() {
+            progress.end = Some(End { outcome, pane, at: Instant::now() });
+            self.over.send_replace(true);
+        }
+    }
+
+    fn decide(&self, progress: &mut Progress, at: usize) {
+        let Some(on_pane) = progress.panes.get_mut(at) else { return };
+        if on_pane.failed.is_some() {
+            return self.finish_with(progress, WaitOutcome::Failed, Some(at));
+        }
+        let complete = on_pane.latches.iter().all(Option::is_some);
+        if complete && on_pane.complete.is_none() {
+            on_pane.complete = Some(Instant::now());
+        }
+        // A pane that has ended is as quiet as can be.
+        let settled = self.spec.settle.is_none() || on_pane.ended.is_some();
+        if complete && !settled {
+            self.wake.notify_one();
+        }
+        let is_complete = |on_pane: &OnPane| on_pane.complete.is_some();
+        match self.spec.mode {
+            WaitMode::Any if complete && settled => self.finish_with(progress, WaitOutcome::Matched, Some(at)),
+            WaitMode::All if complete && progress.panes.iter().all(is_complete) => {
+                let settled =
+                    self.spec.settle.is_none() || progress.panes.iter().all(|on_pane| on_pane.ended.is_some());
+                if settled {
+                    let only = (progress.panes.len() == 1).then_some(at);
+                    self.finish_with(progress, WaitOutcome::Matched, only);
+                }
+            }
+            _ => {
+                let hopeless = |on_pane: &OnPane| on_pane.ended.is_some() && on_pane.complete.is_none();
+                let ended = match self.spec.mode {
+                    WaitMode::Any => progress.panes.iter().all(hopeless),
+                    WaitMode::All => progress.panes.get(at).is_some_and(hopeless),
+                };
+                if ended {
+                    self.finish_with(progress, WaitOutcome::Ended, Some(at));
+                }
+            }
+        }
+    }
+
+    /// Whether the quiet after the last latch is all that is missing; then on which panes it is awaited.
+    pub(super) fn settling(&self) -> Vec<(usize, Instant)> {
+        let progress = self.lock();
+        let complete = progress.panes.iter().enumerate();
+        let complete: Vec<_> = complete.filter_map(|(at, on_pane)| Some((at, on_pane.complete?))).collect();
+        match self.spec.mode {
+            WaitMode::All if complete.len() < progress.panes.len() => Vec::new(),
+            _ => complete,
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! What only time can tell: quiet, rest, prompts by rule, limits. And what only the screen can.
+
+use std::{
+    sync::{Arc, LazyLock},
+    time::Instant,
+};
+
+use futures_util::{StreamExt, stream::FuturesUnordered};
+use regex::Regex;
+
+use super::core::{Core, Latch};
+use crate::{
+    api::{PredicateKind, WaitMode, WaitOutcome},
+    engine::{Engine, Host, Pane, limits, shell},
+    pane::cursor::Since,
+};
+
+/// A line that ends like a prompt: `$ `, `# `, `% `, `> `, `>>> `, `❯ ` …
+static PROMPT_LINE: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"(?:[$#%>❯➜λ»]|\)>)\s?$").ok());
+
+/// Lives as long as the wait.
+pub(super) async fn drive(engine: &Engine, host: &Arc<Host>, core: &Arc<Core>) {
+    let mut screens = FuturesUnordered::new();
+    if core.spec.screens().next().is_some() {
+        for (at, pane) in core.panes.iter().enumerate() {
+            screens.push(watch_screen(engine, host, core, at, pane));
+        }
+    }
+    loop {
+        let deadline = deadline(core);
+        tokio::select! {
+            () = core.over() => return,
+            () = core.wake.notified() => {}
+            () = engine.stopping() => core.finish(WaitOutcome::Cancelled, None),
+            Some(()) = screens.next() => {}
+            () = tokio::time::sleep_until(deadline.into()) => look(core),
+        }
+    }
+}
+
+/// The next moment at which time decides something.
+fn deadline(core: &Core) -> Instant {
+    let mut next = core.asked + core.spec.timeout;
+    for (at, pane) in core.panes.iter().enumerate() {
+        let quiet = quiet_from(core, at, pane);
+        if let Some(stable) = core.spec.stable.filter(|_| is_open(core, at, PredicateKind::Stable)) {
+            next = next.min(quiet.since_begin + stable);
+        }
+        if core.lock().panes.get(at).is_some_and(|on_pane| on_pane.wants_rest) {
+            next = next.min(quiet.since + limits::REST);
+        }
+        if is_open(core, at, PredicateKind::Prompt) && !was_tried(core, at, quiet.end) {
+            next = next.min(quiet.since + limits::PROMPT_REST);
+        }
+    }
+    settled_at(core).map_or(next, |settled| next.min(settled))
+}
+
+/// Does what is due.
+fn look(core: &Arc<Core>) {
+    let now = Instant::now();
+    for (at, pane) in core.panes.iter().enumerate() {
+        let quiet = quiet_from(core, at, pane);
+        let wants_rest = {
+            let mut progress = core.lock();
+            let due = quiet.since + limits::REST <= now;
+            progress.panes.get_mut(at).is_some_and(|on_pane| due && std::mem::take(&mut on_pane.wants_rest))
+        };
+        if wants_rest {
+            pane.lock().rest_watchers();
+        }
+        if let Some(stable) = core.spec.stable
+            && quiet.since_begin + stable <= now
+        {
+            core.latch_kind(at, PredicateKind::Stable, Latch { offset: Some(quiet.end), ..Latch::default() });
+        }
+        if is_open(core, at, PredicateKind::Prompt)
+            && quiet.since + limits::PROMPT_REST <= now
+            && !was_tried(core, at, quiet.end)
+        {
+            if let Some(on_pane) = core.lock().panes.get_mut(at) {
+                on_pane.prompt_tried = Some(quiet.end);
+            }
+            if let Some(latch) = prompt_by_rule(core, pane) {
+                core.latch_kind(at, PredicateKind::Prompt, latch);
+            }
+        }
+    }
+    if settled_at(core).is_some_and(|settled| settled <= now) {
+        let decided_by = match core.spec.mode {
+            WaitMode::Any => first_settled(core),
+            WaitMode::All => (core.panes.len() == 1).then_some(0),
+        };
+        core.finish(WaitOutcome::Matched, decided_by);
+    }
+    if core.asked + core.spec.timeout <= now {
+        core.finish(WaitOutcome::Timeout, (core.panes.len() == 1).then_some(0));
+    }
+}
+
+/// How quiet a pane is.
+struct Quiet {
+    /// Since its last byte.
+    since: Instant,
+    /// The same, but not before the wait's beginning.
+    since_begin: Instant,
+    /// The stream's end.
+    end: u64,
+}
+
+fn quiet_from(core: &Core, at: usize, pane: &Pane) -> Quiet {
+    let (since, end) = {
+        let state = pane.lock();
+        (state.last_output, state.ring.end())
+    };
+    let begin = core.lock().panes.get(at).and_then(|on_pane| on_pane.quiet_from);
+    Quiet { since, since_begin: begin.map_or(since, |begin| begin.max(since)), end }
+}
+
+fn is_open(core: &Core, at: usize, kind: PredicateKind) -> bool {
+    let Some(predicate) = core.spec.index_of(kind) else { return false };
+    let progress = core.lock();
+    progress
+        .panes
+        .get(at)
+        .is_some_and(|on_pane| on_pane.ended.is_none() && on_pane.latches.get(predicate).is_some_and(Option::is_none))
+}
+
+fn was_tried(core: &Core, at: usize, end: u64) -> bool {
+    core.lock().panes.get(at).is_some_and(|on_pane| on_pane.prompt_tried == Some(end))
+}
+
+/// When the panes that have all predicates have been quiet for long enough.
+fn settled_at(core: &Core) -> Option<Instant> {
+    let settled = settled(core).map(|(_, at)| at);
+    match core.spec.mode {
+        WaitMode::Any => settled.min(),
+        WaitMode::All => settled.max(),
+    }
+}
+
+fn first_settled(core: &Core) -> Option<usize> {
+    settled(core).min_by_key(|(_, when)| *when).map(|(at, _)| at)
+}
+
+fn settled(core: &Core) -> impl Iterator<Item = (usize, Instant)> {
+    let settle = core.spec.settle.unwrap_or_default();
+    core.settling().into_iter().filter_map(move |(at, complete)| {
+        let last_output = core.panes.get(at)?.lock().last_output;
+        Some((at, complete.max(last_output) + settle))
+    })
+}
+
+/// No marks from the shell: the stream rests on a line that ends like a prompt, and what reads the terminal is no batch program.
+fn prompt_by_rule(core: &Core, pane: &Pane) -> Option<Latch> {
+    let (line, about, end, last_input, marked) = {
+        let state = pane.lock();
+        let input = state.last_input.map(|(offset, _)| offset);
+        (state.resting_line(), state.about.clone(), state.ring.end(), input, state.signs.prompt)
+    };
+    if let Some((offset, rests)) = marked {
+        // This shell marks its prompts: its word counts.
+        return rests.then(|| Latch {
+            offset: Some(offset),
+            line: Some(line),
+            how: Some("osc133"),
+            before: true,
+            ..Latch::default()
+        });
+    }
+    // The prompt into which something was just typed is not the one after it.
+    if core.spec.since == Since::Input && last_input.is_some_and(|input| end <= input) {
+        return None;
+    }
+    let looks_like_one = PROMPT_LINE.as_ref().is_some_and(|regex| regex.is_match(&line));
+    let reads = shell::reads_lines(&about);
+    (looks_like_one && reads).then(|| Latch {
+        offset: Some(end),
+        line: Some(line),
+        how: Some("rule"),
+        ..Latch::default()
+    })
+}
+
+/// Looks at a pane's screen now and whenever the pane changed, until all screen predicates are satisfied there. While one look is under way, further
+/// changes are one further look.
+async fn watch_screen(engine: &Engine, host: &Arc<Host>, core: &Arc<Core>, at: usize, pane: &Arc<Pane>) {
+    let mut changes = pane.changes();
+    loop {
+        changes.borrow_and_update();
+        if let Ok((text, offset)) = engine.screen(host, pane, false).await {
+            let mut open = false;
+            let before = core.lock().panes.get(at).is_some_and(|on_pane| offset <= on_pane.asked_at);
+            for (predicate, regex) in core.spec.screens() {
+                match regex.captures(&text) {
+                    Some(found) => core.latch(at, predicate, on_screen(&text, &found, regex, offset, before)),
+                    None => open = true,
+                }
+            }
+            if !open {
+                return;
+            }
+        }
+        if changes.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+fn on_screen(text: &str, found: &regex::Captures<'_>, regex: &Regex, offset: u64, before: bool) -> Latch {
+    let (start, end) = found.get(0).map_or((0, 0), |whole| (whole.start(), whole.end()));
+    let line_start = text.get(..start).and_then(|head| head.rfind('\n')).map_or(0, |at| at + 1);
+    let line_end = text.get(end..).and_then(|tail| tail.find('\n')).map_or(text.len(), |at| end + at);
+    let groups = regex.capture_names().flatten();
+    Latch {
+        offset: Some(offset),
+        line: text.get(line_start..line_end).map(str::to_owned),
+        captures: found.iter().map(|group| group.map(|group| group.as_str().to_owned())).collect(),
+        groups: groups.filter_map(|name| Some((name.to_owned(), found.name(name)?.as_str().to_owned()))).collect(),
+        before,
+        ..Latch::default()
+    }
+}

@@ -1,0 +1,87 @@
+//! Errors on the wire: the engine's, and those of requests that never reached it.
+
+use axum::{
+    Json,
+    extract::{FromRequest, FromRequestParts, Path, Query, Request, rejection::JsonRejection},
+    http::{StatusCode, Uri, request::Parts},
+    response::{IntoResponse, Response},
+};
+use serde::de::DeserializeOwned;
+
+use crate::api::{Error, ErrorCode};
+
+impl IntoResponse for Error {
+    fn into_response(self) -> Response {
+        (status(self.code), Json(self)).into_response()
+    }
+}
+
+/// The HTTP status that fits a code.
+pub const fn status(code: ErrorCode) -> StatusCode {
+    match code {
+        ErrorCode::NotFound => StatusCode::NOT_FOUND,
+        ErrorCode::AmbiguousTarget | ErrorCode::Conflict => StatusCode::CONFLICT,
+        ErrorCode::InvalidTarget | ErrorCode::InvalidArgument => StatusCode::BAD_REQUEST,
+        ErrorCode::Unauthorized => StatusCode::UNAUTHORIZED,
+        ErrorCode::UnsupportedCaptureMode => StatusCode::UNPROCESSABLE_ENTITY,
+        ErrorCode::Timeout => StatusCode::REQUEST_TIMEOUT,
+        ErrorCode::ResourceLimit => StatusCode::TOO_MANY_REQUESTS,
+        ErrorCode::ReadOnly => StatusCode::FORBIDDEN,
+        ErrorCode::TmuxUnavailable => StatusCode::SERVICE_UNAVAILABLE,
+        ErrorCode::InconsistentState => StatusCode::BAD_GATEWAY,
+        ErrorCode::InternalError => StatusCode::INTERNAL_SERVER_ERROR,
+    }
+}
+
+/// A path that nothing answers.
+pub async fn no_route(uri: Uri) -> Error {
+    Error::not_found(format!("no route {}; /openapi.json lists what there is", uri.path()))
+}
+
+/// A path that does not answer this method.
+pub async fn no_method(uri: Uri) -> Response {
+    let error = Error::invalid(format!("{} does not answer this method; see /openapi.json", uri.path()));
+    (StatusCode::METHOD_NOT_ALLOWED, Json(error)).into_response()
+}
+
+/// A JSON body whose errors are the engine's.
+pub struct Body<T>(pub T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
+    type Rejection = Error;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Error> {
+        match Json::<T>::from_request(request, state).await {
+            Ok(Json(body)) => Ok(Self(body)),
+            Err(JsonRejection::BytesRejection(rejection)) if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE => {
+                Err(Error::new(ErrorCode::ResourceLimit, "the request's body is too large"))
+            }
+            Err(rejection) => Err(Error::invalid(rejection.body_text())),
+        }
+    }
+}
+
+/// A query whose errors are the engine's.
+pub struct Params<T>(pub T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Params<T> {
+    type Rejection = Error;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Error> {
+        let query = Query::<T>::from_request_parts(parts, state).await;
+        query.map(|Query(params)| Self(params)).map_err(|rejection| Error::invalid(rejection.body_text()))
+    }
+}
+
+/// The target in a path.
+pub struct Target(pub String);
+
+impl<S: Send + Sync> FromRequestParts<S> for Target {
+    type Rejection = Error;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Error> {
+        let path = Path::<String>::from_request_parts(parts, state).await;
+        path.map(|Path(target)| Self(target))
+            .map_err(|rejection| Error::new(ErrorCode::InvalidTarget, rejection.body_text()))
+    }
+}

@@ -1,0 +1,86 @@
+//! HTTP: the routes of the design, on the daemon's Unix socket. A face parses a request and prints an answer; it never decides.
+
+mod error;
+mod events;
+mod openapi;
+mod routes;
+
+use axum::{
+    Router,
+    extract::{DefaultBodyLimit, State},
+    http::{HeaderValue, header},
+    middleware,
+    response::{IntoResponse, Response},
+    routing::{get, post},
+};
+use tokio::sync::watch;
+
+use crate::engine::Engine;
+
+/// Bytes of a request's body: input of [`crate::engine::limits::INPUT_BYTES`], escaped at worst.
+const BODY_BYTES: usize = 6 * crate::engine::limits::INPUT_BYTES;
+
+/// What every route knows.
+#[derive(Clone)]
+pub struct App {
+    pub(crate) engine: Engine,
+    /// Where this daemon answers, for `status`.
+    pub(crate) socket: String,
+    /// Its log.
+    pub(crate) log: Option<String>,
+    /// Turned when somebody asked the daemon to stop.
+    pub(crate) stop: watch::Sender<bool>,
+}
+
+impl App {
+    /// What the routes serve.
+    pub fn new(engine: Engine, socket: String, log: Option<String>) -> Self {
+        Self { engine, socket, log, stop: watch::Sender::new(false) }
+    }
+
+    /// Resolves when somebody asked the daemon to stop.
+    pub async fn stop_asked(&self) {
+        // The sender lives as long as `self`.
+        let _ = self.stop.subscribe().wait_for(|stop| *stop).await;
+    }
+}
+
+/// Every route.
+pub fn router(app: App) -> Router {
+    Router::new()
+        .route("/health", get(routes::health))
+        .route("/metrics", get(routes::metrics))
+        .route("/openapi.json", get(openapi::document))
+        .route("/docs", get(openapi::page))
+        .route("/v1/status", get(routes::status))
+        .route("/v1/stop", post(routes::stop))
+        .route("/v1/sessions", get(routes::list_sessions).post(routes::new_session))
+        .route("/v1/sessions/{id}", axum::routing::patch(routes::patch_session).delete(routes::kill_session))
+        .route("/v1/windows", get(routes::list_windows).post(routes::new_window))
+        .route("/v1/windows/{id}", axum::routing::patch(routes::patch_window).delete(routes::kill_window))
+        .route("/v1/panes", get(routes::list_panes).post(routes::split))
+        .route("/v1/panes/{id}", axum::routing::patch(routes::patch_pane).delete(routes::kill_pane))
+        .route("/v1/panes/{pane}/capture", get(routes::capture))
+        .route("/v1/panes/{pane}/output", get(routes::output))
+        .route("/v1/panes/{pane}/input", post(routes::input))
+        .route("/v1/panes/{pane}/run", post(routes::run))
+        .route("/v1/waits", post(routes::wait))
+        .route("/v1/waits/{id}", get(routes::wait_result).delete(routes::cancel_wait))
+        .route("/v1/events", get(events::stream))
+        .fallback(error::no_route)
+        .method_not_allowed_fallback(error::no_method)
+        .layer(DefaultBodyLimit::max(BODY_BYTES))
+        .layer(middleware::map_response(version))
+        .with_state(app)
+}
+
+/// Tells every caller which muxtap answered.
+async fn version(State(()): State<()>, mut response: Response) -> Response {
+    response.headers_mut().insert("muxtap-version", HeaderValue::from_static(env!("CARGO_PKG_VERSION")));
+    response
+}
+
+/// Text with a content type.
+fn text(kind: &'static str, body: impl Into<axum::body::Body>) -> Response {
+    ([(header::CONTENT_TYPE, kind)], body.into()).into_response()
+}

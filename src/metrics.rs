@@ -1,0 +1,85 @@
+//! What is counted, and its Prometheus form. Pane contents never appear in a metric.
+
+use std::sync::{LazyLock, OnceLock};
+
+use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+
+use crate::api::GapReason;
+
+macro_rules! metric {
+    ($(#[doc = $doc:literal] $name:ident: $kind:ty = $make:ident!($key:literal);)*) => {$(
+        #[doc = $doc]
+        pub static $name: LazyLock<$kind> = LazyLock::new(|| $make!($key));
+    )*
+        fn describe() {
+            $(metric!(@describe $make $key $doc);)*
+        }
+    };
+    (@describe counter $key:literal $doc:literal) => { metrics::describe_counter!($key, $doc) };
+    (@describe gauge $key:literal $doc:literal) => { metrics::describe_gauge!($key, $doc) };
+    (@describe histogram $key:literal $doc:literal) => { metrics::describe_histogram!($key, $doc) };
+}
+
+metric! {
+    #[doc = "Command lines sent to tmux over open connections."]
+    TMUX_COMMANDS: Counter = counter!("muxtap_tmux_commands_total");
+    #[doc = "Processes started (tmux clients and one-shot calls)."]
+    PROCESS_SPAWNS: Counter = counter!("muxtap_process_spawns_total");
+    #[doc = "Bytes of pane output received, decoded."]
+    OUTPUT_BYTES: Counter = counter!("muxtap_output_bytes_total");
+    #[doc = "Lines from tmux that are no known notification, and stray text."]
+    LINES_UNKNOWN: Counter = counter!("muxtap_lines_unknown_total");
+    #[doc = "Waits that are open."]
+    WAITS_ACTIVE: Gauge = gauge!("muxtap_waits_active");
+    #[doc = "From the arrival of the deciding output to the answer of its wait, in seconds."]
+    WAIT_LATENCY: Histogram = histogram!("muxtap_wait_latency_seconds");
+    #[doc = "Panes whose output is followed."]
+    PANES: Gauge = gauge!("muxtap_panes");
+    #[doc = "Bytes held by all rings."]
+    RING_BYTES: Gauge = gauge!("muxtap_ring_bytes");
+    #[doc = "Control clients that are attached."]
+    CLIENTS: Gauge = gauge!("muxtap_control_clients");
+}
+
+static HANDLE: OnceLock<PrometheusHandle> = OnceLock::new();
+
+/// Counts a gap by its reason.
+pub fn gap(reason: GapReason) {
+    counter!("muxtap_gaps_total", "reason" => reason.as_str()).increment(1);
+}
+
+/// Starts counting. Before it, and in programs that never call it, every metric is a no-op.
+pub fn install() {
+    let recorder = PrometheusBuilder::new()
+        .set_buckets_for_metric(
+            Matcher::Full("muxtap_wait_latency_seconds".into()),
+            &[0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0],
+        )
+        .map(PrometheusBuilder::build_recorder);
+    if let Ok(recorder) = recorder
+        && HANDLE.set(recorder.handle()).is_ok()
+        && metrics::set_global_recorder(recorder).is_ok()
+    {
+        describe();
+        for metric in [&TMUX_COMMANDS, &PROCESS_SPAWNS, &OUTPUT_BYTES, &LINES_UNKNOWN] {
+            metric.increment(0);
+        }
+        WAITS_ACTIVE.set(0.0);
+        CLIENTS.set(0.0);
+        for reason in GapReason::ALL {
+            counter!("muxtap_gaps_total", "reason" => reason.as_str()).increment(0);
+        }
+    }
+}
+
+/// The Prometheus text exposition of everything counted so far.
+pub fn render() -> String {
+    HANDLE
+        .get()
+        .map(|handle| {
+            handle.run_upkeep();
+            handle.render()
+        })
+        .unwrap_or_default()
+}

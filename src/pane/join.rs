@@ -1,0 +1,105 @@
+//! Joining what a stream holds with what stands in a pane: what of it is missing at the stream's end?
+//!
+//! tmux drops output in known cases (F9, F11) but its grid still shows it. Both are reduced to lines of text; where the stream's last lines are
+//! found in the grid, what follows them there is missing.
+
+use super::{render, ring::Ring};
+
+/// Bytes at the end of a stream that are compared.
+const COMPARED: u64 = 256 * 1024;
+/// So many equal lines are no chance, even if neither side's beginning is reached.
+const SURE: usize = 200;
+
+/// What comparing gave.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Joined {
+    /// These bytes, with `\r\n` as line end, follow what the stream holds; none if it is whole.
+    Missing(Vec<u8>),
+    /// The two have nothing to do with each other.
+    Unrelated,
+}
+
+/// Compares a stream with a seed's text.
+pub fn join(ring: &Ring, seed: &[u8]) -> Joined {
+    let from = ring.end().saturating_sub(COMPARED).max(ring.start());
+    let have = render::render_text(ring, from, ring.end());
+    let grid = render::render_bytes(seed);
+    // The first line may have been cut by the limit.
+    let have = if from > ring.start() { have.split_once('\n').map_or("", |(_, rest)| rest) } else { &have };
+    join_text(have, &grid)
+}
+
+fn join_text(have: &str, grid: &str) -> Joined {
+    let grid: Vec<&str> = grid.split('\n').collect();
+    let mut have: Vec<&str> = have.split('\n').collect();
+    // What is not finished can be the beginning of a line in the grid.
+    let open = have.pop().unwrap_or_default().trim_end();
+    if have.is_empty() && open.is_empty() {
+        return missing(&grid, 0, "");
+    }
+    // Every line of the grid at which the stream may have stopped, the last one first: nothing must be repeated.
+    for at in (0..grid.len()).rev() {
+        let Some(line) = grid.get(at) else { continue };
+        if !line.trim_end().starts_with(open) {
+            continue;
+        }
+        let above = grid.get(..at).unwrap_or_default().iter().rev();
+        let equal = above.zip(have.iter().rev()).take_while(|(a, b)| a.trim_end() == b.trim_end()).count();
+        let all = equal == at.min(have.len());
+        let something = !open.is_empty() || have.iter().rev().take(equal).any(|line| !line.trim().is_empty());
+        // A stream that holds more than the grid's history ends somewhere in it; one that holds less begins at its top.
+        if something && (all || equal >= SURE) {
+            return missing(&grid, at, open);
+        }
+    }
+    Joined::Unrelated
+}
+
+/// What the grid holds from line `at` on, without what of that line is known.
+fn missing(grid: &[&str], at: usize, open: &str) -> Joined {
+    let rest = grid.get(at..).unwrap_or_default().join("\r\n");
+    let rest = rest.strip_prefix(open).unwrap_or(&rest).trim_end_matches(['\r', '\n']);
+    Joined::Missing(rest.as_bytes().to_vec())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn missing_of(have: &str, grid: &str) -> Option<String> {
+        match join_text(have, grid) {
+            Joined::Missing(bytes) => Some(String::from_utf8(bytes).unwrap()),
+            Joined::Unrelated => None,
+        }
+    }
+
+    #[test]
+    fn a_stream_that_is_whole_misses_nothing() {
+        assert_eq!(missing_of("one\ntwo\n", "one\ntwo").as_deref(), Some(""));
+        assert_eq!(missing_of("one\n$ ", "one\n$").as_deref(), Some(""));
+    }
+
+    #[test]
+    fn what_the_grid_has_more_is_missing() {
+        assert_eq!(missing_of("", "DONE").as_deref(), Some("DONE"));
+        assert_eq!(missing_of("one\ntw", "one\ntwo\nthree").as_deref(), Some("o\r\nthree"));
+        assert_eq!(missing_of("one\n", "one\ntwo").as_deref(), Some("two"));
+    }
+
+    #[test]
+    fn a_grid_whose_history_was_cut_is_found_by_its_lines() {
+        let all: Vec<_> = (0..5000).map(|line| line.to_string()).collect();
+        let have = all[..4000].join("\n") + "\n";
+        assert_eq!(missing_of(&have, &all[3000..].join("\n")), Some(all[4000..].join("\r\n")));
+    }
+
+    #[test]
+    fn repeated_lines_are_never_repeated_once_more() {
+        assert_eq!(missing_of("y\ny\ny\n", "y\ny\ny").as_deref(), Some(""));
+    }
+
+    #[test]
+    fn a_screen_that_was_drawn_is_unrelated() {
+        assert_eq!(missing_of("a\nb\nc\n", "menu\nfile edit").as_deref(), None);
+    }
+}

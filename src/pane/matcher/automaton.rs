@@ -1,0 +1,265 @@
+//! Lazy DFAs that are stepped by hand, so that their state outlives a chunk.
+//!
+//! A DFA tells a match one byte late: the state after the byte *behind* the match says so. Hence the probes at a chunk's end.
+
+use std::borrow::Borrow;
+
+use regex_automata::{
+    Anchored, MatchKind, PatternID, Span,
+    hybrid::{
+        LazyStateID,
+        dfa::{Cache, DFA},
+    },
+    nfa::thompson::NFA,
+    util::{prefilter::Prefilter, start},
+};
+use regex_syntax::hir::Hir;
+
+use crate::{api, pane::patterns::Limits};
+
+/// What an automaton searches for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Where the leftmost-first match of one pattern ends.
+    First,
+    /// The same, right as long as the text is ASCII.
+    FirstAscii,
+    /// Every end of every match of many patterns.
+    Every,
+}
+
+/// A lazy DFA, without the states that a search builds.
+#[derive(Debug)]
+pub(crate) struct Automaton {
+    dfa: DFA,
+    prefilter: Option<Prefilter>,
+    ascii: bool,
+    capacity: usize,
+}
+
+impl Automaton {
+    pub(crate) fn new<H: Borrow<Hir>>(
+        nfa: NFA,
+        hirs: &[H],
+        kind: Kind,
+        limits: &Limits,
+        name: &str,
+    ) -> api::Result<Self> {
+        let match_kind = if kind == Kind::Every { MatchKind::All } else { MatchKind::LeftmostFirst };
+        let prefilter = Prefilter::from_hirs_prefix(MatchKind::LeftmostFirst, hirs).filter(Prefilter::is_fast);
+        let config = DFA::config().match_kind(match_kind).specialize_start_states(prefilter.is_some());
+        let refuse = |error: &dyn std::error::Error| {
+            api::Error::invalid(format!("{name} cannot be searched in a stream ({error}); use a simpler pattern"))
+        };
+        let minimum = config.get_minimum_cache_capacity(&nfa).map_err(|error| refuse(&error))?;
+        // The minimum holds a handful of states; with a few times that, a probe fits in the last quarter and never clears the cache.
+        let capacity = limits.cache_bytes.max(minimum.saturating_mul(8));
+        let dfa = DFA::builder()
+            .configure(config.cache_capacity(capacity))
+            .build_from_nfa(nfa)
+            .map_err(|error| refuse(&error))?;
+        Ok(Self { dfa, prefilter, ascii: kind == Kind::FirstAscii, capacity })
+    }
+}
+
+/// Why stepping stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stop {
+    /// All the text was read.
+    End,
+    /// The state after byte `at - 1` says that a match ends at `at - 1`.
+    Match,
+    /// No more can match, whatever comes.
+    Dead,
+    /// The automaton cannot tell beyond here.
+    Lost,
+}
+
+/// A place in a text and the automaton's state there.
+#[derive(Debug)]
+pub(crate) struct Steps {
+    cache: Cache,
+    state: LazyStateID,
+}
+
+impl Steps {
+    /// At a place whose preceding byte is `behind` (none: the text begins there). `None`: the automaton cannot start here.
+    pub(crate) fn new(automaton: &Automaton, behind: Option<u8>) -> Option<Self> {
+        let mut cache = automaton.dfa.create_cache();
+        let state = start_state(automaton, &mut cache, behind)?;
+        Some(Self { cache, state })
+    }
+
+    /// Begins anew, keeping the states that were built.
+    pub(crate) fn restart(&mut self, automaton: &Automaton, behind: Option<u8>) -> bool {
+        match start_state(automaton, &mut self.cache, behind) {
+            Some(state) => {
+                self.state = state;
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Steps from byte `at` of `bytes` until something is to be said, and gives where that is.
+    pub(crate) fn run(&mut self, automaton: &Automaton, bytes: &[u8], mut at: usize) -> (Stop, usize) {
+        let mut prefilter = automaton.prefilter.as_ref();
+        loop {
+            if at >= bytes.len() {
+                return (Stop::End, bytes.len());
+            }
+            if self.state.is_start()
+                && let Some(filter) = prefilter
+            {
+                let target = if let Some(span) = filter.find(bytes, Span { start: at, end: bytes.len() }) {
+                    span.start
+                } else {
+                    // A literal may begin in this chunk and end in the next.
+                    prefilter = None;
+                    bytes.len().saturating_sub(filter.max_needle_len().saturating_sub(1))
+                };
+                if target > at {
+                    at = target;
+                    let behind = at.checked_sub(1).and_then(|index| bytes.get(index)).copied();
+                    if !self.restart(automaton, behind) {
+                        return (Stop::Lost, at);
+                    }
+                    if at >= bytes.len() {
+                        continue;
+                    }
+                }
+            }
+            let stop = if automaton.ascii {
+                self.step::<true>(automaton, bytes, &mut at)
+            } else {
+                self.step::<false>(automaton, bytes, &mut at)
+            };
+            if let Some(stop) = stop {
+                return (stop, at);
+            }
+        }
+    }
+
+    /// Steps until the state is a special one (at least one byte); `None` where that is a start state or the end.
+    fn step<const ASCII: bool>(&mut self, automaton: &Automaton, bytes: &[u8], at: &mut usize) -> Option<Stop> {
+        let dfa = &automaton.dfa;
+        while let Some(&byte) = bytes.get(*at) {
+            if ASCII && !byte.is_ascii() {
+                return Some(Stop::Lost);
+            }
+            let Ok(next) = dfa.next_state(&mut self.cache, self.state, byte) else { return Some(Stop::Lost) };
+            self.state = next;
+            *at += 1;
+            if next.is_tagged() {
+                return match next {
+                    state if state.is_match() => Some(Stop::Match),
+                    state if state.is_dead() => Some(Stop::Dead),
+                    state if state.is_start() => None,
+                    _ => Some(Stop::Lost),
+                };
+            }
+            // Nearly all bytes lead from one plain state to another that is built already. This loop does only those, so that it borrows
+            // the states without changing them.
+            let mut state = next;
+            let mut done = 0;
+            for &byte in bytes.get(*at..).unwrap_or_default() {
+                let next = dfa.next_state_untagged(&self.cache, state, byte);
+                if next.is_tagged() || (ASCII && !byte.is_ascii()) {
+                    break;
+                }
+                state = next;
+                done += 1;
+            }
+            self.state = state;
+            *at += done;
+        }
+        None
+    }
+
+    /// The automaton's patterns that match according to the present state.
+    pub(crate) fn matches<'a>(&'a self, automaton: &'a Automaton) -> impl Iterator<Item = PatternID> + 'a {
+        matches_of(automaton, &self.cache, self.state)
+    }
+
+    /// The automaton's patterns that match right here if the text ends here.
+    pub(crate) fn matches_at_end(&mut self, automaton: &Automaton) -> Vec<PatternID> {
+        self.probe(automaton, |dfa, cache, state| {
+            let Ok(end) = dfa.next_eoi_state(cache, state) else { return Vec::new() };
+            if end.is_match() { matches_of(automaton, cache, end).collect() } else { Vec::new() }
+        })
+    }
+
+    /// Whether the search stands as if it had just begun, after a byte `behind`.
+    pub(crate) fn is_fresh(&mut self, automaton: &Automaton, behind: Option<u8>) -> bool {
+        let state = self.state;
+        self.probe(automaton, |_, cache, _| start_state(automaton, cache, behind)) == Some(state)
+    }
+
+    /// Whether the match is the same whatever comes. `known`: a match that ends earlier was seen; `here`: one ends here if the text does.
+    pub(crate) fn is_final(&mut self, automaton: &Automaton, known: bool, here: bool) -> bool {
+        if !known && !here {
+            return false;
+        }
+        let roof = automaton.capacity / 8 * 7;
+        self.probe(automaton, |dfa, cache, state| {
+            let mut done: Vec<LazyStateID> = Vec::new();
+            for unit in dfa.byte_classes().representatives(0..=u8::MAX) {
+                let Some(byte) = unit.as_u8() else { continue };
+                let Ok(next) = dfa.next_state(cache, state, byte) else { return false };
+                if next.is_dead() {
+                    // The match stays where it was seen; that must not be here.
+                    if here || !known {
+                        return false;
+                    }
+                } else if !here || !next.is_match() {
+                    return false;
+                } else if !done.contains(&next) {
+                    for unit in dfa.byte_classes().representatives(0..=u8::MAX) {
+                        let Some(byte) = unit.as_u8() else { continue };
+                        let dead = dfa.next_state(cache, next, byte).is_ok_and(|after| after.is_dead());
+                        if !dead || cache.memory_usage() > roof {
+                            return false;
+                        }
+                    }
+                    done.push(next);
+                }
+                if cache.memory_usage() > roof {
+                    return false;
+                }
+            }
+            true
+        })
+    }
+
+    /// Looks ahead from the present state. Building states may clear a full cache, which would make the present state's id void: then
+    /// the look is taken in a copy.
+    fn probe<T>(&mut self, automaton: &Automaton, look: impl FnOnce(&DFA, &mut Cache, LazyStateID) -> T) -> T {
+        if self.cache.memory_usage() < automaton.capacity / 4 * 3 {
+            look(&automaton.dfa, &mut self.cache, self.state)
+        } else {
+            look(&automaton.dfa, &mut self.cache.clone(), self.state)
+        }
+    }
+
+    /// Bytes of the states that were built.
+    pub(crate) fn memory(&self) -> usize {
+        self.cache.memory_usage()
+    }
+}
+
+fn start_state(automaton: &Automaton, cache: &mut Cache, behind: Option<u8>) -> Option<LazyStateID> {
+    if automaton.ascii && behind.is_some_and(|byte| !byte.is_ascii()) {
+        return None;
+    }
+    let config = start::Config::new().anchored(Anchored::No).look_behind(behind);
+    automaton.dfa.start_state(cache, &config).ok()
+}
+
+fn matches_of<'a>(
+    automaton: &'a Automaton,
+    cache: &'a Cache,
+    state: LazyStateID,
+) -> impl Iterator<Item = PatternID> + 'a {
+    let count = if state.is_match() { automaton.dfa.match_len(cache, state) } else { 0 };
+    (0..count).map(move |index| automaton.dfa.match_pattern(cache, state, index))
+}

@@ -1,0 +1,92 @@
+//! A match, as it is told.
+
+use std::collections::BTreeMap;
+
+use memchr::{memchr, memrchr};
+use regex_automata::{PatternID, util::captures::Captures};
+
+use super::window::Window;
+use crate::pane::patterns::Pattern;
+
+/// A match. Text in it is lossy UTF-8 and cut to 4 KiB.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hit {
+    /// The pattern's number in its set.
+    pub pattern: usize,
+    /// Raw offset of the first byte.
+    pub start: u64,
+    /// Raw offset just after the last byte: reading on from here loses and repeats nothing.
+    pub end: u64,
+    /// The line in which it stands, or the lines, as far as they have been printed.
+    pub line: String,
+    /// The whole match, then its groups; a group that took no part is `None`.
+    pub captures: Vec<Option<String>>,
+    /// Named groups that took part.
+    pub groups: BTreeMap<String, String>,
+    /// The match began before the text that is kept ([`Limits::window_bytes`](crate::pane::patterns::Limits)): `start` is where that text
+    /// begins, and there are no captures.
+    pub truncated: bool,
+}
+
+/// A hit that waits for its owner's verdict.
+#[derive(Debug)]
+pub(super) struct Found {
+    pub(super) hit: Hit,
+    pub(super) end: u64,
+    /// It was shown in this pass and put off.
+    pub(super) deferred: bool,
+}
+
+impl Found {
+    /// The match that ends at `end`, looked up in the text that is kept.
+    pub(super) fn look_up(pattern_index: usize, pattern: &Pattern, window: &Window, from: u64, end: u64) -> Self {
+        let floor = window.index(from.max(window.floor()));
+        let captures = pattern.find(window.bytes(), floor);
+        let whole = captures.as_ref().and_then(Captures::get_match);
+        let (start, stop) = whole.map_or((floor, window.index(end).max(floor)), |whole| (whole.start(), whole.end()));
+        let text = |from: usize, to: usize| clip(window.bytes(), from, to);
+        let mut hit = Hit {
+            pattern: pattern_index,
+            start: window.raw_start(window.position(start)),
+            end: window.raw_end(window.position(stop)),
+            line: line_around(window.bytes(), start, stop),
+            captures: Vec::new(),
+            groups: BTreeMap::new(),
+            truncated: whole.is_none(),
+        };
+        if let Some(captures) = captures {
+            hit.captures = captures.iter().map(|span| span.map(|span| text(span.start, span.end))).collect();
+            for (name, group) in captures.group_info().pattern_names(PatternID::ZERO).zip(&hit.captures) {
+                if let (Some(name), Some(group)) = (name, group) {
+                    hit.groups.insert(name.to_owned(), group.clone());
+                }
+            }
+        }
+        Self { hit, end: window.position(stop), deferred: false }
+    }
+}
+
+/// What a hit's text is cut to.
+const SHOWN: usize = 4 << 10;
+/// How much of a long line is shown before the match.
+const SHOWN_BEFORE: usize = 1 << 10;
+
+fn line_around(bytes: &[u8], start: usize, end: usize) -> String {
+    let from = bytes.get(..start).and_then(|before| memrchr(b'\n', before)).map_or(0, |found| found + 1);
+    let last = end.saturating_sub(1).max(start);
+    let to = bytes.get(last..).and_then(|after| memchr(b'\n', after)).map_or(bytes.len(), |found| last + found);
+    clip(bytes, from.max(start.saturating_sub(SHOWN_BEFORE)), to)
+}
+
+/// Bytes `from..to`, cut to whole characters.
+fn clip(bytes: &[u8], mut from: usize, to: usize) -> String {
+    let inside = |index: usize| bytes.get(index).is_some_and(|byte| (0x80..0xc0).contains(byte));
+    let mut end = to.min(from.saturating_add(SHOWN));
+    while inside(end) && end > from && end < to {
+        end -= 1;
+    }
+    while inside(from) && from < end {
+        from += 1;
+    }
+    String::from_utf8_lossy(bytes.get(from..end).unwrap_or_default()).into_owned()
+}

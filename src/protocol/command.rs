@@ -1,0 +1,295 @@
+//! Commands, built and quoted. This is the only thing that writes to tmux.
+//!
+//! A [`Command`] never lets an argument end early: whatever bytes a user gives, tmux's command parser reads back exactly
+//! these bytes as one argument. What a command then does with an argument is a second question: some expand formats
+//! (`#{…}`), some also run it through strftime (F16). [`Command::format`], [`Command::literal`] and
+//! [`Command::timed_literal`] say which is meant.
+
+use super::ids::PaneId;
+
+/// Bytes of keys in one `send-keys -H` line, so that the line stays under 4 KiB (F27): three characters a byte.
+pub const HEX_KEYS_PER_LINE: usize = 1280;
+
+/// Why a command cannot be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CommandError {
+    /// tmux's arguments are C strings: no quoting carries a NUL.
+    #[error("a tmux command cannot carry a NUL byte; send it as keys")]
+    Nul,
+    /// A line without a command: tmux takes an empty line as a wish to detach (F14).
+    #[error("an empty command line would detach the client")]
+    Empty,
+    /// A frame has more than [`super::frame::MAX_PARTS`] commands.
+    #[error("too many commands in one frame")]
+    TooManyParts,
+}
+
+/// One tmux command.
+///
+/// ```
+/// # use muxtap::protocol::command::Command;
+/// let line = Command::new("rename-window").opt("-t", "@3").end_of_flags().literal("a; $HOME #{b}").line().unwrap();
+/// assert_eq!(line, b"rename-window -t @3 -- \"a; \\$HOME ##{b}\"\n");
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Command {
+    text: Vec<u8>,
+    error: Option<CommandError>,
+}
+
+impl Command {
+    /// A command by name, without arguments. The name is the program's own text and is not quoted.
+    pub fn new(name: &'static str) -> Self {
+        Self { text: name.as_bytes().to_vec(), error: None }
+    }
+
+    /// A flag, such as `-p` or several in one `-pe`. The program's own text, not quoted.
+    pub fn flag(mut self, flag: &'static str) -> Self {
+        self.text.push(b' ');
+        self.text.extend_from_slice(flag.as_bytes());
+        self
+    }
+
+    /// A flag with a value, which tmux gets as exactly these bytes.
+    pub fn opt(self, flag: &'static str, value: impl AsRef<[u8]>) -> Self {
+        self.flag(flag).arg(value)
+    }
+
+    /// `--`: what follows is no flag, even if it begins with `-`.
+    pub fn end_of_flags(self) -> Self {
+        self.flag("--")
+    }
+
+    /// An argument: tmux gets exactly these bytes. A NUL makes the command an error when it is rendered.
+    pub fn arg(mut self, value: impl AsRef<[u8]>) -> Self {
+        self.text.push(b' ');
+        if let Err(error) = quote(value.as_ref(), &mut self.text) {
+            self.error = Some(error);
+        }
+        self
+    }
+
+    /// An argument whose `#{…}` tmux shall expand. The same as [`Command::arg`], and says so.
+    pub fn format(self, format: impl AsRef<[u8]>) -> Self {
+        self.arg(format)
+    }
+
+    /// An argument that tmux expands as a format (a window's or session's name, a value for `set-option -F`), of which
+    /// nothing shall be expanded. For commands that also apply strftime see [`Command::timed_literal`].
+    pub fn literal(self, text: impl AsRef<[u8]>) -> Self {
+        self.arg(escape_format(text.as_ref()))
+    }
+
+    /// As [`Command::literal`], for arguments that also pass strftime: `display-message`, `pipe-pane` (F16).
+    pub fn timed_literal(self, text: impl AsRef<[u8]>) -> Self {
+        let mut doubled = Vec::with_capacity(text.as_ref().len());
+        for &byte in text.as_ref() {
+            if byte == b'%' {
+                doubled.push(byte);
+            }
+            doubled.push(byte);
+        }
+        self.literal(doubled)
+    }
+
+    /// The command as a line of its own, newline included.
+    pub fn line(&self) -> Result<Vec<u8>, CommandError> {
+        render(std::slice::from_ref(self))
+    }
+}
+
+/// Several commands that tmux runs in one go: one line, joined by ` ; `. Each gets a block of its own; after one that
+/// fails the rest is dropped; a parse error of any gives one block for the whole line, and none of them runs (F14).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CommandLine {
+    commands: Vec<Command>,
+}
+
+impl CommandLine {
+    /// An empty line; it must not be sent before a command was added.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// These commands, in order.
+    pub fn of(commands: impl IntoIterator<Item = Command>) -> Self {
+        Self { commands: commands.into_iter().collect() }
+    }
+
+    /// Adds a command at the end.
+    pub fn then(mut self, command: Command) -> Self {
+        self.commands.push(command);
+        self
+    }
+
+    /// The commands: as many as there will be blocks, if all succeed.
+    pub fn commands(&self) -> &[Command] {
+        &self.commands
+    }
+
+    /// The bytes to send, newline included.
+    pub fn render(&self) -> Result<Vec<u8>, CommandError> {
+        render(&self.commands)
+    }
+}
+
+impl From<Command> for CommandLine {
+    fn from(command: Command) -> Self {
+        Self { commands: vec![command] }
+    }
+}
+
+impl FromIterator<Command> for CommandLine {
+    fn from_iter<I: IntoIterator<Item = Command>>(commands: I) -> Self {
+        Self { commands: commands.into_iter().collect() }
+    }
+}
+
+/// The commands as one line, newline included.
+pub(super) fn render(commands: &[Command]) -> Result<Vec<u8>, CommandError> {
+    let mut line = Vec::new();
+    for command in commands {
+        if let Some(error) = command.error {
+            return Err(error);
+        }
+        if !line.is_empty() {
+            line.extend_from_slice(b" ; ");
+        }
+        line.extend_from_slice(&command.text);
+    }
+    if line.is_empty() {
+        return Err(CommandError::Empty);
+    }
+    line.push(b'\n');
+    Ok(line)
+}
+
+/// `send-keys -H`: any bytes, NUL included, as keys to a pane; nothing in them can be read as a flag, a key's name or a
+/// command (F27). One command for each [`HEX_KEYS_PER_LINE`] bytes, each to be sent as a line of its own.
+pub fn hex_keys(pane: PaneId, bytes: &[u8]) -> impl Iterator<Item = Command> + '_ {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    bytes.chunks(HEX_KEYS_PER_LINE).map(move |chunk| {
+        let mut command = Command::new("send-keys").opt("-t", pane.to_string()).flag("-H");
+        command.text.reserve(chunk.len() * 3);
+        for byte in chunk {
+            let digit = |nibble: u8| DIGITS.get(usize::from(nibble)).copied().unwrap_or(b'0');
+            command.text.extend_from_slice(&[b' ', digit(byte >> 4), digit(byte & 0x0f)]);
+        }
+        command
+    })
+}
+
+/// Bytes that tmux's command parser reads as themselves outside of quotes, wherever they stand in a token.
+fn is_plain(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.' | b'/' | b':' | b'@' | b'+' | b',')
+}
+
+/// Writes `value` as one token of tmux's command language (cmd-parse.y).
+fn quote(value: &[u8], out: &mut Vec<u8>) -> Result<(), CommandError> {
+    if value.contains(&0) {
+        return Err(CommandError::Nul);
+    }
+    if !value.is_empty() && value.iter().copied().all(is_plain) {
+        out.extend_from_slice(value);
+        return Ok(());
+    }
+    out.push(b'"');
+    for &byte in value {
+        match byte {
+            // `~` is a home directory where it begins a token; `\~` is itself everywhere.
+            b'"' | b'\\' | b'$' | b'~' => out.extend_from_slice(&[b'\\', byte]),
+            b'\n' => out.extend_from_slice(b"\\n"),
+            // 0xff is EOF to a parser that keeps characters in a signed char.
+            0x01..0x20 | 0x7f | 0xff => out.extend_from_slice(format!("\\{byte:03o}").as_bytes()),
+            _ => out.push(byte),
+        }
+    }
+    out.push(b'"');
+    Ok(())
+}
+
+/// Doubles `#`, but where a run of them stands before `[`: tmux leaves such a run alone, it would be a style.
+fn escape_format(text: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(text.len());
+    let mut left = text;
+    while let Some(at) = memchr::memchr(b'#', left) {
+        let (before, from) = left.split_at(at);
+        out.extend_from_slice(before);
+        let run = from.iter().take_while(|byte| **byte == b'#').count();
+        let (hashes, after) = from.split_at(run);
+        out.extend_from_slice(hashes);
+        if after.first() != Some(&b'[') {
+            out.extend_from_slice(hashes);
+        }
+        left = after;
+    }
+    out.extend_from_slice(left);
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(command: &Command) -> String {
+        String::from_utf8(command.line().unwrap()).unwrap()
+    }
+
+    fn quoted(value: &str) -> String {
+        let line = line(&Command::new("x").arg(value));
+        line.strip_prefix("x ").and_then(|rest| rest.strip_suffix('\n')).unwrap().to_owned()
+    }
+
+    #[test]
+    fn an_argument_is_one_token_whatever_it_holds() {
+        assert_eq!(quoted("plain-1.2_/:@+,"), "plain-1.2_/:@+,");
+        assert_eq!(quoted(""), "\"\"");
+        assert_eq!(quoted("a b"), "\"a b\"");
+        assert_eq!(quoted("; kill-server"), "\"; kill-server\"");
+        assert_eq!(quoted("a\"b\\c$HOME ~"), r#""a\"b\\c\$HOME \~""#);
+        assert_eq!(quoted("{a} 'b' #c %1"), "\"{a} 'b' #c %1\"");
+        assert_eq!(quoted("%if"), "\"%if\"");
+        assert_eq!(quoted("A=b"), "\"A=b\"");
+    }
+
+    #[test]
+    fn control_bytes_are_escaped_so_that_a_line_stays_one_line() {
+        assert_eq!(quoted("a\nb\r\t\u{1b}\u{7f}"), r#""a\nb\015\011\033\177""#);
+        let line = Command::new("x").arg(b"\xff\xfe\x80").line().unwrap();
+        assert_eq!(line, b"x \"\\377\xfe\x80\"\n");
+    }
+
+    #[test]
+    fn a_nul_cannot_be_sent_and_an_empty_line_is_not() {
+        assert_eq!(Command::new("x").arg("a\0b").flag("-p").line(), Err(CommandError::Nul));
+        let line = CommandLine::new().then(Command::new("a")).then(Command::new("b").opt("-t", "\0"));
+        assert_eq!(line.render(), Err(CommandError::Nul));
+        assert_eq!(CommandLine::new().render(), Err(CommandError::Empty));
+        assert_eq!(Command::new("").line(), Err(CommandError::Empty));
+    }
+
+    #[test]
+    fn several_commands_are_one_line() {
+        let commands = CommandLine::from(Command::new("a").flag("-p")).then(Command::new("b").end_of_flags().arg("-x"));
+        assert_eq!(commands.render().unwrap(), b"a -p ; b -- -x\n");
+        assert_eq!(commands.commands().len(), 2);
+    }
+
+    #[test]
+    fn formats_are_kept_and_literals_are_not_expanded() {
+        assert_eq!(line(&Command::new("x").format("#{pane_id} %H")), "x \"#{pane_id} %H\"\n");
+        assert_eq!(line(&Command::new("x").literal("#{a} ## #(b) %H")), "x \"##{a} #### ##(b) %H\"\n");
+        assert_eq!(line(&Command::new("x").literal("#[a] ##[b] #")), "x \"#[a] ##[b] ##\"\n");
+        assert_eq!(line(&Command::new("x").timed_literal("%H #S")), "x \"%%H ##S\"\n");
+    }
+
+    #[test]
+    fn keys_go_as_hex_in_lines_of_at_most_4_kib() {
+        let keys = |bytes: &[u8]| hex_keys(PaneId(7), bytes).map(|command| line(&command)).collect::<Vec<_>>();
+        assert_eq!(keys(b"hi\0\xff"), ["send-keys -t \"%7\" -H 68 69 00 ff\n"]);
+        assert!(keys(b"").is_empty());
+        let long = keys(&[b'x'; 2 * HEX_KEYS_PER_LINE + 1]);
+        assert_eq!(long.len(), 3);
+        assert!(long.iter().all(|line| line.len() <= 4096));
+    }
+}

@@ -1,0 +1,58 @@
+//! The lines around a reply: `%begin TIME NUMBER FLAGS`, then `%end` or `%error` with the same three.
+
+use super::field::{boundary, number};
+use nom::{Parser, bytes::complete::tag, sequence::terminated};
+use std::fmt;
+
+/// What `%begin`, `%end` and `%error` carry (F22, tmux(1) CONTROL MODE). The three are the same on both ends of a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Guard {
+    /// Seconds since the epoch when the command ran, by the server's clock.
+    pub time: u64,
+    /// The command's number; each block of a server has its own.
+    pub number: u64,
+    /// 1 where the block answers a command of this client's standard input, 0 otherwise (F14).
+    pub flags: u32,
+}
+
+impl Guard {
+    /// Reads `TIME NUMBER FLAGS`.
+    pub fn parse(arguments: &[u8]) -> Option<Self> {
+        let (_, (time, number, flags, ())) =
+            (terminated(number, tag(" ")), terminated(number, tag(" ")), number, boundary).parse(arguments).ok()?;
+        Some(Self { time, number, flags })
+    }
+
+    /// The block answers something that this client sent (F14).
+    pub fn is_reply(&self) -> bool {
+        self.flags & 1 != 0
+    }
+}
+
+impl fmt::Display for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} {}", self.time, self.number, self.flags)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_guard_is_three_numbers() {
+        let guard = Guard { time: 1_700_000_000, number: 271, flags: 1 };
+        assert_eq!(Guard::parse(b"1700000000 271 1"), Some(guard));
+        assert_eq!(guard.to_string(), "1700000000 271 1");
+        assert!(guard.is_reply());
+        assert_eq!(Guard::parse(b"1 2 0").map(|guard| guard.is_reply()), Some(false));
+    }
+
+    #[test]
+    fn anything_else_is_not_a_guard() {
+        for bad in ["", "1", "1 2", "1 2 ", "1  2 1", "-1 2 1", "1 2 x", "1 2 1x", " 1 2 1", "99999999999999999999 1 1"]
+        {
+            assert_eq!(Guard::parse(bad.as_bytes()), None, "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! The server's version, and what differs between versions as named questions.
+
+use std::fmt;
+
+/// A tmux version. Ordered by age; a build that names no release (`master`, `openbsd-7.5`) counts as newer than all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Version {
+    /// 3 of `3.3a`.
+    pub major: u32,
+    /// The second 3 of `3.3a`.
+    pub minor: u32,
+    /// `a` of `3.3a`; `None` for a release without letter.
+    pub suffix: Option<char>,
+}
+
+/// The text does not name a tmux version at all.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not a tmux version")]
+pub struct NotAVersion(String);
+
+impl Version {
+    /// The oldest version that muxtap works with; 3.2 itself is rejected.
+    pub const MINIMUM: Self = Self::release(3, 2, Some('a'));
+
+    /// A build that names no release: taken as the newest.
+    pub const UNKNOWN: Self = Self::release(u32::MAX, 0, None);
+
+    const fn release(major: u32, minor: u32, suffix: Option<char>) -> Self {
+        Self { major, minor, suffix }
+    }
+
+    /// Reads what `tmux -V` prints (`tmux 3.3a`, `tmux next-3.9`, `tmux openbsd-7.5`), or the value of `#{version}`,
+    /// which is the same without `tmux `. Release candidates (`3.4-rc2`) and `next-` builds count as their release.
+    pub fn parse(text: &[u8]) -> Result<Self, NotAVersion> {
+        let text = text.trim_ascii();
+        let error = || NotAVersion(String::from_utf8_lossy(text).into_owned());
+        let text = text.strip_prefix(b"tmux ").unwrap_or(text).trim_ascii();
+        let number = text.strip_prefix(b"next-").unwrap_or(text);
+        if !number.first().is_some_and(u8::is_ascii_digit) {
+            // OpenBSD numbers its own releases, and a git build may say `master`.
+            let named = text.starts_with(b"openbsd-") || text == b"master";
+            return if named { Ok(Self::UNKNOWN) } else { Err(error()) };
+        }
+        let number = std::str::from_utf8(number).map_err(|_| error())?;
+        let (major, rest) = number.split_once('.').ok_or_else(error)?;
+        let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+        let (minor, rest) = rest.split_at_checked(digits).ok_or_else(error)?;
+        let suffix = rest.chars().next().filter(char::is_ascii_lowercase);
+        Ok(Self { major: major.parse().map_err(|_| error())?, minor: minor.parse().map_err(|_| error())?, suffix })
+    }
+
+    /// muxtap works with this version: 3.2a and later.
+    pub fn is_supported(self) -> bool {
+        self >= Self::MINIMUM
+    }
+
+    /// Control characters in `list-*` replies come octal-encoded: 3.4 to 3.5a (F26).
+    pub fn lists_are_octal_encoded(self) -> bool {
+        (Self::release(3, 4, None)..=Self::release(3, 5, Some('a'))).contains(&self)
+    }
+
+    /// `%pause` and `%continue` that answer our own `refresh-client -A` come inside the command's block: up to 3.7c (F12).
+    pub fn pauses_inside_blocks(self) -> bool {
+        self < Self::release(3, 8, None)
+    }
+
+    /// `%message` is sent, inside blocks too; so are `%config-error` and `%paste-buffer-…`: from 3.4 on (F12, F22).
+    pub fn sends_messages(self) -> bool {
+        self >= Self::release(3, 4, None)
+    }
+
+    /// Panes can float above the tiled ones; layouts then end in `<…>`: from 3.7 on (F23).
+    pub fn has_floating_panes(self) -> bool {
+        self >= Self::release(3, 7, None)
+    }
+
+    /// `display-message -c CLIENT` reaches the client from a hook: not on 3.2a and 3.3a (F7).
+    pub fn displays_messages_to_clients(self) -> bool {
+        self >= Self::release(3, 4, None)
+    }
+
+    /// Output of `run-shell` throws the pane into view mode: up to 3.4 (F15).
+    pub fn run_shell_opens_view_mode(self) -> bool {
+        self < Self::release(3, 5, None)
+    }
+
+    /// A pane must be drained or paused before `respawn-pane`, or the server can crash: from 3.6a on (F19).
+    pub fn respawn_needs_a_drained_pane(self) -> bool {
+        self >= Self::release(3, 6, Some('a'))
+    }
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if *self == Self::UNKNOWN {
+            return f.write_str("(unnumbered)");
+        }
+        write!(f, "{}.{}", self.major, self.minor)?;
+        self.suffix.map_or(Ok(()), |suffix| write!(f, "{suffix}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn version(text: &str) -> Version {
+        Version::parse(text.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn versions_are_read_as_tmux_prints_them() {
+        assert_eq!(version("tmux 3.3a\n"), Version { major: 3, minor: 3, suffix: Some('a') });
+        assert_eq!(version("3.8"), Version { major: 3, minor: 8, suffix: None });
+        assert_eq!(version("tmux next-3.9"), version("3.9"));
+        assert_eq!(version("tmux 3.4-rc2"), version("3.4"));
+        assert_eq!(version("tmux openbsd-7.5"), Version::UNKNOWN);
+        assert_eq!(version("tmux master"), Version::UNKNOWN);
+        assert_eq!(version("tmux 3.3a").to_string(), "3.3a");
+        for bad in ["", "tmux", "tmux 3", "screen 4.9", "tmux x.y", "tmux 3.", "\u{e9}"] {
+            assert!(Version::parse(bad.as_bytes()).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn versions_are_ordered_by_age() {
+        let order =
+            ["1.8", "2.9a", "3.2", "3.2a", "3.3", "3.3a", "3.5a", "3.6b", "3.7c", "3.8", "next-3.9", "3.10", "master"];
+        assert!(order.map(version).is_sorted());
+        let supported = order.map(|text| version(text).is_supported());
+        assert_eq!(supported.iter().position(|yes| *yes), Some(3), "3.2a is the first");
+    }
+
+    #[test]
+    fn lists_are_octal_encoded_from_3_4_to_3_5a() {
+        let cases = [("3.3a", false), ("3.4", true), ("3.5", true), ("3.5a", true), ("3.6", false), ("master", false)];
+        for (text, expected) in cases {
+            assert_eq!(version(text).lists_are_octal_encoded(), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn pauses_left_the_blocks_with_3_8() {
+        assert!(version("3.7c").pauses_inside_blocks());
+        assert!(!version("3.8").pauses_inside_blocks());
+    }
+}

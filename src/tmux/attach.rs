@@ -1,0 +1,273 @@
+//! Attaching control clients: a guest in each session, or a hub.
+
+use std::{collections::hash_map::RandomState, hash::BuildHasher, sync::Arc, time::Duration};
+
+use tokio::sync::oneshot;
+
+use super::{
+    connection::{Connection, Request},
+    coverage::Inner,
+    launch,
+    model::Covering,
+    program::{CoverageMode, Printed},
+    server::ServerIdentity,
+    topology::HUB_MARK,
+};
+use crate::{
+    api::{Error, ErrorCode, Result},
+    protocol::{
+        command::{Command, CommandLine},
+        ids::{SessionId, WindowId},
+        version::Version,
+    },
+};
+
+/// Client flags: never resize anything (F6), and let tmux drop a backlog older than a minute rather than grow for ever (F11).
+pub const FLAGS: &str = "ignore-size,pause-after=60";
+/// What a hub's own window runs: it reads its terminal, prints nothing and ends with it.
+pub const PLACEHOLDER: &str = "exec cat >/dev/null";
+/// The server option that tells that muxtap started the server.
+const OWN_MARK: &str = "@muxtap-server";
+/// How long a client may take to attach.
+const ATTACH_LIMIT: Duration = Duration::from_secs(10);
+
+/// Why there is no connection.
+pub enum NoLink {
+    /// No server runs there.
+    Absent(Error),
+    /// It could not be reached though it may run.
+    Failed(Error),
+}
+
+/// A session as `list-sessions` tells before anything is attached.
+struct Found {
+    activity: u64,
+    id: SessionId,
+    own: bool,
+    hub: bool,
+}
+
+impl Inner {
+    /// Finds the server (or starts it, where that was asked for) and attaches.
+    pub(super) async fn connect(self: &Arc<Self>) -> Result<ServerIdentity, NoLink> {
+        let printed = self.spec.call(&["list-sessions", "-F", LIST]).await.map_err(NoLink::Failed)?;
+        let found = if printed.ok { parse(&printed.stdout) } else { Vec::new() };
+        if found.is_empty() {
+            let start = self.lock().start.take();
+            return match start {
+                Some(start) => {
+                    let name = hub_name();
+                    let command = launch::command(&self.spec, &start, &name);
+                    let connection = self.open(command, None).await.map_err(NoLink::Failed)?;
+                    self.become_hub(&connection).await.map_err(NoLink::Failed)?;
+                    self.greet(&connection).await.map_err(NoLink::Failed)
+                }
+                None => Err(no_server(self, &printed)),
+            };
+        }
+        let hub = match self.spec.coverage {
+            CoverageMode::Hub => true,
+            CoverageMode::Sessions => false,
+            CoverageMode::Auto => found.iter().any(|session| session.own),
+        };
+        let mut users: Vec<_> = found.into_iter().filter(|session| !session.hub).collect();
+        users.sort_by_key(|session| session.activity);
+        let connection = if hub {
+            let command = self.spec.command([
+                "-C",
+                "new-session",
+                "-E",
+                "-f",
+                FLAGS,
+                "-s",
+                &hub_name(),
+                "-n",
+                "muxtap",
+                PLACEHOLDER,
+            ]);
+            let connection = self.open(command, None).await.map_err(NoLink::Failed)?;
+            self.become_hub(&connection).await.map_err(NoLink::Failed)?;
+            self.bump(&users).await.map_err(NoLink::Failed)?;
+            connection
+        } else {
+            let mut first = None;
+            for session in &users {
+                // A session that has gone meanwhile is no failure of the others.
+                match self.attach(session.id).await {
+                    Ok(connection) => first = first.or(Some(connection)),
+                    Err(error) => tracing::info!("cannot attach to session {}: {error}", session.id),
+                }
+            }
+            first.ok_or_else(|| NoLink::Failed(Error::unavailable("every session refused a control client")))?
+        };
+        self.greet(&connection).await.map_err(NoLink::Failed)
+    }
+
+    /// Attaches a guest to one session.
+    pub(super) async fn attach(self: &Arc<Self>, session: SessionId) -> Result<Connection> {
+        // `-E`: an attach would otherwise rewrite the session's environment from ours (F34).
+        let target = session.to_string();
+        let command = self.spec.command(["-C", "attach-session", "-E", "-f", FLAGS, "-t", &target]);
+        self.open(command, Some(session)).await
+    }
+
+    /// Opens a client and waits until it is attached (F25).
+    async fn open(
+        self: &Arc<Self>,
+        command: tokio::process::Command,
+        session: Option<SessionId>,
+    ) -> Result<Connection> {
+        let (ready, attached) = oneshot::channel();
+        let id = {
+            let mut model = self.lock();
+            let id = model.next_connection;
+            model.next_connection += 1;
+            model.covering.insert(id, Covering::new(session, ready));
+            id
+        };
+        let connection = match Connection::open(id, command, self.clone(), &self.tasks) {
+            Ok(connection) => connection,
+            Err(error) => {
+                self.lock().covering.remove(&id);
+                return Err(self.spec.cannot_run(&error));
+            }
+        };
+        if let Some(covering) = self.lock().covering.get_mut(&id) {
+            covering.connection = Some(connection.clone());
+        }
+        match tokio::time::timeout(ATTACH_LIMIT, attached).await {
+            Ok(Ok(Ok(()))) => {
+                self.subscribe(&connection);
+                Ok(connection)
+            }
+            Ok(Ok(Err(message))) => Err(Error::unavailable(format!("tmux refused a control client: {message}"))),
+            Ok(Err(_)) | Err(_) => {
+                connection.close();
+                Err(Error::unavailable(format!(
+                    "no control client could attach to {} within {} s",
+                    self.spec.socket.display(),
+                    ATTACH_LIMIT.as_secs()
+                )))
+            }
+        }
+    }
+
+    /// Marks the session of a fresh connection as this muxtap's hub. It vanishes with its client (F4).
+    async fn become_hub(&self, connection: &Connection) -> Result<()> {
+        let session = self.lock().covering.get(&connection.id()).and_then(|covering| covering.session);
+        let session = session.ok_or_else(|| Error::internal("the hub's session did not announce itself"))?;
+        let target = session.to_string();
+        let line = CommandLine::of([
+            Command::new("set-option").opt("-t", &target).arg(HUB_MARK).arg(std::process::id().to_string()),
+            Command::new("set-option").opt("-t", &target).arg("destroy-unattached").arg("on"),
+            Command::new("set-option").flag("-s").arg(OWN_MARK).arg("1"),
+            Command::new("display-message").flag("-p").opt("-t", format!("{target}:")).format("#{window_id}"),
+        ]);
+        let inconsistent = |message| Error::new(ErrorCode::InconsistentState, message);
+        let bodies = connection.ask(Request::Plain(line)).await?;
+        let bodies = bodies.map_err(|message| inconsistent(format!("tmux refused the hub's options: {message}")))?;
+        let window = bodies.last().and_then(|body| WindowId::from_bytes(body.trim_ascii_end()));
+        let window = window.ok_or_else(|| inconsistent("tmux did not tell the hub's window".into()))?;
+        if let Some(covering) = self.lock().covering.get_mut(&connection.id()) {
+            covering.hub = Some(window);
+        }
+        Ok(())
+    }
+
+    /// Makes the hub the least recently active session: a short-lived client visits the others in their order (F33).
+    async fn bump(self: &Arc<Self>, users: &[Found]) -> Result<()> {
+        let Some((first, rest)) = users.split_first() else { return Ok(()) };
+        let target = first.id.to_string();
+        let command = self.spec.command(["-C", "attach-session", "-E", "-f", "ignore-size,no-output", "-t", &target]);
+        let visitor = self.open(command, None).await?;
+        if let Some(covering) = self.lock().covering.get_mut(&visitor.id()) {
+            covering.visitor = true;
+        }
+        for session in rest {
+            let line = CommandLine::of([Command::new("switch-client").flag("-E").opt("-t", session.id.to_string())]);
+            // A session that has gone meanwhile needs no visit.
+            let _ = visitor.ask(Request::Plain(line)).await?;
+        }
+        visitor.close();
+        visitor.closed().await;
+        Ok(())
+    }
+
+    /// Learns who the server is and reads its structure.
+    async fn greet(self: &Arc<Self>, connection: &Connection) -> Result<ServerIdentity> {
+        let question = Command::new("display-message").flag("-p").format("#{pid} #{start_time} #{version}");
+        let answer = connection.ask(Request::Framed(vec![question])).await?;
+        let answer = answer.map_err(Error::unavailable)?;
+        let text = answer.first().map(|body| String::from_utf8_lossy(body).into_owned()).unwrap_or_default();
+        let mut words = text.split_whitespace();
+        let (Some(pid), Some(start)) = (words.next(), words.next()) else {
+            return Err(Error::new(ErrorCode::InconsistentState, "tmux did not say who it is"));
+        };
+        let version = Version::parse(words.next().unwrap_or_default().as_bytes()).unwrap_or(Version::UNKNOWN);
+        if !version.is_supported() {
+            connection.close();
+            return Err(Error::unavailable(format!(
+                "the tmux server on {} is version {version}; muxtap needs {} or later",
+                self.spec.socket.display(),
+                Version::MINIMUM
+            )));
+        }
+        let identity = ServerIdentity {
+            pid: pid.parse().unwrap_or_default(),
+            started: start.parse().unwrap_or_default(),
+            version,
+        };
+        self.identified(&identity);
+        self.fresh().await?;
+        Ok(identity)
+    }
+}
+
+const LIST: &str = "#{session_activity} #{session_id} #{@muxtap-server} #{@muxtap-hub}.";
+
+fn parse(stdout: &[u8]) -> Vec<Found> {
+    let text = String::from_utf8_lossy(stdout);
+    text.lines()
+        .filter_map(|line| {
+            let mut fields = line.split(' ');
+            let activity = fields.next()?.parse().ok()?;
+            let id = fields.next()?.parse().ok()?;
+            let own = !fields.next()?.is_empty();
+            let hub = fields.next()? != ".";
+            Some(Found { activity, id, own, hub })
+        })
+        .collect()
+}
+
+fn no_server(inner: &Inner, printed: &Printed) -> NoLink {
+    let socket = inner.spec.socket.display();
+    let why = &printed.stderr;
+    if why.contains("ermission denied") {
+        return NoLink::Failed(Error::unavailable(format!(
+            "cannot reach the tmux server on {socket}: permission denied; the socket belongs to another user"
+        )));
+    }
+    if printed.ok || why.contains("no server running") || why.contains("No such file") || why.contains("no sessions") {
+        return NoLink::Absent(Error::unavailable(format!(
+            "no tmux server runs on {socket}; `muxtap new-session` starts one"
+        )));
+    }
+    NoLink::Failed(Error::unavailable(format!("cannot reach the tmux server on {socket}: {why}")))
+}
+
+/// A name that nobody else's hub has. The leading underscore sorts it away from names people type.
+fn hub_name() -> String {
+    format!("_muxtap-{:08x}", RandomState::new().hash_one(0) as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sessions_are_read_with_their_marks() {
+        let found = parse(b"17 $0 1 .\n16 $1 1 4711.\n15 $2  .\n");
+        let marks: Vec<_> = found.iter().map(|session| (session.activity, session.own, session.hub)).collect();
+        assert_eq!(marks, [(17, true, false), (16, true, true), (15, false, false)]);
+    }
+}

@@ -1,0 +1,502 @@
+//! Which connection carries which pane, and what follows from what tmux announces.
+//!
+//! Invariants (numbered in `docs/architecture.md`): C1 a pane's bytes come from one connection at a time, its owner; C2 output of a
+//! pane that is not seeded is dropped, since the seed that is under way contains it; C3 a pane's end is told after its last output.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::{Notify, oneshot, watch};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use super::{
+    Exit, Observer, Seeding, Value,
+    connection::{Answer, Connection, Lost, Receiver, Request},
+    death,
+    model::{Action, Covering, Model, Refresh},
+    program::ServerSpec,
+    seed::Seed,
+    server::{self, Link, ServerIdentity},
+    topology::{self, Topology},
+};
+use crate::{
+    api::{Error, GapReason, Result},
+    metrics,
+    protocol::{
+        codec::Event,
+        command::{Command, CommandLine},
+        ids::{PaneId, SessionId},
+        notification::{Notification, Subscription},
+    },
+};
+
+/// How often a pane whose process has ended is looked at until tmux has noticed too. Each look is a turn of tmux's own event loop, so it
+/// noticed after one or two; what is left is for the subscription to `#{pane_dead}`.
+const DEATH_LOOKS: u32 = 8;
+
+/// The shared state of a [`server::Server`].
+pub struct Inner {
+    pub(super) spec: ServerSpec,
+    pub(super) observer: Arc<dyn Observer>,
+    pub(super) cancel: CancellationToken,
+    pub(super) tasks: TaskTracker,
+    pub(super) link: watch::Sender<Link>,
+    pub(super) kick: Notify,
+    lost: Notify,
+    model: Mutex<Model>,
+}
+
+impl Inner {
+    pub(super) fn new(
+        spec: ServerSpec,
+        observer: Arc<dyn Observer>,
+        cancel: CancellationToken,
+        tasks: TaskTracker,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            spec,
+            observer,
+            cancel,
+            tasks,
+            link: server::link_channel(),
+            kick: Notify::new(),
+            lost: Notify::new(),
+            model: Mutex::default(),
+        })
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, Model> {
+        self.model.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The connection that carries `pane`, else any.
+    pub(super) fn connection_of(&self, pane: Option<PaneId>) -> Option<Connection> {
+        let model = self.lock();
+        pane.and_then(|pane| model.owner(pane)).or_else(|| model.any())
+    }
+
+    /// A server was reached. If it is another one than before, nothing that was known holds.
+    pub(super) fn identified(&self, identity: &ServerIdentity) {
+        {
+            let mut model = self.lock();
+            let known = model.identity.as_ref();
+            let same = known.is_some_and(|known| known.pid == identity.pid && known.started == identity.started);
+            model.identity = Some(identity.clone());
+            if !same {
+                model.forget_panes();
+            }
+        }
+        self.observer.identified(identity);
+    }
+
+    /// The server has ended: nothing that was known holds.
+    pub(super) fn forget(&self) {
+        let mut model = self.lock();
+        model.identity = None;
+        model.forget_panes();
+    }
+
+    /// Resolves when no client is attached any more.
+    pub(super) async fn all_lost(&self) {
+        loop {
+            let lost = self.lost.notified();
+            if !self.lock().covering.values().any(Covering::is_serving) {
+                return;
+            }
+            lost.await;
+        }
+    }
+
+    /// Lets all clients leave and waits for it.
+    pub(super) async fn close_all(&self) {
+        let connections: Vec<_> =
+            self.lock().covering.values().filter_map(|covering| covering.connection.clone()).collect();
+        for connection in &connections {
+            connection.close();
+        }
+        for connection in connections {
+            connection.closed().await;
+        }
+    }
+
+    /// The model, read after this call.
+    pub(super) async fn fresh(self: &Arc<Self>) -> Result<Arc<Topology>> {
+        let (sender, receiver) = oneshot::channel();
+        let started = {
+            let mut model = self.lock();
+            if model.refresh.running {
+                model.refresh.again = true;
+                model.refresh.next.push(sender);
+                false
+            } else {
+                model.refresh.now.push(sender);
+                true
+            }
+        };
+        if started {
+            self.refresh();
+        }
+        receiver.await.map_err(|_| Lost.into())
+    }
+
+    /// Reads the model, unless that is under way: then once more after it.
+    fn refresh(self: &Arc<Self>) {
+        let connection = {
+            let mut model = self.lock();
+            if model.refresh.running {
+                model.refresh.again = true;
+                return;
+            }
+            let Some(connection) = model.any() else {
+                model.refresh = Refresh::default();
+                return;
+            };
+            model.refresh.running = true;
+            connection
+        };
+        let (command, separator) = topology::question();
+        let this = self.clone();
+        connection.submit(Request::Framed(vec![command]), move |answer| this.refreshed(answer, &separator));
+    }
+
+    fn refreshed(self: &Arc<Self>, answer: Result<Answer, Lost>, separator: &str) {
+        let lost = answer.is_err();
+        let actions = {
+            let mut model = self.lock();
+            match answer {
+                Ok(Ok(parts)) => {
+                    let octal = model.identity.as_ref().is_some_and(|known| known.version.lists_are_octal_encoded());
+                    model.topology =
+                        Arc::new(Topology::parse(parts.first().map_or(&[], |body| body), separator, octal));
+                    model.follow(self.spec.is_local())
+                }
+                Ok(Err(message)) => {
+                    tracing::debug!("list-panes failed: {message}");
+                    Vec::new()
+                }
+                Err(Lost) => Vec::new(),
+            }
+        };
+        self.carry_out(actions);
+        let (topology, waiters, again) = {
+            let mut model = self.lock();
+            let refresh = &mut model.refresh;
+            refresh.running = false;
+            // When the connection was lost, those who wait are served by another one.
+            let waiters = if lost { Vec::new() } else { std::mem::take(&mut refresh.now) };
+            let again = std::mem::take(&mut refresh.again) || lost;
+            if again {
+                let next = std::mem::take(&mut refresh.next);
+                refresh.now.extend(next);
+            }
+            (model.topology.clone(), waiters, again)
+        };
+        if !lost {
+            self.observer.topology(&topology);
+        }
+        for waiter in waiters {
+            let _ = waiter.send(topology.clone());
+        }
+        if again {
+            self.refresh();
+        }
+    }
+
+    /// Makes sure a pane that was just made is followed and seeded.
+    pub(super) async fn cover(self: &Arc<Self>, pane: PaneId) -> Result<()> {
+        self.fresh().await?;
+        let receiver = {
+            let mut model = self.lock();
+            match model.panes.get_mut(&pane) {
+                Some(followed) if followed.seeded || followed.exited => return Ok(()),
+                Some(followed) => {
+                    let (sender, receiver) = oneshot::channel();
+                    followed.waiters.push(sender);
+                    receiver
+                }
+                None => return Err(Error::not_found(format!("pane {pane} ended before it could be followed"))),
+            }
+        };
+        // The sender is dropped when the pane goes.
+        let _ = receiver.await;
+        Ok(())
+    }
+
+    fn carry_out(self: &Arc<Self>, actions: Vec<Action>) {
+        for action in actions {
+            match action {
+                Action::Seed(pane, why) => self.seed(pane, why),
+                Action::Send(connection, line) => connection.submit(Request::Plain(line), |answer| {
+                    if let Ok(Err(message)) = answer {
+                        tracing::debug!("tmux refused: {message}");
+                    }
+                }),
+                Action::Attach(session, pause) => {
+                    let this = self.clone();
+                    self.tasks.spawn(async move {
+                        tokio::select! {
+                            () = tokio::time::sleep(pause) => {}
+                            () = this.cancel.cancelled() => return,
+                        }
+                        let result = this.attach(session).await;
+                        this.lock().attaching.remove(&session);
+                        match result {
+                            Ok(_) => this.refresh(),
+                            Err(error) => tracing::info!("cannot attach to session {session}: {error}"),
+                        }
+                    });
+                }
+                Action::Watch(pane, pid, cancel) => {
+                    if let Some(ended) = death::watch(pid) {
+                        let this = self.clone();
+                        self.tasks.spawn(async move {
+                            tokio::select! {
+                                () = ended => this.look_at_dead(pane, DEATH_LOOKS),
+                                () = cancel.cancelled() => {}
+                            }
+                        });
+                    }
+                }
+                Action::Gone(pane) => self.gone(pane),
+                Action::Look(pane) => self.look_at_dead(pane, DEATH_LOOKS),
+            }
+        }
+    }
+
+    /// Asks for the pane's content; what it prints until the answer is in the answer (C2).
+    pub(super) fn seed(self: &Arc<Self>, pane: PaneId, why: Seeding) {
+        let owner = {
+            let mut model = self.lock();
+            let Some(followed) = model.panes.get_mut(&pane).filter(|followed| !followed.exited) else { return };
+            followed.seeded = false;
+            model.owner(pane)
+        };
+        // Without an owner the pane is seeded when it gets one.
+        let Some(connection) = owner else { return };
+        let this = self.clone();
+        let from = connection.id();
+        connection.submit(Request::Framed(Seed::question(pane)), move |answer| {
+            let Some(seed) = answer.ok().and_then(|answer| Seed::parse(&answer.ok()?)) else {
+                // The pane or the connection has gone; either is told by other means.
+                return;
+            };
+            let waiters = {
+                let mut model = this.lock();
+                let Some(followed) = model.panes.get_mut(&pane) else { return };
+                if followed.owner != Some(from) || followed.exited {
+                    return;
+                }
+                followed.seeded = true;
+                followed.known = true;
+                std::mem::take(&mut followed.waiters)
+            };
+            let dead = seed.dead;
+            this.observer.seeded(pane, seed, why);
+            drop(waiters);
+            if dead {
+                this.look_at_dead(pane, DEATH_LOOKS);
+            }
+        });
+    }
+
+    /// A pane's process has ended: what stands in it now is all it printed (F9).
+    fn look_at_dead(self: &Arc<Self>, pane: PaneId, looks: u32) {
+        let connection = {
+            let model = self.lock();
+            if model.panes.get(&pane).is_none_or(|followed| followed.exited) {
+                return;
+            }
+            model.owner(pane)
+        };
+        let Some(connection) = connection else { return };
+        let this = self.clone();
+        connection.submit(Request::Framed(Seed::question(pane)), move |answer| match answer {
+            Ok(Ok(parts)) => match Seed::parse(&parts) {
+                // Its status may come a turn later (N16).
+                Some(seed) if seed.dead && looks > 0 && seed.exit_status.is_none() && seed.exit_signal.is_none() => {
+                    this.look_at_dead(pane, looks - 1);
+                }
+                Some(seed) if seed.dead => {
+                    let exit = Exit { status: seed.exit_status, signal: seed.exit_signal };
+                    if this.mark_exited(pane) {
+                        this.observer.seeded(pane, seed, Seeding::Last);
+                        this.observer.exited(pane, exit);
+                        this.refresh();
+                    }
+                }
+                // Another program was started in its place meanwhile.
+                Some(seed) if this.is_respawned(pane, seed.pid) => this.refresh(),
+                _ if looks > 0 => this.look_at_dead(pane, looks - 1),
+                _ => {}
+            },
+            // It was closed with its process; its output is all here (this reply came after it).
+            Ok(Err(_)) => this.refresh(),
+            Err(Lost) => {}
+        });
+    }
+
+    /// A pane is no longer listed. Its end is told after its last output, which may still be on its way over its own connection (C3).
+    fn gone(self: &Arc<Self>, pane: PaneId) {
+        let connection = self.lock().owner(pane);
+        let this = self.clone();
+        let end = move |_| {
+            let told = this.mark_exited(pane);
+            this.lock().panes.remove(&pane);
+            if told {
+                this.observer.exited(pane, Exit::default());
+            }
+            this.observer.closed(pane);
+        };
+        match connection {
+            Some(connection) => {
+                let barrier = CommandLine::of([Command::new("display-message").flag("-p").arg("")]);
+                connection.submit(Request::Plain(barrier), end);
+            }
+            None => end(Err(Lost)),
+        }
+    }
+
+    fn is_respawned(&self, pane: PaneId, pid: u32) -> bool {
+        self.lock().panes.get(&pane).is_some_and(|followed| followed.pid != pid)
+    }
+
+    fn mark_exited(&self, pane: PaneId) -> bool {
+        let mut model = self.lock();
+        let Some(followed) = model.panes.get_mut(&pane) else { return false };
+        followed.watch.cancel();
+        followed.waiters.clear();
+        !std::mem::replace(&mut followed.exited, true)
+    }
+
+    /// Asks for values that tmux pushes when they change (F8). Control characters are taken out there: a line end in a path would
+    /// otherwise end the line, and what follows it would be read as a notification.
+    pub(super) fn subscribe(&self, connection: &Connection) {
+        let line = CommandLine::of(SUBSCRIPTIONS.iter().map(|(name, variable)| {
+            // Written out, since a colon (as in `[[:cntrl:]]`) ends the list of modifiers (N1).
+            let format = format!("muxtap-{name}:%*:#{{s/[\u{1}-\u{1f}\u{7f}]/?/:{variable}}}");
+            Command::new("refresh-client").flag("-B").format(&format)
+        }));
+        connection.submit(Request::Plain(line), |answer| {
+            if let Ok(Err(message)) = answer {
+                tracing::warn!("tmux refused subscriptions: {message}");
+            }
+        });
+    }
+
+    fn notified(self: &Arc<Self>, connection: &Connection, notification: Notification) {
+        match notification {
+            Notification::SessionChanged { session, .. } => self.session_changed(connection, session),
+            Notification::Pause(pane) => {
+                if self.lock().expected_pauses.remove(&pane) {
+                    return;
+                }
+                let ours = self.lock().panes.get(&pane).is_some_and(|followed| followed.owner == Some(connection.id()));
+                let resume = Command::new("refresh-client").flag("-A").arg(format!("{pane}:continue"));
+                connection.submit(Request::Plain(CommandLine::of([resume])), |_| {});
+                if ours {
+                    self.seed(pane, Seeding::Again(GapReason::Paused));
+                }
+            }
+            Notification::SubscriptionChanged(Subscription { name, pane: Some(pane), value, .. }) => {
+                let text = String::from_utf8_lossy(&value).into_owned();
+                let value = match name.as_ref() {
+                    b"muxtap-title" => Value::Title(text),
+                    b"muxtap-command" => Value::Command(text),
+                    b"muxtap-path" => Value::Path(text),
+                    b"muxtap-dead" => {
+                        if text == "1" {
+                            self.look_at_dead(pane, DEATH_LOOKS);
+                        } else {
+                            self.refresh();
+                        }
+                        return;
+                    }
+                    _ => return,
+                };
+                self.observer.value(pane, value);
+            }
+            Notification::SessionsChanged
+            | Notification::SessionRenamed { .. }
+            | Notification::SessionWindowChanged { .. }
+            | Notification::WindowAdd(_)
+            | Notification::WindowClose(_)
+            | Notification::WindowRenamed { .. }
+            | Notification::WindowPaneChanged { .. }
+            | Notification::UnlinkedWindowAdd(_)
+            | Notification::UnlinkedWindowClose(_)
+            | Notification::UnlinkedWindowRenamed { .. }
+            | Notification::LayoutChange { .. } => self.refresh(),
+            Notification::Unknown(_) => metrics::LINES_UNKNOWN.increment(1),
+            _ => {}
+        }
+    }
+
+    /// The first time: the client is attached. Later: tmux moved it, which only happens when its own session was destroyed.
+    fn session_changed(&self, connection: &Connection, session: SessionId) {
+        let leave = {
+            let mut model = self.lock();
+            let Some(covering) = model.covering.get_mut(&connection.id()) else { return };
+            match covering.ready.take() {
+                Some(ready) => {
+                    // A client attached by name may have been given another session if its own went meanwhile.
+                    let moved = covering.session.is_some_and(|wanted| wanted != session);
+                    covering.session = Some(session);
+                    let _ = ready.send(if moved { Err("its session has gone".into()) } else { Ok(()) });
+                    moved
+                }
+                None => !covering.visitor && covering.session != Some(session),
+            }
+        };
+        if leave {
+            connection.close();
+        } else {
+            metrics::CLIENTS.increment(1.0);
+        }
+    }
+}
+
+/// What is subscribed to on every connection: a name and a tmux variable.
+const SUBSCRIPTIONS: [(&str, &str); 4] = [
+    ("dead", "pane_dead"),
+    ("title", "pane_title"),
+    ("command", "pane_current_command"),
+    ("path", "pane_current_path"),
+];
+
+impl Receiver for Inner {
+    fn event(self: &Arc<Self>, connection: &Connection, event: Event) {
+        match event {
+            Event::Output { pane, data, .. } => {
+                metrics::OUTPUT_BYTES.increment(data.len() as u64);
+                let wanted = self
+                    .lock()
+                    .panes
+                    .get(&pane)
+                    .is_some_and(|followed| followed.seeded && followed.owner == Some(connection.id()));
+                if wanted {
+                    self.observer.output(pane, &data);
+                }
+            }
+            Event::Notification(notification) => self.notified(connection, notification),
+            Event::OtherBlock { ok: false, body, .. } => {
+                // An attach that fails says so in the block that nobody asked for.
+                let ready = self.lock().covering.get_mut(&connection.id()).and_then(|covering| covering.ready.take());
+                if let Some(ready) = ready {
+                    let _ = ready.send(Err(String::from_utf8_lossy(&body).trim().to_owned()));
+                    connection.close();
+                }
+            }
+            Event::Stray(_) => metrics::LINES_UNKNOWN.increment(1),
+            _ => {}
+        }
+    }
+
+    fn closed(self: &Arc<Self>, connection: &Connection, why: &str) {
+        let served = self.lock().drop_connection(connection.id(), why);
+        if served {
+            metrics::CLIENTS.decrement(1.0);
+        }
+        self.refresh();
+        self.lost.notify_waiters();
+        self.lost.notify_one();
+    }
+}

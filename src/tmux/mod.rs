@@ -1,0 +1,79 @@
+//! The control clients of one tmux server, and what they tell.
+//!
+//! [`Server`] finds a tmux server, attaches as few control clients as tmux allows (one where muxtap started the server,
+//! one for each session where it is a guest), keeps a model of sessions, windows and panes from what they announce, seeds
+//! every pane exactly and tells its [`Observer`] what happens. Nothing here is asked on a timer.
+
+mod attach;
+mod connection;
+mod coverage;
+mod death;
+mod launch;
+mod model;
+mod program;
+mod seed;
+mod server;
+mod topology;
+mod tty;
+mod watch;
+
+pub use connection::{Answer, Connection, Lost, Request};
+pub use launch::StartServer;
+pub use program::{CoverageMode, Program, ServerSpec};
+pub use seed::Seed;
+pub use server::{Link, Server, ServerIdentity};
+pub use topology::{PaneRow, SessionRow, Topology, WindowRow};
+pub use tty::{Foreground, foreground};
+
+use crate::{api::GapReason, protocol::ids::PaneId};
+
+/// How a pane's process ended, as far as tmux tells.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Exit {
+    /// Its exit status.
+    pub status: Option<i32>,
+    /// The signal that ended it.
+    pub signal: Option<i32>,
+}
+
+/// Why a pane was seeded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seeding {
+    /// It is seen for the first time.
+    First,
+    /// Output may have been missed for this reason; the seed says what stands there now.
+    Again(GapReason),
+    /// Its process ended; the seed holds all it printed (F9).
+    Last,
+}
+
+/// What a [`Server`] tells. Calls come from the task that reads the connection, in the order of the wire, and must return at once.
+pub trait Observer: Send + Sync + 'static {
+    /// A server was reached, before anything is told of its panes. Another one than before: what was known of panes is void.
+    fn identified(&self, identity: &ServerIdentity);
+    /// A pane printed `data`. Comes only after the pane's first seed, each byte once.
+    fn output(&self, pane: PaneId, data: &[u8]);
+    /// What stands in a pane at exactly this point of its stream.
+    fn seeded(&self, pane: PaneId, seed: Seed, why: Seeding);
+    /// The model was refreshed: `topology` is what there is now.
+    fn topology(&self, topology: &Topology);
+    /// tmux pushed a new value of something it does not announce otherwise.
+    fn value(&self, pane: PaneId, value: Value);
+    /// A pane's process ended, or the pane was closed with it. The pane may remain on the server (`remain-on-exit`).
+    fn exited(&self, pane: PaneId, exit: Exit);
+    /// The pane is no longer on the server. Comes after [`Observer::exited`].
+    fn closed(&self, pane: PaneId);
+    /// The link to the server changed.
+    fn link(&self, link: &Link);
+}
+
+/// A value that tmux pushes (F8), at most a second old.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Value {
+    /// `#{pane_title}`.
+    Title(String),
+    /// `#{pane_current_command}`.
+    Command(String),
+    /// `#{pane_current_path}`.
+    Path(String),
+}

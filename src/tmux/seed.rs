@@ -1,0 +1,136 @@
+//! What stands in a pane at one point of its stream.
+
+use bytes::Bytes;
+
+use crate::protocol::{command::Command, ids::PaneId};
+
+/// What tmux retained of a pane at one exact point of its stream (F3).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Seed {
+    /// History and screen with styles, wrapped lines joined, as the terminal would have received it: `\r\n` between lines and
+    /// nothing after the line the cursor stands in.
+    pub text: Vec<u8>,
+    /// An escape sequence that has begun and not ended.
+    pub pending: Bytes,
+    /// The cursor's column.
+    pub cursor_x: u32,
+    /// The cursor's row.
+    pub cursor_y: u32,
+    /// The pane shows its alternate screen.
+    pub alternate: bool,
+    /// The pane's process has ended.
+    pub dead: bool,
+    /// Its exit status.
+    pub exit_status: Option<i32>,
+    /// The signal that ended it.
+    pub exit_signal: Option<i32>,
+    /// The process in the pane.
+    pub pid: u32,
+}
+
+/// The formats after the two captures, in the order [`Seed::parse`] reads them: all numbers, so that spaces separate them.
+/// A pane without a process (on its way out) has empty ones; `|` keeps their places.
+const FORMAT: &str = "#{cursor_x}|#{cursor_y}|#{history_size}|#{pane_height}|#{alternate_on}|#{pane_dead}|\
+                      #{pane_dead_status}|#{pane_dead_signal}|#{pane_pid}";
+
+impl Seed {
+    /// The commands whose framed replies [`Seed::parse`] reads. They must be sent as one request: then they are atomic (F3).
+    pub fn question(pane: PaneId) -> Vec<Command> {
+        let target = pane.to_string();
+        vec![
+            Command::new("capture-pane").flag("-p").flag("-e").flag("-J").opt("-S", "-").opt("-t", &target),
+            Command::new("capture-pane").flag("-p").flag("-P").opt("-t", &target),
+            Command::new("display-message").flag("-p").opt("-t", &target).format(FORMAT),
+        ]
+    }
+
+    /// Reads the answer to [`Seed::question`]; `None` if it is not one.
+    pub fn parse(parts: &[Bytes]) -> Option<Self> {
+        let [content, pending, fields] = parts else { return None };
+        let fields = std::str::from_utf8(fields).ok()?.trim_end();
+        let mut fields = fields.split('|');
+        let mut next = || fields.next().map(|field| field.parse::<i64>().ok());
+        let (cursor_x, cursor_y, history, height, alternate, dead, status, signal, pid) =
+            (next()?, next()?, next()?, next()?, next()?, next()?, next()?, next()?, next()?);
+        let small = |value: Option<i64>| value.and_then(|value| u32::try_from(value).ok()).unwrap_or_default();
+        let code = |value: Option<i64>| value.and_then(|value| i32::try_from(value).ok());
+        let cursor_row = u64::from(small(history)) + u64::from(small(cursor_y));
+        let rows = u64::from(small(history)) + u64::from(small(height));
+        let dead = small(dead) == 1;
+        Some(Self {
+            text: as_stream(content, rows, cursor_row, dead),
+            pending: pending.strip_suffix(b"\n").map_or_else(|| pending.clone(), |bytes| pending.slice_ref(bytes)),
+            cursor_x: small(cursor_x),
+            cursor_y: small(cursor_y),
+            alternate: small(alternate) == 1,
+            dead,
+            exit_status: code(status),
+            exit_signal: code(signal).filter(|signal| *signal > 0),
+            pid: small(pid),
+        })
+    }
+}
+
+/// A capture's lines as output: blank rows below the cursor are the screen's, not the program's.
+fn as_stream(content: &[u8], rows: u64, cursor_row: u64, dead: bool) -> Vec<u8> {
+    let content = content.strip_suffix(b"\n").unwrap_or(content);
+    let mut lines: Vec<&[u8]> = content.split(|byte| *byte == b'\n').collect();
+    let mut blank = 0;
+    while lines.last().is_some_and(|line| line.is_empty()) {
+        lines.pop();
+        blank += 1;
+    }
+    let mut text = lines.join(&b"\r\n"[..]);
+    if !dead {
+        // Rows and lines differ where lines are joined, but only above the last text: from there down both count alike.
+        let last_text_row = rows.saturating_sub(blank + 1);
+        let below = if lines.is_empty() { cursor_row } else { cursor_row.saturating_sub(last_text_row) };
+        for _ in 0..below.min(blank) {
+            text.extend_from_slice(b"\r\n");
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parts(content: &str, pending: &str, fields: &str) -> [Bytes; 3] {
+        [content, pending, fields].map(|text| Bytes::copy_from_slice(text.as_bytes()))
+    }
+
+    #[test]
+    fn a_prompt_that_rests_stays_open() {
+        let seed = Seed::parse(&parts("hello\n$ \n\n\n", "\n", "2|1|0|4|0|0|||55\n")).unwrap();
+        assert_eq!(seed.text, b"hello\r\n$ ");
+        assert!(seed.pending.is_empty());
+        assert_eq!((seed.pid, seed.dead, seed.exit_status), (55, false, None));
+    }
+
+    #[test]
+    fn a_cursor_below_the_text_closes_the_line() {
+        let seed = Seed::parse(&parts("hello\n\n\n\n", "\n", "0|1|0|4|0|0|||55\n")).unwrap();
+        assert_eq!(seed.text, b"hello\r\n");
+    }
+
+    #[test]
+    fn an_empty_pane_has_an_empty_seed() {
+        let seed = Seed::parse(&parts("\n\n\n\n", "\n", "0|0|0|4|0|0|||55\n")).unwrap();
+        assert_eq!(seed.text, b"");
+    }
+
+    #[test]
+    fn an_escape_that_has_begun_is_kept() {
+        let seed = Seed::parse(&parts("a\n", "\x1b[3\n", "1|0|0|1|0|0|||55\n")).unwrap();
+        assert_eq!(seed.pending.as_ref(), b"\x1b[3");
+    }
+
+    #[test]
+    fn a_dead_pane_tells_its_status() {
+        let seed = Seed::parse(&parts("DONE\n\n", "\n", "0|1|0|2|0|1|3||55\n")).unwrap();
+        assert!(seed.dead);
+        assert_eq!(seed.exit_status, Some(3));
+        assert_eq!(seed.text, b"DONE");
+    }
+}

@@ -1,0 +1,277 @@
+//! One tmux server: found, followed, lost and found again.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::sync::watch;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use super::{
+    Observer,
+    attach::NoLink,
+    connection::{Answer, Lost, Request},
+    coverage::Inner,
+    death,
+    launch::StartServer,
+    program::ServerSpec,
+    topology::Topology,
+    watch as socket_watch,
+};
+use crate::{
+    api::{Error, Result},
+    protocol::{ids::PaneId, version::Version},
+};
+
+/// The first pause after a failed attempt; it doubles up to [`LONGEST_PAUSE`].
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+/// The longest pause between attempts to reach a server that seems to be there.
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+
+/// Which server it is: another process on the same socket is another server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerIdentity {
+    /// Its process.
+    pub pid: u32,
+    /// When it was started, seconds since 1970.
+    pub started: u64,
+    /// Its version.
+    pub version: Version,
+}
+
+/// The state of the link to a server.
+#[derive(Clone, Debug)]
+pub enum Link {
+    /// An attempt is under way.
+    Connecting,
+    /// Control clients are attached.
+    Connected(ServerIdentity),
+    /// There is no connection. `ended`: the server that was followed no longer runs.
+    Down {
+        /// Why.
+        error: Error,
+        /// The server that was followed no longer runs.
+        ended: bool,
+        /// How many attempts were made so far; a waiter learns from it whether its own was answered.
+        attempts: u64,
+    },
+}
+
+/// A handle to one server; clones are the same server.
+#[derive(Clone)]
+pub struct Server {
+    inner: Arc<Inner>,
+}
+
+impl Server {
+    /// Follows the server that `spec` names, until `cancel`. Tasks run in `tasks`. `observer` is told what happens.
+    pub fn follow(
+        spec: ServerSpec,
+        observer: Arc<dyn Observer>,
+        cancel: CancellationToken,
+        tasks: &TaskTracker,
+    ) -> Self {
+        let inner = Inner::new(spec, observer, cancel, tasks.clone());
+        tasks.spawn(supervise(inner.clone()));
+        Self { inner }
+    }
+
+    /// What names it.
+    pub fn spec(&self) -> &ServerSpec {
+        &self.inner.spec
+    }
+
+    /// The state of the link.
+    pub fn link(&self) -> Link {
+        self.inner.link.borrow().clone()
+    }
+
+    /// Waits until control clients are attached. If they are not, an attempt is made now; its failure is the error.
+    pub async fn connected(&self) -> Result<ServerIdentity> {
+        let mut link = self.inner.link.subscribe();
+        let mut asked_at = None;
+        loop {
+            let state = link.borrow_and_update().clone();
+            match state {
+                Link::Connected(identity) => return Ok(identity),
+                Link::Connecting => {}
+                Link::Down { error, attempts, .. } => {
+                    if asked_at.is_some_and(|before| attempts > before) {
+                        return Err(error);
+                    }
+                    asked_at = asked_at.or(Some(attempts));
+                    self.inner.kick.notify_one();
+                }
+            }
+            if link.changed().await.is_err() {
+                return Err(stopping());
+            }
+        }
+    }
+
+    /// Like [`Server::connected`], but starts the server where none runs.
+    pub async fn connected_or_started(&self, start: StartServer) -> Result<ServerIdentity> {
+        self.inner.lock().start = Some(start);
+        let result = self.connected().await;
+        self.inner.lock().start = None;
+        result
+    }
+
+    /// Asks tmux over the connection that carries `pane`'s output (any, if that is not known), so that the reply stands in order with it;
+    /// `done` is called in the task that reads the connection.
+    pub fn submit(
+        &self,
+        pane: Option<PaneId>,
+        request: Request,
+        done: impl FnOnce(Result<Answer, Lost>) + Send + 'static,
+    ) {
+        match self.inner.connection_of(pane) {
+            Some(connection) => connection.submit(request, done),
+            None => done(Err(Lost)),
+        }
+    }
+
+    /// Asks something that changes nothing; it is asked again when the connection is lost meanwhile.
+    pub async fn read(&self, pane: Option<PaneId>, mut request: impl FnMut() -> Request) -> Result<Answer> {
+        let mut tries = 0;
+        loop {
+            self.connected().await?;
+            if let Some(connection) = self.inner.connection_of(pane)
+                && let Ok(answer) = connection.ask(request()).await
+            {
+                return Ok(answer);
+            }
+            tries += 1;
+            if tries == 3 {
+                return Err(Lost.into());
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Asks something that changes the server. It is never asked twice: when the connection is lost meanwhile nobody knows whether it was done.
+    pub async fn write(&self, pane: Option<PaneId>, request: Request) -> Result<Answer> {
+        self.connected().await?;
+        let connection = self.inner.connection_of(pane).ok_or(Lost)?;
+        connection.ask(request).await.map_err(|Lost| {
+            Error::unavailable(
+                "the connection to tmux was lost while it was asked; whether it was done is not known: look before asking again",
+            )
+        })
+    }
+
+    /// The model as of now: refreshed if anything is known to have changed, and in any case asked anew.
+    pub async fn fresh(&self) -> Result<Arc<Topology>> {
+        self.connected().await?;
+        self.inner.fresh().await
+    }
+
+    /// The model as it was last read.
+    pub fn topology(&self) -> Arc<Topology> {
+        self.inner.lock().topology.clone()
+    }
+
+    /// Whether the model may lag behind what was announced.
+    pub fn is_stale(&self) -> bool {
+        self.inner.lock().refresh.running
+    }
+
+    /// Makes sure that the output of panes in this session is followed, and its panes are seeded, before it returns.
+    pub async fn cover(&self, pane: PaneId) -> Result<()> {
+        self.inner.cover(pane).await
+    }
+
+    /// Seeds the pane anew because output may have been lost (or its content changed without output).
+    pub fn reseed(&self, pane: PaneId, why: super::Seeding) {
+        self.inner.seed(pane, why);
+    }
+
+    /// The next pause of this pane is made and ended by a command of the caller; nothing is to be seeded for it.
+    pub fn expect_pause(&self, pane: PaneId) {
+        self.inner.lock().expected_pauses.insert(pane);
+    }
+
+    /// The sessions to which one of our clients is attached.
+    pub fn attached_sessions(&self) -> std::collections::HashSet<crate::protocol::ids::SessionId> {
+        self.inner.lock().covering.values().filter_map(|covering| covering.session).collect()
+    }
+
+    /// How many control clients are attached and whether one of them is a hub.
+    pub fn clients(&self) -> (u32, bool) {
+        let model = self.inner.lock();
+        let clients = model.covering.values().filter(|covering| covering.ready.is_none()).count();
+        (clients as u32, model.covering.values().any(|covering| covering.hub.is_some()))
+    }
+}
+
+pub(super) fn stopping() -> Error {
+    Error::unavailable("muxtap is stopping")
+}
+
+/// Keeps the link for the life of the engine.
+async fn supervise(inner: Arc<Inner>) {
+    let mut attempts = 0;
+    let mut pause = FIRST_PAUSE;
+    let mut followed: Option<ServerIdentity> = None;
+    while !inner.cancel.is_cancelled() {
+        inner.set_link(Link::Connecting);
+        attempts += 1;
+        let attempt = tokio::select! {
+            attempt = inner.connect() => attempt,
+            () = inner.cancel.cancelled() => break,
+        };
+        match attempt {
+            Ok(identity) => {
+                pause = FIRST_PAUSE;
+                followed = Some(identity.clone());
+                inner.set_link(Link::Connected(identity));
+                tokio::select! {
+                    () = inner.all_lost() => {}
+                    () = inner.cancel.cancelled() => break,
+                }
+            }
+            Err(no_link) => {
+                // Clients that did attach before the attempt failed would otherwise stay.
+                inner.close_all().await;
+                let (error, absent) = match no_link {
+                    NoLink::Absent(error) => (error, true),
+                    NoLink::Failed(error) => (error, false),
+                };
+                let ended = followed.as_ref().is_some_and(|identity| {
+                    if inner.spec.is_local() { !death::is_alive(identity.pid) } else { absent }
+                });
+                if ended {
+                    followed = None;
+                    inner.forget();
+                }
+                let retry = !absent && (followed.is_some() || attempts > 1);
+                inner.set_link(Link::Down { error, ended, attempts });
+                tokio::select! {
+                    () = inner.kick.notified() => {}
+                    () = inner.cancel.cancelled() => break,
+                    () = socket_watch::appears(&inner.spec.socket), if absent && inner.spec.is_local() => {}
+                    () = tokio::time::sleep(jittered(pause)), if retry => pause = (pause * 2).min(LONGEST_PAUSE),
+                }
+            }
+        }
+    }
+    inner.close_all().await;
+    inner.set_link(Link::Down { error: stopping(), ended: false, attempts });
+}
+
+/// Half to all of `pause`, so that many followers of one server do not come back in step.
+fn jittered(pause: Duration) -> Duration {
+    use std::hash::BuildHasher;
+    let random = std::collections::hash_map::RandomState::new().hash_one(0) % 1000;
+    pause / 2 + pause / 2 * random as u32 / 1000
+}
+
+impl Inner {
+    fn set_link(&self, link: Link) {
+        self.observer.link(&link);
+        self.link.send_replace(link);
+    }
+}
+
+/// The channel on which a link's state is published.
+pub(super) fn link_channel() -> watch::Sender<Link> {
+    watch::Sender::new(Link::Connecting)
+}

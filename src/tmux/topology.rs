@@ -1,0 +1,357 @@
+//! The model of sessions, windows and panes: one `list-panes -a`, read when the structure changed.
+
+use std::{
+    collections::{HashMap, HashSet, hash_map::RandomState},
+    hash::BuildHasher,
+};
+
+use crate::{
+    api::Size,
+    protocol::{
+        command::Command,
+        ids::{PaneId, SessionId, WindowId},
+        octal,
+    },
+};
+
+/// The session option that marks a hub, whoever made it.
+pub const HUB_MARK: &str = "@muxtap-hub";
+
+/// A session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionRow {
+    /// Its id.
+    pub id: SessionId,
+    /// Its name.
+    pub name: String,
+    /// Seconds since 1970.
+    pub created: u64,
+    /// Seconds since 1970.
+    pub activity: u64,
+    /// Clients attached to it, ours included.
+    pub attached: u32,
+    /// It is a hub of some muxtap.
+    pub hub: bool,
+}
+
+/// A window as one session shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WindowRow {
+    /// Its id.
+    pub id: WindowId,
+    /// The session.
+    pub session: SessionId,
+    /// Its index in that session.
+    pub index: u32,
+    /// Its name.
+    pub name: String,
+    /// It is the session's current window.
+    pub active: bool,
+    /// The layout string.
+    pub layout: String,
+    /// Its size.
+    pub size: Size,
+}
+
+/// A pane.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PaneRow {
+    /// Its id.
+    pub id: PaneId,
+    /// Its window.
+    pub window: WindowId,
+    /// Its index in the window.
+    pub index: u32,
+    /// It is the window's active pane.
+    pub active: bool,
+    /// The process tmux started in it.
+    pub pid: u32,
+    /// Its terminal.
+    pub tty: String,
+    /// Its size.
+    pub size: Size,
+    /// Its process ended and the pane remains.
+    pub dead: bool,
+    /// The exit status of a dead pane.
+    pub exit_status: Option<i32>,
+    /// Its title.
+    pub title: String,
+    /// What runs in it.
+    pub command: String,
+    /// Its working directory.
+    pub path: String,
+}
+
+/// Everything that a server holds, in tmux's order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Topology {
+    /// Sessions, hubs included.
+    pub sessions: Vec<SessionRow>,
+    /// Windows; one that several sessions link stands once for each.
+    pub windows: Vec<WindowRow>,
+    /// Panes, each once.
+    pub panes: Vec<PaneRow>,
+}
+
+/// The formats that are asked for, in the order [`Topology::parse`] reads them.
+const FIELDS: [&str; 26] = [
+    "session_id",
+    "session_name",
+    "session_created",
+    "session_activity",
+    "session_attached",
+    HUB_MARK,
+    "window_id",
+    "window_index",
+    "window_name",
+    "window_active",
+    "window_layout",
+    "window_width",
+    "window_height",
+    "pane_id",
+    "pane_index",
+    "pane_active",
+    "pane_pid",
+    "pane_tty",
+    "pane_width",
+    "pane_height",
+    "pane_dead",
+    "pane_dead_status",
+    "pane_title",
+    "pane_current_command",
+    "pane_current_path",
+    "pid",
+];
+
+/// A question for the whole model and the separator its answer is split by: nothing that a program can print into a title
+/// or a path can contain it, since it is made anew each time (F13, F16, F26).
+pub fn question() -> (Command, String) {
+    let separator = format!("{:016x}", RandomState::new().hash_one(0));
+    let mut format = String::new();
+    for field in FIELDS {
+        format.push_str("#{");
+        format.push_str(field);
+        format.push('}');
+        format.push_str(&separator);
+    }
+    (Command::new("list-panes").flag("-a").flag("-F").format(&format), separator)
+}
+
+impl Topology {
+    /// Reads the answer to [`question`]. Rows that do not parse are left out.
+    pub fn parse(body: &[u8], separator: &str, octal_encoded: bool) -> Self {
+        let mut topology = Self::default();
+        let mut seen_windows = HashSet::new();
+        let mut seen_panes = HashSet::new();
+        let fields = split(body, separator.as_bytes());
+        for row in fields.chunks_exact(FIELDS.len()) {
+            let Ok(row) = <&[&[u8]; FIELDS.len()]>::try_from(row) else { continue };
+            let [
+                session_id,
+                session_name,
+                created,
+                activity,
+                attached,
+                hub,
+                window_id,
+                window_index,
+                window_name,
+                window_active,
+                layout,
+                window_width,
+                window_height,
+                pane_id,
+                pane_index,
+                pane_active,
+                pid,
+                tty,
+                width,
+                height,
+                dead,
+                dead_status,
+                title,
+                command,
+                path,
+                _server,
+            ] = row;
+            let session_id = session_id.strip_prefix(b"\n").unwrap_or(session_id);
+            let text = |bytes: &[u8]| {
+                let mut bytes = bytes.to_vec();
+                if octal_encoded {
+                    let length = octal::decode_in_place(&mut bytes);
+                    bytes.truncate(length);
+                }
+                String::from_utf8_lossy(&bytes).into_owned()
+            };
+            let (Some(session), Some(window), Some(pane)) =
+                (SessionId::from_bytes(session_id), WindowId::from_bytes(window_id), PaneId::from_bytes(pane_id))
+            else {
+                continue;
+            };
+            if topology.sessions.last().is_none_or(|last| last.id != session)
+                && !topology.sessions.iter().any(|known| known.id == session)
+            {
+                topology.sessions.push(SessionRow {
+                    id: session,
+                    name: text(session_name),
+                    created: number(created),
+                    activity: number(activity),
+                    attached: number(attached),
+                    hub: !hub.is_empty(),
+                });
+            }
+            let index = number(window_index);
+            if seen_windows.insert((session, window, index)) {
+                topology.windows.push(WindowRow {
+                    id: window,
+                    session,
+                    index,
+                    name: text(window_name),
+                    active: *window_active == b"1",
+                    layout: text(layout),
+                    size: Size { width: number(window_width), height: number(window_height) },
+                });
+            }
+            if seen_panes.insert(pane) {
+                topology.panes.push(PaneRow {
+                    id: pane,
+                    window,
+                    index: number(pane_index),
+                    active: *pane_active == b"1",
+                    pid: number(pid),
+                    tty: text(tty),
+                    size: Size { width: number(width), height: number(height) },
+                    dead: *dead == b"1",
+                    exit_status: std::str::from_utf8(dead_status).ok().and_then(|status| status.parse().ok()),
+                    title: text(title),
+                    command: text(command),
+                    path: text(path),
+                });
+            }
+        }
+        topology
+    }
+
+    /// The session with this id.
+    pub fn session(&self, id: SessionId) -> Option<&SessionRow> {
+        self.sessions.iter().find(|row| row.id == id)
+    }
+
+    /// The pane with this id.
+    pub fn pane(&self, id: PaneId) -> Option<&PaneRow> {
+        self.panes.iter().find(|row| row.id == id)
+    }
+
+    /// Which sessions link each window, hubs included.
+    pub fn links(&self) -> HashMap<WindowId, Vec<SessionId>> {
+        let mut links: HashMap<WindowId, Vec<SessionId>> = HashMap::new();
+        for window in &self.windows {
+            links.entry(window.id).or_default().push(window.session);
+        }
+        links
+    }
+
+    /// The sessions that are hubs.
+    pub fn hubs(&self) -> HashSet<SessionId> {
+        self.sessions.iter().filter(|session| session.hub).map(|session| session.id).collect()
+    }
+
+    /// The same without hubs and what only hubs hold: what a user of the server would call its content.
+    pub fn without_hubs(&self) -> Self {
+        let hubs = self.hubs();
+        let windows: Vec<_> = self.windows.iter().filter(|row| !hubs.contains(&row.session)).cloned().collect();
+        let shown: HashSet<_> = windows.iter().map(|row| row.id).collect();
+        Self {
+            sessions: self.sessions.iter().filter(|row| !row.hub).cloned().collect(),
+            panes: self.panes.iter().filter(|row| shown.contains(&row.window)).cloned().collect(),
+            windows,
+        }
+    }
+}
+
+/// The pieces between separators; what follows the last one (a line end) is dropped.
+fn split<'a>(body: &'a [u8], separator: &[u8]) -> Vec<&'a [u8]> {
+    let mut pieces = Vec::new();
+    let mut from = 0;
+    for at in memchr::memmem::find_iter(body, separator) {
+        pieces.push(body.get(from..at).unwrap_or_default());
+        from = at + separator.len();
+    }
+    pieces
+}
+
+fn number<T: std::str::FromStr + Default>(bytes: &[u8]) -> T {
+    std::str::from_utf8(bytes).ok().and_then(|text| text.parse().ok()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(separator: &str, values: [&str; 26]) -> String {
+        let mut line = String::new();
+        for value in values {
+            line.push_str(value);
+            line.push_str(separator);
+        }
+        line + "\n"
+    }
+
+    fn values<'a>(session: &'a str, hub: &'a str, window: &'a str, pane: &'a str, path: &'a str) -> [&'a str; 26] {
+        [
+            session,
+            "work",
+            "1",
+            "2",
+            "0",
+            hub,
+            window,
+            "3",
+            "vi",
+            "1",
+            "b25d,80x24,0,0,0",
+            "80",
+            "24",
+            pane,
+            "0",
+            "1",
+            "77",
+            "/dev/pts/1",
+            "80",
+            "24",
+            "0",
+            "",
+            "title",
+            "sh",
+            path,
+            "9",
+        ]
+    }
+
+    #[test]
+    fn a_line_end_in_a_path_does_not_split_its_row() {
+        let body = row("|SEP|", values("$0", "", "@1", "%2", "/tmp/a\n$9|@9"));
+        let topology = Topology::parse(body.as_bytes(), "|SEP|", false);
+        assert_eq!(topology.sessions.len(), 1);
+        assert_eq!(topology.panes[0].path, "/tmp/a\n$9|@9");
+    }
+
+    #[test]
+    fn a_window_that_two_sessions_link_is_listed_twice_and_its_pane_once() {
+        let body = row("|", values("$0", "", "@1", "%2", "/")) + &row("|", values("$1", "", "@1", "%2", "/"));
+        let topology = Topology::parse(body.as_bytes(), "|", false);
+        assert_eq!((topology.windows.len(), topology.panes.len()), (2, 1));
+        assert_eq!(topology.links()[&WindowId(1)], [SessionId(0), SessionId(1)]);
+    }
+
+    #[test]
+    fn hubs_and_what_only_they_hold_are_left_out() {
+        let body = row("|", values("$0", "me", "@0", "%0", "/"))
+            + &row("|", values("$0", "me", "@1", "%2", "/"))
+            + &row("|", values("$1", "", "@1", "%2", "/"));
+        let shown = Topology::parse(body.as_bytes(), "|", false).without_hubs();
+        assert_eq!(shown.sessions.iter().map(|row| row.id).collect::<Vec<_>>(), [SessionId(1)]);
+        assert_eq!(shown.panes.iter().map(|row| row.id).collect::<Vec<_>>(), [PaneId(2)]);
+        assert_eq!(shown.windows.len(), 1);
+    }
+}

@@ -1,0 +1,49 @@
+//! What runs in the foreground of a pane's terminal, read from the kernel (local servers on Linux).
+
+/// The foreground of a terminal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Foreground {
+    /// The process group that owns the terminal.
+    pub group: u32,
+    /// The arguments of its leader.
+    pub args: Vec<String>,
+    /// The terminal collects lines (`ICANON`): nothing edits the line by itself.
+    pub canonical: bool,
+    /// The terminal echoes what is typed (`ECHO`).
+    pub echo: bool,
+}
+
+/// Looks at the terminal `tty` whose session leader is `pid`. `None` where that cannot be told.
+#[cfg(target_os = "linux")]
+pub fn foreground(pid: u32, tty: &str) -> Option<Foreground> {
+    use rustix::{
+        fs::{Mode, OFlags},
+        termios::LocalModes,
+    };
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The command's name stands in parentheses and may hold anything; the numbers begin after the last one.
+    let (_, numbers) = stat.rsplit_once(')')?;
+    // After the name: state, ppid, pgrp, session, tty_nr, tpgid (proc(5)).
+    let group: u32 = numbers.split_whitespace().nth(5)?.parse().ok()?;
+    let args = std::fs::read(format!("/proc/{group}/cmdline")).ok()?;
+    let args = args
+        .split(|byte| *byte == 0)
+        .filter(|arg| !arg.is_empty())
+        .map(|arg| String::from_utf8_lossy(arg).into_owned())
+        .collect();
+    let flags = OFlags::RDONLY | OFlags::NOCTTY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let terminal = rustix::fs::open(tty, flags, Mode::empty()).ok()?;
+    let modes = rustix::termios::tcgetattr(&terminal).ok()?.local_modes;
+    Some(Foreground {
+        group,
+        args,
+        canonical: modes.contains(LocalModes::ICANON),
+        echo: modes.contains(LocalModes::ECHO),
+    })
+}
+
+/// Not known on this system.
+#[cfg(not(target_os = "linux"))]
+pub fn foreground(_: u32, _: &str) -> Option<Foreground> {
+    None
+}
