@@ -39,3 +39,12 @@ pub enum Mark<'a> {
     /// Any other OSC: the whole payload, bounded.
     Osc(&'a [u8]),
 }
+
+/// A sink that does not care.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Unheard;
+
+impl TextSink for Unheard {
+    fn text(&mut self, _offset: u64, _text: &[u8]) {}
+    fn control(&mut self, _offset: u64, _control: Control) {}
+}
