@@ -56,6 +56,10 @@ fn judge(foreground: &Foreground) -> Resting {
         };
     }
     let name = foreground.args.first().map_or("", |program| base_name(program));
+    if name.is_empty() {
+        // Between two programs, or a pipeline whose first program has ended.
+        return Resting::Busy(String::new());
+    }
     let Some(shell) = kind(name) else { return Resting::Other(name.to_owned()) };
     // `bash build.sh` and `sh -c …` are programs, not shells that read commands.
     let runs_a_script = foreground.args.iter().skip(1).any(|arg| arg == "-c" || !arg.starts_with(['-', '+']));
