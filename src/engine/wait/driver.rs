@@ -160,10 +160,10 @@ fn prompt_by_rule(core: &Core, pane: &Pane) -> Option<Latch> {
         (state.resting_line(), state.about.clone(), state.ring.end(), input, state.signs.prompt)
     };
     if let Some((offset, rests)) = marked {
-        // This shell marks its prompts: its word counts. Not every one marks a command's beginning (`C`), so the prompt
-        // into which something was typed has to be told apart here.
-        let is_old = core.spec.since == Since::Input && last_input.is_some_and(|input| offset <= input);
-        return (rests && !is_old).then(|| Latch {
+        // This shell marks its prompts: its word counts. Not all of them mark where a command begins, so a prompt into which
+        // something was typed may seem to rest.
+        let answered = core.spec.since == Since::Input && last_input.is_some_and(|input| offset <= input);
+        return (rests && !answered).then(|| Latch {
             offset: Some(offset),
             line: Some(line),
             how: Some("osc133"),
