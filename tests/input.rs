@@ -1,5 +1,16 @@
 //! Input: what is sent arrives, byte for byte, and nothing in it is read as anything else.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::string_slice,
+    clippy::similar_names,
+    clippy::needless_raw_string_hashes,
+    reason = "a test says what is wrong by panicking"
+)]
+
 mod common;
 
 use common::World;
@@ -98,7 +109,6 @@ fn literal_text_is_nothing_else() {
         "-l",
         "-t",
         "--",
-        
         "--json",
         "text;",
         ";",

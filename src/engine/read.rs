@@ -230,7 +230,7 @@ mod tests {
         assert!(!second.more);
     }
 
-    /// S7.
+    /// S10.
     #[test]
     fn a_character_that_has_only_begun_is_left_for_the_next_read() {
         for (bytes, cut) in [

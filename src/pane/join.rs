@@ -74,7 +74,7 @@ mod tests {
         }
     }
 
-    /// S8.
+    /// S9.
     #[test]
     fn a_stream_that_is_whole_misses_nothing() {
         assert_eq!(missing_of("one\ntwo\n", "one\ntwo").as_deref(), Some(""));
@@ -95,7 +95,7 @@ mod tests {
         assert_eq!(missing_of(&have, &all[3000..].join("\n")), Some(all[4000..].join("\r\n")));
     }
 
-    /// S8.
+    /// S9.
     #[test]
     fn repeated_lines_are_never_repeated_once_more() {
         assert_eq!(missing_of("y\ny\ny\n", "y\ny\ny").as_deref(), Some(""));
