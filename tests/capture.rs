@@ -1,5 +1,17 @@
 //! `capture-pane` prints what `tmux capture-pane -p` prints, byte for byte.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::string_slice,
+    clippy::similar_names,
+    clippy::format_collect,
+    clippy::needless_raw_string_hashes,
+    reason = "a test says what is wrong by panicking"
+)]
+
 mod common;
 
 use common::World;

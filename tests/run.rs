@@ -1,5 +1,17 @@
 //! `run`: a command's own output and exit status, out of a shell that somebody else may look at meanwhile.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::string_slice,
+    clippy::similar_names,
+    clippy::format_collect,
+    clippy::needless_raw_string_hashes,
+    reason = "a test says what is wrong by panicking"
+)]
+
 mod common;
 
 use common::World;

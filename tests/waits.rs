@@ -1,5 +1,17 @@
 //! Waits: what satisfies them, where they begin, how they end, and how their answers are asked for again.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::string_slice,
+    clippy::similar_names,
+    clippy::format_collect,
+    clippy::needless_raw_string_hashes,
+    reason = "a test says what is wrong by panicking"
+)]
+
 mod common;
 
 use std::{io::Write as _, time::Instant};
