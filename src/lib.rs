@@ -5,6 +5,11 @@
 //! `http` and [`cli`], which [`daemon`] runs and finds. [`api`] holds what they ask and answer. `docs/architecture.md`
 //! follows a byte through them.
 
+#![allow(
+    clippy::similar_names,
+    reason = "`held` and `hold`, `carries` and `carriers` are words with their own meaning"
+)]
+
 pub mod api;
 pub mod cli;
 pub mod daemon;

@@ -49,6 +49,12 @@ pub fn gap(reason: GapReason) {
     counter!("muxtap_gaps_total", "reason" => reason.as_str()).increment(1);
 }
 
+/// What all rings hold.
+#[allow(clippy::cast_precision_loss, reason = "a gauge is a float; rings never hold 2^53 bytes")]
+pub fn ring_bytes(total: usize) {
+    RING_BYTES.set(total as f64);
+}
+
 /// Starts counting. Before it, and in programs that never call it, every metric is a no-op.
 pub fn install() {
     let recorder = PrometheusBuilder::new()

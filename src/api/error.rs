@@ -39,6 +39,23 @@ pub enum ErrorCode {
 }
 
 impl ErrorCode {
+    /// Every code there is.
+    pub const ALL: [Self; 13] = [
+        Self::NotFound,
+        Self::AmbiguousTarget,
+        Self::InvalidTarget,
+        Self::InvalidArgument,
+        Self::Unauthorized,
+        Self::UnsupportedCaptureMode,
+        Self::Timeout,
+        Self::ResourceLimit,
+        Self::ReadOnly,
+        Self::Conflict,
+        Self::TmuxUnavailable,
+        Self::InconsistentState,
+        Self::InternalError,
+    ];
+
     /// The code as it stands on the wire.
     pub const fn as_str(self) -> &'static str {
         match self {

@@ -7,14 +7,18 @@ use utoipa::{IntoParams, ToSchema};
 
 /// Picks the tmux server; on every route.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams, ToSchema)]
+#[into_params(parameter_in = Query)]
 pub struct ServerQuery {
-    /// The tmux server: an absolute socket path, or a name as for `tmux -L`. Absent: the daemon's default server.
+    /// The tmux server, by the absolute path of its socket. It must be there; the CLI resolves `-L`, `-S` and `$TMUX`
+    /// to it.
+    #[param(required = true)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub socket: Option<String>,
 }
 
 /// `GET /v1/panes/{pane}/capture`: as `tmux capture-pane -p`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams, ToSchema)]
+#[into_params(parameter_in = Query)]
 pub struct CaptureRequest {
     /// First line as for `-S`: 0 is the first visible line, negative counts into history, `-` is the start of history.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -48,6 +52,7 @@ pub enum ReadFormat {
 
 /// `GET /v1/panes/{pane}/output`: what was printed since a point.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams, ToSchema)]
+#[into_params(parameter_in = Query)]
 pub struct ReadRequest {
     /// A cursor, or `input` (default), `start`, `now`, or `lines:N` (the last N lines of what is retained).
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -106,7 +111,8 @@ pub enum WaitMode {
     All,
 }
 
-/// `POST /v1/waits`. At least one predicate: patterns, screen, `stable_ms`, exit, prompt, bell or title. Several are AND.
+/// `POST /v1/waits`. At least one predicate: patterns, screen, `stable_ms`, exit, prompt, bell or title. Several are
+/// AND.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 // Reasons: each is a field of the JSON that callers write.
@@ -262,6 +268,7 @@ pub struct RespawnRequest {
 
 /// `GET /v1/events`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams, ToSchema)]
+#[into_params(parameter_in = Query)]
 pub struct EventsRequest {
     /// Comma-separated targets; a `*` in a session's or window's name matches any; absent: all panes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -272,8 +279,8 @@ pub struct EventsRequest {
     /// For `output` events: the form of their payload.
     #[serde(default)]
     pub format: ReadFormat,
-    /// Begin each pane's output here: `now` (default), `start`, or `lines:N`.
-    /// A pane that is named and has ended gives what is left and then `pane-exited`, so that who follows it comes to an end.
+    /// Begin each pane's output here: `now` (default), `start`, or `lines:N`. A pane that is named and has ended gives
+    /// what is left and then `pane-exited`, so that who follows it comes to an end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<String>,
 }

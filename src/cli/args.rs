@@ -31,9 +31,9 @@ use super::{
 
 /// Follow tmux panes, wait for what they print, read, capture and type: without polling.
 ///
-/// muxtap keeps one small daemon that listens to a tmux server and remembers what every pane prints. Commands ask it and
-/// answer at once; the first one starts it. Sessions, windows and panes are named as in tmux: `%3`, `@1`, `$0`, `work`,
-/// `work:1`, `work:logs.0`, always exactly.
+/// muxtap keeps one small daemon that listens to a tmux server and remembers what every pane prints. Commands ask it
+/// and answer at once; the first one starts it. Sessions, windows and panes are named as in tmux: `%3`, `@1`, `$0`,
+/// `work`, `work:1`, `work:logs.0`, always exactly.
 #[derive(Debug, Parser)]
 #[command(
     name = "muxtap",
@@ -162,8 +162,8 @@ pub(super) struct Invocation {
 
 /// The whole tree, as help, completions and the documentation's tests see it.
 ///
-/// `-S` is not one of clap's global arguments: in `capture-pane` it is the first line, as in tmux, and a global argument
-/// cannot give way. So it is put on each command, with its letter where the letter is free.
+/// `-S` is not one of clap's global arguments: in `capture-pane` it is the first line, as in tmux, and a global
+/// argument cannot give way. So it is put on each command, with its letter where the letter is free.
 pub fn tree() -> clap::Command {
     Cli::command().mut_subcommands(|command| {
         let taken = command.get_arguments().any(|arg| arg.get_short() == Some('S'));

@@ -12,8 +12,8 @@ pub(super) fn is_pattern(target: &str) -> bool {
     target.contains('*')
 }
 
-/// Whether `target` names the pane, or the window or session it is in. Names and indexes count exactly; a `*` stands for
-/// any run of characters.
+/// Whether `target` names the pane, or the window or session it is in. Names and indexes count exactly; a `*` stands
+/// for any run of characters.
 pub(super) fn names_pane(target: &str, pane: &PaneInfo) -> bool {
     let target = ["terminal:", "pane:"]
         .iter()

@@ -137,8 +137,8 @@ impl Paths {
     }
 }
 
-/// Opens a file of the daemon's own: made with mode 0600, never through a symbolic link, which in a shared directory could
-/// be somebody else's.
+/// Opens a file of the daemon's own: made with mode 0600, never through a symbolic link, which in a shared directory
+/// could be somebody else's.
 pub(super) fn open_private(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
     let no_follow = i32::try_from(OFlags::NOFOLLOW.bits()).unwrap_or_default();
     options.create(true).mode(0o600).custom_flags(no_follow).open(path)

@@ -35,7 +35,7 @@ impl Engine {
         let asked = self.ask_screen(host, &pane, || command(&pane)).await;
         let (text, offset) = match asked {
             Ok((body, offset)) => (String::from_utf8_lossy(&body).into_owned(), offset),
-            Err(error) => return self.kept(&pane, request, error),
+            Err(error) => return kept(&pane, request, error),
         };
         Ok(CaptureAnswer {
             pane: pane.id().to_string(),
@@ -64,7 +64,8 @@ impl Engine {
         }
     }
 
-    /// A capture, and the stream's end at exactly that moment. It changes nothing, so it is asked again over another connection when one is lost.
+    /// A capture, and the stream's end at exactly that moment. It changes nothing, so it is asked again over another
+    /// connection when one is lost.
     async fn ask_screen(
         &self,
         host: &Arc<Host>,
@@ -95,30 +96,30 @@ impl Engine {
         }
         Err(Lost.into())
     }
+}
 
-    /// For a pane that has gone: its last screen, if that is what was asked for.
-    fn kept(&self, pane: &Pane, request: &CaptureRequest, error: Error) -> Result<CaptureAnswer> {
-        let state = pane.lock();
-        let Some(kept) = state.kept.clone().filter(|_| state.exit.is_some()) else { return Err(error) };
-        if request.escapes || request.join || request.trailing || request.start.is_some() || request.end.is_some() {
-            return Err(Error::new(
-                ErrorCode::UnsupportedCaptureMode,
-                format!("pane {} has ended; only its last screen as plain text was kept", pane.id()),
-            ));
-        }
-        let (size, end) = (state.about.size, state.ring.end());
-        let rows: Vec<_> = kept.lines().collect();
-        let screen = rows.get(rows.len().saturating_sub(usize::from(size.height))..).unwrap_or_default();
-        let mut text = screen.join("\n");
-        text.push('\n');
-        Ok(CaptureAnswer {
-            pane: pane.id().to_string(),
-            text,
-            source: CaptureSource::Kept,
-            size,
-            cursor: pane.cursor(end).to_string(),
-        })
+/// For a pane that has gone: its last screen, if that is what was asked for.
+fn kept(pane: &Pane, request: &CaptureRequest, error: Error) -> Result<CaptureAnswer> {
+    let state = pane.lock();
+    let Some(kept) = state.kept.clone().filter(|_| state.exit.is_some()) else { return Err(error) };
+    if request.escapes || request.join || request.trailing || request.start.is_some() || request.end.is_some() {
+        return Err(Error::new(
+            ErrorCode::UnsupportedCaptureMode,
+            format!("pane {} has ended; only its last screen as plain text was kept", pane.id()),
+        ));
     }
+    let (size, end) = (state.about.size, state.ring.end());
+    let rows: Vec<_> = kept.lines().collect();
+    let screen = rows.get(rows.len().saturating_sub(usize::from(size.height))..).unwrap_or_default();
+    let mut text = screen.join("\n");
+    text.push('\n');
+    Ok(CaptureAnswer {
+        pane: pane.id().to_string(),
+        text,
+        source: CaptureSource::Kept,
+        size,
+        cursor: pane.cursor(end).to_string(),
+    })
 }
 
 /// A line as `-S` and `-E` take it: a number or `-`.

@@ -130,9 +130,8 @@ impl Engine {
     /// Puts the command in the placeholder's place.
     async fn start(&self, host: &Arc<Host>, pane: &Arc<Pane>, spawn: &SpawnRequest) -> Result<()> {
         let target = pane.id().to_string();
-        let option = |name: &str, value: &str| {
-            Command::new("set-option").flag("-p").opt("-t", &target).arg(name).arg(value)
-        };
+        let option =
+            |name: &str, value: &str| Command::new("set-option").flag("-p").opt("-t", &target).arg(name).arg(value);
         let order = async |line| host.server().write(Some(pane.id()), Request::Plain(line)).await;
         // Nothing of tmux's own is to stand in the pane. The option is newer than 3.2a; without it a line is drawn (N13).
         let _ = order(CommandLine::of([option("remain-on-exit-format", "")])).await?;

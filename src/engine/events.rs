@@ -1,7 +1,7 @@
 //! Events of many panes, for readers of any speed.
 //!
-//! A subscription holds a cursor for each pane and reads from the rings when its reader has time: nothing is queued for it, and a reader that is
-//! too slow meets a gap, not a full queue.
+//! A subscription holds a cursor for each pane and reads from the rings when its reader has time: nothing is queued for
+//! it, and a reader that is too slow meets a gap, not a full queue.
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
@@ -90,7 +90,8 @@ impl Engine {
 }
 
 impl Subscription {
-    /// The panes that are there when the subscription begins. A target without `*` must mean one; it is looked up as everywhere.
+    /// The panes that are there when the subscription begins. A target without `*` must mean one; it is looked up as
+    /// everywhere.
     async fn find_panes(&mut self, last: Option<&str>) -> Result<()> {
         let resume: HashMap<PaneId, Cursor> = last
             .map(|last| {
@@ -103,7 +104,7 @@ impl Subscription {
         let mut named = HashSet::new();
         for pattern in self.patterns.clone().unwrap_or_default() {
             // A whole session or window is followed when it is named; one pane when a pane is.
-            if pattern.starts_with('%') || pattern.contains(".") && !pattern.contains('*') {
+            if pattern.starts_with('%') || pattern.contains('.') && !pattern.contains('*') {
                 named.insert(self.engine.pane(&self.host, &pattern).await?.id());
             }
         }

@@ -49,8 +49,8 @@ impl Engine {
         Ok(InputAnswer { pane: pane.id().to_string(), cursor: cursor.to_string(), submit })
     }
 
-    /// Sends, and marks the point of the stream at which it arrived: the reply to the first command stands in the stream where tmux
-    /// ran it, so everything before it was printed before.
+    /// Sends, and marks the point of the stream at which it arrived: the reply to the first command stands in the
+    /// stream where tmux ran it, so everything before it was printed before.
     pub(super) async fn send(&self, host: &Arc<Host>, pane: &Arc<Pane>, typed: Typed) -> Result<Cursor> {
         if pane.exit().is_some() {
             return Err(Error::new(
@@ -127,7 +127,8 @@ pub(super) fn text_typed(pane: &Pane, bytes: &[u8]) -> Result<Typed> {
     Ok(Typed { lines, echo: String::from_utf8_lossy(bytes).into_owned() })
 }
 
-/// Text by way of a buffer of tmux. `bracketed`: with the marks of a paste, where the program asked for them, and line ends as Enter.
+/// Text by way of a buffer of tmux. `bracketed`: with the marks of a paste, where the program asked for them, and line
+/// ends as Enter.
 fn pasted(pane: &Pane, bytes: &[u8], bracketed: bool) -> Result<Typed> {
     check_size(bytes.len())?;
     if bytes.contains(&0) {

@@ -30,7 +30,7 @@ pub(super) async fn run(shared: Arc<Shared>) {
             hosts.iter().flat_map(|host| host.panes().into_iter().chain(host.ended_panes())).collect();
         let total = trim(&mut panes, shared.options.budget_bytes);
         shared.ring_bytes.store(total, Ordering::Relaxed);
-        metrics::RING_BYTES.set(total as f64);
+        metrics::ring_bytes(total);
     }
 }
 
@@ -61,7 +61,7 @@ impl Shared {
         } else {
             self.ring_bytes.fetch_sub((before - after).min(self.ring_bytes.load(Ordering::Relaxed)), Ordering::Relaxed)
         };
-        metrics::RING_BYTES.set(total as f64);
+        metrics::ring_bytes(total);
         if total > self.options.budget_bytes {
             self.aside.notify_one();
         }

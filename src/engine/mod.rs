@@ -56,7 +56,7 @@ pub struct EngineOptions {
 impl Default for EngineOptions {
     fn default() -> Self {
         Self {
-            program: Program { tmux: "tmux".into(), prefix: Vec::new() },
+            program: Program { tmux: "tmux".into(), prefix: Vec::new(), leash: Vec::new() },
             coverage: CoverageMode::Auto,
             ring_bytes: limits::RING_BYTES,
             budget_bytes: limits::BUDGET_BYTES,
@@ -70,6 +70,7 @@ pub struct Engine {
     shared: Arc<Shared>,
 }
 
+/// What all handles of one engine share.
 pub struct Shared {
     pub(crate) options: EngineOptions,
     hosts: Mutex<HashMap<PathBuf, Arc<Host>>>,

@@ -100,8 +100,8 @@ impl Pane {
         })
     }
 
-    /// Where a cursor points in this stream. A cursor of another epoch, or one whose bytes were dropped, is answered with what is left and
-    /// the gap that lies before it.
+    /// Where a cursor points in this stream. A cursor of another epoch, or one whose bytes were dropped, is answered
+    /// with what is left and the gap that lies before it.
     pub(super) fn locate(&self, state: &State, cursor: &Cursor) -> Result<(u64, Option<Gap>)> {
         let start = state.ring.start();
         if cursor.pane != self.id() {
@@ -212,7 +212,25 @@ fn incomplete_tail(bytes: &[u8]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{pane::cursor::Epoch, protocol::ids::PaneId};
 
+    /// S6.
+    #[test]
+    fn a_read_ends_before_a_gap_and_the_next_begins_behind_it() {
+        let pane = Pane::new(PaneId(0), Epoch { server: 1, engine: 1 }, 1000);
+        pane.push(b"before");
+        pane.mark_gap(GapReason::Paused);
+        pane.push(b"after");
+        let state = pane.lock();
+        let first = state.piece(0, 100, ReadFormat::Text, None);
+        assert_eq!((first.text.as_deref(), first.gap, first.more), (Some("before"), None, true));
+        let second = state.piece(first.end, 100, ReadFormat::Text, None);
+        assert_eq!(second.text.as_deref(), Some("after"));
+        assert_eq!(second.gap.map(|gap| gap.reason), Some(GapReason::Paused));
+        assert!(!second.more);
+    }
+
+    /// S10.
     #[test]
     fn a_character_that_has_only_begun_is_left_for_the_next_read() {
         for (bytes, cut) in [

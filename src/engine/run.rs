@@ -19,6 +19,8 @@ use crate::{
 
 /// How long a shell that has only begun may take to its first prompt.
 const SHELL_START: Duration = Duration::from_secs(5);
+/// How long after the last look at a shell that begins it is looked at again, if it printed nothing.
+const SHELL_LOOK: Duration = Duration::from_millis(20);
 
 /// Where a command's output lies.
 #[derive(Clone, Copy)]
@@ -98,7 +100,8 @@ impl Engine {
                     Resting::Other(what) => return Err(what),
                     Resting::Busy(_) => {}
                 }
-                if changes.changed().await.is_err() {
+                // A shell that begins may print its prompt before it takes the terminal over, and nothing tells of that.
+                if let Ok(Err(_)) = tokio::time::timeout(SHELL_LOOK, changes.changed()).await {
                     return Err("nothing".into());
                 }
             }

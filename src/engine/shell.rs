@@ -1,9 +1,11 @@
 //! Which shell rests in a pane, and how a command is written for it.
 
+use std::fmt::Write as _;
+
 use super::pane::{About, RUN_OSC};
 use crate::{
     api::{Error, ErrorCode, Result},
-    tmux::{Foreground, foreground},
+    tmux::{Foreground, child, foreground},
 };
 
 /// Bytes of one line that a terminal in cooked mode takes (F28).
@@ -12,8 +14,10 @@ const COOKED_LINE: usize = 4095;
 /// The shells that are understood.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shell {
-    /// sh, dash, ash, ksh, mksh, bash, zsh: quoting as POSIX says.
+    /// sh, dash, ash, ksh, mksh, bash: quoting as POSIX says.
     Posix,
+    /// zsh: the same, but its `command` knows no builtins.
+    Zsh,
     /// fish.
     Fish,
 }
@@ -41,7 +45,23 @@ pub fn resting(about: &About) -> Resting {
 }
 
 fn judge(foreground: &Foreground) -> Resting {
+    if is_hold(&foreground.args) {
+        // What it holds is in its own process group: a program without job control, or a shell before it has made a group of its own.
+        let mut held = child(foreground.group);
+        // A `-c` is about to become, or to start, what it is told to run.
+        while let Some((pid, _)) = held.as_ref().filter(|(_, args)| is_command_line(args)) {
+            held = child(*pid);
+        }
+        return match held {
+            Some((group, args)) if !is_hold(&args) => judge(&Foreground { group, args, ..foreground.clone() }),
+            _ => Resting::Busy("sh".into()),
+        };
+    }
     let name = foreground.args.first().map_or("", |program| base_name(program));
+    if name.is_empty() {
+        // Between two programs, or a pipeline whose first program has ended.
+        return Resting::Busy(String::new());
+    }
     let Some(shell) = kind(name) else { return Resting::Other(name.to_owned()) };
     // `bash build.sh` and `sh -c …` are programs, not shells that read commands.
     let runs_a_script = foreground.args.iter().skip(1).any(|arg| arg == "-c" || !arg.starts_with(['-', '+']));
@@ -55,6 +75,15 @@ fn judge(foreground: &Foreground) -> Resting {
     Resting::Shell(shell)
 }
 
+/// The shell that holds a command's pane (`create`).
+fn is_hold(args: &[String]) -> bool {
+    args.get(3).is_some_and(|name| name == "muxtap-hold")
+}
+
+fn is_command_line(args: &[String]) -> bool {
+    !is_hold(args) && args.get(1).is_some_and(|flag| flag == "-c")
+}
+
 /// Whether what runs in the pane reads lines from its user (a shell or a REPL), as far as can be told.
 pub fn reads_lines(about: &About) -> bool {
     match foreground(about.pid, &about.tty) {
@@ -66,7 +95,8 @@ pub fn reads_lines(about: &About) -> bool {
 
 fn kind(name: &str) -> Option<Shell> {
     match name {
-        "sh" | "dash" | "ash" | "ksh" | "mksh" | "bash" | "zsh" => Some(Shell::Posix),
+        "sh" | "dash" | "ash" | "ksh" | "mksh" | "bash" => Some(Shell::Posix),
+        "zsh" => Some(Shell::Zsh),
         "fish" => Some(Shell::Fish),
         _ => None,
     }
@@ -85,8 +115,11 @@ impl Shell {
         let mark = |what: &str| format!("printf '\\033]{RUN_OSC};{nonce};{what}\\007'");
         let plain = command.chars().all(|c| c == '\n' || !c.is_control());
         let (run, status) = match self {
-            Self::Posix if plain => (format!("eval '{}'", command.replace('\'', r"'\''")), "\"$?\""),
-            Self::Posix => (format!("eval \"$(printf '{}')\"", octal(command)), "\"$?\""),
+            // A syntax error in a bare `eval` makes dash drop the rest of the line, and the mark with it.
+            Self::Posix if plain => (format!("command eval {}", quoted(command)), "\"$?\""),
+            Self::Posix => (format!("command eval \"$(printf '{}')\"", octal(command)), "\"$?\""),
+            Self::Zsh if plain => (format!("eval {}", quoted(command)), "\"$?\""),
+            Self::Zsh => (format!("eval \"$(printf '{}')\"", octal(command)), "\"$?\""),
             Self::Fish if plain => (format!("eval '{}'", command.replace('\\', r"\\").replace('\'', r"\'")), "$status"),
             Self::Fish => (format!("eval (printf '{}' | string collect)", octal(command)), "$status"),
         };
@@ -103,9 +136,18 @@ impl Shell {
     }
 }
 
+/// One word of a POSIX shell.
+fn quoted(command: &str) -> String {
+    format!("'{}'", command.replace('\'', r"'\''"))
+}
+
 /// Every byte as `\ooo`: nothing is special to printf, to a quote, or to a line editor.
 fn octal(command: &str) -> String {
-    command.bytes().map(|byte| format!("\\{byte:03o}")).collect()
+    command.bytes().fold(String::new(), |mut text, byte| {
+        // Writing to a String cannot fail.
+        let _ = write!(text, "\\{byte:03o}");
+        text
+    })
 }
 
 #[cfg(test)]
@@ -132,7 +174,7 @@ mod tests {
         assert!(!line.contains('\x1b'));
         assert_eq!(
             line,
-            r#" printf '\033]7717;abc;s\007'; eval 'echo '\''it'\'''\''s'\'''; printf '\033]7717;abc;e;%s\007' "$?""#
+            r#" printf '\033]7717;abc;s\007'; command eval 'echo '\''it'\'''\''s'\'''; printf '\033]7717;abc;e;%s\007' "$?""#
         );
     }
 

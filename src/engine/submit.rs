@@ -1,4 +1,5 @@
-//! A submit that programs take as one (F29): the text, a look that it arrived, Enter alone, a look that something happened.
+//! A submit that programs take as one (F29): the text, a look that it arrived, Enter alone, a look that something
+//! happened.
 
 use std::{
     sync::Arc,
@@ -14,7 +15,8 @@ use crate::{
     pane::{cursor::Cursor, render},
 };
 
-/// Terminal programs take characters that come closer together than this as a paste, and an Enter among them as part of it.
+/// Terminal programs take characters that come closer together than this as a paste, and an Enter among them as part of
+/// it.
 const BURST: Duration = Duration::from_millis(150);
 /// The program has taken the text in when it printed nothing for this long.
 const QUIET: Duration = Duration::from_millis(40);

@@ -1,4 +1,5 @@
-//! Targets: `%3`, `@1`, `$0`, `session`, `session:window`, `session:window.pane`. Names are exact; more than one match is an error.
+//! Targets: `%3`, `@1`, `$0`, `session`, `session:window`, `session:window.pane`. Names are exact; more than one match
+//! is an error.
 
 use std::sync::Arc;
 
@@ -81,9 +82,9 @@ impl Engine {
     /// The pane a target means; a session's or window's is its active one.
     pub(super) async fn pane(&self, host: &Arc<Host>, text: &str) -> Result<Arc<Pane>> {
         let target = pane_target(text)?;
-        // An id is as good as the pane; whether it still is there shows when it is used.
+        // An id is as good as the pane; whether it still is there shows when it is used. One that ended may have a namesake on a new server.
         if let Target::Pane(id) = target
-            && let Some(pane) = host.pane(id)
+            && let Some(pane) = host.live_pane(id)
         {
             return Ok(pane);
         }
@@ -92,8 +93,11 @@ impl Engine {
             // The server has gone; what its panes printed is still readable.
             Err(error) => return last_ended(host, &target).ok_or(error),
         };
-        let id = find_pane(&topology, &target).map_err(|error| located(error, host))?;
-        if let Some(pane) = host.pane(id) {
+        let id = match find_pane(&topology, &target) {
+            Ok(id) => id,
+            Err(error) => return last_ended(host, &target).ok_or_else(|| located(error, host)),
+        };
+        if let Some(pane) = host.live_pane(id) {
             return Ok(pane);
         }
         host.server().cover(id).await?;

@@ -12,7 +12,7 @@ use axum::{
 };
 use futures_util::{Stream, stream};
 
-use super::{App, error::Params, routes::host};
+use super::{App, error::Params, openapi::Failures, routes::host};
 use crate::{
     api::{Event, EventsRequest, Result, ServerQuery},
     engine::Subscription,
@@ -22,6 +22,14 @@ use crate::{
 const HEARTBEAT: Duration = Duration::from_secs(15);
 
 /// Streams events.
+///
+/// Server-Sent Events: `event` is the event's type, `data` the event, and `id` (on `output`) a place to come back to: a
+/// reader that sends it as `Last-Event-ID` goes on there.
+#[utoipa::path(
+    get, path = "/v1/events", tag = "events",
+    params(ServerQuery, EventsRequest, ("Last-Event-ID" = Option<String>, Header, description = "The last `id` seen")),
+    responses((status = 200, description = "A stream of events", body = Event, content_type = "text/event-stream"), Failures)
+)]
 pub async fn stream(
     State(app): State<App>,
     Params(server): Params<ServerQuery>,

@@ -1,4 +1,5 @@
-//! HTTP: the routes of the design, on the daemon's Unix socket. A face parses a request and prints an answer; it never decides.
+//! HTTP: the routes of the design, on the daemon's Unix socket. A face parses a request and prints an answer; it never
+//! decides.
 
 mod error;
 mod events;

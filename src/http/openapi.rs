@@ -1,16 +1,344 @@
-//! The OpenAPI document, made from the types.
+//! The OpenAPI document, made from the types and the routes, and a page that shows it.
+
+use std::{collections::BTreeMap, fmt::Write as _, sync::LazyLock};
 
 use axum::{Json, response::Response};
-use serde_json::{Value, json};
+use serde_json::Value;
+use utoipa::{
+    IntoParams, IntoResponses, OpenApi,
+    openapi::{
+        RefOr, Response as Documented,
+        content::ContentBuilder,
+        path::{Parameter, ParameterBuilder, ParameterIn},
+        response::ResponseBuilder,
+        schema::{ObjectBuilder, Ref, Type},
+    },
+};
 
-use super::text;
+use super::{error::status, events, routes, text};
+use crate::api;
 
-/// The document.
-pub async fn document() -> Json<Value> {
-    Json(json!({}))
+#[derive(OpenApi)]
+#[openapi(
+    info(title = "muxtap", description = "Waits, since-reads and captures of a tmux server that never poll."),
+    paths(
+        routes::health,
+        routes::metrics,
+        document,
+        page,
+        routes::status,
+        routes::stop,
+        routes::list_sessions,
+        routes::new_session,
+        routes::patch_session,
+        routes::kill_session,
+        routes::list_windows,
+        routes::new_window,
+        routes::patch_window,
+        routes::kill_window,
+        routes::list_panes,
+        routes::split,
+        routes::patch_pane,
+        routes::kill_pane,
+        routes::capture,
+        routes::output,
+        routes::input,
+        routes::run,
+        routes::wait,
+        routes::wait_result,
+        routes::cancel_wait,
+        events::stream
+    ),
+    components(schemas(api::Error, api::ErrorCode, api::ReadFormat))
+)]
+struct Routes;
+
+static DOCUMENT: LazyLock<Value> = LazyLock::new(|| serde_json::to_value(Routes::openapi()).unwrap_or_default());
+
+/// This document.
+#[utoipa::path(
+    get,
+    path = "/openapi.json",
+    tag = "daemon",
+    responses((status = 200, description = "The document", body = Object))
+)]
+pub async fn document() -> Json<&'static Value> {
+    Json(&DOCUMENT)
 }
 
-/// A page that shows it.
+/// A page that shows this document.
+#[utoipa::path(
+    get,
+    path = "/docs",
+    tag = "daemon",
+    responses((status = 200, description = "The page", body = String, content_type = "text/html"))
+)]
 pub async fn page() -> Response {
-    text("text/html; charset=utf-8", "")
+    text("text/html; charset=utf-8", html(&DOCUMENT))
+}
+
+/// The statuses with which a request fails, each with its codes; the same on every route that reaches the engine.
+pub struct Failures;
+
+impl IntoResponses for Failures {
+    fn responses() -> BTreeMap<String, RefOr<Documented>> {
+        let mut codes: BTreeMap<u16, Vec<&str>> = BTreeMap::new();
+        for code in api::ErrorCode::ALL {
+            codes.entry(status(code).as_u16()).or_default().push(code.as_str());
+        }
+        let body = ContentBuilder::new().schema(Some(Ref::from_schema_name("Error"))).build();
+        let response = |codes: Vec<&str>| {
+            let documented = ResponseBuilder::new().description(codes.join(" or "));
+            RefOr::T(documented.content("application/json", body.clone()).build())
+        };
+        codes.into_iter().map(|(status, codes)| (status.to_string(), response(codes))).collect()
+    }
+}
+
+/// A parameter in the path.
+fn in_path(name: &str, description: &str) -> Vec<Parameter> {
+    let parameter = ParameterBuilder::new().name(name).parameter_in(ParameterIn::Path);
+    let text = ObjectBuilder::new().schema_type(Type::String).build();
+    vec![parameter.description(Some(description)).schema(Some(text)).build()]
+}
+
+/// `{id}` of a session, window or pane.
+pub struct PathTarget;
+
+impl IntoParams for PathTarget {
+    fn into_params(_: impl Fn() -> Option<ParameterIn>) -> Vec<Parameter> {
+        in_path(
+            "id",
+            "A target: `$0`, `@1`, `%3`, `session`, `session:window` or `session:window.pane`, percent-encoded",
+        )
+    }
+}
+
+/// `{pane}`.
+pub struct PathPane;
+
+impl IntoParams for PathPane {
+    fn into_params(_: impl Fn() -> Option<ParameterIn>) -> Vec<Parameter> {
+        in_path("pane", "A pane: `%3` (percent-encoded), or another target that means one pane")
+    }
+}
+
+/// `{id}` of a wait.
+pub struct PathWait;
+
+impl IntoParams for PathWait {
+    fn into_params(_: impl Fn() -> Option<ParameterIn>) -> Vec<Parameter> {
+        in_path("id", "The wait's id")
+    }
+}
+
+const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem}\
+    code{font:13px ui-monospace,monospace}table{border-collapse:collapse;margin:.3rem 0 1rem}\
+    td{border-top:1px solid #8884;padding:.15rem 1rem .15rem 0;vertical-align:top}h3{margin-bottom:0}p{margin:.3rem 0}";
+
+/// The document as a page that needs nothing else.
+fn html(document: &Value) -> String {
+    let mut page = String::from("<!doctype html><meta charset=utf-8><meta name=viewport content='width=device-width'>");
+    // Writing to a String cannot fail; here and below.
+    let _ = write!(page, "<title>muxtap</title><style>{STYLE}</style><h1>muxtap {}</h1>", env!("CARGO_PKG_VERSION"));
+    let _ = write!(page, "<p>{}</p><h2>Routes</h2>", escaped(at(at(document, "info"), "description")));
+    for (path, methods) in members(at(document, "paths")) {
+        for (method, operation) in members(methods) {
+            route(&mut page, path, method, operation);
+        }
+    }
+    page.push_str("<h2>Schemas</h2>");
+    for (name, schema) in members(at(at(document, "components"), "schemas")) {
+        let _ = write!(page, "<h3 id='{name}'><code>{name}</code></h3><p>{}</p>", escaped(at(schema, "description")));
+        fields(&mut page, schema);
+    }
+    page
+}
+
+fn route(page: &mut String, path: &str, method: &str, operation: &Value) {
+    let _ = write!(page, "<h3><code>{} {path}</code></h3>", method.to_uppercase());
+    let _ = write!(page, "<p>{} {}</p>", escaped(at(operation, "summary")), escaped(at(operation, "description")));
+    page.push_str("<table>");
+    for parameter in items(at(operation, "parameters")) {
+        let name = escaped(at(parameter, "name"));
+        let place = escaped(at(parameter, "in"));
+        let what = kind(at(parameter, "schema"));
+        let _ =
+            write!(page, "<tr><td>{place} <code>{name}</code><td>{what}<td>{}", escaped(at(parameter, "description")));
+    }
+    for (_, body) in members(at(at(operation, "requestBody"), "content")) {
+        let _ = write!(page, "<tr><td>body<td>{}<td>", kind(at(body, "schema")));
+    }
+    for (status, response) in members(at(operation, "responses")) {
+        let content = members(at(response, "content")).next();
+        let what = content.map(|(_, body)| kind(at(body, "schema"))).unwrap_or_default();
+        let _ = write!(page, "<tr><td>{status}<td>{what}<td>{}", escaped(at(response, "description")));
+    }
+    page.push_str("</table>");
+}
+
+/// A schema's fields, variants or values.
+fn fields(page: &mut String, schema: &Value) {
+    page.push_str("<table>");
+    for (name, field) in members(at(schema, "properties")) {
+        let description = escaped(at(field, "description"));
+        let _ = write!(page, "<tr><td><code>{name}</code><td>{}<td>{description}", kind(field));
+    }
+    for value in items(at(schema, "enum")) {
+        let _ = write!(page, "<tr><td><code>{}</code>", escaped(value));
+    }
+    page.push_str("</table>");
+    for part in items(at(schema, "oneOf")).chain(items(at(schema, "allOf"))) {
+        if at(part, "properties").is_null() && at(part, "enum").is_null() {
+            let _ = write!(page, "<p>and {}</p>", kind(part));
+        } else {
+            let _ = write!(page, "<p>{}</p>", escaped(at(part, "description")));
+            fields(page, part);
+        }
+    }
+}
+
+/// What a schema holds, in a word or a link.
+fn kind(schema: &Value) -> String {
+    if let Some(name) = schema["$ref"].as_str().and_then(|path| path.rsplit('/').next()) {
+        return format!("<a href='#{name}'><code>{name}</code></a>");
+    }
+    if !at(schema, "items").is_null() {
+        return format!("list of {}", kind(at(schema, "items")));
+    }
+    let values = items(at(schema, "enum")).map(escaped).collect::<Vec<_>>();
+    if !values.is_empty() {
+        return format!("<code>{}</code>", values.join(" | "));
+    }
+    let parts = items(at(schema, "oneOf")).chain(items(at(schema, "allOf"))).map(kind).filter(|kind| kind != "null");
+    let parts = parts.collect::<Vec<_>>();
+    if !parts.is_empty() {
+        return parts.join(" or ");
+    }
+    match at(schema, "type") {
+        Value::Array(kinds) => {
+            kinds.iter().filter(|kind| *kind != "null").map(escaped).collect::<Vec<_>>().join(" or ")
+        }
+        kind => escaped(kind),
+    }
+}
+
+/// A member; null where there is none.
+fn at<'a>(value: &'a Value, name: &str) -> &'a Value {
+    value.get(name).unwrap_or(&Value::Null)
+}
+
+fn members(value: &Value) -> impl Iterator<Item = (&str, &Value)> {
+    value.as_object().into_iter().flatten().map(|(name, value)| (name.as_str(), value))
+}
+
+fn items(value: &Value) -> impl Iterator<Item = &Value> {
+    value.as_array().into_iter().flatten()
+}
+
+/// A string's text for HTML; nothing for anything else.
+fn escaped(value: &Value) -> String {
+    let text = value.as_str().unwrap_or_default();
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('\'', "&#39;")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+    use crate::{
+        engine::{Engine, EngineOptions},
+        http::{App, router},
+    };
+
+    /// What the router answers on `path`, asked by a method that no route has.
+    async fn allowed(socket: &std::path::Path, path: &str) -> BTreeSet<String> {
+        let mut stream = tokio::net::UnixStream::connect(socket).await.unwrap();
+        let request = format!("TRACE {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        let allow = answer.lines().find_map(|line| line.strip_prefix("allow: "));
+        let allow = allow.unwrap_or_else(|| panic!("{path} is no route: {answer}"));
+        // A GET route answers HEAD by itself.
+        allow.split(',').filter(|method| *method != "HEAD").map(str::to_lowercase).collect()
+    }
+
+    #[tokio::test]
+    async fn the_document_and_the_router_have_the_same_routes() {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("s");
+        let engine = Engine::new(EngineOptions::default());
+        let service = router(App::new(engine.clone(), String::new(), None));
+        let listener = tokio::net::UnixListener::bind(&socket).unwrap();
+        let server = tokio::spawn(async move { axum::serve(listener, service).await });
+
+        let source = include_str!("mod.rs");
+        let routed: BTreeSet<&str> =
+            source.split(".route(\"").skip(1).map(|rest| rest.split('"').next().unwrap()).collect();
+        let documented: BTreeSet<&str> = members(&DOCUMENT["paths"]).map(|(path, _)| path).collect();
+        assert_eq!(routed, documented);
+        assert!(routed.len() > 15);
+        for (path, methods) in members(&DOCUMENT["paths"]) {
+            let documented: BTreeSet<String> = members(methods).map(|(method, _)| method.to_owned()).collect();
+            assert_eq!(allowed(&socket, &path.replace(['{', '}'], "")).await, documented, "{path}");
+        }
+        server.abort();
+        engine.stop().await;
+    }
+
+    #[test]
+    fn every_error_code_is_documented_with_its_status() {
+        let listed: Vec<_> = items(&DOCUMENT["components"]["schemas"]["ErrorCode"]["enum"]).collect();
+        assert_eq!(listed.len(), api::ErrorCode::ALL.len());
+        let waits = &DOCUMENT["paths"]["/v1/waits"]["post"]["responses"];
+        let table = include_str!("../../docs/http.md");
+        for code in api::ErrorCode::ALL {
+            assert!(listed.iter().any(|word| *word == code.as_str()), "{code:?}");
+            let status = status(code).as_u16();
+            let description = waits[status.to_string()]["description"].as_str().unwrap();
+            assert!(description.contains(code.as_str()), "{code:?}");
+            let row = format!("| {status} | `{}` |", code.as_str());
+            assert!(table.contains(&row), "docs/http.md lacks {row}");
+        }
+    }
+
+    #[test]
+    fn every_route_has_an_example_in_the_docs() {
+        let docs = include_str!("../../docs/http.md");
+        let headings: BTreeSet<String> =
+            docs.lines().filter_map(|line| line.strip_prefix("### ")).map(str::to_owned).collect();
+        let mut routes = BTreeSet::new();
+        for (path, methods) in members(&DOCUMENT["paths"]) {
+            routes.extend(members(methods).map(|(method, _)| format!("{} {path}", method.to_uppercase())));
+        }
+        assert_eq!(headings, routes);
+    }
+
+    #[test]
+    fn every_reference_leads_somewhere() {
+        let text = DOCUMENT.to_string();
+        let schemas = &DOCUMENT["components"]["schemas"];
+        for name in text.split("#/components/schemas/").skip(1).map(|rest| rest.split('"').next().unwrap()) {
+            assert!(schemas[name].is_object(), "{name}");
+        }
+        assert!(DOCUMENT["openapi"].as_str().unwrap().starts_with("3.1"));
+    }
+
+    #[test]
+    fn the_page_shows_each_route_and_schema_and_loads_nothing() {
+        let page = html(&DOCUMENT);
+        for (path, _) in members(&DOCUMENT["paths"]) {
+            assert!(page.contains(&format!(" {path}</code>")), "{path}");
+        }
+        for (name, _) in members(&DOCUMENT["components"]["schemas"]) {
+            assert!(page.contains(&format!("<h3 id='{name}'>")), "{name}");
+        }
+        assert!(
+            !page.contains("src=") && !page.contains("http:") && !page.contains("https:") && !page.contains("<script")
+        );
+    }
 }

@@ -4,10 +4,12 @@ use std::{path::Path, sync::Arc};
 
 use axum::{Json, extract::State, response::Response};
 use serde::Deserialize;
+use utoipa::IntoParams;
 
 use super::{
     App,
     error::{Body, Params, Target},
+    openapi::{Failures, PathPane, PathTarget, PathWait},
     text,
 };
 use crate::{
@@ -23,8 +25,10 @@ use crate::{
 type Answer<T> = Result<Json<T>>;
 
 /// How long a look at a wait may last.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
 pub struct LookQuery {
+    /// Wait this long for its end (default 0; at most 300,000).
     timeout_ms: Option<u64>,
 }
 
@@ -38,16 +42,28 @@ pub(super) fn host(app: &App, query: &ServerQuery) -> Result<Arc<Host>> {
 }
 
 /// The daemon lives.
+#[utoipa::path(
+    get, path = "/health", tag = "daemon",
+    responses((status = 200, description = "Done", body = DoneAnswer))
+)]
 pub async fn health() -> Json<DoneAnswer> {
     Json(DoneAnswer { ok: true })
 }
 
 /// Prometheus' text form.
+#[utoipa::path(
+    get, path = "/metrics", tag = "daemon",
+    responses((status = 200, description = "The metrics", body = String, content_type = "text/plain"))
+)]
 pub async fn metrics() -> Response {
     text("text/plain; version=0.0.4", counted::render())
 }
 
 /// What the daemon follows.
+#[utoipa::path(
+    get, path = "/v1/status", tag = "daemon",
+    responses((status = 200, description = "The answer", body = StatusAnswer))
+)]
 pub async fn status(State(app): State<App>) -> Json<StatusAnswer> {
     Json(StatusAnswer {
         version: env!("CARGO_PKG_VERSION").into(),
@@ -61,17 +77,32 @@ pub async fn status(State(app): State<App>) -> Json<StatusAnswer> {
 }
 
 /// Ends the daemon.
+#[utoipa::path(
+    post, path = "/v1/stop", tag = "daemon",
+    responses((status = 200, description = "Done", body = DoneAnswer))
+)]
 pub async fn stop(State(app): State<App>) -> Json<DoneAnswer> {
     app.stop.send_replace(true);
     Json(DoneAnswer { ok: true })
 }
 
 /// Lists sessions.
+#[utoipa::path(
+    get, path = "/v1/sessions", tag = "sessions",
+    params(ServerQuery),
+    responses((status = 200, description = "The answer", body = SessionList), Failures)
+)]
 pub async fn list_sessions(State(app): State<App>, Params(server): Params<ServerQuery>) -> Answer<SessionList> {
     app.engine.sessions(&host(&app, &server)?).await.map(Json)
 }
 
 /// Makes a session.
+#[utoipa::path(
+    post, path = "/v1/sessions", tag = "sessions",
+    params(ServerQuery),
+    request_body = NewSessionRequest,
+    responses((status = 200, description = "The answer", body = CreatedAnswer), Failures)
+)]
 pub async fn new_session(
     State(app): State<App>,
     Params(server): Params<ServerQuery>,
@@ -81,6 +112,12 @@ pub async fn new_session(
 }
 
 /// Renames a session.
+#[utoipa::path(
+    patch, path = "/v1/sessions/{id}", tag = "sessions",
+    params(PathTarget, ServerQuery),
+    request_body = PatchRequest,
+    responses((status = 200, description = "Done", body = DoneAnswer), Failures)
+)]
 pub async fn patch_session(
     State(app): State<App>,
     Target(target): Target,
@@ -91,6 +128,11 @@ pub async fn patch_session(
 }
 
 /// Ends a session.
+#[utoipa::path(
+    delete, path = "/v1/sessions/{id}", tag = "sessions",
+    params(PathTarget, ServerQuery),
+    responses((status = 200, description = "Done", body = DoneAnswer), Failures)
+)]
 pub async fn kill_session(
     State(app): State<App>,
     Target(target): Target,
@@ -100,11 +142,22 @@ pub async fn kill_session(
 }
 
 /// Lists windows.
+#[utoipa::path(
+    get, path = "/v1/windows", tag = "windows",
+    params(ServerQuery),
+    responses((status = 200, description = "The answer", body = WindowList), Failures)
+)]
 pub async fn list_windows(State(app): State<App>, Params(server): Params<ServerQuery>) -> Answer<WindowList> {
     app.engine.windows(&host(&app, &server)?).await.map(Json)
 }
 
 /// Makes a window.
+#[utoipa::path(
+    post, path = "/v1/windows", tag = "windows",
+    params(ServerQuery),
+    request_body = NewWindowRequest,
+    responses((status = 200, description = "The answer", body = CreatedAnswer), Failures)
+)]
 pub async fn new_window(
     State(app): State<App>,
     Params(server): Params<ServerQuery>,
@@ -114,6 +167,12 @@ pub async fn new_window(
 }
 
 /// Renames, resizes or lays out a window.
+#[utoipa::path(
+    patch, path = "/v1/windows/{id}", tag = "windows",
+    params(PathTarget, ServerQuery),
+    request_body = PatchRequest,
+    responses((status = 200, description = "Done", body = DoneAnswer), Failures)
+)]
 pub async fn patch_window(
     State(app): State<App>,
     Target(target): Target,
@@ -124,6 +183,11 @@ pub async fn patch_window(
 }
 
 /// Ends a window.
+#[utoipa::path(
+    delete, path = "/v1/windows/{id}", tag = "windows",
+    params(PathTarget, ServerQuery),
+    responses((status = 200, description = "Done", body = DoneAnswer), Failures)
+)]
 pub async fn kill_window(
     State(app): State<App>,
     Target(target): Target,
@@ -133,11 +197,22 @@ pub async fn kill_window(
 }
 
 /// Lists panes.
+#[utoipa::path(
+    get, path = "/v1/panes", tag = "panes",
+    params(ServerQuery),
+    responses((status = 200, description = "The answer", body = PaneList), Failures)
+)]
 pub async fn list_panes(State(app): State<App>, Params(server): Params<ServerQuery>) -> Answer<PaneList> {
     app.engine.panes(&host(&app, &server)?).await.map(Json)
 }
 
 /// Splits a pane.
+#[utoipa::path(
+    post, path = "/v1/panes", tag = "panes",
+    params(ServerQuery),
+    request_body = SplitRequest,
+    responses((status = 200, description = "The answer", body = CreatedAnswer), Failures)
+)]
 pub async fn split(
     State(app): State<App>,
     Params(server): Params<ServerQuery>,
@@ -147,6 +222,12 @@ pub async fn split(
 }
 
 /// Retitles, resizes or respawns a pane.
+#[utoipa::path(
+    patch, path = "/v1/panes/{id}", tag = "panes",
+    params(PathTarget, ServerQuery),
+    request_body = PatchRequest,
+    responses((status = 200, description = "Done", body = DoneAnswer), Failures)
+)]
 pub async fn patch_pane(
     State(app): State<App>,
     Target(target): Target,
@@ -157,6 +238,11 @@ pub async fn patch_pane(
 }
 
 /// Ends a pane.
+#[utoipa::path(
+    delete, path = "/v1/panes/{id}", tag = "panes",
+    params(PathTarget, ServerQuery),
+    responses((status = 200, description = "Done", body = DoneAnswer), Failures)
+)]
 pub async fn kill_pane(
     State(app): State<App>,
     Target(target): Target,
@@ -166,6 +252,11 @@ pub async fn kill_pane(
 }
 
 /// What `tmux capture-pane -p` prints.
+#[utoipa::path(
+    get, path = "/v1/panes/{pane}/capture", tag = "panes",
+    params(PathPane, ServerQuery, CaptureRequest),
+    responses((status = 200, description = "The answer", body = CaptureAnswer), Failures)
+)]
 pub async fn capture(
     State(app): State<App>,
     Target(target): Target,
@@ -176,6 +267,11 @@ pub async fn capture(
 }
 
 /// What a pane printed since a point.
+#[utoipa::path(
+    get, path = "/v1/panes/{pane}/output", tag = "panes",
+    params(PathPane, ServerQuery, ReadRequest),
+    responses((status = 200, description = "The answer", body = ReadAnswer), Failures)
+)]
 pub async fn output(
     State(app): State<App>,
     Target(target): Target,
@@ -186,6 +282,12 @@ pub async fn output(
 }
 
 /// Types into a pane.
+#[utoipa::path(
+    post, path = "/v1/panes/{pane}/input", tag = "panes",
+    params(PathPane, ServerQuery),
+    request_body = InputRequest,
+    responses((status = 200, description = "The answer", body = InputAnswer), Failures)
+)]
 pub async fn input(
     State(app): State<App>,
     Target(target): Target,
@@ -196,6 +298,12 @@ pub async fn input(
 }
 
 /// Runs a command in a pane's shell.
+#[utoipa::path(
+    post, path = "/v1/panes/{pane}/run", tag = "panes",
+    params(PathPane, ServerQuery),
+    request_body = RunRequest,
+    responses((status = 200, description = "The answer", body = RunAnswer), Failures)
+)]
 pub async fn run(
     State(app): State<App>,
     Target(target): Target,
@@ -206,6 +314,12 @@ pub async fn run(
 }
 
 /// Waits.
+#[utoipa::path(
+    post, path = "/v1/waits", tag = "waits",
+    params(ServerQuery),
+    request_body = WaitRequest,
+    responses((status = 200, description = "The answer", body = WaitAnswer), Failures)
+)]
 pub async fn wait(
     State(app): State<App>,
     Params(server): Params<ServerQuery>,
@@ -215,6 +329,11 @@ pub async fn wait(
 }
 
 /// Looks at a wait.
+#[utoipa::path(
+    get, path = "/v1/waits/{id}", tag = "waits",
+    params(PathWait, LookQuery),
+    responses((status = 200, description = "The answer", body = WaitAnswer), Failures)
+)]
 pub async fn wait_result(
     State(app): State<App>,
     Target(id): Target,
@@ -224,6 +343,11 @@ pub async fn wait_result(
 }
 
 /// Ends a wait.
+#[utoipa::path(
+    delete, path = "/v1/waits/{id}", tag = "waits",
+    params(PathWait),
+    responses((status = 200, description = "The answer", body = WaitAnswer), Failures)
+)]
 pub async fn cancel_wait(State(app): State<App>, Target(id): Target) -> Answer<WaitAnswer> {
     app.engine.cancel_wait(&id).await.map(Json)
 }

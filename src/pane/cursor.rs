@@ -1,90 +1,113 @@
-//! Cursors: where a reader stands, as an opaque word.
+//! Places in a pane's stream, as callers hold them.
 
 use std::{fmt, str::FromStr};
 
-use crate::{api::Error, protocol::ids::PaneId};
+use crate::{
+    api::{Error, Result},
+    protocol::ids::PaneId,
+};
 
-/// Which life of which server an offset belongs to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// What makes the offsets of one run of one tmux server, followed by one run of muxtap, their own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Epoch {
-    /// The tmux server's process and start.
+    /// Tells runs of tmux servers apart.
     pub server: u64,
-    /// The muxtap that counted.
+    /// Tells runs of muxtap apart.
     pub engine: u64,
 }
 
-/// A point in a pane's stream. Its text is opaque, needs no quoting anywhere, and holds a check against typing errors.
+/// A place in a pane's output: all before `offset` has been read.
+///
+/// As text it is one opaque token of letters, digits and dots, which neither a URL nor a shell needs quoted. It ends in check digits, and
+/// only the one spelling that [`fmt::Display`] gives is accepted, so that a token that was cut or mistyped is refused, not misread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Cursor {
     /// Whose offsets these are.
     pub epoch: Epoch,
     /// The pane.
     pub pane: PaneId,
-    /// Bytes of output since the pane was first seen, its seed included.
+    /// Bytes of output since the engine first saw the pane in this epoch.
     pub offset: u64,
 }
 
 impl Cursor {
-    /// 16 bits over all fields: enough to refuse a word that was cut or mistyped.
-    fn check(&self) -> u16 {
-        let fields = [self.epoch.server, self.epoch.engine, u64::from(self.pane.0), self.offset];
-        let mixed = fields.iter().fold(0x9e37_79b9_7f4a_7c15_u64, |mixed, field| {
-            (mixed ^ field).wrapping_mul(0xff51_afd7_ed55_8ccd).rotate_left(29)
-        });
-        (mixed ^ (mixed >> 32)) as u16
+    fn body(&self) -> String {
+        let Epoch { server, engine } = self.epoch;
+        format!("c1.{}.{}.{}.{}", base36(server), base36(engine), self.pane.0, self.offset)
     }
 }
 
 impl fmt::Display for Cursor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Epoch { server, engine } = self.epoch;
-        write!(f, "c{server:x}.{engine:x}.{}.{}.{:04x}", self.pane.0, self.offset, self.check())
+        let body = self.body();
+        write!(f, "{body}.{}", check(&body))
     }
 }
 
 impl FromStr for Cursor {
-    type Err = NotACursor;
+    type Err = Error;
 
-    fn from_str(text: &str) -> Result<Self, NotACursor> {
-        let fields: Vec<_> = text.strip_prefix('c').ok_or(NotACursor)?.split('.').collect();
-        let [server, engine, pane, offset, _] = fields.as_slice() else { return Err(NotACursor) };
-        let hex = |field: &str| u64::from_str_radix(field, 16).map_err(|_| NotACursor);
-        let cursor = Self {
-            epoch: Epoch { server: hex(server)?, engine: hex(engine)? },
-            pane: PaneId(pane.parse().map_err(|_| NotACursor)?),
-            offset: offset.parse().map_err(|_| NotACursor)?,
+    fn from_str(text: &str) -> Result<Self> {
+        let refused = || {
+            let shown: String = text.chars().take(80).collect();
+            Error::invalid(format!("`{shown}` is not a cursor: give one exactly as an earlier answer gave it"))
         };
-        // One spelling each: what does not print as it was written was not made here.
-        if cursor.to_string() == text { Ok(cursor) } else { Err(NotACursor) }
+        let mut parts = text.split('.');
+        let mut part = || parts.next().ok_or_else(refused);
+        if part()? != "c1" {
+            return Err(refused());
+        }
+        let number = |part: &str, radix| u64::from_str_radix(part, radix).map_err(|_| refused());
+        let epoch = Epoch { server: number(part()?, 36)?, engine: number(part()?, 36)? };
+        let pane = u32::try_from(number(part()?, 10)?).map_err(|_| refused())?;
+        let cursor = Self { epoch, pane: PaneId(pane), offset: number(part()?, 10)? };
+        // What is not written as it would be (a sign, leading zeros, capitals, wrong check digits) was not given by muxtap.
+        if cursor.to_string() == text { Ok(cursor) } else { Err(refused()) }
     }
 }
 
-/// The text is not a cursor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("not a cursor")]
-pub struct NotACursor;
+fn base36(mut number: u64) -> String {
+    let mut digits = Vec::new();
+    loop {
+        digits.push(char::from_digit((number % 36) as u32, 36).unwrap_or('0'));
+        number /= 36;
+        if number == 0 {
+            return digits.iter().rev().collect();
+        }
+    }
+}
 
-/// Where a read or a wait begins.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Three digits that change with any single character and with any two that are swapped (FNV-1a, folded).
+fn check(body: &str) -> String {
+    let hash = body
+        .bytes()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+    let folded = base36((hash ^ (hash >> 32)) % (36 * 36 * 36));
+    format!("{folded:0>3}")
+}
+
+/// From where to look at a pane's output.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Since {
-    /// The last input that muxtap sent.
+    /// From muxtap's last input to the pane, or what was answered there last, whichever is later.
+    #[default]
     Input,
-    /// The end of what was printed so far.
+    /// From the stream's end.
     Now,
-    /// All that is retained.
+    /// From the first byte that is retained.
     Start,
     /// What stands on the screen counts.
     Screen,
-    /// The last so many lines.
+    /// From so many lines before the end.
     Lines(u32),
-    /// A cursor.
+    /// From a cursor.
     At(Cursor),
 }
 
 impl FromStr for Since {
     type Err = Error;
 
-    fn from_str(text: &str) -> Result<Self, Error> {
+    fn from_str(text: &str) -> Result<Self> {
         match text {
             "input" => return Ok(Self::Input),
             "now" => return Ok(Self::Now),
@@ -92,14 +115,31 @@ impl FromStr for Since {
             "screen" => return Ok(Self::Screen),
             _ => {}
         }
-        if let Some(lines) = text.strip_prefix("lines:").and_then(|lines| lines.parse().ok()) {
-            return Ok(Self::Lines(lines));
+        if let Some(lines) = text.strip_prefix("lines:") {
+            let digits = !lines.is_empty() && lines.bytes().all(|byte| byte.is_ascii_digit());
+            if let Some(lines) = lines.parse().ok().filter(|_| digits) {
+                return Ok(Self::Lines(lines));
+            }
+        } else if text.starts_with("c1.") {
+            return text.parse().map(Self::At);
         }
-        text.parse().map(Self::At).map_err(|_| {
-            Error::invalid(format!(
-                "since: {text:?} is neither input, now, start, screen, lines:N nor a cursor that muxtap gave"
-            ))
-        })
+        let shown: String = text.chars().take(80).collect();
+        Err(Error::invalid(format!(
+            "since: `{shown}` is none of input, now, start, screen, lines:N (such as lines:10) or a cursor that an earlier answer gave"
+        )))
+    }
+}
+
+impl fmt::Display for Since {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Input => f.write_str("input"),
+            Self::Now => f.write_str("now"),
+            Self::Start => f.write_str("start"),
+            Self::Screen => f.write_str("screen"),
+            Self::Lines(lines) => write!(f, "lines:{lines}"),
+            Self::At(cursor) => cursor.fmt(f),
+        }
     }
 }
 
@@ -108,37 +148,67 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::api::ErrorCode;
+
+    fn cursor(server: u64, engine: u64, pane: u32, offset: u64) -> Cursor {
+        Cursor { epoch: Epoch { server, engine }, pane: PaneId(pane), offset }
+    }
 
     #[test]
-    fn since_has_words_and_cursors() {
-        assert_eq!("input".parse(), Ok(Since::Input));
-        assert_eq!("lines:10".parse(), Ok(Since::Lines(10)));
-        assert!("yesterday".parse::<Since>().unwrap_err().message.contains("cursor"));
+    fn a_cursor_needs_no_quoting() {
+        let text = cursor(u64::MAX, 1_700_000_000, 3, 4096).to_string();
+        assert!(text.starts_with("c1.3w5e11264sgsf.") && text.contains(".3.4096."), "{text}");
+        assert!(text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'.'), "{text}");
+    }
+
+    #[test]
+    fn a_cursor_that_was_changed_is_refused() {
+        let text = cursor(77, 99, 12, 345).to_string();
+        let wrong = [
+            text.replace(".345.", ".346."),
+            text.replace(".345.", ".435."),
+            text.replace(".345.", ".0345."),
+            text.replace(".345.", ".+345."),
+            text.to_uppercase(),
+            text.replacen("c1", "c2", 1),
+            text.strip_suffix(|_| true).unwrap().to_owned(),
+            format!("{text}.0"),
+            format!(" {text}"),
+            String::new(),
+        ];
+        for wrong in wrong {
+            let error = wrong.parse::<Cursor>().unwrap_err();
+            assert_eq!(error.code, ErrorCode::InvalidArgument, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn since_says_what_it_accepts() {
+        for (text, since) in [
+            ("input", Since::Input),
+            ("now", Since::Now),
+            ("start", Since::Start),
+            ("screen", Since::Screen),
+            ("lines:10", Since::Lines(10)),
+        ] {
+            assert_eq!(text.parse::<Since>(), Ok(since));
+            assert_eq!(since.to_string(), text);
+        }
+        for bad in ["", "Input", "lines:", "lines:+1", "lines:99999999999", "c2.1", "5"] {
+            let error = bad.parse::<Since>().unwrap_err();
+            assert_eq!(error.code, ErrorCode::InvalidArgument);
+            assert!(error.message.contains("lines:N") && error.message.contains("cursor"), "{}", error.message);
+        }
+        assert!("c1.1.1.1.1.zzz".parse::<Since>().unwrap_err().message.contains("is not a cursor"));
     }
 
     proptest! {
+        /// S7: a cursor comes back from its text as it was.
         #[test]
-        fn a_cursor_reads_back_as_it_was_printed(server: u64, engine: u64, pane: u32, offset: u64) {
-            let cursor = Cursor { epoch: Epoch { server, engine }, pane: PaneId(pane), offset };
+        fn a_cursor_survives_its_text(server: u64, engine: u64, pane: u32, offset: u64) {
+            let cursor = cursor(server, engine, pane, offset);
             prop_assert_eq!(cursor.to_string().parse(), Ok(cursor));
-        }
-
-        /// S5: a cursor that was changed in one place is refused, not followed to somewhere else.
-        #[test]
-        fn a_mistyped_offset_is_refused(offset in 0..u64::MAX / 2, by in 1..1000_u64) {
-            let epoch = Epoch { server: 7, engine: 9 };
-            let right = Cursor { epoch, pane: PaneId(1), offset }.to_string();
-            let wrong = right.replace(&format!(".{offset}."), &format!(".{}.", offset + by));
-            prop_assume!(right != wrong);
-            // One in 65,536 passes the check by chance; these do not.
-            let other = Cursor { epoch, pane: PaneId(1), offset: offset + by };
-            prop_assume!(!right.ends_with(&other.to_string()[other.to_string().len() - 4..]));
-            prop_assert_eq!(wrong.parse::<Cursor>(), Err(NotACursor));
-        }
-
-        #[test]
-        fn any_text_is_read_or_refused(text in ".{0,60}") {
-            let _ = text.parse::<Cursor>();
+            prop_assert_eq!(cursor.to_string().parse(), Ok(Since::At(cursor)));
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Joining what a stream holds with what stands in a pane: what of it is missing at the stream's end?
 //!
-//! tmux drops output in known cases (F9, F11) but its grid still shows it. Both are reduced to lines of text; where the stream's last lines are
-//! found in the grid, what follows them there is missing.
+//! tmux drops output in known cases (F9, F11) but its grid still shows it. Both are reduced to lines of text; where the
+//! stream's last lines are found in the grid, what follows them there is missing.
 
 use super::{render, ring::Ring};
 
@@ -38,8 +38,9 @@ fn join_text(have: &str, grid: &str) -> Joined {
         return missing(&grid, 0, "");
     }
     // Every line of the grid at which the stream may have stopped, the last one first: nothing must be repeated.
-    for at in (0..grid.len()).rev() {
-        let Some(line) = grid.get(at) else { continue };
+    for at in (0..=grid.len()).rev() {
+        // A stream that has just ended its line stands below the grid's last one.
+        let line = grid.get(at).copied().unwrap_or_default();
         if !line.trim_end().starts_with(open) {
             continue;
         }
@@ -73,6 +74,7 @@ mod tests {
         }
     }
 
+    /// S9.
     #[test]
     fn a_stream_that_is_whole_misses_nothing() {
         assert_eq!(missing_of("one\ntwo\n", "one\ntwo").as_deref(), Some(""));
@@ -93,6 +95,7 @@ mod tests {
         assert_eq!(missing_of(&have, &all[3000..].join("\n")), Some(all[4000..].join("\r\n")));
     }
 
+    /// S9.
     #[test]
     fn repeated_lines_are_never_repeated_once_more() {
         assert_eq!(missing_of("y\ny\ny\n", "y\ny\ny").as_deref(), Some(""));

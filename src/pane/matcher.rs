@@ -1,16 +1,17 @@
 //! Streaming regex search on a pane's output text: every byte is looked at once, whatever the history.
 //!
-//! *Match text* is the decoder's text with one `\n` for each line end. `\n`, `\r\n`, and a `\r` alone each end a line (a run of `\r` is
-//! one); so does cursor movement to another line, a full clear and a reset, unless the current line is empty. Backspace does nothing:
-//! what has been matched cannot be taken back.
+//! *Match text* is the decoder's text with one `\n` for each line end. `\n`, `\r\n`, and a `\r` alone each end a line
+//! (a run of `\r` is one); so does cursor movement to another line, a full clear and a reset, unless the current line
+//! is empty. Backspace does nothing: what has been matched cannot be taken back.
 //!
-//! For each pattern the result is that of `regex::Regex::find` (multi-line) on the whole match text, however it was cut into chunks.
-//! A match is given at the end of the first chunk after which nothing that may come could change it; one that could still grow, or
-//! hangs on a `$` at the very end, is given when the stream rests ([`Matcher::rest`]). `docs/waits.md` numbers what is promised.
+//! For each pattern the result is that of `regex::Regex::find` (multi-line) on the whole match text, however it was cut
+//! into chunks. A match is given at the end of the first chunk after which nothing that may come could change it; one
+//! that could still grow, or hangs on a `$` at the very end, is given when the stream rests ([`Matcher::rest`]).
+//! `docs/waits.md` numbers what is promised.
 //!
-//! One automaton watches for all patterns of a set (a pattern alone needs none). When it sees a match of a pattern end, that pattern
-//! gets an automaton of its own, which settles where the leftmost-first match ends; the window of recent text then gives its beginning
-//! and captures.
+//! One automaton watches for all patterns of a set (a pattern alone needs none). When it sees a match of a pattern end,
+//! that pattern gets an automaton of its own, which settles where the leftmost-first match ends; the window of recent
+//! text then gives its beginning and captures.
 
 use super::{
     patterns::PatternSet,
@@ -40,7 +41,8 @@ pub enum Verdict {
 
 /// Searches one stream of match text for the patterns of a set, from where it was made.
 ///
-/// Feed it through [`TextSink`], in pieces of at most some 64 KiB of raw output, and call [`Matcher::end_of_chunk`] after each.
+/// Feed it through [`TextSink`], in pieces of at most some 64 KiB of raw output, and call [`Matcher::end_of_chunk`]
+/// after each.
 #[derive(Debug)]
 pub struct Matcher {
     set: PatternSet,
@@ -69,13 +71,15 @@ impl Matcher {
         Self { set, window: Window::default(), watch: None, watching: false, watched: 0, slots, rested: true }
     }
 
-    /// Ends a chunk: `judge` is shown each match that has become certain, in the order in which they end. Gives those it accepted.
+    /// Ends a chunk: `judge` is shown each match that has become certain, in the order in which they end. Gives those
+    /// it accepted.
     pub fn end_of_chunk(&mut self, judge: &mut dyn FnMut(&Hit) -> Verdict) -> Vec<Hit> {
         self.pass(false, judge)
     }
 
-    /// The stream rests (no byte for some 30 ms): a `$` and a `\b` at its end hold, a `\r` at its end is a line end, and a match that
-    /// more output could extend is given as it is. May be called again; without new text it finds nothing new.
+    /// The stream rests (no byte for some 30 ms): a `$` and a `\b` at its end hold, a `\r` at its end is a line end,
+    /// and a match that more output could extend is given as it is. May be called again; without new text it finds
+    /// nothing new.
     pub fn rest(&mut self, judge: &mut dyn FnMut(&Hit) -> Verdict) -> Vec<Hit> {
         self.window.release();
         let accepted = self.pass(true, judge);
@@ -83,8 +87,8 @@ impl Matcher {
         accepted
     }
 
-    /// Whether [`Matcher::rest`] may find what [`Matcher::end_of_chunk`] could not. Turns false with a rest until more text comes; a hit
-    /// for which the owner answered [`Verdict::Later`] does not make it true.
+    /// Whether [`Matcher::rest`] may find what [`Matcher::end_of_chunk`] could not. Turns false with a rest until more
+    /// text comes; a hit for which the owner answered [`Verdict::Later`] does not make it true.
     pub fn wants_rest(&self) -> bool {
         !self.rested && !self.is_done() && (self.window.holds_return() || self.slots.iter().any(|slot| slot.open))
     }

@@ -11,3 +11,4 @@ pub mod patterns;
 pub mod render;
 pub mod ring;
 pub mod text;
+mod width;

@@ -1,151 +1,350 @@
-//! The text of a read: what a person would see of the lines, top to bottom.
+//! The text of a read: what stands there when the bytes have been printed.
 //!
-//! `\r\n` is one line end. A lone `\r`, backspaces and the sequences that rewrite a line are applied within the line, so a progress bar is
-//! one line. What moves to another line ends the current one: full-screen programs come out as the pieces they draw.
+//! Lines stay in the order in which they were printed. Within a line the cursor is obeyed, so that a progress bar is one line; a movement to
+//! another line only ends the line, so that what a full-screen program draws becomes readable pieces and not a picture (`capture-pane` gives
+//! the picture). Columns are counted without the pane's width: a line that wraps on the screen is one line here.
 
 use super::{
     decoder::TextDecoder,
     ring::Ring,
     text::{Control, TextSink},
+    width::columns,
 };
 
-/// Columns of a line that is rewritten; what goes beyond begins a new line.
-const COLUMNS: usize = 64 * 1024;
+/// Columns of a line that is rewritten in place; what is longer becomes several lines.
+pub const MAX_COLUMNS: usize = 64 * 1024;
+/// How far before the end of a stream its unfinished line is looked for, in bytes.
+const RESTING_BYTES: u64 = 8 * 1024;
+/// What cursor movements may make of nothing: as many blanks for each raw byte.
+const BLANKS: u64 = 8;
+/// The further columns of a wide character or tab.
+const SPACER: char = '\0';
 
-/// Collects the text of a stretch of output.
+/// Turns what a decoder tells into text.
+///
+/// `\r\n` and `\n` end a line; a lone `\r`, `\x08`, and the CSI sequences C, D, G, K, J (to the end), P, X, `@` and b act within it; A, B, E,
+/// F, H, f, d, a clearing J and a full reset end it unless it is empty. Tabs stay tabs.
 #[derive(Debug, Default)]
 pub struct TextRenderer {
-    text: String,
-    /// Where the current line begins in `text`.
+    /// All lines before the current one, and the current one as long as nothing but text came.
+    out: Vec<u8>,
+    /// Where the current line begins in `out`.
     line: usize,
-    /// While the line is being rewritten: its characters, and where the next one goes.
-    rewriting: Option<(Vec<char>, usize)>,
-    /// A `\r` came and nothing after it yet.
+    /// The raw offset at which the current line begins.
+    line_offset: u64,
+    /// A `\r` came: what follows decides whether it ends the line or goes over it again.
     returned: bool,
+    edit: Option<Edit>,
+    /// The raw offset of the first control.
+    began: Option<u64>,
+}
+
+/// A line that is rewritten in place, by columns.
+#[derive(Debug, Default)]
+struct Edit {
+    cells: Vec<char>,
+    column: usize,
+}
+
+/// The line that has begun and has not ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RestingLine {
+    /// Its text.
+    pub text: String,
+    /// How many of its characters stand before the cursor.
+    pub cursor: usize,
+    /// The raw offset at which it begins, where that is known.
+    pub start: Option<u64>,
+}
+
+impl From<String> for RestingLine {
+    /// With the cursor at the end.
+    fn from(text: String) -> Self {
+        Self { cursor: text.chars().count(), text, start: None }
+    }
+}
+
+impl From<&str> for RestingLine {
+    fn from(text: &str) -> Self {
+        text.to_owned().into()
+    }
 }
 
 impl TextRenderer {
-    /// The text so far.
+    /// The text of all that was fed.
     pub fn finish(mut self) -> String {
         self.settle();
-        self.text
+        into_string(self.out)
     }
 
-    /// Puts a rewritten line back into the text.
-    fn settle(&mut self) {
-        if let Some((characters, _)) = self.rewriting.take() {
-            self.text.truncate(self.line);
-            self.text.extend(characters);
-        }
-    }
-
-    fn end_line(&mut self) {
+    /// The last line of what was fed.
+    pub fn into_resting_line(mut self) -> RestingLine {
+        let before = match &self.edit {
+            Some(edit) => {
+                let shown = edit.cells.iter().take(edit.column).filter(|cell| **cell != SPACER).count();
+                Some(shown + edit.column.saturating_sub(edit.cells.len()))
+            }
+            None if self.returned => Some(0),
+            None => None,
+        };
         self.settle();
-        self.text.push('\n');
-        self.line = self.text.len();
+        let text = into_string(self.out.split_off(self.line));
+        let cursor = before.unwrap_or_else(|| text.chars().count());
+        RestingLine { text, cursor, start: Some(self.line_offset) }
+    }
+
+    /// Writes the current line out as it stands.
+    fn settle(&mut self) {
+        if let Some(edit) = self.edit.take() {
+            let text: String = edit.cells.into_iter().filter(|cell| *cell != SPACER).collect();
+            self.out.extend_from_slice(text.as_bytes());
+        }
         self.returned = false;
     }
 
-    /// The current line as characters.
-    fn rewrite(&mut self) -> &mut (Vec<char>, usize) {
-        let (text, line) = (&self.text, self.line);
-        self.rewriting.get_or_insert_with(|| {
-            let characters: Vec<char> = text.get(line..).unwrap_or_default().chars().collect();
-            let at = characters.len();
-            (characters, at)
-        })
+    fn end_line(&mut self, next: u64) {
+        self.settle();
+        self.out.push(b'\n');
+        self.line = self.out.len();
+        self.line_offset = next;
     }
 
-    fn take_return(&mut self) {
-        if std::mem::take(&mut self.returned)
-            && self.text.len() + self.rewriting.as_ref().map_or(0, |(line, _)| line.len()) > self.line
-        {
-            self.rewrite().1 = 0;
+    /// The cursor leaves the line.
+    fn leave_line(&mut self, offset: u64) {
+        self.settle();
+        if self.out.len() > self.line {
+            self.end_line(offset);
         }
     }
 
-    fn edit(&mut self, control: Control) {
-        self.take_return();
-        let Control::Csi(what, count, _) = control else { return };
-        let count_or_one = usize::from(count.max(1));
-        // Moving right of an empty line and the like need not turn a plain line into one that is rewritten.
-        let (line, at) = self.rewrite();
-        match what {
-            b'K' => match count {
-                0 => line.truncate(*at),
-                1 => line.iter_mut().take(*at + 1).for_each(|character| *character = ' '),
-                _ => line.clear(),
-            },
-            b'C' => *at = (*at + count_or_one).min(COLUMNS),
-            b'D' => *at = at.saturating_sub(count_or_one),
-            b'G' | b'`' => *at = count_or_one.min(COLUMNS) - 1,
-            b'P' if *at < line.len() => drop(line.drain(*at..(*at + count_or_one).min(line.len()))),
-            b'@' if *at < line.len() => {
-                let blanks = std::iter::repeat_n(' ', count_or_one.min(COLUMNS));
-                line.splice(*at..*at, blanks);
+    /// The line as cells, with the cursor where it is.
+    fn edit(&mut self) -> &mut Edit {
+        let edit = self.edit.take().unwrap_or_else(|| {
+            let mut edit = Edit::default();
+            for character in String::from_utf8_lossy(self.out.get(self.line..).unwrap_or_default()).chars() {
+                edit.put(character);
             }
-            b'X' => line.iter_mut().skip(*at).take(count_or_one).for_each(|character| *character = ' '),
+            if edit.cells.len() > MAX_COLUMNS {
+                self.out.push(b'\n');
+                self.line = self.out.len();
+                edit = Edit::default();
+            } else {
+                self.out.truncate(self.line);
+            }
+            if std::mem::take(&mut self.returned) {
+                edit.column = 0;
+            }
+            edit
+        });
+        self.edit.insert(edit)
+    }
+
+    fn csi(&mut self, offset: u64, last: u8, first: u16) {
+        let count = usize::from(first.max(1));
+        // A few bytes can move the cursor far to the right: without a bound, a small stream becomes a text that fills the memory.
+        let reach = if matches!(last, b'C' | b'G' | b'@' | b'b') { self.reach(offset) } else { 0 };
+        match last {
+            b'K' | b'J' if first == 0 => match &mut self.edit {
+                Some(edit) => edit.truncate(),
+                // The whole line goes: what a progress bar does at each step.
+                None if self.returned => {
+                    self.out.truncate(self.line);
+                    self.returned = false;
+                }
+                None => {}
+            },
+            b'K' => self.edit().erase(first),
+            // The scrollback alone.
+            b'J' if first == 3 => {}
+            b'A' | b'B' | b'E' | b'F' | b'H' | b'f' | b'd' | b'J' => self.leave_line(offset),
+            b'C' => {
+                let edit = self.edit();
+                edit.column = (edit.column + count).min(reach.max(edit.column));
+            }
+            b'D' => {
+                let edit = self.edit();
+                edit.column = edit.column.saturating_sub(count);
+            }
+            b'G' => self.edit().column = (count - 1).min(reach),
+            b'P' => self.edit().delete(count),
+            b'@' => self.edit().insert(count, reach),
+            b'X' => self.edit().blank(count),
+            b'b' => self.repeat(offset, count, reach),
             _ => {}
         }
+    }
+
+    /// Up to which column blanks may be put into the current line.
+    fn reach(&mut self, offset: u64) -> usize {
+        let began = *self.began.get_or_insert(offset);
+        let allowed = (offset - began.min(offset)).saturating_mul(BLANKS) as usize + MAX_COLUMNS;
+        let cells = self.edit().cells.len();
+        (cells + allowed.saturating_sub(self.out.len() + cells)).min(MAX_COLUMNS)
+    }
+
+    /// REP: the character before the cursor once more.
+    fn repeat(&mut self, offset: u64, count: usize, reach: usize) {
+        let edit = self.edit();
+        let before = edit.cells.get(..edit.column).unwrap_or_default();
+        let Some(character) = before.iter().rev().copied().find(|cell| *cell != SPACER) else { return };
+        let text = character.to_string().repeat(count.min(reach.saturating_sub(edit.column)));
+        self.text(offset, text.as_bytes());
     }
 }
 
 impl TextSink for TextRenderer {
-    fn text(&mut self, _: u64, text: &[u8]) {
-        self.take_return();
-        let text = std::str::from_utf8(text).unwrap_or("\u{fffd}");
-        let Some((line, at)) = &mut self.rewriting else {
-            self.text.push_str(text);
+    fn text(&mut self, offset: u64, text: &[u8]) {
+        if !self.returned && self.edit.is_none() {
+            self.out.extend_from_slice(text);
             return;
-        };
-        for character in text.chars() {
-            if *at >= COLUMNS {
-                break;
+        }
+        for character in String::from_utf8_lossy(text).chars() {
+            let edit = self.edit();
+            if edit.column >= MAX_COLUMNS {
+                self.end_line(offset);
             }
-            while line.len() < *at {
-                line.push(' ');
-            }
-            match line.get_mut(*at) {
-                Some(there) => *there = character,
-                None => line.push(character),
-            }
-            *at += 1;
+            self.edit().put(character);
         }
     }
 
-    fn control(&mut self, _: u64, control: Control) {
+    fn control(&mut self, offset: u64, control: Control) {
         match control {
-            Control::LineFeed => self.end_line(),
-            Control::CarriageReturn => self.returned = true,
+            Control::LineFeed => self.end_line(offset + 1),
+            Control::CarriageReturn => match &mut self.edit {
+                Some(edit) => edit.column = 0,
+                None => self.returned = self.out.len() > self.line,
+            },
             Control::Backspace => {
-                self.take_return();
-                let (_, at) = self.rewrite();
-                *at = at.saturating_sub(1);
-            }
-            Control::Csi(b'K' | b'C' | b'D' | b'G' | b'`' | b'P' | b'@' | b'X', ..) => self.edit(control),
-            Control::Csi(b'A' | b'B' | b'E' | b'F' | b'H' | b'f' | b'J' | b'd', ..) | Control::Reset => {
-                self.settle();
-                if self.text.len() > self.line {
-                    self.end_line();
+                if self.edit.is_some() || self.out.len() > self.line {
+                    let edit = self.edit();
+                    edit.column = edit.column.saturating_sub(1);
                 }
             }
-            Control::Csi(..) => {}
+            Control::Csi(last, first, _) => self.csi(offset, last, first),
+            Control::Reset => self.leave_line(offset),
         }
     }
 }
 
-/// The text of the kept bytes from `from` up to `to`.
+impl Edit {
+    fn put(&mut self, character: char) {
+        if character == '\t' {
+            let stop = self.column / 8 * 8 + 8;
+            if self.column >= self.cells.len() {
+                self.pad();
+                self.cells.push('\t');
+                self.cells.resize(stop, SPACER);
+            }
+            self.column = stop;
+            return;
+        }
+        let width = columns(character);
+        self.pad();
+        let end = self.column + width;
+        if self.column < self.cells.len() {
+            self.part(self.column);
+            self.part(end);
+        }
+        if self.cells.len() < end {
+            self.cells.resize(end, ' ');
+        }
+        for (index, cell) in self.cells.iter_mut().skip(self.column).take(width).enumerate() {
+            *cell = if index == 0 { character } else { SPACER };
+        }
+        self.column = end;
+    }
+
+    /// Makes the line reach to the cursor.
+    fn pad(&mut self) {
+        if self.cells.len() < self.column {
+            self.cells.resize(self.column, ' ');
+        }
+    }
+
+    /// Makes blanks of a character that lies on both sides of a column's left edge.
+    fn part(&mut self, column: usize) {
+        if self.cells.get(column) != Some(&SPACER) {
+            return;
+        }
+        let before = self.cells.iter().take(column).rev().take_while(|cell| **cell == SPACER).count();
+        let after = self.cells.iter().skip(column).take_while(|cell| **cell == SPACER).count();
+        for cell in self.cells.iter_mut().skip(column.saturating_sub(before + 1)).take(before + 1 + after) {
+            *cell = ' ';
+        }
+    }
+
+    fn truncate(&mut self) {
+        self.part(self.column);
+        self.cells.truncate(self.column);
+    }
+
+    /// CSI 1 K and CSI 2 K.
+    fn erase(&mut self, mode: u16) {
+        match mode {
+            1 => {
+                self.part(self.column + 1);
+                let end = (self.column + 1).min(self.cells.len());
+                self.cells.iter_mut().take(end).for_each(|cell| *cell = ' ');
+            }
+            2 => self.cells.clear(),
+            _ => {}
+        }
+    }
+
+    fn delete(&mut self, count: usize) {
+        let len = self.cells.len();
+        let (from, to) = (self.column.min(len), (self.column + count).min(len));
+        self.part(from);
+        self.part(to);
+        self.cells.drain(from..to);
+    }
+
+    fn insert(&mut self, count: usize, reach: usize) {
+        if self.column < self.cells.len() {
+            self.part(self.column);
+            let count = count.min(reach.saturating_sub(self.cells.len()));
+            self.cells.splice(self.column..self.column, std::iter::repeat_n(' ', count));
+        }
+    }
+
+    fn blank(&mut self, count: usize) {
+        if self.column + count >= self.cells.len() {
+            return self.truncate();
+        }
+        self.part(self.column);
+        self.part(self.column + count);
+        self.cells.iter_mut().skip(self.column).take(count).for_each(|cell| *cell = ' ');
+    }
+}
+
+fn into_string(bytes: Vec<u8>) -> String {
+    String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
+}
+
+/// The text of what a ring retains between two offsets.
+///
+/// A read that begins or ends inside a line gives just that part of it. Reads that follow each other, each ending at a
+/// [`Ring::boundary`], give together what one read gives, but for lines that are rewritten in place: where a read ends between
+/// a lone `\r` and what goes over the line, the line stands there in both versions.
 pub fn render_text(ring: &Ring, from: u64, to: u64) -> String {
     let mut renderer = TextRenderer::default();
     ring.decode_from(from, to, &mut renderer);
     renderer.finish()
 }
 
-/// The text of bytes that begin a stream.
+/// The text of bytes that stand for themselves.
 pub fn render_bytes(bytes: &[u8]) -> String {
     let mut renderer = TextRenderer::default();
     TextDecoder::default().feed(0, bytes, &mut renderer);
     renderer.finish()
+}
+
+/// The line at the end of a ring that has begun and has not ended: the prompt, where one rests. Of a line of more than 8 KiB, the end.
+pub fn resting_line(ring: &Ring) -> RestingLine {
+    let from = ring.end().saturating_sub(RESTING_BYTES).max(ring.start());
+    let mut renderer = TextRenderer { line_offset: from, ..TextRenderer::default() };
+    ring.decode_from(from, ring.end(), &mut renderer);
+    renderer.into_resting_line()
 }
 
 #[cfg(test)]
@@ -153,50 +352,115 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::pane::ring::Unheard;
+    use crate::pane::{decoder::tests::terminal_bytes, text::Unheard};
+
+    fn render(bytes: &str) -> String {
+        render_bytes(bytes.as_bytes())
+    }
+    fn ring(bytes: &[u8]) -> Ring {
+        let mut ring = Ring::new(1 << 20);
+        ring.push(bytes, &mut Unheard);
+        ring
+    }
+
+    #[test]
+    fn both_line_ends_are_one() {
+        assert_eq!(render("a\r\nb\nc\r\r\nd"), "a\nb\nc\nd");
+    }
 
     #[test]
     fn a_progress_bar_is_one_line() {
-        assert_eq!(render_bytes(b"10%\r20%\r100%\r\ndone\r\n"), "100%\ndone\n");
-        assert_eq!(render_bytes(b"long text\rab\r\n"), "abng text\n");
-        assert_eq!(render_bytes(b"long text\r\x1b[Kab\r\n"), "ab\n");
+        assert_eq!(render("10 %\r50 %\r100 %\r\ndone\r\n"), "100 %\ndone\n");
+        assert_eq!(render("working\r\u{1b}[Kok\r\n"), "ok\n");
+        assert_eq!(render("working\r\u{1b}[2Kok"), "ok");
+        assert_eq!(render("abc\rX"), "Xbc");
+        assert_eq!(render("abc\x08\x08X\x08\x08\x08\x08Y"), "YXc");
     }
 
     #[test]
-    fn backspaces_are_applied() {
-        assert_eq!(render_bytes(b"lsx\x08 \x08\r\n"), "ls \n");
-        assert_eq!(render_bytes(b"abc\x08\x08\x1b[P"), "ac");
+    fn the_cursor_is_obeyed_within_a_line() {
+        assert_eq!(render("abcd\u{1b}[2DX"), "abXd");
+        assert_eq!(render("ab\u{1b}[3Cc"), "ab   c");
+        assert_eq!(render("abcd\u{1b}[2GX"), "aXcd");
+        assert_eq!(render("abcd\u{1b}[2G\u{1b}[2P"), "ad");
+        assert_eq!(render("abcd\u{1b}[2G\u{1b}[2@"), "a  bcd");
+        assert_eq!(render("abcd\u{1b}[2G\u{1b}[2X"), "a  d");
+        assert_eq!(render("abcd\u{1b}[2G\u{1b}[X\u{1b}[K"), "a");
+        assert_eq!(render("abcd\u{1b}[2G\u{1b}[1K"), "  cd");
+        assert_eq!(render("-\u{1b}[3b"), "----");
     }
 
     #[test]
-    fn a_movement_to_another_line_ends_the_line() {
-        assert_eq!(render_bytes(b"\x1b[H\x1b[Jtitle\x1b[3;1Hbody"), "title\nbody");
+    fn wide_characters_take_two_columns_and_tabs_as_many_as_are_left() {
+        assert_eq!(render("\u{65e5}x\x08\x08\x08ab"), "abx");
+        assert_eq!(render("\u{65e5}x\x08\x08b"), " bx");
+        assert_eq!(render("a\tb\x08\x08c"), "a      cb");
+        assert_eq!(render("a\tb\rX"), "X\tb");
     }
 
     #[test]
-    fn a_return_at_the_end_hides_nothing() {
-        assert_eq!(render_bytes(b"prompt$ \r"), "prompt$ ");
+    fn colours_and_charsets_leave_the_text() {
+        assert_eq!(render("\u{1b}[1;32mok\u{1b}[m\u{1b}(B\x0f!"), "ok!");
+    }
+
+    #[test]
+    fn a_movement_to_another_line_ends_the_line_unless_it_is_empty() {
+        assert_eq!(render("\u{1b}[H\u{1b}[2Jone\u{1b}[2;1Htwo\u{1b}[3;1H\u{1b}[Kthree"), "one\ntwo\nthree");
+        assert_eq!(render("a\u{1b}[Ab\u{1b}cc"), "a\nb\nc");
+        assert_eq!(render("ab\r\u{1b}[Jc"), "c", "erasing to the end stays on the line");
+    }
+
+    #[test]
+    fn a_return_at_the_end_is_not_applied_yet() {
+        assert_eq!(render("abc\r"), "abc");
+        let ring = ring(b"abc\r\ndef");
+        assert_eq!(render_text(&ring, 0, 4) + &render_text(&ring, 4, 8), "abc\ndef");
+    }
+
+    #[test]
+    fn the_resting_line_knows_its_cursor_and_where_it_begins() {
+        let line = resting_line(&ring(b"out\r\n\x1b[1mhost\x1b[0m% \x1b[K"));
+        assert_eq!(line, RestingLine { text: "host% ".into(), cursor: 6, start: Some(5) });
+        let line = resting_line(&ring(b"\r$           12:00\r\x1b[2C"));
+        assert_eq!((line.text.as_str(), line.cursor), ("$           12:00", 2));
+        assert_eq!(resting_line(&ring(b"out\r\n")), RestingLine { text: String::new(), cursor: 0, start: Some(5) });
+    }
+
+    #[test]
+    fn a_few_bytes_do_not_become_gigabytes() {
+        let text = render(&"\u{1b}[65535Cx\n".repeat(10_000));
+        assert!(text.len() < 4 << 20, "{}", text.len());
+        let text = render(&"x\u{1b}[65535b\n".repeat(10_000));
+        assert!(text.len() < 4 << 20, "{}", text.len());
+        let long = format!("{}\rX", "y".repeat(MAX_COLUMNS + 1));
+        assert!(render(&long).ends_with("y\nX"));
     }
 
     proptest! {
-        /// S4: plain lines read in pieces are the same as read at once.
+        /// S8: reads that follow each other give together what one read gives.
         #[test]
-        fn pieces_add_up(lines in proptest::collection::vec("[ -~\u{e9}\t]{0,30}", 0..20), cut in 0..400_u64) {
-            let bytes = lines.join("\r\n").into_bytes();
-            let mut ring = Ring::new(1 << 20);
-            ring.push(&bytes, &mut Unheard);
-            let mut cut = cut.min(ring.end());
-            while bytes.get(cut as usize).is_some_and(|byte| (0x80..0xc0).contains(byte)) {
-                cut -= 1;
-            }
-            let whole = render_text(&ring, 0, ring.end());
-            prop_assert_eq!(&whole, &lines.join("\n"));
-            prop_assert_eq!(render_text(&ring, 0, cut) + &render_text(&ring, cut, ring.end()), whole);
+        fn consecutive_reads_give_the_whole(lines in "([ -~\u{e9}\u{65e5}]{0,8}(\n|\r\n)){0,12}[ -~]{0,5}", cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..6)) {
+            let ring = ring(lines.as_bytes());
+            let mut cuts: Vec<u64> = cuts.iter().map(|cut| ring.boundary(cut.index(lines.len() + 1) as u64)).collect();
+            cuts.extend([0, ring.end()]);
+            cuts.sort_unstable();
+            let parts: String = cuts.windows(2).map(|pair| render_text(&ring, pair[0], pair[1])).collect();
+            prop_assert_eq!(&parts, &render_text(&ring, 0, ring.end()));
+            prop_assert_eq!(parts, lines.replace("\r\n", "\n"));
         }
 
         #[test]
-        fn any_bytes_have_a_text(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
-            render_bytes(&bytes);
+        fn any_bytes_become_text_without_controls(bytes in terminal_bytes()) {
+            let text = render_bytes(&bytes);
+            prop_assert!(!text.chars().any(|character| character < ' ' && character != '\n' && character != '\t'), "{:?}", text);
+            let line = resting_line(&ring(&bytes)).text;
+            prop_assert_eq!(text.rsplit('\n').next().unwrap_or_default(), line);
+        }
+
+        /// A line that is only printed once is rendered without cells; the result must be the same.
+        #[test]
+        fn both_ways_to_render_a_line_agree(line in "[ -~\u{e9}\u{65e5}\t]{0,40}") {
+            prop_assert_eq!(render(&format!("{line}\x1b[D\x1b[C")), line.clone());
         }
     }
 }

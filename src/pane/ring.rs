@@ -1,216 +1,340 @@
-//! A pane's recent bytes, by absolute offset.
+//! A pane's output, kept by absolute offsets.
+//!
+//! The ring also decodes: what is pushed goes through a [`TextDecoder`] to a sink at once, and each segment remembers the decoder's
+//! state at its start, so that text can be read again from any offset that is retained.
 
 use std::collections::VecDeque;
 
+pub use super::text::Unheard;
 use super::{
     decoder::{DecoderState, TextDecoder},
     text::{Control, Mark, TextSink},
 };
-use crate::api::Gap;
+use crate::api::{Gap, GapReason};
 
-/// Bytes of a full segment; trimming gives memory back in such pieces.
-const SEGMENT: usize = 64 * 1024;
-/// Bytes between two remembered decoder states.
-const CHECKPOINT: u64 = 16 * 1024;
-/// Gaps that are remembered; of more, the oldest are forgotten.
+/// Bytes of one segment at most. Decoding from an offset begins at its segment's start, so this also bounds that work.
+pub const SEGMENT: usize = 16 * 1024;
+/// Bytes a segment has room for at first: an idle pane costs little.
+const FIRST: usize = 256;
+/// Marked gaps that are kept, besides the earliest.
 const GAPS: usize = 64;
+/// A sequence that is open for more bytes than this no longer holds back where a read may end.
+const OPEN_LIMIT: u64 = 8 * 1024;
 
-/// The last bytes of a stream, at most `limit` and a segment.
+/// A byte ring with absolute offsets and the live decoder of one pane.
 ///
-/// Offsets count every byte ever pushed and never repeat. The ring also decodes what is pushed, once, and remembers where the decoder
-/// stood every few KiB: so text can be decoded from any retained offset as if the stream had been read from its beginning.
+/// It retains at least its limit and at most one [`SEGMENT`] more. Nothing in it knows time or tmux.
 #[derive(Debug)]
 pub struct Ring {
-    segments: VecDeque<Vec<u8>>,
-    start: u64,
+    segments: VecDeque<Segment>,
+    /// The offset behind the last byte.
     end: u64,
+    /// Bytes held.
+    len: usize,
     limit: usize,
     decoder: TextDecoder,
-    checkpoints: VecDeque<(u64, DecoderState)>,
     gaps: VecDeque<(u64, Gap)>,
+    /// A dropped segment's memory, for the next one: a flood must not keep the allocator busy.
+    spare: Vec<u8>,
+}
+
+#[derive(Debug)]
+struct Segment {
+    start: u64,
+    /// The decoder before its first byte.
+    state: DecoderState,
+    /// Bytes are missing before it: no sequence reaches into it.
+    fresh: bool,
+    bytes: Vec<u8>,
+}
+
+/// Bytes read from a [`Ring`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Chunk {
+    /// Where they begin: what was asked for, or the first retained byte after it.
+    pub start: u64,
+    /// Where the next read begins.
+    pub end: u64,
+    /// The bytes from `start` to `end`.
+    pub bytes: Vec<u8>,
+    /// What is missing before or in them; the first, if more is.
+    pub gap: Option<Gap>,
+}
+
+impl Segment {
+    fn end(&self) -> u64 {
+        self.start + self.bytes.len() as u64
+    }
+    /// The bytes between two offsets, as far as it has them.
+    fn between(&self, from: u64, to: u64) -> &[u8] {
+        let index = |offset: u64| (offset.saturating_sub(self.start) as usize).min(self.bytes.len());
+        self.bytes.get(index(from)..index(to)).unwrap_or_default()
+    }
 }
 
 impl Ring {
-    /// An empty ring. It takes memory as bytes come.
+    /// An empty ring that keeps at least the last `limit` bytes.
     pub fn new(limit: usize) -> Self {
         Self {
             segments: VecDeque::new(),
-            start: 0,
             end: 0,
+            len: 0,
             limit,
             decoder: TextDecoder::default(),
-            checkpoints: VecDeque::new(),
             gaps: VecDeque::new(),
+            spare: Vec::new(),
         }
     }
 
-    /// The offset of the oldest byte that is kept.
+    /// The offset of the first byte that is retained.
     pub fn start(&self) -> u64 {
-        self.start
+        self.end - self.len as u64
     }
-
-    /// The offset just after the newest byte.
+    /// The offset of the byte that comes next.
     pub fn end(&self) -> u64 {
         self.end
     }
-
-    /// How many bytes are kept.
+    /// How many bytes are retained.
     pub fn len(&self) -> usize {
-        (self.end - self.start) as usize
+        self.len
     }
-
-    /// Whether no byte is kept.
+    /// Whether no byte is retained.
     pub fn is_empty(&self) -> bool {
-        self.start == self.end
+        self.len == 0
     }
-
-    /// Bytes of memory it takes.
+    /// The least number of last bytes that are kept.
+    pub fn limit(&self) -> usize {
+        self.limit
+    }
+    /// What it costs on the heap, in bytes.
     pub fn memory(&self) -> usize {
-        self.segments.iter().map(Vec::capacity).sum::<usize>()
-            + self.segments.capacity() * size_of::<Vec<u8>>()
-            + self.checkpoints.capacity() * size_of::<(u64, DecoderState)>()
+        let held: usize = self.segments.iter().map(|segment| segment.bytes.capacity()).sum();
+        held + self.spare.capacity()
+            + self.segments.capacity() * size_of::<Segment>()
             + self.gaps.capacity() * size_of::<(u64, Gap)>()
             + self.decoder.memory()
     }
 
-    /// Adds bytes, and tells `sink` what they say.
-    pub fn push(&mut self, bytes: &[u8], sink: &mut dyn TextSink) {
-        let mut left = bytes;
-        while !left.is_empty() {
-            // Segments begin at multiples of their size, so the first kept byte always has a state of its own.
-            if self.end.is_multiple_of(CHECKPOINT) {
-                self.checkpoints.push_back((self.end, self.decoder.state()));
-            }
-            let room = CHECKPOINT - self.end % CHECKPOINT;
-            let (now, later) = left.split_at(left.len().min(room as usize));
-            self.decoder.feed(self.end, now, sink);
-            self.store(now);
-            left = later;
-        }
-        if self.len() >= self.limit.saturating_add(SEGMENT) {
-            self.trim_to(self.limit);
-        }
-    }
-
-    fn store(&mut self, bytes: &[u8]) {
-        let mut left = bytes;
-        while !left.is_empty() {
-            let room = self.segments.back().map_or(0, |last| SEGMENT.saturating_sub(last.len()));
+    /// Appends bytes and tells `sink` what they mean.
+    pub fn push(&mut self, mut bytes: &[u8], sink: &mut (impl TextSink + ?Sized)) {
+        while !bytes.is_empty() {
+            let room = self.segments.back().map_or(0, |last| SEGMENT - last.bytes.len().min(SEGMENT));
             if room == 0 {
-                self.segments.push_back(Vec::new());
+                self.grow(false);
                 continue;
             }
-            let (now, later) = left.split_at(left.len().min(room));
+            let (now, later) = bytes.split_at_checked(room).unwrap_or((bytes, &[]));
             if let Some(last) = self.segments.back_mut() {
-                last.extend_from_slice(now);
+                let needed = last.bytes.len() + now.len();
+                if needed > last.bytes.capacity() {
+                    // By doubling, but never beyond the segment.
+                    let wanted = needed.max(last.bytes.capacity() * 2).clamp(FIRST, SEGMENT);
+                    last.bytes.reserve_exact(wanted - last.bytes.len());
+                }
+                last.bytes.extend_from_slice(now);
             }
-            left = later;
+            self.decoder.feed(self.end, now, sink);
+            self.end += now.len() as u64;
+            self.len += now.len();
+            bytes = later;
         }
-        self.end += bytes.len() as u64;
+        self.trim_front(self.limit, false);
     }
 
-    /// Drops the oldest bytes so that about `keep` remain: whole segments, so up to one segment more may stay.
-    pub fn trim_to(&mut self, keep: usize) {
-        while let Some(first) = self.segments.front().filter(|first| self.len() - first.len() >= keep) {
-            if self.segments.len() == 1 {
-                break;
-            }
-            self.start += first.len() as u64;
-            self.segments.pop_front();
+    /// Bytes are missing from here on: marks the place, and lets no open sequence or character reach over it.
+    pub fn push_gap(&mut self, gap: Gap) {
+        self.decoder.reset();
+        match self.segments.back_mut() {
+            Some(last) if last.bytes.is_empty() => (last.state, last.fresh) = (DecoderState::default(), true),
+            _ => self.grow(true),
         }
-        while self.checkpoints.front().is_some_and(|(offset, _)| *offset < self.start) {
-            self.checkpoints.pop_front();
+        if self.gaps.len() > GAPS {
+            // The earliest stays: it is what a reader that comes from before it has to know first.
+            self.gaps.remove(1);
         }
-        while self.gaps.front().is_some_and(|(offset, _)| *offset < self.start) {
-            self.gaps.pop_front();
+        self.gaps.push_back((self.end, gap));
+    }
+
+    /// The first marked gap at an offset of `from..to`: bytes are missing just before the byte at that offset. A reader that has come to
+    /// the end of a stream that is over asks for `end..end + 1`, for no byte follows the last gap.
+    pub fn gap_between(&self, from: u64, to: u64) -> Option<Gap> {
+        let (_, gap) = self.gaps.iter().find(|(offset, _)| (from..to).contains(offset))?;
+        Some(*gap)
+    }
+
+    /// What is missing just before the byte at an offset.
+    pub fn gap_at(&self, offset: u64) -> Option<Gap> {
+        self.gap_between(offset, offset.saturating_add(1))
+    }
+
+    /// Where the first gap behind an offset lies.
+    pub fn next_gap(&self, offset: u64) -> Option<u64> {
+        self.gaps.iter().map(|(at, _)| *at).find(|at| *at > offset)
+    }
+
+    /// The nearest retained offset at or after `from` (at most [`Ring::end`]), and what was trimmed before it.
+    pub fn resolve(&self, from: u64) -> (u64, Option<Gap>) {
+        let start = self.start();
+        if from < start {
+            (start, Some(Gap { reason: GapReason::Trimmed, bytes: Some(start - from) }))
+        } else {
+            (from.min(self.end), None)
         }
     }
 
-    /// The kept bytes from `from` up to `to`, as slices in order.
+    /// At most `max` bytes from `from` on.
+    pub fn read(&self, from: u64, max: usize) -> Chunk {
+        let (start, trimmed) = self.resolve(from);
+        let end = self.end.min(start.saturating_add(max as u64));
+        let bytes = self.bytes(start, end);
+        Chunk { start, end, bytes, gap: trimmed.or_else(|| self.gap_between(start, end)) }
+    }
+
+    /// The retained bytes between two offsets, piece by piece.
     pub fn slices(&self, from: u64, to: u64) -> impl Iterator<Item = &[u8]> {
-        let from = from.clamp(self.start, self.end);
-        let to = to.clamp(from, self.end);
-        let mut at = self.start;
-        self.segments.iter().filter_map(move |segment| {
-            let begin = at;
-            at += segment.len() as u64;
-            let (low, high) = (from.max(begin), to.min(at));
-            if low >= high {
-                return None;
-            }
-            segment.get((low - begin) as usize..(high - begin) as usize)
-        })
+        let first = self.segment_of(from);
+        let segments = self.segments.range(first..).take_while(move |segment| segment.start < to);
+        segments.map(move |segment| segment.between(from, to)).filter(|slice| !slice.is_empty())
     }
 
-    /// The kept bytes from `from` up to `to`.
+    /// The retained bytes between two offsets.
     pub fn bytes(&self, from: u64, to: u64) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(to.saturating_sub(from).min(self.len() as u64) as usize);
+        let mut bytes = Vec::with_capacity(to.saturating_sub(from).min(self.len as u64) as usize);
         for slice in self.slices(from, to) {
             bytes.extend_from_slice(slice);
         }
         bytes
     }
 
-    /// Decodes from `from` up to `to` as the whole stream's decoder would: what began before `from` is not reported.
-    pub fn decode_from(&self, from: u64, to: u64, sink: &mut dyn TextSink) {
-        let from = from.clamp(self.start, self.end);
-        let checkpoint = self.checkpoints.iter().rev().find(|(offset, _)| *offset <= from);
-        let (begin, state) = checkpoint.copied().unwrap_or((self.start, DecoderState::default()));
-        let mut decoder = TextDecoder::resume(state, begin);
-        let mut only = From { from, sink };
-        let mut offset = begin;
-        for slice in self.slices(begin, to) {
-            decoder.feed(offset, slice, &mut only);
-            offset += slice.len() as u64;
+    /// Decodes what is retained between two offsets. Only what begins at `from` or later is told: of a run of text that began before,
+    /// the rest; of a sequence or a character that began before, nothing. What is not complete at `to` is not told either: a reader that
+    /// goes on from there should end at [`Ring::boundary`].
+    pub fn decode_from(&self, from: u64, to: u64, sink: &mut (impl TextSink + ?Sized)) {
+        let mut decoder: Option<TextDecoder> = None;
+        let mut sink = Onward { from, sink };
+        let segments = self.segments.range(self.segment_of(from)..);
+        for segment in segments.take_while(|segment| segment.start < to) {
+            let decoder = match &mut decoder {
+                Some(decoder) if segment.fresh => {
+                    decoder.reset();
+                    decoder
+                }
+                Some(decoder) => decoder,
+                None => decoder.insert(TextDecoder::from(segment.state)),
+            };
+            let bytes = segment.between(segment.start, to);
+            if segment.start < from {
+                // Most of a segment may lie before `from`: nobody listens to that part.
+                let (before, after) = bytes.split_at_checked((from - segment.start) as usize).unwrap_or((bytes, &[]));
+                decoder.feed(segment.start, before, &mut Unheard);
+                decoder.feed(from, after, &mut sink);
+            } else {
+                decoder.feed(segment.start, bytes, &mut sink);
+            }
         }
     }
 
-    /// Marks that bytes are missing at the stream's end as it is now.
-    pub fn push_gap(&mut self, gap: Gap) {
-        if self.gaps.len() >= GAPS {
-            self.gaps.pop_front();
+    /// The last offset at or before `to` at which a read of text loses nothing when it ends there: where no character and no escape
+    /// sequence is open. A sequence that is open for more than 8 KiB holds nothing back.
+    pub fn boundary(&self, to: u64) -> u64 {
+        let to = to.min(self.end);
+        match self.state_at(to).open_since() {
+            Some(open) if to - open <= OPEN_LIMIT => open.max(self.start()),
+            _ => to,
         }
-        self.gaps.push_back((self.end, gap));
     }
 
-    /// What is missing just before the byte at `offset`.
-    pub fn gap_at(&self, offset: u64) -> Option<Gap> {
-        self.gaps.iter().find(|(at, _)| *at == offset).map(|(_, gap)| *gap)
+    /// Changes the limit; what is above it is dropped.
+    pub fn set_limit(&mut self, limit: usize) {
+        self.limit = limit;
+        self.trim_front(limit, false);
     }
 
-    /// Where the next gap after `offset` lies.
-    pub fn next_gap(&self, offset: u64) -> Option<u64> {
-        self.gaps.iter().map(|(at, _)| *at).find(|at| *at > offset)
+    /// Drops the oldest bytes until at most `bytes` are left, and gives their memory back.
+    pub fn trim_to(&mut self, bytes: usize) {
+        self.trim_front(bytes, true);
+        let surplus = self.len.saturating_sub(bytes);
+        if surplus > 0 {
+            let start = self.start() + surplus as u64;
+            let state = self.state_at(start);
+            if let Some(first) = self.segments.front_mut() {
+                first.bytes.drain(..surplus.min(first.bytes.len()));
+                first.bytes.shrink_to_fit();
+                first.start = start;
+                first.state = state;
+            }
+            self.len -= surplus;
+            self.forget_gaps();
+        }
+        self.spare = Vec::new();
+    }
+
+    /// Drops whole segments for as long as at least `keep` bytes are left (`below`: less than one segment may be left of them).
+    fn trim_front(&mut self, keep: usize, below: bool) {
+        let mut dropped = false;
+        while let Some(first) = self.segments.front() {
+            let left = self.len - first.bytes.len();
+            let droppable = if below { self.len > keep && left >= keep } else { left >= keep };
+            // The last one is being written to.
+            if !droppable || self.segments.len() == 1 {
+                break;
+            }
+            if let Some(mut first) = self.segments.pop_front() {
+                first.bytes.clear();
+                self.spare = first.bytes;
+            }
+            self.len = left;
+            dropped = true;
+        }
+        if dropped {
+            self.forget_gaps();
+        }
+    }
+
+    fn forget_gaps(&mut self) {
+        let start = self.start();
+        self.gaps.retain(|(offset, _)| *offset >= start);
+    }
+
+    fn grow(&mut self, fresh: bool) {
+        let bytes = std::mem::take(&mut self.spare);
+        self.segments.push_back(Segment { start: self.end, state: self.decoder.state(), fresh, bytes });
+    }
+
+    /// The index of the segment that holds the byte at an offset, or the first one behind it.
+    fn segment_of(&self, offset: u64) -> usize {
+        self.segments.partition_point(|segment| segment.end() <= offset)
+    }
+
+    fn state_at(&self, offset: u64) -> DecoderState {
+        if offset >= self.end {
+            return self.decoder.state();
+        }
+        let Some(segment) = self.segments.get(self.segment_of(offset)) else { return DecoderState::default() };
+        let mut decoder = TextDecoder::from(segment.state);
+        decoder.feed(segment.start, segment.between(segment.start, offset), &mut Unheard);
+        decoder.state()
     }
 }
 
-/// Passes on what lies at or after an offset.
-struct From<'a> {
+/// Passes on what begins at an offset or later.
+struct Onward<'a, S: ?Sized> {
     from: u64,
-    sink: &'a mut dyn TextSink,
+    sink: &'a mut S,
 }
 
-impl TextSink for From<'_> {
+impl<S: TextSink + ?Sized> TextSink for Onward<'_, S> {
     fn text(&mut self, offset: u64, text: &[u8]) {
+        // A character that was cut at `from` is the only text that can still begin before it.
         if offset >= self.from {
-            return self.sink.text(offset, text);
-        }
-        let mut skip = (self.from - offset) as usize;
-        // A character that began before is not reported.
-        while text.get(skip).is_some_and(|byte| (0x80..0xc0).contains(byte)) {
-            skip += 1;
-        }
-        if let Some(rest) = text.get(skip..).filter(|rest| !rest.is_empty() && text != "\u{fffd}".as_bytes()) {
-            self.sink.text(offset + skip as u64, rest);
+            self.sink.text(offset, text);
         }
     }
-
     fn control(&mut self, offset: u64, control: Control) {
         if offset >= self.from {
             self.sink.control(offset, control);
         }
     }
-
     fn mark(&mut self, start: u64, end: u64, mark: Mark<'_>) {
         if start >= self.from {
             self.sink.mark(start, end, mark);
@@ -218,104 +342,205 @@ impl TextSink for From<'_> {
     }
 }
 
-/// A sink that does not care.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Unheard;
-
-impl TextSink for Unheard {
-    fn text(&mut self, _: u64, _: &[u8]) {}
-    fn control(&mut self, _: u64, _: Control) {}
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::api::GapReason;
+    use crate::pane::decoder::tests::{Event, Events, terminal_bytes};
 
-    #[test]
-    fn an_idle_ring_takes_next_to_nothing() {
-        let ring = Ring::new(1 << 20);
-        assert!(ring.memory() + size_of::<Ring>() < 1024);
+    fn ring(limit: usize, bytes: &[u8]) -> Ring {
+        let mut ring = Ring::new(limit);
+        ring.push(bytes, &mut Unheard);
+        ring
+    }
+    fn held(ring: &Ring) -> Vec<u8> {
+        ring.slices(ring.start(), ring.end()).flatten().copied().collect()
+    }
+    fn events(ring: &Ring, from: u64, to: u64) -> Vec<Event> {
+        let mut events = Events::default();
+        ring.decode_from(from, to, &mut events);
+        events.0
+    }
+    fn gap(reason: GapReason) -> Gap {
+        Gap { reason, bytes: None }
     }
 
-    /// S1: offsets are absolute; trimming changes what is kept, never what an offset means.
     #[test]
-    fn offsets_stay_when_bytes_are_dropped() {
+    fn an_idle_pane_costs_less_than_a_kibibyte() {
+        assert!(ring(1 << 20, b"$ ").memory() < 1024, "{}", ring(1 << 20, b"$ ").memory());
+        assert_eq!(Ring::new(1 << 20).memory(), 0);
+    }
+
+    #[test]
+    fn it_keeps_its_limit_and_at_most_a_segment_more() {
         let mut ring = Ring::new(100_000);
-        for index in 0..100_u32 {
-            ring.push(&[index as u8; 5000], &mut Unheard);
+        for _ in 0..1000 {
+            ring.push(&[b'x'; 1234], &mut Unheard);
+            assert!(ring.len() <= 100_000 + SEGMENT && ring.len() as u64 >= ring.end().min(100_000));
         }
-        assert_eq!(ring.end(), 500_000);
-        assert!(ring.len() >= 100_000 && ring.len() < 100_000 + SEGMENT + SEGMENT);
-        assert_eq!(ring.bytes(450_000, 450_003), [90; 3]);
-        assert!(ring.bytes(0, 10).is_empty());
+        assert!(ring.memory() < 100_000 + 4 * SEGMENT, "{}", ring.memory());
+        assert_eq!(ring.end(), 1_234_000);
     }
 
     #[test]
-    fn a_gap_lies_before_the_byte_that_follows_it() {
-        let mut ring = Ring::new(1000);
-        ring.push(b"before", &mut Unheard);
-        ring.push_gap(Gap { reason: GapReason::Paused, bytes: None });
-        ring.push(b"after", &mut Unheard);
-        assert_eq!(ring.gap_at(6).map(|gap| gap.reason), Some(GapReason::Paused));
-        assert_eq!((ring.next_gap(0), ring.next_gap(6)), (Some(6), None));
+    fn trimming_gives_memory_back_and_keeps_the_last_bytes() {
+        let bytes: Vec<u8> = (0..100_000_u32).map(|at| (at % 251) as u8).collect();
+        let mut ring = ring(1 << 20, &bytes);
+        for keep in [70_001, 20_000, 16_384, 5, 0] {
+            ring.trim_to(keep);
+            assert_eq!(held(&ring), bytes[bytes.len() - keep..]);
+            assert_eq!(ring.start(), (bytes.len() - keep) as u64);
+            assert!(ring.memory() < keep + 2 * SEGMENT, "{}", ring.memory());
+        }
+        ring.push(b"more", &mut Unheard);
+        assert_eq!((held(&ring), ring.start()), (b"more".to_vec(), 100_000));
     }
 
-    /// Collects text by offset.
-    #[derive(Default)]
-    struct Text(Vec<(u64, u8)>);
-    impl TextSink for Text {
-        fn text(&mut self, offset: u64, text: &[u8]) {
-            self.0.extend(text.iter().enumerate().map(|(index, byte)| (offset + index as u64, *byte)));
+    #[test]
+    fn a_read_from_what_was_trimmed_says_how_much_is_missing() {
+        let mut ring = ring(1 << 20, b"0123456789");
+        ring.trim_to(4);
+        let chunk = ring.read(2, 3);
+        let missing = Gap { reason: GapReason::Trimmed, bytes: Some(4) };
+        assert_eq!(chunk, Chunk { start: 6, end: 9, bytes: b"678".to_vec(), gap: Some(missing) });
+        assert_eq!(ring.read(9, 100), Chunk { start: 9, end: 10, bytes: b"9".to_vec(), gap: None });
+        assert_eq!(ring.read(99, 1).start, 10, "an offset that is still to come is the end");
+    }
+
+    /// S5
+    #[test]
+    fn a_gap_is_told_to_the_reader_that_reads_over_it_once() {
+        let mut ring = ring(1 << 20, b"before");
+        ring.push_gap(gap(GapReason::Paused));
+        assert_eq!(ring.read(0, 6).gap, None);
+        assert_eq!(ring.gap_between(6, 7), Some(gap(GapReason::Paused)), "even if nothing follows");
+        ring.push(b"after", &mut Unheard);
+        assert_eq!(ring.read(6, 2).gap, Some(gap(GapReason::Paused)));
+        assert_eq!(ring.read(8, 99).gap, None);
+    }
+
+    #[test]
+    fn gaps_are_bounded_and_the_earliest_stays() {
+        let mut ring = Ring::new(1 << 20);
+        for index in 0..1000_u64 {
+            ring.push_gap(Gap { reason: GapReason::Paused, bytes: Some(index) });
+            ring.push(b"x", &mut Unheard);
         }
-        fn control(&mut self, _: u64, _: Control) {}
+        assert_eq!(ring.gaps.len(), GAPS + 1);
+        assert_eq!(ring.gap_between(0, 1000).unwrap().bytes, Some(0));
+        assert_eq!(ring.gap_between(1, 1000).unwrap().bytes, Some(1000 - GAPS as u64));
+    }
+
+    /// S6
+    #[test]
+    fn nothing_reaches_over_a_gap() {
+        let mut ring = Ring::new(1 << 20);
+        let mut live = Events::default();
+        ring.push(b"a\x1b]0;tit", &mut live);
+        ring.push_gap(gap(GapReason::Paused));
+        ring.push(b"le\x07\xe2\x9c", &mut live);
+        ring.push_gap(gap(GapReason::Paused));
+        ring.push(b"\x93b", &mut live);
+        assert_eq!(live.0, events(&ring, 0, ring.end()));
+        let text: String = live
+            .0
+            .iter()
+            .filter_map(|event| if let Event::Text(_, text) = event { Some(text.as_str()) } else { None })
+            .collect();
+        assert_eq!(text, "ale\u{fffd}b");
+    }
+
+    #[test]
+    fn decoding_begins_with_the_first_whole_thing() {
+        let ring = ring(1 << 20, "ab\u{2713}c\u{1b}[1Cd".as_bytes());
+        let text = |offset, text: &str| Event::Text(offset, text.to_owned());
+        assert_eq!(events(&ring, 1, 6), [text(1, "b\u{2713}c")]);
+        assert_eq!(events(&ring, 3, 6), [text(5, "c")]);
+        assert_eq!(events(&ring, 7, 11), [text(10, "d")]);
+        assert_eq!(ring.boundary(4), 2, "not inside a character");
+        assert_eq!(ring.boundary(8), 6, "nor inside a sequence");
+        assert_eq!(ring.boundary(10), 10);
+    }
+
+    #[test]
+    fn a_sequence_that_never_ends_holds_nothing_back_for_ever() {
+        let mut ring = ring(1 << 20, b"ab\x1b_");
+        ring.push(&[b'x'; 100], &mut Unheard);
+        assert_eq!(ring.boundary(ring.end()), 2);
+        ring.push(&[b'x'; 9000], &mut Unheard);
+        assert_eq!(ring.boundary(ring.end()), ring.end());
+    }
+
+    /// Bytes that go over several segments, with sequences and characters on their edges.
+    fn long_stream() -> impl Strategy<Value = Vec<u8>> {
+        (terminal_bytes(), 0..40_usize, SEGMENT - 60..SEGMENT + 20, any::<bool>()).prop_map(
+            |(bytes, repeat, filler, text)| {
+                let filler = if text { "\u{2713}x".as_bytes().repeat(filler / 4) } else { vec![b'y'; filler] };
+                [filler.clone(), bytes.repeat(repeat), filler, bytes].concat()
+            },
+        )
     }
 
     proptest! {
-        /// S2: text decoded from any retained offset is what the whole stream's decoder gives from there on.
+        #![proptest_config(ProptestConfig::with_cases(200))]
+
+        /// S2: what is read again from an offset is what was told live from there on.
         #[test]
-        fn decoding_can_begin_anywhere(
-            pieces in proptest::collection::vec("(\u{1b}\\[[0-9;]{0,8}m|[a-z\u{e9}\u{4e2d} ]{1,40}|\r\n|\u{1b}]2;[a-z]{1,9}\u{7}){1,200}", 1..30),
-            from in 0.0..1.0_f64,
+        fn decoding_again_gives_what_was_told_live(
+            bytes in long_stream(),
+            chunk in 900..40_000_usize,
+            from: prop::sample::Index,
+            to: prop::sample::Index,
+            trim: prop::sample::Index,
         ) {
             let mut ring = Ring::new(1 << 20);
-            let mut whole = Text::default();
-            for piece in &pieces {
-                ring.push(piece.as_bytes(), &mut whole);
+            let mut live = Events::default();
+            for chunk in bytes.chunks(chunk) {
+                ring.push(chunk, &mut live);
             }
-            let mut from = (ring.end() as f64 * from) as u64;
-            // Inside a character the rest of it is skipped.
-            let bytes = ring.bytes(0, ring.end());
-            while bytes.get(from as usize).is_some_and(|byte| (0x80..0xc0).contains(byte)) {
-                from += 1;
-            }
-            let mut part = Text::default();
-            ring.decode_from(from, ring.end(), &mut part);
-            let expected: Vec<_> = whole.0.into_iter().filter(|(offset, _)| *offset >= from).collect();
-            prop_assert_eq!(part.0, expected);
+            ring.trim_to(trim.index(bytes.len() + 1));
+            prop_assert_eq!(held(&ring), &bytes[ring.start() as usize..]);
+            let from = ring.start() + from.index(ring.len() + 1) as u64;
+            let to = ring.boundary(from + to.index((ring.end() - from) as usize + 1) as u64).max(from);
+            // A payload that is ended by the ESC of the next sequence is only known to have ended when that is read.
+            let known = |end: u64| end < to || (end == to && matches!(bytes[end as usize - 1], 0x07 | b'\\'));
+            let within = |event: &Event| match event {
+                Event::Text(at, _) | Event::Control(at, _) | Event::Bell(at) => from <= *at && *at < to,
+                Event::Title(start, end, _) | Event::Prompt(start, end, _) | Event::Osc(start, end, _) => from <= *start && known(*end),
+            };
+            let mut again = Events::default();
+            ring.decode_from(from, to, &mut again);
+            let expected: Vec<Event> = live.characters().into_iter().filter(within).collect();
+            let again: Vec<Event> = again.characters().into_iter().filter(within).collect();
+            prop_assert_eq!(again, expected);
         }
 
-        /// S3: a reader that follows cursors sees each retained byte exactly once, in order.
+        /// S3, S4: a reader that follows cursors over a ring that is trimmed sees each byte that it can still get exactly once, and is told
+        /// exactly how many it could not.
         #[test]
-        fn a_reader_that_follows_sees_every_byte_once(
-            pushes in proptest::collection::vec((1..9000_usize, 0..3000_u64), 1..60),
-            limit in 1000..200_000_usize,
+        fn a_reader_that_follows_cursors_sees_each_retained_byte_once(
+            steps in prop::collection::vec((0..6000_usize, 0..30_000_usize, any::<bool>(), 0..50_000_usize), 1..40),
         ) {
-            let mut ring = Ring::new(limit);
-            let mut all = Vec::new();
-            let mut at = 0;
-            for (index, (length, step)) in pushes.into_iter().enumerate() {
-                let bytes: Vec<u8> = (0..length).map(|byte| (byte * 7 + index) as u8).collect();
-                all.extend_from_slice(&bytes);
+            let mut ring = Ring::new(20_000);
+            let mut whole: Vec<u8> = Vec::new();
+            let (mut cursor, mut read, mut missing) = (0, Vec::new(), 0);
+            for (push, max, trims, keep) in steps {
+                let bytes: Vec<u8> = (whole.len()..whole.len() + push).map(|at| (at % 253) as u8).collect();
                 ring.push(&bytes, &mut Unheard);
-                at = std::cmp::max(at, ring.start());
-                let to = (at + step).min(ring.end());
-                prop_assert_eq!(ring.bytes(at, to), &all[at as usize..to as usize]);
-                at = to;
+                whole.extend(&bytes);
+                if trims {
+                    ring.trim_to(keep);
+                }
+                let chunk = ring.read(cursor, max);
+                let trimmed = chunk.gap.and_then(|gap| gap.bytes).unwrap_or(0);
+                prop_assert_eq!(chunk.start, cursor + trimmed);
+                prop_assert_eq!(&chunk.bytes, &whole[chunk.start as usize..chunk.end as usize]);
+                missing += trimmed;
+                read.extend(chunk.bytes);
+                cursor = chunk.end;
             }
-            prop_assert_eq!(ring.bytes(at, ring.end()), &all[at as usize..]);
+            prop_assert_eq!(read.len() as u64 + missing, cursor);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Output text: what a pane printed, without its escape sequences.
 
-/// Receives what [`TextDecoder`] finds in a pane's bytes. Offsets are absolute raw offsets in the pane's stream.
+/// Receives what [`TextDecoder`](super::decoder::TextDecoder) finds in a pane's bytes. Offsets are absolute raw offsets in the pane's stream.
 pub trait TextSink {
     /// Printable text, a slice of the input wherever possible. `offset` is the raw offset of its first byte, and byte `i` of `text`
     /// stands at raw offset `offset + i` (a replacement character that stands for invalid bytes comes in a call of its own).
@@ -38,4 +38,13 @@ pub enum Mark<'a> {
     Prompt(&'a [u8]),
     /// Any other OSC: the whole payload, bounded.
     Osc(&'a [u8]),
+}
+
+/// A sink that does not care.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Unheard;
+
+impl TextSink for Unheard {
+    fn text(&mut self, _offset: u64, _text: &[u8]) {}
+    fn control(&mut self, _offset: u64, _control: Control) {}
 }

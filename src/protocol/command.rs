@@ -1,8 +1,8 @@
 //! Commands, built and quoted. This is the only thing that writes to tmux.
 //!
-//! A [`Command`] never lets an argument end early: whatever bytes a user gives, tmux's command parser reads back exactly
-//! these bytes as one argument. What a command then does with an argument is a second question: some expand formats
-//! (`#{…}`), some also run it through strftime (F16). [`Command::format`], [`Command::literal`] and
+//! A [`Command`] never lets an argument end early: whatever bytes a user gives, tmux's command parser reads back
+//! exactly these bytes as one argument. What a command then does with an argument is a second question: some expand
+//! formats (`#{…}`), some also run it through strftime (F16). [`Command::format`], [`Command::literal`] and
 //! [`Command::timed_literal`] say which is meant.
 
 use super::ids::PaneId;

@@ -8,11 +8,12 @@
 //! ```
 //!
 //! tmux answers one block for each command of a line, in one go. Between the block of a nonce and the block of the
-//! next, every line is body, whatever it looks like. When a command fails, tmux drops the rest of the first line, but the
-//! second always runs, so its nonce says that nothing more will come. A nonce is a keyed hash: it depends on the
+//! next, every line is body, whatever it looks like. When a command fails, tmux drops the rest of the first line, but
+//! the second always runs, so its nonce says that nothing more will come. A nonce is a keyed hash: it depends on the
 //! frame and the place, and cannot be guessed from others.
 //!
-//! [`framed`] tells the codec, over the [`FrameKey`] that both hold, that a frame is under way and how many parts it has.
+//! [`framed`] tells the codec, over the [`FrameKey`] that both hold, that a frame is under way and how many parts it
+//! has.
 
 use super::command::{Command, CommandError, render};
 use bytes::Bytes;
@@ -35,8 +36,8 @@ pub struct Frame {
     pub seq: u64,
     /// The bodies of the commands that succeeded, in order, each line with its `\n`.
     pub parts: Vec<Bytes>,
-    /// The error text of the command that failed, with its `\n`; it is the one after those in `parts`. Where tmux could not
-    /// even parse the line, `parts` is empty and nothing of the frame ran.
+    /// The error text of the command that failed, with its `\n`; it is the one after those in `parts`. Where tmux could
+    /// not even parse the line, `parts` is empty and nothing of the frame ran.
     pub error: Option<Bytes>,
 }
 
@@ -118,9 +119,9 @@ impl std::fmt::Debug for FrameKey {
 /// The bytes that run `commands` as frame `seq`; the codec answers with one [`Frame`] of that number.
 ///
 /// Frames must be sent in the order in which this function was called, each of them, and without waiting for a reply in
-/// between: the codec expects their answers in that order, and holds a failed bare reply back until the next block while a
-/// frame is expected, since it may be tmux refusing to parse that frame. Call it where the bytes are written. On an
-/// error nothing is expected. `seq` is the caller's; each may be used once on a connection.
+/// between: the codec expects their answers in that order, and holds a failed bare reply back until the next block
+/// while a frame is expected, since it may be tmux refusing to parse that frame. Call it where the bytes are written.
+/// On an error nothing is expected. `seq` is the caller's; each may be used once on a connection.
 pub fn framed(key: &FrameKey, seq: u64, commands: &[Command]) -> Result<Vec<u8>, CommandError> {
     if commands.is_empty() {
         return Err(CommandError::Empty);

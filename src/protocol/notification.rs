@@ -55,7 +55,8 @@ pub enum Notification {
     PasteBufferDeleted(Bytes),
     /// `%pause %P` (3.2): tmux dropped output of this pane and sends no more until told (F11).
     Pause(PaneId),
-    /// `%session-changed $S NAME`: this client shows another session. The first one means that the attach is done (F25).
+    /// `%session-changed $S NAME`: this client shows another session. The first one means that the attach is done
+    /// (F25).
     SessionChanged {
         /// The session that this client is attached to now.
         session: SessionId,

@@ -59,7 +59,8 @@ impl Version {
         (Self::release(3, 4, None)..=Self::release(3, 5, Some('a'))).contains(&self)
     }
 
-    /// `%pause` and `%continue` that answer our own `refresh-client -A` come inside the command's block: up to 3.7c (F12).
+    /// `%pause` and `%continue` that answer our own `refresh-client -A` come inside the command's block: up to 3.7c
+    /// (F12).
     pub fn pauses_inside_blocks(self) -> bool {
         self < Self::release(3, 8, None)
     }

@@ -45,23 +45,27 @@ struct Found {
     id: SessionId,
     own: bool,
     hub: bool,
+    default: bool,
 }
 
 impl Inner {
     /// Finds the server (or starts it, where that was asked for) and attaches.
     pub(super) async fn connect(self: &Arc<Self>) -> Result<ServerIdentity, NoLink> {
-        let printed = self.spec.call(&["list-sessions", "-F", LIST]).await.map_err(NoLink::Failed)?;
+        let printed = self.spec.call(&["list-sessions", "-F", LIST, ";", "display-message", "-p", DEFAULT]).await;
+        let printed = printed.map_err(NoLink::Failed)?;
         let found = if printed.ok { parse(&printed.stdout) } else { Vec::new() };
-        let start = self.lock().start.take();
+        // It stays for the next attempt: the one who asked takes it away, and is told why that failed.
+        let start = self.lock().start.clone();
         // What only hubs hold is about to go.
         let users = found.iter().any(|session| !session.hub);
         if found.is_empty() || !users && start.is_none() {
             return match start {
                 Some(start) => {
+                    launch::make_folder(&self.spec);
                     let name = hub_name();
                     let command = launch::command(&self.spec, &start, &name);
                     let connection = self.open(command, None).await.map_err(NoLink::Failed)?;
-                    self.become_hub(&connection).await.map_err(NoLink::Failed)?;
+                    self.become_hub(&connection, true).await.map_err(NoLink::Failed)?;
                     self.greet(&connection).await.map_err(NoLink::Failed)
                 }
                 None => Err(no_server(self, &printed)),
@@ -73,9 +77,10 @@ impl Inner {
             CoverageMode::Auto => found.iter().any(|session| session.own),
         };
         let mut users: Vec<_> = found.into_iter().filter(|session| !session.hub).collect();
-        users.sort_by_key(|session| session.activity);
+        // tmux tells the activity in seconds; of those that were used within one the default is the last, the others come as they were made.
+        users.sort_by_key(|session| (session.activity, session.default, session.id));
         let connection = if hub {
-            let command = self.spec.command([
+            let command = self.spec.client([
                 "-C",
                 "new-session",
                 "-E",
@@ -88,7 +93,7 @@ impl Inner {
                 PLACEHOLDER,
             ]);
             let connection = self.open(command, None).await.map_err(NoLink::Failed)?;
-            self.become_hub(&connection).await.map_err(NoLink::Failed)?;
+            self.become_hub(&connection, false).await.map_err(NoLink::Failed)?;
             self.bump(&users).await.map_err(NoLink::Failed)?;
             connection
         } else {
@@ -109,7 +114,7 @@ impl Inner {
     pub(super) async fn attach(self: &Arc<Self>, session: SessionId) -> Result<Connection> {
         // `-E`: an attach would otherwise rewrite the session's environment from ours (F34).
         let target = session.to_string();
-        let command = self.spec.command(["-C", "attach-session", "-E", "-f", FLAGS, "-t", &target]);
+        let command = self.spec.client(["-C", "attach-session", "-E", "-f", FLAGS, "-t", &target]);
         self.open(command, Some(session)).await
     }
 
@@ -139,7 +144,7 @@ impl Inner {
         }
         match tokio::time::timeout(ATTACH_LIMIT, attached).await {
             Ok(Ok(Ok(()))) => {
-                self.subscribe(&connection);
+                Self::subscribe(&connection);
                 Ok(connection)
             }
             Ok(Ok(Err(message))) => Err(Error::unavailable(format!("tmux refused a control client: {message}"))),
@@ -154,17 +159,18 @@ impl Inner {
         }
     }
 
-    /// Marks the session of a fresh connection as this muxtap's hub. It vanishes with its client (F4).
-    async fn become_hub(&self, connection: &Connection) -> Result<()> {
+    /// Marks the session of a fresh connection as this muxtap's hub, and a server that was `started` for it as muxtap's own. It vanishes with
+    /// its client (F4).
+    async fn become_hub(&self, connection: &Connection, started: bool) -> Result<()> {
         let session = self.lock().covering.get(&connection.id()).and_then(|covering| covering.session);
         let session = session.ok_or_else(|| Error::internal("the hub's session did not announce itself"))?;
         let target = session.to_string();
-        let line = CommandLine::of([
+        let mark = started.then(|| Command::new("set-option").flag("-s").arg(OWN_MARK).arg("1"));
+        let line = CommandLine::of(mark.into_iter().chain([
             Command::new("set-option").opt("-t", &target).arg(HUB_MARK).arg(std::process::id().to_string()),
             Command::new("set-option").opt("-t", &target).arg("destroy-unattached").arg("on"),
-            Command::new("set-option").flag("-s").arg(OWN_MARK).arg("1"),
             Command::new("display-message").flag("-p").opt("-t", format!("{target}:")).format("#{window_id}"),
-        ]);
+        ]));
         let inconsistent = |message| Error::new(ErrorCode::InconsistentState, message);
         let bodies = connection.ask(Request::Plain(line)).await?;
         let bodies = bodies.map_err(|message| inconsistent(format!("tmux refused the hub's options: {message}")))?;
@@ -180,7 +186,7 @@ impl Inner {
     async fn bump(self: &Arc<Self>, users: &[Found]) -> Result<()> {
         let Some((first, rest)) = users.split_first() else { return Ok(()) };
         let target = first.id.to_string();
-        let command = self.spec.command(["-C", "attach-session", "-E", "-f", "ignore-size,no-output", "-t", &target]);
+        let command = self.spec.client(["-C", "attach-session", "-E", "-f", "ignore-size,no-output", "-t", &target]);
         let visitor = self.open(command, None).await?;
         if let Some(covering) = self.lock().covering.get_mut(&visitor.id()) {
             covering.visitor = true;
@@ -226,9 +232,12 @@ impl Inner {
 }
 
 const LIST: &str = "#{session_activity} #{session_id} #{@muxtap-server} #{session_name}";
+/// The session that a command without a target means.
+const DEFAULT: &str = "default #{session_id}";
 
 fn parse(stdout: &[u8]) -> Vec<Found> {
     let text = String::from_utf8_lossy(stdout);
+    let default = text.lines().find_map(|line| line.strip_prefix("default ")).and_then(|id| id.parse().ok());
     text.lines()
         .filter_map(|line| {
             let mut fields = line.splitn(4, ' ');
@@ -236,7 +245,7 @@ fn parse(stdout: &[u8]) -> Vec<Found> {
             let id = fields.next()?.parse().ok()?;
             let own = !fields.next()?.is_empty();
             let hub = fields.next()?.starts_with(HUB_NAME);
-            Some(Found { activity, id, own, hub })
+            Some(Found { activity, id, own, hub, default: Some(id) == default })
         })
         .collect()
 }
@@ -268,8 +277,9 @@ mod tests {
 
     #[test]
     fn sessions_are_read_with_their_marks() {
-        let found = parse(b"17 $0 1 work\n16 $1 1 _muxtap-0a1b2c3d\n15 $2  two words\n");
-        let marks: Vec<_> = found.iter().map(|session| (session.activity, session.own, session.hub)).collect();
-        assert_eq!(marks, [(17, true, false), (16, true, true), (15, false, false)]);
+        let found = parse(b"17 $0 1 work\n16 $1 1 _muxtap-0a1b2c3d\n15 $2  two words\ndefault $0\n");
+        let marks: Vec<_> =
+            found.iter().map(|session| (session.activity, session.own, session.hub, session.default)).collect();
+        assert_eq!(marks, [(17, true, false, true), (16, true, true, false), (15, false, false, false)]);
     }
 }

@@ -229,7 +229,7 @@ impl Connection {
                     why = error.to_string();
                     break;
                 }
-                Some(Ok(Event::Reply(reply))) => self.replied(reply.ok, reply.body),
+                Some(Ok(Event::Reply(reply))) => self.replied(reply.ok, &reply.body),
                 Some(Ok(Event::Frame(frame))) => self.frame(frame.parts, frame.error),
                 Some(Ok(event)) => receiver.event(&self, event),
             }
@@ -238,8 +238,13 @@ impl Connection {
         for pending in lost {
             (pending.done)(Err(Lost));
         }
+        // The client leaves when its input ends; one that does not is killed. Until then it is read on: a server that cannot write what it has
+        // for a client does not let it go (3.3a, 3.5a).
+        let _ = tokio::time::timeout(LEAVE_LIMIT, async {
+            while stream.next().await.is_some_and(|event| event.is_ok()) {}
+        })
+        .await;
         drop(stream);
-        // The client leaves when its input ends; one that does not is killed.
         if let Some(stderr) = stderr {
             let mut text = Vec::new();
             let _ = tokio::time::timeout(LEAVE_LIMIT, stderr.take(4096).read_to_end(&mut text)).await;
@@ -262,7 +267,7 @@ impl Connection {
     }
 
     /// A plain block ended. A line that fails gives no further blocks (F14).
-    fn replied(&self, ok: bool, body: Bytes) {
+    fn replied(&self, ok: bool, body: &Bytes) {
         let finished = {
             let mut out = self.out();
             let Some(front) = out.pending.front_mut().filter(|pending| !pending.framed) else {
@@ -275,7 +280,7 @@ impl Connection {
             if ok && front.bodies.len() < front.blocks { None } else { out.pending.pop_front() }
         };
         if let Some(Pending { bodies, done, .. }) = finished {
-            done(Ok(if ok { Ok(bodies) } else { Err(message(&body)) }));
+            done(Ok(if ok { Ok(bodies) } else { Err(message(body)) }));
         }
     }
 
@@ -284,13 +289,11 @@ impl Connection {
             let mut out = self.out();
             if out.pending.front().is_some_and(|pending| pending.framed) { out.pending.pop_front() } else { None }
         };
-        match front {
-            Some(pending) => (pending.done)(Ok(match error {
-                None => Ok(parts),
-                Some(error) => Err(message(&error)),
-            })),
-            None => tracing::warn!("a frame came that nobody asked for"),
-        }
+        let Some(Pending { done, .. }) = front else {
+            tracing::warn!("a frame came that nobody asked for");
+            return;
+        };
+        done(Ok(error.map_or(Ok(parts), |error| Err(message(&error)))));
     }
 }
 

@@ -110,10 +110,10 @@ impl Inner {
     pub(super) async fn close_all(&self) {
         let connections: Vec<_> =
             self.lock().covering.values().filter_map(|covering| covering.connection.clone()).collect();
-        for connection in &connections {
-            connection.close();
-        }
+        // One after the other: a session that ends with its last client (`destroy-unattached`) kills servers before 3.8 when another control
+        // client leaves at that moment (N26).
         for connection in connections {
+            connection.close();
             connection.closed().await;
         }
     }
@@ -252,6 +252,8 @@ impl Inner {
                             tokio::select! {
                                 () = ended => this.look_at_dead(pane, DEATH_LOOKS),
                                 () = cancel.cancelled() => {}
+                                // A pane that lives on must not keep muxtap from leaving.
+                                () = this.cancel.cancelled() => {}
                             }
                         });
                     }
@@ -369,7 +371,7 @@ impl Inner {
 
     /// Asks for values that tmux pushes when they change (F8). Control characters are taken out there: a line end in a path would
     /// otherwise end the line, and what follows it would be read as a notification.
-    pub(super) fn subscribe(&self, connection: &Connection) {
+    pub(super) fn subscribe(connection: &Connection) {
         let line = CommandLine::of(SUBSCRIPTIONS.iter().map(|(name, variable)| {
             // Written out, since a colon (as in `[[:cntrl:]]`) ends the list of modifiers (N1).
             let format = format!("muxtap-{name}:%*:#{{s/[\u{1}-\u{1f}\u{7f}]/?/:{variable}}}");

@@ -9,6 +9,7 @@ mod connection;
 mod coverage;
 mod death;
 mod launch;
+pub mod leash;
 mod model;
 mod program;
 mod seed;
@@ -23,7 +24,7 @@ pub use program::{CoverageMode, Program, ServerSpec};
 pub use seed::Seed;
 pub use server::{Link, Server, ServerIdentity};
 pub use topology::{PaneRow, SessionRow, Topology, WindowRow};
-pub use tty::{Foreground, foreground};
+pub use tty::{Foreground, child, foreground};
 
 use crate::{api::GapReason, protocol::ids::PaneId};
 

@@ -55,6 +55,8 @@ impl Covering {
 }
 
 /// What is known of a pane that is followed.
+// Reasons: each is a fact of its own; as one state they would be twelve.
+#[allow(clippy::struct_excessive_bools)]
 pub struct Followed {
     /// The connection its output is taken from.
     pub(super) owner: Option<u64>,
@@ -154,18 +156,14 @@ impl Model {
             followed.owner = None;
             followed.seeded = false;
         }
-        match covering.ready {
-            Some(ready) => {
-                let _ = ready.send(Err(if why.is_empty() { "it left at once".into() } else { why.into() }));
-                false
-            }
-            None => {
-                if let Some(session) = covering.session.filter(|_| covering.since.elapsed() < SHORT_STAY) {
-                    self.short_stays.insert(session);
-                }
-                true
-            }
+        if let Some(ready) = covering.ready {
+            let _ = ready.send(Err(if why.is_empty() { "it left at once".into() } else { why.into() }));
+            return false;
         }
+        if let Some(session) = covering.session.filter(|_| covering.since.elapsed() < SHORT_STAY) {
+            self.short_stays.insert(session);
+        }
+        true
     }
 
     /// Compares what tmux lists with what is covered.

@@ -7,8 +7,8 @@ use crate::protocol::{command::Command, ids::PaneId};
 /// What tmux retained of a pane at one exact point of its stream (F3).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Seed {
-    /// History and screen with styles, wrapped lines joined, as the terminal would have received it: `\r\n` between lines and
-    /// nothing after the line the cursor stands in.
+    /// History and screen with styles, wrapped lines joined, as the terminal would have received it: `\r\n` between
+    /// lines and nothing after the line the cursor stands in.
     pub text: Vec<u8>,
     /// An escape sequence that has begun and not ended.
     pub pending: Bytes,
@@ -28,13 +28,14 @@ pub struct Seed {
     pub pid: u32,
 }
 
-/// The formats after the two captures, in the order [`Seed::parse`] reads them: all numbers, so that spaces separate them.
-/// A pane without a process (on its way out) has empty ones; `|` keeps their places.
+/// The formats after the two captures, in the order [`Seed::parse`] reads them: all numbers, so that spaces separate
+/// them. A pane without a process (on its way out) has empty ones; `|` keeps their places.
 const FORMAT: &str = "#{cursor_x}|#{cursor_y}|#{history_size}|#{pane_height}|#{alternate_on}|#{pane_dead}|\
                       #{pane_dead_status}|#{pane_dead_signal}|#{pane_pid}";
 
 impl Seed {
-    /// The commands whose framed replies [`Seed::parse`] reads. They must be sent as one request: then they are atomic (F3).
+    /// The commands whose framed replies [`Seed::parse`] reads. They must be sent as one request: then they are atomic
+    /// (F3).
     pub fn question(pane: PaneId) -> Vec<Command> {
         let target = pane.to_string();
         vec![

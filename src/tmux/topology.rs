@@ -140,7 +140,7 @@ pub fn question() -> (Command, String) {
 }
 
 impl Topology {
-    /// Reads the answer to [`question`]. Rows that do not parse are left out.
+    /// Reads the answer to `question`. Rows that do not parse are left out.
     pub fn parse(body: &[u8], separator: &str, octal_encoded: bool) -> Self {
         let mut topology = Self::default();
         let mut seen_windows = HashSet::new();
@@ -290,7 +290,7 @@ fn number<T: std::str::FromStr + Default>(bytes: &[u8]) -> T {
 mod tests {
     use super::*;
 
-    fn row(separator: &str, values: [&str; 26]) -> String {
+    fn row(separator: &str, values: &[&str; 26]) -> String {
         let mut line = String::new();
         for value in values {
             line.push_str(value);
@@ -330,9 +330,10 @@ mod tests {
         ]
     }
 
+    /// C7.
     #[test]
     fn a_line_end_in_a_path_does_not_split_its_row() {
-        let body = row("|SEP|", values("$0", "", "@1", "%2", "/tmp/a\n$9|@9"));
+        let body = row("|SEP|", &values("$0", "", "@1", "%2", "/tmp/a\n$9|@9"));
         let topology = Topology::parse(body.as_bytes(), "|SEP|", false);
         assert_eq!(topology.sessions.len(), 1);
         assert_eq!(topology.panes[0].path, "/tmp/a\n$9|@9");
@@ -340,17 +341,18 @@ mod tests {
 
     #[test]
     fn a_window_that_two_sessions_link_is_listed_twice_and_its_pane_once() {
-        let body = row("|", values("$0", "", "@1", "%2", "/")) + &row("|", values("$1", "", "@1", "%2", "/"));
+        let body = row("|", &values("$0", "", "@1", "%2", "/")) + &row("|", &values("$1", "", "@1", "%2", "/"));
         let topology = Topology::parse(body.as_bytes(), "|", false);
         assert_eq!((topology.windows.len(), topology.panes.len()), (2, 1));
         assert_eq!(topology.links()[&WindowId(1)], [SessionId(0), SessionId(1)]);
     }
 
+    /// C5.
     #[test]
     fn hubs_and_what_only_they_hold_are_left_out() {
-        let body = row("|", values("$0", "me", "@0", "%0", "/"))
-            + &row("|", values("$0", "me", "@1", "%2", "/"))
-            + &row("|", values("$1", "", "@1", "%2", "/"));
+        let body = row("|", &values("$0", "me", "@0", "%0", "/"))
+            + &row("|", &values("$0", "me", "@1", "%2", "/"))
+            + &row("|", &values("$1", "", "@1", "%2", "/"));
         let shown = Topology::parse(body.as_bytes(), "|", false).without_hubs();
         assert_eq!(shown.sessions.iter().map(|row| row.id).collect::<Vec<_>>(), [SessionId(1)]);
         assert_eq!(shown.panes.iter().map(|row| row.id).collect::<Vec<_>>(), [PaneId(2)]);

@@ -25,12 +25,7 @@ pub fn foreground(pid: u32, tty: &str) -> Option<Foreground> {
     let (_, numbers) = stat.rsplit_once(')')?;
     // After the name: state, ppid, pgrp, session, tty_nr, tpgid (proc(5)).
     let group: u32 = numbers.split_whitespace().nth(5)?.parse().ok()?;
-    let args = std::fs::read(format!("/proc/{group}/cmdline")).ok()?;
-    let args = args
-        .split(|byte| *byte == 0)
-        .filter(|arg| !arg.is_empty())
-        .map(|arg| String::from_utf8_lossy(arg).into_owned())
-        .collect();
+    let args = args_of(group)?;
     let flags = OFlags::RDONLY | OFlags::NOCTTY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let terminal = rustix::fs::open(tty, flags, Mode::empty()).ok()?;
     let modes = rustix::termios::tcgetattr(&terminal).ok()?.local_modes;
@@ -40,6 +35,27 @@ pub fn foreground(pid: u32, tty: &str) -> Option<Foreground> {
         canonical: modes.contains(LocalModes::ICANON),
         echo: modes.contains(LocalModes::ECHO),
     })
+}
+
+/// A process's first child and its arguments. `None` where it has none or that cannot be told.
+#[cfg(target_os = "linux")]
+pub fn child(pid: u32) -> Option<(u32, Vec<String>)> {
+    let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
+    let child = children.split_whitespace().next()?.parse().ok()?;
+    Some((child, args_of(child)?))
+}
+
+#[cfg(target_os = "linux")]
+fn args_of(pid: u32) -> Option<Vec<String>> {
+    let args = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+    let args = args.split(|byte| *byte == 0).filter(|arg| !arg.is_empty());
+    Some(args.map(|arg| String::from_utf8_lossy(arg).into_owned()).collect())
+}
+
+/// Not known on this system.
+#[cfg(not(target_os = "linux"))]
+pub fn child(_: u32) -> Option<(u32, Vec<String>)> {
+    None
 }
 
 /// Not known on this system.

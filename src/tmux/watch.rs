@@ -5,8 +5,8 @@ use std::path::Path;
 use notify::{RecursiveMode, Watcher};
 use tokio::sync::mpsc;
 
-/// Resolves when something changed in `socket`'s folder (or, while that is missing, in its parent). Never, where that cannot be
-/// watched: then the next caller's request looks again.
+/// Resolves when something changed in `socket`'s folder (or, while that is missing, in its parent). Never, where that
+/// cannot be watched: then the next caller's request looks again.
 pub async fn appears(socket: &Path) {
     let (sender, mut receiver) = mpsc::channel(1);
     let name = socket.file_name().map(std::ffi::OsStr::to_owned);

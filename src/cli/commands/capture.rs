@@ -7,8 +7,8 @@ use crate::api::{CaptureAnswer, CaptureRequest};
 
 /// Print what a pane shows
 ///
-/// Byte for byte what `tmux capture-pane -p` prints; -p is implied. (Here -S is the first line, as in tmux; the server's
-/// socket is given with -S before the command, or with --socket-path.)
+/// Byte for byte what `tmux capture-pane -p` prints; -p is implied. (Here -S is the first line, as in tmux; the
+/// server's socket is given with -S before the command, or with --socket-path.)
 // Reasons: each is a flag of the command line, and so a switch by nature.
 #[allow(clippy::struct_excessive_bools)]
 #[derive(Debug, Args)]

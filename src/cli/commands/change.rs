@@ -128,7 +128,8 @@ pub(in crate::cli) struct SelectLayout {
     /// The window (default: the one this runs in)
     #[arg(short = 't', value_name = "WINDOW")]
     target: Option<String>,
-    /// even-horizontal, even-vertical, main-horizontal, main-vertical, tiled, or a layout as list-windows --json shows it
+    /// even-horizontal, even-vertical, main-horizontal, main-vertical, tiled, or a layout as list-windows --json shows
+    /// it
     #[arg(value_name = "LAYOUT")]
     layout: String,
 }

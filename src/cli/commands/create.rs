@@ -22,7 +22,8 @@ pub(in crate::cli) struct Spawn {
     /// Set an environment variable in the pane; may be given several times
     #[arg(short = 'e', value_name = "NAME=VALUE", value_parser = variable)]
     pub(super) env: Vec<(String, String)>,
-    /// Keep the pane when its process has ended, as tmux's remain-on-exit (its output is readable for ten minutes either way)
+    /// Keep the pane when its process has ended, as tmux's remain-on-exit (its output is readable for ten minutes
+    /// either way)
     #[arg(long)]
     pub(super) keep: bool,
     /// What to run (default: the shell): one word is a shell command line, several are a program and its arguments

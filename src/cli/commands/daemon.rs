@@ -38,8 +38,8 @@ pub(in crate::cli) struct Serve {
     /// The tmux program: a path, or a name to look for in PATH (default: that in `MUXTAP_TMUX`, else tmux)
     #[arg(long, value_name = "PATH")]
     tmux: Option<PathBuf>,
-    /// How tmux servers are followed: by one client on a session of muxtap's own (hub), by one client per session (sessions), or hub
-    /// where muxtap started the server and sessions elsewhere (auto)
+    /// How tmux servers are followed: by one client on a session of muxtap's own (hub), by one client per session
+    /// (sessions), or hub where muxtap started the server and sessions elsewhere (auto)
     #[arg(long, value_enum, default_value_t)]
     coverage: CoverageChoice,
     /// Output kept for each pane, in bytes, units K, M and G
@@ -48,7 +48,8 @@ pub(in crate::cli) struct Serve {
     /// Output kept for all panes together, in bytes, units K, M and G
     #[arg(long, value_name = "BYTES", default_value_t = DEFAULT_BUDGET_BYTES, value_parser = bytes)]
     budget_bytes: u64,
-    /// What is logged: error, warn, info, debug, trace, or a filter as in muxtap=debug (default: that in `MUXTAP_LOG`, else info)
+    /// What is logged: error, warn, info, debug, trace, or a filter as in muxtap=debug (default: that in `MUXTAP_LOG`,
+    /// else info)
     #[arg(long, value_name = "LEVEL")]
     log_level: Option<String>,
 }
@@ -64,8 +65,8 @@ pub(in crate::cli) struct Status {}
 
 /// End the daemon
 ///
-/// Returns when it has gone. tmux servers, sessions and panes are as they were; what muxtap remembered of their output is
-/// forgotten. Where no daemon runs there is nothing to do.
+/// Returns when it has gone. tmux servers, sessions and panes are as they were; what muxtap remembered of their output
+/// is forgotten. Where no daemon runs there is nothing to do.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Example:
   muxtap stop")]

@@ -35,8 +35,9 @@ const KILL_LIMIT: Duration = Duration::from_secs(5);
 
 /// Show it at work: panes that build, waits that end the moment it is done
 ///
-/// Starts a private tmux server, on which three panes build something and one fails. Prints what they print, and for each wait how
-/// long after the pane wrote its last line the answer was here. Takes a few seconds and leaves nothing behind.
+/// Starts a private tmux server, on which three panes build something and one fails. Prints what they print, and for
+/// each wait how long after the pane wrote its last line the answer was here. Takes a few seconds and leaves nothing
+/// behind.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Example:
   muxtap demo")]

@@ -7,8 +7,8 @@ use crate::api::{Error, InputAnswer, InputRequest, Result};
 
 /// Type into a pane
 ///
-/// As tmux's send-keys: words that name keys (`Enter`, `C-c`, `Up`, `F5`, `M-x`) press them, others are typed as they are.
-/// A following `wait-for` or `read` begins, unless told otherwise, at what the pane printed after this input.
+/// As tmux's send-keys: words that name keys (`Enter`, `C-c`, `Up`, `F5`, `M-x`) press them, others are typed as they
+/// are. A following `wait-for` or `read` begins, unless told otherwise, at what the pane printed after this input.
 // Reasons: each is a flag of the command line, and so a switch by nature.
 #[allow(clippy::struct_excessive_bools)]
 #[derive(Debug, Args)]

@@ -11,8 +11,8 @@ use crate::{
 /// Run a command in a pane's shell; prints its output, exits with its status
 ///
 /// The command is typed into the shell that rests in the pane (sh, bash, zsh, fish), so it sees that shell's directory,
-/// variables and history. A pane where no shell waits for a command is refused. When the time runs out what was printed so far is
-/// printed, the exit status is 124, and the command goes on.
+/// variables and history. A pane where no shell waits for a command is refused. When the time runs out what was printed
+/// so far is printed, the exit status is 124, and the command goes on.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
   muxtap run -t %0 -- git status --short

@@ -22,9 +22,9 @@ use crate::{
 
 /// Print the last lines of panes, and with -f what they print from now on
 ///
-/// A TARGET is a pane, or a pattern: a `*` in a session's, window's or pane's place stands for anything, and with -f panes that appear
-/// later and fit are followed too. With several panes each line stands behind its pane's name. -f ends when the panes have ended,
-/// or with Ctrl-C; a pattern has no end.
+/// A TARGET is a pane, or a pattern: a `*` in a session's, window's or pane's place stands for anything, and with -f
+/// panes that appear later and fit are followed too. With several panes each line stands behind its pane's name. -f
+/// ends when the panes have ended, or with Ctrl-C; a pattern has no end.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
   muxtap tail -n 50 -t %0
@@ -125,7 +125,8 @@ fn nothing_fits(target: &str) -> Error {
 struct Follow {
     json: bool,
     lines: Lines,
-    /// The panes whose end was not told yet, where there can be no new ones; of one that has ended already it is told too.
+    /// The panes whose end was not told yet, where there can be no new ones; of one that has ended already it is told
+    /// too.
     open: Option<BTreeSet<String>>,
 }
 

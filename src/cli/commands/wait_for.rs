@@ -32,11 +32,13 @@ struct Look {
 
 /// Wait until panes print, show or do something
 ///
-/// Several conditions must all hold; each is remembered once it was seen. A wait begins, unless told otherwise, at the last input
-/// that muxtap sent to the pane: what was printed between the input and this command counts, and waiting again for the same pattern
-/// waits for the next time. The echo of what was typed does not count. Prints the line that matched.
+/// Several conditions must all hold; each is remembered once it was seen. A wait begins, unless told otherwise, at the
+/// last input that muxtap sent to the pane: what was printed between the input and this command counts, and waiting
+/// again for the same pattern waits for the next time. The echo of what was typed does not count. Prints the line that
+/// matched.
 ///
-/// Exit status: 0 it happened; 3 a --fail pattern matched or the pane ended first; 124 the time ran out; 1 another error.
+/// Exit status: 0 it happened; 3 a --fail pattern matched or the pane ended first; 124 the time ran out; 1 another
+/// error.
 // Reasons: each is a flag of the command line, and so a switch by nature.
 #[allow(clippy::struct_excessive_bools)]
 #[derive(Debug, Args)]
@@ -83,8 +85,8 @@ pub(in crate::cli) struct WaitFor {
     /// Give up, with exit status 3, when the output matches this regex; may be given several times
     #[arg(long, value_name = "REGEX", allow_hyphen_values = true)]
     fail: Vec<String>,
-    /// Where to begin: `input` (the last input, or the last match of the same pattern; the default), `now`, `start` (all that is kept),
-    /// `screen` (what stands there counts), or a cursor
+    /// Where to begin: `input` (the last input, or the last match of the same pattern; the default), `now`, `start`
+    /// (all that is kept), `screen` (what stands there counts), or a cursor
     #[arg(long, value_name = "input|now|start|screen|CURSOR")]
     since: Option<String>,
     /// When all has been seen: also wait until nothing was printed for this many seconds

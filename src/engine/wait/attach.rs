@@ -24,7 +24,8 @@ impl Engine {
         Ok(())
     }
 
-    /// For `since: screen`: patterns that the screen shows are satisfied. Answers the point of the stream up to which it was shown.
+    /// For `since: screen`: patterns that the screen shows are satisfied. Answers the point of the stream up to which
+    /// it was shown.
     async fn latch_on_screen(
         &self,
         host: &Arc<Host>,

@@ -241,3 +241,95 @@ impl Core {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::{
+        api::WaitRequest,
+        engine::{Engine, EngineOptions},
+        protocol::ids::PaneId,
+    };
+
+    /// A wait for `a` and `b`, failing on `f`, on so many panes.
+    fn wait(panes: u32, mode: WaitMode) -> Arc<Core> {
+        let engine = Engine::new(EngineOptions::default());
+        let host = Host::new(Path::new("/nowhere"), &engine.shared);
+        let request = WaitRequest {
+            panes: (0..panes).map(|pane| format!("%{pane}")).collect(),
+            mode,
+            patterns: vec!["a".into(), "b".into()],
+            fail: vec!["f".into()],
+            ..WaitRequest::default()
+        };
+        let panes = (0..panes).map(|pane| Pane::new(PaneId(pane), host.epoch(), 1000)).collect();
+        Core::new("w0".into(), host, Spec::new(&request).unwrap(), panes)
+    }
+
+    fn hit(pattern: usize, start: u64) -> Hit {
+        let (captures, groups) = (Vec::new(), BTreeMap::new());
+        Hit { pattern, start, end: start + 1, line: String::new(), captures, groups, truncated: false }
+    }
+
+    fn outcome(core: &Core) -> Option<(WaitOutcome, Option<usize>)> {
+        core.lock().end.map(|end| (end.outcome, end.pane))
+    }
+
+    /// E1.
+    #[tokio::test]
+    async fn a_predicate_latches_once_and_the_first_time_counts() {
+        let core = wait(1, WaitMode::Any);
+        core.hit(0, hit(0, 5));
+        core.hit(0, hit(0, 9));
+        assert_eq!(core.lock().panes[0].latches[0].as_ref().and_then(|latch| latch.offset), Some(5));
+        assert_eq!(outcome(&core), None, "b is missing");
+    }
+
+    /// E2.
+    #[tokio::test]
+    async fn a_wait_ends_once() {
+        let core = wait(1, WaitMode::Any);
+        core.hit(0, hit(0, 5));
+        core.hit(0, hit(1, 6));
+        assert_eq!(outcome(&core), Some((WaitOutcome::Matched, Some(0))));
+        core.finish(WaitOutcome::Cancelled, None);
+        core.hit(0, hit(2, 7));
+        assert_eq!(outcome(&core), Some((WaitOutcome::Matched, Some(0))));
+        assert!(core.lock().panes[0].failed.is_none());
+        core.over().await;
+    }
+
+    /// E3.
+    #[tokio::test]
+    async fn what_decides_first_decides() {
+        let core = wait(1, WaitMode::Any);
+        core.hit(0, hit(0, 5));
+        core.hit(0, hit(2, 6));
+        core.hit(0, hit(1, 7));
+        assert_eq!(outcome(&core), Some((WaitOutcome::Failed, Some(0))));
+        let core = wait(1, WaitMode::Any);
+        core.hit(0, hit(0, 5));
+        core.hit(0, hit(1, 6));
+        core.ended(0, Exit::default());
+        assert_eq!(outcome(&core), Some((WaitOutcome::Matched, Some(0))));
+    }
+
+    /// E4.
+    #[tokio::test]
+    async fn an_end_is_hopeless_only_when_nobody_is_left() {
+        let any = wait(2, WaitMode::Any);
+        any.ended(0, Exit::default());
+        assert_eq!(outcome(&any), None);
+        any.ended(1, Exit::default());
+        assert_eq!(outcome(&any), Some((WaitOutcome::Ended, Some(1))));
+        let all = wait(2, WaitMode::All);
+        all.hit(1, hit(0, 5));
+        all.hit(1, hit(1, 6));
+        all.ended(1, Exit::default());
+        assert_eq!(outcome(&all), None, "the pane that ended had all it needed");
+        all.ended(0, Exit::default());
+        assert_eq!(outcome(&all), Some((WaitOutcome::Ended, Some(0))));
+    }
+}

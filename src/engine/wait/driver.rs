@@ -151,7 +151,8 @@ fn settled(core: &Core) -> impl Iterator<Item = (usize, Instant)> {
     })
 }
 
-/// No marks from the shell: the stream rests on a line that ends like a prompt, and what reads the terminal is no batch program.
+/// No marks from the shell: the stream rests on a line that ends like a prompt, and what reads the terminal is no batch
+/// program.
 fn prompt_by_rule(core: &Core, pane: &Pane) -> Option<Latch> {
     let (line, about, end, last_input, marked) = {
         let state = pane.lock();
@@ -159,8 +160,10 @@ fn prompt_by_rule(core: &Core, pane: &Pane) -> Option<Latch> {
         (state.resting_line(), state.about.clone(), state.ring.end(), input, state.signs.prompt)
     };
     if let Some((offset, rests)) = marked {
-        // This shell marks its prompts: its word counts.
-        return rests.then(|| Latch {
+        // This shell marks its prompts: its word counts. Not all of them mark where a command begins, so a prompt into which
+        // something was typed may seem to rest.
+        let answered = core.spec.since == Since::Input && last_input.is_some_and(|input| offset <= input);
+        return (rests && !answered).then(|| Latch {
             offset: Some(offset),
             line: Some(line),
             how: Some("osc133"),
@@ -182,8 +185,8 @@ fn prompt_by_rule(core: &Core, pane: &Pane) -> Option<Latch> {
     })
 }
 
-/// Looks at a pane's screen now and whenever the pane changed, until all screen predicates are satisfied there. While one look is under way, further
-/// changes are one further look.
+/// Looks at a pane's screen now and whenever the pane changed, until all screen predicates are satisfied there. While
+/// one look is under way, further changes are one further look.
 async fn watch_screen(engine: &Engine, host: &Arc<Host>, core: &Arc<Core>, at: usize, pane: &Arc<Pane>) {
     let mut changes = pane.changes();
     loop {

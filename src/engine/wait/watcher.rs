@@ -63,6 +63,13 @@ impl Watcher {
             let latch = Latch { offset: Some(at), end: Some(at), how: Some("osc133"), ..Latch::default() };
             self.core.latch_kind(self.at, PredicateKind::Prompt, latch);
         }
+        if self.prompt {
+            // The driver has looked for a prompt where the stream rested before, and waits for nothing but the time limit.
+            let tried = self.core.lock().panes.get_mut(self.at).and_then(|on_pane| on_pane.prompt_tried.take());
+            if tried.is_some() {
+                self.core.wake.notify_one();
+            }
+        }
         if self.matcher.as_ref().is_some_and(Matcher::wants_rest) {
             let news = {
                 let mut progress = self.core.lock();

@@ -1,6 +1,7 @@
 //! Lazy DFAs that are stepped by hand, so that their state outlives a chunk.
 //!
-//! A DFA tells a match one byte late: the state after the byte *behind* the match says so. Hence the probes at a chunk's end.
+//! A DFA tells a match one byte late: the state after the byte *behind* the match says so. Hence the probes at a
+//! chunk's end.
 
 use std::borrow::Borrow;
 
@@ -52,7 +53,8 @@ impl Automaton {
             api::Error::invalid(format!("{name} cannot be searched in a stream ({error}); use a simpler pattern"))
         };
         let minimum = config.get_minimum_cache_capacity(&nfa).map_err(|error| refuse(&error))?;
-        // The minimum holds a handful of states; with a few times that, a probe fits in the last quarter and never clears the cache.
+        // The minimum holds a handful of states; with a few times that, a probe fits in the last quarter and never
+        // clears the cache.
         let capacity = limits.cache_bytes.max(minimum.saturating_mul(8));
         let dfa = DFA::builder()
             .configure(config.cache_capacity(capacity))
@@ -83,7 +85,8 @@ pub(crate) struct Steps {
 }
 
 impl Steps {
-    /// At a place whose preceding byte is `behind` (none: the text begins there). `None`: the automaton cannot start here.
+    /// At a place whose preceding byte is `behind` (none: the text begins there). `None`: the automaton cannot start
+    /// here.
     pub(crate) fn new(automaton: &Automaton, behind: Option<u8>) -> Option<Self> {
         let mut cache = automaton.dfa.create_cache();
         let state = start_state(automaton, &mut cache, behind)?;
@@ -158,8 +161,8 @@ impl Steps {
                     _ => Some(Stop::Lost),
                 };
             }
-            // Nearly all bytes lead from one plain state to another that is built already. This loop does only those, so that it borrows
-            // the states without changing them.
+            // Nearly all bytes lead from one plain state to another that is built already. This loop does only those,
+            // so that it borrows the states without changing them.
             let mut state = next;
             let mut done = 0;
             for &byte in bytes.get(*at..).unwrap_or_default() {
@@ -195,7 +198,8 @@ impl Steps {
         self.probe(automaton, |_, cache, _| start_state(automaton, cache, behind)) == Some(state)
     }
 
-    /// Whether the match is the same whatever comes. `known`: a match that ends earlier was seen; `here`: one ends here if the text does.
+    /// Whether the match is the same whatever comes. `known`: a match that ends earlier was seen; `here`: one ends here
+    /// if the text does.
     pub(crate) fn is_final(&mut self, automaton: &Automaton, known: bool, here: bool) -> bool {
         if !known && !here {
             return false;
@@ -231,8 +235,8 @@ impl Steps {
         })
     }
 
-    /// Looks ahead from the present state. Building states may clear a full cache, which would make the present state's id void: then
-    /// the look is taken in a copy.
+    /// Looks ahead from the present state. Building states may clear a full cache, which would make the present state's
+    /// id void: then the look is taken in a copy.
     fn probe<T>(&mut self, automaton: &Automaton, look: impl FnOnce(&DFA, &mut Cache, LazyStateID) -> T) -> T {
         if self.cache.memory_usage() < automaton.capacity / 4 * 3 {
             look(&automaton.dfa, &mut self.cache, self.state)

@@ -130,8 +130,8 @@ impl Slot {
         from.max(self.from)
     }
 
-    /// From where on the text is needed besides what every search needs: for a match that is known and not settled yet, for what follows
-    /// one that was put off.
+    /// From where on the text is needed besides what every search needs: for a match that is known and not settled yet,
+    /// for what follows one that was put off.
     pub(super) fn needs(&self, pattern: &Pattern, window: &Window) -> u64 {
         match (&self.found, self.phase, &self.search) {
             (Some(found), ..) => found.end,

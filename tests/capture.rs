@@ -1,0 +1,173 @@
+//! `capture-pane` prints what `tmux capture-pane -p` prints, byte for byte.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::string_slice,
+    clippy::similar_names,
+    clippy::format_collect,
+    clippy::needless_raw_string_hashes,
+    reason = "a test says what is wrong by panicking"
+)]
+
+mod common;
+
+use common::World;
+
+/// Sets of flags that are the same in both programs.
+const FLAGS: [&[&str]; 16] = [
+    &[],
+    &["-e"],
+    &["-J"],
+    &["-N"],
+    &["-e", "-J"],
+    &["-e", "-N"],
+    &["-J", "-N"],
+    &["-S", "-"],
+    &["-S", "-", "-E", "-"],
+    &["-S", "-5"],
+    &["-S", "-5", "-E", "3"],
+    &["-S", "2", "-E", "4"],
+    &["-S", "4", "-E", "2"],
+    &["-S", "-", "-J", "-e"],
+    &["-S", "-10", "-E", "-2", "-N"],
+    &["-S", "-100000", "-E", "100000", "-e"],
+];
+
+/// Compares at rest.
+fn same(world: &World, pane: &str, what: &str) {
+    for flags in FLAGS {
+        let by_tmux =
+            common::run(world.tmux_command(world.socket()).args([&["capture-pane", "-p", "-t", pane], flags].concat()));
+        let ours = world.muxtap(&[&["capture-pane", "-t", pane], flags].concat());
+        assert_eq!((by_tmux.status, ours.status), (0, 0), "{what} {flags:?}: {ours:?}");
+        assert_eq!(ours.text(), by_tmux.text(), "{what} {flags:?}");
+        assert_eq!(ours.stdout, by_tmux.stdout, "{what} {flags:?}");
+    }
+}
+
+/// A pane that shows what a shell script prints.
+fn shows(script: &str) -> (World, String) {
+    let world = World::new();
+    let full = format!("{script}\nprintf '\\033]2;shown\\007'; exec sleep 1000");
+    let pane = world.ok(&["new-session", "-x", "60", "-y", "15", "--", "sh", "-c", &full]);
+    world.ok(&["wait-for", "-t", &pane, "--title", "^shown$", "--since", "start"]);
+    (world, pane)
+}
+
+#[test]
+fn plain_colourful_and_wrapped_text() {
+    for (what, script) in [
+        ("nothing", ""),
+        ("lines", "printf 'one\\ntwo  \\n\\n\\tfour'"),
+        (
+            "colours",
+            "printf '\\033[1;31mred\\033[44m on blue\\033[m \\033[38;5;208m256\\033[38;2;1;2;3mrgb\\033[0m\\033[7minv\\033[27m \\033[4:3mcurly\\033[m\\n'",
+        ),
+        ("background to the end", "printf '\\033[42m\\033[K green line\\n\\033[m'"),
+        ("wrapped", "printf '%0150d\\nshort\\n' 7"),
+        ("exactly a line", "printf '%060d\\n%060dx\\n' 1 2"),
+        ("wide", "printf 'äöü 漢字かな交じり文 🎉👍 e\\314\\201\\n'"),
+        ("wide at the edge", "printf '%059d漢字\\n' 1"),
+        ("history", "seq 1 100"),
+        (
+            "colourful history",
+            "for i in $(seq 1 60); do printf '\\033[3%sm%s colour %070d\\033[m\\n' $((i % 8)) $i $i; done",
+        ),
+        ("cursor moves", "printf '\\033[5;20Hhere\\033[2;2Hthere\\033[10;1H'"),
+        ("line drawing", "printf '\\033(0lqqk\\033(B\\n'"),
+        ("hyperlink", "printf '\\033]8;;http://example.org\\033\\\\link\\033]8;;\\033\\\\\\n'"),
+        ("alternate screen", "seq 1 30; printf '\\033[?1049h\\033[Halternate'"),
+        ("looks like the protocol", "printf '%%end 1 2 1\\n%%output %%0 x\\n%%exit\\n'"),
+    ] {
+        let (world, pane) = shows(script);
+        same(&world, &pane, what);
+    }
+}
+
+#[test]
+fn programs_that_draw() {
+    for program in [
+        &["less", "/etc/services"][..],
+        &["less", "/etc/passwd"],
+        &["vi", "/etc/passwd"],
+        &["vim", "-u", "NONE", "/etc/passwd"],
+        &["top"],
+    ] {
+        if std::process::Command::new(program[0]).arg("--version").output().is_err()
+            || !std::path::Path::new(program[program.len() - 1]).exists()
+        {
+            eprintln!("{program:?} is not there: not tested");
+            continue;
+        }
+        let world = World::new();
+        let pane = world.ok(&[&["new-session", "-x", "60", "-y", "15", "--"], program].concat());
+        world.ok(&["wait-for", "-t", &pane, "--screen", r"\w", "--stable", "0.3"]);
+        same(&world, &pane, program[0]);
+    }
+}
+
+#[test]
+fn after_a_resize() {
+    let (world, pane) = shows("printf '%0150d\\nshort\\n' 7; seq 1 40");
+    for (width, height) in [("40", "10"), ("100", "30"), ("17", "5")] {
+        world.ok(&["resize-window", "-t", &pane, "-x", width, "-y", height]);
+        same(&world, &pane, width);
+    }
+}
+
+#[test]
+fn in_a_pane_of_somebody_else() {
+    let world = World::with_server();
+    world.ok(&["send-keys", "-t", "main", "printf '\\033[31mguest\\033[m\\n'; seq 1 50; echo do''ne", "Enter"]);
+    world.ok(&["wait-for", "-t", "main", "-p", "^done$", "--settle", "0.1"]);
+    same(&world, "main", "guest");
+}
+
+#[test]
+fn answers_name_their_source_and_point_in_the_stream() {
+    let (world, pane) = shows("echo hello");
+    let answer = world.json(&["capture-pane", "-t", &pane]);
+    assert!(answer["text"].as_str().unwrap().starts_with("hello\n"));
+    assert!(["tmux", "model"].contains(&answer["source"].as_str().unwrap()), "{answer}");
+    assert_eq!((&answer["size"]["width"], &answer["size"]["height"]), (&60.into(), &15.into()));
+    let rest = world.json(&["read", "-t", &pane, "--since", answer["cursor"].as_str().unwrap()]);
+    assert_eq!(rest["text"], "", "{rest}");
+}
+
+#[test]
+fn a_pane_that_has_ended_keeps_its_last_screen() {
+    for keep in [&["--keep"][..], &[]] {
+        let world = World::new();
+        world.ok(&["new-session", "--", "sh"]);
+        let pane = world.ok(&[
+            &["new-session", "-x", "60", "-y", "15"],
+            keep,
+            &["--", "sh", "-c", "seq 1 40; printf 'last words'"],
+        ]
+        .concat());
+        world.ok(&["wait-for", "-t", &pane, "--exit"]);
+        let screen = world.muxtap(&["capture-pane", "-t", &pane]);
+        assert_eq!(screen.status, 0, "{keep:?} {screen:?}");
+        let wanted: String = (27..=40).map(|n| format!("{n}\n")).collect();
+        assert_eq!(screen.text(), format!("{wanted}last words\n"), "{keep:?}");
+        if keep.is_empty() {
+            let kept = world.json(&["capture-pane", "-t", &pane]);
+            assert_eq!(kept["source"], "kept");
+            for flags in [&["-e"][..], &["-J"], &["-N"], &["-S", "-3"]] {
+                world.error("UNSUPPORTED_CAPTURE_MODE", &[&["capture-pane", "-t", &pane], flags].concat());
+            }
+        }
+    }
+}
+
+#[test]
+fn bad_requests() {
+    let (world, pane) = shows("echo x");
+    world.error("NOT_FOUND", &["capture-pane", "-t", "%99"]);
+    for value in ["x", "1.5", "1;kill-server", "99999999999999"] {
+        world.error("INVALID_ARGUMENT", &["capture-pane", "-t", &pane, &format!("-S{value}")[..]]);
+    }
+}

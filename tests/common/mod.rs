@@ -1,0 +1,531 @@
+//! A world of its own for each test: a directory, a tmux socket, a muxtap daemon, and nothing of them left at the end.
+//!
+//! `MUXTAP_TEST_TMUX` names the tmux program that the tests run on (default `tmux`).
+#![allow(dead_code, reason = "each test file uses a part of it")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::string_slice,
+    missing_docs,
+    reason = "a test says what is wrong by panicking"
+)]
+
+use std::{
+    fs,
+    io::{BufRead as _, BufReader, Read as _, Write as _},
+    os::unix::net::UnixStream,
+    path::{Path, PathBuf},
+    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+    sync::{Mutex, mpsc},
+    thread::JoinHandle,
+    time::{Duration, Instant},
+};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// After so long a process that has not ended counts as hung: the test fails, it is never how a test passes.
+pub const LIMIT: Duration = Duration::from_secs(60);
+
+/// The tmux program under test.
+pub fn tmux_program() -> String {
+    std::env::var("MUXTAP_TEST_TMUX").unwrap_or_else(|_| "tmux".into())
+}
+
+/// How a process ended and what it said.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// The exit status; -1 when a signal ended it.
+    pub status: i32,
+    pub stdout: Vec<u8>,
+    pub stderr: String,
+}
+
+impl Answer {
+    /// Stdout as text.
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.stdout).into_owned()
+    }
+
+    /// Stdout as one JSON value.
+    pub fn json(&self) -> Value {
+        serde_json::from_slice(&self.stdout).unwrap_or_else(|error| panic!("not JSON ({error}): {self:?}"))
+    }
+
+    /// The error object that `--json` puts on stderr.
+    pub fn error(&self) -> Value {
+        serde_json::from_str(&self.stderr).unwrap_or_else(|error| panic!("not JSON ({error}): {self:?}"))
+    }
+}
+
+/// An HTTP answer.
+#[derive(Clone, Debug)]
+pub struct Http {
+    pub status: u16,
+    pub body: Vec<u8>,
+}
+
+impl Http {
+    pub fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("not JSON ({error}): {self:?}"))
+    }
+}
+
+/// A process that runs beside the test.
+pub struct Background {
+    pid: u32,
+    child: Option<Child>,
+    stdin: Option<ChildStdin>,
+    stdout: BufReader<ChildStdout>,
+    stderr: Option<JoinHandle<String>>,
+    watchdog: Watchdog,
+}
+
+/// Kills a process that takes longer than [`LIMIT`], so that a hang is a failure and not a hang of the tests.
+struct Watchdog {
+    done: mpsc::Sender<()>,
+    thread: Option<JoinHandle<bool>>,
+}
+
+impl Watchdog {
+    fn on(pid: u32, limit: Duration) -> Self {
+        let (done, ended) = mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            let late = ended.recv_timeout(limit) == Err(mpsc::RecvTimeoutError::Timeout);
+            if late {
+                signal(pid, rustix::process::Signal::KILL);
+            }
+            late
+        });
+        Self { done, thread: Some(thread) }
+    }
+
+    /// Whether it had to kill.
+    fn end(&mut self) -> bool {
+        let _ = self.done.send(());
+        self.thread.take().is_some_and(|thread| thread.join().unwrap_or(false))
+    }
+}
+
+impl Background {
+    pub fn start(command: &mut Command) -> Self {
+        Self::start_with(command, LIMIT)
+    }
+
+    pub fn start_with(command: &mut Command, limit: Duration) -> Self {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        let stdin = child.stdin.take();
+        let stdout = BufReader::new(child.stdout.take().unwrap());
+        let mut pipe = child.stderr.take().unwrap();
+        let stderr = std::thread::spawn(move || {
+            let mut bytes = Vec::new();
+            let _ = pipe.read_to_end(&mut bytes);
+            String::from_utf8_lossy(&bytes).into_owned()
+        });
+        let pid = child.id();
+        Self { pid, child: Some(child), stdin, stdout, stderr: Some(stderr), watchdog: Watchdog::on(pid, limit) }
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// Its stdin; dropped by [`Self::close_stdin`].
+    pub fn stdin(&mut self) -> &mut ChildStdin {
+        self.stdin.as_mut().expect("stdin is open")
+    }
+
+    pub fn close_stdin(&mut self) {
+        self.stdin = None;
+    }
+
+    /// The next line of its stdout; `None` at its end.
+    pub fn line(&mut self) -> Option<String> {
+        let mut line = Vec::new();
+        let read = self.stdout.read_until(b'\n', &mut line).unwrap();
+        (read > 0).then(|| String::from_utf8_lossy(&line).trim_end_matches('\n').to_owned())
+    }
+
+    /// Reads lines until one fits.
+    pub fn line_where(&mut self, what: &str, mut fits: impl FnMut(&str) -> bool) -> String {
+        while let Some(line) = self.line() {
+            if fits(&line) {
+                return line;
+            }
+        }
+        panic!("the output ended before {what}");
+    }
+
+    /// Waits for its end.
+    pub fn finish(mut self) -> Answer {
+        self.stdin = None;
+        let mut stdout = Vec::new();
+        self.stdout.read_to_end(&mut stdout).unwrap();
+        let status = self.child.take().unwrap().wait().unwrap();
+        let hung = self.watchdog.end();
+        let stderr = self.stderr.take().unwrap().join().unwrap();
+        let answer = Answer { status: status.code().unwrap_or(-1), stdout, stderr };
+        assert!(!hung, "it hung: {answer:?}");
+        answer
+    }
+
+    /// SIGKILLs it.
+    pub fn kill(mut self) {
+        self.end();
+    }
+
+    fn end(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        self.watchdog.end();
+    }
+}
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// Runs a command to its end.
+pub fn run(command: &mut Command) -> Answer {
+    Background::start(command).finish()
+}
+
+/// Sends a signal; a process that is not there any more is fine.
+pub fn signal(pid: u32, signal: rustix::process::Signal) {
+    let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
+    let _ = rustix::process::kill_process(pid, signal);
+}
+
+/// Whether a process is there and not a zombie.
+pub fn is_alive(pid: u32) -> bool {
+    #[cfg(target_os = "linux")]
+    if let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) {
+        return !stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with(['Z', 'X']));
+    }
+    let Some(pid) = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw) else { return false };
+    rustix::process::test_kill_process(pid).is_ok()
+}
+
+/// Looks again and again until something holds. Only for what nothing announces to a test: the state of tmux as another
+/// client sees it, or the end of a process that is not our child. Everything else is awaited.
+pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !holds() {
+        assert!(start.elapsed() < Duration::from_secs(30), "never: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// A directory, a tmux socket and a daemon of its own.
+pub struct World {
+    dir: TempDir,
+    socket: PathBuf,
+    env: Vec<(String, String)>,
+    extra_sockets: Mutex<Vec<PathBuf>>,
+}
+
+impl Default for World {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl World {
+    /// No tmux server and no daemon run yet.
+    pub fn new() -> Self {
+        // Short, since a socket's path has at most 107 bytes.
+        let dir = tempfile::Builder::new().prefix("mt-").tempdir_in("/tmp").unwrap();
+        let at = |name: &str| dir.path().join(name).display().to_string();
+        for name in ["home", "run", "state", "work"] {
+            fs::create_dir(dir.path().join(name)).unwrap();
+        }
+        let mut env: Vec<(String, String)> = [
+            ("HOME", at("home")),
+            ("XDG_RUNTIME_DIR", at("run")),
+            ("XDG_STATE_HOME", at("state")),
+            ("XDG_CONFIG_HOME", at("home")),
+            ("TMUX_TMPDIR", at("run")),
+            ("MUXTAP_SOCKET", at("m.sock")),
+            ("MUXTAP_TMUX", tmux_program()),
+            ("SHELL", "/bin/sh".into()),
+            ("TERM", "xterm-256color".into()),
+            ("LANG", "C.UTF-8".into()),
+            ("LC_ALL", "C.UTF-8".into()),
+            ("HISTFILE", "/dev/null".into()),
+        ]
+        .map(|(name, value)| (name.to_owned(), value))
+        .into();
+        for name in ["PATH", "LLVM_PROFILE_FILE", "USER", "LOGNAME"] {
+            if let Ok(value) = std::env::var(name) {
+                env.push((name.into(), value));
+            }
+        }
+        let socket = dir.path().join("t");
+        Self { dir, socket, env, extra_sockets: Mutex::default() }
+    }
+
+    /// A tmux server that somebody else started, with one session `main` of 80x24 that runs `sh`.
+    pub fn with_server() -> Self {
+        let world = Self::new();
+        world.session("main");
+        world
+    }
+
+    /// Sets a variable for everything that is started from here on.
+    pub fn set(&mut self, name: &str, value: impl Into<String>) {
+        self.env.retain(|(known, _)| known != name);
+        self.env.push((name.into(), value.into()));
+    }
+
+    /// The world's directory.
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// A path in the world's directory.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// The tmux server's socket.
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// The daemon's socket.
+    pub fn daemon_socket(&self) -> PathBuf {
+        let set = self.env.iter().find(|(name, _)| name == "MUXTAP_SOCKET");
+        PathBuf::from(&set.unwrap().1)
+    }
+
+    /// A command in the world's environment and directory.
+    pub fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
+        let mut command = Command::new(program);
+        command.env_clear().envs(self.env.iter().map(|(name, value)| (name, value))).current_dir(self.path("work"));
+        command
+    }
+
+    /// Calls tmux on this world's server; it must succeed. Answers stdout without its last newline.
+    pub fn tmux(&self, args: &[&str]) -> String {
+        self.tmux_at(&self.socket, args)
+    }
+
+    /// The same on another socket, whose server is ended with the world.
+    pub fn tmux_at(&self, socket: &Path, args: &[&str]) -> String {
+        let answer = self.try_tmux_at(socket, args);
+        assert_eq!(answer.status, 0, "tmux {args:?}: {answer:?}");
+        let text = answer.text();
+        text.strip_suffix('\n').unwrap_or(&text).to_owned()
+    }
+
+    /// Calls tmux on this world's server.
+    pub fn try_tmux(&self, args: &[&str]) -> Answer {
+        self.try_tmux_at(&self.socket, args)
+    }
+
+    fn try_tmux_at(&self, socket: &Path, args: &[&str]) -> Answer {
+        let mut known = self.extra_sockets.lock().unwrap();
+        if socket != self.socket && !known.iter().any(|other| other == socket) {
+            known.push(socket.to_owned());
+        }
+        drop(known);
+        run(self.tmux_command(socket).args(args))
+    }
+
+    /// The start of a tmux command line.
+    pub fn tmux_command(&self, socket: &Path) -> Command {
+        let mut command = self.command(tmux_program());
+        command.arg("-f/dev/null").arg("-u").arg("-S").arg(socket);
+        command
+    }
+
+    /// Makes a session by plain tmux; answers its pane.
+    pub fn session(&self, name: &str) -> String {
+        self.tmux(&["new-session", "-d", "-s", name, "-x", "80", "-y", "24", "-P", "-F", "#{pane_id}"])
+    }
+
+    /// A tmux server on this socket is ended with the world.
+    pub fn also_end(&self, socket: impl Into<PathBuf>) {
+        self.extra_sockets.lock().unwrap().push(socket.into());
+    }
+
+    /// The start of a muxtap command line, without `-S`. `MUXTAP_TEST_BIN` names another build of it.
+    pub fn plain_muxtap_command(&self) -> Command {
+        self.command(std::env::var_os("MUXTAP_TEST_BIN").unwrap_or_else(|| env!("CARGO_BIN_EXE_muxtap").into()))
+    }
+
+    /// The start of a muxtap command line for this world's tmux server.
+    pub fn muxtap_command(&self, args: &[&str]) -> Command {
+        let mut command = self.plain_muxtap_command();
+        command.arg("-S").arg(&self.socket).args(args);
+        command
+    }
+
+    /// Calls muxtap for this world's tmux server.
+    pub fn muxtap(&self, args: &[&str]) -> Answer {
+        run(&mut self.muxtap_command(args))
+    }
+
+    /// The same with something on stdin.
+    pub fn muxtap_with_stdin(&self, args: &[&str], stdin: &[u8]) -> Answer {
+        let mut process = Background::start(&mut self.muxtap_command(args));
+        // It may refuse before it has read everything.
+        let _ = process.stdin().write_all(stdin);
+        process.finish()
+    }
+
+    /// Calls muxtap; it must succeed. Answers stdout without its last newline.
+    pub fn ok(&self, args: &[&str]) -> String {
+        let answer = self.muxtap(args);
+        assert_eq!(answer.status, 0, "muxtap {args:?}: {answer:?}");
+        let text = answer.text();
+        text.strip_suffix('\n').unwrap_or(&text).to_owned()
+    }
+
+    /// Calls muxtap with `--json`; it must succeed.
+    pub fn json(&self, args: &[&str]) -> Value {
+        let answer = self.muxtap(&[&["--json"], args].concat());
+        assert_eq!(answer.status, 0, "muxtap {args:?}: {answer:?}");
+        answer.json()
+    }
+
+    /// Calls muxtap with `--json`; it must fail with this error code. Answers the message.
+    pub fn error(&self, code: &str, args: &[&str]) -> String {
+        let answer = self.muxtap(&[&["--json"], args].concat());
+        assert_ne!(answer.status, 0, "muxtap {args:?}: {answer:?}");
+        let error = answer.error();
+        assert_eq!(error["code"], code, "muxtap {args:?}: {error}");
+        error["message"].as_str().unwrap().to_owned()
+    }
+
+    /// Starts muxtap beside the test.
+    pub fn spawn(&self, args: &[&str]) -> Background {
+        Background::start(&mut self.muxtap_command(args))
+    }
+
+    /// Waits until a pane has printed something that matches, from its start on.
+    pub fn await_output(&self, pane: &str, pattern: &str) {
+        self.ok(&["wait-for", "-t", pane, "-p", pattern, "--since", "start", "-T", "40"]);
+    }
+
+    /// All that is kept of a pane, as text.
+    pub fn read_all(&self, pane: &str) -> String {
+        let answer = self.muxtap(&["read", "-t", pane, "--since", "start"]);
+        assert_eq!(answer.status, 0, "read {pane}: {answer:?}");
+        answer.text()
+    }
+
+    /// The names of the sessions that muxtap lists.
+    pub fn sessions(&self) -> Vec<String> {
+        names(&self.json(&["list-sessions"])["sessions"], "name")
+    }
+
+    /// The ids of the live panes that muxtap lists.
+    pub fn panes(&self) -> Vec<String> {
+        let panes = self.json(&["list-panes"]);
+        let live: Vec<Value> =
+            panes["panes"].as_array().unwrap().iter().filter(|pane| pane["dead"] == false).cloned().collect();
+        names(&Value::Array(live), "id")
+    }
+
+    /// Asks the daemon over its socket. `path` is the whole request target.
+    pub fn http(&self, method: &str, path: &str, body: Option<&Value>) -> Http {
+        let mut stream = self.http_send(method, path, body);
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).unwrap();
+        let split = answer.windows(4).position(|window| window == b"\r\n\r\n");
+        let split = split.unwrap_or_else(|| panic!("no HTTP: {:?}", String::from_utf8_lossy(&answer)));
+        let head = String::from_utf8_lossy(&answer[..split]).into_owned();
+        let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap();
+        Http { status, body: answer[split + 4..].to_vec() }
+    }
+
+    /// Sends a request and leaves the answer to the caller.
+    pub fn http_send(&self, method: &str, path: &str, body: Option<&Value>) -> UnixStream {
+        let body = body.map(|body| serde_json::to_vec(body).unwrap()).unwrap_or_default();
+        let mut stream = UnixStream::connect(self.daemon_socket()).unwrap();
+        stream.set_read_timeout(Some(LIMIT)).unwrap();
+        let head = format!(
+            "{method} {path} HTTP/1.1\r\nhost: muxtap\r\nconnection: close\r\ncontent-type: application/json\r\n\
+             content-length: {}\r\n\r\n",
+            body.len()
+        );
+        stream.write_all(head.as_bytes()).unwrap();
+        stream.write_all(&body).unwrap();
+        stream
+    }
+
+    /// `?socket=…` for this world's tmux server.
+    pub fn query(&self) -> String {
+        format!("?socket={}", self.socket.display())
+    }
+
+    /// The daemon's process id, if one answers.
+    pub fn daemon_pid(&self) -> Option<u32> {
+        let answer = self.muxtap(&["--json", "status"]);
+        (answer.status == 0).then(|| u32::try_from(answer.json()["pid"].as_u64().unwrap()).unwrap())
+    }
+
+    /// Kills the daemon so that it can do nothing any more, and waits until it is gone.
+    pub fn kill_daemon(&self, how: rustix::process::Signal) {
+        let pid = self.daemon_pid().expect("a daemon runs");
+        signal(pid, how);
+        eventually("the daemon is gone", || !is_alive(pid));
+    }
+
+    /// The tmux server's process id.
+    pub fn server_pid(&self) -> u32 {
+        self.tmux(&["display-message", "-p", "#{pid}"]).parse().unwrap()
+    }
+
+    /// Everything of this world that still runs: process ids and command lines.
+    pub fn processes(&self) -> Vec<(u32, String)> {
+        let mut found = Vec::new();
+        let mark = self.dir.path().display().to_string().into_bytes();
+        let Ok(entries) = fs::read_dir("/proc") else { return found };
+        for entry in entries.flatten() {
+            let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
+            let read = |name: &str| fs::read(entry.path().join(name)).unwrap_or_default();
+            let ours = |bytes: &[u8]| bytes.windows(mark.len()).any(|window| window == mark);
+            if pid != std::process::id() && ours(&read("environ")) && is_alive(pid) {
+                found.push((pid, String::from_utf8_lossy(&read("cmdline")).replace('\0', " ")));
+            }
+        }
+        found
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        let _ = run(self.plain_muxtap_command().arg("stop"));
+        let sockets = self.extra_sockets.lock().unwrap().clone();
+        for socket in sockets.iter().chain([&self.socket]) {
+            if socket.exists() {
+                // A tmux that hangs is killed below.
+                let _ = self.tmux_command(socket).arg("kill-server").output();
+            }
+        }
+        // The programs in the panes end on their own once their terminals are gone; nobody tells us when.
+        let start = Instant::now();
+        while !self.processes().is_empty() && start.elapsed() < Duration::from_secs(10) {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let left = self.processes();
+        for (pid, _) in &left {
+            signal(*pid, rustix::process::Signal::KILL);
+        }
+        assert!(left.is_empty() || std::thread::panicking(), "left behind: {left:?}");
+    }
+}
+
+/// One field of each object of a list.
+pub fn names(list: &Value, field: &str) -> Vec<String> {
+    list.as_array().unwrap().iter().map(|item| item[field].as_str().unwrap().to_owned()).collect()
+}

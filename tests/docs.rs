@@ -1,0 +1,155 @@
+//! The pages of `docs/` say what the source says.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    missing_docs,
+    reason = "a test says what is wrong by panicking"
+)]
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+};
+
+fn read(path: &str) -> String {
+    fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Rows of a page's tables as cells, without backquotes.
+fn rows(page: &str) -> impl Iterator<Item = Vec<String>> {
+    let rows = page.lines().filter_map(|line| line.strip_prefix("| ")?.strip_suffix(" |"));
+    rows.map(|row| row.split(" | ").map(|cell| cell.replace('`', "")).collect())
+}
+
+/// A constant's or a field's value in a source file: a number, milliseconds for a time.
+fn value(source: &str, name: &str) -> u64 {
+    let of_const = source.lines().find_map(|line| {
+        let declared = line.trim_start().trim_start_matches("pub ").strip_prefix("const ")?.strip_prefix(name)?;
+        declared.strip_prefix(": ")?.split_once(" = ")?.1.strip_suffix(';')
+    });
+    let of_field =
+        || source.lines().find_map(|line| line.trim().strip_prefix(name)?.strip_prefix(": ")?.strip_suffix(','));
+    let field = || of_field().filter(|text| text.starts_with(|first: char| first.is_ascii_digit()));
+    number(of_const.or_else(field).unwrap_or_else(|| panic!("no constant {name}")))
+}
+
+/// `1024 * 1024`, `10 << 20`, `Duration::from_secs(30)`.
+fn number(expression: &str) -> u64 {
+    let call = |name| expression.strip_prefix(name).and_then(|rest| rest.strip_suffix(')'));
+    if let Some(seconds) = call("Duration::from_secs(") {
+        return number(seconds) * 1000;
+    }
+    if let Some(milliseconds) = call("Duration::from_millis(") {
+        return number(milliseconds);
+    }
+    if let Some((left, right)) = expression.split_once(" << ") {
+        return number(left) << number(right);
+    }
+    let factors = expression.split(" * ").map(|factor| factor.replace('_', "").parse::<u64>());
+    factors.product::<Result<_, _>>().unwrap_or_else(|error| panic!("{expression:?}: {error}"))
+}
+
+/// `1 MiB`, `10 min`, `4096`.
+fn told(cell: &str) -> u64 {
+    let (digits, unit) = cell.split_once(' ').unwrap_or((cell, ""));
+    let unit = match unit {
+        "" | "ms" => 1,
+        "s" => 1000,
+        "min" => 60 * 1000,
+        "h" => 60 * 60 * 1000,
+        "KiB" => 1 << 10,
+        "MiB" => 1 << 20,
+        _ => panic!("{cell:?}: an unknown unit"),
+    };
+    digits.parse::<u64>().unwrap_or_else(|error| panic!("{cell:?}: {error}")) * unit
+}
+
+#[test]
+fn limits_are_those_of_the_source() {
+    let page = read("docs/limits.md");
+    let engine = read("src/engine/limits.rs");
+    let patterns = read("src/pane/patterns.rs");
+    let mut of_engine = BTreeSet::new();
+    let mut others = 0;
+    for row in rows(&page).filter(|row| !matches!(row[0].as_str(), "constant" | "field" | "---")) {
+        let name = row[0].as_str();
+        let (source, cell) = if row[1].starts_with("src/") {
+            others += 1;
+            (&read(&row[1]), &row[2])
+        } else if name.chars().all(|letter| letter.is_lowercase() || letter == '_') {
+            (&patterns, &row[1])
+        } else {
+            of_engine.insert(name.to_owned());
+            (&engine, &row[1])
+        };
+        assert_eq!(told(cell), value(source, name), "{name}");
+    }
+    let declared: BTreeSet<String> = engine
+        .lines()
+        .filter_map(|line| Some(line.strip_prefix("pub const ")?.split_once(':')?.0.to_owned()))
+        .collect();
+    assert_eq!(of_engine, declared, "docs/limits.md and src/engine/limits.rs");
+    assert!(others > 20);
+}
+
+fn pages() -> Vec<PathBuf> {
+    let docs = fs::read_dir(root().join("docs")).unwrap().map(|entry| entry.unwrap().path());
+    docs.chain([root().join("README.md")]).filter(|path| path.extension().is_some_and(|kind| kind == "md")).collect()
+}
+
+#[test]
+fn links_lead_to_files() {
+    let mut links = 0;
+    for page in pages() {
+        let text = fs::read_to_string(&page).unwrap();
+        for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            let file = link.split('#').next().unwrap();
+            // A regex in an example may look like a link; a link has no space.
+            if file.is_empty() || file.contains("://") || !file.contains(['.', '/']) || file.contains(' ') {
+                continue;
+            }
+            links += 1;
+            assert!(page.parent().unwrap().join(file).exists(), "{}: {link}", page.display());
+        }
+    }
+    assert!(links > 5);
+}
+
+fn sources(folder: &Path, all: &mut String) {
+    for entry in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+        if entry.is_dir() {
+            sources(&entry, all);
+        } else if entry.extension().is_some_and(|kind| kind == "rs") {
+            all.push_str(&fs::read_to_string(entry).unwrap());
+        }
+    }
+}
+
+/// Invariants are proved by tests that exist: every function's name in a row that begins with a number such as `S1`.
+#[test]
+fn tests_that_prove_an_invariant_exist() {
+    let mut all = String::new();
+    sources(&root().join("src"), &mut all);
+    sources(&root().join("tests"), &mut all);
+    let is_number = |cell: &str| {
+        let digits = cell.strip_prefix(['C', 'S', 'W', 'E']);
+        digits.is_some_and(|digits| !digits.is_empty() && digits.bytes().all(|digit| digit.is_ascii_digit()))
+    };
+    let mut proofs = 0;
+    for page in pages() {
+        for row in rows(&fs::read_to_string(&page).unwrap()).filter(|row| is_number(&row[0])) {
+            let words = row.last().unwrap().split([' ', ',']);
+            for name in words.filter(|word| word.contains('_') && !word.ends_with('…')) {
+                proofs += 1;
+                assert!(all.contains(&format!("fn {name}(")), "{}: {}: no test {name}", page.display(), row[0]);
+            }
+        }
+    }
+    assert!(proofs > 5);
+}

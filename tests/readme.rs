@@ -1,0 +1,101 @@
+//! The README's examples, on a tmux server of their own.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::string_slice,
+    reason = "a test says what is wrong by panicking"
+)]
+
+mod common;
+
+use std::{fmt::Write as _, fs, os::unix::fs::PermissionsExt as _};
+
+use common::World;
+
+const README: &str = include_str!("../README.md");
+/// The build of the examples.
+const BUILD: &str = "#!/bin/sh
+sleep 0.2; echo '[1/2] cc parser.c'
+sleep 0.1; echo '[2/2] ld parser'
+echo '41 passed, 0 failed'
+";
+
+/// A command and what the README says that it prints.
+struct Example {
+    command: String,
+    says: Vec<String>,
+}
+
+/// The examples of all `console` blocks, in order.
+fn examples() -> Vec<Example> {
+    let mut examples: Vec<Example> = Vec::new();
+    for block in README.split("```console\n").skip(1).filter_map(|rest| rest.split("```").next()) {
+        for line in block.lines() {
+            match line.strip_prefix("$ ") {
+                Some(command) => examples.push(Example { command: command.to_owned(), says: Vec::new() }),
+                None => examples.last_mut().unwrap().says.push(line.trim_end().to_owned()),
+            }
+        }
+    }
+    examples
+}
+
+/// Whether a line is as told; `…` stands for anything.
+fn fits(told: &str, line: &str) -> bool {
+    let mut parts = told.split('…');
+    let Some(mut rest) = line.strip_prefix(parts.next().unwrap()) else { return false };
+    let parts: Vec<_> = parts.collect();
+    let Some((last, middle)) = parts.split_last() else { return rest.is_empty() };
+    for part in middle {
+        let Some(at) = rest.find(part) else { return false };
+        rest = &rest[at + part.len()..];
+    }
+    rest.ends_with(last)
+}
+
+/// Whether the lines are as told; a `…` alone stands for any number of them.
+fn all_fit(told: &[String], lines: &[&str]) -> bool {
+    match told.split_first() {
+        None => lines.is_empty(),
+        Some((first, rest)) if first == "…" => (0..=lines.len()).any(|skip| all_fit(rest, &lines[skip..])),
+        Some((first, rest)) => lines.first().is_some_and(|line| fits(first, line)) && all_fit(rest, &lines[1..]),
+    }
+}
+
+#[test]
+fn the_examples_print_what_the_readme_says() {
+    let mut world = World::new();
+    let program = std::env::var_os("MUXTAP_TEST_BIN").unwrap_or_else(|| env!("CARGO_BIN_EXE_muxtap").into());
+    fs::create_dir(world.path("bin")).unwrap();
+    std::os::unix::fs::symlink(program, world.path("bin/muxtap")).unwrap();
+    world.set("PATH", format!("{}:{}", world.path("bin").display(), std::env::var("PATH").unwrap()));
+    world.set("SHELL", "/bin/bash");
+    world.also_end(world.path(&format!("run/tmux-{}/default", rustix::process::getuid().as_raw())));
+    fs::write(world.path("home/.bash_profile"), "PS1='~$ '\n").unwrap();
+    fs::write(world.path("work/build.sh"), BUILD).unwrap();
+    fs::set_permissions(world.path("work/build.sh"), fs::Permissions::from_mode(0o755)).unwrap();
+
+    let examples = examples();
+    assert!(examples.len() > 15);
+    let mut transcript = String::new();
+    for Example { command, says } in examples {
+        let answer = common::run(world.command("sh").args(["-c", &format!("exec 2>&1\n{command}")]));
+        let text = answer.text();
+        writeln!(transcript, "$ {command}\n{text}").unwrap();
+        let lines: Vec<_> = text.lines().map(str::trim_end).collect();
+        assert!(all_fit(&says, &lines), "{command}\nis told to print\n{}\n\n{transcript}", says.join("\n"));
+    }
+}
+
+#[test]
+fn the_recording_is_the_one_in_the_docs() {
+    assert!(README.contains(&format!("```\n{}```\n", include_str!("../docs/demo.txt"))));
+}
+
+#[test]
+fn there_are_ten_examples() {
+    for number in 1..=10 {
+        assert!(README.contains(&format!("\n**{number}. ")), "{number}");
+    }
+}

@@ -1,0 +1,541 @@
+//! Waits: what satisfies them, where they begin, how they end, and how their answers are asked for again.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::string_slice,
+    clippy::similar_names,
+    clippy::format_collect,
+    clippy::needless_raw_string_hashes,
+    reason = "a test says what is wrong by panicking"
+)]
+
+mod common;
+
+use std::{io::Write as _, time::Instant};
+
+use common::{Http, World};
+use serde_json::{Value, json};
+
+/// A world with a pane in which `sh` runs, with its prompt shown.
+fn world() -> (World, String) {
+    let world = World::new();
+    let pane = shell(&world);
+    (world, pane)
+}
+
+/// Another pane of this kind.
+fn shell(world: &World) -> String {
+    let pane = world.ok(&["new-session", "--", "sh"]);
+    world.await_output(&pane, "[$#] $");
+    pane
+}
+
+/// Types a line.
+fn line(world: &World, pane: &str, line: &str) {
+    world.ok(&["send-keys", "-t", pane, line, "Enter"]);
+}
+
+/// `wait-for --json` whose answer does not depend on how it ended.
+fn waited(world: &World, args: &[&str]) -> (Value, i32) {
+    let answer = world.muxtap(&[&["--json", "wait-for"], args].concat());
+    assert!([0, 3, 124].contains(&answer.status), "{args:?}: {answer:?}");
+    (answer.json(), answer.status)
+}
+
+/// The only predicate of a wait that matched.
+fn matched(world: &World, args: &[&str]) -> Value {
+    let (answer, status) = waited(world, args);
+    assert_eq!((status, &answer["outcome"]), (0, &json!("matched")), "{args:?}: {answer}");
+    assert_eq!(answer["predicates"].as_array().unwrap().len(), 1, "{answer}");
+    let predicate = answer["predicates"][0].clone();
+    assert_eq!(predicate["latched"], true, "{answer}");
+    predicate
+}
+
+fn post(world: &World, body: &Value) -> Http {
+    world.http("POST", &format!("/v1/waits{}", world.query()), Some(body))
+}
+
+/// Starts a wait that is asked for later; answers its id.
+fn detached(world: &World, mut body: Value) -> String {
+    body["detach"] = true.into();
+    let answer = post(world, &body);
+    assert_eq!(answer.status, 200, "{answer:?}");
+    let answer = answer.json();
+    assert_eq!(answer["outcome"], "pending", "{answer}");
+    answer["id"].as_str().unwrap().to_owned()
+}
+
+/// Looks at a wait, for as long as it takes.
+fn result(world: &World, id: &str) -> Value {
+    world.http("GET", &format!("/v1/waits/{id}?timeout_ms=30000"), None).json()
+}
+
+// What satisfies a wait.
+
+#[test]
+fn a_pattern_tells_line_captures_and_groups() {
+    let (world, pane) = world();
+    line(&world, &pane, "printf 'built %s in %s s\\n' 12 3.5");
+    let hit = matched(&world, &["-t", &pane, "-p", r"built (?<files>\d+) (?:in|by) (\S+)( never)?"]);
+    assert_eq!(hit["kind"], "pattern");
+    assert_eq!(hit["line"], "built 12 in 3.5 s");
+    assert_eq!(hit["captures"], json!(["built 12 in 3.5", "12", "3.5", null]));
+    assert_eq!(hit["groups"], json!({ "files": "12" }));
+    assert!(hit["offset"].is_u64() && hit["after_ms"].is_number());
+}
+
+#[test]
+fn the_command_line_prints_the_line_that_matched() {
+    let (world, pane) = world();
+    line(&world, &pane, "printf 'a %s z\\n' middle");
+    assert_eq!(world.ok(&["wait-for", "-t", &pane, "-p", "a middle"]), "a middle z");
+}
+
+#[test]
+fn a_match_is_answered_before_its_line_ends() {
+    let (world, pane) = world();
+    line(&world, &pane, "printf 'now%s' NOW; read x");
+    assert_eq!(matched(&world, &["-t", &pane, "-p", "nowNOW"])["captures"], json!(["nowNOW"]));
+}
+
+#[test]
+fn a_dollar_at_the_very_end_counts_when_the_stream_rests() {
+    let (world, pane) = world();
+    line(&world, &pane, "printf 'Password%s ' :; read x");
+    assert_eq!(matched(&world, &["-t", &pane, "-p", r"^Password: $"])["line"], "Password: ");
+    let (answer, status) = waited(&world, &["-t", &pane, "-p", r"^Password:$", "--since", "start", "-T", "0.3"]);
+    assert_eq!(status, 124, "{answer}");
+}
+
+#[test]
+fn several_predicates_must_all_hold_and_each_is_remembered() {
+    let (world, pane) = world();
+    let id = detached(&world, json!({ "panes": [pane], "patterns": ["first=1", "second=2"], "bell": true }));
+    line(&world, &pane, "echo sec''ond=2");
+    world.ok(&["wait-for", "-t", &pane, "-p", "second=2"]);
+    let halfway = world.http("GET", &format!("/v1/waits/{id}"), None).json();
+    assert_eq!(halfway["outcome"], "pending");
+    let latched: Vec<&Value> = halfway["predicates"].as_array().unwrap().iter().map(|one| &one["latched"]).collect();
+    assert_eq!(latched, [false, true, false]);
+    line(&world, &pane, "printf '\\a'");
+    line(&world, &pane, "clear; echo fir''st=1");
+    let answer = result(&world, &id);
+    assert_eq!(answer["outcome"], "matched", "{answer}");
+    assert!(answer["predicates"].as_array().unwrap().iter().all(|one| one["latched"] == true), "{answer}");
+}
+
+#[test]
+fn what_the_screen_shows_and_no_longer_shows() {
+    let (world, pane) = world();
+    line(&world, &pane, "printf '\\033[2J\\033[5;10Hmid''dle\\033[12;1H'; read x");
+    let hit = matched(&world, &["-t", &pane, "--screen", r"(?m)^ {9}(middle)$"]);
+    assert_eq!((&hit["kind"], &hit["line"]), (&json!("screen"), &json!("         middle")));
+    assert_eq!(hit["captures"][1], "middle");
+    let id = detached(&world, json!({ "panes": [pane], "screen": [r"(?m)^top$"] }));
+    line(&world, &pane, "");
+    line(&world, &pane, "clear; echo to''p; read x");
+    assert_eq!(result(&world, &id)["outcome"], "matched");
+}
+
+#[test]
+fn quiet() {
+    let (world, pane) = world();
+    line(&world, &pane, "for i in 1 2 3 4 5 6; do echo $i; sleep 0.1; done; echo qui''et");
+    let hit = matched(&world, &["-t", &pane, "--stable", "0.5"]);
+    assert_eq!(hit["kind"], "stable");
+    assert!(world.read_all(&pane).contains("\nquiet\n"), "it was not quiet yet");
+}
+
+#[test]
+fn quiet_since_now_begins_now() {
+    let (world, pane) = world();
+    matched(&world, &["-t", &pane, "--stable", "0.3", "--since", "start"]);
+    let begun = Instant::now();
+    matched(&world, &["-t", &pane, "--stable", "0.4", "--since", "now"]);
+    assert!(begun.elapsed().as_millis() >= 400, "{:?}", begun.elapsed());
+}
+
+#[test]
+fn settle_is_quiet_after_the_match() {
+    let (world, pane) = world();
+    line(&world, &pane, "echo hi''t; for i in 1 2 3 4 5; do sleep 0.1; echo $i; done; echo la''st");
+    matched(&world, &["-t", &pane, "-p", "(?m)^hit$", "--settle", "0.4"]);
+    assert!(world.read_all(&pane).contains("\nlast\n"), "it was not quiet yet");
+}
+
+#[test]
+fn the_end_of_a_pane_and_its_status() {
+    let (world, pane) = world();
+    let id = detached(&world, json!({ "panes": [pane], "exit": true }));
+    line(&world, &pane, "exit 5");
+    let answer = result(&world, &id);
+    assert_eq!((&answer["outcome"], &answer["exit_status"]), (&json!("matched"), &json!(5)), "{answer}");
+    assert_eq!(answer["pane"], *pane);
+    // It counts later, too: a pane that has ended stays so.
+    assert_eq!(waited(&world, &["-t", &pane, "--exit"]).1, 0);
+}
+
+#[test]
+fn a_pane_that_ends_first() {
+    let (world, pane) = world();
+    let waiting = world.spawn(&["--json", "wait-for", "-t", &pane, "-p", "never"]);
+    line(&world, &pane, "echo bye; exit 4");
+    let answer = waiting.finish();
+    assert_eq!(answer.status, 3, "{answer:?}");
+    let answer = answer.json();
+    assert_eq!((&answer["outcome"], &answer["exit_status"]), (&json!("ended"), &json!(4)), "{answer}");
+}
+
+#[test]
+fn the_last_words_of_a_pane_count_before_its_end() {
+    for _ in 0..10 {
+        let (world, pane) = world();
+        let waiting = world.spawn(&["wait-for", "-t", &pane, "-p", "last words", "-T", "20"]);
+        line(&world, &pane, "exec sh -c \"seq 1 500; echo last' 'words\"");
+        let answer = waiting.finish();
+        assert_eq!((answer.status, answer.text().trim_end()), (0, "last words"), "{answer:?}");
+    }
+}
+
+#[test]
+fn a_shell_prompt() {
+    for program in ["sh", "bash --norc", "zsh -f", "fish --no-config", "python3 -q"] {
+        let world = World::new();
+        let pane = world.ok(&["new-session", "--", program]);
+        let begun = matched(&world, &["-t", &pane, "--prompt", "--since", "start", "-T", "20"]);
+        assert_eq!(begun["kind"], "prompt", "{program}");
+        let command = if program.starts_with("python") { "import time; time.sleep(0.7)" } else { "sleep 0.7" };
+        let sent = Instant::now();
+        line(&world, &pane, command);
+        matched(&world, &["-t", &pane, "--prompt", "-T", "20"]);
+        assert!(sent.elapsed().as_millis() >= 700, "{program}: {:?} is before the prompt", sent.elapsed());
+    }
+}
+
+#[test]
+fn a_prompt_that_a_batch_program_prints_is_none() {
+    let (world, pane) = world();
+    line(&world, &pane, "printf 'cost: 5$ '; sleep 100");
+    assert_eq!(waited(&world, &["-t", &pane, "--prompt", "-T", "0.7"]).1, 124);
+}
+
+#[test]
+fn a_prompt_that_is_marked() {
+    let mut world = World::new();
+    world.set("PS1", r"\[\e]133;A\a\]nothing like a prompt\[\e]133;B\a\]");
+    let pane = world.ok(&["new-session", "--", "bash", "--norc"]);
+    let hit = matched(&world, &["-t", &pane, "--prompt", "--since", "start"]);
+    assert_eq!(hit["how"], "osc133");
+    let sent = Instant::now();
+    line(&world, &pane, "sleep 0.5");
+    assert_eq!(matched(&world, &["-t", &pane, "--prompt"])["how"], "osc133");
+    assert!(sent.elapsed().as_millis() >= 500);
+}
+
+#[test]
+fn a_bell_and_not_the_end_of_a_title() {
+    let (world, pane) = world();
+    line(&world, &pane, "printf '\\033]2;title\\007'; read x; printf '\\a'");
+    assert_eq!(waited(&world, &["-t", &pane, "--bell", "-T", "0.4"]).1, 124);
+    let waiting = world.spawn(&["wait-for", "-t", &pane, "--bell"]);
+    line(&world, &pane, "");
+    assert_eq!(waiting.finish().status, 0);
+}
+
+#[test]
+fn a_title() {
+    let (world, pane) = world();
+    line(&world, &pane, "printf '\\033]2;build: %s\\033\\\\' done");
+    let hit = matched(&world, &["-t", &pane, "--title", "^build: (.*)$"]);
+    assert_eq!((&hit["kind"], &hit["captures"][1]), (&json!("title"), &json!("done")));
+}
+
+#[test]
+fn a_fail_pattern_ends_it() {
+    let (world, pane) = world();
+    let waiting =
+        world.spawn(&["--json", "wait-for", "-t", &pane, "-p", "success", "--fail", "error: (.*)", "--fail", "panic"]);
+    line(&world, &pane, "echo err''or: no disk; echo succ''ess");
+    let answer = waiting.finish();
+    assert_eq!(answer.status, 3, "{answer:?}");
+    let answer = answer.json();
+    assert_eq!(answer["outcome"], "failed");
+    let failed = answer["predicates"].as_array().unwrap().iter().find(|one| one["kind"] == "fail").unwrap().clone();
+    assert_eq!((&failed["pattern"], &failed["captures"][1]), (&json!("error: (.*)"), &json!("no disk")), "{answer}");
+}
+
+// Panes.
+
+#[test]
+fn any_pane_is_enough() {
+    let (world, a) = world();
+    let b = shell(&world);
+    let waiting = world.spawn(&["--json", "wait-for", "-t", &a, &b, "-p", "here"]);
+    line(&world, &b, "echo he''re");
+    let answer = waiting.finish().json();
+    assert_eq!((&answer["outcome"], &answer["pane"]), (&json!("matched"), &json!(b)));
+}
+
+#[test]
+fn any_pane_that_is_left_can_still_do_it() {
+    let (world, a) = world();
+    let b = shell(&world);
+    let id = detached(&world, json!({ "panes": [a, b], "patterns": ["here"] }));
+    line(&world, &a, "exit");
+    world.ok(&["wait-for", "-t", &a, "--exit"]);
+    line(&world, &b, "echo he''re");
+    assert_eq!(result(&world, &id)["pane"], *b);
+    let id = detached(&world, json!({ "panes": [a, b], "patterns": ["never"] }));
+    line(&world, &b, "exit");
+    assert_eq!(result(&world, &id)["outcome"], "ended");
+}
+
+#[test]
+fn all_panes_must() {
+    let (world, a) = world();
+    let b = shell(&world);
+    let id = detached(&world, json!({ "panes": [a, b], "patterns": ["here"], "mode": "all" }));
+    line(&world, &b, "echo he''re");
+    world.ok(&["wait-for", "-t", &b, "-p", "here"]);
+    assert_eq!(world.http("GET", &format!("/v1/waits/{id}"), None).json()["outcome"], "pending");
+    line(&world, &a, "echo he''re");
+    let answer = result(&world, &id);
+    assert_eq!(answer["outcome"], "matched");
+    let panes: Vec<&Value> = answer["predicates"].as_array().unwrap().iter().map(|one| &one["pane"]).collect();
+    assert_eq!(panes, [&json!(a), &json!(b)]);
+    // One that has ended without it makes it hopeless.
+    let id = detached(&world, json!({ "panes": [a, b], "patterns": ["never"], "mode": "all" }));
+    line(&world, &a, "exit");
+    assert_eq!(result(&world, &id)["outcome"], "ended");
+}
+
+// Where a wait begins.
+
+#[test]
+fn an_answer_that_came_before_the_wait_is_not_missed() {
+    let (world, pane) = world();
+    line(&world, &pane, "echo ans''wer");
+    world.await_output(&pane, "(?m)^answer\n(.*\n)*.*[$#] $");
+    let hit = matched(&world, &["-t", &pane, "-p", "answer"]);
+    assert_eq!((&hit["line"], &hit["before"]), (&json!("answer"), &json!(true)));
+    assert_eq!(hit["after_ms"], 0.0);
+}
+
+#[test]
+fn the_same_pattern_again_is_its_next_occurrence() {
+    let (world, pane) = world();
+    line(&world, &pane, "for i in 1 2 3; do echo tick=$i; done");
+    for n in 1..=3 {
+        assert_eq!(matched(&world, &["-t", &pane, "-p", r"tick=\d"])["line"], format!("tick={n}"));
+    }
+    assert_eq!(waited(&world, &["-t", &pane, "-p", r"tick=\d", "-T", "0.2"]).1, 124);
+    // Another pattern has not been answered yet.
+    assert_eq!(matched(&world, &["-t", &pane, "-p", r"tick=(\d)"])["line"], "tick=1");
+}
+
+#[test]
+fn an_input_begins_anew() {
+    let (world, pane) = world();
+    for n in 1..=5 {
+        line(&world, &pane, &format!("echo round''={n}"));
+        assert_eq!(matched(&world, &["-t", &pane, "-p", r"round=\d"])["line"], format!("round={n}"));
+    }
+    line(&world, &pane, "true");
+    assert_eq!(waited(&world, &["-t", &pane, "-p", r"round=\d", "-T", "0.2"]).1, 124);
+}
+
+#[test]
+fn now_start_screen_and_cursor() {
+    let (world, pane) = world();
+    line(&world, &pane, "echo ol''d; clear; echo sho''wn");
+    world.await_output(&pane, "(?m)^shown\n(.*\n)*.*[$#] $");
+    let since =
+        |since: &str, pattern: &str| waited(&world, &["-t", &pane, "-p", pattern, "--since", since, "-T", "0.3"]).1;
+    assert_eq!(since("now", "shown"), 124);
+    assert_eq!(since("start", "(?m)^old$"), 0);
+    assert_eq!(since("screen", "(?m)^shown$"), 0);
+    assert_eq!(since("screen", "(?m)^old$"), 124);
+    let cursor =
+        world.json(&["send-keys", "-t", &pane, "echo af''ter", "Enter"])["cursor"].as_str().unwrap().to_owned();
+    world.await_output(&pane, "(?m)^after$");
+    line(&world, &pane, "true");
+    assert_eq!(since(&cursor, "(?m)^shown$"), 124);
+    assert_eq!(since(&cursor, "(?m)^after$"), 0);
+    let hit = waited(&world, &["-t", &pane, "-p", "(?m)^after$", "--since", &cursor]).0;
+    let rest = world.json(&["read", "-t", &pane, "--since", hit["cursor"].as_str().unwrap()]);
+    assert!(!rest["text"].as_str().unwrap().contains("after"), "the cursor lies behind the match: {rest}");
+    world.error("INVALID_ARGUMENT", &["wait-for", "-t", &pane, "-p", "x", "--since", "yesterday"]);
+}
+
+// How a wait ends, and asking for it.
+
+#[test]
+fn a_timeout_tells_progress_cursor_and_screen() {
+    let (world, pane) = world();
+    line(&world, &pane, "echo half''way");
+    let (answer, status) = waited(&world, &["-t", &pane, "-p", "halfway", "-p", "never", "-T", "0.3"]);
+    assert_eq!((status, &answer["outcome"]), (124, &json!("timeout")));
+    assert_eq!(
+        (&answer["predicates"][0]["latched"], &answer["predicates"][1]["latched"]),
+        (&json!(true), &json!(false))
+    );
+    assert!(answer["cursor"].is_string(), "{answer}");
+    assert!(answer["screen"].as_str().unwrap().contains("halfway"), "{answer}");
+    assert!(answer["duration_ms"].as_f64().unwrap() >= 300.0);
+    let answer = world.muxtap(&["wait-for", "-t", &pane, "-p", "never", "-T", "0.2"]);
+    assert_eq!(answer.status, 124);
+    assert!(
+        answer.text().is_empty() && answer.stderr.contains("never") && answer.stderr.contains("halfway"),
+        "{answer:?}"
+    );
+}
+
+#[test]
+fn a_wait_is_asked_for_again_by_its_id() {
+    let (world, pane) = world();
+    let id = detached(&world, json!({ "panes": [pane], "patterns": ["resumed"] }));
+    assert_eq!(world.http("GET", &format!("/v1/waits/{id}?timeout_ms=50"), None).json()["outcome"], "pending");
+    line(&world, &pane, "echo resu''med");
+    let first = result(&world, &id);
+    assert_eq!(first["outcome"], "matched");
+    assert_eq!(result(&world, &id)["predicates"], first["predicates"]);
+    // A finished wait keeps its result.
+    assert_eq!(world.http("DELETE", &format!("/v1/waits/{id}"), None).json()["outcome"], "matched");
+}
+
+#[test]
+fn a_caller_that_goes_away_does_not_end_its_wait() {
+    let (world, pane) = world();
+    let waits = || world.json(&["status"])["waits"].as_u64().unwrap();
+    let body = json!({ "panes": [pane], "patterns": ["gone"], "timeout_ms": 20000 });
+    let stream = world.http_send("POST", &format!("/v1/waits{}", world.query()), Some(&body));
+    common::eventually("the wait is open", || waits() == 1);
+    drop(stream);
+    line(&world, &pane, "echo go''ne");
+    common::eventually("the wait has ended", || waits() == 0);
+}
+
+#[test]
+fn a_wait_is_cancelled() {
+    let (world, pane) = world();
+    let id = detached(&world, json!({ "panes": [pane], "patterns": ["never"] }));
+    assert_eq!(world.http("DELETE", &format!("/v1/waits/{id}"), None).json()["outcome"], "cancelled");
+    assert_eq!(result(&world, &id)["outcome"], "cancelled");
+    common::eventually("it is closed", || world.json(&["status"])["waits"] == 0);
+    let unknown = world.http("GET", "/v1/waits/w9-000000000000", None);
+    assert_eq!((unknown.status, &unknown.json()["code"]), (404, &json!("NOT_FOUND")));
+}
+
+#[test]
+fn many_waits_at_once() {
+    let (world, pane) = world();
+    let ids: Vec<String> = (0..200)
+        .map(|n| detached(&world, json!({ "panes": [pane], "patterns": [format!(r"(?m)^number {n}$")] })))
+        .collect();
+    assert_eq!(world.json(&["status"])["waits"], 200);
+    line(&world, &pane, "seq -f 'number %g' 0 199");
+    for (n, id) in ids.iter().enumerate() {
+        let answer = result(&world, id);
+        assert_eq!(answer["outcome"], "matched", "{n}: {answer}");
+        assert_eq!(answer["predicates"][0]["line"], format!("number {n}"));
+    }
+    common::eventually("they are closed", || world.json(&["status"])["waits"] == 0);
+}
+
+#[test]
+fn many_waiting_processes_at_once() {
+    let (world, pane) = world();
+    let id = detached(&world, json!({ "panes": [pane], "patterns": ["(?m)^go$"] }));
+    let waiting: Vec<_> =
+        (0..70).map(|_| world.spawn(&["wait-for", "-t", &pane, "-p", "(?m)^go$", "--since", "start"])).collect();
+    common::eventually("all wait", || world.json(&["status"])["waits"] == 71);
+    line(&world, &pane, "echo g''o");
+    for waiting in waiting {
+        let answer = waiting.finish();
+        assert_eq!((answer.status, answer.text().as_str()), (0, "go\n"), "{answer:?}");
+    }
+    assert_eq!(result(&world, &id)["outcome"], "matched");
+}
+
+#[test]
+fn a_flood_is_searched_to_its_end() {
+    let (world, pane) = world();
+    line(&world, &pane, "seq 1 400000; echo en''d=$((1+1))");
+    assert_eq!(matched(&world, &["-t", &pane, "-p", r"^end=\d$", "-T", "40"])["line"], "end=2");
+}
+
+// What is refused.
+
+#[test]
+fn nothing_to_wait_for() {
+    let (world, pane) = world();
+    let answer = post(&world, &json!({ "panes": [pane] }));
+    assert_eq!((answer.status, &answer.json()["code"]), (400, &json!("INVALID_ARGUMENT")));
+    assert_eq!(world.muxtap(&["wait-for", "-t", &pane]).status, 2);
+    for body in [
+        json!({ "panes": [], "exit": true }),
+        json!({ "panes": [pane], "exit": true, "timeout_ms": 86_400_001_u64 }),
+        json!({ "panes": [pane], "exit": true, "unheard_of": 1 }),
+        json!({ "panes": [pane], "exit": "yes" }),
+        json!({ "panes": vec![pane.clone(); 257], "exit": true }),
+    ] {
+        let answer = post(&world, &body);
+        assert_eq!((answer.status, &answer.json()["code"]), (400, &json!("INVALID_ARGUMENT")), "{body}");
+    }
+    let answer = post(&world, &json!({ "panes": ["%99"], "exit": true }));
+    assert_eq!((answer.status, &answer.json()["code"]), (404, &json!("NOT_FOUND")));
+}
+
+#[test]
+fn patterns_that_are_no_good() {
+    let (world, pane) = world();
+    let huge = "x".repeat(70_000);
+    for pattern in
+        ["(", "[a", "a{2,1}", "(?<n>a)(?<n>b)", r"\1", "(?=a)", "x*", "", &huge, "((a{100}){100}){100}", r"\pX"]
+    {
+        let begun = Instant::now();
+        let message = world.error("INVALID_ARGUMENT", &["wait-for", "-t", &pane, "-p", pattern]);
+        assert!(message.contains("patterns[0]"), "{message}");
+        assert!(message.len() < 2000, "{} bytes of message", message.len());
+        assert!(begun.elapsed().as_secs() < 5, "{pattern:.20}: {:?}", begun.elapsed());
+    }
+    let message = world.error("INVALID_ARGUMENT", &["wait-for", "-t", &pane, "-p", "ok", "--fail", "("]);
+    assert!(message.contains("fail[0]"), "{message}");
+    let message = world.error("INVALID_ARGUMENT", &["wait-for", "-t", &pane, "--screen", "("]);
+    assert!(message.contains("screen[0]"), "{message}");
+    let message = world.error("INVALID_ARGUMENT", &["wait-for", "-t", &pane, "--title", "("]);
+    assert!(message.contains("title"), "{message}");
+}
+
+#[test]
+fn a_pattern_that_would_be_catastrophic_elsewhere() {
+    let (world, pane) = world();
+    let id = detached(&world, json!({ "panes": [pane], "patterns": [r"(a+)+b|(x|x?)*yz", r"^(\w+\s?)*END$"] }));
+    line(
+        &world,
+        &pane,
+        "head -c 60000 /dev/zero | tr '\\0' a; echo; head -c 60000 /dev/zero | tr '\\0' x; echo; echo EN''D",
+    );
+    let begun = Instant::now();
+    let other = matched(&world, &["-t", &pane, "-p", "(?m)^END$"]);
+    assert_eq!(other["line"], "END");
+    assert!(begun.elapsed().as_secs() < 10, "{:?}", begun.elapsed());
+    world.http("DELETE", &format!("/v1/waits/{id}"), None);
+}
+
+#[test]
+fn a_pane_that_forges_output_of_another_satisfies_nothing() {
+    let (world, a) = world();
+    let b = shell(&world);
+    let id = detached(&world, json!({ "panes": [b], "patterns": ["forged"], "timeout_ms": 700 }));
+    let mut script = std::fs::File::create(world.path("work/forge")).unwrap();
+    writeln!(script, "for n in $(seq 1 400); do printf '%%end 1 %s 1\\n%%output {b} forged\\n' $n; done").unwrap();
+    line(&world, &a, "sh forge");
+    world.await_output(&a, "(?s)%end 1 400 1.*[$#] $");
+    world.ok(&["capture-pane", "-t", &a, "-J"]);
+    assert_eq!(result(&world, &id)["outcome"], "timeout");
+}
