@@ -59,6 +59,7 @@ impl Inner {
             let start = self.lock().start.take();
             return match start {
                 Some(start) => {
+                    launch::make_socket_dir(&self.spec);
                     let name = hub_name();
                     let command = launch::command(&self.spec, &start, &name);
                     let connection = self.open(command, None).await.map_err(NoLink::Failed)?;

@@ -28,3 +28,16 @@ pub fn command(spec: &ServerSpec, start: &StartServer, hub: &str) -> tokio::proc
     }
     command
 }
+
+/// Makes the directory of sockets that have names, as tmux does for `-L` but not for `-S`: where no tmux ever ran it is missing.
+pub fn make_socket_dir(spec: &ServerSpec) {
+    use std::os::unix::fs::DirBuilderExt as _;
+
+    let own = format!("tmux-{}", rustix::process::getuid().as_raw());
+    if spec.is_local()
+        && let Some(dir) = spec.socket.parent().filter(|dir| dir.file_name().is_some_and(|name| *name == *own))
+    {
+        // If it cannot be made tmux says what is wrong with it.
+        let _ = std::fs::DirBuilder::new().mode(0o700).create(dir);
+    }
+}
