@@ -183,7 +183,7 @@ fn a_hub_on_a_server_that_was_found_leaves_its_defaults_and_is_gone_afterwards()
         assert_eq!(hubs(&world), 1);
         assert_eq!(default(&world), home);
         world.tmux(&["send-keys", "-t", "c", "echo he''llo", "Enter"]);
-        world.await_output("c", "^hello");
+        world.await_output("c", "hello");
         let pid = daemon.pid();
         common::signal(pid, how);
         daemon.finish();
