@@ -130,6 +130,8 @@ fn the_server_ends_with_its_last_user_session() {
             world.tmux(&["kill-session", "-t", "one"]);
         }
         eventually("the server has ended", || !is_alive(server));
+        // What is asked while muxtap's client has not heard of the end yet is answered with an error.
+        eventually("muxtap knows", || world.muxtap(&["list-sessions"]).stderr.contains("no tmux server runs"));
         // And a new one can follow on the same socket.
         world.ok(&["new-session", "-s", "again"]);
         assert_eq!(world.sessions(), ["again"], "{how}");
