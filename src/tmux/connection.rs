@@ -306,7 +306,9 @@ impl Out {
         while !self.unsent.is_empty() {
             match pipe.try_write(&self.unsent) {
                 Ok(written) => self.unsent.advance(written),
-                Err(_) => return,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                // A broken pipe always is writable: what is left must go, or the flushing task would try for ever and hold up everyone.
+                Err(_) => self.unsent.clear(),
             }
         }
     }
