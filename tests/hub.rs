@@ -130,6 +130,8 @@ fn the_server_ends_with_its_last_user_session() {
             world.tmux(&["kill-session", "-t", "one"]);
         }
         eventually("the server has ended", || !is_alive(server));
+        // What is asked while muxtap's client has not heard of the end yet is answered with an error.
+        eventually("muxtap knows", || world.muxtap(&["list-sessions"]).stderr.contains("no tmux server runs"));
         // And a new one can follow on the same socket.
         world.ok(&["new-session", "-s", "again"]);
         assert_eq!(world.sessions(), ["again"], "{how}");
@@ -183,7 +185,7 @@ fn a_hub_on_a_server_that_was_found_leaves_its_defaults_and_is_gone_afterwards()
         assert_eq!(hubs(&world), 1);
         assert_eq!(default(&world), home);
         world.tmux(&["send-keys", "-t", "c", "echo he''llo", "Enter"]);
-        world.await_output("c", "^hello");
+        world.await_output("c", "hello");
         let pid = daemon.pid();
         common::signal(pid, how);
         daemon.finish();

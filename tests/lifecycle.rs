@@ -55,7 +55,7 @@ fn a_server_that_is_there_is_followed() {
     let world = World::with_server();
     assert_eq!(world.sessions(), ["main"]);
     world.tmux(&["send-keys", "-t", "main", "echo he''llo", "Enter"]);
-    world.await_output("main", "^hello");
+    world.await_output("main", "hello");
 }
 
 #[test]

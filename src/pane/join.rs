@@ -38,8 +38,8 @@ fn join_text(have: &str, grid: &str) -> Joined {
         return missing(&grid, 0, "");
     }
     // Every line of the grid at which the stream may have stopped, the last one first: nothing must be repeated.
+    // Behind the last one stands a stream whose last line end the grid does not show.
     for at in (0..=grid.len()).rev() {
-        // A stream that has just ended its line stands below the grid's last one.
         let line = grid.get(at).copied().unwrap_or_default();
         if !line.trim_end().starts_with(open) {
             continue;
@@ -59,8 +59,13 @@ fn join_text(have: &str, grid: &str) -> Joined {
 /// What the grid holds from line `at` on, without what of that line is known.
 fn missing(grid: &[&str], at: usize, open: &str) -> Joined {
     let rest = grid.get(at..).unwrap_or_default().join("\r\n");
-    let rest = rest.strip_prefix(open).unwrap_or(&rest).trim_end_matches(['\r', '\n']);
-    Joined::Missing(rest.as_bytes().to_vec())
+    let rest = rest.strip_prefix(open).unwrap_or(&rest);
+    let mut text = rest.trim_end_matches(['\r', '\n']).as_bytes().to_vec();
+    // A cursor below the last line has ended it; without this the next line would be glued to it.
+    if rest.ends_with('\n') {
+        text.extend_from_slice(b"\r\n");
+    }
+    Joined::Missing(text)
 }
 
 #[cfg(test)]
@@ -86,6 +91,8 @@ mod tests {
         assert_eq!(missing_of("", "DONE").as_deref(), Some("DONE"));
         assert_eq!(missing_of("one\ntw", "one\ntwo\nthree").as_deref(), Some("o\r\nthree"));
         assert_eq!(missing_of("one\n", "one\ntwo").as_deref(), Some("two"));
+        assert_eq!(missing_of("one\n", "one\ntwo\n").as_deref(), Some("two\r\n"));
+        assert_eq!(missing_of("one\n", "one\n").as_deref(), Some(""));
     }
 
     #[test]

@@ -51,6 +51,7 @@ struct Found {
 impl Inner {
     /// Finds the server (or starts it, where that was asked for) and attaches.
     pub(super) async fn connect(self: &Arc<Self>) -> Result<ServerIdentity, NoLink> {
+        self.check_program().await.map_err(NoLink::Failed)?;
         let printed = self.spec.call(&["list-sessions", "-F", LIST, ";", "display-message", "-p", DEFAULT]).await;
         let printed = printed.map_err(NoLink::Failed)?;
         let found = if printed.ok { parse(&printed.stdout) } else { Vec::new() };
@@ -61,7 +62,7 @@ impl Inner {
         if found.is_empty() || !users && start.is_none() {
             return match start {
                 Some(start) => {
-                    launch::make_folder(&self.spec);
+                    launch::make_socket_dir(&self.spec);
                     let name = hub_name();
                     let command = launch::command(&self.spec, &start, &name);
                     let connection = self.open(command, None).await.map_err(NoLink::Failed)?;
@@ -108,6 +109,25 @@ impl Inner {
             first.ok_or_else(|| NoLink::Failed(Error::unavailable("every session refused a control client")))?
         };
         self.greet(&connection).await.map_err(NoLink::Failed)
+    }
+
+    /// Refuses a tmux that is too old before it is asked for what it does not know; once is enough.
+    async fn check_program(&self) -> Result<()> {
+        if self.lock().program_checked {
+            return Ok(());
+        }
+        let printed = self.spec.call(&["-V"]).await?;
+        let version = Version::parse(&printed.stdout).ok();
+        if version.is_some_and(|version| !version.is_supported()) {
+            return Err(Error::unavailable(format!(
+                "{} is version {}; muxtap needs {} or later: install it, or name another one with --tmux or $MUXTAP_TMUX",
+                self.spec.program.tmux.display(),
+                version.unwrap_or(Version::UNKNOWN),
+                Version::MINIMUM
+            )));
+        }
+        self.lock().program_checked = true;
+        Ok(())
     }
 
     /// Attaches a guest to one session.

@@ -16,16 +16,6 @@ pub struct StartServer {
     pub cwd: Option<PathBuf>,
 }
 
-/// Makes the folder of tmux's default sockets (`tmux-UID`), as tmux does where it is told a name and not a path. Whether that worked
-/// shows when the server is started.
-pub fn make_folder(spec: &ServerSpec) {
-    let folder = spec.socket.parent().filter(|_| spec.is_local());
-    let name = format!("tmux-{}", rustix::process::getuid().as_raw());
-    if let Some(folder) = folder.filter(|folder| folder.file_name().is_some_and(|last| *last == *name)) {
-        let _ = std::fs::DirBuilder::new().mode(0o700).create(folder);
-    }
-}
-
 /// The command that starts the server and its hub, made first so that it never is the most recently active one (F33).
 pub fn command(spec: &ServerSpec, start: &StartServer, hub: &str) -> tokio::process::Command {
     let mut command = spec.client(["-C", "new-session", "-E", "-f", FLAGS, "-s", hub, "-n", "muxtap", PLACEHOLDER]);
@@ -37,4 +27,15 @@ pub fn command(spec: &ServerSpec, start: &StartServer, hub: &str) -> tokio::proc
         command.current_dir(cwd);
     }
     command
+}
+
+/// Makes the directory of sockets that have names, as tmux does for `-L` but not for `-S`: where no tmux ever ran it is missing.
+pub fn make_socket_dir(spec: &ServerSpec) {
+    let own = format!("tmux-{}", rustix::process::getuid().as_raw());
+    if spec.is_local()
+        && let Some(dir) = spec.socket.parent().filter(|dir| dir.file_name().is_some_and(|name| *name == *own))
+    {
+        // If it cannot be made tmux says what is wrong with it.
+        let _ = std::fs::DirBuilder::new().mode(0o700).create(dir);
+    }
 }

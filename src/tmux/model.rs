@@ -97,6 +97,8 @@ pub struct Model {
     pub(super) start: Option<StartServer>,
     pub(super) refresh: Refresh,
     pub(super) identity: Option<ServerIdentity>,
+    /// The tmux program is not too old.
+    pub(super) program_checked: bool,
     pub(super) panes: HashMap<PaneId, Followed>,
     /// Sessions to which a guest is about to attach.
     pub(super) attaching: HashSet<SessionId>,

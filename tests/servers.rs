@@ -1,0 +1,118 @@
+//! Several tmux servers at once, and which one a command means.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test says what is wrong by panicking"
+)]
+
+mod common;
+
+use std::path::{Path, PathBuf};
+
+use common::{Answer, World, run};
+
+fn muxtap(world: &World, args: &[&str]) -> Answer {
+    run(world.plain_muxtap_command().args(args))
+}
+
+fn sessions(answer: &Answer) -> Vec<String> {
+    assert_eq!(answer.status, 0, "{answer:?}");
+    common::names(&answer.json()["sessions"], "name")
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+#[test]
+fn one_daemon_follows_several_servers_and_keeps_them_apart() {
+    let world = World::new();
+    let sockets: Vec<PathBuf> = (0..4).map(|number| world.path(&format!("s{number}"))).collect();
+    for (number, socket) in sockets.iter().enumerate() {
+        world.tmux_at(
+            socket,
+            &["new-session", "-d", "-s", &format!("on{number}"), &format!("echo hello {number}; exec cat")],
+        );
+    }
+    for (number, socket) in sockets.iter().enumerate() {
+        assert_eq!(sessions(&muxtap(&world, &["--json", "-S", text(socket), "ls"])), [format!("on{number}")]);
+        // The same pane id on each.
+        let wanted = format!("^hello {number}$");
+        let waited = muxtap(&world, &["-S", text(socket), "wait-for", "-t", "%0", "-p", &wanted, "--since", "start"]);
+        assert_eq!(waited.status, 0, "{waited:?}");
+    }
+    // A cursor of one is none of another: it is told, and nothing of one server stands in an answer about another.
+    let read = |socket: &Path, since: &str| {
+        muxtap(&world, &["--json", "-S", text(socket), "read", "-t", "%0", "--since", since]).json()
+    };
+    let cursor = read(&sockets[0], "start")["cursor"].as_str().unwrap().to_owned();
+    let answer = muxtap(&world, &["--json", "-S", text(&sockets[1]), "read", "-t", "%0", "--since", &cursor]);
+    if answer.status == 0 {
+        let answer = answer.json();
+        assert_eq!((&answer["gap"]["reason"], &answer["text"]), (&"server-restarted".into(), &"hello 1\n".into()));
+    } else {
+        assert_eq!(answer.error()["code"], "INVALID_ARGUMENT", "{answer:?}");
+    }
+    // One of them ends; the others are as they were.
+    world.tmux_at(&sockets[2], &["kill-server"]);
+    let gone = muxtap(&world, &["--json", "-S", text(&sockets[2]), "ls"]);
+    assert_eq!(gone.error()["code"], "TMUX_UNAVAILABLE", "{gone:?}");
+    assert_eq!(sessions(&muxtap(&world, &["--json", "-S", text(&sockets[3]), "ls"])), ["on3"]);
+}
+
+#[test]
+fn names_directories_and_the_pane_it_runs_in_pick_the_server_as_in_tmux() {
+    let mut world = World::new();
+    let uid = rustix::process::getuid().as_raw();
+    let base = std::fs::canonicalize(world.path("run")).unwrap().join(format!("tmux-{uid}"));
+    // `-L`, in TMUX_TMPDIR.
+    let named = base.join("named");
+    world.also_end(&named);
+    let made = muxtap(&world, &["-L", "named", "new-session", "-s", "by-name"]);
+    assert_eq!(made.status, 0, "{made:?}");
+    assert!(named.exists(), "tmux's own place for it");
+    assert_eq!(sessions(&muxtap(&world, &["--json", "-L", "named", "ls"])), ["by-name"]);
+    assert_eq!(sessions(&muxtap(&world, &["--json", "-S", text(&named), "ls"])), ["by-name"]);
+    // Plain tmux finds it by the same name.
+    let theirs = run(world.command(common::tmux_program()).args(["-L", "named", "list-sessions", "-F", "#S"]));
+    assert!(theirs.text().contains("by-name"), "{theirs:?}");
+    // The default one.
+    let default = base.join("default");
+    world.also_end(&default);
+    world.tmux_at(&default, &["new-session", "-d", "-s", "by-default"]);
+    assert_eq!(sessions(&muxtap(&world, &["--json", "ls"])), ["by-default"]);
+    // Another directory, asked through the same daemon.
+    let pid = world.daemon_pid();
+    std::fs::create_dir(world.path("other")).unwrap();
+    world.set("TMUX_TMPDIR", world.path("other").display().to_string());
+    let other = std::fs::canonicalize(world.path("other")).unwrap().join(format!("tmux-{uid}/default"));
+    world.also_end(&other);
+    let made = muxtap(&world, &["new-session", "-s", "elsewhere"]);
+    assert_eq!(made.status, 0, "{made:?}");
+    assert_eq!(sessions(&muxtap(&world, &["--json", "ls"])), ["elsewhere"]);
+    assert_eq!(world.daemon_pid(), pid);
+    // Inside a pane: that server, and that pane where none is named.
+    world.set("TMUX", format!("{},1,0", named.display()));
+    assert_eq!(sessions(&muxtap(&world, &["--json", "ls"])), ["by-name"]);
+    let mut inside = world.plain_muxtap_command();
+    let pane = world.tmux_at(&named, &["list-panes", "-t", "by-name:", "-F", "#{pane_id}"]);
+    let inside = run(inside.env("TMUX_PANE", &pane).args(["--json", "capture-pane"]));
+    assert_eq!(inside.json()["pane"], pane, "{inside:?}");
+}
+
+#[test]
+fn a_server_is_started_with_its_callers_environment_and_directory() {
+    let mut world = World::new();
+    // The daemon is started by somebody else.
+    let status = muxtap(&world, &["-S", text(&world.path("nobody")), "ls"]);
+    assert_eq!(status.status, 1);
+    let pid = world.daemon_pid();
+    assert!(pid.is_some());
+    world.set("CALLER_SAYS", "hello from the caller");
+    let pane = world.ok(&["new-session", "-s", "mine", "--", "echo \"$CALLER_SAYS in $PWD\"; exec cat"]);
+    world.await_output(&pane, "^hello from the caller in .*/work$");
+    assert_eq!(world.daemon_pid(), pid);
+}
