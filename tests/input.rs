@@ -98,7 +98,6 @@ fn literal_text_is_nothing_else() {
         "-l",
         "-t",
         "--",
-        
         "--json",
         "text;",
         ";",
