@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    muxtap::cli::main()
+    muxtap::tmux::leash::enter(std::env::args_os()).unwrap_or_else(muxtap::cli::main)
 }

@@ -10,7 +10,37 @@
 
 mod common;
 
-use common::World;
+use common::{Background, World, eventually, is_alive};
+use rustix::process::Signal;
+
+/// What a pane runs that answers each line with `got LINE`.
+const ANSWERS: &str = "stty -echo; echo ready; while read -r line; do echo \"got $line\"; done";
+
+fn answering(world: &World, args: &[&str]) -> String {
+    let pane = world.tmux(&[args, &["-d", "-P", "-F", "#{pane_id}", ANSWERS]].concat());
+    world.await_output(&pane, "^ready");
+    pane
+}
+
+/// Types a line by plain tmux. Literally: `end` and `up` are keys.
+fn type_line(world: &World, pane: &str, line: &str) {
+    world.tmux(&["send-keys", "-l", "-t", pane, line, ";", "send-keys", "-t", pane, "Enter"]);
+}
+
+/// Types a line by plain tmux and waits for its answer.
+fn say(world: &World, pane: &str, line: &str) {
+    type_line(world, pane, line);
+    world.await_output(pane, &format!("^got {line}$"));
+}
+
+/// Everything that a pane answered, in order.
+fn answers(world: &World, pane: &str) -> Vec<String> {
+    world.read_all(pane).lines().filter_map(|line| line.strip_prefix("got ")).map(str::to_owned).collect()
+}
+
+fn our_clients(world: &World) -> usize {
+    world.tmux(&["list-clients", "-F", "#{client_name}"]).lines().count()
+}
 
 #[test]
 fn a_session_where_no_server_runs() {
@@ -26,4 +56,240 @@ fn a_server_that_is_there_is_followed() {
     assert_eq!(world.sessions(), ["main"]);
     world.tmux(&["send-keys", "-t", "main", "echo he''llo", "Enter"]);
     world.await_output("main", "^hello");
+}
+
+#[test]
+fn what_plain_tmux_makes_is_followed_from_its_first_byte_on() {
+    let world = World::with_server();
+    assert_eq!(world.sessions(), ["main"]);
+    let session = answering(&world, &["new-session", "-s", "two"]);
+    let window = answering(&world, &["new-window", "-t", "two:"]);
+    let split = answering(&world, &["split-window", "-t", &window]);
+    for pane in [&session, &window, &split] {
+        say(&world, pane, "one");
+        say(&world, pane, "two");
+        assert_eq!(answers(&world, pane), ["one", "two"]);
+    }
+    assert_eq!(world.sessions(), ["main", "two"]);
+}
+
+#[test]
+fn a_window_in_two_sessions_gives_each_byte_once_and_outlives_one_of_them() {
+    let world = World::with_server();
+    let pane = answering(&world, &["new-session", "-s", "one"]);
+    world.session("two");
+    world.tmux(&["link-window", "-d", "-s", "one:0", "-t", "two:7"]);
+    say(&world, &pane, "a");
+    world.tmux(&["kill-session", "-t", "one"]);
+    say(&world, &pane, "b");
+    assert_eq!(world.sessions(), ["main", "two"]);
+    say(&world, "two:7", "c");
+    assert_eq!(answers(&world, &pane), ["a", "b", "c"]);
+}
+
+#[test]
+fn killing_one_session_ends_its_waits_and_no_others() {
+    let world = World::with_server();
+    let goes = answering(&world, &["new-session", "-s", "goes"]);
+    let stays = answering(&world, &["new-session", "-s", "stays"]);
+    let ended = world.spawn(&["--json", "wait-for", "-t", &goes, "-p", "never", "-T", "40"]);
+    let matched = world.spawn(&["--json", "wait-for", "-t", &stays, "-p", "^got end", "-T", "40"]);
+    eventually("both waits are open", || world.json(&["status"])["waits"] == 2);
+    world.tmux(&["kill-session", "-t", "goes"]);
+    let ended = ended.finish();
+    assert_eq!((ended.status, &ended.json()["outcome"]), (3, &"ended".into()), "{ended:?}");
+    type_line(&world, &stays, "end");
+    assert_eq!(matched.finish().status, 0);
+    // What the ended pane printed can still be read.
+    assert!(world.read_all(&goes).contains("ready"));
+}
+
+#[test]
+fn a_client_that_tmux_moves_to_another_session_leaves_it() {
+    let world = World::with_server();
+    world.tmux(&["set-option", "-g", "detach-on-destroy", "off"]);
+    let pane = answering(&world, &["new-session", "-s", "stays"]);
+    world.session("goes");
+    assert_eq!(world.sessions(), ["goes", "main", "stays"]);
+    eventually("a client for each session", || our_clients(&world) == 3);
+    world.tmux(&["kill-session", "-t", "goes"]);
+    eventually("a client for each session", || our_clients(&world) == 2);
+    say(&world, &pane, "once");
+    assert_eq!(answers(&world, &pane), ["once"]);
+    let sessions = world.tmux(&["list-clients", "-F", "#{session_name}"]);
+    let mut sessions: Vec<_> = sessions.lines().collect();
+    sessions.sort_unstable();
+    assert_eq!(sessions, ["main", "stays"]);
+}
+
+#[test]
+fn thrown_out_it_comes_back() {
+    let world = World::with_server();
+    let pane = answering(&world, &["new-session", "-s", "work"]);
+    say(&world, &pane, "before");
+    assert_eq!(our_clients(&world), 2);
+    let attached = |world: &World| world.tmux(&["list-clients", "-F", "#{client_pid}"]);
+    let first = attached(&world);
+    // A user throws everybody else out: `attach -d`, then `detach-client -a`.
+    let mut user =
+        Background::start(world.tmux_command(world.socket()).args(["-C", "attach-session", "-d", "-t", "work"]));
+    user.line_where("the attach", |line| line.starts_with("%session-changed"));
+    eventually("muxtap is back in both", || {
+        let now = attached(&world);
+        now.lines().count() == 3 && now != first
+    });
+    say(&world, &pane, "between");
+    let second = attached(&world);
+    {
+        use std::io::Write as _;
+        user.stdin().write_all(b"detach-client -a\n").unwrap();
+    }
+    eventually("muxtap is back in both", || {
+        let now = attached(&world);
+        now.lines().count() == 3 && now.lines().filter(|pid| !second.contains(pid)).count() == 2
+    });
+    say(&world, &pane, "after");
+    let got = answers(&world, &pane);
+    // A seed of the screen follows each time; what is repeated stands behind a gap, in what was read from the start.
+    assert_eq!(got.last().map(String::as_str), Some("after"));
+    assert!(got.iter().any(|line| line == "before") && got.iter().any(|line| line == "between"), "{got:?}");
+}
+
+#[test]
+fn detached_while_a_pane_prints_a_reader_is_told_of_the_gap() {
+    let world = World::with_server();
+    let pane = answering(&world, &["new-session", "-s", "work"]);
+    say(&world, &pane, "before");
+    let cursor = world.json(&["read", "-t", &pane, "--since", "start"])["cursor"].as_str().unwrap().to_owned();
+    // All in one command line: what is typed is answered while nobody is attached, or just after.
+    world.tmux(&["detach-client", "-s", "work", ";", "send-keys", "-t", &pane, "meanwhile", "Enter"]);
+    world.await_output(&pane, "^got meanwhile");
+    let answer = world.json(&["read", "-t", &pane, "--since", &cursor]);
+    assert_eq!(answer["gap"]["reason"], "reconnected", "{answer}");
+    assert!(answer["text"].as_str().unwrap().contains("got meanwhile"), "{answer}");
+}
+
+#[test]
+fn renamed_things_are_found_by_their_new_names_only() {
+    let world = World::with_server();
+    let pane = answering(&world, &["new-session", "-s", "old", "-n", "win"]);
+    world.tmux(&["rename-session", "-t", "old", "new"]);
+    world.tmux(&["rename-window", "-t", &pane, "door"]);
+    say(&world, "new:door", "hello");
+    world.error("NOT_FOUND", &["read", "-t", "old"]);
+    world.error("NOT_FOUND", &["read", "-t", "new:win"]);
+    // A name that only begins like it is another name.
+    world.error("NOT_FOUND", &["read", "-t", "ne"]);
+    world.ok(&["rename-session", "-t", "new", "newest"]);
+    assert_eq!(world.tmux(&["display-message", "-p", "-t", &pane, "#S"]), "newest");
+}
+
+#[test]
+fn panes_that_are_moved_about_go_on_without_a_gap() {
+    let world = World::with_server();
+    let pane = answering(&world, &["new-session", "-s", "one"]);
+    let other = answering(&world, &["new-session", "-s", "two"]);
+    let third = answering(&world, &["split-window", "-t", &other]);
+    say(&world, &pane, "0");
+    let cursor = world.json(&["read", "-t", &pane, "--since", "start"])["cursor"].as_str().unwrap().to_owned();
+    let moves: [&[&str]; 6] = [
+        &["move-window", "-d", "-s", "one:0", "-t", "main:9"],
+        &["swap-pane", "-d", "-s", &pane, "-t", &third],
+        &["break-pane", "-d", "-s", &pane],
+        &["join-pane", "-d", "-s", &pane, "-t", &other],
+        &["swap-window", "-d", "-s", &other, "-t", &third],
+        &["move-pane", "-d", "-s", &pane, "-t", "main:0"],
+    ];
+    for (step, args) in moves.iter().enumerate() {
+        world.tmux(args);
+        say(&world, &pane, &format!("{}", step + 1));
+        say(&world, &third, &format!("{}", step + 1));
+    }
+    let got = answers(&world, &pane);
+    let answer = world.json(&["read", "-t", &pane, "--since", &cursor]);
+    // Moved to a session of another client there may be a gap: it is told, and after it everything stands there.
+    if answer["gap"].is_null() {
+        assert_eq!(got, ["0", "1", "2", "3", "4", "5", "6"]);
+    } else {
+        assert_eq!(answer["gap"]["reason"], "reconnected", "{answer}");
+        assert_eq!(got.last().unwrap(), "6");
+    }
+}
+
+#[test]
+fn a_server_that_is_started_anew_is_another_one_to_old_cursors() {
+    for signal in [None, Some(Signal::KILL)] {
+        let world = World::new();
+        let pane = answering(&world, &["new-session", "-s", "main"]);
+        say(&world, &pane, "before");
+        let cursor = world.json(&["read", "-t", &pane, "--since", "start"])["cursor"].as_str().unwrap().to_owned();
+        let wait = world.spawn(&["--json", "wait-for", "-t", &pane, "-p", "never", "-T", "40"]);
+        eventually("the wait is open", || world.json(&["status"])["waits"] == 1);
+        let server = world.server_pid();
+        match signal {
+            None => drop(world.tmux(&["kill-server"])),
+            Some(signal) => common::signal(server, signal),
+        }
+        let ended = wait.finish();
+        assert_eq!((ended.status, &ended.json()["outcome"]), (3, &"ended".into()), "{ended:?}");
+        eventually("the server has ended", || !is_alive(server));
+        let again = answering(&world, &["new-session", "-s", "main"]);
+        assert_eq!(again, pane, "a new server counts from the start");
+        say(&world, &pane, "after");
+        let answer = world.json(&["read", "-t", &pane, "--since", &cursor]);
+        assert_eq!(answer["gap"]["reason"], "server-restarted", "{answer}");
+        let text = answer["text"].as_str().unwrap();
+        assert!(text.contains("got after") && !text.contains("got before"), "{answer}");
+        // Told once: the new cursor is of this server.
+        let next = world.json(&["read", "-t", &pane, "--since", answer["cursor"].as_str().unwrap()]);
+        assert_eq!((&next["gap"], &next["text"]), (&serde_json::Value::Null, &"".into()), "{next}");
+    }
+}
+
+#[test]
+fn a_new_muxtap_is_another_one_to_old_cursors() {
+    for signal in [Signal::TERM, Signal::KILL] {
+        let world = World::with_server();
+        let pane = answering(&world, &["new-session", "-s", "work"]);
+        say(&world, &pane, "before");
+        let cursor = world.json(&["read", "-t", &pane, "--since", "start"])["cursor"].as_str().unwrap().to_owned();
+        world.kill_daemon(signal);
+        let answer = world.json(&["read", "-t", &pane, "--since", &cursor]);
+        assert_eq!(answer["gap"]["reason"], "muxtap-restarted", "{answer}");
+        assert!(answer["text"].as_str().unwrap().contains("got before"), "what tmux still has: {answer}");
+        say(&world, &pane, "after");
+    }
+}
+
+#[test]
+fn a_socket_that_is_removed_under_it_changes_nothing() {
+    let world = World::with_server();
+    let pane = answering(&world, &["new-session", "-s", "work"]);
+    let server = world.server_pid();
+    std::fs::remove_file(world.socket()).unwrap();
+    world.ok(&["send-keys", "-t", &pane, "alone", "Enter"]);
+    world.await_output(&pane, "^got alone");
+    assert_eq!(world.sessions(), ["main", "work"]);
+    // tmux makes its socket again when it is told to.
+    common::signal(server, Signal::USR1);
+    eventually("the socket is back", || world.socket().exists());
+    say(&world, &pane, "back");
+    assert_eq!(world.server_pid(), server);
+}
+
+#[test]
+fn two_daemons_started_at_once_are_one() {
+    let world = World::with_server();
+    let started: Vec<_> = (0..12).map(|_| world.spawn(&["--json", "list-sessions"])).collect();
+    for process in started {
+        let answer = process.finish();
+        assert_eq!(answer.status, 0, "{answer:?}");
+    }
+    let pid = world.daemon_pid().unwrap();
+    let daemons: Vec<_> = world.processes().into_iter().filter(|(_, line)| line.contains(" serve")).collect();
+    assert_eq!(daemons.iter().map(|(pid, _)| *pid).collect::<Vec<_>>(), [pid], "{daemons:?}");
+    // One that is asked for in the foreground says who is there.
+    let second = common::run(world.plain_muxtap_command().args(["--json", "serve"]));
+    assert_eq!((second.status, &second.error()["code"]), (1, &"CONFLICT".into()), "{second:?}");
+    assert_eq!(world.daemon_pid(), Some(pid));
 }

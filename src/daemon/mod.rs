@@ -72,6 +72,11 @@ const WORKERS: usize = 2;
 /// How long the daemon may take to let go of everything.
 const STOP_LIMIT: Duration = Duration::from_secs(5);
 
+/// Clients end with the daemon where the system can do that. `/proc/self/exe` is this program even when its file was replaced meanwhile.
+fn leash() -> Vec<std::ffi::OsString> {
+    if cfg!(target_os = "linux") { crate::tmux::leash::words("/proc/self/exe".as_ref()) } else { Vec::new() }
+}
+
 async fn answer(
     options: &ServeOptions,
     paths: &paths::Paths,
@@ -81,7 +86,7 @@ async fn answer(
         |error: std::io::Error| Error::internal(format!("cannot answer on {}: {error}", paths.socket.display()));
     let listener = tokio::net::UnixListener::from_std(listener).map_err(unable)?;
     let engine = Engine::new(EngineOptions {
-        program: Program { tmux: options.tmux.clone(), prefix: Vec::new() },
+        program: Program { tmux: options.tmux.clone(), prefix: Vec::new(), leash: leash() },
         coverage: options.coverage.into(),
         ring_bytes: usize::try_from(options.ring_bytes).unwrap_or(usize::MAX),
         budget_bytes: usize::try_from(options.budget_bytes).unwrap_or(usize::MAX),

@@ -162,19 +162,24 @@ impl Engine {
 /// Lets go of the hold on a command that has ended: the pane is closed, or dies with the command's status. Its screen is kept first.
 pub(super) fn close_held(server: &Server, pane: &Arc<Pane>) {
     let at = pane.clone();
+    let close = pane.close_when_ended();
+    // Elsewhere it lets go by itself after a few seconds.
+    let release = !close && server.spec().is_local();
     let look = move |answer: std::result::Result<crate::tmux::Answer, crate::tmux::Lost>| {
         if let Some(seed) = answer.ok().and_then(std::result::Result::ok).and_then(|parts| Seed::parse(&parts)) {
             at.keep_screen(&seed);
+            // tmux tells which process it is; what was listed last may be the placeholder's.
+            if release
+                && !seed.dead
+                && let Some(pid) = i32::try_from(seed.pid).ok().and_then(rustix::process::Pid::from_raw)
+            {
+                let _ = rustix::process::kill_process(pid, rustix::process::Signal::USR1);
+            }
         }
     };
     server.submit(Some(pane.id()), Request::Framed(Seed::question(pane.id())), look);
-    if pane.close_when_ended() {
+    if close {
         close_ended(server, pane.id());
-    } else if server.spec().is_local()
-        && let Some(pid) = i32::try_from(pane.about().pid).ok().and_then(rustix::process::Pid::from_raw)
-    {
-        // Elsewhere it lets go by itself after a few seconds.
-        let _ = rustix::process::kill_process(pid, rustix::process::Signal::USR1);
     }
 }
 

@@ -75,6 +75,11 @@ impl Host {
         self.panes.iter().map(|pane| pane.ring_len() as u64).sum()
     }
 
+    /// A pane that is there.
+    pub fn live_pane(&self, id: PaneId) -> Option<Arc<Pane>> {
+        self.panes.get(&id).map(|pane| pane.clone())
+    }
+
     /// A pane that is there, or that ended and is still readable.
     pub fn pane(&self, id: PaneId) -> Option<Arc<Pane>> {
         self.panes

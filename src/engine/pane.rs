@@ -54,6 +54,8 @@ pub(super) struct State {
     pub(super) kept: Option<String>,
     /// muxtap made it.
     pub(super) ours: Option<Ours>,
+    /// Its placeholder is about to be replaced by its command, and tmux has not listed the new process yet.
+    replaced: bool,
     /// A `run` is under way.
     pub(super) runs: bool,
 }
@@ -107,6 +109,7 @@ impl Pane {
                 exit: None,
                 kept: None,
                 ours: None,
+                replaced: false,
                 runs: false,
             }),
             changed: watch::Sender::new(0),
@@ -162,7 +165,9 @@ impl Pane {
 
     /// muxtap made it, and this is what was promised of it.
     pub(super) fn set_ours(&self, ours: Ours) {
-        self.lock().ours = Some(ours);
+        let mut state = self.lock();
+        state.replaced = ours.hold.is_some();
+        state.ours = Some(ours);
     }
 
     /// muxtap made it and nobody asked to keep it.
@@ -288,8 +293,11 @@ impl Pane {
     /// tmux lists it like this.
     pub(super) fn describe(&self, row: &PaneRow) {
         let mut state = self.lock();
+        let changed = state.about.pid != row.pid;
+        // The command that took the placeholder's place may have ended before it is listed for the first time.
+        let revived = changed && !row.dead && !state.replaced;
+        state.replaced &= !changed;
         let about = &mut state.about;
-        let revived = about.pid != row.pid && !row.dead;
         about.title.clone_from(&row.title);
         about.command.clone_from(&row.command);
         about.path.clone_from(&row.path);

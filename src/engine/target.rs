@@ -81,9 +81,9 @@ impl Engine {
     /// The pane a target means; a session's or window's is its active one.
     pub(super) async fn pane(&self, host: &Arc<Host>, text: &str) -> Result<Arc<Pane>> {
         let target = pane_target(text)?;
-        // An id is as good as the pane; whether it still is there shows when it is used.
+        // An id is as good as the pane; whether it still is there shows when it is used. One that ended may have a namesake on a new server.
         if let Target::Pane(id) = target
-            && let Some(pane) = host.pane(id)
+            && let Some(pane) = host.live_pane(id)
         {
             return Ok(pane);
         }
@@ -92,8 +92,11 @@ impl Engine {
             // The server has gone; what its panes printed is still readable.
             Err(error) => return last_ended(host, &target).ok_or(error),
         };
-        let id = find_pane(&topology, &target).map_err(|error| located(error, host))?;
-        if let Some(pane) = host.pane(id) {
+        let id = match find_pane(&topology, &target) {
+            Ok(id) => id,
+            Err(error) => return last_ended(host, &target).ok_or_else(|| located(error, host)),
+        };
+        if let Some(pane) = host.live_pane(id) {
             return Ok(pane);
         }
         host.server().cover(id).await?;

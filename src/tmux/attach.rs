@@ -76,7 +76,7 @@ impl Inner {
         // tmux tells the activity in seconds; of those that were used within one the default is the last, the others come as they were made.
         users.sort_by_key(|session| (session.activity, session.default, session.id));
         let connection = if hub {
-            let command = self.spec.command([
+            let command = self.spec.client([
                 "-C",
                 "new-session",
                 "-E",
@@ -110,7 +110,7 @@ impl Inner {
     pub(super) async fn attach(self: &Arc<Self>, session: SessionId) -> Result<Connection> {
         // `-E`: an attach would otherwise rewrite the session's environment from ours (F34).
         let target = session.to_string();
-        let command = self.spec.command(["-C", "attach-session", "-E", "-f", FLAGS, "-t", &target]);
+        let command = self.spec.client(["-C", "attach-session", "-E", "-f", FLAGS, "-t", &target]);
         self.open(command, Some(session)).await
     }
 
@@ -182,7 +182,7 @@ impl Inner {
     async fn bump(self: &Arc<Self>, users: &[Found]) -> Result<()> {
         let Some((first, rest)) = users.split_first() else { return Ok(()) };
         let target = first.id.to_string();
-        let command = self.spec.command(["-C", "attach-session", "-E", "-f", "ignore-size,no-output", "-t", &target]);
+        let command = self.spec.client(["-C", "attach-session", "-E", "-f", "ignore-size,no-output", "-t", &target]);
         let visitor = self.open(command, None).await?;
         if let Some(covering) = self.lock().covering.get_mut(&visitor.id()) {
             covering.visitor = true;

@@ -110,10 +110,10 @@ impl Inner {
     pub(super) async fn close_all(&self) {
         let connections: Vec<_> =
             self.lock().covering.values().filter_map(|covering| covering.connection.clone()).collect();
-        for connection in &connections {
-            connection.close();
-        }
+        // One after the other: a session that ends with its last client (`destroy-unattached`) kills servers before 3.8 when another control
+        // client leaves at that moment (N26).
         for connection in connections {
+            connection.close();
             connection.closed().await;
         }
     }

@@ -18,7 +18,7 @@ pub struct StartServer {
 
 /// The command that starts the server and its hub, made first so that it never is the most recently active one (F33).
 pub fn command(spec: &ServerSpec, start: &StartServer, hub: &str) -> tokio::process::Command {
-    let mut command = spec.command(["-C", "new-session", "-E", "-f", FLAGS, "-s", hub, "-n", "muxtap", PLACEHOLDER]);
+    let mut command = spec.client(["-C", "new-session", "-E", "-f", FLAGS, "-s", hub, "-n", "muxtap", PLACEHOLDER]);
     if let Some(env) = &start.env {
         command.env_clear();
         command.envs(env.iter().filter(|(name, _)| !matches!(name.as_str(), "TMUX" | "TMUX_PANE")));

@@ -9,6 +9,7 @@ mod connection;
 mod coverage;
 mod death;
 mod launch;
+pub mod leash;
 mod model;
 mod program;
 mod seed;

@@ -31,6 +31,9 @@ pub struct Program {
     pub tmux: PathBuf,
     /// A command in front of it, as `ssh HOST` or `docker exec -i CONTAINER`; empty for a local server.
     pub prefix: Vec<String>,
+    /// What starts the control clients of a local server so that they end with this process ([`super::leash`]); empty: they are started as
+    /// they are.
+    pub leash: Vec<OsString>,
 }
 
 /// One tmux server to follow.
@@ -65,7 +68,17 @@ impl ServerSpec {
     /// `-u`: without UTF-8 replies turn tabs and non-ASCII into `_` (F17). `$TMUX` is removed so that tmux does not take us for
     /// something that runs in one of its panes.
     pub fn command(&self, args: impl IntoIterator<Item = impl Into<OsString>>) -> Command {
-        let mut words = self.program.prefix.iter().map(OsString::from).collect::<Vec<_>>();
+        self.command_behind(Vec::new(), args)
+    }
+
+    /// The same for a control client.
+    pub fn client(&self, args: impl IntoIterator<Item = impl Into<OsString>>) -> Command {
+        let leash = if self.is_local() { self.program.leash.clone() } else { Vec::new() };
+        self.command_behind(leash, args)
+    }
+
+    fn command_behind(&self, mut words: Vec<OsString>, args: impl IntoIterator<Item = impl Into<OsString>>) -> Command {
+        words.extend(self.program.prefix.iter().map(OsString::from));
         words.push(self.program.tmux.clone().into_os_string());
         let mut words = words.into_iter();
         let mut command = Command::new(words.next().unwrap_or_default());

@@ -211,6 +211,8 @@ async fn supervise(inner: Arc<Inner>) {
     let mut attempts = 0;
     let mut pause = FIRST_PAUSE;
     let mut followed: Option<ServerIdentity> = None;
+    // A server whose process has ended, though it may not have been reaped yet.
+    let mut dead = None;
     while !inner.cancel.is_cancelled() {
         inner.set_link(Link::Connecting);
         attempts += 1;
@@ -236,7 +238,11 @@ async fn supervise(inner: Arc<Inner>) {
                     NoLink::Failed(error) => (error, false),
                 };
                 let ended = followed.as_ref().is_some_and(|identity| {
-                    if inner.spec.is_local() { !death::is_alive(identity.pid) } else { absent }
+                    if inner.spec.is_local() {
+                        dead == Some(identity.pid) || !death::is_alive(identity.pid)
+                    } else {
+                        absent
+                    }
                 });
                 if ended {
                     followed = None;
@@ -244,9 +250,19 @@ async fn supervise(inner: Arc<Inner>) {
                 }
                 let retry = !absent && (followed.is_some() || attempts > 1);
                 inner.set_link(Link::Down { error, ended, attempts });
+                // A server that does not answer any more may still be on its way out.
+                let leaving =
+                    followed.as_ref().filter(|_| absent && inner.spec.is_local()).map(|identity| identity.pid);
+                let leaves = async {
+                    match leaving.and_then(death::watch) {
+                        Some(leaves) => leaves.await,
+                        None => std::future::pending().await,
+                    }
+                };
                 tokio::select! {
                     () = inner.kick.notified() => {}
                     () = inner.cancel.cancelled() => break,
+                    () = leaves => dead = leaving,
                     () = socket_watch::appears(&inner.spec.socket), if absent && inner.spec.is_local() => {}
                     () = tokio::time::sleep(jittered(pause)), if retry => pause = (pause * 2).min(LONGEST_PAUSE),
                 }

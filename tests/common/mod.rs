@@ -13,13 +13,12 @@
 )]
 
 use std::{
-    cell::RefCell,
     fs,
     io::{BufRead as _, BufReader, Read as _, Write as _},
     os::unix::net::UnixStream,
     path::{Path, PathBuf},
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
-    sync::mpsc,
+    sync::{Mutex, mpsc},
     thread::JoinHandle,
     time::{Duration, Instant},
 };
@@ -229,7 +228,7 @@ pub struct World {
     dir: TempDir,
     socket: PathBuf,
     env: Vec<(String, String)>,
-    extra_sockets: RefCell<Vec<PathBuf>>,
+    extra_sockets: Mutex<Vec<PathBuf>>,
 }
 
 impl Default for World {
@@ -269,7 +268,7 @@ impl World {
             }
         }
         let socket = dir.path().join("t");
-        Self { dir, socket, env, extra_sockets: RefCell::default() }
+        Self { dir, socket, env, extra_sockets: Mutex::default() }
     }
 
     /// A tmux server that somebody else started, with one session `main` of 80x24 that runs `sh`.
@@ -332,7 +331,7 @@ impl World {
     }
 
     fn try_tmux_at(&self, socket: &Path, args: &[&str]) -> Answer {
-        let mut known = self.extra_sockets.borrow_mut();
+        let mut known = self.extra_sockets.lock().unwrap();
         if socket != self.socket && !known.iter().any(|other| other == socket) {
             known.push(socket.to_owned());
         }
@@ -354,7 +353,7 @@ impl World {
 
     /// A tmux server on this socket is ended with the world.
     pub fn also_end(&self, socket: impl Into<PathBuf>) {
-        self.extra_sockets.borrow_mut().push(socket.into());
+        self.extra_sockets.lock().unwrap().push(socket.into());
     }
 
     /// The start of a muxtap command line, without `-S`. `MUXTAP_TEST_BIN` names another build of it.
@@ -506,7 +505,7 @@ impl World {
 impl Drop for World {
     fn drop(&mut self) {
         let _ = run(self.plain_muxtap_command().arg("stop"));
-        let sockets = self.extra_sockets.borrow().clone();
+        let sockets = self.extra_sockets.lock().unwrap().clone();
         for socket in sockets.iter().chain([&self.socket]) {
             if socket.exists() {
                 // A tmux that hangs is killed below.

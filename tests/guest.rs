@@ -1,0 +1,224 @@
+//! On a server that somebody else started muxtap is a guest: nobody notices it while it is there, and nothing of it is left afterwards.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test says what is wrong by panicking"
+)]
+
+mod common;
+
+use common::{Background, World, eventually};
+use rustix::process::Signal;
+
+/// Everything a user can ask a tmux server about it, but what control clients of muxtap's own add while they are attached.
+#[derive(Debug, PartialEq)]
+struct Picture(Vec<(String, String)>);
+
+/// `daemon`: muxtap runs, its clients (children of this process) are left out, and with them the count of attached clients.
+fn picture(world: &World, daemon: Option<u32>) -> Picture {
+    let mut asked: Vec<(String, String)> = Vec::new();
+    let mut ask = |args: &[&str]| {
+        let answer = world.tmux(args);
+        asked.push((args.join(" "), answer.clone()));
+        answer
+    };
+    let attached = if daemon.is_some() { "" } else { " #{session_attached}" };
+    let sessions = "#{session_id} #{session_name} #{session_windows} #{session_group} #{session_created}";
+    let sessions = ask(&["list-sessions", "-F", &format!("{sessions}{attached}")]);
+    ask(&[
+        "list-windows",
+        "-a",
+        "-F",
+        "#{session_name} #{window_id} #{window_index} #{window_name} #{window_layout} #{window_width}x#{window_height} \
+         #{window_flags} #{window_linked} #{window_last_flag}",
+    ]);
+    ask(&[
+        "list-panes",
+        "-a",
+        "-F",
+        "#{pane_id} #{pane_width}x#{pane_height} #{pane_active} #{pane_pid} #{pane_mode} #{pane_title} #{pane_dead} \
+         #{history_size} #{cursor_x},#{cursor_y} #{pane_pipe} #{pane_synchronized}",
+    ]);
+    for scope in [["show-options", "-s"], ["show-options", "-g"], ["show-options", "-gw"], ["show-hooks", "-g"]] {
+        ask(&scope);
+    }
+    ask(&["show-hooks", "-gw"]);
+    ask(&["show-environment", "-g"]);
+    for session in sessions.lines().map(|line| line.split(' ').next().unwrap()) {
+        ask(&["show-options", "-t", session]);
+        ask(&["show-environment", "-t", session]);
+        ask(&["show-hooks", "-t", session]);
+    }
+    let windows = world.tmux(&["list-windows", "-a", "-F", "#{window_id}"]);
+    for window in windows.lines() {
+        ask(&["show-options", "-w", "-t", window]);
+        ask(&["show-options", "-p", "-t", window]);
+    }
+    ask(&["list-buffers"]);
+    ask(&["list-keys"]);
+    // The defaults: what a command without a target means.
+    ask(&["display-message", "-p", "#S:#I.#P #{session_id}"]);
+    let clients = world.tmux(&[
+        "list-clients",
+        "-F",
+        "#{client_pid} #{client_session} #{client_width}x#{client_height} #{client_flags}",
+    ]);
+    let clients: Vec<&str> = clients
+        .lines()
+        .filter(|line| daemon.is_none_or(|daemon| parent(line.split(' ').next().unwrap()) != daemon))
+        .collect();
+    asked.push(("clients".into(), clients.join("\n")));
+    // As from inside the pane %0.
+    let mut inside = world.command(common::tmux_program());
+    inside.env("TMUX", format!("{},{},0", world.socket().display(), world.server_pid())).env("TMUX_PANE", "%0");
+    let inside = common::run(inside.args(["display-message", "-p", "#S:#I.#P"]));
+    asked.push(("inside %0".into(), inside.text()));
+    Picture(asked)
+}
+
+fn parent(pid: &str) -> u32 {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().nth(1)?.parse().ok()).unwrap_or(0)
+}
+
+fn assert_same(before: &Picture, after: &Picture, when: &str) {
+    for (one, other) in before.0.iter().zip(&after.0) {
+        assert_eq!(one, other, "{when}");
+    }
+    assert_eq!(before.0.len(), after.0.len(), "{when}");
+}
+
+/// Where a window without a target goes; nothing is left of it.
+fn new_window_goes_to(world: &World) -> String {
+    let made = world.tmux(&["new-window", "-d", "-P", "-F", "#{session_name} #{window_id}"]);
+    let (session, window) = made.split_once(' ').unwrap();
+    world.tmux(&["kill-window", "-t", window]);
+    session.to_owned()
+}
+
+/// Four sessions that were used in another order than they were made in; one grouped, one window linked twice, splits, a user's hook and
+/// options, a client of the user's with a size of its own.
+fn busy_server() -> (World, Background) {
+    let world = World::with_server();
+    // A window's name would follow its program, at times that nobody tells.
+    world.tmux(&["set-option", "-g", "automatic-rename", "off"]);
+    for name in ["a", "b", "c"] {
+        world.session(name);
+    }
+    world.tmux(&["split-window", "-d", "-h", "-t", "a", "exec cat"]);
+    world.tmux(&["split-window", "-d", "-v", "-t", "a", "exec cat"]);
+    world.tmux(&["new-window", "-d", "-t", "b:", "-n", "two", "exec cat"]);
+    world.tmux(&["link-window", "-d", "-s", "b:two", "-t", "c:"]);
+    world.tmux(&["new-session", "-d", "-t", "a", "-s", "grouped"]);
+    world.tmux(&["set-option", "-g", "status-left", "mine"]);
+    world.tmux(&["set-option", "-t", "b", "detach-on-destroy", "off"]);
+    world.tmux(&["set-hook", "-g", "alert-bell", "display-message bell"]);
+    world.tmux(&["set-environment", "-t", "a", "SSH_AUTH_SOCK", "/of/the/user"]);
+    world.tmux(&["set-environment", "-g", "MINE", "1"]);
+    world.tmux(&["set-buffer", "-b", "mine", "text"]);
+    // `b` is the one that was used last, then `a`.
+    let mut user = Background::start(world.tmux_command(world.socket()).args(["-C", "attach-session", "-t", "main"]));
+    for visit in ["refresh-client -C 100x30", "switch-client -t c", "switch-client -t a", "switch-client -t b"] {
+        // tmux resizes what a client looks at when it has done everything it was asked: so one at a time, and asked what came of it.
+        use std::io::Write as _;
+        writeln!(user.stdin(), "{visit}").unwrap();
+        for turn in ["one", "two"] {
+            writeln!(user.stdin(), "display-message -p '{turn} #{{window_width}}'").unwrap();
+            let seen = user.line_where("the visit", |line| line.starts_with(turn));
+            assert!(turn == "one" || seen == "two 100", "{seen}");
+        }
+    }
+    (world, user)
+}
+
+/// Follows everything, in each way that changes nothing.
+fn follow(world: &World) -> u32 {
+    assert_eq!(world.sessions(), ["a", "b", "c", "grouped", "main"]);
+    for pane in world.panes() {
+        world.muxtap(&["read", "-t", &pane, "--since", "start"]);
+        let theirs = world.tmux(&["capture-pane", "-p", "-t", &pane]);
+        assert_eq!(world.ok(&["capture-pane", "-t", &pane]), theirs);
+        let waited = world.muxtap(&["wait-for", "-t", &pane, "-p", "nothing says this", "-T", "0.01"]);
+        assert_eq!(waited.status, 124, "{waited:?}");
+    }
+    world.daemon_pid().unwrap()
+}
+
+fn leaves_as_it_was(end: impl FnOnce(&World)) {
+    let (world, mut user) = busy_server();
+    let before = picture(&world, None);
+    // With a daemon's id given the picture leaves out what cannot be compared while it runs.
+    let before_without_counts = picture(&world, Some(0));
+    let home = new_window_goes_to(&world);
+    let pid = follow(&world);
+    assert_same(&before_without_counts, &picture(&world, Some(pid)), "while muxtap follows");
+    assert_eq!(new_window_goes_to(&world), home, "while muxtap follows");
+    end(&world);
+    // tmux notices a client's death when it reads its socket, which nobody announces to us.
+    eventually("muxtap's clients are gone", || {
+        world.tmux(&["list-clients", "-F", "#{client_pid}"]).lines().collect::<Vec<_>>() == [user.pid().to_string()]
+    });
+    assert_same(&before, &picture(&world, None), "after muxtap");
+    assert_eq!(new_window_goes_to(&world), home, "after muxtap");
+    // The user's client is still attached and still works.
+    {
+        use std::io::Write as _;
+        user.stdin().write_all(b"display-message -p 'still here'\n").unwrap();
+    }
+    user.line_where("an answer", |line| line == "still here");
+    let left: Vec<_> = world.processes().into_iter().filter(|(_, line)| line.contains("muxtap")).collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
+fn nobody_notices_it_and_stop_leaves_the_server_as_it_was() {
+    leaves_as_it_was(|world| {
+        world.ok(&["stop"]);
+    });
+}
+
+#[test]
+fn sigterm_leaves_the_server_as_it_was() {
+    leaves_as_it_was(|world| world.kill_daemon(Signal::TERM));
+}
+
+#[test]
+fn sigkill_leaves_the_server_as_it_was() {
+    leaves_as_it_was(|world| world.kill_daemon(Signal::KILL));
+}
+
+#[test]
+fn a_guest_does_not_keep_a_server_alive() {
+    let world = World::with_server();
+    assert_eq!(world.sessions(), ["main"]);
+    let server = world.server_pid();
+    world.tmux(&["kill-session", "-t", "main"]);
+    eventually("the server has ended", || !common::is_alive(server));
+    world.error("TMUX_UNAVAILABLE", &["list-panes"]);
+}
+
+/// N25: a server that cannot write what it has for a client does not let it go by itself.
+#[test]
+fn killed_under_a_flood_it_leaves_no_client_behind() {
+    let world = World::with_server();
+    let pane = world.tmux(&[
+        "new-window",
+        "-d",
+        "-P",
+        "-F",
+        "#{pane_id}",
+        "while :; do echo a flood that does not end by itself; done",
+    ]);
+    world.await_output(&pane, "^a flood");
+    world.kill_daemon(Signal::KILL);
+    eventually("its clients are gone", || world.tmux(&["list-clients"]).is_empty());
+    // The same for an orderly end, which must not take its time.
+    world.await_output(&pane, "^a flood");
+    let start = std::time::Instant::now();
+    world.ok(&["stop"]);
+    assert!(start.elapsed() < std::time::Duration::from_millis(1500), "{:?}", start.elapsed());
+    assert_eq!(world.tmux(&["list-clients"]), "");
+}

@@ -1,0 +1,194 @@
+//! On a server that muxtap started one client follows all of it, from a session of muxtap's own: the hub. Users do not meet it.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test says what is wrong by panicking"
+)]
+
+mod common;
+
+use common::{Background, World, eventually, is_alive};
+use rustix::process::Signal;
+
+fn tmux_sessions(world: &World) -> Vec<String> {
+    world.tmux(&["list-sessions", "-F", "#S"]).lines().map(str::to_owned).collect()
+}
+
+fn users(world: &World) -> Vec<String> {
+    tmux_sessions(world).into_iter().filter(|name| !name.starts_with("_muxtap")).collect()
+}
+
+fn hubs(world: &World) -> usize {
+    tmux_sessions(world).len() - users(world).len()
+}
+
+/// One daemon in the foreground that uses a hub wherever it comes.
+fn serve_with_hub(world: &World) -> Background {
+    let process = Background::start(world.plain_muxtap_command().args(["serve", "--coverage", "hub"]));
+    // Nothing tells a stranger that it listens.
+    eventually("the daemon answers", || world.daemon_pid() == Some(process.pid()));
+    process
+}
+
+#[test]
+fn one_client_follows_the_whole_server_and_is_in_no_listing() {
+    let world = World::new();
+    let pane = world.ok(&["new-session", "-s", "one", "--", "echo first; exec cat"]);
+    let other = world.ok(&["new-session", "-s", "two", "--", "echo second; exec cat"]);
+    world.await_output(&pane, "^first");
+    world.await_output(&other, "^second");
+    assert_eq!(world.sessions(), ["one", "two"]);
+    assert_eq!(world.panes(), [pane, other]);
+    let windows = common::names(&world.json(&["list-windows"])["windows"], "session");
+    assert_eq!(windows, ["one", "two"]);
+    assert_eq!(hubs(&world), 1);
+    assert_eq!(world.tmux(&["list-clients", "-F", "#{client_control_mode}"]), "1");
+    let status = world.json(&["status"]);
+    assert_eq!((&status["servers"][0]["coverage"], &status["servers"][0]["clients"]), (&"hub".into(), &1.into()));
+}
+
+#[test]
+fn a_command_without_a_target_never_means_the_hub() {
+    let world = World::new();
+    world.ok(&["new-session", "-s", "one"]);
+    assert_eq!(world.tmux(&["display-message", "-p", "#S"]), "one");
+    world.ok(&["new-session", "-s", "two"]);
+    assert_eq!(world.tmux(&["display-message", "-p", "#S"]), "two");
+    assert_eq!(world.tmux(&["new-window", "-d", "-P", "-F", "#S"]), "two");
+    // From inside a pane whose window is linked into the hub as well.
+    let inside = |pane: &str| {
+        let mut inside = world.command(common::tmux_program());
+        inside.env("TMUX", format!("{},{},0", world.socket().display(), world.server_pid())).env("TMUX_PANE", pane);
+        common::run(inside.args(["display-message", "-p", "#S"])).text()
+    };
+    let panes = world.tmux(&["list-panes", "-a", "-F", "#{pane_id} #{session_name}"]);
+    for line in panes.lines().filter(|line| !line.contains("_muxtap")) {
+        let (pane, session) = line.split_once(' ').unwrap();
+        assert_eq!(inside(pane).trim(), session, "{pane}");
+    }
+}
+
+#[test]
+fn what_plain_tmux_makes_there_is_followed() {
+    let world = World::new();
+    world.ok(&["new-session", "-s", "one"]);
+    let session = world.tmux(&["new-session", "-d", "-s", "two", "-P", "-F", "#{pane_id}", "echo in two; exec cat"]);
+    let window = world.tmux(&["new-window", "-d", "-t", "one:", "-P", "-F", "#{pane_id}", "echo in window; exec cat"]);
+    let split = world.tmux(&["split-window", "-d", "-t", "one:", "-P", "-F", "#{pane_id}", "echo in split; exec cat"]);
+    for (pane, text) in [(session, "^in two"), (window, "^in window"), (split, "^in split")] {
+        world.await_output(&pane, text);
+        world.ok(&["send-keys", "-t", &pane, "typed", "Enter"]);
+        world.ok(&["wait-for", "-t", &pane, "--since", "start", "-p", "typed\n?typed|typed", "-T", "20"]);
+    }
+}
+
+#[test]
+fn a_users_kill_session_ends_its_windows() {
+    let world = World::new();
+    world.ok(&["new-session", "-s", "stays"]);
+    let pane = world.ok(&["new-session", "-s", "goes", "--", "exec cat"]);
+    let pid = world.tmux(&["display-message", "-p", "-t", &pane, "#{pane_pid}"]);
+    let wait = world.spawn(&["--json", "wait-for", "-t", &pane, "-p", "never", "-T", "40"]);
+    eventually("the wait is open", || world.json(&["status"])["waits"] == 1);
+    world.tmux(&["kill-session", "-t", "goes"]);
+    let ended = wait.finish();
+    assert_eq!((ended.status, &ended.json()["outcome"]), (3, &"ended".into()), "{ended:?}");
+    eventually("its program has ended", || !is_alive(pid.parse().unwrap()));
+    assert_eq!(world.sessions(), ["stays"]);
+    assert_eq!(users(&world), ["stays"]);
+    let windows = world.tmux(&["list-windows", "-a", "-F", "#{window_id}"]);
+    let mut windows: Vec<_> = windows.lines().collect();
+    windows.sort_unstable();
+    windows.dedup();
+    assert_eq!(windows.len(), 2, "the hub's own and the one that stays: {windows:?}");
+}
+
+#[test]
+fn a_window_that_is_linked_twice_outlives_one_of_its_sessions() {
+    let world = World::new();
+    let pane = world.ok(&["new-session", "-s", "one", "--", "exec cat"]);
+    world.ok(&["new-session", "-s", "two"]);
+    world.tmux(&["link-window", "-d", "-s", "one:0", "-t", "two:"]);
+    world.tmux(&["kill-session", "-t", "one"]);
+    world.ok(&["send-keys", "-t", &pane, "still", "Enter"]);
+    world.await_output(&pane, "^still");
+    assert_eq!(world.sessions(), ["two"]);
+}
+
+#[test]
+fn the_server_ends_with_its_last_user_session() {
+    for how in ["kill-session", "exit"] {
+        let world = World::new();
+        let pane = world.ok(&["new-session", "-s", "one"]);
+        let server = world.server_pid();
+        if how == "exit" {
+            world.ok(&["send-keys", "-t", &pane, "exit", "Enter"]);
+        } else {
+            world.tmux(&["kill-session", "-t", "one"]);
+        }
+        eventually("the server has ended", || !is_alive(server));
+        // And a new one can follow on the same socket.
+        world.ok(&["new-session", "-s", "again"]);
+        assert_eq!(world.sessions(), ["again"], "{how}");
+    }
+}
+
+#[test]
+fn a_killed_daemon_takes_its_hub_with_it_and_the_next_one_makes_another() {
+    let world = World::new();
+    let pane = world.ok(&["new-session", "-s", "one", "--", "exec cat"]);
+    world.ok(&["send-keys", "-t", &pane, "before", "Enter"]);
+    world.await_output(&pane, "^before");
+    world.kill_daemon(Signal::KILL);
+    eventually("the hub is gone", || tmux_sessions(&world) == ["one"]);
+    world.await_output(&pane, "^before");
+    assert_eq!(hubs(&world), 1, "the server is remembered as muxtap's own");
+    assert_eq!(world.tmux(&["display-message", "-p", "#S"]), "one");
+    world.ok(&["send-keys", "-t", &pane, "after", "Enter"]);
+    world.await_output(&pane, "^after");
+    world.ok(&["stop"]);
+    assert_eq!(tmux_sessions(&world), ["one"]);
+}
+
+#[test]
+fn a_hub_on_a_server_that_was_found_leaves_its_defaults_and_is_gone_afterwards() {
+    let world = World::new();
+    for name in ["a", "b", "c"] {
+        world.session(name);
+    }
+    // `b` was used last.
+    let mut visitor = Background::start(world.tmux_command(world.socket()).args(["-C", "attach-session", "-t", "b"]));
+    visitor.line_where("the attach", |line| line.starts_with("%session-changed"));
+    visitor.close_stdin();
+    visitor.finish();
+    let default = |world: &World| world.tmux(&["display-message", "-p", "#S"]);
+    let all = |world: &World| {
+        let mut all = String::new();
+        for args in
+            [&["show-options", "-s"][..], &["show-options", "-g"], &["show-options", "-gw"], &["show-hooks", "-g"]]
+        {
+            all += &world.tmux(args);
+        }
+        all += &world.tmux(&["list-windows", "-a", "-F", "#S #{window_id} #{window_layout} #{window_linked}"]);
+        all
+    };
+    let (home, before) = (default(&world), all(&world));
+    assert_eq!(home, "b");
+    for how in [Signal::TERM, Signal::KILL] {
+        let daemon = serve_with_hub(&world);
+        assert_eq!(world.sessions(), ["a", "b", "c"]);
+        assert_eq!(hubs(&world), 1);
+        assert_eq!(default(&world), home);
+        world.tmux(&["send-keys", "-t", "c", "echo he''llo", "Enter"]);
+        world.await_output("c", "^hello");
+        let pid = daemon.pid();
+        common::signal(pid, how);
+        daemon.finish();
+        eventually("the hub is gone", || hubs(&world) == 0);
+        assert_eq!(default(&world), home);
+        assert_eq!(all(&world), before);
+    }
+}
