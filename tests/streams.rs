@@ -138,7 +138,8 @@ fn floods_keep_their_last_mebibyte_whole_and_hold_nobody_up() {
 #[test]
 fn a_reader_that_follows_cursors_sees_each_line_once() {
     let world = World::with_server();
-    let noisy = "echo ready; read -r go; i=0; while [ $i -lt 3000 ]; do i=$((i+1)); echo \"line $i\"; done; echo END; exec cat";
+    let noisy =
+        "echo ready; read -r go; i=0; while [ $i -lt 3000 ]; do i=$((i+1)); echo \"line $i\"; done; echo END; exec cat";
     let pane = world.tmux(&["new-window", "-d", "-P", "-F", "#{pane_id}", noisy]);
     // What it printed before it was followed is only what tmux kept of it.
     world.await_output(&pane, "^ready");
