@@ -233,7 +233,8 @@ fn tail_prints_the_last_lines() {
     let (world, pane) = world();
     world.ok(&["run", "-t", &pane, "--", "seq 1 50"]);
     let answer = world.ok(&["tail", "-n", "4", &pane]);
-    assert!(answer.starts_with("48\n49\n50\n") || answer.starts_with("47\n48\n49\n50"), "{answer:?}");
+    // The prompt that follows is no whole line, and may not be there yet.
+    assert!(answer.contains("48\n49\n50") && !answer.contains("46"), "{answer:?}");
     assert_eq!(world.muxtap(&["tail", "%99"]).status, 1);
 }
 
