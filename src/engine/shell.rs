@@ -36,12 +36,21 @@ pub enum Resting {
 /// Looks at the terminal of a pane. On systems where that is not possible tmux's word for the command is taken.
 pub fn resting(about: &About) -> Resting {
     match foreground(about.pid, &about.tty) {
+        Some(foreground) if foreground.forked => Resting::Busy(about.command.clone()),
         Some(foreground) => judge(&foreground),
+        // The pane has just been given another process: tmux's word is of the one before.
+        None if is_gone(about.pid) => Resting::Busy(about.command.clone()),
         None => match kind(&about.command) {
             Some(shell) => Resting::Shell(shell),
             None => Resting::Other(about.command.clone()),
         },
     }
+}
+
+/// Whether this system tells of processes, and this one is not there.
+fn is_gone(pid: u32) -> bool {
+    let exists = |process: &str| std::path::Path::new("/proc").join(process).join("stat").exists();
+    exists("self") && !exists(&pid.to_string())
 }
 
 fn judge(foreground: &Foreground) -> Resting {
@@ -155,7 +164,13 @@ mod tests {
     use super::*;
 
     fn foreground(args: &[&str], canonical: bool) -> Foreground {
-        Foreground { group: 1, args: args.iter().map(|arg| (*arg).to_owned()).collect(), canonical, echo: canonical }
+        Foreground {
+            group: 1,
+            args: args.iter().map(|arg| (*arg).to_owned()).collect(),
+            forked: false,
+            canonical,
+            echo: canonical,
+        }
     }
 
     #[test]

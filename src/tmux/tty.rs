@@ -7,6 +7,8 @@ pub struct Foreground {
     pub group: u32,
     /// The arguments of its leader.
     pub args: Vec<String>,
+    /// It is still the process that tmux forked, and not yet what that is to become.
+    pub forked: bool,
     /// The terminal collects lines (`ICANON`): nothing edits the line by itself.
     pub canonical: bool,
     /// The terminal echoes what is typed (`ECHO`).
@@ -26,12 +28,15 @@ pub fn foreground(pid: u32, tty: &str) -> Option<Foreground> {
     // After the name: state, ppid, pgrp, session, tty_nr, tpgid (proc(5)).
     let group: u32 = numbers.split_whitespace().nth(5)?.parse().ok()?;
     let args = args_of(group)?;
+    let parent: u32 = numbers.split_whitespace().nth(1)?.parse().ok()?;
+    let forked = group == pid && args_of(parent).is_some_and(|parent| parent == args);
     let flags = OFlags::RDONLY | OFlags::NOCTTY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let terminal = rustix::fs::open(tty, flags, Mode::empty()).ok()?;
     let modes = rustix::termios::tcgetattr(&terminal).ok()?.local_modes;
     Some(Foreground {
         group,
         args,
+        forked,
         canonical: modes.contains(LocalModes::ICANON),
         echo: modes.contains(LocalModes::ECHO),
     })

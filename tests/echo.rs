@@ -1,0 +1,174 @@
+//! The echo trap: what is typed is shown by the terminal or by the program's line editor, and that is no answer.
+//!
+//! In each test the pattern also matches what is typed, and the answer comes only when the test lets it.
+
+mod common;
+
+use common::{Background, World};
+use serde_json::{Value, json};
+
+/// Programs that show what is typed, each in its way: the first the terminal itself, the others with a line editor.
+const PROGRAMS: [(&str, &[&str]); 5] = [
+    ("sh", &["sh"]),
+    ("bash", &["bash", "--norc"]),
+    ("zsh", &["zsh", "-f"]),
+    ("fish", &["fish", "--no-config"]),
+    ("python3", &["python3", "-q"]),
+];
+
+fn each(columns: &str, test: impl Fn(&World, &str, &str)) {
+    for (name, program) in PROGRAMS {
+        if std::process::Command::new(name).args(["-c", "exit"]).status().is_err() {
+            eprintln!("{name} is not installed: not tested");
+            continue;
+        }
+        let world = World::new();
+        let pane = world.ok(&[&["new-session", "-x", columns, "-y", "20", "--"], program].concat());
+        world.ok(&["wait-for", "-t", &pane, "--prompt", "--since", "start"]);
+        test(&world, &pane, name);
+    }
+}
+
+/// A line that waits for the file `go` and then prints the word `BANANA`, which stands in it, too.
+fn held(name: &str) -> &'static str {
+    match name {
+        "python3" => "import os,time\nwhile not os.path.exists('go'): time.sleep(0.01)\n\nprint('BANANA', 40 + 2)",
+        "fish" => "while not test -e go; sleep 0.01; end; echo BANANA 42",
+        _ => "while ! test -e go; do sleep 0.01; done; echo BANANA 42",
+    }
+}
+
+fn go(world: &World) {
+    std::fs::write(world.path("work/go"), "").unwrap();
+}
+
+/// The only match of a wait.
+fn hit(waiting: Background, what: &str) -> Value {
+    let answer = waiting.finish();
+    assert_eq!(answer.status, 0, "{what}: {answer:?}");
+    answer.json()["predicates"][0].clone()
+}
+
+/// Sends a line by line, then Enter behind the last.
+fn send(world: &World, pane: &str, text: &str) {
+    world.ok(&["send-keys", "-t", pane, "-l", "--", &format!("{}\n", text).replace('\n', "\r")]);
+}
+
+/// Sends the held line, sees that nothing is answered, lets it go, and looks at the answer.
+fn trapped(world: &World, pane: &str, name: &str) {
+    let _ = std::fs::remove_file(world.path("work/go"));
+    send(world, pane, held(name));
+    let early = world.muxtap(&["wait-for", "-t", pane, "-p", "BANANA", "-T", "0.4"]);
+    assert_eq!(early.status, 124, "{name}: the echo was taken for an answer: {early:?}");
+    let waiting = world.spawn(&["--json", "wait-for", "-t", pane, "-p", "BANANA", "-T", "20"]);
+    go(world);
+    let hit = hit(waiting, name);
+    assert_eq!(hit["line"], "BANANA 42", "{name}: {hit}");
+}
+
+#[test]
+fn the_echo_is_not_the_answer() {
+    each("100", |world, pane, name| {
+        for _ in 0..3 {
+            trapped(world, pane, name);
+        }
+    });
+}
+
+#[test]
+fn nor_in_a_narrow_pane() {
+    each("20", trapped);
+}
+
+#[test]
+fn an_answer_that_comes_at_once_is_not_missed() {
+    each("80", |world, pane, name| {
+        for n in 0..10 {
+            let typed = if name == "python3" { format!("print('ANSWER', {n})") } else { format!("echo ANSWER {n}") };
+            world.ok(&["send-keys", "-t", pane, &typed, "Enter"]);
+            let waiting = world.spawn(&["--json", "wait-for", "-t", pane, "-p", &format!("ANSWER.* {n}"), "-T", "10"]);
+            assert_eq!(hit(waiting, name)["line"], format!("ANSWER {n}"), "{name}");
+        }
+    });
+}
+
+#[test]
+fn an_answer_that_is_the_very_same_text() {
+    let world = World::new();
+    let pane = world.ok(&["new-session", "--", "cat"]);
+    for word in ["same", "again", "same"] {
+        let sent = world.json(&["send-keys", "-t", &pane, word, "Enter"]);
+        let answer = world.json(&["wait-for", "-t", &pane, "-p", word, "-T", "10"]);
+        let both = format!("{word}\n{word}\n");
+        world.ok(&["wait-for", "-t", &pane, "-p", &both, "--since", sent["cursor"].as_str().unwrap()]);
+        let rest = world.json(&["read", "-t", &pane, "--since", answer["cursor"].as_str().unwrap()]);
+        assert!(!rest["text"].as_str().unwrap().contains(word), "the match was the echo: {rest}");
+    }
+}
+
+#[test]
+fn a_program_that_does_not_echo_loses_nothing() {
+    let world = World::new();
+    let source = "import os, tty\ntty.setraw(0)\nos.write(1, b'ready\\r\\n')\nwhile True:\n    got = b''\n    while not got.endswith(b'\\r'):\n        got += os.read(0, 1)\n    os.write(1, b'got: ' + got[:-1] + b'\\r\\n')\n";
+    std::fs::write(world.path("work/quiet.py"), source).unwrap();
+    let pane = world.ok(&["new-session", "--", "python3", "quiet.py"]);
+    world.await_output(&pane, "ready");
+    for word in ["word", "a longer text", "word"] {
+        world.ok(&["send-keys", "-t", &pane, word, "Enter"]);
+        let waiting = world.spawn(&["--json", "wait-for", "-t", &pane, "-p", word, "-T", "10"]);
+        assert_eq!(hit(waiting, word)["line"], format!("got: {word}"));
+    }
+}
+
+#[test]
+fn what_is_typed_ahead_is_echoed_twice() {
+    for (name, program) in &PROGRAMS[..4] {
+        let world = World::new();
+        let pane = world.ok(&[&["new-session", "--"], *program].concat());
+        world.ok(&["wait-for", "-t", &pane, "--prompt", "--since", "start"]);
+        let (not, does, done) = if *name == "fish" { ("not", "", "end") } else { ("!", "do ", "done") };
+        let busy = format!("printf 'bu''sy\\n'; while {not} test -e first; {does}sleep 0.01; {done}");
+        world.ok(&["send-keys", "-t", &pane, &busy, "Enter"]);
+        world.await_output(&pane, "(?m)^busy$");
+        // The terminal echoes it now; the line editor draws it again when it reads it.
+        send(&world, &pane, held(name));
+        let waiting = world.spawn(&["--json", "wait-for", "-t", &pane, "-p", "BANANA", "-T", "20"]);
+        std::fs::write(world.path("work/first"), "").unwrap();
+        let early = world.muxtap(&["wait-for", "-t", &pane, "-p", "BANANA", "-T", "0.5"]);
+        assert_eq!(early.status, 124, "{name}: an echo was taken for an answer: {early:?}");
+        go(&world);
+        assert_eq!(hit(waiting, name)["line"], "BANANA 42", "{name}");
+    }
+}
+
+#[test]
+fn several_lines_at_once() {
+    each("80", |world, pane, name| {
+        let line = |n| if name == "python3" { format!("print('LINE', {n})") } else { format!("echo LINE {n}") };
+        send(world, pane, &[line(1), line(2), line(3)].join("\n"));
+        for n in 1..=3 {
+            let waiting = world.spawn(&["--json", "wait-for", "-t", pane, "-p", &format!("LINE.* {n}"), "-T", "10"]);
+            assert_eq!(hit(waiting, name)["line"], format!("LINE {n}"), "{name}");
+        }
+    });
+}
+
+#[test]
+fn a_pattern_with_an_anchor_needs_no_filter() {
+    each("80", |world, pane, name| {
+        let typed = if name == "python3" { "print('ANCHOR')" } else { "echo ANCHOR" };
+        world.ok(&["send-keys", "-t", pane, typed, "Enter"]);
+        let waiting = world.spawn(&["--json", "wait-for", "-t", pane, "-p", "^ANCHOR$", "-T", "10"]);
+        assert_eq!(hit(waiting, name)["line"], "ANCHOR", "{name}");
+    });
+}
+
+#[test]
+fn the_echo_of_a_fail_pattern_fails_nothing() {
+    each("80", |world, pane, name| {
+        let typed = if name == "python3" { "print('FINE')  # error" } else { "echo FINE # error" };
+        world.ok(&["send-keys", "-t", pane, typed, "Enter"]);
+        let waiting = world.spawn(&["--json", "wait-for", "-t", pane, "-p", "^FINE$", "--fail", "error", "-T", "10"]);
+        assert_eq!(hit(waiting, name)["latched"], json!(true), "{name}");
+    });
+}
