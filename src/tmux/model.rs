@@ -95,6 +95,9 @@ pub struct Model {
     pub(super) start: Option<StartServer>,
     pub(super) refresh: Refresh,
     pub(super) identity: Option<ServerIdentity>,
+    /// The server behind the present connections is known to be `identity`; before that nothing is followed, since it would be dropped
+    /// again if it were another server.
+    pub(super) greeted: bool,
     pub(super) panes: HashMap<PaneId, Followed>,
     /// Sessions to which a guest is about to attach.
     pub(super) attaching: HashSet<SessionId>,
@@ -158,6 +161,7 @@ impl Model {
                 false
             }
             None => {
+                self.greeted &= self.covering.values().any(Covering::is_serving);
                 if let Some(session) = covering.session.filter(|_| covering.since.elapsed() < SHORT_STAY) {
                     self.short_stays.insert(session);
                 }
