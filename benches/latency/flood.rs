@@ -155,7 +155,7 @@ fn read_back(http: &mut Http) -> (usize, bool) {
         if answer["more"] != true {
             break;
         }
-        since = answer["cursor"].as_str().expect("a cursor").to_owned();
+        answer["cursor"].as_str().expect("a cursor").clone_into(&mut since);
     }
     let text = String::from_utf8_lossy(&bytes);
     // The first line is cut; the last one is the marker.

@@ -35,7 +35,7 @@ impl Http {
 
     /// The body of the next answer.
     pub fn receive(&mut self) -> Vec<u8> {
-        let mut chunk = [0; 64 * 1024];
+        let mut chunk = vec![0; 64 * 1024];
         loop {
             if let Some((head, length)) = self.head()
                 && self.read.len() >= head + length

@@ -40,7 +40,8 @@ pub fn run() {
     let before = counts(&mut http);
     let (daemon_cpu, server_cpu) = (process::cpu(daemon.pid()), process::cpu(server));
     std::thread::sleep(QUIET);
-    let (daemon_cpu, server_cpu) = (process::cpu(daemon.pid()) - daemon_cpu, process::cpu(server) - server_cpu);
+    let (daemon_cpu, server_cpu) =
+        (process::cpu(daemon.pid()).saturating_sub(daemon_cpu), process::cpu(server).saturating_sub(server_cpu));
     let after = counts(&mut http);
     let percent = |cpu: Duration| cpu.as_secs_f64() / QUIET.as_secs_f64() * 100.0;
     figure("daemon's CPU, of one core", percent(daemon_cpu), "%", Goal::AtMost(0.5));
