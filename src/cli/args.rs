@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use clap::{Arg, ArgMatches, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use clap::{Arg, ArgMatches, Args as _, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use super::{
     Outcome,
@@ -50,6 +50,16 @@ Exit status: 0; 1 error; 2 usage; 124 the time ran out; `run`: the command's own
 `wait-for`: 3 when a --fail pattern matched or the pane ended first."
 )]
 struct Cli {
+    #[command(flatten)]
+    common: Common,
+
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// What stands before any command.
+#[derive(Debug, clap::Args)]
+struct Common {
     /// The tmux server with this name, as for `tmux -L` (default: the one this runs in, else `default`)
     #[arg(short = 'L', value_name = "NAME", global = true, help_heading = "Global options")]
     socket_name: Option<OsString>,
@@ -61,9 +71,6 @@ struct Cli {
     /// Answers and errors as JSON, one object a line; the same fields as over HTTP
     #[arg(long, global = true, help_heading = "Global options")]
     json: bool,
-
-    #[command(subcommand)]
-    command: Command,
 }
 
 /// What muxtap can be asked on the command line.
@@ -165,30 +172,70 @@ pub(super) struct Invocation {
 /// `-S` is not one of clap's global arguments: in `capture-pane` it is the first line, as in tmux, and a global
 /// argument cannot give way. So it is put on each command, with its letter where the letter is free.
 pub fn tree() -> clap::Command {
-    Cli::command().mut_subcommands(|command| {
-        let taken = command.get_arguments().any(|arg| arg.get_short() == Some('S'));
-        let path = Arg::new(SUBCOMMAND_PATH)
-            .long("socket-path")
-            .value_name("PATH")
-            .value_parser(clap::value_parser!(OsString))
-            .help("The tmux server with this socket, as for `tmux -S`")
-            .help_heading("Global options");
-        command.arg(if taken { path } else { path.short('S') })
-    })
+    Cli::command().mut_subcommands(with_path)
+}
+
+fn with_path(command: clap::Command) -> clap::Command {
+    let taken = command.get_arguments().any(|arg| arg.get_short() == Some('S'));
+    let path = Arg::new(SUBCOMMAND_PATH)
+        .long("socket-path")
+        .value_name("PATH")
+        .value_parser(clap::value_parser!(OsString))
+        .help("The tmux server with this socket, as for `tmux -S`")
+        .help_heading("Global options");
+    command.arg(if taken { path } else { path.short('S') })
 }
 
 const SUBCOMMAND_PATH: &str = "subcommand_socket_path";
 
 /// Reads a command line, the program's name included.
 pub(super) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Invocation, clap::Error> {
+    let args: Vec<_> = args.into_iter().collect();
+    if let Some(invocation) = parse_by_own_tree(&args) {
+        return Ok(invocation);
+    }
     let mut tree = tree();
     let matches = tree.try_get_matches_from_mut(args)?;
+    let Cli { common, command } = Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut tree))?;
+    Ok(invocation(&matches, common, command))
+}
+
+fn invocation(matches: &ArgMatches, common: Common, command: Command) -> Invocation {
     let path = matches
         .subcommand()
         .and_then(|(_, matches): (_, &ArgMatches)| matches.get_one::<OsString>(SUBCOMMAND_PATH).cloned());
-    let Cli { socket_name, socket_path, json, command } =
-        Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut tree))?;
-    Ok(Invocation { json, server: ServerChoice { path: path.or(socket_path), name: socket_name }, command })
+    let server = ServerChoice { path: path.or(common.socket_path), name: common.socket_name };
+    Invocation { json: common.json, server, command }
+}
+
+/// The commands that scripts call again and again, each with a tree of its own: to build the whole tree takes longer than to ask the daemon.
+/// `None`: it is another command, or the whole tree must tell what is wrong with it.
+fn parse_by_own_tree(args: &[OsString]) -> Option<Invocation> {
+    fn own<T: clap::Args>(args: &[OsString], name: &'static str, command: fn(T) -> Command) -> Option<Invocation> {
+        let own = with_path(T::augment_args(clap::Command::new(name)));
+        let tree = Common::augment_args(clap::Command::new("muxtap")).subcommand_required(true).subcommand(own);
+        let matches = tree.disable_help_subcommand(true).try_get_matches_from(args).ok()?;
+        let common = Common::from_arg_matches(&matches).ok()?;
+        let own = T::from_arg_matches(matches.subcommand_matches(name)?).ok()?;
+        Some(invocation(&matches, common, command(own)))
+    }
+    let mut words = args.iter().skip(1).map(|word| word.to_str());
+    loop {
+        return match words.next()?? {
+            "-S" | "-L" => {
+                words.next()?;
+                continue;
+            }
+            "--json" => continue,
+            "capture-pane" => own(args, "capture-pane", Command::CapturePane),
+            "send-keys" => own(args, "send-keys", Command::SendKeys),
+            "read" => own(args, "read", Command::Read),
+            "wait-for" => own(args, "wait-for", |args| Command::WaitFor(Box::new(args))),
+            "run" => own(args, "run", Command::Run),
+            "list-panes" => own(args, "list-panes", Command::ListPanes),
+            _ => None,
+        };
+    }
 }
 
 #[cfg(test)]
@@ -264,6 +311,30 @@ mod tests {
         assert_eq!((args.start.as_deref(), args.end.as_deref()), (Some("-10"), Some("-")));
         let invocation = parsed("muxtap capture-pane --socket-path /y -t %1");
         assert_eq!(invocation.server.path, Some(OsString::from("/y")));
+    }
+
+    /// A command that is parsed by a tree of its own means the same as by the whole one.
+    #[test]
+    fn the_commands_with_a_tree_of_their_own_mean_the_same() {
+        for line in [
+            "muxtap -S /x capture-pane -p -t %1 -S -10 -E - -J",
+            "muxtap --json -L n capture-pane --socket-path /y -t %1 -L m",
+            "muxtap send-keys -t %1 -S /x --json C-c -x",
+            "muxtap read -t %1 --since start --format raw -S /x",
+            "muxtap wait-for -t %1 -t %2 --all -p x --fail y -T 5 --json",
+            "muxtap run -t %1 -T 5 -- ls -l",
+            "muxtap list-panes -L n",
+        ] {
+            let args: Vec<_> = line.split(' ').map(OsString::from).collect();
+            let own = parse_by_own_tree(&args).unwrap_or_else(|| panic!("{line}"));
+            let matches = tree().try_get_matches_from(args).unwrap();
+            let Cli { common, command } = Cli::from_arg_matches(&matches).unwrap();
+            assert_eq!(format!("{own:?}"), format!("{:?}", invocation(&matches, common, command)), "{line}");
+        }
+        for line in ["muxtap capture-pane --nope", "muxtap wait-for --help", "muxtap --version", "muxtap status"] {
+            let args: Vec<_> = line.split(' ').map(OsString::from).collect();
+            assert!(parse_by_own_tree(&args).is_none(), "{line}");
+        }
     }
 
     #[test]

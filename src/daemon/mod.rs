@@ -55,8 +55,7 @@ pub fn serve(options: &ServeOptions) -> Result<()> {
     log_to(&paths, options)?;
     metrics::install();
     raise_file_limit();
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(WORKERS)
+    let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(|error| Error::internal(format!("cannot start the runtime: {error}")))?;
@@ -67,8 +66,6 @@ pub fn serve(options: &ServeOptions) -> Result<()> {
     result
 }
 
-/// Threads of the runtime: one drains tmux while another answers.
-const WORKERS: usize = 2;
 /// How long the daemon may take to let go of everything.
 const STOP_LIMIT: Duration = Duration::from_secs(5);
 

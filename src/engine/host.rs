@@ -197,7 +197,10 @@ impl Observer for Host {
                 self.account(0, pane.ring_len());
                 self.panes.insert(id, pane);
                 metrics::PANES.increment(1.0);
-                self.tell(Event::PaneOpened { pane: Box::new(self.info_of(id)) });
+                // Describing a pane costs more than following it, and mostly nobody listens.
+                if shared.events.receiver_count() > 0 {
+                    self.tell(Event::PaneOpened { pane: Box::new(self.info_of(id)) });
+                }
             }
         }
     }

@@ -18,6 +18,7 @@ pub(super) async fn run(shared: Arc<Shared>) {
             () = async { tokio::time::sleep_until(due.unwrap_or_else(Instant::now).into()).await }, if due.is_some() => {}
         }
         let now = Instant::now();
+        let dropping = due.is_some_and(|due| due <= now);
         due = shared.waits.drop_old(now);
         let hosts: Vec<_> = {
             let hosts = shared.hosts.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -25,6 +26,10 @@ pub(super) async fn run(shared: Arc<Shared>) {
         };
         for host in &hosts {
             due = due.into_iter().chain(host.drop_ended(now)).min();
+        }
+        // It comes here whenever a wait ends; only a drop or a full budget is a reason to look at every ring.
+        if !dropping && shared.ring_bytes.load(Ordering::Relaxed) <= shared.options.budget_bytes {
+            continue;
         }
         let mut panes: Vec<_> =
             hosts.iter().flat_map(|host| host.panes().into_iter().chain(host.ended_panes())).collect();

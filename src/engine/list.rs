@@ -1,12 +1,12 @@
 //! Sessions, windows and panes as the faces list them. muxtap's own are left out.
 
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
 use super::{Engine, Host, target::Target};
 use crate::{
     api::{PaneInfo, PaneList, Result, SessionInfo, SessionList, WindowInfo, WindowList},
     protocol::ids::PaneId,
-    tmux::Topology,
+    tmux::{PaneRow, Topology, WindowRow},
 };
 
 impl Engine {
@@ -48,7 +48,9 @@ impl Engine {
         let mut panes = match host.server().fresh().await {
             Ok(topology) => {
                 let shown = topology.without_hubs();
-                shown.panes.iter().map(|row| host.info(&shown, row.id)).collect()
+                let windows: HashMap<_, _> = shown.windows.iter().rev().map(|row| (row.id, row)).collect();
+                let info = |row: &PaneRow| host.info(&shown, row, windows.get(&row.window).copied());
+                shown.panes.iter().map(info).collect()
             }
             Err(error) if host.ended_panes().is_empty() => return Err(error),
             Err(_) => Vec::new(),
@@ -65,30 +67,40 @@ impl Engine {
 impl Host {
     /// A pane as it is listed, from the model as last read.
     pub fn info_of(&self, id: PaneId) -> PaneInfo {
-        self.info(&self.server().topology().without_hubs(), id)
+        // The model is not copied: this is called for each of a thousand panes when muxtap attaches.
+        let topology = self.server().topology();
+        let Some(row) = topology.pane(id) else {
+            let mut info = PaneInfo { id: id.to_string(), ..PaneInfo::default() };
+            self.fill(&mut info, id);
+            return info;
+        };
+        let is_hub = |session| topology.session(session).is_some_and(|session| session.hub);
+        let window = topology.windows.iter().find(|window| window.id == row.window && !is_hub(window.session));
+        self.info(&topology, row, window)
     }
 
-    fn info(&self, topology: &Topology, id: PaneId) -> PaneInfo {
-        let mut info = PaneInfo { id: id.to_string(), ..PaneInfo::default() };
-        if let Some(row) = topology.pane(id) {
-            if let Some(window) = topology.windows.iter().find(|window| window.id == row.window) {
-                info.session_id = window.session.to_string();
-                info.session = topology.session(window.session).map(|session| session.name.clone()).unwrap_or_default();
-                info.window_id = window.id.to_string();
-                info.window_index = window.index;
-                info.window.clone_from(&window.name);
-            }
-            info.index = row.index;
-            info.active = row.active;
-            info.title.clone_from(&row.title);
-            info.command.clone_from(&row.command);
-            info.path.clone_from(&row.path);
-            info.pid = row.pid;
-            info.size = row.size;
-            info.dead = row.dead;
-            info.exit_status = row.exit_status;
+    fn info(&self, topology: &Topology, row: &PaneRow, window: Option<&WindowRow>) -> PaneInfo {
+        let mut info = PaneInfo {
+            id: row.id.to_string(),
+            index: row.index,
+            active: row.active,
+            title: row.title.clone(),
+            command: row.command.clone(),
+            path: row.path.clone(),
+            pid: row.pid,
+            size: row.size,
+            dead: row.dead,
+            exit_status: row.exit_status,
+            ..PaneInfo::default()
+        };
+        if let Some(window) = window {
+            info.session_id = window.session.to_string();
+            info.session = topology.session(window.session).map(|session| session.name.clone()).unwrap_or_default();
+            info.window_id = window.id.to_string();
+            info.window_index = window.index;
+            info.window.clone_from(&window.name);
         }
-        self.fill(&mut info, id);
+        self.fill(&mut info, row.id);
         info
     }
 

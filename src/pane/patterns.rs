@@ -1,8 +1,16 @@
 //! Patterns as a caller writes them, checked and compiled once, shared by every wait that uses them.
 
-use std::{error::Error, sync::Arc};
+use std::{
+    error::Error,
+    sync::{Arc, OnceLock},
+};
 
-use regex_automata::{Input, MatchKind, meta::Regex, nfa::thompson, util::captures::Captures};
+use regex_automata::{
+    Input, MatchKind,
+    meta::Regex,
+    nfa::thompson::{self, backtrack::BoundedBacktracker},
+    util::captures::Captures,
+};
 use regex_syntax::{
     ParserBuilder,
     hir::{Class, Hir, HirKind, Look},
@@ -85,8 +93,12 @@ pub(super) struct Watcher {
 pub(super) struct Pattern {
     /// Finds where the first match ends, byte by byte.
     pub(super) automaton: Automaton,
-    /// Finds the whole match in the window, and is the fallback for what the automaton cannot do.
-    pub(super) regex: Regex,
+    /// Finds the whole match once its end is known. Nothing has to be built for that: it is what stands between a byte and its wait's answer.
+    finder: BoundedBacktracker,
+    /// Searches what is too long for that, and what the automaton cannot do. Most patterns never need it.
+    regex: OnceLock<Option<Regex>>,
+    hir: Hir,
+    limits: Limits,
     /// Whether a match can hold a line end.
     pub(super) crosses: bool,
     /// Bytes of the longest match, when it has one.
@@ -148,7 +160,10 @@ impl PatternSet {
             let kind = if has_unicode_words(hir) { Kind::FirstAscii } else { Kind::First };
             patterns.push(Pattern {
                 automaton: Automaton::new(compiled, &[form], kind, limits, name)?,
-                regex: regex(hir, limits).map_err(|error| too_large(error.as_ref(), name, limits))?,
+                finder: finder(hir, limits).map_err(|error| too_large(error.as_ref(), name, limits))?,
+                regex: OnceLock::new(),
+                hir: hir.clone(),
+                limits: *limits,
                 crosses: holds_line_end(hir),
                 longest: hir.properties().maximum_len(),
                 foresees: !has_unicode_words(hir) || !needs_unicode(hir),
@@ -196,9 +211,22 @@ impl Pattern {
         if from > bytes.len() {
             return None;
         }
-        let mut captures = self.regex.create_captures();
-        self.regex.search_captures(&Input::new(bytes).span(from..bytes.len()), &mut captures);
+        let regex = self.regex.get_or_init(|| regex(&self.hir, &self.limits).ok()).as_ref()?;
+        let mut captures = regex.create_captures();
+        regex.search_captures(&Input::new(bytes).span(from..bytes.len()), &mut captures);
         captures.is_match().then_some(captures)
+    }
+
+    /// The same, for a match that is known to be there.
+    pub(super) fn look_up(&self, bytes: &[u8], from: usize) -> Option<Captures> {
+        if bytes.len().checked_sub(from)? <= self.finder.max_haystack_len() {
+            let (mut cache, mut captures) = (self.finder.create_cache(), self.finder.create_captures());
+            let input = Input::new(bytes).span(from..bytes.len());
+            if self.finder.try_captures(&mut cache, input, &mut captures).is_ok() {
+                return captures.is_match().then_some(captures);
+            }
+        }
+        self.find(bytes, from)
     }
 }
 
@@ -263,6 +291,12 @@ fn nfa<H: std::borrow::Borrow<Hir>>(hirs: &[H], limits: &Limits) -> Result<thomp
         .which_captures(thompson::WhichCaptures::None)
         .nfa_size_limit(Some(limits.compiled_bytes));
     thompson::Compiler::new().configure(config).build_many_from_hir(hirs).map_err(Into::into)
+}
+
+fn finder(hir: &Hir, limits: &Limits) -> Result<BoundedBacktracker, Box<dyn Error>> {
+    let config = thompson::Config::new().nfa_size_limit(Some(limits.compiled_bytes));
+    let nfa = thompson::Compiler::new().configure(config).build_from_hir(hir)?;
+    Ok(BoundedBacktracker::new_from_nfa(nfa)?)
 }
 
 fn regex(hir: &Hir, limits: &Limits) -> Result<Regex, Box<dyn Error>> {

@@ -81,6 +81,7 @@ impl Inner {
             let known = model.identity.as_ref();
             let same = known.is_some_and(|known| known.pid == identity.pid && known.started == identity.started);
             model.identity = Some(identity.clone());
+            model.greeted = true;
             if !same {
                 model.forget_panes();
             }
@@ -144,6 +145,9 @@ impl Inner {
             let mut model = self.lock();
             if model.refresh.running {
                 model.refresh.again = true;
+                return;
+            }
+            if !model.greeted {
                 return;
             }
             let Some(connection) = model.any() else {

@@ -99,6 +99,9 @@ pub struct Model {
     pub(super) identity: Option<ServerIdentity>,
     /// The tmux program is not too old.
     pub(super) program_checked: bool,
+    /// The server behind the present connections is known to be `identity`; before that nothing is followed, since it would be dropped
+    /// again if it were another server.
+    pub(super) greeted: bool,
     pub(super) panes: HashMap<PaneId, Followed>,
     /// Sessions to which a guest is about to attach.
     pub(super) attaching: HashSet<SessionId>,
@@ -162,6 +165,7 @@ impl Model {
             let _ = ready.send(Err(if why.is_empty() { "it left at once".into() } else { why.into() }));
             return false;
         }
+        self.greeted &= self.covering.values().any(Covering::is_serving);
         if let Some(session) = covering.session.filter(|_| covering.since.elapsed() < SHORT_STAY) {
             self.short_stays.insert(session);
         }

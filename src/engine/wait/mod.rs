@@ -12,10 +12,10 @@ mod spec;
 mod watcher;
 
 use std::{
-    collections::hash_map::RandomState,
+    collections::{VecDeque, hash_map::RandomState},
     hash::BuildHasher,
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicU64, AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
@@ -38,6 +38,8 @@ pub use watcher::Watcher;
 #[derive(Default)]
 pub struct Waits {
     all: DashMap<String, Arc<Core>>,
+    /// Those that have ended, in that order.
+    ended: Mutex<VecDeque<(Instant, String)>>,
     open: AtomicUsize,
     next: AtomicU64,
     secret: RandomState,
@@ -59,9 +61,17 @@ impl Waits {
 
     /// Drops results that are older than [`limits::KEEP`]; answers when the next one is due.
     pub fn drop_old(&self, now: Instant) -> Option<Instant> {
-        let due = |core: &Arc<Core>| core.lock().end.map(|end| end.at + limits::KEEP);
-        self.all.retain(|_, core| due(core).is_none_or(|due| due > now));
-        self.all.iter().filter_map(|core| due(&core)).min()
+        let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        while ended.front().is_some_and(|(at, _)| *at + limits::KEEP <= now) {
+            if let Some((_, id)) = ended.pop_front() {
+                self.all.remove(&id);
+            }
+        }
+        ended.front().map(|(at, _)| *at + limits::KEEP)
+    }
+
+    fn ended(&self, id: &str) {
+        self.ended.lock().unwrap_or_else(PoisonError::into_inner).push_back((Instant::now(), id.to_owned()));
     }
 
     /// An id that nobody guesses: a wait's result may hold what a pane printed.
@@ -141,6 +151,7 @@ impl Engine {
         for pane in &core.panes {
             pane.lock().watchers.retain(|watcher| !watcher.belongs_to(core));
         }
+        self.shared.waits.ended(&core.id);
         self.shared.waits.open.fetch_sub(1, Ordering::Relaxed);
         metrics::WAITS_ACTIVE.decrement(1.0);
         self.shared.aside.notify_one();

@@ -41,7 +41,7 @@ impl Found {
     /// The match that ends at `end`, looked up in the text that is kept.
     pub(super) fn look_up(pattern_index: usize, pattern: &Pattern, window: &Window, from: u64, end: u64) -> Self {
         let floor = window.index(from.max(window.floor()));
-        let captures = pattern.find(window.bytes(), floor);
+        let captures = pattern.look_up(window.bytes(), floor);
         let whole = captures.as_ref().and_then(Captures::get_match);
         let (start, stop) = whole.map_or((floor, window.index(end).max(floor)), |whole| (whole.start(), whole.end()));
         let text = |from: usize, to: usize| clip(window.bytes(), from, to);

@@ -1,0 +1,61 @@
+//! The programs that run in panes: this bench under another name.
+
+use std::{
+    fs::File,
+    io::{BufRead, BufReader, BufWriter, Write, stdout},
+    path::Path,
+    time::Duration,
+};
+
+use rustix::time::{ClockId, clock_gettime};
+
+/// Bytes that a flood prints, line ends of the terminal not counted.
+pub const FLOOD_BYTES: usize = 60_000_000;
+/// Bytes of its lines, with the line end.
+pub const LINE: usize = 100;
+
+/// Time since the machine started; the same clock in every process.
+pub fn now() -> Duration {
+    let time = clock_gettime(ClockId::Monotonic);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// Plays the part that the arguments name, if they name one.
+pub fn act(args: &[String]) -> bool {
+    match args {
+        [part, fifo] if part == "__marker" => mark(Path::new(fifo)),
+        [part, fifo] if part == "__flood" => flood(Path::new(fifo)),
+        _ => return false,
+    }
+    true
+}
+
+/// For each line `ID MICROSECONDS` of the FIFO: sleeps so long, then prints `<ID NANOSECONDS-OF-NOW>`.
+fn mark(fifo: &Path) {
+    for line in lines(fifo) {
+        let (id, delay) = line.split_once(' ').expect("ID MICROSECONDS");
+        std::thread::sleep(Duration::from_micros(delay.parse().expect("a number")));
+        let text = format!("<{id} {}>\n", now().as_nanos());
+        stdout().write_all(text.as_bytes()).expect("the pane is there");
+    }
+}
+
+/// For each line ID of the FIFO: prints numbered lines, then `<ID NANOSECONDS-OF-NOW>`.
+fn flood(fifo: &Path) {
+    for id in lines(fifo) {
+        // Written as a program that prints fast would: some KiB at once.
+        let mut out = BufWriter::with_capacity(16 * 1024, File::create("/dev/tty").expect("a terminal"));
+        let padding = "x".repeat(LINE - 12);
+        for number in 0..FLOOD_BYTES / LINE {
+            writeln!(out, "{number:010} {padding}").expect("the pane is there");
+        }
+        writeln!(out, "<{id} {}>", now().as_nanos()).expect("the pane is there");
+        out.flush().expect("the pane is there");
+    }
+}
+
+fn lines(fifo: &Path) -> impl Iterator<Item = String> {
+    // Opened for writing too, so that it never ends.
+    let file = File::options().read(true).write(true).open(fifo).expect("the FIFO was made");
+    BufReader::new(file).lines().map_while(Result::ok)
+}

@@ -1,0 +1,73 @@
+//! A blocking client of one keep-alive connection: what a caller at its simplest pays.
+
+use std::{
+    io::{Read, Write},
+    os::unix::net::UnixStream,
+    path::Path,
+};
+
+use serde_json::Value;
+
+/// A connection to the daemon.
+pub struct Http {
+    stream: UnixStream,
+    read: Vec<u8>,
+    /// `socket=…` of the tmux server that is meant.
+    server: String,
+}
+
+impl Http {
+    pub fn new(daemon: &Path, server: &Path) -> Self {
+        let stream = UnixStream::connect(daemon).expect("the daemon answers");
+        Self { stream, read: Vec::new(), server: format!("socket={}", server.display()) }
+    }
+
+    /// Sends a request. `path` may have a query.
+    pub fn send(&mut self, method: &str, path: &str, body: &str) {
+        let and = if path.contains('?') { '&' } else { '?' };
+        let request = format!(
+            "{method} {path}{and}{} HTTP/1.1\r\nhost: bench\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+            self.server,
+            body.len()
+        );
+        self.stream.write_all(request.as_bytes()).expect("the daemon reads");
+    }
+
+    /// The body of the next answer.
+    pub fn receive(&mut self) -> Vec<u8> {
+        let mut chunk = vec![0; 64 * 1024];
+        loop {
+            if let Some((head, length)) = self.head()
+                && self.read.len() >= head + length
+            {
+                let body = self.read[head..head + length].to_vec();
+                self.read.drain(..head + length);
+                return body;
+            }
+            let read = self.stream.read(&mut chunk).expect("the daemon answers");
+            assert!(read > 0, "the daemon closed the connection");
+            self.read.extend_from_slice(&chunk[..read]);
+        }
+    }
+
+    /// Where the head of the next answer ends, and how long its body is.
+    fn head(&self) -> Option<(usize, usize)> {
+        let end = memchr::memmem::find(&self.read, b"\r\n\r\n")? + 4;
+        let head = std::str::from_utf8(&self.read[..end]).ok()?;
+        let length = head.lines().find_map(|line| line.strip_prefix("content-length: "))?;
+        Some((end, length.parse().ok()?))
+    }
+
+    pub fn get(&mut self, path: &str) -> Value {
+        self.send("GET", path, "");
+        serde_json::from_slice(&self.receive()).expect("JSON")
+    }
+
+    /// The sum of a metric's samples.
+    pub fn metric(&mut self, name: &str) -> f64 {
+        self.send("GET", "/metrics", "");
+        let text = String::from_utf8(self.receive()).expect("text");
+        let samples = text.lines().filter(|line| line.starts_with(name));
+        samples.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
+    }
+}

@@ -1,0 +1,60 @@
+//! What muxtap must reach, measured end to end on private tmux servers and printed as ratios with the goal beside each.
+//!
+//! `cargo bench --bench latency` runs everything; `cargo bench --bench latency -- wait flood` some of it. The exit status is 0 whatever
+//! the figures are: `docs/performance.md` says how to read them.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    clippy::cast_precision_loss,
+    clippy::cast_sign_loss,
+    missing_docs,
+    reason = "a bench that cannot start may panic, and it prints its figures"
+)]
+
+mod actors;
+mod capture;
+mod control;
+mod figures;
+mod flood;
+mod http;
+mod pipeline;
+mod process;
+mod quiet;
+mod stage;
+mod thousand;
+mod wait;
+
+/// A part of the bench, by its name.
+type Part = (&'static str, fn());
+
+const PARTS: [Part; 6] = [
+    ("wait", wait::run),
+    ("quiet", quiet::run),
+    ("flood", flood::run),
+    ("pipeline", pipeline::run),
+    ("thousand", thousand::run),
+    ("capture", capture::run),
+];
+
+fn main() {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    // The programs that run in the panes are this one too.
+    if actors::act(&args) {
+        return;
+    }
+    stage::clean_up_when_interrupted();
+    let named: Vec<_> = args.iter().filter(|arg| !arg.starts_with('-')).collect();
+    figures::heading();
+    for (name, part) in PARTS {
+        if named.is_empty() || named.iter().any(|wanted| *wanted == name) {
+            // A part that fails must not hide the others; its stage is cleaned while it unwinds.
+            if std::panic::catch_unwind(part).is_err() {
+                println!("  {name}: this part failed, see above");
+            }
+        }
+    }
+}
