@@ -141,6 +141,11 @@ impl TextDecoder {
             let offset = offset + run as u64;
             at += run + 1;
             if byte == 0x1b {
+                let sequence = bytes.get(at..).unwrap_or_default();
+                if let Some(len) = whole_sequence(offset, sequence, sink) {
+                    at += len;
+                    continue;
+                }
                 self.enter(Phase::Escape, offset);
                 return at;
             }
@@ -364,6 +369,35 @@ impl TextDecoder {
         };
         sink.mark(start, end, mark);
     }
+}
+
+/// What colours consist of, taken at once where it is whole: a CSI with numbers only, or the choice of a character set. `bytes` follow an ESC at
+/// `offset`; answers how many of them it was. Everything else, and what is cut, goes byte by byte through the parser.
+fn whole_sequence(offset: u64, bytes: &[u8], sink: &mut (impl TextSink + ?Sized)) -> Option<usize> {
+    match bytes {
+        [b'(' | b')', 0x30..=0x7e, ..] => return Some(2),
+        [b'[', ..] => {}
+        _ => return None,
+    }
+    let mut parameters = [0_u16; 2];
+    let mut parameter = 0;
+    for (index, byte) in bytes.iter().enumerate().skip(1) {
+        match byte {
+            b'0'..=b'9' => {
+                if let Some(value) = parameters.get_mut(parameter) {
+                    *value = value.saturating_mul(10).saturating_add(u16::from(byte - b'0'));
+                }
+            }
+            b';' => parameter += 1,
+            0x40..=0x7e => {
+                let [first, second] = parameters;
+                sink.control(offset, Control::Csi(*byte, first, second));
+                return Some(index + 1);
+            }
+            _ => return None,
+        }
+    }
+    None
 }
 
 /// A control byte in text or in the middle of a sequence.

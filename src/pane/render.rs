@@ -426,6 +426,7 @@ mod tests {
         assert_eq!(resting_line(&ring(b"out\r\n")), RestingLine { text: String::new(), cursor: 0, start: Some(5) });
     }
 
+    /// S11
     #[test]
     fn a_few_bytes_do_not_become_gigabytes() {
         let text = render(&"\u{1b}[65535Cx\n".repeat(10_000));

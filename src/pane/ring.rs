@@ -372,6 +372,7 @@ mod tests {
         assert_eq!(Ring::new(1 << 20).memory(), 0);
     }
 
+    /// S11
     #[test]
     fn it_keeps_its_limit_and_at_most_a_segment_more() {
         let mut ring = Ring::new(100_000);

@@ -122,6 +122,7 @@ fn play(recording: &Recording, chunk: usize, mut look: impl FnMut(&EchoFilter, u
     }
 }
 
+/// S9
 #[test]
 fn the_echo_is_told_from_the_answer_in_real_programs() {
     let mut wrong = Vec::new();
@@ -148,7 +149,7 @@ fn the_echo_is_told_from_the_answer_in_real_programs() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// A wait that was ended cannot be taken back, and an echo that was skipped is not looked at again.
+/// S10: a wait that was ended cannot be taken back, and an echo that was skipped is not looked at again.
 #[test]
 fn what_was_decided_while_bytes_came_singly_stays_so() {
     let mut wrong = Vec::new();
