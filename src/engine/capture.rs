@@ -64,7 +64,7 @@ impl Engine {
         }
     }
 
-    /// A capture, and the stream's end at exactly that moment. It changes nothing, so it is asked again over another
+    /// A capture, and a point of the stream that it shows for certain. It changes nothing, so it is asked again over another
     /// connection when one is lost.
     async fn ask_screen(
         &self,
@@ -75,23 +75,24 @@ impl Engine {
         for _ in 0..3 {
             host.server().connected().await?;
             let (sender, receiver) = oneshot::channel();
-            let at = pane.clone();
+            // Taken before it is asked: what the pane prints meanwhile may come ahead of the reply and not be shown in it. Reading on from
+            // here can show a line once more, never leave one out.
+            let end = pane.lock().ring.end();
             host.server().submit(Some(pane.id()), Request::Framed(vec![command()]), move |answer| {
-                let end = at.lock().ring.end();
                 // The asker may have given up.
-                let _ = sender.send((answer, end));
+                let _ = sender.send(answer);
             });
             match receiver.await {
-                Ok((Ok(Ok(parts)), end)) => return Ok((parts.into_iter().next().unwrap_or_default(), end)),
-                Ok((Ok(Err(message)), _)) if message.contains("can't find pane") => {
+                Ok(Ok(Ok(parts))) => return Ok((parts.into_iter().next().unwrap_or_default(), end)),
+                Ok(Ok(Err(message))) if message.contains("can't find pane") => {
                     return Err(Error::not_found(format!(
                         "pane {} is no longer on {}; `muxtap read` still gives what it printed",
                         pane.id(),
                         host.socket().display()
                     )));
                 }
-                Ok((Ok(Err(message)), _)) => return Err(Error::invalid(format!("tmux: {message}"))),
-                Ok((Err(Lost), _)) | Err(_) => tokio::task::yield_now().await,
+                Ok(Ok(Err(message))) => return Err(Error::invalid(format!("tmux: {message}"))),
+                Ok(Err(Lost)) | Err(_) => tokio::task::yield_now().await,
             }
         }
         Err(Lost.into())

@@ -49,8 +49,7 @@ impl Engine {
         Ok(InputAnswer { pane: pane.id().to_string(), cursor: cursor.to_string(), submit })
     }
 
-    /// Sends, and marks the point of the stream at which it arrived: the reply to the first command stands in the
-    /// stream where tmux ran it, so everything before it was printed before.
+    /// Sends, and marks the point of the stream before it: whatever answers it comes after that point.
     pub(super) async fn send(&self, host: &Arc<Host>, pane: &Arc<Pane>, typed: Typed) -> Result<Cursor> {
         if pane.exit().is_some() {
             return Err(Error::new(
@@ -63,34 +62,32 @@ impl Engine {
             let about = pane.about();
             foreground(about.pid, &about.tty).is_some_and(|terminal| terminal.echo)
         };
-        let mut first = None;
+        // Marked before it is sent: while other panes flood, tmux may send this pane's answer ahead of its reply to us.
+        let mark = pane.typed(&typed.echo, tty_echo);
         let mut waiting = Vec::new();
         for line in typed.lines {
             let (sender, receiver) = oneshot::channel();
-            let marks = waiting.is_empty();
-            let (at, echo) = (pane.clone(), if marks { typed.echo.clone() } else { String::new() });
             host.server().submit(Some(pane.id()), Request::Plain(line), move |answer| {
-                let mark = (marks && matches!(answer, Ok(Ok(_)))).then(|| at.typed(&echo, tty_echo));
-                let _ = sender.send((answer, mark));
+                // The asker may have given up.
+                let _ = sender.send(answer);
             });
             waiting.push(receiver);
         }
         for receiver in waiting {
             match receiver.await {
-                Ok((Ok(Ok(_)), mark)) => first = first.or(mark),
-                Ok((Ok(Err(message)), _)) if message.contains("can't find pane") => {
+                Ok(Ok(Ok(_))) => {}
+                Ok(Ok(Err(message))) if message.contains("can't find pane") => {
                     return Err(Error::not_found(format!("pane {} is no longer there", pane.id())));
                 }
-                Ok((Ok(Err(message)), _)) => return Err(Error::invalid(format!("tmux: {message}"))),
-                Ok((Err(Lost), _)) | Err(_) => {
+                Ok(Ok(Err(message))) => return Err(Error::invalid(format!("tmux: {message}"))),
+                Ok(Err(Lost)) | Err(_) => {
                     return Err(Error::unavailable(
                         "the connection to tmux was lost while input was sent; how much of it arrived is not known",
                     ));
                 }
             }
         }
-        let offset = first.unwrap_or_else(|| pane.lock().ring.end());
-        Ok(pane.cursor(offset))
+        Ok(pane.cursor(mark))
     }
 }
 

@@ -56,8 +56,6 @@ pub(super) struct State {
     pub(super) kept: Option<String>,
     /// muxtap made it.
     pub(super) ours: Option<Ours>,
-    /// Its placeholder is about to be replaced by its command, and tmux has not listed the new process yet.
-    replaced: bool,
     /// A `run` is under way.
     pub(super) runs: bool,
 }
@@ -112,7 +110,6 @@ impl Pane {
                 exit_pid: None,
                 kept: None,
                 ours: None,
-                replaced: false,
                 runs: false,
             }),
             changed: watch::Sender::new(0),
@@ -169,7 +166,6 @@ impl Pane {
     /// muxtap made it, and this is what was promised of it.
     pub(super) fn set_ours(&self, ours: Ours) {
         let mut state = self.lock();
-        state.replaced = ours.hold.is_some();
         state.ours = Some(ours);
     }
 
@@ -213,6 +209,7 @@ impl Pane {
         state.last_output = Instant::now();
         metrics::gap(reason);
         state.ring.push_gap(Gap { reason, bytes: None });
+        state.echo.interrupt();
         for watcher in &state.watchers {
             watcher.gap(Gap { reason, bytes: None });
         }
@@ -247,6 +244,7 @@ impl Pane {
         metrics::gap(reason);
         let mut state = self.lock();
         state.ring.push_gap(gap);
+        state.echo.interrupt();
         for watcher in &state.watchers {
             watcher.gap(gap);
         }
@@ -300,10 +298,6 @@ impl Pane {
     /// tmux lists it like this.
     pub(super) fn describe(&self, row: &PaneRow) {
         let mut state = self.lock();
-        let changed = state.about.pid != row.pid;
-        // The command that took the placeholder's place may have ended before it is listed for the first time.
-        let revived = changed && !row.dead && !state.replaced;
-        state.replaced &= !changed;
         let about = &mut state.about;
         about.title.clone_from(&row.title);
         about.command.clone_from(&row.command);
@@ -335,16 +329,14 @@ impl Pane {
         self.changed.send_replace(end);
     }
 
-    /// muxtap's input arrived at the program just now: everything before this point was printed before it. Answers this point.
+    /// muxtap is about to send input. Answers the stream's end, before which nothing can answer it.
     pub(super) fn typed(&self, text: &str, tty_echo: bool) -> u64 {
         let mut state = self.lock();
         let mark = state.ring.end();
         state.last_input = Some((mark, Instant::now()));
-        if text.chars().any(|typed| !typed.is_control() && !typed.is_whitespace()) {
-            let line = state.resting_line();
-            let columns = state.about.size.width.max(1);
-            state.echo.typed(mark, text.as_bytes(), line, columns, tty_echo);
-        }
+        let line = render::resting_line(&state.ring);
+        let columns = state.about.size.width.max(1);
+        state.echo.typed(mark, text.as_bytes(), line, columns, tty_echo);
         mark
     }
 

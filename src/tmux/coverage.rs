@@ -268,40 +268,83 @@ impl Inner {
         }
     }
 
-    /// Asks for the pane's content; what it prints until the answer is in the answer (C2).
+    /// Asks for the pane's content, so that it and the output after it join without a byte lost or doubled (C2).
+    ///
+    /// What the pane printed before tmux ran the line always arrives before the reply, and is in the seed. What it printed after may arrive
+    /// before the reply too, but only while other panes flood: tmux holds a reply back behind their output, not behind this pane's (N27). So a pane
+    /// that was quiet meanwhile is seeded by one line; one that was not is paused, and seeded by a line that ends the pause.
     pub(super) fn seed(self: &Arc<Self>, pane: PaneId, why: Seeding) {
-        let owner = {
-            let mut model = self.lock();
-            let Some(followed) = model.panes.get_mut(&pane).filter(|followed| !followed.exited) else { return };
-            followed.seeded = false;
-            model.owner(pane)
-        };
-        // Without an owner the pane is seeded when it gets one.
-        let Some(connection) = owner else { return };
+        let Some((connection, seeding)) = self.begin_seeding(pane) else { return };
         let this = self.clone();
-        let from = connection.id();
-        connection.submit(Request::Framed(Seed::question(pane)), move |answer| {
-            let Some(seed) = answer.ok().and_then(|answer| Seed::parse(&answer.ok()?)) else {
-                // The pane or the connection has gone; either is told by other means.
-                return;
-            };
-            let waiters = {
-                let mut model = this.lock();
-                let Some(followed) = model.panes.get_mut(&pane) else { return };
-                if followed.owner != Some(from) || followed.exited {
-                    return;
-                }
-                followed.seeded = true;
-                followed.known = true;
-                std::mem::take(&mut followed.waiters)
-            };
-            let dead = seed.dead;
-            this.observer.seeded(pane, seed, why);
-            drop(waiters);
-            if dead {
-                this.look_at_dead(pane, DEATH_LOOKS);
+        connection.clone().submit(Request::Framed(Seed::question(pane)), move |answer| {
+            let Ok(Ok(parts)) = answer else { return };
+            if this.lock().panes.get(&pane).is_some_and(|followed| followed.noisy) {
+                this.seed_paused(&connection, pane, seeding, why);
+            } else {
+                this.seeded(pane, seeding, &parts, why);
             }
         });
+    }
+
+    fn begin_seeding(&self, pane: PaneId) -> Option<(Connection, u64)> {
+        let mut model = self.lock();
+        let followed = model.panes.get_mut(&pane).filter(|followed| !followed.exited)?;
+        followed.seeded = false;
+        followed.noisy = false;
+        followed.early = None;
+        followed.seeding += 1;
+        let seeding = followed.seeding;
+        // Without an owner the pane is seeded when it gets one.
+        Some((model.owner(pane)?, seeding))
+    }
+
+    /// Once tmux has paused the pane, no output of it is under way. All that comes from then on is from after the line that ends the pause.
+    fn seed_paused(self: &Arc<Self>, connection: &Connection, pane: PaneId, seeding: u64, why: Seeding) {
+        let flow = |what: &str| Command::new("refresh-client").opt("-A", format!("{pane}:{what}"));
+        let (this, next) = (self.clone(), connection.clone());
+        let mut question = Seed::question(pane);
+        question.push(flow("continue"));
+        self.lock().expected_pauses.insert(pane);
+        connection.submit(Request::Plain(CommandLine::of([flow("pause")])), move |answer| {
+            {
+                let mut model = this.lock();
+                let Some(followed) = model.panes.get_mut(&pane).filter(|followed| followed.seeding == seeding) else {
+                    return;
+                };
+                if !matches!(answer, Ok(Ok(_))) {
+                    return;
+                }
+                followed.early = Some(Vec::new());
+            }
+            let then = this.clone();
+            next.submit(Request::Framed(question), move |answer| {
+                let Ok(Ok(parts)) = answer else { return };
+                then.seeded(pane, seeding, parts.get(..3).unwrap_or_default(), why);
+            });
+        });
+    }
+
+    /// The seed is here: what came ahead of it follows it.
+    fn seeded(self: &Arc<Self>, pane: PaneId, seeding: u64, parts: &[bytes::Bytes], why: Seeding) {
+        let Some(seed) = Seed::parse(parts) else { return };
+        let (waiters, early) = {
+            let mut model = self.lock();
+            let followed =
+                model.panes.get_mut(&pane).filter(|followed| followed.seeding == seeding && !followed.exited);
+            let Some(followed) = followed else { return };
+            followed.seeded = true;
+            followed.known = true;
+            (std::mem::take(&mut followed.waiters), followed.early.take().unwrap_or_default())
+        };
+        let dead = seed.dead;
+        self.observer.seeded(pane, seed, why);
+        if !early.is_empty() {
+            self.observer.output(pane, &early);
+        }
+        drop(waiters);
+        if dead {
+            self.look_at_dead(pane, DEATH_LOOKS);
+        }
     }
 
     /// A pane's process has ended: what stands in it now is all it printed (F9).
@@ -386,6 +429,22 @@ impl Inner {
                 tracing::warn!("tmux refused subscriptions: {message}");
             }
         });
+    }
+
+    /// Whether output is to be passed on now; what comes ahead of a seed is kept for after it.
+    fn is_wanted(&self, connection: &Connection, pane: PaneId, data: &[u8]) -> bool {
+        let mut model = self.lock();
+        let Some(followed) = model.panes.get_mut(&pane) else { return false };
+        if followed.owner != Some(connection.id()) {
+            return false;
+        }
+        if !followed.seeded {
+            match &mut followed.early {
+                Some(early) => early.extend_from_slice(data),
+                None => followed.noisy = true,
+            }
+        }
+        followed.seeded
     }
 
     fn notified(self: &Arc<Self>, connection: &Connection, notification: Notification) {
@@ -473,12 +532,7 @@ impl Receiver for Inner {
         match event {
             Event::Output { pane, data, .. } => {
                 metrics::OUTPUT_BYTES.increment(data.len() as u64);
-                let wanted = self
-                    .lock()
-                    .panes
-                    .get(&pane)
-                    .is_some_and(|followed| followed.seeded && followed.owner == Some(connection.id()));
-                if wanted {
+                if self.is_wanted(connection, pane, &data) {
                     self.observer.output(pane, &data);
                 }
             }

@@ -64,6 +64,12 @@ pub struct Followed {
     pub(super) seeded: bool,
     /// It had been seeded before.
     pub(super) known: bool,
+    /// Which of its seedings is under way; the answer to an older one is void.
+    pub(super) seeding: u64,
+    /// Output came while its seed was awaited.
+    pub(super) noisy: bool,
+    /// Output that came after its seed was taken but ahead of the seed.
+    pub(super) early: Option<Vec<u8>>,
     /// The process whose end is watched.
     pub(super) pid: u32,
     /// Ends the watch.
@@ -265,6 +271,9 @@ impl Model {
             owner: None,
             seeded: false,
             known: false,
+            seeding: 0,
+            noisy: false,
+            early: None,
             pid: 0,
             watch: CancellationToken::new(),
             exited: false,
