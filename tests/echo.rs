@@ -137,7 +137,9 @@ fn what_is_typed_ahead_is_echoed_twice() {
         let early = world.muxtap(&["wait-for", "-t", &pane, "-p", "BANANA", "-T", "0.5"]);
         assert_eq!(early.status, 124, "{name}: an echo was taken for an answer: {early:?}");
         go(&world);
-        assert_eq!(hit(waiting, name)["line"], "BANANA 42", "{name}");
+        // A shell without a line editor prints its prompt in front of the answer to what was typed ahead.
+        let line = hit(waiting, name)["line"].as_str().unwrap().to_owned();
+        assert!(line.ends_with("BANANA 42") && !line.contains("echo"), "{name}: {line}");
     }
 }
 
@@ -148,7 +150,9 @@ fn several_lines_at_once() {
         send(world, pane, &[line(1), line(2), line(3)].join("\n"));
         for n in 1..=3 {
             let waiting = world.spawn(&["--json", "wait-for", "-t", pane, "-p", &format!("LINE.* {n}"), "-T", "10"]);
-            assert_eq!(hit(waiting, name)["line"], format!("LINE {n}"), "{name}");
+            // A shell without a line editor prints its prompts in front of the answers to what was typed ahead.
+            let line = hit(waiting, name)["line"].as_str().unwrap().to_owned();
+            assert!(line.ends_with(&format!("LINE {n}")) && !line.contains("echo"), "{name}: {line}");
         }
     });
 }
@@ -166,7 +170,7 @@ fn a_pattern_with_an_anchor_needs_no_filter() {
 #[test]
 fn the_echo_of_a_fail_pattern_fails_nothing() {
     each("80", |world, pane, name| {
-        let typed = if name == "python3" { "print('FINE')  # error" } else { "echo FINE # error" };
+        let typed = if name == "python3" { "print('FINE')  # error" } else { "echo FINE; : error" };
         world.ok(&["send-keys", "-t", pane, typed, "Enter"]);
         let waiting = world.spawn(&["--json", "wait-for", "-t", pane, "-p", "^FINE$", "--fail", "error", "-T", "10"]);
         assert_eq!(hit(waiting, name)["latched"], json!(true), "{name}");

@@ -58,12 +58,17 @@ impl Engine {
             ));
         }
         host.server().connected().await?;
-        let tty_echo = !typed.echo.is_empty() && host.server().spec().is_local() && {
+        let terminal = if typed.echo.is_empty() || !host.server().spec().is_local() {
+            None
+        } else {
             let about = pane.about();
-            foreground(about.pid, &about.tty).is_some_and(|terminal| terminal.echo)
+            foreground(about.pid, &about.tty)
         };
+        let tty_echo = terminal.as_ref().is_some_and(|terminal| terminal.echo);
+        // A terminal that collects lines and echoes nothing: what looks like an echo there is an answer.
+        let silent = terminal.is_some_and(|terminal| terminal.canonical && !terminal.echo);
         // Marked before it is sent: while other panes flood, tmux may send this pane's answer ahead of its reply to us.
-        let mark = pane.typed(&typed.echo, tty_echo);
+        let mark = pane.typed(if silent { "" } else { &typed.echo }, tty_echo);
         let mut waiting = Vec::new();
         for line in typed.lines {
             let (sender, receiver) = oneshot::channel();
