@@ -185,7 +185,7 @@ fn targets_that_look_like_commands_are_targets() {
         "main; kill-server".to_owned(),
         "main\nkill-server".to_owned(),
         "%0 ; ".to_owned() + &run,
-        format!("#({})", run),
+        format!("#({run})"),
         format!("main:{{{run}}}"),
         "$(touch injected)".to_owned(),
         "`touch injected`".to_owned(),

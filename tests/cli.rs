@@ -214,14 +214,14 @@ fn events_tell_what_happens() {
     };
     // It rings on until it is heard: nothing tells when the stream has begun.
     let ring = |world: &World| {
-        drop(world.ok(&["send-keys", "-t", &pane, "while ! test -e go; do printf '\\a'; sleep 0.05; done", "Enter"]))
+        drop(world.ok(&["send-keys", "-t", &pane, "while ! test -e go; do printf '\\a'; sleep 0.05; done", "Enter"]));
     };
     assert_eq!(next("bell", &world, &ring)["pane"], *pane);
     std::fs::write(world.path("work/go"), "").unwrap();
     let title = |world: &World| drop(world.ok(&["send-keys", "-t", &pane, "printf '\\033]2;new title\\007'", "Enter"]));
     assert_eq!(next("title", &world, &title)["title"], "new title");
     let opened = next("pane-opened", &world, &|world| {
-        drop(world.ok(&["new-window", "-t", "work", "--", "sh", "-c", "read x; exit 6"]))
+        drop(world.ok(&["new-window", "-t", "work", "--", "sh", "-c", "read x; exit 6"]));
     });
     let id = opened["pane"]["id"].as_str().unwrap().to_owned();
     let exited = next("pane-exited", &world, &|world| drop(world.ok(&["send-keys", "-t", &id, "Enter"])));

@@ -2,6 +2,18 @@
 //!
 //! In each test the pattern also matches what is typed, and the answer comes only when the test lets it.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::string_slice,
+    clippy::similar_names,
+    clippy::format_collect,
+    clippy::needless_raw_string_hashes,
+    reason = "a test says what is wrong by panicking"
+)]
+
 mod common;
 
 use common::{Background, World};
@@ -51,7 +63,7 @@ fn hit(waiting: Background, what: &str) -> Value {
 
 /// Sends a line by line, then Enter behind the last.
 fn send(world: &World, pane: &str, text: &str) {
-    world.ok(&["send-keys", "-t", pane, "-l", "--", &format!("{}\n", text).replace('\n', "\r")]);
+    world.ok(&["send-keys", "-t", pane, "-l", "--", &format!("{text}\n").replace('\n', "\r")]);
 }
 
 /// Sends the held line, sees that nothing is answered, lets it go, and looks at the answer.

@@ -41,8 +41,8 @@ fn one_daemon_follows_several_servers_and_keeps_them_apart() {
         assert_eq!(sessions(&muxtap(&world, &["--json", "-S", text(socket), "ls"])), [format!("on{number}")]);
         // The same pane id on each.
         let wanted = format!("^hello {number}$");
-        let waited = muxtap(&world, &["-S", text(socket), "wait-for", "-t", "%0", "-p", &wanted, "--since", "start"]);
-        assert_eq!(waited.status, 0, "{waited:?}");
+        let found = muxtap(&world, &["-S", text(socket), "wait-for", "-t", "%0", "-p", &wanted, "--since", "start"]);
+        assert_eq!(found.status, 0, "{found:?}");
     }
     // A cursor of one is none of another: it is told, and nothing of one server stands in an answer about another.
     let read = |socket: &Path, since: &str| {
