@@ -207,8 +207,10 @@ impl Observer for Host {
 
     fn topology(&self, topology: &Topology) {
         for row in &topology.panes {
-            if let Some(pane) = self.panes.get(&row.id) {
-                pane.describe(row);
+            if let Some(pane) = self.panes.get(&row.id)
+                && pane.describe(row)
+            {
+                self.tell(Event::Title { pane: row.id.to_string(), title: row.title.clone() });
             }
         }
         self.tell(Event::Topology { socket: self.socket.display().to_string() });

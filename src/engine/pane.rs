@@ -295,10 +295,11 @@ impl Pane {
         true
     }
 
-    /// tmux lists it like this.
-    pub(super) fn describe(&self, row: &PaneRow) {
+    /// tmux lists it like this. Answers whether its title is another one than before.
+    pub(super) fn describe(&self, row: &PaneRow) -> bool {
         let mut state = self.lock();
         let about = &mut state.about;
+        let retitled = about.title != row.title;
         about.title.clone_from(&row.title);
         about.command.clone_from(&row.command);
         about.path.clone_from(&row.path);
@@ -311,6 +312,10 @@ impl Pane {
             state.exit_pid = None;
             state.kept = None;
         }
+        if retitled {
+            state.tell_title(&row.title);
+        }
+        retitled
     }
 
     /// tmux pushed a value.
