@@ -38,8 +38,8 @@ pub fn resting(about: &About) -> Resting {
     match foreground(about.pid, &about.tty) {
         Some(foreground) if foreground.forked => Resting::Busy(about.command.clone()),
         Some(foreground) => judge(&foreground),
-        // The pane has just been given another process: tmux's word is of the one before.
-        None if is_gone(about.pid) => Resting::Busy(about.command.clone()),
+        // The pane is between two processes: tmux's word is of the one before.
+        None if tells_of_processes() => Resting::Busy(about.command.clone()),
         None => match kind(&about.command) {
             Some(shell) => Resting::Shell(shell),
             None => Resting::Other(about.command.clone()),
@@ -47,10 +47,9 @@ pub fn resting(about: &About) -> Resting {
     }
 }
 
-/// Whether this system tells of processes, and this one is not there.
-fn is_gone(pid: u32) -> bool {
-    let exists = |process: &str| std::path::Path::new("/proc").join(process).join("stat").exists();
-    exists("self") && !exists(&pid.to_string())
+/// Whether this system tells of processes at all.
+fn tells_of_processes() -> bool {
+    std::path::Path::new("/proc/self/stat").exists()
 }
 
 fn judge(foreground: &Foreground) -> Resting {
