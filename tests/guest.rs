@@ -121,6 +121,8 @@ fn busy_server() -> (World, Background) {
     world.tmux(&["set-buffer", "-b", "mine", "text"]);
     // `b` is the one that was used last, then `a`.
     let mut user = Background::start(world.tmux_command(world.socket()).args(["-C", "attach-session", "-t", "main"]));
+    // Before that 3.3a answers that there is no such client.
+    user.line_where("the client is attached", |line| line.starts_with("%session-changed"));
     for visit in ["refresh-client -C 100x30", "switch-client -t c", "switch-client -t a", "switch-client -t b"] {
         // tmux resizes what a client looks at when it has done everything it was asked: so one at a time, and asked what came of it.
         use std::io::Write as _;

@@ -269,7 +269,9 @@ fn what_cannot_be_sent() {
 #[test]
 fn inputs_of_many_callers_do_not_mix() {
     let world = World::new();
-    let pane = world.ok(&["new-session", "--", "cat"]);
+    // With an echo the terminal itself would mix what is typed with what cat answers.
+    let pane = world.ok(&["new-session", "--", "stty -echo; echo ready; exec cat"]);
+    world.await_output(&pane, "^ready");
     let senders: Vec<_> = (0..10)
         .map(|n| {
             let word = char::from(b'a' + n).to_string().repeat(500);

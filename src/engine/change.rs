@@ -14,7 +14,7 @@ use crate::{
         command::{Command, CommandLine},
         ids::PaneId,
     },
-    tmux::{Link, Lost, Request, Seed, Server},
+    tmux::{Link, Lost, Request, Seed, Seeding, Server},
 };
 
 const DONE: DoneAnswer = DoneAnswer { ok: true };
@@ -111,10 +111,16 @@ impl Engine {
         host.server().connected().await?;
         host.server().expect_pause(pane.id());
         let (sender, receiver) = oneshot::channel();
-        let at = pane.clone();
+        let (at, server, resume) = (pane.clone(), host.server().clone(), flow("continue"));
         host.server().submit(Some(pane.id()), Request::Plain(line), move |answer| {
-            if matches!(answer, Ok(Ok(_))) && at.exit().is_none() {
-                at.mark_gap(GapReason::Paused);
+            match &answer {
+                Ok(Ok(_)) if at.exit().is_none() => at.mark_gap(GapReason::Paused),
+                Ok(Err(_)) => {
+                    // The line stopped behind its pause: output goes on, and what the pause dropped is looked for.
+                    server.submit(Some(at.id()), Request::Plain(CommandLine::of([resume])), |_| {});
+                    server.reseed(at.id(), Seeding::Again(GapReason::Paused));
+                }
+                _ => {}
             }
             // The asker may have given up.
             let _ = sender.send(answer);
@@ -122,11 +128,7 @@ impl Engine {
         let answer = receiver.await.unwrap_or(Err(Lost));
         let done = match answer {
             Ok(Ok(_)) => Ok(DONE),
-            Ok(Err(message)) => {
-                // The line stopped before its end: the pane must not stay paused.
-                self.order(host, Some(pane.id()), [flow("continue")]).await?;
-                Err(refused(&message))
-            }
+            Ok(Err(message)) => Err(refused(&message)),
             Err(Lost) => Err(Error::unavailable(
                 "the connection to tmux was lost while the pane was respawned; whether it was is not known: look before asking again",
             )),

@@ -156,14 +156,32 @@ impl Subscription {
                     for id in changed {
                         self.look(id);
                     }
+                    // A pane that has gone and whose end was told has nothing more to say.
+                    let host = &self.host;
+                    self.panes.retain(|id, reader| {
+                        !reader.done || host.live_pane(*id).is_some_and(|pane| Arc::ptr_eq(&pane, &reader.pane))
+                    });
                 }
                 news = self.news.recv() => match news {
                     Ok(event) => self.told(event),
-                    // What was missed is also in the panes' states.
-                    Err(broadcast::error::RecvError::Lagged(_)) => {}
+                    // What was missed is also in the panes' states, but for panes that are new.
+                    Err(broadcast::error::RecvError::Lagged(_)) => self.find_new(),
                     Err(broadcast::error::RecvError::Closed) => return None,
                 },
                 () = self.engine.stopping() => return None,
+            }
+        }
+    }
+
+    /// Follows the panes that opened unheard.
+    fn find_new(&mut self) {
+        for pane in self.host.panes() {
+            let info = self.host.info_of(pane.id());
+            if !self.panes.contains_key(&pane.id()) && self.wants(&info) {
+                self.add(pane.id(), None, Since::Start);
+                if self.types.contains("pane-opened") {
+                    self.ready.push_back(Event::PaneOpened { pane: Box::new(info) });
+                }
             }
         }
     }

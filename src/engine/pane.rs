@@ -356,13 +356,16 @@ impl Pane {
                     state.answered.remove(&oldest);
                 }
             }
-            state.answered.insert(pattern, end);
+            let last = state.answered.entry(pattern).or_default();
+            *last = end.max(*last);
         }
     }
 
     /// Told whenever the pane changes, for as long as the listener lives.
     pub(super) fn listen(&self, listener: &Arc<Listener>) {
-        self.lock().listeners.push(Arc::downgrade(listener));
+        let mut state = self.lock();
+        state.listeners.retain(|listener| listener.strong_count() > 0);
+        state.listeners.push(Arc::downgrade(listener));
     }
 
     fn tell_listeners(&self, state: &mut State) {

@@ -147,11 +147,13 @@ impl State {
         if let Some(next) = self.ring.next_gap(from) {
             to = to.min(next);
         }
+        let before_gap = self.ring.next_gap(from) == Some(to);
+        let more = to < end;
         let mut bytes = self.ring.bytes(from, to);
-        if format != ReadFormat::Raw && self.exit.is_none() {
-            // A character that is not complete is left for the next read.
+        if format != ReadFormat::Raw && self.exit.is_none() && !before_gap {
+            // A character that is not complete is left for the next read; but where a limit cut it the reader must get on.
             let cut = incomplete_tail(&bytes);
-            if cut < bytes.len() {
+            if !more || cut < bytes.len() {
                 bytes.truncate(bytes.len() - cut);
                 to -= cut as u64;
             }
@@ -161,7 +163,7 @@ impl State {
             ReadFormat::Ansi => Some(String::from_utf8_lossy(&bytes).into_owned()),
             ReadFormat::Text => Some(render::render_text(&self.ring, from, to)),
         };
-        Piece { bytes, text, end: to, gap, more: to < end }
+        Piece { bytes, text, end: to, gap, more }
     }
 
     /// Where the last `lines` lines begin.

@@ -148,6 +148,8 @@ impl Inner {
                 return;
             }
             if !model.greeted {
+                // Who waits is told that the connection was lost.
+                model.refresh = Refresh::default();
                 return;
             }
             let Some(connection) = model.any() else {

@@ -154,6 +154,7 @@ impl Model {
             followed.watch.cancel();
         }
         self.panes.clear();
+        self.expected_pauses.clear();
         self.attaching.clear();
         self.short_stays.clear();
         self.populated = false;
@@ -167,6 +168,8 @@ impl Model {
             followed.owner = None;
             followed.seeded = false;
         }
+        // Whoever asked for a pause over it will not be answered.
+        self.expected_pauses.clear();
         if let Some(ready) = covering.ready {
             let _ = ready.send(Err(if why.is_empty() { "it left at once".into() } else { why.into() }));
             return false;

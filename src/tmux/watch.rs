@@ -9,17 +9,16 @@ use tokio::sync::mpsc;
 /// cannot be watched: then the next caller's request looks again.
 pub async fn appears(socket: &Path) {
     let (sender, mut receiver) = mpsc::channel(1);
-    let name = socket.file_name().map(std::ffi::OsStr::to_owned);
     let folder = socket.parent().filter(|folder| folder.is_dir());
     let missing_folder = folder.is_none();
+    let awaited = if missing_folder { socket.parent() } else { Some(socket) };
+    let name = awaited.and_then(Path::file_name).map(std::ffi::OsStr::to_owned);
     let Some(place) = folder.or_else(|| socket.parent().and_then(Path::parent).filter(|place| place.is_dir())) else {
         return std::future::pending().await;
     };
     let watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
         let Ok(event) = event else { return };
-        if event.kind.is_create()
-            && (missing_folder || event.paths.iter().any(|path| path.file_name() == name.as_deref()))
-        {
+        if event.kind.is_create() && event.paths.iter().any(|path| path.file_name() == name.as_deref()) {
             // Full means that a wake-up is under way already.
             let _ = sender.try_send(());
         }

@@ -26,7 +26,9 @@ impl Engine {
 }
 
 fn report(core: &Core) -> (WaitAnswer, bool) {
-    let progress = core.lock();
+    let mut progress = core.lock();
+    let over = progress.end.is_some();
+    let first = over && !std::mem::replace(&mut progress.reported, over);
     let mut predicates = Vec::new();
     for (pane, on_pane) in core.panes.iter().zip(&progress.panes) {
         for (predicate, latch) in core.spec.predicates.iter().zip(&on_pane.latches) {
@@ -43,8 +45,10 @@ fn report(core: &Core) -> (WaitAnswer, bool) {
     let mut cursor = None;
     let mut answered = Vec::new();
     if let Some(end) = end {
-        metrics::WAIT_LATENCY.record(end.at.elapsed().as_secs_f64());
-        if end.outcome == WaitOutcome::Matched {
+        if first {
+            metrics::WAIT_LATENCY.record(end.at.elapsed().as_secs_f64());
+        }
+        if first && end.outcome == WaitOutcome::Matched {
             for (pane, on_pane) in core.panes.iter().zip(&progress.panes) {
                 answered.push((pane.clone(), matches(core, on_pane)));
             }

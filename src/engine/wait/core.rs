@@ -35,6 +35,8 @@ pub struct Core {
 pub(super) struct Progress {
     pub(super) panes: Vec<OnPane>,
     pub(super) end: Option<End>,
+    /// Its end was reported once: its matches are noted, its latency is counted.
+    pub(super) reported: bool,
 }
 
 /// How it ended.
@@ -90,7 +92,7 @@ impl Core {
             wants_rest: false,
             prompt_tried: None,
         };
-        let progress = Progress { panes: panes.iter().map(on_pane).collect(), end: None };
+        let progress = Progress { panes: panes.iter().map(on_pane).collect(), end: None, reported: false };
         Arc::new(Self {
             id,
             host,
