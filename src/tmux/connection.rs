@@ -1,8 +1,8 @@
 //! One control client: a `tmux -C` process, a task that drains it and a queue of what was asked.
 //!
 //! The draining task parses, hands events over and does nothing else (F11). A request's reply is given to its callback *in that
-//! task, in the order of the wire*: what the callback does happens exactly between the output before the reply and the
-//! output after it. That is what makes seeds and input marks exact.
+//! task, in the order of the wire*: all that a pane printed before tmux ran the command has been handed over by then. (While
+//! other panes flood, what it printed after may have been too, N27.)
 
 use std::{
     collections::VecDeque,
