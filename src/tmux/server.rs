@@ -170,11 +170,6 @@ impl Server {
         self.inner.lock().topology.clone()
     }
 
-    /// Whether the model may lag behind what was announced.
-    pub fn is_stale(&self) -> bool {
-        self.inner.lock().refresh.running
-    }
-
     /// Makes sure that the output of panes in this session is followed, and its panes are seeded, before it returns.
     pub async fn cover(&self, pane: PaneId) -> Result<()> {
         self.inner.cover(pane).await
