@@ -412,17 +412,25 @@ impl State {
             self.tell_title(&title);
         }
         let Self { watchers, echo, signs, .. } = self;
-        watchers.retain_mut(|watcher| watcher.end_of_chunk(echo, signs));
+        // Watchers whose wait is over stay until its driver takes them away: dropping one frees many small things, and the answer
+        // comes first.
+        for watcher in watchers {
+            watcher.end_of_chunk(echo, signs);
+        }
     }
 
     fn tell_title(&mut self, title: &str) {
-        self.watchers.retain_mut(|watcher| watcher.title(title));
+        for watcher in &mut self.watchers {
+            watcher.title(title);
+        }
     }
 
     /// The stream rests: what only its end can satisfy is looked at.
     pub(super) fn rest_watchers(&mut self) {
         let Self { watchers, echo, .. } = self;
-        watchers.retain_mut(|watcher| watcher.rest(echo));
+        for watcher in watchers {
+            watcher.rest(echo);
+        }
     }
 
     /// Where the last match of this pattern ended that was answered.

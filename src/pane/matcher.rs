@@ -25,6 +25,7 @@ pub use hit::Hit;
 
 pub(crate) mod automaton;
 mod hit;
+mod sample;
 mod slot;
 mod window;
 

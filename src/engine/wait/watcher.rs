@@ -49,6 +49,9 @@ impl Watcher {
 
     /// A chunk has been fed. Answers whether to go on.
     pub fn end_of_chunk(&mut self, echo: &EchoFilter, signs: &Signs) -> bool {
+        if self.core.is_over() {
+            return false;
+        }
         self.look(echo, Matcher::end_of_chunk);
         if self.bell
             && let Some(at) = signs.bell.filter(|at| *at >= self.begin)
