@@ -10,6 +10,10 @@ pub const BUDGET_BYTES: usize = 512 * 1024 * 1024;
 pub const KEEP: Duration = Duration::from_secs(600);
 /// Waits that may be open at once.
 pub const OPEN_WAITS: usize = 4096;
+/// Answers of ended waits that are kept; of more, the oldest go.
+pub const ENDED_WAITS: usize = 8192;
+/// Bytes that those answers take together; above it the oldest go.
+pub const ENDED_BYTES: usize = 32 * 1024 * 1024;
 /// Panes one wait may watch.
 pub const WAIT_PANES: usize = 256;
 /// How long a wait lasts when it does not say.
