@@ -99,7 +99,20 @@ impl Engine {
         self.make(host, command, &request.spawn).await
     }
 
+    /// Makes what `command` says. It takes several steps, and a caller that goes away in the middle must not leave a placeholder behind: they
+    /// are taken to the end, unless the engine stops.
     async fn make(&self, host: &Arc<Host>, command: Command, spawn: &SpawnRequest) -> Result<CreatedAnswer> {
+        let (engine, host, spawn) = (self.clone(), host.clone(), spawn.clone());
+        let task = self.shared.tasks.spawn(async move {
+            tokio::select! {
+                made = engine.make_all(&host, command, &spawn) => made,
+                () = engine.stopping() => Err(Error::unavailable("muxtap is stopping")),
+            }
+        });
+        task.await.unwrap_or_else(|_| Err(Error::internal("what was to be made failed halfway")))
+    }
+
+    async fn make_all(&self, host: &Arc<Host>, command: Command, spawn: &SpawnRequest) -> Result<CreatedAnswer> {
         let mut command = place(command, spawn);
         if spawn.command.is_some() {
             command = command.end_of_flags().arg(PLACEHOLDER);

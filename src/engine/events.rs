@@ -8,13 +8,15 @@ use std::{
     sync::Arc,
 };
 
-use base64::Engine as _;
 use tokio::sync::broadcast;
 
-use super::{Engine, Host, Pane, limits, list, pane::Listener};
+use super::{Engine, Host, Pane, limits, list, pane::Listener, read::Piece};
 use crate::{
     api::{Error, Event, EventsRequest, Gap, GapReason, PaneInfo, ReadFormat, Result},
-    pane::cursor::{Cursor, Since},
+    pane::{
+        cursor::{Cursor, Since},
+        ring::Reading,
+    },
     protocol::ids::PaneId,
 };
 
@@ -231,38 +233,43 @@ impl Subscription {
     fn look(&mut self, id: PaneId) {
         let Some(reader) = self.panes.get_mut(&id) else { return };
         let name = id.to_string();
-        let state = reader.pane.lock();
-        if self.types.contains("bell") && state.signs.bell.is_some() && state.signs.bell != reader.bell {
+        let (bell, exit) = {
+            let state = reader.pane.lock();
+            (state.signs.bell, state.exit.map(|(exit, _)| exit))
+        };
+        if self.types.contains("bell") && bell.is_some() && bell != reader.bell {
             self.ready.push_back(Event::Bell { pane: name.clone() });
         }
-        reader.bell = state.signs.bell;
+        reader.bell = bell;
         let output = self.types.contains("output");
-        let mut more = reader.at < state.ring.end() || reader.gap.is_some();
+        // Its program may have been started anew.
+        reader.done &= exit.is_some();
+        let mut more = true;
         while more {
-            let mut piece = state.piece(reader.at, EVENT_BYTES, self.format, reader.gap.take());
-            if let Some(gap) = &mut piece.gap
+            let chunk = {
+                let state = reader.pane.lock();
+                let how = Reading { over: exit.is_some() && !reader.done, ..state.reading(EVENT_BYTES, self.format) };
+                state.ring.read(reader.at, how)
+            };
+            let mut gap = reader.gap.take().or(chunk.gap);
+            if let Some(gap) = &mut gap
                 && gap.reason == GapReason::Trimmed
             {
                 // The ring went on while this reader was busy.
                 gap.reason = GapReason::SlowReader;
             }
-            if piece.end == reader.at && piece.gap.is_none() {
+            if chunk.end == reader.at && gap.is_none() {
                 break;
             }
-            reader.at = piece.end;
-            more = piece.more;
-            if let Some(gap) = piece.gap.filter(|_| self.types.contains("gap")) {
+            reader.at = chunk.end;
+            more = chunk.more;
+            if let Some(gap) = gap.filter(|_| self.types.contains("gap")) {
                 self.ready.push_back(Event::Gap { pane: name.clone(), gap });
             }
             if output {
-                self.ready.push_back(Event::Output {
-                    pane: name.clone(),
-                    data: (self.format == ReadFormat::Raw)
-                        .then(|| base64::engine::general_purpose::STANDARD.encode(&piece.bytes)),
-                    text: piece.text,
-                    cursor: reader.pane.cursor(piece.end).to_string(),
-                    gap: piece.gap,
-                });
+                let Piece { data, text } = Piece::of(&chunk, self.format);
+                let cursor = reader.pane.cursor(chunk.end).to_string();
+                self.ready.push_back(Event::Output { pane: name.clone(), data, text, cursor, gap });
             }
             // The rest is read when the reader has taken these.
             if self.ready.len() as u64 * EVENT_BYTES > limits::READ_MOST {
@@ -270,19 +277,10 @@ impl Subscription {
                 return;
             }
         }
-        match state.exit {
-            Some((exit, _)) if !std::mem::replace(&mut reader.done, true) => {
-                if self.types.contains("pane-exited") {
-                    self.ready.push_back(Event::PaneExited {
-                        pane: name,
-                        exit_status: exit.status,
-                        exit_signal: exit.signal,
-                    });
-                }
-            }
-            // Its program was started anew.
-            None => reader.done = false,
-            Some(_) => {}
+        if let Some(exit) = exit.filter(|_| !std::mem::replace(&mut reader.done, true))
+            && self.types.contains("pane-exited")
+        {
+            self.ready.push_back(Event::PaneExited { pane: name, exit_status: exit.status, exit_signal: exit.signal });
         }
     }
 }

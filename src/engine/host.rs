@@ -7,6 +7,7 @@ use std::{
 };
 
 use dashmap::DashMap;
+use tokio_util::sync::CancellationToken;
 
 use super::{Pane, Shared, limits};
 use crate::{
@@ -25,6 +26,10 @@ pub struct Host {
     panes: DashMap<PaneId, Arc<Pane>>,
     ended: Mutex<Vec<Arc<Pane>>>,
     epoch: Mutex<Epoch>,
+    /// When it was last asked for.
+    asked: Mutex<Instant>,
+    /// Ends the link to it.
+    cancel: CancellationToken,
 }
 
 impl Host {
@@ -36,6 +41,8 @@ impl Host {
             panes: DashMap::new(),
             ended: Mutex::default(),
             epoch: Mutex::new(Epoch { server: 0, engine: shared.nonce }),
+            asked: Mutex::new(Instant::now()),
+            cancel: shared.cancel.child_token(),
         })
     }
 
@@ -48,6 +55,27 @@ impl Host {
     #[allow(clippy::expect_used, reason = "`Engine::host` sets it before anyone else sees the host")]
     pub fn server(&self) -> &Server {
         self.server.get().expect("a host has a server before it is handed out")
+    }
+
+    /// Ends the link to it when it is cancelled.
+    pub(super) fn cancel(&self) -> &CancellationToken {
+        &self.cancel
+    }
+
+    /// Somebody asks for it.
+    pub(super) fn touch(&self) {
+        *self.asked.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+    }
+
+    pub(super) fn last_asked(&self) -> Instant {
+        *self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Nothing is lost when it is forgotten: no server runs there, nothing of one is readable any more, and nobody holds it but the one
+    /// who asks (requests, waits and subscriptions each do).
+    pub(super) fn is_idle(self: &Arc<Self>) -> bool {
+        let down = matches!(self.server().link(), Link::Down { .. });
+        down && Arc::strong_count(self) == 1 && self.panes.is_empty() && self.ended().is_empty()
     }
 
     /// Its socket.
@@ -156,7 +184,7 @@ fn exit_event(pane: &Pane, exit: Exit) -> Event {
     Event::PaneExited { pane: pane.id().to_string(), exit_status: exit.status, exit_signal: exit.signal }
 }
 
-impl Observer for Host {
+impl Host {
     fn identified(&self, identity: &ServerIdentity) {
         let server = u64::from(identity.pid) << 40 ^ identity.started;
         let changed = {
@@ -181,19 +209,19 @@ impl Observer for Host {
         }
     }
 
-    fn seeded(&self, id: PaneId, seed: Seed, why: Seeding) {
+    fn seeded(&self, id: PaneId, seed: &Seed, why: Seeding) {
         let known = self.panes.get(&id).map(|pane| pane.clone());
         match (known, why) {
-            (Some(pane), Seeding::First) => pane.catch_up(&seed, GapReason::Reconnected),
-            (Some(pane), Seeding::Again(reason)) => pane.catch_up(&seed, reason),
-            (Some(pane), Seeding::Last) => pane.finish(&seed),
+            (Some(pane), Seeding::First) => pane.catch_up(seed, GapReason::Reconnected),
+            (Some(pane), Seeding::Again(reason)) => pane.catch_up(seed, reason),
+            (Some(pane), Seeding::Last) => pane.finish(seed),
             (None, _) => {
                 let Some(shared) = self.shared() else { return };
                 let pane = Pane::new(id, self.epoch(), shared.options.ring_bytes);
                 if let Some(row) = self.server.get().and_then(|server| server.topology().pane(id).cloned()) {
                     pane.describe(&row);
                 }
-                pane.begin(&seed);
+                pane.begin(seed);
                 self.account(0, pane.ring_len());
                 self.panes.insert(id, pane);
                 metrics::PANES.increment(1.0);
@@ -254,5 +282,37 @@ impl Observer for Host {
             Link::Down { .. } => "absent",
         };
         self.tell(Event::Server { socket: self.socket.display().to_string(), state: state.into() });
+    }
+}
+
+/// What its link tells; the link does not keep it.
+impl Observer for Weak<Host> {
+    fn identified(&self, identity: &ServerIdentity) {
+        self.upgrade().inspect(|host| host.identified(identity));
+    }
+    fn output(&self, pane: PaneId, data: &[u8]) {
+        self.upgrade().inspect(|host| host.output(pane, data));
+    }
+    fn seeded(&self, pane: PaneId, seed: Seed, why: Seeding) {
+        if let Some(host) = self.upgrade() {
+            host.seeded(pane, &seed, why);
+        }
+    }
+    fn topology(&self, topology: &Topology) {
+        self.upgrade().inspect(|host| host.topology(topology));
+    }
+    fn value(&self, pane: PaneId, value: Value) {
+        if let Some(host) = self.upgrade() {
+            host.value(pane, value);
+        }
+    }
+    fn exited(&self, pane: PaneId, exit: Exit) {
+        self.upgrade().inspect(|host| host.exited(pane, exit));
+    }
+    fn closed(&self, pane: PaneId) {
+        self.upgrade().inspect(|host| host.closed(pane));
+    }
+    fn link(&self, link: &Link) {
+        self.upgrade().inspect(|host| host.link(link));
     }
 }

@@ -56,7 +56,7 @@ impl Inner {
         let printed = printed.map_err(NoLink::Failed)?;
         let found = if printed.ok { parse(&printed.stdout) } else { Vec::new() };
         // It stays for the next attempt: the one who asked takes it away, and is told why that failed.
-        let start = self.lock().start.clone();
+        let start = self.lock().starts.first().cloned();
         // What only hubs hold is about to go.
         let users = found.iter().any(|session| !session.hub);
         if found.is_empty() || !users && start.is_none() {

@@ -99,8 +99,8 @@ pub struct Model {
     pub(super) topology: Arc<Topology>,
     pub(super) covering: HashMap<u64, Covering>,
     pub(super) next_connection: u64,
-    /// A server is to be started for this caller if none runs.
-    pub(super) start: Option<StartServer>,
+    /// Callers for the first of whom a server is to be started if none runs.
+    pub(super) starts: Vec<Arc<StartServer>>,
     pub(super) refresh: Refresh,
     pub(super) identity: Option<ServerIdentity>,
     /// The tmux program is not too old.

@@ -101,18 +101,19 @@ impl Server {
                     self.inner.kick.notify_one();
                 }
             }
-            if link.changed().await.is_err() {
-                return Err(stopping());
+            tokio::select! {
+                changed = link.changed() => if changed.is_err() { return Err(stopping()) },
+                () = self.inner.cancel.cancelled() => return Err(stopping()),
             }
         }
     }
 
     /// Like [`Server::connected`], but starts the server where none runs.
     pub async fn connected_or_started(&self, start: StartServer) -> Result<ServerIdentity> {
-        self.inner.lock().start = Some(start);
-        let result = self.connected().await;
-        self.inner.lock().start = None;
-        result
+        let asked = Arc::new(start);
+        self.inner.lock().starts.push(asked.clone());
+        let _asked = Asked { inner: &self.inner, start: asked };
+        self.connected().await
     }
 
     /// Asks tmux over the connection that carries `pane`'s output (any, if that is not known), so that the reply stands
@@ -195,6 +196,18 @@ impl Server {
         let model = self.inner.lock();
         let clients = model.covering.values().filter(|covering| covering.ready.is_none()).count();
         (clients as u32, model.covering.values().any(|covering| covering.hub.is_some()))
+    }
+}
+
+/// Someone waits for a server to be started. One who goes away must not leave the order behind.
+struct Asked<'a> {
+    inner: &'a Inner,
+    start: Arc<StartServer>,
+}
+
+impl Drop for Asked<'_> {
+    fn drop(&mut self) {
+        self.inner.lock().starts.retain(|start| !Arc::ptr_eq(start, &self.start));
     }
 }
 
