@@ -49,6 +49,24 @@ pub fn gap(reason: GapReason) {
     counter!("muxtap_gaps_total", "reason" => reason.as_str()).increment(1);
 }
 
+/// A control client that is attached: it counts for as long as this lives.
+#[derive(Debug)]
+pub struct AttachedClient(());
+
+impl AttachedClient {
+    /// One more.
+    pub fn count() -> Self {
+        CLIENTS.increment(1.0);
+        Self(())
+    }
+}
+
+impl Drop for AttachedClient {
+    fn drop(&mut self) {
+        CLIENTS.decrement(1.0);
+    }
+}
+
 /// What all rings hold.
 #[allow(clippy::cast_precision_loss, reason = "a gauge is a float; rings never hold 2^53 bytes")]
 pub fn ring_bytes(total: usize) {

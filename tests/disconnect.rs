@@ -34,12 +34,6 @@ impl Drop for Stopped {
     }
 }
 
-fn counted(world: &World, metric: &str) -> u64 {
-    let text = String::from_utf8(world.http("GET", "/metrics", None).body).unwrap();
-    let line = text.lines().find(|line| line.starts_with(metric)).unwrap_or_else(|| panic!("no {metric}: {text}"));
-    line.rsplit(' ').next().unwrap().parse().unwrap()
-}
-
 fn waits(world: &World) -> u64 {
     world.http("GET", "/v1/status", None).json()["waits"].as_u64().unwrap()
 }
@@ -61,7 +55,7 @@ fn a_wait_that_could_not_begin_before_its_caller_left_is_closed() {
     eventually("the wait looks at the screen", || waits(&world) == 1);
     drop(client);
     eventually("its place is free again", || waits(&world) == 0);
-    assert_eq!(counted(&world, "muxtap_waits_active"), 0);
+    assert_eq!(world.metric("muxtap_waits_active"), 0);
     drop(stopped);
     assert_eq!(world.panes(), [pane]);
 }
@@ -71,12 +65,12 @@ fn what_is_being_made_when_its_caller_leaves_is_made_to_the_end() {
     let world = World::with_server();
     assert_eq!(world.sessions(), ["main"]);
     let stopped = Stopped::new(&world);
-    let asked = counted(&world, "muxtap_tmux_commands_total");
+    let asked = world.metric("muxtap_tmux_commands_total");
     let done = world.path("done");
     let command = format!("echo ran > {}; exec cat", done.display());
     let request = json!({"name": "made", "command": [command]});
     let client = world.http_send("POST", &format!("/v1/sessions{}", world.query()), Some(&request));
-    eventually("tmux is asked", || counted(&world, "muxtap_tmux_commands_total") > asked);
+    eventually("tmux is asked", || world.metric("muxtap_tmux_commands_total") > asked);
     drop(client);
     noticed(&world);
     drop(stopped);

@@ -155,6 +155,37 @@ fn thrown_out_it_comes_back() {
     assert!(got.iter().any(|line| line == "before") && got.iter().any(|line| line == "between"), "{got:?}");
 }
 
+/// A client that cannot attach must not be tried again without a rest, and the session is followed as soon as one can.
+#[test]
+fn what_cannot_be_attached_to_is_tried_again_with_pauses() {
+    let mut world = World::with_server();
+    let (program, tries, broken) = (world.path("tmux"), world.path("tries"), world.path("broken"));
+    let script = format!(
+        "#!/bin/sh\ncase \"$*\" in *attach-session*) date +%s%3N >> {tries}; [ -e {broken} ] && exit 1;; esac\nexec {} \"$@\"\n",
+        common::tmux_program(),
+        tries = tries.display(),
+        broken = broken.display(),
+    );
+    std::fs::write(&program, script).unwrap();
+    std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    world.set("MUXTAP_TMUX", program.display().to_string());
+    assert_eq!(world.sessions(), ["main"]);
+    std::fs::write(&tries, "").unwrap();
+    std::fs::write(&broken, "").unwrap();
+    let pane = world.session("work");
+    let times =
+        || -> Vec<u64> { std::fs::read_to_string(&tries).unwrap().lines().map(|line| line.parse().unwrap()).collect() };
+    eventually("it is tried several times", || times().len() >= 6);
+    let times = times();
+    // Each pause is twice the one before, less at most half.
+    assert!(times[5] - times[0] >= (25 + 50 + 100 + 200 + 400) / 2, "{times:?}");
+    assert_eq!(world.metric("muxtap_control_clients"), 1);
+    std::fs::remove_file(&broken).unwrap();
+    eventually("the session is followed", || world.metric("muxtap_control_clients") == 2);
+    world.tmux(&["send-keys", "-t", &pane, "echo fo''llowed", "Enter"]);
+    world.await_output(&pane, "^followed");
+}
+
 #[test]
 fn detached_while_a_pane_prints_a_reader_is_told_of_the_gap() {
     let world = World::with_server();

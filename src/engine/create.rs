@@ -175,14 +175,6 @@ pub(super) struct Ours {
     pub(super) hold: Option<String>,
 }
 
-impl Ours {
-    /// The exit status, if `payload` (what follows the number of our OSC) is the mark of this pane's command.
-    pub(super) fn held_exit(&self, payload: &[u8]) -> Option<i32> {
-        let mark = std::str::from_utf8(payload).ok()?.strip_prefix(self.hold.as_deref()?)?;
-        mark.strip_prefix(";x;")?.parse().ok()
-    }
-}
-
 /// The directory and variables of what is made.
 pub(super) fn place(command: Command, spawn: &SpawnRequest) -> Command {
     let command = match &spawn.cwd {

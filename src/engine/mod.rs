@@ -16,6 +16,7 @@ mod pane;
 mod read;
 mod run;
 mod shell;
+mod signs;
 mod submit;
 mod target;
 mod wait;

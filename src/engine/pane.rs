@@ -11,7 +11,7 @@ use std::{
 
 use tokio::sync::{Notify, watch};
 
-use super::{create::Ours, limits, wait::Watcher};
+use super::{create::Ours, limits, signs::Signs, wait::Watcher};
 use crate::{
     api::{Gap, GapReason, Size},
     metrics,
@@ -70,26 +70,6 @@ pub(super) struct About {
     pub(super) pid: u32,
     pub(super) size: Size,
 }
-
-/// What the stream told besides text.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Signs {
-    /// Where the last bell stood.
-    pub(super) bell: Option<u64>,
-    /// Where the last OSC 133 mark stood that begins or ends a prompt, and that it rests (`A`, `B`) or is over (`C`, `D`).
-    pub(super) prompt: Option<(u64, bool)>,
-    /// Where a command's output began by OSC 133.
-    pub(super) output_began: Option<u64>,
-    /// Where it ended, and with which status.
-    pub(super) output_ended: Option<(u64, Option<i32>)>,
-    /// Marks that `run` makes the shell print: (nonce text, start of the mark, its end).
-    pub(super) run_marks: Vec<(Vec<u8>, u64, u64)>,
-    /// A title that came with this chunk.
-    title: Option<String>,
-}
-
-/// The OSC number of the marks that `run` makes a shell print. Terminals ignore numbers they do not know.
-pub(super) const RUN_OSC: &str = "7717";
 
 impl Pane {
     pub(super) fn new(id: PaneId, epoch: Epoch, ring_bytes: usize) -> Arc<Self> {
@@ -166,6 +146,9 @@ impl Pane {
     /// muxtap made it, and this is what was promised of it.
     pub(super) fn set_ours(&self, ours: Ours) {
         let mut state = self.lock();
+        if let Some(nonce) = &ours.hold {
+            state.signs.expect(nonce);
+        }
         state.ours = Some(ours);
     }
 
@@ -394,9 +377,12 @@ pub(super) struct Pushed {
 impl State {
     /// The status told by the hold of this pane's command, once.
     fn take_held_exit(&mut self) -> Option<i32> {
-        let ours = self.ours.as_mut().filter(|ours| ours.hold.is_some())?;
-        let status = self.signs.run_marks.iter().find_map(|(payload, ..)| ours.held_exit(payload))?;
-        ours.hold = None;
+        let hold = &mut self.ours.as_mut()?.hold;
+        let (_, status) = self.signs.marks(hold.as_deref()?)?.end?;
+        let status = status?;
+        if let Some(nonce) = hold.take() {
+            self.signs.expect_no_more(&nonce);
+        }
         Some(status)
     }
 
@@ -408,7 +394,7 @@ impl State {
         let echo = if self.echo.is_idle() { None } else { Some(&mut self.echo) };
         let mut fan = Fan { echo, watchers: &mut self.watchers, signs: &mut self.signs };
         self.ring.push(data, &mut fan);
-        if let Some(title) = self.signs.title.take() {
+        if let Some(title) = self.signs.take_title() {
             self.tell_title(&title);
         }
         let Self { watchers, echo, signs, .. } = self;
@@ -479,38 +465,6 @@ impl TextSink for Fan<'_> {
 
     fn mark(&mut self, start: u64, end: u64, mark: Mark<'_>) {
         self.signs.mark(start, end, mark);
-    }
-}
-
-impl Signs {
-    fn mark(&mut self, start: u64, end: u64, mark: Mark<'_>) {
-        match mark {
-            Mark::Bell => self.bell = Some(start),
-            Mark::Title(title) => self.title = Some(String::from_utf8_lossy(title).into_owned()),
-            Mark::Prompt(payload) => match payload.first() {
-                Some(b'A' | b'B') => self.prompt = Some((end, true)),
-                Some(b'C') => {
-                    self.prompt = Some((end, false));
-                    self.output_began = Some(end);
-                }
-                Some(b'D') => {
-                    let status = payload.get(2..).and_then(|status| std::str::from_utf8(status).ok());
-                    let status = status.and_then(|status| status.split(';').next()?.parse().ok());
-                    self.output_ended = Some((start, status));
-                }
-                _ => {}
-            },
-            Mark::Osc(payload) => {
-                let ours = payload.strip_prefix(RUN_OSC.as_bytes()).and_then(|rest| rest.strip_prefix(b";"));
-                if let Some(nonce) = ours {
-                    // A pane that prints such marks by itself must not grow this for ever.
-                    if self.run_marks.len() >= 16 {
-                        self.run_marks.remove(0);
-                    }
-                    self.run_marks.push((nonce.to_vec(), start, end));
-                }
-            }
-        }
     }
 }
 

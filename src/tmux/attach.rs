@@ -155,7 +155,7 @@ impl Inner {
         let connection = match Connection::open(id, command, self.clone(), &self.tasks) {
             Ok(connection) => connection,
             Err(error) => {
-                self.lock().covering.remove(&id);
+                self.lock().drop_connection(id, &error.to_string());
                 return Err(self.spec.cannot_run(&error));
             }
         };

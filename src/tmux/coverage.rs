@@ -245,10 +245,11 @@ impl Inner {
                         }
                         let result = this.attach(session).await;
                         this.lock().attaching.remove(&session);
-                        match result {
-                            Ok(_) => this.refresh(),
-                            Err(error) => tracing::info!("cannot attach to session {session}: {error}"),
+                        if let Err(error) = result {
+                            tracing::info!("cannot attach to session {session}: {error}");
                         }
+                        // One that failed is tried again, after a pause, as long as the session is there.
+                        this.refresh();
                     });
                 }
                 Action::Watch(pane, pid, cancel) => {
@@ -506,7 +507,10 @@ impl Inner {
                 Some(ready) => {
                     // A client attached by name may have been given another session if its own went meanwhile.
                     let moved = covering.session.is_some_and(|wanted| wanted != session);
-                    covering.session = Some(session);
+                    if !moved {
+                        covering.session = Some(session);
+                        covering.attached = Some(metrics::AttachedClient::count());
+                    }
                     let _ = ready.send(if moved { Err("its session has gone".into()) } else { Ok(()) });
                     moved
                 }
@@ -515,8 +519,6 @@ impl Inner {
         };
         if leave {
             connection.close();
-        } else {
-            metrics::CLIENTS.increment(1.0);
         }
     }
 }
@@ -553,10 +555,7 @@ impl Receiver for Inner {
     }
 
     fn closed(self: &Arc<Self>, connection: &Connection, why: &str) {
-        let served = self.lock().drop_connection(connection.id(), why);
-        if served {
-            metrics::CLIENTS.decrement(1.0);
-        }
+        self.lock().drop_connection(connection.id(), why);
         self.refresh();
         self.lost.notify_waiters();
         self.lost.notify_one();

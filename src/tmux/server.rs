@@ -22,9 +22,9 @@ use crate::{
 };
 
 /// The first pause after a failed attempt; it doubles up to [`LONGEST_PAUSE`].
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
+pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(50);
 /// The longest pause between attempts to reach a server that seems to be there.
-const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
 /// Which server it is: another process on the same socket is another server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -194,7 +194,7 @@ impl Server {
     /// How many control clients are attached and whether one of them is a hub.
     pub fn clients(&self) -> (u32, bool) {
         let model = self.inner.lock();
-        let clients = model.covering.values().filter(|covering| covering.ready.is_none()).count();
+        let clients = model.covering.values().filter(|covering| covering.attached.is_some()).count();
         (clients as u32, model.covering.values().any(|covering| covering.hub.is_some()))
     }
 }
@@ -283,7 +283,7 @@ async fn supervise(inner: Arc<Inner>) {
 }
 
 /// Half to all of `pause`, so that many followers of one server do not come back in step.
-fn jittered(pause: Duration) -> Duration {
+pub(super) fn jittered(pause: Duration) -> Duration {
     use std::hash::BuildHasher;
     let random = std::collections::hash_map::RandomState::new().hash_one(0) % 1000;
     pause / 2 + pause / 2 * random as u32 / 1000

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::core::{Core, Latch};
 use crate::{
     api::{Gap, PredicateKind},
-    engine::pane::Signs,
+    engine::signs::Signs,
     pane::{
         echo::{self, EchoFilter},
         matcher::{Hit, Matcher, Verdict},
