@@ -12,7 +12,7 @@ use axum::{
 };
 use futures_util::{Stream, stream};
 
-use super::{App, error::Params, openapi::Failures, routes::host};
+use super::{App, described::Failures, error::Params, host};
 use crate::{
     api::{Event, EventsRequest, Result, ServerQuery},
     engine::Subscription,

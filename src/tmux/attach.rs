@@ -7,10 +7,10 @@ use tokio::sync::oneshot;
 use super::{
     connection::{Connection, Request},
     coverage::Inner,
-    launch,
+    launch::{self, FLAGS, PLACEHOLDER},
+    link::{NoLink, ServerIdentity},
     model::Covering,
     program::{CoverageMode, Printed},
-    server::ServerIdentity,
     topology::{HUB_MARK, HUB_NAME},
 };
 use crate::{
@@ -22,22 +22,10 @@ use crate::{
     },
 };
 
-/// Client flags: never resize anything (F6), and let tmux drop a backlog older than a minute rather than grow for ever (F11).
-pub const FLAGS: &str = "ignore-size,pause-after=60";
-/// What a hub's own window runs: it reads its terminal, prints nothing and ends with it.
-pub const PLACEHOLDER: &str = "exec cat >/dev/null";
 /// The server option that tells that muxtap started the server.
 const OWN_MARK: &str = "@muxtap-server";
 /// How long a client may take to attach.
 const ATTACH_LIMIT: Duration = Duration::from_secs(10);
-
-/// Why there is no connection.
-pub enum NoLink {
-    /// No server runs there.
-    Absent(Error),
-    /// It could not be reached though it may run.
-    Failed(Error),
-}
 
 /// A session as `list-sessions` tells before anything is attached.
 struct Found {

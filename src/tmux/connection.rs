@@ -70,6 +70,7 @@ pub struct Connection(Arc<Shared>);
 
 struct Shared {
     id: u64,
+    name: String,
     key: FrameKey,
     out: Mutex<Out>,
     more: Notify,
@@ -102,12 +103,14 @@ impl Connection {
         metrics::PROCESS_SPAWNS.increment(1);
         let mut child = command.spawn()?;
         drop(command);
+        let name = child.id().map(|pid| format!("client-{pid}")).unwrap_or_default();
         let stderr = child.stderr.take();
         let reader = pipe::Receiver::from_owned_fd(OwnedFd::from(our_reader))?;
         let writer = Arc::new(pipe::Sender::from_owned_fd(OwnedFd::from(our_writer))?);
         let key = FrameKey::default();
         let connection = Self(Arc::new(Shared {
             id,
+            name,
             key: key.clone(),
             out: Mutex::new(Out {
                 pipe: Some(writer.clone()),
@@ -128,6 +131,11 @@ impl Connection {
     /// Which connection this is; unique in its server.
     pub fn id(&self) -> u64 {
         self.0.id
+    }
+
+    /// What a local server calls this client.
+    pub fn name(&self) -> &str {
+        &self.0.name
     }
 
     /// Asks tmux; `done` is called in the draining task when the reply comes, or at once if the connection is gone.

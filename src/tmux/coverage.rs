@@ -12,10 +12,10 @@ use super::{
     Exit, Observer, Seeding, Value,
     connection::{Answer, Connection, Lost, Receiver, Request},
     death,
+    link::{self, Link, ServerIdentity},
     model::{Action, Covering, Model, Refresh},
     program::ServerSpec,
     seed::Seed,
-    server::{self, Link, ServerIdentity},
     topology::{self, Topology},
 };
 use crate::{
@@ -33,7 +33,7 @@ use crate::{
 /// noticed after one or two; what is left is for the subscription to `#{pane_dead}`.
 const DEATH_LOOKS: u32 = 8;
 
-/// The shared state of a [`server::Server`].
+/// The shared state of a [`Server`](super::Server).
 pub struct Inner {
     pub(super) spec: ServerSpec,
     pub(super) observer: Arc<dyn Observer>,
@@ -57,7 +57,7 @@ impl Inner {
             observer,
             cancel,
             tasks,
-            link: server::link_channel(),
+            link: link::link_channel(),
             kick: Notify::new(),
             lost: Notify::new(),
             model: Mutex::default(),
@@ -265,6 +265,7 @@ impl Inner {
                         });
                     }
                 }
+                Action::Leave(connection) => connection.close(),
                 Action::Gone(pane) => self.gone(pane),
                 Action::Look(pane) => self.look_at_dead(pane, DEATH_LOOKS),
             }
@@ -483,6 +484,8 @@ impl Inner {
                 self.observer.value(pane, value);
             }
             Notification::SessionsChanged
+            // A session may have kept no client but ours.
+            | Notification::ClientDetached { .. }
             | Notification::SessionRenamed { .. }
             | Notification::SessionWindowChanged { .. }
             | Notification::WindowAdd(_)

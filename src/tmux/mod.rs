@@ -10,6 +10,7 @@ mod coverage;
 mod death;
 mod launch;
 pub mod leash;
+mod link;
 mod model;
 mod program;
 mod seed;
@@ -20,9 +21,10 @@ mod watch;
 
 pub use connection::{Answer, Connection, Lost, Request};
 pub use launch::StartServer;
+pub use link::{Link, ServerIdentity};
 pub use program::{CoverageMode, Program, ServerSpec};
 pub use seed::Seed;
-pub use server::{Link, Server, ServerIdentity};
+pub use server::Server;
 pub use topology::{PaneRow, SessionRow, Topology, WindowRow};
 pub use tty::{Foreground, child, foreground};
 

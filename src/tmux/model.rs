@@ -16,8 +16,8 @@ use super::{
     Seeding,
     connection::Connection,
     launch::StartServer,
-    server::{FIRST_PAUSE, LONGEST_PAUSE, ServerIdentity, jittered},
-    topology::{PaneRow, Topology},
+    link::{FIRST_PAUSE, LONGEST_PAUSE, ServerIdentity, jittered},
+    topology::{PaneRow, SessionRow, Topology},
 };
 use crate::{
     api::GapReason,
@@ -138,6 +138,8 @@ pub enum Action {
     Attach(SessionId, Duration),
     /// Send a command whose reply does not matter.
     Send(Connection, CommandLine),
+    /// Let a guest leave: but for it its session would have ended.
+    Leave(Connection),
     /// Watch the process of a pane.
     Watch(PaneId, u32, CancellationToken),
     /// Look at a pane whose process seems to have ended.
@@ -218,11 +220,22 @@ impl Model {
         actions
     }
 
-    /// Every session has a guest.
+    /// Every session has a guest, as long as it would be there without one.
     fn follow_as_guest(&mut self, actions: &mut Vec<Action>) {
         self.pauses.retain(|session, _| self.topology.session(*session).is_some());
+        let ours: HashSet<_> =
+            self.covering.values().filter_map(|covering| Some(covering.connection.as_ref()?.name())).collect();
+        let others = |session: &SessionRow| session.clients.iter().any(|client| !ours.contains(client.as_str()));
+        let over = self.topology.sessions.iter().filter(|row| row.transient && !others(row));
+        let over: HashSet<_> = over.map(|row| row.id).collect();
+        for covering in self.covering.values().filter(|covering| covering.session.is_some_and(|id| over.contains(&id)))
+        {
+            actions.extend(covering.connection.clone().map(Action::Leave));
+        }
         let covered: HashSet<_> = self.covering.values().filter_map(|covering| covering.session).collect();
-        for session in self.topology.sessions.iter().filter(|session| !session.hub && !covered.contains(&session.id)) {
+        let wanted =
+            |session: &&SessionRow| !session.hub && !covered.contains(&session.id) && !over.contains(&session.id);
+        for session in self.topology.sessions.iter().filter(wanted) {
             if self.attaching.insert(session.id) {
                 let pause = self.pauses.get(&session.id).copied().unwrap_or_default();
                 actions.push(Action::Attach(session.id, jittered(pause)));
@@ -343,7 +356,16 @@ mod tests {
     const SESSION: SessionId = SessionId(0);
 
     fn model() -> Model {
-        let session = SessionRow { id: SESSION, name: "main".into(), created: 0, activity: 0, attached: 0, hub: false };
+        let session = SessionRow {
+            id: SESSION,
+            name: "main".into(),
+            created: 0,
+            activity: 0,
+            attached: 0,
+            clients: Vec::new(),
+            transient: false,
+            hub: false,
+        };
         let topology = Topology { sessions: vec![session], ..Topology::default() };
         Model { topology: Arc::new(topology), ..Model::default() }
     }

@@ -32,6 +32,10 @@ pub struct SessionRow {
     pub activity: u64,
     /// Clients attached to it, ours included.
     pub attached: u32,
+    /// Their names.
+    pub clients: Vec<String>,
+    /// It ends with its last client (`destroy-unattached`).
+    pub transient: bool,
     /// It is a hub of some muxtap.
     pub hub: bool,
 }
@@ -96,12 +100,14 @@ pub struct Topology {
 }
 
 /// The formats that are asked for, in the order [`Topology::parse`] reads them.
-const FIELDS: [&str; 26] = [
+const FIELDS: [&str; 28] = [
     "session_id",
     "session_name",
     "session_created",
     "session_activity",
     "session_attached",
+    "session_attached_list",
+    "destroy-unattached",
     HUB_MARK,
     "window_id",
     "window_index",
@@ -154,6 +160,8 @@ impl Topology {
                 created,
                 activity,
                 attached,
+                clients,
+                transient,
                 hub,
                 window_id,
                 window_index,
@@ -199,6 +207,8 @@ impl Topology {
                     created: number(created),
                     activity: number(activity),
                     attached: number(attached),
+                    clients: text(clients).split(',').map(str::to_owned).filter(|name| !name.is_empty()).collect(),
+                    transient: !matches!(*transient, b"" | b"0" | b"off"),
                     hub: !hub.is_empty() || session_name.starts_with(HUB_NAME.as_bytes()),
                 });
             }

@@ -16,8 +16,8 @@ use regex_automata::{
 };
 use regex_syntax::hir::Hir;
 
-use super::sample::sample;
-use crate::{api, pane::patterns::Limits};
+use super::{bounds::Limits, sample::sample};
+use crate::api;
 
 /// How many patterns of a set are rehearsed.
 const REHEARSED: usize = 8;

@@ -1,6 +1,6 @@
 //! A text that a pattern matches, made from the pattern: what its automaton is tried on before it has to be quick.
 
-use regex_syntax::hir::{Class, Hir, HirKind};
+use regex_syntax::hir::{Class, ClassBytesRange, ClassUnicodeRange, Hir, HirKind};
 
 /// Bytes of a sample at most.
 const LONGEST: usize = 512;
@@ -47,11 +47,11 @@ fn member(class: &Class, text: &mut Vec<u8>) {
                 |from: char, to: char| class.ranges().iter().find(|range| range.start() <= to && from <= range.end());
             let printable = within('a', 'z').map(|range| range.start().max('a'));
             let printable = printable.or_else(|| within('!', '~').map(|range| range.start().max('!')));
-            if let Some(one) = printable.or_else(|| class.ranges().first().map(|range| range.start())) {
+            if let Some(one) = printable.or_else(|| class.ranges().first().map(ClassUnicodeRange::start)) {
                 text.extend_from_slice(one.encode_utf8(&mut [0; 4]).as_bytes());
             }
         }
-        Class::Bytes(class) => text.extend(class.ranges().first().map(|range| range.start())),
+        Class::Bytes(class) => text.extend(class.ranges().first().map(ClassBytesRange::start)),
     }
 }
 
