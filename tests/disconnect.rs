@@ -82,7 +82,7 @@ fn what_is_being_made_when_its_caller_leaves_is_made_to_the_end() {
 #[test]
 fn a_paste_that_fails_leaves_no_buffer() {
     let world = World::with_server();
-    let pane = world.ok(&["new-session", "-s", "going", "--", "exec cat"]);
+    let pane = world.ok(&["new-window", "-t", "main", "--", "exec cat"]);
     let number = pane.trim_start_matches('%');
     let stopped = Stopped::new(&world);
     let asked = || world.metric("muxtap_tmux_commands_total");

@@ -87,7 +87,7 @@ impl Engine {
             let (sender, receiver) = oneshot::channel();
             let server = host.server().clone();
             host.server().submit(Some(pane.id()), Request::Plain(line.commands), move |answer| {
-                if let (Ok(Err(_)), Some(buffer)) = (&answer, line.buffer) {
+                if let (Ok(Err(_)) | Err(Lost), Some(buffer)) = (&answer, line.buffer) {
                     // What was to be pasted may be a secret, and is nobody's to find.
                     let delete = CommandLine::of([Command::new("delete-buffer").opt("-b", buffer)]);
                     server.submit(None, Request::Plain(delete), |_| {});
