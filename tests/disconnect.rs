@@ -78,6 +78,28 @@ fn what_is_being_made_when_its_caller_leaves_is_made_to_the_end() {
     assert_eq!(world.sessions(), ["made", "main"]);
 }
 
+/// What was to be pasted into a pane that has just gone is not left on the server for everyone to see.
+#[test]
+fn a_paste_that_fails_leaves_no_buffer() {
+    let world = World::with_server();
+    let pane = world.ok(&["new-window", "-t", "main", "--", "exec cat"]);
+    let number = pane.trim_start_matches('%');
+    let stopped = Stopped::new(&world);
+    let asked = || world.metric("muxtap_tmux_commands_total");
+    let before = asked();
+    let kill = world.http_send("DELETE", &format!("/v1/panes/{number}{}", world.query()), None);
+    eventually("tmux is asked to end the pane", || asked() > before);
+    let before = asked();
+    let request = json!({"text": "secret ".repeat(100_000)});
+    let paste = world.http_send("POST", &format!("/v1/panes/{number}/input{}", world.query()), Some(&request));
+    eventually("tmux is asked to paste", || asked() > before);
+    drop(stopped);
+    for mut answer in [kill, paste] {
+        std::io::Read::read_to_end(&mut answer, &mut Vec::new()).unwrap();
+    }
+    eventually("no buffer is left", || world.tmux(&["list-buffers", "-F", "#{buffer_name}"]).is_empty());
+}
+
 #[test]
 fn no_server_is_started_for_a_caller_that_left() {
     let mut world = World::new();

@@ -9,7 +9,7 @@ use std::{
 use dashmap::DashMap;
 use tokio_util::sync::CancellationToken;
 
-use super::{Pane, Shared, limits};
+use super::{Pane, Shared, limits, pane::Kept};
 use crate::{
     api::{Event, GapReason},
     metrics,
@@ -173,9 +173,11 @@ impl Host {
         }
     }
 
-    fn account(&self, before: usize, after: usize) {
-        if let Some(shared) = self.shared() {
-            shared.account(before, after);
+    fn account(&self, kept: Kept) {
+        if kept.before != kept.after
+            && let Some(shared) = self.shared()
+        {
+            shared.account(kept.before, kept.after);
         }
     }
 }
@@ -199,9 +201,7 @@ impl Host {
     fn output(&self, pane: PaneId, data: &[u8]) {
         if let Some(pane) = self.panes.get(&pane) {
             let pushed = pane.push(data);
-            if pushed.before != pushed.after {
-                self.account(pushed.before, pushed.after);
-            }
+            self.account(pushed.kept);
             if let Some(status) = pushed.held_exit {
                 let pane = pane.clone();
                 self.held_command_ended(&pane, status);
@@ -212,17 +212,16 @@ impl Host {
     fn seeded(&self, id: PaneId, seed: &Seed, why: Seeding) {
         let known = self.panes.get(&id).map(|pane| pane.clone());
         match (known, why) {
-            (Some(pane), Seeding::First) => pane.catch_up(seed, GapReason::Reconnected),
-            (Some(pane), Seeding::Again(reason)) => pane.catch_up(seed, reason),
-            (Some(pane), Seeding::Last) => pane.finish(seed),
+            (Some(pane), Seeding::First) => self.account(pane.catch_up(seed, GapReason::Reconnected)),
+            (Some(pane), Seeding::Again(reason)) => self.account(pane.catch_up(seed, reason)),
+            (Some(pane), Seeding::Last) => self.account(pane.finish(seed)),
             (None, _) => {
                 let Some(shared) = self.shared() else { return };
                 let pane = Pane::new(id, self.epoch(), shared.options.ring_bytes);
                 if let Some(row) = self.server.get().and_then(|server| server.topology().pane(id).cloned()) {
                     pane.describe(&row);
                 }
-                pane.begin(seed);
-                self.account(0, pane.ring_len());
+                self.account(pane.begin(seed));
                 self.panes.insert(id, pane);
                 metrics::PANES.increment(1.0);
                 // Describing a pane costs more than following it, and mostly nobody listens.
@@ -314,5 +313,30 @@ impl Observer for Weak<Host> {
     }
     fn link(&self, link: &Link) {
         self.upgrade().inspect(|host| host.link(link));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering;
+
+    use super::*;
+    use crate::engine::{Engine, EngineOptions};
+
+    /// Whatever way bytes come into a ring, the budget knows of them.
+    #[tokio::test]
+    async fn the_budget_counts_every_byte_that_is_kept() {
+        let engine = Engine::new(EngineOptions::default());
+        let host = Host::new(Path::new("/nowhere"), &engine.shared);
+        let counted = || (engine.shared.ring_bytes.load(Ordering::Relaxed), host.ring_bytes());
+        let seed = |text: &str| Seed { text: text.into(), ..Seed::default() };
+        host.seeded(PaneId(1), &seed("one\r\n"), Seeding::First);
+        assert_eq!(counted(), (5, 5));
+        host.output(PaneId(1), b"two\r\n");
+        assert_eq!(counted(), (10, 10));
+        host.seeded(PaneId(1), &seed("one\r\ntwo\r\nthree\r\n"), Seeding::Again(GapReason::Paused));
+        assert_eq!(counted(), (17, 17));
+        host.seeded(PaneId(1), &seed("one\r\ntwo\r\nthree\r\nfour\r\n"), Seeding::Last);
+        assert_eq!(counted(), (23, 23));
     }
 }

@@ -163,31 +163,35 @@ impl Pane {
         let before = state.ring.len();
         state.last_output = Instant::now();
         state.feed(data);
-        let after = state.ring.len();
+        let kept = state.kept_since(before);
         let held_exit = state.take_held_exit();
         let end = state.ring.end();
         self.tell_listeners(&mut state);
         drop(state);
         self.changed.send_replace(end);
-        Pushed { before, after, held_exit }
+        Pushed { kept, held_exit }
     }
 
     /// The first seed: what stood there before muxtap came.
-    pub(super) fn begin(&self, seed: &Seed) {
+    pub(super) fn begin(&self, seed: &Seed) -> Kept {
         let mut state = self.lock();
+        let before = state.ring.len();
         state.feed(&seed.text);
         state.feed(&seed.pending);
         if seed.dead {
             state.exit = Some((Exit { status: seed.exit_status, signal: seed.exit_signal }, Instant::now()));
         }
+        let kept = state.kept_since(before);
         let end = state.ring.end();
         drop(state);
         self.changed.send_replace(end);
+        kept
     }
 
     /// Output may have been lost: what the seed shows and the stream has not is added, and the gap is marked.
-    pub(super) fn catch_up(&self, seed: &Seed, reason: GapReason) {
+    pub(super) fn catch_up(&self, seed: &Seed, reason: GapReason) -> Kept {
         let mut state = self.lock();
+        let before = state.ring.len();
         let joined = state.join(seed);
         state.last_output = Instant::now();
         metrics::gap(reason);
@@ -208,10 +212,12 @@ impl Pane {
                 state.feed(&seed.pending);
             }
         }
+        let kept = state.kept_since(before);
         let end = state.ring.end();
         self.tell_listeners(&mut state);
         drop(state);
         self.changed.send_replace(end);
+        kept
     }
 
     /// What stands in the pane of a command whose end its hold has told.
@@ -234,13 +240,14 @@ impl Pane {
     }
 
     /// The process has ended and this is all it printed (F9): what tmux did not send is added.
-    pub(super) fn finish(&self, seed: &Seed) {
+    pub(super) fn finish(&self, seed: &Seed) -> Kept {
         let mut state = self.lock();
+        let before = state.ring.len();
         if state.exit.is_some() {
             // Its hold has told that everything arrived.
             state.kept = Some(render::render_bytes(&seed.text));
             state.exit_pid = Some(seed.pid);
-            return;
+            return state.kept_since(before);
         }
         match state.join(seed) {
             Joined::Missing(text) => state.feed(&text),
@@ -253,10 +260,12 @@ impl Pane {
         }
         state.kept = Some(render::render_bytes(&seed.text));
         state.exit_pid = Some(seed.pid);
+        let kept = state.kept_since(before);
         let end = state.ring.end();
         self.tell_listeners(&mut state);
         drop(state);
         self.changed.send_replace(end);
+        kept
     }
 
     /// The process has ended. Answers whether this was news.
@@ -364,12 +373,20 @@ impl Pane {
     }
 }
 
-/// What a push did.
-pub(super) struct Pushed {
+/// How many bytes a ring keeps, for the budget.
+#[derive(Clone, Copy)]
+#[must_use]
+pub(super) struct Kept {
     /// Bytes kept before.
     pub(super) before: usize,
     /// Bytes kept after.
     pub(super) after: usize,
+}
+
+/// What a push did.
+#[must_use]
+pub(super) struct Pushed {
+    pub(super) kept: Kept,
     /// The pane's command has ended with this status and all it printed is here.
     pub(super) held_exit: Option<i32>,
 }
@@ -384,6 +401,10 @@ impl State {
             self.signs.expect_no_more(&nonce);
         }
         Some(status)
+    }
+
+    fn kept_since(&self, before: usize) -> Kept {
+        Kept { before, after: self.ring.len() }
     }
 
     /// Bytes go into the ring, and what they say to everyone who wants to know.

@@ -203,7 +203,7 @@ mod tests {
         let pane = pane();
         let open = attached(&engine, &pane, "DO(NE)").await;
         let (id, core) = (open.core.id.clone(), Arc::downgrade(&open.core));
-        pane.push(b"DONE\r\n");
+        let _ = pane.push(b"DONE\r\n");
         open.keep().await;
         assert!(core.upgrade().is_none(), "patterns and panes are let go of");
         assert_eq!(engine.open_waits(), 0);
