@@ -79,7 +79,7 @@ fn told(cell: &str) -> u64 {
 fn limits_are_those_of_the_source() {
     let page = read("docs/limits.md");
     let engine = read("src/engine/limits.rs");
-    let patterns = read("src/pane/patterns.rs");
+    let patterns = read("src/pane/matcher/bounds.rs");
     let mut of_engine = BTreeSet::new();
     let mut others = 0;
     for row in rows(&page).filter(|row| !matches!(row[0].as_str(), "constant" | "field" | "---")) {

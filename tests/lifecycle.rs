@@ -324,3 +324,29 @@ fn two_daemons_started_at_once_are_one() {
     assert_eq!((second.status, &second.error()["code"]), (1, &"CONFLICT".into()), "{second:?}");
     assert_eq!(world.daemon_pid(), Some(pid));
 }
+
+/// C6: with the connection the reply is lost, and nobody knows whether tmux did it. It is not asked again.
+#[test]
+fn what_changes_the_server_is_asked_once() {
+    let world = World::with_server();
+    answering(&world, &["new-session", "-s", "work"]);
+    world.sessions();
+    let clients = world.tmux(&["list-clients", "-F", "#{client_pid}"]);
+    let server = world.server_pid();
+    let asked = world.metric("muxtap_tmux_commands_total");
+    common::signal(server, Signal::STOP);
+    let window = world.spawn(&["--json", "new-window", "-t", "work", "-n", "once"]);
+    eventually("tmux was asked", || world.metric("muxtap_tmux_commands_total") > asked);
+    for client in clients.lines() {
+        common::signal(client.parse().unwrap(), Signal::KILL);
+    }
+    let answer = window.finish();
+    common::signal(server, Signal::CONT);
+    assert_eq!(answer.status, 1, "{answer:?}");
+    assert_eq!(answer.error()["code"], "TMUX_UNAVAILABLE", "{answer:?}");
+    assert!(answer.error()["message"].as_str().unwrap().contains("not known"), "{answer:?}");
+    // The daemon is back; by then an order that was given twice would have been carried out twice.
+    world.sessions();
+    let windows = world.tmux(&["list-windows", "-a", "-F", "#{window_name}"]);
+    assert!(windows.lines().filter(|name| *name == "once").count() <= 1, "{windows}");
+}

@@ -7,7 +7,7 @@
 mod attach;
 mod connection;
 mod coverage;
-mod death;
+pub mod death;
 mod launch;
 pub mod leash;
 mod link;

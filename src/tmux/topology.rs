@@ -300,7 +300,7 @@ fn number<T: std::str::FromStr + Default>(bytes: &[u8]) -> T {
 mod tests {
     use super::*;
 
-    fn row(separator: &str, values: &[&str; 26]) -> String {
+    fn row(separator: &str, values: &[&str; FIELDS.len()]) -> String {
         let mut line = String::new();
         for value in values {
             line.push_str(value);
@@ -309,12 +309,20 @@ mod tests {
         line + "\n"
     }
 
-    fn values<'a>(session: &'a str, hub: &'a str, window: &'a str, pane: &'a str, path: &'a str) -> [&'a str; 26] {
+    fn values<'a>(
+        session: &'a str,
+        hub: &'a str,
+        window: &'a str,
+        pane: &'a str,
+        path: &'a str,
+    ) -> [&'a str; FIELDS.len()] {
         [
             session,
             "work",
             "1",
             "2",
+            "1",
+            "/dev/pts/7,client-12",
             "0",
             hub,
             window,
@@ -346,6 +354,7 @@ mod tests {
         let body = row("|SEP|", &values("$0", "", "@1", "%2", "/tmp/a\n$9|@9"));
         let topology = Topology::parse(body.as_bytes(), "|SEP|", false);
         assert_eq!(topology.sessions.len(), 1);
+        assert_eq!(topology.sessions[0].clients, ["/dev/pts/7", "client-12"]);
         assert_eq!(topology.panes[0].path, "/tmp/a\n$9|@9");
     }
 
