@@ -329,24 +329,23 @@ fn two_daemons_started_at_once_are_one() {
 #[test]
 fn what_changes_the_server_is_asked_once() {
     let world = World::with_server();
-    answering(&world, &["new-session", "-s", "work"]);
-    world.sessions();
+    let pane = answering(&world, &["new-session", "-s", "work"]);
     let clients = world.tmux(&["list-clients", "-F", "#{client_pid}"]);
     let server = world.server_pid();
     let asked = world.metric("muxtap_tmux_commands_total");
     common::signal(server, Signal::STOP);
-    let window = world.spawn(&["--json", "new-window", "-t", "work", "-n", "once"]);
+    let sent = world.spawn(&["--json", "send-keys", "-t", &pane, "once", "Enter"]);
     eventually("tmux was asked", || world.metric("muxtap_tmux_commands_total") > asked);
     for client in clients.lines() {
         common::signal(client.parse().unwrap(), Signal::KILL);
     }
-    let answer = window.finish();
+    let answer = sent.finish();
     common::signal(server, Signal::CONT);
     assert_eq!(answer.status, 1, "{answer:?}");
     assert_eq!(answer.error()["code"], "TMUX_UNAVAILABLE", "{answer:?}");
     assert!(answer.error()["message"].as_str().unwrap().contains("not known"), "{answer:?}");
-    // The daemon is back; by then an order that was given twice would have been carried out twice.
-    world.sessions();
-    let windows = world.tmux(&["list-windows", "-a", "-F", "#{window_name}"]);
-    assert!(windows.lines().filter(|name| *name == "once").count() <= 1, "{windows}");
+    // An order that was given twice would be carried out before this one.
+    say(&world, &pane, "after");
+    let got = answers(&world, &pane);
+    assert!(got.iter().filter(|line| *line == "once").count() <= 1, "{got:?}");
 }

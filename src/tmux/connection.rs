@@ -8,6 +8,7 @@ use std::{
     collections::VecDeque,
     io,
     os::fd::OwnedFd,
+    pin::pin,
     process::Stdio,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -224,24 +225,7 @@ impl Connection {
         stderr: Option<tokio::process::ChildStderr>,
         receiver: Arc<impl Receiver>,
     ) {
-        let mut why = String::new();
-        loop {
-            let event = tokio::select! {
-                biased;
-                event = stream.next() => event,
-                () = self.0.close.cancelled() => None,
-            };
-            match event {
-                None => break,
-                Some(Err(error)) => {
-                    why = error.to_string();
-                    break;
-                }
-                Some(Ok(Event::Reply(reply))) => self.replied(reply.ok, &reply.body),
-                Some(Ok(Event::Frame(frame))) => self.frame(frame.parts, frame.error),
-                Some(Ok(event)) => receiver.event(&self, event),
-            }
-        }
+        let mut why = self.drain_until_gone(&mut stream, &mut child, &receiver).await;
         let lost = self.shut();
         for pending in lost {
             (pending.done)(Err(Lost));
@@ -265,6 +249,36 @@ impl Connection {
         }
         receiver.closed(&self, &why);
         self.0.closed.cancel();
+    }
+
+    /// Hands over what comes, for as long as anything can. Answers why it ended, if the stream told.
+    async fn drain_until_gone(
+        &self,
+        stream: &mut FramedRead<pipe::Receiver, ControlCodec>,
+        child: &mut Child,
+        receiver: &Arc<impl Receiver>,
+    ) -> String {
+        // tmux holds the client's descriptors too: its output ends when the server has noticed that the client is gone, and a server that
+        // hangs never does.
+        let mut gone = pin!(async {
+            let _ = child.wait().await;
+            tokio::time::sleep(LEAVE_LIMIT).await;
+        });
+        loop {
+            let event = tokio::select! {
+                biased;
+                event = stream.next() => event,
+                () = self.0.close.cancelled() => None,
+                () = &mut gone => None,
+            };
+            match event {
+                None => return String::new(),
+                Some(Err(error)) => return error.to_string(),
+                Some(Ok(Event::Reply(reply))) => self.replied(reply.ok, &reply.body),
+                Some(Ok(Event::Frame(frame))) => self.frame(frame.parts, frame.error),
+                Some(Ok(event)) => receiver.event(self, event),
+            }
+        }
     }
 
     fn shut(&self) -> VecDeque<Pending> {
