@@ -101,7 +101,7 @@ impl Printer<'_> {
 
     fn row(&mut self, row: &Row) {
         let (styles, clusters) = (&self.terminal.grid.styles, &self.terminal.grid.clusters);
-        let used = row.cells.iter().copied().chain(std::iter::repeat(Cell::CLEARED)).take(row.used as usize);
+        let used = row.cells.iter().copied().chain(std::iter::repeat(Cell::CLEARED)).take(row.used.min(self.terminal.columns()) as usize);
         let mut style = None;
         for cell in used {
             if cell.is_padding() {
@@ -116,7 +116,7 @@ impl Printer<'_> {
     }
 
     fn packed(&mut self, packed: &Packed<'_>) {
-        let mut left = packed.used;
+        let mut left = packed.used.min(self.terminal.columns());
         for run in packed.runs() {
             if left == 0 {
                 return;
@@ -194,16 +194,15 @@ fn change(from: &Style, to: &Style, _rules: &Rules, out: &mut Vec<u8>) {
         print(out, &codes);
     }
     let targets = [
-        (foreground(from.foreground), foreground(to.foreground), "39"),
-        (background(from.background), background(to.background), "49"),
-        (underline(from.underline), underline(to.underline), ""),
+        (foreground(from.foreground), foreground(to.foreground)),
+        (background(from.background), background(to.background)),
+        (underline(from.underline), underline(to.underline)),
     ];
-    for (old, new, default) in targets {
-        let is_default = new.len() == 1 && new.first().is_some_and(|code| code == default);
-        if new.is_empty() || (!reset && old == new) || (reset && is_default) {
-            continue;
+    for (old, new) in targets {
+        // After a reset the defaults are printed too.
+        if !new.is_empty() && (reset || old != new) {
+            print(out, &new);
         }
-        print(out, &new);
     }
     if to.has(attribute::CHARSET) && set & attribute::CHARSET == 0 {
         out.push(0x0e);

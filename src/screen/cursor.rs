@@ -51,7 +51,7 @@ impl Terminal {
     /// BS; at a line's start it goes to the end of the line above, if that one wrapped.
     pub(super) fn backspace(&mut self) {
         if self.x > 0 {
-            self.x -= 1;
+            self.set_cursor(Some(self.x - 1), None);
         } else if let Some(above) = self.y.checked_sub(1)
             && self.grid.row(above).is_some_and(|row| row.wrapped)
         {
@@ -86,19 +86,20 @@ impl Terminal {
         }
     }
 
+    /// Back to the last column from behind it. (A resize can leave the cursor far behind it.)
+    fn leave_margin(&mut self) {
+        self.x = self.x.min(self.columns() - 1);
+    }
+
     pub(super) fn cursor_up(&mut self, count: u32) {
         let most = if self.y < self.upper { self.y } else { self.y - self.upper };
-        if self.x == self.columns() {
-            self.x -= 1;
-        }
+        self.leave_margin();
         self.y -= count.max(1).min(most);
     }
 
     pub(super) fn cursor_down(&mut self, count: u32) {
         let most = if self.y > self.lower { self.height() - 1 - self.y } else { self.lower - self.y };
-        if self.x == self.columns() {
-            self.x -= 1;
-        }
+        self.leave_margin();
         self.y += count.max(1).min(most);
     }
 
@@ -111,7 +112,8 @@ impl Terminal {
     }
 
     pub(super) fn cursor_left(&mut self, count: u32) {
-        self.x -= count.max(1).min(self.x);
+        let x = self.x - count.max(1).min(self.x);
+        self.set_cursor(Some(x), None);
     }
 
     /// DECSTBM. A region has two lines at least.

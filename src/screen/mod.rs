@@ -106,8 +106,17 @@ impl Screen {
         self.parser.feed(bytes, &mut self.terminal);
     }
 
+    /// tmux has read all that was fed so far before it read what comes: the pane rested, or a command's reply came.
+    ///
+    /// It forgets at the end of each read that a joiner (U+200D) came last, and the stream does not tell where reads
+    /// ended. Without this call a joiner joins however late the next character comes.
+    pub fn read_ended(&mut self) {
+        self.terminal.joined = false;
+    }
+
     /// The pane has another size from here on.
     pub fn resize(&mut self, size: Size) {
+        self.read_ended();
         let reflow = self.terminal.saved.is_none();
         self.terminal.resize(u32::from(size.columns), u32::from(size.rows), reflow);
     }
@@ -119,6 +128,7 @@ impl Screen {
 
     /// `send-keys -R`.
     pub fn reset(&mut self) {
+        self.read_ended();
         self.terminal.reset();
         self.parser = Parser::default();
     }

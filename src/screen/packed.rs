@@ -334,8 +334,9 @@ impl<'a> Packed<'a> {
                 }
             });
         }
-        if row.cells.is_empty() && self.flags & TOUCHED != 0 {
-            row.cells.push(Cell::CLEARED);
+        let least = (self.used as usize).max(usize::from(self.flags & TOUCHED != 0));
+        if row.cells.len() < least {
+            row.cells.resize(least, Cell::CLEARED);
         }
         row
     }

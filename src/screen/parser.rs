@@ -104,8 +104,13 @@ impl Parser {
             _ => {}
         }
         match state {
-            State::Escape | State::Csi | State::Dcs => self.collected.clear(),
+            State::Escape | State::Csi => self.collected.clear(),
+            State::Dcs => {
+                self.collected.clear();
+                terminal.last = None;
+            }
             State::Osc | State::Apc | State::Rename | State::Consume => {
+                terminal.last = None;
                 self.string.clear();
                 self.string_length = 0;
             }

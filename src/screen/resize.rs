@@ -1,6 +1,6 @@
 //! A new size: what is pushed into history or comes back, and how lines are split and joined.
 
-use super::{cell::Cell, row::Row, style::Colour, terminal::Terminal};
+use super::{row::Row, style::Colour, terminal::Terminal};
 
 impl Terminal {
     /// Takes a new size. With `reflow` lines are split and joined where the width changes.
@@ -24,7 +24,6 @@ impl Terminal {
             Some(y) => self.y = y.min(self.height() - 1),
             None => (self.x, self.y) = (0, 0),
         }
-        self.x = self.x.min(self.columns());
         self.grid.changes.size = true;
         self.grid.changes.mark_all();
         self.sweep();
@@ -267,7 +266,6 @@ impl Reflow {
         let left = last.as_ref().map_or(0, |row| row.used - wanted);
         if left != 0 {
             if let Some(row) = last {
-                row.expand(row.used, self.columns, Cell::CLEARED);
                 row.cells.drain(..wanted as usize);
                 row.cells.truncate(left as usize);
                 row.used = left;

@@ -11,6 +11,9 @@ use super::{
 /// Joins two characters into one.
 const JOINER: char = '\u{200d}';
 
+/// Characters that a REP prints at most where tmux has no limit.
+const REPEAT_LIMIT: u32 = 1 << 16;
+
 impl Terminal {
     /// A run of printable ASCII.
     pub(super) fn print(&mut self, text: &[u8]) {
@@ -20,7 +23,12 @@ impl Terminal {
         let style = self.style(line_drawing);
         if line_drawing || !self.modes.wrap || self.modes.insert {
             for byte in text {
-                self.print_cell(Cell::ascii(*byte, style), 1);
+                if std::mem::take(&mut self.joined) {
+                    self.combine(JOINER);
+                    self.combine(char::from(*byte));
+                } else {
+                    self.print_cell(Cell::ascii(*byte, style), 1);
+                }
             }
             return;
         }
@@ -76,12 +84,16 @@ impl Terminal {
             _ if self.rules.keeps_unknown_characters => 1,
             _ => return,
         };
+        // A joiner waits for what it joins.
         if character == JOINER {
-            self.combine(character);
             self.joined = true;
             return;
         }
-        if std::mem::take(&mut self.joined) || width == 0 {
+        let joined = std::mem::take(&mut self.joined);
+        if joined {
+            self.combine(JOINER);
+        }
+        if joined || width == 0 {
             self.combine(character);
             return;
         }
@@ -175,11 +187,9 @@ impl Terminal {
 
     /// REP.
     pub(super) fn repeat(&mut self, count: u32) {
-        let count = count.min(self.columns().wrapping_sub(self.x));
+        // Behind the margin, where only a resize can put the cursor, tmux knows no limit.
+        let count = count.min(self.columns().wrapping_sub(self.x)).min(REPEAT_LIMIT);
         let Some(byte) = self.last else { return };
-        if count > self.columns() {
-            return;
-        }
         for _ in 0..count {
             self.print(&[byte]);
         }
