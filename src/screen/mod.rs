@@ -77,6 +77,8 @@ pub enum Trouble {
     /// The program began an OSC, DCS or the like and did not end it; tmux gives up on it after five seconds, and what
     /// follows is text then. Over as soon as the string ends.
     OpenString,
+    /// A resize moved the cursor where tmux's own arithmetic leaves the grid. Lasts until the screen is made anew.
+    CursorLost,
 }
 
 /// A pane's grid as tmux has it.
@@ -190,7 +192,11 @@ impl Screen {
 
     /// What, if anything, keeps this from being what tmux has. If it lasts, seed anew.
     pub fn trusted(&self) -> Result<(), Trouble> {
-        if self.parser.in_string() { Err(Trouble::OpenString) } else { Ok(()) }
+        match self.terminal.trouble {
+            Some(trouble) => Err(trouble),
+            None if self.parser.in_string() => Err(Trouble::OpenString),
+            None => Ok(()),
+        }
     }
 
     /// No escape sequence or character is half read.

@@ -88,7 +88,9 @@ impl Terminal {
             target.push(Row::default());
         }
         let kept = target.len() - height;
-        wrapped(&target, &mut x, &mut y);
+        if !wrapped(&target, &mut x, &mut y) {
+            self.trouble = Some(super::Trouble::CursorLost);
+        }
         self.x = x;
         *line = y;
         let rows = target.split_off(kept);
@@ -116,8 +118,8 @@ fn unwrapped(lines: &[Row], x: u32, line: u32) -> (u32, u32) {
     (if behind { u32::MAX } else { column + x }, number)
 }
 
-/// The way back, in other lines.
-fn wrapped(lines: &[Row], x: &mut u32, y: &mut u32) {
+/// The way back, in other lines. False where the last line says that it goes on: there tmux walks off the grid.
+fn wrapped(lines: &[Row], x: &mut u32, y: &mut u32) -> bool {
     let last = lines.len().saturating_sub(1);
     let (mut number, mut at) = (0, 0);
     while at < last && number != *y {
@@ -126,20 +128,26 @@ fn wrapped(lines: &[Row], x: &mut u32, y: &mut u32) {
         }
         at += 1;
     }
-    let goes_on = |at: usize| at < last && lines.get(at).is_some_and(|row| row.wrapped);
+    let mut inside = true;
+    let mut goes_on = |at: usize, over: bool| {
+        let wrapped = over && lines.get(at).is_some_and(|row| row.wrapped);
+        inside &= !wrapped || at < last;
+        wrapped && at < last
+    };
     let used = |at: usize| lines.get(at).map_or(0, |row| row.used);
     if *x == u32::MAX {
-        while goes_on(at) {
+        while goes_on(at, true) {
             at += 1;
         }
         *x = used(at);
     } else {
-        while goes_on(at) && *x >= used(at) {
+        while goes_on(at, *x >= used(at)) {
             *x -= used(at);
             at += 1;
         }
     }
     *y = at as u32;
+    inside
 }
 
 /// Lines on their way to another width.

@@ -1,7 +1,7 @@
 //! What stands behind the bytes: the grid, the cursor, the pen and the modes.
 
 use super::{
-    Settings, Size,
+    Settings, Size, Trouble,
     cell::{Cell, Clusters},
     grid::Grid,
     row::Row,
@@ -83,6 +83,8 @@ pub(super) struct Terminal {
     /// The next character joins the one before the cursor.
     pub(super) joined: bool,
     pub(super) title: String,
+    /// What keeps this from being what tmux has.
+    pub(super) trouble: Option<Trouble>,
 }
 
 impl Terminal {
@@ -108,6 +110,7 @@ impl Terminal {
             utf8: Utf8::default(),
             joined: false,
             title: String::new(),
+            trouble: None,
         };
         terminal.reset_tabs();
         terminal
@@ -192,6 +195,7 @@ impl Terminal {
         self.set_style(Style::DEFAULT);
         self.pen = Pen::default();
         self.kept = Kept::default();
+        self.last = None;
         self.reset_tabs();
         self.scroll_region(0, self.height() - 1);
         self.modes = Modes::default();
@@ -223,7 +227,8 @@ impl Terminal {
         let (columns, height) = (self.columns(), self.height());
         if let Some(saved) = &self.saved {
             let (saved_columns, saved_height) = (saved.columns, saved.rows.len() as u32);
-            self.resize(saved_columns, saved_height, false);
+            // Lines are reflowed on the way: what does not fit any more stays in the history.
+            self.resize(saved_columns, saved_height, true);
         }
         if cursor && let Some((x, y)) = self.saved_cursor {
             (self.x, self.y) = (x, y);

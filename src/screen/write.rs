@@ -3,7 +3,7 @@
 use super::{
     cell::{CLUSTER_BYTES, Cell, Cluster, append_text},
     packed::cell,
-    style::{Colour, StyleId},
+    style::{Colour, Style, StyleId},
     terminal::Terminal,
     width,
 };
@@ -55,7 +55,8 @@ impl Terminal {
                 row.set(left, columns, Cell::SPACE);
                 left -= 1;
             }
-            if row.get(left).width() > 1 {
+            // A wide character in the first column is left as it is.
+            if left > 0 && row.get(left).width() > 1 {
                 row.set(left, columns, Cell::SPACE);
             }
         }
@@ -147,9 +148,14 @@ impl Terminal {
             self.grid.set(padding, y, Cell::PADDING);
             skip = false;
         }
-        // A plain space on a cell that nobody touched changes nothing, not even what is used.
+        // A plain space on a cell that nobody touched changes nothing, not even what is used. (The colour of underlines
+        // is not looked at.)
         let untouched = self.grid.row(y).is_none_or(|row| x >= row.size());
-        if !(skip && untouched && cell == Cell::SPACE) {
+        let is_plain = || cell.as_ascii() == Some(b' ') && {
+            let style = self.grid.styles.get(cell.style());
+            Style { underline: Style::DEFAULT.underline, ..style } == Style::DEFAULT
+        };
+        if !(skip && untouched && is_plain()) {
             self.grid.set(x, y, cell);
         }
         let last = u32::from(!self.modes.wrap);

@@ -9,7 +9,7 @@ use std::{
 
 use muxtap::{
     protocol::{octal, version::Version},
-    screen::{CaptureOptions, Line, Rules, Screen, Settings, Size},
+    screen::{CaptureOptions, Line, Rules, Screen, Settings, Size, Trouble},
 };
 
 use super::{
@@ -274,6 +274,9 @@ pub fn run(tmux: &mut Tmux, case: &Case) -> Option<String> {
     for step in &case.steps {
         pane.take(step);
         apply(&mut screen, step);
+        if screen.trusted() == Err(Trouble::CursorLost) {
+            return None;
+        }
     }
     difference(&mut pane, &screen)
 }
