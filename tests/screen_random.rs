@@ -17,7 +17,7 @@ mod driver;
 #[path = "screen_random/generator.rs"]
 mod generator;
 
-use driver::Tmux;
+use driver::{Run, Tmux};
 use generator::{Case, Flavour, Step};
 
 fn from_env(name: &str, default: u64) -> u64 {
@@ -37,7 +37,7 @@ fn show(case: &Case) -> String {
 }
 
 /// Runs cases; says of the first few that differ how, and fails if any does.
-fn compare(default: u64, flavour: Flavour) {
+fn compare(default: u64, flavour: Flavour, run: Run) {
     let mut tmux = Tmux::new();
     let first = from_env("MUXTAP_SCREEN_SEED", 1);
     let count = from_env("MUXTAP_SCREEN_CASES", default);
@@ -45,10 +45,10 @@ fn compare(default: u64, flavour: Flavour) {
     let mut failed = Vec::new();
     for seed in first..first + count {
         let case = generator::case(seed, flavour);
-        if let Some(difference) = driver::run(&mut tmux, &case) {
+        if let Some(difference) = run(&mut tmux, &case) {
             if (failed.len() as u64) < shown {
-                let small = driver::minimized(&mut tmux, &case);
-                let difference = driver::run(&mut tmux, &small).unwrap_or(difference);
+                let small = driver::minimized(&mut tmux, &case, run);
+                let difference = run(&mut tmux, &small).unwrap_or(difference);
                 println!("seed {seed} differs: {difference}\n  minimized: {}\n", show(&small));
             }
             failed.push(seed);
@@ -60,10 +60,15 @@ fn compare(default: u64, flavour: Flavour) {
 
 #[test]
 fn random_bytes() {
-    compare(300, Flavour { well_formed: false, bytes_only: true });
+    compare(300, Flavour { well_formed: false, bytes_only: true }, driver::run);
 }
 
 #[test]
 fn random_bytes_and_resizes() {
-    compare(200, Flavour::default());
+    compare(200, Flavour::default(), driver::run);
+}
+
+#[test]
+fn a_seed_half_way() {
+    compare(150, Flavour { well_formed: true, bytes_only: true }, driver::run_seeded);
 }

@@ -101,7 +101,12 @@ impl Printer<'_> {
 
     fn row(&mut self, row: &Row) {
         let (styles, clusters) = (&self.terminal.grid.styles, &self.terminal.grid.clusters);
-        let used = row.cells.iter().copied().chain(std::iter::repeat(Cell::CLEARED)).take(row.used.min(self.terminal.columns()) as usize);
+        let used = row
+            .cells
+            .iter()
+            .copied()
+            .chain(std::iter::repeat(Cell::CLEARED))
+            .take(row.used.min(self.terminal.columns()) as usize);
         let mut style = None;
         for cell in used {
             if cell.is_padding() {

@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     fn push(history: &mut History, number: u32) {
-        history.push(|out| out.extend([WRAPPED, number.to_le_bytes()[0] & 0x7f]));
+        history.push(|out| out.extend([WRAPPED, number.to_le_bytes()[0] & 0x7f, 0]));
     }
 
     fn numbers(history: &History) -> Vec<u32> {

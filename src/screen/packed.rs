@@ -1,6 +1,6 @@
 //! A line as a few bytes: its text and runs of style.
 //!
-//! `flags`, how many cells are used, then runs until the end. A run is a tag (its kind; whether a style comes first; its
+//! `flags`, how many cells are used and how many there are, then runs until the end. A run is a tag (its kind; whether a style comes first; its
 //! number of cells if it is small), the style, the number, and what the cells hold. Numbers are written seven bits a byte.
 
 use super::{
@@ -11,8 +11,6 @@ use super::{
 
 /// In the first byte: the text goes on in the next line.
 pub(super) const WRAPPED: u8 = 1;
-/// In the first byte: the line had cells, if only erased ones.
-const TOUCHED: u8 = 2;
 
 /// One byte a cell.
 const ASCII: u8 = 0;
@@ -147,8 +145,9 @@ pub(super) fn pack(row: &Row, styles: &Styles, clusters: &Clusters, out: &mut Ve
     // What was never touched behind the last cell is made anew where it is needed.
     let length = row.cells.iter().rposition(|cell| *cell != Cell::CLEARED).map_or(0, |last| last + 1);
     let cells = row.cells.get(..length).unwrap_or_default();
-    out.push(if row.wrapped { WRAPPED } else { 0 } | if row.cells.is_empty() { 0 } else { TOUCHED });
+    out.push(if row.wrapped { WRAPPED } else { 0 });
     put(row.used, out);
+    put(row.size(), out);
     let mut style: StyleId = 0;
     let mut at = 0;
     while let Some(first) = cells.get(at).copied() {
@@ -294,15 +293,18 @@ pub(super) struct Packed<'a> {
     flags: u8,
     /// Cells up to the last written one.
     pub(super) used: u32,
+    /// Cells that exist.
+    pub(super) size: u32,
     runs: &'a [u8],
 }
 
 impl<'a> Packed<'a> {
     pub(super) fn read(mut bytes: &'a [u8]) -> Self {
-        let Some((flags, rest)) = bytes.split_first() else { return Self { flags: 0, used: 0, runs: &[] } };
+        let Some((flags, rest)) = bytes.split_first() else { return Self { flags: 0, used: 0, size: 0, runs: &[] } };
         bytes = rest;
         let used = take(&mut bytes);
-        Self { flags: *flags, used, runs: bytes }
+        let size = take(&mut bytes);
+        Self { flags: *flags, used, size, runs: bytes }
     }
 
     pub(super) fn wrapped(&self) -> bool {
@@ -334,9 +336,8 @@ impl<'a> Packed<'a> {
                 }
             });
         }
-        let least = (self.used as usize).max(usize::from(self.flags & TOUCHED != 0));
-        if row.cells.len() < least {
-            row.cells.resize(least, Cell::CLEARED);
+        if row.size() < self.size {
+            row.cells.resize(self.size as usize, Cell::CLEARED);
         }
         row
     }
@@ -430,10 +431,10 @@ mod tests {
         let blue = styles.intern(Style::erased(Colour::palette(200)));
         let cluster = clusters.add(Cluster::new("e\u{301}".as_bytes()).unwrap());
         let mut row = Row::default();
-        assert_eq!(round_trip(&row, &mut styles, &mut clusters), 2);
+        assert_eq!(round_trip(&row, &mut styles, &mut clusters), 3);
         row.wrapped = true;
         row.set_ascii(0, 80, b"plain text of some length", 0);
-        assert!(round_trip(&row, &mut styles, &mut clusters) < 30);
+        assert!(round_trip(&row, &mut styles, &mut clusters) < 32);
         row.set_ascii(30, 80, b"red", red);
         row.set(33, 80, Cell::character('漢', 2, red));
         row.set(34, 80, Cell::PADDING);

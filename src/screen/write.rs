@@ -2,7 +2,6 @@
 
 use super::{
     cell::{CLUSTER_BYTES, Cell, Cluster, append_text},
-    packed::cell,
     style::{Colour, Style, StyleId},
     terminal::Terminal,
     width,
@@ -151,9 +150,11 @@ impl Terminal {
         // A plain space on a cell that nobody touched changes nothing, not even what is used. (The colour of underlines
         // is not looked at.)
         let untouched = self.grid.row(y).is_none_or(|row| x >= row.size());
-        let is_plain = || cell.as_ascii() == Some(b' ') && {
-            let style = self.grid.styles.get(cell.style());
-            Style { underline: Style::DEFAULT.underline, ..style } == Style::DEFAULT
+        let is_plain = || {
+            cell.as_ascii() == Some(b' ') && {
+                let style = self.grid.styles.get(cell.style());
+                Style { underline: Style::DEFAULT.underline, ..style } == Style::DEFAULT
+            }
         };
         if !(skip && untouched && is_plain()) {
             self.grid.set(x, y, cell);
@@ -200,9 +201,4 @@ impl Terminal {
             self.print(&[byte]);
         }
     }
-}
-
-/// A cell of a seed, from its text.
-pub(super) fn seeded(terminal: &mut Terminal, text: &[u8], width: u8, style: StyleId) -> Cell {
-    cell(text, width, style, terminal.clusters())
 }

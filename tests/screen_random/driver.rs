@@ -7,15 +7,19 @@ use std::{
     process::{Child, ChildStdin, ChildStdout, Stdio},
 };
 
+use bytes::Bytes;
 use muxtap::{
     protocol::{octal, version::Version},
-    screen::{CaptureOptions, Line, Rules, Screen, Settings, Size, Trouble},
+    screen::{CaptureOptions, Line, Rules, Screen, Settings, Size, Trouble, seed},
 };
 
 use super::{
     common::World,
     generator::{Case, Step},
 };
+
+/// Runs a case and says what differs.
+pub type Run = fn(&mut Tmux, &Case) -> Option<String>;
 
 /// A server and its control client.
 pub struct Tmux {
@@ -281,8 +285,41 @@ pub fn run(tmux: &mut Tmux, case: &Case) -> Option<String> {
     difference(&mut pane, &screen)
 }
 
+/// What makes the rest of a case independent of what a seed cannot tell: the pen, the character sets, DECSC.
+const SETTLE: &[u8] = b"\x18\x1b\\\x1b[m\x0f\x1b(B\x1b)B\x1b7";
+
+/// Runs a case whose model is seeded half way; what differs right after the seed, or at the end.
+pub fn run_seeded(tmux: &mut Tmux, case: &Case) -> Option<String> {
+    let version = tmux.version;
+    let mut pane = tmux.pane(case);
+    let (before, after) = case.steps.split_at(case.steps.len() / 2);
+    before.iter().for_each(|step| pane.take(step));
+    pane.rest();
+    let id = pane.pane.parse().unwrap();
+    let question: Vec<String> = seed::question(id)
+        .iter()
+        .map(|command| String::from_utf8(command.line().unwrap()).unwrap().trim_end().to_owned())
+        .collect();
+    // A reply's last line ends as well.
+    let answers: Vec<Bytes> =
+        pane.tmux.ask_all(&question).into_iter().map(|reply| [&reply[..], b"\n"].concat().into()).collect();
+    let Some(mut screen) = seed::parse(&answers)
+        .and_then(|seed| Screen::from_seed(&seed, Rules::for_version(version), Settings::default()))
+    else {
+        return Some(format!("no seed: {answers:?}"));
+    };
+    if let Some(difference) = difference(&mut pane, &screen) {
+        return Some(format!("right after the seed: {difference}"));
+    }
+    for step in [Step::Print(SETTLE.to_vec()), Step::Rest].iter().chain(after) {
+        pane.take(step);
+        apply(&mut screen, step);
+    }
+    difference(&mut pane, &screen).map(|difference| format!("after more output: {difference}"))
+}
+
 /// Leaves out what is not needed for the difference.
-pub fn minimized(tmux: &mut Tmux, case: &Case) -> Case {
+pub fn minimized(tmux: &mut Tmux, case: &Case, run: Run) -> Case {
     let mut case = case.clone();
     let mut size = case.steps.len().div_ceil(2);
     while size > 0 {
