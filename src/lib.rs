@@ -18,4 +18,5 @@ pub mod http;
 pub mod metrics;
 pub mod pane;
 pub mod protocol;
+pub mod screen;
 pub mod tmux;

@@ -1,0 +1,196 @@
+//! One cell in eight bytes: what stands in it, how it looks, how wide it is.
+
+use super::style::StyleId;
+
+/// Bytes of a cluster at most: a character and what was combined with it.
+pub(super) const CLUSTER_BYTES: usize = 21;
+
+/// A cell. The low byte of `meta` has the flags and the width, the rest is the style's number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Cell {
+    glyph: u32,
+    meta: u32,
+}
+
+const PADDING: u32 = 1;
+const CLEARED: u32 = 2;
+const WIDTH_SHIFT: u32 = 2;
+const CLUSTER: u32 = 0x8000_0000;
+
+/// What stands in a cell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Glyph {
+    Char(char),
+    /// A place in [`Clusters`].
+    Cluster(u32),
+}
+
+impl Cell {
+    /// A cell that nobody wrote.
+    pub(super) const CLEARED: Self = Self { glyph: ' ' as u32, meta: CLEARED | 1 << WIDTH_SHIFT };
+    /// A space without style that was written.
+    pub(super) const SPACE: Self = Self { glyph: ' ' as u32, meta: 1 << WIDTH_SHIFT };
+    /// The right half of a wide character.
+    pub(super) const PADDING: Self = Self { glyph: ' ' as u32, meta: PADDING };
+
+    /// An ASCII character.
+    pub(super) const fn ascii(byte: u8, style: StyleId) -> Self {
+        Self { glyph: byte as u32, meta: style << 8 | 1 << WIDTH_SHIFT }
+    }
+
+    pub(super) fn character(character: char, width: u8, style: StyleId) -> Self {
+        Self { glyph: u32::from(character), meta: style << 8 | u32::from(width & 3) << WIDTH_SHIFT }
+    }
+
+    pub(super) fn cluster(index: u32, width: u8, style: StyleId) -> Self {
+        Self { glyph: CLUSTER | index, meta: style << 8 | u32::from(width & 3) << WIDTH_SHIFT }
+    }
+
+    /// Erased with a background.
+    pub(super) const fn erased(style: StyleId) -> Self {
+        Self { glyph: ' ' as u32, meta: style << 8 | CLEARED | 1 << WIDTH_SHIFT }
+    }
+
+    pub(super) fn glyph(self) -> Glyph {
+        if self.glyph & CLUSTER != 0 {
+            Glyph::Cluster(self.glyph & !CLUSTER)
+        } else {
+            Glyph::Char(char::from_u32(self.glyph).unwrap_or(' '))
+        }
+    }
+
+    /// The byte, if an ASCII character stands here alone.
+    pub(super) fn as_ascii(self) -> Option<u8> {
+        (self.glyph < 0x80).then_some(self.glyph.to_le_bytes()[0])
+    }
+
+    pub(super) fn style(self) -> StyleId {
+        self.meta >> 8
+    }
+
+    pub(super) fn width(self) -> u32 {
+        self.meta >> WIDTH_SHIFT & 3
+    }
+
+    pub(super) fn is_padding(self) -> bool {
+        self.meta & PADDING != 0
+    }
+
+    pub(super) fn is_cleared(self) -> bool {
+        self.meta & CLEARED != 0
+    }
+
+    /// Style, flags and width at once: cells with the same look differ in their glyph only.
+    pub(super) fn look(self) -> u32 {
+        self.meta
+    }
+}
+
+/// A character and what was combined with it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Cluster {
+    bytes: [u8; CLUSTER_BYTES],
+    length: u8,
+}
+
+impl Cluster {
+    pub(super) fn new(bytes: &[u8]) -> Option<Self> {
+        let mut cluster = Self::default();
+        cluster.bytes.get_mut(..bytes.len())?.copy_from_slice(bytes);
+        cluster.length = bytes.len() as u8;
+        Some(cluster)
+    }
+
+    pub(super) fn as_bytes(&self) -> &[u8] {
+        self.bytes.get(..usize::from(self.length)).unwrap_or_default()
+    }
+}
+
+/// The clusters that cells refer to; swept like styles.
+#[derive(Clone, Debug)]
+pub(super) struct Clusters {
+    list: Vec<Cluster>,
+    free: Vec<u32>,
+    sweep_at: usize,
+}
+
+impl Default for Clusters {
+    fn default() -> Self {
+        Self { list: Vec::new(), free: Vec::new(), sweep_at: 1024 }
+    }
+}
+
+impl Clusters {
+    pub(super) fn get(&self, index: u32) -> &[u8] {
+        self.list.get(index as usize).map_or(b" ", Cluster::as_bytes)
+    }
+
+    pub(super) fn add(&mut self, cluster: Cluster) -> u32 {
+        if let Some(index) = self.free.pop() {
+            if let Some(slot) = self.list.get_mut(index as usize) {
+                *slot = cluster;
+            }
+            return index;
+        }
+        self.list.push(cluster);
+        self.list.len() as u32 - 1
+    }
+
+    pub(super) fn is_sweep_due(&self) -> bool {
+        self.list.len() - self.free.len() >= self.sweep_at
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    pub(super) fn sweep(&mut self, used: &[bool]) {
+        let live = used.iter().rposition(|used| *used).map_or(0, |last| last + 1);
+        self.list.truncate(live);
+        self.list.shrink_to(1024);
+        self.free = (0..live as u32).filter(|index| !used.get(*index as usize).copied().unwrap_or_default()).collect();
+        self.sweep_at = ((self.list.len() - self.free.len()) * 2).max(1024);
+    }
+
+    pub(super) fn memory(&self) -> usize {
+        self.list.capacity() * size_of::<Cluster>() + self.free.capacity() * size_of::<u32>()
+    }
+}
+
+/// Appends what stands in a cell; nothing for the right half of a wide character.
+pub(super) fn append_text(cell: Cell, clusters: &Clusters, out: &mut Vec<u8>) {
+    if cell.is_padding() {
+        return;
+    }
+    match cell.glyph() {
+        Glyph::Char(character) if character.is_ascii() => out.push(character as u8),
+        Glyph::Char(character) => out.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes()),
+        Glyph::Cluster(index) => out.extend_from_slice(clusters.get(index)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cell_is_eight_bytes_and_gives_back_what_it_was_given() {
+        assert_eq!(size_of::<Cell>(), 8);
+        let cell = Cell::character('漢', 2, 0x00ff_ffff);
+        assert_eq!((cell.glyph(), cell.width(), cell.style()), (Glyph::Char('漢'), 2, 0x00ff_ffff));
+        assert!(!cell.is_padding() && !cell.is_cleared());
+        assert!(Cell::PADDING.is_padding() && Cell::CLEARED.is_cleared());
+        assert_eq!(Cell::cluster(7, 1, 3).glyph(), Glyph::Cluster(7));
+    }
+
+    #[test]
+    fn a_swept_cluster_makes_room() {
+        let mut clusters = Clusters::default();
+        let first = clusters.add(Cluster::new(b"a").unwrap());
+        let second = clusters.add(Cluster::new(b"b").unwrap());
+        clusters.sweep(&[false, true]);
+        assert_eq!(clusters.get(second), b"b");
+        assert_eq!(clusters.add(Cluster::new(b"c").unwrap()), first);
+        assert!(Cluster::new(&[b'x'; 22]).is_none());
+    }
+}

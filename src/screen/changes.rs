@@ -1,0 +1,72 @@
+//! What changed since somebody last asked.
+
+/// What changed on a screen since the last look.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    all: bool,
+    rows: Vec<u64>,
+    /// The title is another one.
+    pub title: bool,
+    /// So many bells rang.
+    pub bells: u32,
+    /// The pane switched between its main and its alternate screen.
+    pub alternate: bool,
+    /// The size is another one.
+    pub size: bool,
+}
+
+impl Changes {
+    /// Whether a visible row may read differently now. Rows that scrolled count as changed.
+    pub fn row(&self, row: u16) -> bool {
+        let bit = self.rows.get(usize::from(row) / 64).is_some_and(|word| word >> (row % 64) & 1 == 1);
+        self.all || bit
+    }
+
+    /// Every row may have changed: the screen scrolled, was cleared or resized.
+    pub fn all(&self) -> bool {
+        self.all
+    }
+
+    /// Nothing visible changed.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+            || (!self.all
+                && !self.title
+                && self.bells == 0
+                && !self.alternate
+                && !self.size
+                && self.rows.iter().all(|word| *word == 0))
+    }
+
+    pub(super) fn mark(&mut self, row: usize) {
+        if self.all {
+            return;
+        }
+        let word = row / 64;
+        if word >= self.rows.len() {
+            self.rows.resize(word + 1, 0);
+        }
+        if let Some(bits) = self.rows.get_mut(word) {
+            *bits |= 1 << (row % 64);
+        }
+    }
+
+    pub(super) fn mark_all(&mut self) {
+        self.all = true;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_marked_row_is_told() {
+        let mut changes = Changes::default();
+        assert!(changes.is_empty());
+        changes.mark(70);
+        assert!(changes.row(70) && !changes.row(69) && !changes.row(300) && !changes.is_empty());
+        changes.mark_all();
+        assert!(changes.row(300));
+    }
+}

@@ -1,0 +1,202 @@
+//! What control characters, escapes and control sequences ask for.
+
+use super::{
+    params::{Collected, Params},
+    style::Style,
+    terminal::{Kept, Terminal},
+};
+
+impl Terminal {
+    /// A control character.
+    pub(super) fn control(&mut self, byte: u8) {
+        self.utf8.reset();
+        self.last = None;
+        match byte {
+            0x07 => self.grid.changes.bells = self.grid.changes.bells.saturating_add(1),
+            0x08 => self.backspace(),
+            0x09 => self.tab(),
+            0x0a..=0x0c => self.line_feed(false, self.background()),
+            0x0d => self.carriage_return(),
+            0x0e => self.pen.shifted = true,
+            0x0f => self.pen.shifted = false,
+            _ => {}
+        }
+    }
+
+    /// `ESC`, intermediates and a final byte.
+    pub(super) fn escape(&mut self, intermediates: &[u8], last: u8) {
+        match (intermediates, last) {
+            (b"(", b'0') => self.pen.g0 = true,
+            (b"(", b'B') => self.pen.g0 = false,
+            (b")", b'0') => self.pen.g1 = true,
+            (b")", b'B') => self.pen.g1 = false,
+            (b"", b'7') => self.keep_cursor(),
+            (b"", b'8') => self.restore_cursor(),
+            (b"#", b'8') => self.alignment_test(),
+            (b"", b'D') => self.line_feed(false, self.background()),
+            (b"", b'E') => {
+                self.carriage_return();
+                self.line_feed(false, self.background());
+            }
+            (b"", b'H') => {
+                if self.x < self.columns() {
+                    self.set_tab(self.x, true);
+                }
+            }
+            (b"", b'M') => self.reverse_index(),
+            (b"", b'c') => self.reset(),
+            (b"", b'=' | b'>' | b'\\') => {}
+            _ => return,
+        }
+        self.last = None;
+    }
+
+    /// DECSC and SCP.
+    fn keep_cursor(&mut self) {
+        self.kept = Kept { pen: self.pen, x: self.x, y: self.y, origin: self.modes.origin };
+    }
+
+    /// DECRC and RCP.
+    fn restore_cursor(&mut self) {
+        let kept = self.kept;
+        self.set_style(kept.pen.style);
+        self.pen = kept.pen;
+        self.modes.origin = kept.origin;
+        self.move_cursor(Some(kept.x), Some(kept.y), false);
+    }
+
+    /// `CSI`, parameters, intermediates and a final byte.
+    pub(super) fn control_sequence(&mut self, collected: &Collected, last: u8) {
+        let mut room = [0; 64];
+        let Some(params) = collected.split(&mut room) else { return };
+        // A count or a place, 1 where none stands; nothing happens where it has colons.
+        let number = |at, default| params.get(at, 1, default).map(i32::unsigned_abs);
+        match (collected.intermediates(), last) {
+            (b"", b'@') => number(0, 1).into_iter().for_each(|n| self.insert_characters(n)),
+            (b"", b'A') => number(0, 1).into_iter().for_each(|n| self.cursor_up(n)),
+            (b"", b'B') => number(0, 1).into_iter().for_each(|n| self.cursor_down(n)),
+            (b"", b'C') => number(0, 1).into_iter().for_each(|n| self.cursor_right(n)),
+            (b"", b'D') => number(0, 1).into_iter().for_each(|n| self.cursor_left(n)),
+            (b"", b'E') => {
+                if let Some(n) = number(0, 1) {
+                    self.carriage_return();
+                    self.cursor_down(n);
+                }
+            }
+            (b"", b'F') => {
+                if let Some(n) = number(0, 1) {
+                    self.carriage_return();
+                    self.cursor_up(n);
+                }
+            }
+            (b"", b'G' | b'`') => {
+                number(0, 1).into_iter().for_each(|n| self.move_cursor(Some(n - 1), None, true));
+            }
+            (b"", b'H' | b'f') => {
+                if let (Some(y), Some(x)) = (number(0, 1), number(1, 1)) {
+                    self.move_cursor(Some(x - 1), Some(y - 1), true);
+                }
+            }
+            (b"", b'J') => self.erase_display(&params),
+            (b"", b'K') => match params.get(0, 0, 0) {
+                Some(0) => self.clear_to_line_end(),
+                Some(1) => self.clear_to_line_start(),
+                Some(2) => self.clear_line(self.background()),
+                _ => {}
+            },
+            (b"", b'L') => number(0, 1).into_iter().for_each(|n| self.insert_lines(n)),
+            (b"", b'M') => number(0, 1).into_iter().for_each(|n| self.delete_lines(n)),
+            (b"", b'P') => number(0, 1).into_iter().for_each(|n| self.delete_characters(n)),
+            (b"", b'S') => number(0, 1).into_iter().for_each(|n| self.scroll_up(n)),
+            (b"", b'T') => number(0, 1).into_iter().for_each(|n| self.scroll_down(n)),
+            (b"", b'X') => number(0, 1).into_iter().for_each(|n| self.erase_characters(n)),
+            (b"", b'Z') => number(0, 1).into_iter().for_each(|n| self.back_tab(n)),
+            (b"", b'b') => number(0, 1).into_iter().for_each(|n| self.repeat(n)),
+            (b"", b'd') => number(0, 1).into_iter().for_each(|n| self.move_cursor(None, Some(n - 1), true)),
+            (b"", b'g') => match params.get(0, 0, 0) {
+                Some(0) if self.x < self.columns() => self.set_tab(self.x, false),
+                Some(3) => self.clear_tabs(),
+                _ => {}
+            },
+            (b"", b'h') => self.modes(&params, true),
+            (b"", b'l') => self.modes(&params, false),
+            (b"?", b'h') => self.private_modes(&params, true),
+            (b"?", b'l') => self.private_modes(&params, false),
+            (b"", b'm') => self.select_graphics(&params),
+            (b"", b'r') => {
+                let height = self.height().cast_signed();
+                if let (Some(upper), Some(lower)) = (number(0, 1), number(1, height)) {
+                    self.scroll_region(upper - 1, lower - 1);
+                }
+            }
+            (b"", b's') => self.keep_cursor(),
+            (b"", b'u') => self.restore_cursor(),
+            (b"", b'c' | b'n' | b't') | (b">", b'c' | b'm' | b'n' | b'q') | (b"?", b'S' | b'n') | (b" ", b'q') => {}
+            _ => return,
+        }
+        self.last = None;
+    }
+
+    fn erase_display(&mut self, params: &Params<'_>) {
+        match params.get(0, 0, 0) {
+            Some(0) => self.clear_to_screen_end(),
+            Some(1) => self.clear_to_screen_start(),
+            Some(2) => self.clear_screen(self.background()),
+            Some(3) if params.get(1, 0, 0) == Some(0) => self.grid.clear_history(),
+            _ => {}
+        }
+    }
+
+    fn modes(&mut self, params: &Params<'_>, on: bool) {
+        for at in 0..params.len() {
+            if params.get(at, 0, -1) == Some(4) {
+                self.modes.insert = on;
+            }
+        }
+    }
+
+    fn private_modes(&mut self, params: &Params<'_>, on: bool) {
+        for at in 0..params.len() {
+            match params.get(at, 0, -1) {
+                Some(3) => {
+                    self.move_cursor(Some(0), Some(0), true);
+                    self.clear_screen(self.background());
+                }
+                Some(6) => {
+                    self.modes.origin = on;
+                    self.move_cursor(Some(0), Some(0), true);
+                }
+                Some(7) => self.modes.wrap = on,
+                Some(25) => self.modes.cursor = on,
+                Some(mode @ (47 | 1047 | 1049)) => {
+                    if on {
+                        self.alternate_on(mode == 1049);
+                    } else {
+                        self.alternate_off(mode == 1049);
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// An OSC's text: its number and what it says.
+    pub(super) fn osc(&mut self, text: &[u8]) {
+        let digits = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
+        let (number, rest) = text.split_at(digits);
+        let rest = rest.strip_prefix(b";").unwrap_or(rest);
+        if let Some(0 | 2) = super::params::number(number).filter(|_| digits > 0) {
+            self.set_title(rest);
+        }
+    }
+
+    /// SGR.
+    fn select_graphics(&mut self, params: &Params<'_>) {
+        let mut style = self.pen.style;
+        if params.len() == 0 {
+            style = Style { link: style.link, ..Style::DEFAULT };
+        }
+        super::sgr::apply(&mut style, params);
+        self.set_style(style);
+    }
+}

@@ -1,0 +1,143 @@
+//! What moves the cursor, and what scrolls because of it.
+
+use super::{style::Colour, terminal::Terminal};
+
+impl Terminal {
+    /// Puts the cursor somewhere. The column behind the last is one: there the next character wraps.
+    pub(super) fn set_cursor(&mut self, x: Option<u32>, y: Option<u32>) {
+        if let Some(x) = x {
+            self.x = if x > self.columns() { self.columns() - 1 } else { x };
+        }
+        if let Some(y) = y {
+            self.y = y.min(self.height() - 1);
+        }
+    }
+
+    /// Moves the cursor as CUP does: inside the screen, and with `origin` from the region's top where that mode is set.
+    pub(super) fn move_cursor(&mut self, x: Option<u32>, y: Option<u32>, origin: bool) {
+        let y = y.map(|y| match () {
+            () if !origin || !self.modes.origin => y,
+            () if y > self.lower - self.upper => self.lower,
+            () => y + self.upper,
+        });
+        self.set_cursor(x.map(|x| x.min(self.columns() - 1)), y.map(|y| y.min(self.height() - 1)));
+    }
+
+    /// LF, IND and wrapping.
+    pub(super) fn line_feed(&mut self, wrapped: bool, background: Colour) {
+        if wrapped && let Some(row) = self.grid.row_mut(self.y) {
+            row.wrapped = true;
+        }
+        if self.y == self.lower {
+            self.grid.scroll_up(self.upper, self.lower, background);
+        } else if self.y + 1 < self.height() {
+            self.y += 1;
+        }
+    }
+
+    /// RI.
+    pub(super) fn reverse_index(&mut self) {
+        if self.y == self.upper {
+            self.grid.scroll_down(self.upper, self.lower, self.background());
+        } else if self.y > 0 {
+            self.y -= 1;
+        }
+    }
+
+    pub(super) fn carriage_return(&mut self) {
+        self.x = 0;
+    }
+
+    /// BS; at a line's start it goes to the end of the line above, if that one wrapped.
+    pub(super) fn backspace(&mut self) {
+        if self.x > 0 {
+            self.set_cursor(Some(self.x - 1), None);
+        } else if let Some(above) = self.y.checked_sub(1)
+            && self.grid.row(above).is_some_and(|row| row.wrapped)
+        {
+            self.y = above;
+            self.x = self.columns() - 1;
+        }
+    }
+
+    /// HT.
+    pub(super) fn tab(&mut self) {
+        let last = self.columns() - 1;
+        if self.x >= last {
+            return;
+        }
+        self.x += 1;
+        while self.x < last && !self.is_tab(self.x) {
+            self.x += 1;
+        }
+    }
+
+    /// CBT.
+    pub(super) fn back_tab(&mut self, count: u32) {
+        self.x = self.x.min(self.columns() - 1);
+        for _ in 0..count {
+            if self.x == 0 {
+                break;
+            }
+            self.x -= 1;
+            while self.x > 0 && !self.is_tab(self.x) {
+                self.x -= 1;
+            }
+        }
+    }
+
+    /// Back to the last column from behind it. (A resize can leave the cursor far behind it.)
+    fn leave_margin(&mut self) {
+        self.x = self.x.min(self.columns() - 1);
+    }
+
+    pub(super) fn cursor_up(&mut self, count: u32) {
+        let most = if self.y < self.upper { self.y } else { self.y - self.upper };
+        self.leave_margin();
+        self.y -= count.max(1).min(most);
+    }
+
+    pub(super) fn cursor_down(&mut self, count: u32) {
+        let most = if self.y > self.lower { self.height() - 1 - self.y } else { self.lower - self.y };
+        self.leave_margin();
+        self.y += count.max(1).min(most);
+    }
+
+    pub(super) fn cursor_right(&mut self, count: u32) {
+        // Behind the last column there is no limit, and what is too far comes back to the last column.
+        self.x = match (self.columns() - 1).checked_sub(self.x) {
+            Some(most) => self.x + count.max(1).min(most),
+            None => self.columns() - 1,
+        };
+    }
+
+    pub(super) fn cursor_left(&mut self, count: u32) {
+        let x = self.x - count.max(1).min(self.x);
+        self.set_cursor(Some(x), None);
+    }
+
+    /// DECSTBM. A region has two lines at least.
+    pub(super) fn scroll_region(&mut self, upper: u32, lower: u32) {
+        let last = self.height() - 1;
+        let (upper, lower) = (upper.min(last), lower.min(last));
+        if upper >= lower {
+            return;
+        }
+        self.set_cursor(Some(0), Some(0));
+        (self.upper, self.lower) = (upper, lower);
+    }
+
+    /// SU.
+    pub(super) fn scroll_up(&mut self, lines: u32) {
+        for _ in 0..lines.max(1).min(self.lower - self.upper + 1) {
+            self.grid.scroll_up(self.upper, self.lower, self.background());
+        }
+    }
+
+    /// SD.
+    pub(super) fn scroll_down(&mut self, lines: u32) {
+        for _ in 0..lines.max(1).min(self.lower - self.upper + 1) {
+            self.grid.scroll_down(self.upper, self.lower, self.background());
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! The lines that scrolled away, packed in blocks.
+
+use std::collections::VecDeque;
+
+use super::packed::{Packed, WRAPPED};
+
+/// Lines in a block. Blocks are let go whole, so a trimmed history holds at most one block of lines more than it shows.
+const BLOCK_LINES: usize = 128;
+
+#[derive(Clone, Debug, Default)]
+struct Block {
+    bytes: Vec<u8>,
+    /// Where each line begins.
+    starts: Vec<u32>,
+}
+
+impl Block {
+    fn line(&self, at: usize) -> &[u8] {
+        let Some(start) = self.starts.get(at) else { return &[] };
+        let end = self.starts.get(at + 1).map_or(self.bytes.len(), |end| *end as usize);
+        self.bytes.get(*start as usize..end).unwrap_or_default()
+    }
+}
+
+/// Lines from the oldest to the newest.
+#[derive(Clone, Debug, Default)]
+pub(super) struct History {
+    blocks: VecDeque<Block>,
+    /// Lines of the first block that were dropped.
+    dropped: usize,
+    lines: usize,
+    bytes: usize,
+}
+
+impl History {
+    pub(super) fn len(&self) -> usize {
+        self.lines
+    }
+
+    /// Appends a line that `pack` writes.
+    pub(super) fn push(&mut self, pack: impl FnOnce(&mut Vec<u8>)) {
+        if self.blocks.back().is_none_or(|block| block.starts.len() >= BLOCK_LINES) {
+            if let Some(full) = self.blocks.back_mut() {
+                let before = full.bytes.capacity();
+                full.bytes.shrink_to_fit();
+                full.starts.shrink_to_fit();
+                self.bytes -= before - full.bytes.capacity();
+            }
+            self.blocks.push_back(Block::default());
+        }
+        let Some(block) = self.blocks.back_mut() else { return };
+        let before = block.bytes.capacity();
+        block.starts.push(block.bytes.len() as u32);
+        pack(&mut block.bytes);
+        self.bytes += block.bytes.capacity() - before;
+        self.lines += 1;
+    }
+
+    /// A line by its number from the oldest.
+    pub(super) fn get(&self, line: usize) -> Option<Packed<'_>> {
+        if line >= self.lines {
+            return None;
+        }
+        let at = self.dropped + line;
+        // Every block but the last is full.
+        let block = self.blocks.get(at / BLOCK_LINES)?;
+        Some(Packed::read(block.line(at % BLOCK_LINES)))
+    }
+
+    /// Lines from this number on.
+    pub(super) fn iter_from(&self, line: usize) -> impl Iterator<Item = Packed<'_>> {
+        (line..self.lines).filter_map(|line| self.get(line))
+    }
+
+    /// Removes the newest line and hands it out.
+    pub(super) fn pop<T>(&mut self, unpack: impl FnOnce(Packed<'_>) -> T) -> Option<T> {
+        if self.lines == 0 {
+            return None;
+        }
+        let block = self.blocks.back_mut()?;
+        let line = unpack(Packed::read(block.line(block.starts.len().checked_sub(1)?)));
+        let start = block.starts.pop()?;
+        block.bytes.truncate(start as usize);
+        self.lines -= 1;
+        if block.starts.is_empty() || self.lines == 0 {
+            self.bytes -= block.bytes.capacity();
+            self.blocks.pop_back();
+        }
+        if self.lines == 0 {
+            *self = Self::default();
+        }
+        Some(line)
+    }
+
+    /// The newest line does not go on any more.
+    pub(super) fn unwrap_last(&mut self) {
+        if self.lines == 0 {
+            return;
+        }
+        let Some(block) = self.blocks.back_mut() else { return };
+        if let Some(flags) = block.starts.last().and_then(|start| block.bytes.get_mut(*start as usize)) {
+            *flags &= !WRAPPED;
+        }
+    }
+
+    /// Drops the oldest lines.
+    pub(super) fn drop_oldest(&mut self, lines: usize) {
+        let lines = lines.min(self.lines);
+        self.lines -= lines;
+        if self.lines == 0 {
+            *self = Self::default();
+            return;
+        }
+        self.dropped += lines;
+        while self.dropped >= BLOCK_LINES {
+            self.dropped -= BLOCK_LINES;
+            if let Some(block) = self.blocks.pop_front() {
+                self.bytes -= block.bytes.capacity();
+            }
+        }
+    }
+
+    /// Bytes held.
+    pub(super) fn memory(&self) -> usize {
+        self.bytes + self.blocks.len() * (size_of::<Block>() + BLOCK_LINES * size_of::<u32>())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn push(history: &mut History, number: u32) {
+        history.push(|out| out.extend([WRAPPED, number.to_le_bytes()[0] & 0x7f, 0]));
+    }
+
+    fn numbers(history: &History) -> Vec<u32> {
+        history.iter_from(0).map(|line| line.used).collect()
+    }
+
+    #[test]
+    fn lines_come_and_go_at_both_ends() {
+        let mut history = History::default();
+        for number in 0..300 {
+            push(&mut history, number);
+        }
+        history.drop_oldest(130);
+        assert_eq!(numbers(&history), (130..300).map(|number| number & 0x7f).collect::<Vec<_>>());
+        assert_eq!(history.pop(|line| line.used), Some(299 & 0x7f));
+        for _ in 0..60 {
+            history.pop(|_| ());
+        }
+        push(&mut history, 5);
+        assert_eq!(history.len(), 110);
+        assert_eq!(numbers(&history).last(), Some(&5));
+        history.unwrap_last();
+        assert!(!history.get(109).unwrap().wrapped() && history.get(108).unwrap().wrapped());
+        while history.pop(|_| ()).is_some() {}
+        assert_eq!((history.len(), history.memory()), (0, 0));
+    }
+}

@@ -1,0 +1,451 @@
+//! A line as a few bytes: its text and runs of style.
+//!
+//! `flags`, how many cells are used and how many there are, then runs until the end. A run is a tag (its kind; whether a style comes first; its
+//! number of cells if it is small), the style, the number, and what the cells hold. Numbers are written seven bits a byte.
+
+use super::{
+    cell::{Cell, Cluster, Clusters, Glyph, append_text},
+    row::Row,
+    style::{Colour, Style, StyleId, Styles},
+};
+
+/// In the first byte: the text goes on in the next line.
+pub(super) const WRAPPED: u8 = 1;
+
+/// One byte a cell.
+const ASCII: u8 = 0;
+/// One character a cell.
+const NARROW: u8 = 1;
+/// One character and its padding: two cells, counted as one.
+const WIDE: u8 = 2;
+/// No text.
+const CLEARED: u8 = 3;
+/// Right halves alone.
+const PADDING: u8 = 4;
+/// Anything else: for each cell its width, its length and its text.
+const OTHER: u8 = 5;
+const KIND: u8 = 7;
+const STYLED: u8 = 8;
+const COUNT_SHIFT: u8 = 4;
+
+/// Seven bits a byte, the last without the top bit.
+fn put(mut number: u32, out: &mut Vec<u8>) {
+    while number >= 0x80 {
+        out.push(number.to_le_bytes()[0] | 0x80);
+        number >>= 7;
+    }
+    out.push(number.to_le_bytes()[0]);
+}
+
+fn take(bytes: &mut &[u8]) -> u32 {
+    let mut number = 0;
+    let mut shift = 0;
+    while let Some((byte, rest)) = bytes.split_first() {
+        *bytes = rest;
+        number |= u32::from(byte & 0x7f) << shift;
+        if *byte < 0x80 || shift >= 28 {
+            break;
+        }
+        shift += 7;
+    }
+    number
+}
+
+/// Which parts of a style follow.
+mod part {
+    pub(super) const ATTRIBUTES: u8 = 1;
+    pub(super) const FOREGROUND: u8 = 2;
+    pub(super) const BACKGROUND: u8 = 4;
+    pub(super) const UNDERLINE: u8 = 8;
+    pub(super) const LINK: u8 = 16;
+}
+
+/// A colour in few bytes: the flags are its lowest bits, so that the indexed ones are one or two bytes.
+fn put_colour(colour: Colour, out: &mut Vec<u8>) {
+    put((colour.0 & 0x00ff_ffff) << 2 | colour.0 >> 24 & 3, out);
+}
+
+fn take_colour(bytes: &mut &[u8]) -> Colour {
+    let packed = take(bytes);
+    Colour(packed >> 2 | (packed & 3) << 24)
+}
+
+fn put_style(style: &Style, out: &mut Vec<u8>) {
+    let default = Style::DEFAULT;
+    let mut parts = 0;
+    let mut part = |differs: bool, bit: u8| parts |= if differs { bit } else { 0 };
+    part(style.attributes != 0, part::ATTRIBUTES);
+    part(style.foreground != default.foreground, part::FOREGROUND);
+    part(style.background != default.background, part::BACKGROUND);
+    part(style.underline != default.underline, part::UNDERLINE);
+    part(style.link != 0, part::LINK);
+    out.push(parts);
+    if parts & part::ATTRIBUTES != 0 {
+        put(u32::from(style.attributes), out);
+    }
+    if parts & part::FOREGROUND != 0 {
+        put_colour(style.foreground, out);
+    }
+    if parts & part::BACKGROUND != 0 {
+        put_colour(style.background, out);
+    }
+    if parts & part::UNDERLINE != 0 {
+        put_colour(style.underline, out);
+    }
+    if parts & part::LINK != 0 {
+        put(style.link, out);
+    }
+}
+
+fn take_style(bytes: &mut &[u8]) -> Style {
+    let mut style = Style::DEFAULT;
+    let Some((parts, rest)) = bytes.split_first() else { return style };
+    *bytes = rest;
+    if parts & part::ATTRIBUTES != 0 {
+        style.attributes = take(bytes) as u16;
+    }
+    if parts & part::FOREGROUND != 0 {
+        style.foreground = take_colour(bytes);
+    }
+    if parts & part::BACKGROUND != 0 {
+        style.background = take_colour(bytes);
+    }
+    if parts & part::UNDERLINE != 0 {
+        style.underline = take_colour(bytes);
+    }
+    if parts & part::LINK != 0 {
+        style.link = take(bytes);
+    }
+    style
+}
+
+/// The kind of run that a cell belongs to.
+fn kind(cell: Cell, next: Option<Cell>) -> u8 {
+    if cell.is_padding() {
+        return PADDING;
+    }
+    if cell.is_cleared() {
+        return CLEARED;
+    }
+    match (cell.glyph(), cell.width()) {
+        (Glyph::Char(character), 1) => {
+            if character.is_ascii() {
+                ASCII
+            } else {
+                NARROW
+            }
+        }
+        (Glyph::Char(_), 2) if next.is_some_and(Cell::is_padding) => WIDE,
+        _ => OTHER,
+    }
+}
+
+/// Appends a line. `room` is used for nothing else and saves an allocation.
+pub(super) fn pack(row: &Row, styles: &Styles, clusters: &Clusters, out: &mut Vec<u8>) {
+    // What was never touched behind the last cell is made anew where it is needed.
+    let length = row.cells.iter().rposition(|cell| *cell != Cell::CLEARED).map_or(0, |last| last + 1);
+    let cells = row.cells.get(..length).unwrap_or_default();
+    out.push(if row.wrapped { WRAPPED } else { 0 });
+    put(row.used, out);
+    put(row.size(), out);
+    let mut style: StyleId = 0;
+    let mut at = 0;
+    while let Some(first) = cells.get(at).copied() {
+        let this = kind(first, cells.get(at + 1).copied());
+        let step = if this == WIDE { 2 } else { 1 };
+        let look = first.look();
+        let mut end = at + step;
+        if this == ASCII {
+            let more = cells.get(end..).unwrap_or_default();
+            end += more.iter().take_while(|cell| cell.look() == look && cell.as_ascii().is_some()).count();
+        } else {
+            while let Some(cell) = cells.get(end) {
+                if cell.look() != look || kind(*cell, cells.get(end + 1).copied()) != this {
+                    break;
+                }
+                end += step;
+            }
+        }
+        let count = ((end - at) / step) as u32;
+        let mut tag = this;
+        if first.style() != style && this != PADDING {
+            tag |= STYLED;
+        }
+        if count < 16 {
+            tag |= (count as u8) << COUNT_SHIFT;
+        }
+        out.push(tag);
+        if tag & STYLED != 0 {
+            style = first.style();
+            put_style(&styles.get(style), out);
+        }
+        if count >= 16 {
+            put(count, out);
+        }
+        let run = cells.get(at..end).unwrap_or_default();
+        match this {
+            ASCII => out.extend(run.iter().filter_map(|cell| cell.as_ascii())),
+            NARROW | WIDE => run.iter().for_each(|cell| append_text(*cell, clusters, out)),
+            OTHER => {
+                for cell in run {
+                    let place = out.len();
+                    out.push(0);
+                    append_text(*cell, clusters, out);
+                    let length = (out.len() - place - 1) as u8;
+                    if let Some(slot) = out.get_mut(place) {
+                        *slot = length << 2 | cell.width() as u8;
+                    }
+                }
+            }
+            _ => {}
+        }
+        at = end;
+    }
+}
+
+/// One run of a packed line.
+pub(super) struct Run<'a> {
+    kind: u8,
+    /// How its cells look.
+    pub(super) style: Style,
+    /// Cells; for wide characters their number.
+    count: u32,
+    text: &'a [u8],
+}
+
+impl Run<'_> {
+    /// It has no text: right halves of wide characters that stand alone.
+    pub(super) fn is_padding(&self) -> bool {
+        self.kind == PADDING
+    }
+
+    /// Nobody wrote its cells.
+    pub(super) fn is_cleared(&self) -> bool {
+        self.kind == CLEARED
+    }
+
+    /// Columns it takes.
+    pub(super) fn columns(&self) -> u32 {
+        if self.kind == WIDE { self.count * 2 } else { self.count }
+    }
+
+    /// Appends the text of its first `columns` columns.
+    pub(super) fn append_text(&self, columns: u32, out: &mut Vec<u8>) {
+        match self.kind {
+            ASCII => out.extend_from_slice(self.text.get(..columns as usize).unwrap_or(self.text)),
+            CLEARED => out.resize(out.len() + columns.min(self.count) as usize, b' '),
+            PADDING => {}
+            _ if columns >= self.columns() && self.kind != OTHER => out.extend_from_slice(self.text),
+            _ => {
+                let mut column = 0;
+                self.cells(|text, width, _| {
+                    if column < columns {
+                        out.extend_from_slice(text);
+                    }
+                    column += if self.kind == WIDE { width } else { 1 };
+                });
+            }
+        }
+    }
+
+    /// Calls `each` with the text and width of each cell that has text.
+    pub(super) fn cells(&self, mut each: impl FnMut(&[u8], u32, u8)) {
+        let mut text = self.text;
+        for _ in 0..self.count {
+            let (length, width) = match self.kind {
+                ASCII => (1, 1),
+                NARROW => (char_length(text), 1),
+                WIDE => (char_length(text), 2),
+                CLEARED => {
+                    each(b" ", 1, CLEARED);
+                    continue;
+                }
+                OTHER => {
+                    let Some((head, rest)) = text.split_first() else { return };
+                    text = rest;
+                    (usize::from(head >> 2), u32::from(head & 3))
+                }
+                _ => {
+                    each(b"", 0, PADDING);
+                    continue;
+                }
+            };
+            let Some((cell, rest)) = text.split_at_checked(length) else { return };
+            each(cell, width, self.kind);
+            text = rest;
+        }
+    }
+}
+
+/// Bytes of the character at the start.
+fn char_length(text: &[u8]) -> usize {
+    match text.first() {
+        Some(0xf0..) => 4,
+        Some(0xe0..) => 3,
+        Some(0xc0..) => 2,
+        _ => 1,
+    }
+}
+
+/// A packed line, to be read.
+#[derive(Clone, Copy)]
+pub(super) struct Packed<'a> {
+    flags: u8,
+    /// Cells up to the last written one.
+    pub(super) used: u32,
+    /// Cells that exist.
+    pub(super) size: u32,
+    runs: &'a [u8],
+}
+
+impl<'a> Packed<'a> {
+    pub(super) fn read(mut bytes: &'a [u8]) -> Self {
+        let Some((flags, rest)) = bytes.split_first() else { return Self { flags: 0, used: 0, size: 0, runs: &[] } };
+        bytes = rest;
+        let used = take(&mut bytes);
+        let size = take(&mut bytes);
+        Self { flags: *flags, used, size, runs: bytes }
+    }
+
+    pub(super) fn wrapped(&self) -> bool {
+        self.flags & WRAPPED != 0
+    }
+
+    /// Its runs, in order.
+    pub(super) fn runs(&self) -> Runs<'a> {
+        Runs { bytes: self.runs, style: Style::DEFAULT }
+    }
+
+    /// The line as it was.
+    pub(super) fn unpack(&self, styles: &mut Styles, clusters: &mut Clusters) -> Row {
+        let mut row = Row { cells: Vec::new(), used: self.used, wrapped: self.wrapped() };
+        for run in self.runs() {
+            let style = styles.intern(run.style);
+            if run.kind == ASCII {
+                row.cells.extend(run.text.iter().map(|byte| Cell::ascii(*byte, style)));
+                continue;
+            }
+            run.cells(|text, width, kind| match kind {
+                CLEARED => row.cells.push(Cell::erased(style)),
+                PADDING => row.cells.push(Cell::PADDING),
+                _ => {
+                    row.cells.push(cell(text, width as u8, style, clusters));
+                    if kind == WIDE {
+                        row.cells.push(Cell::PADDING);
+                    }
+                }
+            });
+        }
+        if row.size() < self.size {
+            row.cells.resize(self.size as usize, Cell::CLEARED);
+        }
+        row
+    }
+}
+
+/// A cell from its text.
+pub(super) fn cell(text: &[u8], width: u8, style: StyleId, clusters: &mut Clusters) -> Cell {
+    let single = std::str::from_utf8(text).ok().and_then(|text| {
+        let mut characters = text.chars();
+        characters.next().filter(|_| characters.next().is_none())
+    });
+    match single {
+        Some(character) => Cell::character(character, width, style),
+        None => match Cluster::new(text) {
+            Some(cluster) => Cell::cluster(clusters.add(cluster), width, style),
+            None => Cell::SPACE,
+        },
+    }
+}
+
+/// The runs of a packed line.
+pub(super) struct Runs<'a> {
+    bytes: &'a [u8],
+    style: Style,
+}
+
+impl<'a> Iterator for Runs<'a> {
+    type Item = Run<'a>;
+
+    fn next(&mut self) -> Option<Run<'a>> {
+        let (tag, rest) = self.bytes.split_first()?;
+        self.bytes = rest;
+        if tag & STYLED != 0 {
+            self.style = take_style(&mut self.bytes);
+        }
+        let kind = tag & KIND;
+        let count = match tag >> COUNT_SHIFT {
+            0 => take(&mut self.bytes),
+            small => u32::from(small),
+        };
+        let length = match kind {
+            ASCII => count as usize,
+            NARROW | WIDE => {
+                let mut length = 0;
+                for _ in 0..count {
+                    length += char_length(self.bytes.get(length..).unwrap_or_default());
+                }
+                length
+            }
+            OTHER => {
+                let mut length = 0;
+                for _ in 0..count {
+                    length += 1 + self.bytes.get(length).map_or(0, |head| usize::from(head >> 2));
+                }
+                length
+            }
+            _ => 0,
+        };
+        let (text, rest) = self.bytes.split_at_checked(length)?;
+        self.bytes = rest;
+        let style = if kind == PADDING { Style::DEFAULT } else { self.style };
+        Some(Run { kind, style, count, text })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn round_trip(row: &Row, styles: &mut Styles, clusters: &mut Clusters) -> usize {
+        let mut bytes = Vec::new();
+        pack(row, styles, clusters, &mut bytes);
+        let back = Packed::read(&bytes).unpack(styles, clusters);
+        assert_eq!((back.used, back.wrapped), (row.used, row.wrapped));
+        assert_eq!(back.cells.is_empty(), row.cells.is_empty());
+        for column in 0..row.size() {
+            let (was, is) = (row.get(column), back.get(column));
+            let mut texts = (Vec::new(), Vec::new());
+            append_text(was, clusters, &mut texts.0);
+            append_text(is, clusters, &mut texts.1);
+            assert_eq!(texts.0, texts.1);
+            assert_eq!(was.look(), is.look());
+        }
+        bytes.len()
+    }
+
+    #[test]
+    fn a_line_comes_back_as_it_was() {
+        let (mut styles, mut clusters) = (Styles::default(), Clusters::default());
+        let red = styles.intern(Style { foreground: Colour::rgb(1, 2, 3), attributes: 0x3fff, ..Style::DEFAULT });
+        let blue = styles.intern(Style::erased(Colour::palette(200)));
+        let cluster = clusters.add(Cluster::new("e\u{301}".as_bytes()).unwrap());
+        let mut row = Row::default();
+        assert_eq!(round_trip(&row, &mut styles, &mut clusters), 3);
+        row.wrapped = true;
+        row.set_ascii(0, 80, b"plain text of some length", 0);
+        assert!(round_trip(&row, &mut styles, &mut clusters) < 32);
+        row.set_ascii(30, 80, b"red", red);
+        row.set(33, 80, Cell::character('漢', 2, red));
+        row.set(34, 80, Cell::PADDING);
+        row.set(35, 80, Cell::character('─', 1, 0));
+        row.set(36, 80, Cell::cluster(cluster, 1, red));
+        row.set(37, 80, Cell::PADDING);
+        row.set(38, 80, Cell::character('字', 2, 0));
+        row.set(39, 80, Cell::SPACE);
+        row.erase(50, 30, 80, Cell::erased(blue));
+        round_trip(&row, &mut styles, &mut clusters);
+        row.used = 10;
+        round_trip(&row, &mut styles, &mut clusters);
+    }
+}

@@ -1,0 +1,241 @@
+//! From bytes to what they ask for: the states in which tmux reads a pane's output.
+
+use super::{params::Collected, terminal::Terminal};
+
+/// Bytes of an OSC, APC, DCS or name at most; a longer one does nothing.
+const STRING_LIMIT: usize = 1 << 20;
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum State {
+    #[default]
+    Ground,
+    Escape,
+    EscapeIntermediate,
+    Csi,
+    CsiParameter,
+    CsiIntermediate,
+    CsiIgnore,
+    Dcs,
+    DcsParameter,
+    DcsIntermediate,
+    DcsString,
+    DcsEscape,
+    DcsIgnore,
+    Osc,
+    Apc,
+    /// `ESC k`, which names the window.
+    Rename,
+    /// SOS and PM: nothing until their end.
+    Consume,
+}
+
+/// Reads bytes and tells a [`Terminal`] what they mean.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Parser {
+    state: State,
+    collected: Collected,
+    /// Of an OSC or APC.
+    string: Vec<u8>,
+    /// Bytes of the string so far, kept or not.
+    string_length: usize,
+}
+
+impl Parser {
+    /// Nothing has begun that has not ended.
+    pub(super) fn at_rest(&self) -> bool {
+        self.state == State::Ground
+    }
+
+    /// A string has begun and not ended; tmux gives up on it after five seconds.
+    pub(super) fn in_string(&self) -> bool {
+        matches!(
+            self.state,
+            State::DcsString
+                | State::DcsEscape
+                | State::DcsIgnore
+                | State::Osc
+                | State::Apc
+                | State::Rename
+                | State::Consume
+        )
+    }
+
+    pub(super) fn memory(&self) -> usize {
+        self.string.capacity()
+    }
+
+    pub(super) fn feed(&mut self, bytes: &[u8], terminal: &mut Terminal) {
+        let mut rest = bytes;
+        while let Some(&byte) = rest.first() {
+            if self.state == State::Ground {
+                let used = ground(rest, terminal);
+                if used > 0 {
+                    rest = rest.get(used..).unwrap_or_default();
+                    continue;
+                }
+            } else if self.state == State::DcsString {
+                // Whatever it says, it says nothing to the grid.
+                let run = memchr::memchr(0x1b, rest).unwrap_or(rest.len());
+                if run > 0 {
+                    self.string_length = self.string_length.saturating_add(run);
+                    rest = rest.get(run..).unwrap_or_default();
+                    continue;
+                }
+            }
+            self.byte(byte, terminal);
+            rest = rest.get(1..).unwrap_or_default();
+        }
+    }
+
+    fn enter(&mut self, state: State, terminal: &mut Terminal) {
+        let left = std::mem::replace(&mut self.state, state);
+        match left {
+            State::Osc | State::Apc => {
+                if self.string_length < STRING_LIMIT {
+                    if left == State::Osc {
+                        terminal.osc(&self.string);
+                    } else {
+                        terminal.set_title(&self.string);
+                    }
+                }
+                self.string.clear();
+                self.string.shrink_to(4096);
+            }
+            _ => {}
+        }
+        match state {
+            State::Escape | State::Csi => self.collected.clear(),
+            State::Dcs => {
+                self.collected.clear();
+                terminal.last = None;
+            }
+            State::Osc | State::Apc | State::Rename | State::Consume => {
+                terminal.last = None;
+                self.string.clear();
+                self.string_length = 0;
+            }
+            _ => {}
+        }
+    }
+
+    fn input(&mut self, byte: u8) {
+        self.string_length = self.string_length.saturating_add(1);
+        if self.string_length < STRING_LIMIT {
+            self.string.push(byte);
+        }
+    }
+
+    fn byte(&mut self, byte: u8, terminal: &mut Terminal) {
+        use State as S;
+        // CAN, SUB and ESC end everything but a DCS.
+        if !matches!(self.state, S::DcsString | S::DcsEscape) {
+            match byte {
+                0x18 | 0x1a => {
+                    terminal.control(byte);
+                    return self.enter(S::Ground, terminal);
+                }
+                0x1b => return self.enter(S::Escape, terminal),
+                _ => {}
+            }
+        }
+        match (self.state, byte) {
+            (S::Ground, ..0x20) => terminal.control(byte),
+            (S::Ground, 0x20..0x7f) => terminal.print(&[byte]),
+            (S::Ground, 0x80..) => terminal.top_bit(byte),
+
+            (
+                S::Escape | S::EscapeIntermediate | S::Csi | S::CsiParameter | S::CsiIntermediate | S::CsiIgnore,
+                ..0x20,
+            ) => {
+                terminal.control(byte);
+            }
+            (S::Escape | S::EscapeIntermediate, 0x20..0x30) => {
+                self.collected.intermediate(byte);
+                self.state = S::EscapeIntermediate;
+            }
+            (S::Escape, b'P') => self.enter(S::Dcs, terminal),
+            (S::Escape, b'X' | b'^') => self.enter(S::Consume, terminal),
+            (S::Escape, b'[') => self.enter(S::Csi, terminal),
+            (S::Escape, b']') => self.enter(S::Osc, terminal),
+            (S::Escape, b'_') => self.enter(S::Apc, terminal),
+            (S::Escape, b'k') => self.enter(S::Rename, terminal),
+            (S::Escape | S::EscapeIntermediate, 0x30..0x7f) => {
+                if !self.collected.discard {
+                    terminal.escape(self.collected.intermediates(), byte);
+                }
+                self.enter(S::Ground, terminal);
+            }
+
+            (S::Csi | S::CsiParameter, b'0'..=b';') => {
+                self.collected.param(byte);
+                self.state = S::CsiParameter;
+            }
+            (S::Csi, b'<'..=b'?') => {
+                self.collected.intermediate(byte);
+                self.state = S::CsiParameter;
+            }
+            (S::Csi | S::CsiParameter | S::CsiIntermediate, 0x20..0x30) => {
+                self.collected.intermediate(byte);
+                self.state = S::CsiIntermediate;
+            }
+            (S::CsiParameter, b'<'..=b'?') | (S::CsiIntermediate, b'0'..=b'?') => self.state = S::CsiIgnore,
+            (S::Csi | S::CsiParameter | S::CsiIntermediate, 0x40..0x7f) => {
+                if !self.collected.discard {
+                    terminal.control_sequence(&self.collected, byte);
+                }
+                self.enter(S::Ground, terminal);
+            }
+            (S::CsiIgnore, 0x40..0x7f) => self.enter(S::Ground, terminal),
+
+            (S::Dcs | S::DcsParameter, b'0'..=b'9' | b';') => self.state = S::DcsParameter,
+            (S::Dcs, b'<'..=b'?') => self.state = S::DcsParameter,
+            (S::Dcs | S::DcsParameter | S::DcsIntermediate, 0x20..0x30) => self.state = S::DcsIntermediate,
+            (S::Dcs | S::DcsParameter | S::DcsIntermediate, b'0'..=b'?') => self.state = S::DcsIgnore,
+            (S::Dcs | S::DcsParameter | S::DcsIntermediate, 0x40..0x7f) => {
+                self.string_length = 1;
+                self.state = S::DcsString;
+            }
+            (S::DcsString, 0x1b) => self.state = S::DcsEscape,
+            (S::DcsString, _) => self.string_length = self.string_length.saturating_add(1),
+            (S::DcsEscape, b'\\') => self.enter(S::Ground, terminal),
+            (S::DcsEscape, _) => self.state = S::DcsString,
+
+            (S::Osc, 0x07) => self.enter(S::Ground, terminal),
+            (S::Osc | S::Apc, 0x20..) => self.input(byte),
+            _ => {}
+        }
+    }
+}
+
+/// Prints what can be printed from the start and gives its length.
+fn ground(bytes: &[u8], terminal: &mut Terminal) -> usize {
+    let run = bytes.iter().position(|byte| !(0x20..0x7f).contains(byte)).unwrap_or(bytes.len());
+    if run > 0 {
+        terminal.print(bytes.get(..run).unwrap_or_default());
+        return run;
+    }
+    let mut used = 0;
+    while let Some(rest) = bytes.get(used..)
+        && let Some((character, length)) = whole_character(rest)
+        && !terminal.in_character()
+    {
+        terminal.print_character(character);
+        used += length;
+    }
+    used
+}
+
+/// A complete character of more than one byte at the start.
+fn whole_character(bytes: &[u8]) -> Option<(char, usize)> {
+    let continued = |at: usize| bytes.get(at).filter(|byte| **byte & 0xc0 == 0x80).map(|byte| u32::from(byte & 0x3f));
+    let (code, length, least) = match *bytes.first()? {
+        lead @ 0xc2..=0xdf => (u32::from(lead & 0x1f) << 6 | continued(1)?, 2, 0x80),
+        lead @ 0xe0..=0xef => (u32::from(lead & 0x0f) << 12 | continued(1)? << 6 | continued(2)?, 3, 0x800),
+        lead @ 0xf0..=0xf4 => {
+            let high = u32::from(lead & 7) << 18 | continued(1)? << 12;
+            (high | continued(2)? << 6 | continued(3)?, 4, 0x1_0000)
+        }
+        _ => return None,
+    };
+    Some((char::from_u32(code).filter(|_| code >= least)?, length))
+}

@@ -1,0 +1,152 @@
+//! One line of the grid: cells as far as somebody touched them, how many are used, whether it goes on in the next line.
+
+use super::cell::Cell;
+
+/// A line. Cells behind the end of `cells` were never touched; `used` counts up to the last that was written or moved.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Row {
+    pub(super) cells: Vec<Cell>,
+    /// Cells up to the last written one: what a capture prints.
+    pub(super) used: u32,
+    /// The text goes on in the next line.
+    pub(super) wrapped: bool,
+}
+
+impl Row {
+    /// Cells that exist.
+    pub(super) fn size(&self) -> u32 {
+        self.cells.len() as u32
+    }
+
+    /// The cell in a column; one that nobody touched is cleared.
+    pub(super) fn get(&self, column: u32) -> Cell {
+        self.cells.get(column as usize).copied().unwrap_or(Cell::CLEARED)
+    }
+
+    /// Makes the first `wanted` cells exist. Grows in the steps of tmux, so that it exists as far as there.
+    pub(super) fn expand(&mut self, wanted: u32, columns: u32, fill: Cell) {
+        if wanted <= self.size() {
+            return;
+        }
+        let step = if wanted < columns / 4 {
+            columns / 4
+        } else if wanted < columns / 2 {
+            columns / 2
+        } else {
+            columns.max(wanted)
+        };
+        self.cells.resize(step as usize, fill);
+    }
+
+    /// Writes a cell: it and all before it are used.
+    pub(super) fn set(&mut self, column: u32, columns: u32, cell: Cell) {
+        self.expand(column + 1, columns, Cell::CLEARED);
+        if let Some(slot) = self.cells.get_mut(column as usize) {
+            *slot = cell;
+        }
+        self.used = self.used.max(column + 1);
+    }
+
+    /// Writes a run of ASCII.
+    pub(super) fn set_ascii(&mut self, column: u32, columns: u32, text: &[u8], style: u32) {
+        let end = column + text.len() as u32;
+        self.expand(end, columns, Cell::CLEARED);
+        if let Some(slots) = self.cells.get_mut(column as usize..end as usize) {
+            for (slot, byte) in slots.iter_mut().zip(text) {
+                *slot = Cell::ascii(*byte, style);
+            }
+        }
+        self.used = self.used.max(end);
+    }
+
+    /// Erases cells; `fill` is what is left. Behind the end there is nothing to erase unless there is a background.
+    pub(super) fn erase(&mut self, column: u32, count: u32, columns: u32, fill: Cell) {
+        let mut end = column.saturating_add(count);
+        if fill == Cell::CLEARED {
+            // Nothing stands behind the end.
+            end = end.min(self.size().min(columns));
+        }
+        if column >= end {
+            return;
+        }
+        self.expand(end, columns, Cell::CLEARED);
+        if let Some(slots) = self.cells.get_mut(column as usize..end as usize) {
+            slots.fill(fill);
+        }
+    }
+
+    /// Moves cells within the line and erases where they were.
+    pub(super) fn shift(&mut self, to: u32, from: u32, count: u32, columns: u32, fill: Cell) {
+        if count == 0 || to == from {
+            return;
+        }
+        self.expand(from + count, columns, Cell::CLEARED);
+        self.expand(to + count, columns, Cell::CLEARED);
+        self.cells.copy_within(from as usize..(from + count) as usize, to as usize);
+        self.used = self.used.max(to + count);
+        let (start, end) = if to > from { (from, to.min(from + count)) } else { (from.max(to + count), from + count) };
+        if let Some(slots) = self.cells.get_mut(start as usize..end as usize) {
+            slots.fill(fill);
+        }
+    }
+
+    /// Makes it a line that nobody touched, or one that is erased with a background as far as the screen goes.
+    pub(super) fn clear(&mut self, columns: u32, fill: Cell) {
+        self.cells.clear();
+        self.used = 0;
+        self.wrapped = false;
+        if fill != Cell::CLEARED {
+            self.cells.resize(columns as usize, fill);
+        }
+    }
+
+    /// Gives back room that a wider screen needed.
+    pub(super) fn shrink(&mut self, columns: u32) {
+        if self.cells.capacity() > columns as usize * 2 + 16 {
+            self.cells.shrink_to((columns as usize).max(self.cells.len()));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const X: Cell = Cell::ascii(b'x', 0);
+
+    #[test]
+    fn what_was_only_erased_is_not_used() {
+        let mut row = Row::default();
+        row.erase(0, 5, 10, Cell::CLEARED);
+        assert_eq!((row.size(), row.used), (0, 0));
+        row.erase(0, 5, 10, Cell::erased(3));
+        assert_eq!((row.size(), row.used), (10, 0));
+        row.set(6, 10, X);
+        assert_eq!(row.used, 7);
+        row.erase(6, 1, 10, Cell::CLEARED);
+        assert_eq!(row.used, 7);
+    }
+
+    #[test]
+    fn lines_exist_in_quarters() {
+        let mut row = Row::default();
+        row.set(0, 80, X);
+        assert_eq!(row.size(), 20);
+        row.set(20, 80, X);
+        assert_eq!(row.size(), 40);
+        row.set(40, 80, X);
+        assert_eq!(row.size(), 80);
+    }
+
+    #[test]
+    fn a_shift_leaves_erased_cells_behind() {
+        let mut row = Row::default();
+        row.set_ascii(0, 8, b"abcd", 0);
+        row.shift(2, 0, 4, 8, Cell::CLEARED);
+        let text: Vec<_> = (0..8).filter_map(|at| row.get(at).as_ascii()).collect();
+        assert_eq!(text, b"  abcd  ");
+        row.shift(0, 2, 4, 8, Cell::CLEARED);
+        let text: Vec<_> = (0..8).filter_map(|at| row.get(at).as_ascii()).collect();
+        assert_eq!((text, row.used), (b"abcd    ".to_vec(), 6));
+    }
+}

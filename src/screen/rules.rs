@@ -1,0 +1,48 @@
+//! What differs between tmux versions, as named rules. Nothing else in this floor asks for a version.
+
+use crate::protocol::version::Version;
+
+/// How the running tmux treats what versions treat differently.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(clippy::struct_excessive_bools, reason = "each is one difference with a name")]
+pub struct Rules {
+    proven: bool,
+    /// `capture-pane -e` ends a styled line with a reset, and prints erased cells that have a background. From 3.4 on.
+    pub(super) ends_styled_lines: bool,
+    /// REP repeats any character, not only ASCII. From 3.4 on.
+    pub(super) repeats_any_character: bool,
+    /// Characters whose width the C library does not know are kept. From 3.4 on.
+    pub(super) keeps_unknown_characters: bool,
+}
+
+impl Rules {
+    /// The rules of a version.
+    pub fn for_version(version: Version) -> Self {
+        let at_least = |minor| version >= Version { major: 3, minor, suffix: None };
+        Self {
+            proven: version == Version { major: 3, minor: 3, suffix: Some('a') },
+            ends_styled_lines: at_least(4),
+            repeats_any_character: at_least(4),
+            keeps_unknown_characters: at_least(4),
+        }
+    }
+
+    /// The differential suite found no difference for this version. Where it is false, ask tmux.
+    pub fn proven(&self) -> bool {
+        self.proven
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_was_compared_is_proven() {
+        let rules = |text: &str| Rules::for_version(Version::parse(text.as_bytes()).unwrap());
+        assert!(rules("3.3a").proven());
+        assert!(!rules("3.2a").proven());
+        assert!(!rules("3.9").proven());
+        assert!(!rules("3.3a").repeats_any_character && rules("3.4").repeats_any_character);
+    }
+}

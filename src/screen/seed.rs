@@ -1,0 +1,382 @@
+//! A screen from tmux's answers, in the middle of a pane's life.
+//!
+//! tmux tells the lines with their styles, which of them go on, the cursor, the modes, the region and the tab stops. It
+//! tells nobody the current pen, what DECSC kept, the character sets, what REP repeats, which lines of the hidden main
+//! screen go on, a character that is half read, and which cells were only erased: those begin as in a new pane.
+
+use bytes::Bytes;
+use memchr::memchr;
+
+use super::{
+    Size,
+    cell::{CLUSTER_BYTES, Cell},
+    packed::cell,
+    params::{Collected, Param},
+    row::Row,
+    sgr,
+    style::{Style, attribute},
+    terminal::{Saved, Terminal},
+    width,
+};
+use crate::protocol::{command::Command, ids::PaneId};
+
+/// What tmux tells of a pane in one command line (F3).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Seed {
+    /// `#{history_limit}`: lines.
+    pub history_limit: u32,
+    /// An escape sequence that has begun and not ended.
+    pub pending: Bytes,
+    /// Lines as they go on, with styles: `capture-pane -e -J -S -`.
+    joined: Bytes,
+    /// Rows: `capture-pane -e -N -S -`.
+    rows: Bytes,
+    /// The main screen's rows while the alternate one is shown.
+    main: Bytes,
+    columns: u16,
+    height: u16,
+    history: u32,
+    cursor: (u32, u32),
+    alternate: bool,
+    saved_cursor: Option<(u32, u32)>,
+    region: (u32, u32),
+    insert: bool,
+    origin: bool,
+    wrap: bool,
+    visible: bool,
+    tabs: Vec<u32>,
+}
+
+/// The formats of the third command. The first nine are those that `tmux::seed` reads; `|` keeps the places of empty ones.
+const FORMAT: &str = "#{cursor_x}|#{cursor_y}|#{history_size}|#{pane_height}|#{alternate_on}|#{pane_dead}|\
+                      #{pane_dead_status}|#{pane_dead_signal}|#{pane_pid}|#{pane_width}|#{history_limit}|\
+                      #{alternate_saved_x}|#{alternate_saved_y}|#{scroll_region_upper}|#{scroll_region_lower}|\
+                      #{insert_flag}|#{origin_flag}|#{wrap_flag}|#{cursor_flag}|#{pane_tabs}";
+
+/// The commands whose framed replies [`parse`] reads, with the `\n` that ends their last line. They must be sent as one request: then they are atomic (F3).
+///
+/// The first three are also what a seed of the pane's text needs: lines joined with their styles, the pending sequence,
+/// and formats that begin with those of the text's seed.
+pub fn question(pane: PaneId) -> Vec<Command> {
+    let target = pane.to_string();
+    let capture = || Command::new("capture-pane").flag("-p");
+    vec![
+        capture().flag("-e").flag("-J").opt("-S", "-").opt("-t", &target),
+        capture().flag("-P").opt("-t", &target),
+        Command::new("display-message").flag("-p").opt("-t", &target).format(FORMAT),
+        capture().flag("-e").flag("-N").opt("-S", "-").opt("-t", &target),
+        capture().flag("-e").flag("-N").flag("-a").flag("-q").opt("-t", &target),
+    ]
+}
+
+/// Reads the replies to [`question`], in its order; `None` if they are something else.
+pub fn parse(parts: &[Bytes]) -> Option<Seed> {
+    let [joined, pending, fields, rows, main] = parts else { return None };
+    let fields = std::str::from_utf8(fields).ok()?.trim_end();
+    let fields: Vec<&str> = fields.split('|').collect();
+    let number = |at: usize| fields.get(at).and_then(|field| field.parse::<u32>().ok());
+    let small = |at: usize| number(at).and_then(|number| u16::try_from(number).ok()).filter(|number| *number > 0);
+    let flag = |at: usize| number(at) == Some(1);
+    let saved = |at: usize| number(at).filter(|number| *number != u32::MAX);
+    Some(Seed {
+        history_limit: number(10)?,
+        pending: pending.iter().copied().filter(|byte| *byte >= 0x20 || *byte == 0x1b).collect(),
+        joined: joined.clone(),
+        rows: rows.clone(),
+        main: main.clone(),
+        columns: small(9)?,
+        height: small(3)?,
+        history: number(2)?,
+        cursor: (number(0)?, number(1)?),
+        alternate: flag(4),
+        saved_cursor: saved(11).zip(saved(12)),
+        region: (number(13)?, number(14)?),
+        insert: flag(15),
+        origin: flag(16),
+        wrap: flag(17),
+        visible: flag(18),
+        tabs: fields.get(19)?.split(',').filter_map(|stop| stop.parse().ok()).collect(),
+    })
+}
+
+impl Seed {
+    /// Columns and rows.
+    pub fn size(&self) -> Size {
+        Size { columns: self.columns, rows: self.height }
+    }
+
+    pub(super) fn fill(&self, terminal: &mut Terminal) -> Option<()> {
+        let height = usize::from(self.height);
+        let total = self.history as usize + height;
+        let mut reader = Reader::new(terminal);
+        let mut wraps = Wraps::new(&self.joined, u32::from(self.columns));
+        let mut rest: &[u8] = &self.rows;
+        let mut visible = Vec::with_capacity(height);
+        for number in 0..total {
+            if rest.is_empty() {
+                return None;
+            }
+            let (line, after) = split_line(rest);
+            rest = after;
+            let mut row = reader.row(line);
+            row.wrapped = wraps.next(line, &row, rest);
+            if number < self.history as usize {
+                reader.terminal.grid.keep(&row);
+                reader.terminal.sweep();
+            } else {
+                visible.push(row);
+            }
+        }
+        let main = self.alternate.then(|| {
+            let mut reader = Reader::new(reader.terminal);
+            let mut rest: &[u8] = &self.main;
+            let rows = (0..height).map(|_| {
+                let (line, after) = split_line(rest);
+                rest = after;
+                reader.row(line)
+            });
+            rows.collect::<Vec<_>>()
+        });
+        if let Some(rows) = main {
+            let keeps = terminal.grid.keeps;
+            terminal.saved = Some(Saved { rows, columns: u32::from(self.columns), keeps });
+            terminal.saved_cursor = self.saved_cursor;
+            terminal.grid.keeps = false;
+        }
+        terminal.grid.rows = visible.into();
+        terminal.grid.scrolled = self.history;
+        (terminal.x, terminal.y) = (self.cursor.0, self.cursor.1.min(u32::from(self.height) - 1));
+        let last = u32::from(self.height) - 1;
+        (terminal.upper, terminal.lower) = (self.region.0.min(last), self.region.1.min(last));
+        if terminal.upper > terminal.lower {
+            return None;
+        }
+        terminal.modes.insert = self.insert;
+        terminal.modes.origin = self.origin;
+        terminal.modes.wrap = self.wrap;
+        terminal.modes.cursor = self.visible;
+        terminal.set_tabs(self.tabs.iter().copied());
+        Some(())
+    }
+}
+
+/// The first line and what follows.
+fn split_line(text: &[u8]) -> (&[u8], &[u8]) {
+    match memchr(b'\n', text).and_then(|end| text.split_at_checked(end)) {
+        Some((line, rest)) => (line, rest.get(1..).unwrap_or_default()),
+        None => (text, &[]),
+    }
+}
+
+/// Tells which rows go on in the next one: the joined lines are the rows without the ends between them.
+struct Wraps<'a> {
+    joined: &'a [u8],
+    columns: u32,
+    lost: bool,
+}
+
+impl<'a> Wraps<'a> {
+    fn new(joined: &'a [u8], columns: u32) -> Self {
+        Self { joined, columns, lost: false }
+    }
+
+    /// Whether a row goes on; `rows` are those that follow it.
+    fn next(&mut self, line: &[u8], row: &Row, rows: &[u8]) -> bool {
+        let Some(rest) = self.joined.strip_prefix(line).filter(|_| !self.lost) else {
+            self.lost = true;
+            return false;
+        };
+        self.joined = rest;
+        let ends = |text: &[u8]| text.iter().take_while(|byte| **byte == b'\n').count();
+        match rest.split_first() {
+            None => false,
+            Some((b'\n', after)) => {
+                // Where empty rows follow, one end too few says that some row goes on: a full one, if there is one.
+                if row.used + 1 >= self.columns && ends(rest) <= ends(rows) {
+                    return true;
+                }
+                self.joined = after;
+                false
+            }
+            Some(_) => true,
+        }
+    }
+}
+
+/// Reads lines with escape sequences, as `capture-pane -e` prints them.
+struct Reader<'a> {
+    terminal: &'a mut Terminal,
+    style: Style,
+    line_drawing: bool,
+}
+
+impl<'a> Reader<'a> {
+    fn new(terminal: &'a mut Terminal) -> Self {
+        Self { terminal, style: Style::DEFAULT, line_drawing: false }
+    }
+
+    fn row(&mut self, line: &[u8]) -> Row {
+        let mut row = Row::default();
+        let mut rest = line;
+        let mut id = self.id();
+        let mut joined = false;
+        while let Some(&byte) = rest.first() {
+            let run = rest.iter().position(|byte| !(0x20..0x7f).contains(byte)).unwrap_or(rest.len());
+            if run > 0 {
+                let (text, after) = rest.split_at(run);
+                row.cells.extend(text.iter().map(|byte| Cell::ascii(*byte, id)));
+                rest = after;
+                joined = false;
+                continue;
+            }
+            match byte {
+                0x1b => {
+                    rest = self.escape(rest.get(1..).unwrap_or_default());
+                    id = self.id();
+                }
+                0x0e | 0x0f => {
+                    self.line_drawing = byte == 0x0e;
+                    id = self.id();
+                    rest = rest.get(1..).unwrap_or_default();
+                }
+                _ => {
+                    let length = character_length(rest);
+                    let (text, after) = rest.split_at_checked(length).unwrap_or((rest, &[]));
+                    rest = after;
+                    joined = self.character(&mut row, text, id, joined);
+                }
+            }
+        }
+        row.used = row.size();
+        row
+    }
+
+    fn id(&mut self) -> u32 {
+        let set = if self.line_drawing { attribute::CHARSET } else { 0 };
+        self.terminal.grid.styles.intern(Style { attributes: self.style.attributes | set, ..self.style })
+    }
+
+    /// Adds a character; true where the next one joins it.
+    fn character(&mut self, row: &mut Row, text: &[u8], style: u32, joined: bool) -> bool {
+        let Some(character) = std::str::from_utf8(text).ok().and_then(|text| text.chars().next()) else {
+            return joined;
+        };
+        let joiner = character == '\u{200d}';
+        let width = width::of(u32::from(character)).max(0).unsigned_abs();
+        if joined || joiner || width == 0 {
+            let base = row.cells.iter().rposition(|cell| !cell.is_padding());
+            if let Some(slot) = base.and_then(|base| row.cells.get_mut(base)) {
+                let mut whole = Vec::with_capacity(CLUSTER_BYTES + 4);
+                super::cell::append_text(*slot, &self.terminal.grid.clusters, &mut whole);
+                whole.extend_from_slice(text);
+                if whole.len() <= CLUSTER_BYTES {
+                    *slot = cell(&whole, slot.width() as u8, slot.style(), self.terminal.clusters());
+                    return joiner;
+                }
+            }
+            if !joined || width == 0 {
+                return false;
+            }
+        }
+        row.cells.push(Cell::character(character, width, style));
+        if width == 2 {
+            row.cells.push(Cell::PADDING);
+        }
+        false
+    }
+
+    /// Reads a sequence behind its `ESC` and gives what follows it.
+    fn escape<'b>(&mut self, text: &'b [u8]) -> &'b [u8] {
+        let Some(sequence) = text.strip_prefix(b"[") else { return text.get(1..).unwrap_or_default() };
+        let end = sequence.iter().position(|byte| (0x40..0x7f).contains(byte)).unwrap_or(sequence.len());
+        let (params, rest) = sequence.split_at_checked(end).unwrap_or((sequence, &[]));
+        let mut collected = Collected::default();
+        params.iter().for_each(|byte| collected.param(*byte));
+        let mut room = [0; 64];
+        if rest.first() == Some(&b'm')
+            && let Some(params) = collected.split(&mut room)
+        {
+            if params.len() == 0 {
+                self.style = Style::DEFAULT;
+            }
+            sgr::apply(&mut self.style, &params);
+            // tmux prints an overline's 53 in two parts, and does not read them so.
+            if (0..params.len()).any(|at| params.at(at) == Param::Parts(b"5:3")) {
+                self.style.attributes |= attribute::OVERLINE;
+            }
+        }
+        rest.get(1..).unwrap_or_default()
+    }
+}
+
+/// Bytes of the character at the start.
+fn character_length(text: &[u8]) -> usize {
+    match text.first() {
+        Some(0xf0..) => 4,
+        Some(0xe0..) => 3,
+        Some(0xc0..) => 2,
+        _ => 1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        super::{CaptureOptions, Line, Rules, Screen, Settings},
+        *,
+    };
+    use crate::protocol::version::Version;
+
+    /// What tmux would answer about a screen.
+    fn answers(screen: &Screen, columns: u16, height: u16) -> Vec<Bytes> {
+        let all = CaptureOptions { start: Line::Edge, escapes: true, ..CaptureOptions::default() };
+        let cursor = screen.cursor();
+        let history = screen.history_size();
+        let fields = format!(
+            "{}|{}|{history}|{height}|0|0|||7|{columns}|2000|4294967295|4294967295|0|{}|0|0|1|1|8,16\n",
+            cursor.column,
+            cursor.row,
+            height - 1
+        );
+        [
+            screen.capture(&CaptureOptions { join: true, ..all }),
+            b"\x1b[3\n".to_vec(),
+            fields.into_bytes(),
+            screen.capture(&CaptureOptions { trailing: true, ..all }),
+            b"\n".to_vec(),
+        ]
+        .map(Bytes::from)
+        .into()
+    }
+
+    #[test]
+    fn a_screen_comes_back_from_what_tmux_tells() {
+        let rules = Rules::for_version(Version::parse(b"3.3a").unwrap());
+        let mut screen = Screen::new(Size { columns: 20, rows: 4 }, rules, Settings::default());
+        screen
+            .feed("plain\r\n\x1b[31;4:3mred\x1b[0m  \x1b[53mover\x1b[m\r\n漢字e\u{301}\x1b(0lqk\x1b(B\r\n".as_bytes());
+        screen.feed(b"a line that is longer than the screen is wide\r\nlast");
+        let mut again =
+            Screen::from_seed(&parse(&answers(&screen, 20, 4)).unwrap(), rules, Settings::default()).unwrap();
+        for (join, escapes, trailing) in [(false, false, false), (true, true, false), (false, true, true)] {
+            let options = CaptureOptions { start: Line::Edge, join, escapes, trailing, ..CaptureOptions::default() };
+            assert_eq!(
+                again.capture(&options).escape_ascii().to_string(),
+                screen.capture(&options).escape_ascii().to_string()
+            );
+        }
+        assert_eq!((again.cursor(), again.history_size()), (screen.cursor(), screen.history_size()));
+        assert!(!again.at_rest());
+        again.feed(b"1mX");
+        screen.feed(b"\x1b[31mX");
+        let styled = CaptureOptions { escapes: true, ..CaptureOptions::default() };
+        assert_eq!(again.capture(&styled), screen.capture(&styled));
+    }
+
+    #[test]
+    fn an_answer_that_is_something_else_is_none() {
+        assert_eq!(parse(&[]), None);
+        let parts = ["", "", "1|2", "", ""].map(|part| Bytes::copy_from_slice(part.as_bytes()));
+        assert_eq!(parse(&parts), None);
+    }
+}

@@ -1,0 +1,272 @@
+//! How a cell looks: attributes and colours as tmux keeps them, interned.
+
+use std::{
+    collections::HashMap,
+    hash::{BuildHasherDefault, Hash, Hasher},
+};
+
+/// A colour as tmux counts them: 0 to 7, 90 to 97 (the bright ones), 8 the default; `38;5;n` and RGB with a flag of
+/// their own, so that `31` and `38;5;1` stay apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Colour(pub u32);
+
+impl Colour {
+    /// The terminal's own.
+    pub const DEFAULT: Self = Self(8);
+    /// No underline colour, where tmux says so by 0 and not by 8.
+    pub const NONE: Self = Self(0);
+    const PALETTE: u32 = 0x0100_0000;
+    const RGB: u32 = 0x0200_0000;
+
+    /// `38;5;n`.
+    pub fn palette(index: u8) -> Self {
+        Self(Self::PALETTE | u32::from(index))
+    }
+
+    /// `38;2;r;g;b`.
+    pub fn rgb(red: u8, green: u8, blue: u8) -> Self {
+        Self(Self::RGB | u32::from(red) << 16 | u32::from(green) << 8 | u32::from(blue))
+    }
+
+    /// The index, if it is one of the palette.
+    pub fn as_palette(self) -> Option<u8> {
+        (self.0 & Self::PALETTE != 0).then_some(self.0.to_le_bytes()[0])
+    }
+
+    /// Red, green and blue, if that is what it is.
+    pub fn as_rgb(self) -> Option<[u8; 3]> {
+        let [blue, green, red, _] = self.0.to_le_bytes();
+        (self.0 & Self::RGB != 0).then_some([red, green, blue])
+    }
+
+    /// tmux's `COLOUR_DEFAULT`.
+    pub fn is_default(self) -> bool {
+        self == Self::DEFAULT
+    }
+}
+
+/// Attributes as bits.
+pub mod attribute {
+    /// SGR 1.
+    pub const BRIGHT: u16 = 1;
+    /// SGR 2.
+    pub const DIM: u16 = 1 << 1;
+    /// SGR 4.
+    pub const UNDERLINE: u16 = 1 << 2;
+    /// SGR 5.
+    pub const BLINK: u16 = 1 << 3;
+    /// SGR 7.
+    pub const REVERSE: u16 = 1 << 4;
+    /// SGR 8.
+    pub const HIDDEN: u16 = 1 << 5;
+    /// SGR 3.
+    pub const ITALICS: u16 = 1 << 6;
+    /// DEC line drawing: the byte is kept, this says how to read it.
+    pub const CHARSET: u16 = 1 << 7;
+    /// SGR 9.
+    pub const STRIKE: u16 = 1 << 8;
+    /// SGR 21 or 4:2.
+    pub const UNDERLINE_2: u16 = 1 << 9;
+    /// SGR 4:3.
+    pub const UNDERLINE_3: u16 = 1 << 10;
+    /// SGR 4:4.
+    pub const UNDERLINE_4: u16 = 1 << 11;
+    /// SGR 4:5.
+    pub const UNDERLINE_5: u16 = 1 << 12;
+    /// SGR 53.
+    pub const OVERLINE: u16 = 1 << 13;
+    /// Every way of underlining.
+    pub const UNDERLINES: u16 = UNDERLINE | UNDERLINE_2 | UNDERLINE_3 | UNDERLINE_4 | UNDERLINE_5;
+}
+
+/// How a cell looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Style {
+    /// Bits of [`attribute`].
+    pub attributes: u16,
+    /// Foreground.
+    pub foreground: Colour,
+    /// Background.
+    pub background: Colour,
+    /// Of the underline; [`Colour::NONE`] or [`Colour::DEFAULT`] where none was set, as the version keeps it.
+    pub underline: Colour,
+    /// A hyperlink's number, 0 for none.
+    pub link: u32,
+}
+
+impl Style {
+    /// Nothing set.
+    pub const DEFAULT: Self = Self {
+        attributes: 0,
+        foreground: Colour::DEFAULT,
+        background: Colour::DEFAULT,
+        underline: Colour::NONE,
+        link: 0,
+    };
+
+    /// Of a cell that was erased with this background.
+    pub fn erased(background: Colour) -> Self {
+        Self { background, ..Self::DEFAULT }
+    }
+
+    /// An attribute is set.
+    pub fn has(&self, attribute: u16) -> bool {
+        self.attributes & attribute != 0
+    }
+}
+
+impl Default for Style {
+    fn default() -> Self {
+        Self::DEFAULT
+    }
+}
+
+impl Hash for Style {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(u64::from(self.foreground.0) << 32 | u64::from(self.background.0));
+        state.write_u64(u64::from(self.underline.0) << 32 | u64::from(self.link));
+        state.write_u64(u64::from(self.attributes));
+    }
+}
+
+/// A hash of a few words: quick, and nobody gains from collisions in a table that is swept.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct WordHasher(u64);
+
+impl Hasher for WordHasher {
+    fn finish(&self) -> u64 {
+        self.0 ^ self.0 >> 32
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u64(u64::from(*byte));
+        }
+    }
+    fn write_u64(&mut self, word: u64) {
+        self.0 = (self.0.rotate_left(23) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+}
+
+/// The number of a style in a [`Styles`]. 0 is the default one.
+pub type StyleId = u32;
+
+/// Styles that are as good as endless: a cell has 24 bits for the number.
+const MOST: usize = 1 << 24;
+
+/// The styles that cells refer to. Numbers stay what they are until a sweep frees those that no cell has.
+#[derive(Clone, Debug)]
+pub struct Styles {
+    list: Vec<Style>,
+    numbers: HashMap<Style, StyleId, BuildHasherDefault<WordHasher>>,
+    free: Vec<StyleId>,
+    sweep_at: usize,
+}
+
+impl Default for Styles {
+    fn default() -> Self {
+        let mut numbers = HashMap::default();
+        numbers.insert(Style::DEFAULT, 0);
+        Self { list: vec![Style::DEFAULT], numbers, free: Vec::new(), sweep_at: 1024 }
+    }
+}
+
+impl Styles {
+    /// A style by its number.
+    pub fn get(&self, id: StyleId) -> Style {
+        self.list.get(id as usize).copied().unwrap_or_default()
+    }
+
+    /// The number of a style. Where there are as many as numbers, the default's.
+    pub fn intern(&mut self, style: Style) -> StyleId {
+        if style == Style::DEFAULT {
+            return 0;
+        }
+        if let Some(id) = self.numbers.get(&style) {
+            return *id;
+        }
+        let id = if let Some(id) = self.free.pop() {
+            if let Some(slot) = self.list.get_mut(id as usize) {
+                *slot = style;
+            }
+            id
+        } else if self.list.len() < MOST {
+            self.list.push(style);
+            self.list.len() as StyleId - 1
+        } else {
+            return 0;
+        };
+        self.numbers.insert(style, id);
+        id
+    }
+
+    /// So many styles are there that a sweep is due.
+    pub fn is_sweep_due(&self) -> bool {
+        self.numbers.len() >= self.sweep_at
+    }
+
+    /// How many numbers there are, for a set of those in use.
+    pub fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    /// Frees every style whose place in `used` is not set.
+    pub fn sweep(&mut self, used: &[bool]) {
+        let Self { list, numbers, free, .. } = self;
+        numbers.retain(|_, id| {
+            let keep = *id == 0 || used.get(*id as usize).copied().unwrap_or_default();
+            if !keep {
+                free.push(*id);
+            }
+            keep
+        });
+        while list.len() > 1 && numbers.len() < list.len() / 4 {
+            // A tail that nothing uses goes, so that a burst of styles is not kept for ever.
+            let last = list.len() as StyleId - 1;
+            if used.get(last as usize).copied().unwrap_or_default() {
+                break;
+            }
+            list.pop();
+        }
+        let left = list.len();
+        free.retain(|id| (*id as usize) < left);
+        free.shrink_to_fit();
+        list.shrink_to(1024);
+        numbers.shrink_to(1024);
+        self.sweep_at = (self.numbers.len() * 2).max(1024);
+    }
+
+    /// Bytes held.
+    pub fn memory(&self) -> usize {
+        self.list.capacity() * size_of::<Style>()
+            + self.numbers.capacity() * (size_of::<Style>() + size_of::<StyleId>() + 1)
+            + self.free.capacity() * size_of::<StyleId>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_style_has_one_number_until_it_is_swept() {
+        let mut styles = Styles::default();
+        assert_eq!(styles.intern(Style::DEFAULT), 0);
+        let red = styles.intern(Style::erased(Colour(1)));
+        let green = styles.intern(Style::erased(Colour(2)));
+        assert_eq!(styles.intern(Style::erased(Colour(1))), red);
+        assert_eq!(styles.get(green).background, Colour(2));
+        let mut used = vec![false; styles.len()];
+        used[green as usize] = true;
+        styles.sweep(&used);
+        assert_eq!(styles.get(green).background, Colour(2));
+        assert_eq!(styles.intern(Style::erased(Colour(3))), red);
+    }
+
+    #[test]
+    fn colours_of_different_kinds_stay_apart() {
+        assert_ne!(Colour(1), Colour::palette(1));
+        assert_eq!(Colour::palette(200).as_palette(), Some(200));
+        assert_eq!(Colour::rgb(1, 2, 3).as_rgb(), Some([1, 2, 3]));
+        assert_eq!(Colour(97).as_palette(), None);
+    }
+}

@@ -1,0 +1,269 @@
+//! What stands behind the bytes: the grid, the cursor, the pen and the modes.
+
+use super::{
+    Settings, Size, Trouble,
+    cell::{Cell, Clusters},
+    grid::Grid,
+    row::Row,
+    rules::Rules,
+    style::{Colour, Style, StyleId, attribute},
+    utf8::Utf8,
+};
+
+/// The pen: how the next character looks, and which character set is meant.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Pen {
+    pub(super) style: Style,
+    /// G1 is in use.
+    pub(super) shifted: bool,
+    /// G0 is line drawing.
+    pub(super) g0: bool,
+    /// G1 is line drawing.
+    pub(super) g1: bool,
+}
+
+/// What DECSC keeps.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Kept {
+    pub(super) pen: Pen,
+    pub(super) x: u32,
+    pub(super) y: u32,
+    pub(super) origin: bool,
+}
+
+/// The main screen while the alternate one is shown.
+#[derive(Clone, Debug)]
+pub(super) struct Saved {
+    pub(super) rows: Vec<Row>,
+    pub(super) columns: u32,
+    pub(super) keeps: bool,
+}
+
+/// Modes that matter to the grid or to a reader.
+#[derive(Clone, Copy, Debug)]
+#[allow(clippy::struct_excessive_bools, reason = "each is one mode of the terminal")]
+pub(super) struct Modes {
+    pub(super) wrap: bool,
+    pub(super) insert: bool,
+    pub(super) origin: bool,
+    pub(super) cursor: bool,
+}
+
+impl Default for Modes {
+    fn default() -> Self {
+        Self { wrap: true, insert: false, origin: false, cursor: true }
+    }
+}
+
+/// A terminal as tmux emulates it.
+#[derive(Clone, Debug)]
+pub(super) struct Terminal {
+    pub(super) rules: Rules,
+    pub(super) settings: Settings,
+    pub(super) grid: Grid,
+    pub(super) saved: Option<Saved>,
+    /// Where the cursor was when the alternate screen was entered.
+    pub(super) saved_cursor: Option<(u32, u32)>,
+    pub(super) saved_style: Style,
+    /// The cursor's column; the width of the screen when the next character wraps.
+    pub(super) x: u32,
+    pub(super) y: u32,
+    pub(super) upper: u32,
+    pub(super) lower: u32,
+    /// Columns with a tab stop.
+    tabs: Vec<bool>,
+    pub(super) modes: Modes,
+    pub(super) pen: Pen,
+    pub(super) kept: Kept,
+    /// The pen's style as a number, without and with line drawing.
+    styles: [Option<StyleId>; 2],
+    /// What REP repeats.
+    pub(super) last: Option<u8>,
+    pub(super) utf8: Utf8,
+    /// The next character joins the one before the cursor.
+    pub(super) joined: bool,
+    pub(super) title: String,
+    /// What keeps this from being what tmux has.
+    pub(super) trouble: Option<Trouble>,
+}
+
+impl Terminal {
+    pub(super) fn new(size: Size, rules: Rules, settings: Settings) -> Self {
+        let (columns, rows) = (u32::from(size.columns.max(1)), u32::from(size.rows.max(1)));
+        let mut terminal = Self {
+            rules,
+            settings,
+            grid: Grid::new(columns, rows, settings.history_limit),
+            saved: None,
+            saved_cursor: None,
+            saved_style: Style::DEFAULT,
+            x: 0,
+            y: 0,
+            upper: 0,
+            lower: rows - 1,
+            tabs: Vec::new(),
+            modes: Modes::default(),
+            pen: Pen::default(),
+            kept: Kept::default(),
+            styles: [None; 2],
+            last: None,
+            utf8: Utf8::default(),
+            joined: false,
+            title: String::new(),
+            trouble: None,
+        };
+        terminal.reset_tabs();
+        terminal
+    }
+
+    pub(super) fn columns(&self) -> u32 {
+        self.grid.columns
+    }
+
+    pub(super) fn height(&self) -> u32 {
+        self.grid.height()
+    }
+
+    pub(super) fn background(&self) -> Colour {
+        self.pen.style.background
+    }
+
+    /// A byte of a multi-byte character has been read, and more are to come.
+    pub(super) fn in_character(&self) -> bool {
+        self.utf8.started()
+    }
+
+    /// Changes how the next characters look.
+    pub(super) fn set_style(&mut self, style: Style) {
+        if style == self.pen.style {
+            return;
+        }
+        self.pen.style = style;
+        self.styles = [None; 2];
+        self.sweep();
+    }
+
+    pub(super) fn sweep(&mut self) {
+        let kept = self.styles.map(Option::unwrap_or_default);
+        self.grid.sweep(&kept, self.saved.as_ref().map(|saved| &saved.rows[..]));
+    }
+
+    /// The number of the pen's style.
+    pub(super) fn style(&mut self, line_drawing: bool) -> StyleId {
+        let style = self.pen.style;
+        let Some(known) = self.styles.get_mut(usize::from(line_drawing)) else { return 0 };
+        if let Some(id) = known {
+            return *id;
+        }
+        let set = if line_drawing { attribute::CHARSET } else { 0 };
+        let id = self.grid.styles.intern(Style { attributes: style.attributes | set, ..style });
+        *known = Some(id);
+        id
+    }
+
+    pub(super) fn clusters(&mut self) -> &mut Clusters {
+        &mut self.grid.clusters
+    }
+
+    // Tab stops.
+
+    pub(super) fn reset_tabs(&mut self) {
+        self.tabs = (0..self.columns()).map(|column| column > 0 && column % 8 == 0).collect();
+    }
+
+    pub(super) fn set_tabs(&mut self, stops: impl IntoIterator<Item = u32>) {
+        self.tabs.fill(false);
+        stops.into_iter().for_each(|column| self.set_tab(column, true));
+    }
+
+    pub(super) fn set_tab(&mut self, column: u32, on: bool) {
+        if let Some(stop) = self.tabs.get_mut(column as usize) {
+            *stop = on;
+        }
+    }
+
+    pub(super) fn clear_tabs(&mut self) {
+        self.tabs.fill(false);
+    }
+
+    pub(super) fn is_tab(&self, column: u32) -> bool {
+        self.tabs.get(column as usize).copied().unwrap_or_default()
+    }
+
+    /// RIS, and `send-keys -R`.
+    pub(super) fn reset(&mut self) {
+        self.set_style(Style::DEFAULT);
+        self.pen = Pen::default();
+        self.kept = Kept::default();
+        self.last = None;
+        self.reset_tabs();
+        self.scroll_region(0, self.height() - 1);
+        self.modes = Modes::default();
+        self.clear_screen(Colour::DEFAULT);
+        self.set_cursor(Some(0), Some(0));
+    }
+
+    /// Enters the alternate screen.
+    pub(super) fn alternate_on(&mut self, cursor: bool) {
+        if !self.settings.alternate_screen || self.saved.is_some() {
+            return;
+        }
+        let rows = self.grid.rows.iter().cloned().collect();
+        self.saved = Some(Saved { rows, columns: self.columns(), keeps: self.grid.keeps });
+        if cursor {
+            self.saved_cursor = Some((self.x, self.y));
+        }
+        self.saved_style = self.pen.style;
+        self.grid.erase(0, 0, self.columns(), self.height(), Colour::DEFAULT);
+        self.grid.keeps = false;
+        self.grid.changes.alternate = true;
+    }
+
+    /// Leaves it.
+    pub(super) fn alternate_off(&mut self, cursor: bool) {
+        if !self.settings.alternate_screen {
+            return;
+        }
+        let (columns, height) = (self.columns(), self.height());
+        if let Some(saved) = &self.saved {
+            let (saved_columns, saved_height) = (saved.columns, saved.rows.len() as u32);
+            // Lines are reflowed on the way: what does not fit any more stays in the history.
+            self.resize(saved_columns, saved_height, true);
+        }
+        if cursor && let Some((x, y)) = self.saved_cursor {
+            (self.x, self.y) = (x, y);
+            self.set_style(self.saved_style);
+        }
+        if let Some(saved) = self.saved.take() {
+            self.grid.erase_lines(0, saved.rows.len() as u32, Colour::DEFAULT);
+            self.grid.rows = saved.rows.into();
+            self.grid.changes.mark_all();
+            self.grid.changes.alternate = true;
+            self.grid.keeps = saved.keeps;
+            self.resize(columns, height, true);
+        }
+        self.x = self.x.min(self.columns() - 1);
+        self.y = self.y.min(self.height() - 1);
+    }
+
+    /// Fills the screen with E.
+    pub(super) fn alignment_test(&mut self) {
+        self.upper = 0;
+        self.lower = self.height() - 1;
+        self.set_cursor(Some(0), Some(0));
+        for y in 0..self.height() {
+            for x in 0..self.columns() {
+                self.grid.set(x, y, Cell::ascii(b'E', 0));
+            }
+        }
+    }
+
+    /// A title is taken if it is UTF-8 that can be printed.
+    pub(super) fn set_title(&mut self, title: &[u8]) {
+        let Ok(title) = std::str::from_utf8(title) else { return };
+        if self.title != title {
+            title.clone_into(&mut self.title);
+            self.grid.changes.title = true;
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! A character whose bytes come one by one, as tmux collects it.
+
+/// Bytes so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Utf8 {
+    bytes: [u8; 4],
+    have: u8,
+    size: u8,
+    bad: bool,
+}
+
+impl Utf8 {
+    pub(super) fn started(&self) -> bool {
+        self.size != 0
+    }
+
+    pub(super) fn reset(&mut self) {
+        self.size = 0;
+    }
+
+    /// Takes a byte with the top bit set; the character, if this was its last.
+    ///
+    /// What is no character takes as many bytes as its first one promised.
+    pub(super) fn take(&mut self, byte: u8) -> Option<char> {
+        if self.size == 0 {
+            self.size = match byte {
+                0xc2..=0xdf => 2,
+                0xe0..=0xef => 3,
+                0xf0..=0xf4 => 4,
+                _ => return None,
+            };
+            self.have = 0;
+            self.bad = false;
+        } else if byte & 0xc0 != 0x80 {
+            self.bad = true;
+        }
+        if let Some(slot) = self.bytes.get_mut(usize::from(self.have)) {
+            *slot = byte;
+        }
+        self.have += 1;
+        if self.have < self.size {
+            return None;
+        }
+        self.size = 0;
+        if self.bad {
+            return None;
+        }
+        std::str::from_utf8(self.bytes.get(..usize::from(self.have))?).ok()?.chars().next()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(bytes: &[u8]) -> String {
+        let mut utf8 = Utf8::default();
+        bytes.iter().filter_map(|byte| utf8.take(*byte)).collect()
+    }
+
+    #[test]
+    fn what_is_no_character_takes_the_bytes_that_it_promised() {
+        assert_eq!(read("é漢😀".as_bytes()), "é漢😀");
+        assert_eq!(read(b"\xe2\xe2\xe2\xc3\xa9"), "é");
+        assert_eq!(read(b"\xc0\xaf\xff\xc3\xa9"), "é");
+        assert_eq!(read(b"\xed\xa0\x80\xc3\xa9"), "é");
+    }
+}

@@ -1,0 +1,57 @@
+//! How many columns a character takes, as tmux is told by the C library it runs with.
+
+use super::width_table::RUNS;
+
+/// The width of a character from U+0080 on: 0, 1 or 2, or -1 where the library knows none.
+///
+/// tmux asks `wcwidth` of its own C library; this is glibc's (2.36, Unicode 15), which Debian's builds use. Another
+/// library differs in characters that are younger than its tables.
+pub(super) fn of(character: u32) -> i8 {
+    match character {
+        0..0x300 if character >= 0xa0 => return if character == 0xad { soft_hyphen() } else { 1 },
+        0x2500..0x25fd => return 1,
+        0x3041..=0x3096 | 0x4e00..0xa000 | 0xac00..=0xd7a3 => return 2,
+        _ => {}
+    }
+    let after = RUNS.partition_point(|(start, _)| *start <= character);
+    after.checked_sub(1).and_then(|at| RUNS.get(at)).map_or(1, |(_, width)| *width)
+}
+
+/// U+00AD is looked up: libraries disagree about it.
+fn soft_hyphen() -> i8 {
+    let after = RUNS.partition_point(|(start, _)| *start <= 0xad);
+    after.checked_sub(1).and_then(|at| RUNS.get(at)).map_or(1, |(_, width)| *width)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn widths_are_what_the_library_says() {
+        for (character, width) in [
+            ('é', 1),
+            ('\u{80}', -1),
+            ('\u{9f}', -1),
+            ('\u{301}', 0),
+            ('\u{200d}', 0),
+            ('─', 1),
+            ('漢', 2),
+            ('한', 2),
+            ('あ', 2),
+            ('😀', 2),
+            ('\u{378}', -1),
+            ('\u{fe0f}', 0),
+        ] {
+            assert_eq!(of(u32::from(character)), width, "{character:?}");
+        }
+    }
+
+    #[test]
+    fn the_shortcuts_say_what_the_table_says() {
+        for character in 0x80..0x11_0000_u32 {
+            let after = RUNS.partition_point(|(start, _)| *start <= character);
+            assert_eq!(of(character), RUNS[after - 1].1, "{character:x}");
+        }
+    }
+}

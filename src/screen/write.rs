@@ -1,0 +1,204 @@
+//! Printing: where a character goes, what it overwrites, when a line wraps.
+
+use super::{
+    cell::{CLUSTER_BYTES, Cell, Cluster, append_text},
+    style::{Colour, Style, StyleId},
+    terminal::Terminal,
+    width,
+};
+
+/// Joins two characters into one.
+const JOINER: char = '\u{200d}';
+
+/// Characters that a REP prints at most where tmux has no limit.
+const REPEAT_LIMIT: u32 = 1 << 16;
+
+impl Terminal {
+    /// A run of printable ASCII.
+    pub(super) fn print(&mut self, text: &[u8]) {
+        self.utf8.reset();
+        self.last = text.last().copied();
+        let line_drawing = if self.pen.shifted { self.pen.g1 } else { self.pen.g0 };
+        let style = self.style(line_drawing);
+        if line_drawing || !self.modes.wrap || self.modes.insert {
+            for byte in text {
+                if std::mem::take(&mut self.joined) {
+                    self.combine(JOINER);
+                    self.combine(char::from(*byte));
+                } else {
+                    self.print_cell(Cell::ascii(*byte, style), 1);
+                }
+            }
+            return;
+        }
+        let columns = self.columns();
+        let mut rest = text;
+        while !rest.is_empty() {
+            if self.x >= columns {
+                self.line_feed(true, Colour::DEFAULT);
+                self.set_cursor(Some(0), None);
+            }
+            let (now, later) = rest.split_at(rest.len().min((columns - self.x) as usize));
+            self.print_run(now, style);
+            rest = later;
+        }
+    }
+
+    /// A run that fits in the line.
+    fn print_run(&mut self, text: &[u8], style: StyleId) {
+        let (x, columns) = (self.x, self.columns());
+        let Some(row) = self.grid.row_mut(self.y) else { return };
+        if x != 0 && row.get(x).is_padding() {
+            let mut left = x;
+            while left > 0 && row.get(left).is_padding() {
+                row.set(left, columns, Cell::SPACE);
+                left -= 1;
+            }
+            // A wide character in the first column is left as it is.
+            if left > 0 && row.get(left).width() > 1 {
+                row.set(left, columns, Cell::SPACE);
+            }
+        }
+        row.set_ascii(x, columns, text, style);
+        self.x += text.len() as u32;
+        let mut right = self.x;
+        while right < columns && row.get(right).is_padding() {
+            row.set(right, columns, Cell::SPACE);
+            right += 1;
+        }
+    }
+
+    /// A byte of a character of more than one.
+    pub(super) fn top_bit(&mut self, byte: u8) {
+        self.last = None;
+        if let Some(character) = self.utf8.take(byte) {
+            self.print_character(character);
+        }
+    }
+
+    /// A character beyond ASCII.
+    pub(super) fn print_character(&mut self, character: char) {
+        self.last = None;
+        let width = match width::of(u32::from(character)) {
+            width @ 0.. => width.unsigned_abs(),
+            _ if self.rules.keeps_unknown_characters => 1,
+            _ => return,
+        };
+        // A joiner waits for what it joins.
+        if character == JOINER {
+            self.joined = true;
+            return;
+        }
+        let joined = std::mem::take(&mut self.joined);
+        if joined {
+            self.combine(JOINER);
+        }
+        if joined || width == 0 {
+            self.combine(character);
+            return;
+        }
+        let style = self.style(false);
+        self.print_cell(Cell::character(character, width, style), u32::from(width));
+    }
+
+    /// Adds a character to the cell left of the cursor.
+    fn combine(&mut self, character: char) {
+        let mut at = self.x;
+        let (base, at) = loop {
+            let Some(left) = at.checked_sub(1) else { return };
+            at = left;
+            let cell = self.grid.get(at, self.y);
+            if !cell.is_padding() {
+                break (cell, at);
+            }
+        };
+        let mut text = Vec::with_capacity(CLUSTER_BYTES + 4);
+        append_text(base, &self.grid.clusters, &mut text);
+        text.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
+        let Some(cluster) = Cluster::new(&text) else { return };
+        let index = self.clusters().add(cluster);
+        self.grid.set(at, self.y, Cell::cluster(index, base.width() as u8, base.style()));
+        self.sweep();
+    }
+
+    /// One cell, in whatever mode.
+    pub(super) fn print_cell(&mut self, cell: Cell, width: u32) {
+        let columns = self.columns();
+        // Where a character is wider than the screen the sum wraps round, and so the line does not.
+        let fits = columns.wrapping_sub(width);
+        if !self.modes.wrap && width > 1 && (width > columns || (self.x != columns && self.x > fits)) {
+            return;
+        }
+        let mut skip = true;
+        if self.modes.insert {
+            self.grid.insert_cells(self.x, self.y, width, Colour::DEFAULT);
+            skip = false;
+        }
+        if self.modes.wrap && self.x > fits {
+            self.line_feed(true, Colour::DEFAULT);
+            self.set_cursor(Some(0), None);
+        }
+        if self.x > fits || self.y >= self.height() {
+            return;
+        }
+        let (x, y) = (self.x, self.y);
+        skip &= !self.overwrite(width);
+        for padding in x + 1..x + width {
+            self.grid.set(padding, y, Cell::PADDING);
+            skip = false;
+        }
+        // A plain space on a cell that nobody touched changes nothing, not even what is used. (The colour of underlines
+        // is not looked at.)
+        let untouched = self.grid.row(y).is_none_or(|row| x >= row.size());
+        let is_plain = || {
+            cell.as_ascii() == Some(b' ') && {
+                let style = self.grid.styles.get(cell.style());
+                Style { underline: Style::DEFAULT.underline, ..style } == Style::DEFAULT
+            }
+        };
+        if !(skip && untouched && is_plain()) {
+            self.grid.set(x, y, cell);
+        }
+        let last = u32::from(!self.modes.wrap);
+        if x <= columns.wrapping_sub(last).wrapping_sub(width) {
+            self.set_cursor(Some(x + width), None);
+        } else {
+            self.set_cursor(Some(columns - last), None);
+        }
+    }
+
+    /// Blanks what is left of wide characters of which a part is overwritten.
+    fn overwrite(&mut self, width: u32) -> bool {
+        let (x, y, columns) = (self.x, self.y, self.columns());
+        let here = self.grid.get(x, y);
+        let mut done = false;
+        if here.is_padding() {
+            let mut left = x;
+            while left > 0 && self.grid.get(left, y).is_padding() {
+                self.grid.set(left, y, Cell::SPACE);
+                left -= 1;
+            }
+            self.grid.set(left, y, Cell::SPACE);
+            done = true;
+        }
+        if width != 1 || here.width() != 1 || here.is_padding() {
+            let mut right = x + width;
+            while right < columns && self.grid.get(right, y).is_padding() {
+                self.grid.set(right, y, Cell::SPACE);
+                right += 1;
+                done = true;
+            }
+        }
+        done
+    }
+
+    /// REP.
+    pub(super) fn repeat(&mut self, count: u32) {
+        // Behind the margin, where only a resize can put the cursor, tmux knows no limit.
+        let count = count.min(self.columns().wrapping_sub(self.x)).min(REPEAT_LIMIT);
+        let Some(byte) = self.last else { return };
+        for _ in 0..count {
+            self.print(&[byte]);
+        }
+    }
+}

@@ -1,0 +1,339 @@
+//! A real tmux, driven over one control client: panes that print what they are told, and what it then captures.
+
+use std::{
+    fs::{File, OpenOptions},
+    io::{BufRead as _, BufReader, Write as _},
+    os::fd::AsFd as _,
+    process::{Child, ChildStdin, ChildStdout, Stdio},
+};
+
+use bytes::Bytes;
+use muxtap::{
+    protocol::{octal, version::Version},
+    screen::{CaptureOptions, Line, Rules, Screen, Settings, Size, Trouble, seed},
+};
+
+use super::{
+    common::World,
+    generator::{Case, Step},
+};
+
+/// Runs a case and says what differs.
+pub type Run = fn(&mut Tmux, &Case) -> Option<String>;
+
+/// A server and its control client.
+pub struct Tmux {
+    _world: World,
+    child: Child,
+    stdin: ChildStdin,
+    stdout: BufReader<ChildStdout>,
+    pub version: Version,
+    line: Vec<u8>,
+    /// Bytes that the pane under test has printed.
+    printed: usize,
+    pane: String,
+}
+
+impl Drop for Tmux {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Default for Tmux {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Tmux {
+    pub fn new() -> Self {
+        let world = World::new();
+        let socket = world.socket().to_owned();
+        world.tmux(&["new-session", "-d", "-s", "main", "-x", "80", "-y", "24", "sleep 100000"]);
+        let version = Version::parse(world.tmux(&["display-message", "-p", "#{version}"]).as_bytes()).unwrap();
+        let mut child = world
+            .tmux_command(&socket)
+            .args(["-C", "attach-session", "-t", "main", "-f", "ignore-size"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let stdin = child.stdin.take().unwrap();
+        let stdout = BufReader::with_capacity(1 << 16, child.stdout.take().unwrap());
+        let pane = String::new();
+        let mut tmux = Self { _world: world, child, stdin, stdout, version, line: Vec::new(), printed: 0, pane };
+        tmux.ask("set-option -g remain-on-exit on");
+        tmux
+    }
+
+    /// Reads a line; counts what the pane prints.
+    fn read_line(&mut self) {
+        self.line.clear();
+        let read = self.stdout.read_until(b'\n', &mut self.line).unwrap();
+        assert!(read > 0, "the server is gone");
+        self.line.pop();
+    }
+
+    fn count_output(&mut self) {
+        let mut fields = self.line.splitn(3, |byte| *byte == b' ');
+        if fields.next() == Some(b"%output") && fields.next() == Some(self.pane.as_bytes()) {
+            let mut bytes = Vec::new();
+            octal::decode_into(fields.next().unwrap_or_default(), &mut bytes);
+            self.printed += bytes.len();
+        }
+    }
+
+    /// Runs a command line; the bodies of its replies.
+    pub fn ask_all(&mut self, commands: &[String]) -> Vec<Vec<u8>> {
+        let line = commands.join(" ; ");
+        writeln!(self.stdin, "{line}").unwrap();
+        commands.iter().map(|_| self.reply(&line)).collect()
+    }
+
+    pub fn ask(&mut self, command: &str) -> Vec<u8> {
+        self.ask_all(&[command.to_owned()]).remove(0)
+    }
+
+    fn reply(&mut self, command: &str) -> Vec<u8> {
+        loop {
+            self.read_line();
+            if let Some(guard) = self.line.strip_prefix(b"%begin ").filter(|guard| guard.ends_with(b" 1")) {
+                let end = [b"%end ", guard].concat();
+                let error = [b"%error ", guard].concat();
+                let mut body: Vec<u8> = Vec::new();
+                loop {
+                    self.read_line();
+                    assert_ne!(self.line, error, "{command}: {}", String::from_utf8_lossy(&body));
+                    if self.line == end {
+                        body.pop();
+                        return body;
+                    }
+                    body.extend_from_slice(&self.line);
+                    body.push(b'\n');
+                }
+            }
+            self.count_output();
+        }
+    }
+
+    /// Waits until tmux has read so many bytes.
+    fn await_printed(&mut self, bytes: usize) {
+        while self.printed < bytes {
+            self.read_line();
+            self.count_output();
+        }
+    }
+
+    /// A pane of its own for a case.
+    pub fn pane(&mut self, case: &Case) -> Pane<'_> {
+        self.ask(&format!("set-option -g history-limit {}", case.history_limit));
+        let made = self.ask("new-window -d -P -F '#{pane_id} #{pane_tty}' sleep 100000");
+        let made = String::from_utf8(made).unwrap();
+        let (pane, tty) = made.trim().split_once(' ').unwrap();
+        let (pane, tty) = (pane.to_owned(), tty.to_owned());
+        self.ask(&format!("resize-window -t '{pane}' -x {} -y {}", case.columns, case.rows));
+        let tty = OpenOptions::new().read(true).write(true).open(tty).unwrap();
+        let mut attributes = rustix::termios::tcgetattr(tty.as_fd()).unwrap();
+        attributes.make_raw();
+        rustix::termios::tcsetattr(tty.as_fd(), rustix::termios::OptionalActions::Now, &attributes).unwrap();
+        self.printed = 0;
+        self.pane.clone_from(&pane);
+        Pane { tmux: self, tty, pane, written: 0, unsent: Vec::new() }
+    }
+}
+
+/// A pane of the real tmux.
+pub struct Pane<'a> {
+    pub tmux: &'a mut Tmux,
+    tty: File,
+    pub pane: String,
+    written: usize,
+    unsent: Vec<u8>,
+}
+
+impl Drop for Pane<'_> {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            let command = format!("kill-pane -t '{}'", self.pane);
+            self.tmux.ask(&command);
+        }
+    }
+}
+
+impl Pane<'_> {
+    pub fn print(&mut self, bytes: &[u8]) {
+        self.unsent.extend_from_slice(bytes);
+    }
+
+    /// One write for all that was printed since the last rest, so that tmux reads it at once.
+    pub fn rest(&mut self) {
+        self.tty.write_all(&self.unsent).unwrap();
+        self.written += self.unsent.len();
+        self.unsent.clear();
+        self.tmux.await_printed(self.written);
+    }
+
+    pub fn take(&mut self, step: &Step) {
+        let pane = self.pane.clone();
+        match step {
+            Step::Print(bytes) => self.print(bytes),
+            Step::Rest => self.rest(),
+            Step::Resize(columns, rows) => {
+                self.rest();
+                self.tmux.ask(&format!("resize-window -t '{pane}' -x {columns} -y {rows}"));
+            }
+            Step::ClearHistory => {
+                self.rest();
+                self.tmux.ask(&format!("clear-history -t '{pane}'"));
+            }
+            Step::Reset => {
+                self.rest();
+                self.tmux.ask(&format!("send-keys -R -t '{pane}'"));
+            }
+        }
+    }
+}
+
+/// Does to the model what was done to the pane.
+pub fn apply(screen: &mut Screen, step: &Step) {
+    match step {
+        Step::Print(bytes) => screen.feed(bytes),
+        Step::Rest => screen.read_ended(),
+        Step::Resize(columns, rows) => screen.resize(Size { columns: *columns, rows: *rows }),
+        Step::ClearHistory => {
+            screen.read_ended();
+            screen.clear_history();
+        }
+        Step::Reset => screen.reset(),
+    }
+}
+
+/// The model of a new pane.
+pub fn model(case: &Case, version: Version) -> Screen {
+    let settings = Settings { history_limit: case.history_limit, ..Settings::default() };
+    Screen::new(Size { columns: case.columns, rows: case.rows }, Rules::for_version(version), settings)
+}
+
+/// The captures that are compared: flags for tmux, and the same for the model.
+fn captures(history: u32) -> Vec<(String, CaptureOptions)> {
+    let all = CaptureOptions { start: Line::Edge, ..CaptureOptions::default() };
+    let some = i32::try_from(history / 2).unwrap();
+    vec![
+        ("-S -".into(), all),
+        ("-e -S -".into(), CaptureOptions { escapes: true, ..all }),
+        ("-J -S -".into(), CaptureOptions { join: true, ..all }),
+        ("-N -S -".into(), CaptureOptions { trailing: true, ..all }),
+        ("-e -N -S -".into(), CaptureOptions { trailing: true, escapes: true, ..all }),
+        (
+            format!("-e -J -S -{some} -E 2"),
+            CaptureOptions { start: Line::At(-some), end: Line::At(2), join: true, escapes: true, trailing: false },
+        ),
+        (String::new(), CaptureOptions::default()),
+    ]
+}
+
+/// Compares the pane with the model; what differs first.
+pub fn difference(pane: &mut Pane<'_>, screen: &Screen) -> Option<String> {
+    pane.rest();
+    let id = pane.pane.clone();
+    let captures = captures(screen.history_size());
+    let mut commands =
+        vec![format!("display-message -p -t '{id}' '#{{cursor_x}} #{{cursor_y}} #{{history_size}} #{{alternate_on}}'")];
+    commands.extend(captures.iter().map(|(flags, _)| format!("capture-pane -p -t '{id}' {flags}")));
+    let replies = pane.tmux.ask_all(&commands);
+    let (fields, texts) = replies.split_first().unwrap();
+    for ((flags, options), theirs) in captures.iter().zip(texts) {
+        let mut ours = screen.capture(options);
+        if ours.last() == Some(&b'\n') {
+            ours.pop();
+        }
+        if ours != *theirs {
+            let (ours, theirs) = (lines(&ours), lines(theirs));
+            let at = ours.iter().zip(&theirs).position(|(ours, theirs)| ours != theirs);
+            let at = at.unwrap_or(ours.len().min(theirs.len()));
+            return Some(format!(
+                "capture {flags:?}, line {at}:\n  tmux  {:?}\n  model {:?}\n  all of tmux's  {theirs:?}\n  all of model's {ours:?}",
+                theirs.get(at),
+                ours.get(at)
+            ));
+        }
+    }
+    let cursor = screen.cursor();
+    let ours = format!("{} {} {} {}", cursor.column, cursor.row, screen.history_size(), u8::from(screen.alternate()));
+    let theirs = String::from_utf8_lossy(fields);
+    (ours != theirs).then(|| format!("cursor and history size:\n  tmux  {theirs}\n  model {ours}"))
+}
+
+fn lines(bytes: &[u8]) -> Vec<String> {
+    bytes.split(|byte| *byte == b'\n').map(|line| line.escape_ascii().to_string()).collect()
+}
+
+/// Runs a case on both; what differs at its end.
+pub fn run(tmux: &mut Tmux, case: &Case) -> Option<String> {
+    let version = tmux.version;
+    let mut pane = tmux.pane(case);
+    let mut screen = model(case, version);
+    for step in &case.steps {
+        pane.take(step);
+        apply(&mut screen, step);
+        if screen.trusted() == Err(Trouble::CursorLost) {
+            return None;
+        }
+    }
+    difference(&mut pane, &screen)
+}
+
+/// What makes the rest of a case independent of what a seed cannot tell: the pen, the character sets, DECSC.
+const SETTLE: &[u8] = b"\x18\x1b\\\x1b[m\x0f\x1b(B\x1b)B\x1b7";
+
+/// Runs a case whose model is seeded half way; what differs right after the seed, or at the end.
+pub fn run_seeded(tmux: &mut Tmux, case: &Case) -> Option<String> {
+    let version = tmux.version;
+    let mut pane = tmux.pane(case);
+    let (before, after) = case.steps.split_at(case.steps.len() / 2);
+    before.iter().for_each(|step| pane.take(step));
+    pane.rest();
+    let id = pane.pane.parse().unwrap();
+    let question: Vec<String> = seed::question(id)
+        .iter()
+        .map(|command| String::from_utf8(command.line().unwrap()).unwrap().trim_end().to_owned())
+        .collect();
+    // A reply's last line ends as well.
+    let answers: Vec<Bytes> =
+        pane.tmux.ask_all(&question).into_iter().map(|reply| [&reply[..], b"\n"].concat().into()).collect();
+    let Some(mut screen) = seed::parse(&answers)
+        .and_then(|seed| Screen::from_seed(&seed, Rules::for_version(version), Settings::default()))
+    else {
+        return Some(format!("no seed: {answers:?}"));
+    };
+    if let Some(difference) = difference(&mut pane, &screen) {
+        return Some(format!("right after the seed: {difference}"));
+    }
+    for step in [Step::Print(SETTLE.to_vec()), Step::Rest].iter().chain(after) {
+        pane.take(step);
+        apply(&mut screen, step);
+    }
+    difference(&mut pane, &screen).map(|difference| format!("after more output: {difference}"))
+}
+
+/// Leaves out what is not needed for the difference.
+pub fn minimized(tmux: &mut Tmux, case: &Case, run: Run) -> Case {
+    let mut case = case.clone();
+    let mut size = case.steps.len().div_ceil(2);
+    while size > 0 {
+        let mut at = 0;
+        while at < case.steps.len() {
+            let mut shorter = case.clone();
+            shorter.steps.drain(at..(at + size).min(shorter.steps.len()));
+            if run(tmux, &shorter).is_some() {
+                case = shorter;
+            } else {
+                at += size;
+            }
+        }
+        size /= 2;
+    }
+    case
+}
