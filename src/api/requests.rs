@@ -35,6 +35,9 @@ pub struct CaptureRequest {
     /// Keep trailing spaces (`-N`).
     #[serde(default)]
     pub trailing: bool,
+    /// Answer from memory, ask tmux too, and tell how they compare. The pane must rest meanwhile.
+    #[serde(default)]
+    pub verify: bool,
 }
 
 /// How a read gives what a pane printed.

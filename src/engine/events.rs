@@ -12,18 +12,20 @@ use tokio::sync::broadcast;
 
 use super::{Engine, Host, Pane, limits, list, pane::Listener, read::Piece};
 use crate::{
-    api::{Error, Event, EventsRequest, Gap, GapReason, PaneInfo, ReadFormat, Result},
+    api::{Error, Event, EventsRequest, Gap, GapReason, PaneInfo, ReadFormat, Result, Size},
     pane::{
         cursor::{Cursor, Since},
         ring::Reading,
     },
     protocol::ids::PaneId,
+    screen::Changes,
 };
 
 /// Raw bytes of one output event.
 const EVENT_BYTES: u64 = 64 * 1024;
-/// The types there are; `output` has to be asked for.
-const TYPES: [&str; 8] = ["output", "pane-opened", "pane-exited", "bell", "title", "topology", "gap", "server"];
+/// The types there are; the first two have to be asked for.
+const TYPES: [&str; 9] =
+    ["output", "screen", "pane-opened", "pane-exited", "bell", "title", "topology", "gap", "server"];
 
 /// A running subscription.
 pub struct Subscription {
@@ -61,7 +63,7 @@ impl Engine {
         });
         let patterns = patterns.filter(|patterns| !patterns.is_empty());
         let types: HashSet<String> = match &request.types {
-            None => TYPES.iter().skip(1).map(|kind| (*kind).to_owned()).collect(),
+            None => TYPES.iter().skip(2).map(|kind| (*kind).to_owned()).collect(),
             Some(types) => types.split(',').map(str::trim).filter(|kind| !kind.is_empty()).map(str::to_owned).collect(),
         };
         if let Some(unknown) = types.iter().find(|kind| !TYPES.contains(&kind.as_str())) {
@@ -74,6 +76,7 @@ impl Engine {
         if matches!(since, Since::At(_) | Since::Screen | Since::Input) {
             return Err(Error::invalid("since: events begin at now, start or lines:N; to go on send Last-Event-ID"));
         }
+        let screens = types.contains("screen");
         let mut subscription = Subscription {
             engine: self.clone(),
             host: host.clone(),
@@ -81,7 +84,7 @@ impl Engine {
             types,
             format: request.format,
             since,
-            listener: Arc::default(),
+            listener: Arc::new(Listener::new(screens)),
             news: self.shared.events.subscribe(),
             panes: HashMap::new(),
             ready: VecDeque::new(),
@@ -210,7 +213,13 @@ impl Subscription {
                 "pane-opened"
             }
             // Told by the pane's own reader, after its last output.
-            Event::PaneExited { .. } | Event::Bell { .. } | Event::Gap { .. } | Event::Output { .. } => return,
+            Event::PaneExited { .. }
+            | Event::Bell { .. }
+            | Event::Gap { .. }
+            | Event::Output { .. }
+            | Event::Screen { .. } => {
+                return;
+            }
             Event::Title { pane, .. } => {
                 if !pane.parse().is_ok_and(|id| self.panes.contains_key(&id)) {
                     return;
@@ -241,6 +250,9 @@ impl Subscription {
             self.ready.push_back(Event::Bell { pane: name.clone() });
         }
         reader.bell = bell;
+        if let Some(drawn) = self.listener.take_drawn(id) {
+            self.ready.extend(screen_event(&reader.pane, &drawn));
+        }
         let output = self.types.contains("output");
         // Its program may have been started anew.
         reader.done &= exit.is_some();
@@ -283,4 +295,19 @@ impl Subscription {
             self.ready.push_back(Event::PaneExited { pane: name, exit_status: exit.status, exit_signal: exit.signal });
         }
     }
+}
+
+/// Which rows of a screen show something new. None while the screen is not known for certain.
+fn screen_event(pane: &Pane, drawn: &Changes) -> Option<Event> {
+    let state = pane.lock();
+    let screen = state.view.followed()?;
+    let (size, cursor) = (screen.size(), screen.cursor());
+    Some(Event::Screen {
+        pane: pane.id().to_string(),
+        rows: (0..size.rows).filter(|row| drawn.row(*row)).collect(),
+        size: Size { width: size.columns, height: size.rows },
+        cursor_x: cursor.column,
+        cursor_y: cursor.row,
+        cursor: pane.cursor(state.ring.end()).to_string(),
+    })
 }

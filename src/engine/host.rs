@@ -11,10 +11,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Pane, Shared, limits, pane::Kept};
 use crate::{
-    api::{Event, GapReason},
+    api::{Event, GapReason, Size},
     metrics,
     pane::cursor::Epoch,
     protocol::ids::PaneId,
+    screen::Rules,
     tmux::{Exit, Link, Observer, Seed, Seeding, Server, ServerIdentity, Topology, Value},
 };
 
@@ -26,6 +27,8 @@ pub struct Host {
     panes: DashMap<PaneId, Arc<Pane>>,
     ended: Mutex<Vec<Arc<Pane>>>,
     epoch: Mutex<Epoch>,
+    /// How the running tmux draws.
+    rules: Mutex<Option<Rules>>,
     /// When it was last asked for.
     asked: Mutex<Instant>,
     /// Ends the link to it.
@@ -41,6 +44,7 @@ impl Host {
             panes: DashMap::new(),
             ended: Mutex::default(),
             epoch: Mutex::new(Epoch { server: 0, engine: shared.nonce }),
+            rules: Mutex::default(),
             asked: Mutex::new(Instant::now()),
             cancel: shared.cancel.child_token(),
         })
@@ -91,6 +95,11 @@ impl Host {
     /// What makes cursors of this server, as it runs now, its own.
     pub fn epoch(&self) -> Epoch {
         *self.epoch.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How the running tmux draws; `None` before it was reached.
+    pub(super) fn rules(&self) -> Option<Rules> {
+        *self.rules.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// How many panes are followed.
@@ -163,7 +172,7 @@ impl Host {
         if pane.end(exit) {
             self.tell(exit_event(pane, exit));
         }
-        super::change::close_held(self.server(), pane);
+        super::change::close_held(self, pane);
     }
 
     pub(super) fn tell(&self, event: Event) {
@@ -173,7 +182,7 @@ impl Host {
         }
     }
 
-    fn account(&self, kept: Kept) {
+    pub(super) fn account(&self, kept: Kept) {
         if kept.before != kept.after
             && let Some(shared) = self.shared()
         {
@@ -188,6 +197,7 @@ fn exit_event(pane: &Pane, exit: Exit) -> Event {
 
 impl Host {
     fn identified(&self, identity: &ServerIdentity) {
+        *self.rules.lock().unwrap_or_else(PoisonError::into_inner) = Some(Rules::for_version(identity.version));
         let server = u64::from(identity.pid) << 40 ^ identity.started;
         let changed = {
             let mut epoch = self.epoch.lock().unwrap_or_else(PoisonError::into_inner);
@@ -198,10 +208,13 @@ impl Host {
         }
     }
 
-    fn output(&self, pane: PaneId, data: &[u8]) {
+    fn output(self: &Arc<Self>, pane: PaneId, data: &[u8]) {
         if let Some(pane) = self.panes.get(&pane) {
             let pushed = pane.push(data);
             self.account(pushed.kept);
+            if pushed.doubt.is_some() {
+                self.look(&pane);
+            }
             if let Some(status) = pushed.held_exit {
                 let pane = pane.clone();
                 self.held_command_ended(&pane, status);
@@ -209,19 +222,30 @@ impl Host {
         }
     }
 
+    fn sized(self: &Arc<Self>, pane: PaneId, size: Size) {
+        if let Some(pane) = self.panes.get(&pane) {
+            let (look, kept) = pane.sized(size);
+            self.account(kept);
+            if look {
+                self.look(&pane);
+            }
+        }
+    }
+
     fn seeded(&self, id: PaneId, seed: &Seed, why: Seeding) {
         let known = self.panes.get(&id).map(|pane| pane.clone());
         match (known, why) {
-            (Some(pane), Seeding::First) => self.account(pane.catch_up(seed, GapReason::Reconnected)),
-            (Some(pane), Seeding::Again(reason)) => self.account(pane.catch_up(seed, reason)),
-            (Some(pane), Seeding::Last) => self.account(pane.finish(seed)),
+            (Some(pane), Seeding::First) => self.account(pane.catch_up(seed, self.rules(), GapReason::Reconnected)),
+            (Some(pane), Seeding::Again(reason)) => self.account(pane.catch_up(seed, self.rules(), reason)),
+            (Some(pane), Seeding::Last) => self.account(pane.finish(seed, self.rules())),
             (None, _) => {
                 let Some(shared) = self.shared() else { return };
                 let pane = Pane::new(id, self.epoch(), shared.options.ring_bytes);
                 if let Some(row) = self.server.get().and_then(|server| server.topology().pane(id).cloned()) {
-                    pane.describe(&row);
+                    // Its screen comes with the seed.
+                    let _ = pane.describe(&row);
                 }
-                self.account(pane.begin(seed));
+                self.account(pane.begin(seed, self.rules()));
                 self.panes.insert(id, pane);
                 metrics::PANES.increment(1.0);
                 // Describing a pane costs more than following it, and mostly nobody listens.
@@ -232,25 +256,31 @@ impl Host {
         }
     }
 
-    fn topology(&self, topology: &Topology) {
+    fn topology(self: &Arc<Self>, topology: &Topology) {
         for row in &topology.panes {
-            if let Some(pane) = self.panes.get(&row.id)
-                && pane.describe(row)
-            {
+            let Some(pane) = self.panes.get(&row.id) else { continue };
+            let described = pane.describe(row);
+            self.account(described.kept);
+            if described.look {
+                self.look(&pane);
+            }
+            if described.retitled {
                 self.tell(Event::Title { pane: row.id.to_string(), title: row.title.clone() });
             }
         }
         self.tell(Event::Topology { socket: self.socket.display().to_string() });
     }
 
-    fn value(&self, id: PaneId, value: Value) {
+    fn value(self: &Arc<Self>, id: PaneId, value: Value) {
         if let Some(pane) = self.panes.get(&id) {
             if let Value::Title(title) = &value
                 && pane.title() != *title
             {
                 self.tell(Event::Title { pane: id.to_string(), title: title.clone() });
             }
-            pane.set_value(value);
+            if pane.set_value(value) {
+                self.look(&pane);
+            }
         }
     }
 
@@ -296,6 +326,9 @@ impl Observer for Weak<Host> {
         if let Some(host) = self.upgrade() {
             host.seeded(pane, &seed, why);
         }
+    }
+    fn sized(&self, pane: PaneId, size: Size) {
+        self.upgrade().inspect(|host| host.sized(pane, size));
     }
     fn topology(&self, topology: &Topology) {
         self.upgrade().inspect(|host| host.topology(topology));

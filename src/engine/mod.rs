@@ -12,6 +12,7 @@ mod input;
 mod janitor;
 pub mod limits;
 mod list;
+mod look;
 mod pane;
 mod read;
 mod run;
@@ -19,6 +20,7 @@ mod shell;
 mod signs;
 mod submit;
 mod target;
+mod view;
 mod wait;
 
 use std::{

@@ -58,6 +58,7 @@ fn message(event: &Event, id: Option<String>) -> Message {
 const fn kind(event: &Event) -> &'static str {
     match event {
         Event::Output { .. } => "output",
+        Event::Screen { .. } => "screen",
         Event::PaneOpened { .. } => "pane-opened",
         Event::PaneExited { .. } => "pane-exited",
         Event::Bell { .. } => "bell",

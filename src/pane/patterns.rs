@@ -216,6 +216,15 @@ pub fn compile_one(name: &str, text: &str, limits: &Limits) -> api::Result<regex
         .map_err(|error| too_large(&error, &name, limits))
 }
 
+/// Whether a pattern that [`compile_one`] took can only match within one line, and does not ask where the text begins or ends: then lines
+/// can be searched one by one.
+pub fn stays_within_line(text: &str) -> bool {
+    ParserBuilder::new().multi_line(true).build().parse(text).is_ok_and(|hir| {
+        let looks = hir.properties().look_set();
+        !holds_line_end(&hir) && !looks.contains(Look::Start) && !looks.contains(Look::End)
+    })
+}
+
 fn describe(index: usize, spec: &PatternSpec) -> String {
     const SHOWN: usize = 60;
     let mut text: String = spec.text.chars().take(SHOWN).collect();
@@ -396,6 +405,16 @@ mod tests {
     #[test]
     fn w8_a_catastrophic_pattern_is_harmless() {
         assert!(PatternSet::new(&[PatternSpec::new("(a|a)*(a+)+$")], &Limits::default()).is_ok());
+    }
+
+    #[test]
+    fn some_patterns_reach_over_lines() {
+        for within in ["error", "^a.*b$", r"(?i)x\d+", r"\bword\b"] {
+            assert!(stays_within_line(within), "{within}");
+        }
+        for beyond in [r"a\nb", r"a\s+b", r"\Aa", r"a\z", "(?s)a.b", "[^x]"] {
+            assert!(!stays_within_line(beyond), "{beyond}");
+        }
     }
 
     #[test]

@@ -323,7 +323,8 @@ impl Inner {
             let then = this.clone();
             next.submit(Request::Framed(question), move |answer| {
                 let Ok(Ok(parts)) = answer else { return };
-                then.seeded(pane, seeding, parts.get(..3).unwrap_or_default(), why);
+                let seed = parts.split_last().map_or(&[][..], |(_, seed)| seed);
+                then.seeded(pane, seeding, seed, why);
             });
         });
     }
@@ -423,11 +424,13 @@ impl Inner {
     /// Asks for values that tmux pushes when they change (F8). Control characters are taken out there: a line end in a path would
     /// otherwise end the line, and what follows it would be read as a notification.
     pub(super) fn subscribe(connection: &Connection) {
-        let line = CommandLine::of(SUBSCRIPTIONS.iter().map(|(name, variable)| {
+        let texts = SUBSCRIPTIONS.iter().map(|(name, variable)| {
             // Written out, since a colon (as in `[[:cntrl:]]`) ends the list of modifiers (N1).
             let format = format!("muxtap-{name}:%*:#{{s/[\u{1}-\u{1f}\u{7f}]/?/:{variable}}}");
             Command::new("refresh-client").flag("-B").format(&format)
-        }));
+        });
+        let place = Command::new("refresh-client").flag("-B").format(PLACE);
+        let line = CommandLine::of(texts.chain([place]));
         connection.submit(Request::Plain(line), |answer| {
             if let Ok(Err(message)) = answer {
                 tracing::warn!("tmux refused subscriptions: {message}");
@@ -471,6 +474,7 @@ impl Inner {
                     b"muxtap-title" => Value::Title(text),
                     b"muxtap-command" => Value::Command(text),
                     b"muxtap-path" => Value::Path(text),
+                    b"muxtap-place" => Value::Place(text),
                     b"muxtap-dead" => {
                         if text == "1" {
                             self.look_at_dead(pane, DEATH_LOOKS);
@@ -494,8 +498,15 @@ impl Inner {
             | Notification::WindowPaneChanged { .. }
             | Notification::UnlinkedWindowAdd(_)
             | Notification::UnlinkedWindowClose(_)
-            | Notification::UnlinkedWindowRenamed { .. }
-            | Notification::LayoutChange { .. } => self.refresh(),
+            | Notification::UnlinkedWindowRenamed { .. } => self.refresh(),
+            Notification::LayoutChange { window, layout, visible, .. } => {
+                // A change is announced on every connection; the size is wanted where it stands among the pane's output.
+                let sizes = self.lock().resized(connection.id(), window, visible.as_deref().unwrap_or(&layout));
+                for (pane, size) in sizes {
+                    self.observer.sized(pane, size);
+                }
+                self.refresh();
+            }
             Notification::Unknown(_) => metrics::LINES_UNKNOWN.increment(1),
             _ => {}
         }
@@ -526,7 +537,9 @@ impl Inner {
     }
 }
 
-/// What is subscribed to on every connection: a name and a tmux variable.
+/// The subscription to where the cursor is and how long the history: what `clear-history` and `send-keys -R` change without output.
+const PLACE: &str = "muxtap-place:%*:#{history_size} #{cursor_x} #{cursor_y}";
+/// What is subscribed to on every connection besides: a name and a tmux variable.
 const SUBSCRIPTIONS: [(&str, &str); 4] = [
     ("dead", "pane_dead"),
     ("title", "pane_title"),

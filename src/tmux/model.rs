@@ -20,11 +20,12 @@ use super::{
     topology::{PaneRow, SessionRow, Topology},
 };
 use crate::{
-    api::GapReason,
+    api::{GapReason, Size},
     metrics,
     protocol::{
         command::{Command, CommandLine},
         ids::{PaneId, SessionId, WindowId},
+        layout::Layout,
     },
 };
 
@@ -159,6 +160,30 @@ impl Model {
     pub(super) fn owner(&self, pane: PaneId) -> Option<Connection> {
         let owner = self.panes.get(&pane)?.owner?;
         self.covering.get(&owner).filter(|covering| covering.is_serving())?.connection.clone()
+    }
+
+    /// The panes of a window whose sizes a new layout changes, as far as this connection carries them.
+    pub(super) fn resized(&self, connection: u64, window: WindowId, layout: &[u8]) -> Vec<(PaneId, Size)> {
+        let Ok(layout) = Layout::parse(layout) else { return Vec::new() };
+        let known = self.topology.windows.iter().find(|row| row.id == window);
+        let before = known.and_then(|row| Layout::parse(row.layout.as_bytes()).ok());
+        let carried = |pane: PaneId| self.panes.get(&pane).is_some_and(|followed| followed.owner == Some(connection));
+        layout
+            .leaves()
+            .filter(|(pane, _)| carried(*pane))
+            .filter_map(|(pane, cell)| {
+                let row = self.topology.pane(pane)?;
+                // A border that shows a status takes a line of the cell (`pane-border-status`).
+                let cell_before = before.as_ref().and_then(|before| before.leaves().find(|(known, _)| *known == pane));
+                let border =
+                    cell_before.map_or(0, |(_, before)| before.h.saturating_sub(row.size.height.into()).min(1));
+                let size = Size {
+                    width: u16::try_from(cell.w).ok()?,
+                    height: u16::try_from(cell.h.saturating_sub(border)).ok()?,
+                };
+                Some((pane, size))
+            })
+            .collect()
     }
 
     /// Drops all that was known of panes.

@@ -9,6 +9,7 @@ mod attach;
 mod core;
 mod driver;
 mod kept;
+mod on_screen;
 mod spec;
 mod watcher;
 
