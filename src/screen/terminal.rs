@@ -235,7 +235,6 @@ impl Terminal {
             self.set_style(self.saved_style);
         }
         if let Some(saved) = self.saved.take() {
-            self.grid.erase_lines(0, saved.rows.len() as u32, Colour::DEFAULT);
             self.grid.rows = saved.rows.into();
             self.grid.changes.mark_all();
             self.grid.changes.alternate = true;

@@ -147,16 +147,7 @@ impl Terminal {
             self.grid.set(padding, y, Cell::PADDING);
             skip = false;
         }
-        // A plain space on a cell that nobody touched changes nothing, not even what is used. (The colour of underlines
-        // is not looked at.)
-        let untouched = self.grid.row(y).is_none_or(|row| x >= row.size());
-        let is_plain = || {
-            cell.as_ascii() == Some(b' ') && {
-                let style = self.grid.styles.get(cell.style());
-                Style { underline: Style::DEFAULT.underline, ..style } == Style::DEFAULT
-            }
-        };
-        if !(skip && untouched && is_plain()) {
+        if !(skip && self.looks_written(cell)) {
             self.grid.set(x, y, cell);
         }
         let last = u32::from(!self.modes.wrap);
@@ -165,6 +156,26 @@ impl Terminal {
         } else {
             self.set_cursor(Some(columns - last), None);
         }
+    }
+
+    /// Whether tmux takes a cell for what stands at the cursor already, and does not write it: not even what is used
+    /// changes then. It does not look at the colour of underlines.
+    fn looks_written(&self, cell: Cell) -> bool {
+        let Some(row) = self.grid.row(self.y) else { return false };
+        let plain = |style: StyleId| Style { underline: Style::DEFAULT.underline, ..self.grid.styles.get(style) };
+        if self.x >= row.size() {
+            return cell.as_ascii() == Some(b' ') && plain(cell.style()) == Style::DEFAULT;
+        }
+        let here = row.get(self.x);
+        let old = self.grid.styles.get(here.style());
+        let small = old.attributes < 0x100 && old.foreground.0 < 0x100 && old.background.0 < 0x100;
+        here.as_ascii().is_some()
+            && here.as_ascii() == cell.as_ascii()
+            && !here.is_cleared()
+            && !here.is_padding()
+            && small
+            && plain(here.style()) == old
+            && plain(cell.style()) == old
     }
 
     /// Blanks what is left of wide characters of which a part is overwritten.
