@@ -4,7 +4,6 @@ use super::{
     cell::{Cell, append_text},
     packed::Packed,
     row::Row,
-    rules::Rules,
     style::{Colour, Style, attribute},
     terminal::Terminal,
 };
@@ -54,24 +53,23 @@ struct Printer<'a> {
 impl Terminal {
     /// The lines that the options ask for.
     pub(super) fn capture(&self, options: CaptureOptions) -> Vec<u8> {
-        let history = self.grid.history.len() as i64;
-        let last = history + i64::from(self.height()) - 1;
-        let line = |line: Line, default: i64, edge: i64| match line {
+        let history = self.grid.history.len();
+        let last = history + self.height() as usize - 1;
+        let line = |line: Line, default: usize, edge: usize| match line {
             Line::Default => default,
             Line::Edge => edge,
-            Line::At(at) => (history + i64::from(at)).clamp(0, last),
+            Line::At(at @ ..0) => history.saturating_sub(at.unsigned_abs() as usize),
+            Line::At(at) => (history + at.unsigned_abs() as usize).min(last),
         };
         let top = line(options.start, history, 0);
         let bottom = line(options.end, last, last);
         let (top, bottom) = (top.min(bottom), top.max(bottom));
         let mut printer = Printer { terminal: self, options, last: Style::DEFAULT, out: Vec::new() };
-        let in_history =
-            self.grid.history.iter_from(top as usize).take((history.min(bottom + 1) - top).max(0) as usize);
-        for packed in in_history {
+        for packed in self.grid.history.iter_from(top).take((bottom + 1).saturating_sub(top)) {
             printer.line(&Source::Packed(packed));
         }
-        let (from, to) = ((top - history).max(0) as usize, (bottom + 1 - history).max(0) as usize);
-        for row in self.grid.rows.range(from.min(self.grid.rows.len())..to.min(self.grid.rows.len()).max(from)) {
+        let (from, to) = (top.saturating_sub(history), (bottom + 1).saturating_sub(history));
+        for row in self.grid.rows.range(from.min(to)..to) {
             printer.line(&Source::Row(row));
         }
         printer.out
@@ -143,7 +141,7 @@ impl Printer<'_> {
     /// What turns the last look into this one.
     fn look(&mut self, style: &Style) {
         if self.last != *style {
-            change(&self.last, style, &self.terminal.rules, &mut self.out);
+            change(&self.last, style, &mut self.out);
             self.last = *style;
         }
     }
@@ -180,7 +178,7 @@ fn print(out: &mut Vec<u8>, codes: &[String]) {
 }
 
 /// Prints what turns one look into another.
-fn change(from: &Style, to: &Style, _rules: &Rules, out: &mut Vec<u8>) {
+fn change(from: &Style, to: &Style, out: &mut Vec<u8>) {
     let mut set = from.attributes;
     let mut codes = Vec::new();
     let removed = CODES.iter().any(|(bit, _)| from.has(*bit) && !to.has(*bit));
