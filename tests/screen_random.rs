@@ -19,6 +19,7 @@ mod generator;
 
 use driver::{Run, Tmux};
 use generator::{Case, Flavour, Step};
+use muxtap::screen::Rules;
 
 fn from_env(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().map_or(default, |value| value.parse().unwrap_or_else(|_| panic!("{name}: {value}")))
@@ -34,6 +35,15 @@ fn show(case: &Case) -> String {
         })
         .collect();
     format!("{}x{}, history {}:\n    {}", case.columns, case.rows, case.history_limit, steps.join("\n    "))
+}
+
+/// A version that is proven must not differ. Of others, where the model is not used, it is told how far it is.
+fn expect(tmux: &Tmux, same: bool, verdict: &str) {
+    if Rules::for_version(tmux.version).proven() {
+        assert!(same, "{verdict}");
+    } else {
+        println!("not proven: {verdict}");
+    }
 }
 
 /// Runs cases; says of the first few that differ how, and fails if any does.
@@ -55,7 +65,8 @@ fn compare(default: u64, flavour: Flavour, run: Run) {
         }
     }
     let some: Vec<_> = failed.iter().take(20).collect();
-    assert!(failed.is_empty(), "{} of {count} differ from tmux {}; seeds {some:?}", failed.len(), tmux.version);
+    let verdict = format!("{} of {count} differ from tmux {}; seeds {some:?}", failed.len(), tmux.version);
+    expect(&tmux, failed.is_empty(), &verdict);
 }
 
 #[test]
@@ -181,5 +192,5 @@ fn named_cases() {
             failed.push(format!("{name}: {difference}"));
         }
     }
-    assert!(failed.is_empty(), "{}", failed.join("\n"));
+    expect(&tmux, failed.is_empty(), &failed.join("\n"));
 }

@@ -4,6 +4,7 @@ use super::{
     cell::{Cell, append_text},
     packed::Packed,
     row::Row,
+    rules::Rules,
     style::{Colour, Style, attribute},
     terminal::Terminal,
 };
@@ -104,7 +105,7 @@ impl Printer<'_> {
             .iter()
             .copied()
             .chain(std::iter::repeat(Cell::CLEARED))
-            .take(row.used.min(self.terminal.columns()) as usize);
+            .take(self.end(row.used, row.size()) as usize);
         let mut style = None;
         for cell in used {
             if cell.is_padding() {
@@ -119,7 +120,7 @@ impl Printer<'_> {
     }
 
     fn packed(&mut self, packed: &Packed<'_>) {
-        let mut left = packed.used.min(self.terminal.columns());
+        let mut left = self.end(packed.used, packed.size);
         for run in packed.runs() {
             if left == 0 {
                 return;
@@ -138,10 +139,16 @@ impl Printer<'_> {
         }
     }
 
+    /// Cells of a line that are printed.
+    fn end(&self, used: u32, size: u32) -> u32 {
+        let untouched = self.terminal.rules.prints_untouched_cells && !self.options.join;
+        if untouched { size } else { used }.min(self.terminal.columns())
+    }
+
     /// What turns the last look into this one.
     fn look(&mut self, style: &Style) {
         if self.last != *style {
-            change(&self.last, style, &mut self.out);
+            change(&self.last, style, self.terminal.rules, &mut self.out);
             self.last = *style;
         }
     }
@@ -178,7 +185,7 @@ fn print(out: &mut Vec<u8>, codes: &[String]) {
 }
 
 /// Prints what turns one look into another.
-fn change(from: &Style, to: &Style, out: &mut Vec<u8>) {
+fn change(from: &Style, to: &Style, rules: Rules, out: &mut Vec<u8>) {
     let mut set = from.attributes;
     let mut codes = Vec::new();
     let removed = CODES.iter().any(|(bit, _)| from.has(*bit) && !to.has(*bit));
@@ -202,8 +209,8 @@ fn change(from: &Style, to: &Style, out: &mut Vec<u8>) {
         (underline(from.underline), underline(to.underline)),
     ];
     for (old, new) in targets {
-        // After a reset the defaults are printed too.
-        if !new.is_empty() && (reset || old != new) {
+        let known = reset && rules.resets_colours && matches!(new.first().map(String::as_str), Some("39" | "49"));
+        if !new.is_empty() && (reset || old != new) && !known {
             print(out, &new);
         }
     }

@@ -78,7 +78,7 @@ pub(super) struct Terminal {
     /// The pen's style as a number, without and with line drawing.
     styles: [Option<StyleId>; 2],
     /// What REP repeats.
-    pub(super) last: Option<u8>,
+    pub(super) last: Option<char>,
     pub(super) utf8: Utf8,
     /// The next character joins the one before the cursor.
     pub(super) joined: bool,

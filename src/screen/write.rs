@@ -17,7 +17,7 @@ impl Terminal {
     /// A run of printable ASCII.
     pub(super) fn print(&mut self, text: &[u8]) {
         self.utf8.reset();
-        self.last = text.last().copied();
+        self.last = text.last().copied().map(char::from);
         let line_drawing = if self.pen.shifted { self.pen.g1 } else { self.pen.g0 };
         let style = self.style(line_drawing);
         if line_drawing || !self.modes.wrap || self.modes.insert {
@@ -70,7 +70,9 @@ impl Terminal {
 
     /// A byte of a character of more than one.
     pub(super) fn top_bit(&mut self, byte: u8) {
-        self.last = None;
+        if !self.rules.repeats_any_character {
+            self.last = None;
+        }
         if let Some(character) = self.utf8.take(byte) {
             self.print_character(character);
         }
@@ -78,7 +80,7 @@ impl Terminal {
 
     /// A character beyond ASCII.
     pub(super) fn print_character(&mut self, character: char) {
-        self.last = None;
+        self.last = self.rules.repeats_any_character.then_some(character);
         let width = match width::of(u32::from(character)) {
             width @ 0.. => width.unsigned_abs(),
             _ if self.rules.keeps_unknown_characters => 1,
@@ -207,9 +209,12 @@ impl Terminal {
     pub(super) fn repeat(&mut self, count: u32) {
         // Behind the margin, where only a resize can put the cursor, tmux knows no limit.
         let count = count.min(self.columns().wrapping_sub(self.x)).min(REPEAT_LIMIT);
-        let Some(byte) = self.last else { return };
+        let Some(character) = self.last else { return };
         for _ in 0..count {
-            self.print(&[byte]);
+            match u8::try_from(character) {
+                Ok(byte) if byte.is_ascii() => self.print(&[byte]),
+                _ => self.print_character(character),
+            }
         }
     }
 }
