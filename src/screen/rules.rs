@@ -13,6 +13,9 @@ pub struct Rules {
     pub(super) resets_colours: bool,
     /// REP repeats any character, not only ASCII. From 3.4 on.
     pub(super) repeats_any_character: bool,
+    /// What joins the cell before is known by its kind (joiners, variation selectors, modifiers), and some of it makes that
+    /// cell wide. From 3.4 on.
+    pub(super) joins_by_kind: bool,
     /// Characters whose width the C library does not know are kept. From 3.4 on.
     pub(super) keeps_unknown_characters: bool,
 }
@@ -26,6 +29,7 @@ impl Rules {
             prints_untouched_cells: at_least(4),
             resets_colours: at_least(4),
             repeats_any_character: at_least(4),
+            joins_by_kind: at_least(4),
             keeps_unknown_characters: at_least(4),
         }
     }

@@ -10,6 +10,10 @@ use super::{
 /// Joins two characters into one.
 const JOINER: char = '\u{200d}';
 
+/// Letters of flags, and skin tones: from 3.4 on they join what stands before them.
+const FLAGS: std::ops::RangeInclusive<char> = '\u{1f1e6}'..='\u{1f1ff}';
+const TONES: std::ops::RangeInclusive<char> = '\u{1f3fb}'..='\u{1f3ff}';
+
 /// Characters that a REP prints at most where tmux has no limit.
 const REPEAT_LIMIT: u32 = 1 << 16;
 
@@ -83,9 +87,18 @@ impl Terminal {
         self.last = self.rules.repeats_any_character.then_some(character);
         let width = match width::of(u32::from(character)) {
             width @ 0.. => width.unsigned_abs(),
-            _ if self.rules.keeps_unknown_characters => 1,
+            // C1 controls have no width there.
+            _ if self.rules.keeps_unknown_characters => u8::from(character > '\u{9f}'),
             _ => return,
         };
+        if self.rules.joins_by_kind {
+            let width = if FLAGS.contains(&character) { 2 } else { width };
+            if !self.join_by_kind(character, width == 0) {
+                let style = self.style(false);
+                self.print_cell(Cell::character(character, width, style), u32::from(width));
+            }
+            return;
+        }
         // A joiner waits for what it joins.
         if character == JOINER {
             self.joined = true;
@@ -121,6 +134,42 @@ impl Terminal {
         let index = self.clusters().add(cluster);
         self.grid.set(at, self.y, Cell::cluster(index, base.width() as u8, base.style()));
         self.sweep();
+    }
+
+    /// Adds a character to the cell before the cursor if it is of a kind that joins; false if it stands for itself.
+    fn join_by_kind(&mut self, character: char, zero: bool) -> bool {
+        let selector = character == '\u{fe0f}';
+        let zero = zero || selector || character == JOINER;
+        let Some(before) = self.x.checked_sub(1) else { return zero };
+        let mut at = before;
+        if self.x != 1 && self.grid.get(at, self.y).is_padding() {
+            at -= 1;
+        }
+        let base = self.grid.get(at, self.y);
+        if base.is_padding() || base.width() != self.x - at {
+            return zero;
+        }
+        let mut text = Vec::with_capacity(2 * CLUSTER_BYTES);
+        append_text(base, &self.grid.clusters, &mut text);
+        let modifier = FLAGS.contains(&character) || TONES.contains(&character);
+        if !zero {
+            let joined = text.ends_with(JOINER.encode_utf8(&mut [0; 4]).as_bytes());
+            if modifier && text.len() < 2 || !modifier && !joined {
+                return false;
+            }
+        }
+        text.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
+        let Some(cluster) = Cluster::new(&text) else { return false };
+        let index = self.clusters().add(cluster);
+        let widened = base.width() == 1 && (selector || (modifier && !zero));
+        let width = if widened { 2 } else { base.width() as u8 };
+        self.grid.set(at, self.y, Cell::cluster(index, width, base.style()));
+        if widened {
+            self.grid.set(at + 1, self.y, Cell::PADDING);
+            self.set_cursor(Some(self.x + 1), None);
+        }
+        self.sweep();
+        true
     }
 
     /// One cell, in whatever mode.
