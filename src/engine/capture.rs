@@ -8,7 +8,7 @@ use std::{
 use bytes::Bytes;
 use tokio::sync::oneshot;
 
-use super::{Engine, Host, Pane, look};
+use super::{Engine, Host, Pane, look, view::Doubt};
 use crate::{
     api::{CaptureAnswer, CaptureRequest, CaptureSource, Error, ErrorCode, Result, Verified},
     metrics,
@@ -28,7 +28,8 @@ impl Engine {
         if request.verify {
             return self.verify(host, &pane, &options).await;
         }
-        if let Some((text, offset)) = followed(&pane, &options) {
+        let there = host.live_pane(pane.id()).is_some_and(|there| Arc::ptr_eq(&there, &pane));
+        if let Some((text, offset)) = followed(&pane, &options).filter(|_| there) {
             return Ok(answer(&pane, &text, CaptureSource::Model, offset));
         }
         match self.ask_screen(host, &pane, || command(&pane, &options)).await {
@@ -50,6 +51,9 @@ impl Engine {
                 continue;
             };
             let verified = compare(&ours, &theirs);
+            if !verified.same && pane.lock().view.doubt(Doubt::Different) {
+                host.look(pane);
+            }
             return Ok(CaptureAnswer { verified: Some(verified), ..answer(pane, &ours, CaptureSource::Model, offset) });
         }
         let why = {

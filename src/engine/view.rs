@@ -22,6 +22,8 @@ pub(super) enum Doubt {
     Restarted,
     /// tmux says that its cursor or history is elsewhere: somebody cleared or reset it.
     Moved,
+    /// Somebody compared it with tmux's, and it was not the same.
+    Different,
     /// A sequence that was never ended.
     OpenString,
     /// A resize left the cursor where nobody can tell.
@@ -36,6 +38,7 @@ impl Doubt {
             Self::Resized => "resized",
             Self::Restarted => "restarted",
             Self::Moved => "moved",
+            Self::Different => "different",
             Self::OpenString => "open-string",
             Self::CursorLost => "cursor-lost",
             Self::Dropped => "dropped",
