@@ -218,3 +218,37 @@ fn what_the_stream_does_not_tell_is_found_out() {
         assert_eq!(verified.error()["code"], "CONFLICT", "{verified:?}");
     }
 }
+
+/// A row that is drawn at a place is named, and what it shows can be captured.
+#[test]
+fn events_name_the_rows_that_changed() {
+    let world = World::with_server();
+    let draws = "stty -echo; echo ready; while read -r go; do printf '\\033[7;1H%s' \"$go\"; done";
+    let pane = world.tmux(&["new-window", "-d", "-P", "-F", "#{pane_id}", draws]);
+    world.await_output(&pane, "^ready");
+    if !followed_in_memory(&world) {
+        eprintln!("screens of this tmux are not followed: no events of them");
+        return;
+    }
+    let mut events = world.spawn(&["events", "-t", &pane, "--types", "screen"]);
+    // It draws on until it is seen: nothing tells when the stream has begun.
+    let seen = std::sync::atomic::AtomicBool::new(false);
+    let event = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut turn = 0;
+            while !seen.load(std::sync::atomic::Ordering::Relaxed) {
+                turn += 1;
+                world.ok(&["send-keys", "-t", &pane, "-l", &format!("turn {turn}\n")]);
+            }
+        });
+        let line = events.line_where("row 6", |line| line.contains("\"rows\":[6]"));
+        seen.store(true, std::sync::atomic::Ordering::Relaxed);
+        line
+    });
+    let event: serde_json::Value = serde_json::from_str(&event).unwrap();
+    assert_eq!(
+        (&event["type"], &event["pane"], &event["cursor_y"]),
+        (&"screen".into(), &pane.as_str().into(), &6.into())
+    );
+    assert!(world.ok(&["capture-pane", "-t", &pane, "-S", "6", "-E", "6"]).starts_with("turn "));
+}

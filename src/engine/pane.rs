@@ -530,7 +530,6 @@ impl State {
         if data.is_empty() {
             return None;
         }
-        let (changes, doubt) = self.view.feed(data, quiet);
         let echo = if self.echo.is_idle() { None } else { Some(&mut self.echo) };
         let mut fan = Fan { echo, watchers: &mut self.watchers, signs: &mut self.signs };
         self.ring.push(data, &mut fan);
@@ -543,6 +542,8 @@ impl State {
         for watcher in watchers {
             watcher.end_of_chunk(echo, signs);
         }
+        // Patterns first: whoever waits for one waits for nothing that is drawn.
+        let (changes, doubt) = self.view.feed(data, quiet);
         if let Some(changes) = changes {
             self.show(&changes);
         }
