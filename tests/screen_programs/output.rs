@@ -90,7 +90,7 @@ def main(s):
     def step(w):
         nonlocal n
         n += 1
-        s.addstr(s.getmaxyx()[0] - 1, 0, "step %d " % n)
+        s.addstr(s.getmaxyx()[0] - 1, 0, "step %d." % n)
         s.noutrefresh()
         w.noutrefresh()
         curses.doupdate()
@@ -179,7 +179,7 @@ w("\x1b[31;44mred on blue\x1b[K\n\x1b[0m\x1b[4:3;58;5;9mcurly\x1b[0m \x1b[53move
 w("\x1b]8;;http://example.org\x1b\\link\x1b]8;;\x1b\\ \x1b]2;a title\x07\x1bk a name\x1b\\\n")
 w("a\tb\tc\x1b[3g\x1b[5G\x1bH\r\ttab\n\x1bc")
 w("after a full reset\n\x1b[2J\x1b[Hhome\x1b[10;20Hthere\x1b[1Jgone\x1b[5;10r\x1b[10;1H" + "scroll\n" * 8 + "\x1b[r\x1b[20;1H")
-w("\x1b7saved\x1b[3;3Helsewhere\x1b8\x1b[12b\x1b[5@\x1b[2P\x1b[3X\x1b[2L\x1b[1M\n\x1b#8\x1b[22;1H\x1b[?7lno wrap " + "y" * 100 + "\x1b[?7h\n")
+w("\x1b7saved\x1b[3;3Helsewhere\x1b8\x1b[12b\x1b[5@\x1b[2P\x1b[3X\x1b[2L\x1b[1M\n\x1b#8\x1b[22;1H\x1b[?7lno wrap " + "y" * 100 + "\x1b[?7h\x1b[24;1H\x1b[2K")
 "#;
 
 #[test]

@@ -345,16 +345,21 @@ pub fn run(tmux: &mut Tmux, case: &Case) -> Option<String> {
 /// What makes the rest of a case independent of what a seed cannot tell: the pen, the character sets, DECSC.
 const SETTLE: &[u8] = b"\x18\x1b\\\x1b[m\x0f\x1b(B\x1b)B\x1b7";
 
-/// The model of a pane from what tmux tells of it.
-pub fn seeded(tmux: &mut Tmux, pane: PaneId) -> Option<Screen> {
-    let question: Vec<String> = seed::question(pane)
+/// The model of a pane from what tmux tells of it, and the replies to further commands at that same moment.
+pub fn seeded(tmux: &mut Tmux, pane: PaneId, further: &[String]) -> (Option<Screen>, Vec<Vec<u8>>) {
+    let mut commands: Vec<String> = seed::question(pane)
         .iter()
         .map(|command| String::from_utf8(command.line().unwrap()).unwrap().trim_end().to_owned())
         .collect();
+    let asked = commands.len();
+    commands.extend_from_slice(further);
+    let mut replies = tmux.ask_all(&commands);
+    let further = replies.split_off(asked);
     // A reply's last line ends as well.
-    let answers: Vec<Bytes> =
-        tmux.ask_all(&question).into_iter().map(|reply| [&reply[..], b"\n"].concat().into()).collect();
-    Screen::from_seed(&seed::parse(&answers)?, Rules::for_version(tmux.version), Settings::default())
+    let answers: Vec<Bytes> = replies.into_iter().map(|reply| [&reply[..], b"\n"].concat().into()).collect();
+    let screen = seed::parse(&answers)
+        .and_then(|seed| Screen::from_seed(&seed, Rules::for_version(tmux.version), Settings::default()));
+    (screen, further)
 }
 
 /// Runs a case whose model is seeded half way; what differs right after the seed, or at the end.
@@ -364,7 +369,7 @@ pub fn run_seeded(tmux: &mut Tmux, case: &Case) -> Option<String> {
     before.iter().for_each(|step| pane.take(step));
     pane.rest();
     let id = pane.pane.parse().unwrap();
-    let Some(mut screen) = seeded(pane.tmux, id) else { return Some("no seed".into()) };
+    let Some(mut screen) = seeded(pane.tmux, id, &[]).0 else { return Some("no seed".into()) };
     if let Some(difference) = difference(&mut pane, &screen) {
         return Some(format!("right after the seed: {difference}"));
     }
