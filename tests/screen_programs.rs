@@ -13,7 +13,6 @@
 
 mod common;
 #[path = "screen_random/driver.rs"]
-#[allow(dead_code, reason = "the random cases use the rest")]
 mod driver;
 #[path = "screen_programs/editors.rs"]
 mod editors;

@@ -54,24 +54,23 @@ struct Printer<'a> {
 impl Terminal {
     /// The lines that the options ask for.
     pub(super) fn capture(&self, options: CaptureOptions) -> Vec<u8> {
-        let history = self.grid.history.len() as i64;
-        let last = history + i64::from(self.height()) - 1;
-        let line = |line: Line, default: i64, edge: i64| match line {
+        let history = self.grid.history.len();
+        let last = history + self.height() as usize - 1;
+        let line = |line: Line, default: usize, edge: usize| match line {
             Line::Default => default,
             Line::Edge => edge,
-            Line::At(at) => (history + i64::from(at)).clamp(0, last),
+            Line::At(at @ ..0) => history.saturating_sub(at.unsigned_abs() as usize),
+            Line::At(at) => (history + at.unsigned_abs() as usize).min(last),
         };
         let top = line(options.start, history, 0);
         let bottom = line(options.end, last, last);
         let (top, bottom) = (top.min(bottom), top.max(bottom));
         let mut printer = Printer { terminal: self, options, last: Style::DEFAULT, out: Vec::new() };
-        let in_history =
-            self.grid.history.iter_from(top as usize).take((history.min(bottom + 1) - top).max(0) as usize);
-        for packed in in_history {
+        for packed in self.grid.history.iter_from(top).take((bottom + 1).saturating_sub(top)) {
             printer.line(&Source::Packed(packed));
         }
-        let (from, to) = ((top - history).max(0) as usize, (bottom + 1 - history).max(0) as usize);
-        for row in self.grid.rows.range(from.min(self.grid.rows.len())..to.min(self.grid.rows.len()).max(from)) {
+        let (from, to) = (top.saturating_sub(history), (bottom + 1).saturating_sub(history));
+        for row in self.grid.rows.range(from.min(to)..to) {
             printer.line(&Source::Row(row));
         }
         printer.out
@@ -106,7 +105,7 @@ impl Printer<'_> {
             .iter()
             .copied()
             .chain(std::iter::repeat(Cell::CLEARED))
-            .take(row.used.min(self.terminal.columns()) as usize);
+            .take(self.end(row.used, row.size()) as usize);
         let mut style = None;
         for cell in used {
             if cell.is_padding() {
@@ -121,7 +120,7 @@ impl Printer<'_> {
     }
 
     fn packed(&mut self, packed: &Packed<'_>) {
-        let mut left = packed.used.min(self.terminal.columns());
+        let mut left = self.end(packed.used, packed.size);
         for run in packed.runs() {
             if left == 0 {
                 return;
@@ -140,10 +139,16 @@ impl Printer<'_> {
         }
     }
 
+    /// Cells of a line that are printed.
+    fn end(&self, used: u32, size: u32) -> u32 {
+        let untouched = self.terminal.rules.prints_untouched_cells && !self.options.join;
+        if untouched { size } else { used }.min(self.terminal.columns())
+    }
+
     /// What turns the last look into this one.
     fn look(&mut self, style: &Style) {
         if self.last != *style {
-            change(&self.last, style, &self.terminal.rules, &mut self.out);
+            change(&self.last, style, self.terminal.rules, &mut self.out);
             self.last = *style;
         }
     }
@@ -180,7 +185,7 @@ fn print(out: &mut Vec<u8>, codes: &[String]) {
 }
 
 /// Prints what turns one look into another.
-fn change(from: &Style, to: &Style, _rules: &Rules, out: &mut Vec<u8>) {
+fn change(from: &Style, to: &Style, rules: Rules, out: &mut Vec<u8>) {
     let mut set = from.attributes;
     let mut codes = Vec::new();
     let removed = CODES.iter().any(|(bit, _)| from.has(*bit) && !to.has(*bit));
@@ -204,8 +209,8 @@ fn change(from: &Style, to: &Style, _rules: &Rules, out: &mut Vec<u8>) {
         (underline(from.underline), underline(to.underline)),
     ];
     for (old, new) in targets {
-        // After a reset the defaults are printed too.
-        if !new.is_empty() && (reset || old != new) {
+        let known = reset && rules.resets_colours && matches!(new.first().map(String::as_str), Some("39" | "49"));
+        if !new.is_empty() && (reset || old != new) && !known {
             print(out, &new);
         }
     }

@@ -2,6 +2,7 @@
 
 /// What changed on a screen since the last look.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[allow(clippy::struct_excessive_bools, reason = "each is one thing that can change")]
 pub struct Changes {
     all: bool,
     rows: Vec<u64>,

@@ -72,25 +72,10 @@ impl Terminal {
         // A count or a place, 1 where none stands; nothing happens where it has colons.
         let number = |at, default| params.get(at, 1, default).map(i32::unsigned_abs);
         match (collected.intermediates(), last) {
-            (b"", b'@') => number(0, 1).into_iter().for_each(|n| self.insert_characters(n)),
-            (b"", b'A') => number(0, 1).into_iter().for_each(|n| self.cursor_up(n)),
-            (b"", b'B') => number(0, 1).into_iter().for_each(|n| self.cursor_down(n)),
-            (b"", b'C') => number(0, 1).into_iter().for_each(|n| self.cursor_right(n)),
-            (b"", b'D') => number(0, 1).into_iter().for_each(|n| self.cursor_left(n)),
-            (b"", b'E') => {
+            (b"", b'@'..=b'G' | b'L' | b'M' | b'P' | b'S' | b'T' | b'X' | b'Z' | b'`' | b'b' | b'd') => {
                 if let Some(n) = number(0, 1) {
-                    self.carriage_return();
-                    self.cursor_down(n);
+                    self.counted(last, n);
                 }
-            }
-            (b"", b'F') => {
-                if let Some(n) = number(0, 1) {
-                    self.carriage_return();
-                    self.cursor_up(n);
-                }
-            }
-            (b"", b'G' | b'`') => {
-                number(0, 1).into_iter().for_each(|n| self.move_cursor(Some(n - 1), None, true));
             }
             (b"", b'H' | b'f') => {
                 if let (Some(y), Some(x)) = (number(0, 1), number(1, 1)) {
@@ -104,15 +89,6 @@ impl Terminal {
                 Some(2) => self.clear_line(self.background()),
                 _ => {}
             },
-            (b"", b'L') => number(0, 1).into_iter().for_each(|n| self.insert_lines(n)),
-            (b"", b'M') => number(0, 1).into_iter().for_each(|n| self.delete_lines(n)),
-            (b"", b'P') => number(0, 1).into_iter().for_each(|n| self.delete_characters(n)),
-            (b"", b'S') => number(0, 1).into_iter().for_each(|n| self.scroll_up(n)),
-            (b"", b'T') => number(0, 1).into_iter().for_each(|n| self.scroll_down(n)),
-            (b"", b'X') => number(0, 1).into_iter().for_each(|n| self.erase_characters(n)),
-            (b"", b'Z') => number(0, 1).into_iter().for_each(|n| self.back_tab(n)),
-            (b"", b'b') => number(0, 1).into_iter().for_each(|n| self.repeat(n)),
-            (b"", b'd') => number(0, 1).into_iter().for_each(|n| self.move_cursor(None, Some(n - 1), true)),
             (b"", b'g') => match params.get(0, 0, 0) {
                 Some(0) if self.x < self.columns() => self.set_tab(self.x, false),
                 Some(3) => self.clear_tabs(),
@@ -135,6 +111,36 @@ impl Terminal {
             _ => return,
         }
         self.last = None;
+    }
+
+    /// A sequence that asks for one thing `n` times, or for a place.
+    fn counted(&mut self, last: u8, n: u32) {
+        match last {
+            b'@' => self.insert_characters(n),
+            b'A' => self.cursor_up(n),
+            b'B' => self.cursor_down(n),
+            b'C' => self.cursor_right(n),
+            b'D' => self.cursor_left(n),
+            b'E' => {
+                self.carriage_return();
+                self.cursor_down(n);
+            }
+            b'F' => {
+                self.carriage_return();
+                self.cursor_up(n);
+            }
+            b'G' | b'`' => self.move_cursor(Some(n - 1), None, true),
+            b'L' => self.insert_lines(n),
+            b'M' => self.delete_lines(n),
+            b'P' => self.delete_characters(n),
+            b'S' => self.scroll_up(n),
+            b'T' => self.scroll_down(n),
+            b'X' => self.erase_characters(n),
+            b'Z' => self.back_tab(n),
+            b'b' => self.repeat(n),
+            b'd' => self.move_cursor(None, Some(n - 1), true),
+            _ => {}
+        }
     }
 
     fn erase_display(&mut self, params: &Params<'_>) {

@@ -287,14 +287,16 @@ impl Grid {
         if !styles_due && !clusters_due {
             return;
         }
-        let mut styles = vec![false; self.styles.len()];
+        let mut styles = vec![false; self.styles.numbers()];
         let mut clusters = vec![false; self.clusters.len()];
         let mut mark = |style: StyleId| {
             if let Some(used) = styles.get_mut(style as usize) {
                 *used = true;
             }
         };
-        also.iter().for_each(|style| mark(*style));
+        for style in also {
+            mark(*style);
+        }
         for cell in self.rows.iter().chain(saved.into_iter().flatten()).flat_map(|row| &row.cells) {
             mark(cell.style());
             if let Glyph::Cluster(index) = cell.glyph()

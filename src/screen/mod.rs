@@ -204,3 +204,117 @@ impl Screen {
         self.parser.at_rest() && !self.terminal.in_character()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::version::Version;
+    use proptest::prelude::*;
+
+    fn screen(columns: u16, rows: u16) -> Screen {
+        let rules = Rules::for_version(Version::parse(b"3.3a").unwrap());
+        Screen::new(Size { columns, rows }, rules, Settings::default())
+    }
+
+    fn all(screen: &Screen, join: bool, escapes: bool) -> String {
+        let options = CaptureOptions { start: Line::Edge, join, escapes, ..CaptureOptions::default() };
+        screen.capture(&options).escape_ascii().to_string()
+    }
+
+    #[test]
+    fn lines_of_a_capture_are_clamped_to_what_is_there() {
+        let mut screen = screen(10, 2);
+        screen.feed(b"1\r\n2\r\n3\r\n4");
+        let lines = |start, end| {
+            let options = CaptureOptions { start, end, ..CaptureOptions::default() };
+            String::from_utf8(screen.capture(&options)).unwrap()
+        };
+        assert_eq!(lines(Line::Default, Line::Default), "3\n4\n");
+        assert_eq!(lines(Line::Edge, Line::Edge), "1\n2\n3\n4\n");
+        assert_eq!(lines(Line::At(-1), Line::At(0)), "2\n3\n");
+        assert_eq!(lines(Line::At(1), Line::At(-1)), "2\n3\n4\n");
+        assert_eq!(lines(Line::At(i32::MIN), Line::At(i32::MAX)), "1\n2\n3\n4\n");
+        assert_eq!(lines(Line::At(9), Line::At(9)), "4\n");
+    }
+
+    #[test]
+    fn changed_rows_are_told_once() {
+        let mut screen = screen(10, 5);
+        screen.feed(b"a\x1b[4;2Hb\x07\x1b]2;name\x07");
+        let changes = screen.take_changes();
+        assert_eq!([0, 1, 2, 3, 4].map(|row| changes.row(row)), [true, false, false, true, false]);
+        assert_eq!((changes.bells, changes.title, screen.title()), (1, true, "name"));
+        assert!(screen.take_changes().is_empty());
+        screen.feed(b"\x1b[5;1H\n");
+        assert!(screen.take_changes().all());
+        assert_eq!(screen.row_text(2), " b");
+    }
+
+    #[test]
+    fn a_string_that_does_not_end_is_not_trusted() {
+        let mut screen = screen(10, 2);
+        screen.feed(b"\x1bP");
+        screen.feed(b"qxyz");
+        assert_eq!(screen.trusted(), Err(Trouble::OpenString));
+        screen.feed(b"\x1b\\");
+        assert_eq!(screen.trusted(), Ok(()));
+    }
+
+    #[test]
+    fn a_joiner_waits_until_tmux_is_known_to_have_read_it() {
+        let mut joined = screen(10, 2);
+        joined.feed("a\u{200d}".as_bytes());
+        let mut apart = joined.clone();
+        apart.read_ended();
+        joined.feed("é".as_bytes());
+        apart.feed("é".as_bytes());
+        assert_eq!((joined.cursor().column, apart.cursor().column), (1, 2));
+    }
+
+    #[test]
+    fn a_full_history_stays_small() {
+        let mut screen = screen(80, 24);
+        for line in 0..20_000 {
+            screen.feed(format!("   \x1b[32mCompiling\x1b[0m crate-number-{line} v1.2.3 (/some/path)\r\n").as_bytes());
+        }
+        assert_eq!(screen.history_size(), 1901 + (20_000 - 23 - 1901) % 100);
+        assert!(screen.memory() < 400_000, "{}", screen.memory());
+    }
+
+    #[test]
+    fn what_is_interned_is_swept() {
+        let mut screen = screen(20, 4);
+        for n in 0..200_000_u32 {
+            let [red, green, blue, _] = n.to_le_bytes();
+            screen.feed(format!("\x1b[48;2;{red};{green};{blue}m\x1b[2Ke\u{301}").as_bytes());
+        }
+        screen.clear_history();
+        assert!(screen.memory() < 1_000_000, "{}", screen.memory());
+    }
+
+    proptest! {
+        #[test]
+        fn chunking_changes_nothing(
+            pieces in proptest::collection::vec("[ -~]{0,9}|\\x1b\\[[0-9;:?]{0,6}[@-~]|\\x1b[ -~]|[\r\n\t\x08\x0e\x0f]|[漢😀é\u{301}\u{200d}]|\\x1b\\][0-9];[a-z]{0,4}\x07", 0..40),
+            cuts in proptest::collection::vec(1_usize..9, 1..40),
+            columns in 1_u16..30,
+            rows in 1_u16..8,
+        ) {
+            let bytes = pieces.concat().into_bytes();
+            let (mut whole, mut parts) = (screen(columns, rows), screen(columns, rows));
+            whole.feed(&bytes);
+            let mut rest = &bytes[..];
+            for cut in cuts.iter().cycle() {
+                if rest.is_empty() {
+                    break;
+                }
+                let (part, after) = rest.split_at((*cut).min(rest.len()));
+                parts.feed(part);
+                rest = after;
+            }
+            prop_assert_eq!(all(&whole, false, true), all(&parts, false, true));
+            prop_assert_eq!(all(&whole, true, false), all(&parts, true, false));
+            prop_assert_eq!(whole.cursor(), parts.cursor());
+        }
+    }
+}

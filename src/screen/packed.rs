@@ -219,11 +219,6 @@ impl Run<'_> {
         self.kind == PADDING
     }
 
-    /// Nobody wrote its cells.
-    pub(super) fn is_cleared(&self) -> bool {
-        self.kind == CLEARED
-    }
-
     /// Columns it takes.
     pub(super) fn columns(&self) -> u32 {
         if self.kind == WIDE { self.count * 2 } else { self.count }

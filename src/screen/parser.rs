@@ -140,7 +140,7 @@ impl Parser {
         }
         match (self.state, byte) {
             (S::Ground, ..0x20) => terminal.control(byte),
-            (S::Ground, 0x20..0x7f) => terminal.print(&[byte]),
+            (S::Ground, 0x20..=0x7e) => terminal.print(&[byte]),
             (S::Ground, 0x80..) => terminal.top_bit(byte),
 
             (
@@ -185,10 +185,8 @@ impl Parser {
                 }
                 self.enter(S::Ground, terminal);
             }
-            (S::CsiIgnore, 0x40..0x7f) => self.enter(S::Ground, terminal),
 
-            (S::Dcs | S::DcsParameter, b'0'..=b'9' | b';') => self.state = S::DcsParameter,
-            (S::Dcs, b'<'..=b'?') => self.state = S::DcsParameter,
+            (S::Dcs | S::DcsParameter, b'0'..=b'9' | b';') | (S::Dcs, b'<'..=b'?') => self.state = S::DcsParameter,
             (S::Dcs | S::DcsParameter | S::DcsIntermediate, 0x20..0x30) => self.state = S::DcsIntermediate,
             (S::Dcs | S::DcsParameter | S::DcsIntermediate, b'0'..=b'?') => self.state = S::DcsIgnore,
             (S::Dcs | S::DcsParameter | S::DcsIntermediate, 0x40..0x7f) => {
@@ -197,10 +195,9 @@ impl Parser {
             }
             (S::DcsString, 0x1b) => self.state = S::DcsEscape,
             (S::DcsString, _) => self.string_length = self.string_length.saturating_add(1),
-            (S::DcsEscape, b'\\') => self.enter(S::Ground, terminal),
+            (S::CsiIgnore, 0x40..0x7f) | (S::DcsEscape, b'\\') | (S::Osc, 0x07) => self.enter(S::Ground, terminal),
             (S::DcsEscape, _) => self.state = S::DcsString,
 
-            (S::Osc, 0x07) => self.enter(S::Ground, terminal),
             (S::Osc | S::Apc, 0x20..) => self.input(byte),
             _ => {}
         }

@@ -20,9 +20,10 @@ impl Terminal {
             self.reflow(&mut line);
         }
         let history = self.grid.history.len() as u32;
-        match line.checked_sub(history) {
-            Some(y) => self.y = y.min(self.height() - 1),
-            None => (self.x, self.y) = (0, 0),
+        if let Some(y) = line.checked_sub(history) {
+            self.y = y.min(self.height() - 1);
+        } else {
+            (self.x, self.y) = (0, 0);
         }
         self.grid.changes.size = true;
         self.grid.changes.mark_all();

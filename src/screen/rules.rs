@@ -7,10 +7,15 @@ use crate::protocol::version::Version;
 #[allow(clippy::struct_excessive_bools, reason = "each is one difference with a name")]
 pub struct Rules {
     proven: bool,
-    /// `capture-pane -e` ends a styled line with a reset, and prints erased cells that have a background. From 3.4 on.
-    pub(super) ends_styled_lines: bool,
+    /// `capture-pane` without `-J` prints all cells of a line that exist, not only those that were written. From 3.4 on.
+    pub(super) prints_untouched_cells: bool,
+    /// After a reset `-e` leaves out the codes of default colours. From 3.4 on.
+    pub(super) resets_colours: bool,
     /// REP repeats any character, not only ASCII. From 3.4 on.
     pub(super) repeats_any_character: bool,
+    /// What joins the cell before is known by its kind (joiners, variation selectors, modifiers), and some of it makes that
+    /// cell wide. From 3.4 on.
+    pub(super) joins_by_kind: bool,
     /// Characters whose width the C library does not know are kept. From 3.4 on.
     pub(super) keeps_unknown_characters: bool,
 }
@@ -21,8 +26,10 @@ impl Rules {
         let at_least = |minor| version >= Version { major: 3, minor, suffix: None };
         Self {
             proven: version == Version { major: 3, minor: 3, suffix: Some('a') },
-            ends_styled_lines: at_least(4),
+            prints_untouched_cells: at_least(4),
+            resets_colours: at_least(4),
             repeats_any_character: at_least(4),
+            joins_by_kind: at_least(4),
             keeps_unknown_characters: at_least(4),
         }
     }

@@ -22,6 +22,7 @@ use crate::protocol::{command::Command, ids::PaneId};
 
 /// What tmux tells of a pane in one command line (F3).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[allow(clippy::struct_excessive_bools, reason = "each is one mode that tmux tells")]
 pub struct Seed {
     /// `#{history_limit}`: lines.
     pub history_limit: u32,
@@ -291,7 +292,9 @@ impl<'a> Reader<'a> {
         let end = sequence.iter().position(|byte| (0x40..0x7f).contains(byte)).unwrap_or(sequence.len());
         let (params, rest) = sequence.split_at_checked(end).unwrap_or((sequence, &[]));
         let mut collected = Collected::default();
-        params.iter().for_each(|byte| collected.param(*byte));
+        for byte in params {
+            collected.param(*byte);
+        }
         let mut room = [0; 64];
         if rest.first() == Some(&b'm')
             && let Some(params) = collected.split(&mut room)

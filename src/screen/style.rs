@@ -205,7 +205,7 @@ impl Styles {
     }
 
     /// How many numbers there are, for a set of those in use.
-    pub fn len(&self) -> usize {
+    pub(super) fn numbers(&self) -> usize {
         self.list.len()
     }
 
@@ -255,7 +255,7 @@ mod tests {
         let green = styles.intern(Style::erased(Colour(2)));
         assert_eq!(styles.intern(Style::erased(Colour(1))), red);
         assert_eq!(styles.get(green).background, Colour(2));
-        let mut used = vec![false; styles.len()];
+        let mut used = vec![false; styles.numbers()];
         used[green as usize] = true;
         styles.sweep(&used);
         assert_eq!(styles.get(green).background, Colour(2));

@@ -78,7 +78,7 @@ pub(super) struct Terminal {
     /// The pen's style as a number, without and with line drawing.
     styles: [Option<StyleId>; 2],
     /// What REP repeats.
-    pub(super) last: Option<u8>,
+    pub(super) last: Option<char>,
     pub(super) utf8: Utf8,
     /// The next character joins the one before the cursor.
     pub(super) joined: bool,
@@ -235,7 +235,6 @@ impl Terminal {
             self.set_style(self.saved_style);
         }
         if let Some(saved) = self.saved.take() {
-            self.grid.erase_lines(0, saved.rows.len() as u32, Colour::DEFAULT);
             self.grid.rows = saved.rows.into();
             self.grid.changes.mark_all();
             self.grid.changes.alternate = true;

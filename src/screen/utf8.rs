@@ -10,7 +10,7 @@ pub(super) struct Utf8 {
 }
 
 impl Utf8 {
-    pub(super) fn started(&self) -> bool {
+    pub(super) fn started(self) -> bool {
         self.size != 0
     }
 

@@ -10,6 +10,10 @@ use super::{
 /// Joins two characters into one.
 const JOINER: char = '\u{200d}';
 
+/// Letters of flags, and skin tones: from 3.4 on they join what stands before them.
+const FLAGS: std::ops::RangeInclusive<char> = '\u{1f1e6}'..='\u{1f1ff}';
+const TONES: std::ops::RangeInclusive<char> = '\u{1f3fb}'..='\u{1f3ff}';
+
 /// Characters that a REP prints at most where tmux has no limit.
 const REPEAT_LIMIT: u32 = 1 << 16;
 
@@ -17,7 +21,7 @@ impl Terminal {
     /// A run of printable ASCII.
     pub(super) fn print(&mut self, text: &[u8]) {
         self.utf8.reset();
-        self.last = text.last().copied();
+        self.last = text.last().copied().map(char::from);
         let line_drawing = if self.pen.shifted { self.pen.g1 } else { self.pen.g0 };
         let style = self.style(line_drawing);
         if line_drawing || !self.modes.wrap || self.modes.insert {
@@ -70,7 +74,9 @@ impl Terminal {
 
     /// A byte of a character of more than one.
     pub(super) fn top_bit(&mut self, byte: u8) {
-        self.last = None;
+        if !self.rules.repeats_any_character {
+            self.last = None;
+        }
         if let Some(character) = self.utf8.take(byte) {
             self.print_character(character);
         }
@@ -78,12 +84,21 @@ impl Terminal {
 
     /// A character beyond ASCII.
     pub(super) fn print_character(&mut self, character: char) {
-        self.last = None;
+        self.last = self.rules.repeats_any_character.then_some(character);
         let width = match width::of(u32::from(character)) {
             width @ 0.. => width.unsigned_abs(),
-            _ if self.rules.keeps_unknown_characters => 1,
+            // C1 controls have no width there.
+            _ if self.rules.keeps_unknown_characters => u8::from(character > '\u{9f}'),
             _ => return,
         };
+        if self.rules.joins_by_kind {
+            let width = if FLAGS.contains(&character) { 2 } else { width };
+            if !self.join_by_kind(character, width == 0) {
+                let style = self.style(false);
+                self.print_cell(Cell::character(character, width, style), u32::from(width));
+            }
+            return;
+        }
         // A joiner waits for what it joins.
         if character == JOINER {
             self.joined = true;
@@ -121,6 +136,42 @@ impl Terminal {
         self.sweep();
     }
 
+    /// Adds a character to the cell before the cursor if it is of a kind that joins; false if it stands for itself.
+    fn join_by_kind(&mut self, character: char, zero: bool) -> bool {
+        let selector = character == '\u{fe0f}';
+        let zero = zero || selector || character == JOINER;
+        let Some(before) = self.x.checked_sub(1) else { return zero };
+        let mut at = before;
+        if self.x != 1 && self.grid.get(at, self.y).is_padding() {
+            at -= 1;
+        }
+        let base = self.grid.get(at, self.y);
+        if base.is_padding() || base.width() != self.x - at {
+            return zero;
+        }
+        let mut text = Vec::with_capacity(2 * CLUSTER_BYTES);
+        append_text(base, &self.grid.clusters, &mut text);
+        let modifier = FLAGS.contains(&character) || TONES.contains(&character);
+        if !zero {
+            let joined = text.ends_with(JOINER.encode_utf8(&mut [0; 4]).as_bytes());
+            if modifier && text.len() < 2 || !modifier && !joined {
+                return false;
+            }
+        }
+        text.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
+        let Some(cluster) = Cluster::new(&text) else { return false };
+        let index = self.clusters().add(cluster);
+        let widened = base.width() == 1 && (selector || (modifier && !zero));
+        let width = if widened { 2 } else { base.width() as u8 };
+        self.grid.set(at, self.y, Cell::cluster(index, width, base.style()));
+        if widened {
+            self.grid.set(at + 1, self.y, Cell::PADDING);
+            self.set_cursor(Some(self.x + 1), None);
+        }
+        self.sweep();
+        true
+    }
+
     /// One cell, in whatever mode.
     pub(super) fn print_cell(&mut self, cell: Cell, width: u32) {
         let columns = self.columns();
@@ -147,16 +198,7 @@ impl Terminal {
             self.grid.set(padding, y, Cell::PADDING);
             skip = false;
         }
-        // A plain space on a cell that nobody touched changes nothing, not even what is used. (The colour of underlines
-        // is not looked at.)
-        let untouched = self.grid.row(y).is_none_or(|row| x >= row.size());
-        let is_plain = || {
-            cell.as_ascii() == Some(b' ') && {
-                let style = self.grid.styles.get(cell.style());
-                Style { underline: Style::DEFAULT.underline, ..style } == Style::DEFAULT
-            }
-        };
-        if !(skip && untouched && is_plain()) {
+        if !(skip && self.looks_written(cell)) {
             self.grid.set(x, y, cell);
         }
         let last = u32::from(!self.modes.wrap);
@@ -165,6 +207,26 @@ impl Terminal {
         } else {
             self.set_cursor(Some(columns - last), None);
         }
+    }
+
+    /// Whether tmux takes a cell for what stands at the cursor already, and does not write it: not even what is used
+    /// changes then. It does not look at the colour of underlines.
+    fn looks_written(&self, cell: Cell) -> bool {
+        let Some(row) = self.grid.row(self.y) else { return false };
+        let plain = |style: StyleId| Style { underline: Style::DEFAULT.underline, ..self.grid.styles.get(style) };
+        if self.x >= row.size() {
+            return cell.as_ascii() == Some(b' ') && plain(cell.style()) == Style::DEFAULT;
+        }
+        let here = row.get(self.x);
+        let old = self.grid.styles.get(here.style());
+        let small = old.attributes < 0x100 && old.foreground.0 < 0x100 && old.background.0 < 0x100;
+        here.as_ascii().is_some()
+            && here.as_ascii() == cell.as_ascii()
+            && !here.is_cleared()
+            && !here.is_padding()
+            && small
+            && plain(here.style()) == old
+            && plain(cell.style()) == old
     }
 
     /// Blanks what is left of wide characters of which a part is overwritten.
@@ -196,9 +258,12 @@ impl Terminal {
     pub(super) fn repeat(&mut self, count: u32) {
         // Behind the margin, where only a resize can put the cursor, tmux knows no limit.
         let count = count.min(self.columns().wrapping_sub(self.x)).min(REPEAT_LIMIT);
-        let Some(byte) = self.last else { return };
+        let Some(character) = self.last else { return };
         for _ in 0..count {
-            self.print(&[byte]);
+            match u8::try_from(character) {
+                Ok(byte) if byte.is_ascii() => self.print(&[byte]),
+                _ => self.print_character(character),
+            }
         }
     }
 }

@@ -58,6 +58,9 @@ pub struct Flavour {
     pub well_formed: bool,
     /// No resizes, resets or cleared histories: bytes alone.
     pub bytes_only: bool,
+    /// Only what a seed can tell: no wide or combined characters, which can be cut in two, and no backgrounds, which erased
+    /// cells keep.
+    pub tellable: bool,
 }
 
 const WIDE: [&str; 6] = ["漢", "字", "😀", "한", "🚀", "あ"];
@@ -115,7 +118,7 @@ fn number(r: &mut Random, around: u32) -> String {
         0 => String::new(),
         1 => "0".into(),
         2 => r.between(0, 300).to_string(),
-        3 => (i64::from(around) + r.between(0, 4) as i64 - 2).max(0).to_string(),
+        3 => (i64::from(around) + r.between(0, 4).cast_signed() - 2).max(0).to_string(),
         4 if r.chance(20) => r.pick(&["32767", "65536", "2147483647", "2147483648", "99999999999999999999"]).into(),
         _ => r.between(1, u64::from(around.max(2))).to_string(),
     }
@@ -156,7 +159,10 @@ fn piece(r: &mut Random, columns: u32, rows: u32, flavour: Flavour) -> Vec<u8> {
     let n = |r: &mut Random| number(r, columns);
     let m = |r: &mut Random| number(r, rows);
     let string = match r.below(100) {
-        0..22 => return text(r, columns),
+        22..26 | 29..36 if flavour.tellable => return text(r, columns),
+        75..82 if flavour.tellable => {
+            r.pick(&["\x1b[31m", "\x1b[m", "\x1b[38;5;4m", "\x1b[1;4:3m", "\x1b[22;95m", "\x1b[53;38;2;1;2;3m"]).into()
+        }
         22..26 => r.pick(&WIDE).repeat(r.between(1, 4) as usize),
         26..29 => r.pick(&NARROW).repeat(r.between(1, 4) as usize),
         29..32 => r.pick(&ZERO).repeat(if r.chance(5) { 9 } else { 1 }),
