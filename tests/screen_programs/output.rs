@@ -45,8 +45,8 @@ pub fn colours() -> String {
 
 /// Bold and underlined text as typewriters make it.
 pub fn overstruck() -> String {
-    let bold = |text: &str| text.chars().map(|letter| format!("{letter}\x08{letter}")).collect::<String>();
-    let under = |text: &str| text.chars().map(|letter| format!("_\x08{letter}")).collect::<String>();
+    let bold = |text: &str| text.chars().flat_map(|letter| [letter, '\x08', letter]).collect::<String>();
+    let under = |text: &str| text.chars().flat_map(|letter| ['_', '\x08', letter]).collect::<String>();
     let mut text = String::new();
     for number in 1..=60 {
         writeln!(text, "{} and {} in line {number}", bold("NAME"), under("something underlined")).unwrap();

@@ -17,7 +17,7 @@ use super::{
 };
 
 /// A program that does not show what was expected after so long does not do it at all.
-const LIMIT: Duration = Duration::from_secs(5);
+const LIMIT: Duration = Duration::from_secs(30);
 
 const COLUMNS: u16 = 80;
 const ROWS: u16 = 24;
@@ -25,6 +25,9 @@ const HISTORY: u32 = 200;
 
 /// Without these the suite says nothing.
 const NEEDED: [&str; 5] = ["bash", "vim", "less", "python3", "git"];
+
+/// What differs, and how.
+type Differences = Vec<(String, String)>;
 
 /// A case while it runs.
 pub struct Stage {
@@ -42,6 +45,10 @@ pub struct Stage {
     /// All that has happened to the pane.
     steps: Vec<Step>,
     checkpoints: u32,
+    /// Checkpoints at which the model differed.
+    differed: u32,
+    /// The model shows something else than the program, so that the case cannot go on.
+    lost: bool,
     failures: Vec<String>,
     /// What a model that was seeded at one checkpoint had otherwise at the next: captures, and how often.
     inexact: BTreeMap<String, u32>,
@@ -92,6 +99,8 @@ impl Stage {
             seeded_alternate: false,
             steps: Vec::new(),
             checkpoints: 0,
+            differed: 0,
+            lost: false,
             failures: Vec::new(),
             inexact: BTreeMap::new(),
         };
@@ -110,6 +119,10 @@ impl Stage {
     /// A tmux server may run at `./s`.
     pub fn inner_socket(&self) {
         self.tmux.world.also_end(self.tmux.world.path("work").join("s"));
+    }
+
+    fn is_proven(&self) -> bool {
+        Rules::for_version(self.tmux.version).proven()
     }
 
     /// Presses keys, as the bytes that a terminal sends.
@@ -146,15 +159,16 @@ impl Stage {
 
     /// Waits until the model shows something.
     pub fn until(&mut self, what: &str, holds: impl Fn(&Screen) -> bool) {
-        let deadline = Instant::now() + LIMIT;
+        let deadline = Instant::now() + if self.is_proven() { LIMIT } else { LIMIT / 6 };
         self.hear();
-        while !holds(&self.screen) {
+        while !self.lost && !holds(&self.screen) {
             if !self.tmux.listen(deadline) {
                 // If the model is what is wrong, this says how.
                 self.check(&format!("waiting for {what}"));
                 let rows: Vec<_> = (0..self.screen.size().rows).map(|row| self.screen.row_text(row)).collect();
                 self.failures.push(format!("{what} did not come; the model shows:\n{}", rows.join("\n")));
                 self.tell();
+                self.lost = true;
             }
             self.hear();
         }
@@ -193,7 +207,7 @@ impl Stage {
         // Where it wraps, its last row counts.
         let whole = format!("$ {command}");
         let columns = usize::from(self.screen.size().columns);
-        let last = whole[whole.len() / columns * columns..].to_owned();
+        let last = whole.split_at(whole.len() / columns * columns).1.to_owned();
         self.cursor_after(&last);
         self.press("\r");
         self.until("Enter", |screen| screen.alternate() || row(screen, screen.cursor().row) != last);
@@ -230,17 +244,23 @@ impl Stage {
 
     /// Compares; then makes a second model from what tmux tells, which is compared at once and at the next checkpoint.
     pub fn check(&mut self, checkpoint: &str) {
+        if self.lost {
+            return;
+        }
         self.rest();
         self.screen.read_ended();
         self.steps.push(Step::Rest);
         self.checkpoints += 1;
         let (first, second) = self.compare();
         if let Some((what, how)) = first.first() {
-            let reduced = if self.failures.is_empty() { self.reduced() } else { String::new() };
+            let reduced = if self.differed == 0 { self.reduced() } else { String::new() };
+            self.differed += 1;
             self.failures.push(format!("{checkpoint}: {what:?} {how}{reduced}"));
         }
         for (what, how) in second {
             if what.contains("-e") || self.seeded_alternate && what.contains("-J") {
+                // The line numbers in it depend on the history.
+                let what = what.split(" -S").next().unwrap_or_default().to_owned();
                 *self.inexact.entry(what).or_default() += 1;
             } else {
                 self.failures.push(format!("{checkpoint}, seeded at the checkpoint before: {what:?} {how}"));
@@ -269,13 +289,13 @@ impl Stage {
 
     /// What the model and the seeded one have otherwise. tmux answers all of it at one moment, and what it heard before
     /// that has come before the answers: this is exact also while the program prints.
-    fn compare(&mut self) -> (Vec<(String, String)>, Vec<(String, String)>) {
+    fn compare(&mut self) -> (Differences, Differences) {
         let question = Question::new(&self.pane, self.screen.history_size());
         let replies = self.tmux.ask_all(&question.commands);
         self.hear();
         let of = |screen: &Screen| {
             let found = question.differences(&replies, screen);
-            found.into_iter().map(|(what, how)| (what.to_owned(), how)).collect::<Vec<_>>()
+            found.into_iter().map(|(what, how)| (what.to_owned(), how)).collect::<Differences>()
         };
         (of(&self.screen), self.second.as_ref().map(of).unwrap_or_default())
     }
@@ -308,19 +328,24 @@ impl Stage {
 
     /// Says what was found.
     pub fn end(self) {
-        self.tell();
+        if !self.lost {
+            self.tell();
+        }
     }
 
     fn tell(&self) {
         let inexact = if self.inexact.is_empty() { "none".into() } else { format!("{:?}", self.inexact) };
         println!(
-            "{}: {} checkpoints on tmux {}, {} differences; styled captures that differ one checkpoint after a seed: {inexact}",
-            self.name,
-            self.checkpoints,
-            self.tmux.version,
-            self.failures.len()
+            "{}: on tmux {} {} of {} checkpoints differ; what a seed did not tell, by capture: {inexact}",
+            self.name, self.tmux.version, self.differed, self.checkpoints
         );
-        assert!(self.failures.is_empty(), "{}:\n{}", self.name, self.failures.join("\n\n"));
+        let verdict = format!("{}:\n{}", self.name, self.failures.join("\n\n"));
+        if self.is_proven() {
+            assert!(self.failures.is_empty(), "{verdict}");
+        } else {
+            // The model is not used there: it is told how far it is.
+            println!("not proven: {verdict}");
+        }
     }
 }
 
