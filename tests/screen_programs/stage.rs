@@ -315,15 +315,15 @@ impl Stage {
         }
         let small = driver::minimized(&mut self.tmux, &case, driver::run);
         let how = driver::run(&mut self.tmux, &small).unwrap_or_default();
-        let steps: Vec<_> = small
+        let steps: String = small
             .steps
             .iter()
             .map(|step| match step {
-                Step::Print(bytes) => format!("\"{}\"", bytes.escape_ascii()),
-                step => format!("{step:?}"),
+                Step::Print(bytes) => bytes.escape_ascii().to_string(),
+                step => format!("\n    {step:?}\n    "),
             })
             .collect();
-        format!("\n  reduced, in {COLUMNS}x{ROWS}:\n    {}\n  where it differs in {how}", steps.join("\n    "))
+        format!("\n  reduced, in {COLUMNS}x{ROWS}:\n    {steps}\n  where it differs in {how}")
     }
 
     /// Says what was found.

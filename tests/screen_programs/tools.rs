@@ -123,9 +123,11 @@ fn tmux_inside() {
     let Some(mut stage) = Stage::with_term("tmux", "tmux", "tmux-256color") else { return };
     let program = super::common::tmux_program();
     stage.inner_socket();
+    // Keys that come at once are no paste.
+    stage.file("conf", "set-option -g assume-paste-time 0\n");
     stage.file(
         "inside",
-        format!("unset TMUX\nexec {program} -f /dev/null -u -S ./s new-session 'exec bash --norc --noprofile'\n"),
+        format!("unset TMUX\nexec {program} -f conf -u -S ./s new-session 'exec bash --norc --noprofile'\n"),
     );
     stage.start("sh inside");
     stage.shows("[0]");
