@@ -160,8 +160,8 @@ fn a_pane_that_has_ended_keeps_its_last_screen() {
         let wanted: String = (27..=40).map(|n| format!("{n}\n")).collect();
         assert_eq!(screen.text(), format!("{wanted}last words\n"), "{keep:?}");
         if keep.is_empty() {
-            let kept = world.json(&["capture-pane", "-t", &pane]);
-            assert_eq!(kept["source"], "kept");
+            // It is closed just after its end is told.
+            eventually("it is closed", || world.json(&["capture-pane", "-t", &pane])["source"] == "kept");
             let with_history = world.ok(&["capture-pane", "-t", &pane, "-S", "-3"]);
             assert_eq!(with_history, format!("24\n25\n26\n{wanted}last words\n").trim_end());
             for flags in [&["-e"][..], &["-J"], &["-N"]] {
