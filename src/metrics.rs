@@ -30,13 +30,15 @@ metric! {
     OUTPUT_BYTES: Counter = counter!("muxtap_output_bytes_total");
     #[doc = "Lines from tmux that are no known notification, and stray text."]
     LINES_UNKNOWN: Counter = counter!("muxtap_lines_unknown_total");
+    #[doc = "Screens that were not what tmux had when it was looked at."]
+    SCREEN_DIFFERENCES: Counter = counter!("muxtap_screen_differences_total");
     #[doc = "Waits that are open."]
     WAITS_ACTIVE: Gauge = gauge!("muxtap_waits_active");
     #[doc = "From the arrival of the deciding output to the answer of its wait, in seconds."]
     WAIT_LATENCY: Histogram = histogram!("muxtap_wait_latency_seconds");
     #[doc = "Panes whose output is followed."]
     PANES: Gauge = gauge!("muxtap_panes");
-    #[doc = "Bytes held by all rings."]
+    #[doc = "Bytes held for all panes: output and screens."]
     RING_BYTES: Gauge = gauge!("muxtap_ring_bytes");
     #[doc = "Control clients that are attached."]
     CLIENTS: Gauge = gauge!("muxtap_control_clients");
@@ -49,8 +51,36 @@ pub fn gap(reason: GapReason) {
     counter!("muxtap_gaps_total", "reason" => reason.as_str()).increment(1);
 }
 
-/// What all rings hold.
-#[allow(clippy::cast_precision_loss, reason = "a gauge is a float; rings never hold 2^53 bytes")]
+/// Counts a screen that is to be compared with tmux's, by its reason.
+pub fn screen_doubt(reason: &'static str) {
+    counter!("muxtap_screen_doubts_total", "reason" => reason).increment(1);
+}
+
+/// Counts a capture by where its answer came from.
+pub fn capture(source: &'static str) {
+    counter!("muxtap_captures_total", "source" => source).increment(1);
+}
+
+/// A control client that is attached: it counts for as long as this lives.
+#[derive(Debug)]
+pub struct AttachedClient(());
+
+impl AttachedClient {
+    /// One more.
+    pub fn count() -> Self {
+        CLIENTS.increment(1.0);
+        Self(())
+    }
+}
+
+impl Drop for AttachedClient {
+    fn drop(&mut self) {
+        CLIENTS.decrement(1.0);
+    }
+}
+
+/// What is held for all panes.
+#[allow(clippy::cast_precision_loss, reason = "a gauge is a float; nobody has 2^53 bytes")]
 pub fn ring_bytes(total: usize) {
     RING_BYTES.set(total as f64);
 }
@@ -68,7 +98,7 @@ pub fn install() {
         && metrics::set_global_recorder(recorder).is_ok()
     {
         describe();
-        for metric in [&TMUX_COMMANDS, &PROCESS_SPAWNS, &OUTPUT_BYTES, &LINES_UNKNOWN] {
+        for metric in [&TMUX_COMMANDS, &PROCESS_SPAWNS, &OUTPUT_BYTES, &LINES_UNKNOWN, &SCREEN_DIFFERENCES] {
             metric.increment(0);
         }
         WAITS_ACTIVE.set(0.0);

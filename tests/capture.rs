@@ -14,7 +14,7 @@
 
 mod common;
 
-use common::World;
+use common::{World, eventually};
 
 /// Sets of flags that are the same in both programs.
 const FLAGS: [&[&str]; 16] = [
@@ -137,6 +137,12 @@ fn answers_name_their_source_and_point_in_the_stream() {
     assert_eq!(rest["text"], "", "{rest}");
 }
 
+/// Whether screens of the tmux under test are followed in memory.
+fn followed_in_memory(world: &World) -> bool {
+    let pane = world.tmux(&["new-window", "-d", "-P", "-F", "#{pane_id}", "exec cat"]);
+    world.json(&["capture-pane", "-t", &pane])["source"] == "model"
+}
+
 #[test]
 fn a_pane_that_has_ended_keeps_its_last_screen() {
     for keep in [&["--keep"][..], &[]] {
@@ -156,8 +162,15 @@ fn a_pane_that_has_ended_keeps_its_last_screen() {
         if keep.is_empty() {
             let kept = world.json(&["capture-pane", "-t", &pane]);
             assert_eq!(kept["source"], "kept");
-            for flags in [&["-e"][..], &["-J"], &["-N"], &["-S", "-3"]] {
-                world.error("UNSUPPORTED_CAPTURE_MODE", &[&["capture-pane", "-t", &pane], flags].concat());
+            let with_history = world.ok(&["capture-pane", "-t", &pane, "-S", "-3"]);
+            assert_eq!(with_history, format!("24\n25\n26\n{wanted}last words\n").trim_end());
+            for flags in [&["-e"][..], &["-J"], &["-N"]] {
+                let args = [&["capture-pane", "-t", &pane], flags].concat();
+                if followed_in_memory(&world) {
+                    assert_eq!(world.ok(&args), screen.text().trim_end());
+                } else {
+                    world.error("UNSUPPORTED_CAPTURE_MODE", &args);
+                }
             }
         }
     }
@@ -169,5 +182,39 @@ fn bad_requests() {
     world.error("NOT_FOUND", &["capture-pane", "-t", "%99"]);
     for value in ["x", "1.5", "1;kill-server", "99999999999999"] {
         world.error("INVALID_ARGUMENT", &["capture-pane", "-t", &pane, &format!("-S{value}")[..]]);
+    }
+}
+
+/// What changes a screen without output is found out, by what tmux announces within a second.
+#[test]
+fn what_the_stream_does_not_tell_is_found_out() {
+    let (world, pane) = shows("seq 1 60; printf '\\033[31mred\\033[0m\\n'");
+    let followed = followed_in_memory(&world);
+    let settled = |what: &str| {
+        eventually(what, || {
+            let flags = ["-e", "-S", "-", "-t", &pane];
+            let question = [&["capture-pane", "-p"], &flags[..]].concat();
+            let theirs = common::run(world.tmux_command(world.socket()).args(question));
+            let ours = world.json(&[&["capture-pane"], &flags[..]].concat());
+            ours["text"] == theirs.text() && (ours["source"] == "model") == followed
+        });
+        same(&world, &pane, what);
+    };
+    settled("the beginning");
+    world.tmux(&["clear-history", "-t", &pane]);
+    settled("a history that was cleared");
+    world.tmux(&["resize-window", "-t", &pane, "-x", "33", "-y", "9"]);
+    settled("another size");
+    world.tmux(&["send-keys", "-R", "-t", &pane]);
+    settled("a reset");
+    world.tmux(&["respawn-pane", "-k", "-t", &pane, "echo another; exec cat"]);
+    settled("another program");
+    let verified = world.muxtap(&["--json", "capture-pane", "-t", &pane, "--verify"]);
+    if followed {
+        assert_eq!((verified.status, &verified.json()["verified"]["same"]), (0, &true.into()), "{verified:?}");
+        assert!(world.muxtap(&["doctor", "--verify"]).text().contains("2 of 2 are as tmux has them"));
+        assert!(world.metric("muxtap_screen_doubts_total{reason=\"resized\"}") > 0);
+    } else {
+        assert_eq!(verified.error()["code"], "CONFLICT", "{verified:?}");
     }
 }

@@ -30,7 +30,12 @@ fn rows(page: &str) -> impl Iterator<Item = Vec<String>> {
 /// A constant's or a field's value in a source file: a number, milliseconds for a time.
 fn value(source: &str, name: &str) -> u64 {
     let of_const = source.lines().find_map(|line| {
-        let declared = line.trim_start().trim_start_matches("pub ").strip_prefix("const ")?.strip_prefix(name)?;
+        let declared = line
+            .trim_start()
+            .trim_start_matches("pub(super) ")
+            .trim_start_matches("pub ")
+            .strip_prefix("const ")?
+            .strip_prefix(name)?;
         declared.strip_prefix(": ")?.split_once(" = ")?.1.strip_suffix(';')
     });
     let of_field =
@@ -74,7 +79,7 @@ fn told(cell: &str) -> u64 {
 fn limits_are_those_of_the_source() {
     let page = read("docs/limits.md");
     let engine = read("src/engine/limits.rs");
-    let patterns = read("src/pane/patterns.rs");
+    let patterns = read("src/pane/matcher/bounds.rs");
     let mut of_engine = BTreeSet::new();
     let mut others = 0;
     for row in rows(&page).filter(|row| !matches!(row[0].as_str(), "constant" | "field" | "---")) {

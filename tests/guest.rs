@@ -175,6 +175,27 @@ fn leaves_as_it_was(end: impl FnOnce(&World)) {
     assert!(left.is_empty(), "{left:?}");
 }
 
+/// It ends with its last client, and a guest does not count as one.
+#[test]
+fn a_session_that_ends_with_its_last_client_does_so_under_a_guest() {
+    let world = World::with_server();
+    world.session("brief");
+    let mut user = Background::start(world.tmux_command(world.socket()).args(["-C", "attach-session", "-t", "brief"]));
+    user.line_where("the client is attached", |line| line.starts_with("%session-changed"));
+    world.tmux(&["set-option", "-t", "brief", "destroy-unattached", "on"]);
+    let follows = |world: &World| world.ok(&["read", "-t", "brief", "--since", "start"]);
+    follows(&world);
+    assert_eq!(world.tmux(&["display-message", "-p", "-t", "brief", "#{session_attached}"]).trim(), "2");
+    {
+        use std::io::Write as _;
+        user.stdin().write_all(b"detach-client\n").unwrap();
+    }
+    eventually("the session has ended", || !world.sessions().contains(&"brief".to_owned()));
+    // The rest is followed as before.
+    assert_eq!(world.sessions(), ["main"]);
+    world.ok(&["read", "-t", "main", "--since", "start"]);
+}
+
 #[test]
 fn nobody_notices_it_and_stop_leaves_the_server_as_it_was() {
     leaves_as_it_was(|world| {

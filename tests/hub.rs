@@ -183,6 +183,11 @@ fn a_hub_on_a_server_that_was_found_leaves_its_defaults_and_is_gone_afterwards()
         let daemon = serve_with_hub(&world);
         assert_eq!(world.sessions(), ["a", "b", "c"]);
         assert_eq!(hubs(&world), 1);
+        assert_eq!(
+            world.metric("muxtap_control_clients"),
+            1,
+            "the client that visited the sessions is not counted any more"
+        );
         assert_eq!(default(&world), home);
         world.tmux(&["send-keys", "-t", "c", "echo he''llo", "Enter"]);
         world.await_output("c", "hello");

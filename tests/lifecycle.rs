@@ -155,6 +155,37 @@ fn thrown_out_it_comes_back() {
     assert!(got.iter().any(|line| line == "before") && got.iter().any(|line| line == "between"), "{got:?}");
 }
 
+/// A client that cannot attach must not be tried again without a rest, and the session is followed as soon as one can.
+#[test]
+fn what_cannot_be_attached_to_is_tried_again_with_pauses() {
+    let mut world = World::with_server();
+    let (program, tries, broken) = (world.path("tmux"), world.path("tries"), world.path("broken"));
+    let script = format!(
+        "#!/bin/sh\ncase \"$*\" in *attach-session*) date +%s%3N >> {tries}; [ -e {broken} ] && exit 1;; esac\nexec {} \"$@\"\n",
+        common::tmux_program(),
+        tries = tries.display(),
+        broken = broken.display(),
+    );
+    std::fs::write(&program, script).unwrap();
+    std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    world.set("MUXTAP_TMUX", program.display().to_string());
+    assert_eq!(world.sessions(), ["main"]);
+    std::fs::write(&tries, "").unwrap();
+    std::fs::write(&broken, "").unwrap();
+    let pane = world.session("work");
+    let times =
+        || -> Vec<u64> { std::fs::read_to_string(&tries).unwrap().lines().map(|line| line.parse().unwrap()).collect() };
+    eventually("it is tried several times", || times().len() >= 6);
+    let times = times();
+    // Each pause is twice the one before, less at most half.
+    assert!(times[5] - times[0] >= (25 + 50 + 100 + 200 + 400) / 2, "{times:?}");
+    assert_eq!(world.metric("muxtap_control_clients"), 1);
+    std::fs::remove_file(&broken).unwrap();
+    eventually("the session is followed", || world.metric("muxtap_control_clients") == 2);
+    world.tmux(&["send-keys", "-t", &pane, "echo fo''llowed", "Enter"]);
+    world.await_output(&pane, "^followed");
+}
+
 #[test]
 fn detached_while_a_pane_prints_a_reader_is_told_of_the_gap() {
     let world = World::with_server();
@@ -292,4 +323,29 @@ fn two_daemons_started_at_once_are_one() {
     let second = common::run(world.plain_muxtap_command().args(["--json", "serve"]));
     assert_eq!((second.status, &second.error()["code"]), (1, &"CONFLICT".into()), "{second:?}");
     assert_eq!(world.daemon_pid(), Some(pid));
+}
+
+/// C6: with the connection the reply is lost, and nobody knows whether tmux did it. It is not asked again.
+#[test]
+fn what_changes_the_server_is_asked_once() {
+    let world = World::with_server();
+    let pane = answering(&world, &["new-session", "-s", "work"]);
+    let clients = world.tmux(&["list-clients", "-F", "#{client_pid}"]);
+    let server = world.server_pid();
+    let asked = world.metric("muxtap_tmux_commands_total");
+    common::signal(server, Signal::STOP);
+    let sent = world.spawn(&["--json", "send-keys", "-t", &pane, "once", "Enter"]);
+    eventually("tmux was asked", || world.metric("muxtap_tmux_commands_total") > asked);
+    for client in clients.lines() {
+        common::signal(client.parse().unwrap(), Signal::KILL);
+    }
+    let answer = sent.finish();
+    common::signal(server, Signal::CONT);
+    assert_eq!(answer.status, 1, "{answer:?}");
+    assert_eq!(answer.error()["code"], "TMUX_UNAVAILABLE", "{answer:?}");
+    assert!(answer.error()["message"].as_str().unwrap().contains("not known"), "{answer:?}");
+    // An order that was given twice would be carried out before this one.
+    say(&world, &pane, "after");
+    let got = answers(&world, &pane);
+    assert!(got.iter().filter(|line| *line == "once").count() <= 1, "{got:?}");
 }

@@ -315,8 +315,9 @@ fn output_is_what_the_pane_wrote() {
     bytes.extend_from_slice(b"the end");
     fs::write(&file, &bytes).unwrap();
     let pane = tmux.window(&format!("stty raw -echo; printf go; cat '{}'; exec cat", file.display()));
-    tmux.output_until(pane, b"go");
-    assert_eq!(tmux.output_until(pane, b"the end"), bytes);
+    // On a busy machine the first bytes come with what follows them.
+    let printed = tmux.output_until(pane, b"the end");
+    assert!(printed.strip_prefix(b"go") == Some(&bytes), "{} bytes", printed.len());
 }
 
 #[test]

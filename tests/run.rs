@@ -203,6 +203,13 @@ fn a_command_that_does_not_end_is_a_timeout_with_what_it_printed_and_goes_on() {
     let error = answer.error();
     assert_eq!((&error["code"], &error["details"]["output"]), (&"TIMEOUT".into(), &"x\n".into()), "{error}");
     assert!(error["details"]["cursor"].is_string());
+    // A status that no client takes as a reason to ask, and so to type, again by itself.
+    world.ok(&["send-keys", "-t", &pane, "on", "Enter"]);
+    assert_eq!(ran(&world, &pane, "echo free again"), says("free again\n", 0));
+    let request = serde_json::json!({"command": "read line", "timeout_ms": 100});
+    let path = format!("/v1/panes/{}/run{}", pane.trim_start_matches('%'), world.query());
+    let answer = world.http("POST", &path, Some(&request));
+    assert_eq!((answer.status, &answer.json()["code"]), (504, &"TIMEOUT".into()));
 }
 
 #[test]

@@ -116,3 +116,33 @@ fn a_server_is_started_with_its_callers_environment_and_directory() {
     world.await_output(&pane, "^hello from the caller in .*/work$");
     assert_eq!(world.daemon_pid(), pid);
 }
+
+/// A socket on which nothing runs is watched, which costs a descriptor; whoever asks for many of them must not use up all there are.
+#[test]
+fn sockets_that_nobody_listens_on_are_forgotten() {
+    let world = World::with_server();
+    let pane = world.panes().remove(0);
+    let waiting = world.spawn(&["--json", "wait-for", "-t", &pane, "-p", "never", "-T", "40"]);
+    common::eventually("the wait is open", || world.json(&["status"])["waits"] == 1);
+    let pid = world.daemon_pid().unwrap();
+    let descriptors = || std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count();
+    let ask = |numbers: std::ops::Range<u32>| {
+        for number in numbers {
+            let path = format!("/v1/panes?socket={}", text(&world.path(&format!("no{number}"))));
+            assert_eq!(world.http("GET", &path, None).json()["code"], "TMUX_UNAVAILABLE");
+        }
+    };
+    let servers = || world.http("GET", "/v1/status", None).json()["servers"].as_array().unwrap().clone();
+    ask(0..20);
+    let (known, open) = (servers().len(), descriptors());
+    ask(20..60);
+    assert_eq!(servers().len(), known);
+    assert!(known <= 17, "{known}");
+    common::eventually("their watches end", || descriptors() <= open + 2);
+    let left = servers();
+    assert!(left.iter().any(|server| server["socket"] == text(world.socket()) && server["state"] == "connected"));
+    assert!(left.iter().any(|server| server["socket"] == text(&world.path("no59"))), "the last one is still watched");
+    assert_eq!(world.json(&["status"])["waits"], 1);
+    world.tmux(&["kill-server"]);
+    assert_eq!(waiting.finish().status, 3);
+}

@@ -115,8 +115,10 @@ fn floods_keep_their_last_mebibyte_whole_and_hold_nobody_up() {
     let flood = format!("seq -f 'line %.0f' 1 {LINES}; echo END; exec cat");
     let floods: Vec<String> =
         (0..3).map(|_| world.tmux(&["new-window", "-d", "-P", "-F", "#{pane_id}", &flood])).collect();
-    let ends: Vec<Background> =
-        floods.iter().map(|pane| world.spawn(&["wait-for", "-t", pane, "-p", "^END", "-T", "50"])).collect();
+    let ends: Vec<Background> = floods
+        .iter()
+        .map(|pane| world.spawn(&["wait-for", "-t", pane, "-p", "^END", "--since", "start", "-T", "50"]))
+        .collect();
     // Another pane is answered meanwhile.
     for turn in 0..10 {
         world.ok(&["send-keys", "-t", &quiet, "-l", &format!("turn {turn}\n")]);

@@ -11,7 +11,7 @@ use muxtap::pane::{
     decoder::TextDecoder,
     echo::EchoFilter,
     render::{render_bytes, render_text, resting_line},
-    ring::Ring,
+    ring::{Reading, Ring},
     text::{Control, Mark, TextSink},
 };
 
@@ -78,5 +78,12 @@ fuzz_target!(|data: &[u8]| {
     let mut again = Events::default();
     ring.decode_from(0, ring.end(), &mut again);
     assert_eq!(again.0, whole.0);
+    let (mut chunks, mut from, mut more) = (Events::default(), 0, true);
+    while more {
+        let read = ring.read(from, Reading { most: u64::from(*chunk).max(1), whole: true, over: true });
+        read.decode(&mut chunks);
+        (from, more) = (read.end, read.more);
+    }
+    assert_eq!((from, chunks.0), (ring.end(), whole.0));
     assert_eq!(render_text(&ring, 0, ring.end()), render_bytes(stream));
 });

@@ -180,6 +180,17 @@ pub enum CaptureSource {
     Kept,
 }
 
+impl CaptureSource {
+    /// The word on the wire.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Model => "model",
+            Self::Tmux => "tmux",
+            Self::Kept => "kept",
+        }
+    }
+}
+
 /// Answers a capture.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CaptureAnswer {
@@ -193,6 +204,25 @@ pub struct CaptureAnswer {
     pub size: Size,
     /// The end of the output that the capture shows.
     pub cursor: String,
+    /// How it compares with what tmux has, where that was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verified: Option<Verified>,
+}
+
+/// How a capture from memory compares with tmux's.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Verified {
+    /// They are the same, byte for byte.
+    pub same: bool,
+    /// The first line that differs, from 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub line: Option<u64>,
+    /// What memory has there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    /// What tmux has there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tmux: Option<String>,
 }
 
 /// Answers a since-read.
@@ -470,6 +500,21 @@ pub enum Event {
         /// Something is missing before it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         gap: Option<Gap>,
+    },
+    /// Rows of a pane's screen show something new. Comes once for all that changed since the last one; a capture tells what they show.
+    Screen {
+        /// The pane.
+        pane: String,
+        /// The rows, from the top, from 0.
+        rows: Vec<u16>,
+        /// The pane's size.
+        size: Size,
+        /// The cursor's column, from 0.
+        cursor_x: u32,
+        /// The cursor's row, from 0.
+        cursor_y: u32,
+        /// The end of the output that it shows.
+        cursor: String,
     },
     /// A pane appeared.
     PaneOpened {

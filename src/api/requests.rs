@@ -17,6 +17,7 @@ pub struct ServerQuery {
 }
 
 /// `GET /v1/panes/{pane}/capture`: as `tmux capture-pane -p`.
+#[allow(clippy::struct_excessive_bools, reason = "each is a flag of the command")]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams, ToSchema)]
 #[into_params(parameter_in = Query)]
 pub struct CaptureRequest {
@@ -35,6 +36,9 @@ pub struct CaptureRequest {
     /// Keep trailing spaces (`-N`).
     #[serde(default)]
     pub trailing: bool,
+    /// Answer from memory, ask tmux too, and tell how they compare. The pane must rest meanwhile.
+    #[serde(default)]
+    pub verify: bool,
 }
 
 /// How a read gives what a pane printed.

@@ -39,6 +39,8 @@ pub(super) struct Client {
     /// `socket=…` for every query.
     server: String,
     log: PathBuf,
+    /// The daemon's process, where the system tells it.
+    process: Option<u32>,
     /// Say it when the daemon is of another version.
     compares_versions: bool,
 }
@@ -58,6 +60,7 @@ impl Client {
                 format!("the daemon on {} belongs to user {}, not to you", paths.socket.display(), peer.uid()),
             ));
         }
+        let process = peer.pid().and_then(|pid| u32::try_from(pid).ok());
         let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(|error| lost(&error))?;
         let connection = tokio::spawn(async move {
             // What goes wrong here is told to the request that waits for its answer.
@@ -67,7 +70,12 @@ impl Client {
             Error::invalid(format!("the tmux socket's path {} is not UTF-8: give it another one", server.display()))
         })?;
         let server = format!("socket={}", url::encode(server));
-        Ok(Self { sender, connection, server, log: paths.log.clone(), compares_versions: false })
+        Ok(Self { sender, connection, server, log: paths.log.clone(), process, compares_versions: false })
+    }
+
+    /// The daemon's process.
+    pub(super) fn process(&self) -> Option<u32> {
+        self.process
     }
 
     /// Warn, once in this process, when the daemon is of another version.

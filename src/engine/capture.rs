@@ -1,67 +1,83 @@
-//! `capture-pane`: what tmux prints, byte for byte, over the open connection.
+//! `capture-pane`: what tmux prints, byte for byte, from memory or over the open connection.
 
-use std::sync::Arc;
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use bytes::Bytes;
 use tokio::sync::oneshot;
 
-use super::{Engine, Host, Pane};
+use super::{Engine, Host, Pane, look, view::Doubt};
 use crate::{
-    api::{CaptureAnswer, CaptureRequest, CaptureSource, Error, ErrorCode, Result},
+    api::{CaptureAnswer, CaptureRequest, CaptureSource, Error, ErrorCode, Result, Verified},
+    metrics,
     protocol::command::Command,
+    screen::{CaptureOptions, Line},
     tmux::{Lost, Request},
 };
 
+/// How long a pane that is verified may take to rest.
+const VERIFY_LIMIT: Duration = Duration::from_secs(2);
+
 impl Engine {
-    /// What `tmux capture-pane -p` prints.
+    /// What `tmux capture-pane -p` prints: from memory where the screen is followed, else from tmux.
     pub async fn capture(&self, host: &Arc<Host>, target: &str, request: &CaptureRequest) -> Result<CaptureAnswer> {
-        let start = line("start", request.start.as_deref())?;
-        let end = line("end", request.end.as_deref())?;
+        let options = options(request)?;
         let pane = self.pane(host, target).await?;
-        let command = |pane: &Pane| {
-            let mut command = Command::new("capture-pane").flag("-p").opt("-t", pane.id().to_string());
-            for (wanted, flag) in [(request.escapes, "-e"), (request.join, "-J"), (request.trailing, "-N")] {
-                if wanted {
-                    command = command.flag(flag);
-                }
+        if request.verify {
+            return self.verify(host, &pane, &options).await;
+        }
+        let there = host.live_pane(pane.id()).is_some_and(|there| Arc::ptr_eq(&there, &pane));
+        if let Some((text, offset)) = followed(&pane, &options).filter(|_| there) {
+            return Ok(answer(&pane, &text, CaptureSource::Model, offset));
+        }
+        match self.ask_screen(host, &pane, || command(&pane, &options)).await {
+            Ok((text, offset)) => Ok(answer(&pane, &text, CaptureSource::Tmux, offset)),
+            Err(error) => kept(&pane, &options, error),
+        }
+    }
+
+    /// Answers from memory, and compares with what tmux prints at the same point of the stream.
+    async fn verify(&self, host: &Arc<Host>, pane: &Arc<Pane>, options: &CaptureOptions) -> Result<CaptureAnswer> {
+        let begun = Instant::now();
+        while begun.elapsed() < VERIFY_LIMIT {
+            let before = pane.point();
+            let (theirs, _) = self.ask_screen(host, pane, || command(pane, options)).await?;
+            let Some((ours, offset)) = followed(pane, options).filter(|_| pane.point() == before) else {
+                // It prints, or tmux is looked at just now.
+                look::rest(pane).await;
+                tokio::task::yield_now().await;
+                continue;
+            };
+            let verified = compare(&ours, &theirs);
+            if !verified.same && pane.lock().view.doubt(Doubt::Different) {
+                host.look(pane);
             }
-            for (value, flag) in [(&start, "-S"), (&end, "-E")] {
-                if let Some(value) = value {
-                    command = command.opt(flag, value);
-                }
-            }
-            command
+            return Ok(CaptureAnswer { verified: Some(verified), ..answer(pane, &ours, CaptureSource::Model, offset) });
+        }
+        let why = {
+            let state = pane.lock();
+            if state.view.is_proven() { "it does not rest" } else { "this tmux's screens are not followed in memory" }
         };
-        let asked = self.ask_screen(host, &pane, || command(&pane)).await;
-        let (text, offset) = match asked {
-            Ok((body, offset)) => (String::from_utf8_lossy(&body).into_owned(), offset),
-            Err(error) => return kept(&pane, request, error),
-        };
-        Ok(CaptureAnswer {
-            pane: pane.id().to_string(),
-            text,
-            source: CaptureSource::Tmux,
-            size: pane.about().size,
-            cursor: pane.cursor(offset).to_string(),
-        })
+        Err(Error::new(ErrorCode::Conflict, format!("cannot verify pane {}: {why}", pane.id())))
     }
 
     /// The visible screen as text, and the point of the stream at which it looked so. `joined`: wrapped lines are one.
     pub(super) async fn screen(&self, host: &Arc<Host>, pane: &Arc<Pane>, joined: bool) -> Result<(String, u64)> {
-        let command = || {
-            let command = Command::new("capture-pane").flag("-p").opt("-t", pane.id().to_string());
-            if joined { command.flag("-J") } else { command }
-        };
-        match self.ask_screen(host, pane, command).await {
-            Ok((body, offset)) => Ok((String::from_utf8_lossy(&body).into_owned(), offset)),
-            Err(error) => {
-                let state = pane.lock();
-                match &state.kept {
-                    Some(kept) => Ok((kept.clone(), state.ring.end())),
-                    None => Err(error),
+        let options = CaptureOptions { join: joined, ..CaptureOptions::default() };
+        let (text, offset) = match followed(pane, &options) {
+            Some((text, offset)) => (Bytes::from(text), offset),
+            None => match self.ask_screen(host, pane, || command(pane, &options)).await {
+                Ok(asked) => asked,
+                Err(error) => {
+                    let state = pane.lock();
+                    let last = state.view.last().ok_or(error)?;
+                    (Bytes::from(last.capture(&options)), state.ring.end())
                 }
-            }
-        }
+            },
+        };
+        Ok((String::from_utf8_lossy(&text).into_owned(), offset))
     }
 
     /// A capture, and a point of the stream that it shows for certain. It changes nothing, so it is asked again over another
@@ -99,37 +115,103 @@ impl Engine {
     }
 }
 
-/// For a pane that has gone: its last screen, if that is what was asked for.
-fn kept(pane: &Pane, request: &CaptureRequest, error: Error) -> Result<CaptureAnswer> {
+/// What memory prints, where it is what tmux has.
+fn followed(pane: &Pane, options: &CaptureOptions) -> Option<(Vec<u8>, u64)> {
     let state = pane.lock();
-    let Some(kept) = state.kept.clone().filter(|_| state.exit.is_some()) else { return Err(error) };
-    if request.escapes || request.join || request.trailing || request.start.is_some() || request.end.is_some() {
-        return Err(Error::new(
-            ErrorCode::UnsupportedCaptureMode,
-            format!("pane {} has ended; only its last screen as plain text was kept", pane.id()),
-        ));
-    }
-    let (size, end) = (state.about.size, state.ring.end());
-    let rows: Vec<_> = kept.lines().collect();
-    let screen = rows.get(rows.len().saturating_sub(usize::from(size.height))..).unwrap_or_default();
-    let mut text = screen.join("\n");
-    text.push('\n');
-    Ok(CaptureAnswer {
+    Some((state.view.followed()?.capture(options), state.ring.end()))
+}
+
+fn answer(pane: &Pane, text: &[u8], source: CaptureSource, offset: u64) -> CaptureAnswer {
+    metrics::capture(source.as_str());
+    CaptureAnswer {
         pane: pane.id().to_string(),
-        text,
-        source: CaptureSource::Kept,
-        size,
-        cursor: pane.cursor(end).to_string(),
+        text: String::from_utf8_lossy(text).into_owned(),
+        source,
+        size: pane.size(),
+        cursor: pane.cursor(offset).to_string(),
+        verified: None,
+    }
+}
+
+/// For a pane that has gone: its last screen, with its history.
+fn kept(pane: &Pane, options: &CaptureOptions, error: Error) -> Result<CaptureAnswer> {
+    let (text, offset) = {
+        let state = pane.lock();
+        let Some(last) = state.view.last().filter(|_| state.exit.is_some()) else { return Err(error) };
+        if !state.view.is_proven() && (options.escapes || options.join || options.trailing) {
+            return Err(Error::new(
+                ErrorCode::UnsupportedCaptureMode,
+                format!("pane {} has ended; of this tmux's panes only plain text is kept", pane.id()),
+            ));
+        }
+        (last.capture(options), state.ring.end())
+    };
+    Ok(answer(pane, &text, CaptureSource::Kept, offset))
+}
+
+/// The question that tmux is asked.
+fn command(pane: &Pane, options: &CaptureOptions) -> Command {
+    let mut command = Command::new("capture-pane").flag("-p").opt("-t", pane.id().to_string());
+    for (wanted, flag) in [(options.escapes, "-e"), (options.join, "-J"), (options.trailing, "-N")] {
+        if wanted {
+            command = command.flag(flag);
+        }
+    }
+    for (line, flag) in [(options.start, "-S"), (options.end, "-E")] {
+        match line {
+            Line::Default => {}
+            Line::Edge => command = command.opt(flag, "-"),
+            Line::At(at) => command = command.opt(flag, at.to_string()),
+        }
+    }
+    command
+}
+
+fn options(request: &CaptureRequest) -> Result<CaptureOptions> {
+    Ok(CaptureOptions {
+        start: line("start", request.start.as_deref())?,
+        end: line("end", request.end.as_deref())?,
+        join: request.join,
+        escapes: request.escapes,
+        trailing: request.trailing,
     })
 }
 
 /// A line as `-S` and `-E` take it: a number or `-`.
-fn line(field: &str, value: Option<&str>) -> Result<Option<String>> {
-    let Some(value) = value else { return Ok(None) };
-    if value == "-" || value.parse::<i32>().is_ok() {
-        return Ok(Some(value.to_owned()));
+fn line(field: &str, value: Option<&str>) -> Result<Line> {
+    match value {
+        None => Ok(Line::Default),
+        Some("-") => Ok(Line::Edge),
+        Some(number) => number.parse().map(Line::At).map_err(|_| {
+            Error::invalid(format!(
+                "{field}: {number:?}; give a line number (0 is the first visible line, -1 the one above it) or -"
+            ))
+        }),
     }
-    Err(Error::invalid(format!(
-        "{field}: {value:?}; give a line number (0 is the first visible line, -1 the one above it) or -"
-    )))
+}
+
+/// Where two captures differ first.
+fn compare(ours: &[u8], theirs: &[u8]) -> Verified {
+    if ours == theirs {
+        return Verified { same: true, line: None, model: None, tmux: None };
+    }
+    let lines = |text: &[u8]| text.split(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect::<Vec<_>>();
+    let (ours, theirs) = (lines(ours), lines(theirs));
+    let at = ours.iter().zip(&theirs).position(|(one, other)| one != other).unwrap_or(ours.len().min(theirs.len()));
+    let text = |lines: &[Vec<u8>]| lines.get(at).map(|line| String::from_utf8_lossy(line).into_owned());
+    Verified { same: false, line: Some(at as u64), model: text(&ours), tmux: text(&theirs) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_line_that_differs_is_told() {
+        assert!(compare(b"a\nb\n", b"a\nb\n").same);
+        let differs = compare(b"a\nb\nc\n", b"a\nB\nC\n");
+        assert_eq!((differs.line, differs.model.as_deref(), differs.tmux.as_deref()), (Some(1), Some("b"), Some("B")));
+        let shorter = compare(b"a", b"a\nb");
+        assert_eq!((shorter.line, shorter.model, shorter.tmux.as_deref()), (Some(1), None, Some("b")));
+    }
 }

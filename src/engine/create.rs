@@ -99,7 +99,20 @@ impl Engine {
         self.make(host, command, &request.spawn).await
     }
 
+    /// Makes what `command` says. It takes several steps, and a caller that goes away in the middle must not leave a placeholder behind: they
+    /// are taken to the end, unless the engine stops.
     async fn make(&self, host: &Arc<Host>, command: Command, spawn: &SpawnRequest) -> Result<CreatedAnswer> {
+        let (engine, host, spawn) = (self.clone(), host.clone(), spawn.clone());
+        let task = self.shared.tasks.spawn(async move {
+            tokio::select! {
+                made = engine.make_all(&host, command, &spawn) => made,
+                () = engine.stopping() => Err(Error::unavailable("muxtap is stopping")),
+            }
+        });
+        task.await.unwrap_or_else(|_| Err(Error::internal("what was to be made failed halfway")))
+    }
+
+    async fn make_all(&self, host: &Arc<Host>, command: Command, spawn: &SpawnRequest) -> Result<CreatedAnswer> {
         let mut command = place(command, spawn);
         if spawn.command.is_some() {
             command = command.end_of_flags().arg(PLACEHOLDER);
@@ -160,14 +173,6 @@ pub(super) struct Ours {
     pub(super) keep: bool,
     /// Its command is held; this is the nonce of the mark that tells its end.
     pub(super) hold: Option<String>,
-}
-
-impl Ours {
-    /// The exit status, if `payload` (what follows the number of our OSC) is the mark of this pane's command.
-    pub(super) fn held_exit(&self, payload: &[u8]) -> Option<i32> {
-        let mark = std::str::from_utf8(payload).ok()?.strip_prefix(self.hold.as_deref()?)?;
-        mark.strip_prefix(";x;")?.parse().ok()
-    }
 }
 
 /// The directory and variables of what is made.

@@ -8,20 +8,24 @@ use std::{
     sync::Arc,
 };
 
-use base64::Engine as _;
 use tokio::sync::broadcast;
 
-use super::{Engine, Host, Pane, limits, list, pane::Listener};
+use super::{Engine, Host, Pane, limits, list, pane::Listener, read::Piece};
 use crate::{
-    api::{Error, Event, EventsRequest, Gap, GapReason, PaneInfo, ReadFormat, Result},
-    pane::cursor::{Cursor, Since},
+    api::{Error, Event, EventsRequest, Gap, GapReason, PaneInfo, ReadFormat, Result, Size},
+    pane::{
+        cursor::{Cursor, Since},
+        ring::Reading,
+    },
     protocol::ids::PaneId,
+    screen::Changes,
 };
 
 /// Raw bytes of one output event.
 const EVENT_BYTES: u64 = 64 * 1024;
-/// The types there are; `output` has to be asked for.
-const TYPES: [&str; 8] = ["output", "pane-opened", "pane-exited", "bell", "title", "topology", "gap", "server"];
+/// The types there are; the first two have to be asked for.
+const TYPES: [&str; 9] =
+    ["output", "screen", "pane-opened", "pane-exited", "bell", "title", "topology", "gap", "server"];
 
 /// A running subscription.
 pub struct Subscription {
@@ -59,7 +63,7 @@ impl Engine {
         });
         let patterns = patterns.filter(|patterns| !patterns.is_empty());
         let types: HashSet<String> = match &request.types {
-            None => TYPES.iter().skip(1).map(|kind| (*kind).to_owned()).collect(),
+            None => TYPES.iter().skip(2).map(|kind| (*kind).to_owned()).collect(),
             Some(types) => types.split(',').map(str::trim).filter(|kind| !kind.is_empty()).map(str::to_owned).collect(),
         };
         if let Some(unknown) = types.iter().find(|kind| !TYPES.contains(&kind.as_str())) {
@@ -72,6 +76,7 @@ impl Engine {
         if matches!(since, Since::At(_) | Since::Screen | Since::Input) {
             return Err(Error::invalid("since: events begin at now, start or lines:N; to go on send Last-Event-ID"));
         }
+        let screens = types.contains("screen");
         let mut subscription = Subscription {
             engine: self.clone(),
             host: host.clone(),
@@ -79,7 +84,7 @@ impl Engine {
             types,
             format: request.format,
             since,
-            listener: Arc::default(),
+            listener: Arc::new(Listener::new(screens)),
             news: self.shared.events.subscribe(),
             panes: HashMap::new(),
             ready: VecDeque::new(),
@@ -208,7 +213,13 @@ impl Subscription {
                 "pane-opened"
             }
             // Told by the pane's own reader, after its last output.
-            Event::PaneExited { .. } | Event::Bell { .. } | Event::Gap { .. } | Event::Output { .. } => return,
+            Event::PaneExited { .. }
+            | Event::Bell { .. }
+            | Event::Gap { .. }
+            | Event::Output { .. }
+            | Event::Screen { .. } => {
+                return;
+            }
             Event::Title { pane, .. } => {
                 if !pane.parse().is_ok_and(|id| self.panes.contains_key(&id)) {
                     return;
@@ -231,38 +242,46 @@ impl Subscription {
     fn look(&mut self, id: PaneId) {
         let Some(reader) = self.panes.get_mut(&id) else { return };
         let name = id.to_string();
-        let state = reader.pane.lock();
-        if self.types.contains("bell") && state.signs.bell.is_some() && state.signs.bell != reader.bell {
+        let (bell, exit) = {
+            let state = reader.pane.lock();
+            (state.signs.bell, state.exit.map(|(exit, _)| exit))
+        };
+        if self.types.contains("bell") && bell.is_some() && bell != reader.bell {
             self.ready.push_back(Event::Bell { pane: name.clone() });
         }
-        reader.bell = state.signs.bell;
+        reader.bell = bell;
+        if let Some(drawn) = self.listener.take_drawn(id) {
+            self.ready.extend(screen_event(&reader.pane, &drawn));
+        }
         let output = self.types.contains("output");
-        let mut more = reader.at < state.ring.end() || reader.gap.is_some();
+        // Its program may have been started anew.
+        reader.done &= exit.is_some();
+        let mut more = true;
         while more {
-            let mut piece = state.piece(reader.at, EVENT_BYTES, self.format, reader.gap.take());
-            if let Some(gap) = &mut piece.gap
+            let chunk = {
+                let state = reader.pane.lock();
+                let how = Reading { over: exit.is_some() && !reader.done, ..state.reading(EVENT_BYTES, self.format) };
+                state.ring.read(reader.at, how)
+            };
+            let mut gap = reader.gap.take().or(chunk.gap);
+            if let Some(gap) = &mut gap
                 && gap.reason == GapReason::Trimmed
             {
                 // The ring went on while this reader was busy.
                 gap.reason = GapReason::SlowReader;
             }
-            if piece.end == reader.at && piece.gap.is_none() {
+            if chunk.end == reader.at && gap.is_none() {
                 break;
             }
-            reader.at = piece.end;
-            more = piece.more;
-            if let Some(gap) = piece.gap.filter(|_| self.types.contains("gap")) {
+            reader.at = chunk.end;
+            more = chunk.more;
+            if let Some(gap) = gap.filter(|_| self.types.contains("gap")) {
                 self.ready.push_back(Event::Gap { pane: name.clone(), gap });
             }
             if output {
-                self.ready.push_back(Event::Output {
-                    pane: name.clone(),
-                    data: (self.format == ReadFormat::Raw)
-                        .then(|| base64::engine::general_purpose::STANDARD.encode(&piece.bytes)),
-                    text: piece.text,
-                    cursor: reader.pane.cursor(piece.end).to_string(),
-                    gap: piece.gap,
-                });
+                let Piece { data, text } = Piece::of(&chunk, self.format);
+                let cursor = reader.pane.cursor(chunk.end).to_string();
+                self.ready.push_back(Event::Output { pane: name.clone(), data, text, cursor, gap });
             }
             // The rest is read when the reader has taken these.
             if self.ready.len() as u64 * EVENT_BYTES > limits::READ_MOST {
@@ -270,19 +289,25 @@ impl Subscription {
                 return;
             }
         }
-        match state.exit {
-            Some((exit, _)) if !std::mem::replace(&mut reader.done, true) => {
-                if self.types.contains("pane-exited") {
-                    self.ready.push_back(Event::PaneExited {
-                        pane: name,
-                        exit_status: exit.status,
-                        exit_signal: exit.signal,
-                    });
-                }
-            }
-            // Its program was started anew.
-            None => reader.done = false,
-            Some(_) => {}
+        if let Some(exit) = exit.filter(|_| !std::mem::replace(&mut reader.done, true))
+            && self.types.contains("pane-exited")
+        {
+            self.ready.push_back(Event::PaneExited { pane: name, exit_status: exit.status, exit_signal: exit.signal });
         }
     }
+}
+
+/// Which rows of a screen show something new. None while the screen is not known for certain.
+fn screen_event(pane: &Pane, drawn: &Changes) -> Option<Event> {
+    let state = pane.lock();
+    let screen = state.view.followed()?;
+    let (size, cursor) = (screen.size(), screen.cursor());
+    Some(Event::Screen {
+        pane: pane.id().to_string(),
+        rows: (0..size.rows).filter(|row| drawn.row(*row)).collect(),
+        size: Size { width: size.columns, height: size.rows },
+        cursor_x: cursor.column,
+        cursor_y: cursor.row,
+        cursor: pane.cursor(state.ring.end()).to_string(),
+    })
 }

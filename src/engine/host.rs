@@ -7,13 +7,15 @@ use std::{
 };
 
 use dashmap::DashMap;
+use tokio_util::sync::CancellationToken;
 
-use super::{Pane, Shared, limits};
+use super::{Pane, Shared, limits, pane::Kept};
 use crate::{
-    api::{Event, GapReason},
+    api::{Event, GapReason, Size},
     metrics,
     pane::cursor::Epoch,
     protocol::ids::PaneId,
+    screen::Rules,
     tmux::{Exit, Link, Observer, Seed, Seeding, Server, ServerIdentity, Topology, Value},
 };
 
@@ -25,6 +27,12 @@ pub struct Host {
     panes: DashMap<PaneId, Arc<Pane>>,
     ended: Mutex<Vec<Arc<Pane>>>,
     epoch: Mutex<Epoch>,
+    /// How the running tmux draws.
+    rules: Mutex<Option<Rules>>,
+    /// When it was last asked for.
+    asked: Mutex<Instant>,
+    /// Ends the link to it.
+    cancel: CancellationToken,
 }
 
 impl Host {
@@ -36,6 +44,9 @@ impl Host {
             panes: DashMap::new(),
             ended: Mutex::default(),
             epoch: Mutex::new(Epoch { server: 0, engine: shared.nonce }),
+            rules: Mutex::default(),
+            asked: Mutex::new(Instant::now()),
+            cancel: shared.cancel.child_token(),
         })
     }
 
@@ -48,6 +59,27 @@ impl Host {
     #[allow(clippy::expect_used, reason = "`Engine::host` sets it before anyone else sees the host")]
     pub fn server(&self) -> &Server {
         self.server.get().expect("a host has a server before it is handed out")
+    }
+
+    /// Ends the link to it when it is cancelled.
+    pub(super) fn cancel(&self) -> &CancellationToken {
+        &self.cancel
+    }
+
+    /// Somebody asks for it.
+    pub(super) fn touch(&self) {
+        *self.asked.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+    }
+
+    pub(super) fn last_asked(&self) -> Instant {
+        *self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Nothing is lost when it is forgotten: no server runs there, nothing of one is readable any more, and nobody holds it but the one
+    /// who asks (requests, waits and subscriptions each do).
+    pub(super) fn is_idle(self: &Arc<Self>) -> bool {
+        let down = matches!(self.server().link(), Link::Down { .. });
+        down && Arc::strong_count(self) == 1 && self.panes.is_empty() && self.ended().is_empty()
     }
 
     /// Its socket.
@@ -63,6 +95,11 @@ impl Host {
     /// What makes cursors of this server, as it runs now, its own.
     pub fn epoch(&self) -> Epoch {
         *self.epoch.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How the running tmux draws; `None` before it was reached.
+    pub(super) fn rules(&self) -> Option<Rules> {
+        *self.rules.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// How many panes are followed.
@@ -135,7 +172,7 @@ impl Host {
         if pane.end(exit) {
             self.tell(exit_event(pane, exit));
         }
-        super::change::close_held(self.server(), pane);
+        super::change::close_held(self, pane);
     }
 
     pub(super) fn tell(&self, event: Event) {
@@ -145,9 +182,11 @@ impl Host {
         }
     }
 
-    fn account(&self, before: usize, after: usize) {
-        if let Some(shared) = self.shared() {
-            shared.account(before, after);
+    pub(super) fn account(&self, kept: Kept) {
+        if kept.before != kept.after
+            && let Some(shared) = self.shared()
+        {
+            shared.account(kept.before, kept.after);
         }
     }
 }
@@ -156,8 +195,9 @@ fn exit_event(pane: &Pane, exit: Exit) -> Event {
     Event::PaneExited { pane: pane.id().to_string(), exit_status: exit.status, exit_signal: exit.signal }
 }
 
-impl Observer for Host {
+impl Host {
     fn identified(&self, identity: &ServerIdentity) {
+        *self.rules.lock().unwrap_or_else(PoisonError::into_inner) = Some(Rules::for_version(identity.version));
         let server = u64::from(identity.pid) << 40 ^ identity.started;
         let changed = {
             let mut epoch = self.epoch.lock().unwrap_or_else(PoisonError::into_inner);
@@ -168,11 +208,12 @@ impl Observer for Host {
         }
     }
 
-    fn output(&self, pane: PaneId, data: &[u8]) {
+    fn output(self: &Arc<Self>, pane: PaneId, data: &[u8]) {
         if let Some(pane) = self.panes.get(&pane) {
             let pushed = pane.push(data);
-            if pushed.before != pushed.after {
-                self.account(pushed.before, pushed.after);
+            self.account(pushed.kept);
+            if pushed.doubt.is_some() {
+                self.look(&pane);
             }
             if let Some(status) = pushed.held_exit {
                 let pane = pane.clone();
@@ -181,20 +222,30 @@ impl Observer for Host {
         }
     }
 
-    fn seeded(&self, id: PaneId, seed: Seed, why: Seeding) {
+    fn sized(self: &Arc<Self>, pane: PaneId, size: Size) {
+        if let Some(pane) = self.panes.get(&pane) {
+            let (look, kept) = pane.sized(size);
+            self.account(kept);
+            if look {
+                self.look(&pane);
+            }
+        }
+    }
+
+    fn seeded(&self, id: PaneId, seed: &Seed, why: Seeding) {
         let known = self.panes.get(&id).map(|pane| pane.clone());
         match (known, why) {
-            (Some(pane), Seeding::First) => pane.catch_up(&seed, GapReason::Reconnected),
-            (Some(pane), Seeding::Again(reason)) => pane.catch_up(&seed, reason),
-            (Some(pane), Seeding::Last) => pane.finish(&seed),
+            (Some(pane), Seeding::First) => self.account(pane.catch_up(seed, self.rules(), GapReason::Reconnected)),
+            (Some(pane), Seeding::Again(reason)) => self.account(pane.catch_up(seed, self.rules(), reason)),
+            (Some(pane), Seeding::Last) => self.account(pane.finish(seed, self.rules())),
             (None, _) => {
                 let Some(shared) = self.shared() else { return };
                 let pane = Pane::new(id, self.epoch(), shared.options.ring_bytes);
                 if let Some(row) = self.server.get().and_then(|server| server.topology().pane(id).cloned()) {
-                    pane.describe(&row);
+                    // Its screen comes with the seed.
+                    let _ = pane.describe(&row);
                 }
-                pane.begin(&seed);
-                self.account(0, pane.ring_len());
+                self.account(pane.begin(seed, self.rules()));
                 self.panes.insert(id, pane);
                 metrics::PANES.increment(1.0);
                 // Describing a pane costs more than following it, and mostly nobody listens.
@@ -205,25 +256,31 @@ impl Observer for Host {
         }
     }
 
-    fn topology(&self, topology: &Topology) {
+    fn topology(self: &Arc<Self>, topology: &Topology) {
         for row in &topology.panes {
-            if let Some(pane) = self.panes.get(&row.id)
-                && pane.describe(row)
-            {
+            let Some(pane) = self.panes.get(&row.id) else { continue };
+            let described = pane.describe(row);
+            self.account(described.kept);
+            if described.look {
+                self.look(&pane);
+            }
+            if described.retitled {
                 self.tell(Event::Title { pane: row.id.to_string(), title: row.title.clone() });
             }
         }
         self.tell(Event::Topology { socket: self.socket.display().to_string() });
     }
 
-    fn value(&self, id: PaneId, value: Value) {
+    fn value(self: &Arc<Self>, id: PaneId, value: Value) {
         if let Some(pane) = self.panes.get(&id) {
             if let Value::Title(title) = &value
                 && pane.title() != *title
             {
                 self.tell(Event::Title { pane: id.to_string(), title: title.clone() });
             }
-            pane.set_value(value);
+            if pane.set_value(value) {
+                self.look(&pane);
+            }
         }
     }
 
@@ -254,5 +311,65 @@ impl Observer for Host {
             Link::Down { .. } => "absent",
         };
         self.tell(Event::Server { socket: self.socket.display().to_string(), state: state.into() });
+    }
+}
+
+/// What its link tells; the link does not keep it.
+impl Observer for Weak<Host> {
+    fn identified(&self, identity: &ServerIdentity) {
+        self.upgrade().inspect(|host| host.identified(identity));
+    }
+    fn output(&self, pane: PaneId, data: &[u8]) {
+        self.upgrade().inspect(|host| host.output(pane, data));
+    }
+    fn seeded(&self, pane: PaneId, seed: Seed, why: Seeding) {
+        if let Some(host) = self.upgrade() {
+            host.seeded(pane, &seed, why);
+        }
+    }
+    fn sized(&self, pane: PaneId, size: Size) {
+        self.upgrade().inspect(|host| host.sized(pane, size));
+    }
+    fn topology(&self, topology: &Topology) {
+        self.upgrade().inspect(|host| host.topology(topology));
+    }
+    fn value(&self, pane: PaneId, value: Value) {
+        if let Some(host) = self.upgrade() {
+            host.value(pane, value);
+        }
+    }
+    fn exited(&self, pane: PaneId, exit: Exit) {
+        self.upgrade().inspect(|host| host.exited(pane, exit));
+    }
+    fn closed(&self, pane: PaneId) {
+        self.upgrade().inspect(|host| host.closed(pane));
+    }
+    fn link(&self, link: &Link) {
+        self.upgrade().inspect(|host| host.link(link));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering;
+
+    use super::*;
+    use crate::engine::{Engine, EngineOptions};
+
+    /// Whatever way bytes come into a ring, the budget knows of them.
+    #[tokio::test]
+    async fn the_budget_counts_every_byte_that_is_kept() {
+        let engine = Engine::new(EngineOptions::default());
+        let host = Host::new(Path::new("/nowhere"), &engine.shared);
+        let counted = || (engine.shared.ring_bytes.load(Ordering::Relaxed), host.ring_bytes());
+        let seed = |text: &str| Seed { text: text.into(), ..Seed::default() };
+        host.seeded(PaneId(1), &seed("one\r\n"), Seeding::First);
+        assert_eq!(counted(), (5, 5));
+        host.output(PaneId(1), b"two\r\n");
+        assert_eq!(counted(), (10, 10));
+        host.seeded(PaneId(1), &seed("one\r\ntwo\r\nthree\r\n"), Seeding::Again(GapReason::Paused));
+        assert_eq!(counted(), (17, 17));
+        host.seeded(PaneId(1), &seed("one\r\ntwo\r\nthree\r\nfour\r\n"), Seeding::Last);
+        assert_eq!(counted(), (23, 23));
     }
 }

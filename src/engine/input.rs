@@ -17,8 +17,21 @@ const KEYS_A_LINE: usize = 256;
 
 /// What is sent, and what of it a terminal may echo.
 pub(super) struct Typed {
-    lines: Vec<CommandLine>,
+    lines: Vec<Line>,
     echo: String,
+}
+
+/// One line to tmux.
+struct Line {
+    commands: CommandLine,
+    /// The buffer that it makes, and deletes if all goes well.
+    buffer: Option<String>,
+}
+
+impl From<CommandLine> for Line {
+    fn from(commands: CommandLine) -> Self {
+        Self { commands, buffer: None }
+    }
 }
 
 impl Engine {
@@ -72,7 +85,13 @@ impl Engine {
         let mut waiting = Vec::new();
         for line in typed.lines {
             let (sender, receiver) = oneshot::channel();
-            host.server().submit(Some(pane.id()), Request::Plain(line), move |answer| {
+            let server = host.server().clone();
+            host.server().submit(Some(pane.id()), Request::Plain(line.commands), move |answer| {
+                if let (Ok(Err(_)) | Err(Lost), Some(buffer)) = (&answer, line.buffer) {
+                    // What was to be pasted may be a secret, and is nobody's to find.
+                    let delete = CommandLine::of([Command::new("delete-buffer").opt("-b", buffer)]);
+                    server.submit(None, Request::Plain(delete), |_| {});
+                }
                 // The asker may have given up.
                 let _ = sender.send(answer);
             });
@@ -102,7 +121,7 @@ pub(super) fn keys_typed(pane: &Pane, keys: &[String]) -> Result<Typed> {
     let target = pane.id().to_string();
     let lines = keys.chunks(KEYS_A_LINE).map(|keys| {
         let command = Command::new("send-keys").opt("-t", &target).end_of_flags();
-        CommandLine::of([keys.iter().fold(command, Command::arg)])
+        CommandLine::of([keys.iter().fold(command, Command::arg)]).into()
     });
     let mut echo = String::new();
     for key in keys {
@@ -125,7 +144,7 @@ pub(super) fn text_typed(pane: &Pane, bytes: &[u8]) -> Result<Typed> {
     if bytes.len() > limits::KEYS_BYTES && !bytes.contains(&0) {
         return pasted(pane, bytes, false);
     }
-    let lines = hex_keys(pane.id(), bytes).map(|command| CommandLine::of([command])).collect();
+    let lines = hex_keys(pane.id(), bytes).map(|command| CommandLine::of([command]).into()).collect();
     Ok(Typed { lines, echo: String::from_utf8_lossy(bytes).into_owned() })
 }
 
@@ -143,7 +162,7 @@ fn pasted(pane: &Pane, bytes: &[u8], bracketed: bool) -> Result<Typed> {
         let name = format!("muxtap-{}-{index}", pane.id().0);
         let set = Command::new("set-buffer").opt("-b", &name).end_of_flags().arg(bytes);
         let paste = Command::new("paste-buffer").flag("-d").flag(if bracketed { "-p" } else { "-r" });
-        CommandLine::of([set, paste.opt("-b", &name).opt("-t", &target)])
+        Line { commands: CommandLine::of([set, paste.opt("-b", &name).opt("-t", &target)]), buffer: Some(name) }
     });
     Ok(Typed { lines: lines.collect(), echo: String::from_utf8_lossy(bytes).into_owned() })
 }
@@ -191,7 +210,7 @@ fn unhex(hex: &str) -> Result<Vec<u8>> {
 /// Enter as a key of its own.
 pub(super) fn enter(pane: &Pane) -> Typed {
     let command = Command::new("send-keys").opt("-t", pane.id().to_string()).arg("Enter");
-    Typed { lines: vec![CommandLine::of([command])], echo: String::new() }
+    Typed { lines: vec![CommandLine::of([command]).into()], echo: String::new() }
 }
 
 impl std::fmt::Debug for Typed {

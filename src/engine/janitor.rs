@@ -1,4 +1,4 @@
-//! Drops what was kept long enough, and keeps the rings within their budget. It sleeps until something is due.
+//! Drops what was kept long enough, and keeps output and screens within their budget. It sleeps until something is due.
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -27,7 +27,7 @@ pub(super) async fn run(shared: Arc<Shared>) {
         for host in &hosts {
             due = due.into_iter().chain(host.drop_ended(now)).min();
         }
-        // It comes here whenever a wait ends; only a drop or a full budget is a reason to look at every ring.
+        // It comes here whenever a wait ends; only a drop or a full budget is a reason to look at every pane.
         if !dropping && shared.ring_bytes.load(Ordering::Relaxed) <= shared.options.budget_bytes {
             continue;
         }
@@ -39,17 +39,21 @@ pub(super) async fn run(shared: Arc<Shared>) {
     }
 }
 
-/// Halves the largest ring until all fit. Answers what they hold then.
+/// Halves the largest ring until all fit; where that gains nothing, drops the largest screen (tmux still has it). Answers what is held then.
 fn trim(panes: &mut [Arc<Pane>], budget: usize) -> usize {
-    let mut total: usize = panes.iter().map(|pane| pane.ring_len()).sum();
+    let mut total: usize = panes.iter().map(|pane| pane.held_bytes()).sum();
     while total > budget {
-        let Some(largest) = panes.iter().max_by_key(|pane| pane.ring_len()) else { break };
-        let before = largest.ring_len();
-        let after = {
-            let mut state = largest.lock();
-            state.ring.trim_to(before / 2);
-            state.ring.len()
-        };
+        let Some(largest) = panes.iter().max_by_key(|pane| pane.held_bytes()) else { break };
+        let mut state = largest.lock();
+        let before = state.held_bytes();
+        let ring = state.ring.len();
+        if ring >= state.view.memory() {
+            state.ring.trim_to(ring / 2);
+        }
+        if state.held_bytes() >= before {
+            state.view.drop_screen();
+        }
+        let after = state.held_bytes();
         if after >= before {
             break;
         }
@@ -59,7 +63,7 @@ fn trim(panes: &mut [Arc<Pane>], budget: usize) -> usize {
 }
 
 impl Shared {
-    /// A ring grew or shrank.
+    /// What is held for a pane grew or shrank.
     pub(super) fn account(&self, before: usize, after: usize) {
         let total = if after >= before {
             self.ring_bytes.fetch_add(after - before, Ordering::Relaxed) + (after - before)

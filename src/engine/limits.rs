@@ -8,8 +8,14 @@ pub const RING_BYTES: usize = 1024 * 1024;
 pub const BUDGET_BYTES: usize = 512 * 1024 * 1024;
 /// How long an ended pane's output and a finished wait's result stay.
 pub const KEEP: Duration = Duration::from_secs(600);
+/// Sockets without a server that are watched for one; of more, those that nobody asked for longest are forgotten.
+pub const IDLE_HOSTS: usize = 16;
 /// Waits that may be open at once.
 pub const OPEN_WAITS: usize = 4096;
+/// Answers of ended waits that are kept; of more, the oldest go.
+pub const ENDED_WAITS: usize = 8192;
+/// Bytes that those answers take together; above it the oldest go.
+pub const ENDED_BYTES: usize = 32 * 1024 * 1024;
 /// Panes one wait may watch.
 pub const WAIT_PANES: usize = 256;
 /// How long a wait lasts when it does not say.

@@ -12,12 +12,15 @@ mod input;
 mod janitor;
 pub mod limits;
 mod list;
+mod look;
 mod pane;
 mod read;
 mod run;
 mod shell;
+mod signs;
 mod submit;
 mod target;
+mod view;
 mod wait;
 
 use std::{
@@ -120,15 +123,17 @@ impl Engine {
         }
         let mut hosts = self.hosts();
         if let Some(host) = hosts.get(socket) {
+            host.touch();
             return Ok(host.clone());
         }
+        forget_idle(&mut hosts);
         let host = Host::new(socket, &self.shared);
         let spec = ServerSpec {
             program: self.shared.options.program.clone(),
             socket: socket.to_owned(),
             coverage: self.shared.options.coverage,
         };
-        let server = Server::follow(spec, host.clone(), self.shared.cancel.clone(), &self.shared.tasks);
+        let server = Server::follow(spec, Arc::new(Arc::downgrade(&host)), host.cancel().clone(), &self.shared.tasks);
         host.set_server(server);
         hosts.insert(socket.to_owned(), host.clone());
         Ok(host)
@@ -171,6 +176,20 @@ impl Engine {
     /// Resolves when the engine is stopping.
     pub async fn stopping(&self) {
         self.shared.cancel.cancelled().await;
+    }
+}
+
+/// Of the sockets on which no server runs only the last ones that were asked for are watched: a mistyped one costs a watch of its folder.
+fn forget_idle(hosts: &mut HashMap<PathBuf, Arc<Host>>) {
+    let idle = hosts.values().filter(|host| host.is_idle());
+    let mut idle: Vec<_> = idle.map(|host| (host.last_asked(), host.socket().to_owned())).collect();
+    idle.sort();
+    // Room for one more.
+    let surplus = (idle.len() + 1).saturating_sub(limits::IDLE_HOSTS);
+    for (_, socket) in idle.into_iter().take(surplus) {
+        if let Some(host) = hosts.remove(&socket) {
+            host.cancel().cancel();
+        }
     }
 }
 

@@ -11,7 +11,13 @@ use std::{
 
 use tokio::sync::{Notify, watch};
 
-use super::{create::Ours, limits, wait::Watcher};
+use super::{
+    create::Ours,
+    limits,
+    signs::Signs,
+    view::{Doubt, Place, View},
+    wait::Watcher,
+};
 use crate::{
     api::{Gap, GapReason, Size},
     metrics,
@@ -24,6 +30,7 @@ use crate::{
         text::{Control, Mark, TextSink},
     },
     protocol::ids::PaneId,
+    screen::{Changes, Rules},
     tmux::{Exit, PaneRow, Seed, Value},
 };
 
@@ -37,6 +44,7 @@ pub struct Pane {
 }
 
 pub(super) struct State {
+    id: PaneId,
     pub(super) ring: Ring,
     pub(super) echo: EchoFilter,
     pub(super) watchers: Vec<Watcher>,
@@ -52,8 +60,8 @@ pub(super) struct State {
     pub(super) exit: Option<(Exit, Instant)>,
     /// The process that ended, once tmux has named it.
     exit_pid: Option<u32>,
-    /// The screen of a pane that has ended, as far as it was seen.
-    pub(super) kept: Option<String>,
+    /// Its screen; of a pane that has ended the last one.
+    pub(super) view: View,
     /// muxtap made it.
     pub(super) ours: Option<Ours>,
     /// A `run` is under way.
@@ -71,32 +79,13 @@ pub(super) struct About {
     pub(super) size: Size,
 }
 
-/// What the stream told besides text.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Signs {
-    /// Where the last bell stood.
-    pub(super) bell: Option<u64>,
-    /// Where the last OSC 133 mark stood that begins or ends a prompt, and that it rests (`A`, `B`) or is over (`C`, `D`).
-    pub(super) prompt: Option<(u64, bool)>,
-    /// Where a command's output began by OSC 133.
-    pub(super) output_began: Option<u64>,
-    /// Where it ended, and with which status.
-    pub(super) output_ended: Option<(u64, Option<i32>)>,
-    /// Marks that `run` makes the shell print: (nonce text, start of the mark, its end).
-    pub(super) run_marks: Vec<(Vec<u8>, u64, u64)>,
-    /// A title that came with this chunk.
-    title: Option<String>,
-}
-
-/// The OSC number of the marks that `run` makes a shell print. Terminals ignore numbers they do not know.
-pub(super) const RUN_OSC: &str = "7717";
-
 impl Pane {
     pub(super) fn new(id: PaneId, epoch: Epoch, ring_bytes: usize) -> Arc<Self> {
         Arc::new(Self {
             id,
             epoch,
             state: Mutex::new(State {
+                id,
                 ring: Ring::new(ring_bytes),
                 echo: EchoFilter::default(),
                 watchers: Vec::new(),
@@ -108,7 +97,7 @@ impl Pane {
                 answered: HashMap::new(),
                 exit: None,
                 exit_pid: None,
-                kept: None,
+                view: View::default(),
                 ours: None,
                 runs: false,
             }),
@@ -143,12 +132,22 @@ impl Pane {
         self.changed.subscribe()
     }
 
+    /// Bytes held for it: output and screen.
+    pub(super) fn held_bytes(&self) -> usize {
+        self.lock().held_bytes()
+    }
+
+    /// Bytes of output that are kept.
     pub(super) fn ring_len(&self) -> usize {
         self.lock().ring.len()
     }
 
     pub(super) fn about(&self) -> About {
         self.lock().about.clone()
+    }
+
+    pub(super) fn size(&self) -> Size {
+        self.lock().about.size
     }
 
     pub(super) fn title(&self) -> String {
@@ -166,6 +165,9 @@ impl Pane {
     /// muxtap made it, and this is what was promised of it.
     pub(super) fn set_ours(&self, ours: Ours) {
         let mut state = self.lock();
+        if let Some(nonce) = &ours.hold {
+            state.signs.expect(nonce);
+        }
         state.ours = Some(ours);
     }
 
@@ -177,34 +179,41 @@ impl Pane {
     /// Output came.
     pub(super) fn push(&self, data: &[u8]) -> Pushed {
         let mut state = self.lock();
-        let before = state.ring.len();
-        state.last_output = Instant::now();
-        state.feed(data);
-        let after = state.ring.len();
+        let before = state.held_bytes();
+        let now = Instant::now();
+        let quiet = now.duration_since(state.last_output) >= limits::REST;
+        state.last_output = now;
+        let doubt = state.feed(data, quiet);
+        let kept = state.kept_since(before);
         let held_exit = state.take_held_exit();
         let end = state.ring.end();
         self.tell_listeners(&mut state);
         drop(state);
         self.changed.send_replace(end);
-        Pushed { before, after, held_exit }
+        Pushed { kept, held_exit, doubt }
     }
 
     /// The first seed: what stood there before muxtap came.
-    pub(super) fn begin(&self, seed: &Seed) {
+    pub(super) fn begin(&self, seed: &Seed, rules: Option<Rules>) -> Kept {
         let mut state = self.lock();
-        state.feed(&seed.text);
-        state.feed(&seed.pending);
+        let before = state.held_bytes();
+        state.feed(&seed.text, false);
+        state.feed(&seed.pending, false);
+        state.adopt(seed, rules);
         if seed.dead {
             state.exit = Some((Exit { status: seed.exit_status, signal: seed.exit_signal }, Instant::now()));
         }
+        let kept = state.kept_since(before);
         let end = state.ring.end();
         drop(state);
         self.changed.send_replace(end);
+        kept
     }
 
     /// Output may have been lost: what the seed shows and the stream has not is added, and the gap is marked.
-    pub(super) fn catch_up(&self, seed: &Seed, reason: GapReason) {
+    pub(super) fn catch_up(&self, seed: &Seed, rules: Option<Rules>, reason: GapReason) -> Kept {
         let mut state = self.lock();
+        let before = state.held_bytes();
         let joined = state.join(seed);
         state.last_output = Instant::now();
         metrics::gap(reason);
@@ -213,28 +222,33 @@ impl Pane {
         for watcher in &state.watchers {
             watcher.gap(Gap { reason, bytes: None });
         }
+        // The seed says what the screen shows; what is added to the stream must not be drawn as well.
+        state.view.adopt(None, None);
         match joined {
             Joined::Missing(text) => {
-                state.feed(&text);
-                state.feed(&seed.pending);
+                state.feed(&text, false);
+                state.feed(&seed.pending, false);
             }
             Joined::Unrelated => {
                 // Nothing of what was known stands there any more: all of it is new.
-                state.feed(b"\r\n");
-                state.feed(&seed.text);
-                state.feed(&seed.pending);
+                state.feed(b"\r\n", false);
+                state.feed(&seed.text, false);
+                state.feed(&seed.pending, false);
             }
         }
+        state.adopt(seed, rules);
+        let kept = state.kept_since(before);
         let end = state.ring.end();
         self.tell_listeners(&mut state);
         drop(state);
         self.changed.send_replace(end);
+        kept
     }
 
     /// What stands in the pane of a command whose end its hold has told.
-    pub(super) fn keep_screen(&self, seed: &Seed) {
+    pub(super) fn keep_screen(&self, seed: &Seed, rules: Option<Rules>) {
         let mut state = self.lock();
-        state.kept = Some(render::render_bytes(&seed.text));
+        state.adopt(seed, rules);
         state.exit_pid = Some(seed.pid);
     }
 
@@ -251,16 +265,20 @@ impl Pane {
     }
 
     /// The process has ended and this is all it printed (F9): what tmux did not send is added.
-    pub(super) fn finish(&self, seed: &Seed) {
+    pub(super) fn finish(&self, seed: &Seed, rules: Option<Rules>) -> Kept {
         let mut state = self.lock();
+        let before = state.held_bytes();
         if state.exit.is_some() {
             // Its hold has told that everything arrived.
-            state.kept = Some(render::render_bytes(&seed.text));
+            state.adopt(seed, rules);
             state.exit_pid = Some(seed.pid);
-            return;
+            return state.kept_since(before);
         }
+        state.view.adopt(None, None);
         match state.join(seed) {
-            Joined::Missing(text) => state.feed(&text),
+            Joined::Missing(text) => {
+                state.feed(&text, false);
+            }
             // A program that draws its screen: nobody can tell whether its last bytes came.
             Joined::Unrelated => {
                 let gap = Gap { reason: GapReason::ProcessEnded, bytes: None };
@@ -268,12 +286,14 @@ impl Pane {
                 state.ring.push_gap(gap);
             }
         }
-        state.kept = Some(render::render_bytes(&seed.text));
+        state.adopt(seed, rules);
         state.exit_pid = Some(seed.pid);
+        let kept = state.kept_since(before);
         let end = state.ring.end();
         self.tell_listeners(&mut state);
         drop(state);
         self.changed.send_replace(end);
+        kept
     }
 
     /// The process has ended. Answers whether this was news.
@@ -295,9 +315,12 @@ impl Pane {
         true
     }
 
-    /// tmux lists it like this. Answers whether its title is another one than before.
-    pub(super) fn describe(&self, row: &PaneRow) -> bool {
+    /// tmux lists it like this.
+    pub(super) fn describe(&self, row: &PaneRow) -> Described {
         let mut state = self.lock();
+        let before = state.held_bytes();
+        let mut look = state.about.pid != 0 && state.about.pid != row.pid && state.view.doubt(Doubt::Restarted);
+        look |= state.view.resize(screen_size(row.size));
         let about = &mut state.about;
         let retitled = about.title != row.title;
         about.title.clone_from(&row.title);
@@ -310,18 +333,58 @@ impl Pane {
             // A program was started in the place of the one that ended.
             state.exit = None;
             state.exit_pid = None;
-            state.kept = None;
         }
         if retitled {
             state.tell_title(&row.title);
         }
-        retitled
+        Described { retitled, look, kept: state.kept_since(before) }
     }
 
-    /// tmux pushed a value.
-    pub(super) fn set_value(&self, value: Value) {
+    /// tmux has resized it. Answers whether its screen has to be compared with tmux's.
+    pub(super) fn sized(&self, size: Size) -> (bool, Kept) {
         let mut state = self.lock();
+        let before = state.held_bytes();
+        state.about.size = size;
+        let look = state.view.resize(screen_size(size));
+        let kept = state.kept_since(before);
+        self.tell_listeners(&mut state);
+        (look, kept)
+    }
+
+    /// The stream's end and the doubts so far: what a look must find unchanged to mean anything.
+    pub(super) fn point(&self) -> Point {
+        let state = self.lock();
+        Point { end: state.ring.end(), doubts: state.view.doubts() }
+    }
+
+    /// What tmux had somewhere between `since` and now. `None`: it may be older than what is known, so nothing follows from it. Else
+    /// whether the screen was as tmux has it.
+    pub(super) fn settle(&self, since: Point, seed: &Seed, rules: Rules) -> Option<(bool, Kept)> {
+        let mut state = self.lock();
+        let before = state.held_bytes();
+        if (Point { end: state.ring.end(), doubts: state.view.doubts() }) != since {
+            return None;
+        }
+        let same = state.view.settle(seed.screen.as_ref()?, rules);
+        state.show_all();
+        let kept = state.kept_since(before);
+        let end = state.ring.end();
+        self.tell_listeners(&mut state);
+        drop(state);
+        self.changed.send_replace(end);
+        Some((same, kept))
+    }
+
+    /// tmux pushed a value. Answers whether its screen has to be compared with tmux's.
+    pub(super) fn set_value(&self, value: Value) -> bool {
+        let mut state = self.lock();
+        let mut look = false;
         match value {
+            // What is on its way while the pane prints is not here yet.
+            Value::Place(place) => {
+                let rests = state.last_output.elapsed() >= limits::REST && state.exit.is_none();
+                look = rests && Place::parse(&place).is_some_and(|place| state.view.compare(place));
+            }
             Value::Title(title) => {
                 state.about.title.clone_from(&title);
                 state.tell_title(&title);
@@ -332,6 +395,7 @@ impl Pane {
         let end = state.ring.end();
         drop(state);
         self.changed.send_replace(end);
+        look
     }
 
     /// muxtap is about to send input. Answers the stream's end, before which nothing can answer it.
@@ -381,48 +445,133 @@ impl Pane {
     }
 }
 
-/// What a push did.
-pub(super) struct Pushed {
+/// A point of a pane's life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Point {
+    end: u64,
+    doubts: u64,
+}
+
+/// What a new description of a pane said.
+#[must_use]
+pub(super) struct Described {
+    /// Its title is another one.
+    pub(super) retitled: bool,
+    /// Its screen has to be compared with tmux's.
+    pub(super) look: bool,
+    pub(super) kept: Kept,
+}
+
+fn screen_size(size: Size) -> crate::screen::Size {
+    crate::screen::Size { columns: size.width.max(1), rows: size.height.max(1) }
+}
+
+/// How many bytes are held for a pane, for the budget.
+#[derive(Clone, Copy)]
+#[must_use]
+pub(super) struct Kept {
     /// Bytes kept before.
     pub(super) before: usize,
     /// Bytes kept after.
     pub(super) after: usize,
+}
+
+/// What a push did.
+#[must_use]
+pub(super) struct Pushed {
+    pub(super) kept: Kept,
     /// The pane's command has ended with this status and all it printed is here.
     pub(super) held_exit: Option<i32>,
+    /// Its screen has to be compared with tmux's.
+    pub(super) doubt: Option<Doubt>,
 }
 
 impl State {
     /// The status told by the hold of this pane's command, once.
     fn take_held_exit(&mut self) -> Option<i32> {
-        let ours = self.ours.as_mut().filter(|ours| ours.hold.is_some())?;
-        let status = self.signs.run_marks.iter().find_map(|(payload, ..)| ours.held_exit(payload))?;
-        ours.hold = None;
+        let hold = &mut self.ours.as_mut()?.hold;
+        let (_, status) = self.signs.marks(hold.as_deref()?)?.end?;
+        let status = status?;
+        if let Some(nonce) = hold.take() {
+            self.signs.expect_no_more(&nonce);
+        }
         Some(status)
     }
 
-    /// Bytes go into the ring, and what they say to everyone who wants to know.
-    fn feed(&mut self, data: &[u8]) {
-        if data.is_empty() {
-            return;
+    fn kept_since(&self, before: usize) -> Kept {
+        Kept { before, after: self.held_bytes() }
+    }
+
+    /// Bytes held: output and screen.
+    pub(super) fn held_bytes(&self) -> usize {
+        self.ring.len() + self.view.memory()
+    }
+
+    /// tmux has this on its screen.
+    fn adopt(&mut self, seed: &Seed, rules: Option<Rules>) {
+        self.view.adopt(seed.screen.as_ref(), rules);
+        self.show_all();
+    }
+
+    /// The screen is another one: everything on it may be new.
+    fn show_all(&mut self) {
+        let Self { view, watchers, listeners, ring, .. } = self;
+        for watcher in watchers {
+            watcher.shown(view, None, ring.end());
         }
+        for listener in listeners.iter().filter_map(Weak::upgrade) {
+            listener.drawn(self.id, None);
+        }
+    }
+
+    /// Bytes go into the ring and onto the screen, and what they say to everyone who wants to know. `quiet`: after a rest. Answers
+    /// whether the screen is doubted from now on.
+    fn feed(&mut self, data: &[u8], quiet: bool) -> Option<Doubt> {
+        if data.is_empty() {
+            return None;
+        }
+        let (changes, doubt) = self.view.feed(data, quiet);
         let echo = if self.echo.is_idle() { None } else { Some(&mut self.echo) };
         let mut fan = Fan { echo, watchers: &mut self.watchers, signs: &mut self.signs };
         self.ring.push(data, &mut fan);
-        if let Some(title) = self.signs.title.take() {
+        if let Some(title) = self.signs.take_title() {
             self.tell_title(&title);
         }
         let Self { watchers, echo, signs, .. } = self;
-        watchers.retain_mut(|watcher| watcher.end_of_chunk(echo, signs));
+        // Watchers whose wait is over stay until its driver takes them away: dropping one frees many small things, and the answer
+        // comes first.
+        for watcher in watchers {
+            watcher.end_of_chunk(echo, signs);
+        }
+        if let Some(changes) = changes {
+            self.show(&changes);
+        }
+        doubt
+    }
+
+    /// Some rows of the screen are new.
+    fn show(&mut self, changes: &Changes) {
+        let Self { view, watchers, listeners, ring, .. } = self;
+        for watcher in watchers {
+            watcher.shown(view, Some(changes), ring.end());
+        }
+        for listener in listeners.iter().filter_map(Weak::upgrade) {
+            listener.drawn(self.id, Some(changes));
+        }
     }
 
     fn tell_title(&mut self, title: &str) {
-        self.watchers.retain_mut(|watcher| watcher.title(title));
+        for watcher in &mut self.watchers {
+            watcher.title(title);
+        }
     }
 
     /// The stream rests: what only its end can satisfy is looked at.
     pub(super) fn rest_watchers(&mut self) {
         let Self { watchers, echo, .. } = self;
-        watchers.retain_mut(|watcher| watcher.rest(echo));
+        for watcher in watchers {
+            watcher.rest(echo);
+        }
     }
 
     /// Where the last match of this pattern ended that was answered.
@@ -474,46 +623,37 @@ impl TextSink for Fan<'_> {
     }
 }
 
-impl Signs {
-    fn mark(&mut self, start: u64, end: u64, mark: Mark<'_>) {
-        match mark {
-            Mark::Bell => self.bell = Some(start),
-            Mark::Title(title) => self.title = Some(String::from_utf8_lossy(title).into_owned()),
-            Mark::Prompt(payload) => match payload.first() {
-                Some(b'A' | b'B') => self.prompt = Some((end, true)),
-                Some(b'C') => {
-                    self.prompt = Some((end, false));
-                    self.output_began = Some(end);
-                }
-                Some(b'D') => {
-                    let status = payload.get(2..).and_then(|status| std::str::from_utf8(status).ok());
-                    let status = status.and_then(|status| status.split(';').next()?.parse().ok());
-                    self.output_ended = Some((start, status));
-                }
-                _ => {}
-            },
-            Mark::Osc(payload) => {
-                let ours = payload.strip_prefix(RUN_OSC.as_bytes()).and_then(|rest| rest.strip_prefix(b";"));
-                if let Some(nonce) = ours {
-                    // A pane that prints such marks by itself must not grow this for ever.
-                    if self.run_marks.len() >= 16 {
-                        self.run_marks.remove(0);
-                    }
-                    self.run_marks.push((nonce.to_vec(), start, end));
-                }
-            }
-        }
-    }
-}
-
 /// Collects which panes changed, for someone who looks when it has time.
 #[derive(Default)]
 pub struct Listener {
     dirty: Mutex<HashSet<PaneId>>,
+    /// What changed on their screens; `None` where nobody wants to know.
+    drawn: Option<Mutex<HashMap<PaneId, Changes>>>,
     wake: Notify,
 }
 
 impl Listener {
+    /// `screens`: collect what changes on screens too.
+    pub(super) fn new(screens: bool) -> Self {
+        Self { drawn: screens.then(Mutex::default), ..Self::default() }
+    }
+
+    fn drawn(&self, pane: PaneId, changes: Option<&Changes>) {
+        let Some(drawn) = &self.drawn else { return };
+        let mut drawn = drawn.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = drawn.entry(pane).or_default();
+        match changes {
+            Some(changes) => known.merge(changes),
+            None => *known = Changes::everything(),
+        }
+    }
+
+    /// What changed on a pane's screen since this was last asked.
+    pub(super) fn take_drawn(&self, pane: PaneId) -> Option<Changes> {
+        let mut drawn = self.drawn.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
+        drawn.remove(&pane).filter(|changes| !changes.is_empty())
+    }
+
     pub(super) fn mark(&self, pane: PaneId) {
         let first = {
             let mut dirty = self.dirty.lock().unwrap_or_else(PoisonError::into_inner);

@@ -6,20 +6,18 @@ use base64::Engine as _;
 
 use super::{Engine, Host, Pane, limits, pane::State, wait::duration};
 use crate::{
-    api::{Error, Gap, GapReason, ReadAnswer, ReadFormat, ReadRequest, Result},
+    api::{Error, ErrorCode, Gap, GapReason, ReadAnswer, ReadFormat, ReadRequest, Result},
     pane::{
         cursor::{Cursor, Since},
         render,
+        ring::{Chunk, Reading},
     },
 };
 
-/// A stretch of a stream.
+/// A chunk as it is told.
 pub(super) struct Piece {
-    pub(super) bytes: Vec<u8>,
+    pub(super) data: Option<String>,
     pub(super) text: Option<String>,
-    pub(super) end: u64,
-    pub(super) gap: Option<Gap>,
-    pub(super) more: bool,
 }
 
 impl Engine {
@@ -34,6 +32,7 @@ impl Engine {
             Some(since) => since.parse()?,
             None => Since::Input,
         };
+        let format = request.format;
         let pane = self.pane(host, target).await?;
         let (from, gap) = {
             let state = pane.lock();
@@ -46,7 +45,8 @@ impl Engine {
                     changes.borrow_and_update();
                     {
                         let state = pane.lock();
-                        if state.ring.end() > from || state.exit.is_some() || gap.is_some() {
+                        let has_more = state.ring.has_more(from, state.reading(most, format));
+                        if has_more || state.exit.is_some() || gap.is_some() {
                             return;
                         }
                     }
@@ -61,19 +61,20 @@ impl Engine {
                 () = self.stopping() => {}
             }
         }
-        let (piece, exit) = {
+        let (chunk, exit) = {
             let state = pane.lock();
-            (state.piece(from, most, request.format, gap), state.exit.map(|(exit, _)| exit))
+            (state.ring.read(from, state.reading(most, format)), state.exit.map(|(exit, _)| exit))
         };
-        let exit = exit.filter(|_| !piece.more);
-        let raw = request.format == ReadFormat::Raw;
+        let (end, more, gap) = (chunk.end, chunk.more, gap.or(chunk.gap));
+        let exit = exit.filter(|_| !more);
+        let Piece { data, text } = Piece::of_any_size(chunk, format).await?;
         Ok(ReadAnswer {
             pane: pane.id().to_string(),
-            data: raw.then(|| base64::engine::general_purpose::STANDARD.encode(&piece.bytes)),
-            text: piece.text,
-            cursor: pane.cursor(piece.end).to_string(),
-            more: piece.more,
-            gap: piece.gap,
+            data,
+            text,
+            cursor: pane.cursor(end).to_string(),
+            more,
+            gap,
             exited: exit.is_some(),
             exit_status: exit.and_then(|exit| exit.status),
             exit_signal: exit.and_then(|exit| exit.signal),
@@ -131,39 +132,9 @@ impl Pane {
 }
 
 impl State {
-    /// Up to `most` bytes from `from` on, but not across a gap: each piece has at most one, before it.
-    pub(super) fn piece(&self, from: u64, most: u64, format: ReadFormat, gap: Option<Gap>) -> Piece {
-        let mut gap = gap;
-        let mut from = from;
-        if from < self.ring.start() {
-            gap = gap.or(Some(Gap { reason: GapReason::Trimmed, bytes: Some(self.ring.start() - from) }));
-            from = self.ring.start();
-        }
-        let end = self.ring.end();
-        let mut to = from.saturating_add(most).min(end);
-        if gap.is_none() {
-            gap = self.ring.gap_at(from);
-        }
-        if let Some(next) = self.ring.next_gap(from) {
-            to = to.min(next);
-        }
-        let before_gap = self.ring.next_gap(from) == Some(to);
-        let more = to < end;
-        let mut bytes = self.ring.bytes(from, to);
-        if format != ReadFormat::Raw && self.exit.is_none() && !before_gap {
-            // A character that is not complete is left for the next read; but where a limit cut it the reader must get on.
-            let cut = incomplete_tail(&bytes);
-            if !more || cut < bytes.len() {
-                bytes.truncate(bytes.len() - cut);
-                to -= cut as u64;
-            }
-        }
-        let text = match format {
-            ReadFormat::Raw => None,
-            ReadFormat::Ansi => Some(String::from_utf8_lossy(&bytes).into_owned()),
-            ReadFormat::Text => Some(render::render_text(&self.ring, from, to)),
-        };
-        Piece { bytes, text, end: to, gap, more }
+    /// How a reader of this format reads.
+    pub(super) fn reading(&self, most: u64, format: ReadFormat) -> Reading {
+        Reading { most, whole: format != ReadFormat::Raw, over: self.exit.is_some() }
     }
 
     /// Where the last `lines` lines begin.
@@ -194,57 +165,26 @@ impl State {
     }
 }
 
-/// How many bytes at the end are the beginning of a character.
-fn incomplete_tail(bytes: &[u8]) -> usize {
-    let tail = bytes.get(bytes.len().saturating_sub(3)..).unwrap_or_default();
-    for (index, byte) in tail.iter().enumerate().rev() {
-        let have = tail.len() - index;
-        let needs = match byte {
-            0x80..=0xbf => continue,
-            0xc2..=0xdf => 2,
-            0xe0..=0xef => 3,
-            0xf0..=0xf4 => 4,
-            _ => 1,
-        };
-        return if have < needs { have } else { 0 };
-    }
-    0
-}
+/// Bytes of a chunk above which it is made readable elsewhere than in the tasks that answer others.
+const AT_ONCE: usize = 64 * 1024;
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{pane::cursor::Epoch, protocol::ids::PaneId};
-
-    /// S6.
-    #[test]
-    fn a_read_ends_before_a_gap_and_the_next_begins_behind_it() {
-        let pane = Pane::new(PaneId(0), Epoch { server: 1, engine: 1 }, 1000);
-        pane.push(b"before");
-        pane.mark_gap(GapReason::Paused);
-        pane.push(b"after");
-        let state = pane.lock();
-        let first = state.piece(0, 100, ReadFormat::Text, None);
-        assert_eq!((first.text.as_deref(), first.gap, first.more), (Some("before"), None, true));
-        let second = state.piece(first.end, 100, ReadFormat::Text, None);
-        assert_eq!(second.text.as_deref(), Some("after"));
-        assert_eq!(second.gap.map(|gap| gap.reason), Some(GapReason::Paused));
-        assert!(!second.more);
-    }
-
-    /// S10.
-    #[test]
-    fn a_character_that_has_only_begun_is_left_for_the_next_read() {
-        for (bytes, cut) in [
-            (&b"abc"[..], 0),
-            (b"\xc3", 1),
-            (b"a\xe2\x82", 2),
-            (b"\xe2\x82\xac", 0),
-            (b"\xf0\x9f\x98", 3),
-            (b"\x80\x80\x80\x80", 0),
-            (b"", 0),
-        ] {
-            assert_eq!(incomplete_tail(bytes), cut, "{bytes:?}");
+impl Piece {
+    /// A chunk in the format that was asked for; never under a pane's lock.
+    pub(super) fn of(chunk: &Chunk, format: ReadFormat) -> Self {
+        match format {
+            ReadFormat::Raw => {
+                Self { data: Some(base64::engine::general_purpose::STANDARD.encode(&chunk.bytes)), text: None }
+            }
+            ReadFormat::Ansi => Self { data: None, text: Some(String::from_utf8_lossy(&chunk.bytes).into_owned()) },
+            ReadFormat::Text => Self { data: None, text: Some(render::render_chunk(chunk)) },
         }
+    }
+
+    async fn of_any_size(chunk: Chunk, format: ReadFormat) -> Result<Self> {
+        if chunk.bytes.len() <= AT_ONCE {
+            return Ok(Self::of(&chunk, format));
+        }
+        let made = tokio::task::spawn_blocking(move || Self::of(&chunk, format)).await;
+        made.map_err(|_| Error::new(ErrorCode::InconsistentState, "the text of the read could not be made"))
     }
 }

@@ -43,23 +43,23 @@ impl Engine {
         }
         let begun = Instant::now();
         let pane = self.pane(host, target).await?;
-        let _alone = Alone::claim(&pane)?;
+        let alone = Alone::claim(&pane)?;
+        let nonce = alone.nonce.as_str();
         let shell = self.resting_shell(host, &pane, timeout).await?;
         let marks = {
             let state = pane.lock();
             state.signs.prompt.is_some_and(|(_, rests)| rests) && state.signs.output_ended.is_some()
         };
         let method = if marks && !command.contains(['\n', '\t']) { RunMethod::Osc133 } else { RunMethod::Sentinel };
-        let nonce = format!("{:016x}", RandomState::new().hash_one(0));
         let line = match method {
             RunMethod::Osc133 => format!(" {command}"),
-            RunMethod::Sentinel => shell.line(command, &nonce)?,
+            RunMethod::Sentinel => shell.line(command, nonce)?,
         };
         let typed = input::text_typed(&pane, format!("{}\r", line.replace('\n', "\r")).as_bytes())?;
         let mark = self.send(host, &pane, typed).await?.offset;
         let find = || match method {
             RunMethod::Osc133 => by_prompt_marks(&pane, mark),
-            RunMethod::Sentinel => by_nonce(&pane, &nonce),
+            RunMethod::Sentinel => by_nonce(&pane, nonce),
         };
         let left = timeout.saturating_sub(begun.elapsed());
         let ended = tokio::select! {
@@ -123,8 +123,11 @@ impl Engine {
     }
 }
 
-/// One command at a time in a pane.
-struct Alone(Arc<Pane>);
+/// One command at a time in a pane, whose marks are kept meanwhile.
+struct Alone {
+    pane: Arc<Pane>,
+    nonce: String,
+}
 
 impl Alone {
     fn claim(pane: &Arc<Pane>) -> Result<Self> {
@@ -132,13 +135,17 @@ impl Alone {
         if std::mem::replace(&mut state.runs, true) {
             return Err(Error::new(ErrorCode::Conflict, format!("another run is under way in pane {}", pane.id())));
         }
-        Ok(Self(pane.clone()))
+        let nonce = format!("{:016x}", RandomState::new().hash_one(0));
+        state.signs.expect(&nonce);
+        Ok(Self { pane: pane.clone(), nonce })
     }
 }
 
 impl Drop for Alone {
     fn drop(&mut self) {
-        self.0.lock().runs = false;
+        let mut state = self.pane.lock();
+        state.runs = false;
+        state.signs.expect_no_more(&self.nonce);
     }
 }
 
@@ -160,18 +167,8 @@ async fn ended(pane: &Pane, find: &impl Fn() -> Found) {
 /// By the marks that the typed line makes the shell print.
 fn by_nonce(pane: &Pane, nonce: &str) -> Found {
     let state = pane.lock();
-    let mut found = Found { begin: None, end: None, exit: state.exit.map(|(exit, _)| exit) };
-    for (payload, start, end) in &state.signs.run_marks {
-        let Some(what) = std::str::from_utf8(payload).ok().and_then(|payload| payload.strip_prefix(nonce)) else {
-            continue;
-        };
-        match what.strip_prefix(";e;") {
-            Some(status) => found.end = Some((*start, status.parse().ok())),
-            None if what == ";s" => found.begin = Some(*end),
-            None => {}
-        }
-    }
-    found
+    let marks = state.signs.marks(nonce).unwrap_or_default();
+    Found { begin: marks.begin, end: marks.end, exit: state.exit.map(|(exit, _)| exit) }
 }
 
 /// By the shell's own marks (OSC 133): `C` begins the output, `D` ends it.

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::pane::{About, RUN_OSC};
+use super::{pane::About, signs::RUN_OSC};
 use crate::{
     api::{Error, ErrorCode, Result},
     tmux::{Foreground, child, foreground},

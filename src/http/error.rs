@@ -24,7 +24,8 @@ pub const fn status(code: ErrorCode) -> StatusCode {
         ErrorCode::InvalidTarget | ErrorCode::InvalidArgument => StatusCode::BAD_REQUEST,
         ErrorCode::Unauthorized => StatusCode::UNAUTHORIZED,
         ErrorCode::UnsupportedCaptureMode => StatusCode::UNPROCESSABLE_ENTITY,
-        ErrorCode::Timeout => StatusCode::REQUEST_TIMEOUT,
+        // Not 408: browsers and some libraries silently repeat a request that is answered so, and a `run` would type its command again.
+        ErrorCode::Timeout => StatusCode::GATEWAY_TIMEOUT,
         ErrorCode::ResourceLimit => StatusCode::TOO_MANY_REQUESTS,
         ErrorCode::ReadOnly => StatusCode::FORBIDDEN,
         ErrorCode::TmuxUnavailable => StatusCode::SERVICE_UNAVAILABLE,

@@ -12,7 +12,7 @@ use axum::{
 };
 use futures_util::{Stream, stream};
 
-use super::{App, error::Params, openapi::Failures, routes::host};
+use super::{App, described::Failures, error::Params, host};
 use crate::{
     api::{Event, EventsRequest, Result, ServerQuery},
     engine::Subscription,
@@ -58,6 +58,7 @@ fn message(event: &Event, id: Option<String>) -> Message {
 const fn kind(event: &Event) -> &'static str {
     match event {
         Event::Output { .. } => "output",
+        Event::Screen { .. } => "screen",
         Event::PaneOpened { .. } => "pane-opened",
         Event::PaneExited { .. } => "pane-exited",
         Event::Bell { .. } => "bell",

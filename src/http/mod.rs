@@ -1,10 +1,13 @@
 //! HTTP: the routes of the design, on the daemon's Unix socket. A face parses a request and prints an answer; it never
 //! decides.
 
+mod described;
 mod error;
 mod events;
 mod openapi;
 mod routes;
+
+use std::{path::Path, sync::Arc};
 
 use axum::{
     Router,
@@ -16,7 +19,10 @@ use axum::{
 };
 use tokio::sync::watch;
 
-use crate::engine::Engine;
+use crate::{
+    api::{self, Error, ServerQuery},
+    engine::{Engine, Host},
+};
 
 /// Bytes of a request's body: input of [`crate::engine::limits::INPUT_BYTES`], escaped at worst.
 const BODY_BYTES: usize = 6 * crate::engine::limits::INPUT_BYTES;
@@ -79,6 +85,15 @@ pub fn router(app: App) -> Router {
 async fn version(State(()): State<()>, mut response: Response) -> Response {
     response.headers_mut().insert("muxtap-version", HeaderValue::from_static(env!("CARGO_PKG_VERSION")));
     response
+}
+
+/// The tmux server that a request means.
+fn host(app: &App, query: &ServerQuery) -> api::Result<Arc<Host>> {
+    let socket = query
+        .socket
+        .as_deref()
+        .ok_or_else(|| Error::invalid("socket: say which tmux server is meant by the absolute path of its socket"))?;
+    app.engine.host(Path::new(socket))
 }
 
 /// Text with a content type.

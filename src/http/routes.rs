@@ -1,24 +1,21 @@
 //! One function a route.
 
-use std::{path::Path, sync::Arc};
-
 use axum::{Json, extract::State, response::Response};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::{
     App,
+    described::{Failures, PathPane, PathTarget, PathWait},
     error::{Body, Params, Target},
-    openapi::{Failures, PathPane, PathTarget, PathWait},
-    text,
+    host, text,
 };
 use crate::{
     api::{
-        CaptureAnswer, CaptureRequest, CreatedAnswer, DoneAnswer, Error, InputAnswer, InputRequest, NewSessionRequest,
+        CaptureAnswer, CaptureRequest, CreatedAnswer, DoneAnswer, InputAnswer, InputRequest, NewSessionRequest,
         NewWindowRequest, PaneList, PatchRequest, ReadAnswer, ReadRequest, Result, RunAnswer, RunRequest, ServerQuery,
         SessionList, SplitRequest, StatusAnswer, WaitAnswer, WaitRequest, WindowList,
     },
-    engine::Host,
     metrics as counted,
 };
 
@@ -30,15 +27,6 @@ type Answer<T> = Result<Json<T>>;
 pub struct LookQuery {
     /// Wait this long for its end (default 0; at most 300,000).
     timeout_ms: Option<u64>,
-}
-
-/// The tmux server that a request means.
-pub(super) fn host(app: &App, query: &ServerQuery) -> Result<Arc<Host>> {
-    let socket = query
-        .socket
-        .as_deref()
-        .ok_or_else(|| Error::invalid("socket: say which tmux server is meant by the absolute path of its socket"))?;
-    app.engine.host(Path::new(socket))
 }
 
 /// The daemon lives.

@@ -51,6 +51,8 @@ impl Phase {
 pub struct DecoderState {
     /// Where the open sequence or character began.
     start: u64,
+    /// Where the first of those began that were each cut off by the next one, up to the open one. What cuts off another also decides it.
+    since: u64,
     parameters: [u16; 2],
     /// The parameter that is being read; further ones are not kept.
     parameter: u8,
@@ -67,9 +69,9 @@ pub struct DecoderState {
 }
 
 impl DecoderState {
-    /// Where the escape sequence or character began that is not complete yet.
+    /// The last offset at which nothing was open, while an escape sequence or character is not complete yet.
     pub fn open_since(&self) -> Option<u64> {
-        (self.phase != Phase::Ground || self.held_len > 0).then_some(self.start)
+        (self.phase != Phase::Ground || self.held_len > 0).then_some(self.since)
     }
 }
 
@@ -129,13 +131,13 @@ impl TextDecoder {
 
     /// Text and controls up to an ESC or the end. Answers how many bytes that was.
     fn ground(&mut self, offset: u64, bytes: &[u8], sink: &mut (impl TextSink + ?Sized)) -> usize {
-        let mut at = if self.state.held_len > 0 { self.complete(bytes, sink) } else { 0 };
+        let (mut at, mut cut_off) = if self.state.held_len > 0 { self.complete(bytes, sink) } else { (0, None) };
         while let Some(rest) = bytes.get(at..) {
             let offset = offset + at as u64;
             let run = text_len(rest);
             let (text, rest) = rest.split_at_checked(run).unwrap_or((rest, &[]));
             if !text.is_empty() {
-                self.text(offset, text, rest.is_empty(), sink);
+                cut_off = self.text(offset, text, rest.is_empty(), cut_off, sink);
             }
             let Some(&byte) = rest.first() else { return bytes.len() };
             let offset = offset + run as u64;
@@ -144,52 +146,66 @@ impl TextDecoder {
                 let sequence = bytes.get(at..).unwrap_or_default();
                 if let Some(len) = whole_sequence(offset, sequence, sink) {
                     at += len;
+                    cut_off = None;
                     continue;
                 }
-                self.enter(Phase::Escape, offset);
+                self.enter(Phase::Escape, offset, cut_off);
                 return at;
             }
+            cut_off = None;
             execute(offset, byte, sink);
         }
         bytes.len()
     }
 
-    /// A run without controls.
-    fn text(&mut self, mut offset: u64, mut text: &[u8], at_end: bool, sink: &mut (impl TextSink + ?Sized)) {
+    /// A run without controls. `cut_off`: where a character began that this run cuts off; answers the same for what follows the run.
+    fn text(
+        &mut self,
+        mut offset: u64,
+        mut text: &[u8],
+        at_end: bool,
+        mut cut_off: Option<u64>,
+        sink: &mut (impl TextSink + ?Sized),
+    ) -> Option<u64> {
         loop {
             let Err(error) = std::str::from_utf8(text) else {
                 if !text.is_empty() {
                     sink.text(offset, text);
+                    cut_off = None;
                 }
-                return;
+                return cut_off;
             };
             let (valid, rest) = text.split_at_checked(error.valid_up_to()).unwrap_or((text, &[]));
             if !valid.is_empty() {
                 sink.text(offset, valid);
+                cut_off = None;
             }
             offset += valid.len() as u64;
             match error.error_len() {
                 None if at_end => {
                     self.state.start = offset;
+                    self.state.since = cut_off.unwrap_or(offset);
                     self.state.held_len = 0;
                     for (slot, byte) in self.state.held.iter_mut().zip(rest) {
                         *slot = *byte;
                         self.state.held_len += 1;
                     }
-                    return;
+                    return None;
                 }
                 invalid => {
                     sink.text(offset, REPLACEMENT);
-                    let invalid = invalid.unwrap_or(rest.len());
-                    offset += invalid as u64;
-                    text = rest.get(invalid..).unwrap_or_default();
+                    let (bad, later) = rest.split_at_checked(invalid.unwrap_or(rest.len())).unwrap_or((rest, &[]));
+                    let has_begun = std::str::from_utf8(bad).is_err_and(|error| error.error_len().is_none());
+                    cut_off = has_begun.then(|| cut_off.unwrap_or(offset));
+                    offset += bad.len() as u64;
+                    text = later;
                 }
             }
         }
     }
 
-    /// Goes on with the character whose first bytes are held. Answers how many bytes it took.
-    fn complete(&mut self, bytes: &[u8], sink: &mut (impl TextSink + ?Sized)) -> usize {
+    /// Goes on with the character whose first bytes are held. Answers how many bytes it took, and where it began if the next byte cuts it off.
+    fn complete(&mut self, bytes: &[u8], sink: &mut (impl TextSink + ?Sized)) -> (usize, Option<u64>) {
         for (taken, byte) in bytes.iter().enumerate() {
             let len = usize::from(self.state.held_len);
             if let Some(slot) = self.state.held.get_mut(len) {
@@ -200,18 +216,18 @@ impl TextDecoder {
                 Ok(_) => {
                     sink.text(self.state.start, character);
                     self.state.held_len = 0;
-                    return taken + 1;
+                    return (taken + 1, None);
                 }
                 Err(error) if error.error_len().is_none() => self.state.held_len += 1,
                 Err(_) => {
                     // This byte is no part of it and is looked at again.
                     sink.text(self.state.start, REPLACEMENT);
                     self.state.held_len = 0;
-                    return taken;
+                    return (taken, Some(self.state.since));
                 }
             }
         }
-        bytes.len()
+        (bytes.len(), None)
     }
 
     /// Collects payload up to a control byte. Answers how many bytes that was.
@@ -227,8 +243,9 @@ impl TextDecoder {
         len
     }
 
-    fn enter(&mut self, phase: Phase, start: u64) {
-        self.state = DecoderState { start, phase, ..DecoderState::default() };
+    fn enter(&mut self, phase: Phase, start: u64, cut_off: Option<u64>) {
+        let since = self.state.open_since().or(cut_off).unwrap_or(start);
+        self.state = DecoderState { start, since, phase, ..DecoderState::default() };
     }
 
     /// One byte of a sequence.
@@ -242,7 +259,7 @@ impl TextDecoder {
             Phase::PayloadEscape => {
                 let escape = offset.saturating_sub(1);
                 self.report(escape, sink);
-                self.enter(Phase::Escape, escape);
+                self.enter(Phase::Escape, escape, None);
             }
             Phase::DcsData => {
                 if byte == 0x1b {
@@ -259,7 +276,7 @@ impl TextDecoder {
         match (self.state.phase, byte) {
             (_, 0x18 | 0x1a) | (Phase::EscapeIntermediate, 0x30..=0x7e) => self.leave(),
             (Phase::Payload, 0x1b) => self.state.phase = Phase::PayloadEscape,
-            (_, 0x1b) => self.enter(Phase::Escape, offset),
+            (_, 0x1b) => self.enter(Phase::Escape, offset, None),
             (Phase::Payload, 0x07) if !self.state.title => {
                 self.report(offset + 1, sink);
                 self.state.phase = Phase::Ground;

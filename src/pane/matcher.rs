@@ -24,7 +24,9 @@ use window::Window;
 pub use hit::Hit;
 
 pub(crate) mod automaton;
+pub(crate) mod bounds;
 mod hit;
+mod sample;
 mod slot;
 mod window;
 

@@ -17,34 +17,8 @@ use regex_syntax::{
 };
 
 use super::matcher::automaton::{Automaton, Kind};
+pub use super::matcher::bounds::Limits;
 use crate::api;
-
-/// What bounds the patterns of one wait and the memory of its matcher.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// Patterns in one set.
-    pub patterns: usize,
-    /// Bytes of one pattern's text.
-    pub pattern_bytes: usize,
-    /// Bytes of a set's compiled automaton; a pattern that is compiled alone ([`compile_one`]) has the same.
-    pub compiled_bytes: usize,
-    /// Bytes of recent match text that a matcher keeps at most, between chunks; the length of the longest match it can tell whole.
-    pub window_bytes: usize,
-    /// Bytes that an automaton's lazily built states may take. When they are full they are dropped and built anew.
-    pub cache_bytes: usize,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            patterns: 64,
-            pattern_bytes: 64 << 10,
-            compiled_bytes: 10 << 20,
-            window_bytes: 64 << 10,
-            cache_bytes: 256 << 10,
-        }
-    }
-}
 
 /// A pattern and what its caller knows it as.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -242,6 +216,15 @@ pub fn compile_one(name: &str, text: &str, limits: &Limits) -> api::Result<regex
         .map_err(|error| too_large(&error, &name, limits))
 }
 
+/// Whether a pattern that [`compile_one`] took can only match within one line, and does not ask where the text begins or ends: then lines
+/// can be searched one by one.
+pub fn stays_within_line(text: &str) -> bool {
+    ParserBuilder::new().multi_line(true).build().parse(text).is_ok_and(|hir| {
+        let looks = hir.properties().look_set();
+        !holds_line_end(&hir) && !looks.contains(Look::Start) && !looks.contains(Look::End)
+    })
+}
+
 fn describe(index: usize, spec: &PatternSpec) -> String {
     const SHOWN: usize = 60;
     let mut text: String = spec.text.chars().take(SHOWN).collect();
@@ -422,6 +405,16 @@ mod tests {
     #[test]
     fn w8_a_catastrophic_pattern_is_harmless() {
         assert!(PatternSet::new(&[PatternSpec::new("(a|a)*(a+)+$")], &Limits::default()).is_ok());
+    }
+
+    #[test]
+    fn some_patterns_reach_over_lines() {
+        for within in ["error", "^a.*b$", r"(?i)x\d+", r"\bword\b"] {
+            assert!(stays_within_line(within), "{within}");
+        }
+        for beyond in [r"a\nb", r"a\s+b", r"\Aa", r"a\z", "(?s)a.b", "[^x]"] {
+            assert!(!stays_within_line(beyond), "{beyond}");
+        }
     }
 
     #[test]

@@ -48,7 +48,18 @@ struct Segment {
     bytes: Vec<u8>,
 }
 
-/// Bytes read from a [`Ring`].
+/// How a [`Ring`] is read.
+#[derive(Clone, Copy, Debug)]
+pub struct Reading {
+    /// Bytes of a chunk at most; one character or sequence that is longer comes whole nevertheless.
+    pub most: u64,
+    /// A chunk ends where no character and no sequence is open. One that is open for more than 8 KiB holds nothing back.
+    pub whole: bool,
+    /// Nothing will follow the last byte.
+    pub over: bool,
+}
+
+/// Bytes read from a [`Ring`], with all that is needed to decode them without it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chunk {
     /// Where they begin: what was asked for, or the first retained byte after it.
@@ -57,8 +68,19 @@ pub struct Chunk {
     pub end: u64,
     /// The bytes from `start` to `end`.
     pub bytes: Vec<u8>,
-    /// What is missing before or in them; the first, if more is.
+    /// What is missing just before them; the first, if more is. Nothing is missing within.
     pub gap: Option<Gap>,
+    /// A read from `end` on gives something at once.
+    pub more: bool,
+    /// The decoder at `start`.
+    state: DecoderState,
+}
+
+impl Chunk {
+    /// Decodes it, as [`Ring::decode_from`] would.
+    pub fn decode(&self, sink: &mut (impl TextSink + ?Sized)) {
+        TextDecoder::from(self.state).feed(self.start, &self.bytes, &mut Onward { from: self.start, sink });
+    }
 }
 
 impl Segment {
@@ -182,12 +204,49 @@ impl Ring {
         }
     }
 
-    /// At most `max` bytes from `from` on.
-    pub fn read(&self, from: u64, max: usize) -> Chunk {
+    /// The next bytes from `from` on, but not across a gap: a chunk has at most one, before it. A gap behind which nothing came yet is told
+    /// when something comes, or when the stream is over.
+    pub fn read(&self, from: u64, how: Reading) -> Chunk {
         let (start, trimmed) = self.resolve(from);
-        let end = self.end.min(start.saturating_add(max as u64));
-        let bytes = self.bytes(start, end);
-        Chunk { start, end, bytes, gap: trimmed.or_else(|| self.gap_between(start, end)) }
+        let gap = self.next_gap(start);
+        let stop = gap.unwrap_or(self.end);
+        // Nothing that is open there will be continued.
+        let closed = how.over || gap.is_some();
+        let to = stop.min(start.saturating_add(how.most));
+        let end = match self.boundary(to) {
+            _ if !how.whole || to == start || closed && to == stop => to,
+            boundary if boundary > start => boundary,
+            // More is open than was asked for.
+            _ => self.completed(start, to, stop).unwrap_or(if closed { stop } else { start }),
+        };
+        let marked = self.gap_at(start).filter(|_| end > start || how.over);
+        Chunk {
+            start,
+            end,
+            bytes: self.bytes(start, end),
+            gap: trimmed.or(marked),
+            more: end > start && self.has_more(end, how),
+            state: self.state_at(start),
+        }
+    }
+
+    /// Whether a read from an offset gives something now: bytes, or the gap at the end of a stream that is over.
+    pub fn has_more(&self, from: u64, how: Reading) -> bool {
+        if self.next_gap(from).is_some() || from < self.start() {
+            return true;
+        }
+        let end = if how.whole && !how.over { self.boundary(self.end) } else { self.end };
+        from < end || how.over && self.gap_at(from).is_some()
+    }
+
+    /// The first boundary behind `start` where what is open at `to` has ended.
+    fn completed(&self, start: u64, to: u64, stop: u64) -> Option<u64> {
+        let mut decoder = TextDecoder::from(self.state_at(to));
+        let bytes = self.slices(to, stop).flatten();
+        bytes.zip(to..).find_map(|(byte, at)| {
+            decoder.feed(at, std::slice::from_ref(byte), &mut Unheard);
+            Some(held_back(decoder.state(), at + 1)).filter(|boundary| *boundary > start)
+        })
     }
 
     /// The retained bytes between two offsets, piece by piece.
@@ -238,16 +297,7 @@ impl Ring {
     /// sequence is open. A sequence that is open for more than 8 KiB holds nothing back.
     pub fn boundary(&self, to: u64) -> u64 {
         let to = to.min(self.end);
-        match self.state_at(to).open_since() {
-            Some(open) if to - open <= OPEN_LIMIT => open.max(self.start()),
-            _ => to,
-        }
-    }
-
-    /// Changes the limit; what is above it is dropped.
-    pub fn set_limit(&mut self, limit: usize) {
-        self.limit = limit;
-        self.trim_front(limit, false);
+        held_back(self.state_at(to), to).max(self.start())
     }
 
     /// Drops the oldest bytes until at most `bytes` are left, and gives their memory back.
@@ -317,6 +367,11 @@ impl Ring {
     }
 }
 
+/// Where what is open at `to` began, unless that is too long ago.
+fn held_back(state: DecoderState, to: u64) -> u64 {
+    state.open_since().filter(|open| to.saturating_sub(*open) <= OPEN_LIMIT).unwrap_or(to)
+}
+
 /// Passes on what begins at an offset or later.
 struct Onward<'a, S: ?Sized> {
     from: u64,
@@ -366,6 +421,13 @@ mod tests {
         Gap { reason, bytes: None }
     }
 
+    fn raw(most: u64) -> Reading {
+        Reading { most, whole: false, over: false }
+    }
+    fn text(most: u64) -> Reading {
+        Reading { most, whole: true, over: false }
+    }
+
     #[test]
     fn an_idle_pane_costs_less_than_a_kibibyte() {
         assert!(ring(1 << 20, b"$ ").memory() < 1024, "{}", ring(1 << 20, b"$ ").memory());
@@ -402,23 +464,54 @@ mod tests {
     fn a_read_from_what_was_trimmed_says_how_much_is_missing() {
         let mut ring = ring(1 << 20, b"0123456789");
         ring.trim_to(4);
-        let chunk = ring.read(2, 3);
         let missing = Gap { reason: GapReason::Trimmed, bytes: Some(4) };
-        assert_eq!(chunk, Chunk { start: 6, end: 9, bytes: b"678".to_vec(), gap: Some(missing) });
-        assert_eq!(ring.read(9, 100), Chunk { start: 9, end: 10, bytes: b"9".to_vec(), gap: None });
-        assert_eq!(ring.read(99, 1).start, 10, "an offset that is still to come is the end");
+        let state = DecoderState::default();
+        let first = Chunk { start: 6, end: 9, bytes: b"678".to_vec(), gap: Some(missing), more: true, state };
+        assert_eq!(ring.read(2, raw(3)), first);
+        let second = Chunk { start: 9, end: 10, bytes: b"9".to_vec(), gap: None, more: false, state };
+        assert_eq!(ring.read(9, raw(100)), second);
+        assert_eq!(ring.read(99, raw(1)).start, 10, "an offset that is still to come is the end");
     }
 
-    /// S5
+    /// S5, S6
     #[test]
     fn a_gap_is_told_to_the_reader_that_reads_over_it_once() {
-        let mut ring = ring(1 << 20, b"before");
+        let mut ring = ring(1 << 20, b"before\x1b[");
         ring.push_gap(gap(GapReason::Paused));
-        assert_eq!(ring.read(0, 6).gap, None);
-        assert_eq!(ring.gap_between(6, 7), Some(gap(GapReason::Paused)), "even if nothing follows");
+        let first = ring.read(0, text(99));
+        assert_eq!((first.end, first.gap, first.more), (8, None, false), "what the gap cut off holds nothing back");
+        assert_eq!(ring.read(8, text(99)).gap, None, "nothing lies behind it yet");
+        let over = Reading { over: true, ..text(99) };
+        assert!(ring.read(0, over).more, "at the end of a stream that is over it is told");
+        let last = ring.read(8, over);
+        assert_eq!((last.end, last.gap, last.more), (8, Some(gap(GapReason::Paused)), false));
         ring.push(b"after", &mut Unheard);
-        assert_eq!(ring.read(6, 2).gap, Some(gap(GapReason::Paused)));
-        assert_eq!(ring.read(8, 99).gap, None);
+        assert!(ring.has_more(8, text(1)));
+        assert_eq!(ring.read(8, text(2)).gap, Some(gap(GapReason::Paused)));
+        assert_eq!(ring.read(10, text(99)).gap, None);
+        assert!(ring.read(0, raw(8)).more, "a read ends before a gap");
+        assert_eq!(ring.read(0, raw(99)).end, 8);
+    }
+
+    /// S8: an answer that is as good as empty must not look like one that has more.
+    #[test]
+    fn what_has_only_begun_is_left_for_the_next_read() {
+        for begun in [&b"\xc3"[..], b"\xe2\x82", b"\xf0\x9f\x98", b"\x1b", b"\x1b[31", b"\x1b]0;title"] {
+            let mut ring = ring(1 << 20, b"ab");
+            ring.push(begun, &mut Unheard);
+            let chunk = ring.read(0, text(99));
+            assert_eq!((chunk.bytes.as_slice(), chunk.more), (&b"ab"[..], false), "{begun:?}");
+            let nothing = ring.read(2, text(99));
+            assert_eq!((nothing.end, nothing.more, ring.has_more(2, text(99))), (2, false, false), "{begun:?}");
+            let over = Reading { over: true, ..text(99) };
+            assert_eq!(ring.read(2, over).bytes, begun, "nothing will complete it");
+            assert_eq!(ring.read(2, raw(99)).bytes, begun);
+        }
+        for whole in ["\u{2713}", "\u{1b}[31m", "\u{1b}]0;title\u{7}"] {
+            let ring = ring(1 << 20, format!("{whole}z").as_bytes());
+            let chunk = ring.read(0, text(1));
+            assert_eq!((chunk.bytes.as_slice(), chunk.more), (whole.as_bytes(), true), "a limit cuts nothing in two");
+        }
     }
 
     #[test]
@@ -521,27 +614,61 @@ mod tests {
         /// exactly how many it could not.
         #[test]
         fn a_reader_that_follows_cursors_sees_each_retained_byte_once(
-            steps in prop::collection::vec((0..6000_usize, 0..30_000_usize, any::<bool>(), 0..50_000_usize), 1..40),
+            steps in prop::collection::vec((0..6000_usize, 1..30_000_u64, any::<bool>(), 0..50_000_usize), 1..40),
+            whole: bool,
         ) {
             let mut ring = Ring::new(20_000);
-            let mut whole: Vec<u8> = Vec::new();
+            let mut stream: Vec<u8> = Vec::new();
             let (mut cursor, mut read, mut missing) = (0, Vec::new(), 0);
-            for (push, max, trims, keep) in steps {
-                let bytes: Vec<u8> = (whole.len()..whole.len() + push).map(|at| (at % 253) as u8).collect();
+            for (push, most, trims, keep) in steps {
+                let bytes: Vec<u8> = (stream.len()..stream.len() + push).map(|at| (at % 253) as u8).collect();
                 ring.push(&bytes, &mut Unheard);
-                whole.extend(&bytes);
+                stream.extend(&bytes);
                 if trims {
                     ring.trim_to(keep);
                 }
-                let chunk = ring.read(cursor, max);
+                let how = Reading { most, whole, over: false };
+                let chunk = ring.read(cursor, how);
                 let trimmed = chunk.gap.and_then(|gap| gap.bytes).unwrap_or(0);
                 prop_assert_eq!(chunk.start, cursor + trimmed);
-                prop_assert_eq!(&chunk.bytes, &whole[chunk.start as usize..chunk.end as usize]);
+                prop_assert_eq!(&chunk.bytes, &stream[chunk.start as usize..chunk.end as usize]);
+                prop_assert!(!chunk.more || ring.read(chunk.end, how).end > chunk.end, "more is there when it says so");
                 missing += trimmed;
                 read.extend(chunk.bytes);
                 cursor = chunk.end;
             }
             prop_assert_eq!(read.len() as u64 + missing, cursor);
+        }
+
+        /// S3, S6, S8: whatever the limits of its reads, a reader of text is told what was told live, each gap included.
+        #[test]
+        fn reads_that_follow_each_other_give_what_one_read_gives(
+            steps in prop::collection::vec((terminal_bytes(), any::<bool>(), prop::collection::vec(1..40_u64, 0..6)), 1..12),
+        ) {
+            let mut ring = Ring::new(1 << 20);
+            let (mut live, mut again) = (Events::default(), Events::default());
+            let (mut cursor, mut gaps, mut told) = (0, 0, 0);
+            let mut read = |ring: &Ring, how: Reading| {
+                let chunk = ring.read(cursor, how);
+                chunk.decode(&mut again);
+                told += usize::from(chunk.gap.is_some());
+                cursor = chunk.end;
+                chunk.more
+            };
+            for (bytes, lost, reads) in steps {
+                if lost && ring.gap_at(ring.end()).is_none() {
+                    ring.push_gap(gap(GapReason::Paused));
+                    gaps += 1;
+                }
+                ring.push(&bytes, &mut live);
+                for most in reads {
+                    read(&ring, text(most));
+                }
+            }
+            while read(&ring, Reading { over: true, ..text(7) }) {}
+            prop_assert_eq!(cursor, ring.end());
+            prop_assert_eq!(told, gaps);
+            prop_assert_eq!(again.characters(), live.characters());
         }
     }
 }

@@ -39,6 +39,26 @@ impl Changes {
                 && self.rows.iter().all(|word| *word == 0))
     }
 
+    /// Everything may have changed.
+    pub fn everything() -> Self {
+        Self { all: true, size: true, ..Self::default() }
+    }
+
+    /// What changed here or there.
+    pub fn merge(&mut self, other: &Self) {
+        self.all |= other.all;
+        self.title |= other.title;
+        self.alternate |= other.alternate;
+        self.size |= other.size;
+        self.bells += other.bells;
+        if self.rows.len() < other.rows.len() {
+            self.rows.resize(other.rows.len(), 0);
+        }
+        for (word, more) in self.rows.iter_mut().zip(&other.rows) {
+            *word |= more;
+        }
+    }
+
     pub(super) fn mark(&mut self, row: usize) {
         if self.all {
             return;

@@ -96,7 +96,7 @@ impl Screen {
 
     /// One that holds what tmux answered to [`seed::question`]. `None` if the answer makes no sense.
     pub fn from_seed(seed: &Seed, rules: Rules, settings: Settings) -> Option<Self> {
-        let mut screen = Self::new(seed.size(), rules, Settings { history_limit: seed.history_limit, ..settings });
+        let mut screen = Self::new(seed.size(), rules, seed.settings(settings));
         seed.fill(&mut screen.terminal)?;
         screen.feed(&seed.pending);
         screen.take_changes();

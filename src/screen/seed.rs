@@ -8,7 +8,7 @@ use bytes::Bytes;
 use memchr::memchr;
 
 use super::{
-    Size,
+    Settings, Size,
     cell::{CLUSTER_BYTES, Cell},
     packed::cell,
     params::{Collected, Param},
@@ -46,13 +46,15 @@ pub struct Seed {
     wrap: bool,
     visible: bool,
     tabs: Vec<u32>,
+    scroll_on_clear: Option<bool>,
+    alternate_screen: Option<bool>,
 }
 
 /// The formats of the third command. The first nine are those that `tmux::seed` reads; `|` keeps the places of empty ones.
 const FORMAT: &str = "#{cursor_x}|#{cursor_y}|#{history_size}|#{pane_height}|#{alternate_on}|#{pane_dead}|\
                       #{pane_dead_status}|#{pane_dead_signal}|#{pane_pid}|#{pane_width}|#{history_limit}|\
                       #{alternate_saved_x}|#{alternate_saved_y}|#{scroll_region_upper}|#{scroll_region_lower}|\
-                      #{insert_flag}|#{origin_flag}|#{wrap_flag}|#{cursor_flag}|#{pane_tabs}";
+                      #{insert_flag}|#{origin_flag}|#{wrap_flag}|#{cursor_flag}|#{pane_tabs}|#{scroll-on-clear}|#{alternate-screen}";
 
 /// The commands whose framed replies [`parse`] reads, with the `\n` that ends their last line. They must be sent as one request: then they are atomic (F3).
 ///
@@ -78,6 +80,14 @@ pub fn parse(parts: &[Bytes]) -> Option<Seed> {
     let number = |at: usize| fields.get(at).and_then(|field| field.parse::<u32>().ok());
     let small = |at: usize| number(at).and_then(|number| u16::try_from(number).ok()).filter(|number| *number > 0);
     let flag = |at: usize| number(at) == Some(1);
+    // An option that this tmux does not have is empty.
+    let option = |at: usize| {
+        fields.get(at).and_then(|field| match *field {
+            "1" | "on" => Some(true),
+            "0" | "off" => Some(false),
+            _ => None,
+        })
+    };
     let saved = |at: usize| number(at).filter(|number| *number != u32::MAX);
     Some(Seed {
         history_limit: number(10)?,
@@ -97,6 +107,8 @@ pub fn parse(parts: &[Bytes]) -> Option<Seed> {
         wrap: flag(17),
         visible: flag(18),
         tabs: fields.get(19)?.split(',').filter_map(|stop| stop.parse().ok()).collect(),
+        scroll_on_clear: option(20),
+        alternate_screen: option(21),
     })
 }
 
@@ -104,6 +116,15 @@ impl Seed {
     /// Columns and rows.
     pub fn size(&self) -> Size {
         Size { columns: self.columns, rows: self.height }
+    }
+
+    /// The options that tmux told; those that it did not are as in `settings`.
+    pub(super) fn settings(&self, settings: Settings) -> Settings {
+        Settings {
+            history_limit: self.history_limit,
+            scroll_on_clear: self.scroll_on_clear.unwrap_or(settings.scroll_on_clear),
+            alternate_screen: self.alternate_screen.unwrap_or(settings.alternate_screen),
+        }
     }
 
     pub(super) fn fill(&self, terminal: &mut Terminal) -> Option<()> {

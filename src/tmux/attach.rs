@@ -7,10 +7,10 @@ use tokio::sync::oneshot;
 use super::{
     connection::{Connection, Request},
     coverage::Inner,
-    launch,
+    launch::{self, FLAGS, PLACEHOLDER},
+    link::{NoLink, ServerIdentity},
     model::Covering,
     program::{CoverageMode, Printed},
-    server::ServerIdentity,
     topology::{HUB_MARK, HUB_NAME},
 };
 use crate::{
@@ -22,22 +22,10 @@ use crate::{
     },
 };
 
-/// Client flags: never resize anything (F6), and let tmux drop a backlog older than a minute rather than grow for ever (F11).
-pub const FLAGS: &str = "ignore-size,pause-after=60";
-/// What a hub's own window runs: it reads its terminal, prints nothing and ends with it.
-pub const PLACEHOLDER: &str = "exec cat >/dev/null";
 /// The server option that tells that muxtap started the server.
 const OWN_MARK: &str = "@muxtap-server";
 /// How long a client may take to attach.
 const ATTACH_LIMIT: Duration = Duration::from_secs(10);
-
-/// Why there is no connection.
-pub enum NoLink {
-    /// No server runs there.
-    Absent(Error),
-    /// It could not be reached though it may run.
-    Failed(Error),
-}
 
 /// A session as `list-sessions` tells before anything is attached.
 struct Found {
@@ -56,7 +44,7 @@ impl Inner {
         let printed = printed.map_err(NoLink::Failed)?;
         let found = if printed.ok { parse(&printed.stdout) } else { Vec::new() };
         // It stays for the next attempt: the one who asked takes it away, and is told why that failed.
-        let start = self.lock().start.clone();
+        let start = self.lock().starts.first().cloned();
         // What only hubs hold is about to go.
         let users = found.iter().any(|session| !session.hub);
         if found.is_empty() || !users && start.is_none() {
@@ -155,7 +143,7 @@ impl Inner {
         let connection = match Connection::open(id, command, self.clone(), &self.tasks) {
             Ok(connection) => connection,
             Err(error) => {
-                self.lock().covering.remove(&id);
+                self.lock().drop_connection(id, &error.to_string());
                 return Err(self.spec.cannot_run(&error));
             }
         };

@@ -8,6 +8,7 @@ use std::{
     collections::VecDeque,
     io,
     os::fd::OwnedFd,
+    pin::pin,
     process::Stdio,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -70,6 +71,7 @@ pub struct Connection(Arc<Shared>);
 
 struct Shared {
     id: u64,
+    name: String,
     key: FrameKey,
     out: Mutex<Out>,
     more: Notify,
@@ -102,12 +104,14 @@ impl Connection {
         metrics::PROCESS_SPAWNS.increment(1);
         let mut child = command.spawn()?;
         drop(command);
+        let name = child.id().map(|pid| format!("client-{pid}")).unwrap_or_default();
         let stderr = child.stderr.take();
         let reader = pipe::Receiver::from_owned_fd(OwnedFd::from(our_reader))?;
         let writer = Arc::new(pipe::Sender::from_owned_fd(OwnedFd::from(our_writer))?);
         let key = FrameKey::default();
         let connection = Self(Arc::new(Shared {
             id,
+            name,
             key: key.clone(),
             out: Mutex::new(Out {
                 pipe: Some(writer.clone()),
@@ -128,6 +132,11 @@ impl Connection {
     /// Which connection this is; unique in its server.
     pub fn id(&self) -> u64 {
         self.0.id
+    }
+
+    /// What a local server calls this client.
+    pub fn name(&self) -> &str {
+        &self.0.name
     }
 
     /// Asks tmux; `done` is called in the draining task when the reply comes, or at once if the connection is gone.
@@ -216,24 +225,7 @@ impl Connection {
         stderr: Option<tokio::process::ChildStderr>,
         receiver: Arc<impl Receiver>,
     ) {
-        let mut why = String::new();
-        loop {
-            let event = tokio::select! {
-                biased;
-                event = stream.next() => event,
-                () = self.0.close.cancelled() => None,
-            };
-            match event {
-                None => break,
-                Some(Err(error)) => {
-                    why = error.to_string();
-                    break;
-                }
-                Some(Ok(Event::Reply(reply))) => self.replied(reply.ok, &reply.body),
-                Some(Ok(Event::Frame(frame))) => self.frame(frame.parts, frame.error),
-                Some(Ok(event)) => receiver.event(&self, event),
-            }
-        }
+        let mut why = self.drain_until_gone(&mut stream, &mut child, &receiver).await;
         let lost = self.shut();
         for pending in lost {
             (pending.done)(Err(Lost));
@@ -257,6 +249,36 @@ impl Connection {
         }
         receiver.closed(&self, &why);
         self.0.closed.cancel();
+    }
+
+    /// Hands over what comes, for as long as anything can. Answers why it ended, if the stream told.
+    async fn drain_until_gone(
+        &self,
+        stream: &mut FramedRead<pipe::Receiver, ControlCodec>,
+        child: &mut Child,
+        receiver: &Arc<impl Receiver>,
+    ) -> String {
+        // tmux holds the client's descriptors too: its output ends when the server has noticed that the client is gone, and a server that
+        // hangs never does.
+        let mut gone = pin!(async {
+            let _ = child.wait().await;
+            tokio::time::sleep(LEAVE_LIMIT).await;
+        });
+        loop {
+            let event = tokio::select! {
+                biased;
+                event = stream.next() => event,
+                () = self.0.close.cancelled() => None,
+                () = &mut gone => None,
+            };
+            match event {
+                None => return String::new(),
+                Some(Err(error)) => return error.to_string(),
+                Some(Ok(Event::Reply(reply))) => self.replied(reply.ok, &reply.body),
+                Some(Ok(Event::Frame(frame))) => self.frame(frame.parts, frame.error),
+                Some(Ok(event)) => receiver.event(self, event),
+            }
+        }
     }
 
     fn shut(&self) -> VecDeque<Pending> {

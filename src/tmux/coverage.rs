@@ -12,10 +12,10 @@ use super::{
     Exit, Observer, Seeding, Value,
     connection::{Answer, Connection, Lost, Receiver, Request},
     death,
+    link::{self, Link, ServerIdentity},
     model::{Action, Covering, Model, Refresh},
     program::ServerSpec,
     seed::Seed,
-    server::{self, Link, ServerIdentity},
     topology::{self, Topology},
 };
 use crate::{
@@ -33,7 +33,7 @@ use crate::{
 /// noticed after one or two; what is left is for the subscription to `#{pane_dead}`.
 const DEATH_LOOKS: u32 = 8;
 
-/// The shared state of a [`server::Server`].
+/// The shared state of a [`Server`](super::Server).
 pub struct Inner {
     pub(super) spec: ServerSpec,
     pub(super) observer: Arc<dyn Observer>,
@@ -57,7 +57,7 @@ impl Inner {
             observer,
             cancel,
             tasks,
-            link: server::link_channel(),
+            link: link::link_channel(),
             kick: Notify::new(),
             lost: Notify::new(),
             model: Mutex::default(),
@@ -245,10 +245,11 @@ impl Inner {
                         }
                         let result = this.attach(session).await;
                         this.lock().attaching.remove(&session);
-                        match result {
-                            Ok(_) => this.refresh(),
-                            Err(error) => tracing::info!("cannot attach to session {session}: {error}"),
+                        if let Err(error) = result {
+                            tracing::info!("cannot attach to session {session}: {error}");
                         }
+                        // One that failed is tried again, after a pause, as long as the session is there.
+                        this.refresh();
                     });
                 }
                 Action::Watch(pane, pid, cancel) => {
@@ -264,6 +265,7 @@ impl Inner {
                         });
                     }
                 }
+                Action::Leave(connection) => connection.close(),
                 Action::Gone(pane) => self.gone(pane),
                 Action::Look(pane) => self.look_at_dead(pane, DEATH_LOOKS),
             }
@@ -321,7 +323,8 @@ impl Inner {
             let then = this.clone();
             next.submit(Request::Framed(question), move |answer| {
                 let Ok(Ok(parts)) = answer else { return };
-                then.seeded(pane, seeding, parts.get(..3).unwrap_or_default(), why);
+                let seed = parts.split_last().map_or(&[][..], |(_, seed)| seed);
+                then.seeded(pane, seeding, seed, why);
             });
         });
     }
@@ -421,11 +424,13 @@ impl Inner {
     /// Asks for values that tmux pushes when they change (F8). Control characters are taken out there: a line end in a path would
     /// otherwise end the line, and what follows it would be read as a notification.
     pub(super) fn subscribe(connection: &Connection) {
-        let line = CommandLine::of(SUBSCRIPTIONS.iter().map(|(name, variable)| {
+        let texts = SUBSCRIPTIONS.iter().map(|(name, variable)| {
             // Written out, since a colon (as in `[[:cntrl:]]`) ends the list of modifiers (N1).
             let format = format!("muxtap-{name}:%*:#{{s/[\u{1}-\u{1f}\u{7f}]/?/:{variable}}}");
             Command::new("refresh-client").flag("-B").format(&format)
-        }));
+        });
+        let place = Command::new("refresh-client").flag("-B").format(PLACE);
+        let line = CommandLine::of(texts.chain([place]));
         connection.submit(Request::Plain(line), |answer| {
             if let Ok(Err(message)) = answer {
                 tracing::warn!("tmux refused subscriptions: {message}");
@@ -469,6 +474,7 @@ impl Inner {
                     b"muxtap-title" => Value::Title(text),
                     b"muxtap-command" => Value::Command(text),
                     b"muxtap-path" => Value::Path(text),
+                    b"muxtap-place" => Value::Place(text),
                     b"muxtap-dead" => {
                         if text == "1" {
                             self.look_at_dead(pane, DEATH_LOOKS);
@@ -482,6 +488,8 @@ impl Inner {
                 self.observer.value(pane, value);
             }
             Notification::SessionsChanged
+            // A session may have kept no client but ours.
+            | Notification::ClientDetached { .. }
             | Notification::SessionRenamed { .. }
             | Notification::SessionWindowChanged { .. }
             | Notification::WindowAdd(_)
@@ -490,8 +498,15 @@ impl Inner {
             | Notification::WindowPaneChanged { .. }
             | Notification::UnlinkedWindowAdd(_)
             | Notification::UnlinkedWindowClose(_)
-            | Notification::UnlinkedWindowRenamed { .. }
-            | Notification::LayoutChange { .. } => self.refresh(),
+            | Notification::UnlinkedWindowRenamed { .. } => self.refresh(),
+            Notification::LayoutChange { window, layout, visible, .. } => {
+                // A change is announced on every connection; the size is wanted where it stands among the pane's output.
+                let sizes = self.lock().resized(connection.id(), window, visible.as_deref().unwrap_or(&layout));
+                for (pane, size) in sizes {
+                    self.observer.sized(pane, size);
+                }
+                self.refresh();
+            }
             Notification::Unknown(_) => metrics::LINES_UNKNOWN.increment(1),
             _ => {}
         }
@@ -506,7 +521,10 @@ impl Inner {
                 Some(ready) => {
                     // A client attached by name may have been given another session if its own went meanwhile.
                     let moved = covering.session.is_some_and(|wanted| wanted != session);
-                    covering.session = Some(session);
+                    if !moved {
+                        covering.session = Some(session);
+                        covering.attached = Some(metrics::AttachedClient::count());
+                    }
                     let _ = ready.send(if moved { Err("its session has gone".into()) } else { Ok(()) });
                     moved
                 }
@@ -515,13 +533,13 @@ impl Inner {
         };
         if leave {
             connection.close();
-        } else {
-            metrics::CLIENTS.increment(1.0);
         }
     }
 }
 
-/// What is subscribed to on every connection: a name and a tmux variable.
+/// The subscription to where the cursor is and how long the history: what `clear-history` and `send-keys -R` change without output.
+const PLACE: &str = "muxtap-place:%*:#{history_size} #{cursor_x} #{cursor_y}";
+/// What is subscribed to on every connection besides: a name and a tmux variable.
 const SUBSCRIPTIONS: [(&str, &str); 4] = [
     ("dead", "pane_dead"),
     ("title", "pane_title"),
@@ -553,10 +571,7 @@ impl Receiver for Inner {
     }
 
     fn closed(self: &Arc<Self>, connection: &Connection, why: &str) {
-        let served = self.lock().drop_connection(connection.id(), why);
-        if served {
-            metrics::CLIENTS.decrement(1.0);
-        }
+        self.lock().drop_connection(connection.id(), why);
         self.refresh();
         self.lost.notify_waiters();
         self.lost.notify_one();

@@ -2,10 +2,12 @@
 
 use std::{collections::BTreeMap, os::unix::fs::DirBuilderExt as _, path::PathBuf};
 
-use super::{
-    attach::{FLAGS, PLACEHOLDER},
-    program::ServerSpec,
-};
+use super::program::ServerSpec;
+
+/// Client flags: never resize anything (F6), and let tmux drop a backlog older than a minute rather than grow for ever (F11).
+pub const FLAGS: &str = "ignore-size,pause-after=60";
+/// What a hub's own window runs: it reads its terminal, prints nothing and ends with it.
+pub const PLACEHOLDER: &str = "exec cat >/dev/null";
 
 /// For whom a tmux server is started: it gets its environment and directory, as if the caller had started it.
 #[derive(Clone, Debug, Default)]

@@ -7,9 +7,10 @@
 mod attach;
 mod connection;
 mod coverage;
-mod death;
+pub mod death;
 mod launch;
 pub mod leash;
+mod link;
 mod model;
 mod program;
 mod seed;
@@ -20,13 +21,17 @@ mod watch;
 
 pub use connection::{Answer, Connection, Lost, Request};
 pub use launch::StartServer;
+pub use link::{Link, ServerIdentity};
 pub use program::{CoverageMode, Program, ServerSpec};
 pub use seed::Seed;
-pub use server::{Link, Server, ServerIdentity};
+pub use server::Server;
 pub use topology::{PaneRow, SessionRow, Topology, WindowRow};
 pub use tty::{Foreground, child, foreground};
 
-use crate::{api::GapReason, protocol::ids::PaneId};
+use crate::{
+    api::{GapReason, Size},
+    protocol::ids::PaneId,
+};
 
 /// How a pane's process ended, as far as tmux tells.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -56,6 +61,8 @@ pub trait Observer: Send + Sync + 'static {
     fn output(&self, pane: PaneId, data: &[u8]);
     /// What stands in a pane at exactly this point of its stream.
     fn seeded(&self, pane: PaneId, seed: Seed, why: Seeding);
+    /// A pane has this size from about this point of its stream on.
+    fn sized(&self, pane: PaneId, size: Size);
     /// The model was refreshed: `topology` is what there is now.
     fn topology(&self, topology: &Topology);
     /// tmux pushed a new value of something it does not announce otherwise.
@@ -77,4 +84,6 @@ pub enum Value {
     Command(String),
     /// `#{pane_current_path}`.
     Path(String),
+    /// `#{history_size} #{cursor_x} #{cursor_y}`.
+    Place(String),
 }

@@ -16,18 +16,20 @@ use super::{
     Seeding,
     connection::Connection,
     launch::StartServer,
-    server::ServerIdentity,
-    topology::{PaneRow, Topology},
+    link::{FIRST_PAUSE, LONGEST_PAUSE, ServerIdentity, jittered},
+    topology::{PaneRow, SessionRow, Topology},
 };
 use crate::{
-    api::GapReason,
+    api::{GapReason, Size},
+    metrics,
     protocol::{
         command::{Command, CommandLine},
         ids::{PaneId, SessionId, WindowId},
+        layout::Layout,
     },
 };
 
-/// A guest that is thrown out sooner than this after it attached waits as long before it comes back.
+/// A guest that is thrown out sooner than this after it attached waits at least as long before it comes back.
 const SHORT_STAY: Duration = Duration::from_secs(1);
 
 /// What a control client covers.
@@ -35,8 +37,10 @@ pub struct Covering {
     pub(super) connection: Option<Connection>,
     /// The session it is attached to.
     pub(super) session: Option<SessionId>,
-    /// Resolved when it is attached.
+    /// Resolved when it is attached, or when that is known to have failed.
     pub(super) ready: Option<oneshot::Sender<Result<(), String>>>,
+    /// It is attached.
+    pub(super) attached: Option<metrics::AttachedClient>,
     /// Its session is this muxtap's hub, and this is the hub's own window.
     pub(super) hub: Option<WindowId>,
     /// It only visits sessions and carries no output.
@@ -46,11 +50,19 @@ pub struct Covering {
 
 impl Covering {
     pub(super) fn new(session: Option<SessionId>, ready: oneshot::Sender<Result<(), String>>) -> Self {
-        Self { connection: None, session, ready: Some(ready), hub: None, visitor: false, since: Instant::now() }
+        Self {
+            connection: None,
+            session,
+            ready: Some(ready),
+            attached: None,
+            hub: None,
+            visitor: false,
+            since: Instant::now(),
+        }
     }
 
     pub(super) fn is_serving(&self) -> bool {
-        self.ready.is_none() && !self.visitor && self.connection.as_ref().is_some_and(Connection::is_open)
+        self.attached.is_some() && !self.visitor && self.connection.as_ref().is_some_and(Connection::is_open)
     }
 }
 
@@ -99,8 +111,8 @@ pub struct Model {
     pub(super) topology: Arc<Topology>,
     pub(super) covering: HashMap<u64, Covering>,
     pub(super) next_connection: u64,
-    /// A server is to be started for this caller if none runs.
-    pub(super) start: Option<StartServer>,
+    /// Callers for the first of whom a server is to be started if none runs.
+    pub(super) starts: Vec<Arc<StartServer>>,
     pub(super) refresh: Refresh,
     pub(super) identity: Option<ServerIdentity>,
     /// The tmux program is not too old.
@@ -113,8 +125,8 @@ pub struct Model {
     pub(super) attaching: HashSet<SessionId>,
     /// Panes that are about to be paused by a command of ours that also ends the pause.
     pub(super) expected_pauses: HashSet<PaneId>,
-    /// Sessions whose guest was thrown out at once.
-    short_stays: HashSet<SessionId>,
+    /// Sessions whose guest could not attach or was thrown out at once, and how long the next one waits.
+    pauses: HashMap<SessionId, Duration>,
     /// Users' sessions were seen: when the last one goes, the hub goes too.
     populated: bool,
 }
@@ -127,6 +139,8 @@ pub enum Action {
     Attach(SessionId, Duration),
     /// Send a command whose reply does not matter.
     Send(Connection, CommandLine),
+    /// Let a guest leave: but for it its session would have ended.
+    Leave(Connection),
     /// Watch the process of a pane.
     Watch(PaneId, u32, CancellationToken),
     /// Look at a pane whose process seems to have ended.
@@ -148,6 +162,30 @@ impl Model {
         self.covering.get(&owner).filter(|covering| covering.is_serving())?.connection.clone()
     }
 
+    /// The panes of a window whose sizes a new layout changes, as far as this connection carries them.
+    pub(super) fn resized(&self, connection: u64, window: WindowId, layout: &[u8]) -> Vec<(PaneId, Size)> {
+        let Ok(layout) = Layout::parse(layout) else { return Vec::new() };
+        let known = self.topology.windows.iter().find(|row| row.id == window);
+        let before = known.and_then(|row| Layout::parse(row.layout.as_bytes()).ok());
+        let carried = |pane: PaneId| self.panes.get(&pane).is_some_and(|followed| followed.owner == Some(connection));
+        layout
+            .leaves()
+            .filter(|(pane, _)| carried(*pane))
+            .filter_map(|(pane, cell)| {
+                let row = self.topology.pane(pane)?;
+                // A border that shows a status takes a line of the cell (`pane-border-status`).
+                let cell_before = before.as_ref().and_then(|before| before.leaves().find(|(known, _)| *known == pane));
+                let border =
+                    cell_before.map_or(0, |(_, before)| before.h.saturating_sub(row.size.height.into()).min(1));
+                let size = Size {
+                    width: u16::try_from(cell.w).ok()?,
+                    height: u16::try_from(cell.h.saturating_sub(border)).ok()?,
+                };
+                Some((pane, size))
+            })
+            .collect()
+    }
+
     /// Drops all that was known of panes.
     pub(super) fn forget_panes(&mut self) {
         for followed in self.panes.values() {
@@ -156,14 +194,14 @@ impl Model {
         self.panes.clear();
         self.expected_pauses.clear();
         self.attaching.clear();
-        self.short_stays.clear();
+        self.pauses.clear();
         self.populated = false;
         self.topology = Arc::default();
     }
 
-    /// A connection has gone. Answers whether it had been serving.
-    pub(super) fn drop_connection(&mut self, id: u64, why: &str) -> bool {
-        let Some(covering) = self.covering.remove(&id) else { return false };
+    /// A connection has gone.
+    pub(super) fn drop_connection(&mut self, id: u64, why: &str) {
+        let Some(covering) = self.covering.remove(&id) else { return };
         for followed in self.panes.values_mut().filter(|followed| followed.owner == Some(id)) {
             followed.owner = None;
             followed.seeded = false;
@@ -172,13 +210,23 @@ impl Model {
         self.expected_pauses.clear();
         if let Some(ready) = covering.ready {
             let _ = ready.send(Err(if why.is_empty() { "it left at once".into() } else { why.into() }));
-            return false;
         }
-        self.greeted &= self.covering.values().any(Covering::is_serving);
-        if let Some(session) = covering.session.filter(|_| covering.since.elapsed() < SHORT_STAY) {
-            self.short_stays.insert(session);
+        let stayed = covering.attached.is_some().then(|| covering.since.elapsed());
+        if stayed.is_some() {
+            self.greeted &= self.covering.values().any(Covering::is_serving);
         }
-        true
+        let Some(session) = covering.session else { return };
+        match stayed {
+            None => self.put_off(session, FIRST_PAUSE),
+            Some(stay) if stay < SHORT_STAY => self.put_off(session, SHORT_STAY),
+            Some(_) => drop(self.pauses.remove(&session)),
+        }
+    }
+
+    /// The next guest of a session waits: longer each time, and at least so long.
+    pub(super) fn put_off(&mut self, session: SessionId, least: Duration) {
+        let pause = self.pauses.entry(session).or_default();
+        *pause = (*pause * 2).min(LONGEST_PAUSE).max(least);
     }
 
     /// Compares what tmux lists with what is covered.
@@ -197,13 +245,25 @@ impl Model {
         actions
     }
 
-    /// Every session has a guest.
+    /// Every session has a guest, as long as it would be there without one.
     fn follow_as_guest(&mut self, actions: &mut Vec<Action>) {
+        self.pauses.retain(|session, _| self.topology.session(*session).is_some());
+        let ours: HashSet<_> =
+            self.covering.values().filter_map(|covering| Some(covering.connection.as_ref()?.name())).collect();
+        let others = |session: &SessionRow| session.clients.iter().any(|client| !ours.contains(client.as_str()));
+        let over = self.topology.sessions.iter().filter(|row| row.transient && !others(row));
+        let over: HashSet<_> = over.map(|row| row.id).collect();
+        for covering in self.covering.values().filter(|covering| covering.session.is_some_and(|id| over.contains(&id)))
+        {
+            actions.extend(covering.connection.clone().map(Action::Leave));
+        }
         let covered: HashSet<_> = self.covering.values().filter_map(|covering| covering.session).collect();
-        for session in self.topology.sessions.iter().filter(|session| !session.hub && !covered.contains(&session.id)) {
+        let wanted =
+            |session: &&SessionRow| !session.hub && !covered.contains(&session.id) && !over.contains(&session.id);
+        for session in self.topology.sessions.iter().filter(wanted) {
             if self.attaching.insert(session.id) {
-                let pause = if self.short_stays.remove(&session.id) { SHORT_STAY } else { Duration::ZERO };
-                actions.push(Action::Attach(session.id, pause));
+                let pause = self.pauses.get(&session.id).copied().unwrap_or_default();
+                actions.push(Action::Attach(session.id, jittered(pause)));
             }
         }
     }
@@ -311,4 +371,67 @@ impl Model {
 
 fn hub_owner(covering: &HashMap<u64, Covering>) -> Option<u64> {
     covering.iter().find(|(_, covering)| covering.hub.is_some() && covering.is_serving()).map(|(id, _)| *id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tmux::topology::SessionRow;
+
+    const SESSION: SessionId = SessionId(0);
+
+    fn model() -> Model {
+        let session = SessionRow {
+            id: SESSION,
+            name: "main".into(),
+            created: 0,
+            activity: 0,
+            attached: 0,
+            clients: Vec::new(),
+            transient: false,
+            hub: false,
+        };
+        let topology = Topology { sessions: vec![session], ..Topology::default() };
+        Model { topology: Arc::new(topology), ..Model::default() }
+    }
+
+    /// How long the next guest waits.
+    fn pause(model: &mut Model) -> Duration {
+        let actions = model.follow(false);
+        model.attaching.clear();
+        match actions.as_slice() {
+            [Action::Attach(SESSION, pause)] => *pause,
+            _ => panic!("the session needs a guest"),
+        }
+    }
+
+    fn guest(model: &mut Model, stay: Option<Duration>) {
+        let mut covering = Covering::new(Some(SESSION), oneshot::channel().0);
+        if let Some(stay) = stay {
+            covering.attached = Some(metrics::AttachedClient::count());
+            covering.since = Instant::now().checked_sub(stay).unwrap();
+        }
+        model.covering.insert(7, covering);
+        model.drop_connection(7, "");
+    }
+
+    #[test]
+    fn a_guest_that_cannot_attach_is_tried_again_with_longer_and_longer_pauses() {
+        let mut model = model();
+        assert_eq!(pause(&mut model), Duration::ZERO);
+        let mut least = FIRST_PAUSE / 2;
+        for _ in 0..20 {
+            guest(&mut model, None);
+            let pause = pause(&mut model);
+            assert!(least <= pause && pause <= LONGEST_PAUSE, "{pause:?}");
+            least = (least * 2).min(LONGEST_PAUSE / 2);
+        }
+        guest(&mut model, Some(Duration::from_secs(2)));
+        assert_eq!(pause(&mut model), Duration::ZERO, "one that stayed comes back at once");
+        guest(&mut model, Some(Duration::ZERO));
+        assert!(pause(&mut model) >= SHORT_STAY / 2, "one that was thrown out at once does not");
+        model.topology = Arc::default();
+        assert!(model.follow(false).is_empty());
+        assert!(model.pauses.is_empty(), "a session that has gone is forgotten");
+    }
 }

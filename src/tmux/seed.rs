@@ -2,7 +2,10 @@
 
 use bytes::Bytes;
 
-use crate::protocol::{command::Command, ids::PaneId};
+use crate::{
+    protocol::{command::Command, ids::PaneId},
+    screen,
+};
 
 /// What tmux retained of a pane at one exact point of its stream (F3).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -26,28 +29,20 @@ pub struct Seed {
     pub exit_signal: Option<i32>,
     /// The process in the pane.
     pub pid: u32,
+    /// What a model of the screen is made from.
+    pub screen: Option<screen::Seed>,
 }
-
-/// The formats after the two captures, in the order [`Seed::parse`] reads them: all numbers, so that spaces separate
-/// them. A pane without a process (on its way out) has empty ones; `|` keeps their places.
-const FORMAT: &str = "#{cursor_x}|#{cursor_y}|#{history_size}|#{pane_height}|#{alternate_on}|#{pane_dead}|\
-                      #{pane_dead_status}|#{pane_dead_signal}|#{pane_pid}";
 
 impl Seed {
     /// The commands whose framed replies [`Seed::parse`] reads. They must be sent as one request: then they are atomic
     /// (F3).
     pub fn question(pane: PaneId) -> Vec<Command> {
-        let target = pane.to_string();
-        vec![
-            Command::new("capture-pane").flag("-p").flag("-e").flag("-J").opt("-S", "-").opt("-t", &target),
-            Command::new("capture-pane").flag("-p").flag("-P").opt("-t", &target),
-            Command::new("display-message").flag("-p").opt("-t", &target).format(FORMAT),
-        ]
+        screen::seed::question(pane)
     }
 
     /// Reads the answer to [`Seed::question`]; `None` if it is not one.
     pub fn parse(parts: &[Bytes]) -> Option<Self> {
-        let [content, pending, fields] = parts else { return None };
+        let [content, pending, fields, ..] = parts else { return None };
         let fields = std::str::from_utf8(fields).ok()?.trim_end();
         let mut fields = fields.split('|');
         let mut next = || fields.next().map(|field| field.parse::<i64>().ok());
@@ -68,6 +63,7 @@ impl Seed {
             exit_status: code(status),
             exit_signal: code(signal).filter(|signal| *signal > 0),
             pid: small(pid),
+            screen: screen::seed::parse(parts),
         })
     }
 }

@@ -1,59 +1,24 @@
 //! One tmux server: found, followed, lost and found again.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
-use tokio::sync::watch;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
     Observer,
-    attach::NoLink,
     connection::{Answer, Lost, Request},
     coverage::Inner,
     death,
     launch::StartServer,
+    link::{FIRST_PAUSE, LONGEST_PAUSE, Link, NoLink, ServerIdentity, jittered},
     program::ServerSpec,
     topology::Topology,
     watch as socket_watch,
 };
 use crate::{
     api::{Error, Result},
-    protocol::{ids::PaneId, version::Version},
+    protocol::ids::PaneId,
 };
-
-/// The first pause after a failed attempt; it doubles up to [`LONGEST_PAUSE`].
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
-/// The longest pause between attempts to reach a server that seems to be there.
-const LONGEST_PAUSE: Duration = Duration::from_secs(10);
-
-/// Which server it is: another process on the same socket is another server.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ServerIdentity {
-    /// Its process.
-    pub pid: u32,
-    /// When it was started, seconds since 1970.
-    pub started: u64,
-    /// Its version.
-    pub version: Version,
-}
-
-/// The state of the link to a server.
-#[derive(Clone, Debug)]
-pub enum Link {
-    /// An attempt is under way.
-    Connecting,
-    /// Control clients are attached.
-    Connected(ServerIdentity),
-    /// There is no connection. `ended`: the server that was followed no longer runs.
-    Down {
-        /// Why.
-        error: Error,
-        /// The server that was followed no longer runs.
-        ended: bool,
-        /// How many attempts were made so far; a waiter learns from it whether its own was answered.
-        attempts: u64,
-    },
-}
 
 /// A handle to one server; clones are the same server.
 #[derive(Clone)]
@@ -101,18 +66,19 @@ impl Server {
                     self.inner.kick.notify_one();
                 }
             }
-            if link.changed().await.is_err() {
-                return Err(stopping());
+            tokio::select! {
+                changed = link.changed() => if changed.is_err() { return Err(stopping()) },
+                () = self.inner.cancel.cancelled() => return Err(stopping()),
             }
         }
     }
 
     /// Like [`Server::connected`], but starts the server where none runs.
     pub async fn connected_or_started(&self, start: StartServer) -> Result<ServerIdentity> {
-        self.inner.lock().start = Some(start);
-        let result = self.connected().await;
-        self.inner.lock().start = None;
-        result
+        let asked = Arc::new(start);
+        self.inner.lock().starts.push(asked.clone());
+        let _asked = Asked { inner: &self.inner, start: asked };
+        self.connected().await
     }
 
     /// Asks tmux over the connection that carries `pane`'s output (any, if that is not known), so that the reply stands
@@ -193,8 +159,20 @@ impl Server {
     /// How many control clients are attached and whether one of them is a hub.
     pub fn clients(&self) -> (u32, bool) {
         let model = self.inner.lock();
-        let clients = model.covering.values().filter(|covering| covering.ready.is_none()).count();
+        let clients = model.covering.values().filter(|covering| covering.attached.is_some()).count();
         (clients as u32, model.covering.values().any(|covering| covering.hub.is_some()))
+    }
+}
+
+/// Someone waits for a server to be started. One who goes away must not leave the order behind.
+struct Asked<'a> {
+    inner: &'a Inner,
+    start: Arc<StartServer>,
+}
+
+impl Drop for Asked<'_> {
+    fn drop(&mut self) {
+        self.inner.lock().starts.retain(|start| !Arc::ptr_eq(start, &self.start));
     }
 }
 
@@ -269,21 +247,9 @@ async fn supervise(inner: Arc<Inner>) {
     inner.set_link(Link::Down { error: stopping(), ended: false, attempts });
 }
 
-/// Half to all of `pause`, so that many followers of one server do not come back in step.
-fn jittered(pause: Duration) -> Duration {
-    use std::hash::BuildHasher;
-    let random = std::collections::hash_map::RandomState::new().hash_one(0) % 1000;
-    pause / 2 + pause / 2 * random as u32 / 1000
-}
-
 impl Inner {
     fn set_link(&self, link: Link) {
         self.observer.link(&link);
         self.link.send_replace(link);
     }
-}
-
-/// The channel on which a link's state is published.
-pub(super) fn link_channel() -> watch::Sender<Link> {
-    watch::Sender::new(Link::Connecting)
 }

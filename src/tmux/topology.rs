@@ -32,6 +32,10 @@ pub struct SessionRow {
     pub activity: u64,
     /// Clients attached to it, ours included.
     pub attached: u32,
+    /// Their names.
+    pub clients: Vec<String>,
+    /// It ends with its last client (`destroy-unattached`).
+    pub transient: bool,
     /// It is a hub of some muxtap.
     pub hub: bool,
 }
@@ -96,12 +100,14 @@ pub struct Topology {
 }
 
 /// The formats that are asked for, in the order [`Topology::parse`] reads them.
-const FIELDS: [&str; 26] = [
+const FIELDS: [&str; 28] = [
     "session_id",
     "session_name",
     "session_created",
     "session_activity",
     "session_attached",
+    "session_attached_list",
+    "destroy-unattached",
     HUB_MARK,
     "window_id",
     "window_index",
@@ -154,6 +160,8 @@ impl Topology {
                 created,
                 activity,
                 attached,
+                clients,
+                transient,
                 hub,
                 window_id,
                 window_index,
@@ -199,6 +207,8 @@ impl Topology {
                     created: number(created),
                     activity: number(activity),
                     attached: number(attached),
+                    clients: text(clients).split(',').map(str::to_owned).filter(|name| !name.is_empty()).collect(),
+                    transient: !matches!(*transient, b"" | b"0" | b"off"),
                     hub: !hub.is_empty() || session_name.starts_with(HUB_NAME.as_bytes()),
                 });
             }
@@ -290,7 +300,7 @@ fn number<T: std::str::FromStr + Default>(bytes: &[u8]) -> T {
 mod tests {
     use super::*;
 
-    fn row(separator: &str, values: &[&str; 26]) -> String {
+    fn row(separator: &str, values: &[&str; FIELDS.len()]) -> String {
         let mut line = String::new();
         for value in values {
             line.push_str(value);
@@ -299,12 +309,20 @@ mod tests {
         line + "\n"
     }
 
-    fn values<'a>(session: &'a str, hub: &'a str, window: &'a str, pane: &'a str, path: &'a str) -> [&'a str; 26] {
+    fn values<'a>(
+        session: &'a str,
+        hub: &'a str,
+        window: &'a str,
+        pane: &'a str,
+        path: &'a str,
+    ) -> [&'a str; FIELDS.len()] {
         [
             session,
             "work",
             "1",
             "2",
+            "1",
+            "/dev/pts/7,client-12",
             "0",
             hub,
             window,
@@ -336,6 +354,7 @@ mod tests {
         let body = row("|SEP|", &values("$0", "", "@1", "%2", "/tmp/a\n$9|@9"));
         let topology = Topology::parse(body.as_bytes(), "|SEP|", false);
         assert_eq!(topology.sessions.len(), 1);
+        assert_eq!(topology.sessions[0].clients, ["/dev/pts/7", "client-12"]);
         assert_eq!(topology.panes[0].path, "/tmp/a\n$9|@9");
     }
 

@@ -462,6 +462,13 @@ impl World {
         stream
     }
 
+    /// What the daemon counts under this name.
+    pub fn metric(&self, name: &str) -> u64 {
+        let text = String::from_utf8(self.http("GET", "/metrics", None).body).unwrap();
+        let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        value.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("no {name}: {text}"))
+    }
+
     /// `?socket=…` for this world's tmux server.
     pub fn query(&self) -> String {
         format!("?socket={}", self.socket.display())

@@ -3,7 +3,10 @@
 use clap::Args;
 
 use super::{Caller, Outcome, output, path_of};
-use crate::api::{CaptureAnswer, CaptureRequest};
+use crate::{
+    api::{CaptureAnswer, CaptureRequest},
+    cli::EXIT_ERROR,
+};
 
 /// Print what a pane shows
 ///
@@ -34,6 +37,9 @@ pub(in crate::cli) struct CapturePane {
     /// Keep trailing spaces
     #[arg(short = 'N')]
     trailing: bool,
+    /// Ask tmux too, and say where it differs from what muxtap has in memory (exit status 1)
+    #[arg(long)]
+    verify: bool,
     /// Print; the default, taken for tmux's sake
     #[arg(short = 'p')]
     print: bool,
@@ -48,14 +54,24 @@ impl CapturePane {
             join: self.join,
             escapes: self.escapes,
             trailing: self.trailing,
+            verify: self.verify,
         };
         let answer: CaptureAnswer =
             caller.client().await?.get(&format!("{}/capture", path_of("panes", &target)), &request).await?;
         if caller.json {
             output::print_json(&answer)?;
         } else {
-            output::print(answer.text)?;
+            output::print(&answer.text)?;
         }
-        Ok(0)
+        let Some(verified) = answer.verified.filter(|verified| !verified.same) else { return Ok(0) };
+        if !caller.json {
+            output::note(&format!(
+                "line {} differs: memory has {:?}, tmux has {:?}",
+                verified.line.unwrap_or_default(),
+                verified.model.unwrap_or_default(),
+                verified.tmux.unwrap_or_default()
+            ));
+        }
+        Ok(EXIT_ERROR)
     }
 }

@@ -12,6 +12,7 @@ use crate::{
     api::{DoneAnswer, Error, ErrorCode, ServerStatus, StatusAnswer},
     cli::EXIT_TIMEOUT,
     daemon::{self, CoverageChoice, DEFAULT_BUDGET_BYTES, DEFAULT_RING_BYTES, ServeOptions, start},
+    tmux::death,
 };
 
 /// How long a daemon may take to end.
@@ -158,11 +159,16 @@ impl Stop {
             }
             return Ok(0);
         };
+        let ends = client.process().and_then(death::watch);
         let done: DoneAnswer = client.post("/v1/stop", &serde_json::json!({})).await?;
         let paths = caller.paths.clone();
         let gone = async {
             client.closed().await;
-            tokio::task::spawn_blocking(move || start::wait_until_gone(&paths)).await
+            let gone = tokio::task::spawn_blocking(move || start::wait_until_gone(&paths)).await;
+            if let Some(ends) = ends {
+                ends.await;
+            }
+            gone
         };
         match tokio::time::timeout(STOP_LIMIT, gone).await {
             Ok(Ok(gone)) => gone?,

@@ -14,9 +14,9 @@ use clap::Args;
 use rustix::fs::Access;
 use serde::Serialize;
 
-use super::{Caller, Outcome, output, output::plain};
+use super::{Caller, Outcome, output, output::plain, path_of};
 use crate::{
-    api::{ErrorCode, StatusAnswer},
+    api::{CaptureAnswer, CaptureRequest, Error, ErrorCode, PaneList, StatusAnswer, Verified},
     cli::{EXIT_ERROR, socket::Environment},
     daemon::paths,
     protocol::version::Version,
@@ -32,8 +32,13 @@ const TMUX_LIMIT: Duration = Duration::from_secs(5);
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
   muxtap doctor
+  muxtap doctor --verify                         compare every screen in memory with what tmux has
   muxtap doctor --json | jq -r '.checks[] | select(.status == \"problem\") | .fix'")]
-pub(in crate::cli) struct Doctor {}
+pub(in crate::cli) struct Doctor {
+    /// Also compare the screen and history of every pane at rest with what tmux has
+    #[arg(long)]
+    verify: bool,
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -77,6 +82,9 @@ impl Doctor {
     pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
         let mut checks = vec![tmux_program().await, socket_directory(caller), log(caller), daemon(caller).await];
         checks.extend(tmux_sockets(caller));
+        if self.verify {
+            checks.extend(screens(caller).await);
+        }
         let report = Report { ok: checks.iter().all(|check| check.status != Status::Problem), checks };
         if caller.json {
             output::print_json(&report)?;
@@ -211,6 +219,41 @@ async fn daemon(caller: &Caller) -> Check {
             Check::problem(NAME, message, format!("see {}, then end the process", caller.paths.log.display()))
         }
     }
+}
+
+/// Every pane of the tmux server that is meant, with its history and its colours.
+async fn screens(caller: &Caller) -> Vec<Check> {
+    const NAME: &str = "screens";
+    const FIX: &str = "muxtap reads it anew from tmux now; if it differs again, report what the pane ran";
+    let request =
+        CaptureRequest { start: Some("-".to_owned()), escapes: true, verify: true, ..CaptureRequest::default() };
+    let problem = |error: Error| vec![Check::problem(NAME, error.message, "see the log")];
+    let mut client = match caller.running().await {
+        Ok(Some(client)) => client,
+        Ok(None) => return vec![Check::ok(NAME, "no daemon runs, so there is nothing in memory")],
+        Err(error) => return problem(error),
+    };
+    let list: PaneList = match client.get("/v1/panes", &()).await {
+        Ok(list) => list,
+        Err(error) => return problem(error),
+    };
+    let mut checks = Vec::new();
+    let mut same = 0;
+    for pane in list.panes.iter().filter(|pane| !pane.window_id.is_empty()) {
+        let path = format!("{}/capture", path_of("panes", &pane.id));
+        match client.get::<CaptureAnswer>(&path, &request).await.map(|answer| answer.verified) {
+            Ok(Some(Verified { same: false, line, model, tmux })) => {
+                let line = line.unwrap_or_default();
+                let (model, tmux) = (model.unwrap_or_default(), tmux.unwrap_or_default());
+                let message = format!("{} line {line}: memory has {model:?}, tmux has {tmux:?}", pane.id);
+                checks.push(Check::problem(NAME, message, FIX));
+            }
+            Ok(_) => same += 1,
+            Err(error) => checks.push(Check::warning(NAME, error.message, "tmux answers captures of this pane")),
+        }
+    }
+    checks.push(Check::ok(NAME, format!("{same} of {} are as tmux has them", same + checks.len())));
+    checks
 }
 
 fn tmux_sockets(caller: &Caller) -> Vec<Check> {

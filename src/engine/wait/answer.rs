@@ -1,6 +1,9 @@
 //! What a wait tells.
 
-use std::sync::Arc;
+use std::{
+    sync::{Arc, Mutex, PoisonError, Weak},
+    time::Instant,
+};
 
 use super::core::{Core, Latch, OnPane};
 use crate::{
@@ -9,26 +12,79 @@ use crate::{
     metrics,
 };
 
-impl Engine {
-    /// The wait as it stands now.
-    pub(super) async fn answer(&self, core: &Arc<Core>) -> WaitAnswer {
-        let (mut answer, timed_out) = report(core);
-        if timed_out && let [pane] = core.panes.as_slice() {
-            // On a pane that has gone meanwhile there is no screen to show.
-            if let Ok((text, _)) = self.screen(&core.host, pane, false).await {
-                let lines: Vec<_> = text.trim_end().lines().collect();
-                let tail = lines.get(lines.len().saturating_sub(limits::TIMEOUT_LINES)..).unwrap_or_default();
-                answer.screen = Some(tail.join("\n"));
+/// What is left of a wait that has ended: its answer, and what its delivery tells the panes.
+pub struct Told {
+    answer: WaitAnswer,
+    ended: Instant,
+    /// The matches that count as answered once the answer is delivered; taken by the first delivery.
+    matches: Mutex<Option<Matches>>,
+}
+
+/// Of each pane: the patterns that were satisfied there and where.
+type Matches = Vec<(Weak<Pane>, Vec<(String, u64)>)>;
+
+impl Told {
+    /// Gives the answer to someone who asked. Only then its matches are behind what `since: input` looks at: nobody may have heard of them
+    /// when the one who waited has gone.
+    pub(super) fn deliver(&self) -> WaitAnswer {
+        let matches = self.matches.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(matches) = matches {
+            metrics::WAIT_LATENCY.record(self.ended.elapsed().as_secs_f64());
+            for (pane, matches) in matches {
+                if let Some(pane) = pane.upgrade() {
+                    pane.answered(matches);
+                }
             }
         }
-        answer
+        self.answer.clone()
+    }
+
+    /// About what it takes in memory, in bytes.
+    pub(super) fn weight(&self) -> usize {
+        let text = |text: &Option<String>| text.as_ref().map_or(0, String::len);
+        let predicate = |report: &PredicateReport| {
+            let captures = report.captures.iter().map(|capture| size_of::<Option<String>>() + text(capture));
+            let groups = report.groups.iter().map(|(name, group)| 2 * size_of::<String>() + name.len() + group.len());
+            let texts = report.pane.len() + text(&report.pattern) + text(&report.line);
+            // A pattern stands once more among the matches.
+            size_of::<PredicateReport>() + texts + text(&report.pattern) + captures.chain(groups).sum::<usize>()
+        };
+        let predicates = self.answer.predicates.iter().map(predicate).sum::<usize>();
+        size_of::<Self>() + predicates + text(&self.answer.screen) + self.answer.id.len()
     }
 }
 
-fn report(core: &Core) -> (WaitAnswer, bool) {
-    let mut progress = core.lock();
-    let over = progress.end.is_some();
-    let first = over && !std::mem::replace(&mut progress.reported, over);
+impl Engine {
+    /// The answer of a wait that has ended, made once.
+    pub(super) async fn told(&self, core: &Arc<Core>) -> Arc<Told> {
+        let told = core.told.get_or_init(|| async {
+            let (mut answer, matches) = report(core);
+            if answer.outcome == WaitOutcome::Timeout
+                && let [pane] = core.panes.as_slice()
+            {
+                answer.screen = self.last_lines(core, pane).await;
+            }
+            let ended = core.lock().end.map_or_else(Instant::now, |end| end.at);
+            Arc::new(Told { answer, ended, matches: Mutex::new(Some(matches)) })
+        });
+        told.await.clone()
+    }
+
+    /// What the screen shows last. On a pane that has gone meanwhile there is none.
+    async fn last_lines(&self, core: &Core, pane: &Arc<Pane>) -> Option<String> {
+        let (text, _) = tokio::select! {
+            screen = self.screen(&core.host, pane, false) => screen.ok()?,
+            () = self.stopping() => return None,
+        };
+        let lines: Vec<_> = text.trim_end().lines().collect();
+        let tail = lines.get(lines.len().saturating_sub(limits::TIMEOUT_LINES)..).unwrap_or_default();
+        Some(tail.join("\n"))
+    }
+}
+
+/// A wait as it stands now.
+pub(super) fn report(core: &Core) -> (WaitAnswer, Matches) {
+    let progress = core.lock();
     let mut predicates = Vec::new();
     for (pane, on_pane) in core.panes.iter().zip(&progress.panes) {
         for (predicate, latch) in core.spec.predicates.iter().zip(&on_pane.latches) {
@@ -42,19 +98,13 @@ fn report(core: &Core) -> (WaitAnswer, bool) {
     let end = progress.end;
     let decided_by = end.and_then(|end| end.pane);
     let deciding = decided_by.and_then(|at| Some((core.panes.get(at)?, progress.panes.get(at)?)));
-    let mut cursor = None;
     let mut answered = Vec::new();
-    if let Some(end) = end {
-        if first {
-            metrics::WAIT_LATENCY.record(end.at.elapsed().as_secs_f64());
+    if end.is_some_and(|end| end.outcome == WaitOutcome::Matched) {
+        for (pane, on_pane) in core.panes.iter().zip(&progress.panes) {
+            answered.push((Arc::downgrade(pane), matches(core, on_pane)));
         }
-        if first && end.outcome == WaitOutcome::Matched {
-            for (pane, on_pane) in core.panes.iter().zip(&progress.panes) {
-                answered.push((pane.clone(), matches(core, on_pane)));
-            }
-        }
-        cursor = deciding.map(|(pane, on_pane)| (pane.clone(), last_end(on_pane)));
     }
+    let cursor = deciding.map(|(pane, on_pane)| (pane.clone(), last_end(on_pane)));
     let exit = deciding.and_then(|(_, on_pane)| on_pane.ended);
     let answer = WaitAnswer {
         id: core.id.clone(),
@@ -70,12 +120,8 @@ fn report(core: &Core) -> (WaitAnswer, bool) {
     };
     // A pane's lock is never taken while the wait's is held.
     drop(progress);
-    for (pane, matches) in answered {
-        pane.answered(matches);
-    }
     let cursor = cursor.map(|(pane, end)| end.map_or_else(|| pane.end_cursor(), |end| pane.cursor(end)).to_string());
-    let timed_out = answer.outcome == WaitOutcome::Timeout;
-    (WaitAnswer { cursor, ..answer }, timed_out)
+    (WaitAnswer { cursor, ..answer }, answered)
 }
 
 /// The patterns that were satisfied on a pane and where.

@@ -8,9 +8,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, OnceCell, watch};
 
-use super::spec::Spec;
+use super::{answer::Told, spec::Spec};
 use crate::{
     api::{Gap, PredicateKind, WaitMode, WaitOutcome},
     engine::{Host, Pane},
@@ -29,14 +29,14 @@ pub struct Core {
     /// Told when a deadline may have come nearer.
     pub(super) wake: Notify,
     over: watch::Sender<bool>,
+    /// Its answer, once it has ended and someone asked.
+    pub(super) told: OnceCell<Arc<Told>>,
 }
 
 /// How far it has come.
 pub(super) struct Progress {
     pub(super) panes: Vec<OnPane>,
     pub(super) end: Option<End>,
-    /// Its end was reported once: its matches are noted, its latency is counted.
-    pub(super) reported: bool,
 }
 
 /// How it ended.
@@ -92,7 +92,7 @@ impl Core {
             wants_rest: false,
             prompt_tried: None,
         };
-        let progress = Progress { panes: panes.iter().map(on_pane).collect(), end: None, reported: false };
+        let progress = Progress { panes: panes.iter().map(on_pane).collect(), end: None };
         Arc::new(Self {
             id,
             host,
@@ -102,6 +102,7 @@ impl Core {
             progress: Mutex::new(progress),
             wake: Notify::new(),
             over: watch::Sender::new(false),
+            told: OnceCell::new(),
         })
     }
 

@@ -8,7 +8,10 @@ use std::{
 use futures_util::{StreamExt, stream::FuturesUnordered};
 use regex::Regex;
 
-use super::core::{Core, Latch};
+use super::{
+    core::{Core, Latch},
+    on_screen,
+};
 use crate::{
     api::{PredicateKind, WaitMode, WaitOutcome},
     engine::{Engine, Host, Pane, limits, shell},
@@ -126,6 +129,12 @@ fn is_open(core: &Core, at: usize, kind: PredicateKind) -> bool {
         .is_some_and(|on_pane| on_pane.ended.is_none() && on_pane.latches.get(predicate).is_some_and(Option::is_none))
 }
 
+fn screens_open(core: &Core, at: usize) -> bool {
+    let progress = core.lock();
+    let Some(on_pane) = progress.panes.get(at) else { return false };
+    core.spec.screens().any(|(predicate, _)| on_pane.latches.get(predicate).is_some_and(Option::is_none))
+}
+
 fn was_tried(core: &Core, at: usize, end: u64) -> bool {
     core.lock().panes.get(at).is_some_and(|on_pane| on_pane.prompt_tried == Some(end))
 }
@@ -185,42 +194,24 @@ fn prompt_by_rule(core: &Core, pane: &Pane) -> Option<Latch> {
     })
 }
 
-/// Looks at a pane's screen now and whenever the pane changed, until all screen predicates are satisfied there. While
-/// one look is under way, further changes are one further look.
+/// Where the screen is not followed: asks tmux for it now and whenever the pane changed, until all screen predicates are satisfied there.
+/// While one look is under way, further changes are one further look.
 async fn watch_screen(engine: &Engine, host: &Arc<Host>, core: &Arc<Core>, at: usize, pane: &Arc<Pane>) {
     let mut changes = pane.changes();
     loop {
         changes.borrow_and_update();
-        if let Ok((text, offset)) = engine.screen(host, pane, false).await {
-            let mut open = false;
+        // The watcher in the pane sees every change of a screen that is followed.
+        let followed = pane.lock().view.followed().is_some();
+        if !followed && let Ok((text, offset)) = engine.screen(host, pane, false).await {
             let before = core.lock().panes.get(at).is_some_and(|on_pane| offset <= on_pane.asked_at);
             for (predicate, regex) in core.spec.screens() {
-                match regex.captures(&text) {
-                    Some(found) => core.latch(at, predicate, on_screen(&text, &found, regex, offset, before)),
-                    None => open = true,
+                if let Some(latch) = on_screen::in_text(&text, regex, offset, before) {
+                    core.latch(at, predicate, latch);
                 }
             }
-            if !open {
-                return;
-            }
         }
-        if changes.changed().await.is_err() {
+        if !screens_open(core, at) || changes.changed().await.is_err() {
             return;
         }
-    }
-}
-
-fn on_screen(text: &str, found: &regex::Captures<'_>, regex: &Regex, offset: u64, before: bool) -> Latch {
-    let (start, end) = found.get(0).map_or((0, 0), |whole| (whole.start(), whole.end()));
-    let line_start = text.get(..start).and_then(|head| head.rfind('\n')).map_or(0, |at| at + 1);
-    let line_end = text.get(end..).and_then(|tail| tail.find('\n')).map_or(text.len(), |at| end + at);
-    let groups = regex.capture_names().flatten();
-    Latch {
-        offset: Some(offset),
-        line: text.get(line_start..line_end).map(str::to_owned),
-        captures: found.iter().map(|group| group.map(|group| group.as_str().to_owned())).collect(),
-        groups: groups.filter_map(|name| Some((name.to_owned(), found.name(name)?.as_str().to_owned()))).collect(),
-        before,
-        ..Latch::default()
     }
 }

@@ -9,7 +9,7 @@ use crate::{
     engine::limits,
     pane::{
         cursor::Since,
-        patterns::{Limits, PatternSet, PatternSpec, compile_one},
+        patterns::{Limits, PatternSet, PatternSpec, compile_one, stays_within_line},
     },
 };
 
@@ -35,6 +35,8 @@ pub struct Predicate {
     pub(super) text: Option<String>,
     /// The regex of a `screen` or `title` predicate.
     pub(super) regex: Option<Regex>,
+    /// What it matches stands within one line.
+    pub(super) within_line: bool,
 }
 
 impl Spec {
@@ -68,15 +70,16 @@ impl Spec {
         let mut specs = named("patterns", &request.patterns);
         specs.extend(named("fail", &request.fail));
         let set = if specs.is_empty() { None } else { Some(PatternSet::new(&specs, &bounds)?) };
-        let plain = |kind| Predicate { kind, text: None, regex: None };
+        let plain = |kind| Predicate { kind, text: None, regex: None, within_line: false };
         let mut predicates: Vec<_> = request
             .patterns
             .iter()
-            .map(|text| Predicate { kind: PredicateKind::Pattern, text: Some(text.clone()), regex: None })
+            .map(|text| Predicate { text: Some(text.clone()), ..plain(PredicateKind::Pattern) })
             .collect();
         for (index, text) in request.screen.iter().enumerate() {
             let regex = compile_one(&format!("screen[{index}]"), text, &bounds)?;
-            predicates.push(Predicate { kind: PredicateKind::Screen, text: Some(text.clone()), regex: Some(regex) });
+            let (text, within_line) = (Some(text.clone()), stays_within_line(text));
+            predicates.push(Predicate { kind: PredicateKind::Screen, text, regex: Some(regex), within_line });
         }
         if stable.is_some() {
             predicates.push(plain(PredicateKind::Stable));
@@ -92,7 +95,7 @@ impl Spec {
         }
         if let Some(text) = &request.title {
             let regex = compile_one("title", text, &bounds)?;
-            predicates.push(Predicate { kind: PredicateKind::Title, text: Some(text.clone()), regex: Some(regex) });
+            predicates.push(Predicate { text: Some(text.clone()), regex: Some(regex), ..plain(PredicateKind::Title) });
         }
         if predicates.is_empty() {
             return Err(Error::invalid(

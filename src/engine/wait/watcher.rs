@@ -2,15 +2,19 @@
 
 use std::sync::Arc;
 
-use super::core::{Core, Latch};
+use super::{
+    core::{Core, Latch},
+    on_screen,
+};
 use crate::{
     api::{Gap, PredicateKind},
-    engine::pane::Signs,
+    engine::{signs::Signs, view::View},
     pane::{
         echo::{self, EchoFilter},
         matcher::{Hit, Matcher, Verdict},
         text::{Control, TextSink},
     },
+    screen::Changes,
     tmux::Exit,
 };
 
@@ -26,6 +30,8 @@ pub struct Watcher {
     begin: u64,
     bell: bool,
     prompt: bool,
+    /// The screen predicates that are not satisfied yet.
+    screens: Vec<usize>,
 }
 
 impl Watcher {
@@ -38,6 +44,7 @@ impl Watcher {
             begin,
             bell: has(PredicateKind::Bell),
             prompt: has(PredicateKind::Prompt),
+            screens: core.spec.screens().map(|(predicate, _)| predicate).collect(),
             core: core.clone(),
         }
     }
@@ -49,6 +56,9 @@ impl Watcher {
 
     /// A chunk has been fed. Answers whether to go on.
     pub fn end_of_chunk(&mut self, echo: &EchoFilter, signs: &Signs) -> bool {
+        if self.core.is_over() {
+            return false;
+        }
         self.look(echo, Matcher::end_of_chunk);
         if self.bell
             && let Some(at) = signs.bell.filter(|at| *at >= self.begin)
@@ -81,6 +91,26 @@ impl Watcher {
             }
         }
         !self.core.is_over()
+    }
+
+    /// The screen changed: `changes`, or all of it. A pattern that stands within a line is looked for in the lines that changed.
+    pub fn shown(&mut self, view: &View, changes: Option<&Changes>, end: u64) {
+        if self.screens.is_empty() || changes.is_some_and(Changes::is_empty) || self.core.is_over() {
+            return;
+        }
+        let Some(screen) = view.followed() else { return };
+        let (core, at) = (self.core.clone(), self.at);
+        let before = core.lock().panes.get(at).is_some_and(|on_pane| end <= on_pane.asked_at);
+        self.screens.retain(|predicate| {
+            let wanted = core.spec.predicates.get(*predicate);
+            match wanted.and_then(|wanted| on_screen::find(wanted, screen, changes, end, before)) {
+                Some(latch) => {
+                    core.latch(at, *predicate, latch);
+                    false
+                }
+                None => true,
+            }
+        });
     }
 
     /// The stream rests. Answers whether to go on.

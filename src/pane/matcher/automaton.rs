@@ -16,7 +16,13 @@ use regex_automata::{
 };
 use regex_syntax::hir::Hir;
 
-use crate::{api, pane::patterns::Limits};
+use super::{bounds::Limits, sample::sample};
+use crate::api;
+
+/// How many patterns of a set are rehearsed.
+const REHEARSED: usize = 8;
+/// States of the NFA of a pattern that is rehearsed; `\w` has some 700.
+const REHEARSED_STATES: usize = 10_000;
 
 /// What an automaton searches for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,10 +35,12 @@ pub(crate) enum Kind {
     Every,
 }
 
-/// A lazy DFA, without the states that a search builds.
+/// A lazy DFA, and the states that a search is likely to need.
 #[derive(Debug)]
 pub(crate) struct Automaton {
     dfa: DFA,
+    /// Every search begins with a copy. What stands in it need not be built when the byte comes that someone waits for.
+    rehearsed: Cache,
     prefilter: Option<Prefilter>,
     ascii: bool,
     capacity: usize,
@@ -60,7 +68,40 @@ impl Automaton {
             .configure(config.cache_capacity(capacity))
             .build_from_nfa(nfa)
             .map_err(|error| refuse(&error))?;
-        Ok(Self { dfa, prefilter, ascii: kind == Kind::FirstAscii, capacity })
+        let rehearsed = dfa.create_cache();
+        // The states of a huge automaton take long to build, and a wait must not hold the others up when it is asked for.
+        let small = dfa.get_nfa().states().len() <= REHEARSED_STATES;
+        let mut automaton = Self { dfa, rehearsed, prefilter, ascii: kind == Kind::FirstAscii, capacity };
+        if small {
+            automaton.rehearse(hirs);
+        }
+        Ok(automaton)
+    }
+
+    /// Searches texts that match, as it will be done when they come, and keeps the states that were built.
+    fn rehearse<H: Borrow<Hir>>(&mut self, hirs: &[H]) {
+        for hir in hirs.iter().take(REHEARSED) {
+            let text = sample(hir.borrow());
+            let Some(mut steps) = Steps::new(self, Some(b'\n')) else { return };
+            let mut at = 0;
+            loop {
+                let (stop, reached) = steps.run(self, &text, at);
+                at = reached;
+                if stop == Stop::Match {
+                    steps.is_final(self, true, false);
+                }
+                if stop != Stop::Match {
+                    let here = !steps.matches_at_end(self).is_empty();
+                    steps.is_final(self, here, here);
+                    break;
+                }
+            }
+            // A set of many patterns is not worth more than a part of what a search may hold.
+            if steps.memory() > self.capacity / 2 {
+                return;
+            }
+            self.rehearsed = steps.cache;
+        }
     }
 }
 
@@ -88,7 +129,7 @@ impl Steps {
     /// At a place whose preceding byte is `behind` (none: the text begins there). `None`: the automaton cannot start
     /// here.
     pub(crate) fn new(automaton: &Automaton, behind: Option<u8>) -> Option<Self> {
-        let mut cache = automaton.dfa.create_cache();
+        let mut cache = automaton.rehearsed.clone();
         let state = start_state(automaton, &mut cache, behind)?;
         Some(Self { cache, state })
     }
@@ -266,4 +307,41 @@ fn matches_of<'a>(
 ) -> impl Iterator<Item = PatternID> + 'a {
     let count = if state.is_match() { automaton.dfa.match_len(cache, state) } else { 0 };
     (0..count).map(move |index| automaton.dfa.match_pattern(cache, state, index))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use regex_automata::nfa::thompson::{self, Compiler};
+
+    fn automaton(pattern: &str, kind: Kind, limits: &Limits) -> Automaton {
+        let hir = regex_syntax::parse(pattern).unwrap();
+        let config = thompson::Config::new().which_captures(thompson::WhichCaptures::None);
+        let nfa = Compiler::new().configure(config).build_from_hir(&hir).unwrap();
+        Automaton::new(nfa, &[hir], kind, limits, "it").unwrap()
+    }
+
+    #[test]
+    fn what_was_rehearsed_is_not_built_again() {
+        let built = |automaton: &Automaton| {
+            let mut steps = Steps::new(automaton, Some(b'\n')).unwrap();
+            let before = steps.memory();
+            assert_eq!(steps.run(automaton, b"<w1 4711>\n", 0), (Stop::Match, 10));
+            assert!(steps.is_final(automaton, true, false));
+            steps.memory() - before
+        };
+        let rehearsed = automaton(r"<w1 (\d+)>", Kind::First, &Limits::default());
+        let cold = Automaton {
+            rehearsed: rehearsed.dfa.create_cache(),
+            ..automaton(r"<w1 (\d+)>", Kind::First, &Limits::default())
+        };
+        assert!(built(&rehearsed) * 10 < built(&cold), "{} of {}", built(&rehearsed), built(&cold));
+    }
+
+    #[test]
+    fn a_rehearsal_stays_within_the_limit_of_a_search() {
+        let limits = Limits { cache_bytes: 16 << 10, ..Limits::default() };
+        let automaton = automaton(r"(?:\w{3,40}-){2,20}end", Kind::Every, &limits);
+        assert!(automaton.rehearsed.memory_usage() <= automaton.capacity, "{}", automaton.rehearsed.memory_usage());
+    }
 }

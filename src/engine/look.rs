@@ -1,0 +1,94 @@
+//! Looking at what tmux has on a pane's screen, when that is doubted.
+
+use std::{sync::Arc, time::Instant};
+
+use tokio::sync::oneshot;
+
+use super::{Host, Pane, limits};
+use crate::tmux::{Request, Seed};
+
+/// What a look told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Looked {
+    /// tmux had the same.
+    Same,
+    /// tmux had something else; now that is known.
+    Different,
+    /// The pane printed meanwhile, or was doubted once more.
+    Moving,
+    /// Nobody answered, or there is nothing to compare.
+    Nothing,
+}
+
+impl Host {
+    /// Compares a pane's screen with tmux's as soon as the pane rests, and puts it right.
+    pub(super) fn look(self: &Arc<Self>, pane: &Arc<Pane>) {
+        let Some(shared) = self.shared() else { return };
+        if std::mem::replace(&mut pane.lock().view.looking, true) {
+            return;
+        }
+        let (host, pane) = (self.clone(), pane.clone());
+        let cancel = shared.cancel.clone();
+        shared.tasks.spawn(async move {
+            tokio::select! {
+                () = host.look_until_settled(&pane) => {}
+                () = cancel.cancelled() => {}
+            }
+        });
+    }
+
+    async fn look_until_settled(self: &Arc<Self>, pane: &Arc<Pane>) {
+        loop {
+            let mut looked = self.look_once(pane).await;
+            while looked == Looked::Moving {
+                rest(pane).await;
+                looked = self.look_once(pane).await;
+            }
+            let mut state = pane.lock();
+            // It may have been doubted again just now. Where nobody answers the next seed tells.
+            if looked == Looked::Nothing || !state.view.is_doubted() {
+                state.view.looking = false;
+                return;
+            }
+        }
+    }
+
+    /// Asks tmux now. The answer means something if the pane printed nothing between the question and the reply: all that it had printed
+    /// before tmux was asked comes ahead of the reply, so then there was nothing.
+    pub(super) async fn look_once(self: &Arc<Self>, pane: &Arc<Pane>) -> Looked {
+        let Some(rules) = self.rules() else { return Looked::Nothing };
+        let since = pane.point();
+        let (sender, receiver) = oneshot::channel();
+        let (host, at) = (self.clone(), pane.clone());
+        self.server().submit(Some(pane.id()), Request::Framed(Seed::question(pane.id())), move |answer| {
+            let seed = answer.ok().and_then(Result::ok).and_then(|parts| Seed::parse(&parts));
+            let looked = match seed.map(|seed| at.settle(since, &seed, rules)) {
+                None => Looked::Nothing,
+                Some(None) => Looked::Moving,
+                Some(Some((same, kept))) => {
+                    host.account(kept);
+                    if same { Looked::Same } else { Looked::Different }
+                }
+            };
+            // Whoever asked may be gone.
+            let _ = sender.send(looked);
+        });
+        receiver.await.unwrap_or(Looked::Nothing)
+    }
+}
+
+/// Resolves when the pane has printed nothing for a moment.
+pub(super) async fn rest(pane: &Pane) {
+    let mut changes = pane.changes();
+    loop {
+        changes.borrow_and_update();
+        let due = pane.lock().last_output + limits::REST;
+        if Instant::now() >= due {
+            return;
+        }
+        tokio::select! {
+            () = tokio::time::sleep_until(due.into()) => {}
+            _ = changes.changed() => {}
+        }
+    }
+}

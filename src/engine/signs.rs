@@ -1,0 +1,122 @@
+//! What a pane's stream tells besides text: bells, titles, prompts, and the marks that muxtap makes shells print.
+
+use crate::pane::text::Mark;
+
+/// The OSC number of the marks that muxtap makes a shell print. Terminals ignore numbers they do not know.
+pub(super) const RUN_OSC: &str = "7717";
+
+/// What the stream told besides text.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Signs {
+    /// Where the last bell stood.
+    pub(super) bell: Option<u64>,
+    /// Where the last OSC 133 mark stood that begins or ends a prompt, and that it rests (`A`, `B`) or is over (`C`, `D`).
+    pub(super) prompt: Option<(u64, bool)>,
+    /// Where a command's output began by OSC 133.
+    pub(super) output_began: Option<u64>,
+    /// Where it ended, and with which status.
+    pub(super) output_ended: Option<(u64, Option<i32>)>,
+    /// The marks that are expected: a `run`'s and a held command's, each by its nonce. What a pane prints by itself is none of them.
+    expected: Vec<(String, RunMarks)>,
+    /// A title that came with this chunk.
+    title: Option<String>,
+}
+
+/// The marks with one nonce that have come. Each is printed once; the first of each kind counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct RunMarks {
+    /// Where the command's output begins.
+    pub(super) begin: Option<u64>,
+    /// Where it ended, and the exit status.
+    pub(super) end: Option<(u64, Option<i32>)>,
+}
+
+impl Signs {
+    /// Marks with this nonce are kept from now on.
+    pub(super) fn expect(&mut self, nonce: &str) {
+        self.expected.push((nonce.to_owned(), RunMarks::default()));
+    }
+
+    pub(super) fn expect_no_more(&mut self, nonce: &str) {
+        self.expected.retain(|(expected, _)| expected != nonce);
+    }
+
+    /// What has come with an expected nonce.
+    pub(super) fn marks(&self, nonce: &str) -> Option<RunMarks> {
+        self.expected.iter().find(|(expected, _)| expected == nonce).map(|(_, marks)| *marks)
+    }
+
+    pub(super) fn take_title(&mut self) -> Option<String> {
+        self.title.take()
+    }
+
+    pub(super) fn mark(&mut self, start: u64, end: u64, mark: Mark<'_>) {
+        match mark {
+            Mark::Bell => self.bell = Some(start),
+            Mark::Title(title) => self.title = Some(String::from_utf8_lossy(title).into_owned()),
+            Mark::Prompt(payload) => match payload.first() {
+                Some(b'A' | b'B') => self.prompt = Some((end, true)),
+                Some(b'C') => {
+                    self.prompt = Some((end, false));
+                    self.output_began = Some(end);
+                }
+                Some(b'D') => {
+                    let status = payload.get(2..).and_then(|status| std::str::from_utf8(status).ok());
+                    let status = status.and_then(|status| status.split(';').next()?.parse().ok());
+                    self.output_ended = Some((start, status));
+                }
+                _ => {}
+            },
+            Mark::Osc(payload) => self.run_mark(start, end, payload),
+        }
+    }
+
+    fn run_mark(&mut self, start: u64, end: u64, payload: &[u8]) {
+        let ours = payload.strip_prefix(RUN_OSC.as_bytes()).and_then(|rest| rest.strip_prefix(b";"));
+        let Some(ours) = ours.and_then(|ours| std::str::from_utf8(ours).ok()) else { return };
+        let mut fields = ours.splitn(3, ';');
+        let (Some(nonce), Some(what)) = (fields.next(), fields.next()) else { return };
+        let Some((_, marks)) = self.expected.iter_mut().find(|(expected, _)| expected == nonce) else { return };
+        match (what, fields.next()) {
+            ("s", None) => marks.begin = marks.begin.or(Some(end)),
+            // `x`: of a command that is held.
+            ("e" | "x", Some(status)) => marks.end = marks.end.or(Some((start, status.parse().ok()))),
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pane::{
+        decoder::TextDecoder,
+        text::{Control, TextSink},
+    };
+
+    impl TextSink for Signs {
+        fn text(&mut self, _: u64, _: &[u8]) {}
+        fn control(&mut self, _: u64, _: Control) {}
+        fn mark(&mut self, start: u64, end: u64, mark: Mark<'_>) {
+            Self::mark(self, start, end, mark);
+        }
+    }
+
+    #[test]
+    fn a_pane_that_prints_marks_of_its_own_pushes_none_out() {
+        let mut signs = Signs::default();
+        signs.expect("abc");
+        let mut stream = b"\x1b]7717;abc;s\x07".to_vec();
+        for number in 0..1000 {
+            stream
+                .extend(format!("\x1b]7717;n{number};s\x07\x1b]7717;n{number};e;0\x07\x1b]7717;abc\x07").into_bytes());
+        }
+        let end = stream.len() as u64;
+        stream.extend(b"\x1b]7717;abc;e;3\x07\x1b]7717;abc;s\x07\x1b]7717;abc;e;4\x07");
+        TextDecoder::default().feed(0, &stream, &mut signs);
+        assert_eq!(signs.marks("abc"), Some(RunMarks { begin: Some(13), end: Some((end, Some(3))) }));
+        assert_eq!(signs.expected.len(), 1);
+        signs.expect_no_more("abc");
+        assert_eq!(signs.marks("abc"), None);
+    }
+}

@@ -1,0 +1,260 @@
+//! A pane's screen, as far as it is known, and what is doubted about it.
+//!
+//! The stream says nearly everything that happens to a screen. What it does not say (a resize, a history that was cleared, output that was
+//! lost) puts the screen in *doubt*: until tmux was asked and agrees, captures come from tmux. `docs/screen.md` lists the cases.
+
+use std::time::{Duration, Instant};
+
+use crate::{
+    metrics,
+    screen::{self, CaptureOptions, Changes, Line, Rules, Screen, Settings, Trouble},
+};
+
+/// tmux gives up on a string (OSC, DCS …) that is not ended for this long; a little less, so that it is not trusted too long.
+const STRING_LIMIT: Duration = Duration::from_millis(4900);
+
+/// Why a screen may not be what tmux has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Doubt {
+    /// The pane has another size.
+    Resized,
+    /// Another program was started in its place.
+    Restarted,
+    /// tmux says that its cursor or history is elsewhere: somebody cleared or reset it.
+    Moved,
+    /// Somebody compared it with tmux's, and it was not the same.
+    Different,
+    /// A sequence that was never ended.
+    OpenString,
+    /// A resize left the cursor where nobody can tell.
+    CursorLost,
+    /// It was dropped, to stay within the budget.
+    Dropped,
+}
+
+impl Doubt {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Resized => "resized",
+            Self::Restarted => "restarted",
+            Self::Moved => "moved",
+            Self::Different => "different",
+            Self::OpenString => "open-string",
+            Self::CursorLost => "cursor-lost",
+            Self::Dropped => "dropped",
+        }
+    }
+}
+
+/// A pane's screen.
+#[derive(Default)]
+pub(super) struct View {
+    screen: Option<Box<Screen>>,
+    /// What is known of tmux's version: what it draws is followed exactly.
+    proven: bool,
+    doubt: Option<Doubt>,
+    /// How often it was doubted: a look that began before the last doubt says nothing.
+    doubts: u64,
+    /// A look at what tmux has is under way.
+    pub(super) looking: bool,
+    /// When a string was begun that has not ended.
+    string_since: Option<Instant>,
+}
+
+impl View {
+    /// What tmux has is this.
+    pub(super) fn adopt(&mut self, seed: Option<&screen::Seed>, rules: Option<Rules>) {
+        self.doubt = None;
+        self.string_since = None;
+        let (Some(seed), Some(rules)) = (seed, rules) else {
+            self.screen = None;
+            return;
+        };
+        self.proven = rules.proven();
+        self.screen = Screen::from_seed(seed, rules, Settings::default()).map(Box::new);
+    }
+
+    /// The pane printed this, `quiet` after what it printed before. Answers what changed, and whether it is doubted from now on.
+    pub(super) fn feed(&mut self, data: &[u8], quiet: bool) -> (Option<Changes>, Option<Doubt>) {
+        let Some(screen) = &mut self.screen else { return (None, None) };
+        if quiet {
+            screen.read_ended();
+        }
+        let waited_for_its_end = self.string_since.is_some_and(|since| since.elapsed() >= STRING_LIMIT);
+        screen.feed(data);
+        let trouble = screen.trusted().err();
+        self.string_since = (trouble == Some(Trouble::OpenString))
+            .then(|| self.string_since.filter(|_| !waited_for_its_end).unwrap_or_else(Instant::now));
+        let changes = screen.take_changes();
+        let doubt = match trouble {
+            _ if waited_for_its_end => Some(Doubt::OpenString),
+            Some(Trouble::CursorLost) => Some(Doubt::CursorLost),
+            _ => None,
+        };
+        let news = doubt.filter(|_| self.doubt.is_none()).filter(|doubt| self.doubt(*doubt));
+        (Some(changes), news)
+    }
+
+    /// From now on it may be something else. Answers whether somebody has to look.
+    pub(super) fn doubt(&mut self, doubt: Doubt) -> bool {
+        if self.screen.is_none() || !self.proven {
+            return false;
+        }
+        self.doubts += 1;
+        self.doubt = Some(doubt);
+        metrics::screen_doubt(doubt.as_str());
+        true
+    }
+
+    /// The pane has another size. Answers whether somebody has to look.
+    pub(super) fn resize(&mut self, size: screen::Size) -> bool {
+        let Some(screen) = self.screen.as_mut().filter(|screen| screen.size() != size) else { return false };
+        screen.resize(size);
+        self.doubt(Doubt::Resized)
+    }
+
+    /// tmux says where the cursor is and how long the history. Answers whether somebody has to look.
+    pub(super) fn compare(&mut self, place: Place) -> bool {
+        if self.looking || self.doubt.is_some() {
+            return false;
+        }
+        let Some(screen) = self.followed() else { return false };
+        let cursor = screen.cursor();
+        let here = Place { history: screen.history_size(), column: cursor.column, row: cursor.row };
+        here != place && self.doubt(Doubt::Moved)
+    }
+
+    /// What tmux would print is printed from here.
+    pub(super) fn followed(&self) -> Option<&Screen> {
+        self.screen.as_deref().filter(|screen| self.proven && self.doubt.is_none() && screen.trusted().is_ok())
+    }
+
+    /// The last that is known of it, doubted or not.
+    pub(super) fn last(&self) -> Option<&Screen> {
+        self.screen.as_deref()
+    }
+
+    /// Whether captures with every flag are right as long as nothing is doubted.
+    pub(super) fn is_proven(&self) -> bool {
+        self.proven
+    }
+
+    /// Whether tmux has to be looked at.
+    pub(super) fn is_doubted(&self) -> bool {
+        self.doubt.is_some()
+    }
+
+    /// How often it was doubted so far.
+    pub(super) fn doubts(&self) -> u64 {
+        self.doubts
+    }
+
+    /// tmux has this now. Keeps what it has if that is the same, with all that tmux does not tell. Answers whether it was.
+    pub(super) fn settle(&mut self, seed: &screen::Seed, rules: Rules) -> bool {
+        let theirs = Screen::from_seed(seed, rules, Settings::default());
+        let same = match (&self.screen, &theirs) {
+            (Some(ours), Some(theirs)) => ours.trusted().is_ok() && is_same(ours, theirs),
+            _ => false,
+        };
+        if !same {
+            metrics::SCREEN_DIFFERENCES.increment(1);
+            self.screen = theirs.map(Box::new);
+        }
+        self.doubt = None;
+        self.string_since = None;
+        same
+    }
+
+    /// Forgets it, and with it its memory.
+    pub(super) fn drop_screen(&mut self) {
+        self.doubt(Doubt::Dropped);
+        self.screen = None;
+    }
+
+    /// Bytes held.
+    pub(super) fn memory(&self) -> usize {
+        self.screen.as_ref().map_or(0, |screen| screen.memory())
+    }
+}
+
+/// Where tmux says that a pane's cursor is, and how long its history.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) history: u32,
+    pub(super) column: u32,
+    pub(super) row: u32,
+}
+
+impl Place {
+    /// As [`crate::tmux::Value::Place`] has it.
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        let mut numbers = text.split(' ').map(|number| number.parse().ok());
+        Some(Self { history: numbers.next()??, column: numbers.next()??, row: numbers.next()?? })
+    }
+}
+
+/// Whether tmux would print the same of both.
+fn is_same(one: &Screen, other: &Screen) -> bool {
+    let all = CaptureOptions { start: Line::Edge, escapes: true, ..CaptureOptions::default() };
+    let (cursor, theirs) = (one.cursor(), other.cursor());
+    one.size() == other.size()
+        && one.history_size() == other.history_size()
+        && (cursor.column, cursor.row) == (theirs.column, theirs.row)
+        && [CaptureOptions { trailing: true, ..all }, CaptureOptions { join: true, ..all }]
+            .iter()
+            .all(|options| one.capture(options) == other.capture(options))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::version::Version;
+
+    fn view() -> View {
+        let rules = Rules::for_version(Version::parse(b"3.3a").unwrap());
+        let screen = Screen::new(screen::Size { columns: 20, rows: 4 }, rules, Settings::default());
+        View { screen: Some(Box::new(screen)), proven: rules.proven(), ..View::default() }
+    }
+
+    fn shown(view: &View) -> Option<String> {
+        view.followed().map(|screen| screen.row_text(0))
+    }
+
+    #[test]
+    fn what_is_doubted_is_not_shown() {
+        let mut view = view();
+        let (changes, doubt) = view.feed(b"hello", false);
+        assert!(changes.is_some_and(|changes| changes.row(0) && !changes.row(1)) && doubt.is_none());
+        assert_eq!(shown(&view).as_deref(), Some("hello"));
+        assert!(view.resize(screen::Size { columns: 30, rows: 4 }));
+        assert_eq!(shown(&view), None);
+        assert!(!view.resize(screen::Size { columns: 30, rows: 4 }), "it has that size");
+        assert_eq!(view.last().map(|screen| screen.row_text(0)).as_deref(), Some("hello"));
+    }
+
+    #[test]
+    fn a_string_that_is_open_hides_the_screen_until_it_ends() {
+        let mut view = view();
+        view.feed(b"a\x1b]2;half a title", false);
+        assert_eq!(shown(&view), None);
+        view.feed(b" more\x07b", false);
+        assert_eq!(shown(&view).as_deref(), Some("ab"));
+    }
+
+    #[test]
+    fn a_cursor_elsewhere_is_looked_at_once() {
+        let mut view = view();
+        view.feed(b"ab\r\nc", false);
+        assert!(!view.compare(Place { history: 0, column: 1, row: 1 }));
+        assert!(view.compare(Place::parse("0 0 0").unwrap()));
+        assert!(!view.compare(Place::parse("0 0 0").unwrap()), "it is doubted already");
+        assert_eq!(Place::parse("0 1"), None);
+    }
+
+    #[test]
+    fn without_a_screen_nothing_is_doubted() {
+        let mut view = View::default();
+        assert!(!view.doubt(Doubt::Restarted));
+        assert_eq!(view.feed(b"x", false), (None, None));
+    }
+}

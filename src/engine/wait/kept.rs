@@ -1,0 +1,258 @@
+//! Which waits there are: the open ones, and the answers of those that ended.
+
+use std::{
+    collections::{VecDeque, hash_map::RandomState},
+    hash::BuildHasher,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
+    time::Instant,
+};
+
+use dashmap::DashMap;
+
+use super::{answer::Told, core::Core};
+use crate::{
+    api::{Error, ErrorCode, Result, WaitOutcome},
+    engine::{Engine, limits},
+    metrics,
+};
+
+/// Every wait whose result can be asked for.
+#[derive(Default)]
+pub struct Waits {
+    all: DashMap<String, Wait>,
+    ended: Mutex<Ended>,
+    open: AtomicUsize,
+    next: AtomicU64,
+    secret: RandomState,
+}
+
+/// One of them.
+#[derive(Clone)]
+pub(super) enum Wait {
+    Open(Arc<Core>),
+    Ended(Arc<Told>),
+}
+
+/// Those that have ended, in that order.
+#[derive(Default)]
+struct Ended {
+    queue: VecDeque<(Instant, String, usize)>,
+    /// What their answers take.
+    bytes: usize,
+}
+
+impl Waits {
+    /// How many are open.
+    pub fn open(&self) -> usize {
+        self.open.load(Ordering::Relaxed)
+    }
+
+    /// Ends all of them.
+    pub fn cancel_all(&self) {
+        let all: Vec<_> = self.all.iter().map(|wait| wait.clone()).collect();
+        for wait in all {
+            if let Wait::Open(core) = wait {
+                core.finish(WaitOutcome::Cancelled, None);
+            }
+        }
+    }
+
+    /// Drops results that are older than [`limits::KEEP`]; answers when the next one is due.
+    pub fn drop_old(&self, now: Instant) -> Option<Instant> {
+        let mut ended = self.ended();
+        while ended.queue.front().is_some_and(|(at, ..)| *at + limits::KEEP <= now) {
+            self.drop_first(&mut ended);
+        }
+        ended.queue.front().map(|(at, ..)| *at + limits::KEEP)
+    }
+
+    pub(super) fn get(&self, id: &str) -> Result<Wait> {
+        self.all.get(id).map(|wait| wait.clone()).ok_or_else(|| {
+            Error::not_found(format!("no wait {id}; a result is kept for {} minutes", limits::KEEP.as_secs() / 60))
+        })
+    }
+
+    /// Puts the answer in the wait's place; of more than can be kept the oldest go.
+    fn keep(&self, id: &str, told: Arc<Told>) {
+        let weight = told.weight();
+        let mut ended = self.ended();
+        self.all.insert(id.to_owned(), Wait::Ended(told));
+        ended.queue.push_back((Instant::now(), id.to_owned(), weight));
+        ended.bytes += weight;
+        while ended.queue.len() > limits::ENDED_WAITS || ended.bytes > limits::ENDED_BYTES {
+            self.drop_first(&mut ended);
+        }
+    }
+
+    fn drop_first(&self, ended: &mut Ended) {
+        if let Some((_, id, weight)) = ended.queue.pop_front() {
+            self.all.remove(&id);
+            ended.bytes -= weight;
+        }
+    }
+
+    fn ended(&self) -> MutexGuard<'_, Ended> {
+        self.ended.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An id that nobody guesses: a wait's result may hold what a pane printed.
+    fn new_id(&self) -> String {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        format!("w{number}-{:012x}", self.secret.hash_one(number) >> 16)
+    }
+}
+
+/// A wait that is open. Whoever drops it, at whatever await, closes the wait.
+pub(super) struct Open {
+    engine: Engine,
+    core: Arc<Core>,
+    /// It counts as open and its watchers are in the panes.
+    serving: bool,
+    kept: bool,
+}
+
+impl Open {
+    /// Opens a wait, if not too many are.
+    pub(super) fn new(engine: &Engine, make: impl FnOnce(String) -> Arc<Core>) -> Result<Self> {
+        let waits = &engine.shared.waits;
+        if waits.open.fetch_add(1, Ordering::Relaxed) >= limits::OPEN_WAITS {
+            waits.open.fetch_sub(1, Ordering::Relaxed);
+            return Err(Error::new(
+                ErrorCode::ResourceLimit,
+                format!("{} waits are open; at most that many are", limits::OPEN_WAITS),
+            ));
+        }
+        metrics::WAITS_ACTIVE.increment(1.0);
+        let core = make(waits.new_id());
+        waits.all.insert(core.id.clone(), Wait::Open(core.clone()));
+        Ok(Self { engine: engine.clone(), core, serving: true, kept: false })
+    }
+
+    pub(super) fn core(&self) -> &Arc<Core> {
+        &self.core
+    }
+
+    /// The wait is over: its answer stays, all else goes.
+    pub(super) async fn keep(mut self) {
+        self.leave();
+        let told = self.engine.told(&self.core).await;
+        self.engine.shared.waits.keep(&self.core.id, told);
+        self.kept = true;
+        self.engine.shared.aside.notify_one();
+    }
+
+    /// Takes the watchers out of the panes.
+    fn leave(&mut self) {
+        if !std::mem::take(&mut self.serving) {
+            return;
+        }
+        self.core.finish(WaitOutcome::Cancelled, None);
+        for pane in &self.core.panes {
+            pane.lock().watchers.retain(|watcher| !watcher.belongs_to(&self.core));
+        }
+        self.engine.shared.waits.open.fetch_sub(1, Ordering::Relaxed);
+        metrics::WAITS_ACTIVE.decrement(1.0);
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.leave();
+        if !self.kept {
+            self.engine.shared.waits.all.remove(&self.core.id);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{path::Path, time::Duration};
+
+    use super::*;
+    use crate::{
+        api::WaitRequest,
+        engine::{EngineOptions, Host, Pane, wait::spec::Spec},
+        pane::cursor::Epoch,
+        protocol::ids::PaneId,
+    };
+
+    fn open(engine: &Engine, pane: &Arc<Pane>, pattern: &str) -> Open {
+        let host = Host::new(Path::new("/nowhere"), &engine.shared);
+        let patterns = vec![pattern.to_owned()];
+        let request = WaitRequest { panes: vec!["%1".into()], patterns, ..WaitRequest::default() };
+        let spec = Spec::new(&request).unwrap();
+        Open::new(engine, |id| Core::new(id, host, spec, vec![pane.clone()])).unwrap()
+    }
+
+    fn pane() -> Arc<Pane> {
+        Pane::new(PaneId(1), Epoch { server: 1, engine: 1 }, 1000)
+    }
+
+    async fn attached(engine: &Engine, pane: &Arc<Pane>, pattern: &str) -> Open {
+        let open = open(engine, pane, pattern);
+        engine.attach(&open.core.host.clone(), &open.core).await.unwrap();
+        open
+    }
+
+    #[tokio::test]
+    async fn an_ended_wait_keeps_its_answer_and_nothing_else() {
+        let engine = Engine::new(EngineOptions::default());
+        let pane = pane();
+        let open = attached(&engine, &pane, "DO(NE)").await;
+        let (id, core) = (open.core.id.clone(), Arc::downgrade(&open.core));
+        let _ = pane.push(b"DONE\r\n");
+        open.keep().await;
+        assert!(core.upgrade().is_none(), "patterns and panes are let go of");
+        assert_eq!(engine.open_waits(), 0);
+        assert_eq!(pane.lock().answered_at("DO(NE)"), None, "nobody has heard of it yet");
+        for _ in 0..2 {
+            let answer = engine.wait_result(&id, None).await.unwrap();
+            assert_eq!(answer.outcome, WaitOutcome::Matched);
+            assert_eq!(answer.predicates[0].captures[1].as_deref(), Some("NE"));
+        }
+        assert_eq!(pane.lock().answered_at("DO(NE)"), Some(4));
+        assert_eq!(engine.cancel_wait(&id).await.unwrap().outcome, WaitOutcome::Matched);
+        let left = Arc::downgrade(&pane);
+        drop(pane);
+        assert!(left.upgrade().is_none(), "an answer does not keep its pane");
+    }
+
+    #[tokio::test]
+    async fn a_wait_that_is_dropped_leaves_nothing() {
+        let engine = Engine::new(EngineOptions::default());
+        let pane = pane();
+        let open = attached(&engine, &pane, "x").await;
+        let id = open.core.id.clone();
+        assert_eq!((engine.open_waits(), pane.lock().watchers.len()), (1, 1));
+        drop(open);
+        assert_eq!((engine.open_waits(), pane.lock().watchers.len()), (0, 0));
+        assert!(engine.wait_result(&id, None).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn answers_are_bounded_in_number_and_bytes() {
+        let engine = Engine::new(EngineOptions::default());
+        let pane = pane();
+        let waits = &engine.shared.waits;
+        let short = engine.told(&open(&engine, &pane, "x").core).await;
+        for number in 0..=limits::ENDED_WAITS {
+            waits.keep(&format!("short{number}"), short.clone());
+        }
+        assert_eq!((waits.all.len(), waits.ended().queue.len()), (limits::ENDED_WAITS, limits::ENDED_WAITS));
+        assert!(waits.get("short0").is_err() && waits.get("short1").is_ok(), "the oldest goes");
+        let long = engine.told(&open(&engine, &pane, &"x".repeat(60_000)).core).await;
+        for number in 0..=limits::ENDED_BYTES / 60_000 {
+            waits.keep(&format!("long{number}"), long.clone());
+        }
+        let ended = waits.ended();
+        assert!(ended.bytes <= limits::ENDED_BYTES && waits.all.len() == ended.queue.len());
+        let sum: usize = ended.queue.iter().map(|(_, _, weight)| weight).sum();
+        assert_eq!(sum, ended.bytes);
+        drop(ended);
+        assert_eq!(waits.drop_old(Instant::now() + limits::KEEP + Duration::from_secs(1)), None);
+        assert_eq!((waits.all.len(), waits.ended().bytes), (0, 0));
+    }
+}

@@ -1,0 +1,72 @@
+//! What the routes say of themselves in the OpenAPI document, beyond what their types do.
+
+use std::collections::BTreeMap;
+
+use utoipa::{
+    IntoParams, IntoResponses,
+    openapi::{
+        RefOr, Response as Documented,
+        content::ContentBuilder,
+        path::{Parameter, ParameterBuilder, ParameterIn},
+        response::ResponseBuilder,
+        schema::{ObjectBuilder, Ref, Type},
+    },
+};
+
+use super::error::status;
+use crate::api;
+
+/// The statuses with which a request fails, each with its codes; the same on every route that reaches the engine.
+pub struct Failures;
+
+impl IntoResponses for Failures {
+    fn responses() -> BTreeMap<String, RefOr<Documented>> {
+        let mut codes: BTreeMap<u16, Vec<&str>> = BTreeMap::new();
+        for code in api::ErrorCode::ALL {
+            codes.entry(status(code).as_u16()).or_default().push(code.as_str());
+        }
+        let body = ContentBuilder::new().schema(Some(Ref::from_schema_name("Error"))).build();
+        let response = |codes: Vec<&str>| {
+            let documented = ResponseBuilder::new().description(codes.join(" or "));
+            RefOr::T(documented.content("application/json", body.clone()).build())
+        };
+        codes.into_iter().map(|(status, codes)| (status.to_string(), response(codes))).collect()
+    }
+}
+
+/// A parameter in the path.
+fn in_path(name: &str, description: &str) -> Vec<Parameter> {
+    let parameter = ParameterBuilder::new().name(name).parameter_in(ParameterIn::Path);
+    let text = ObjectBuilder::new().schema_type(Type::String).build();
+    vec![parameter.description(Some(description)).schema(Some(text)).build()]
+}
+
+/// `{id}` of a session, window or pane.
+pub struct PathTarget;
+
+impl IntoParams for PathTarget {
+    fn into_params(_: impl Fn() -> Option<ParameterIn>) -> Vec<Parameter> {
+        in_path(
+            "id",
+            "A target: `$0`, `@1`, `%3`, `session`, `session:window` or `session:window.pane`, percent-encoded",
+        )
+    }
+}
+
+/// `{pane}`.
+pub struct PathPane;
+
+impl IntoParams for PathPane {
+    fn into_params(_: impl Fn() -> Option<ParameterIn>) -> Vec<Parameter> {
+        in_path("pane", "A pane: `%3` (percent-encoded), or another target that means one pane")
+    }
+}
+
+/// `{id}` of a wait.
+pub struct PathWait;
+
+impl IntoParams for PathWait {
+    fn into_params(_: impl Fn() -> Option<ParameterIn>) -> Vec<Parameter> {
+        in_path("id", "The wait's id")
+    }
+}

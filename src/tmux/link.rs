@@ -1,0 +1,60 @@
+//! What the link to a server can be, and how long to wait before it is tried again.
+
+use std::{collections::hash_map::RandomState, hash::BuildHasher, time::Duration};
+
+use tokio::sync::watch;
+
+use crate::{api::Error, protocol::version::Version};
+
+/// The first pause after a failed attempt; it doubles up to [`LONGEST_PAUSE`].
+pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(50);
+/// The longest pause between attempts to reach a server that seems to be there.
+pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+
+/// Which server it is: another process on the same socket is another server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerIdentity {
+    /// Its process.
+    pub pid: u32,
+    /// When it was started, seconds since 1970.
+    pub started: u64,
+    /// Its version.
+    pub version: Version,
+}
+
+/// The state of the link to a server.
+#[derive(Clone, Debug)]
+pub enum Link {
+    /// An attempt is under way.
+    Connecting,
+    /// Control clients are attached.
+    Connected(ServerIdentity),
+    /// There is no connection. `ended`: the server that was followed no longer runs.
+    Down {
+        /// Why.
+        error: Error,
+        /// The server that was followed no longer runs.
+        ended: bool,
+        /// How many attempts were made so far; a waiter learns from it whether its own was answered.
+        attempts: u64,
+    },
+}
+
+/// Why there is no connection.
+pub enum NoLink {
+    /// No server runs there.
+    Absent(Error),
+    /// It could not be reached though it may run.
+    Failed(Error),
+}
+
+/// The channel on which a link's state is published.
+pub(super) fn link_channel() -> watch::Sender<Link> {
+    watch::Sender::new(Link::Connecting)
+}
+
+/// Half to all of `pause`, so that many followers of one server do not come back in step.
+pub(super) fn jittered(pause: Duration) -> Duration {
+    let random = RandomState::new().hash_one(0) % 1000;
+    pause / 2 + pause / 2 * random as u32 / 1000
+}

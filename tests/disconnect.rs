@@ -1,0 +1,133 @@
+//! Callers that go away in the middle of what they asked for: nothing half done stays, nothing is held for nobody.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::string_slice,
+    reason = "a test says what is wrong by panicking"
+)]
+
+mod common;
+
+use std::{fs, os::unix::fs::PermissionsExt as _};
+
+use common::{World, eventually, signal, tmux_program};
+use rustix::process::Signal;
+use serde_json::json;
+
+/// A server that does nothing for a while, so that the middle of a request can be met.
+struct Stopped(u32);
+
+impl Stopped {
+    fn new(world: &World) -> Self {
+        let pid = world.server_pid();
+        signal(pid, Signal::STOP);
+        Self(pid)
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        signal(self.0, Signal::CONT);
+    }
+}
+
+fn waits(world: &World) -> u64 {
+    world.http("GET", "/v1/status", None).json()["waits"].as_u64().unwrap()
+}
+
+/// The daemon answers in the order of what happens, so it has seen by then that an earlier connection ended.
+fn noticed(world: &World) {
+    for _ in 0..3 {
+        assert_eq!(world.http("GET", "/health", None).status, 200);
+    }
+}
+
+#[test]
+fn a_wait_that_could_not_begin_before_its_caller_left_is_closed() {
+    let world = World::with_server();
+    // A string that has not ended: what tmux shows is not known without asking.
+    let open = "printf 'ready\\033]2;a title without an end'; exec cat";
+    let pane = world.tmux(&["new-window", "-d", "-P", "-F", "#{pane_id}", open]);
+    world.await_output(&pane, "^ready");
+    let panes = world.panes();
+    let stopped = Stopped::new(&world);
+    let request = json!({"panes": [pane], "patterns": ["x"], "since": "screen", "timeout_ms": 40_000});
+    let client = world.http_send("POST", &format!("/v1/waits{}", world.query()), Some(&request));
+    eventually("the wait looks at the screen", || waits(&world) == 1);
+    drop(client);
+    eventually("its place is free again", || waits(&world) == 0);
+    assert_eq!(world.metric("muxtap_waits_active"), 0);
+    drop(stopped);
+    assert_eq!(world.panes(), panes);
+}
+
+#[test]
+fn what_is_being_made_when_its_caller_leaves_is_made_to_the_end() {
+    let world = World::with_server();
+    assert_eq!(world.sessions(), ["main"]);
+    let stopped = Stopped::new(&world);
+    let asked = world.metric("muxtap_tmux_commands_total");
+    let done = world.path("done");
+    let command = format!("echo ran > {}; exec cat", done.display());
+    let request = json!({"name": "made", "command": [command]});
+    let client = world.http_send("POST", &format!("/v1/sessions{}", world.query()), Some(&request));
+    eventually("tmux is asked", || world.metric("muxtap_tmux_commands_total") > asked);
+    drop(client);
+    noticed(&world);
+    drop(stopped);
+    eventually("the command took the placeholder's place", || done.exists());
+    assert_eq!(world.sessions(), ["made", "main"]);
+}
+
+/// What was to be pasted into a pane that has just gone is not left on the server for everyone to see.
+#[test]
+fn a_paste_that_fails_leaves_no_buffer() {
+    let world = World::with_server();
+    let pane = world.ok(&["new-window", "-t", "main", "--", "exec cat"]);
+    let number = pane.trim_start_matches('%');
+    let stopped = Stopped::new(&world);
+    let asked = || world.metric("muxtap_tmux_commands_total");
+    let before = asked();
+    let kill = world.http_send("DELETE", &format!("/v1/panes/{number}{}", world.query()), None);
+    eventually("tmux is asked to end the pane", || asked() > before);
+    let before = asked();
+    let request = json!({"text": "secret ".repeat(100_000)});
+    let paste = world.http_send("POST", &format!("/v1/panes/{number}/input{}", world.query()), Some(&request));
+    eventually("tmux is asked to paste", || asked() > before);
+    drop(stopped);
+    for mut answer in [kill, paste] {
+        std::io::Read::read_to_end(&mut answer, &mut Vec::new()).unwrap();
+    }
+    eventually("no buffer is left", || world.tmux(&["list-buffers", "-F", "#{buffer_name}"]).is_empty());
+}
+
+#[test]
+fn no_server_is_started_for_a_caller_that_left() {
+    let mut world = World::new();
+    let (slow, asked, go) = (world.path("slow-tmux"), world.path("asked"), world.path("go"));
+    let script = format!(
+        "#!/bin/sh\ncase \"$*\" in *list-sessions*) : > {}; until [ -e {} ]; do sleep 0.02; done;; esac\nexec {} \"$@\"\n",
+        asked.display(),
+        go.display(),
+        tmux_program()
+    );
+    fs::write(&slow, script).unwrap();
+    fs::set_permissions(&slow, fs::Permissions::from_mode(0o755)).unwrap();
+    world.set("MUXTAP_TMUX", slow.display().to_string());
+    fs::write(&go, "").unwrap();
+    world.error("TMUX_UNAVAILABLE", &["list-panes"]);
+    fs::remove_file(&go).unwrap();
+    fs::remove_file(&asked).unwrap();
+    let path = format!("/v1/sessions{}", world.query());
+    let client = world.http_send("POST", &path, Some(&json!({"name": "made"})));
+    eventually("a server is looked for", || asked.exists());
+    drop(client);
+    noticed(&world);
+    fs::write(&go, "").unwrap();
+    // It is answered once that look has ended.
+    assert_eq!(world.http("GET", &path, None).json()["code"], "TMUX_UNAVAILABLE");
+    assert!(!world.socket().exists(), "no server was started");
+}
