@@ -24,6 +24,7 @@ fn less() {
     stage.shows("(END)");
     stage.check("the end");
     stage.resize(60, 20);
+    stage.draws(1);
     stage.check("smaller");
     stage.press("g");
     stage.shows("function_1(");
@@ -60,6 +61,7 @@ fn less_with_colours_and_bold() {
     stage.press("fffb");
     stage.check("moved");
     stage.resize(45, 24);
+    stage.draws(1);
     stage.check("narrower");
     stage.press("j");
     stage.check("narrower and moved");
@@ -97,6 +99,7 @@ fn git_with_a_pager() {
     stage.press("/Commit 2\r");
     stage.check("searched");
     stage.resize(50, 20);
+    stage.draws(1);
     stage.check("smaller");
     stage.press("G");
     stage.shows("(END)");

@@ -191,7 +191,9 @@ fn python() {
     stage.check("smaller");
     stage.press("\x1b[A\x1b[A");
     stage.check("history");
+    // What is typed together with an interrupt is thrown away with the line.
     stage.press("\x03");
+    stage.cursor_after(">>> ");
     stage.press("1/0\r");
     stage.shows("ZeroDivisionError");
     stage.check("an error");

@@ -230,6 +230,15 @@ impl Stage {
         self.hidden_main |= self.screen.alternate();
     }
 
+    /// Waits until the program has drawn so many times more: a key that comes while it takes a new size may be lost to it.
+    pub fn draws(&mut self, times: usize) {
+        let deadline = Instant::now() + LIMIT;
+        let wanted = self.steps.len() + times;
+        while self.steps.len() < wanted && self.tmux.listen(deadline) {
+            self.hear();
+        }
+    }
+
     /// Waits until a question and its answer pass without output in between.
     pub fn rest(&mut self) {
         for _ in 0..50 {

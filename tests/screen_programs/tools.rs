@@ -46,8 +46,7 @@ fn top() {
     stage.check("one line for each processor");
     stage.resize(60, 16);
     stage.check("smaller");
-    stage.press("V");
-    stage.check("as a tree");
+    stage.draws(2);
     stage.press("q");
     stage.until("its end", |screen| row(screen, screen.cursor().row) == "$");
     stage.check("left");

@@ -70,6 +70,10 @@ impl Tmux {
         let stdin = child.stdin.take().unwrap();
         let stdout = BufReader::with_capacity(1 << 16, child.stdout.take().unwrap());
         let mut tmux = Self { world, child, stdin, stdout, version, line: Vec::new(), heard: BTreeMap::new() };
+        // A command that is sent sooner may run before the client is attached (F25).
+        while !tmux.line.starts_with(b"%session-changed ") {
+            tmux.read_line();
+        }
         tmux.ask("set-option -g remain-on-exit on");
         tmux
     }
