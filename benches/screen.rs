@@ -6,6 +6,7 @@
 #![allow(
     clippy::print_stdout,
     clippy::cast_precision_loss,
+    clippy::cast_sign_loss,
     missing_docs,
     reason = "a bench prints its figures and has no readers but this file"
 )]
@@ -136,9 +137,9 @@ fn capturing(name: &str, screen: &Screen, options: CaptureOptions, goal: Goal) {
 }
 
 /// Bytes that are held by what is made.
-fn held<T>(make: impl FnOnce() -> T) -> (f64, T) {
+fn held<T>(work: impl FnOnce() -> T) -> (f64, T) {
     let region = Region::new(ALLOCATOR);
-    let made = black_box(make());
+    let made = black_box(work());
     let change = region.change();
     let held = change.bytes_allocated as f64 - change.bytes_deallocated as f64;
     (held, made)

@@ -214,6 +214,9 @@ fn decimal(number: u8, out: &mut Vec<u8>) {
     out.push(b'0' + number % 10);
 }
 
+/// A colour before and after, and what sets it.
+type Target = (Colour, Colour, fn(Colour) -> Codes);
+
 /// Prints what turns one look into another.
 fn change(from: &Style, to: &Style, rules: Rules, out: &mut Vec<u8>) {
     let mut set = from.attributes;
@@ -237,15 +240,18 @@ fn change(from: &Style, to: &Style, rules: Rules, out: &mut Vec<u8>) {
     if out.len() > start {
         out.push(b'm');
     }
-    let targets = [
-        (foreground(from.foreground), foreground(to.foreground)),
-        (background(from.background), background(to.background)),
-        (underline(from.underline), underline(to.underline)),
+    let targets: [Target; 3] = [
+        (from.foreground, to.foreground, foreground),
+        (from.background, to.background, background),
+        (from.underline, to.underline, underline),
     ];
-    for (old, new) in targets {
-        let known = reset && rules.resets_colours && matches!(new.as_slice(), [39 | 49]);
-        if new.length > 0 && (reset || old != new) && !known {
-            new.print(out);
+    for (old, new, codes) in targets {
+        if reset || old != new {
+            let codes = codes(new);
+            let known = reset && rules.resets_colours && matches!(codes.as_slice(), [39 | 49]);
+            if codes.length > 0 && !known {
+                codes.print(out);
+            }
         }
     }
     if to.has(attribute::CHARSET) && set & attribute::CHARSET == 0 {
