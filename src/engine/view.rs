@@ -28,6 +28,8 @@ pub(super) enum Doubt {
     OpenString,
     /// A resize left the cursor where nobody can tell.
     CursorLost,
+    /// A sixel image, which moves the cursor by the size of the client's characters.
+    Image,
     /// It was dropped, to stay within the budget.
     Dropped,
 }
@@ -41,6 +43,7 @@ impl Doubt {
             Self::Different => "different",
             Self::OpenString => "open-string",
             Self::CursorLost => "cursor-lost",
+            Self::Image => "image",
             Self::Dropped => "dropped",
         }
     }
@@ -89,6 +92,7 @@ impl View {
         let doubt = match trouble {
             _ if waited_for_its_end => Some(Doubt::OpenString),
             Some(Trouble::CursorLost) => Some(Doubt::CursorLost),
+            Some(Trouble::Image) => Some(Doubt::Image),
             _ => None,
         };
         let news = doubt.filter(|_| self.doubt.is_none()).filter(|doubt| self.doubt(*doubt));

@@ -39,6 +39,7 @@ impl Terminal {
         let mut rest = text;
         while !rest.is_empty() {
             if self.x >= columns {
+                self.run = None;
                 self.line_feed(true, Colour::DEFAULT);
                 self.set_cursor(Some(0), None);
             }
@@ -63,7 +64,10 @@ impl Terminal {
                 row.set(left, columns, Cell::SPACE);
             }
         }
-        row.set_ascii(x, columns, text, style);
+        let mut run = self.run.filter(|run| run.end == x).unwrap_or_else(|| row.run(x));
+        run.end += text.len() as u32;
+        row.set_run(run, columns, text, style);
+        self.run = Some(run);
         self.x += text.len() as u32;
         let mut right = self.x;
         while right < columns && row.get(right).is_padding() {
@@ -74,9 +78,7 @@ impl Terminal {
 
     /// A byte of a character of more than one.
     pub(super) fn top_bit(&mut self, byte: u8) {
-        if !self.rules.repeats_any_character {
-            self.last = None;
-        }
+        self.last = None;
         if let Some(character) = self.utf8.take(byte) {
             self.print_character(character);
         }
@@ -213,9 +215,10 @@ impl Terminal {
     /// changes then. It does not look at the colour of underlines.
     fn looks_written(&self, cell: Cell) -> bool {
         let Some(row) = self.grid.row(self.y) else { return false };
-        let plain = |style: StyleId| Style { underline: Style::DEFAULT.underline, ..self.grid.styles.get(style) };
+        let plain = |style: StyleId| Style { underline: Style::DEFAULT.underline, link: 0, ..self.grid.styles.get(style) };
         if self.x >= row.size() {
-            return cell.as_ascii() == Some(b' ') && plain(cell.style()) == Style::DEFAULT;
+            let linked = self.grid.styles.get(cell.style()).link != 0;
+            return cell.as_ascii() == Some(b' ') && plain(cell.style()) == Style::DEFAULT && !linked;
         }
         let here = row.get(self.x);
         let old = self.grid.styles.get(here.style());

@@ -246,7 +246,7 @@ pub fn difference(pane: &mut Pane<'_>, screen: &Screen, joined: bool) -> Option<
     let replies = pane.tmux.ask_all(&commands);
     let (fields, texts) = replies.split_first().unwrap();
     for ((flags, options), theirs) in captures.iter().zip(texts) {
-        let mut ours = screen.capture(options);
+        let Some(mut ours) = screen.known(options) else { continue };
         if ours.last() == Some(&b'\n') {
             ours.pop();
         }
@@ -279,7 +279,7 @@ pub fn run(tmux: &mut Tmux, case: &Case) -> Option<String> {
     for step in &case.steps {
         pane.take(step);
         apply(&mut screen, step);
-        if screen.trusted() == Err(Trouble::CursorLost) {
+        if matches!(screen.trusted(), Err(Trouble::CursorLost | Trouble::Image)) {
             return None;
         }
     }
