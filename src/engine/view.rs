@@ -200,13 +200,16 @@ impl Place {
 /// Whether tmux would print the same of both.
 fn is_same(one: &Screen, other: &Screen) -> bool {
     let all = CaptureOptions { start: Line::Edge, escapes: true, ..CaptureOptions::default() };
+    let joined = CaptureOptions { join: true, ..all };
     let (cursor, theirs) = (one.cursor(), other.cursor());
     one.size() == other.size()
         && one.history_size() == other.history_size()
         && (cursor.column, cursor.row) == (theirs.column, theirs.row)
-        && [CaptureOptions { trailing: true, ..all }, CaptureOptions { join: true, ..all }]
-            .iter()
-            .all(|options| one.capture(options) == other.capture(options))
+        && one.capture(&joined) == other.capture(&joined)
+        // Where one of them does not know, there is nothing to compare.
+        && [all, CaptureOptions { trailing: true, ..all }].iter().all(|options| {
+            one.known(options).zip(other.known(options)).is_none_or(|(one, other)| one == other)
+        })
 }
 
 #[cfg(test)]

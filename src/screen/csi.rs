@@ -202,7 +202,8 @@ impl Terminal {
     fn hyperlink(&mut self, text: &[u8]) {
         let Some(end) = text.iter().position(|byte| *byte == b';') else { return };
         let (parameters, address) = text.split_at(end);
-        let ids = parameters.split(|byte| *byte == b':').filter(|part| part.len() > 3 && part.starts_with(b"id=")).count();
+        let ids =
+            parameters.split(|byte| *byte == b':').filter(|part| part.len() > 3 && part.starts_with(b"id=")).count();
         if ids < 2 {
             self.set_style(Style { link: u32::from(address.len() > 1), ..self.pen.style });
         }

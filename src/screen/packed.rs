@@ -302,7 +302,9 @@ pub(super) struct Packed<'a> {
 
 impl<'a> Packed<'a> {
     pub(super) fn read(mut bytes: &'a [u8]) -> Self {
-        let Some((flags, rest)) = bytes.split_first() else { return Self { flags: 0, used: 0, size: 0, slack: 0, runs: &[] } };
+        let Some((flags, rest)) = bytes.split_first() else {
+            return Self { flags: 0, used: 0, size: 0, slack: 0, runs: &[] };
+        };
         bytes = rest;
         let used = take(&mut bytes);
         let size = take(&mut bytes);

@@ -79,6 +79,7 @@ impl Row {
     }
 
     /// Writes a run of ASCII.
+    #[cfg(test)]
     pub(super) fn set_ascii(&mut self, column: u32, columns: u32, text: &[u8], style: u32) {
         let mut run = self.run(column);
         run.end += text.len() as u32;

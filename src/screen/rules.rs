@@ -23,6 +23,8 @@ pub struct Rules {
     pub(super) draws_images: bool,
     /// OSC 8 makes hyperlinks, which `-e` prints. From 3.4 on.
     pub(super) keeps_links: bool,
+    /// Lines of an alternate screen that was resized are reflowed when it is left. Until 3.3a.
+    pub(super) reflows_alternate: bool,
 }
 
 impl Rules {
@@ -38,6 +40,7 @@ impl Rules {
             keeps_unknown_characters: at_least(4),
             draws_images: at_least(4),
             keeps_links: at_least(4),
+            reflows_alternate: !at_least(4),
         }
     }
 

@@ -230,8 +230,8 @@ impl Terminal {
         let (columns, height) = (self.columns(), self.height());
         if let Some(saved) = &self.saved {
             let (saved_columns, saved_height) = (saved.columns, saved.rows.len() as u32);
-            // Lines are reflowed on the way: what does not fit any more stays in the history.
-            self.resize(saved_columns, saved_height, true);
+            // Where lines are reflowed on the way, what does not fit any more stays in the history.
+            self.resize(saved_columns, saved_height, self.rules.reflows_alternate);
         }
         if cursor && let Some((x, y)) = self.saved_cursor {
             (self.x, self.y) = (x, y);

@@ -299,7 +299,7 @@ pub fn run_seeded(tmux: &mut Tmux, case: &Case) -> Option<String> {
     }
     pane.rest();
     let id = pane.id.parse().unwrap();
-    let question: Vec<String> = seed::question(id)
+    let question: Vec<String> = seed::question(id, Some(Rules::for_version(version)))
         .iter()
         .map(|command| String::from_utf8(command.line().unwrap()).unwrap().trim_end().to_owned())
         .collect();
@@ -318,6 +318,9 @@ pub fn run_seeded(tmux: &mut Tmux, case: &Case) -> Option<String> {
     for step in [Step::Print(SETTLE.to_vec()), Step::Rest].iter().chain(after) {
         pane.take(step);
         apply(&mut screen, step);
+        if screen.trusted() == Err(Trouble::Image) {
+            return None;
+        }
     }
     difference(&mut pane, &screen, false).map(|difference| format!("after more output: {difference}"))
 }
