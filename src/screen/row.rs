@@ -98,7 +98,8 @@ impl Row {
             _ => end,
         };
         let low = if cut_after + 1 < end { end } else { grown(least, end, columns) };
-        self.resize(low, grown(least, end, columns).max(grown(most, end, columns)), Cell::CLEARED);
+        let others = [grown(least, end, columns), grown(most, end, columns)];
+        self.resize(low.min(others[1]), others[0].max(others[1]), Cell::CLEARED);
         if let Some(slots) = self.cells.get_mut(column as usize..end as usize) {
             for (slot, byte) in slots.iter_mut().zip(text) {
                 *slot = Cell::ascii(*byte, style);

@@ -193,8 +193,9 @@ impl Terminal {
         self.grid.set(at, self.y, Cell::cluster(index, width, base.style()));
         if widened {
             self.grid.set(at + 1, self.y, Cell::PADDING);
-            self.set_cursor(Some(self.x + 1), None);
         }
+        // Also where it does not move: a resize may have left it far behind the margin.
+        self.set_cursor(Some(self.x + u32::from(widened)), None);
         self.sweep();
         true
     }
