@@ -78,7 +78,9 @@ impl Tmux {
 
     fn count_output(&mut self) {
         let mut fields = self.line.splitn(3, |byte| *byte == b' ');
-        if fields.next() == Some(b"%output") && fields.next() == Some(self.pane.as_bytes()) {
+        if fields.next() == Some(b"%output")
+            && fields.next().is_some_and(|pane| self.pane.is_empty() || pane == self.pane.as_bytes())
+        {
             let mut bytes = Vec::new();
             octal::decode_into(fields.next().unwrap_or_default(), &mut bytes);
             self.printed += bytes.len();
@@ -129,7 +131,12 @@ impl Tmux {
     /// A pane of its own for a case.
     pub fn pane(&mut self, case: &Case) -> Pane<'_> {
         self.ask(&format!("set-option -g history-limit {}", case.history_limit));
-        let made = self.ask("new-window -d -P -F '#{pane_id} #{pane_tty}' sleep 100000");
+        self.pane.clear();
+        self.printed = 0;
+        // tmux sets the new terminal's modes in the pane's process: only when that one speaks is it over, and they can be changed.
+        let command = "stty raw -echo; printf \"\\\\r\"; exec sleep 100000";
+        let made = self.ask(&format!("new-window -d -P -F '#{{pane_id}} #{{pane_tty}}' '{command}'"));
+        self.await_printed(1);
         let made = String::from_utf8(made).unwrap();
         let (pane, tty) = made.trim().split_once(' ').unwrap();
         let (pane, tty) = (pane.to_owned(), tty.to_owned());
