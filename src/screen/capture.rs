@@ -49,11 +49,23 @@ struct Printer<'a> {
     /// How the last cell looked; it is carried from line to line.
     last: Style,
     out: Vec<u8>,
+    /// tmux may print something else.
+    unknown: bool,
 }
 
 impl Terminal {
     /// The lines that the options ask for.
     pub(super) fn capture(&self, options: CaptureOptions) -> Vec<u8> {
+        self.printed(options).out
+    }
+
+    /// The same, if tmux prints that for certain.
+    pub(super) fn known(&self, options: CaptureOptions) -> Option<Vec<u8>> {
+        let printed = self.printed(options);
+        (!printed.unknown).then_some(printed.out)
+    }
+
+    fn printed(&self, options: CaptureOptions) -> Printer<'_> {
         let history = self.grid.history.len();
         let last = history + self.height() as usize - 1;
         let line = |line: Line, default: usize, edge: usize| match line {
@@ -65,7 +77,7 @@ impl Terminal {
         let top = line(options.start, history, 0);
         let bottom = line(options.end, last, last);
         let (top, bottom) = (top.min(bottom), top.max(bottom));
-        let mut printer = Printer { terminal: self, options, last: Style::DEFAULT, out: Vec::new() };
+        let mut printer = Printer { terminal: self, options, last: Style::DEFAULT, out: Vec::new(), unknown: false };
         for packed in self.grid.history.iter_from(top).take((bottom + 1).saturating_sub(top)) {
             printer.line(&Source::Packed(packed));
         }
@@ -73,7 +85,7 @@ impl Terminal {
         for row in self.grid.rows.range(from.min(to)..to) {
             printer.line(&Source::Row(row));
         }
-        printer.out
+        printer
     }
 }
 
@@ -100,14 +112,14 @@ impl Printer<'_> {
 
     fn row(&mut self, row: &Row) {
         let (styles, clusters) = (&self.terminal.grid.styles, &self.terminal.grid.clusters);
-        let used = row
-            .cells
-            .iter()
-            .copied()
-            .chain(std::iter::repeat(Cell::CLEARED))
-            .take(self.end(row.used, row.size()) as usize);
+        let end = self.end(row.used, row.size());
+        let used = row.cells.iter().copied().chain(std::iter::repeat(Cell::CLEARED)).take(end as usize);
+        let sure = row.size() - row.slack;
         let mut style = None;
-        for cell in used {
+        for (at, cell) in used.enumerate() {
+            if at as u32 == sure {
+                self.slack(row.size(), row.slack, end - sure);
+            }
             if cell.is_padding() {
                 continue;
             }
@@ -123,7 +135,7 @@ impl Printer<'_> {
         let mut left = self.end(packed.used, packed.size);
         for run in packed.runs() {
             if left == 0 {
-                return;
+                break;
             }
             if self.options.escapes && !run.is_padding() {
                 self.look(&run.style);
@@ -131,6 +143,7 @@ impl Printer<'_> {
             run.append_text(left, &mut self.out);
             left = left.saturating_sub(run.columns());
         }
+        self.slack(packed.size, packed.slack, left);
         if left > 0 {
             if self.options.escapes {
                 self.look(&Style::DEFAULT);
@@ -139,14 +152,29 @@ impl Printer<'_> {
         }
     }
 
+    /// The last cells of a line may not exist. They are spaces, and `left` cells are to be printed: with `-N`, or where the style
+    /// changes for the first of them, it can be seen.
+    fn slack(&mut self, size: u32, slack: u32, left: u32) {
+        let printed = size.min(self.terminal.columns()).saturating_sub(size - slack);
+        if self.untouched() && printed > 0 {
+            let first = left == printed && self.last != Style::DEFAULT;
+            self.unknown |= self.options.trailing || (self.options.escapes && first);
+        }
+    }
+
+    /// Cells are printed that nobody wrote.
+    fn untouched(&self) -> bool {
+        self.terminal.rules.prints_untouched_cells && !self.options.join
+    }
+
     /// Cells of a line that are printed.
     fn end(&self, used: u32, size: u32) -> u32 {
-        let untouched = self.terminal.rules.prints_untouched_cells && !self.options.join;
-        if untouched { size } else { used }.min(self.terminal.columns())
+        if self.untouched() { size } else { used }.min(self.terminal.columns())
     }
 
     /// What turns the last look into this one.
     fn look(&mut self, style: &Style) {
+        self.unknown |= style.link != 0;
         if self.last != *style {
             change(&self.last, style, self.terminal.rules, &mut self.out);
             self.last = *style;

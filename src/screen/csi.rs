@@ -189,8 +189,21 @@ impl Terminal {
         let digits = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
         let (number, rest) = text.split_at(digits);
         let rest = rest.strip_prefix(b";").unwrap_or(rest);
-        if let Some(0 | 2) = super::params::number(number).filter(|_| digits > 0) {
-            self.set_title(rest);
+        match super::params::number(number).filter(|_| digits > 0) {
+            Some(0 | 2) => self.set_title(rest),
+            Some(8) if self.rules.keeps_links => self.hyperlink(rest),
+            _ => {}
+        }
+    }
+
+    /// OSC 8: a link begins, or where it has no address, ends. Which one it is is not kept.
+    fn hyperlink(&mut self, text: &[u8]) {
+        let Some(end) = text.iter().position(|byte| *byte == b';') else { return };
+        let (parameters, address) = text.split_at(end);
+        let ids =
+            parameters.split(|byte| *byte == b':').filter(|part| part.len() > 3 && part.starts_with(b"id=")).count();
+        if ids < 2 {
+            self.set_style(Style { link: u32::from(address.len() > 1), ..self.pen.style });
         }
     }
 

@@ -1,6 +1,7 @@
 //! From bytes to what they ask for: the states in which tmux reads a pane's output.
 
 use super::{
+    Trouble,
     params::{self, Collected},
     terminal::Terminal,
 };
@@ -39,6 +40,8 @@ pub(super) struct Parser {
     collected: Collected,
     /// Of an OSC or APC.
     string: Vec<u8>,
+    /// The DCS began as a sixel image does.
+    image: bool,
     /// Bytes of the string so far, kept or not.
     string_length: usize,
 }
@@ -130,6 +133,7 @@ impl Parser {
 
     fn byte(&mut self, byte: u8, terminal: &mut Terminal) {
         use State as S;
+        terminal.run = None;
         // CAN, SUB and ESC end everything but a DCS.
         if !matches!(self.state, S::DcsString | S::DcsEscape) {
             match byte {
@@ -197,11 +201,18 @@ impl Parser {
             (S::Dcs | S::DcsParameter | S::DcsIntermediate, b'0'..=b'?') => self.state = S::DcsIgnore,
             (S::Dcs | S::DcsParameter | S::DcsIntermediate, 0x40..0x7f) => {
                 self.string_length = 1;
+                self.image = byte == b'q';
                 self.state = S::DcsString;
             }
             (S::DcsString, 0x1b) => self.state = S::DcsEscape,
             (S::DcsString, _) => self.string_length = self.string_length.saturating_add(1),
-            (S::CsiIgnore, 0x40..0x7f) | (S::DcsEscape, b'\\') | (S::Osc, 0x07) => self.enter(S::Ground, terminal),
+            (S::DcsEscape, b'\\') => {
+                if self.image && terminal.rules.draws_images {
+                    terminal.trouble = Some(Trouble::Image);
+                }
+                self.enter(S::Ground, terminal);
+            }
+            (S::CsiIgnore, 0x40..0x7f) | (S::Osc, 0x07) => self.enter(S::Ground, terminal),
             (S::DcsEscape, _) => self.state = S::DcsString,
 
             (S::Osc | S::Apc, 0x20..) => self.input(byte),
@@ -236,6 +247,7 @@ fn ground(bytes: &[u8], terminal: &mut Terminal) -> usize {
         && let Some((character, length)) = whole_character(rest)
         && !terminal.in_character()
     {
+        terminal.run = None;
         terminal.print_character(character);
         used += length;
     }
