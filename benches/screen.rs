@@ -1,11 +1,12 @@
 //! The screen model beside two general terminal emulators: how fast it takes output, what a capture costs, and what a full history holds.
 //!
-//! `cargo bench --bench screen` prints a table with the goals beside; the exit status is 0 whatever the figures are. Ratios are of one run on
+//! `cargo bench --bench screen` prints a table with the goals beside; `-- listing` that of the inputs with this in their names. The exit status is 0 whatever the figures are. Ratios are of one run on
 //! one thread, in which the three take turns: the best of several rounds counts.
 
 #![allow(
     clippy::print_stdout,
     clippy::cast_precision_loss,
+    clippy::cast_sign_loss,
     missing_docs,
     reason = "a bench prints its figures and has no readers but this file"
 )]
@@ -136,9 +137,9 @@ fn capturing(name: &str, screen: &Screen, options: CaptureOptions, goal: Goal) {
 }
 
 /// Bytes that are held by what is made.
-fn held<T>(make: impl FnOnce() -> T) -> (f64, T) {
+fn held<T>(work: impl FnOnce() -> T) -> (f64, T) {
     let region = Region::new(ALLOCATOR);
-    let made = black_box(make());
+    let made = black_box(work());
     let change = region.change();
     let held = change.bytes_allocated as f64 - change.bytes_deallocated as f64;
     (held, made)
@@ -165,13 +166,16 @@ fn memory(input: &Input) {
 }
 
 fn main() {
+    let named: Vec<_> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
+    let mut inputs = inputs::all();
+    inputs.retain(|input| named.is_empty() || named.iter().any(|name| input.name.contains(name)));
     figures::heading();
     part("Feeding, 80x24 with a history of 10,000 lines");
-    for input in inputs::all() {
-        feeding(&input);
+    for input in &inputs {
+        feeding(input);
     }
     part("Capture of a full screen of 80x24");
-    for input in inputs::all() {
+    for input in &inputs {
         let screen = muxtap(SCREEN, &input.bytes);
         let styled = CaptureOptions { escapes: true, ..CaptureOptions::default() };
         capturing(&input.name, &screen, CaptureOptions::default(), Goal::AtMost(10.0));

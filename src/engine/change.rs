@@ -180,7 +180,7 @@ pub(super) fn close_held(host: &Host, pane: &Arc<Pane>) {
             }
         }
     };
-    server.submit(Some(pane.id()), Request::Framed(Seed::question(pane.id())), look);
+    server.submit(Some(pane.id()), Request::Framed(Seed::question(pane.id(), rules)), look);
     if close {
         close_ended(server, pane.id());
     }

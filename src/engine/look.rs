@@ -60,7 +60,7 @@ impl Host {
         let since = pane.point();
         let (sender, receiver) = oneshot::channel();
         let (host, at) = (self.clone(), pane.clone());
-        self.server().submit(Some(pane.id()), Request::Framed(Seed::question(pane.id())), move |answer| {
+        self.server().submit(Some(pane.id()), Request::Framed(Seed::question(pane.id(), Some(rules))), move |answer| {
             let seed = answer.ok().and_then(Result::ok).and_then(|parts| Seed::parse(&parts));
             let looked = match seed.map(|seed| at.settle(since, &seed, rules)) {
                 None => Looked::Nothing,

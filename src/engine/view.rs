@@ -28,6 +28,8 @@ pub(super) enum Doubt {
     OpenString,
     /// A resize left the cursor where nobody can tell.
     CursorLost,
+    /// A sixel image, which moves the cursor by the size of the client's characters.
+    Image,
     /// It was dropped, to stay within the budget.
     Dropped,
 }
@@ -41,6 +43,7 @@ impl Doubt {
             Self::Different => "different",
             Self::OpenString => "open-string",
             Self::CursorLost => "cursor-lost",
+            Self::Image => "image",
             Self::Dropped => "dropped",
         }
     }
@@ -89,6 +92,7 @@ impl View {
         let doubt = match trouble {
             _ if waited_for_its_end => Some(Doubt::OpenString),
             Some(Trouble::CursorLost) => Some(Doubt::CursorLost),
+            Some(Trouble::Image) => Some(Doubt::Image),
             _ => None,
         };
         let news = doubt.filter(|_| self.doubt.is_none()).filter(|doubt| self.doubt(*doubt));
@@ -196,13 +200,16 @@ impl Place {
 /// Whether tmux would print the same of both.
 fn is_same(one: &Screen, other: &Screen) -> bool {
     let all = CaptureOptions { start: Line::Edge, escapes: true, ..CaptureOptions::default() };
+    let joined = CaptureOptions { join: true, ..all };
     let (cursor, theirs) = (one.cursor(), other.cursor());
     one.size() == other.size()
         && one.history_size() == other.history_size()
         && (cursor.column, cursor.row) == (theirs.column, theirs.row)
-        && [CaptureOptions { trailing: true, ..all }, CaptureOptions { join: true, ..all }]
-            .iter()
-            .all(|options| one.capture(options) == other.capture(options))
+        && one.capture(&joined) == other.capture(&joined)
+        // Where one of them does not know, there is nothing to compare.
+        && [all, CaptureOptions { trailing: true, ..all }].iter().all(|options| {
+            one.known(options).zip(other.known(options)).is_none_or(|(one, other)| one == other)
+        })
 }
 
 #[cfg(test)]

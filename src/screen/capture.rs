@@ -49,11 +49,23 @@ struct Printer<'a> {
     /// How the last cell looked; it is carried from line to line.
     last: Style,
     out: Vec<u8>,
+    /// tmux may print something else.
+    unknown: bool,
 }
 
 impl Terminal {
     /// The lines that the options ask for.
     pub(super) fn capture(&self, options: CaptureOptions) -> Vec<u8> {
+        self.printed(options).out
+    }
+
+    /// The same, if tmux prints that for certain.
+    pub(super) fn known(&self, options: CaptureOptions) -> Option<Vec<u8>> {
+        let printed = self.printed(options);
+        (!printed.unknown).then_some(printed.out)
+    }
+
+    fn printed(&self, options: CaptureOptions) -> Printer<'_> {
         let history = self.grid.history.len();
         let last = history + self.height() as usize - 1;
         let line = |line: Line, default: usize, edge: usize| match line {
@@ -65,7 +77,7 @@ impl Terminal {
         let top = line(options.start, history, 0);
         let bottom = line(options.end, last, last);
         let (top, bottom) = (top.min(bottom), top.max(bottom));
-        let mut printer = Printer { terminal: self, options, last: Style::DEFAULT, out: Vec::new() };
+        let mut printer = Printer { terminal: self, options, last: Style::DEFAULT, out: Vec::new(), unknown: false };
         for packed in self.grid.history.iter_from(top).take((bottom + 1).saturating_sub(top)) {
             printer.line(&Source::Packed(packed));
         }
@@ -73,7 +85,7 @@ impl Terminal {
         for row in self.grid.rows.range(from.min(to)..to) {
             printer.line(&Source::Row(row));
         }
-        printer.out
+        printer
     }
 }
 
@@ -100,14 +112,14 @@ impl Printer<'_> {
 
     fn row(&mut self, row: &Row) {
         let (styles, clusters) = (&self.terminal.grid.styles, &self.terminal.grid.clusters);
-        let used = row
-            .cells
-            .iter()
-            .copied()
-            .chain(std::iter::repeat(Cell::CLEARED))
-            .take(self.end(row.used, row.size()) as usize);
+        let end = self.end(row.used, row.size());
+        let used = row.cells.iter().copied().chain(std::iter::repeat(Cell::CLEARED)).take(end as usize);
+        let sure = row.size() - row.slack;
         let mut style = None;
-        for cell in used {
+        for (at, cell) in used.enumerate() {
+            if at as u32 == sure {
+                self.slack(row.size(), row.slack, end - sure);
+            }
             if cell.is_padding() {
                 continue;
             }
@@ -123,7 +135,7 @@ impl Printer<'_> {
         let mut left = self.end(packed.used, packed.size);
         for run in packed.runs() {
             if left == 0 {
-                return;
+                break;
             }
             if self.options.escapes && !run.is_padding() {
                 self.look(&run.style);
@@ -131,6 +143,7 @@ impl Printer<'_> {
             run.append_text(left, &mut self.out);
             left = left.saturating_sub(run.columns());
         }
+        self.slack(packed.size, packed.slack, left);
         if left > 0 {
             if self.options.escapes {
                 self.look(&Style::DEFAULT);
@@ -139,14 +152,29 @@ impl Printer<'_> {
         }
     }
 
+    /// The last cells of a line may not exist. They are spaces, and `left` cells are to be printed: with `-N`, or where the style
+    /// changes for the first of them, it can be seen.
+    fn slack(&mut self, size: u32, slack: u32, left: u32) {
+        let printed = size.min(self.terminal.columns()).saturating_sub(size - slack);
+        if self.untouched() && printed > 0 {
+            let first = left == printed && self.last != Style::DEFAULT;
+            self.unknown |= self.options.trailing || (self.options.escapes && first);
+        }
+    }
+
+    /// Cells are printed that nobody wrote.
+    fn untouched(&self) -> bool {
+        self.terminal.rules.prints_untouched_cells && !self.options.join
+    }
+
     /// Cells of a line that are printed.
     fn end(&self, used: u32, size: u32) -> u32 {
-        let untouched = self.terminal.rules.prints_untouched_cells && !self.options.join;
-        if untouched { size } else { used }.min(self.terminal.columns())
+        if self.untouched() { size } else { used }.min(self.terminal.columns())
     }
 
     /// What turns the last look into this one.
     fn look(&mut self, style: &Style) {
+        self.unknown |= style.link != 0;
         if self.last != *style {
             change(&self.last, style, self.terminal.rules, &mut self.out);
             self.last = *style;
@@ -177,41 +205,81 @@ const CODES: [(u16, u8); 13] = [
     (attribute::OVERLINE, 53),
 ];
 
-/// Prints codes between `CSI` and `m`.
-fn print(out: &mut Vec<u8>, codes: &[String]) {
-    out.extend_from_slice(b"\x1b[");
-    out.extend_from_slice(codes.join(";").as_bytes());
-    out.push(b'm');
+/// Numbers between `CSI` and `m`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Codes {
+    list: [u8; 5],
+    length: usize,
 }
+
+impl Codes {
+    fn of(codes: &[u8]) -> Self {
+        let mut list = [0; 5];
+        list.iter_mut().zip(codes).for_each(|(slot, code)| *slot = *code);
+        Self { list, length: codes.len().min(5) }
+    }
+
+    fn as_slice(&self) -> &[u8] {
+        self.list.get(..self.length).unwrap_or_default()
+    }
+
+    fn print(&self, out: &mut Vec<u8>) {
+        for (at, code) in self.as_slice().iter().enumerate() {
+            out.extend_from_slice(if at == 0 { b"\x1b[" } else { b";" });
+            decimal(*code, out);
+        }
+        out.push(b'm');
+    }
+}
+
+fn decimal(number: u8, out: &mut Vec<u8>) {
+    if number >= 100 {
+        out.push(b'0' + number / 100);
+    }
+    if number >= 10 {
+        out.push(b'0' + number / 10 % 10);
+    }
+    out.push(b'0' + number % 10);
+}
+
+/// A colour before and after, and what sets it.
+type Target = (Colour, Colour, fn(Colour) -> Codes);
 
 /// Prints what turns one look into another.
 fn change(from: &Style, to: &Style, rules: Rules, out: &mut Vec<u8>) {
     let mut set = from.attributes;
-    let mut codes = Vec::new();
+    let start = out.len();
     let removed = CODES.iter().any(|(bit, _)| from.has(*bit) && !to.has(*bit));
     let reset = removed || (from.underline != Colour::NONE && to.underline == Colour::NONE);
     if reset {
-        codes.push("0".to_owned());
+        out.extend_from_slice(b"\x1b[0");
         set &= attribute::CHARSET;
     }
     for (bit, code) in CODES {
         if to.has(bit) && set & bit == 0 {
+            out.extend_from_slice(if out.len() == start { b"\x1b[" } else { b";" });
             // Codes above 9 are printed as two parts: 4:3 is an underline, 5:3 an overline.
-            codes.push(if code < 10 { code.to_string() } else { format!("{}:{}", code / 10, code % 10) });
+            if code >= 10 {
+                out.extend_from_slice(&[b'0' + code / 10, b':']);
+            }
+            out.push(b'0' + code % 10);
         }
     }
-    if !codes.is_empty() {
-        print(out, &codes);
+    if out.len() > start {
+        out.push(b'm');
     }
-    let targets = [
-        (foreground(from.foreground), foreground(to.foreground)),
-        (background(from.background), background(to.background)),
-        (underline(from.underline), underline(to.underline)),
+    let targets: [Target; 3] = [
+        (from.foreground, to.foreground, foreground),
+        (from.background, to.background, background),
+        (from.underline, to.underline, underline),
     ];
-    for (old, new) in targets {
-        let known = reset && rules.resets_colours && matches!(new.first().map(String::as_str), Some("39" | "49"));
-        if !new.is_empty() && (reset || old != new) && !known {
-            print(out, &new);
+    for (old, new, codes) in targets {
+        if reset || old != new {
+            let codes = codes(new);
+            let known = reset && rules.resets_colours && matches!(codes.as_slice(), [39 | 49]);
+            if codes.length > 0 && !known {
+                codes.print(out);
+            }
         }
     }
     if to.has(attribute::CHARSET) && set & attribute::CHARSET == 0 {
@@ -222,32 +290,32 @@ fn change(from: &Style, to: &Style, rules: Rules, out: &mut Vec<u8>) {
     }
 }
 
-fn extended(first: &str, colour: Colour) -> Option<Vec<String>> {
+fn extended(first: u8, colour: Colour) -> Option<Codes> {
     if let Some(index) = colour.as_palette() {
-        return Some([first, "5", &index.to_string()].map(str::to_owned).into());
+        return Some(Codes::of(&[first, 5, index]));
     }
-    let [red, green, blue] = colour.as_rgb()?.map(|part| part.to_string());
-    Some(vec![first.to_owned(), "2".to_owned(), red, green, blue])
+    let [red, green, blue] = colour.as_rgb()?;
+    Some(Codes::of(&[first, 2, red, green, blue]))
 }
 
-fn foreground(colour: Colour) -> Vec<String> {
-    extended("38", colour).unwrap_or_else(|| match colour.0 {
-        index @ 0..=7 => vec![(index + 30).to_string()],
-        8 => vec!["39".to_owned()],
-        bright @ 90..=97 => vec![bright.to_string()],
-        _ => Vec::new(),
+fn foreground(colour: Colour) -> Codes {
+    extended(38, colour).unwrap_or_else(|| match colour.0 as u8 {
+        index @ 0..=7 => Codes::of(&[index + 30]),
+        8 => Codes::of(&[39]),
+        bright @ 90..=97 => Codes::of(&[bright]),
+        _ => Codes::default(),
     })
 }
 
-fn background(colour: Colour) -> Vec<String> {
-    extended("48", colour).unwrap_or_else(|| match colour.0 {
-        index @ 0..=7 => vec![(index + 40).to_string()],
-        8 => vec!["49".to_owned()],
-        bright @ 90..=97 => vec![(bright + 10).to_string()],
-        _ => Vec::new(),
+fn background(colour: Colour) -> Codes {
+    extended(48, colour).unwrap_or_else(|| match colour.0 as u8 {
+        index @ 0..=7 => Codes::of(&[index + 40]),
+        8 => Codes::of(&[49]),
+        bright @ 90..=97 => Codes::of(&[bright + 10]),
+        _ => Codes::default(),
     })
 }
 
-fn underline(colour: Colour) -> Vec<String> {
-    extended("58", colour).unwrap_or_default()
+fn underline(colour: Colour) -> Codes {
+    extended(58, colour).unwrap_or_default()
 }

@@ -1,7 +1,7 @@
 //! What control characters, escapes and control sequences ask for.
 
 use super::{
-    params::{Collected, Params},
+    params::Params,
     style::Style,
     terminal::{Kept, Terminal},
 };
@@ -66,12 +66,10 @@ impl Terminal {
     }
 
     /// `CSI`, parameters, intermediates and a final byte.
-    pub(super) fn control_sequence(&mut self, collected: &Collected, last: u8) {
-        let mut room = [0; 64];
-        let Some(params) = collected.split(&mut room) else { return };
+    pub(super) fn control_sequence(&mut self, params: &Params<'_>, intermediates: &[u8], last: u8) {
         // A count or a place, 1 where none stands; nothing happens where it has colons.
         let number = |at, default| params.get(at, 1, default).map(i32::unsigned_abs);
-        match (collected.intermediates(), last) {
+        match (intermediates, last) {
             (b"", b'@'..=b'G' | b'L' | b'M' | b'P' | b'S' | b'T' | b'X' | b'Z' | b'`' | b'b' | b'd') => {
                 if let Some(n) = number(0, 1) {
                     self.counted(last, n);
@@ -82,7 +80,7 @@ impl Terminal {
                     self.move_cursor(Some(x - 1), Some(y - 1), true);
                 }
             }
-            (b"", b'J') => self.erase_display(&params),
+            (b"", b'J') => self.erase_display(params),
             (b"", b'K') => match params.get(0, 0, 0) {
                 Some(0) => self.clear_to_line_end(),
                 Some(1) => self.clear_to_line_start(),
@@ -94,11 +92,11 @@ impl Terminal {
                 Some(3) => self.clear_tabs(),
                 _ => {}
             },
-            (b"", b'h') => self.modes(&params, true),
-            (b"", b'l') => self.modes(&params, false),
-            (b"?", b'h') => self.private_modes(&params, true),
-            (b"?", b'l') => self.private_modes(&params, false),
-            (b"", b'm') => self.select_graphics(&params),
+            (b"", b'h') => self.modes(params, true),
+            (b"", b'l') => self.modes(params, false),
+            (b"?", b'h') => self.private_modes(params, true),
+            (b"?", b'l') => self.private_modes(params, false),
+            (b"", b'm') => self.select_graphics(params),
             (b"", b'r') => {
                 let height = self.height().cast_signed();
                 if let (Some(upper), Some(lower)) = (number(0, 1), number(1, height)) {
@@ -191,8 +189,21 @@ impl Terminal {
         let digits = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
         let (number, rest) = text.split_at(digits);
         let rest = rest.strip_prefix(b";").unwrap_or(rest);
-        if let Some(0 | 2) = super::params::number(number).filter(|_| digits > 0) {
-            self.set_title(rest);
+        match super::params::number(number).filter(|_| digits > 0) {
+            Some(0 | 2) => self.set_title(rest),
+            Some(8) if self.rules.keeps_links => self.hyperlink(rest),
+            _ => {}
+        }
+    }
+
+    /// OSC 8: a link begins, or where it has no address, ends. Which one it is is not kept.
+    fn hyperlink(&mut self, text: &[u8]) {
+        let Some(end) = text.iter().position(|byte| *byte == b';') else { return };
+        let (parameters, address) = text.split_at(end);
+        let ids =
+            parameters.split(|byte| *byte == b':').filter(|part| part.len() > 3 && part.starts_with(b"id=")).count();
+        if ids < 2 {
+            self.set_style(Style { link: u32::from(address.len() > 1), ..self.pen.style });
         }
     }
 

@@ -79,6 +79,9 @@ pub enum Trouble {
     OpenString,
     /// A resize moved the cursor where tmux's own arithmetic leaves the grid. Lasts until the screen is made anew.
     CursorLost,
+    /// The program drew a sixel image. Where that leaves the cursor depends on how large the client's characters are. Lasts until
+    /// the screen is made anew.
+    Image,
 }
 
 /// A pane's grid as tmux has it.
@@ -113,6 +116,7 @@ impl Screen {
     /// It forgets at the end of each read that a joiner (U+200D) came last, and the stream does not tell where reads
     /// ended. Without this call a joiner joins however late the next character comes.
     pub fn read_ended(&mut self) {
+        self.terminal.run = None;
         self.terminal.joined = false;
     }
 
@@ -138,6 +142,12 @@ impl Screen {
     /// What `tmux capture-pane -p` prints, byte for byte.
     pub fn capture(&self, options: &CaptureOptions) -> Vec<u8> {
         self.terminal.capture(*options)
+    }
+
+    /// The same, where it can be told for certain: from 3.4 on hyperlinks under `-e` are tmux's to print (it keeps some thousands of
+    /// all panes together), and how many cells of a line exist can depend on where its reads ended.
+    pub fn known(&self, options: &CaptureOptions) -> Option<Vec<u8>> {
+        self.terminal.known(*options)
     }
 
     /// Where the cursor is.

@@ -11,6 +11,8 @@ use super::{
 
 /// In the first byte: the text goes on in the next line.
 pub(super) const WRAPPED: u8 = 1;
+/// In the first byte: it may be that fewer cells exist.
+const SLACK: u8 = 2;
 
 /// One byte a cell.
 const ASCII: u8 = 0;
@@ -145,9 +147,12 @@ pub(super) fn pack(row: &Row, styles: &Styles, clusters: &Clusters, out: &mut Ve
     // What was never touched behind the last cell is made anew where it is needed.
     let length = row.cells.iter().rposition(|cell| *cell != Cell::CLEARED).map_or(0, |last| last + 1);
     let cells = row.cells.get(..length).unwrap_or_default();
-    out.push(if row.wrapped { WRAPPED } else { 0 });
+    out.push(if row.wrapped { WRAPPED } else { 0 } | if row.slack > 0 { SLACK } else { 0 });
     put(row.used, out);
     put(row.size(), out);
+    if row.slack > 0 {
+        put(row.slack, out);
+    }
     let mut style: StyleId = 0;
     let mut at = 0;
     while let Some(first) = cells.get(at).copied() {
@@ -290,16 +295,21 @@ pub(super) struct Packed<'a> {
     pub(super) used: u32,
     /// Cells that exist.
     pub(super) size: u32,
+    /// So many of the last ones may not exist.
+    pub(super) slack: u32,
     runs: &'a [u8],
 }
 
 impl<'a> Packed<'a> {
     pub(super) fn read(mut bytes: &'a [u8]) -> Self {
-        let Some((flags, rest)) = bytes.split_first() else { return Self { flags: 0, used: 0, size: 0, runs: &[] } };
+        let Some((flags, rest)) = bytes.split_first() else {
+            return Self { flags: 0, used: 0, size: 0, slack: 0, runs: &[] };
+        };
         bytes = rest;
         let used = take(&mut bytes);
         let size = take(&mut bytes);
-        Self { flags: *flags, used, size, runs: bytes }
+        let slack = if flags & SLACK != 0 { take(&mut bytes) } else { 0 };
+        Self { flags: *flags, used, size, slack, runs: bytes }
     }
 
     pub(super) fn wrapped(&self) -> bool {
@@ -313,7 +323,7 @@ impl<'a> Packed<'a> {
 
     /// The line as it was.
     pub(super) fn unpack(&self, styles: &mut Styles, clusters: &mut Clusters) -> Row {
-        let mut row = Row { cells: Vec::new(), used: self.used, wrapped: self.wrapped() };
+        let mut row = Row { used: self.used, slack: self.slack, wrapped: self.wrapped(), ..Row::default() };
         for run in self.runs() {
             let style = styles.intern(run.style);
             if run.kind == ASCII {
@@ -406,7 +416,7 @@ mod tests {
         let mut bytes = Vec::new();
         pack(row, styles, clusters, &mut bytes);
         let back = Packed::read(&bytes).unpack(styles, clusters);
-        assert_eq!((back.used, back.wrapped), (row.used, row.wrapped));
+        assert_eq!((back.used, back.slack, back.wrapped), (row.used, row.slack, row.wrapped));
         assert_eq!(back.cells.is_empty(), row.cells.is_empty());
         for column in 0..row.size() {
             let (was, is) = (row.get(column), back.get(column));
@@ -430,6 +440,7 @@ mod tests {
         row.wrapped = true;
         row.set_ascii(0, 80, b"plain text of some length", 0);
         assert!(round_trip(&row, &mut styles, &mut clusters) < 32);
+        row.slack = 3;
         row.set_ascii(30, 80, b"red", red);
         row.set(33, 80, Cell::character('漢', 2, red));
         row.set(34, 80, Cell::PADDING);

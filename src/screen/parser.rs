@@ -1,6 +1,10 @@
 //! From bytes to what they ask for: the states in which tmux reads a pane's output.
 
-use super::{params::Collected, terminal::Terminal};
+use super::{
+    Trouble,
+    params::{self, Collected},
+    terminal::Terminal,
+};
 
 /// Bytes of an OSC, APC, DCS or name at most; a longer one does nothing.
 const STRING_LIMIT: usize = 1 << 20;
@@ -36,6 +40,8 @@ pub(super) struct Parser {
     collected: Collected,
     /// Of an OSC or APC.
     string: Vec<u8>,
+    /// The DCS began as a sixel image does.
+    image: bool,
     /// Bytes of the string so far, kept or not.
     string_length: usize,
 }
@@ -68,7 +74,7 @@ impl Parser {
         let mut rest = bytes;
         while let Some(&byte) = rest.first() {
             if self.state == State::Ground {
-                let used = ground(rest, terminal);
+                let used = if byte == 0x1b { whole_sequence(rest, terminal) } else { ground(rest, terminal) };
                 if used > 0 {
                     rest = rest.get(used..).unwrap_or_default();
                     continue;
@@ -127,6 +133,7 @@ impl Parser {
 
     fn byte(&mut self, byte: u8, terminal: &mut Terminal) {
         use State as S;
+        terminal.run = None;
         // CAN, SUB and ESC end everything but a DCS.
         if !matches!(self.state, S::DcsString | S::DcsEscape) {
             match byte {
@@ -181,7 +188,10 @@ impl Parser {
             (S::CsiParameter, b'<'..=b'?') | (S::CsiIntermediate, b'0'..=b'?') => self.state = S::CsiIgnore,
             (S::Csi | S::CsiParameter | S::CsiIntermediate, 0x40..0x7f) => {
                 if !self.collected.discard {
-                    terminal.control_sequence(&self.collected, byte);
+                    let mut room = [0; 64];
+                    if let Some(params) = self.collected.split(&mut room) {
+                        terminal.control_sequence(&params, self.collected.intermediates(), byte);
+                    }
                 }
                 self.enter(S::Ground, terminal);
             }
@@ -191,17 +201,38 @@ impl Parser {
             (S::Dcs | S::DcsParameter | S::DcsIntermediate, b'0'..=b'?') => self.state = S::DcsIgnore,
             (S::Dcs | S::DcsParameter | S::DcsIntermediate, 0x40..0x7f) => {
                 self.string_length = 1;
+                self.image = byte == b'q';
                 self.state = S::DcsString;
             }
             (S::DcsString, 0x1b) => self.state = S::DcsEscape,
             (S::DcsString, _) => self.string_length = self.string_length.saturating_add(1),
-            (S::CsiIgnore, 0x40..0x7f) | (S::DcsEscape, b'\\') | (S::Osc, 0x07) => self.enter(S::Ground, terminal),
+            (S::DcsEscape, b'\\') => {
+                if self.image && terminal.rules.draws_images {
+                    terminal.trouble = Some(Trouble::Image);
+                }
+                self.enter(S::Ground, terminal);
+            }
+            (S::CsiIgnore, 0x40..0x7f) | (S::Osc, 0x07) => self.enter(S::Ground, terminal),
             (S::DcsEscape, _) => self.state = S::DcsString,
 
             (S::Osc | S::Apc, 0x20..) => self.input(byte),
             _ => {}
         }
     }
+}
+
+/// Does what a control sequence at the start asks for, if it is a usual one and all of it is there; gives its length.
+/// Most sequences are: byte by byte they take twice as long.
+fn whole_sequence(bytes: &[u8], terminal: &mut Terminal) -> usize {
+    let Some(sequence) = bytes.strip_prefix(b"\x1b[") else { return 0 };
+    let marked = sequence.first().is_some_and(|byte| (b'<'..=b'?').contains(byte));
+    let (mark, text) = sequence.split_at(usize::from(marked));
+    let length = text.iter().take_while(|byte| (b'0'..=b';').contains(*byte)).count();
+    let Some((text, [last @ 0x40..=0x7e, ..])) = text.split_at_checked(length) else { return 0 };
+    if let Some(params) = params::split(text) {
+        terminal.control_sequence(&params, mark, *last);
+    }
+    2 + mark.len() + length + 1
 }
 
 /// Prints what can be printed from the start and gives its length.
@@ -216,6 +247,7 @@ fn ground(bytes: &[u8], terminal: &mut Terminal) -> usize {
         && let Some((character, length)) = whole_character(rest)
         && !terminal.in_character()
     {
+        terminal.run = None;
         terminal.print_character(character);
         used += length;
     }

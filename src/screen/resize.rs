@@ -196,8 +196,12 @@ impl Reflow {
     fn split(&mut self, at: usize, split: u32, dead: &mut [bool]) {
         let row = self.take(at);
         let goes_on = row.wrapped;
-        let mut first =
-            Row { cells: row.cells.get(..split as usize).unwrap_or_default().to_vec(), used: split, wrapped: true };
+        let mut first = Row {
+            cells: row.cells.get(..split as usize).unwrap_or_default().to_vec(),
+            used: split,
+            wrapped: true,
+            slack: 0,
+        };
         first.cells.shrink_to_fit();
         let before = self.target.len();
         self.target.push(first);
@@ -277,7 +281,7 @@ impl Reflow {
             if let Some(row) = last {
                 row.cells.drain(..wanted as usize);
                 row.cells.truncate(left as usize);
-                row.used = left;
+                (row.used, row.slack) = (left, 0);
             }
             lines -= 1;
         } else if !goes_on {

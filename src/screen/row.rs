@@ -8,8 +8,32 @@ pub(super) struct Row {
     pub(super) cells: Vec<Cell>,
     /// Cells up to the last written one: what a capture prints.
     pub(super) used: u32,
+    /// So many of the last cells may not exist in tmux: that depends on where its reads ended. Nobody touched them.
+    pub(super) slack: u32,
     /// The text goes on in the next line.
     pub(super) wrapped: bool,
+}
+
+/// A run of ASCII that is being printed, and the line before it. tmux makes cells exist for as much of a run as it has read.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Run {
+    /// Where it began.
+    start: u32,
+    /// Where it ends so far.
+    pub(super) end: u32,
+    /// Cells that existed at least and at most.
+    least: u32,
+    most: u32,
+}
+
+/// How many cells exist after so many were wanted: lines grow in steps.
+fn grown(size: u32, wanted: u32, columns: u32) -> u32 {
+    match wanted {
+        _ if wanted <= size => size,
+        _ if wanted < columns / 4 => columns / 4,
+        _ if wanted < columns / 2 => columns / 2,
+        _ => columns.max(wanted),
+    }
 }
 
 impl Row {
@@ -25,17 +49,24 @@ impl Row {
 
     /// Makes the first `wanted` cells exist. Grows in the steps of tmux, so that it exists as far as there.
     pub(super) fn expand(&mut self, wanted: u32, columns: u32, fill: Cell) {
-        if wanted <= self.size() {
+        if wanted <= self.size() - self.slack {
             return;
         }
-        let step = if wanted < columns / 4 {
-            columns / 4
-        } else if wanted < columns / 2 {
-            columns / 2
-        } else {
-            columns.max(wanted)
-        };
-        self.cells.resize(step as usize, fill);
+        self.resize(grown(self.size() - self.slack, wanted, columns), grown(self.size(), wanted, columns), fill);
+    }
+
+    /// Makes one number of cells exist, or the other.
+    fn resize(&mut self, one: u32, other: u32, fill: Cell) {
+        let most = one.max(other);
+        if most > self.size() {
+            self.cells.resize(most as usize, fill);
+        }
+        self.slack = self.size() - one.min(other);
+    }
+
+    /// The run that begins in a column.
+    pub(super) fn run(&self, column: u32) -> Run {
+        Run { start: column, end: column, least: self.size() - self.slack, most: self.size() }
     }
 
     /// Writes a cell: it and all before it are used.
@@ -48,9 +79,27 @@ impl Row {
     }
 
     /// Writes a run of ASCII.
+    #[cfg(test)]
     pub(super) fn set_ascii(&mut self, column: u32, columns: u32, text: &[u8], style: u32) {
-        let end = column + text.len() as u32;
-        self.expand(end, columns, Cell::CLEARED);
+        let mut run = self.run(column);
+        run.end += text.len() as u32;
+        self.set_run(run, columns, text, style);
+    }
+
+    /// Writes the end of a run.
+    pub(super) fn set_run(&mut self, run: Run, columns: u32, text: &[u8], style: u32) {
+        let Run { start, end, least, most } = run;
+        let column = end - text.len() as u32;
+        // Where a run ends exactly at a step, one that was read at once makes the next step exist, one that was read in parts does not.
+        let (quarter, half) = (columns / 4, columns / 2);
+        let cut_after = match end {
+            _ if end == quarter => start.max(least),
+            _ if end == half => start.max(least).max(quarter.saturating_sub(1)),
+            _ => end,
+        };
+        let low = if cut_after + 1 < end { end } else { grown(least, end, columns) };
+        let others = [grown(least, end, columns), grown(most, end, columns)];
+        self.resize(low.min(others[1]), others[0].max(others[1]), Cell::CLEARED);
         if let Some(slots) = self.cells.get_mut(column as usize..end as usize) {
             for (slot, byte) in slots.iter_mut().zip(text) {
                 *slot = Cell::ascii(*byte, style);
@@ -69,7 +118,9 @@ impl Row {
         if column >= end {
             return;
         }
-        self.expand(end, columns, Cell::CLEARED);
+        if fill != Cell::CLEARED {
+            self.expand(end, columns, Cell::CLEARED);
+        }
         if let Some(slots) = self.cells.get_mut(column as usize..end as usize) {
             slots.fill(fill);
         }
@@ -93,6 +144,7 @@ impl Row {
     /// Makes it a line that nobody touched, or one that is erased with a background as far as the screen goes.
     pub(super) fn clear(&mut self, columns: u32, fill: Cell) {
         self.cells.clear();
+        self.slack = 0;
         self.used = 0;
         self.wrapped = false;
         if fill != Cell::CLEARED {
@@ -136,6 +188,24 @@ mod tests {
         assert_eq!(row.size(), 40);
         row.set(40, 80, X);
         assert_eq!(row.size(), 80);
+    }
+
+    #[test]
+    fn how_far_a_line_exists_may_depend_on_reads() {
+        let mut row = Row::default();
+        let run = row.run(0);
+        row.set_run(Run { end: 15, ..run }, 80, &[b'x'; 15], 0);
+        assert_eq!((row.size(), row.slack), (20, 0));
+        row.set_run(Run { end: 20, ..run }, 80, &[b'x'; 5], 0);
+        assert_eq!((row.size(), row.slack), (40, 20));
+        row.set_run(Run { end: 21, ..run }, 80, &[b'x'; 1], 0);
+        assert_eq!((row.size(), row.slack), (40, 0));
+        row.set_ascii(21, 80, &[b'x'; 19], 0);
+        assert_eq!((row.size(), row.slack), (40, 0));
+        let mut row = Row::default();
+        row.set_ascii(0, 80, &[b'x'; 20], 0);
+        row.set(39, 80, X);
+        assert_eq!((row.size(), row.slack), (80, 40));
     }
 
     #[test]

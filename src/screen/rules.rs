@@ -18,6 +18,13 @@ pub struct Rules {
     pub(super) joins_by_kind: bool,
     /// Characters whose width the C library does not know are kept. From 3.4 on.
     pub(super) keeps_unknown_characters: bool,
+    /// Sixel images are drawn, if it was built so: the cursor goes below them, by the size of the client's characters. From
+    /// 3.4 on.
+    pub(super) draws_images: bool,
+    /// OSC 8 makes hyperlinks, which `-e` prints. From 3.4 on.
+    pub(super) keeps_links: bool,
+    /// Lines of an alternate screen that was resized are reflowed when it is left. Until 3.3a.
+    pub(super) reflows_alternate: bool,
 }
 
 impl Rules {
@@ -31,6 +38,9 @@ impl Rules {
             repeats_any_character: at_least(4),
             joins_by_kind: at_least(4),
             keeps_unknown_characters: at_least(4),
+            draws_images: at_least(4),
+            keeps_links: at_least(4),
+            reflows_alternate: !at_least(4),
         }
     }
 

@@ -5,10 +5,10 @@
 //! screen go on, a character that is half read, and which cells were only erased: those begin as in a new pane.
 
 use bytes::Bytes;
-use memchr::memchr;
+use memchr::{memchr, memmem};
 
 use super::{
-    Settings, Size,
+    Rules, Settings, Size,
     cell::{CLUSTER_BYTES, Cell},
     packed::cell,
     params::{Collected, Param},
@@ -16,7 +16,7 @@ use super::{
     sgr,
     style::{Style, attribute},
     terminal::{Saved, Terminal},
-    width,
+    write,
 };
 use crate::protocol::{command::Command, ids::PaneId};
 
@@ -30,10 +30,12 @@ pub struct Seed {
     pub pending: Bytes,
     /// Lines as they go on, with styles: `capture-pane -e -J -S -`.
     joined: Bytes,
-    /// Rows: `capture-pane -e -N -S -`.
+    /// Rows as far as they are used: `capture-pane -e -N -S -`, from 3.4 on with `-T`.
     rows: Bytes,
     /// The main screen's rows while the alternate one is shown.
     main: Bytes,
+    /// From 3.4 on, both with the cells that exist and are not used.
+    whole: Option<[Bytes; 2]>,
     columns: u16,
     height: u16,
     history: u32,
@@ -59,22 +61,38 @@ const FORMAT: &str = "#{cursor_x}|#{cursor_y}|#{history_size}|#{pane_height}|#{a
 /// The commands whose framed replies [`parse`] reads, with the `\n` that ends their last line. They must be sent as one request: then they are atomic (F3).
 ///
 /// The first three are also what a seed of the pane's text needs: lines joined with their styles, the pending sequence,
-/// and formats that begin with those of the text's seed.
-pub fn question(pane: PaneId) -> Vec<Command> {
+/// and formats that begin with those of the text's seed. Where the version is not known yet, what is asked does for any, but from 3.4 on a
+/// screen that is made of it takes cells that were only erased for used ones.
+pub fn question(pane: PaneId, rules: Option<Rules>) -> Vec<Command> {
     let target = pane.to_string();
     let capture = || Command::new("capture-pane").flag("-p");
-    vec![
+    let rows = || capture().flag("-e").flag("-N").opt("-S", "-").opt("-t", &target);
+    let main = || capture().flag("-e").flag("-N").flag("-a").flag("-q").opt("-t", &target);
+    let mut question = vec![
         capture().flag("-e").flag("-J").opt("-S", "-").opt("-t", &target),
         capture().flag("-P").opt("-t", &target),
         Command::new("display-message").flag("-p").opt("-t", &target).format(FORMAT),
-        capture().flag("-e").flag("-N").opt("-S", "-").opt("-t", &target),
-        capture().flag("-e").flag("-N").flag("-a").flag("-q").opt("-t", &target),
-    ]
+    ];
+    if rules.is_some_and(|rules| rules.prints_untouched_cells) {
+        question.extend([rows().flag("-T"), main().flag("-T")]);
+    }
+    question.extend([rows(), main()]);
+    question
 }
 
 /// Reads the replies to [`question`], in its order; `None` if they are something else.
 pub fn parse(parts: &[Bytes]) -> Option<Seed> {
-    let [joined, pending, fields, rows, main] = parts else { return None };
+    let ([joined, pending, fields, rows, main], whole) = match parts {
+        [joined, pending, fields, rows, main, whole @ ..] => {
+            let whole = match whole {
+                [] => None,
+                [rows, main] => Some([rows.clone(), main.clone()]),
+                _ => return None,
+            };
+            ([joined, pending, fields, rows, main], whole)
+        }
+        _ => return None,
+    };
     let fields = std::str::from_utf8(fields).ok()?.trim_end();
     let fields: Vec<&str> = fields.split('|').collect();
     let number = |at: usize| fields.get(at).and_then(|field| field.parse::<u32>().ok());
@@ -95,6 +113,7 @@ pub fn parse(parts: &[Bytes]) -> Option<Seed> {
         joined: joined.clone(),
         rows: rows.clone(),
         main: main.clone(),
+        whole,
         columns: small(9)?,
         height: small(3)?,
         history: number(2)?,
@@ -130,36 +149,26 @@ impl Seed {
     pub(super) fn fill(&self, terminal: &mut Terminal) -> Option<()> {
         let height = usize::from(self.height);
         let total = self.history as usize + height;
-        let mut reader = Reader::new(terminal);
+        let [whole, whole_main] = match &self.whole {
+            Some(whole) => whole.each_ref().map(|text| Some(&text[..])),
+            None => [None; 2],
+        };
+        let mut rows = Lines::new(&self.rows, whole);
         let mut wraps = Wraps::new(&self.joined, u32::from(self.columns));
-        let mut rest: &[u8] = &self.rows;
         let mut visible = Vec::with_capacity(height);
         for number in 0..total {
-            if rest.is_empty() {
-                return None;
-            }
-            let (line, after) = split_line(rest);
-            rest = after;
-            let mut row = reader.row(line);
-            row.wrapped = wraps.next(line, &row, rest);
+            let (line, mut row) = rows.next(terminal)?;
+            row.wrapped = wraps.next(line, &row, rows.rest);
             if number < self.history as usize {
-                reader.terminal.grid.keep(&row);
-                reader.terminal.sweep();
+                terminal.grid.keep(&row);
+                terminal.sweep();
             } else {
                 visible.push(row);
             }
         }
-        let main = self.alternate.then(|| {
-            let mut reader = Reader::new(reader.terminal);
-            let mut rest: &[u8] = &self.main;
-            let rows = (0..height).map(|_| {
-                let (line, after) = split_line(rest);
-                rest = after;
-                reader.row(line)
-            });
-            rows.collect::<Vec<_>>()
-        });
-        if let Some(rows) = main {
+        if self.alternate {
+            let mut main = Lines::new(&self.main, whole_main);
+            let rows = (0..height).map(|_| main.next(terminal).map(|(_, row)| row).unwrap_or_default()).collect();
             let keeps = terminal.grid.keeps;
             terminal.saved = Some(Saved { rows, columns: u32::from(self.columns), keeps });
             terminal.saved_cursor = self.saved_cursor;
@@ -225,24 +234,59 @@ impl<'a> Wraps<'a> {
     }
 }
 
-/// Reads lines with escape sequences, as `capture-pane -e` prints them.
-struct Reader<'a> {
-    terminal: &'a mut Terminal,
-    style: Style,
-    line_drawing: bool,
+/// Lines of a capture one by one, and the same lines with the cells that exist and are not used.
+struct Lines<'a> {
+    rest: &'a [u8],
+    reader: Reader,
+    whole: Option<(&'a [u8], Reader)>,
 }
 
-impl<'a> Reader<'a> {
-    fn new(terminal: &'a mut Terminal) -> Self {
-        Self { terminal, style: Style::DEFAULT, line_drawing: false }
+impl<'a> Lines<'a> {
+    fn new(rest: &'a [u8], whole: Option<&'a [u8]>) -> Self {
+        Self { rest, reader: Reader::default(), whole: whole.map(|text| (text, Reader::default())) }
     }
 
-    fn row(&mut self, line: &[u8]) -> Row {
+    /// The next line and its row; `None` behind the last.
+    fn next(&mut self, terminal: &mut Terminal) -> Option<(&'a [u8], Row)> {
+        if self.rest.is_empty() {
+            return None;
+        }
+        let (line, after) = split_line(self.rest);
+        self.rest = after;
+        let mut row = self.reader.row(terminal, line);
+        if let Some((rest, reader)) = &mut self.whole {
+            let (line, after) = split_line(rest);
+            *rest = after;
+            let whole = reader.row(terminal, line);
+            let unused = whole.cells.get(row.cells.len()..).unwrap_or_default();
+            row.cells.extend(unused.iter().map(|cell| Cell::erased(cell.style())));
+        }
+        Some((line, row))
+    }
+}
+
+/// Reads lines with escape sequences, as `capture-pane -e` prints them.
+#[derive(Default)]
+struct Reader {
+    style: Style,
+    line_drawing: bool,
+    /// A link ended, if more follows in this line. At a line's end tmux says so in any case.
+    unlinked: bool,
+}
+
+impl Reader {
+    fn row(&mut self, terminal: &mut Terminal, line: &[u8]) -> Row {
         let mut row = Row::default();
+        self.unlinked = false;
         let mut rest = line;
-        let mut id = self.id();
+        let mut id = self.id(terminal);
         let mut joined = false;
         while let Some(&byte) = rest.first() {
+            if self.unlinked && byte != 0x1b {
+                self.unlinked = false;
+                self.style.link = 0;
+                id = self.id(terminal);
+            }
             let run = rest.iter().position(|byte| !(0x20..0x7f).contains(byte)).unwrap_or(rest.len());
             if run > 0 {
                 let (text, after) = rest.split_at(run);
@@ -254,18 +298,18 @@ impl<'a> Reader<'a> {
             match byte {
                 0x1b => {
                     rest = self.escape(rest.get(1..).unwrap_or_default());
-                    id = self.id();
+                    id = self.id(terminal);
                 }
                 0x0e | 0x0f => {
                     self.line_drawing = byte == 0x0e;
-                    id = self.id();
+                    id = self.id(terminal);
                     rest = rest.get(1..).unwrap_or_default();
                 }
                 _ => {
                     let length = character_length(rest);
                     let (text, after) = rest.split_at_checked(length).unwrap_or((rest, &[]));
                     rest = after;
-                    joined = self.character(&mut row, text, id, joined);
+                    joined = character(terminal, &mut row, text, id, joined);
                 }
             }
         }
@@ -273,42 +317,21 @@ impl<'a> Reader<'a> {
         row
     }
 
-    fn id(&mut self) -> u32 {
+    fn id(&self, terminal: &mut Terminal) -> u32 {
         let set = if self.line_drawing { attribute::CHARSET } else { 0 };
-        self.terminal.grid.styles.intern(Style { attributes: self.style.attributes | set, ..self.style })
-    }
-
-    /// Adds a character; true where the next one joins it.
-    fn character(&mut self, row: &mut Row, text: &[u8], style: u32, joined: bool) -> bool {
-        let Some(character) = std::str::from_utf8(text).ok().and_then(|text| text.chars().next()) else {
-            return joined;
-        };
-        let joiner = character == '\u{200d}';
-        let width = width::of(u32::from(character)).max(0).unsigned_abs();
-        if joined || joiner || width == 0 {
-            let base = row.cells.iter().rposition(|cell| !cell.is_padding());
-            if let Some(slot) = base.and_then(|base| row.cells.get_mut(base)) {
-                let mut whole = Vec::with_capacity(CLUSTER_BYTES + 4);
-                super::cell::append_text(*slot, &self.terminal.grid.clusters, &mut whole);
-                whole.extend_from_slice(text);
-                if whole.len() <= CLUSTER_BYTES {
-                    *slot = cell(&whole, slot.width() as u8, slot.style(), self.terminal.clusters());
-                    return joiner;
-                }
-            }
-            if !joined || width == 0 {
-                return false;
-            }
-        }
-        row.cells.push(Cell::character(character, width, style));
-        if width == 2 {
-            row.cells.push(Cell::PADDING);
-        }
-        false
+        terminal.grid.styles.intern(Style { attributes: self.style.attributes | set, ..self.style })
     }
 
     /// Reads a sequence behind its `ESC` and gives what follows it.
     fn escape<'b>(&mut self, text: &'b [u8]) -> &'b [u8] {
+        if let Some(link) = text.strip_prefix(b"]8;") {
+            let end = memmem::find(link, b"\x1b\\").unwrap_or(link.len());
+            self.unlinked = link.get(..end) == Some(b";");
+            if !self.unlinked {
+                self.style.link = 1;
+            }
+            return link.get(end + 2..).unwrap_or_default();
+        }
         let Some(sequence) = text.strip_prefix(b"[") else { return text.get(1..).unwrap_or_default() };
         let end = sequence.iter().position(|byte| (0x40..0x7f).contains(byte)).unwrap_or(sequence.len());
         let (params, rest) = sequence.split_at_checked(end).unwrap_or((sequence, &[]));
@@ -321,7 +344,7 @@ impl<'a> Reader<'a> {
             && let Some(params) = collected.split(&mut room)
         {
             if params.len() == 0 {
-                self.style = Style::DEFAULT;
+                self.style = Style { link: self.style.link, ..Style::DEFAULT };
             }
             sgr::apply(&mut self.style, &params);
             // tmux prints an overline's 53 in two parts, and does not read them so.
@@ -331,6 +354,42 @@ impl<'a> Reader<'a> {
         }
         rest.get(1..).unwrap_or_default()
     }
+}
+
+/// Adds a character; true where the next one joins it in any case.
+fn character(terminal: &mut Terminal, row: &mut Row, text: &[u8], style: u32, joined: bool) -> bool {
+    let Some(character) = std::str::from_utf8(text).ok().and_then(|text| text.chars().next()) else {
+        return joined;
+    };
+    let by_kind = terminal.rules.joins_by_kind;
+    let joiner = character == write::JOINER;
+    let width = terminal.width(character).unwrap_or_default();
+    if let Some(slot) = row.cells.iter_mut().rfind(|cell| !cell.is_padding()) {
+        let mut whole = Vec::with_capacity(CLUSTER_BYTES + 4);
+        super::cell::append_text(*slot, &terminal.grid.clusters, &mut whole);
+        let before = slot.width() as u8;
+        let together = if by_kind {
+            write::joined_width(&whole, before, character, width == 0)
+        } else {
+            (joined || joiner || width == 0).then_some(before)
+        };
+        whole.extend_from_slice(text);
+        if let Some(width) = together.filter(|_| whole.len() <= CLUSTER_BYTES) {
+            *slot = cell(&whole, width, slot.style(), terminal.clusters());
+            if width > before {
+                row.cells.push(Cell::PADDING);
+            }
+            return joiner && !by_kind;
+        }
+    }
+    if width == 0 {
+        return false;
+    }
+    row.cells.push(Cell::character(character, width, style));
+    if width == 2 {
+        row.cells.push(Cell::PADDING);
+    }
+    false
 }
 
 /// Bytes of the character at the start.

@@ -4,7 +4,7 @@ use super::{
     Settings, Size, Trouble,
     cell::{Cell, Clusters},
     grid::Grid,
-    row::Row,
+    row::{Row, Run},
     rules::Rules,
     style::{Colour, Style, StyleId, attribute},
     utf8::Utf8,
@@ -75,6 +75,8 @@ pub(super) struct Terminal {
     pub(super) modes: Modes,
     pub(super) pen: Pen,
     pub(super) kept: Kept,
+    /// The run of ASCII that is being printed, at the cursor.
+    pub(super) run: Option<Run>,
     /// The pen's style as a number, without and with line drawing.
     styles: [Option<StyleId>; 2],
     /// What REP repeats.
@@ -106,6 +108,7 @@ impl Terminal {
             pen: Pen::default(),
             kept: Kept::default(),
             styles: [None; 2],
+            run: None,
             last: None,
             utf8: Utf8::default(),
             joined: false,
@@ -227,8 +230,8 @@ impl Terminal {
         let (columns, height) = (self.columns(), self.height());
         if let Some(saved) = &self.saved {
             let (saved_columns, saved_height) = (saved.columns, saved.rows.len() as u32);
-            // Lines are reflowed on the way: what does not fit any more stays in the history.
-            self.resize(saved_columns, saved_height, true);
+            // Where lines are reflowed on the way, what does not fit any more stays in the history.
+            self.resize(saved_columns, saved_height, self.rules.reflows_alternate);
         }
         if cursor && let Some((x, y)) = self.saved_cursor {
             (self.x, self.y) = (x, y);

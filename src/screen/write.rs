@@ -2,17 +2,34 @@
 
 use super::{
     cell::{CLUSTER_BYTES, Cell, Cluster, append_text},
-    style::{Colour, Style, StyleId},
+    style::{Colour, Style, StyleId, attribute},
     terminal::Terminal,
     width,
 };
 
 /// Joins two characters into one.
-const JOINER: char = '\u{200d}';
+pub(super) const JOINER: char = '\u{200d}';
 
 /// Letters of flags, and skin tones: from 3.4 on they join what stands before them.
 const FLAGS: std::ops::RangeInclusive<char> = '\u{1f1e6}'..='\u{1f1ff}';
 const TONES: std::ops::RangeInclusive<char> = '\u{1f3fb}'..='\u{1f3ff}';
+
+/// Asks for the picture of a character.
+const SELECTOR: char = '\u{fe0f}';
+
+/// How wide a cell is once this character has joined it; `None` if it is of no kind that does. `zero`: it has no width of its own.
+pub(super) fn joined_width(text: &[u8], width: u8, character: char, zero: bool) -> Option<u8> {
+    let selector = character == SELECTOR;
+    let zero = zero || selector || character == JOINER;
+    let modifier = FLAGS.contains(&character) || TONES.contains(&character);
+    if !zero {
+        let joined = text.ends_with(JOINER.encode_utf8(&mut [0; 4]).as_bytes());
+        if modifier && text.len() < 2 || !modifier && !joined {
+            return None;
+        }
+    }
+    Some(if width == 1 && (selector || (modifier && !zero)) { 2 } else { width })
+}
 
 /// Characters that a REP prints at most where tmux has no limit.
 const REPEAT_LIMIT: u32 = 1 << 16;
@@ -22,7 +39,8 @@ impl Terminal {
     pub(super) fn print(&mut self, text: &[u8]) {
         self.utf8.reset();
         self.last = text.last().copied().map(char::from);
-        let line_drawing = if self.pen.shifted { self.pen.g1 } else { self.pen.g0 };
+        let line_drawing = self.line_drawing();
+        self.mark_line_drawing(false);
         let style = self.style(line_drawing);
         if line_drawing || !self.modes.wrap || self.modes.insert {
             for byte in text {
@@ -39,6 +57,7 @@ impl Terminal {
         let mut rest = text;
         while !rest.is_empty() {
             if self.x >= columns {
+                self.run = None;
                 self.line_feed(true, Colour::DEFAULT);
                 self.set_cursor(Some(0), None);
             }
@@ -46,6 +65,17 @@ impl Terminal {
             self.print_run(now, style);
             rest = later;
         }
+    }
+
+    /// The character set in use is line drawing.
+    fn line_drawing(&self) -> bool {
+        if self.pen.shifted { self.pen.g1 } else { self.pen.g0 }
+    }
+
+    /// Keeps in the pen, or not, that what it writes is line drawing: a REP leaves it so for characters beyond ASCII.
+    fn mark_line_drawing(&mut self, on: bool) {
+        let set = if on { attribute::CHARSET } else { 0 };
+        self.set_style(Style { attributes: self.pen.style.attributes & !attribute::CHARSET | set, ..self.pen.style });
     }
 
     /// A run that fits in the line.
@@ -63,7 +93,10 @@ impl Terminal {
                 row.set(left, columns, Cell::SPACE);
             }
         }
-        row.set_ascii(x, columns, text, style);
+        let mut run = self.run.filter(|run| run.end == x).unwrap_or_else(|| row.run(x));
+        run.end += text.len() as u32;
+        row.set_run(run, columns, text, style);
+        self.run = Some(run);
         self.x += text.len() as u32;
         let mut right = self.x;
         while right < columns && row.get(right).is_padding() {
@@ -74,9 +107,7 @@ impl Terminal {
 
     /// A byte of a character of more than one.
     pub(super) fn top_bit(&mut self, byte: u8) {
-        if !self.rules.repeats_any_character {
-            self.last = None;
-        }
+        self.last = None;
         if let Some(character) = self.utf8.take(byte) {
             self.print_character(character);
         }
@@ -85,14 +116,8 @@ impl Terminal {
     /// A character beyond ASCII.
     pub(super) fn print_character(&mut self, character: char) {
         self.last = self.rules.repeats_any_character.then_some(character);
-        let width = match width::of(u32::from(character)) {
-            width @ 0.. => width.unsigned_abs(),
-            // C1 controls have no width there.
-            _ if self.rules.keeps_unknown_characters => u8::from(character > '\u{9f}'),
-            _ => return,
-        };
+        let Some(width) = self.width(character) else { return };
         if self.rules.joins_by_kind {
-            let width = if FLAGS.contains(&character) { 2 } else { width };
             if !self.join_by_kind(character, width == 0) {
                 let style = self.style(false);
                 self.print_cell(Cell::character(character, width, style), u32::from(width));
@@ -114,6 +139,16 @@ impl Terminal {
         }
         let style = self.style(false);
         self.print_cell(Cell::character(character, width, style), u32::from(width));
+    }
+
+    /// How many columns a character takes; `None` for one that is dropped.
+    pub(super) fn width(&self, character: char) -> Option<u8> {
+        match width::of(u32::from(character)) {
+            _ if self.rules.joins_by_kind && FLAGS.contains(&character) => Some(2),
+            width @ 0.. => Some(width.unsigned_abs()),
+            // C1 controls have no width there.
+            _ => self.rules.keeps_unknown_characters.then_some(u8::from(character > '\u{9f}')),
+        }
     }
 
     /// Adds a character to the cell left of the cursor.
@@ -138,8 +173,7 @@ impl Terminal {
 
     /// Adds a character to the cell before the cursor if it is of a kind that joins; false if it stands for itself.
     fn join_by_kind(&mut self, character: char, zero: bool) -> bool {
-        let selector = character == '\u{fe0f}';
-        let zero = zero || selector || character == JOINER;
+        let zero = zero || character == SELECTOR || character == JOINER;
         let Some(before) = self.x.checked_sub(1) else { return zero };
         let mut at = before;
         if self.x != 1 && self.grid.get(at, self.y).is_padding() {
@@ -151,23 +185,17 @@ impl Terminal {
         }
         let mut text = Vec::with_capacity(2 * CLUSTER_BYTES);
         append_text(base, &self.grid.clusters, &mut text);
-        let modifier = FLAGS.contains(&character) || TONES.contains(&character);
-        if !zero {
-            let joined = text.ends_with(JOINER.encode_utf8(&mut [0; 4]).as_bytes());
-            if modifier && text.len() < 2 || !modifier && !joined {
-                return false;
-            }
-        }
+        let Some(width) = joined_width(&text, base.width() as u8, character, zero) else { return false };
         text.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
         let Some(cluster) = Cluster::new(&text) else { return false };
         let index = self.clusters().add(cluster);
-        let widened = base.width() == 1 && (selector || (modifier && !zero));
-        let width = if widened { 2 } else { base.width() as u8 };
+        let widened = u32::from(width) > base.width();
         self.grid.set(at, self.y, Cell::cluster(index, width, base.style()));
         if widened {
             self.grid.set(at + 1, self.y, Cell::PADDING);
-            self.set_cursor(Some(self.x + 1), None);
         }
+        // Also where it does not move: a resize may have left it far behind the margin.
+        self.set_cursor(Some(self.x + u32::from(widened)), None);
         self.sweep();
         true
     }
@@ -213,9 +241,11 @@ impl Terminal {
     /// changes then. It does not look at the colour of underlines.
     fn looks_written(&self, cell: Cell) -> bool {
         let Some(row) = self.grid.row(self.y) else { return false };
-        let plain = |style: StyleId| Style { underline: Style::DEFAULT.underline, ..self.grid.styles.get(style) };
+        let plain =
+            |style: StyleId| Style { underline: Style::DEFAULT.underline, link: 0, ..self.grid.styles.get(style) };
         if self.x >= row.size() {
-            return cell.as_ascii() == Some(b' ') && plain(cell.style()) == Style::DEFAULT;
+            let linked = self.grid.styles.get(cell.style()).link != 0;
+            return cell.as_ascii() == Some(b' ') && plain(cell.style()) == Style::DEFAULT && !linked;
         }
         let here = row.get(self.x);
         let old = self.grid.styles.get(here.style());
@@ -259,11 +289,14 @@ impl Terminal {
         // Behind the margin, where only a resize can put the cursor, tmux knows no limit.
         let count = count.min(self.columns().wrapping_sub(self.x)).min(REPEAT_LIMIT);
         let Some(character) = self.last else { return };
+        let marked = self.rules.repeats_any_character && self.line_drawing();
+        self.mark_line_drawing(marked);
         for _ in 0..count {
             match u8::try_from(character) {
                 Ok(byte) if byte.is_ascii() => self.print(&[byte]),
                 _ => self.print_character(character),
             }
         }
+        self.mark_line_drawing(marked);
     }
 }

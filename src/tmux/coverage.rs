@@ -27,6 +27,7 @@ use crate::{
         ids::{PaneId, SessionId},
         notification::{Notification, Subscription},
     },
+    screen::Rules,
 };
 
 /// How often a pane whose process has ended is looked at until tmux has noticed too. Each look is a turn of tmux's own event loop, so it
@@ -280,7 +281,7 @@ impl Inner {
     pub(super) fn seed(self: &Arc<Self>, pane: PaneId, why: Seeding) {
         let Some((connection, seeding)) = self.begin_seeding(pane) else { return };
         let this = self.clone();
-        connection.clone().submit(Request::Framed(Seed::question(pane)), move |answer| {
+        connection.clone().submit(Request::Framed(self.question(pane)), move |answer| {
             let Ok(Ok(parts)) = answer else { return };
             if this.lock().panes.get(&pane).is_some_and(|followed| followed.noisy) {
                 this.seed_paused(&connection, pane, seeding, why);
@@ -288,6 +289,12 @@ impl Inner {
                 this.seeded(pane, seeding, &parts, why);
             }
         });
+    }
+
+    /// What a pane's seed is asked with: some of it depends on the version.
+    fn question(&self, pane: PaneId) -> Vec<Command> {
+        let version = self.lock().identity.as_ref().map(|known| known.version);
+        Seed::question(pane, version.map(Rules::for_version))
     }
 
     fn begin_seeding(&self, pane: PaneId) -> Option<(Connection, u64)> {
@@ -306,7 +313,7 @@ impl Inner {
     fn seed_paused(self: &Arc<Self>, connection: &Connection, pane: PaneId, seeding: u64, why: Seeding) {
         let flow = |what: &str| Command::new("refresh-client").opt("-A", format!("{pane}:{what}"));
         let (this, next) = (self.clone(), connection.clone());
-        let mut question = Seed::question(pane);
+        let mut question = self.question(pane);
         question.push(flow("continue"));
         self.lock().expected_pauses.insert(pane);
         connection.submit(Request::Plain(CommandLine::of([flow("pause")])), move |answer| {
@@ -363,7 +370,7 @@ impl Inner {
         };
         let Some(connection) = connection else { return };
         let this = self.clone();
-        connection.submit(Request::Framed(Seed::question(pane)), move |answer| match answer {
+        connection.submit(Request::Framed(self.question(pane)), move |answer| match answer {
             Ok(Ok(parts)) => match Seed::parse(&parts) {
                 // Its status may come a turn later (N16).
                 Some(seed) if seed.dead && looks > 0 && seed.exit_status.is_none() && seed.exit_signal.is_none() => {

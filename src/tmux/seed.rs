@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use crate::{
     protocol::{command::Command, ids::PaneId},
-    screen,
+    screen::{self, Rules},
 };
 
 /// What tmux retained of a pane at one exact point of its stream (F3).
@@ -36,8 +36,8 @@ pub struct Seed {
 impl Seed {
     /// The commands whose framed replies [`Seed::parse`] reads. They must be sent as one request: then they are atomic
     /// (F3).
-    pub fn question(pane: PaneId) -> Vec<Command> {
-        screen::seed::question(pane)
+    pub fn question(pane: PaneId, rules: Option<Rules>) -> Vec<Command> {
+        screen::seed::question(pane, rules)
     }
 
     /// Reads the answer to [`Seed::question`]; `None` if it is not one.
