@@ -156,6 +156,10 @@ const CASES: &[(&str, u16, u16, u32, &str)] = &[
         20,
         "1\n2\n3\n4\n5\n6\n7\n8\n9\na\nb\nc\nd\ne\nf\ng\nh\ni\nj\nk\nl\nm\nn",
     ),
+    ("a REP leaves line drawing to what follows it, from 3.4 on", 8, 1, 10, "\x1b(0漢\x1b[b漢a漢"),
+    ("a link, and what follows it", 8, 3, 10, "\x1b]8;;x\x07ab\x1b]8;;\x07c\x1b[?1049hd\x1b[?1049l"),
+    ("hands are wide from 3.4 on", 8, 1, 10, "\u{261d}a\u{270c}b"),
+    ("a combined character brings the cursor back", 9, 2, 10, "\x1b[?1049habcdefgh\u{f8fe}\u{5}\u{2}\u{200b}"),
     (
         "a cluster has 21 bytes at most",
         4,

@@ -14,6 +14,20 @@ pub(super) const JOINER: char = '\u{200d}';
 const FLAGS: std::ops::RangeInclusive<char> = '\u{1f1e6}'..='\u{1f1ff}';
 const TONES: std::ops::RangeInclusive<char> = '\u{1f3fb}'..='\u{1f3ff}';
 
+/// What takes a skin tone and is wide from 3.4 on, whatever the C library says.
+const HANDS: [char; 10] = [
+    '\u{261d}',
+    '\u{26f9}',
+    '\u{270c}',
+    '\u{1f3cb}',
+    '\u{1f3cc}',
+    '\u{1f574}',
+    '\u{1f575}',
+    '\u{1f590}',
+    '\u{1faf7}',
+    '\u{1faf8}',
+];
+
 /// Asks for the picture of a character.
 const SELECTOR: char = '\u{fe0f}';
 
@@ -144,7 +158,7 @@ impl Terminal {
     /// How many columns a character takes; `None` for one that is dropped.
     pub(super) fn width(&self, character: char) -> Option<u8> {
         match width::of(u32::from(character)) {
-            _ if self.rules.joins_by_kind && FLAGS.contains(&character) => Some(2),
+            _ if self.rules.joins_by_kind && (FLAGS.contains(&character) || HANDS.contains(&character)) => Some(2),
             width @ 0.. => Some(width.unsigned_abs()),
             // C1 controls have no width there.
             _ => self.rules.keeps_unknown_characters.then_some(u8::from(character > '\u{9f}')),
