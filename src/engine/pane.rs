@@ -260,25 +260,33 @@ impl Pane {
         state.about.size = size;
         let look = state.view.resize(screen_size(size));
         let kept = state.kept_since(before);
+        let end = state.ring.end();
         self.tell_listeners(&mut state);
+        drop(state);
+        self.changed.send_replace(end);
         (look, kept)
     }
 
-    /// The stream's end and the doubts so far: what a look must find unchanged to mean anything.
+    /// The stream's end and the screen's turns so far: what a look must find unchanged to mean anything.
     pub(super) fn point(&self) -> Point {
-        let state = self.lock();
-        Point { end: state.ring.end(), doubts: state.view.doubts() }
+        self.lock().point()
     }
 
     /// tmux pushed a value. Answers whether its screen has to be compared with tmux's.
-    pub(super) fn set_value(&self, value: Value) -> bool {
+    pub(super) fn set_value(&self, value: Value) -> Option<Look> {
         let mut state = self.lock();
-        let mut look = false;
+        let mut look = None;
         match value {
-            // What is on its way while the pane prints is not here yet.
             Value::Place(place) => {
-                let rests = state.last_output.elapsed() >= limits::REST && state.exit.is_none();
-                look = rests && Place::parse(&place).is_some_and(|place| state.view.compare(place));
+                let elsewhere = Place::parse(&place).is_some_and(|place| state.view.is_elsewhere(place));
+                if elsewhere && state.exit.is_none() {
+                    // While the pane prints, more is on its way than is here: then it says nothing, but may when the pane rests.
+                    let rests = state.last_output.elapsed() >= limits::REST;
+                    look = Some(if rests { Look::Now } else { Look::AtRest });
+                    if rests {
+                        state.view.doubt(Doubt::Moved);
+                    }
+                }
             }
             Value::Title(title) => {
                 state.about.title.clone_from(&title);
@@ -344,7 +352,16 @@ impl Pane {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Point {
     end: u64,
-    doubts: u64,
+    turns: u64,
+}
+
+/// When a screen is to be compared with tmux's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Look {
+    /// At once, and again when the pane rests if it prints meanwhile.
+    Now,
+    /// When the pane rests.
+    AtRest,
 }
 
 /// What a new description of a pane said.
@@ -395,6 +412,10 @@ impl State {
 
     fn kept_since(&self, before: usize) -> Kept {
         Kept { before, after: self.held_bytes() }
+    }
+
+    fn point(&self) -> Point {
+        Point { end: self.ring.end(), turns: self.view.turns() }
     }
 
     /// Bytes held: output and screen.

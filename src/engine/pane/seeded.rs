@@ -5,6 +5,7 @@ use std::time::Instant;
 use super::{Kept, Pane, Point, State};
 use crate::{
     api::{Gap, GapReason},
+    engine::look::Looked,
     metrics,
     pane::join::{self, Joined},
     screen::Rules,
@@ -18,7 +19,7 @@ impl Pane {
         let before = state.held_bytes();
         state.feed(&seed.text, false);
         state.feed(&seed.pending, false);
-        state.adopt(seed, rules);
+        state.adopt(seed, rules, !seed.dead);
         if seed.dead {
             state.exit = Some((Exit { status: seed.exit_status, signal: seed.exit_signal }, Instant::now()));
         }
@@ -42,7 +43,7 @@ impl Pane {
             watcher.gap(Gap { reason, bytes: None });
         }
         // The seed says what the screen shows; what is added to the stream must not be drawn as well.
-        state.view.adopt(None, None);
+        state.view.adopt(None, None, true);
         match joined {
             Joined::Missing(text) => {
                 state.feed(&text, false);
@@ -55,7 +56,7 @@ impl Pane {
                 state.feed(&seed.pending, false);
             }
         }
-        state.adopt(seed, rules);
+        state.adopt(seed, rules, !seed.dead);
         let kept = state.kept_since(before);
         let end = state.ring.end();
         self.tell_listeners(&mut state);
@@ -65,10 +66,12 @@ impl Pane {
     }
 
     /// What stands in the pane of a command whose end its hold has told.
-    pub(in crate::engine) fn keep_screen(&self, seed: &Seed, rules: Option<Rules>) {
+    pub(in crate::engine) fn keep_screen(&self, seed: &Seed, rules: Option<Rules>) -> Kept {
         let mut state = self.lock();
-        state.adopt(seed, rules);
+        let before = state.held_bytes();
+        state.adopt(seed, rules, false);
         state.exit_pid = Some(seed.pid);
+        state.kept_since(before)
     }
 
     /// The process has ended and this is all it printed (F9): what tmux did not send is added.
@@ -77,11 +80,11 @@ impl Pane {
         let before = state.held_bytes();
         if state.exit.is_some() {
             // Its hold has told that everything arrived.
-            state.adopt(seed, rules);
+            state.adopt(seed, rules, false);
             state.exit_pid = Some(seed.pid);
             return state.kept_since(before);
         }
-        state.view.adopt(None, None);
+        state.view.adopt(None, None, true);
         match state.join(seed) {
             Joined::Missing(text) => {
                 state.feed(&text, false);
@@ -93,7 +96,7 @@ impl Pane {
                 state.ring.push_gap(gap);
             }
         }
-        state.adopt(seed, rules);
+        state.adopt(seed, rules, false);
         state.exit_pid = Some(seed.pid);
         let kept = state.kept_since(before);
         let end = state.ring.end();
@@ -103,29 +106,37 @@ impl Pane {
         kept
     }
 
-    /// What tmux had somewhere between `since` and now. `None`: it may be older than what is known, so nothing follows from it. Else
-    /// whether the screen was as tmux has it.
-    pub(in crate::engine) fn settle(&self, since: Point, seed: &Seed, rules: Rules) -> Option<(bool, Kept)> {
+    /// What tmux had somewhere between `since` and now, if that can be told from what it has become since.
+    pub(in crate::engine) fn settle(&self, since: Point, seed: &Seed, rules: Rules) -> (Looked, Kept) {
         let mut state = self.lock();
         let before = state.held_bytes();
-        if (Point { end: state.ring.end(), doubts: state.view.doubts() }) != since {
-            return None;
-        }
-        let same = state.view.settle(seed.screen.as_ref()?, rules);
-        state.show_all();
+        let looked = match &seed.screen {
+            Some(_) if state.point() != since => Looked::Moving,
+            Some(seed) if state.view.can_settle() => {
+                let same = state.view.settle(seed, rules);
+                state.show_all();
+                if same { Looked::Same } else { Looked::Different }
+            }
+            _ => Looked::Nothing,
+        };
         let kept = state.kept_since(before);
         let end = state.ring.end();
         self.tell_listeners(&mut state);
         drop(state);
         self.changed.send_replace(end);
-        Some((same, kept))
+        (looked, kept)
+    }
+
+    /// Its output is not followed until it is seeded.
+    pub(in crate::engine) fn unfollowed(&self) {
+        self.lock().view.suspend();
     }
 }
 
 impl State {
     /// tmux has this on its screen.
-    fn adopt(&mut self, seed: &Seed, rules: Option<Rules>) {
-        self.view.adopt(seed.screen.as_ref(), rules);
+    fn adopt(&mut self, seed: &Seed, rules: Option<Rules>, live: bool) {
+        self.view.adopt(seed.screen.as_ref(), rules, live);
         self.show_all();
     }
 
