@@ -278,9 +278,9 @@ mod tests {
     fn an_image_is_not_trusted_where_images_are_drawn() {
         for (version, trusted) in [("3.3a", Ok(())), ("3.5a", Err(Trouble::Image))] {
             let mut screen = screen_of(version, 10, 2);
-            screen.feed(b"\x1bP+q544e\x1b\\");
+            screen.feed(b"\x1bP1$tx\x1b\\");
             assert_eq!(screen.trusted(), Ok(()));
-            screen.feed(b"\x1bPq#0~\x1b\\text");
+            screen.feed(b"\x1bP$qm\x1b\\text");
             assert_eq!(screen.trusted(), trusted, "{version}");
         }
     }

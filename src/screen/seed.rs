@@ -461,7 +461,7 @@ mod tests {
         let rules = Rules::for_version(Version::parse(b"3.5a").unwrap());
         let fields = "2|1|0|2|0|0|||7|8|2000|4294967295|4294967295|0|1|0|0|1|1|\n";
         let parts = [
-            "a\x1b[41mb\x1b[0m\n\x1b]8;;x\x1b\\li\x1b]8;;\x1b\\\n",
+            "a\x1b[41mb\n\x1b[49m\x1b]8;;x\x1b\\li\x1b]8;;\x1b\\\n",
             "\n",
             fields,
             "a\x1b[41mb\n\x1b[49m\x1b]8;;x\x1b\\li\x1b]8;;\x1b\\\n",
