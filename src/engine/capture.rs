@@ -45,6 +45,11 @@ impl Engine {
             let before = pane.point();
             let (theirs, _) = self.ask_screen(host, pane, || command(pane, options)).await?;
             let Some((ours, offset)) = followed(pane, options).filter(|_| pane.point() == before) else {
+                if pane.lock().view.followed().is_some_and(|screen| screen.known(options).is_none()) {
+                    let why =
+                        "with these flags it shows what tmux alone can print (hyperlinks, or cells that nobody wrote)";
+                    return Err(Error::new(ErrorCode::Conflict, format!("cannot verify pane {}: {why}", pane.id())));
+                }
                 // It prints, or tmux is looked at just now.
                 look::rest(pane).await;
                 tokio::task::yield_now().await;
@@ -115,7 +120,7 @@ impl Engine {
     }
 }
 
-/// What memory prints, where it is what tmux has.
+/// What memory prints, where it is what tmux prints.
 fn followed(pane: &Pane, options: &CaptureOptions) -> Option<(Vec<u8>, u64)> {
     let state = pane.lock();
     Some((state.view.followed()?.known(options)?, state.ring.end()))
