@@ -24,7 +24,8 @@ fn look(screen: &mut Screen) {
             escapes: bits & 1 != 0,
             trailing: bits & 2 != 0,
         };
-        screen.capture(&options);
+        let known = screen.known(&options);
+        assert!(known.is_none_or(|known| known == screen.capture(&options)));
     }
     let cursor = screen.cursor();
     assert!(cursor.row < u32::from(size.rows));
@@ -85,6 +86,7 @@ fuzz_target!(|data: &[u8]| {
     for (join, escapes) in [(false, true), (true, true)] {
         let options = CaptureOptions { start: Line::Edge, join, escapes, ..CaptureOptions::default() };
         assert_eq!(whole.capture(&options), parts.capture(&options));
+        assert_eq!(whole.known(&options), parts.known(&options));
     }
     assert_eq!((whole.cursor(), whole.history_size()), (parts.cursor(), parts.history_size()));
     // At most 255 lines of history and two screens of 255 rows, each of 255 cells with a cluster and a style at most.

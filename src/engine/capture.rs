@@ -20,7 +20,7 @@ use crate::{
 /// How long a pane that is verified may take to rest.
 const VERIFY_LIMIT: Duration = Duration::from_secs(2);
 /// Why a screen that is followed does not answer.
-const UNKNOWN: &str = "what was asked for is not known of this screen";
+const UNKNOWN: &str = "with these flags it shows what tmux alone can print (hyperlinks, or cells that nobody wrote)";
 
 impl Engine {
     /// What `tmux capture-pane -p` prints: from memory where the screen is followed, else from tmux.
@@ -124,7 +124,7 @@ impl Engine {
     }
 }
 
-/// What memory prints, where it is what tmux has.
+/// What memory prints, where it is what tmux prints.
 fn followed(pane: &Pane, options: &CaptureOptions) -> Option<(Vec<u8>, u64)> {
     let state = pane.lock();
     Some((state.view.followed()?.known(options)?, state.ring.end()))

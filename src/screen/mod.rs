@@ -222,7 +222,11 @@ mod tests {
     use proptest::prelude::*;
 
     fn screen(columns: u16, rows: u16) -> Screen {
-        let rules = Rules::for_version(Version::parse(b"3.3a").unwrap());
+        screen_of("3.3a", columns, rows)
+    }
+
+    fn screen_of(version: &str, columns: u16, rows: u16) -> Screen {
+        let rules = Rules::for_version(Version::parse(version.as_bytes()).unwrap());
         Screen::new(Size { columns, rows }, rules, Settings::default())
     }
 
@@ -268,6 +272,38 @@ mod tests {
         assert_eq!(screen.trusted(), Err(Trouble::OpenString));
         screen.feed(b"\x1b\\");
         assert_eq!(screen.trusted(), Ok(()));
+    }
+
+    #[test]
+    fn an_image_is_not_trusted_where_images_are_drawn() {
+        for (version, trusted) in [("3.3a", Ok(())), ("3.5a", Err(Trouble::Image))] {
+            let mut screen = screen_of(version, 10, 2);
+            screen.feed(b"\x1bP1$tx\x1b\\");
+            assert_eq!(screen.trusted(), Ok(()));
+            screen.feed(b"\x1bP$qm\x1b\\text");
+            assert_eq!(screen.trusted(), trusted, "{version}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_told_is_not_told() {
+        let styled = CaptureOptions { escapes: true, ..CaptureOptions::default() };
+        let whole = CaptureOptions { trailing: true, ..CaptureOptions::default() };
+        let mut links = screen_of("3.5a", 80, 3);
+        links.feed(b"text\r\n\x1b]8;;http://x/\x07link\x1b]8;;\x07 more");
+        assert_eq!(links.known(&styled), None);
+        assert!(links.known(&CaptureOptions { end: Line::At(0), ..styled }).is_some());
+        assert!(links.known(&whole).is_some());
+        // A quarter of the columns: whether tmux read it at once decides whether the next cells exist.
+        let mut quarter = screen_of("3.5a", 80, 3);
+        quarter.feed(b"\x1b[31mtwenty  characters!!");
+        assert_eq!((quarter.known(&styled), quarter.known(&whole)), (None, None));
+        assert!(quarter.known(&CaptureOptions { join: true, ..styled }).is_some());
+        assert!(quarter.known(&CaptureOptions::default()).is_some());
+        quarter.feed(b"\r\n\r\n\r\n\r\n");
+        assert_eq!(quarter.known(&CaptureOptions { start: Line::Edge, ..styled }), None);
+        quarter.clear_history();
+        assert!(quarter.known(&CaptureOptions { start: Line::Edge, ..styled }).is_some());
     }
 
     #[test]

@@ -56,7 +56,10 @@ impl Parser {
     pub(super) fn in_string(&self) -> bool {
         matches!(
             self.state,
-            State::DcsString
+            State::Dcs
+                | State::DcsParameter
+                | State::DcsIntermediate
+                | State::DcsString
                 | State::DcsEscape
                 | State::DcsIgnore
                 | State::Osc

@@ -18,8 +18,8 @@ pub struct Rules {
     pub(super) joins_by_kind: bool,
     /// Characters whose width the C library does not know are kept. From 3.4 on.
     pub(super) keeps_unknown_characters: bool,
-    /// Sixel images are drawn, if it was built so: the cursor goes below them, by the size of the client's characters. From
-    /// 3.4 on.
+    /// Sixel images are drawn, if it was built so: the cursor goes below them, by the size of the client's characters. What
+    /// asks for settings or capabilities (DECRQSS, XTGETTCAP) is drawn too where it can be read as one. From 3.4 on.
     pub(super) draws_images: bool,
     /// OSC 8 makes hyperlinks, which `-e` prints. From 3.4 on.
     pub(super) keeps_links: bool,

@@ -457,6 +457,33 @@ mod tests {
     }
 
     #[test]
+    fn cells_that_are_not_used_come_back_too() {
+        let rules = Rules::for_version(Version::parse(b"3.5a").unwrap());
+        let fields = "2|1|0|2|0|0|||7|8|2000|4294967295|4294967295|0|1|0|0|1|1|\n";
+        let parts = [
+            "a\x1b[41mb\n\x1b[49m\x1b]8;;x\x1b\\li\x1b]8;;\x1b\\\n",
+            "\n",
+            fields,
+            "a\x1b[41mb\n\x1b[49m\x1b]8;;x\x1b\\li\x1b]8;;\x1b\\\n",
+            "\n",
+            "a\x1b[41mb      \n\x1b[49m\x1b]8;;x\x1b\\li\x1b]8;;\x1b\\  \n",
+            "\n",
+        ];
+        let seed = parse(&parts.map(|part| Bytes::copy_from_slice(part.as_bytes()))).unwrap();
+        let screen = Screen::from_seed(&seed, rules, Settings::default()).unwrap();
+        let line = |number, escapes, join, trailing| {
+            let line = Line::At(number);
+            let options = CaptureOptions { start: line, end: line, escapes, join, trailing };
+            screen.known(&options).map(|text| text.escape_ascii().to_string())
+        };
+        assert_eq!(line(0, true, false, false).as_deref(), Some("a\\x1b[41mb\\n"));
+        assert_eq!(line(0, false, false, true).as_deref(), Some("ab      \\n"));
+        assert_eq!(line(0, false, true, false).as_deref(), Some("ab\\n"));
+        assert_eq!(line(1, true, false, false), None);
+        assert_eq!(line(1, false, false, true).as_deref(), Some("li  \\n"));
+    }
+
+    #[test]
     fn an_answer_that_is_something_else_is_none() {
         assert_eq!(parse(&[]), None);
         let parts = ["", "", "1|2", "", ""].map(|part| Bytes::copy_from_slice(part.as_bytes()));

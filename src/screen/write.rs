@@ -15,10 +15,11 @@ const FLAGS: std::ops::RangeInclusive<char> = '\u{1f1e6}'..='\u{1f1ff}';
 const TONES: std::ops::RangeInclusive<char> = '\u{1f3fb}'..='\u{1f3ff}';
 
 /// What takes a skin tone and is wide from 3.4 on, whatever the C library says.
-const HANDS: [char; 10] = [
+const HANDS: [char; 11] = [
     '\u{261d}',
     '\u{26f9}',
     '\u{270c}',
+    '\u{270d}',
     '\u{1f3cb}',
     '\u{1f3cc}',
     '\u{1f574}',
