@@ -46,7 +46,7 @@ pub(in crate::cli) struct Serve {
     /// Output kept for each pane, in bytes, units K, M and G
     #[arg(long, value_name = "BYTES", default_value_t = DEFAULT_RING_BYTES, value_parser = bytes)]
     ring_bytes: u64,
-    /// Output kept for all panes together, in bytes, units K, M and G
+    /// Output and screens kept for all panes together, in bytes, units K, M and G
     #[arg(long, value_name = "BYTES", default_value_t = DEFAULT_BUDGET_BYTES, value_parser = bytes)]
     budget_bytes: u64,
     /// What is logged: error, warn, info, debug, trace, or a filter as in muxtap=debug (default: that in `MUXTAP_LOG`,
