@@ -81,7 +81,7 @@ impl Drop for AttachedClient {
 
 /// What is held for all panes.
 #[allow(clippy::cast_precision_loss, reason = "a gauge is a float; nobody has 2^53 bytes")]
-pub fn ring_bytes(total: usize) {
+pub fn held_bytes(total: usize) {
     RING_BYTES.set(total as f64);
 }
 

@@ -137,10 +137,13 @@ fn answers_name_their_source_and_point_in_the_stream() {
     assert_eq!(rest["text"], "", "{rest}");
 }
 
-/// Whether screens of the tmux under test are followed in memory.
+/// Whether screens of the tmux under test are followed in memory, by its version.
 fn followed_in_memory(world: &World) -> bool {
+    let version = common::run(std::process::Command::new(common::tmux_program()).arg("-V")).text();
+    let followed = ["tmux 3.3a", "tmux 3.5a"].contains(&version.trim());
     let pane = world.tmux(&["new-window", "-d", "-P", "-F", "#{pane_id}", "exec cat"]);
-    world.json(&["capture-pane", "-t", &pane])["source"] == "model"
+    assert_eq!(world.json(&["capture-pane", "-t", &pane])["source"] == "model", followed, "{version}");
+    followed
 }
 
 #[test]
@@ -160,8 +163,8 @@ fn a_pane_that_has_ended_keeps_its_last_screen() {
         let wanted: String = (27..=40).map(|n| format!("{n}\n")).collect();
         assert_eq!(screen.text(), format!("{wanted}last words\n"), "{keep:?}");
         if keep.is_empty() {
-            let kept = world.json(&["capture-pane", "-t", &pane]);
-            assert_eq!(kept["source"], "kept");
+            // It is closed just after its end is told.
+            eventually("it is closed", || world.json(&["capture-pane", "-t", &pane])["source"] == "kept");
             let with_history = world.ok(&["capture-pane", "-t", &pane, "-S", "-3"]);
             assert_eq!(with_history, format!("24\n25\n26\n{wanted}last words\n").trim_end());
             for flags in [&["-e"][..], &["-J"], &["-N"]] {
@@ -234,4 +237,38 @@ fn what_memory_does_not_know_tmux_tells() {
         eventually("the screen is known again after the image", capture);
         same(&world, &pane, "known again");
     }
+}
+
+/// A row that is drawn at a place is named, and what it shows can be captured.
+#[test]
+fn events_name_the_rows_that_changed() {
+    let world = World::with_server();
+    let draws = "stty -echo; echo ready; while read -r go; do printf '\\033[7;1H%s' \"$go\"; done";
+    let pane = world.tmux(&["new-window", "-d", "-P", "-F", "#{pane_id}", draws]);
+    world.await_output(&pane, "^ready");
+    if !followed_in_memory(&world) {
+        eprintln!("screens of this tmux are not followed: no events of them");
+        return;
+    }
+    let mut events = world.spawn(&["events", "-t", &pane, "--types", "screen"]);
+    // It draws on until it is seen: nothing tells when the stream has begun.
+    let seen = std::sync::atomic::AtomicBool::new(false);
+    let event = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut turn = 0;
+            while !seen.load(std::sync::atomic::Ordering::Relaxed) {
+                turn += 1;
+                world.ok(&["send-keys", "-t", &pane, "-l", &format!("turn {turn}\n")]);
+            }
+        });
+        let line = events.line_where("row 6", |line| line.contains("\"rows\":[6]"));
+        seen.store(true, std::sync::atomic::Ordering::Relaxed);
+        line
+    });
+    let event: serde_json::Value = serde_json::from_str(&event).unwrap();
+    assert_eq!(
+        (&event["type"], &event["pane"], &event["cursor_y"]),
+        (&"screen".into(), &pane.as_str().into(), &6.into())
+    );
+    assert!(world.ok(&["capture-pane", "-t", &pane, "-S", "6", "-E", "6"]).starts_with("turn "));
 }

@@ -277,7 +277,7 @@ pub struct EventsRequest {
     /// Comma-separated targets; a `*` in a session's or window's name matches any; absent: all panes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub panes: Option<String>,
-    /// Comma-separated event types; absent: all but `output`.
+    /// Comma-separated event types; absent: all but `output` and `screen`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub types: Option<String>,
     /// For `output` events: the form of their payload.

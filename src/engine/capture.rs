@@ -19,6 +19,8 @@ use crate::{
 
 /// How long a pane that is verified may take to rest.
 const VERIFY_LIMIT: Duration = Duration::from_secs(2);
+/// Why a screen that is followed does not answer.
+const UNKNOWN: &str = "with these flags it shows what tmux alone can print (hyperlinks, or cells that nobody wrote)";
 
 impl Engine {
     /// What `tmux capture-pane -p` prints: from memory where the screen is followed, else from tmux.
@@ -40,32 +42,34 @@ impl Engine {
 
     /// Answers from memory, and compares with what tmux prints at the same point of the stream.
     async fn verify(&self, host: &Arc<Host>, pane: &Arc<Pane>, options: &CaptureOptions) -> Result<CaptureAnswer> {
+        let refuse = |why: &str| Error::new(ErrorCode::Conflict, format!("cannot verify pane {}: {why}", pane.id()));
         let begun = Instant::now();
         while begun.elapsed() < VERIFY_LIMIT {
             let before = pane.point();
-            let (theirs, _) = self.ask_screen(host, pane, || command(pane, options)).await?;
-            let Some((ours, offset)) = followed(pane, options).filter(|_| pane.point() == before) else {
-                if pane.lock().view.followed().is_some_and(|screen| screen.known(options).is_none()) {
-                    let why =
-                        "with these flags it shows what tmux alone can print (hyperlinks, or cells that nobody wrote)";
-                    return Err(Error::new(ErrorCode::Conflict, format!("cannot verify pane {}: {why}", pane.id())));
+            let Some((ours, offset)) = followed(pane, options) else {
+                let (why, looking) = {
+                    let state = pane.lock();
+                    (state.view.why_not().unwrap_or(UNKNOWN), state.view.looking)
+                };
+                if !looking {
+                    return Err(refuse(why));
                 }
-                // It prints, or tmux is looked at just now.
-                look::rest(pane).await;
-                tokio::task::yield_now().await;
+                // tmux is looked at just now.
+                let _ = tokio::time::timeout(VERIFY_LIMIT, pane.changes().changed()).await;
                 continue;
             };
+            let (theirs, _) = self.ask_screen(host, pane, || command(pane, options)).await?;
+            if pane.point() != before {
+                look::rest(pane).await;
+                continue;
+            }
             let verified = compare(&ours, &theirs);
             if !verified.same && pane.lock().view.doubt(Doubt::Different) {
                 host.look(pane);
             }
             return Ok(CaptureAnswer { verified: Some(verified), ..answer(pane, &ours, CaptureSource::Model, offset) });
         }
-        let why = {
-            let state = pane.lock();
-            if state.view.is_proven() { "it does not rest" } else { "this tmux's screens are not followed in memory" }
-        };
-        Err(Error::new(ErrorCode::Conflict, format!("cannot verify pane {}: {why}", pane.id())))
+        Err(refuse("it does not rest"))
     }
 
     /// The visible screen as text, and the point of the stream at which it looked so. `joined`: wrapped lines are one.
@@ -77,7 +81,7 @@ impl Engine {
                 Ok(asked) => asked,
                 Err(error) => {
                     let state = pane.lock();
-                    let last = state.view.last().ok_or(error)?;
+                    let last = state.view.last().filter(|_| state.exit.is_some()).ok_or(error)?;
                     (Bytes::from(last.capture(&options)), state.ring.end())
                 }
             },

@@ -162,15 +162,16 @@ impl Engine {
 }
 
 /// Lets go of the hold on a command that has ended: the pane is closed, or dies with the command's status. Its screen is kept first.
-pub(super) fn close_held(host: &Host, pane: &Arc<Pane>) {
-    let (server, rules) = (host.server(), host.rules());
+pub(super) fn close_held(host: &Arc<Host>, pane: &Arc<Pane>) {
+    let (server, rules, of) = (host.server(), host.rules(), Arc::downgrade(host));
     let at = pane.clone();
     let close = pane.close_when_ended();
     // Elsewhere it lets go by itself after a few seconds.
     let release = !close && server.spec().is_local();
     let look = move |answer: std::result::Result<crate::tmux::Answer, crate::tmux::Lost>| {
         if let Some(seed) = answer.ok().and_then(std::result::Result::ok).and_then(|parts| Seed::parse(&parts)) {
-            at.keep_screen(&seed, rules);
+            let kept = at.keep_screen(&seed, rules);
+            of.upgrade().inspect(|host| host.account(kept));
             // tmux tells which process it is; what was listed last may be the placeholder's.
             if release
                 && !seed.dead

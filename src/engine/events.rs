@@ -18,7 +18,6 @@ use crate::{
         ring::Reading,
     },
     protocol::ids::PaneId,
-    screen::Changes,
 };
 
 /// Raw bytes of one output event.
@@ -137,6 +136,10 @@ impl Subscription {
 
     fn add(&mut self, id: PaneId, resume: Option<&Cursor>, since: Since) {
         let Some(pane) = self.host.pane(id) else { return };
+        // It was found already, and may have been read from since.
+        if self.panes.get(&id).is_some_and(|reader| Arc::ptr_eq(&reader.pane, &pane)) {
+            return;
+        }
         let (at, gap, bell) = {
             let state = pane.lock();
             let since = resume.map_or(since, |cursor| Since::At(*cursor));
@@ -250,9 +253,7 @@ impl Subscription {
             self.ready.push_back(Event::Bell { pane: name.clone() });
         }
         reader.bell = bell;
-        if let Some(drawn) = self.listener.take_drawn(id) {
-            self.ready.extend(screen_event(&reader.pane, &drawn));
-        }
+        self.ready.extend(screen_event(&reader.pane, &self.listener));
         let output = self.types.contains("output");
         // Its program may have been started anew.
         reader.done &= exit.is_some();
@@ -298,9 +299,11 @@ impl Subscription {
 }
 
 /// Which rows of a screen show something new. None while the screen is not known for certain.
-fn screen_event(pane: &Pane, drawn: &Changes) -> Option<Event> {
+fn screen_event(pane: &Pane, listener: &Listener) -> Option<Event> {
     let state = pane.lock();
     let screen = state.view.followed()?;
+    // Taken when it can be told: what changes meanwhile is told with it.
+    let drawn = listener.take_drawn(pane.id())?;
     let (size, cursor) = (screen.size(), screen.cursor());
     Some(Event::Screen {
         pane: pane.id().to_string(),

@@ -167,7 +167,7 @@ impl Host {
     }
 
     /// The command of a pane that muxtap made has ended, and all it printed is here.
-    fn held_command_ended(&self, pane: &Arc<Pane>, status: i32) {
+    fn held_command_ended(self: &Arc<Self>, pane: &Arc<Pane>, status: i32) {
         let exit = Exit { status: Some(status), signal: None };
         if pane.end(exit) {
             self.tell(exit_event(pane, exit));
@@ -278,8 +278,8 @@ impl Host {
             {
                 self.tell(Event::Title { pane: id.to_string(), title: title.clone() });
             }
-            if pane.set_value(value) {
-                self.look(&pane);
+            if let Some(when) = pane.set_value(value) {
+                self.look_when(&pane, when);
             }
         }
     }
@@ -330,6 +330,13 @@ impl Observer for Weak<Host> {
     fn sized(&self, pane: PaneId, size: Size) {
         self.upgrade().inspect(|host| host.sized(pane, size));
     }
+    fn unfollowed(&self, pane: PaneId) {
+        if let Some(host) = self.upgrade()
+            && let Some(pane) = host.live_pane(pane)
+        {
+            pane.unfollowed();
+        }
+    }
     fn topology(&self, topology: &Topology) {
         self.upgrade().inspect(|host| host.topology(topology));
     }
@@ -361,7 +368,10 @@ mod tests {
     async fn the_budget_counts_every_byte_that_is_kept() {
         let engine = Engine::new(EngineOptions::default());
         let host = Host::new(Path::new("/nowhere"), &engine.shared);
-        let counted = || (engine.shared.ring_bytes.load(Ordering::Relaxed), host.ring_bytes());
+        let counted = || {
+            let held: usize = host.panes().iter().map(|pane| pane.held_bytes()).sum();
+            (engine.shared.held_bytes.load(Ordering::Relaxed), held)
+        };
         let seed = |text: &str| Seed { text: text.into(), ..Seed::default() };
         host.seeded(PaneId(1), &seed("one\r\n"), Seeding::First);
         assert_eq!(counted(), (5, 5));

@@ -8,6 +8,9 @@ use std::{
 use super::{Pane, Shared};
 use crate::metrics;
 
+/// Bytes of a ring that is not worth trimming.
+const SMALL_RING: usize = 64 * 1024;
+
 /// Runs as long as the engine.
 pub(super) async fn run(shared: Arc<Shared>) {
     let mut due: Option<Instant> = None;
@@ -28,36 +31,44 @@ pub(super) async fn run(shared: Arc<Shared>) {
             due = due.into_iter().chain(host.drop_ended(now)).min();
         }
         // It comes here whenever a wait ends; only a drop or a full budget is a reason to look at every pane.
-        if !dropping && shared.ring_bytes.load(Ordering::Relaxed) <= shared.options.budget_bytes {
+        if !dropping && shared.held_bytes.load(Ordering::Relaxed) <= shared.options.budget_bytes {
             continue;
         }
         let mut panes: Vec<_> =
             hosts.iter().flat_map(|host| host.panes().into_iter().chain(host.ended_panes())).collect();
         let total = trim(&mut panes, shared.options.budget_bytes);
-        shared.ring_bytes.store(total, Ordering::Relaxed);
-        metrics::ring_bytes(total);
+        shared.held_bytes.store(total, Ordering::Relaxed);
+        metrics::held_bytes(total);
     }
 }
 
-/// Halves the largest ring until all fit; where that gains nothing, drops the largest screen (tmux still has it). Answers what is held then.
+/// Halves the largest ring until all fit; when rings are small, drops the largest screens, first those that tmux still has. Answers what is
+/// held then.
 fn trim(panes: &mut [Arc<Pane>], budget: usize) -> usize {
     let mut total: usize = panes.iter().map(|pane| pane.held_bytes()).sum();
     while total > budget {
-        let Some(largest) = panes.iter().max_by_key(|pane| pane.held_bytes()) else { break };
+        let Some(largest) = panes.iter().max_by_key(|pane| pane.ring_len()).filter(|pane| pane.ring_len() > SMALL_RING)
+        else {
+            break;
+        };
         let mut state = largest.lock();
-        let before = state.held_bytes();
-        let ring = state.ring.len();
-        if ring >= state.view.memory() {
-            state.ring.trim_to(ring / 2);
-        }
-        if state.held_bytes() >= before {
-            state.view.drop_screen();
-        }
-        let after = state.held_bytes();
+        let before = state.ring.len();
+        state.ring.trim_to(before / 2);
+        let after = state.ring.len();
         if after >= before {
             break;
         }
         total -= before - after;
+    }
+    panes.sort_by_cached_key(|pane| (pane.exit().is_some(), std::cmp::Reverse(pane.held_bytes())));
+    for pane in panes.iter() {
+        if total <= budget {
+            break;
+        }
+        let mut state = pane.lock();
+        let before = state.held_bytes();
+        state.view.drop_screen();
+        total -= before - state.held_bytes();
     }
     total
 }
@@ -66,11 +77,12 @@ impl Shared {
     /// What is held for a pane grew or shrank.
     pub(super) fn account(&self, before: usize, after: usize) {
         let total = if after >= before {
-            self.ring_bytes.fetch_add(after - before, Ordering::Relaxed) + (after - before)
+            self.held_bytes.fetch_add(after - before, Ordering::Relaxed) + (after - before)
         } else {
-            self.ring_bytes.fetch_sub((before - after).min(self.ring_bytes.load(Ordering::Relaxed)), Ordering::Relaxed)
+            let less = (before - after).min(self.held_bytes.load(Ordering::Relaxed));
+            self.held_bytes.fetch_sub(less, Ordering::Relaxed) - less
         };
-        metrics::ring_bytes(total);
+        metrics::held_bytes(total);
         if total > self.options.budget_bytes {
             self.aside.notify_one();
         }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// Bytes that a pane's ring keeps, unless configured otherwise.
 pub const RING_BYTES: usize = 1024 * 1024;
-/// Bytes that all rings keep together, unless configured otherwise; above it the largest are trimmed first.
+/// Bytes of output and screens of all panes together, unless configured otherwise; above it the largest rings are halved first.
 pub const BUDGET_BYTES: usize = 512 * 1024 * 1024;
 /// How long an ended pane's output and a finished wait's result stay.
 pub const KEEP: Duration = Duration::from_secs(600);

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Instant};
 
 use tokio::sync::oneshot;
 
-use super::{Host, Pane, limits};
+use super::{Host, Pane, limits, pane::Look};
 use crate::tmux::{Request, Seed};
 
 /// What a look told.
@@ -21,8 +21,14 @@ pub(super) enum Looked {
 }
 
 impl Host {
-    /// Compares a pane's screen with tmux's as soon as the pane rests, and puts it right.
+    /// Compares a pane's screen with tmux's, and puts it right: at once, or, if the pane prints meanwhile, as soon as it rests. One that
+    /// never rests stays doubted, and tmux answers for it.
     pub(super) fn look(self: &Arc<Self>, pane: &Arc<Pane>) {
+        self.look_when(pane, Look::Now);
+    }
+
+    /// The same, now or when the pane rests.
+    pub(super) fn look_when(self: &Arc<Self>, pane: &Arc<Pane>, when: Look) {
         let Some(shared) = self.shared() else { return };
         if std::mem::replace(&mut pane.lock().view.looking, true) {
             return;
@@ -31,13 +37,16 @@ impl Host {
         let cancel = shared.cancel.clone();
         shared.tasks.spawn(async move {
             tokio::select! {
-                () = host.look_until_settled(&pane) => {}
+                () = host.look_until_settled(&pane, when) => {}
                 () = cancel.cancelled() => {}
             }
         });
     }
 
-    async fn look_until_settled(self: &Arc<Self>, pane: &Arc<Pane>) {
+    async fn look_until_settled(self: &Arc<Self>, pane: &Arc<Pane>, when: Look) {
+        if when == Look::AtRest {
+            rest(pane).await;
+        }
         loop {
             let mut looked = self.look_once(pane).await;
             while looked == Looked::Moving {
@@ -62,14 +71,11 @@ impl Host {
         let (host, at) = (self.clone(), pane.clone());
         self.server().submit(Some(pane.id()), Request::Framed(Seed::question(pane.id(), Some(rules))), move |answer| {
             let seed = answer.ok().and_then(Result::ok).and_then(|parts| Seed::parse(&parts));
-            let looked = match seed.map(|seed| at.settle(since, &seed, rules)) {
-                None => Looked::Nothing,
-                Some(None) => Looked::Moving,
-                Some(Some((same, kept))) => {
-                    host.account(kept);
-                    if same { Looked::Same } else { Looked::Different }
-                }
-            };
+            let looked = seed.map_or(Looked::Nothing, |seed| {
+                let (looked, kept) = at.settle(since, &seed, rules);
+                host.account(kept);
+                looked
+            });
             // Whoever asked may be gone.
             let _ = sender.send(looked);
         });

@@ -52,7 +52,7 @@ pub struct EngineOptions {
     pub coverage: CoverageMode,
     /// Bytes a pane's ring keeps.
     pub ring_bytes: usize,
-    /// Bytes all rings keep together.
+    /// Bytes of output and screens of all panes together.
     pub budget_bytes: usize,
 }
 
@@ -83,8 +83,8 @@ pub struct Shared {
     pub(crate) tasks: TaskTracker,
     /// Told when something was put aside that is to be dropped later.
     pub(crate) aside: tokio::sync::Notify,
-    /// Bytes in all rings.
-    pub(crate) ring_bytes: std::sync::atomic::AtomicUsize,
+    /// Bytes held for all panes: output and screens.
+    pub(crate) held_bytes: std::sync::atomic::AtomicUsize,
     /// Makes this engine's cursors its own.
     nonce: u64,
     started: Instant,
@@ -102,7 +102,7 @@ impl Engine {
             cancel: CancellationToken::new(),
             tasks: TaskTracker::new(),
             aside: tokio::sync::Notify::new(),
-            ring_bytes: std::sync::atomic::AtomicUsize::new(0),
+            held_bytes: std::sync::atomic::AtomicUsize::new(0),
             nonce: u64::from(std::collections::hash_map::RandomState::new().hash_one(0) as u32),
             started: Instant::now(),
         });

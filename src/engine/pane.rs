@@ -3,13 +3,16 @@
 //! Everything happens under one short lock, in the task that reads the connection: the byte that satisfies a wait and the answer to
 //! that wait are one call apart.
 
+mod listener;
+mod seeded;
+
 use std::{
-    collections::{HashMap, HashSet},
+    collections::HashMap,
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     time::Instant,
 };
 
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 
 use super::{
     create::Ours,
@@ -24,15 +27,16 @@ use crate::{
     pane::{
         cursor::{Cursor, Epoch},
         echo::EchoFilter,
-        join::{self, Joined},
         render,
         ring::Ring,
         text::{Control, Mark, TextSink},
     },
     protocol::ids::PaneId,
-    screen::{Changes, Rules},
-    tmux::{Exit, PaneRow, Seed, Value},
+    screen::Changes,
+    tmux::{Exit, PaneRow, Value},
 };
+
+pub(super) use listener::Listener;
 
 /// A pane; clones of the `Arc` are the same pane.
 pub struct Pane {
@@ -193,65 +197,6 @@ impl Pane {
         Pushed { kept, held_exit, doubt }
     }
 
-    /// The first seed: what stood there before muxtap came.
-    pub(super) fn begin(&self, seed: &Seed, rules: Option<Rules>) -> Kept {
-        let mut state = self.lock();
-        let before = state.held_bytes();
-        state.feed(&seed.text, false);
-        state.feed(&seed.pending, false);
-        state.adopt(seed, rules);
-        if seed.dead {
-            state.exit = Some((Exit { status: seed.exit_status, signal: seed.exit_signal }, Instant::now()));
-        }
-        let kept = state.kept_since(before);
-        let end = state.ring.end();
-        drop(state);
-        self.changed.send_replace(end);
-        kept
-    }
-
-    /// Output may have been lost: what the seed shows and the stream has not is added, and the gap is marked.
-    pub(super) fn catch_up(&self, seed: &Seed, rules: Option<Rules>, reason: GapReason) -> Kept {
-        let mut state = self.lock();
-        let before = state.held_bytes();
-        let joined = state.join(seed);
-        state.last_output = Instant::now();
-        metrics::gap(reason);
-        state.ring.push_gap(Gap { reason, bytes: None });
-        state.echo.interrupt();
-        for watcher in &state.watchers {
-            watcher.gap(Gap { reason, bytes: None });
-        }
-        // The seed says what the screen shows; what is added to the stream must not be drawn as well.
-        state.view.adopt(None, None);
-        match joined {
-            Joined::Missing(text) => {
-                state.feed(&text, false);
-                state.feed(&seed.pending, false);
-            }
-            Joined::Unrelated => {
-                // Nothing of what was known stands there any more: all of it is new.
-                state.feed(b"\r\n", false);
-                state.feed(&seed.text, false);
-                state.feed(&seed.pending, false);
-            }
-        }
-        state.adopt(seed, rules);
-        let kept = state.kept_since(before);
-        let end = state.ring.end();
-        self.tell_listeners(&mut state);
-        drop(state);
-        self.changed.send_replace(end);
-        kept
-    }
-
-    /// What stands in the pane of a command whose end its hold has told.
-    pub(super) fn keep_screen(&self, seed: &Seed, rules: Option<Rules>) {
-        let mut state = self.lock();
-        state.adopt(seed, rules);
-        state.exit_pid = Some(seed.pid);
-    }
-
     /// Bytes may be missing here.
     pub(super) fn mark_gap(&self, reason: GapReason) {
         let gap = Gap { reason, bytes: None };
@@ -262,38 +207,6 @@ impl Pane {
         for watcher in &state.watchers {
             watcher.gap(gap);
         }
-    }
-
-    /// The process has ended and this is all it printed (F9): what tmux did not send is added.
-    pub(super) fn finish(&self, seed: &Seed, rules: Option<Rules>) -> Kept {
-        let mut state = self.lock();
-        let before = state.held_bytes();
-        if state.exit.is_some() {
-            // Its hold has told that everything arrived.
-            state.adopt(seed, rules);
-            state.exit_pid = Some(seed.pid);
-            return state.kept_since(before);
-        }
-        state.view.adopt(None, None);
-        match state.join(seed) {
-            Joined::Missing(text) => {
-                state.feed(&text, false);
-            }
-            // A program that draws its screen: nobody can tell whether its last bytes came.
-            Joined::Unrelated => {
-                let gap = Gap { reason: GapReason::ProcessEnded, bytes: None };
-                metrics::gap(gap.reason);
-                state.ring.push_gap(gap);
-            }
-        }
-        state.adopt(seed, rules);
-        state.exit_pid = Some(seed.pid);
-        let kept = state.kept_since(before);
-        let end = state.ring.end();
-        self.tell_listeners(&mut state);
-        drop(state);
-        self.changed.send_replace(end);
-        kept
     }
 
     /// The process has ended. Answers whether this was news.
@@ -347,43 +260,33 @@ impl Pane {
         state.about.size = size;
         let look = state.view.resize(screen_size(size));
         let kept = state.kept_since(before);
-        self.tell_listeners(&mut state);
-        (look, kept)
-    }
-
-    /// The stream's end and the doubts so far: what a look must find unchanged to mean anything.
-    pub(super) fn point(&self) -> Point {
-        let state = self.lock();
-        Point { end: state.ring.end(), doubts: state.view.doubts() }
-    }
-
-    /// What tmux had somewhere between `since` and now. `None`: it may be older than what is known, so nothing follows from it. Else
-    /// whether the screen was as tmux has it.
-    pub(super) fn settle(&self, since: Point, seed: &Seed, rules: Rules) -> Option<(bool, Kept)> {
-        let mut state = self.lock();
-        let before = state.held_bytes();
-        if (Point { end: state.ring.end(), doubts: state.view.doubts() }) != since {
-            return None;
-        }
-        let same = state.view.settle(seed.screen.as_ref()?, rules);
-        state.show_all();
-        let kept = state.kept_since(before);
         let end = state.ring.end();
         self.tell_listeners(&mut state);
         drop(state);
         self.changed.send_replace(end);
-        Some((same, kept))
+        (look, kept)
+    }
+
+    /// The stream's end and the screen's turns so far: what a look must find unchanged to mean anything.
+    pub(super) fn point(&self) -> Point {
+        self.lock().point()
     }
 
     /// tmux pushed a value. Answers whether its screen has to be compared with tmux's.
-    pub(super) fn set_value(&self, value: Value) -> bool {
+    pub(super) fn set_value(&self, value: Value) -> Option<Look> {
         let mut state = self.lock();
-        let mut look = false;
+        let mut look = None;
         match value {
-            // What is on its way while the pane prints is not here yet.
             Value::Place(place) => {
-                let rests = state.last_output.elapsed() >= limits::REST && state.exit.is_none();
-                look = rests && Place::parse(&place).is_some_and(|place| state.view.compare(place));
+                let elsewhere = Place::parse(&place).is_some_and(|place| state.view.is_elsewhere(place));
+                if elsewhere && state.exit.is_none() {
+                    // While the pane prints, more is on its way than is here: then it says nothing, but may when the pane rests.
+                    let rests = state.last_output.elapsed() >= limits::REST;
+                    look = Some(if rests { Look::Now } else { Look::AtRest });
+                    if rests {
+                        state.view.doubt(Doubt::Moved);
+                    }
+                }
             }
             Value::Title(title) => {
                 state.about.title.clone_from(&title);
@@ -449,7 +352,16 @@ impl Pane {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Point {
     end: u64,
-    doubts: u64,
+    turns: u64,
+}
+
+/// When a screen is to be compared with tmux's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Look {
+    /// At once, and again when the pane rests if it prints meanwhile.
+    Now,
+    /// When the pane rests.
+    AtRest,
 }
 
 /// What a new description of a pane said.
@@ -502,15 +414,13 @@ impl State {
         Kept { before, after: self.held_bytes() }
     }
 
+    fn point(&self) -> Point {
+        Point { end: self.ring.end(), turns: self.view.turns() }
+    }
+
     /// Bytes held: output and screen.
     pub(super) fn held_bytes(&self) -> usize {
         self.ring.len() + self.view.memory()
-    }
-
-    /// tmux has this on its screen.
-    fn adopt(&mut self, seed: &Seed, rules: Option<Rules>) {
-        self.view.adopt(seed.screen.as_ref(), rules);
-        self.show_all();
     }
 
     /// The screen is another one: everything on it may be new.
@@ -530,7 +440,6 @@ impl State {
         if data.is_empty() {
             return None;
         }
-        let (changes, doubt) = self.view.feed(data, quiet);
         let echo = if self.echo.is_idle() { None } else { Some(&mut self.echo) };
         let mut fan = Fan { echo, watchers: &mut self.watchers, signs: &mut self.signs };
         self.ring.push(data, &mut fan);
@@ -543,6 +452,8 @@ impl State {
         for watcher in watchers {
             watcher.end_of_chunk(echo, signs);
         }
+        // Patterns first: whoever waits for one waits for nothing that is drawn.
+        let (changes, doubt) = self.view.feed(data, quiet);
         if let Some(changes) = changes {
             self.show(&changes);
         }
@@ -586,10 +497,6 @@ impl State {
         let text = render::render_text(&self.ring, from, end);
         text.rsplit('\n').next().unwrap_or_default().to_owned()
     }
-
-    fn join(&self, seed: &Seed) -> Joined {
-        join::join(&self.ring, &seed.text)
-    }
 }
 
 /// Hands the decoder's events to all who are interested.
@@ -620,60 +527,5 @@ impl TextSink for Fan<'_> {
 
     fn mark(&mut self, start: u64, end: u64, mark: Mark<'_>) {
         self.signs.mark(start, end, mark);
-    }
-}
-
-/// Collects which panes changed, for someone who looks when it has time.
-#[derive(Default)]
-pub struct Listener {
-    dirty: Mutex<HashSet<PaneId>>,
-    /// What changed on their screens; `None` where nobody wants to know.
-    drawn: Option<Mutex<HashMap<PaneId, Changes>>>,
-    wake: Notify,
-}
-
-impl Listener {
-    /// `screens`: collect what changes on screens too.
-    pub(super) fn new(screens: bool) -> Self {
-        Self { drawn: screens.then(Mutex::default), ..Self::default() }
-    }
-
-    fn drawn(&self, pane: PaneId, changes: Option<&Changes>) {
-        let Some(drawn) = &self.drawn else { return };
-        let mut drawn = drawn.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = drawn.entry(pane).or_default();
-        match changes {
-            Some(changes) => known.merge(changes),
-            None => *known = Changes::everything(),
-        }
-    }
-
-    /// What changed on a pane's screen since this was last asked.
-    pub(super) fn take_drawn(&self, pane: PaneId) -> Option<Changes> {
-        let mut drawn = self.drawn.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
-        drawn.remove(&pane).filter(|changes| !changes.is_empty())
-    }
-
-    pub(super) fn mark(&self, pane: PaneId) {
-        let first = {
-            let mut dirty = self.dirty.lock().unwrap_or_else(PoisonError::into_inner);
-            dirty.insert(pane) && dirty.len() == 1
-        };
-        if first {
-            self.wake.notify_one();
-        }
-    }
-
-    /// Waits until some pane changed and takes which.
-    pub(super) async fn changed(&self) -> HashSet<PaneId> {
-        loop {
-            {
-                let mut dirty = self.dirty.lock().unwrap_or_else(PoisonError::into_inner);
-                if !dirty.is_empty() {
-                    return std::mem::take(&mut *dirty);
-                }
-            }
-            self.wake.notified().await;
-        }
     }
 }

@@ -30,6 +30,10 @@ pub(super) enum Doubt {
     CursorLost,
     /// A sixel image, which moves the cursor by the size of the client's characters.
     Image,
+    /// Its output is not followed just now: it has no connection, or its seed is awaited.
+    Unfollowed,
+    /// The alternate screen was left that a seed had told of: tmux does not tell all that comes back.
+    Uncovered,
     /// It was dropped, to stay within the budget.
     Dropped,
 }
@@ -44,6 +48,8 @@ impl Doubt {
             Self::OpenString => "open-string",
             Self::CursorLost => "cursor-lost",
             Self::Image => "image",
+            Self::Unfollowed => "unfollowed",
+            Self::Uncovered => "uncovered",
             Self::Dropped => "dropped",
         }
     }
@@ -56,8 +62,10 @@ pub(super) struct View {
     /// What is known of tmux's version: what it draws is followed exactly.
     proven: bool,
     doubt: Option<Doubt>,
-    /// How often it was doubted: a look that began before the last doubt says nothing.
-    doubts: u64,
+    /// How often it was doubted or made anew: a look that began before says nothing.
+    turns: u64,
+    /// It was made from a seed while the alternate screen was shown.
+    covered: bool,
     /// A look at what tmux has is under way.
     pub(super) looking: bool,
     /// When a string was begun that has not ended.
@@ -65,16 +73,21 @@ pub(super) struct View {
 }
 
 impl View {
-    /// What tmux has is this.
-    pub(super) fn adopt(&mut self, seed: Option<&screen::Seed>, rules: Option<Rules>) {
+    /// What tmux has is this. `live`: it will be followed on; of a version that is not proven only a last screen is kept.
+    pub(super) fn adopt(&mut self, seed: Option<&screen::Seed>, rules: Option<Rules>, live: bool) {
+        self.proven = rules.is_some_and(|rules| rules.proven());
+        let seed = seed.zip(rules).filter(|_| self.proven || !live);
+        self.set(seed.and_then(|(seed, rules)| Screen::from_seed(seed, rules, Settings::default())));
+    }
+
+    fn set(&mut self, screen: Option<Screen>) {
+        self.turns += 1;
         self.doubt = None;
-        self.string_since = None;
-        let (Some(seed), Some(rules)) = (seed, rules) else {
-            self.screen = None;
-            return;
-        };
-        self.proven = rules.proven();
-        self.screen = Screen::from_seed(seed, rules, Settings::default()).map(Box::new);
+        self.covered = screen.as_ref().is_some_and(Screen::alternate);
+        let open = screen.as_ref().is_some_and(|screen| screen.trusted() == Err(Trouble::OpenString));
+        // It may have been open for long already, so tmux may give up on it sooner; the next doubt tells.
+        self.string_since = open.then(Instant::now);
+        self.screen = screen.map(Box::new);
     }
 
     /// The pane printed this, `quiet` after what it printed before. Answers what changed, and whether it is doubted from now on.
@@ -93,6 +106,7 @@ impl View {
             _ if waited_for_its_end => Some(Doubt::OpenString),
             Some(Trouble::CursorLost) => Some(Doubt::CursorLost),
             Some(Trouble::Image) => Some(Doubt::Image),
+            _ if self.covered && changes.alternate && !screen.alternate() => Some(Doubt::Uncovered),
             _ => None,
         };
         let news = doubt.filter(|_| self.doubt.is_none()).filter(|doubt| self.doubt(*doubt));
@@ -104,10 +118,20 @@ impl View {
         if self.screen.is_none() || !self.proven {
             return false;
         }
-        self.doubts += 1;
+        self.turns += 1;
         self.doubt = Some(doubt);
         metrics::screen_doubt(doubt.as_str());
         true
+    }
+
+    /// Its output is not followed until it is seeded.
+    pub(super) fn suspend(&mut self) {
+        self.doubt(Doubt::Unfollowed);
+    }
+
+    /// Whether a look can say anything: one that is about to be seeded is not looked at.
+    pub(super) fn can_settle(&self) -> bool {
+        self.doubt != Some(Doubt::Unfollowed)
     }
 
     /// The pane has another size. Answers whether somebody has to look.
@@ -117,15 +141,11 @@ impl View {
         self.doubt(Doubt::Resized)
     }
 
-    /// tmux says where the cursor is and how long the history. Answers whether somebody has to look.
-    pub(super) fn compare(&mut self, place: Place) -> bool {
-        if self.looking || self.doubt.is_some() {
-            return false;
-        }
-        let Some(screen) = self.followed() else { return false };
+    /// tmux says where the cursor is and how long the history. Answers whether it is elsewhere here.
+    pub(super) fn is_elsewhere(&self, place: Place) -> bool {
+        let Some(screen) = self.followed().filter(|_| !self.looking) else { return false };
         let cursor = screen.cursor();
-        let here = Place { history: screen.history_size(), column: cursor.column, row: cursor.row };
-        here != place && self.doubt(Doubt::Moved)
+        place != Place { history: screen.history_size(), column: cursor.column, row: cursor.row }
     }
 
     /// What tmux would print is printed from here.
@@ -138,6 +158,16 @@ impl View {
         self.screen.as_deref()
     }
 
+    /// Why captures are not answered from here, if they are not.
+    pub(super) fn why_not(&self) -> Option<&'static str> {
+        match (&self.screen, self.doubt) {
+            _ if !self.proven => Some("the screens of this version of tmux are not followed in memory"),
+            (None, _) => Some("its screen is not in memory; it comes back when muxtap reads the pane anew"),
+            (_, Some(doubt)) => Some(doubt.as_str()),
+            (Some(screen), None) => screen.trusted().is_err().then_some("it has begun a string and not ended it"),
+        }
+    }
+
     /// Whether captures with every flag are right as long as nothing is doubted.
     pub(super) fn is_proven(&self) -> bool {
         self.proven
@@ -148,9 +178,9 @@ impl View {
         self.doubt.is_some()
     }
 
-    /// How often it was doubted so far.
-    pub(super) fn doubts(&self) -> u64 {
-        self.doubts
+    /// How often it was doubted or made anew so far.
+    pub(super) fn turns(&self) -> u64 {
+        self.turns
     }
 
     /// tmux has this now. Keeps what it has if that is the same, with all that tmux does not tell. Answers whether it was.
@@ -162,10 +192,10 @@ impl View {
         };
         if !same {
             metrics::SCREEN_DIFFERENCES.increment(1);
-            self.screen = theirs.map(Box::new);
+            self.set(theirs);
         }
+        self.turns += 1;
         self.doubt = None;
-        self.string_since = None;
         same
     }
 
@@ -249,13 +279,23 @@ mod tests {
     }
 
     #[test]
-    fn a_cursor_elsewhere_is_looked_at_once() {
+    fn a_cursor_elsewhere_is_told() {
         let mut view = view();
         view.feed(b"ab\r\nc", false);
-        assert!(!view.compare(Place { history: 0, column: 1, row: 1 }));
-        assert!(view.compare(Place::parse("0 0 0").unwrap()));
-        assert!(!view.compare(Place::parse("0 0 0").unwrap()), "it is doubted already");
+        assert!(!view.is_elsewhere(Place { history: 0, column: 1, row: 1 }));
+        assert!(view.is_elsewhere(Place::parse("0 0 0").unwrap()));
+        view.doubt(Doubt::Moved);
+        assert!(!view.is_elsewhere(Place::parse("0 0 0").unwrap()), "it is doubted already");
         assert_eq!(Place::parse("0 1"), None);
+    }
+
+    #[test]
+    fn a_screen_whose_output_is_not_followed_is_not_shown_and_not_settled() {
+        let mut view = view();
+        view.suspend();
+        assert!(shown(&view).is_none() && !view.can_settle());
+        view.adopt(None, None, true);
+        assert!(view.can_settle());
     }
 
     #[test]

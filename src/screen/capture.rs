@@ -205,41 +205,81 @@ const CODES: [(u16, u8); 13] = [
     (attribute::OVERLINE, 53),
 ];
 
-/// Prints codes between `CSI` and `m`.
-fn print(out: &mut Vec<u8>, codes: &[String]) {
-    out.extend_from_slice(b"\x1b[");
-    out.extend_from_slice(codes.join(";").as_bytes());
-    out.push(b'm');
+/// Numbers between `CSI` and `m`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Codes {
+    list: [u8; 5],
+    length: usize,
 }
+
+impl Codes {
+    fn of(codes: &[u8]) -> Self {
+        let mut list = [0; 5];
+        list.iter_mut().zip(codes).for_each(|(slot, code)| *slot = *code);
+        Self { list, length: codes.len().min(5) }
+    }
+
+    fn as_slice(&self) -> &[u8] {
+        self.list.get(..self.length).unwrap_or_default()
+    }
+
+    fn print(&self, out: &mut Vec<u8>) {
+        for (at, code) in self.as_slice().iter().enumerate() {
+            out.extend_from_slice(if at == 0 { b"\x1b[" } else { b";" });
+            decimal(*code, out);
+        }
+        out.push(b'm');
+    }
+}
+
+fn decimal(number: u8, out: &mut Vec<u8>) {
+    if number >= 100 {
+        out.push(b'0' + number / 100);
+    }
+    if number >= 10 {
+        out.push(b'0' + number / 10 % 10);
+    }
+    out.push(b'0' + number % 10);
+}
+
+/// A colour before and after, and what sets it.
+type Target = (Colour, Colour, fn(Colour) -> Codes);
 
 /// Prints what turns one look into another.
 fn change(from: &Style, to: &Style, rules: Rules, out: &mut Vec<u8>) {
     let mut set = from.attributes;
-    let mut codes = Vec::new();
+    let start = out.len();
     let removed = CODES.iter().any(|(bit, _)| from.has(*bit) && !to.has(*bit));
     let reset = removed || (from.underline != Colour::NONE && to.underline == Colour::NONE);
     if reset {
-        codes.push("0".to_owned());
+        out.extend_from_slice(b"\x1b[0");
         set &= attribute::CHARSET;
     }
     for (bit, code) in CODES {
         if to.has(bit) && set & bit == 0 {
+            out.extend_from_slice(if out.len() == start { b"\x1b[" } else { b";" });
             // Codes above 9 are printed as two parts: 4:3 is an underline, 5:3 an overline.
-            codes.push(if code < 10 { code.to_string() } else { format!("{}:{}", code / 10, code % 10) });
+            if code >= 10 {
+                out.extend_from_slice(&[b'0' + code / 10, b':']);
+            }
+            out.push(b'0' + code % 10);
         }
     }
-    if !codes.is_empty() {
-        print(out, &codes);
+    if out.len() > start {
+        out.push(b'm');
     }
-    let targets = [
-        (foreground(from.foreground), foreground(to.foreground)),
-        (background(from.background), background(to.background)),
-        (underline(from.underline), underline(to.underline)),
+    let targets: [Target; 3] = [
+        (from.foreground, to.foreground, foreground),
+        (from.background, to.background, background),
+        (from.underline, to.underline, underline),
     ];
-    for (old, new) in targets {
-        let known = reset && rules.resets_colours && matches!(new.first().map(String::as_str), Some("39" | "49"));
-        if !new.is_empty() && (reset || old != new) && !known {
-            print(out, &new);
+    for (old, new, codes) in targets {
+        if reset || old != new {
+            let codes = codes(new);
+            let known = reset && rules.resets_colours && matches!(codes.as_slice(), [39 | 49]);
+            if codes.length > 0 && !known {
+                codes.print(out);
+            }
         }
     }
     if to.has(attribute::CHARSET) && set & attribute::CHARSET == 0 {
@@ -250,32 +290,32 @@ fn change(from: &Style, to: &Style, rules: Rules, out: &mut Vec<u8>) {
     }
 }
 
-fn extended(first: &str, colour: Colour) -> Option<Vec<String>> {
+fn extended(first: u8, colour: Colour) -> Option<Codes> {
     if let Some(index) = colour.as_palette() {
-        return Some([first, "5", &index.to_string()].map(str::to_owned).into());
+        return Some(Codes::of(&[first, 5, index]));
     }
-    let [red, green, blue] = colour.as_rgb()?.map(|part| part.to_string());
-    Some(vec![first.to_owned(), "2".to_owned(), red, green, blue])
+    let [red, green, blue] = colour.as_rgb()?;
+    Some(Codes::of(&[first, 2, red, green, blue]))
 }
 
-fn foreground(colour: Colour) -> Vec<String> {
-    extended("38", colour).unwrap_or_else(|| match colour.0 {
-        index @ 0..=7 => vec![(index + 30).to_string()],
-        8 => vec!["39".to_owned()],
-        bright @ 90..=97 => vec![bright.to_string()],
-        _ => Vec::new(),
+fn foreground(colour: Colour) -> Codes {
+    extended(38, colour).unwrap_or_else(|| match colour.0 as u8 {
+        index @ 0..=7 => Codes::of(&[index + 30]),
+        8 => Codes::of(&[39]),
+        bright @ 90..=97 => Codes::of(&[bright]),
+        _ => Codes::default(),
     })
 }
 
-fn background(colour: Colour) -> Vec<String> {
-    extended("48", colour).unwrap_or_else(|| match colour.0 {
-        index @ 0..=7 => vec![(index + 40).to_string()],
-        8 => vec!["49".to_owned()],
-        bright @ 90..=97 => vec![(bright + 10).to_string()],
-        _ => Vec::new(),
+fn background(colour: Colour) -> Codes {
+    extended(48, colour).unwrap_or_else(|| match colour.0 as u8 {
+        index @ 0..=7 => Codes::of(&[index + 40]),
+        8 => Codes::of(&[49]),
+        bright @ 90..=97 => Codes::of(&[bright + 10]),
+        _ => Codes::default(),
     })
 }
 
-fn underline(colour: Colour) -> Vec<String> {
-    extended("58", colour).unwrap_or_default()
+fn underline(colour: Colour) -> Codes {
+    extended(58, colour).unwrap_or_default()
 }

@@ -50,7 +50,7 @@ impl Changes {
         self.title |= other.title;
         self.alternate |= other.alternate;
         self.size |= other.size;
-        self.bells += other.bells;
+        self.bells = self.bells.saturating_add(other.bells);
         if self.rows.len() < other.rows.len() {
             self.rows.resize(other.rows.len(), 0);
         }

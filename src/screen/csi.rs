@@ -1,7 +1,7 @@
 //! What control characters, escapes and control sequences ask for.
 
 use super::{
-    params::{Collected, Params},
+    params::Params,
     style::Style,
     terminal::{Kept, Terminal},
 };
@@ -66,12 +66,10 @@ impl Terminal {
     }
 
     /// `CSI`, parameters, intermediates and a final byte.
-    pub(super) fn control_sequence(&mut self, collected: &Collected, last: u8) {
-        let mut room = [0; 64];
-        let Some(params) = collected.split(&mut room) else { return };
+    pub(super) fn control_sequence(&mut self, params: &Params<'_>, intermediates: &[u8], last: u8) {
         // A count or a place, 1 where none stands; nothing happens where it has colons.
         let number = |at, default| params.get(at, 1, default).map(i32::unsigned_abs);
-        match (collected.intermediates(), last) {
+        match (intermediates, last) {
             (b"", b'@'..=b'G' | b'L' | b'M' | b'P' | b'S' | b'T' | b'X' | b'Z' | b'`' | b'b' | b'd') => {
                 if let Some(n) = number(0, 1) {
                     self.counted(last, n);
@@ -82,7 +80,7 @@ impl Terminal {
                     self.move_cursor(Some(x - 1), Some(y - 1), true);
                 }
             }
-            (b"", b'J') => self.erase_display(&params),
+            (b"", b'J') => self.erase_display(params),
             (b"", b'K') => match params.get(0, 0, 0) {
                 Some(0) => self.clear_to_line_end(),
                 Some(1) => self.clear_to_line_start(),
@@ -94,11 +92,11 @@ impl Terminal {
                 Some(3) => self.clear_tabs(),
                 _ => {}
             },
-            (b"", b'h') => self.modes(&params, true),
-            (b"", b'l') => self.modes(&params, false),
-            (b"?", b'h') => self.private_modes(&params, true),
-            (b"?", b'l') => self.private_modes(&params, false),
-            (b"", b'm') => self.select_graphics(&params),
+            (b"", b'h') => self.modes(params, true),
+            (b"", b'l') => self.modes(params, false),
+            (b"?", b'h') => self.private_modes(params, true),
+            (b"?", b'l') => self.private_modes(params, false),
+            (b"", b'm') => self.select_graphics(params),
             (b"", b'r') => {
                 let height = self.height().cast_signed();
                 if let (Some(upper), Some(lower)) = (number(0, 1), number(1, height)) {

@@ -142,7 +142,7 @@ fn kind(cell: Cell, next: Option<Cell>) -> u8 {
     }
 }
 
-/// Appends a line. `room` is used for nothing else and saves an allocation.
+/// Appends a line.
 pub(super) fn pack(row: &Row, styles: &Styles, clusters: &Clusters, out: &mut Vec<u8>) {
     // What was never touched behind the last cell is made anew where it is needed.
     let length = row.cells.iter().rposition(|cell| *cell != Cell::CLEARED).map_or(0, |last| last + 1);

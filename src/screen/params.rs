@@ -69,27 +69,44 @@ impl Collected {
         if self.length > short {
             room.get_mut(short..self.length)?.copy_from_slice(self.more.get(..self.length - short)?);
         }
-        let text: &'a [u8] = room.get(..self.length)?;
-        let mut params = Params { list: [Param::Missing; MOST], length: 0 };
-        if text.is_empty() {
-            return Some(params);
-        }
-        for part in text.split(|byte| *byte == b';') {
-            let param = if part.is_empty() {
-                Param::Missing
-            } else if part.contains(&b':') {
-                Param::Parts(part)
-            } else {
-                Param::Number(number(part)?)
-            };
-            *params.list.get_mut(params.length)? = param;
-            params.length += 1;
-            if params.length == MOST {
-                return None;
-            }
-        }
-        Some(params)
+        split(room.get(..self.length)?)
     }
+}
+
+/// The parameters in a text; `None` where tmux drops the sequence.
+pub(super) fn split(text: &[u8]) -> Option<Params<'_>> {
+    let mut params = Params { text, list: [Slot::Missing; MOST], length: 0 };
+    if text.is_empty() {
+        return Some(params);
+    }
+    if text.len() > BYTES {
+        return None;
+    }
+    let (mut start, mut value, mut parts) = (0, 0_i64, false);
+    for (at, byte) in text.iter().chain(b";").enumerate() {
+        match byte {
+            // Too large a number stays too large.
+            b'0'..=b'9' => value = (value * 10 + i64::from(byte - b'0')).min(i64::from(u32::MAX)),
+            b':' => parts = true,
+            b';' => {
+                let slot = if at == start {
+                    Slot::Missing
+                } else if parts {
+                    Slot::Parts(start as u8, at as u8)
+                } else {
+                    Slot::Number(i32::try_from(value).ok()?)
+                };
+                *params.list.get_mut(params.length)? = slot;
+                params.length += 1;
+                if params.length == MOST {
+                    return None;
+                }
+                (start, value, parts) = (at + 1, 0, false);
+            }
+            _ => return None,
+        }
+    }
+    Some(params)
 }
 
 /// A number up to `i32::MAX`.
@@ -104,10 +121,19 @@ pub(super) fn number(digits: &[u8]) -> Option<i32> {
     Some(value)
 }
 
+/// A parameter as it is kept: parts by where they stand in the text.
+#[derive(Clone, Copy, Debug)]
+enum Slot {
+    Missing,
+    Number(i32),
+    Parts(u8, u8),
+}
+
 /// The parameters of a sequence.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Params<'a> {
-    list: [Param<'a>; MOST],
+    text: &'a [u8],
+    list: [Slot; MOST],
     length: usize,
 }
 
@@ -117,7 +143,13 @@ impl<'a> Params<'a> {
     }
 
     pub(super) fn at(&self, at: usize) -> Param<'a> {
-        self.list.get(..self.length).and_then(|list| list.get(at)).copied().unwrap_or(Param::Missing)
+        match self.list.get(at) {
+            Some(Slot::Number(number)) => Param::Number(*number),
+            Some(Slot::Parts(start, end)) => {
+                Param::Parts(self.text.get(usize::from(*start)..usize::from(*end)).unwrap_or_default())
+            }
+            _ => Param::Missing,
+        }
     }
 
     /// A number of at least `least`; `default` where none stands; `None` for one with colons.

@@ -1,6 +1,10 @@
 //! From bytes to what they ask for: the states in which tmux reads a pane's output.
 
-use super::{Trouble, params::Collected, terminal::Terminal};
+use super::{
+    Trouble,
+    params::{self, Collected},
+    terminal::Terminal,
+};
 
 /// Bytes of an OSC, APC, DCS or name at most; a longer one does nothing.
 const STRING_LIMIT: usize = 1 << 20;
@@ -52,7 +56,10 @@ impl Parser {
     pub(super) fn in_string(&self) -> bool {
         matches!(
             self.state,
-            State::DcsString
+            State::Dcs
+                | State::DcsParameter
+                | State::DcsIntermediate
+                | State::DcsString
                 | State::DcsEscape
                 | State::DcsIgnore
                 | State::Osc
@@ -70,7 +77,7 @@ impl Parser {
         let mut rest = bytes;
         while let Some(&byte) = rest.first() {
             if self.state == State::Ground {
-                let used = ground(rest, terminal);
+                let used = if byte == 0x1b { whole_sequence(rest, terminal) } else { ground(rest, terminal) };
                 if used > 0 {
                     rest = rest.get(used..).unwrap_or_default();
                     continue;
@@ -184,7 +191,10 @@ impl Parser {
             (S::CsiParameter, b'<'..=b'?') | (S::CsiIntermediate, b'0'..=b'?') => self.state = S::CsiIgnore,
             (S::Csi | S::CsiParameter | S::CsiIntermediate, 0x40..0x7f) => {
                 if !self.collected.discard {
-                    terminal.control_sequence(&self.collected, byte);
+                    let mut room = [0; 64];
+                    if let Some(params) = self.collected.split(&mut room) {
+                        terminal.control_sequence(&params, self.collected.intermediates(), byte);
+                    }
                 }
                 self.enter(S::Ground, terminal);
             }
@@ -212,6 +222,21 @@ impl Parser {
             _ => {}
         }
     }
+}
+
+/// Does what a control sequence at the start asks for, if it is a usual one and all of it is there; gives its length.
+/// Most sequences are: byte by byte they take twice as long.
+fn whole_sequence(bytes: &[u8], terminal: &mut Terminal) -> usize {
+    let Some(sequence) = bytes.strip_prefix(b"\x1b[") else { return 0 };
+    let marked = sequence.first().is_some_and(|byte| (b'<'..=b'?').contains(byte));
+    let (mark, text) = sequence.split_at(usize::from(marked));
+    let length = text.iter().take_while(|byte| (b'0'..=b';').contains(*byte)).count();
+    let Some((text, [last @ 0x40..=0x7e, ..])) = text.split_at_checked(length) else { return 0 };
+    terminal.run = None;
+    if let Some(params) = params::split(text) {
+        terminal.control_sequence(&params, mark, *last);
+    }
+    2 + mark.len() + length + 1
 }
 
 /// Prints what can be printed from the start and gives its length.

@@ -34,7 +34,8 @@ impl Terminal {
         let before = self.height();
         if height < before {
             let mut needed = before - height;
-            let below = (before - 1 - self.y).min(needed);
+            // A cursor that was restored from a larger screen stands below the last row: tmux's arithmetic wraps too.
+            let below = before.wrapping_sub(1).wrapping_sub(self.y).min(needed);
             if below > 0 {
                 self.grid.delete_lines(before - below, below, Colour::DEFAULT);
             }

@@ -264,7 +264,8 @@ impl Connection {
             let _ = child.wait().await;
             tokio::time::sleep(LEAVE_LIMIT).await;
         });
-        loop {
+        // Under a flood there is always a next event, and nothing else would be looked at.
+        while !self.0.close.is_cancelled() {
             let event = tokio::select! {
                 biased;
                 event = stream.next() => event,
@@ -279,6 +280,7 @@ impl Connection {
                 Some(Ok(event)) => receiver.event(self, event),
             }
         }
+        String::new()
     }
 
     fn shut(&self) -> VecDeque<Pending> {

@@ -298,34 +298,40 @@ impl Inner {
     }
 
     fn begin_seeding(&self, pane: PaneId) -> Option<(Connection, u64)> {
-        let mut model = self.lock();
-        let followed = model.panes.get_mut(&pane).filter(|followed| !followed.exited)?;
-        followed.seeded = false;
-        followed.noisy = false;
-        followed.early = None;
-        followed.seeding += 1;
-        let seeding = followed.seeding;
+        let (owner, seeding) = {
+            let mut model = self.lock();
+            let followed = model.panes.get_mut(&pane).filter(|followed| !followed.exited)?;
+            followed.seeded = false;
+            followed.noisy = false;
+            followed.early = None;
+            followed.seeding += 1;
+            let seeding = followed.seeding;
+            (model.owner(pane), seeding)
+        };
+        self.observer.unfollowed(pane);
         // Without an owner the pane is seeded when it gets one.
-        Some((model.owner(pane)?, seeding))
+        Some((owner?, seeding))
     }
 
     /// Once tmux has paused the pane, no output of it is under way. All that comes from then on is from after the line that ends the pause.
     fn seed_paused(self: &Arc<Self>, connection: &Connection, pane: PaneId, seeding: u64, why: Seeding) {
-        let flow = |what: &str| Command::new("refresh-client").opt("-A", format!("{pane}:{what}"));
+        let flow = move |what: &str| Command::new("refresh-client").opt("-A", format!("{pane}:{what}"));
         let (this, next) = (self.clone(), connection.clone());
         let mut question = self.question(pane);
         question.push(flow("continue"));
         self.lock().expected_pauses.insert(pane);
         connection.submit(Request::Plain(CommandLine::of([flow("pause")])), move |answer| {
-            {
+            let goes_on = {
                 let mut model = this.lock();
-                let Some(followed) = model.panes.get_mut(&pane).filter(|followed| followed.seeding == seeding) else {
-                    return;
-                };
-                if !matches!(answer, Ok(Ok(_))) {
-                    return;
-                }
-                followed.early = Some(Vec::new());
+                let paused = matches!(answer, Ok(Ok(_)));
+                let followed = model.panes.get_mut(&pane).filter(|followed| paused && followed.seeding == seeding);
+                followed.map(|followed| followed.early = Some(Vec::new())).is_some()
+            };
+            if !goes_on {
+                // Whoever seeds it meanwhile, or later, must not find it paused here.
+                this.lock().expected_pauses.remove(&pane);
+                next.submit(Request::Plain(CommandLine::of([flow("continue")])), |_| {});
+                return;
             }
             let then = this.clone();
             next.submit(Request::Framed(question), move |answer| {
@@ -578,7 +584,10 @@ impl Receiver for Inner {
     }
 
     fn closed(self: &Arc<Self>, connection: &Connection, why: &str) {
-        self.lock().drop_connection(connection.id(), why);
+        let panes = self.lock().drop_connection(connection.id(), why);
+        for pane in panes {
+            self.observer.unfollowed(pane);
+        }
         self.refresh();
         self.lost.notify_waiters();
         self.lost.notify_one();

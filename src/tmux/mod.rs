@@ -61,6 +61,8 @@ pub trait Observer: Send + Sync + 'static {
     fn output(&self, pane: PaneId, data: &[u8]);
     /// What stands in a pane at exactly this point of its stream.
     fn seeded(&self, pane: PaneId, seed: Seed, why: Seeding);
+    /// From here on a pane's output is not followed, until it is seeded again.
+    fn unfollowed(&self, pane: PaneId);
     /// A pane has this size from about this point of its stream on.
     fn sized(&self, pane: PaneId, size: Size);
     /// The model was refreshed: `topology` is what there is now.

@@ -199,12 +199,16 @@ impl Model {
         self.topology = Arc::default();
     }
 
-    /// A connection has gone.
-    pub(super) fn drop_connection(&mut self, id: u64, why: &str) {
-        let Some(covering) = self.covering.remove(&id) else { return };
-        for followed in self.panes.values_mut().filter(|followed| followed.owner == Some(id)) {
+    /// A connection has gone. Answers the panes whose output it carried.
+    pub(super) fn drop_connection(&mut self, id: u64, why: &str) -> Vec<PaneId> {
+        let Some(covering) = self.covering.remove(&id) else { return Vec::new() };
+        let mut panes = Vec::new();
+        for (pane, followed) in self.panes.iter_mut().filter(|(_, followed)| followed.owner == Some(id)) {
             followed.owner = None;
             followed.seeded = false;
+            if !followed.exited {
+                panes.push(*pane);
+            }
         }
         // Whoever asked for a pause over it will not be answered.
         self.expected_pauses.clear();
@@ -215,12 +219,13 @@ impl Model {
         if stayed.is_some() {
             self.greeted &= self.covering.values().any(Covering::is_serving);
         }
-        let Some(session) = covering.session else { return };
+        let Some(session) = covering.session else { return panes };
         match stayed {
             None => self.put_off(session, FIRST_PAUSE),
             Some(stay) if stay < SHORT_STAY => self.put_off(session, SHORT_STAY),
             Some(_) => drop(self.pauses.remove(&session)),
         }
+        panes
     }
 
     /// The next guest of a session waits: longer each time, and at least so long.

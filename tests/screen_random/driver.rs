@@ -1,20 +1,24 @@
 //! A real tmux, driven over one control client: panes that print what they are told, and what it then captures.
 
+#![allow(dead_code, reason = "the suites of random sequences and of programs each use a part of it")]
+
 use std::{
+    collections::BTreeMap,
     fs::{File, OpenOptions},
     io::{BufRead as _, BufReader, Write as _},
     os::fd::AsFd as _,
     process::{Child, ChildStdin, ChildStdout, Stdio},
+    time::Instant,
 };
 
 use bytes::Bytes;
 use muxtap::{
-    protocol::{octal, version::Version},
+    protocol::{ids::PaneId, octal, version::Version},
     screen::{CaptureOptions, Line, Rules, Screen, Settings, Size, Trouble, seed},
 };
 
 use super::{
-    common::World,
+    common::{LIMIT, World},
     generator::{Case, Step},
 };
 
@@ -23,15 +27,14 @@ pub type Run = fn(&mut Tmux, &Case) -> Option<String>;
 
 /// A server and its control client.
 pub struct Tmux {
-    _world: World,
+    pub world: World,
     child: Child,
     stdin: ChildStdin,
     stdout: BufReader<ChildStdout>,
     pub version: Version,
     line: Vec<u8>,
-    /// Bytes that the pane under test has printed.
-    printed: usize,
-    pane: String,
+    /// What panes have printed.
+    heard: BTreeMap<String, Vec<u8>>,
 }
 
 impl Drop for Tmux {
@@ -49,7 +52,11 @@ impl Default for Tmux {
 
 impl Tmux {
     pub fn new() -> Self {
-        let world = World::new();
+        Self::in_world(World::new())
+    }
+
+    /// The server of a world that has none yet.
+    pub fn in_world(world: World) -> Self {
         let socket = world.socket().to_owned();
         world.tmux(&["new-session", "-d", "-s", "main", "-x", "80", "-y", "24", "sleep 100000"]);
         let version = Version::parse(world.tmux(&["display-message", "-p", "#{version}"]).as_bytes()).unwrap();
@@ -62,29 +69,55 @@ impl Tmux {
             .unwrap();
         let stdin = child.stdin.take().unwrap();
         let stdout = BufReader::with_capacity(1 << 16, child.stdout.take().unwrap());
-        let pane = String::new();
-        let mut tmux = Self { _world: world, child, stdin, stdout, version, line: Vec::new(), printed: 0, pane };
+        let mut tmux = Self { world, child, stdin, stdout, version, line: Vec::new(), heard: BTreeMap::new() };
+        // A command that is sent sooner may run before the client is attached (F25).
+        while !tmux.line.starts_with(b"%session-changed ") {
+            tmux.read_line();
+        }
         tmux.ask("set-option -g remain-on-exit on");
         tmux
     }
 
-    /// Reads a line; counts what the pane prints.
     fn read_line(&mut self) {
+        assert!(self.read_line_before(Instant::now() + LIMIT), "tmux says nothing");
+    }
+
+    /// Reads a line; false if none comes in time.
+    fn read_line_before(&mut self, deadline: Instant) -> bool {
+        if self.stdout.buffer().is_empty() {
+            let left = rustix::time::Timespec::try_from(deadline.saturating_duration_since(Instant::now())).unwrap();
+            let mut fds = [rustix::event::PollFd::new(self.stdout.get_ref(), rustix::event::PollFlags::IN)];
+            if rustix::event::poll(&mut fds, Some(&left)).unwrap() == 0 {
+                return false;
+            }
+        }
         self.line.clear();
         let read = self.stdout.read_until(b'\n', &mut self.line).unwrap();
         assert!(read > 0, "the server is gone");
         self.line.pop();
+        true
     }
 
-    fn count_output(&mut self) {
+    fn keep_output(&mut self) {
         let mut fields = self.line.splitn(3, |byte| *byte == b' ');
-        if fields.next() == Some(b"%output")
-            && fields.next().is_some_and(|pane| self.pane.is_empty() || pane == self.pane.as_bytes())
-        {
-            let mut bytes = Vec::new();
-            octal::decode_into(fields.next().unwrap_or_default(), &mut bytes);
-            self.printed += bytes.len();
+        if fields.next() == Some(b"%output") {
+            let pane = String::from_utf8_lossy(fields.next().unwrap_or_default()).into_owned();
+            octal::decode_into(fields.next().unwrap_or_default(), self.heard.entry(pane).or_default());
         }
+    }
+
+    /// Waits for the next thing that tmux says; false if it says nothing in time.
+    pub fn listen(&mut self, deadline: Instant) -> bool {
+        let heard = self.read_line_before(deadline);
+        if heard {
+            self.keep_output();
+        }
+        heard
+    }
+
+    /// What a pane has printed since this was last asked.
+    pub fn take_output(&mut self, pane: &str) -> Vec<u8> {
+        self.heard.remove(pane).unwrap_or_default()
     }
 
     /// Runs a command line; the bodies of its replies.
@@ -116,37 +149,34 @@ impl Tmux {
                     body.push(b'\n');
                 }
             }
-            self.count_output();
+            self.keep_output();
         }
     }
 
     /// Waits until tmux has read so many bytes.
-    fn await_printed(&mut self, bytes: usize) {
-        while self.printed < bytes {
+    fn await_printed(&mut self, pane: &str, bytes: usize) {
+        while self.heard.get(pane).map_or(0, Vec::len) < bytes {
             self.read_line();
-            self.count_output();
+            self.keep_output();
         }
     }
 
     /// A pane of its own for a case.
     pub fn pane(&mut self, case: &Case) -> Pane<'_> {
         self.ask(&format!("set-option -g history-limit {}", case.history_limit));
-        self.pane.clear();
-        self.printed = 0;
         // tmux sets the new terminal's modes in the pane's process: only when that one speaks is it over, and they can be changed.
         let command = "stty raw -echo; printf \"\\\\r\"; exec sleep 100000";
         let made = self.ask(&format!("new-window -d -P -F '#{{pane_id}} #{{pane_tty}}' '{command}'"));
-        self.await_printed(1);
         let made = String::from_utf8(made).unwrap();
         let (pane, tty) = made.trim().split_once(' ').unwrap();
         let (pane, tty) = (pane.to_owned(), tty.to_owned());
+        self.await_printed(&pane, 1);
+        self.take_output(&pane);
         self.ask(&format!("resize-window -t '{pane}' -x {} -y {}", case.columns, case.rows));
         let tty = OpenOptions::new().read(true).write(true).open(tty).unwrap();
         let mut attributes = rustix::termios::tcgetattr(tty.as_fd()).unwrap();
         attributes.make_raw();
         rustix::termios::tcsetattr(tty.as_fd(), rustix::termios::OptionalActions::Now, &attributes).unwrap();
-        self.printed = 0;
-        self.pane.clone_from(&pane);
         Pane { tmux: self, tty, id: pane, written: 0, unsent: Vec::new() }
     }
 }
@@ -165,6 +195,7 @@ impl Drop for Pane<'_> {
         if !std::thread::panicking() {
             let command = format!("kill-pane -t '{}'", self.id);
             self.tmux.ask(&command);
+            self.tmux.take_output(&self.id);
         }
     }
 }
@@ -179,7 +210,7 @@ impl Pane<'_> {
         self.tty.write_all(&self.unsent).unwrap();
         self.written += self.unsent.len();
         self.unsent.clear();
-        self.tmux.await_printed(self.written);
+        self.tmux.await_printed(&self.id, self.written);
     }
 
     pub fn take(&mut self, step: &Step) {
@@ -241,37 +272,68 @@ fn captures(history: u32) -> Vec<(String, CaptureOptions)> {
     ]
 }
 
+/// What a pane's captures are compared by.
+pub struct Question {
+    captures: Vec<(String, CaptureOptions)>,
+    /// The command line.
+    pub commands: Vec<String>,
+}
+
+impl Question {
+    /// What to ask about a pane whose model has so many lines of history.
+    pub fn new(pane: &str, history: u32) -> Self {
+        let captures = captures(history);
+        let format = "'#{cursor_x} #{cursor_y} #{history_size} #{alternate_on}'";
+        let mut commands = vec![format!("display-message -p -t '{pane}' {format}")];
+        commands.extend(captures.iter().map(|(flags, _)| format!("capture-pane -p -t '{pane}' {flags}")));
+        Self { captures, commands }
+    }
+
+    /// What of the replies the model has otherwise: a name, and how it differs.
+    pub fn differences(&self, replies: &[Vec<u8>], screen: &Screen) -> Vec<(&str, String)> {
+        let mut found = Vec::new();
+        let (fields, texts) = replies.split_first().unwrap();
+        for ((flags, options), theirs) in self.captures.iter().zip(texts) {
+            // Some versions tell what the stream does not.
+            let Some(mut ours) = screen.known(options) else { continue };
+            if ours.last() == Some(&b'\n') {
+                ours.pop();
+            }
+            if ours != *theirs {
+                found.push((flags.as_str(), first_difference(&lines(&ours), &lines(theirs))));
+            }
+        }
+        let cursor = screen.cursor();
+        let ours =
+            format!("{} {} {} {}", cursor.column, cursor.row, screen.history_size(), u8::from(screen.alternate()));
+        let theirs = String::from_utf8_lossy(fields);
+        if ours != theirs {
+            found.push(("cursor", format!("\n  tmux  {theirs}\n  model {ours}")));
+        }
+        found
+    }
+}
+
+fn first_difference(ours: &[String], theirs: &[String]) -> String {
+    let at = ours.iter().zip(theirs).position(|(ours, theirs)| ours != theirs);
+    let at = at.unwrap_or(ours.len().min(theirs.len()));
+    format!(
+        "line {at} of {} and {}:\n  tmux  {:?}\n  model {:?}",
+        theirs.len(),
+        ours.len(),
+        theirs.get(at),
+        ours.get(at)
+    )
+}
+
 /// Compares the pane with the model, with joined lines or without; what differs first.
 pub fn difference(pane: &mut Pane<'_>, screen: &Screen, joined: bool) -> Option<String> {
     pane.rest();
-    let id = pane.id.clone();
-    let mut captures = captures(screen.history_size());
-    captures.retain(|(_, options)| joined || !options.join);
-    let mut commands =
-        vec![format!("display-message -p -t '{id}' '#{{cursor_x}} #{{cursor_y}} #{{history_size}} #{{alternate_on}}'")];
-    commands.extend(captures.iter().map(|(flags, _)| format!("capture-pane -p -t '{id}' {flags}")));
-    let replies = pane.tmux.ask_all(&commands);
-    let (fields, texts) = replies.split_first().unwrap();
-    for ((flags, options), theirs) in captures.iter().zip(texts) {
-        let Some(mut ours) = screen.known(options) else { continue };
-        if ours.last() == Some(&b'\n') {
-            ours.pop();
-        }
-        if ours != *theirs {
-            let (ours, theirs) = (lines(&ours), lines(theirs));
-            let at = ours.iter().zip(&theirs).position(|(ours, theirs)| ours != theirs);
-            let at = at.unwrap_or(ours.len().min(theirs.len()));
-            return Some(format!(
-                "capture {flags:?}, line {at}:\n  tmux  {:?}\n  model {:?}\n  all of tmux's  {theirs:?}\n  all of model's {ours:?}",
-                theirs.get(at),
-                ours.get(at)
-            ));
-        }
-    }
-    let cursor = screen.cursor();
-    let ours = format!("{} {} {} {}", cursor.column, cursor.row, screen.history_size(), u8::from(screen.alternate()));
-    let theirs = String::from_utf8_lossy(fields);
-    (ours != theirs).then(|| format!("cursor and history size:\n  tmux  {theirs}\n  model {ours}"))
+    let question = Question::new(&pane.id, screen.history_size());
+    let replies = pane.tmux.ask_all(&question.commands);
+    let found = question.differences(&replies, screen);
+    let first = found.iter().find(|(what, _)| joined || !what.contains("-J"));
+    first.map(|(what, how)| format!("{what:?} {how}"))
 }
 
 fn lines(bytes: &[u8]) -> Vec<String> {
@@ -296,9 +358,25 @@ pub fn run(tmux: &mut Tmux, case: &Case) -> Option<String> {
 /// What makes the rest of a case independent of what a seed cannot tell: the pen, the character sets, DECSC.
 const SETTLE: &[u8] = b"\x18\x1b\\\x1b[m\x0f\x1b(B\x1b)B\x1b7";
 
+/// The model of a pane from what tmux tells of it, and the replies to further commands at that same moment.
+pub fn seeded(tmux: &mut Tmux, pane: PaneId, further: &[String]) -> (Option<Screen>, Vec<Vec<u8>>) {
+    let mut commands: Vec<String> = seed::question(pane, Some(Rules::for_version(tmux.version)))
+        .iter()
+        .map(|command| String::from_utf8(command.line().unwrap()).unwrap().trim_end().to_owned())
+        .collect();
+    let asked = commands.len();
+    commands.extend_from_slice(further);
+    let mut replies = tmux.ask_all(&commands);
+    let further = replies.split_off(asked);
+    // A reply's last line ends as well.
+    let answers: Vec<Bytes> = replies.into_iter().map(|reply| [&reply[..], b"\n"].concat().into()).collect();
+    let screen = seed::parse(&answers)
+        .and_then(|seed| Screen::from_seed(&seed, Rules::for_version(tmux.version), Settings::default()));
+    (screen, further)
+}
+
 /// Runs a case whose model is seeded half way; what differs right after the seed, or at the end.
 pub fn run_seeded(tmux: &mut Tmux, case: &Case) -> Option<String> {
-    let version = tmux.version;
     let mut pane = tmux.pane(case);
     let (before, after) = case.steps.split_at(case.steps.len() / 2);
     for step in before {
@@ -306,18 +384,7 @@ pub fn run_seeded(tmux: &mut Tmux, case: &Case) -> Option<String> {
     }
     pane.rest();
     let id = pane.id.parse().unwrap();
-    let question: Vec<String> = seed::question(id, Some(Rules::for_version(version)))
-        .iter()
-        .map(|command| String::from_utf8(command.line().unwrap()).unwrap().trim_end().to_owned())
-        .collect();
-    // A reply's last line ends as well.
-    let answers: Vec<Bytes> =
-        pane.tmux.ask_all(&question).into_iter().map(|reply| [&reply[..], b"\n"].concat().into()).collect();
-    let Some(mut screen) = seed::parse(&answers)
-        .and_then(|seed| Screen::from_seed(&seed, Rules::for_version(version), Settings::default()))
-    else {
-        return Some(format!("no seed: {answers:?}"));
-    };
+    let Some(mut screen) = seeded(pane.tmux, id, &[]).0 else { return Some("no seed".into()) };
     // Whether the last row goes on, or an empty one, is not told: joined lines are not compared.
     if let Some(difference) = difference(&mut pane, &screen, false) {
         return Some(format!("right after the seed: {difference}"));

@@ -32,6 +32,8 @@ pub struct Watcher {
     prompt: bool,
     /// The screen predicates that are not satisfied yet.
     screens: Vec<usize>,
+    /// Rows changed that could not be looked at.
+    missed: bool,
 }
 
 impl Watcher {
@@ -45,6 +47,7 @@ impl Watcher {
             bell: has(PredicateKind::Bell),
             prompt: has(PredicateKind::Prompt),
             screens: core.spec.screens().map(|(predicate, _)| predicate).collect(),
+            missed: false,
             core: core.clone(),
         }
     }
@@ -95,10 +98,17 @@ impl Watcher {
 
     /// The screen changed: `changes`, or all of it. A pattern that stands within a line is looked for in the lines that changed.
     pub fn shown(&mut self, view: &View, changes: Option<&Changes>, end: u64) {
-        if self.screens.is_empty() || changes.is_some_and(Changes::is_empty) || self.core.is_over() {
+        if self.screens.is_empty() || self.core.is_over() {
             return;
         }
-        let Some(screen) = view.followed() else { return };
+        let Some(screen) = view.followed() else {
+            self.missed = true;
+            return;
+        };
+        let changes = changes.filter(|_| !std::mem::take(&mut self.missed));
+        if changes.is_some_and(Changes::is_empty) {
+            return;
+        }
         let (core, at) = (self.core.clone(), self.at);
         let before = core.lock().panes.get(at).is_some_and(|on_pane| end <= on_pane.asked_at);
         self.screens.retain(|predicate| {

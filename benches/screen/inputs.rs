@@ -1,0 +1,134 @@
+//! What programs print, made the same in every run.
+
+use std::fmt::Write as _;
+
+/// Output and what it is.
+pub struct Input {
+    pub name: String,
+    pub bytes: Vec<u8>,
+    /// muxtap must be the fastest.
+    pub has_goal: bool,
+}
+
+const SIZE: usize = 8 << 20;
+
+/// Repeats lines until there are enough.
+fn filled(name: &str, has_goal: bool, mut line: impl FnMut(&mut String, u64)) -> Input {
+    let mut text = String::with_capacity(SIZE + 4096);
+    let mut number = 0;
+    while text.len() < SIZE {
+        line(&mut text, number);
+        number += 1;
+    }
+    Input { name: name.into(), bytes: text.into_bytes(), has_goal }
+}
+
+/// Spreads numbers.
+fn mixed(number: u64) -> u64 {
+    (number.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (number >> 7)) >> 24
+}
+
+/// All that are fed.
+pub fn all() -> Vec<Input> {
+    vec![plain(), short(), colours(), full_screen(), wide()]
+}
+
+fn plain() -> Input {
+    filled("plain lines", true, |text, number| {
+        let _ = write!(
+            text,
+            "2026-11-21T15:{:02}:{:02}.{:03}Z  INFO server::request: handled id={number} path=/v1/x in {}us\r\n",
+            number / 60 % 60,
+            number % 60,
+            number % 997,
+            mixed(number) % 100_000
+        );
+    })
+}
+
+fn short() -> Input {
+    filled("short lines", true, |text, number| {
+        let _ = write!(text, "{number}\r\n");
+    })
+}
+
+fn colours() -> Input {
+    filled("a coloured listing", true, |text, number| {
+        let (colour, mark) = match mixed(number) % 4 {
+            0 => ("01;34", "/"),
+            1 => ("01;32", "*"),
+            2 => ("01;36", "@"),
+            _ => ("00", ""),
+        };
+        let _ = write!(
+            text,
+            "-rw-r--r-- 1 user group {:>7} Nov 21 15:{:02} \x1b[{colour}mfile-{number}\x1b[0m{mark}\r\n",
+            mixed(number) % 1_000_000,
+            number % 60
+        );
+    })
+}
+
+fn full_screen() -> Input {
+    filled("cursor addressing and colours", true, |text, number| {
+        let at = mixed(number);
+        let _ = write!(
+            text,
+            "\x1b[{};{}H\x1b[38;5;{}m\x1b[{}m{:>5}\x1b[39;49m %\x1b[1m{}\x1b[0m\x1b[K",
+            at % 24 + 1,
+            at / 24 % 60 + 1,
+            at / 7 % 256,
+            40 + at / 11 % 8,
+            at % 10_000,
+            number % 100
+        );
+    })
+}
+
+fn wide() -> Input {
+    filled("Chinese text", false, |text, number| {
+        let from = 0x4e00 + (mixed(number) % 4096) as u32;
+        text.extend((from..from + 30).filter_map(char::from_u32));
+        text.push_str("\r\n");
+    })
+}
+
+/// A build: 10,500 lines of a compiler, with warnings.
+pub fn build() -> Input {
+    let mut text = String::new();
+    let mut lines = 0;
+    for number in 0_u64.. {
+        let at = mixed(number);
+        let _ = write!(
+            text,
+            "\x1b[1m\x1b[32m   Compiling\x1b[0m crate-{} v{}.{}.{} (/home/user/src/workspace/member-{})\r\n",
+            at % 977,
+            at % 7,
+            at % 13,
+            at % 31,
+            at % 41
+        );
+        lines += 1;
+        if number % 5 == 0 {
+            let _ = write!(
+                text,
+                "\x1b[1m\x1b[33mwarning\x1b[0m\x1b[1m: unused variable: `value_{number}`\x1b[0m\r\n\
+                 \x1b[1m\x1b[94m  --> \x1b[0msrc/module_{}/file_{}.rs:{}:{}\r\n\
+                 \x1b[1m\x1b[94m   |\x1b[0m\r\n\
+                 \x1b[1m\x1b[94m{:>3} |\x1b[0m     let value_{number} = compute(input, {});\r\n\
+                 \x1b[1m\x1b[94m   |\x1b[0m         \x1b[1m\x1b[33m^^^^^^^^\x1b[0m \x1b[1m\x1b[33mhelp: prefix it with an underscore: `_value_{number}`\x1b[0m\r\n\r\n",
+                at % 19,
+                at % 23,
+                at % 900,
+                at % 70,
+                at % 900,
+                at % 12_345
+            );
+            lines += 6;
+        }
+        if lines > 10_500 {
+            break;
+        }
+    }
+    Input { name: "a build".into(), bytes: text.into_bytes(), has_goal: false }
+}
