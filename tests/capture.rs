@@ -224,6 +224,21 @@ fn what_the_stream_does_not_tell_is_found_out() {
     }
 }
 
+/// From 3.4 on these are what memory alone cannot tell (S12): links, a run that ends at a quarter of the columns, and images.
+#[test]
+fn what_memory_does_not_know_tmux_tells() {
+    let (world, pane) = shows(
+        "printf '\\033]8;;http://x/\\007link\\033]8;;\\007 more\\n\\033[31mfifteen letters\\n\\033[0;44m\\033[K\\n'\n\
+         printf '\\033Pq~~~\\033\\\\after an image\\n'; seq 1 20; printf '\\033]8;;y\\033\\\\the last line'",
+    );
+    same(&world, &pane, "links and an image");
+    if followed_in_memory(&world) {
+        let capture = || world.json(&["capture-pane", "-t", &pane])["source"] == "model";
+        eventually("the screen is known again after the image", capture);
+        same(&world, &pane, "known again");
+    }
+}
+
 /// A row that is drawn at a place is named, and what it shows can be captured.
 #[test]
 fn events_name_the_rows_that_changed() {

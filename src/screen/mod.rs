@@ -300,6 +300,10 @@ mod tests {
         assert_eq!((quarter.known(&styled), quarter.known(&whole)), (None, None));
         assert!(quarter.known(&CaptureOptions { join: true, ..styled }).is_some());
         assert!(quarter.known(&CaptureOptions::default()).is_some());
+        // What is no text ends a run: here the cells existed before the second one began.
+        let mut two_runs = screen_of("3.5a", 80, 3);
+        two_runs.feed(b"\x1b[31mtwenty cha\x1b[1mracters!!?");
+        assert!(two_runs.known(&styled).is_some());
         quarter.feed(b"\r\n\r\n\r\n\r\n");
         assert_eq!(quarter.known(&CaptureOptions { start: Line::Edge, ..styled }), None);
         quarter.clear_history();

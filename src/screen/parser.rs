@@ -232,6 +232,7 @@ fn whole_sequence(bytes: &[u8], terminal: &mut Terminal) -> usize {
     let (mark, text) = sequence.split_at(usize::from(marked));
     let length = text.iter().take_while(|byte| (b'0'..=b';').contains(*byte)).count();
     let Some((text, [last @ 0x40..=0x7e, ..])) = text.split_at_checked(length) else { return 0 };
+    terminal.run = None;
     if let Some(params) = params::split(text) {
         terminal.control_sequence(&params, mark, *last);
     }
