@@ -158,6 +158,7 @@ const CASES: &[(&str, u16, u16, u32, &str)] = &[
     ),
     ("a REP leaves line drawing to what follows it, from 3.4 on", 8, 1, 10, "\x1b(0漢\x1b[b漢a漢"),
     ("a link, and what follows it", 8, 3, 10, "\x1b]8;;x\x07ab\x1b]8;;\x07c\x1b[?1049hd\x1b[?1049l"),
+    ("a link ends nothing", 8, 2, 10, "\x1b]8;;x\x07a\x1b]8;id=1:id=2;y\x07b\x1b]8;;\x07c"),
     ("hands are wide from 3.4 on", 8, 1, 10, "\u{261d}a\u{270c}b"),
     ("a combined character brings the cursor back", 9, 2, 10, "\x1b[?1049habcdefgh\u{f8fe}\u{5}\u{2}\u{200b}"),
     (

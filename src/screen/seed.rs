@@ -359,6 +359,8 @@ impl Reader {
 /// Adds a character; true where the next one joins it in any case.
 fn character(terminal: &mut Terminal, row: &mut Row, text: &[u8], style: u32, joined: bool) -> bool {
     let Some(character) = std::str::from_utf8(text).ok().and_then(|text| text.chars().next()) else {
+        // What would be a character beyond U+10FFFF is kept from 3.4 on.
+        row.cells.push(cell(text, 1, style, terminal.clusters()));
         return joined;
     };
     let by_kind = terminal.rules.joins_by_kind;

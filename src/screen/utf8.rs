@@ -1,5 +1,14 @@
 //! A character whose bytes come one by one, as tmux collects it.
 
+/// What bytes made together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Taken {
+    /// A character.
+    Character(char),
+    /// What would be one beyond U+10FFFF.
+    Beyond([u8; 4]),
+}
+
 /// Bytes so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Utf8 {
@@ -21,7 +30,7 @@ impl Utf8 {
     /// Takes a byte with the top bit set; the character, if this was its last.
     ///
     /// What is no character takes as many bytes as its first one promised.
-    pub(super) fn take(&mut self, byte: u8) -> Option<char> {
+    pub(super) fn take(&mut self, byte: u8) -> Option<Taken> {
         if self.size == 0 {
             self.size = match byte {
                 0xc2..=0xdf => 2,
@@ -45,7 +54,12 @@ impl Utf8 {
         if self.bad {
             return None;
         }
-        std::str::from_utf8(self.bytes.get(..usize::from(self.have))?).ok()?.chars().next()
+        let bytes = self.bytes.get(..usize::from(self.have))?;
+        match (std::str::from_utf8(bytes), self.bytes) {
+            (Ok(text), _) => text.chars().next().map(Taken::Character),
+            (Err(_), [0xf4, 0x90..=0xbf, ..]) => Some(Taken::Beyond(self.bytes)),
+            (Err(_), _) => None,
+        }
     }
 }
 
@@ -55,7 +69,8 @@ mod tests {
 
     fn read(bytes: &[u8]) -> String {
         let mut utf8 = Utf8::default();
-        bytes.iter().filter_map(|byte| utf8.take(*byte)).collect()
+        let taken = bytes.iter().filter_map(|byte| utf8.take(*byte));
+        taken.map(|taken| if let Taken::Character(character) = taken { character } else { '+' }).collect()
     }
 
     #[test]
@@ -64,5 +79,6 @@ mod tests {
         assert_eq!(read(b"\xe2\xe2\xe2\xc3\xa9"), "é");
         assert_eq!(read(b"\xc0\xaf\xff\xc3\xa9"), "é");
         assert_eq!(read(b"\xed\xa0\x80\xc3\xa9"), "é");
+        assert_eq!(read(b"\xf4\xa9\xb2\xbf\xc3\xa9"), "+é");
     }
 }

@@ -4,6 +4,7 @@ use super::{
     cell::{CLUSTER_BYTES, Cell, Cluster, append_text},
     style::{Colour, Style, StyleId, attribute},
     terminal::Terminal,
+    utf8::Taken,
     width,
 };
 
@@ -123,9 +124,20 @@ impl Terminal {
     /// A byte of a character of more than one.
     pub(super) fn top_bit(&mut self, byte: u8) {
         self.last = None;
-        if let Some(character) = self.utf8.take(byte) {
-            self.print_character(character);
+        match self.utf8.take(byte) {
+            Some(Taken::Character(character)) => self.print_character(character),
+            Some(Taken::Beyond(bytes)) if self.rules.keeps_unknown_characters => self.print_beyond(&bytes),
+            Some(Taken::Beyond(_)) | None => {}
         }
+    }
+
+    /// What would be a character beyond U+10FFFF: the C library takes it for one, without a width.
+    fn print_beyond(&mut self, bytes: &[u8]) {
+        let Some(cluster) = Cluster::new(bytes) else { return };
+        let index = self.clusters().add(cluster);
+        let style = self.style(false);
+        self.print_cell(Cell::cluster(index, 1, style), 1);
+        self.sweep();
     }
 
     /// A character beyond ASCII.
