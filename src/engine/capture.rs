@@ -127,7 +127,7 @@ impl Engine {
 /// What memory prints, where it is what tmux prints.
 fn followed(pane: &Pane, options: &CaptureOptions) -> Option<(Vec<u8>, u64)> {
     let state = pane.lock();
-    Some((state.view.followed()?.known(options)?, state.ring.end()))
+    Some((state.view.capture(options)?, state.ring.end()))
 }
 
 fn answer(pane: &Pane, text: &[u8], source: CaptureSource, offset: u64) -> CaptureAnswer {

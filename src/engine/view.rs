@@ -59,8 +59,8 @@ impl Doubt {
 #[derive(Default)]
 pub(super) struct View {
     screen: Option<Box<Screen>>,
-    /// What is known of tmux's version: what it draws is followed exactly.
-    proven: bool,
+    /// How the running tmux draws.
+    rules: Option<Rules>,
     doubt: Option<Doubt>,
     /// How often it was doubted or made anew: a look that began before says nothing.
     turns: u64,
@@ -75,8 +75,8 @@ pub(super) struct View {
 impl View {
     /// What tmux has is this. `live`: it will be followed on; of a version that is not proven only a last screen is kept.
     pub(super) fn adopt(&mut self, seed: Option<&screen::Seed>, rules: Option<Rules>, live: bool) {
-        self.proven = rules.is_some_and(|rules| rules.proven());
-        let seed = seed.zip(rules).filter(|_| self.proven || !live);
+        self.rules = rules;
+        let seed = seed.zip(rules).filter(|_| self.is_proven() || !live);
         self.set(seed.and_then(|(seed, rules)| Screen::from_seed(seed, rules, Settings::default())));
     }
 
@@ -115,7 +115,7 @@ impl View {
 
     /// From now on it may be something else. Answers whether somebody has to look.
     pub(super) fn doubt(&mut self, doubt: Doubt) -> bool {
-        if self.screen.is_none() || !self.proven {
+        if self.screen.is_none() || !self.is_proven() {
             return false;
         }
         self.turns += 1;
@@ -150,7 +150,14 @@ impl View {
 
     /// What tmux would print is printed from here.
     pub(super) fn followed(&self) -> Option<&Screen> {
-        self.screen.as_deref().filter(|screen| self.proven && self.doubt.is_none() && screen.trusted().is_ok())
+        self.screen.as_deref().filter(|screen| self.is_proven() && self.doubt.is_none() && screen.trusted().is_ok())
+    }
+
+    /// What tmux would print, where that is certain.
+    pub(super) fn capture(&self, options: &CaptureOptions) -> Option<Vec<u8>> {
+        self.followed()
+            .filter(|_| !options.trailing || self.rules.is_some_and(|rules| rules.knows_trailing()))?
+            .known(options)
     }
 
     /// The last that is known of it, doubted or not.
@@ -161,7 +168,7 @@ impl View {
     /// Why captures are not answered from here, if they are not.
     pub(super) fn why_not(&self) -> Option<&'static str> {
         match (&self.screen, self.doubt) {
-            _ if !self.proven => Some("the screens of this version of tmux are not followed in memory"),
+            _ if !self.is_proven() => Some("the screens of this version of tmux are not followed in memory"),
             (None, _) => Some("its screen is not in memory; it comes back when muxtap reads the pane anew"),
             (_, Some(doubt)) => Some(doubt.as_str()),
             (Some(screen), None) => screen.trusted().is_err().then_some("it has begun a string and not ended it"),
@@ -170,7 +177,7 @@ impl View {
 
     /// Whether captures with every flag are right as long as nothing is doubted.
     pub(super) fn is_proven(&self) -> bool {
-        self.proven
+        self.rules.is_some_and(|rules| rules.proven())
     }
 
     /// Whether tmux has to be looked at.
@@ -187,7 +194,7 @@ impl View {
     pub(super) fn settle(&mut self, seed: &screen::Seed, rules: Rules) -> bool {
         let theirs = Screen::from_seed(seed, rules, Settings::default());
         let same = match (&self.screen, &theirs) {
-            (Some(ours), Some(theirs)) => ours.trusted().is_ok() && is_same(ours, theirs),
+            (Some(ours), Some(theirs)) => ours.trusted().is_ok() && is_same(ours, theirs, rules.knows_trailing()),
             _ => false,
         };
         if !same {
@@ -228,7 +235,7 @@ impl Place {
 }
 
 /// Whether tmux would print the same of both.
-fn is_same(one: &Screen, other: &Screen) -> bool {
+fn is_same(one: &Screen, other: &Screen, with_trailing: bool) -> bool {
     let all = CaptureOptions { start: Line::Edge, escapes: true, ..CaptureOptions::default() };
     let joined = CaptureOptions { join: true, ..all };
     let (cursor, theirs) = (one.cursor(), other.cursor());
@@ -237,7 +244,7 @@ fn is_same(one: &Screen, other: &Screen) -> bool {
         && (cursor.column, cursor.row) == (theirs.column, theirs.row)
         && one.capture(&joined) == other.capture(&joined)
         // Where one of them does not know, there is nothing to compare.
-        && [all, CaptureOptions { trailing: true, ..all }].iter().all(|options| {
+        && [all, CaptureOptions { trailing: with_trailing, ..all }].iter().all(|options| {
             one.known(options).zip(other.known(options)).is_none_or(|(one, other)| one == other)
         })
 }
@@ -250,7 +257,7 @@ mod tests {
     fn view() -> View {
         let rules = Rules::for_version(Version::parse(b"3.3a").unwrap());
         let screen = Screen::new(screen::Size { columns: 20, rows: 4 }, rules, Settings::default());
-        View { screen: Some(Box::new(screen)), proven: rules.proven(), ..View::default() }
+        View { screen: Some(Box::new(screen)), rules: Some(rules), ..View::default() }
     }
 
     fn shown(view: &View) -> Option<String> {

@@ -49,6 +49,12 @@ impl Rules {
     pub fn proven(&self) -> bool {
         self.proven
     }
+
+    /// `-N` prints what was written. From 3.4 on it prints the cells that exist, and how many do can depend on where tmux's reads ended,
+    /// which nobody tells: then tmux is to be asked.
+    pub fn knows_trailing(&self) -> bool {
+        !self.prints_untouched_cells
+    }
 }
 
 #[cfg(test)]
