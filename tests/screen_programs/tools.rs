@@ -154,10 +154,10 @@ fn tmux_inside() {
     stage.press("q");
     stage.until("the end of copy mode", |screen| (0..29).all(|number| !row(screen, number).contains(']')));
     stage.press("\x02?");
-    stage.shows("prefix key");
+    stage.shows("Select next layout");
     stage.check("keys");
     stage.press("q");
-    stage.hides("prefix key");
+    stage.hides("Select next layout");
     stage.press("\x02d");
     stage.shows("[detached");
     stage.prompt();
