@@ -11,11 +11,10 @@
     reason = "a bench prints its figures and has no readers but this file"
 )]
 
-#[path = "latency/figures.rs"]
-#[allow(dead_code, reason = "the latency bench uses the rest")]
-mod figures;
 #[path = "screen/inputs.rs"]
 mod inputs;
+#[path = "table/mod.rs"]
+mod table;
 
 use std::{
     alloc::System,
@@ -30,13 +29,13 @@ use alacritty_terminal::{
     term::{Config, Term},
     vte::ansi::Processor,
 };
-use figures::{Goal, figure, part};
 use inputs::Input;
 use muxtap::{
     protocol::version::Version,
     screen::{CaptureOptions, Line, Rules, Screen, Settings, Size},
 };
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
+use table::{Goal, figure, part};
 
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
@@ -169,7 +168,7 @@ fn main() {
     let named: Vec<_> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
     let mut inputs = inputs::all();
     inputs.retain(|input| named.is_empty() || named.iter().any(|name| input.name.contains(name)));
-    figures::heading();
+    table::heading();
     part("Feeding, 80x24 with a history of 10,000 lines");
     for input in &inputs {
         feeding(input);

@@ -6,8 +6,9 @@ use std::{
 };
 
 use super::{
-    figures::{Goal, Times, figure, part},
     stage::{Daemon, Tmux},
+    table::{Goal, figure, part},
+    times::Times,
 };
 
 const SAMPLES: usize = 200;

@@ -12,10 +12,11 @@ use serde_json::{Value, json};
 use super::{
     actors::{FLOOD_BYTES, LINE},
     control::{Control, age_of, stamp},
-    figures::{Goal, Times, figure, holds, part},
     http::Http,
     process,
     stage::{Daemon, Fifo, Tmux},
+    table::{Goal, figure, part},
+    times::Times,
     wait::{matched_stamp, wait_for_marker},
 };
 
@@ -164,4 +165,9 @@ fn read_back(http: &mut Http) -> (usize, bool) {
         && numbers.last() == Some(&(FLOOD_BYTES / LINE - 1))
         && numbers.len() + 3 > bytes.len() / (LINE + 1);
     (bytes.len(), whole)
+}
+
+/// Prints whether something holds.
+fn holds(name: &str, holds: bool, what: &str) {
+    println!("{} {name:<58} {what}", if holds { '+' } else { '-' });
 }

@@ -18,14 +18,16 @@
 mod actors;
 mod capture;
 mod control;
-mod figures;
 mod flood;
 mod http;
 mod pipeline;
 mod process;
 mod quiet;
 mod stage;
+#[path = "../table/mod.rs"]
+mod table;
 mod thousand;
+mod times;
 mod wait;
 
 /// A part of the bench, by its name.
@@ -48,7 +50,7 @@ fn main() {
     }
     stage::clean_up_when_interrupted();
     let named: Vec<_> = args.iter().filter(|arg| !arg.starts_with('-')).collect();
-    figures::heading();
+    table::heading();
     for (name, part) in PARTS {
         if named.is_empty() || named.iter().any(|wanted| *wanted == name) {
             // A part that fails must not hide the others; its stage is cleaned while it unwinds.

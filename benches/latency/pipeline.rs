@@ -19,7 +19,7 @@ use muxtap::{
 };
 use tokio_util::codec::Decoder;
 
-use super::figures::{Goal, figure, part};
+use super::table::{Goal, figure, part};
 
 /// What tmux sends of a build's text, and of a coloured listing with an escape each ten bytes or so.
 const PLAIN: &[u8] = b"   Compiling muxtap v0.1.0 (/home/user/src/muxtap) with 12 features on\\015\\012";

@@ -5,9 +5,9 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::{
-    figures::{Goal, figure, part},
     process,
     stage::{Daemon, Tmux},
+    table::{Goal, figure, part},
 };
 
 const PANES: usize = 200;

@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use super::{
-    figures::{Goal, figure, part},
     process,
     stage::{Daemon, Tmux},
+    table::{Goal, figure, part},
 };
 
 const PANES: u64 = 1000;

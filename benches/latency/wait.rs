@@ -6,9 +6,10 @@ use serde_json::{Value, json};
 
 use super::{
     control::{Control, age_of, stamp},
-    figures::{Goal, Times, figure, part},
     http::Http,
     stage::{Daemon, Fifo, Tmux},
+    table::{Goal, figure, part},
+    times::Times,
 };
 
 const ROUNDS: usize = 20;

@@ -190,10 +190,7 @@ impl Pane {
         let doubt = state.feed(data, quiet);
         let kept = state.kept_since(before);
         let held_exit = state.take_held_exit();
-        let end = state.ring.end();
-        self.tell_listeners(&mut state);
-        drop(state);
-        self.changed.send_replace(end);
+        self.announce(state);
         Pushed { kept, held_exit, doubt }
     }
 
@@ -221,10 +218,7 @@ impl Pane {
         for watcher in &watchers {
             watcher.ended(exit);
         }
-        let end = state.ring.end();
-        self.tell_listeners(&mut state);
-        drop(state);
-        self.changed.send_replace(end);
+        self.announce(state);
         true
     }
 
@@ -260,10 +254,7 @@ impl Pane {
         state.about.size = size;
         let look = state.view.resize(screen_size(size));
         let kept = state.kept_since(before);
-        let end = state.ring.end();
-        self.tell_listeners(&mut state);
-        drop(state);
-        self.changed.send_replace(end);
+        self.announce(state);
         (look, kept)
     }
 
@@ -335,16 +326,18 @@ impl Pane {
         state.listeners.push(Arc::downgrade(listener));
     }
 
-    fn tell_listeners(&self, state: &mut State) {
-        if !state.listeners.is_empty() {
-            state.listeners.retain(|listener| match listener.upgrade() {
-                Some(listener) => {
-                    listener.mark(self.id);
-                    true
-                }
-                None => false,
-            });
-        }
+    /// Wakes everybody who follows the pane, outside the lock.
+    fn announce(&self, mut state: MutexGuard<'_, State>) {
+        state.listeners.retain(|listener| match listener.upgrade() {
+            Some(listener) => {
+                listener.mark(self.id);
+                true
+            }
+            None => false,
+        });
+        let end = state.ring.end();
+        drop(state);
+        self.changed.send_replace(end);
     }
 }
 

@@ -70,6 +70,10 @@ fn judge(foreground: &Foreground) -> Resting {
         // Between two programs, or a pipeline whose first program has ended.
         return Resting::Busy(String::new());
     }
+    if name == "env" {
+        // About to become what it names: `#!/usr/bin/env bash`.
+        return Resting::Busy(name.to_owned());
+    }
     let Some(shell) = kind(name) else { return Resting::Other(name.to_owned()) };
     // `bash build.sh` and `sh -c …` are programs, not shells that read commands.
     let runs_a_script = foreground.args.iter().skip(1).any(|arg| arg == "-c" || !arg.starts_with(['-', '+']));
@@ -180,6 +184,7 @@ mod tests {
         assert_eq!(judge(&foreground(&["bash"], true)), Resting::Busy("bash".into()));
         assert_eq!(judge(&foreground(&["bash", "build.sh"], false)), Resting::Other("bash build.sh".into()));
         assert_eq!(judge(&foreground(&["sleep", "9"], true)), Resting::Other("sleep".into()));
+        assert_eq!(judge(&foreground(&["/usr/bin/env", "bash", "tool"], true)), Resting::Busy("env".into()));
     }
 
     #[test]

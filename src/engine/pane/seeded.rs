@@ -24,9 +24,7 @@ impl Pane {
             state.exit = Some((Exit { status: seed.exit_status, signal: seed.exit_signal }, Instant::now()));
         }
         let kept = state.kept_since(before);
-        let end = state.ring.end();
-        drop(state);
-        self.changed.send_replace(end);
+        self.announce(state);
         kept
     }
 
@@ -58,10 +56,7 @@ impl Pane {
         }
         state.adopt(seed, rules, !seed.dead);
         let kept = state.kept_since(before);
-        let end = state.ring.end();
-        self.tell_listeners(&mut state);
-        drop(state);
-        self.changed.send_replace(end);
+        self.announce(state);
         kept
     }
 
@@ -99,10 +94,7 @@ impl Pane {
         state.adopt(seed, rules, false);
         state.exit_pid = Some(seed.pid);
         let kept = state.kept_since(before);
-        let end = state.ring.end();
-        self.tell_listeners(&mut state);
-        drop(state);
-        self.changed.send_replace(end);
+        self.announce(state);
         kept
     }
 
@@ -120,10 +112,7 @@ impl Pane {
             _ => Looked::Nothing,
         };
         let kept = state.kept_since(before);
-        let end = state.ring.end();
-        self.tell_listeners(&mut state);
-        drop(state);
-        self.changed.send_replace(end);
+        self.announce(state);
         (looked, kept)
     }
 

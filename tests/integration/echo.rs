@@ -2,21 +2,13 @@
 //!
 //! In each test the pattern also matches what is typed, and the answer comes only when the test lets it.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::string_slice,
-    clippy::similar_names,
-    clippy::format_collect,
-    clippy::needless_raw_string_hashes,
-    reason = "a test says what is wrong by panicking"
-)]
+use std::{
+    fs::{File, OpenOptions},
+    io::Write as _,
+};
 
-mod common;
-
-use common::{Background, World};
+use crate::common::{Background, World};
+use rustix::fs::{CWD, Mode, mkfifoat};
 use serde_json::{Value, json};
 
 /// Programs that show what is typed, each in its way: the first the terminal itself, the others with a line editor.
@@ -41,17 +33,28 @@ fn each(columns: &str, test: impl Fn(&World, &str, &str)) {
     }
 }
 
-/// A line that waits for the file `go` and then prints the word `BANANA`, which stands in it, too.
-fn held(name: &str) -> &'static str {
-    match name {
-        "python3" => "import os,time\nwhile not os.path.exists('go'): time.sleep(0.01)\n\nprint('BANANA', 40 + 2)",
-        "fish" => "while not test -e go; sleep 0.01; end; echo BANANA 42",
-        _ => "while ! test -e go; do sleep 0.01; done; echo BANANA 42",
+/// Where the programs of a world wait until they are let go: each reads a line from a named pipe.
+struct Gate(File);
+
+impl Gate {
+    fn new(world: &World, name: &str) -> Self {
+        let path = world.path("work").join(name);
+        mkfifoat(CWD, &path, Mode::RUSR | Mode::WUSR).unwrap();
+        // Open at both ends, so that neither side waits for the other to open it and no line is lost between them.
+        Self(OpenOptions::new().read(true).write(true).open(&path).unwrap())
+    }
+
+    fn open(&mut self) {
+        self.0.write_all(b"go\n").unwrap();
     }
 }
 
-fn go(world: &World) {
-    std::fs::write(world.path("work/go"), "").unwrap();
+/// A line that waits at the gate `go` and then prints the word `BANANA`, which stands in it, too.
+fn held(name: &str) -> &'static str {
+    match name {
+        "python3" => "_ = open('go').readline(); print('BANANA', 40 + 2)",
+        _ => "read x <go; echo BANANA 42",
+    }
 }
 
 /// The only match of a wait.
@@ -67,13 +70,12 @@ fn send(world: &World, pane: &str, text: &str) {
 }
 
 /// Sends the held line, sees that nothing is answered, lets it go, and looks at the answer.
-fn trapped(world: &World, pane: &str, name: &str) {
-    let _ = std::fs::remove_file(world.path("work/go"));
+fn trapped(world: &World, pane: &str, name: &str, gate: &mut Gate) {
     send(world, pane, held(name));
     let early = world.muxtap(&["wait-for", "-t", pane, "-p", "BANANA", "-T", "0.4"]);
     assert_eq!(early.status, 124, "{name}: the echo was taken for an answer: {early:?}");
     let waiting = world.spawn(&["--json", "wait-for", "-t", pane, "-p", "BANANA", "-T", "20"]);
-    go(world);
+    gate.open();
     let hit = hit(waiting, name);
     assert_eq!(hit["line"], "BANANA 42", "{name}: {hit}");
 }
@@ -81,15 +83,16 @@ fn trapped(world: &World, pane: &str, name: &str) {
 #[test]
 fn the_echo_is_not_the_answer() {
     each("100", |world, pane, name| {
+        let mut gate = Gate::new(world, "go");
         for _ in 0..3 {
-            trapped(world, pane, name);
+            trapped(world, pane, name, &mut gate);
         }
     });
 }
 
 #[test]
 fn nor_in_a_narrow_pane() {
-    each("20", trapped);
+    each("20", |world, pane, name| trapped(world, pane, name, &mut Gate::new(world, "go")));
 }
 
 #[test]
@@ -138,17 +141,16 @@ fn what_is_typed_ahead_is_echoed_twice() {
         let world = World::new();
         let pane = world.ok(&[&["new-session", "--"], *program].concat());
         world.ok(&["wait-for", "-t", &pane, "--prompt", "--since", "start"]);
-        let (not, does, done) = if *name == "fish" { ("not", "", "end") } else { ("!", "do ", "done") };
-        let busy = format!("printf 'bu''sy\\n'; while {not} test -e first; {does}sleep 0.01; {done}");
-        world.ok(&["send-keys", "-t", &pane, &busy, "Enter"]);
+        let (mut first, mut gate) = (Gate::new(&world, "first"), Gate::new(&world, "go"));
+        world.ok(&["send-keys", "-t", &pane, "printf 'bu''sy\\n'; read x <first", "Enter"]);
         world.await_output(&pane, "(?m)^busy$");
         // The terminal echoes it now; the line editor draws it again when it reads it.
         send(&world, &pane, held(name));
         let waiting = world.spawn(&["--json", "wait-for", "-t", &pane, "-p", "BANANA", "-T", "20"]);
-        std::fs::write(world.path("work/first"), "").unwrap();
+        first.open();
         let early = world.muxtap(&["wait-for", "-t", &pane, "-p", "BANANA", "-T", "0.5"]);
         assert_eq!(early.status, 124, "{name}: an echo was taken for an answer: {early:?}");
-        go(&world);
+        gate.open();
         // A shell without a line editor prints its prompt in front of the answer to what was typed ahead.
         let line = hit(waiting, name)["line"].as_str().unwrap().to_owned();
         assert!(line.ends_with("BANANA 42") && !line.contains("echo"), "{name}: {line}");

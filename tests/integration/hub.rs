@@ -1,16 +1,6 @@
 //! On a server that muxtap started one client follows all of it, from a session of muxtap's own: the hub. Users do not meet it.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test says what is wrong by panicking"
-)]
-
-mod common;
-
-use common::{Background, World, eventually, is_alive};
+use crate::common::{Background, World, eventually, is_alive};
 use rustix::process::Signal;
 
 fn tmux_sessions(world: &World) -> Vec<String> {
@@ -42,7 +32,7 @@ fn one_client_follows_the_whole_server_and_is_in_no_listing() {
     world.await_output(&other, "^second");
     assert_eq!(world.sessions(), ["one", "two"]);
     assert_eq!(world.panes(), [pane, other]);
-    let windows = common::names(&world.json(&["list-windows"])["windows"], "session");
+    let windows = crate::common::names(&world.json(&["list-windows"])["windows"], "session");
     assert_eq!(windows, ["one", "two"]);
     assert_eq!(hubs(&world), 1);
     assert_eq!(world.tmux(&["list-clients", "-F", "#{client_control_mode}"]), "1");
@@ -60,9 +50,9 @@ fn a_command_without_a_target_never_means_the_hub() {
     assert_eq!(world.tmux(&["new-window", "-d", "-P", "-F", "#S"]), "two");
     // From inside a pane whose window is linked into the hub as well.
     let inside = |pane: &str| {
-        let mut inside = world.command(common::tmux_program());
+        let mut inside = world.command(crate::common::tmux_program());
         inside.env("TMUX", format!("{},{},0", world.socket().display(), world.server_pid())).env("TMUX_PANE", pane);
-        common::run(inside.args(["display-message", "-p", "#S"])).text()
+        crate::common::run(inside.args(["display-message", "-p", "#S"])).text()
     };
     let panes = world.tmux(&["list-panes", "-a", "-F", "#{pane_id} #{session_name}"]);
     for line in panes.lines().filter(|line| !line.contains("_muxtap")) {
@@ -192,7 +182,7 @@ fn a_hub_on_a_server_that_was_found_leaves_its_defaults_and_is_gone_afterwards()
         world.tmux(&["send-keys", "-t", "c", "echo he''llo", "Enter"]);
         world.await_output("c", "hello");
         let pid = daemon.pid();
-        common::signal(pid, how);
+        crate::common::signal(pid, how);
         daemon.finish();
         eventually("the hub is gone", || hubs(&world) == 0);
         assert_eq!(default(&world), home);

@@ -2,23 +2,11 @@
 //!
 //! `MUXTAP_SCREEN_CASES` cases are run (a few hundred unless it is set) from `MUXTAP_SCREEN_SEED` on.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::print_stdout,
-    reason = "a test says what is wrong by panicking"
-)]
+pub mod driver;
+pub mod generator;
 
-mod common;
-#[path = "screen_random/driver.rs"]
-mod driver;
-#[path = "screen_random/generator.rs"]
-mod generator;
-
-use driver::{Run, Tmux};
-use generator::{Case, Flavour, Step};
+use self::driver::{Run, Tmux};
+use self::generator::{Case, Flavour, Step};
 use muxtap::screen::Rules;
 
 fn from_env(name: &str, default: u64) -> u64 {

@@ -1,19 +1,10 @@
 //! The README's examples, on a tmux server of their own.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    clippy::string_slice,
-    reason = "a test says what is wrong by panicking"
-)]
-
-mod common;
-
 use std::{fmt::Write as _, fs, os::unix::fs::PermissionsExt as _};
 
-use common::World;
+use crate::common::World;
 
-const README: &str = include_str!("../README.md");
+const README: &str = include_str!("../../README.md");
 /// The build of the examples.
 const BUILD: &str = "#!/bin/sh
 sleep 0.2; echo '[1/2] cc parser.c'
@@ -80,7 +71,7 @@ fn the_examples_print_what_the_readme_says() {
     assert!(examples.len() > 15);
     let mut transcript = String::new();
     for Example { command, says } in examples {
-        let answer = common::run(world.command("sh").args(["-c", &format!("exec 2>&1\n{command}")]));
+        let answer = crate::common::run(world.command("sh").args(["-c", &format!("exec 2>&1\n{command}")]));
         let text = answer.text();
         writeln!(transcript, "$ {command}\n{text}").unwrap();
         let lines: Vec<_> = text.lines().map(str::trim_end).collect();
@@ -90,7 +81,7 @@ fn the_examples_print_what_the_readme_says() {
 
 #[test]
 fn the_recording_is_the_one_in_the_docs() {
-    assert!(README.contains(&format!("```\n{}```\n", include_str!("../docs/demo.txt"))));
+    assert!(README.contains(&format!("```\n{}```\n", include_str!("../../docs/demo.txt"))));
 }
 
 #[test]

@@ -1,20 +1,6 @@
 //! `capture-pane` prints what `tmux capture-pane -p` prints, byte for byte.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::string_slice,
-    clippy::similar_names,
-    clippy::format_collect,
-    clippy::needless_raw_string_hashes,
-    reason = "a test says what is wrong by panicking"
-)]
-
-mod common;
-
-use common::{World, eventually};
+use crate::common::{World, eventually};
 
 /// Sets of flags that are the same in both programs.
 const FLAGS: [&[&str]; 16] = [
@@ -39,8 +25,9 @@ const FLAGS: [&[&str]; 16] = [
 /// Compares at rest.
 fn same(world: &World, pane: &str, what: &str) {
     for flags in FLAGS {
-        let by_tmux =
-            common::run(world.tmux_command(world.socket()).args([&["capture-pane", "-p", "-t", pane], flags].concat()));
+        let by_tmux = crate::common::run(
+            world.tmux_command(world.socket()).args([&["capture-pane", "-p", "-t", pane], flags].concat()),
+        );
         let ours = world.muxtap(&[&["capture-pane", "-t", pane], flags].concat());
         assert_eq!((by_tmux.status, ours.status), (0, 0), "{what} {flags:?}: {ours:?}");
         assert_eq!(ours.text(), by_tmux.text(), "{what} {flags:?}");
@@ -139,9 +126,9 @@ fn answers_name_their_source_and_point_in_the_stream() {
 
 /// Whether screens of the tmux under test are followed in memory, by its version.
 fn followed_in_memory(world: &World) -> bool {
-    let version = common::run(std::process::Command::new(common::tmux_program()).arg("-V")).text();
+    let version = crate::common::run(std::process::Command::new(crate::common::tmux_program()).arg("-V")).text();
     let followed = ["tmux 3.3a", "tmux 3.5a"].contains(&version.trim());
-    let pane = world.tmux(&["new-window", "-d", "-P", "-F", "#{pane_id}", "exec cat"]);
+    let pane = world.window("exec cat");
     assert_eq!(world.json(&["capture-pane", "-t", &pane])["source"] == "model", followed, "{version}");
     followed
 }
@@ -199,7 +186,7 @@ fn what_the_stream_does_not_tell_is_found_out() {
         eventually(what, || {
             let flags = ["-e", "-S", "-", "-t", &pane];
             let question = [&["capture-pane", "-p"], &flags[..]].concat();
-            let theirs = common::run(world.tmux_command(world.socket()).args(question));
+            let theirs = crate::common::run(world.tmux_command(world.socket()).args(question));
             let ours = world.json(&[&["capture-pane"], &flags[..]].concat());
             ours["text"] == theirs.text() && (ours["source"] == "model") == followed
         });
@@ -244,7 +231,7 @@ fn what_memory_does_not_know_tmux_tells() {
 fn events_name_the_rows_that_changed() {
     let world = World::with_server();
     let draws = "stty -echo; echo ready; while read -r go; do printf '\\033[7;1H%s' \"$go\"; done";
-    let pane = world.tmux(&["new-window", "-d", "-P", "-F", "#{pane_id}", draws]);
+    let pane = world.window(draws);
     world.await_output(&pane, "^ready");
     if !followed_in_memory(&world) {
         eprintln!("screens of this tmux are not followed: no events of them");

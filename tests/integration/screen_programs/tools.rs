@@ -120,7 +120,7 @@ fn fzf() {
 #[test]
 fn tmux_inside() {
     let Some(mut stage) = Stage::with_term("tmux", "tmux", "tmux-256color") else { return };
-    let program = super::common::tmux_program();
+    let program = crate::common::tmux_program();
     stage.inner_socket();
     // Keys that come at once are no paste.
     stage.file("conf", "set-option -g assume-paste-time 0\n");

@@ -1,38 +1,9 @@
 //! Callers that go away in the middle of what they asked for: nothing half done stays, nothing is held for nobody.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::string_slice,
-    reason = "a test says what is wrong by panicking"
-)]
-
-mod common;
-
 use std::{fs, os::unix::fs::PermissionsExt as _};
 
-use common::{World, eventually, signal, tmux_program};
-use rustix::process::Signal;
+use crate::common::{Stopped, World, eventually, tmux_program};
 use serde_json::json;
-
-/// A server that does nothing for a while, so that the middle of a request can be met.
-struct Stopped(u32);
-
-impl Stopped {
-    fn new(world: &World) -> Self {
-        let pid = world.server_pid();
-        signal(pid, Signal::STOP);
-        Self(pid)
-    }
-}
-
-impl Drop for Stopped {
-    fn drop(&mut self) {
-        signal(self.0, Signal::CONT);
-    }
-}
 
 fn waits(world: &World) -> u64 {
     world.http("GET", "/v1/status", None).json()["waits"].as_u64().unwrap()
@@ -50,10 +21,10 @@ fn a_wait_that_could_not_begin_before_its_caller_left_is_closed() {
     let world = World::with_server();
     // A string that has not ended: what tmux shows is not known without asking.
     let open = "printf 'ready\\033]2;a title without an end'; exec cat";
-    let pane = world.tmux(&["new-window", "-d", "-P", "-F", "#{pane_id}", open]);
+    let pane = world.window(open);
     world.await_output(&pane, "^ready");
     let panes = world.panes();
-    let stopped = Stopped::new(&world);
+    let stopped = Stopped::new(world.server_pid());
     let request = json!({"panes": [pane], "patterns": ["x"], "since": "screen", "timeout_ms": 40_000});
     let client = world.http_send("POST", &format!("/v1/waits{}", world.query()), Some(&request));
     eventually("the wait looks at the screen", || waits(&world) == 1);
@@ -68,7 +39,7 @@ fn a_wait_that_could_not_begin_before_its_caller_left_is_closed() {
 fn what_is_being_made_when_its_caller_leaves_is_made_to_the_end() {
     let world = World::with_server();
     assert_eq!(world.sessions(), ["main"]);
-    let stopped = Stopped::new(&world);
+    let stopped = Stopped::new(world.server_pid());
     let asked = world.metric("muxtap_tmux_commands_total");
     let done = world.path("done");
     let command = format!("echo ran > {}; exec cat", done.display());
@@ -88,7 +59,7 @@ fn a_paste_that_fails_leaves_no_buffer() {
     let world = World::with_server();
     let pane = world.ok(&["new-window", "-t", "main", "--", "exec cat"]);
     let number = pane.trim_start_matches('%');
-    let stopped = Stopped::new(&world);
+    let stopped = Stopped::new(world.server_pid());
     let asked = || world.metric("muxtap_tmux_commands_total");
     let before = asked();
     let kill = world.http_send("DELETE", &format!("/v1/panes/{number}{}", world.query()), None);

@@ -1,16 +1,6 @@
 //! How the daemon, the tmux server and what is in it come and go.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test says what is wrong by panicking"
-)]
-
-mod common;
-
-use common::{Background, World, eventually, is_alive};
+use crate::common::{Background, Stopped, World, eventually, is_alive};
 use rustix::process::Signal;
 
 /// What a pane runs that answers each line with `got LINE`.
@@ -162,7 +152,7 @@ fn what_cannot_be_attached_to_is_tried_again_with_pauses() {
     let (program, tries, broken) = (world.path("tmux"), world.path("tries"), world.path("broken"));
     let script = format!(
         "#!/bin/sh\ncase \"$*\" in *attach-session*) date +%s%3N >> {tries}; [ -e {broken} ] && exit 1;; esac\nexec {} \"$@\"\n",
-        common::tmux_program(),
+        crate::common::tmux_program(),
         tries = tries.display(),
         broken = broken.display(),
     );
@@ -259,7 +249,7 @@ fn a_server_that_is_started_anew_is_another_one_to_old_cursors() {
         let server = world.server_pid();
         match signal {
             None => drop(world.tmux(&["kill-server"])),
-            Some(signal) => common::signal(server, signal),
+            Some(signal) => crate::common::signal(server, signal),
         }
         let ended = wait.finish();
         assert_eq!((ended.status, &ended.json()["outcome"]), (3, &"ended".into()), "{ended:?}");
@@ -302,7 +292,7 @@ fn a_socket_that_is_removed_under_it_changes_nothing() {
     world.await_output(&pane, "^got alone");
     assert_eq!(world.sessions(), ["main", "work"]);
     // tmux makes its socket again when it is told to.
-    common::signal(server, Signal::USR1);
+    crate::common::signal(server, Signal::USR1);
     eventually("the socket is back", || world.socket().exists());
     say(&world, &pane, "back");
     assert_eq!(world.server_pid(), server);
@@ -320,7 +310,7 @@ fn two_daemons_started_at_once_are_one() {
     let daemons: Vec<_> = world.processes().into_iter().filter(|(_, line)| line.contains(" serve")).collect();
     assert_eq!(daemons.iter().map(|(pid, _)| *pid).collect::<Vec<_>>(), [pid], "{daemons:?}");
     // One that is asked for in the foreground says who is there.
-    let second = common::run(world.plain_muxtap_command().args(["--json", "serve"]));
+    let second = crate::common::run(world.plain_muxtap_command().args(["--json", "serve"]));
     assert_eq!((second.status, &second.error()["code"]), (1, &"CONFLICT".into()), "{second:?}");
     assert_eq!(world.daemon_pid(), Some(pid));
 }
@@ -331,16 +321,15 @@ fn what_changes_the_server_is_asked_once() {
     let world = World::with_server();
     let pane = answering(&world, &["new-session", "-s", "work"]);
     let clients = world.tmux(&["list-clients", "-F", "#{client_pid}"]);
-    let server = world.server_pid();
     let asked = world.metric("muxtap_tmux_commands_total");
-    common::signal(server, Signal::STOP);
+    let stopped = Stopped::new(world.server_pid());
     let sent = world.spawn(&["--json", "send-keys", "-t", &pane, "once", "Enter"]);
     eventually("tmux was asked", || world.metric("muxtap_tmux_commands_total") > asked);
     for client in clients.lines() {
-        common::signal(client.parse().unwrap(), Signal::KILL);
+        crate::common::signal(client.parse().unwrap(), Signal::KILL);
     }
     let answer = sent.finish();
-    common::signal(server, Signal::CONT);
+    drop(stopped);
     assert_eq!(answer.status, 1, "{answer:?}");
     assert_eq!(answer.error()["code"], "TMUX_UNAVAILABLE", "{answer:?}");
     assert!(answer.error()["message"].as_str().unwrap().contains("not known"), "{answer:?}");

@@ -1,22 +1,12 @@
 //! What is wrong, hostile or missing: a clear error or a clean degradation, nothing lost, nothing left behind.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test says what is wrong by panicking"
-)]
-
-mod common;
-
 use std::{fs, os::unix::fs::PermissionsExt as _, path::PathBuf};
 
-use common::{Background, World, eventually};
+use crate::common::{Background, World, eventually};
 use serde_json::json;
 
 fn made(world: &World, program: &str) -> String {
-    world.tmux(&["new-window", "-d", "-P", "-F", "#{pane_id}", program])
+    world.window(program)
 }
 
 /// A script in the world's directory.
@@ -122,7 +112,7 @@ fn a_tmux_socket_of_another_user_is_refused_with_words() {
         {
             command.env(name, home.join(value));
         }
-        common::run(command.args(["--json", "-S"]).arg(world.socket()).args(args))
+        crate::common::run(command.args(["--json", "-S"]).arg(world.socket()).args(args))
     };
     let refused = nobody(&["list-sessions"]);
     let stopped = nobody(&["stop"]);
@@ -133,7 +123,7 @@ fn a_tmux_socket_of_another_user_is_refused_with_words() {
     assert_eq!(world.sessions(), ["main"]);
     let mut command = world.command("setpriv");
     command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&binary).current_dir(&home);
-    let refused = common::run(command.args(["--json", "list-sessions"]));
+    let refused = crate::common::run(command.args(["--json", "list-sessions"]));
     assert_eq!(refused.status, 1, "{refused:?}");
 }
 

@@ -1,7 +1,5 @@
 //! A real tmux, driven over one control client: panes that print what they are told, and what it then captures.
 
-#![allow(dead_code, reason = "the suites of random sequences and of programs each use a part of it")]
-
 use std::{
     collections::BTreeMap,
     fs::{File, OpenOptions},
@@ -17,10 +15,8 @@ use muxtap::{
     screen::{CaptureOptions, Line, Rules, Screen, Settings, Size, Trouble, seed},
 };
 
-use super::{
-    common::{LIMIT, World},
-    generator::{Case, Step},
-};
+use super::generator::{Case, Step};
+use crate::common::{LIMIT, World};
 
 /// Runs a case and says what differs.
 pub type Run = fn(&mut Tmux, &Case) -> Option<String>;

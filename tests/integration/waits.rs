@@ -1,22 +1,8 @@
 //! Waits: what satisfies them, where they begin, how they end, and how their answers are asked for again.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::string_slice,
-    clippy::similar_names,
-    clippy::format_collect,
-    clippy::needless_raw_string_hashes,
-    reason = "a test says what is wrong by panicking"
-)]
-
-mod common;
-
 use std::{io::Write as _, time::Instant};
 
-use common::{Http, World};
+use crate::common::{Http, World};
 use serde_json::{Value, json};
 
 /// A world with a pane in which `sh` runs, with its prompt shown.
@@ -413,10 +399,10 @@ fn a_caller_that_goes_away_does_not_end_its_wait() {
     let waits = || world.json(&["status"])["waits"].as_u64().unwrap();
     let body = json!({ "panes": [pane], "patterns": ["gone"], "timeout_ms": 20000 });
     let stream = world.http_send("POST", &format!("/v1/waits{}", world.query()), Some(&body));
-    common::eventually("the wait is open", || waits() == 1);
+    crate::common::eventually("the wait is open", || waits() == 1);
     drop(stream);
     line(&world, &pane, "echo go''ne");
-    common::eventually("the wait has ended", || waits() == 0);
+    crate::common::eventually("the wait has ended", || waits() == 0);
 }
 
 #[test]
@@ -425,7 +411,7 @@ fn a_wait_is_cancelled() {
     let id = detached(&world, json!({ "panes": [pane], "patterns": ["never"] }));
     assert_eq!(world.http("DELETE", &format!("/v1/waits/{id}"), None).json()["outcome"], "cancelled");
     assert_eq!(result(&world, &id)["outcome"], "cancelled");
-    common::eventually("it is closed", || world.json(&["status"])["waits"] == 0);
+    crate::common::eventually("it is closed", || world.json(&["status"])["waits"] == 0);
     let unknown = world.http("GET", "/v1/waits/w9-000000000000", None);
     assert_eq!((unknown.status, &unknown.json()["code"]), (404, &json!("NOT_FOUND")));
 }
@@ -443,7 +429,7 @@ fn many_waits_at_once() {
         assert_eq!(answer["outcome"], "matched", "{n}: {answer}");
         assert_eq!(answer["predicates"][0]["line"], format!("number {n}"));
     }
-    common::eventually("they are closed", || world.json(&["status"])["waits"] == 0);
+    crate::common::eventually("they are closed", || world.json(&["status"])["waits"] == 0);
 }
 
 #[test]
@@ -452,7 +438,7 @@ fn many_waiting_processes_at_once() {
     let id = detached(&world, json!({ "panes": [pane], "patterns": ["(?m)^go$"] }));
     let waiting: Vec<_> =
         (0..70).map(|_| world.spawn(&["wait-for", "-t", &pane, "-p", "(?m)^go$", "--since", "start"])).collect();
-    common::eventually("all wait", || world.json(&["status"])["waits"] == 71);
+    crate::common::eventually("all wait", || world.json(&["status"])["waits"] == 71);
     line(&world, &pane, "echo g''o");
     for waiting in waiting {
         let answer = waiting.finish();

@@ -1,12 +1,5 @@
 //! The protocol floor against a real tmux on a private socket: what it writes is understood, what it reads is right.
 //! `MUXTAP_TEST_TMUX` names another tmux to run against.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "helpers of tests fail by panicking; clippy spares only the test functions themselves"
-)]
-
 use bytes::{Bytes, BytesMut};
 use muxtap::protocol::{
     codec::{ControlCodec, Event, Reply},

@@ -1,10 +1,8 @@
 //! The command line: each command once, its JSON, its exit status, and what happens around it.
 
-mod common;
-
 use std::io::Read as _;
 
-use common::{Background, World, eventually, names, run};
+use crate::common::{Background, World, eventually, names, run};
 use serde_json::{Value, json};
 
 /// A world of muxtap's own with a session `work`, whose pane runs `sh`.
@@ -149,7 +147,7 @@ fn status_stop_and_the_daemon_that_starts_by_itself() {
     assert_eq!(status["servers"][0]["sessions"], 1, "{status}");
     let pid = world.daemon_pid().unwrap();
     world.ok(&["stop"]);
-    assert!(!common::is_alive(pid), "its process is gone when `stop` returns");
+    assert!(!crate::common::is_alive(pid), "its process is gone when `stop` returns");
     assert_eq!(world.muxtap(&["status"]).status, 1);
     assert_eq!(world.tmux(&["list-sessions", "-F", "#{session_name}"]), "main");
     assert_eq!(world.sessions(), ["main"]);
@@ -321,7 +319,7 @@ fn read_in_all_its_forms() {
     let waiting = world.spawn(&["read", "-t", &pane, "--since", "now", "--wait", "20"]);
     eventually("it reads", || {
         world.ok(&["send-keys", "-t", &pane, "Enter"]);
-        !common::is_alive(waiting.pid())
+        !crate::common::is_alive(waiting.pid())
     });
     assert!(!waiting.finish().stdout.is_empty());
 }

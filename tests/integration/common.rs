@@ -1,17 +1,6 @@
 //! A world of its own for each test: a directory, a tmux socket, a muxtap daemon, and nothing of them left at the end.
 //!
 //! `MUXTAP_TEST_TMUX` names the tmux program that the tests run on (default `tmux`).
-#![allow(dead_code, reason = "each test file uses a part of it")]
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::string_slice,
-    missing_docs,
-    reason = "a test says what is wrong by panicking"
-)]
-
 use std::{
     fs,
     io::{BufRead as _, BufReader, Read as _, Write as _},
@@ -223,6 +212,22 @@ pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
+/// A process that does nothing for a while, so that the middle of what it is asked can be met. It goes on when this is dropped.
+pub struct Stopped(u32);
+
+impl Stopped {
+    pub fn new(pid: u32) -> Self {
+        signal(pid, rustix::process::Signal::STOP);
+        Self(pid)
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        signal(self.0, rustix::process::Signal::CONT);
+    }
+}
+
 /// A directory, a tmux socket and a daemon of its own.
 pub struct World {
     dir: TempDir,
@@ -325,11 +330,6 @@ impl World {
         text.strip_suffix('\n').unwrap_or(&text).to_owned()
     }
 
-    /// Calls tmux on this world's server.
-    pub fn try_tmux(&self, args: &[&str]) -> Answer {
-        self.try_tmux_at(&self.socket, args)
-    }
-
     fn try_tmux_at(&self, socket: &Path, args: &[&str]) -> Answer {
         let mut known = self.extra_sockets.lock().unwrap();
         if socket != self.socket && !known.iter().any(|other| other == socket) {
@@ -349,6 +349,11 @@ impl World {
     /// Makes a session by plain tmux; answers its pane.
     pub fn session(&self, name: &str) -> String {
         self.tmux(&["new-session", "-d", "-s", name, "-x", "80", "-y", "24", "-P", "-F", "#{pane_id}"])
+    }
+
+    /// Makes a window by plain tmux, in which this runs; answers its pane.
+    pub fn window(&self, command: &str) -> String {
+        self.tmux(&["new-window", "-d", "-P", "-F", "#{pane_id}", command])
     }
 
     /// A tmux server on this socket is ended with the world.
@@ -515,8 +520,7 @@ impl Drop for World {
         let sockets = self.extra_sockets.lock().unwrap().clone();
         for socket in sockets.iter().chain([&self.socket]) {
             if socket.exists() {
-                // A tmux that hangs is killed below.
-                let _ = self.tmux_command(socket).arg("kill-server").output();
+                end_server(self.tmux_command(socket).arg("kill-server").stdout(Stdio::null()).stderr(Stdio::null()));
             }
         }
         // The programs in the panes end on their own once their terminals are gone; nobody tells us when.
@@ -530,6 +534,14 @@ impl Drop for World {
         }
         assert!(left.is_empty() || std::thread::panicking(), "left behind: {left:?}");
     }
+}
+
+/// A server that does not end after some seconds is left to its world, which kills it.
+fn end_server(command: &mut Command) {
+    let Ok(mut child) = command.spawn() else { return };
+    let mut watchdog = Watchdog::on(child.id(), Duration::from_secs(10));
+    let _ = child.wait();
+    watchdog.end();
 }
 
 /// One field of each object of a list.

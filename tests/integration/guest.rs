@@ -1,16 +1,6 @@
 //! On a server that somebody else started muxtap is a guest: nobody notices it while it is there, and nothing of it is left afterwards.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test says what is wrong by panicking"
-)]
-
-mod common;
-
-use common::{Background, World, eventually};
+use crate::common::{Background, World, eventually};
 use rustix::process::Signal;
 
 /// Everything a user can ask a tmux server about it, but what control clients of muxtap's own add while they are attached.
@@ -72,9 +62,9 @@ fn picture(world: &World, daemon: Option<u32>) -> Picture {
         .collect();
     asked.push(("clients".into(), clients.join("\n")));
     // As from inside the pane %0.
-    let mut inside = world.command(common::tmux_program());
+    let mut inside = world.command(crate::common::tmux_program());
     inside.env("TMUX", format!("{},{},0", world.socket().display(), world.server_pid())).env("TMUX_PANE", "%0");
-    let inside = common::run(inside.args(["display-message", "-p", "#S:#I.#P"]));
+    let inside = crate::common::run(inside.args(["display-message", "-p", "#S:#I.#P"]));
     asked.push(("inside %0".into(), inside.text()));
     Picture(asked)
 }
@@ -219,7 +209,7 @@ fn a_guest_does_not_keep_a_server_alive() {
     assert_eq!(world.sessions(), ["main"]);
     let server = world.server_pid();
     world.tmux(&["kill-session", "-t", "main"]);
-    eventually("the server has ended", || !common::is_alive(server));
+    eventually("the server has ended", || !crate::common::is_alive(server));
     // Its clients hear of the end on their own time.
     eventually("muxtap knows", || world.muxtap(&["list-sessions"]).stderr.contains("no tmux server runs"));
 }
@@ -228,14 +218,7 @@ fn a_guest_does_not_keep_a_server_alive() {
 #[test]
 fn killed_under_a_flood_it_leaves_no_client_behind() {
     let world = World::with_server();
-    let pane = world.tmux(&[
-        "new-window",
-        "-d",
-        "-P",
-        "-F",
-        "#{pane_id}",
-        "while :; do echo a flood that does not end by itself; done",
-    ]);
+    let pane = world.window("while :; do echo a flood that does not end by itself; done");
     world.await_output(&pane, "^a flood");
     world.kill_daemon(Signal::KILL);
     eventually("its clients are gone", || world.tmux(&["list-clients"]).is_empty());

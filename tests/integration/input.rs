@@ -1,19 +1,6 @@
 //! Input: what is sent arrives, byte for byte, and nothing in it is read as anything else.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::string_slice,
-    clippy::similar_names,
-    clippy::needless_raw_string_hashes,
-    reason = "a test says what is wrong by panicking"
-)]
-
-mod common;
-
-use common::World;
+use crate::common::World;
 use serde_json::json;
 
 /// Prints each byte it gets in hexadecimal, one a line, after `ready`. With `paste` it asks for bracketed pastes.

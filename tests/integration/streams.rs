@@ -1,19 +1,8 @@
 //! What panes print: nothing lost, nothing twice, whatever the pace, and what is left when they have ended.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    clippy::string_slice,
-    reason = "a test says what is wrong by panicking"
-)]
-
-mod common;
-
 use std::fmt::Write as _;
 
-use common::{Background, World};
+use crate::common::{Background, World};
 use serde_json::Value;
 
 /// Reads on from a cursor until nothing more is there; answers the text, the gaps and the next cursor.
@@ -110,11 +99,10 @@ fn an_ended_pane_is_readable_with_its_status_and_kept_where_that_was_asked_for()
 fn floods_keep_their_last_mebibyte_whole_and_hold_nobody_up() {
     const LINES: usize = 400_000;
     let world = World::with_server();
-    let quiet = world.tmux(&["new-window", "-d", "-P", "-F", "#{pane_id}", "stty -echo; echo ready; exec cat"]);
+    let quiet = world.window("stty -echo; echo ready; exec cat");
     world.await_output(&quiet, "^ready");
     let flood = format!("seq -f 'line %.0f' 1 {LINES}; echo END; exec cat");
-    let floods: Vec<String> =
-        (0..3).map(|_| world.tmux(&["new-window", "-d", "-P", "-F", "#{pane_id}", &flood])).collect();
+    let floods: Vec<String> = (0..3).map(|_| world.window(&flood)).collect();
     let ends: Vec<Background> = floods
         .iter()
         .map(|pane| world.spawn(&["wait-for", "-t", pane, "-p", "^END", "--since", "start", "-T", "50"]))
@@ -143,7 +131,7 @@ fn a_reader_that_follows_cursors_sees_each_line_once() {
     let world = World::with_server();
     let noisy =
         "echo ready; read -r go; i=0; while [ $i -lt 3000 ]; do i=$((i+1)); echo \"line $i\"; done; echo END; exec cat";
-    let pane = world.tmux(&["new-window", "-d", "-P", "-F", "#{pane_id}", noisy]);
+    let pane = world.window(noisy);
     // What it printed before it was followed is only what tmux kept of it.
     world.await_output(&pane, "^ready");
     world.tmux(&["send-keys", "-t", &pane, "Enter"]);
@@ -160,14 +148,7 @@ fn a_reader_that_follows_cursors_sees_each_line_once() {
 #[test]
 fn what_was_trimmed_is_told_once() {
     let world = World::with_server();
-    let pane = world.tmux(&[
-        "new-window",
-        "-d",
-        "-P",
-        "-F",
-        "#{pane_id}",
-        "echo first; read -r x; seq -f 'line %.0f' 1 300000; echo END; exec cat",
-    ]);
+    let pane = world.window("echo first; read -r x; seq -f 'line %.0f' 1 300000; echo END; exec cat");
     world.await_output(&pane, "^first");
     let early = world.json(&["read", "-t", &pane, "--since", "start"])["cursor"].as_str().unwrap().to_owned();
     world.tmux(&["send-keys", "-t", &pane, "Enter"]);
@@ -186,8 +167,7 @@ fn what_was_trimmed_is_told_once() {
 #[test]
 fn start_lines_and_now_are_where_they_say() {
     let world = World::with_server();
-    let pane =
-        world.tmux(&["new-window", "-d", "-P", "-F", "#{pane_id}", "seq -f 'line %.0f' 1 50; echo END; exec cat"]);
+    let pane = world.window("seq -f 'line %.0f' 1 50; echo END; exec cat");
     world.await_output(&pane, "^END");
     let read = |since: &str| world.json(&["read", "-t", &pane, "--since", since]);
     assert_eq!(numbered(read("start")["text"].as_str().unwrap()).len(), 50);
@@ -199,7 +179,7 @@ fn start_lines_and_now_are_where_they_say() {
 #[test]
 fn a_long_poll_answers_when_something_comes_and_not_before() {
     let world = World::with_server();
-    let pane = world.tmux(&["new-window", "-d", "-P", "-F", "#{pane_id}", "stty -echo; echo ready; exec cat"]);
+    let pane = world.window("stty -echo; echo ready; exec cat");
     world.await_output(&pane, "^ready");
     let path = format!("/v1/panes/{}/output{}", &pane[1..], world.query());
     let now = world.http("GET", &format!("{path}&since=now"), None).json()["cursor"].as_str().unwrap().to_owned();
@@ -219,14 +199,7 @@ fn a_long_poll_answers_when_something_comes_and_not_before() {
 fn any_byte_comes_through_both_ways() {
     let world = World::with_server();
     // The terminal is raw, so that it neither turns nor swallows anything; each byte comes back as its number.
-    let pane = world.tmux(&[
-        "new-window",
-        "-d",
-        "-P",
-        "-F",
-        "#{pane_id}",
-        "stty raw -echo; echo ready; exec od -An -v -tu1 -w1",
-    ]);
+    let pane = world.window("stty raw -echo; echo ready; exec od -An -v -tu1 -w1");
     world.await_output(&pane, "ready");
     let hex: String = (0..=255_u8).fold(String::new(), |mut hex, byte| {
         write!(hex, "{byte:02x}").unwrap();
@@ -240,14 +213,7 @@ fn any_byte_comes_through_both_ways() {
     let numbers: Vec<u32> = text.split_whitespace().filter_map(|word| word.parse().ok()).collect();
     assert_eq!(numbers.get(..256), Some(&(0..=255).collect::<Vec<u32>>()[..]));
     // And out: bytes that are no UTF-8, NULs among them.
-    let out = world.tmux(&[
-        "new-window",
-        "-d",
-        "-P",
-        "-F",
-        "#{pane_id}",
-        r"printf 'a\000b\377\376c\303'; printf '\251d\n'; echo END; exec cat",
-    ]);
+    let out = world.window(r"printf 'a\000b\377\376c\303'; printf '\251d\n'; echo END; exec cat");
     world.await_output(&out, "^END");
     let raw = world.muxtap(&["read", "-t", &out, "--since", "start", "--format", "raw"]);
     let text = world.read_all(&out);
@@ -262,7 +228,7 @@ fn ten_megabytes_of_input_arrive() {
     let world = World::with_server();
     let file = world.path("got");
     let program = format!("stty raw -echo; echo ready; head -c {BYTES} >{}; echo END; exec cat", file.display());
-    let pane = world.tmux(&["new-window", "-d", "-P", "-F", "#{pane_id}", &program]);
+    let pane = world.window(&program);
     world.await_output(&pane, "ready");
     let text: Vec<u8> = (0..BYTES).map(|at| b"abcdefghijklmnopqrstuvwxyz 0123456789"[at % 37]).collect();
     let sent = world.muxtap_with_stdin(&["send-keys", "-t", &pane, "-l", "-"], &text);

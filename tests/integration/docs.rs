@@ -1,12 +1,4 @@
 //! The pages of `docs/` say what the source says.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    missing_docs,
-    reason = "a test says what is wrong by panicking"
-)]
-
 use std::{
     collections::BTreeSet,
     fs,

@@ -1,12 +1,4 @@
 //! What real servers print, recorded byte for byte in `tests/golden/wire`, is understood to the last line.
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    missing_docs,
-    reason = "a test says what is wrong by panicking"
-)]
-
 use std::{collections::BTreeSet, fs, path::PathBuf};
 
 use bytes::BytesMut;

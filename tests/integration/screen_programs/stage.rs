@@ -10,10 +10,12 @@ use std::{
 
 use muxtap::screen::{Rules, Screen, Settings, Size};
 
-use super::{
+use crate::{
     common::World,
-    driver::{self, Question, Tmux},
-    generator::{Case, Step},
+    screen_random::{
+        driver::{self, Question, Tmux},
+        generator::{Case, Step},
+    },
 };
 
 /// A program that does not show what was expected after so long does not do it at all.

@@ -1,18 +1,8 @@
 //! Several tmux servers at once, and which one a command means.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test says what is wrong by panicking"
-)]
-
-mod common;
-
 use std::path::{Path, PathBuf};
 
-use common::{Answer, World, run};
+use crate::common::{Answer, World, run};
 
 fn muxtap(world: &World, args: &[&str]) -> Answer {
     run(world.plain_muxtap_command().args(args))
@@ -20,7 +10,7 @@ fn muxtap(world: &World, args: &[&str]) -> Answer {
 
 fn sessions(answer: &Answer) -> Vec<String> {
     assert_eq!(answer.status, 0, "{answer:?}");
-    common::names(&answer.json()["sessions"], "name")
+    crate::common::names(&answer.json()["sessions"], "name")
 }
 
 fn text(path: &Path) -> &str {
@@ -77,7 +67,7 @@ fn names_directories_and_the_pane_it_runs_in_pick_the_server_as_in_tmux() {
     assert_eq!(sessions(&muxtap(&world, &["--json", "-L", "named", "ls"])), ["by-name"]);
     assert_eq!(sessions(&muxtap(&world, &["--json", "-S", text(&named), "ls"])), ["by-name"]);
     // Plain tmux finds it by the same name.
-    let theirs = run(world.command(common::tmux_program()).args(["-L", "named", "list-sessions", "-F", "#S"]));
+    let theirs = run(world.command(crate::common::tmux_program()).args(["-L", "named", "list-sessions", "-F", "#S"]));
     assert!(theirs.text().contains("by-name"), "{theirs:?}");
     // The default one.
     let default = base.join("default");
@@ -123,7 +113,7 @@ fn sockets_that_nobody_listens_on_are_forgotten() {
     let world = World::with_server();
     let pane = world.panes().remove(0);
     let waiting = world.spawn(&["--json", "wait-for", "-t", &pane, "-p", "never", "-T", "40"]);
-    common::eventually("the wait is open", || world.json(&["status"])["waits"] == 1);
+    crate::common::eventually("the wait is open", || world.json(&["status"])["waits"] == 1);
     let pid = world.daemon_pid().unwrap();
     let descriptors = || std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count();
     let ask = |numbers: std::ops::Range<u32>| {
@@ -138,7 +128,7 @@ fn sockets_that_nobody_listens_on_are_forgotten() {
     ask(20..60);
     assert_eq!(servers().len(), known);
     assert!(known <= 17, "{known}");
-    common::eventually("their watches end", || descriptors() <= open + 2);
+    crate::common::eventually("their watches end", || descriptors() <= open + 2);
     let left = servers();
     assert!(left.iter().any(|server| server["socket"] == text(world.socket()) && server["state"] == "connected"));
     assert!(left.iter().any(|server| server["socket"] == text(&world.path("no59"))), "the last one is still watched");

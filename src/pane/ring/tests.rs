@@ -1,0 +1,272 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::pane::decoder::tests::{Event, Events, terminal_bytes};
+
+fn ring(limit: usize, bytes: &[u8]) -> Ring {
+    let mut ring = Ring::new(limit);
+    ring.push(bytes, &mut Unheard);
+    ring
+}
+fn held(ring: &Ring) -> Vec<u8> {
+    ring.slices(ring.start(), ring.end()).flatten().copied().collect()
+}
+fn events(ring: &Ring, from: u64, to: u64) -> Vec<Event> {
+    let mut events = Events::default();
+    ring.decode_from(from, to, &mut events);
+    events.0
+}
+fn gap(reason: GapReason) -> Gap {
+    Gap { reason, bytes: None }
+}
+
+fn raw(most: u64) -> Reading {
+    Reading { most, whole: false, over: false }
+}
+fn text(most: u64) -> Reading {
+    Reading { most, whole: true, over: false }
+}
+
+#[test]
+fn an_idle_pane_costs_less_than_a_kibibyte() {
+    assert!(ring(1 << 20, b"$ ").memory() < 1024, "{}", ring(1 << 20, b"$ ").memory());
+    assert_eq!(Ring::new(1 << 20).memory(), 0);
+}
+
+/// S11
+#[test]
+fn it_keeps_its_limit_and_at_most_a_segment_more() {
+    let mut ring = Ring::new(100_000);
+    for _ in 0..1000 {
+        ring.push(&[b'x'; 1234], &mut Unheard);
+        assert!(ring.len() <= 100_000 + SEGMENT && ring.len() as u64 >= ring.end().min(100_000));
+    }
+    assert!(ring.memory() < 100_000 + 4 * SEGMENT, "{}", ring.memory());
+    assert_eq!(ring.end(), 1_234_000);
+}
+
+#[test]
+fn trimming_gives_memory_back_and_keeps_the_last_bytes() {
+    let bytes: Vec<u8> = (0..100_000_u32).map(|at| (at % 251) as u8).collect();
+    let mut ring = ring(1 << 20, &bytes);
+    for keep in [70_001, 20_000, 16_384, 5, 0] {
+        ring.trim_to(keep);
+        assert_eq!(held(&ring), bytes[bytes.len() - keep..]);
+        assert_eq!(ring.start(), (bytes.len() - keep) as u64);
+        assert!(ring.memory() < keep + 2 * SEGMENT, "{}", ring.memory());
+    }
+    ring.push(b"more", &mut Unheard);
+    assert_eq!((held(&ring), ring.start()), (b"more".to_vec(), 100_000));
+}
+
+#[test]
+fn a_read_from_what_was_trimmed_says_how_much_is_missing() {
+    let mut ring = ring(1 << 20, b"0123456789");
+    ring.trim_to(4);
+    let missing = Gap { reason: GapReason::Trimmed, bytes: Some(4) };
+    let state = DecoderState::default();
+    let first = Chunk { start: 6, end: 9, bytes: b"678".to_vec(), gap: Some(missing), more: true, state };
+    assert_eq!(ring.read(2, raw(3)), first);
+    let second = Chunk { start: 9, end: 10, bytes: b"9".to_vec(), gap: None, more: false, state };
+    assert_eq!(ring.read(9, raw(100)), second);
+    assert_eq!(ring.read(99, raw(1)).start, 10, "an offset that is still to come is the end");
+}
+
+/// S5, S6
+#[test]
+fn a_gap_is_told_to_the_reader_that_reads_over_it_once() {
+    let mut ring = ring(1 << 20, b"before\x1b[");
+    ring.push_gap(gap(GapReason::Paused));
+    let first = ring.read(0, text(99));
+    assert_eq!((first.end, first.gap, first.more), (8, None, false), "what the gap cut off holds nothing back");
+    assert_eq!(ring.read(8, text(99)).gap, None, "nothing lies behind it yet");
+    let over = Reading { over: true, ..text(99) };
+    assert!(ring.read(0, over).more, "at the end of a stream that is over it is told");
+    let last = ring.read(8, over);
+    assert_eq!((last.end, last.gap, last.more), (8, Some(gap(GapReason::Paused)), false));
+    ring.push(b"after", &mut Unheard);
+    assert!(ring.has_more(8, text(1)));
+    assert_eq!(ring.read(8, text(2)).gap, Some(gap(GapReason::Paused)));
+    assert_eq!(ring.read(10, text(99)).gap, None);
+    assert!(ring.read(0, raw(8)).more, "a read ends before a gap");
+    assert_eq!(ring.read(0, raw(99)).end, 8);
+}
+
+/// S8: an answer that is as good as empty must not look like one that has more.
+#[test]
+fn what_has_only_begun_is_left_for_the_next_read() {
+    for begun in [&b"\xc3"[..], b"\xe2\x82", b"\xf0\x9f\x98", b"\x1b", b"\x1b[31", b"\x1b]0;title"] {
+        let mut ring = ring(1 << 20, b"ab");
+        ring.push(begun, &mut Unheard);
+        let chunk = ring.read(0, text(99));
+        assert_eq!((chunk.bytes.as_slice(), chunk.more), (&b"ab"[..], false), "{begun:?}");
+        let nothing = ring.read(2, text(99));
+        assert_eq!((nothing.end, nothing.more, ring.has_more(2, text(99))), (2, false, false), "{begun:?}");
+        let over = Reading { over: true, ..text(99) };
+        assert_eq!(ring.read(2, over).bytes, begun, "nothing will complete it");
+        assert_eq!(ring.read(2, raw(99)).bytes, begun);
+    }
+    for whole in ["\u{2713}", "\u{1b}[31m", "\u{1b}]0;title\u{7}"] {
+        let ring = ring(1 << 20, format!("{whole}z").as_bytes());
+        let chunk = ring.read(0, text(1));
+        assert_eq!((chunk.bytes.as_slice(), chunk.more), (whole.as_bytes(), true), "a limit cuts nothing in two");
+    }
+}
+
+#[test]
+fn gaps_are_bounded_and_the_earliest_stays() {
+    let mut ring = Ring::new(1 << 20);
+    for index in 0..1000_u64 {
+        ring.push_gap(Gap { reason: GapReason::Paused, bytes: Some(index) });
+        ring.push(b"x", &mut Unheard);
+    }
+    assert_eq!(ring.gaps.len(), GAPS + 1);
+    assert_eq!(ring.gap_between(0, 1000).unwrap().bytes, Some(0));
+    assert_eq!(ring.gap_between(1, 1000).unwrap().bytes, Some(1000 - GAPS as u64));
+}
+
+/// S6
+#[test]
+fn nothing_reaches_over_a_gap() {
+    let mut ring = Ring::new(1 << 20);
+    let mut live = Events::default();
+    ring.push(b"a\x1b]0;tit", &mut live);
+    ring.push_gap(gap(GapReason::Paused));
+    ring.push(b"le\x07\xe2\x9c", &mut live);
+    ring.push_gap(gap(GapReason::Paused));
+    ring.push(b"\x93b", &mut live);
+    assert_eq!(live.0, events(&ring, 0, ring.end()));
+    let text: String = live
+        .0
+        .iter()
+        .filter_map(|event| if let Event::Text(_, text) = event { Some(text.as_str()) } else { None })
+        .collect();
+    assert_eq!(text, "ale\u{fffd}b");
+}
+
+#[test]
+fn decoding_begins_with_the_first_whole_thing() {
+    let ring = ring(1 << 20, "ab\u{2713}c\u{1b}[1Cd".as_bytes());
+    let text = |offset, text: &str| Event::Text(offset, text.to_owned());
+    assert_eq!(events(&ring, 1, 6), [text(1, "b\u{2713}c")]);
+    assert_eq!(events(&ring, 3, 6), [text(5, "c")]);
+    assert_eq!(events(&ring, 7, 11), [text(10, "d")]);
+    assert_eq!(ring.boundary(4), 2, "not inside a character");
+    assert_eq!(ring.boundary(8), 6, "nor inside a sequence");
+    assert_eq!(ring.boundary(10), 10);
+}
+
+#[test]
+fn a_sequence_that_never_ends_holds_nothing_back_for_ever() {
+    let mut ring = ring(1 << 20, b"ab\x1b_");
+    ring.push(&[b'x'; 100], &mut Unheard);
+    assert_eq!(ring.boundary(ring.end()), 2);
+    ring.push(&[b'x'; 9000], &mut Unheard);
+    assert_eq!(ring.boundary(ring.end()), ring.end());
+}
+
+/// Bytes that go over several segments, with sequences and characters on their edges.
+fn long_stream() -> impl Strategy<Value = Vec<u8>> {
+    (terminal_bytes(), 0..40_usize, SEGMENT - 60..SEGMENT + 20, any::<bool>()).prop_map(
+        |(bytes, repeat, filler, text)| {
+            let filler = if text { "\u{2713}x".as_bytes().repeat(filler / 4) } else { vec![b'y'; filler] };
+            [filler.clone(), bytes.repeat(repeat), filler, bytes].concat()
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    /// S2: what is read again from an offset is what was told live from there on.
+    #[test]
+    fn decoding_again_gives_what_was_told_live(
+        bytes in long_stream(),
+        chunk in 900..40_000_usize,
+        from: prop::sample::Index,
+        to: prop::sample::Index,
+        trim: prop::sample::Index,
+    ) {
+        let mut ring = Ring::new(1 << 20);
+        let mut live = Events::default();
+        for chunk in bytes.chunks(chunk) {
+            ring.push(chunk, &mut live);
+        }
+        ring.trim_to(trim.index(bytes.len() + 1));
+        prop_assert_eq!(held(&ring), &bytes[ring.start() as usize..]);
+        let from = ring.start() + from.index(ring.len() + 1) as u64;
+        let to = ring.boundary(from + to.index((ring.end() - from) as usize + 1) as u64).max(from);
+        // A payload that is ended by the ESC of the next sequence is only known to have ended when that is read.
+        let known = |end: u64| end < to || (end == to && matches!(bytes[end as usize - 1], 0x07 | b'\\'));
+        let within = |event: &Event| match event {
+            Event::Text(at, _) | Event::Control(at, _) | Event::Bell(at) => from <= *at && *at < to,
+            Event::Title(start, end, _) | Event::Prompt(start, end, _) | Event::Osc(start, end, _) => from <= *start && known(*end),
+        };
+        let mut again = Events::default();
+        ring.decode_from(from, to, &mut again);
+        let expected: Vec<Event> = live.characters().into_iter().filter(within).collect();
+        let again: Vec<Event> = again.characters().into_iter().filter(within).collect();
+        prop_assert_eq!(again, expected);
+    }
+
+    /// S3, S4: a reader that follows cursors over a ring that is trimmed sees each byte that it can still get exactly once, and is told
+    /// exactly how many it could not.
+    #[test]
+    fn a_reader_that_follows_cursors_sees_each_retained_byte_once(
+        steps in prop::collection::vec((0..6000_usize, 1..30_000_u64, any::<bool>(), 0..50_000_usize), 1..40),
+        whole: bool,
+    ) {
+        let mut ring = Ring::new(20_000);
+        let mut stream: Vec<u8> = Vec::new();
+        let (mut cursor, mut read, mut missing) = (0, Vec::new(), 0);
+        for (push, most, trims, keep) in steps {
+            let bytes: Vec<u8> = (stream.len()..stream.len() + push).map(|at| (at % 253) as u8).collect();
+            ring.push(&bytes, &mut Unheard);
+            stream.extend(&bytes);
+            if trims {
+                ring.trim_to(keep);
+            }
+            let how = Reading { most, whole, over: false };
+            let chunk = ring.read(cursor, how);
+            let trimmed = chunk.gap.and_then(|gap| gap.bytes).unwrap_or(0);
+            prop_assert_eq!(chunk.start, cursor + trimmed);
+            prop_assert_eq!(&chunk.bytes, &stream[chunk.start as usize..chunk.end as usize]);
+            prop_assert!(!chunk.more || ring.read(chunk.end, how).end > chunk.end, "more is there when it says so");
+            missing += trimmed;
+            read.extend(chunk.bytes);
+            cursor = chunk.end;
+        }
+        prop_assert_eq!(read.len() as u64 + missing, cursor);
+    }
+
+    /// S3, S6, S8: whatever the limits of its reads, a reader of text is told what was told live, each gap included.
+    #[test]
+    fn reads_that_follow_each_other_give_what_one_read_gives(
+        steps in prop::collection::vec((terminal_bytes(), any::<bool>(), prop::collection::vec(1..40_u64, 0..6)), 1..12),
+    ) {
+        let mut ring = Ring::new(1 << 20);
+        let (mut live, mut again) = (Events::default(), Events::default());
+        let (mut cursor, mut gaps, mut told) = (0, 0, 0);
+        let mut read = |ring: &Ring, how: Reading| {
+            let chunk = ring.read(cursor, how);
+            chunk.decode(&mut again);
+            told += usize::from(chunk.gap.is_some());
+            cursor = chunk.end;
+            chunk.more
+        };
+        for (bytes, lost, reads) in steps {
+            if lost && ring.gap_at(ring.end()).is_none() {
+                ring.push_gap(gap(GapReason::Paused));
+                gaps += 1;
+            }
+            ring.push(&bytes, &mut live);
+            for most in reads {
+                read(&ring, text(most));
+            }
+        }
+        while read(&ring, Reading { over: true, ..text(7) }) {}
+        prop_assert_eq!(cursor, ring.end());
+        prop_assert_eq!(told, gaps);
+        prop_assert_eq!(again.characters(), live.characters());
+    }
+}

@@ -1,0 +1,38 @@
+//! muxtap as its users meet it: its binary, its sockets, and real tmux servers.
+//!
+//! One crate, so that it is linked once; each test has a [`common::World`] of its own and runs in any order beside the others.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::string_slice,
+    clippy::print_stdout,
+    clippy::print_stderr,
+    clippy::similar_names,
+    clippy::format_collect,
+    clippy::needless_raw_string_hashes,
+    missing_docs,
+    reason = "a test says what is wrong by panicking, and is its own documentation"
+)]
+
+mod bad_input;
+mod capture;
+mod cli;
+mod common;
+mod disconnect;
+mod docs;
+mod echo;
+mod guest;
+mod hub;
+mod input;
+mod lifecycle;
+mod protocol;
+mod readme;
+mod run;
+mod screen_programs;
+mod screen_random;
+mod servers;
+mod streams;
+mod waits;
+mod wire;
