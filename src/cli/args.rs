@@ -15,7 +15,7 @@ use super::{
         },
         completions::Completions,
         create::{NewSession, NewWindow, SplitWindow},
-        daemon::{Serve, Status, Stop},
+        daemon::{Config, Serve, Status, Stop, TokenArgs},
         demo::Demo,
         doctor::Doctor,
         events::Events,
@@ -78,9 +78,11 @@ struct Common {
 #[command(subcommand_value_name = "COMMAND", subcommand_help_heading = "Commands")]
 pub(super) enum Command {
     Demo(Demo),
-    Serve(Serve),
+    Serve(Box<Serve>),
     Status(Status),
     Stop(Stop),
+    Config(Config),
+    Token(TokenArgs),
     Doctor(Doctor),
     #[command(visible_alias = "ls")]
     ListSessions(ListSessions),
@@ -131,6 +133,8 @@ impl Command {
             Self::Serve(args) => args.run(),
             Self::Status(args) => args.run(caller).await,
             Self::Stop(args) => args.run(caller).await,
+            Self::Config(args) => args.run(caller).await,
+            Self::Token(args) => args.run(caller).await,
             Self::Doctor(args) => args.run(caller).await,
             Self::ListSessions(args) => args.run(caller).await,
             Self::ListWindows(args) => args.run(caller).await,
