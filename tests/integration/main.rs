@@ -34,6 +34,7 @@ mod run;
 mod screen_programs;
 mod screen_random;
 mod servers;
+mod soak;
 mod streams;
 mod waits;
 mod wire;
