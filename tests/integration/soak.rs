@@ -127,6 +127,14 @@ fn status(answer: &[u8]) -> Option<u16> {
     String::from_utf8_lossy(answer.get(9..12)?).parse().ok()
 }
 
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 fn descriptors(pid: u32) -> usize {
     fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count()
 }
@@ -166,6 +174,8 @@ fn nothing_is_left_of_it() {
                 }
             });
         }
+        // However this ends, the callers do.
+        let _over = Over(&over);
         let end = Instant::now() + Duration::from_secs(seconds);
         let mut hard = false;
         while Instant::now() < end {
@@ -179,7 +189,6 @@ fn nothing_is_left_of_it() {
             }
             run(world.tmux_command(world.socket()).args(["new-session", "-d", "-s", "main", "-x", "80", "-y", "24"]));
         }
-        over.store(true, Ordering::Relaxed);
     });
 
     let told = told.into_inner().unwrap();
