@@ -16,6 +16,7 @@ pub mod config;
 pub mod daemon;
 pub mod engine;
 pub mod http;
+pub mod mcp;
 pub mod metrics;
 pub mod net;
 pub mod pane;

@@ -270,6 +270,25 @@ pub struct RespawnRequest {
     pub spawn: SpawnRequest,
 }
 
+/// The first line of a connection of `muxtap mcp`: who calls.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct McpHello {
+    /// The socket of the tmux server that is meant.
+    pub server: String,
+    /// The pane on it in which the caller runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pane: Option<String>,
+    /// Its working directory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cwd: Option<String>,
+    /// Its environment.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub env: Option<BTreeMap<String, String>>,
+    /// The directory of its user's named tmux sockets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sockets: Option<String>,
+}
+
 /// `GET /v1/events`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams, ToSchema)]
 #[into_params(parameter_in = Query)]

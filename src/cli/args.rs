@@ -21,6 +21,7 @@ use super::{
         events::Events,
         input::SendKeys,
         list::{ListPanes, ListSessions, ListWindows},
+        mcp::Mcp,
         read::Read,
         run::Run,
         tail::Tail,
@@ -123,6 +124,7 @@ pub(super) enum Command {
     WaitFor(Box<WaitFor>),
     Run(Run),
     Events(Events),
+    Mcp(Mcp),
     Completions(Completions),
 }
 
@@ -158,6 +160,7 @@ impl Command {
             Self::WaitFor(args) => args.run(caller).await,
             Self::Run(args) => args.run(caller).await,
             Self::Events(args) => args.run(caller).await,
+            Self::Mcp(args) => args.run(caller).await,
             Self::Completions(args) => args.run(),
         }
     }

@@ -43,6 +43,16 @@ impl Caller {
         Ok(Client::new(stream, &self.paths, &self.server).await?.comparing_versions())
     }
 
+    /// A bare connection to the daemon; starts it when none runs.
+    pub(super) fn stream(&self) -> Result<std::os::unix::net::UnixStream> {
+        start::connect_or_start(&self.paths, &mut |warning| output::note(warning))
+    }
+
+    /// The directory of the tmux sockets that have names.
+    pub(super) fn socket_dir(&self) -> Option<PathBuf> {
+        Environment { var: &|name| std::env::var_os(name), uid: paths::uid() }.socket_dir().ok()
+    }
+
     /// A connection to the daemon, when one runs.
     pub(super) async fn running(&self) -> Result<Option<Client>> {
         match start::connect(&self.paths)? {

@@ -37,6 +37,8 @@ pub struct Settings {
     pub log_level: String,
     /// What callers may do.
     pub allowed: Tiers,
+    /// Of what agents want to do, what a person is asked about first.
+    pub confirm: Vec<Tier>,
     /// Where it is recorded what they did; `None`: nowhere.
     pub audit: Option<PathBuf>,
     /// The bytes after which that file is turned.
@@ -126,6 +128,7 @@ impl Settings {
             budget_bytes: gathered.one("budget_bytes", values::size)?,
             log_level: gathered.text("log_level")?,
             allowed: if read_only { Tiers::READ_ONLY } else { allow.without(&deny) },
+            confirm: gathered.list("confirm")?,
             audit: if gathered.one("audit", values::yes)? { gathered.path("audit_file")? } else { None },
             audit_bytes: gathered.one("audit_bytes", values::bytes)?,
             http: gathered.list("http")?,

@@ -4,7 +4,7 @@ mod doors;
 pub mod paths;
 pub mod start;
 
-use std::{sync::Arc, time::Duration};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -69,6 +69,13 @@ async fn answer(
         http: doors.iter().map(|door| door.url.clone()).collect(),
         log: Some(paths.log.display().to_string()),
         config: settings.answer(),
+        confirm: settings.confirm.clone(),
+        mcp: crate::mcp::About {
+            server: Some(own_socket_dir().join("default")),
+            sockets: Some(own_socket_dir()),
+            confirm: settings.confirm.clone(),
+            ..crate::mcp::About::default()
+        },
     };
     let app = http::App::new(engine.clone(), about);
     let router = http::router(app.clone());
@@ -102,6 +109,13 @@ async fn answer(
     stop.cancel();
     while served.join_next().await.is_some() {}
     Ok(())
+}
+
+/// Where tmux keeps the sockets of this user that have names, for callers whose environment nobody knows.
+fn own_socket_dir() -> PathBuf {
+    let base = std::env::var_os("TMUX_TMPDIR").filter(|dir| !dir.is_empty()).unwrap_or_else(|| "/tmp".into());
+    let base = std::fs::canonicalize(base).unwrap_or_else(|_| "/tmp".into());
+    base.join(format!("tmux-{}", paths::uid()))
 }
 
 /// Where acts are recorded. A place that somebody chose must serve; the one that is built in may be missing.

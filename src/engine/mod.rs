@@ -43,6 +43,7 @@ use crate::{
 pub use act::Caller;
 pub use events::Subscription;
 pub(crate) use host::Host;
+pub(crate) use list::matches;
 pub(crate) use pane::Pane;
 use wait::Waits;
 
@@ -151,6 +152,16 @@ impl Engine {
 
     fn hosts(&self) -> MutexGuard<'_, HashMap<PathBuf, Arc<Host>>> {
         self.shared.hosts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Cancelled when the engine ends.
+    pub fn end(&self) -> CancellationToken {
+        self.shared.cancel.clone()
+    }
+
+    /// Runs something that ends with the engine by itself.
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.shared.tasks.spawn(task);
     }
 
     /// Seconds since the engine was made.

@@ -104,6 +104,21 @@ impl Engine {
         host.pane(id).ok_or_else(|| located(Error::not_found(format!("no pane {id}")), host))
     }
 
+    /// The id of the pane that a target means.
+    pub(crate) async fn pane_id(&self, host: &Arc<Host>, text: &str) -> Result<String> {
+        Ok(self.pane(host, text).await?.id().to_string())
+    }
+
+    /// The id of the window that a target means.
+    pub(crate) async fn window_id(&self, host: &Arc<Host>, text: &str) -> Result<String> {
+        Ok(self.window(host, text).await?.id.to_string())
+    }
+
+    /// The id of the session that a target means.
+    pub(crate) async fn session_id(&self, host: &Arc<Host>, text: &str) -> Result<String> {
+        Ok(self.session(host, text).await?.id.to_string())
+    }
+
     /// The session a target means.
     pub(super) async fn session(&self, host: &Arc<Host>, text: &str) -> Result<SessionRow> {
         let topology = host.server().fresh().await?.without_hubs();

@@ -5,6 +5,7 @@ mod described;
 mod error;
 mod events;
 mod guard;
+pub mod mcp;
 mod openapi;
 mod routes;
 
@@ -21,7 +22,7 @@ use axum::{
 use tokio::sync::watch;
 
 use crate::{
-    api::{self, ConfigAnswer, Error, ServerQuery},
+    api::{self, ConfigAnswer, Error, ServerQuery, Tier},
     engine::{Caller, Engine, Host},
     net::Peer,
 };
@@ -51,6 +52,10 @@ pub struct About {
     pub log: Option<String>,
     /// What it was told.
     pub config: ConfigAnswer,
+    /// What is asked of a person before an agent does it.
+    pub confirm: Vec<Tier>,
+    /// What agents over HTTP mean where they do not say.
+    pub mcp: crate::mcp::About,
 }
 
 impl App {
@@ -105,6 +110,8 @@ pub fn router(app: App) -> Router {
         .route("/v1/waits", post(routes::wait))
         .route("/v1/waits/{id}", get(routes::wait_result).delete(routes::cancel_wait))
         .route("/v1/events", get(events::stream))
+        .route("/v1/mcp", get(mcp::stdio))
+        .nest_service("/mcp", mcp::service(&app.engine, app.about.mcp.clone()))
         .fallback(error::no_route)
         .method_not_allowed_fallback(error::no_method)
         .layer(DefaultBodyLimit::max(BODY_BYTES))

@@ -77,6 +77,9 @@ pub(in crate::cli) struct Told {
     /// They may only look
     #[arg(long)]
     read_only: bool,
+    /// What an agent's client has to ask a person about first, of the same four
+    #[arg(long, value_name = "TIERS", value_delimiter = ',')]
+    confirm: Option<Vec<String>>,
     /// Whether what they do is recorded [default: true]
     #[arg(long, value_name = "BOOL")]
     audit: Option<bool>,
@@ -127,6 +130,7 @@ impl Told {
             list("allow", self.allow.as_ref()),
             list("deny", self.deny.as_ref()),
             one("read_only", set(self.read_only).as_ref()),
+            list("confirm", self.confirm.as_ref()),
             one("audit", self.audit.as_ref()),
             one("audit_file", self.audit_file.as_ref()),
             one("audit_bytes", self.audit_bytes.as_ref()),

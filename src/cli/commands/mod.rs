@@ -10,6 +10,7 @@ pub(super) mod doctor;
 pub(super) mod events;
 pub(super) mod input;
 pub(super) mod list;
+pub(super) mod mcp;
 pub(super) mod read;
 pub(super) mod run;
 pub(super) mod tail;

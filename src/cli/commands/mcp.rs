@@ -1,0 +1,86 @@
+//! `mcp`: this process's stdio becomes a connection to the daemon, which speaks MCP on it.
+
+use clap::Args;
+use http_body_util::Empty;
+use hyper::{Request, StatusCode, client::conn::http1, header};
+use hyper_util::rt::TokioIo;
+use tokio::io::AsyncWriteExt as _;
+
+use super::{Caller, Outcome};
+use crate::{
+    api::{Error, McpHello, Result},
+    cli::caller::whole_environment,
+    http::mcp::UPGRADE,
+};
+
+/// Serve MCP on stdin and stdout, for an agent
+///
+/// A client starts it. The work is done by the daemon, which all agents of a machine share; this process passes on what is
+/// said. The tmux server that is meant is the one that any command run here would mean; the pane in which the client
+/// itself runs is not typed into or killed without `force`.
+#[derive(Debug, Args)]
+#[command(after_long_help = "Examples:
+  claude mcp add muxtap -- muxtap mcp
+  codex mcp add muxtap -- muxtap mcp -L work")]
+pub(in crate::cli) struct Mcp {}
+
+impl Mcp {
+    pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
+        let stream = caller.stream()?;
+        let hello = McpHello {
+            server: caller.server.display().to_string(),
+            pane: caller.target(None).ok(),
+            cwd: std::env::current_dir().ok().map(|dir| dir.display().to_string()),
+            env: Some(whole_environment()),
+            sockets: caller.socket_dir().map(|dir| dir.display().to_string()),
+        };
+        pass_on(stream, &hello).await?;
+        Ok(0)
+    }
+}
+
+async fn pass_on(stream: std::os::unix::net::UnixStream, hello: &McpHello) -> Result<()> {
+    let lost =
+        |error: &dyn std::fmt::Display| Error::unavailable(format!("the connection to the daemon was lost: {error}"));
+    stream.set_nonblocking(true).map_err(|error| lost(&error))?;
+    let stream = tokio::net::UnixStream::from_std(stream).map_err(|error| lost(&error))?;
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(|error| lost(&error))?;
+    tokio::spawn(connection.with_upgrades());
+    let request = Request::get("/v1/mcp")
+        .header(header::HOST, "muxtap")
+        .header(header::CONNECTION, "upgrade")
+        .header(header::UPGRADE, UPGRADE)
+        .body(Empty::<bytes::Bytes>::new())
+        .map_err(|error| lost(&error))?;
+    let answer = sender.send_request(request).await.map_err(|error| lost(&error))?;
+    if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
+        return Err(Error::unavailable(format!(
+            "the daemon does not speak MCP ({}); `muxtap stop` ends an old one",
+            answer.status()
+        )));
+    }
+    let connection = hyper::upgrade::on(answer).await.map_err(|error| lost(&error))?;
+    let (mut from, mut to) = tokio::io::split(TokioIo::new(connection));
+    let mut line = serde_json::to_vec(hello).map_err(|error| Error::internal(error.to_string()))?;
+    line.push(b'\n');
+    to.write_all(&line).await.map_err(|error| lost(&error))?;
+    let (mut stdin, mut stdout) = (tokio::io::stdin(), tokio::io::stdout());
+    let said = async {
+        tokio::io::copy(&mut stdin, &mut to).await?;
+        // The client has said all; what it is still owed is passed on below.
+        to.shutdown().await
+    };
+    let told = async {
+        tokio::io::copy(&mut from, &mut stdout).await?;
+        stdout.flush().await
+    };
+    tokio::pin!(told);
+    tokio::select! {
+        told = &mut told => told.map_err(|error| lost(&error))?,
+        said = said => {
+            said.map_err(|error| lost(&error))?;
+            told.await.map_err(|error| lost(&error))?;
+        }
+    }
+    Ok(())
+}

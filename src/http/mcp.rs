@@ -1,0 +1,106 @@
+//! MCP's two ways in: `/mcp` (streamable HTTP), and the connection that `muxtap mcp` turns its own stdio into.
+
+use std::{path::PathBuf, sync::Arc};
+
+use axum::{
+    Extension,
+    extract::Request,
+    http::{HeaderValue, StatusCode, header},
+    response::{IntoResponse as _, Response},
+};
+use hyper_util::rt::TokioIo;
+use rmcp::{
+    ServiceExt as _,
+    transport::streamable_http_server::{
+        StreamableHttpServerConfig, StreamableHttpService, session::local::LocalSessionManager,
+    },
+};
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
+
+use super::App;
+use crate::{
+    api::{Error, ErrorCode, McpHello, Result},
+    engine::{Caller, Engine},
+    mcp::{About, Mcp},
+    net::Peer,
+};
+
+/// The protocol's name in `Upgrade`.
+pub const UPGRADE: &str = "muxtap-mcp";
+/// Bytes of the first line: the caller's environment is in it.
+const HELLO_BYTES: u64 = 4 << 20;
+
+/// The streamable HTTP service. Sessions live as long as the engine.
+pub(super) fn service(engine: &Engine, about: About) -> StreamableHttpService<Mcp, LocalSessionManager> {
+    let mut config = StreamableHttpServerConfig::default();
+    // The guard has looked at both.
+    config.allowed_hosts = Vec::new();
+    config.allowed_origins = Vec::new();
+    config.max_request_body_bytes = super::BODY_BYTES;
+    config.cancellation_token = engine.end();
+    let engine = engine.by(Caller { face: "mcp", who: "http".into() });
+    let stop = engine.end();
+    let make = move || Ok(Mcp::new(engine.clone(), about.clone(), stop.clone()));
+    StreamableHttpService::new(make, Arc::new(LocalSessionManager::default()), config)
+}
+
+/// Turns the connection into one of MCP's own: a line that says who calls, then the protocol, line by line, both ways.
+pub async fn stdio(Extension(peer): Extension<Peer>, app: App, mut request: Request) -> Result<Response> {
+    if !matches!(peer, Peer::Unix { .. }) {
+        return Err(Error::new(
+            ErrorCode::Unauthorized,
+            "this is for `muxtap mcp` on the Unix socket; over TCP there is /mcp",
+        ));
+    }
+    if request.headers().get(header::UPGRADE).is_none_or(|asked| asked != UPGRADE) {
+        return Err(Error::invalid(format!("ask for `Upgrade: {UPGRADE}`, or use `muxtap mcp`")));
+    }
+    let upgrade = hyper::upgrade::on(&mut request);
+    let engine = app.engine.clone();
+    let confirm = app.about.confirm.clone();
+    app.engine.spawn(async move {
+        match upgrade.await {
+            Ok(connection) => {
+                if let Err(error) = speak(&engine, confirm, TokioIo::new(connection)).await {
+                    tracing::debug!("an MCP client left: {error}");
+                }
+            }
+            Err(error) => tracing::debug!("an MCP client left before it began: {error}"),
+        }
+    });
+    let headers = [
+        (header::CONNECTION, HeaderValue::from_static("upgrade")),
+        (header::UPGRADE, HeaderValue::from_static(UPGRADE)),
+    ];
+    Ok((StatusCode::SWITCHING_PROTOCOLS, headers).into_response())
+}
+
+async fn speak(
+    engine: &Engine,
+    confirm: Vec<crate::api::Tier>,
+    connection: TokioIo<hyper::upgrade::Upgraded>,
+) -> std::result::Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    let (read, write) = tokio::io::split(connection);
+    let mut read = BufReader::new(read);
+    let mut line = String::new();
+    (&mut read).take(HELLO_BYTES).read_line(&mut line).await?;
+    let hello: McpHello = serde_json::from_str(&line)?;
+    let caller = Caller { face: "mcp", who: engine.caller().who.clone() };
+    let about = About {
+        server: Some(PathBuf::from(&hello.server)),
+        pane: hello.pane.map(|pane| (PathBuf::from(&hello.server), pane)),
+        cwd: hello.cwd,
+        env: hello.env,
+        sockets: hello.sockets.map(PathBuf::from),
+        confirm,
+    };
+    let stop = engine.end();
+    let mcp = Mcp::new(engine.by(caller), about, stop.clone());
+    let running = mcp.serve((read, write)).await?;
+    let end = running.cancellation_token();
+    tokio::select! {
+        ended = running.waiting() => drop(ended?),
+        () = stop.cancelled() => end.cancel(),
+    }
+    Ok(())
+}

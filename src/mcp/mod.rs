@@ -1,0 +1,284 @@
+//! MCP: the engine for agents, over stdio (`muxtap mcp`) and streamable HTTP (`/mcp`). `docs/mcp.md` tells what a client sees.
+
+mod args;
+mod bounded;
+mod prompts;
+mod resources;
+mod schema;
+mod told;
+mod tools;
+mod wait;
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use rmcp::{
+    ErrorData, RoleServer, ServerHandler,
+    model::{
+        CallToolRequestParams, CallToolResponse, CallToolResult, CompleteRequestParams, CompleteResult, CompletionInfo,
+        ContentBlock, ElicitRequestParams, ElicitationAction, ElicitationSchema, GetPromptRequestParams,
+        GetPromptResponse, Implementation, ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult,
+        ListToolsResult, PaginatedRequestParams, ProgressToken, ReadResourceRequestParams, ReadResourceResponse,
+        ServerCapabilities, ServerConfig, SubscribeRequestParams, Tool, UnsubscribeRequestParams,
+    },
+    service::{Peer, RequestContext},
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    api::{Error, ErrorCode, Result, Tier},
+    engine::{Engine, Host},
+};
+
+/// What a client hears before all else.
+const INSTRUCTIONS: &str = "muxtap follows tmux panes and remembers what they print. Send, then wait_for: it answers the moment the pane does and \
+     cannot miss it; never sleep and poll. Read with the last answer's cursor to get only what is new. Panes are %3, session:window.pane \
+     or a session's name, exactly.";
+
+/// Where a client runs.
+#[derive(Clone, Debug, Default)]
+pub struct About {
+    /// The tmux server that it means when it names none.
+    pub server: Option<PathBuf>,
+    /// The pane it runs in, and on which server.
+    pub pane: Option<(PathBuf, String)>,
+    /// Its working directory.
+    pub cwd: Option<String>,
+    /// Its environment, for servers that are started for it.
+    pub env: Option<BTreeMap<String, String>>,
+    /// Its user's tmux sockets are in here, by name.
+    pub sockets: Option<PathBuf>,
+    /// What is asked of a person before it is done.
+    pub confirm: Vec<Tier>,
+}
+
+impl About {
+    /// The pane it runs in, if that is on this server.
+    fn own_pane(&self, server: &Path) -> Option<&str> {
+        self.pane.as_ref().filter(|(own, _)| own == server).map(|(_, pane)| pane.as_str())
+    }
+}
+
+/// One client's server.
+#[derive(Clone)]
+pub struct Mcp {
+    engine: Engine,
+    about: Arc<About>,
+    subscriptions: Arc<Mutex<resources::Subscriptions>>,
+    stop: CancellationToken,
+}
+
+/// One call of it.
+pub(crate) struct Session {
+    engine: Engine,
+    about: Arc<About>,
+    peer: Option<Peer<RoleServer>>,
+    progress: Option<ProgressToken>,
+}
+
+impl Mcp {
+    /// For a client that runs there. What it does is recorded as the engine's caller's.
+    pub fn new(engine: Engine, about: About, stop: CancellationToken) -> Self {
+        Self { engine, about: Arc::new(about), subscriptions: Arc::default(), stop }
+    }
+
+    fn session(&self, context: &RequestContext<RoleServer>) -> Session {
+        Session {
+            engine: self.engine.clone(),
+            about: self.about.clone(),
+            peer: Some(context.peer.clone()),
+            progress: context.meta.get_progress_token(),
+        }
+    }
+}
+
+impl Session {
+    /// The tmux server that a call means.
+    fn host(&self, server: Option<&str>) -> Result<Arc<Host>> {
+        let none = || Error::invalid("server: say which tmux server is meant, by its socket's path or its name");
+        match server.filter(|server| !server.is_empty()) {
+            None => self.engine.host(self.about.server.as_deref().ok_or_else(none)?),
+            Some(path) if path.starts_with('/') => self.engine.host(Path::new(path)),
+            Some(name) if name.contains('/') => Err(Error::invalid("server: a name, or an absolute path")),
+            Some(name) => self.engine.host(&self.about.sockets.as_ref().ok_or_else(none)?.join(name)),
+        }
+    }
+
+    /// Asks a person, where the configuration says so. Error: `READ_ONLY` where nobody can be asked, or somebody said no.
+    async fn confirm(&self, tier: Tier, what: &str) -> Result<()> {
+        if !self.about.confirm.contains(&tier) {
+            return Ok(());
+        }
+        let refused = |why: &str| Error::new(ErrorCode::ReadOnly, format!("{what}: {why}"));
+        let peer = self.peer.as_ref().filter(|peer| !peer.supported_elicitation_modes().is_empty());
+        let Some(peer) = peer else {
+            return Err(refused(
+                "this has to be confirmed by a person (setting `confirm`), and this client cannot ask one",
+            ));
+        };
+        let request = ElicitRequestParams::FormElicitationParams {
+            meta: None,
+            message: format!("{what}?"),
+            requested_schema: ElicitationSchema::new(BTreeMap::new()),
+        };
+        match peer.create_elicitation(request).await {
+            Ok(answer) if answer.action == ElicitationAction::Accept => Ok(()),
+            Ok(_) => Err(refused("the person who was asked said no")),
+            Err(error) => Err(refused(&format!("nobody could be asked: {error}"))),
+        }
+    }
+}
+
+/// An error as a tool's answer: it is the model's to act on.
+fn failed(error: &Error) -> CallToolResult {
+    let mut result =
+        CallToolResult::error(vec![ContentBlock::text(format!("{}: {}", error.code.as_str(), error.message))]);
+    result.structured_content = serde_json::to_value(error).ok();
+    result
+}
+
+/// An error of what is no tool.
+fn refused(error: &Error) -> ErrorData {
+    let data = serde_json::to_value(error).ok();
+    match error.code {
+        ErrorCode::NotFound => ErrorData::resource_not_found(error.message.clone(), data),
+        ErrorCode::InternalError => ErrorData::internal_error(error.message.clone(), data),
+        _ => ErrorData::invalid_params(error.message.clone(), data),
+    }
+}
+
+// Reasons: subscriptions of the protocol's earlier versions are what clients use.
+#[allow(deprecated)]
+impl ServerHandler for Mcp {
+    fn get_info(&self) -> ServerConfig {
+        let capabilities = ServerCapabilities::builder()
+            .enable_tools()
+            .enable_prompts()
+            .enable_completions()
+            .enable_resources()
+            .enable_resources_subscribe()
+            .enable_resources_list_changed()
+            .build();
+        ServerConfig::new(capabilities)
+            .with_server_info(Implementation::new("muxtap", env!("CARGO_PKG_VERSION")))
+            .with_instructions(INSTRUCTIONS)
+    }
+
+    async fn list_tools(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> std::result::Result<ListToolsResult, ErrorData> {
+        Ok(ListToolsResult::with_all_items(tools::TOOLS.clone()))
+    }
+
+    fn get_tool(&self, name: &str) -> Option<Tool> {
+        tools::TOOLS.iter().find(|tool| tool.name == name).cloned()
+    }
+
+    async fn call_tool(
+        &self,
+        request: CallToolRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> std::result::Result<CallToolResponse, ErrorData> {
+        let session = self.session(&context);
+        let called = tools::call(&session, &request.name, request.arguments.unwrap_or_default());
+        let called = tokio::select! {
+            called = called => called,
+            () = context.ct.cancelled() => Some(Err(Error::new(ErrorCode::Timeout, "the call was cancelled"))),
+        };
+        let Some(called) = called else {
+            let names: Vec<_> = tools::TOOLS.iter().map(|tool| tool.name.as_ref()).collect();
+            let message = format!("no tool {:?}; there are {}", request.name, names.join(", "));
+            return Err(ErrorData::invalid_params(message, None));
+        };
+        Ok(match called {
+            Ok(told) => {
+                let mut result = CallToolResult::success(vec![ContentBlock::text(told.text)]);
+                result.structured_content = Some(told.answer);
+                result.into()
+            }
+            Err(error) => failed(&error).into(),
+        })
+    }
+
+    async fn list_prompts(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> std::result::Result<ListPromptsResult, ErrorData> {
+        Ok(ListPromptsResult::with_all_items(prompts::list()))
+    }
+
+    async fn get_prompt(
+        &self,
+        request: GetPromptRequestParams,
+        _: RequestContext<RoleServer>,
+    ) -> std::result::Result<GetPromptResponse, ErrorData> {
+        let given = request.arguments.unwrap_or_default();
+        prompts::get(&request.name, &given).map(Into::into).map_err(|error| refused(&error))
+    }
+
+    async fn list_resources(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        context: RequestContext<RoleServer>,
+    ) -> std::result::Result<ListResourcesResult, ErrorData> {
+        let listed = resources::list(&self.session(&context)).await.map_err(|error| refused(&error))?;
+        Ok(ListResourcesResult::with_all_items(listed))
+    }
+
+    async fn list_resource_templates(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> std::result::Result<ListResourceTemplatesResult, ErrorData> {
+        Ok(ListResourceTemplatesResult::with_all_items(resources::templates()))
+    }
+
+    async fn read_resource(
+        &self,
+        request: ReadResourceRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> std::result::Result<ReadResourceResponse, ErrorData> {
+        let read = resources::read(&self.session(&context), &request.uri).await;
+        read.map(Into::into).map_err(|error| refused(&error))
+    }
+
+    async fn subscribe(
+        &self,
+        request: SubscribeRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> std::result::Result<(), ErrorData> {
+        let session = self.session(&context);
+        let following = resources::follow(session, request.uri.clone(), self.stop.child_token()).await;
+        let following = following.map_err(|error| refused(&error))?;
+        self.subscriptions.lock().unwrap_or_else(PoisonError::into_inner).add(request.uri, following);
+        Ok(())
+    }
+
+    async fn unsubscribe(
+        &self,
+        request: UnsubscribeRequestParams,
+        _: RequestContext<RoleServer>,
+    ) -> std::result::Result<(), ErrorData> {
+        self.subscriptions.lock().unwrap_or_else(PoisonError::into_inner).remove(&request.uri);
+        Ok(())
+    }
+
+    async fn complete(
+        &self,
+        request: CompleteRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> std::result::Result<CompleteResult, ErrorData> {
+        let values =
+            resources::completions(&self.session(&context), &request).await.map_err(|error| refused(&error))?;
+        let (total, more) = (values.len(), values.len() > CompletionInfo::MAX_VALUES);
+        let values = values.into_iter().take(CompletionInfo::MAX_VALUES).collect();
+        let info = CompletionInfo::with_pagination(values, u32::try_from(total).ok(), more);
+        info.map(CompleteResult::new).map_err(|error| ErrorData::internal_error(error, None))
+    }
+}

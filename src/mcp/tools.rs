@@ -1,0 +1,420 @@
+//! The tools: what a model is told of each, and what each does with the engine.
+
+use std::{collections::BTreeMap, sync::LazyLock};
+
+use rmcp::model::{JsonObject, Tool, ToolAnnotations};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::{Map, Value};
+use utoipa::ToSchema;
+
+use super::{
+    Session, args,
+    bounded::bounded,
+    schema,
+    told::{Listed, RunTold, SearchTold, TextTold, Told, found_lines},
+};
+use crate::{
+    api::{
+        CaptureRequest, CreatedAnswer, DoneAnswer, Error, ErrorCode, InputAnswer, InputRequest, NewSessionRequest,
+        NewWindowRequest, PaneInfo, PatchRequest, ReadRequest, Result, RunRequest, SpawnRequest, SplitRequest, Tier,
+        WaitAnswer,
+    },
+    engine::{Host, matches},
+};
+
+/// What a tool does to the world, for `annotations`.
+#[derive(Clone, Copy)]
+enum Effect {
+    Reads,
+    Types,
+    Makes,
+    Changes,
+    Ends,
+}
+
+fn tool<I: ToSchema, O: ToSchema>(name: &'static str, description: &'static str, effect: Effect) -> Tool {
+    let (read_only, destructive, idempotent) = match effect {
+        Effect::Reads => (true, false, true),
+        Effect::Types => (false, true, false),
+        Effect::Makes => (false, false, false),
+        Effect::Changes => (false, false, true),
+        Effect::Ends => (false, true, true),
+    };
+    let annotations = ToolAnnotations::new().read_only(read_only).destructive(destructive).idempotent(idempotent);
+    Tool::new(name, description, schema::input::<I>())
+        .with_annotations(annotations.open_world(false))
+        .with_raw_output_schema(schema::output::<O>())
+}
+
+/// All of them.
+pub static TOOLS: LazyLock<Vec<Tool>> = LazyLock::new(|| {
+    use Effect::{Changes, Ends, Makes, Reads, Types};
+    vec![
+        tool::<args::List, Listed>("list", "List tmux sessions, windows or panes with what runs in them.", Reads),
+        tool::<args::Capture, TextTold>("capture_pane", "What a pane shows now (as tmux capture-pane -p).", Reads),
+        tool::<args::Read, TextTold>(
+            "read_since",
+            "What a pane has printed since a point. Give the cursor of the last answer to get only what is new.",
+            Reads,
+        ),
+        tool::<args::Wait, WaitAnswer>(
+            "wait_for",
+            "Wait until panes print a pattern, rest, show a prompt or end. Answers the moment it happens, also when it happened since the last \
+             input. `pending`: call again with its id. Never poll with sleep.",
+            Reads,
+        ),
+        tool::<args::Run, RunTold>(
+            "run",
+            "Run a command in a shell that rests in a pane: its output and exit status.",
+            Types,
+        ),
+        tool::<args::Send, InputAnswer>(
+            "send_keys",
+            "Type text or press keys in a pane; then wait_for the answer.",
+            Types,
+        ),
+        tool::<args::Create, CreatedAnswer>("create", "Make a session, a window or a pane; answers its pane.", Makes),
+        tool::<args::Kill, DoneAnswer>("kill", "End a pane, window or session and what runs in it.", Ends),
+        tool::<args::Change, DoneAnswer>("change", "Rename, resize or lay out a session, window or pane.", Changes),
+        tool::<args::Search, SearchTold>("search", "Find lines in all that panes have printed.", Reads),
+    ]
+});
+
+/// Calls one. `None`: there is no such tool.
+pub async fn call(session: &Session, name: &str, arguments: JsonObject) -> Option<Result<Told>> {
+    Some(match name {
+        "list" => list(session, arguments).await,
+        "capture_pane" => capture(session, arguments).await,
+        "read_since" => read(session, arguments).await,
+        "wait_for" => super::wait::wait(session, arguments).await,
+        "run" => run(session, arguments).await,
+        "send_keys" => send(session, arguments).await,
+        "create" => create(session, arguments).await,
+        "kill" => kill(session, arguments).await,
+        "change" => change(session, arguments).await,
+        "search" => search(session, arguments).await,
+        _ => return None,
+    })
+}
+
+/// What a tool is asked with. The error names the field.
+pub(super) fn parse<T: DeserializeOwned>(arguments: JsonObject) -> Result<T> {
+    serde_json::from_value(Value::Object(arguments)).map_err(|error| Error::invalid(error.to_string()))
+}
+
+async fn list(session: &Session, arguments: JsonObject) -> Result<Told> {
+    let args: args::List = parse(arguments)?;
+    let host = session.host(args.server.as_deref())?;
+    let wanted = |one: &PaneInfo| args.target.as_deref().is_none_or(|target| matches(target, one));
+    let mut listed = Listed::default();
+    match args.what {
+        args::What::Sessions => {
+            let mut sessions = session.engine.sessions(&host).await?.sessions;
+            sessions.retain(|one| {
+                wanted(&PaneInfo { session: one.name.clone(), session_id: one.id.clone(), ..PaneInfo::default() })
+            });
+            listed.sessions = Some(sessions);
+        }
+        args::What::Windows => {
+            let mut windows = session.engine.windows(&host).await?.windows;
+            windows.retain(|one| {
+                wanted(&PaneInfo {
+                    session: one.session.clone(),
+                    session_id: one.session_id.clone(),
+                    window: one.name.clone(),
+                    window_id: one.id.clone(),
+                    window_index: one.index,
+                    ..PaneInfo::default()
+                })
+            });
+            listed.windows = Some(windows);
+        }
+        args::What::Panes => {
+            let mut panes = session.engine.panes(&host).await?.panes;
+            panes.retain(wanted);
+            listed.panes = Some(panes);
+        }
+    }
+    Ok(Told::new(listed.text(), &listed))
+}
+
+async fn capture(session: &Session, arguments: JsonObject) -> Result<Told> {
+    let args: args::Capture = parse(arguments)?;
+    let host = session.host(args.server.as_deref())?;
+    let start = args.history.filter(|lines| *lines > 0).map(|lines| format!("-{lines}"));
+    let request = CaptureRequest { start, escapes: args.escapes, join: args.join, ..CaptureRequest::default() };
+    let answer = session.engine.capture(&host, &args.target, &request).await?;
+    let shown = bounded(answer.text.trim_end(), args.max_chars);
+    let told =
+        TextTold { pane: answer.pane, text: shown.text, cursor: answer.cursor, cut: shown.cut, ..TextTold::default() };
+    Ok(Told::new(told.text.clone(), &told))
+}
+
+/// Raw bytes of one read: of more, the rest is told to be there.
+const READ_BYTES: u64 = crate::engine::limits::READ_MOST;
+/// No client gives up on a call within this time.
+pub(super) const HOLD_MS: u64 = 50_000;
+
+async fn read(session: &Session, arguments: JsonObject) -> Result<Told> {
+    let args: args::Read = parse(arguments)?;
+    let host = session.host(args.server.as_deref())?;
+    let wait_ms = args.wait_ms.map(|wait| wait.min(HOLD_MS));
+    let request = ReadRequest { since: args.since, max_bytes: Some(READ_BYTES), wait_ms, ..ReadRequest::default() };
+    let answer = session.engine.read(&host, &args.target, &request).await?;
+    let shown = bounded(&answer.text.unwrap_or_default(), args.max_chars);
+    let told = TextTold {
+        pane: answer.pane,
+        text: shown.text,
+        cursor: answer.cursor,
+        cut: shown.cut,
+        more: answer.more,
+        gap: answer.gap,
+        exited: answer.exited,
+        exit_status: answer.exit_status,
+    };
+    let text = if told.text.is_empty() { "(nothing new)".to_owned() } else { told.text.clone() };
+    Ok(Told::new(text, &told))
+}
+
+async fn run(session: &Session, arguments: JsonObject) -> Result<Told> {
+    let args: args::Run = parse(arguments)?;
+    let host = session.host(args.server.as_deref())?;
+    session.spare(&host, &args.target, args.force).await?;
+    session.confirm(Tier::Input, &format!("Run in {}: {}", args.target, args.command)).await?;
+    let request = RunRequest { command: args.command, timeout_ms: args.timeout_ms };
+    let answer = session.engine.run(&host, &args.target, &request).await?;
+    let output = bounded(&answer.output, args.max_chars);
+    let told = RunTold {
+        pane: answer.pane,
+        output: output.text,
+        exit_status: answer.exit_status,
+        duration_ms: answer.duration_ms,
+        cursor: answer.cursor,
+        cut: output.cut,
+        truncated: answer.truncated,
+    };
+    let status = told.exit_status.map_or_else(|| "unknown".to_owned(), |status| status.to_string());
+    Ok(Told::new(format!("{}[exit status {status}]", told.output), &told))
+}
+
+async fn send(session: &Session, arguments: JsonObject) -> Result<Told> {
+    let args: args::Send = parse(arguments)?;
+    let host = session.host(args.server.as_deref())?;
+    session.spare(&host, &args.target, args.force).await?;
+    session
+        .confirm(Tier::Input, &format!("Type into {}: {}", args.target, args.text.as_deref().unwrap_or_default()))
+        .await?;
+    let keys = (!args.keys.is_empty()).then_some(args.keys);
+    let (first, then) = match (args.text, keys) {
+        // Text, and keys behind it: two inputs, as two calls would be.
+        (Some(text), Some(keys)) if !args.submit => {
+            (InputRequest { text: Some(text), paste: args.paste, ..InputRequest::default() }, Some(keys))
+        }
+        (text, keys) => {
+            (InputRequest { text, keys, paste: args.paste, submit: args.submit, ..InputRequest::default() }, None)
+        }
+    };
+    let answer = session.engine.input(&host, &args.target, &first).await?;
+    if let Some(keys) = then {
+        let request = InputRequest { keys: Some(keys), ..InputRequest::default() };
+        session.engine.input(&host, &args.target, &request).await?;
+    }
+    let seen = answer.submit.map_or("", |seen| match (seen.echoed, seen.changed) {
+        (_, true) => "; it reacted",
+        (_, false) => "; no reaction yet",
+    });
+    Ok(Told::new(format!("sent to {}{seen}", answer.pane), &answer))
+}
+
+async fn create(session: &Session, arguments: JsonObject) -> Result<Told> {
+    let args: args::Create = parse(arguments)?;
+    let host = session.host(args.server.as_deref())?;
+    session
+        .confirm(Tier::Create, &format!("Make a {:?}: {}", args.what, args.command.as_deref().unwrap_or("a shell")))
+        .await?;
+    let spawn = SpawnRequest {
+        command: args.command.map(|line| vec![line]),
+        cwd: args.cwd.or_else(|| session.about.cwd.clone()),
+        env: args.env,
+        keep: args.keep,
+        caller_env: session.about.env.clone(),
+    };
+    let target = |what: &str| {
+        args.target
+            .clone()
+            .ok_or_else(|| Error::invalid(format!("target: say which session or pane the new {what} belongs to")))
+    };
+    let made = match args.what {
+        args::Made::Session => {
+            let request = NewSessionRequest { name: args.name, spawn, ..NewSessionRequest::default() };
+            session.engine.new_session(&host, &request).await?
+        }
+        args::Made::Window => {
+            let request = NewWindowRequest { session: target("window")?, name: args.name, spawn, select: false };
+            session.engine.new_window(&host, &request).await?
+        }
+        args::Made::Pane => {
+            let pane = target("pane")?;
+            let request = SplitRequest { pane, horizontal: args.horizontal, spawn, ..SplitRequest::default() };
+            session.engine.split(&host, &request).await?
+        }
+    };
+    Ok(Told::new(format!("made {} in session {}", made.pane, made.session_name), &made))
+}
+
+/// What a target is, by how it is written.
+fn kind(target: &str, what: Option<args::Ended>) -> args::Ended {
+    use args::Ended::{Pane, Session, Window};
+    what.unwrap_or(match target {
+        pane if pane.starts_with('%') || pane.parse::<u32>().is_ok() => Pane,
+        window if window.starts_with('@') => Window,
+        named => match named.split_once(':') {
+            Some((_, rest)) if rest.contains('.') => Pane,
+            Some(_) => Window,
+            None => Session,
+        },
+    })
+}
+
+async fn kill(session: &Session, arguments: JsonObject) -> Result<Told> {
+    let args: args::Kill = parse(arguments)?;
+    let host = session.host(args.server.as_deref())?;
+    let kind = kind(&args.target, args.what);
+    session.spare_within(&host, &args.target, kind, args.force).await?;
+    session.confirm(Tier::Kill, &format!("End the {kind:?} {}", args.target)).await?;
+    let done = match kind {
+        args::Ended::Pane => session.engine.kill_pane(&host, &args.target).await?,
+        args::Ended::Window => session.engine.kill_window(&host, &args.target).await?,
+        args::Ended::Session => session.engine.kill_session(&host, &args.target).await?,
+    };
+    Ok(Told::new(format!("ended {}", args.target), &done))
+}
+
+async fn change(session: &Session, arguments: JsonObject) -> Result<Told> {
+    let args: args::Change = parse(arguments)?;
+    let host = session.host(args.server.as_deref())?;
+    session.confirm(Tier::Create, &format!("Change {}", args.target)).await?;
+    let kind = match args.layout {
+        Some(_) => args::Ended::Window,
+        None => kind(&args.target, None),
+    };
+    let patch =
+        PatchRequest { name: args.name, layout: args.layout, width: args.width, height: args.height, respawn: None };
+    let done = match kind {
+        args::Ended::Pane => session.engine.patch_pane(&host, &args.target, &patch).await?,
+        args::Ended::Window => session.engine.patch_window(&host, &args.target, &patch).await?,
+        args::Ended::Session => session.engine.patch_session(&host, &args.target, &patch).await?,
+    };
+    Ok(Told::new(format!("changed {}", args.target), &done))
+}
+
+async fn search(session: &Session, arguments: JsonObject) -> Result<Told> {
+    let args: args::Search = parse(arguments)?;
+    let host = session.host(args.server.as_deref())?;
+    let pattern = regex::RegexBuilder::new(&args.pattern)
+        .size_limit(SEARCH_BYTES)
+        .build()
+        .map_err(|error| Error::invalid(format!("pattern: {error}")))?;
+    let most = args.max_lines.unwrap_or(50).clamp(1, 1000);
+    let mut panes = session.engine.panes(&host).await?.panes;
+    panes.retain(|pane| args.targets.is_empty() || args.targets.iter().any(|target| matches(target, pane)));
+    let mut told = SearchTold { searched: panes.len(), ..SearchTold::default() };
+    let mut of_panes = BTreeMap::new();
+    for pane in panes {
+        let request =
+            ReadRequest { since: Some("start".into()), max_bytes: Some(READ_BYTES), ..ReadRequest::default() };
+        match session.engine.read(&host, &pane.id, &request).await {
+            Ok(answer) => {
+                let (lines, count) = found_lines(&pattern, &answer.text.unwrap_or_default(), most);
+                told.matches += count;
+                of_panes.insert(pane.id, lines);
+            }
+            // It has gone in the meantime.
+            Err(error) if error.code == ErrorCode::NotFound => {}
+            Err(error) => return Err(error),
+        }
+    }
+    told.take_last(of_panes, most);
+    Ok(Told::new(told.text(), &told))
+}
+
+/// Bytes of a compiled pattern.
+const SEARCH_BYTES: usize = 1 << 20;
+
+/// What is told in text and as JSON.
+impl Told {
+    fn new(text: impl Into<String>, answer: &impl Serialize) -> Self {
+        Self { text: text.into(), answer: serde_json::to_value(answer).unwrap_or(Value::Object(Map::new())) }
+    }
+}
+
+impl Session {
+    /// Refuses what would type into the caller's own pane.
+    async fn spare(&self, host: &std::sync::Arc<Host>, target: &str, force: bool) -> Result<()> {
+        self.spare_within(host, target, args::Ended::Pane, force).await
+    }
+
+    /// Refuses what would end the caller itself.
+    async fn spare_within(
+        &self,
+        host: &std::sync::Arc<Host>,
+        target: &str,
+        kind: args::Ended,
+        force: bool,
+    ) -> Result<()> {
+        let Some(own) = self.about.own_pane(host.socket()).filter(|_| !force) else { return Ok(()) };
+        let panes = self.engine.panes(host).await?.panes;
+        let Some(own) = panes.into_iter().find(|pane| pane.id == own) else { return Ok(()) };
+        let hit = match kind {
+            args::Ended::Pane => self.engine.pane_id(host, target).await? == own.id,
+            args::Ended::Window => self.engine.window_id(host, target).await? == own.window_id,
+            args::Ended::Session => self.engine.session_id(host, target).await? == own.session_id,
+        };
+        if hit {
+            return Err(Error::new(
+                ErrorCode::Conflict,
+                format!("{target} is where you run yourself ({}); say force: true if that is what you want", own.id),
+            ));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_list_of_tools_is_small_and_whole() {
+        let json = serde_json::to_string(&*TOOLS).unwrap();
+        assert!(json.len() < 10_000, "{} bytes: {json}", json.len());
+        for tool in &*TOOLS {
+            let schema = tool.schema_as_json_value();
+            assert_eq!(schema["type"], "object", "{}", tool.name);
+            for (name, field) in schema["properties"].as_object().unwrap() {
+                assert!(field["description"].is_string(), "{} {name}: {field}", tool.name);
+                assert!(field.get("$ref").is_none(), "{} {name}: {field}", tool.name);
+            }
+            let output = Value::Object((**tool.output_schema.as_ref().unwrap()).clone());
+            assert_eq!(output["type"], "object", "{}: {output}", tool.name);
+            assert!(tool.annotations.is_some() && tool.description.is_some());
+        }
+    }
+
+    #[test]
+    fn a_target_says_what_it_is() {
+        use args::Ended::{Pane, Session, Window};
+        for (target, is) in [
+            ("%3", Pane),
+            ("3", Pane),
+            ("@1", Window),
+            ("work", Session),
+            ("$0", Session),
+            ("work:1", Window),
+            ("work:1.0", Pane),
+        ] {
+            assert_eq!(kind(target, None), is, "{target}");
+        }
+        assert_eq!(kind("work", Some(Pane)), Pane);
+    }
+}
