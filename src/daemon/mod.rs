@@ -83,7 +83,7 @@ async fn answer(
         |error: std::io::Error| Error::internal(format!("cannot answer on {}: {error}", paths.socket.display()));
     let listener = tokio::net::UnixListener::from_std(listener).map_err(unable)?;
     let engine = Engine::new(EngineOptions {
-        program: Program { tmux: options.tmux.clone(), prefix: Vec::new(), leash: leash() },
+        program: Program { tmux: options.tmux.clone(), leash: leash(), ..Program::default() },
         coverage: options.coverage.into(),
         ring_bytes: usize::try_from(options.ring_bytes).unwrap_or(usize::MAX),
         budget_bytes: usize::try_from(options.budget_bytes).unwrap_or(usize::MAX),

@@ -59,7 +59,7 @@ pub struct EngineOptions {
 impl Default for EngineOptions {
     fn default() -> Self {
         Self {
-            program: Program { tmux: "tmux".into(), prefix: Vec::new(), leash: Vec::new() },
+            program: Program::default(),
             coverage: CoverageMode::Auto,
             ring_bytes: limits::RING_BYTES,
             budget_bytes: limits::BUDGET_BYTES,

@@ -9,7 +9,7 @@ use crate::{
     metrics,
 };
 
-/// How long a spawned tmux may take (F32: one was seen to hang for minutes).
+/// How long a spawned tmux may take, unless configured otherwise (F32: one was seen to hang for minutes).
 pub const SPAWN_LIMIT: Duration = Duration::from_secs(10);
 
 /// Which control clients follow a server.
@@ -34,6 +34,17 @@ pub struct Program {
     /// What starts the control clients of a local server so that they end with this process ([`super::leash`]); empty: they are started as
     /// they are.
     pub leash: Vec<OsString>,
+    /// What a server that it starts reads in place of the user's configuration (`-f`); absent: tmux's default.
+    pub config: Option<PathBuf>,
+    /// How long a call of it may take.
+    pub limit: Duration,
+}
+
+impl Default for Program {
+    /// The local `tmux`, as it is.
+    fn default() -> Self {
+        Self { tmux: "tmux".into(), prefix: Vec::new(), leash: Vec::new(), config: None, limit: SPAWN_LIMIT }
+    }
 }
 
 /// One tmux server to follow.
@@ -63,7 +74,7 @@ impl ServerSpec {
         self.program.prefix.is_empty()
     }
 
-    /// `PREFIX… tmux -u -S SOCKET ARGS…`, with its standard streams not yet set.
+    /// `PREFIX… tmux -u [-f CONFIG] -S SOCKET ARGS…`, with its standard streams not yet set.
     ///
     /// `-u`: without UTF-8 replies turn tabs and non-ASCII into `_` (F17). `$TMUX` is removed so that tmux does not take us for
     /// something that runs in one of its panes.
@@ -82,18 +93,22 @@ impl ServerSpec {
         words.push(self.program.tmux.clone().into_os_string());
         let mut words = words.into_iter();
         let mut command = Command::new(words.next().unwrap_or_default());
-        command.args(words).arg("-u").arg("-S").arg(&self.socket).args(args.into_iter().map(Into::into));
+        command.args(words).arg("-u");
+        if let Some(config) = &self.program.config {
+            command.arg("-f").arg(config);
+        }
+        command.arg("-S").arg(&self.socket).args(args.into_iter().map(Into::into));
         command.env_remove("TMUX").env_remove("TMUX_PANE").kill_on_drop(true);
         command
     }
 
-    /// Runs one tmux command as a process of its own and waits for its end, at most `SPAWN_LIMIT`.
+    /// Runs one tmux command as a process of its own and waits for its end, at most `Program::limit`.
     pub async fn call(&self, args: &[&str]) -> Result<Printed> {
         let mut command = self.command(args);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         metrics::PROCESS_SPAWNS.increment(1);
         let child = command.spawn().map_err(|error| self.cannot_run(&error))?;
-        match tokio::time::timeout(SPAWN_LIMIT, child.wait_with_output()).await {
+        match tokio::time::timeout(self.program.limit, child.wait_with_output()).await {
             Ok(Ok(output)) => Ok(Printed {
                 ok: output.status.success(),
                 stdout: output.stdout,
@@ -101,10 +116,10 @@ impl ServerSpec {
             }),
             Ok(Err(error)) => Err(self.cannot_run(&error)),
             Err(_) => Err(Error::unavailable(format!(
-                "`{} {}` did not end within {} s; is the tmux server on {} stopped or overloaded?",
+                "`{} {}` did not end within {} ms; is the tmux server on {} stopped or overloaded?",
                 self.program.tmux.display(),
                 args.join(" "),
-                SPAWN_LIMIT.as_secs(),
+                self.program.limit.as_millis(),
                 self.socket.display()
             ))),
         }
