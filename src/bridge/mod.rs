@@ -1,0 +1,4 @@
+//! bridge
+pub mod js;
+pub mod json;
+pub mod pattern;
