@@ -47,16 +47,18 @@ impl Text {
     }
 
     /// As `JSON.stringify` writes it, quotes included.
-    pub fn write_json(&self, out: &mut String) {
+    pub fn to_json(&self) -> String {
+        let mut out = String::with_capacity(self.0.len() + 2);
         out.push('"');
         for unit in char::decode_utf16(self.0.iter().copied()) {
             match unit {
-                Ok(character) => escape(character, out),
+                Ok(character) => escape(character, &mut out),
                 // Writing into a string cannot fail.
                 Err(alone) => drop(write!(out, "\\u{:04x}", alone.unpaired_surrogate())),
             }
         }
         out.push('"');
+        out
     }
 }
 
@@ -151,9 +153,8 @@ mod tests {
         let mut out = String::new();
         write_json("\u{8}\u{c}\n\r\t\"\\/\u{0}\u{1f}\u{7f}\u{2028}é😀", &mut out);
         assert_eq!(out, "\"\\b\\f\\n\\r\\t\\\"\\\\/\\u0000\\u001f\u{7f}\u{2028}é😀\"");
-        out.clear();
-        Text::from(vec![0x61, 0xd83d, 0x62, 0xde00, 0xd83d, 0xde00]).write_json(&mut out);
-        assert_eq!(out, "\"a\\ud83db\\ude00😀\"");
+        let halves = Text::from(vec![0x61, 0xd83d, 0x62, 0xde00, 0xd83d, 0xde00]);
+        assert_eq!(halves.to_json(), "\"a\\ud83db\\ude00😀\"");
     }
 
     #[test]

@@ -40,7 +40,7 @@ use crate::{
 
 pub use events::Subscription;
 pub(crate) use host::Host;
-pub(crate) use pane::Pane;
+pub(crate) use pane::{Pane, Point};
 use wait::Waits;
 
 /// What an engine is made with.

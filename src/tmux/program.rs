@@ -7,6 +7,7 @@ use tokio::process::Command;
 use crate::{
     api::{Error, Result},
     metrics,
+    protocol::version::Version,
 };
 
 /// How long a spawned tmux may take, unless configured otherwise (F32: one was seen to hang for minutes).
@@ -104,11 +105,49 @@ impl ServerSpec {
 
     /// Runs one tmux command as a process of its own and waits for its end, at most `Program::limit`.
     pub async fn call(&self, args: &[&str]) -> Result<Printed> {
-        let mut command = self.command(args);
+        let why = || format!("is the tmux server on {} stopped or overloaded?", self.socket.display());
+        self.program.run(self.command(args), args, why).await
+    }
+
+    /// The error for a tmux that cannot be started at all.
+    pub fn cannot_run(&self, error: &std::io::Error) -> Error {
+        self.program.cannot_run(error)
+    }
+}
+
+impl Program {
+    /// What `tmux -V` prints, `tmux 3.3a`. Error: `TMUX_UNAVAILABLE`, also where it is too old.
+    pub async fn version(&self) -> Result<String> {
+        let mut words = self.prefix.iter().map(OsString::from).chain([self.tmux.clone().into_os_string()]);
+        let mut command = Command::new(words.next().unwrap_or_default());
+        command.args(words).arg("-V").kill_on_drop(true);
+        let printed = self.run(command, &["-V"], || "is it tmux?".into()).await?;
+        let version = String::from_utf8_lossy(&printed.stdout).trim().to_owned();
+        match Version::parse(version.as_bytes()) {
+            Ok(version) => self.supports(version)?,
+            Err(_) if printed.ok => {}
+            Err(_) => return Err(Error::unavailable(format!("`{} -V` failed: {}", self.tmux.display(), printed.stderr))),
+        }
+        Ok(version)
+    }
+
+    /// Refuses a version that is too old.
+    pub fn supports(&self, version: Version) -> Result<()> {
+        if version.is_supported() {
+            return Ok(());
+        }
+        Err(Error::unavailable(format!(
+            "{} is version {version}; muxtap needs {} or later: install it, or name another one with --tmux or $MUXTAP_TMUX",
+            self.tmux.display(),
+            Version::MINIMUM
+        )))
+    }
+
+    async fn run(&self, mut command: Command, args: &[&str], why: impl Fn() -> String) -> Result<Printed> {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         metrics::PROCESS_SPAWNS.increment(1);
         let child = command.spawn().map_err(|error| self.cannot_run(&error))?;
-        match tokio::time::timeout(self.program.limit, child.wait_with_output()).await {
+        match tokio::time::timeout(self.limit, child.wait_with_output()).await {
             Ok(Ok(output)) => Ok(Printed {
                 ok: output.status.success(),
                 stdout: output.stdout,
@@ -116,18 +155,18 @@ impl ServerSpec {
             }),
             Ok(Err(error)) => Err(self.cannot_run(&error)),
             Err(_) => Err(Error::unavailable(format!(
-                "`{} {}` did not end within {} ms; is the tmux server on {} stopped or overloaded?",
-                self.program.tmux.display(),
+                "`{} {}` did not end within {} ms; {}",
+                self.tmux.display(),
                 args.join(" "),
-                self.program.limit.as_millis(),
-                self.socket.display()
+                self.limit.as_millis(),
+                why()
             ))),
         }
     }
 
     /// The error for a tmux that cannot be started at all.
-    pub fn cannot_run(&self, error: &std::io::Error) -> Error {
-        let name = self.program.prefix.first().map_or_else(|| self.program.tmux.display().to_string(), Clone::clone);
+    fn cannot_run(&self, error: &std::io::Error) -> Error {
+        let name = self.prefix.first().map_or_else(|| self.tmux.display().to_string(), Clone::clone);
         let hint = match error.kind() {
             std::io::ErrorKind::NotFound => "install tmux 3.2a or later, or name it with --tmux or $MUXTAP_TMUX",
             std::io::ErrorKind::PermissionDenied => "it is not executable; check its permissions",
