@@ -6,11 +6,12 @@ pub mod start;
 use std::{path::PathBuf, time::Duration};
 
 use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     api::{Error, Result},
     engine::{Engine, EngineOptions},
-    http, metrics,
+    http, metrics, net,
     tmux::{CoverageMode, Program},
 };
 
@@ -115,7 +116,14 @@ async fn answer(
             }
         }
     };
-    axum::serve(listener, router).with_graceful_shutdown(stopping).await.map_err(unable)
+    let stop = CancellationToken::new();
+    let served = net::serve(net::Listener::Unix(listener), router, net::Limits::LOCAL, stop.clone());
+    let stopped = async {
+        stopping.await;
+        stop.cancel();
+    };
+    tokio::join!(served, stopped);
+    Ok(())
 }
 
 /// Logs go to stderr; in the background that is the log file, opened by the one who started this process.

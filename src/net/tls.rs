@@ -1,0 +1,219 @@
+//! Encryption: certificates that are given, or made here for this machine alone.
+//!
+//! The authority that signs a made certificate is limited to the certificate's names, and its key is thrown away at once: who
+//! trusts it trusts one certificate, and nobody can make another with it.
+
+use std::{
+    fs::{self, DirBuilder, OpenOptions},
+    io::{self, Write as _},
+    net::IpAddr,
+    os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _},
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use rcgen::{
+    BasicConstraints, CertificateParams, CidrSubnet, DnType, ExtendedKeyUsagePurpose, GeneralSubtree, IsCa, Issuer,
+    KeyPair, KeyUsagePurpose, NameConstraints,
+};
+use serde::{Deserialize, Serialize};
+use tokio_rustls::{
+    TlsAcceptor,
+    rustls::{
+        ServerConfig, crypto,
+        pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
+    },
+};
+
+use crate::api::{Error, ErrorCode, Result};
+
+/// The names of this machine for itself.
+pub const LOCAL_NAMES: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
+/// A made certificate is good for so long: the most that Apple's systems accept.
+const LIFE: Duration = Duration::from_secs(825 * 86_400);
+/// It is made anew when less than this is left.
+const REST: Duration = Duration::from_secs(30 * 86_400);
+/// Clocks of this machine and its callers may differ by so much.
+const SKEW: Duration = Duration::from_secs(86_400);
+
+/// Where a certificate and its key stand, both PEM.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Files {
+    /// The certificate, and what signed it behind it.
+    pub cert: PathBuf,
+    /// Its private key.
+    pub key: PathBuf,
+}
+
+/// A certificate that was made here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Made {
+    /// The certificate and its key (mode 0600).
+    pub files: Files,
+    /// The authority's certificate, which callers have to trust.
+    pub authority: PathBuf,
+}
+
+/// What was made, to see whether it still serves.
+#[derive(Debug, Serialize, Deserialize)]
+struct Record {
+    names: Vec<String>,
+    /// Seconds since 1970.
+    expires: u64,
+}
+
+/// Takes connections with this certificate. Error: `CONFLICT` with the file that cannot be used.
+pub fn acceptor(files: &Files) -> Result<TlsAcceptor> {
+    let unusable = |path: &Path, why: &dyn std::fmt::Display| {
+        Error::new(ErrorCode::Conflict, format!("cannot use {}: {why}", path.display()))
+    };
+    let chain = CertificateDer::pem_file_iter(&files.cert)
+        .and_then(Iterator::collect::<std::result::Result<Vec<_>, _>>)
+        .map_err(|error| unusable(&files.cert, &error))?;
+    if chain.is_empty() {
+        return Err(unusable(&files.cert, &"it holds no certificate"));
+    }
+    let key = PrivateKeyDer::from_pem_file(&files.key).map_err(|error| unusable(&files.key, &error))?;
+    let provider = Arc::new(crypto::ring::default_provider());
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, key))
+        .map_err(|error| unusable(&files.cert, &error))?;
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(TlsAcceptor::from(Arc::new(config)))
+}
+
+/// The certificate in this directory for these names and [`LOCAL_NAMES`]; it is made where it is missing, for other names, or
+/// near its end.
+pub fn made_in(dir: &Path, names: &[String]) -> Result<Made> {
+    let mut names: Vec<String> =
+        LOCAL_NAMES.iter().map(|name| (*name).to_owned()).chain(names.iter().cloned()).collect();
+    names.sort();
+    names.dedup();
+    let made =
+        Made { files: Files { cert: dir.join("cert.pem"), key: dir.join("key.pem") }, authority: dir.join("ca.pem") };
+    if still_serves(dir, &made, &names) {
+        return Ok(made);
+    }
+    let failed = |error: io::Error| {
+        Error::new(ErrorCode::Conflict, format!("cannot write a certificate to {}: {error}", dir.display()))
+    };
+    DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(failed)?;
+    let texts = make(&names).map_err(|error| Error::internal(format!("cannot make a certificate: {error}")))?;
+    let record = Record { names, expires: seconds(SystemTime::now() + LIFE) };
+    // The record is gone while the rest changes, so that halves are never used.
+    let _ = fs::remove_file(dir.join("made.json"));
+    write(&made.authority, &texts.authority).map_err(failed)?;
+    write(&made.files.cert, &texts.chain).map_err(failed)?;
+    write(&made.files.key, &texts.key).map_err(failed)?;
+    write(&dir.join("made.json"), &serde_json::to_string(&record).unwrap_or_default()).map_err(failed)?;
+    tracing::info!("made a certificate for {} in {}", record.names.join(", "), dir.display());
+    Ok(made)
+}
+
+fn still_serves(dir: &Path, made: &Made, names: &[String]) -> bool {
+    let Ok(record) = fs::read(dir.join("made.json")) else { return false };
+    let Ok(record) = serde_json::from_slice::<Record>(&record) else { return false };
+    // Bits of the group and of others.
+    let private = fs::metadata(&made.files.key)
+        .is_ok_and(|found| found.mode().trailing_zeros() >= 6 && found.uid() == rustix::process::getuid().as_raw());
+    private
+        && record.names == names
+        && record.expires > seconds(SystemTime::now() + REST)
+        && made.authority.exists()
+        && acceptor(&made.files).is_ok()
+}
+
+fn seconds(time: SystemTime) -> u64 {
+    time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+fn write(path: &Path, text: &str) -> io::Result<()> {
+    let mut fresh = path.as_os_str().to_owned();
+    fresh.push(format!(".{}", std::process::id()));
+    let _ = fs::remove_file(&fresh);
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&fresh)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()?;
+    fs::rename(&fresh, path)
+}
+
+struct Texts {
+    authority: String,
+    chain: String,
+    key: String,
+}
+
+fn make(names: &[String]) -> std::result::Result<Texts, rcgen::Error> {
+    let (from, to) = (SystemTime::now() - SKEW, SystemTime::now() + LIFE);
+
+    let mut authority = CertificateParams::new(Vec::new())?;
+    authority.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    authority.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+    authority.distinguished_name.push(DnType::CommonName, "muxtap on this machine");
+    (authority.not_before, authority.not_after) = (from.into(), to.into());
+    authority.name_constraints = Some(NameConstraints {
+        permitted_subtrees: names.iter().map(|name| subtree(name)).collect(),
+        excluded_subtrees: Vec::new(),
+    });
+    let authority_key = KeyPair::generate()?;
+    let authority_cert = authority.self_signed(&authority_key)?;
+
+    let mut server = CertificateParams::new(names.to_vec())?;
+    server.distinguished_name.push(DnType::CommonName, "muxtap");
+    server.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    server.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    server.use_authority_key_identifier_extension = true;
+    (server.not_before, server.not_after) = (from.into(), to.into());
+    let key = KeyPair::generate()?;
+    let cert = server.signed_by(&key, &Issuer::new(authority, authority_key))?;
+
+    let authority = authority_cert.pem();
+    Ok(Texts { chain: format!("{}{authority}", cert.pem()), key: key.serialize_pem(), authority })
+}
+
+fn subtree(name: &str) -> GeneralSubtree {
+    match name.parse::<IpAddr>() {
+        Ok(IpAddr::V4(addr)) => GeneralSubtree::IpAddress(CidrSubnet::from_v4_prefix(addr.octets(), 32)),
+        Ok(IpAddr::V6(addr)) => GeneralSubtree::IpAddress(CidrSubnet::from_v6_prefix(addr.octets(), 128)),
+        Err(_) => GeneralSubtree::DnsName(name.to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn a_certificate_is_made_once_for_its_names_and_kept_private() {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = dir.path().join("tls");
+        let made = made_in(&dir, &[]).unwrap();
+        let first = fs::read(&made.files.cert).unwrap();
+        assert_eq!(fs::metadata(&made.files.key).unwrap().permissions().mode() & 0o777, 0o600);
+        acceptor(&made.files).unwrap();
+        made_in(&dir, &[]).unwrap();
+        assert_eq!(first, fs::read(&made.files.cert).unwrap());
+        made_in(&dir, &["box.lan".into()]).unwrap();
+        let second = fs::read(&made.files.cert).unwrap();
+        assert_ne!(first, second);
+        // Half of what was made is nothing.
+        fs::remove_file(&made.files.key).unwrap();
+        made_in(&dir, &["box.lan".into()]).unwrap();
+        assert_ne!(second, fs::read(&made.files.cert).unwrap());
+        let left: Vec<_> = fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(left.len(), 4, "{left:?}");
+    }
+
+    #[test]
+    fn what_cannot_be_used_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let files = Files { cert: dir.path().join("c.pem"), key: dir.path().join("k.pem") };
+        assert!(acceptor(&files).err().unwrap().message.contains("c.pem"));
+        fs::write(&files.cert, "nothing").unwrap();
+        assert!(acceptor(&files).err().unwrap().message.contains("no certificate"));
+    }
+}

@@ -1,0 +1,167 @@
+//! The token that a caller over TCP must know: a file of the user's, made where it is missing.
+
+use std::{
+    fs::{self, DirBuilder, File, OpenOptions},
+    io::{self, Read as _, Write as _},
+    os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _},
+    path::{Path, PathBuf},
+    sync::Mutex,
+};
+
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use rustix::fs::OFlags;
+use sha2::{Digest as _, Sha256};
+use subtle::ConstantTimeEq as _;
+
+use crate::api::{Error, ErrorCode, Result};
+
+/// Random bytes of a token.
+const RANDOM_BYTES: usize = 32;
+/// Longer files are no tokens.
+const FILE_BYTES: u64 = 4096;
+
+/// A token in a file. It is read again when the file has changed.
+pub struct Token {
+    path: PathBuf,
+    known: Mutex<Known>,
+}
+
+struct Known {
+    digest: [u8; 32],
+    /// The file it was read from: device, inode and time of change.
+    stamp: (u64, u64, i64, i64),
+}
+
+impl Token {
+    /// The token in this file; one is made where there is none. Error: `CONFLICT` where the file is not the user's alone.
+    pub fn at(path: &Path) -> Result<Self> {
+        put(path, false)?;
+        let known = Mutex::new(read(path)?.1);
+        Ok(Self { path: path.to_owned(), known })
+    }
+
+    /// Compares in a time that does not depend on where the two differ, nor on their lengths.
+    pub fn is(&self, said: &str) -> bool {
+        let said: [u8; 32] = Sha256::digest(said.as_bytes()).into();
+        let mut known = self.known.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if fs::metadata(&self.path).is_ok_and(|found| stamp(&found) != known.stamp) {
+            match read(&self.path) {
+                Ok((_, new)) => *known = new,
+                // Whoever cannot keep it to himself is not served by it any more.
+                Err(error) => {
+                    tracing::warn!("{error}");
+                    return false;
+                }
+            }
+        }
+        said.ct_eq(&known.digest).into()
+    }
+}
+
+/// The token in the file; one is made where there is none.
+pub fn show(path: &Path) -> Result<String> {
+    put(path, false)?;
+    Ok(read(path)?.0)
+}
+
+/// Puts a new token in the file's place: callers that know the old one are refused from now on.
+pub fn renew(path: &Path) -> Result<()> {
+    put(path, true)
+}
+
+fn put(path: &Path, replace: bool) -> Result<()> {
+    if !replace && path.exists() {
+        return Ok(());
+    }
+    let failed = |error: &io::Error| {
+        Error::new(ErrorCode::Conflict, format!("cannot write the token to {}: {error}", path.display()))
+    };
+    let mut random = [0; RANDOM_BYTES];
+    getrandom::fill(&mut random).map_err(|error| Error::internal(format!("no random bytes: {error}")))?;
+    if let Some(dir) = path.parent() {
+        DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(|error| failed(&error))?;
+    }
+    // Whoever reads it meets the old one or the new one, never half of one; of two that make the first, one wins.
+    let mut fresh = path.as_os_str().to_owned();
+    fresh.push(format!(".{}", std::process::id()));
+    let written = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&fresh).and_then(|mut file| {
+        writeln!(file, "{}", URL_SAFE_NO_PAD.encode(random))?;
+        file.sync_all()?;
+        if replace {
+            return fs::rename(&fresh, path);
+        }
+        match fs::hard_link(&fresh, path) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+            _ => fs::remove_file(&fresh),
+        }
+    });
+    written.map_err(|error| {
+        let _ = fs::remove_file(&fresh);
+        failed(&error)
+    })
+}
+
+fn read(path: &Path) -> Result<(String, Known)> {
+    let refuse = |why: &str| Error::new(ErrorCode::Conflict, format!("the token's file, {}, {why}", path.display()));
+    let no_follow = i32::try_from(OFlags::NOFOLLOW.bits()).unwrap_or_default();
+    let file = OpenOptions::new().read(true).custom_flags(no_follow).open(path);
+    let file: File = file.map_err(|error| refuse(&format!("cannot be read: {error}")))?;
+    let found = file.metadata().map_err(|error| refuse(&format!("cannot be read: {error}")))?;
+    let mode = found.mode() & 0o7777;
+    if found.uid() != rustix::process::getuid().as_raw() {
+        return Err(refuse(&format!("belongs to user {}: remove it", found.uid())));
+    }
+    if mode & 0o077 != 0 {
+        return Err(refuse(&format!("is open to others (mode {mode:04o}): `muxtap token --new` makes another")));
+    }
+    let mut text = String::new();
+    file.take(FILE_BYTES).read_to_string(&mut text).map_err(|error| refuse(&format!("cannot be read: {error}")))?;
+    let token = text.trim().to_owned();
+    if token.len() < 16 || !token.chars().all(|c| c.is_ascii_graphic()) {
+        return Err(refuse("holds no token (16 or more visible characters): `muxtap token --new` makes one"));
+    }
+    let known = Known { digest: Sha256::digest(token.as_bytes()).into(), stamp: stamp(&found) };
+    Ok((token, known))
+}
+
+fn stamp(found: &fs::Metadata) -> (u64, u64, i64, i64) {
+    (found.dev(), found.ino(), found.ctime(), found.ctime_nsec())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn a_token_is_made_once_kept_private_and_followed_when_it_changes() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("state/token");
+        let token = Token::at(&path).unwrap();
+        let first = show(&path).unwrap();
+        assert_eq!(first, show(&path).unwrap());
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert!(token.is(&first));
+        for wrong in ["", "x", first.trim_start_matches(|c| first.starts_with(c)), &format!("{first} ")] {
+            assert!(!token.is(wrong), "{wrong:?}");
+        }
+        renew(&path).unwrap();
+        assert!(!token.is(&first));
+        assert!(token.is(&show(&path).unwrap()));
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+        assert!(!token.is(&first));
+        assert!(show(&path).unwrap_err().message.contains("open to others"));
+    }
+
+    #[test]
+    fn a_file_that_holds_no_token_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("token");
+        for text in ["", "short", "sixteen or more, but with spaces"] {
+            fs::write(&path, text).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+            assert!(show(&path).is_err(), "{text:?}");
+        }
+    }
+}
