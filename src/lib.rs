@@ -13,6 +13,7 @@
 pub mod api;
 pub mod bridge;
 pub mod cli;
+pub mod config;
 pub mod daemon;
 pub mod engine;
 pub mod http;

@@ -40,6 +40,8 @@ metric! {
     PANES: Gauge = gauge!("muxtap_panes");
     #[doc = "Bytes held for all panes: output and screens."]
     RING_BYTES: Gauge = gauge!("muxtap_ring_bytes");
+    #[doc = "Entries of the audit log that could not be written."]
+    AUDIT_LOST: Counter = counter!("muxtap_audit_lost_total");
     #[doc = "Control clients that are attached."]
     CLIENTS: Gauge = gauge!("muxtap_control_clients");
 }
@@ -49,6 +51,11 @@ static HANDLE: OnceLock<PrometheusHandle> = OnceLock::new();
 /// Counts a gap by its reason.
 pub fn gap(reason: GapReason) {
     counter!("muxtap_gaps_total", "reason" => reason.as_str()).increment(1);
+}
+
+/// Counts a request over TCP that was refused before it was looked at, by the reason.
+pub fn refused(reason: &'static str) {
+    counter!("muxtap_http_refused_total", "reason" => reason).increment(1);
 }
 
 /// Counts a screen that is to be compared with tmux's, by its reason.

@@ -446,6 +446,9 @@ pub struct StatusAnswer {
     pub uptime_s: u64,
     /// The socket it answers on.
     pub socket: String,
+    /// The addresses it answers on besides, as `https://127.0.0.1:7717`.
+    #[serde(default)]
+    pub http: Vec<String>,
     /// Its log file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log: Option<String>,
@@ -453,6 +456,27 @@ pub struct StatusAnswer {
     pub servers: Vec<ServerStatus>,
     /// Waits that are open.
     pub waits: u64,
+}
+
+/// What the daemon was told.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ConfigAnswer {
+    /// The configuration file that was read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<String>,
+    /// Every setting there is.
+    pub settings: Vec<Setting>,
+}
+
+/// One setting.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Setting {
+    /// Its name.
+    pub key: String,
+    /// What is in force: a text, true or false, a list of texts, or null.
+    pub value: serde_json::Value,
+    /// Where it came from: `default`, a file's path, a variable (`$MUXTAP_TMUX`) or a flag (`--tmux`).
+    pub source: String,
 }
 
 /// One tmux server.

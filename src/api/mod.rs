@@ -3,7 +3,9 @@
 mod answers;
 mod error;
 mod requests;
+mod tier;
 
 pub use answers::*;
 pub use error::{Error, ErrorCode, Result};
 pub use requests::*;
+pub use tier::{Tier, Tiers};

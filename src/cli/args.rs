@@ -8,6 +8,7 @@ use super::{
     Outcome,
     caller::Caller,
     commands::{
+        bridge::Bridge,
         capture::CapturePane,
         change::{
             KillPane, KillSession, KillWindow, RenameSession, RenameWindow, ResizePane, ResizeWindow, RespawnPane,
@@ -15,7 +16,7 @@ use super::{
         },
         completions::Completions,
         create::{NewSession, NewWindow, SplitWindow},
-        daemon::{Serve, Status, Stop},
+        daemon::{Config, Serve, Status, Stop, TokenArgs},
         demo::Demo,
         doctor::Doctor,
         events::Events,
@@ -78,9 +79,11 @@ struct Common {
 #[command(subcommand_value_name = "COMMAND", subcommand_help_heading = "Commands")]
 pub(super) enum Command {
     Demo(Demo),
-    Serve(Serve),
+    Serve(Box<Serve>),
     Status(Status),
     Stop(Stop),
+    Config(Config),
+    Token(TokenArgs),
     Doctor(Doctor),
     #[command(visible_alias = "ls")]
     ListSessions(ListSessions),
@@ -121,6 +124,7 @@ pub(super) enum Command {
     WaitFor(Box<WaitFor>),
     Run(Run),
     Events(Events),
+    Bridge(Bridge),
     Completions(Completions),
 }
 
@@ -131,6 +135,8 @@ impl Command {
             Self::Serve(args) => args.run(),
             Self::Status(args) => args.run(caller).await,
             Self::Stop(args) => args.run(caller).await,
+            Self::Config(args) => args.run(caller).await,
+            Self::Token(args) => args.run(caller).await,
             Self::Doctor(args) => args.run(caller).await,
             Self::ListSessions(args) => args.run(caller).await,
             Self::ListWindows(args) => args.run(caller).await,
@@ -154,6 +160,7 @@ impl Command {
             Self::WaitFor(args) => args.run(caller).await,
             Self::Run(args) => args.run(caller).await,
             Self::Events(args) => args.run(caller).await,
+            Self::Bridge(args) => args.run(&ServerChoice::default()),
             Self::Completions(args) => args.run(),
         }
     }

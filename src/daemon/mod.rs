@@ -1,66 +1,37 @@
 //! The process that holds the engine: where it is found, how it starts, how it stays single.
 
+mod doors;
 pub mod paths;
 pub mod start;
 
-use std::{path::PathBuf, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
+use self::{doors::Door, paths::Paths};
 use crate::{
     api::{Error, Result},
-    engine::{Engine, EngineOptions},
+    config::Settings,
+    engine::{Engine, EngineOptions, audit::Audit},
     http, metrics, net,
-    tmux::{CoverageMode, Program},
+    tmux::Program,
 };
 
-/// Bytes of output kept for each pane unless told otherwise.
-pub const DEFAULT_RING_BYTES: u64 = 1 << 20;
-/// Bytes of output kept for all panes together unless told otherwise.
-pub const DEFAULT_BUDGET_BYTES: u64 = 512 << 20;
-
-/// How control clients are spread over a tmux server.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-pub enum CoverageChoice {
-    /// A hub on servers that muxtap started, one client per session elsewhere.
-    #[default]
-    Auto,
-    /// One client on a session of muxtap's own, into which every window is linked.
-    Hub,
-    /// One client per session; nothing is created on the server.
-    Sessions,
-}
-
-/// What `muxtap serve` was told.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ServeOptions {
-    /// A command started it and waits for `ready` on its stdout ([`start::report_ready`]).
-    pub background: bool,
-    /// The tmux program: a path, or a name that is looked for in `PATH`.
-    pub tmux: PathBuf,
-    /// How control clients are spread.
-    pub coverage: CoverageChoice,
-    /// Bytes of output kept for each pane.
-    pub ring_bytes: u64,
-    /// Bytes of output kept for all panes together.
-    pub budget_bytes: u64,
-    /// What goes to the log, in the words of `tracing`'s filter (`info`, `muxtap=debug`).
-    pub log_level: String,
-}
-
-/// Runs the daemon until it is stopped, by `muxtap stop`, SIGTERM, SIGINT or SIGHUP.
-pub fn serve(options: &ServeOptions) -> Result<()> {
-    let paths = paths::Paths::from_env()?;
+/// Runs the daemon until it is stopped, by `muxtap stop`, SIGTERM, SIGINT or SIGHUP. `background`: a command started it and waits
+/// for `ready` on its stdout ([`start::report_ready`]).
+pub fn serve(settings: &Settings, background: bool) -> Result<()> {
+    let paths = Paths::from_env()?;
     let claim = start::claim(&paths)?;
-    log_to(&paths, options)?;
+    log_to_stderr(&settings.log_level)?;
     metrics::install();
     raise_file_limit();
+    let doors = doors::open(settings, &paths)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(|error| Error::internal(format!("cannot start the runtime: {error}")))?;
-    let result = runtime.block_on(answer(options, &paths, claim.listener));
+    let result = runtime.block_on(answer(settings, &paths, claim.listener, doors, background));
     // A task that hangs in the kernel must not keep the daemon.
     runtime.shutdown_timeout(STOP_LIMIT);
     drop(claim.guard);
@@ -76,61 +47,80 @@ fn leash() -> Vec<std::ffi::OsString> {
 }
 
 async fn answer(
-    options: &ServeOptions,
-    paths: &paths::Paths,
+    settings: &Settings,
+    paths: &Paths,
     listener: std::os::unix::net::UnixListener,
+    doors: Vec<Door>,
+    background: bool,
 ) -> Result<()> {
     let unable =
         |error: std::io::Error| Error::internal(format!("cannot answer on {}: {error}", paths.socket.display()));
     let listener = tokio::net::UnixListener::from_std(listener).map_err(unable)?;
     let engine = Engine::new(EngineOptions {
-        program: Program { tmux: options.tmux.clone(), leash: leash(), ..Program::default() },
-        coverage: options.coverage.into(),
-        ring_bytes: usize::try_from(options.ring_bytes).unwrap_or(usize::MAX),
-        budget_bytes: usize::try_from(options.budget_bytes).unwrap_or(usize::MAX),
+        program: Program { tmux: settings.tmux.clone(), leash: leash(), ..Program::default() },
+        coverage: settings.coverage,
+        ring_bytes: settings.ring_bytes,
+        budget_bytes: settings.budget_bytes,
+        allowed: settings.allowed,
+        audit: audit(settings)?,
     });
-    let app = http::App::new(engine.clone(), paths.socket.display().to_string(), Some(paths.log.display().to_string()));
+    let about = http::About {
+        socket: paths.socket.display().to_string(),
+        http: doors.iter().map(|door| door.url.clone()).collect(),
+        log: Some(paths.log.display().to_string()),
+        config: settings.answer(),
+    };
+    let app = http::App::new(engine.clone(), about);
     let router = http::router(app.clone());
-    let background = options.background;
     let signals = [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::hangup()].map(signal);
     let [Ok(mut terminate), Ok(mut interrupt), Ok(mut hangup)] = signals else {
         return Err(Error::internal("cannot listen for signals"));
     };
-    if options.background {
+    let stop = CancellationToken::new();
+    let mut served = tokio::task::JoinSet::new();
+    for door in doors {
+        tracing::info!("answers on {}", door.url);
+        let (listener, guard) = door.enter().map_err(unable)?;
+        served.spawn(net::serve(listener, http::guarded(router.clone(), guard), net::Limits::TCP, stop.clone()));
+    }
+    served.spawn(net::serve(net::Listener::Unix(listener), router, net::Limits::LOCAL, stop.clone()));
+    if background {
         start::report_ready();
     }
     tracing::info!("muxtap {} answers on {}", env!("CARGO_PKG_VERSION"), paths.socket.display());
-    let stopping = {
-        let engine = engine.clone();
-        async move {
-            tokio::select! {
-                () = app.stop_asked() => {}
-                _ = terminate.recv() => {}
-                _ = interrupt.recv() => {}
-                _ = hangup.recv(), if !background => {}
-            }
-            tracing::info!("stopping");
-            // Open waits and streams end with the engine; then their connections do.
-            if tokio::time::timeout(STOP_LIMIT, engine.stop()).await.is_err() {
-                tracing::warn!("not everything let go of tmux in time");
-            }
-        }
-    };
-    let stop = CancellationToken::new();
-    let served = net::serve(net::Listener::Unix(listener), router, net::Limits::LOCAL, stop.clone());
-    let stopped = async {
-        stopping.await;
-        stop.cancel();
-    };
-    tokio::join!(served, stopped);
+    tokio::select! {
+        () = app.stop_asked() => {}
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+        _ = hangup.recv(), if !background => {}
+    }
+    tracing::info!("stopping");
+    // Open waits and streams end with the engine; then their connections do.
+    if tokio::time::timeout(STOP_LIMIT, engine.stop()).await.is_err() {
+        tracing::warn!("not everything let go of tmux in time");
+    }
+    stop.cancel();
+    while served.join_next().await.is_some() {}
     Ok(())
 }
 
+/// Where acts are recorded. A place that somebody chose must serve; the one that is built in may be missing.
+fn audit(settings: &Settings) -> Result<Option<Arc<Audit>>> {
+    let Some(path) = &settings.audit else { return Ok(None) };
+    match Audit::open(path, settings.audit_bytes) {
+        Ok(audit) => Ok(Some(Arc::new(audit))),
+        Err(error) if settings.audit_is_chosen() => Err(error),
+        Err(error) => {
+            tracing::warn!("{error}; nothing is recorded");
+            Ok(None)
+        }
+    }
+}
+
 /// Logs go to stderr; in the background that is the log file, opened by the one who started this process.
-fn log_to(paths: &paths::Paths, options: &ServeOptions) -> Result<()> {
-    let filter = tracing_subscriber::EnvFilter::try_new(&options.log_level)
-        .map_err(|error| Error::invalid(format!("--log-level {:?}: {error}", options.log_level)))?;
-    let _ = paths;
+pub(crate) fn log_to_stderr(level: &str) -> Result<()> {
+    let filter = tracing_subscriber::EnvFilter::try_new(level)
+        .map_err(|error| Error::invalid(format!("log_level: {level:?}: {error}")))?;
     let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false);
     // A second subscriber in one process (a test) is no failure of the daemon.
     let _ = subscriber.try_init();
@@ -138,21 +128,11 @@ fn log_to(paths: &paths::Paths, options: &ServeOptions) -> Result<()> {
 }
 
 /// Every pane's process is watched by a descriptor of its own.
-fn raise_file_limit() {
+pub(crate) fn raise_file_limit() {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
     if limit.current < limit.maximum {
         // The lower limit serves too, for fewer panes.
         let _ = setrlimit(Resource::Nofile, rustix::process::Rlimit { current: limit.maximum, ..limit });
-    }
-}
-
-impl From<CoverageChoice> for CoverageMode {
-    fn from(choice: CoverageChoice) -> Self {
-        match choice {
-            CoverageChoice::Auto => Self::Auto,
-            CoverageChoice::Hub => Self::Hub,
-            CoverageChoice::Sessions => Self::Sessions,
-        }
     }
 }

@@ -70,6 +70,29 @@ impl Paths {
         with_suffix(&self.socket, ".start")
     }
 
+    /// The file of the token for callers over TCP.
+    pub fn token_file(&self) -> PathBuf {
+        self.kept("token")
+    }
+
+    /// The audit log.
+    pub fn audit_file(&self) -> PathBuf {
+        self.kept("audit.jsonl")
+    }
+
+    /// Where certificates are made.
+    pub fn tls_dir(&self) -> PathBuf {
+        self.kept("tls")
+    }
+
+    /// What outlives the daemon stands where its log does.
+    fn kept(&self, name: &str) -> PathBuf {
+        if self.log == with_suffix(&self.socket, ".log") {
+            return with_suffix(&self.socket, &format!(".{name}"));
+        }
+        self.log.with_file_name(name)
+    }
+
     /// The directory of the socket.
     pub fn dir(&self) -> &Path {
         self.socket.parent().unwrap_or(Path::new("/"))

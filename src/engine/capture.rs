@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 
 use super::{Engine, Host, Pane, look, view::Doubt};
 use crate::{
-    api::{CaptureAnswer, CaptureRequest, CaptureSource, Error, ErrorCode, Result, Verified},
+    api::{CaptureAnswer, CaptureRequest, CaptureSource, Error, ErrorCode, Result, Tier, Verified},
     metrics,
     protocol::command::Command,
     screen::{CaptureOptions, Line},
@@ -25,6 +25,7 @@ const UNKNOWN: &str = "with these flags it shows what tmux alone can print (hype
 impl Engine {
     /// What `tmux capture-pane -p` prints: from memory where the screen is followed, else from tmux.
     pub async fn capture(&self, host: &Arc<Host>, target: &str, request: &CaptureRequest) -> Result<CaptureAnswer> {
+        self.may(Tier::Read)?;
         let options = options(request)?;
         let pane = self.pane(host, target).await?;
         if request.verify {

@@ -9,7 +9,7 @@ use super::{
     create::{check, literal, place, program, refused},
 };
 use crate::{
-    api::{DoneAnswer, Error, GapReason, PatchRequest, RespawnRequest, Result},
+    api::{DoneAnswer, Error, GapReason, PatchRequest, RespawnRequest, Result, Tier},
     protocol::{
         command::{Command, CommandLine},
         ids::PaneId,
@@ -22,75 +22,116 @@ const DONE: DoneAnswer = DoneAnswer { ok: true };
 impl Engine {
     /// Ends a pane.
     pub async fn kill_pane(&self, host: &Arc<Host>, target: &str) -> Result<DoneAnswer> {
-        let pane = self.pane(host, target).await?;
-        self.order(host, Some(pane.id()), [Command::new("kill-pane").opt("-t", pane.id().to_string())]).await
+        let act = self.act(Tier::Kill, "kill-pane", host, target)?;
+        let done = async {
+            let pane = self.pane(host, target).await?;
+            act.means(pane.id());
+            self.order(host, Some(pane.id()), [Command::new("kill-pane").opt("-t", pane.id().to_string())]).await
+        }
+        .await;
+        act.ended(done)
     }
 
     /// Ends a window everywhere.
     pub async fn kill_window(&self, host: &Arc<Host>, target: &str) -> Result<DoneAnswer> {
-        let window = self.window(host, target).await?;
-        self.order(host, None, [Command::new("kill-window").opt("-t", window.id.to_string())]).await
+        let act = self.act(Tier::Kill, "kill-window", host, target)?;
+        let done = async {
+            let window = self.window(host, target).await?;
+            act.means(window.id);
+            self.order(host, None, [Command::new("kill-window").opt("-t", window.id.to_string())]).await
+        }
+        .await;
+        act.ended(done)
     }
 
     /// Ends a session.
     pub async fn kill_session(&self, host: &Arc<Host>, target: &str) -> Result<DoneAnswer> {
-        let session = self.session(host, target).await?;
-        self.order(host, None, [Command::new("kill-session").opt("-t", session.id.to_string())]).await
+        let act = self.act(Tier::Kill, "kill-session", host, target)?;
+        let done = async {
+            let session = self.session(host, target).await?;
+            act.means(session.id);
+            self.order(host, None, [Command::new("kill-session").opt("-t", session.id.to_string())]).await
+        }
+        .await;
+        act.ended(done)
     }
 
     /// Changes a session: its name.
     pub async fn patch_session(&self, host: &Arc<Host>, target: &str, patch: &PatchRequest) -> Result<DoneAnswer> {
-        only(patch, "a session", &["name"])?;
-        let session = self.session(host, target).await?;
-        let name = patch.name.as_deref().ok_or_else(nothing)?;
-        let command =
-            Command::new("rename-session").opt("-t", session.id.to_string()).end_of_flags().arg(literal(name));
-        self.order(host, None, [command]).await
+        let act = self.act(Tier::Create, "change-session", host, target)?;
+        let done = async {
+            only(patch, "a session", &["name"])?;
+            let session = self.session(host, target).await?;
+            act.means(session.id);
+            let name = patch.name.as_deref().ok_or_else(nothing)?;
+            let command =
+                Command::new("rename-session").opt("-t", session.id.to_string()).end_of_flags().arg(literal(name));
+            self.order(host, None, [command]).await
+        }
+        .await;
+        act.ended(done)
     }
 
     /// Changes a window: its name, layout and size.
     pub async fn patch_window(&self, host: &Arc<Host>, target: &str, patch: &PatchRequest) -> Result<DoneAnswer> {
-        only(patch, "a window", &["name", "layout", "width", "height"])?;
-        let window = self.window(host, target).await?.id.to_string();
-        let mut commands = Vec::new();
-        if let Some(name) = &patch.name {
-            commands.push(Command::new("rename-window").opt("-t", &window).end_of_flags().arg(literal(name)));
+        let act = self.act(Tier::Create, "change-window", host, target)?;
+        let done = async {
+            only(patch, "a window", &["name", "layout", "width", "height"])?;
+            let window = self.window(host, target).await?.id.to_string();
+            act.means(&window);
+            let mut commands = Vec::new();
+            if let Some(name) = &patch.name {
+                commands.push(Command::new("rename-window").opt("-t", &window).end_of_flags().arg(literal(name)));
+            }
+            if patch.width.is_some() || patch.height.is_some() {
+                // Never by the global option `window-size manual` (F31).
+                commands.push(sized(Command::new("resize-window").opt("-t", &window), patch));
+            }
+            if let Some(layout) = &patch.layout {
+                commands.push(Command::new("select-layout").opt("-t", &window).end_of_flags().arg(layout));
+            }
+            if commands.is_empty() {
+                return Err(nothing());
+            }
+            self.order(host, None, commands).await
         }
-        if patch.width.is_some() || patch.height.is_some() {
-            // Never by the global option `window-size manual` (F31).
-            commands.push(sized(Command::new("resize-window").opt("-t", &window), patch));
-        }
-        if let Some(layout) = &patch.layout {
-            commands.push(Command::new("select-layout").opt("-t", &window).end_of_flags().arg(layout));
-        }
-        if commands.is_empty() {
-            return Err(nothing());
-        }
-        self.order(host, None, commands).await
+        .await;
+        act.ended(done)
     }
 
     /// Changes a pane: its title, size and program.
     pub async fn patch_pane(&self, host: &Arc<Host>, target: &str, patch: &PatchRequest) -> Result<DoneAnswer> {
-        only(patch, "a pane", &["name", "width", "height", "respawn"])?;
-        let pane = self.pane(host, target).await?;
-        let id = pane.id().to_string();
-        let mut commands = Vec::new();
-        if let Some(title) = &patch.name {
-            commands.push(Command::new("select-pane").opt("-t", &id).opt("-T", literal(title)));
+        let (tier, action) = match &patch.respawn {
+            Some(respawn) if respawn.kill => (Tier::Kill, "respawn-pane"),
+            Some(_) => (Tier::Create, "respawn-pane"),
+            None => (Tier::Create, "change-pane"),
+        };
+        let act = self.act(tier, action, host, target)?;
+        let done = async {
+            only(patch, "a pane", &["name", "width", "height", "respawn"])?;
+            let pane = self.pane(host, target).await?;
+            act.means(pane.id());
+            let id = pane.id().to_string();
+            let mut commands = Vec::new();
+            if let Some(title) = &patch.name {
+                commands.push(Command::new("select-pane").opt("-t", &id).opt("-T", literal(title)));
+            }
+            if patch.width.is_some() || patch.height.is_some() {
+                commands.push(sized(Command::new("resize-pane").opt("-t", &id), patch));
+            }
+            if commands.is_empty() && patch.respawn.is_none() {
+                return Err(nothing());
+            }
+            if !commands.is_empty() {
+                self.order(host, Some(pane.id()), commands).await?;
+            }
+            match &patch.respawn {
+                Some(respawn) => self.respawn(host, &pane, respawn).await,
+                None => Ok(DONE),
+            }
         }
-        if patch.width.is_some() || patch.height.is_some() {
-            commands.push(sized(Command::new("resize-pane").opt("-t", &id), patch));
-        }
-        if commands.is_empty() && patch.respawn.is_none() {
-            return Err(nothing());
-        }
-        if !commands.is_empty() {
-            self.order(host, Some(pane.id()), commands).await?;
-        }
-        match &patch.respawn {
-            Some(respawn) => self.respawn(host, &pane, respawn).await,
-            None => Ok(DONE),
-        }
+        .await;
+        act.ended(done)
     }
 
     async fn respawn(&self, host: &Arc<Host>, pane: &Arc<Pane>, request: &RespawnRequest) -> Result<DoneAnswer> {

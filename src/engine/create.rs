@@ -11,7 +11,9 @@ use std::{collections::hash_map::RandomState, hash::BuildHasher, path::PathBuf, 
 
 use super::{Engine, Host, Pane};
 use crate::{
-    api::{CreatedAnswer, Error, ErrorCode, NewSessionRequest, NewWindowRequest, Result, SpawnRequest, SplitRequest},
+    api::{
+        CreatedAnswer, Error, ErrorCode, NewSessionRequest, NewWindowRequest, Result, SpawnRequest, SplitRequest, Tier,
+    },
     protocol::{
         command::{Command, CommandLine},
         ids::PaneId,
@@ -63,58 +65,83 @@ impl Engine {
         request: &NewSessionRequest,
         care: Care,
     ) -> Result<CreatedAnswer> {
-        check(&request.spawn)?;
-        let cwd = request.spawn.cwd.as_ref().map(PathBuf::from);
-        let start = StartServer { env: request.spawn.caller_env.clone(), cwd };
-        host.server().connected_or_started(start).await?;
-        // `-E`: the session's environment is the server's, not this daemon's.
-        let mut command = Command::new("new-session").flag("-d").flag("-E").flag("-P").opt("-F", MADE);
-        if let Some(name) = &request.name {
-            command = command.opt("-s", literal(name));
-        }
-        for (size, flag) in [(request.width, "-x"), (request.height, "-y")] {
-            if let Some(size) = size {
-                command = command.opt(flag, size.to_string());
+        let act = self.act(Tier::Create, "new-session", host, request.name.as_deref().unwrap_or_default())?;
+        let done = async {
+            check(&request.spawn)?;
+            let cwd = request.spawn.cwd.as_ref().map(PathBuf::from);
+            let start = StartServer { env: request.spawn.caller_env.clone(), cwd };
+            host.server().connected_or_started(start).await?;
+            // `-E`: the session's environment is the server's, not this daemon's.
+            let mut command = Command::new("new-session").flag("-d").flag("-E").flag("-P").opt("-F", MADE);
+            if let Some(name) = &request.name {
+                command = command.opt("-s", literal(name));
             }
+            for (size, flag) in [(request.width, "-x"), (request.height, "-y")] {
+                if let Some(size) = size {
+                    command = command.opt(flag, size.to_string());
+                }
+            }
+            let caller = request.spawn.caller_env.iter().flatten();
+            for (name, value) in caller.filter(|(name, _)| UPDATED.contains(&name.as_str())) {
+                command = command.opt("-e", format!("{name}={value}"));
+            }
+            self.make(host, command, &request.spawn, care).await
         }
-        let caller = request.spawn.caller_env.iter().flatten();
-        for (name, value) in caller.filter(|(name, _)| UPDATED.contains(&name.as_str())) {
-            command = command.opt("-e", format!("{name}={value}"));
+        .await;
+        if let Ok(made) = &done {
+            act.means(&made.pane);
         }
-        self.make(host, command, &request.spawn, care).await
+        act.ended(done)
     }
 
     /// Makes a window.
     pub async fn new_window(&self, host: &Arc<Host>, request: &NewWindowRequest) -> Result<CreatedAnswer> {
-        check(&request.spawn)?;
-        let session = self.session(host, &request.session).await?;
-        let mut command = Command::new("new-window").flag("-P").opt("-F", MADE).opt("-t", format!("{}:", session.id));
-        if !request.select {
-            command = command.flag("-d");
+        let act = self.act(Tier::Create, "new-window", host, &request.session)?;
+        let done = async {
+            check(&request.spawn)?;
+            let session = self.session(host, &request.session).await?;
+            let mut command =
+                Command::new("new-window").flag("-P").opt("-F", MADE).opt("-t", format!("{}:", session.id));
+            if !request.select {
+                command = command.flag("-d");
+            }
+            if let Some(name) = &request.name {
+                command = command.opt("-n", literal(name));
+            }
+            self.make(host, command, &request.spawn, Care::Ours).await
         }
-        if let Some(name) = &request.name {
-            command = command.opt("-n", literal(name));
+        .await;
+        if let Ok(made) = &done {
+            act.means(&made.pane);
         }
-        self.make(host, command, &request.spawn, Care::Ours).await
+        act.ended(done)
     }
 
     /// Splits a pane.
     pub async fn split(&self, host: &Arc<Host>, request: &SplitRequest) -> Result<CreatedAnswer> {
-        check(&request.spawn)?;
-        let pane = self.pane(host, &request.pane).await?;
-        let mut command = Command::new("split-window").flag("-P").opt("-F", MADE).opt("-t", pane.id().to_string());
-        if !request.select {
-            command = command.flag("-d");
-        }
-        command = command.flag(if request.horizontal { "-h" } else { "-v" });
-        if let Some(size) = &request.size {
-            let number = size.strip_suffix('%').unwrap_or(size);
-            if number.is_empty() || !number.bytes().all(|byte| byte.is_ascii_digit()) {
-                return Err(Error::invalid(format!("size: {size:?}; give cells as 10 or a share as 30%")));
+        let act = self.act(Tier::Create, "split-window", host, &request.pane)?;
+        let done = async {
+            check(&request.spawn)?;
+            let pane = self.pane(host, &request.pane).await?;
+            let mut command = Command::new("split-window").flag("-P").opt("-F", MADE).opt("-t", pane.id().to_string());
+            if !request.select {
+                command = command.flag("-d");
             }
-            command = command.opt("-l", size);
+            command = command.flag(if request.horizontal { "-h" } else { "-v" });
+            if let Some(size) = &request.size {
+                let number = size.strip_suffix('%').unwrap_or(size);
+                if number.is_empty() || !number.bytes().all(|byte| byte.is_ascii_digit()) {
+                    return Err(Error::invalid(format!("size: {size:?}; give cells as 10 or a share as 30%")));
+                }
+                command = command.opt("-l", size);
+            }
+            self.make(host, command, &request.spawn, Care::Ours).await
         }
-        self.make(host, command, &request.spawn, Care::Ours).await
+        .await;
+        if let Ok(made) = &done {
+            act.means(&made.pane);
+        }
+        act.ended(done)
     }
 
     /// Makes what `command` says. It takes several steps, and a caller that goes away in the middle must not leave a placeholder behind: they

@@ -12,7 +12,7 @@ use tokio::sync::broadcast;
 
 use super::{Engine, Host, Pane, limits, list, pane::Listener, read::Piece};
 use crate::{
-    api::{Error, Event, EventsRequest, Gap, GapReason, PaneInfo, ReadFormat, Result, Size},
+    api::{Error, Event, EventsRequest, Gap, GapReason, PaneInfo, ReadFormat, Result, Size, Tier},
     pane::{
         cursor::{Cursor, Since},
         ring::Reading,
@@ -57,6 +57,7 @@ impl Engine {
         request: &EventsRequest,
         last: Option<&str>,
     ) -> Result<Subscription> {
+        self.may(Tier::Read)?;
         let patterns = request.panes.as_deref().map(|panes| {
             panes.split(',').map(str::trim).filter(|pattern| !pattern.is_empty()).map(str::to_owned).collect::<Vec<_>>()
         });

@@ -6,11 +6,18 @@ use tokio::sync::oneshot;
 
 use super::{Engine, Host, Pane, limits};
 use crate::{
-    api::{Error, ErrorCode, InputAnswer, InputRequest, Result},
+    api::{Error, ErrorCode, InputAnswer, InputRequest, Result, Tier},
     pane::cursor::Cursor,
     protocol::command::{Command, CommandLine, hex_keys},
     tmux::{Lost, Request, foreground},
 };
+
+/// What a request types, as it was given.
+fn given(request: &InputRequest) -> Vec<u8> {
+    let InputRequest { keys, text, hex, .. } = request;
+    let keys = keys.iter().flatten().map(String::as_str);
+    keys.chain(text.as_deref()).chain(hex.as_deref()).collect::<Vec<_>>().join(" ").into_bytes()
+}
 
 /// Keys of one command; more are several commands.
 const KEYS_A_LINE: usize = 256;
@@ -37,29 +44,35 @@ impl From<CommandLine> for Line {
 impl Engine {
     /// Sends input to a pane. The answer's cursor is the end of the output just before it arrived.
     pub async fn input(&self, host: &Arc<Host>, target: &str, request: &InputRequest) -> Result<InputAnswer> {
-        let given = [request.keys.is_some(), request.text.is_some(), request.hex.is_some()];
-        if given.iter().filter(|given| **given).count() != 1 && !(request.submit && given == [false; 3]) {
-            return Err(Error::invalid("give exactly one of keys, text and hex"));
+        let act = self.act(Tier::Input, "input", host, target)?.typed(|| given(request));
+        let done = async {
+            let kinds = [request.keys.is_some(), request.text.is_some(), request.hex.is_some()];
+            if kinds.iter().filter(|given| **given).count() != 1 && !(request.submit && kinds == [false; 3]) {
+                return Err(Error::invalid("give exactly one of keys, text and hex"));
+            }
+            if request.paste && request.text.is_none() {
+                return Err(Error::invalid("paste: only text can be pasted"));
+            }
+            let pane = self.pane(host, target).await?;
+            act.means(pane.id());
+            let typed = match (&request.keys, &request.text, &request.hex) {
+                (Some(keys), _, _) => keys_typed(&pane, keys)?,
+                (_, Some(text), _) if request.paste => pasted(&pane, text.as_bytes(), true)?,
+                (_, Some(text), _) => text_typed(&pane, text.as_bytes())?,
+                (_, _, Some(hex)) => text_typed(&pane, &unhex(hex)?)?,
+                _ => Typed { lines: Vec::new(), echo: String::new() },
+            };
+            let (cursor, submit) = if request.submit {
+                let text = typed.echo.clone();
+                let (cursor, seen) = self.submit(host, &pane, typed, &text).await?;
+                (cursor, Some(seen))
+            } else {
+                (self.send(host, &pane, typed).await?, None)
+            };
+            Ok(InputAnswer { pane: pane.id().to_string(), cursor: cursor.to_string(), submit })
         }
-        if request.paste && request.text.is_none() {
-            return Err(Error::invalid("paste: only text can be pasted"));
-        }
-        let pane = self.pane(host, target).await?;
-        let typed = match (&request.keys, &request.text, &request.hex) {
-            (Some(keys), _, _) => keys_typed(&pane, keys)?,
-            (_, Some(text), _) if request.paste => pasted(&pane, text.as_bytes(), true)?,
-            (_, Some(text), _) => text_typed(&pane, text.as_bytes())?,
-            (_, _, Some(hex)) => text_typed(&pane, &unhex(hex)?)?,
-            _ => Typed { lines: Vec::new(), echo: String::new() },
-        };
-        let (cursor, submit) = if request.submit {
-            let text = typed.echo.clone();
-            let (cursor, seen) = self.submit(host, &pane, typed, &text).await?;
-            (cursor, Some(seen))
-        } else {
-            (self.send(host, &pane, typed).await?, None)
-        };
-        Ok(InputAnswer { pane: pane.id().to_string(), cursor: cursor.to_string(), submit })
+        .await;
+        act.ended(done)
     }
 
     /// Sends, and marks the point of the stream before it: whatever answers it comes after that point.

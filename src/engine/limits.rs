@@ -12,6 +12,8 @@ pub const KEEP: Duration = Duration::from_secs(600);
 pub const IDLE_HOSTS: usize = 16;
 /// Waits that may be open at once.
 pub const OPEN_WAITS: usize = 4096;
+/// Waits that one caller may have open at once.
+pub const CALLER_WAITS: usize = 2048;
 /// Answers of ended waits that are kept; of more, the oldest go.
 pub const ENDED_WAITS: usize = 8192;
 /// Bytes that those answers take together; above it the oldest go.

@@ -6,7 +6,7 @@ use tokio::sync::broadcast::error::RecvError;
 
 use super::{Engine, Host, target::Target};
 use crate::{
-    api::{PaneInfo, PaneList, Result, SessionInfo, SessionList, WindowInfo, WindowList},
+    api::{PaneInfo, PaneList, Result, SessionInfo, SessionList, Tier, WindowInfo, WindowList},
     protocol::ids::PaneId,
     tmux::{PaneRow, Topology, WindowRow},
 };
@@ -14,6 +14,7 @@ use crate::{
 impl Engine {
     /// Every session.
     pub async fn sessions(&self, host: &Arc<Host>) -> Result<SessionList> {
+        self.may(Tier::Read)?;
         let topology = host.server().fresh().await?;
         let ours = host.server().attached_sessions();
         let shown = topology.without_hubs();
@@ -30,6 +31,7 @@ impl Engine {
 
     /// Every window, once for each session that links it.
     pub async fn windows(&self, host: &Arc<Host>) -> Result<WindowList> {
+        self.may(Tier::Read)?;
         let topology = host.server().fresh().await?.without_hubs();
         let windows = topology.windows.iter().map(|row| WindowInfo {
             id: row.id.to_string(),
@@ -47,6 +49,7 @@ impl Engine {
 
     /// Every pane, then those that ended and are still readable. When the server has gone, only these.
     pub async fn panes(&self, host: &Arc<Host>) -> Result<PaneList> {
+        self.may(Tier::Read)?;
         let mut panes = match host.server().fresh().await {
             Ok(topology) => {
                 let shown = topology.without_hubs();

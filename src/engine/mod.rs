@@ -3,6 +3,8 @@
 //! An [`Engine`] follows any number of tmux servers. It is a cheap handle; clones are the same engine. What it answers comes from
 //! memory wherever that is exact, and from the open connection otherwise. No lock is held across an await anywhere in here.
 
+mod act;
+pub mod audit;
 mod capture;
 mod change;
 mod create;
@@ -34,10 +36,11 @@ use tokio::sync::broadcast;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    api::{Error, Event, Result, ServerStatus},
+    api::{Error, Event, Result, ServerStatus, Tiers},
     tmux::{CoverageMode, Link, Program, Server, ServerSpec},
 };
 
+pub use act::Caller;
 pub use events::Subscription;
 pub(crate) use host::Host;
 pub(crate) use pane::{Pane, Point};
@@ -54,6 +57,10 @@ pub struct EngineOptions {
     pub ring_bytes: usize,
     /// Bytes of output and screens of all panes together.
     pub budget_bytes: usize,
+    /// What callers may do.
+    pub allowed: Tiers,
+    /// Where what they did is recorded.
+    pub audit: Option<Arc<audit::Audit>>,
 }
 
 impl Default for EngineOptions {
@@ -63,6 +70,8 @@ impl Default for EngineOptions {
             coverage: CoverageMode::Auto,
             ring_bytes: limits::RING_BYTES,
             budget_bytes: limits::BUDGET_BYTES,
+            allowed: Tiers::ALL,
+            audit: None,
         }
     }
 }
@@ -71,6 +80,7 @@ impl Default for EngineOptions {
 #[derive(Clone)]
 pub struct Engine {
     shared: Arc<Shared>,
+    caller: Arc<Caller>,
 }
 
 /// What all handles of one engine share.
@@ -107,7 +117,7 @@ impl Engine {
             started: Instant::now(),
         });
         shared.tasks.spawn(janitor::run(shared.clone()));
-        Self { shared }
+        Self { shared, caller: Arc::default() }
     }
 
     /// The server on the socket at this absolute path; it is followed from now on.

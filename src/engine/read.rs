@@ -6,7 +6,7 @@ use base64::Engine as _;
 
 use super::{Engine, Host, Pane, limits, pane::State, wait::duration};
 use crate::{
-    api::{Error, ErrorCode, Gap, GapReason, ReadAnswer, ReadFormat, ReadRequest, Result},
+    api::{Error, ErrorCode, Gap, GapReason, ReadAnswer, ReadFormat, ReadRequest, Result, Tier},
     pane::{
         cursor::{Cursor, Since},
         render,
@@ -23,6 +23,7 @@ pub(super) struct Piece {
 impl Engine {
     /// What a pane printed since a point. With `wait_ms` and nothing new: waits for it.
     pub async fn read(&self, host: &Arc<Host>, target: &str, request: &ReadRequest) -> Result<ReadAnswer> {
+        self.may(Tier::Read)?;
         let wait = duration("wait_ms", request.wait_ms, limits::POLL_LONGEST)?.unwrap_or(Duration::ZERO);
         let most = request.max_bytes.unwrap_or(limits::READ_DEFAULT);
         if most == 0 || most > limits::READ_MOST {

@@ -13,7 +13,7 @@ use super::{
     wait::duration,
 };
 use crate::{
-    api::{Error, ErrorCode, Result, RunAnswer, RunMethod, RunRequest},
+    api::{Error, ErrorCode, Result, RunAnswer, RunMethod, RunRequest, Tier},
     pane::render,
 };
 
@@ -33,59 +33,69 @@ struct Found {
 impl Engine {
     /// Runs a command in the shell that rests in a pane. TIMEOUT: `details` holds `output` and `cursor`; the command goes on.
     pub async fn run(&self, host: &Arc<Host>, target: &str, request: &RunRequest) -> Result<RunAnswer> {
-        let timeout = duration("timeout_ms", request.timeout_ms, limits::WAIT_LONGEST)?.unwrap_or(limits::WAIT_DEFAULT);
-        let command = request.command.trim_end_matches('\n');
-        if command.trim().is_empty() {
-            return Err(Error::invalid("command: it is empty"));
+        let act = self.act(Tier::Input, "run", host, target)?.typed(|| request.command.as_bytes().to_vec());
+        let done = async {
+            let timeout =
+                duration("timeout_ms", request.timeout_ms, limits::WAIT_LONGEST)?.unwrap_or(limits::WAIT_DEFAULT);
+            let command = request.command.trim_end_matches('\n');
+            if command.trim().is_empty() {
+                return Err(Error::invalid("command: it is empty"));
+            }
+            if command.len() > limits::COMMAND_BYTES || command.contains('\0') {
+                return Err(Error::invalid(format!("command: at most {} bytes, without NUL", limits::COMMAND_BYTES)));
+            }
+            let begun = Instant::now();
+            let pane = self.pane(host, target).await?;
+            act.means(pane.id());
+            let alone = Alone::claim(&pane)?;
+            let nonce = alone.nonce.as_str();
+            let shell = self.resting_shell(host, &pane, timeout).await?;
+            let marks = {
+                let state = pane.lock();
+                state.signs.prompt.is_some_and(|(_, rests)| rests) && state.signs.output_ended.is_some()
+            };
+            let method = if marks && !command.contains(['\n', '\t']) { RunMethod::Osc133 } else { RunMethod::Sentinel };
+            let line = match method {
+                RunMethod::Osc133 => format!(" {command}"),
+                RunMethod::Sentinel => shell.line(command, nonce)?,
+            };
+            let typed = input::text_typed(&pane, format!("{}\r", line.replace('\n', "\r")).as_bytes())?;
+            let mark = self.send(host, &pane, typed).await?.offset;
+            let find = || match method {
+                RunMethod::Osc133 => by_prompt_marks(&pane, mark),
+                RunMethod::Sentinel => by_nonce(&pane, nonce),
+            };
+            let left = timeout.saturating_sub(begun.elapsed());
+            let ended = tokio::select! {
+                ended = tokio::time::timeout(left, ended(&pane, &find)) => ended.is_ok(),
+                () = self.stopping() => false,
+            };
+            let found = find();
+            let (output, end, truncated) = output(&pane, &found);
+            if !ended {
+                let stage = if found.begin.is_some() { "running" } else { "typed" };
+                let message = format!(
+                    "the command did not end within {} ms; it goes on in pane {}",
+                    timeout.as_millis(),
+                    pane.id()
+                );
+                return Err(Error::new(ErrorCode::Timeout, message)
+                    .at_stage(stage)
+                    .with_details(serde_json::json!({ "output": output, "cursor": pane.cursor(end).to_string() })));
+            }
+            let status = found.end.map_or_else(|| found.exit.and_then(|exit| exit.status), |(_, status)| status);
+            Ok(RunAnswer {
+                pane: pane.id().to_string(),
+                output,
+                exit_status: status,
+                duration_ms: begun.elapsed().as_millis() as u64,
+                cursor: pane.cursor(end).to_string(),
+                truncated,
+                method,
+            })
         }
-        if command.len() > limits::COMMAND_BYTES || command.contains('\0') {
-            return Err(Error::invalid(format!("command: at most {} bytes, without NUL", limits::COMMAND_BYTES)));
-        }
-        let begun = Instant::now();
-        let pane = self.pane(host, target).await?;
-        let alone = Alone::claim(&pane)?;
-        let nonce = alone.nonce.as_str();
-        let shell = self.resting_shell(host, &pane, timeout).await?;
-        let marks = {
-            let state = pane.lock();
-            state.signs.prompt.is_some_and(|(_, rests)| rests) && state.signs.output_ended.is_some()
-        };
-        let method = if marks && !command.contains(['\n', '\t']) { RunMethod::Osc133 } else { RunMethod::Sentinel };
-        let line = match method {
-            RunMethod::Osc133 => format!(" {command}"),
-            RunMethod::Sentinel => shell.line(command, nonce)?,
-        };
-        let typed = input::text_typed(&pane, format!("{}\r", line.replace('\n', "\r")).as_bytes())?;
-        let mark = self.send(host, &pane, typed).await?.offset;
-        let find = || match method {
-            RunMethod::Osc133 => by_prompt_marks(&pane, mark),
-            RunMethod::Sentinel => by_nonce(&pane, nonce),
-        };
-        let left = timeout.saturating_sub(begun.elapsed());
-        let ended = tokio::select! {
-            ended = tokio::time::timeout(left, ended(&pane, &find)) => ended.is_ok(),
-            () = self.stopping() => false,
-        };
-        let found = find();
-        let (output, end, truncated) = output(&pane, &found);
-        if !ended {
-            let stage = if found.begin.is_some() { "running" } else { "typed" };
-            let message =
-                format!("the command did not end within {} ms; it goes on in pane {}", timeout.as_millis(), pane.id());
-            return Err(Error::new(ErrorCode::Timeout, message)
-                .at_stage(stage)
-                .with_details(serde_json::json!({ "output": output, "cursor": pane.cursor(end).to_string() })));
-        }
-        let status = found.end.map_or_else(|| found.exit.and_then(|exit| exit.status), |(_, status)| status);
-        Ok(RunAnswer {
-            pane: pane.id().to_string(),
-            output,
-            exit_status: status,
-            duration_ms: begun.elapsed().as_millis() as u64,
-            cursor: pane.cursor(end).to_string(),
-            truncated,
-            method,
-        })
+        .await;
+        act.ended(done)
     }
 
     /// The shell that rests in the pane; one that has only begun is waited for.

@@ -24,12 +24,11 @@ pub const fn status(code: ErrorCode) -> StatusCode {
         ErrorCode::InvalidTarget | ErrorCode::InvalidArgument => StatusCode::BAD_REQUEST,
         ErrorCode::Unauthorized => StatusCode::UNAUTHORIZED,
         ErrorCode::UnsupportedCaptureMode => StatusCode::UNPROCESSABLE_ENTITY,
-        // Not 408: browsers and some libraries silently repeat a request that is answered so, and a `run` would type its command again.
-        ErrorCode::Timeout => StatusCode::GATEWAY_TIMEOUT,
         ErrorCode::ResourceLimit => StatusCode::TOO_MANY_REQUESTS,
         ErrorCode::ReadOnly => StatusCode::FORBIDDEN,
-        ErrorCode::TmuxUnavailable => StatusCode::SERVICE_UNAVAILABLE,
-        ErrorCode::InconsistentState => StatusCode::BAD_GATEWAY,
+        // muxtap is well; what it depends on, a command in a pane or tmux, is not. Not 408: browsers and some libraries silently repeat
+        // a request that is answered so, and a `run` would type its command again. Nor one of 5xx, which says that muxtap has failed.
+        ErrorCode::Timeout | ErrorCode::TmuxUnavailable | ErrorCode::InconsistentState => StatusCode::FAILED_DEPENDENCY,
         ErrorCode::InternalError => StatusCode::INTERNAL_SERVER_ERROR,
     }
 }

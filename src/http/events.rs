@@ -3,7 +3,6 @@
 use std::{convert::Infallible, time::Duration};
 
 use axum::{
-    extract::State,
     http::HeaderMap,
     response::{
         Sse,
@@ -31,7 +30,7 @@ const HEARTBEAT: Duration = Duration::from_secs(15);
     responses((status = 200, description = "A stream of events", body = Event, content_type = "text/event-stream"), Failures)
 )]
 pub async fn stream(
-    State(app): State<App>,
+    app: App,
     Params(server): Params<ServerQuery>,
     Params(request): Params<EventsRequest>,
     headers: HeaderMap,

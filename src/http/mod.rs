@@ -1,18 +1,19 @@
-//! HTTP: the routes of the design, on the daemon's Unix socket. A face parses a request and prints an answer; it never
+//! HTTP: the routes of the design, on the daemon's Unix socket and, behind a guard, on TCP ports. A face parses a request and prints an answer; it never
 //! decides.
 
 mod described;
 mod error;
 mod events;
+mod guard;
 mod openapi;
 mod routes;
 
-use std::{path::Path, sync::Arc};
+use std::{convert::Infallible, path::Path, sync::Arc};
 
 use axum::{
     Router,
-    extract::{DefaultBodyLimit, State},
-    http::{HeaderValue, header},
+    extract::{DefaultBodyLimit, FromRequestParts, State},
+    http::{HeaderValue, header, request::Parts},
     middleware,
     response::{IntoResponse, Response},
     routing::{get, post},
@@ -20,35 +21,64 @@ use axum::{
 use tokio::sync::watch;
 
 use crate::{
-    api::{self, Error, ServerQuery},
-    engine::{Engine, Host},
+    api::{self, ConfigAnswer, Error, ServerQuery},
+    engine::{Caller, Engine, Host},
+    net::Peer,
 };
+
+pub use guard::{Guard, guarded};
 
 /// Bytes of a request's body: input of [`crate::engine::limits::INPUT_BYTES`], escaped at worst.
 const BODY_BYTES: usize = 6 * crate::engine::limits::INPUT_BYTES;
 
-/// What every route knows.
+/// What every route knows. As an extractor it is the one of whoever asks.
 #[derive(Clone)]
 pub struct App {
     pub(crate) engine: Engine,
-    /// Where this daemon answers, for `status`.
-    pub(crate) socket: String,
-    /// Its log.
-    pub(crate) log: Option<String>,
+    pub(crate) about: Arc<About>,
     /// Turned when somebody asked the daemon to stop.
     pub(crate) stop: watch::Sender<bool>,
 }
 
+/// What the daemon says of itself.
+#[derive(Clone, Debug, Default)]
+pub struct About {
+    /// The Unix socket it answers on.
+    pub socket: String,
+    /// The addresses it answers on besides.
+    pub http: Vec<String>,
+    /// Its log.
+    pub log: Option<String>,
+    /// What it was told.
+    pub config: ConfigAnswer,
+}
+
 impl App {
     /// What the routes serve.
-    pub fn new(engine: Engine, socket: String, log: Option<String>) -> Self {
-        Self { engine, socket, log, stop: watch::Sender::new(false) }
+    pub fn new(engine: Engine, about: About) -> Self {
+        Self { engine, about: Arc::new(about), stop: watch::Sender::new(false) }
     }
 
     /// Resolves when somebody asked the daemon to stop.
     pub async fn stop_asked(&self) {
         // The sender lives as long as `self`.
         let _ = self.stop.subscribe().wait_for(|stop| *stop).await;
+    }
+}
+
+impl FromRequestParts<Self> for App {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, app: &Self) -> Result<Self, Infallible> {
+        let caller = match parts.extensions.get::<Peer>() {
+            Some(Peer::Unix { uid, pid }) => {
+                let who = pid.map_or_else(|| format!("uid {uid}"), |pid| format!("process {pid}"));
+                Caller { face: "unix", who }
+            }
+            Some(Peer::Tcp { addr, .. }) => Caller { face: "http", who: addr.ip().to_string() },
+            None => Caller::default(),
+        };
+        Ok(Self { engine: app.engine.by(caller), ..app.clone() })
     }
 }
 
@@ -60,6 +90,7 @@ pub fn router(app: App) -> Router {
         .route("/openapi.json", get(openapi::document))
         .route("/docs", get(openapi::page))
         .route("/v1/status", get(routes::status))
+        .route("/v1/config", get(routes::config))
         .route("/v1/stop", post(routes::stop))
         .route("/v1/sessions", get(routes::list_sessions).post(routes::new_session))
         .route("/v1/sessions/{id}", axum::routing::patch(routes::patch_session).delete(routes::kill_session))

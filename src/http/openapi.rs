@@ -18,6 +18,7 @@ use crate::api;
         document,
         page,
         routes::status,
+        routes::config,
         routes::stop,
         routes::list_sessions,
         routes::new_session,
@@ -209,7 +210,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("s");
         let engine = Engine::new(EngineOptions::default());
-        let service = router(App::new(engine.clone(), String::new(), None));
+        let service = router(App::new(engine.clone(), crate::http::About::default()));
         let listener = tokio::net::UnixListener::bind(&socket).unwrap();
         let server = tokio::spawn(async move { axum::serve(listener, service).await });
 

@@ -1,6 +1,6 @@
 //! One function a route.
 
-use axum::{Json, extract::State, response::Response};
+use axum::{Extension, Json, response::Response};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
@@ -12,11 +12,12 @@ use super::{
 };
 use crate::{
     api::{
-        CaptureAnswer, CaptureRequest, CreatedAnswer, DoneAnswer, InputAnswer, InputRequest, NewSessionRequest,
-        NewWindowRequest, PaneList, PatchRequest, ReadAnswer, ReadRequest, Result, RunAnswer, RunRequest, ServerQuery,
-        SessionList, SplitRequest, StatusAnswer, WaitAnswer, WaitRequest, WindowList,
+        CaptureAnswer, CaptureRequest, ConfigAnswer, CreatedAnswer, DoneAnswer, InputAnswer, InputRequest,
+        NewSessionRequest, NewWindowRequest, PaneList, PatchRequest, ReadAnswer, ReadRequest, Result, RunAnswer,
+        RunRequest, ServerQuery, SessionList, SplitRequest, StatusAnswer, Tier, WaitAnswer, WaitRequest, WindowList,
     },
     metrics as counted,
+    net::Peer,
 };
 
 type Answer<T> = Result<Json<T>>;
@@ -52,13 +53,14 @@ pub async fn metrics() -> Response {
     get, path = "/v1/status", tag = "daemon",
     responses((status = 200, description = "The answer", body = StatusAnswer))
 )]
-pub async fn status(State(app): State<App>) -> Json<StatusAnswer> {
+pub async fn status(app: App) -> Json<StatusAnswer> {
     Json(StatusAnswer {
         version: env!("CARGO_PKG_VERSION").into(),
         pid: std::process::id(),
         uptime_s: app.engine.uptime_s(),
-        socket: app.socket.clone(),
-        log: app.log.clone(),
+        socket: app.about.socket.clone(),
+        http: app.about.http.clone(),
+        log: app.about.log.clone(),
         servers: app.engine.servers(),
         waits: app.engine.open_waits(),
     })
@@ -67,11 +69,24 @@ pub async fn status(State(app): State<App>) -> Json<StatusAnswer> {
 /// Ends the daemon.
 #[utoipa::path(
     post, path = "/v1/stop", tag = "daemon",
-    responses((status = 200, description = "Done", body = DoneAnswer))
+    responses((status = 200, description = "Done", body = DoneAnswer), Failures)
 )]
-pub async fn stop(State(app): State<App>) -> Json<DoneAnswer> {
+pub async fn stop(Extension(peer): Extension<Peer>, app: App) -> Answer<DoneAnswer> {
+    // Whoever has the socket is the user, who can end any process of his.
+    if matches!(peer, Peer::Tcp { .. }) {
+        app.engine.may(Tier::Kill)?;
+    }
     app.stop.send_replace(true);
-    Json(DoneAnswer { ok: true })
+    Ok(Json(DoneAnswer { ok: true }))
+}
+
+/// What the daemon was told, and by whom.
+#[utoipa::path(
+    get, path = "/v1/config", tag = "daemon",
+    responses((status = 200, description = "The answer", body = ConfigAnswer))
+)]
+pub async fn config(app: App) -> Json<ConfigAnswer> {
+    Json(app.about.config.clone())
 }
 
 /// Lists sessions.
@@ -80,7 +95,7 @@ pub async fn stop(State(app): State<App>) -> Json<DoneAnswer> {
     params(ServerQuery),
     responses((status = 200, description = "The answer", body = SessionList), Failures)
 )]
-pub async fn list_sessions(State(app): State<App>, Params(server): Params<ServerQuery>) -> Answer<SessionList> {
+pub async fn list_sessions(app: App, Params(server): Params<ServerQuery>) -> Answer<SessionList> {
     app.engine.sessions(&host(&app, &server)?).await.map(Json)
 }
 
@@ -92,7 +107,7 @@ pub async fn list_sessions(State(app): State<App>, Params(server): Params<Server
     responses((status = 200, description = "The answer", body = CreatedAnswer), Failures)
 )]
 pub async fn new_session(
-    State(app): State<App>,
+    app: App,
     Params(server): Params<ServerQuery>,
     Body(request): Body<NewSessionRequest>,
 ) -> Answer<CreatedAnswer> {
@@ -107,7 +122,7 @@ pub async fn new_session(
     responses((status = 200, description = "Done", body = DoneAnswer), Failures)
 )]
 pub async fn patch_session(
-    State(app): State<App>,
+    app: App,
     Target(target): Target,
     Params(server): Params<ServerQuery>,
     Body(patch): Body<PatchRequest>,
@@ -121,11 +136,7 @@ pub async fn patch_session(
     params(PathTarget, ServerQuery),
     responses((status = 200, description = "Done", body = DoneAnswer), Failures)
 )]
-pub async fn kill_session(
-    State(app): State<App>,
-    Target(target): Target,
-    Params(server): Params<ServerQuery>,
-) -> Answer<DoneAnswer> {
+pub async fn kill_session(app: App, Target(target): Target, Params(server): Params<ServerQuery>) -> Answer<DoneAnswer> {
     app.engine.kill_session(&host(&app, &server)?, &target).await.map(Json)
 }
 
@@ -135,7 +146,7 @@ pub async fn kill_session(
     params(ServerQuery),
     responses((status = 200, description = "The answer", body = WindowList), Failures)
 )]
-pub async fn list_windows(State(app): State<App>, Params(server): Params<ServerQuery>) -> Answer<WindowList> {
+pub async fn list_windows(app: App, Params(server): Params<ServerQuery>) -> Answer<WindowList> {
     app.engine.windows(&host(&app, &server)?).await.map(Json)
 }
 
@@ -147,7 +158,7 @@ pub async fn list_windows(State(app): State<App>, Params(server): Params<ServerQ
     responses((status = 200, description = "The answer", body = CreatedAnswer), Failures)
 )]
 pub async fn new_window(
-    State(app): State<App>,
+    app: App,
     Params(server): Params<ServerQuery>,
     Body(request): Body<NewWindowRequest>,
 ) -> Answer<CreatedAnswer> {
@@ -162,7 +173,7 @@ pub async fn new_window(
     responses((status = 200, description = "Done", body = DoneAnswer), Failures)
 )]
 pub async fn patch_window(
-    State(app): State<App>,
+    app: App,
     Target(target): Target,
     Params(server): Params<ServerQuery>,
     Body(patch): Body<PatchRequest>,
@@ -176,11 +187,7 @@ pub async fn patch_window(
     params(PathTarget, ServerQuery),
     responses((status = 200, description = "Done", body = DoneAnswer), Failures)
 )]
-pub async fn kill_window(
-    State(app): State<App>,
-    Target(target): Target,
-    Params(server): Params<ServerQuery>,
-) -> Answer<DoneAnswer> {
+pub async fn kill_window(app: App, Target(target): Target, Params(server): Params<ServerQuery>) -> Answer<DoneAnswer> {
     app.engine.kill_window(&host(&app, &server)?, &target).await.map(Json)
 }
 
@@ -190,7 +197,7 @@ pub async fn kill_window(
     params(ServerQuery),
     responses((status = 200, description = "The answer", body = PaneList), Failures)
 )]
-pub async fn list_panes(State(app): State<App>, Params(server): Params<ServerQuery>) -> Answer<PaneList> {
+pub async fn list_panes(app: App, Params(server): Params<ServerQuery>) -> Answer<PaneList> {
     app.engine.panes(&host(&app, &server)?).await.map(Json)
 }
 
@@ -202,7 +209,7 @@ pub async fn list_panes(State(app): State<App>, Params(server): Params<ServerQue
     responses((status = 200, description = "The answer", body = CreatedAnswer), Failures)
 )]
 pub async fn split(
-    State(app): State<App>,
+    app: App,
     Params(server): Params<ServerQuery>,
     Body(request): Body<SplitRequest>,
 ) -> Answer<CreatedAnswer> {
@@ -217,7 +224,7 @@ pub async fn split(
     responses((status = 200, description = "Done", body = DoneAnswer), Failures)
 )]
 pub async fn patch_pane(
-    State(app): State<App>,
+    app: App,
     Target(target): Target,
     Params(server): Params<ServerQuery>,
     Body(patch): Body<PatchRequest>,
@@ -231,11 +238,7 @@ pub async fn patch_pane(
     params(PathTarget, ServerQuery),
     responses((status = 200, description = "Done", body = DoneAnswer), Failures)
 )]
-pub async fn kill_pane(
-    State(app): State<App>,
-    Target(target): Target,
-    Params(server): Params<ServerQuery>,
-) -> Answer<DoneAnswer> {
+pub async fn kill_pane(app: App, Target(target): Target, Params(server): Params<ServerQuery>) -> Answer<DoneAnswer> {
     app.engine.kill_pane(&host(&app, &server)?, &target).await.map(Json)
 }
 
@@ -246,7 +249,7 @@ pub async fn kill_pane(
     responses((status = 200, description = "The answer", body = CaptureAnswer), Failures)
 )]
 pub async fn capture(
-    State(app): State<App>,
+    app: App,
     Target(target): Target,
     Params(server): Params<ServerQuery>,
     Params(request): Params<CaptureRequest>,
@@ -261,7 +264,7 @@ pub async fn capture(
     responses((status = 200, description = "The answer", body = ReadAnswer), Failures)
 )]
 pub async fn output(
-    State(app): State<App>,
+    app: App,
     Target(target): Target,
     Params(server): Params<ServerQuery>,
     Params(request): Params<ReadRequest>,
@@ -277,7 +280,7 @@ pub async fn output(
     responses((status = 200, description = "The answer", body = InputAnswer), Failures)
 )]
 pub async fn input(
-    State(app): State<App>,
+    app: App,
     Target(target): Target,
     Params(server): Params<ServerQuery>,
     Body(request): Body<InputRequest>,
@@ -293,7 +296,7 @@ pub async fn input(
     responses((status = 200, description = "The answer", body = RunAnswer), Failures)
 )]
 pub async fn run(
-    State(app): State<App>,
+    app: App,
     Target(target): Target,
     Params(server): Params<ServerQuery>,
     Body(request): Body<RunRequest>,
@@ -309,7 +312,7 @@ pub async fn run(
     responses((status = 200, description = "The answer", body = WaitAnswer), Failures)
 )]
 pub async fn wait(
-    State(app): State<App>,
+    app: App,
     Params(server): Params<ServerQuery>,
     Body(request): Body<WaitRequest>,
 ) -> Answer<WaitAnswer> {
@@ -322,11 +325,7 @@ pub async fn wait(
     params(PathWait, LookQuery),
     responses((status = 200, description = "The answer", body = WaitAnswer), Failures)
 )]
-pub async fn wait_result(
-    State(app): State<App>,
-    Target(id): Target,
-    Params(look): Params<LookQuery>,
-) -> Answer<WaitAnswer> {
+pub async fn wait_result(app: App, Target(id): Target, Params(look): Params<LookQuery>) -> Answer<WaitAnswer> {
     app.engine.wait_result(&id, look.timeout_ms).await.map(Json)
 }
 
@@ -336,6 +335,6 @@ pub async fn wait_result(
     params(PathWait),
     responses((status = 200, description = "The answer", body = WaitAnswer), Failures)
 )]
-pub async fn cancel_wait(State(app): State<App>, Target(id): Target) -> Answer<WaitAnswer> {
+pub async fn cancel_wait(app: App, Target(id): Target) -> Answer<WaitAnswer> {
     app.engine.cancel_wait(&id).await.map(Json)
 }

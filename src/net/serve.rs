@@ -31,6 +31,16 @@ pub struct Limits {
     pub grace: Duration,
 }
 
+/// Connections over TCP at once.
+const CONNECTIONS: usize = 4096;
+/// Connections on the Unix socket at once.
+const LOCAL_CONNECTIONS: usize = 8192;
+/// How long a request's head, its encryption's handshake and a silent connection may take over TCP.
+const HEAD: Duration = Duration::from_secs(30);
+/// How long a client over TCP may take no byte of its answer.
+const STALL: Duration = Duration::from_secs(60);
+/// How long open answers may take after the end.
+const GRACE: Duration = Duration::from_secs(5);
 /// Bytes of a request's head.
 const HEAD_BYTES: usize = 64 * 1024;
 /// After a failed accept (no descriptors left, mostly) it is tried again in this time: nothing tells when it would succeed.
@@ -38,14 +48,9 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 impl Limits {
     /// For programs of this user: their readers may stop for as long as they like (`tail | less`).
-    pub const LOCAL: Self = Self { connections: 8192, head: None, stall: None, grace: Duration::from_secs(5) };
+    pub const LOCAL: Self = Self { connections: LOCAL_CONNECTIONS, head: None, stall: None, grace: GRACE };
     /// For whatever comes over TCP.
-    pub const TCP: Self = Self {
-        connections: 4096,
-        head: Some(Duration::from_secs(30)),
-        stall: Some(Duration::from_secs(60)),
-        grace: Duration::from_secs(5),
-    };
+    pub const TCP: Self = Self { connections: CONNECTIONS, head: Some(HEAD), stall: Some(STALL), grace: GRACE };
 }
 
 /// Where connections come from.

@@ -68,6 +68,23 @@ fn told(cell: &str) -> u64 {
 }
 
 #[test]
+fn the_settings_are_those_of_the_source() {
+    let page = read("docs/config.md");
+    let told: Vec<_> =
+        rows(&page).filter(|row| row.len() == 4 && !matches!(row[0].as_str(), "setting" | "---")).collect();
+    let keys = &muxtap::config::KEYS;
+    assert_eq!(told.iter().map(|row| &row[0]).collect::<Vec<_>>(), keys.iter().map(|key| key.name).collect::<Vec<_>>());
+    for (row, key) in told.iter().zip(keys) {
+        assert_eq!(row[1], key.env);
+        let preset = key.preset();
+        assert!(
+            row[2].trim() == preset || preset.is_empty() && row[2].ends_with("next to the log"),
+            "{row:?} {preset}"
+        );
+    }
+}
+
+#[test]
 fn limits_are_those_of_the_source() {
     let page = read("docs/limits.md");
     let engine = read("src/engine/limits.rs");

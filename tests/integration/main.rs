@@ -24,6 +24,7 @@ mod disconnect;
 mod docs;
 mod echo;
 mod guest;
+mod http_port;
 mod hub;
 mod input;
 mod lifecycle;

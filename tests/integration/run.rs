@@ -195,7 +195,7 @@ fn a_command_that_does_not_end_is_a_timeout_with_what_it_printed_and_goes_on() {
     let request = serde_json::json!({"command": "read line", "timeout_ms": 100});
     let path = format!("/v1/panes/{}/run{}", pane.trim_start_matches('%'), world.query());
     let answer = world.http("POST", &path, Some(&request));
-    assert_eq!((answer.status, &answer.json()["code"]), (504, &"TIMEOUT".into()));
+    assert_eq!((answer.status, &answer.json()["code"]), (424, &"TIMEOUT".into()));
 }
 
 #[test]

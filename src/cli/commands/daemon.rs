@@ -1,17 +1,19 @@
-//! `serve`, `status`, `stop`.
+//! `serve`, `status`, `stop`, `config`, `token`.
 
 use std::{path::PathBuf, time::Duration};
 
 use clap::Args;
 
 use super::{
-    Caller, Outcome, bytes,
+    Caller, Outcome,
     output::{self, Table, short_duration},
 };
 use crate::{
-    api::{DoneAnswer, Error, ErrorCode, ServerStatus, StatusAnswer},
+    api::{ConfigAnswer, DoneAnswer, Error, ErrorCode, Result, ServerStatus, Setting, StatusAnswer},
     cli::EXIT_TIMEOUT,
-    daemon::{self, CoverageChoice, DEFAULT_BUDGET_BYTES, DEFAULT_RING_BYTES, ServeOptions, start},
+    config::{Flags, Settings, bytes},
+    daemon::{self, paths::Paths, start},
+    net::token,
     tmux::death,
 };
 
@@ -21,38 +23,151 @@ const STOP_LIMIT: Duration = Duration::from_secs(15);
 /// Be the daemon, in the foreground
 ///
 /// It is rarely needed: the first command that asks something starts the daemon by itself. One daemon serves all tmux
-/// servers of a user.
+/// servers of a user. What is not given here comes from the environment, then from the configuration file;
+/// `muxtap config` shows what is in force.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
   muxtap serve
+  muxtap serve --http 127.0.0.1:7717          and over TCP, for whoever knows the token
+  muxtap serve --http 0.0.0.0:7717 --tls      for other machines, too
   MUXTAP_LOG=debug muxtap serve --tmux /opt/tmux/bin/tmux
 
 Environment:
   MUXTAP_SOCKET   the daemon's socket (default: $XDG_RUNTIME_DIR/muxtap/muxtap.sock, else
                   /tmp/muxtap-UID/muxtap.sock); the log then stands next to it
-  MUXTAP_TMUX     the tmux program, as --tmux
-  MUXTAP_LOG      what is logged, as --log-level")]
+  MUXTAP_CONFIG   the configuration file, as --config
+  MUXTAP_LOG      what is logged, as --log-level; the other flags are named alike
+                  (MUXTAP_TMUX, MUXTAP_HTTP, MUXTAP_READ_ONLY ...)")]
 pub(in crate::cli) struct Serve {
     /// Started by a command that waits for `ready`
     #[arg(long, hide = true)]
     background: bool,
-    /// The tmux program: a path, or a name to look for in PATH (default: that in `MUXTAP_TMUX`, else tmux)
+    #[command(flatten)]
+    told: Told,
+}
+
+/// What the command line can set.
+#[derive(Debug, Default, Args)]
+pub(in crate::cli) struct Told {
+    /// The configuration file (default: `$XDG_CONFIG_HOME/muxtap/config.toml`, if it is there)
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// The tmux program: a path, or a name to look for in PATH [default: tmux]
     #[arg(long, value_name = "PATH")]
-    tmux: Option<PathBuf>,
+    tmux: Option<String>,
     /// How tmux servers are followed: by one client on a session of muxtap's own (hub), by one client per session
-    /// (sessions), or hub where muxtap started the server and sessions elsewhere (auto)
-    #[arg(long, value_enum, default_value_t)]
-    coverage: CoverageChoice,
-    /// Output kept for each pane, in bytes, units K, M and G
-    #[arg(long, value_name = "BYTES", default_value_t = DEFAULT_RING_BYTES, value_parser = bytes)]
-    ring_bytes: u64,
-    /// Output and screens kept for all panes together, in bytes, units K, M and G
-    #[arg(long, value_name = "BYTES", default_value_t = DEFAULT_BUDGET_BYTES, value_parser = bytes)]
-    budget_bytes: u64,
-    /// What is logged: error, warn, info, debug, trace, or a filter as in muxtap=debug (default: that in `MUXTAP_LOG`,
-    /// else info)
+    /// (sessions), or hub where muxtap started the server and sessions elsewhere (auto) [default: auto]
+    #[arg(long, value_name = "HOW", value_parser = ["auto", "hub", "sessions"])]
+    coverage: Option<String>,
+    /// Output kept for each pane, in bytes, units K, M and G [default: 1M]
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    ring_bytes: Option<u64>,
+    /// Output and screens kept for all panes together, in bytes, units K, M and G [default: 512M]
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    budget_bytes: Option<u64>,
+    /// What is logged: error, warn, info, debug, trace, or a filter as in muxtap=debug [default: info]
     #[arg(long, value_name = "LEVEL")]
     log_level: Option<String>,
+    /// What callers may do, of read, input, create and kill [default: all]
+    #[arg(long, value_name = "TIERS", value_delimiter = ',')]
+    allow: Option<Vec<String>>,
+    /// What they may not
+    #[arg(long, value_name = "TIERS", value_delimiter = ',')]
+    deny: Option<Vec<String>>,
+    /// They may only look
+    #[arg(long)]
+    read_only: bool,
+    /// Whether what they do is recorded [default: true]
+    #[arg(long, value_name = "BOOL")]
+    audit: Option<bool>,
+    /// The file in which it is [default: audit.jsonl next to the log]
+    #[arg(long, value_name = "FILE")]
+    audit_file: Option<String>,
+    /// Its length in bytes at which it is turned; three older ones are kept [default: 10M]
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    audit_bytes: Option<u64>,
+    /// Answer on this TCP address, too; beyond this machine only with --tls
+    #[arg(long, value_name = "ADDR:PORT", value_delimiter = ',')]
+    http: Option<Vec<String>>,
+    /// Names by which callers reach it there, besides localhost
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    http_names: Option<Vec<String>>,
+    /// Web origins whose pages may ask, as in `https://example.org`
+    #[arg(long, value_name = "ORIGINS", value_delimiter = ',')]
+    http_origins: Option<Vec<String>>,
+    /// Encrypt TCP, with a certificate that is made here unless one is given
+    #[arg(long)]
+    tls: bool,
+    /// The certificate (PEM), what signed it behind it
+    #[arg(long, value_name = "FILE")]
+    tls_cert: Option<String>,
+    /// Its private key (PEM)
+    #[arg(long, value_name = "FILE")]
+    tls_key: Option<String>,
+    /// The file of the token that callers over TCP must know [default: token next to the log]
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<String>,
+}
+
+impl Told {
+    fn flags(&self) -> Flags {
+        fn one(name: &'static str, value: Option<&impl ToString>) -> Option<(&'static str, Vec<String>)> {
+            value.map(|value| (name, vec![value.to_string()]))
+        }
+        fn list(name: &'static str, parts: Option<&Vec<String>>) -> Option<(&'static str, Vec<String>)> {
+            parts.map(|parts| (name, parts.clone()))
+        }
+        let set = |yes: bool| yes.then_some(true);
+        [
+            one("tmux", self.tmux.as_ref()),
+            one("coverage", self.coverage.as_ref()),
+            one("ring_bytes", self.ring_bytes.as_ref()),
+            one("budget_bytes", self.budget_bytes.as_ref()),
+            one("log_level", self.log_level.as_ref()),
+            list("allow", self.allow.as_ref()),
+            list("deny", self.deny.as_ref()),
+            one("read_only", set(self.read_only).as_ref()),
+            one("audit", self.audit.as_ref()),
+            one("audit_file", self.audit_file.as_ref()),
+            one("audit_bytes", self.audit_bytes.as_ref()),
+            list("http", self.http.as_ref()),
+            list("http_names", self.http_names.as_ref()),
+            list("http_origins", self.http_origins.as_ref()),
+            one("tls", set(self.tls).as_ref()),
+            one("tls_cert", self.tls_cert.as_ref()),
+            one("tls_key", self.tls_key.as_ref()),
+            one("token_file", self.token_file.as_ref()),
+        ]
+        .into_iter()
+        .flatten()
+        .collect()
+    }
+
+    fn settings(&self) -> Result<Settings> {
+        Settings::gather(&Paths::from_env()?, &self.flags(), &|name| std::env::var_os(name), self.config.as_deref())
+    }
+}
+
+/// Show the settings that are in force, and where each came from
+///
+/// Of the daemon that runs; where none does, of the one that would be started here and now.
+#[derive(Debug, Args)]
+#[command(after_long_help = "Examples:
+  muxtap config
+  muxtap config --json | jq '.settings[] | select(.source != \"default\")'")]
+pub(in crate::cli) struct Config {}
+
+/// Print the token that callers over TCP must know
+///
+/// It is made where there is none. Whoever has it can do whatever the daemon allows.
+#[derive(Debug, Args)]
+#[command(after_long_help = "Examples:
+  curl -H \"Authorization: Bearer $(muxtap token)\" http://127.0.0.1:7717/v1/status
+  muxtap token --new      callers that know the old one are refused from now on")]
+pub(in crate::cli) struct TokenArgs {
+    /// Make a new one first
+    #[arg(long)]
+    new: bool,
 }
 
 /// Say what the daemon does
@@ -75,24 +190,70 @@ pub(in crate::cli) struct Stop {}
 
 impl Serve {
     pub(in crate::cli) fn run(self) -> Outcome {
-        let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
-        let log_level = self.log_level.or_else(|| set("MUXTAP_LOG")?.into_string().ok());
-        let options = ServeOptions {
-            background: self.background,
-            tmux: self.tmux.or_else(|| set("MUXTAP_TMUX").map(PathBuf::from)).unwrap_or_else(|| "tmux".into()),
-            coverage: self.coverage,
-            ring_bytes: self.ring_bytes,
-            budget_bytes: self.budget_bytes,
-            log_level: log_level.unwrap_or_else(|| "info".to_owned()),
-        };
-        let served = if options.background { start::enter_background() } else { Ok(()) };
-        let served = served.and_then(|()| daemon::serve(&options));
+        let served = if self.background { start::enter_background() } else { Ok(()) };
+        let served = served.and_then(|()| daemon::serve(&self.told.settings()?, self.background));
         if let Err(error) = &served
-            && options.background
+            && self.background
         {
             start::report_failure(error);
         }
         served?;
+        Ok(0)
+    }
+}
+
+impl Config {
+    pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
+        let config = match caller.running().await? {
+            Some(mut client) => client.get("/v1/config", &()).await?,
+            None => Told::default().settings()?.answer(),
+        };
+        if caller.json {
+            output::print_json(&config)?;
+            return Ok(0);
+        }
+        let mut table = Table::new(&["SETTING", "VALUE", "FROM"]);
+        for Setting { key, value, source } in config.settings {
+            table.row(&[key, shown(&value), source]);
+        }
+        output::print(table.render())?;
+        Ok(0)
+    }
+}
+
+fn shown(value: &serde_json::Value) -> String {
+    match value {
+        serde_json::Value::Null => String::new(),
+        serde_json::Value::String(text) => text.clone(),
+        serde_json::Value::Array(parts) => parts.iter().map(shown).collect::<Vec<_>>().join(","),
+        other => other.to_string(),
+    }
+}
+
+impl TokenArgs {
+    pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
+        let file = match caller.running().await? {
+            // The daemon may have been told of another file than would be found here.
+            Some(mut client) => {
+                let config: ConfigAnswer = client.get("/v1/config", &()).await?;
+                let file = config.settings.into_iter().find(|setting| setting.key == "token_file");
+                file.and_then(|file| file.value.as_str().map(PathBuf::from))
+            }
+            None => None,
+        };
+        let file = match file {
+            Some(file) => file,
+            None => Told::default().settings()?.token_file,
+        };
+        if self.new {
+            token::renew(&file)?;
+        }
+        let token = token::show(&file)?;
+        if caller.json {
+            output::print_json(&serde_json::json!({ "token": token, "file": file }))?;
+        } else {
+            output::print(format!("{token}\n"))?;
+        }
         Ok(0)
     }
 }
@@ -109,12 +270,13 @@ impl Status {
             return Ok(0);
         }
         let mut text = format!(
-            "muxtap {} · process {} · up {} · {} open\nsocket  {}\nlog     {}\n",
+            "muxtap {} · process {} · up {} · {} open\nsocket  {}\n{}log     {}\n",
             status.version,
             status.pid,
             short_duration(status.uptime_s),
             if status.waits == 1 { "1 wait".to_owned() } else { format!("{} waits", status.waits) },
             status.socket,
+            status.http.iter().fold(String::new(), |lines, url| lines + "http    " + url + "\n"),
             status.log.as_deref().unwrap_or("none"),
         );
         if status.servers.is_empty() {

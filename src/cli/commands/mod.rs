@@ -1,5 +1,6 @@
 //! The commands, a file for each group: their arguments and what they do with the answer.
 
+pub(super) mod bridge;
 pub(super) mod capture;
 pub(super) mod change;
 pub(super) mod completions;
@@ -31,21 +32,6 @@ fn seconds(text: &str) -> Result<u64, String> {
     Ok((seconds * 1000.0).ceil() as u64)
 }
 
-/// Reads a number of bytes: `65536`, `64K`, `1M`, `2G` (powers of 1024; `KiB` and `KB` mean the same).
-fn bytes(text: &str) -> Result<u64, String> {
-    let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
-    let unit = text.strip_prefix(digits).unwrap_or_default().to_ascii_lowercase();
-    let shift = match unit.as_str() {
-        "" | "b" => 0,
-        "k" | "kb" | "kib" => 10,
-        "m" | "mb" | "mib" => 20,
-        "g" | "gb" | "gib" => 30,
-        _ => return Err("units are K, M and G".to_owned()),
-    };
-    let number: u64 = digits.parse().map_err(|_| "not a number of bytes".to_owned())?;
-    number.checked_mul(1 << shift).ok_or_else(|| "too large".to_owned())
-}
-
 /// Reads `NAME=VALUE`.
 fn variable(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
@@ -70,16 +56,6 @@ mod tests {
         assert_eq!(seconds("0.0001"), Ok(1));
         for text in ["", "-1", "nan", "inf", "86401", "1s"] {
             assert!(seconds(text).is_err(), "{text}");
-        }
-    }
-
-    #[test]
-    fn bytes_have_units() {
-        assert_eq!(bytes("65536"), Ok(65_536));
-        assert_eq!(bytes("64K"), Ok(65_536));
-        assert_eq!(bytes("512MiB"), Ok(512 << 20));
-        for text in ["", "K", "1T", "1.5M", "-1", "99999999999999G"] {
-            assert!(bytes(text).is_err(), "{text}");
         }
     }
 

@@ -3,7 +3,7 @@
 use base64::Engine as _;
 use clap::Args;
 
-use super::{Caller, Outcome, bytes, output, path_of, seconds};
+use super::{Caller, Outcome, output, path_of, seconds};
 use crate::api::{Error, ReadAnswer, ReadFormat, ReadRequest, Result};
 
 /// How output is given.
@@ -56,7 +56,7 @@ pub(in crate::cli) struct Read {
     wait: Option<u64>,
     /// At most this many bytes of output, units K and M; what does not fit is left for the next read (with --json
     /// default 256K; without it no limit)
-    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    #[arg(long, value_name = "BYTES", value_parser = crate::config::bytes)]
     max_bytes: Option<u64>,
 }
 

@@ -15,7 +15,7 @@ use dashmap::DashMap;
 use super::{answer::Told, core::Core};
 use crate::{
     api::{Error, ErrorCode, Result, WaitOutcome},
-    engine::{Engine, limits},
+    engine::{Caller, Engine, limits},
     metrics,
 };
 
@@ -25,6 +25,8 @@ pub struct Waits {
     all: DashMap<String, Wait>,
     ended: Mutex<Ended>,
     open: AtomicUsize,
+    /// How many each caller has open.
+    of_callers: DashMap<Caller, usize>,
     next: AtomicU64,
     secret: RandomState,
 }
@@ -125,6 +127,17 @@ impl Open {
                 format!("{} waits are open; at most that many are", limits::OPEN_WAITS),
             ));
         }
+        let mut own = waits.of_callers.entry(engine.caller().clone()).or_default();
+        if *own >= limits::CALLER_WAITS {
+            drop(own);
+            waits.open.fetch_sub(1, Ordering::Relaxed);
+            return Err(Error::new(
+                ErrorCode::ResourceLimit,
+                format!("this caller has {} waits open; one may have at most that many", limits::CALLER_WAITS),
+            ));
+        }
+        *own += 1;
+        drop(own);
         metrics::WAITS_ACTIVE.increment(1.0);
         let core = make(waits.new_id());
         waits.all.insert(core.id.clone(), Wait::Open(core.clone()));
@@ -153,7 +166,12 @@ impl Open {
         for pane in &self.core.panes {
             pane.lock().watchers.retain(|watcher| !watcher.belongs_to(&self.core));
         }
-        self.engine.shared.waits.open.fetch_sub(1, Ordering::Relaxed);
+        let waits = &self.engine.shared.waits;
+        waits.open.fetch_sub(1, Ordering::Relaxed);
+        waits.of_callers.remove_if_mut(self.engine.caller(), |_, own| {
+            *own = own.saturating_sub(1);
+            *own == 0
+        });
         metrics::WAITS_ACTIVE.decrement(1.0);
     }
 }

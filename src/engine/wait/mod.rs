@@ -23,7 +23,7 @@ use self::{
 };
 use super::{Engine, Host, limits};
 use crate::{
-    api::{Result, WaitAnswer, WaitOutcome, WaitRequest},
+    api::{Result, Tier, WaitAnswer, WaitOutcome, WaitRequest},
     pane::cursor::Since,
 };
 
@@ -35,6 +35,7 @@ impl Engine {
     /// Waits as the request says; the answer of a detached wait comes at once. A caller that goes away does not end a wait that has begun: the
     /// result can be asked for by its id.
     pub async fn wait(&self, host: &Arc<Host>, request: &WaitRequest) -> Result<WaitAnswer> {
+        self.may(Tier::Read)?;
         let spec = Spec::new(request)?;
         let mut panes = Vec::new();
         for target in &request.panes {
@@ -62,6 +63,7 @@ impl Engine {
 
     /// Looks at a wait, at most `timeout_ms` for its end.
     pub async fn wait_result(&self, id: &str, timeout_ms: Option<u64>) -> Result<WaitAnswer> {
+        self.may(Tier::Read)?;
         let timeout = duration("timeout_ms", timeout_ms, limits::POLL_LONGEST)?.unwrap_or(Duration::ZERO);
         let core = match self.shared.waits.get(id)? {
             Wait::Open(core) => core,
@@ -74,6 +76,7 @@ impl Engine {
 
     /// Ends a wait. One that has ended keeps its result.
     pub async fn cancel_wait(&self, id: &str) -> Result<WaitAnswer> {
+        self.may(Tier::Read)?;
         match self.shared.waits.get(id)? {
             Wait::Open(core) => {
                 core.finish(WaitOutcome::Cancelled, None);

@@ -1,0 +1,70 @@
+//! The configuration file.
+
+use std::{
+    collections::HashMap,
+    ffi::OsString,
+    fs, io,
+    os::unix::fs::MetadataExt as _,
+    path::{Path, PathBuf},
+};
+
+use super::keys::KEYS;
+use crate::api::{Error, ErrorCode, Result};
+
+/// Longer files are no configuration.
+const FILE_BYTES: u64 = 1 << 20;
+
+type Written = HashMap<String, Vec<String>>;
+
+/// Reads the file that was named, by the caller or by `MUXTAP_CONFIG`, or else the user's, if there is one.
+pub(super) fn read(named: Option<&Path>, env: &dyn Fn(&str) -> Option<OsString>) -> Result<(Option<PathBuf>, Written)> {
+    let set = |name: &str| env(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let named = named.map(Path::to_owned).or_else(|| set("MUXTAP_CONFIG"));
+    let home = || {
+        let config = set("XDG_CONFIG_HOME").filter(|dir| dir.is_absolute());
+        config.or_else(|| set("HOME").filter(|home| home.is_absolute()).map(|home| home.join(".config")))
+    };
+    let must_exist = named.is_some();
+    let Some(path) = named.or_else(|| home().map(|dir| dir.join("muxtap/config.toml"))) else {
+        return Ok((None, Written::new()));
+    };
+    let unable = |error: io::Error| {
+        Error::new(ErrorCode::Conflict, format!("cannot read the configuration {}: {error}", path.display()))
+    };
+    let found = match fs::metadata(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound && !must_exist => return Ok((None, Written::new())),
+        found => found.map_err(unable)?,
+    };
+    if found.mode() & 0o002 != 0 {
+        return Err(unable(io::Error::other("anybody may write it: chmod o-w it")));
+    }
+    if found.len() > FILE_BYTES {
+        return Err(unable(io::Error::other("it is too large")));
+    }
+    let text = fs::read_to_string(&path).map_err(unable)?;
+    let wrong = |why: &str| Error::invalid(format!("{}: {why}", path.display()));
+    let table: toml::Table = toml::from_str(&text).map_err(|error| wrong(error.to_string().trim_end()))?;
+    let mut written = Written::new();
+    for (name, value) in table {
+        let Some(key) = KEYS.iter().find(|key| key.name == name) else {
+            let known: Vec<_> = KEYS.iter().map(|key| key.name).collect();
+            return Err(wrong(&format!("there is no setting `{name}`; there are {}", known.join(", "))));
+        };
+        let parts = match value {
+            toml::Value::Array(parts) if key.list => parts.into_iter().map(plain).collect(),
+            value => plain(value).map(|text| key.split(&text)),
+        };
+        let shape = if key.list { "a list of texts" } else { "a text, a number, true or false" };
+        written.insert(name.clone(), parts.ok_or_else(|| wrong(&format!("`{name}` must be {shape}")))?);
+    }
+    Ok((Some(path), written))
+}
+
+fn plain(value: toml::Value) -> Option<String> {
+    match value {
+        toml::Value::String(text) => Some(text),
+        toml::Value::Integer(number) => Some(number.to_string()),
+        toml::Value::Boolean(yes) => Some(yes.to_string()),
+        _ => None,
+    }
+}

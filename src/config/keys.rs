@@ -1,0 +1,89 @@
+//! The settings there are.
+
+use crate::{
+    daemon::paths::Paths,
+    engine::{audit, limits},
+};
+
+/// One setting. Its flag is its name with hyphens.
+#[derive(Debug)]
+pub struct Key {
+    /// Its name in the file.
+    pub name: &'static str,
+    /// Its variable in the environment.
+    pub env: &'static str,
+    /// Whether it is a list; commas separate its parts in the environment.
+    pub list: bool,
+    preset: Preset,
+}
+
+#[derive(Debug)]
+enum Preset {
+    Text(&'static str),
+    Bytes(u64),
+    Audit,
+    Token,
+}
+
+const fn one(name: &'static str, env: &'static str, preset: &'static str) -> Key {
+    Key { name, env, list: false, preset: Preset::Text(preset) }
+}
+
+const fn list(name: &'static str, env: &'static str, preset: &'static str) -> Key {
+    Key { name, env, list: true, preset: Preset::Text(preset) }
+}
+
+const fn special(name: &'static str, env: &'static str, preset: Preset) -> Key {
+    Key { name, env, list: false, preset }
+}
+
+/// All of them, in the order in which they are shown.
+pub const KEYS: [Key; 18] = [
+    one("tmux", "MUXTAP_TMUX", "tmux"),
+    one("coverage", "MUXTAP_COVERAGE", "auto"),
+    special("ring_bytes", "MUXTAP_RING_BYTES", Preset::Bytes(limits::RING_BYTES as u64)),
+    special("budget_bytes", "MUXTAP_BUDGET_BYTES", Preset::Bytes(limits::BUDGET_BYTES as u64)),
+    one("log_level", "MUXTAP_LOG", "info"),
+    list("allow", "MUXTAP_ALLOW", "read,input,create,kill"),
+    list("deny", "MUXTAP_DENY", ""),
+    one("read_only", "MUXTAP_READ_ONLY", "false"),
+    one("audit", "MUXTAP_AUDIT", "true"),
+    special("audit_file", "MUXTAP_AUDIT_FILE", Preset::Audit),
+    special("audit_bytes", "MUXTAP_AUDIT_BYTES", Preset::Bytes(audit::AUDIT_BYTES)),
+    list("http", "MUXTAP_HTTP", ""),
+    list("http_names", "MUXTAP_HTTP_NAMES", ""),
+    list("http_origins", "MUXTAP_HTTP_ORIGINS", ""),
+    one("tls", "MUXTAP_TLS", "false"),
+    one("tls_cert", "MUXTAP_TLS_CERT", ""),
+    one("tls_key", "MUXTAP_TLS_KEY", ""),
+    special("token_file", "MUXTAP_TOKEN_FILE", Preset::Token),
+];
+
+impl Key {
+    /// The parts of a text.
+    pub(super) fn split(&self, text: &str) -> Vec<String> {
+        if !self.list {
+            return vec![text.trim().to_owned()];
+        }
+        text.split(',').map(str::trim).filter(|part| !part.is_empty()).map(str::to_owned).collect()
+    }
+
+    /// What is built in; empty where it depends on the daemon's paths.
+    pub fn preset(&self) -> String {
+        match self.preset {
+            Preset::Text(text) => text.into(),
+            Preset::Bytes(bytes) if bytes.is_multiple_of(1 << 20) => format!("{}M", bytes >> 20),
+            Preset::Bytes(bytes) => bytes.to_string(),
+            Preset::Audit | Preset::Token => String::new(),
+        }
+    }
+
+    /// What is built in for a daemon with these paths.
+    pub(super) fn preset_at(&self, paths: &Paths) -> String {
+        match self.preset {
+            Preset::Audit => paths.audit_file().display().to_string(),
+            Preset::Token => paths.token_file().display().to_string(),
+            _ => self.preset(),
+        }
+    }
+}

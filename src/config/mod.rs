@@ -1,0 +1,237 @@
+//! What the daemon is told, and by whom: flags over the environment over a file over what is built in.
+//!
+//! Every setting is text until all of them are gathered; then each is read once, and an error says which one is wrong and
+//! where it was given. `docs/config.md` lists them.
+
+mod file;
+mod keys;
+mod values;
+
+use std::{
+    ffi::OsString,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+};
+
+pub use keys::{KEYS, Key};
+pub use values::bytes;
+
+use crate::{
+    api::{ConfigAnswer, Error, Result, Setting, Tier, Tiers},
+    daemon::paths::Paths,
+    tmux::CoverageMode,
+};
+
+/// Everything that can be set, as it is in force.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The tmux program.
+    pub tmux: PathBuf,
+    /// How control clients are spread.
+    pub coverage: CoverageMode,
+    /// Bytes of output kept for each pane.
+    pub ring_bytes: usize,
+    /// Bytes of output and screens kept for all panes together.
+    pub budget_bytes: usize,
+    /// What is logged, as a filter of `tracing`.
+    pub log_level: String,
+    /// What callers may do.
+    pub allowed: Tiers,
+    /// Where it is recorded what they did; `None`: nowhere.
+    pub audit: Option<PathBuf>,
+    /// The bytes after which that file is turned.
+    pub audit_bytes: u64,
+    /// The TCP addresses to listen on.
+    pub http: Vec<SocketAddr>,
+    /// Names by which those may be called, besides this machine's own.
+    pub names: Vec<String>,
+    /// Web origins whose pages may ask.
+    pub origins: Vec<String>,
+    /// Whether TCP is encrypted.
+    pub tls: bool,
+    /// The certificate (PEM) and its key; `None`: one is made.
+    pub certificate: Option<(PathBuf, PathBuf)>,
+    /// The file of the token that callers over TCP must know.
+    pub token_file: PathBuf,
+    /// The file that was read.
+    file: Option<PathBuf>,
+    /// Each setting as text, and where it came from.
+    found: Vec<Found>,
+}
+
+/// Where a setting came from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// It is built in.
+    Default,
+    /// The configuration file.
+    File,
+    /// A variable of the environment.
+    Environment(&'static str),
+    /// A flag of `muxtap serve`.
+    Flag(String),
+}
+
+/// A setting as text: a list has several parts, everything else one.
+#[derive(Clone, Debug)]
+struct Found {
+    key: &'static Key,
+    parts: Vec<String>,
+    source: Source,
+}
+
+/// What the command line says: a setting's name and its parts.
+pub type Flags = Vec<(&'static str, Vec<String>)>;
+
+impl Settings {
+    /// Gathers them. `file`: the one that was named, which must exist then.
+    pub fn gather(
+        paths: &Paths,
+        flags: &Flags,
+        env: &dyn Fn(&str) -> Option<OsString>,
+        file: Option<&Path>,
+    ) -> Result<Self> {
+        let (file, written) = file::read(file, env)?;
+        let found = KEYS
+            .iter()
+            .map(|key| {
+                if let Some((_, parts)) = flags.iter().find(|(name, _)| *name == key.name) {
+                    let flag = format!("--{}", key.name.replace('_', "-"));
+                    return Ok(Found { key, parts: parts.clone(), source: Source::Flag(flag) });
+                }
+                if let Some(value) = env(key.env).filter(|value| !value.is_empty()) {
+                    let value = value.into_string().map_err(|_| Error::invalid(format!("{} is no text", key.env)))?;
+                    return Ok(Found { key, parts: key.split(&value), source: Source::Environment(key.env) });
+                }
+                if let Some(parts) = written.get(key.name) {
+                    return Ok(Found { key, parts: parts.clone(), source: Source::File });
+                }
+                Ok(Found { key, parts: key.split(&key.preset_at(paths)), source: Source::Default })
+            })
+            .collect::<Result<Vec<_>>>()?;
+        let gathered = Gathered { found: &found, file: file.as_deref() };
+        let allow: Tiers = gathered.list::<Tier>("allow")?.into_iter().collect();
+        let deny = gathered.list::<Tier>("deny")?;
+        let read_only = gathered.one("read_only", values::yes)?;
+        let (cert, key) = (gathered.path("tls_cert")?, gathered.path("tls_key")?);
+        let certificate = match (cert, key) {
+            (Some(cert), Some(key)) => Some((cert, key)),
+            (None, None) => None,
+            _ => return Err(Error::invalid("tls_cert and tls_key belong together: give both or none")),
+        };
+        Ok(Self {
+            tmux: gathered.text("tmux")?.into(),
+            coverage: gathered.one("coverage", values::coverage)?,
+            ring_bytes: gathered.one("ring_bytes", values::size)?,
+            budget_bytes: gathered.one("budget_bytes", values::size)?,
+            log_level: gathered.text("log_level")?,
+            allowed: if read_only { Tiers::READ_ONLY } else { allow.without(&deny) },
+            audit: if gathered.one("audit", values::yes)? { gathered.path("audit_file")? } else { None },
+            audit_bytes: gathered.one("audit_bytes", values::bytes)?,
+            http: gathered.list("http")?,
+            names: gathered.list("http_names")?,
+            origins: gathered.each("http_origins", values::origin)?,
+            tls: gathered.one("tls", values::yes)?,
+            certificate,
+            token_file: gathered
+                .path("token_file")?
+                .ok_or_else(|| Error::invalid("token_file: there is nowhere to keep a token; set it"))?,
+            file,
+            found,
+        })
+    }
+
+    /// Whether somebody asked for the audit log, or for its place.
+    pub fn audit_is_chosen(&self) -> bool {
+        let chosen =
+            |found: &Found| matches!(found.key.name, "audit" | "audit_file") && found.source != Source::Default;
+        self.found.iter().any(chosen)
+    }
+
+    /// What is in force, for people.
+    pub fn answer(&self) -> ConfigAnswer {
+        let settings = self.found.iter().map(|found| Setting {
+            key: found.key.name.into(),
+            value: found.value(),
+            source: match &found.source {
+                Source::Default => "default".into(),
+                Source::File => self.file.as_ref().map_or_else(String::new, |file| file.display().to_string()),
+                Source::Environment(name) => format!("${name}"),
+                Source::Flag(flag) => flag.clone(),
+            },
+        });
+        ConfigAnswer { file: self.file.as_ref().map(|file| file.display().to_string()), settings: settings.collect() }
+    }
+}
+
+impl Found {
+    fn value(&self) -> serde_json::Value {
+        if self.key.list {
+            return self.parts.clone().into();
+        }
+        let text = self.parts.first().map(String::as_str).unwrap_or_default();
+        match text {
+            "true" => true.into(),
+            "false" => false.into(),
+            "" => serde_json::Value::Null,
+            text => text.into(),
+        }
+    }
+}
+
+struct Gathered<'a> {
+    found: &'a [Found],
+    file: Option<&'a Path>,
+}
+
+impl Gathered<'_> {
+    fn parts(&self, name: &str) -> Result<&Found> {
+        // Only a name that is not in the table is missing.
+        self.found
+            .iter()
+            .find(|found| found.key.name == name)
+            .ok_or_else(|| Error::internal(format!("there is no setting {name}")))
+    }
+
+    fn wrong(&self, found: &Found, text: &str, why: &str) -> Error {
+        let place = match &found.source {
+            Source::Default => "built in".to_owned(),
+            Source::File => self.file.map_or_else(String::new, |file| format!("in {}", file.display())),
+            Source::Environment(name) => format!("from ${name}"),
+            Source::Flag(flag) => format!("from {flag}"),
+        };
+        Error::invalid(format!("{} ({place}): {text:?}: {why}", found.key.name))
+    }
+
+    fn each<T>(&self, name: &str, read: impl Fn(&str) -> std::result::Result<T, String>) -> Result<Vec<T>> {
+        let found = self.parts(name)?;
+        let texts = found.parts.iter().filter(|text| !text.is_empty());
+        texts.map(|text| read(text).map_err(|why| self.wrong(found, text, &why))).collect()
+    }
+
+    fn list<T: std::str::FromStr<Err: std::fmt::Display>>(&self, name: &str) -> Result<Vec<T>> {
+        self.each(name, |text| text.parse().map_err(|error: T::Err| error.to_string()))
+    }
+
+    fn one<T>(&self, name: &str, read: impl Fn(&str) -> std::result::Result<T, String>) -> Result<T> {
+        let found = self.parts(name)?;
+        let text = found.parts.first().map(String::as_str).unwrap_or_default();
+        read(text).map_err(|why| self.wrong(found, text, &why))
+    }
+
+    fn text(&self, name: &str) -> Result<String> {
+        self.one(name, |text| if text.is_empty() { Err("it is empty".to_owned()) } else { Ok(text.to_owned()) })
+    }
+
+    fn path(&self, name: &str) -> Result<Option<PathBuf>> {
+        self.one(name, |text| {
+            if text.is_empty() {
+                return Ok(None);
+            }
+            std::path::absolute(text).map(Some).map_err(|error| error.to_string())
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,97 @@
+use std::{collections::HashMap, fs, os::unix::fs::PermissionsExt as _};
+
+use super::*;
+
+struct Place {
+    dir: tempfile::TempDir,
+    env: HashMap<&'static str, String>,
+}
+
+impl Place {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let env = HashMap::from([("XDG_CONFIG_HOME", dir.path().display().to_string())]);
+        Self { dir, env }
+    }
+
+    fn write(&self, text: &str) {
+        fs::create_dir_all(self.dir.path().join("muxtap")).unwrap();
+        fs::write(self.dir.path().join("muxtap/config.toml"), text).unwrap();
+    }
+
+    fn gather(&self, flags: &Flags) -> Result<Settings> {
+        let paths = Paths::in_dir(self.dir.path());
+        Settings::gather(&paths, flags, &|name| self.env.get(name).map(OsString::from), None)
+    }
+
+    fn error(&self) -> String {
+        self.gather(&Flags::new()).unwrap_err().message
+    }
+}
+
+fn source(settings: &Settings, key: &str) -> String {
+    settings.answer().settings.into_iter().find(|setting| setting.key == key).unwrap().source
+}
+
+#[test]
+fn flags_are_above_the_environment_above_the_file_above_what_is_built_in() {
+    let mut place = Place::new();
+    place.write("ring_bytes = \"2M\"\nbudget_bytes = 1048576\ntmux = \"t1\"\nhttp = [\"127.0.0.1:1\", \"[::1]:2\"]\n");
+    place.env.insert("MUXTAP_TMUX", "t2".into());
+    place.env.insert("MUXTAP_RING_BYTES", "3M".into());
+    let flags = vec![("ring_bytes", vec!["4M".to_owned()])];
+    let settings = place.gather(&flags).unwrap();
+    assert_eq!((settings.ring_bytes, settings.budget_bytes), (4 << 20, 1 << 20));
+    assert_eq!((settings.tmux.to_str(), settings.http.len()), (Some("t2"), 2));
+    assert_eq!(settings.log_level, "info");
+    let file = place.dir.path().join("muxtap/config.toml").display().to_string();
+    for (key, from) in
+        [("ring_bytes", "--ring-bytes"), ("tmux", "$MUXTAP_TMUX"), ("http", &file), ("log_level", "default")]
+    {
+        assert_eq!(source(&settings, key), from, "{key}");
+    }
+    assert_eq!(settings.answer().file, Some(file));
+}
+
+#[test]
+fn what_is_allowed_is_what_no_setting_forbids() {
+    let mut place = Place::new();
+    assert_eq!(place.gather(&Flags::new()).unwrap().allowed, Tiers::ALL);
+    place.write("deny = [\"kill\"]\nallow = \"read,input,kill\"");
+    assert_eq!(place.gather(&Flags::new()).unwrap().allowed.names(), ["read", "input"]);
+    place.env.insert("MUXTAP_READ_ONLY", "1".into());
+    assert_eq!(place.gather(&Flags::new()).unwrap().allowed, Tiers::READ_ONLY);
+}
+
+#[test]
+fn what_is_wrong_is_named_with_its_place() {
+    let mut place = Place::new();
+    for (text, says) in [
+        ("ring = 1", "no setting `ring`"),
+        ("ring_bytes = \"1T\"", "config.toml): \"1T\": units are"),
+        ("ring_bytes = [1]", "must be a text"),
+        ("ring_bytes = ", "config.toml"),
+        ("http = [\"localhost\"]", "http (in "),
+        ("http_origins = [\"*\"]", "an origin is"),
+        ("tls_cert = \"/x\"", "belong together"),
+        ("allow = [\"write\"]", "none of read, input"),
+    ] {
+        place.write(text);
+        assert!(place.error().contains(says), "{text}: {}", place.error());
+    }
+    place.write("");
+    place.env.insert("MUXTAP_TLS", "maybe".into());
+    assert!(place.error().contains("tls (from $MUXTAP_TLS): \"maybe\""), "{}", place.error());
+    place.env.remove("MUXTAP_TLS");
+    place.env.insert("MUXTAP_CONFIG", "/nonexistent/config.toml".into());
+    assert!(place.error().contains("cannot read the configuration"), "one that was named must exist");
+}
+
+#[test]
+fn a_file_that_anybody_may_write_is_not_read() {
+    let place = Place::new();
+    place.write("");
+    let file = place.dir.path().join("muxtap/config.toml");
+    fs::set_permissions(file, fs::Permissions::from_mode(0o666)).unwrap();
+    assert!(place.error().contains("chmod o-w"));
+}

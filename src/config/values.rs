@@ -1,0 +1,76 @@
+//! How the text of a setting is read.
+
+use crate::tmux::CoverageMode;
+
+/// A number of bytes, with units K, M and G.
+pub fn bytes(text: &str) -> Result<u64, String> {
+    let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
+    let unit = text.strip_prefix(digits).unwrap_or_default().to_ascii_lowercase();
+    let shift = match unit.as_str() {
+        "" | "b" => 0,
+        "k" | "kb" | "kib" => 10,
+        "m" | "mb" | "mib" => 20,
+        "g" | "gb" | "gib" => 30,
+        _ => return Err("units are K, M and G".to_owned()),
+    };
+    let number: u64 = digits.parse().map_err(|_| "not a number of bytes".to_owned())?;
+    number.checked_mul(1 << shift).ok_or_else(|| "too large".to_owned())
+}
+
+pub(super) fn size(text: &str) -> Result<usize, String> {
+    usize::try_from(bytes(text)?).map_err(|_| "too large".to_owned())
+}
+
+pub(super) fn yes(text: &str) -> Result<bool, String> {
+    match text {
+        "true" | "1" | "yes" => Ok(true),
+        "false" | "0" | "no" => Ok(false),
+        _ => Err("give true or false".to_owned()),
+    }
+}
+
+pub(super) fn coverage(text: &str) -> Result<CoverageMode, String> {
+    match text {
+        "auto" => Ok(CoverageMode::Auto),
+        "hub" => Ok(CoverageMode::Hub),
+        "sessions" => Ok(CoverageMode::Sessions),
+        _ => Err("give auto, hub or sessions".to_owned()),
+    }
+}
+
+/// `https://example.org:8443`: what a browser says in `Origin`.
+pub(super) fn origin(text: &str) -> Result<String, String> {
+    let host = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
+    match host {
+        Some(host) if !host.is_empty() && !host.contains(['/', ' ', '*', '@']) && text == text.to_ascii_lowercase() => {
+            Ok(text.to_owned())
+        }
+        _ => Err("an origin is http:// or https://, a host in lower case and maybe a port, without a path".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_have_units() {
+        assert_eq!(bytes("65536"), Ok(65_536));
+        assert_eq!(bytes("64K"), Ok(65_536));
+        assert_eq!(bytes("512MiB"), Ok(512 << 20));
+        for text in ["", "K", "1T", "1.5M", "-1", "99999999999999G"] {
+            assert!(bytes(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_origin_is_what_a_browser_sends() {
+        for good in ["http://localhost:3000", "https://example.org"] {
+            assert_eq!(origin(good), Ok(good.to_owned()));
+        }
+        for bad in ["*", "null", "example.org", "https://example.org/", "https://", "https://Example.org", "http://a@b"]
+        {
+            assert!(origin(bad).is_err(), "{bad}");
+        }
+    }
+}

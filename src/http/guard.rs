@@ -1,0 +1,175 @@
+//! What stands before the routes on a TCP port: any program of this machine can connect to it, and any web page can make a
+//! browser do so.
+//!
+//! 1. `Host` must be a name of this daemon, so that a page cannot reach it under a name of its own (DNS rebinding).
+//! 2. `Origin`, where a browser sends it, must be this daemon's own or one that is listed.
+//! 3. A listed origin's preflight is answered (CORS).
+//! 4. The token must be known, but for what tells nothing: `/health` and the description of the routes.
+
+use std::{net::IpAddr, sync::Arc, time::Duration};
+
+use axum::{
+    Json, Router,
+    extract::{Request, State},
+    http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header},
+    middleware::{self, Next},
+    response::{IntoResponse as _, Response},
+};
+use tower_http::{
+    cors::{AllowOrigin, CorsLayer},
+    timeout::RequestBodyTimeoutLayer,
+};
+
+use crate::{
+    api::{Error, ErrorCode},
+    metrics,
+    net::token::Token,
+};
+
+/// A request's body may pause for this long.
+const BODY_PAUSE: Duration = Duration::from_secs(30);
+/// A browser may remember what a preflight allowed for this long.
+const PREFLIGHT_LIFE: Duration = Duration::from_secs(600);
+/// What anybody may ask: that it lives, and what there is to ask.
+const OPEN: [&str; 3] = ["/health", "/openapi.json", "/docs"];
+/// A browser cannot set a header on a WebSocket; it can name a subprotocol.
+pub(super) const TOKEN_PROTOCOL: &str = "bearer.";
+
+/// Who may ask over TCP.
+pub struct Guard {
+    /// What a caller must know.
+    pub token: Token,
+    /// Names of this daemon besides this machine's own.
+    pub names: Vec<String>,
+    /// Web origins whose pages may ask.
+    pub origins: Vec<String>,
+    /// Whether callers reach it by an address of the machine, which is then as good as a name.
+    pub beyond_loopback: bool,
+    /// Whether the port is encrypted.
+    pub tls: bool,
+}
+
+/// Puts the guard before the routes.
+pub fn guarded(router: Router, guard: Guard) -> Router {
+    let listed: Vec<HeaderValue> = guard.origins.iter().filter_map(|origin| origin.parse().ok()).collect();
+    let cors = CorsLayer::new()
+        .allow_origin(AllowOrigin::list(listed))
+        .allow_methods([Method::GET, Method::POST, Method::PATCH, Method::DELETE])
+        .allow_headers([header::AUTHORIZATION, header::CONTENT_TYPE, HeaderName::from_static("last-event-id")])
+        .expose_headers([HeaderName::from_static("muxtap-version")])
+        .max_age(PREFLIGHT_LIFE);
+    let guard = Arc::new(guard);
+    router
+        .layer(RequestBodyTimeoutLayer::new(BODY_PAUSE))
+        .layer(middleware::from_fn_with_state(guard.clone(), knows_the_token))
+        .layer(cors)
+        .layer(middleware::from_fn_with_state(guard, comes_from_here))
+}
+
+async fn comes_from_here(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
+    let headers = request.headers();
+    let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+    let named = request.uri().authority().map_or(host, axum::http::uri::Authority::as_str);
+    if !guard.is_name(host) || !guard.is_name(named) {
+        return refuse(
+            "host",
+            &format!("this muxtap is not called {named:?}; http_names in its configuration adds a name"),
+        );
+    }
+    for origin in headers.get_all(header::ORIGIN) {
+        let origin = origin.to_str().unwrap_or("?");
+        let own = format!("{}://{host}", if guard.tls { "https" } else { "http" });
+        if origin != own && !guard.origins.iter().any(|listed| listed == origin) {
+            let message =
+                format!("pages of {origin:?} may not ask; http_origins in the configuration lists those that may");
+            return refuse("origin", &message);
+        }
+    }
+    next.run(request).await
+}
+
+async fn knows_the_token(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
+    if OPEN.contains(&request.uri().path()) || said(request.headers()).is_some_and(|said| guard.token.is(said)) {
+        return next.run(request).await;
+    }
+    metrics::refused("token");
+    let error = Error::new(
+        ErrorCode::Unauthorized,
+        "say the token in the header `Authorization: Bearer TOKEN`; `muxtap token` prints it",
+    );
+    let mut response = error.into_response();
+    response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    response
+}
+
+/// The token that a request brings.
+fn said(headers: &HeaderMap) -> Option<&str> {
+    if let Some(said) = headers.get(header::AUTHORIZATION) {
+        return said.to_str().ok()?.strip_prefix("Bearer ").map(str::trim);
+    }
+    let protocols =
+        headers.get_all(header::SEC_WEBSOCKET_PROTOCOL).iter().filter_map(|protocols| protocols.to_str().ok());
+    protocols
+        .flat_map(|protocols| protocols.split(','))
+        .find_map(|protocol| protocol.trim().strip_prefix(TOKEN_PROTOCOL))
+}
+
+fn refuse(stage: &'static str, message: &str) -> Response {
+    metrics::refused(stage);
+    let error = Error::new(ErrorCode::Unauthorized, message).at_stage(stage);
+    (StatusCode::FORBIDDEN, Json(error)).into_response()
+}
+
+impl Guard {
+    /// Whether a `Host` (`localhost:7717`, `[::1]`) means this daemon.
+    fn is_name(&self, host: &str) -> bool {
+        let name = match host.strip_prefix('[') {
+            Some(rest) => rest.split(']').next().unwrap_or_default(),
+            None => host.rsplit_once(':').map_or(host, |(name, _)| name),
+        };
+        if let Ok(addr) = name.parse::<IpAddr>() {
+            // A name that was bound anew leads here under that name, never as a number.
+            return addr.is_loopback() || self.beyond_loopback;
+        }
+        let name = name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase();
+        name == "localhost" || self.names.iter().any(|known| known.eq_ignore_ascii_case(&name))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn guard(beyond_loopback: bool) -> (tempfile::TempDir, Guard) {
+        let dir = tempfile::tempdir().unwrap();
+        let token = Token::at(&dir.path().join("token")).unwrap();
+        let guard = Guard { token, names: vec!["box.lan".into()], origins: Vec::new(), beyond_loopback, tls: false };
+        (dir, guard)
+    }
+
+    #[test]
+    fn only_its_own_names_reach_it() {
+        let (_dir, local) = guard(false);
+        for name in
+            ["localhost", "LOCALHOST:7717", "127.0.0.1:1", "127.9.9.9", "[::1]:80", "[::1]", "Box.lan:1", "localhost."]
+        {
+            assert!(local.is_name(name), "{name}");
+        }
+        for name in
+            ["", ":80", "evil.example", "localhost.evil.example", "10.0.0.1", "[fe80::1]", "127.0.0.1.evil.example"]
+        {
+            assert!(!local.is_name(name), "{name}");
+        }
+        let (_dir, open) = guard(true);
+        assert!(open.is_name("10.0.0.1:7717") && !open.is_name("evil.example"));
+    }
+
+    #[test]
+    fn a_token_comes_in_a_header_or_as_a_subprotocol() {
+        let headers = |name: HeaderName, value: &str| HeaderMap::from_iter([(name, value.parse().unwrap())]);
+        assert_eq!(said(&headers(header::AUTHORIZATION, "Bearer  abc ")), Some("abc"));
+        assert_eq!(said(&headers(header::AUTHORIZATION, "Basic abc")), None);
+        assert_eq!(said(&headers(header::SEC_WEBSOCKET_PROTOCOL, "muxtap, bearer.abc")), Some("abc"));
+        assert_eq!(said(&HeaderMap::new()), None);
+    }
+}
