@@ -43,10 +43,10 @@ impl Backend {
         }
     }
 
-    /// Does what is asked.
-    pub async fn act(&self, request: &Request) -> Result<Done, Refusal> {
+    /// Does what this page asks.
+    pub async fn act(&self, request: &Request, origin: &str) -> Result<Done, Refusal> {
         match self {
-            Self::Live(live) => live.act(request).await,
+            Self::Live(live) => live.act(request, origin).await,
             Self::Stub(stub) => stub.act(request),
         }
     }
@@ -112,6 +112,8 @@ mod tests {
     fn made_up_names_are_pi_and_eight_digits() {
         let name = made_up_name();
         let digits = name.strip_prefix("pi-").unwrap();
-        assert!(digits.len() == 8 && digits.bytes().all(|digit| digit.is_ascii_digit() || (b'a'..=b'f').contains(&digit)));
+        assert!(
+            digits.len() == 8 && digits.bytes().all(|digit| digit.is_ascii_digit() || (b'a'..=b'f').contains(&digit))
+        );
     }
 }

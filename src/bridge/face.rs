@@ -48,14 +48,14 @@ pub async fn answer(State(face): State<Arc<Face>>, request: axum::extract::Reque
         *nothing.status_mut() = StatusCode::NO_CONTENT;
         nothing
     } else {
-        face.route(&parts, body).await.unwrap_or_else(Refusal::into_response)
+        face.route(&parts, body, &latin1(&origin)).await.unwrap_or_else(Refusal::into_response)
     };
     allow(response.headers_mut(), &origin, &parts.headers);
     response
 }
 
 impl Face {
-    async fn route(&self, parts: &Parts, body: Body) -> Result<Response<Body>, Refusal> {
+    async fn route(&self, parts: &Parts, body: Body, origin: &str) -> Result<Response<Body>, Refusal> {
         let only = |method: Method| {
             let right = parts.method == method;
             right.then_some(()).ok_or_else(|| Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "Method not allowed."))
@@ -69,7 +69,7 @@ impl Face {
                 only(Method::POST)?;
                 self.authorize(&parts.headers)?;
                 let request = Request::parse(&read(body).await?, &self.patterns).await?;
-                self.backend.act(&request).await?.into_body(request.action)
+                self.backend.act(&request, origin).await?.into_body(request.action)
             }
             _ => return Err(Refusal::new(StatusCode::NOT_FOUND, "Not found.")),
         };

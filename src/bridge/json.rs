@@ -151,11 +151,11 @@ fn unquoted(raw: &str) -> Text {
             Some('n') => 0x0a,
             Some('f') => 0x0c,
             Some('r') => 0x0d,
-            Some('u') => {
-                characters.by_ref().take(4).filter_map(|digit| digit.to_digit(16)).fold(0, |unit, digit| {
-                    unit << 4 | digit as u16
-                })
-            }
+            Some('u') => characters
+                .by_ref()
+                .take(4)
+                .filter_map(|digit| digit.to_digit(16))
+                .fold(0, |unit, digit| unit << 4 | digit as u16),
             // `"`, `\` and `/` are themselves.
             other => other.map_or(0, |character| character as u16),
         });

@@ -1,10 +1,6 @@
 //! The mode with tmux: every action of the contract, done by the engine.
 
-use std::{
-    path::PathBuf,
-    sync::Arc,
-    time::Duration,
-};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use axum::http::StatusCode;
 use tokio::time::timeout;
@@ -19,7 +15,8 @@ use super::{
 };
 use crate::{
     api::{Error, ErrorCode, InputRequest, NewSessionRequest, Result, SpawnRequest},
-    engine::{Engine, EngineOptions, Host, Pane},
+    config, daemon,
+    engine::{Caller, Engine, EngineOptions, Host, Pane},
     tmux::{CoverageMode, Link, Program},
 };
 
@@ -53,12 +50,12 @@ pub(super) struct Found {
 
 impl Live {
     /// Looks for tmux and begins to follow the server, if it runs. Error: why there is no tmux.
-    pub async fn start(settings: &Settings, tmux: PathBuf) -> std::result::Result<Self, String> {
+    pub async fn start(settings: &Settings, common: &config::Settings) -> std::result::Result<Self, String> {
         let own = std::env::current_exe().map_err(|error| format!("cannot find muxtap's own program: {error}"))?;
         // The same program even if its file is replaced meanwhile.
         let own = if cfg!(target_os = "linux") { PathBuf::from("/proc/self/exe") } else { own };
         let program = Program {
-            tmux,
+            tmux: common.tmux.clone(),
             leash: if cfg!(target_os = "linux") { crate::tmux::leash::words(&own) } else { Vec::new() },
             config: Some("/dev/null".into()),
             limit: settings.command_timeout,
@@ -66,7 +63,14 @@ impl Live {
         };
         let version = program.version().await.map_err(|error| format!("tmux binary not available: {error}"))?;
         settings.make_socket_dirs()?;
-        let engine = Engine::new(EngineOptions { program, coverage: CoverageMode::Auto, ..EngineOptions::default() });
+        let engine = Engine::new(EngineOptions {
+            program,
+            coverage: CoverageMode::Auto,
+            ring_bytes: common.ring_bytes,
+            budget_bytes: common.budget_bytes,
+            allowed: common.allowed,
+            audit: daemon::audit(common).map_err(|error| error.message)?,
+        });
         let live = Self {
             engine,
             socket: settings.socket.clone(),
@@ -90,15 +94,16 @@ impl Live {
         Ok(health.string("socketPath", &self.socket.display().to_string()).number("sessions", sessions).finish())
     }
 
-    /// Does what is asked.
-    pub async fn act(&self, request: &Request) -> Result<Done, Refusal> {
+    /// Does what this page asks.
+    pub async fn act(&self, request: &Request, origin: &str) -> Result<Done, Refusal> {
+        let engine = self.engine.by(Caller { face: "bridge", who: origin.to_owned() });
         match request.action {
             Action::ListSessions => Ok(Done::Sessions(self.list().await?)),
-            Action::CreateSession => self.create(request).await,
-            Action::KillSession => self.kill(&request.session).await,
+            Action::CreateSession => self.create(&engine, request).await,
+            Action::KillSession => self.kill(&engine, &request.session).await,
             Action::SendKeys => {
                 let found = self.find(&request.session).await?;
-                self.type_in(&found, request).await?;
+                self.type_in(&engine, &found, request).await?;
                 Ok(Done::session(&found.name))
             }
             Action::CapturePane => {
@@ -107,7 +112,7 @@ impl Live {
             }
             Action::SendAndCapture => {
                 let found = self.find(&request.session).await?;
-                let before = self.type_in(&found, request).await?;
+                let before = self.type_in(&engine, &found, request).await?;
                 match &request.wait_for {
                     Some(pattern) => self.wait(found, request, pattern, before).await,
                     None => self.capture(&found, request).await,
@@ -155,7 +160,7 @@ impl Live {
         }
     }
 
-    async fn create(&self, request: &Request) -> Result<Done, Refusal> {
+    async fn create(&self, engine: &Engine, request: &Request) -> Result<Done, Refusal> {
         let name = if request.session.is_empty() { made_up_name() } else { request.session.clone() };
         let kept = as_kept(&name);
         if self.list().await?.contains(&kept) {
@@ -171,7 +176,7 @@ impl Live {
         };
         let mut tries = 1;
         loop {
-            let made = self.within(self.engine.new_plain_session(&host, &wanted)).await?;
+            let made = self.within(engine.new_plain_session(&host, &wanted)).await?;
             let error = match made {
                 Ok(made) => return Ok(Done::session(&made.session_name)),
                 Err(error) => error,
@@ -188,10 +193,10 @@ impl Live {
         }
     }
 
-    async fn kill(&self, name: &str) -> Result<Done, Refusal> {
+    async fn kill(&self, engine: &Engine, name: &str) -> Result<Done, Refusal> {
         let host = self.host()?;
         let kept = as_kept(name);
-        match self.within(self.engine.kill_session(&host, &format!("={kept}"))).await? {
+        match self.within(engine.kill_session(&host, &format!("={kept}"))).await? {
             Ok(_) => Ok(Done::session(&kept)),
             Err(error) if error.code == ErrorCode::NotFound || is_absent(&host) => Err(missing(name)),
             Err(error) => Err(refusal(error)),
@@ -199,14 +204,15 @@ impl Live {
     }
 
     /// The text, the keys, Enter. Answers the cursor from before.
-    async fn type_in(&self, found: &Found, request: &Request) -> Result<Option<String>, Refusal> {
-        let text = request.text.as_ref().map(|text| InputRequest { text: Some(text.lossy()), ..InputRequest::default() });
+    async fn type_in(&self, engine: &Engine, found: &Found, request: &Request) -> Result<Option<String>, Refusal> {
+        let text =
+            request.text.as_ref().map(|text| InputRequest { text: Some(text.lossy()), ..InputRequest::default() });
         let keys: Vec<_> = request.keys.iter().cloned().chain(request.enter.then(|| "Enter".to_owned())).collect();
         let keys = (!keys.is_empty()).then(|| InputRequest { keys: Some(keys), ..InputRequest::default() });
         let mut before = None;
         for input in [text, keys].into_iter().flatten() {
             let host = self.host()?;
-            let typed = self.within(self.engine.input(&host, &found.pane.id().to_string(), &input)).await?;
+            let typed = self.within(engine.input(&host, &found.pane.id().to_string(), &input)).await?;
             let typed = typed.map_err(|error| match error.code {
                 ErrorCode::NotFound => missing(&request.session),
                 _ => refusal(error),
@@ -259,7 +265,9 @@ pub(super) fn refusal(error: Error) -> Refusal {
     match error.code {
         ErrorCode::NotFound => Refusal::new(StatusCode::NOT_FOUND, message),
         ErrorCode::Conflict => Refusal::new(StatusCode::CONFLICT, message),
-        ErrorCode::TmuxUnavailable => Refusal::new(StatusCode::SERVICE_UNAVAILABLE, message),
+        ErrorCode::ReadOnly => Refusal::new(StatusCode::FORBIDDEN, message),
+        // As everywhere in muxtap: 5xx would say that muxtap itself has failed.
+        ErrorCode::TmuxUnavailable => Refusal::new(StatusCode::FAILED_DEPENDENCY, message),
         ErrorCode::InvalidArgument | ErrorCode::InvalidTarget | ErrorCode::ResourceLimit => Refusal::bad(message),
         _ => {
             tracing::error!("{}: {}", error.code.as_str(), error.message);

@@ -22,7 +22,6 @@ use std::{
     ffi::OsString,
     io::{self, Write as _},
     net::{IpAddr, SocketAddr},
-    path::PathBuf,
     sync::Arc,
 };
 
@@ -42,10 +41,10 @@ use self::{
     settings::{Mode, Settings},
     stub::Stub,
 };
-use crate::net;
+use crate::{config, net};
 
 /// Serves until a signal ends it. Error: why it could not begin.
-pub async fn serve(settings: Settings, tmux: PathBuf) -> Result<(), String> {
+pub async fn serve(settings: &Settings, common: &config::Settings) -> Result<(), String> {
     let acceptor = tls::acceptor(&settings.tls, &settings.host, &|name| std::env::var_os(name))?;
     let signals = [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::hangup()].map(signal);
     let [Ok(mut terminate), Ok(mut interrupt), Ok(mut hangup)] = signals else {
@@ -54,7 +53,7 @@ pub async fn serve(settings: Settings, tmux: PathBuf) -> Result<(), String> {
     let backend = match settings.mode {
         Mode::Stub => Backend::Stub(Stub::default()),
         Mode::Tmux => {
-            let live = Live::start(&settings, tmux).await;
+            let live = Live::start(settings, common).await;
             Backend::Live(Box::new(live.map_err(|error| format!("Failed to initialize tmux backend: {error}"))?))
         }
     };
@@ -66,7 +65,8 @@ pub async fn serve(settings: Settings, tmux: PathBuf) -> Result<(), String> {
             return Err(error);
         }
     };
-    let port = listeners.first().and_then(|listener| listener.local_addr().ok()).map_or(settings.port, |addr| addr.port());
+    let port =
+        listeners.first().and_then(|listener| listener.local_addr().ok()).map_or(settings.port, |addr| addr.port());
     let face = Arc::new(Face {
         backend,
         origins: settings.origins.clone(),
@@ -84,7 +84,7 @@ pub async fn serve(settings: Settings, tmux: PathBuf) -> Result<(), String> {
         serving.spawn(net::serve(listener, router.clone(), net::Limits::TCP, stop.clone()));
     }
     // Whoever started it may not want to read.
-    let _ = io::stdout().write_all(started(&settings, port).as_bytes()).and_then(|()| io::stdout().flush());
+    let _ = io::stdout().write_all(started(settings, port).as_bytes()).and_then(|()| io::stdout().flush());
     tokio::select! {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}

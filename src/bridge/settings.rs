@@ -180,10 +180,7 @@ fn certificates(path: &dyn Fn(&str) -> Option<PathBuf>) -> Tls {
     // Of a pair of which only one is named, the other stands beside it.
     let beside = |other: &Option<PathBuf>| other.as_deref().and_then(Path::parent).map(Path::to_owned);
     let dir = dir.or_else(|| beside(&key)).or_else(|| beside(&cert)).unwrap_or_default();
-    Tls::Files {
-        key: key.unwrap_or_else(|| dir.join("key.pem")),
-        cert: cert.unwrap_or_else(|| dir.join("cert.pem")),
-    }
+    Tls::Files { key: key.unwrap_or_else(|| dir.join("key.pem")), cert: cert.unwrap_or_else(|| dir.join("cert.pem")) }
 }
 
 fn command_timeout(set: Option<&str>) -> Duration {
@@ -232,7 +229,9 @@ mod tests {
 
     #[test]
     fn the_command_timeout_has_a_floor_that_means_the_default_and_a_cap() {
-        for (set, seconds) in [("500", 0.5), ("499", 10.0), ("x", 10.0), ("-1", 10.0), ("2500.9", 2.5), ("999999", 120.0)] {
+        for (set, seconds) in
+            [("500", 0.5), ("499", 10.0), ("x", 10.0), ("-1", 10.0), ("2500.9", 2.5), ("999999", 120.0)]
+        {
             let settings = with(&[("TMUX_BRIDGE_COMMAND_TIMEOUT_MS", set)]);
             assert_eq!(settings.command_timeout, Duration::from_secs_f64(seconds), "{set}");
         }
@@ -254,7 +253,10 @@ mod tests {
         let tls = |vars: &[(&str, &str)]| with(&[&[("HTTPS", "1")], vars].concat()).tls;
         let files = |key: &str, cert: &str| Tls::Files { key: key.into(), cert: cert.into() };
         assert_eq!(tls(&[("PI_FOR_EXCEL_CERT_DIR", "/c")]), files("/c/key.pem", "/c/cert.pem"));
-        assert_eq!(tls(&[("PI_FOR_EXCEL_CERT_DIR", "/c"), ("PI_FOR_EXCEL_KEY_PATH", "/k")]), files("/k", "/c/cert.pem"));
+        assert_eq!(
+            tls(&[("PI_FOR_EXCEL_CERT_DIR", "/c"), ("PI_FOR_EXCEL_KEY_PATH", "/k")]),
+            files("/k", "/c/cert.pem")
+        );
         assert_eq!(tls(&[("PI_FOR_EXCEL_KEY_PATH", "/d/k")]), files("/d/k", "/d/cert.pem"));
     }
 

@@ -95,11 +95,8 @@ impl Sight {
 impl View {
     /// Looks at a pane.
     pub async fn of(engine: &Engine, host: &Arc<Host>, pane: &Arc<Pane>, shape: Shape) -> Result<Self> {
-        let request = CaptureRequest {
-            start: Some(format!("-{}", shape.lines)),
-            join: shape.join,
-            ..CaptureRequest::default()
-        };
+        let request =
+            CaptureRequest { start: Some(format!("-{}", shape.lines)), join: shape.join, ..CaptureRequest::default() };
         let asked = Instant::now();
         let point = pane.point();
         let answer = engine.capture(host, &pane.id().to_string(), &request).await?;

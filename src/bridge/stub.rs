@@ -37,7 +37,9 @@ impl Stub {
             Action::ListSessions => Ok(Done::Sessions(sorted(self.sessions().keys().cloned().collect()))),
             Action::CreateSession => self.create(name),
             Action::SendKeys => self.with(name, |lines| type_in(lines, request)).map(|()| Done::session(name)),
-            Action::CapturePane => self.with(name, |lines| capture(lines, request)).map(|text| Done::output(name, text)),
+            Action::CapturePane => {
+                self.with(name, |lines| capture(lines, request)).map(|text| Done::output(name, text))
+            }
             Action::SendAndCapture => {
                 let captured = self.with(name, |lines| {
                     type_in(lines, request);

@@ -39,8 +39,10 @@ pub fn acceptor(
 
 /// The certificate of this machine, made if it is not there yet.
 pub fn made(host: &str, var: &dyn Fn(&str) -> Option<OsString>) -> Result<Made, String> {
-    let dir = dir(var).ok_or("HTTPS requested, but neither XDG_STATE_HOME nor HOME says where a certificate can be kept.")?;
-    let is_elsewhere = host.parse().map_or(host != "localhost", |ip: std::net::IpAddr| !ip.is_loopback() && !ip.is_unspecified());
+    let dir =
+        dir(var).ok_or("HTTPS requested, but neither XDG_STATE_HOME nor HOME says where a certificate can be kept.")?;
+    let is_elsewhere =
+        host.parse().map_or(host != "localhost", |ip: std::net::IpAddr| !ip.is_loopback() && !ip.is_unspecified());
     let names = if is_elsewhere { vec![host.to_owned()] } else { Vec::new() };
     tls::made_in(&dir, &names).map_err(|error| error.message)
 }

@@ -118,12 +118,7 @@ impl Live {
         }
     }
 
-    async fn look(
-        &self,
-        sight: &Sight,
-        pattern: &Arc<Pattern>,
-        since: &mut Option<String>,
-    ) -> Result<Look, Refusal> {
+    async fn look(&self, sight: &Sight, pattern: &Arc<Pattern>, since: &mut Option<String>) -> Result<Look, Refusal> {
         if let Some(since) = since
             && !self.is_in_output(sight.pane(), pattern, since).await?
         {

@@ -105,7 +105,7 @@ async fn answer(
 }
 
 /// Where acts are recorded. A place that somebody chose must serve; the one that is built in may be missing.
-fn audit(settings: &Settings) -> Result<Option<Arc<Audit>>> {
+pub(crate) fn audit(settings: &Settings) -> Result<Option<Arc<Audit>>> {
     let Some(path) = &settings.audit else { return Ok(None) };
     match Audit::open(path, settings.audit_bytes) {
         Ok(audit) => Ok(Some(Arc::new(audit))),

@@ -126,7 +126,9 @@ impl Program {
         match Version::parse(version.as_bytes()) {
             Ok(version) => self.supports(version)?,
             Err(_) if printed.ok => {}
-            Err(_) => return Err(Error::unavailable(format!("`{} -V` failed: {}", self.tmux.display(), printed.stderr))),
+            Err(_) => {
+                return Err(Error::unavailable(format!("`{} -V` failed: {}", self.tmux.display(), printed.stderr)));
+            }
         }
         Ok(version)
     }

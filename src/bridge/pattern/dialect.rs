@@ -147,9 +147,9 @@ fn braced(source: &[u16]) -> Option<(Quantifier, &[u16])> {
 fn decimal(source: &[u16]) -> Option<(Option<u32>, &[u16])> {
     let length = source.iter().take_while(|unit| (0x30..=0x39).contains(*unit)).count();
     let (digits, rest) = source.split_at_checked(length).filter(|(digits, _)| !digits.is_empty())?;
-    let number = digits.iter().try_fold(0_u32, |number, digit| {
-        number.checked_mul(10)?.checked_add(u32::from(digit.saturating_sub(0x30)))
-    });
+    let number = digits
+        .iter()
+        .try_fold(0_u32, |number, digit| number.checked_mul(10)?.checked_add(u32::from(digit.saturating_sub(0x30))));
     Some((number, rest))
 }
 
@@ -168,8 +168,16 @@ mod tests {
     #[test]
     fn only_what_is_read_otherwise_is_rewritten() {
         for same in [
-            "a.b*c[\\d-z]\\.", "\\u0041\\x41[\\u0041]", "\\b\\w+\\b", "[\\b]*", "(?<n\\u{61}>a)\\k<n\\u{61}>", "\\b{", "\\b{a}",
-            "\\\\b*", "(?<=\\()a", "\\",
+            "a.b*c[\\d-z]\\.",
+            "\\u0041\\x41[\\u0041]",
+            "\\b\\w+\\b",
+            "[\\b]*",
+            "(?<n\\u{61}>a)\\k<n\\u{61}>",
+            "\\b{",
+            "\\b{a}",
+            "\\\\b*",
+            "(?<=\\()a",
+            "\\",
         ] {
             assert_eq!(rewritten(same).as_deref(), Some(same));
         }

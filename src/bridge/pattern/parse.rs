@@ -285,12 +285,27 @@ mod tests {
     #[test]
     fn patterns_of_every_day_are_regular() {
         for source in [
-            "DONE", "^\\$ $", "PASS|FAIL", "(?:error|warning): .*", "[\\d-z]{2,5}?", "(?<year>\\d{4})", "\\bok\\b", "[^]*?x",
-            "[]", "a{,2}", "]}", "\\_\\/", "\\cJ", "\\u0041\\x41", "\\k",
+            "DONE",
+            "^\\$ $",
+            "PASS|FAIL",
+            "(?:error|warning): .*",
+            "[\\d-z]{2,5}?",
+            "(?<year>\\d{4})",
+            "\\bok\\b",
+            "[^]*?x",
+            "[]",
+            "a{,2}",
+            "]}",
+            "\\_\\/",
+            "\\cJ",
+            "\\u0041\\x41",
+            "\\k",
         ] {
             assert!(is_regular(source), "{source}");
         }
-        for source in ["(?=a)", "(?!a)", "(?<=a)b", "(?<!a)b", "(a)\\1", "(?<n>a)\\k<n>", "\\01", "a{1001}", "\\c1", "(?i:a)"] {
+        for source in
+            ["(?=a)", "(?!a)", "(?<=a)b", "(?<!a)b", "(a)\\1", "(?<n>a)\\k<n>", "\\01", "a{1001}", "\\c1", "(?i:a)"]
+        {
             assert!(!is_regular(source), "{source}");
         }
     }

@@ -89,9 +89,7 @@ impl Pool {
             }
         };
         worker.step_back();
-        let answer = async {
-            if asked { worker.answer().await } else { worker.ask(job).await }
-        };
+        let answer = async { if asked { worker.answer().await } else { worker.ask(job).await } };
         timeout(LONGEST, answer).await.ok().transpose()
     }
 

@@ -1,6 +1,6 @@
 //! `bridge`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 
@@ -16,7 +16,8 @@ use crate::{
         EXIT_ERROR,
         socket::{Environment, ServerChoice},
     },
-    daemon::{self, paths},
+    config,
+    daemon::{self, paths, paths::Paths},
 };
 
 /// Let a spreadsheet's add-in use tmux (bridge contract v1)
@@ -43,7 +44,8 @@ Environment:
   HTTPS                           1 or true: as --https
   PI_FOR_EXCEL_CERT_DIR, PI_FOR_EXCEL_KEY_PATH, PI_FOR_EXCEL_CERT_PATH
                                   a certificate of your own (key.pem and cert.pem in the folder)
-  MUXTAP_TMUX, MUXTAP_LOG         as for `serve`; the log goes to stderr (default: warn)"
+  MUXTAP_TMUX, MUXTAP_LOG, MUXTAP_READ_ONLY and so on
+                                  as for `serve`, and so is its configuration file; the log goes to stderr"
 )]
 pub(in crate::cli) struct Bridge {
     #[command(subcommand)]
@@ -80,21 +82,27 @@ impl Bridge {
             Ok(settings) => settings,
             Err(wrong) => return Ok(refused(&wrong)),
         };
-        let set = |name: &str| var(name).filter(|value| !value.is_empty());
-        let level = set("MUXTAP_LOG").and_then(|level| level.into_string().ok());
-        daemon::log_to_stderr(level.as_deref().unwrap_or("warn"))?;
+        let mut common = config::Settings::gather(&Paths::from_env()?, &config::Flags::new(), &var, None)?;
+        // The daemon's log has one writer, who also turns it.
+        common.audit = common.audit.map(|audit| own_file(&audit));
+        daemon::log_to_stderr(&common.log_level)?;
         daemon::raise_file_limit();
-        let tmux = set("MUXTAP_TMUX").map_or_else(|| "tmux".into(), PathBuf::from);
         // One thread, as the daemon: the task that reads tmux wakes the one that answers.
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
             .map_err(|error| Error::internal(format!("cannot start: {error}")))?;
-        let served = runtime.block_on(bridge::serve(settings, tmux));
+        let served = runtime.block_on(bridge::serve(&settings, &common));
         // A task that hangs in the kernel must not keep the bridge.
         runtime.shutdown_background();
         Ok(served.map_or_else(|why| refused(&why), |()| 0))
     }
+}
+
+/// `audit.jsonl` as `bridge-audit.jsonl`.
+fn own_file(path: &Path) -> PathBuf {
+    let name = path.file_name().map(|name| format!("bridge-{}", name.to_string_lossy()));
+    path.with_file_name(name.unwrap_or_default())
 }
 
 /// Says why the bridge does not run, in the contract's words alone.
