@@ -3,12 +3,13 @@
 use std::{sync::Arc, time::Duration};
 
 use axum::{
-    body::Body,
+    body::{Body, Bytes, HttpBody as _},
     extract::State,
     http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, header, request::Parts},
 };
 use http_body_util::BodyExt as _;
 use subtle::ConstantTimeEq as _;
+use tokio::time::timeout;
 
 use super::{
     answer::{self, Refusal},
@@ -36,26 +37,32 @@ pub struct Face {
 
 /// Answers one request. The order of the checks is the contract's.
 pub async fn answer(State(face): State<Arc<Face>>, request: axum::extract::Request) -> Response<Body> {
-    let (parts, body) = request.into_parts();
-    if !is_loopback(&parts) {
-        return answer::forbidden();
-    }
-    let Some(origin) = face.origin(&parts.headers) else {
-        return answer::forbidden();
-    };
-    let mut response = if parts.method == Method::OPTIONS {
-        let mut nothing = Response::new(Body::empty());
-        *nothing.status_mut() = StatusCode::NO_CONTENT;
-        nothing
-    } else {
-        face.route(&parts, body, &latin1(&origin)).await.unwrap_or_else(Refusal::into_response)
-    };
-    allow(response.headers_mut(), &origin, &parts.headers);
+    let (parts, mut body) = request.into_parts();
+    let response = face.answer(&parts, &mut body).await;
+    throw_away(body);
     response
 }
 
 impl Face {
-    async fn route(&self, parts: &Parts, body: Body, origin: &str) -> Result<Response<Body>, Refusal> {
+    async fn answer(&self, parts: &Parts, body: &mut Body) -> Response<Body> {
+        if !is_loopback(parts) {
+            return answer::forbidden();
+        }
+        let Some(origin) = self.origin(&parts.headers) else {
+            return answer::forbidden();
+        };
+        let mut response = if parts.method == Method::OPTIONS {
+            let mut nothing = Response::new(Body::empty());
+            *nothing.status_mut() = StatusCode::NO_CONTENT;
+            nothing
+        } else {
+            self.route(parts, body, &latin1(&origin)).await.unwrap_or_else(Refusal::into_response)
+        };
+        allow(response.headers_mut(), &origin, &parts.headers);
+        response
+    }
+
+    async fn route(&self, parts: &Parts, body: &mut Body, origin: &str) -> Result<Response<Body>, Refusal> {
         let only = |method: Method| {
             let right = parts.method == method;
             right.then_some(()).ok_or_else(|| Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "Method not allowed."))
@@ -123,29 +130,40 @@ fn latin1(value: &HeaderValue) -> String {
     value.as_bytes().iter().copied().map(char::from).collect()
 }
 
-/// The whole body, if it is not too large.
-async fn read(body: Body) -> Result<Vec<u8>, Refusal> {
+/// The whole body. Error: it is too large, too slow, or breaks off.
+async fn read(body: &mut Body) -> Result<Vec<u8>, Refusal> {
+    let mut bytes = Vec::new();
+    let all = async {
+        while let Some(frame) = body.frame().await {
+            // A body that breaks off is not JSON; mostly nobody is left to be told.
+            let frame = frame.map_err(|_| Refusal::bad("Invalid JSON body."))?;
+            let Ok(data) = frame.into_data() else { continue };
+            if bytes.len() + data.len() > BODY_BYTES {
+                let message = format!("Request body too large (max {BODY_BYTES} bytes).");
+                return Err(Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, message));
+            }
+            bytes.extend_from_slice(&data);
+        }
+        Ok(())
+    };
     let slow = || Refusal::new(StatusCode::REQUEST_TIMEOUT, "The request body did not arrive in time.");
-    tokio::time::timeout(BODY_TIME, read_all(body)).await.map_err(|_| slow())?
+    timeout(BODY_TIME, all).await.map_err(|_| slow())??;
+    Ok(bytes)
 }
 
-async fn read_all(mut body: Body) -> Result<Vec<u8>, Refusal> {
-    let mut bytes = Vec::new();
-    let mut length = 0;
-    while let Some(frame) = body.frame().await {
-        // A body that breaks off is not JSON; mostly nobody is left to be told.
-        let frame = frame.map_err(|_| Refusal::bad("Invalid JSON body."))?;
-        let Ok(data) = frame.into_data() else { continue };
-        length += data.len();
-        if length <= BODY_BYTES {
-            bytes.extend_from_slice(&data);
-        } else if length > THROWN_AWAY {
-            break;
+/// Reads what is left of a body and throws it away, so that its sender is there to read the answer, and the connection serves on.
+/// Ends with the connection, or when it has been enough.
+fn throw_away(mut body: Body) {
+    if body.is_end_stream() {
+        return;
+    }
+    tokio::spawn(timeout(BODY_TIME, async move {
+        let mut length = 0;
+        while let Some(Ok(frame)) = body.frame().await {
+            length += frame.data_ref().map_or(0, Bytes::len);
+            if length > THROWN_AWAY {
+                return;
+            }
         }
-    }
-    if length <= BODY_BYTES {
-        return Ok(bytes);
-    }
-    let message = format!("Request body too large (max {BODY_BYTES} bytes).");
-    Err(Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, message))
+    }));
 }
