@@ -22,7 +22,7 @@ use crate::{
 
 /// A new session's size.
 const SIZE: (u16, u16) = (80, 24);
-/// How often a session is made anew whose server went away under it.
+/// How often tmux is asked when its server goes away meanwhile.
 const TRIES: u32 = 3;
 /// How long the engine may take to let go of tmux.
 const STOP_LIMIT: Duration = Duration::from_secs(5);
@@ -140,9 +140,21 @@ impl Live {
         })
     }
 
+    /// Something that changes nothing. With its last session a server goes, and who asks it meanwhile gets no answer: then it is
+    /// asked again, or known to be absent.
+    async fn read<T, F: Future<Output = Result<T>>>(&self, step: impl Fn() -> F) -> Result<Result<T>, Refusal> {
+        let mut tries = 1;
+        loop {
+            match self.within(step()).await? {
+                Err(error) if error.code == ErrorCode::TmuxUnavailable && tries < TRIES => tries += 1,
+                read => return Ok(read),
+            }
+        }
+    }
+
     async fn list(&self) -> Result<Vec<String>, Refusal> {
         let host = self.host()?;
-        match self.within(self.engine.sessions(&host)).await? {
+        match self.read(|| self.engine.sessions(&host)).await? {
             Ok(list) => Ok(sorted(list.sessions.into_iter().map(|session| session.name).collect())),
             Err(_) if is_absent(&host) => Ok(Vec::new()),
             Err(error) => Err(refusal(error)),
@@ -153,7 +165,8 @@ impl Live {
     pub(super) async fn find(&self, name: &str) -> Result<Found, Refusal> {
         let host = self.host()?;
         let kept = as_kept(name);
-        match self.within(self.engine.pane(&host, &target(&kept))).await? {
+        let target = target(&kept);
+        match self.read(|| self.engine.pane(&host, &target)).await? {
             Ok(pane) => Ok(Found { name: kept, pane }),
             Err(error) if error.code == ErrorCode::NotFound || is_absent(&host) => Err(missing(name)),
             Err(error) => Err(refusal(error)),
@@ -181,7 +194,7 @@ impl Live {
                 Ok(made) => return Ok(Done::session(&made.session_name)),
                 Err(error) => error,
             };
-            // With the last session its server goes, and one that is asked meanwhile may not answer any more.
+            // As in `read`, but it may have been done.
             if error.code != ErrorCode::TmuxUnavailable || tries == TRIES {
                 return Err(refusal(error));
             }
@@ -194,12 +207,21 @@ impl Live {
     }
 
     async fn kill(&self, engine: &Engine, name: &str) -> Result<Done, Refusal> {
+        let found = self.find(name).await?;
         let host = self.host()?;
-        let kept = as_kept(name);
-        match self.within(engine.kill_session(&host, &format!("={kept}"))).await? {
-            Ok(_) => Ok(Done::session(&kept)),
-            Err(error) if error.code == ErrorCode::NotFound || is_absent(&host) => Err(missing(name)),
-            Err(error) => Err(refusal(error)),
+        let error = match self.within(engine.kill_session(&host, &format!("={}", found.name))).await? {
+            Ok(_) => return Ok(Done::session(&found.name)),
+            Err(error) => error,
+        };
+        if error.code == ErrorCode::NotFound {
+            return Err(missing(name));
+        }
+        match self.find(name).await {
+            // It was there, and is not any more: only the answer was lost.
+            Err(gone) if error.code == ErrorCode::TmuxUnavailable && gone.status == StatusCode::NOT_FOUND => {
+                Ok(Done::session(&found.name))
+            }
+            _ => Err(refusal(error)),
         }
     }
 

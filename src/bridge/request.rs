@@ -256,9 +256,9 @@ mod tests {
         assert_eq!(refused("[]").await, "Request body must be a JSON object.");
         let request = parsed("\u{feff}{\"action\":\"\u{a0}list_sessions \"}\u{2028}").await.unwrap();
         assert_eq!(request.action, Action::ListSessions);
-        let request =
-            Request::parse(b"{\"action\":\"send_keys\",\"session\":\"a\",\"text\":\"\xff\"}", &Patterns::default());
-        assert_eq!(request.await.unwrap().text.unwrap().lossy(), "\u{fffd}");
+        let body = b"{\"action\":\"send_keys\",\"session\":\"a\",\"text\":\"\xff\"}";
+        let request = Request::parse(body, &Patterns::default()).await;
+        assert_eq!(request.unwrap().text.unwrap().lossy(), "\u{fffd}");
     }
 
     #[tokio::test]

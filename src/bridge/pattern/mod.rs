@@ -72,3 +72,58 @@ impl Patterns {
         pattern
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bridge::json::Value;
+
+    fn text(quoted: &str) -> Text {
+        Value::read(quoted).into_text().unwrap()
+    }
+
+    /// What V8 answers (`tests/golden/bridge/patterns.mjs`).
+    #[test]
+    fn patterns_mean_what_javascript_says() {
+        let golden = include_str!("../../../tests/golden/bridge/patterns.tsv");
+        let (texts, cases) = golden.split_once('\n').unwrap();
+        let texts: Vec<Text> = texts.split('\t').skip(1).map(text).collect();
+        let (mut compared, mut by_automaton) = (0, 0);
+        for case in cases.lines() {
+            let (source, verdicts) = case.split_once('\t').unwrap();
+            let compiled = Pattern::compile(&text(source));
+            let Some(pattern) = compiled else {
+                assert_eq!(verdicts, "invalid", "{source}");
+                continue;
+            };
+            assert_eq!(verdicts.len(), texts.len(), "{source} is valid here");
+            let regex = worker::compile(&pattern.units).unwrap();
+            for (text, verdict) in texts.iter().zip(verdicts.bytes()) {
+                let expected = verdict == b'1';
+                assert_eq!(regex.find_from_ucs2(text.units(), 0).next().is_some(), expected, "{source} in {text:?}");
+                compared += 1;
+                // What a pane shows has no halves.
+                if String::from_utf16(text.units()).is_ok()
+                    && let Some(automaton) = &pattern.automaton
+                    && let Some(matched) = automaton.is_match(&Haystack::from(text.lossy()))
+                {
+                    assert_eq!(matched, expected, "{source} in {text:?}, by the automaton");
+                    by_automaton += 1;
+                }
+            }
+        }
+        assert!(compared > 5000 && by_automaton > 3000, "{compared}, {by_automaton}");
+    }
+
+    #[test]
+    fn a_source_is_compiled_once() {
+        let patterns = Patterns::default();
+        let first = patterns.get(&Text::from("a+")).unwrap();
+        assert!(Arc::ptr_eq(&first, &patterns.get(&Text::from("a+")).unwrap()));
+        assert!(patterns.get(&Text::from("(")).is_none());
+        for number in 0..=KEPT {
+            patterns.get(&Text::from(number.to_string().as_str())).unwrap();
+        }
+        assert!(!Arc::ptr_eq(&first, &patterns.get(&Text::from("a+")).unwrap()), "not for ever");
+    }
+}
