@@ -2,6 +2,7 @@
 
 use std::{
     io::{Read, Write},
+    net::TcpStream,
     os::unix::net::UnixStream,
     path::Path,
 };
@@ -10,24 +11,42 @@ use serde_json::Value;
 
 /// A connection to the daemon.
 pub struct Http {
-    stream: UnixStream,
+    stream: Box<dyn Stream>,
     read: Vec<u8>,
     /// `socket=…` of the tmux server that is meant.
     server: String,
+    /// Header lines of each request.
+    headers: String,
 }
+
+trait Stream: Read + Write + Send {}
+
+impl<S: Read + Write + Send> Stream for S {}
 
 impl Http {
     pub fn new(daemon: &Path, server: &Path) -> Self {
         let stream = UnixStream::connect(daemon).expect("the daemon answers");
-        Self { stream, read: Vec::new(), server: format!("socket={}", server.display()) }
+        Self::on(Box::new(stream), server, "host: bench\r\n".into())
+    }
+
+    /// The same over TCP.
+    pub fn over_tcp(addr: &str, token: &str, server: &Path) -> Self {
+        let stream = TcpStream::connect(addr).expect("the daemon answers");
+        stream.set_nodelay(true).expect("a TCP option");
+        Self::on(Box::new(stream), server, format!("host: {addr}\r\nauthorization: Bearer {token}\r\n"))
+    }
+
+    fn on(stream: Box<dyn Stream>, server: &Path, headers: String) -> Self {
+        Self { stream, read: Vec::new(), server: format!("socket={}", server.display()), headers }
     }
 
     /// Sends a request. `path` may have a query.
     pub fn send(&mut self, method: &str, path: &str, body: &str) {
         let and = if path.contains('?') { '&' } else { '?' };
         let request = format!(
-            "{method} {path}{and}{} HTTP/1.1\r\nhost: bench\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+            "{method} {path}{and}{} HTTP/1.1\r\n{}content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
             self.server,
+            self.headers,
             body.len()
         );
         self.stream.write_all(request.as_bytes()).expect("the daemon reads");

@@ -21,6 +21,7 @@ mod control;
 mod flood;
 mod http;
 mod pipeline;
+mod port;
 mod process;
 mod quiet;
 mod stage;
@@ -33,13 +34,14 @@ mod wait;
 /// A part of the bench, by its name.
 type Part = (&'static str, fn());
 
-const PARTS: [Part; 6] = [
+const PARTS: [Part; 7] = [
     ("wait", wait::run),
     ("quiet", quiet::run),
     ("flood", flood::run),
     ("pipeline", pipeline::run),
     ("thousand", thousand::run),
     ("capture", capture::run),
+    ("port", port::run),
 ];
 
 fn main() {

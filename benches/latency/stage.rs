@@ -185,6 +185,19 @@ impl Daemon {
         Http::new(&self.socket(), tmux.socket())
     }
 
+    /// The address of its first TCP port, and the token for it.
+    pub fn port(&self) -> (String, String) {
+        let ask = |command: &str| {
+            let mut muxtap = Command::new(env!("CARGO_BIN_EXE_muxtap"));
+            let output =
+                muxtap.args(["--json", command]).env("MUXTAP_SOCKET", self.socket()).output().expect("it runs");
+            serde_json::from_slice::<serde_json::Value>(&output.stdout).expect("JSON")
+        };
+        let url = ask("status")["http"][0].as_str().expect("it listens").to_owned();
+        let token = ask("token")["token"].as_str().expect("a token").to_owned();
+        (url.trim_start_matches("http://").to_owned(), token)
+    }
+
     /// Asks about the server until `panes` of its panes are followed.
     pub fn follow(&self, tmux: &Tmux, panes: u64) -> Http {
         let mut http = self.http(tmux);

@@ -149,8 +149,17 @@ impl Host {
     /// Takes the pane from those that are there to those that ended.
     fn put_aside(&self, pane: &Arc<Pane>) {
         if self.panes.remove_if(&pane.id(), |_, there| Arc::ptr_eq(there, pane)).is_some() {
-            self.ended().push(pane.clone());
+            let mut ended = self.ended();
+            ended.push(pane.clone());
+            let over = ended.len().saturating_sub(limits::ENDED_PANES);
+            let dropped: Vec<_> = ended.drain(..over).collect();
+            drop(ended);
             metrics::PANES.decrement(1.0);
+            for pane in dropped {
+                if let Some(shared) = self.shared() {
+                    shared.account(pane.held_bytes(), 0);
+                }
+            }
             if let Some(shared) = self.shared() {
                 shared.aside.notify_one();
             }

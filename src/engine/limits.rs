@@ -8,6 +8,8 @@ pub const RING_BYTES: usize = 1024 * 1024;
 pub const BUDGET_BYTES: usize = 512 * 1024 * 1024;
 /// How long an ended pane's output and a finished wait's result stay.
 pub const KEEP: Duration = Duration::from_secs(600);
+/// Ended panes of a server that stay readable; of more, those that ended first go.
+pub const ENDED_PANES: usize = 1024;
 /// Sockets without a server that are watched for one; of more, those that nobody asked for longest are forgotten.
 pub const IDLE_HOSTS: usize = 16;
 /// Waits that may be open at once.

@@ -66,8 +66,11 @@ pub enum Listener {
 /// Serves until `stop` is cancelled, and then until open answers are written or the time for that has run out.
 pub async fn serve(listener: Listener, router: Router, limits: Limits, stop: CancellationToken) {
     let places = Arc::new(Semaphore::new(limits.connections));
-    let connections = TaskTracker::new();
-    let listener = Arc::new(listener);
+    let (connections, cut) = (TaskTracker::new(), CancellationToken::new());
+    let acceptor = match &listener {
+        Listener::Tls(_, acceptor) => Some(acceptor.clone()),
+        _ => None,
+    };
     loop {
         let accepted = async {
             // The semaphore is never closed.
@@ -86,17 +89,25 @@ pub async fn serve(listener: Listener, router: Router, limits: Limits, stop: Can
                 continue;
             }
         };
-        let (router, stop, listener) = (router.clone(), stop.clone(), listener.clone());
+        let (router, acceptor, stop, cut) = (router.clone(), acceptor.clone(), stop.clone(), cut.clone());
         connections.spawn(async move {
             let _place = place;
-            if let Err(error) = listener.speak(accepted, router, limits, stop).await {
-                tracing::debug!("a connection ended: {error}");
+            tokio::select! {
+                spoken = speak(accepted, acceptor, router, limits, stop) => {
+                    if let Err(error) = spoken {
+                        tracing::debug!("a connection ended: {error}");
+                    }
+                }
+                () = cut.cancelled() => {}
             }
         });
     }
+    drop(listener);
     connections.close();
     if timeout(limits.grace, connections.wait()).await.is_err() {
-        tracing::warn!("{} connections were cut", connections.len());
+        tracing::warn!("{} connections are cut", connections.len());
+        cut.cancel();
+        connections.wait().await;
     }
 }
 
@@ -122,35 +133,35 @@ impl Listener {
             }
         }
     }
+}
 
-    async fn speak(
-        &self,
-        accepted: Accepted,
-        router: Router,
-        limits: Limits,
-        stop: CancellationToken,
-    ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-        match accepted {
-            Accepted::Unix(stream, peer) => {
-                let own = rustix::process::getuid().as_raw();
-                if !matches!(peer, Peer::Unix { uid, .. } if uid == own || uid == 0) {
-                    tracing::warn!("refused a connection of {peer}");
-                    return Ok(());
-                }
+async fn speak(
+    accepted: Accepted,
+    acceptor: Option<TlsAcceptor>,
+    router: Router,
+    limits: Limits,
+    stop: CancellationToken,
+) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    match accepted {
+        Accepted::Unix(stream, peer) => {
+            let own = rustix::process::getuid().as_raw();
+            if !matches!(peer, Peer::Unix { uid, .. } if uid == own || uid == 0) {
+                tracing::warn!("refused a connection of {peer}");
+                return Ok(());
+            }
+            http(stream, peer, router, limits, stop).await
+        }
+        Accepted::Tcp(stream, peer) => match acceptor {
+            Some(acceptor) => {
+                let handshake = acceptor.accept(stream);
+                let stream = match limits.head {
+                    Some(limit) => timeout(limit, handshake).await??,
+                    None => handshake.await?,
+                };
                 http(stream, peer, router, limits, stop).await
             }
-            Accepted::Tcp(stream, peer) => match self {
-                Self::Tls(_, acceptor) => {
-                    let handshake = acceptor.accept(stream);
-                    let stream = match limits.head {
-                        Some(limit) => timeout(limit, handshake).await??,
-                        None => handshake.await?,
-                    };
-                    http(stream, peer, router, limits, stop).await
-                }
-                _ => http(stream, peer, router, limits, stop).await,
-            },
-        }
+            None => http(stream, peer, router, limits, stop).await,
+        },
     }
 }
 
@@ -174,3 +185,6 @@ async fn http(
     connection.as_mut().graceful_shutdown();
     Ok(connection.await?)
 }
+
+#[cfg(test)]
+mod tests;

@@ -35,6 +35,7 @@ mod run;
 mod screen_programs;
 mod screen_random;
 mod servers;
+mod soak;
 mod streams;
 mod waits;
 mod wire;

@@ -1,0 +1,138 @@
+use std::net::SocketAddr;
+
+use axum::{body::Body, routing::get};
+use bytes::Bytes;
+use futures_util::stream;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+    sync::Notify,
+    task::JoinHandle,
+};
+
+use super::*;
+
+const SOON: Duration = Duration::from_millis(100);
+/// What takes longer does not happen.
+const NEVER: Duration = Duration::from_secs(20);
+
+struct Served {
+    addr: SocketAddr,
+    stop: CancellationToken,
+    task: JoinHandle<()>,
+}
+
+/// Tells when it is dropped.
+struct Tell(Arc<Notify>);
+
+impl Drop for Tell {
+    fn drop(&mut self) {
+        self.0.notify_one();
+    }
+}
+
+async fn served(router: Router, limits: Limits) -> Served {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let (addr, stop) = (listener.local_addr().unwrap(), CancellationToken::new());
+    let task = tokio::spawn(serve(Listener::Tcp(listener), router, limits, stop.clone()));
+    Served { addr, stop, task }
+}
+
+async fn asked(addr: SocketAddr, path: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(addr).await.unwrap();
+    stream.write_all(format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n").as_bytes()).await.unwrap();
+    stream
+}
+
+async fn rest(mut stream: TcpStream) -> String {
+    let mut rest = Vec::new();
+    // A connection that is reset has ended, too.
+    let _ = timeout(NEVER, stream.read_to_end(&mut rest)).await.unwrap();
+    String::from_utf8_lossy(&rest).into_owned()
+}
+
+#[tokio::test]
+async fn who_asks_is_told_to_the_routes() {
+    let router = Router::new().route("/", get(|Extension(peer): Extension<Peer>| async move { peer.to_string() }));
+    let served = served(router, Limits::TCP).await;
+    let mut stream = TcpStream::connect(served.addr).await.unwrap();
+    stream.write_all(b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").await.unwrap();
+    let own = stream.local_addr().unwrap().to_string();
+    let answer = rest(stream).await;
+    assert!(answer.ends_with(&own), "{answer}");
+}
+
+#[tokio::test]
+async fn a_silent_connection_and_half_a_head_are_closed() {
+    let router = Router::new().route("/", get(|| async { "fine" }));
+    let served = served(router, Limits { head: Some(SOON), ..Limits::TCP }).await;
+    let silent = TcpStream::connect(served.addr).await.unwrap();
+    let mut half = TcpStream::connect(served.addr).await.unwrap();
+    half.write_all(b"GET / HT").await.unwrap();
+    // One that was used once and then no more.
+    let idle = asked(served.addr, "/").await;
+    assert_eq!(rest(silent).await, "");
+    let half = rest(half).await;
+    assert!(half.is_empty() || half.contains(" 408 "), "{half}");
+    assert!(rest(idle).await.ends_with("fine"));
+}
+
+#[tokio::test]
+async fn more_connections_than_there_is_place_for_wait_their_turn() {
+    let router = Router::new().route("/", get(|| async { "fine" }));
+    let served = served(router, Limits { connections: 1, ..Limits::TCP }).await;
+    let mut first = asked(served.addr, "/").await;
+    let mut some = [0; 8];
+    first.read_exact(&mut some).await.unwrap();
+    let mut second = asked(served.addr, "/").await;
+    assert!(timeout(SOON, second.read_exact(&mut some)).await.is_err(), "it has no place yet");
+    drop(first);
+    timeout(NEVER, second.read_exact(&mut some)).await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_client_that_stops_reading_is_dropped() {
+    let gone = Arc::new(Notify::new());
+    let tell = gone.clone();
+    let endless = move || {
+        let tell = Tell(tell.clone());
+        let pieces = stream::repeat_with(move || {
+            let _held = &tell;
+            Ok::<_, io::Error>(Bytes::from(vec![b'x'; 65536]))
+        });
+        async { Body::from_stream(pieces) }
+    };
+    let served = served(Router::new().route("/", get(endless)), Limits { stall: Some(SOON), ..Limits::TCP }).await;
+    let _reads_nothing = asked(served.addr, "/").await;
+    timeout(NEVER, gone.notified()).await.unwrap();
+}
+
+#[tokio::test]
+async fn at_the_end_open_answers_are_written_and_stuck_ones_cut() {
+    let go = Arc::new(Notify::new());
+    let until = go.clone();
+    let router = Router::new()
+        .route(
+            "/later",
+            get(move || async move {
+                until.notified().await;
+                "answered"
+            }),
+        )
+        .route("/never", get(|| async { std::future::pending::<()>().await }));
+    let served = served(router, Limits { grace: SOON, ..Limits::TCP }).await;
+    let (later, never) = (asked(served.addr, "/later").await, asked(served.addr, "/never").await);
+    // Both have arrived when a third one is answered.
+    rest({
+        let mut third = TcpStream::connect(served.addr).await.unwrap();
+        third.write_all(b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").await.unwrap();
+        third
+    })
+    .await;
+    served.stop.cancel();
+    go.notify_one();
+    assert!(rest(later).await.ends_with("answered"));
+    timeout(NEVER, served.task).await.unwrap().unwrap();
+    assert!(TcpStream::connect(served.addr).await.is_err(), "nobody listens any more");
+    drop(never);
+}

@@ -1,0 +1,26 @@
+"""What generated requests are kept from: waiting longer than the test has patience."""
+
+import schemathesis
+
+PATIENCE_MS = 300
+
+
+@schemathesis.hook
+def map_body(context, body):
+    path = context.operation.path
+    if isinstance(body, dict) and (path.endswith("/run") or path == "/v1/waits"):
+        limit = body.get("timeout_ms")
+        # What is no number of milliseconds stays as it is: it has to be refused.
+        if limit is None or (isinstance(limit, int) and not isinstance(limit, bool) and limit > PATIENCE_MS):
+            body = {**body, "timeout_ms": PATIENCE_MS}
+    return body
+
+
+@schemathesis.hook
+def map_query(context, query):
+    if query:
+        for name in ("timeout_ms", "wait_ms"):
+            limit = query.get(name)
+            if isinstance(limit, int) and not isinstance(limit, bool) and limit > PATIENCE_MS:
+                query[name] = PATIENCE_MS
+    return query
