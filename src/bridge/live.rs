@@ -22,7 +22,7 @@ use crate::{
 
 /// A new session's size.
 const SIZE: (u16, u16) = (80, 24);
-/// How often tmux is asked when its server goes away meanwhile.
+/// How often a session is made whose server goes away meanwhile.
 const TRIES: u32 = 3;
 /// How long the engine may take to let go of tmux.
 const STOP_LIMIT: Duration = Duration::from_secs(5);
@@ -140,21 +140,9 @@ impl Live {
         })
     }
 
-    /// Something that changes nothing. With its last session a server goes, and who asks it meanwhile gets no answer: then it is
-    /// asked again, or known to be absent.
-    async fn read<T, F: Future<Output = Result<T>>>(&self, step: impl Fn() -> F) -> Result<Result<T>, Refusal> {
-        let mut tries = 1;
-        loop {
-            match self.within(step()).await? {
-                Err(error) if error.code == ErrorCode::TmuxUnavailable && tries < TRIES => tries += 1,
-                read => return Ok(read),
-            }
-        }
-    }
-
     async fn list(&self) -> Result<Vec<String>, Refusal> {
         let host = self.host()?;
-        match self.read(|| self.engine.sessions(&host)).await? {
+        match self.within(self.engine.sessions(&host)).await? {
             Ok(list) => Ok(sorted(list.sessions.into_iter().map(|session| session.name).collect())),
             Err(_) if is_absent(&host) => Ok(Vec::new()),
             Err(error) => Err(refusal(error)),
@@ -166,7 +154,7 @@ impl Live {
         let host = self.host()?;
         let kept = as_kept(name);
         let target = target(&kept);
-        match self.read(|| self.engine.pane(&host, &target)).await? {
+        match self.within(self.engine.pane(&host, &target)).await? {
             Ok(pane) => Ok(Found { name: kept, pane }),
             Err(error) if error.code == ErrorCode::NotFound || is_absent(&host) => Err(missing(name)),
             Err(error) => Err(refusal(error)),
@@ -194,7 +182,7 @@ impl Live {
                 Ok(made) => return Ok(Done::session(&made.session_name)),
                 Err(error) => error,
             };
-            // As in `read`, but it may have been done.
+            // With its last session a server goes, and who asks it meanwhile gets no answer.
             if error.code != ErrorCode::TmuxUnavailable || tries == TRIES {
                 return Err(refusal(error));
             }

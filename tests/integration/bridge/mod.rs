@@ -101,10 +101,12 @@ impl<'a> Bridge<'a> {
         reply.json()
     }
 
-    /// Makes a session and waits for its shell, so that what is typed is not echoed ahead of the prompt.
+    /// Makes a session whose shell waits and has no prompt: what is typed ahead of one would not begin its line.
     pub fn session(&self, name: &str) {
         self.ok(&serde_json::json!({"action": "create_session", "session": name}));
         eventually("a prompt", || !self.screen(name).is_empty());
+        self.ok(&serde_json::json!({"action": "send_keys", "session": name, "text": "PS1=; clear", "enter": true}));
+        eventually("no prompt", || self.screen(name).is_empty());
     }
 
     /// What it shows now.

@@ -15,7 +15,7 @@ fn wait(text: &str, wait_for: &str) -> Value {
 fn with_session(world: &World) -> Bridge<'_> {
     let bridge = Bridge::new(world);
     bridge.session("a");
-    bridge.ok(&wait("PS1='> '; clear; echo re'a'dy", "^ready\\n>$"));
+    bridge.ok(&wait("clear; echo re'a'dy", "^ready$"));
     bridge
 }
 
