@@ -8,13 +8,14 @@ use tokio::time::timeout;
 use super::{
     answer::{Object, Refusal},
     backend::{Done, made_up_name, sorted},
+    js::Text,
     pattern::Pool,
     request::{Action, Request},
     settings::Settings,
     sight::{Shape, Sights, View},
 };
 use crate::{
-    api::{Error, ErrorCode, InputRequest, NewSessionRequest, Result, SpawnRequest},
+    api::{Error, ErrorCode, NewSessionRequest, Result, SpawnRequest},
     config, daemon,
     engine::{Caller, Engine, EngineOptions, Host, Pane},
     tmux::{CoverageMode, Link, Program},
@@ -213,23 +214,17 @@ impl Live {
         }
     }
 
-    /// The text, the keys, Enter. Answers the cursor from before.
-    async fn type_in(&self, engine: &Engine, found: &Found, request: &Request) -> Result<Option<String>, Refusal> {
-        let text =
-            request.text.as_ref().map(|text| InputRequest { text: Some(text.lossy()), ..InputRequest::default() });
+    /// The text, the keys, Enter: together, whatever others type there. Answers the cursor from before.
+    async fn type_in(&self, engine: &Engine, found: &Found, request: &Request) -> Result<String, Refusal> {
+        let host = self.host()?;
+        let text = request.text.as_ref().map(Text::lossy).unwrap_or_default();
         let keys: Vec<_> = request.keys.iter().cloned().chain(request.enter.then(|| "Enter".to_owned())).collect();
-        let keys = (!keys.is_empty()).then(|| InputRequest { keys: Some(keys), ..InputRequest::default() });
-        let mut before = None;
-        for input in [text, keys].into_iter().flatten() {
-            let host = self.host()?;
-            let typed = self.within(engine.input(&host, &found.pane.id().to_string(), &input)).await?;
-            let typed = typed.map_err(|error| match error.code {
-                ErrorCode::NotFound => missing(&request.session),
-                _ => refusal(error),
-            })?;
-            before = before.or(Some(typed.cursor));
+        let pane = found.pane.id().to_string();
+        match self.within(engine.text_and_keys(&host, &pane, &text, &keys)).await? {
+            Ok(typed) => Ok(typed.cursor),
+            Err(error) if error.code == ErrorCode::NotFound => Err(missing(&request.session)),
+            Err(error) => Err(refusal(error)),
         }
-        Ok(before)
     }
 
     async fn capture(&self, found: &Found, request: &Request) -> Result<Done, Refusal> {

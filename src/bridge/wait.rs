@@ -40,7 +40,7 @@ impl Live {
         found: Found,
         request: &Request,
         pattern: &Arc<Pattern>,
-        before: Option<String>,
+        before: String,
     ) -> Result<Done, Refusal> {
         let watched = self.watch(found, request, pattern, before);
         tokio::select! {
@@ -58,9 +58,9 @@ impl Live {
         mut found: Found,
         request: &Request,
         pattern: &Arc<Pattern>,
-        before: Option<String>,
+        before: String,
     ) -> Result<Done, Refusal> {
-        let mut since = before.filter(|_| request.from_send);
+        let mut since = request.from_send.then_some(before);
         loop {
             let mut changes = found.pane.changes();
             let looked = self.until_matched(&found.pane, request, pattern, &mut since, &mut changes).await?;
