@@ -209,11 +209,11 @@ impl Terminal {
 
     /// SGR.
     fn select_graphics(&mut self, params: Params<'_>) {
-        let mut style = self.pen.style;
-        if params.len() == 0 {
-            style = Style { link: style.link, ..Style::DEFAULT };
-        }
-        super::sgr::apply(&mut style, params);
-        self.set_style(style);
+        self.change_style(|style| {
+            if params.len() == 0 {
+                *style = Style { link: style.link, ..Style::DEFAULT };
+            }
+            super::sgr::apply(style, params);
+        });
     }
 }

@@ -281,12 +281,14 @@ impl Grid {
         self.erase(columns - count, y, count, 1, background);
     }
 
-    /// Frees styles and clusters that no cell has, when there are many.
+    /// There are many styles or clusters.
+    pub(super) fn is_sweep_due(&self) -> bool {
+        self.styles.is_sweep_due() || self.clusters.is_sweep_due()
+    }
+
+    /// Frees those of them that no cell has.
     pub(super) fn sweep(&mut self, also: &[StyleId], saved: Option<&[Row]>) {
         let (styles_due, clusters_due) = (self.styles.is_sweep_due(), self.clusters.is_sweep_due());
-        if !styles_due && !clusters_due {
-            return;
-        }
         let mut styles = vec![false; self.styles.numbers()];
         let mut clusters = vec![false; self.clusters.len()];
         let mut mark = |style: StyleId| {

@@ -90,8 +90,9 @@ impl Terminal {
 
     /// Keeps in the pen, or not, that what it writes is line drawing: a REP leaves it so for characters beyond ASCII.
     fn mark_line_drawing(&mut self, on: bool) {
-        let set = if on { attribute::CHARSET } else { 0 };
-        self.set_style(Style { attributes: self.pen.style.attributes & !attribute::CHARSET | set, ..self.pen.style });
+        if self.pen.style.has(attribute::CHARSET) != on {
+            self.change_style(|style| style.attributes ^= attribute::CHARSET);
+        }
     }
 
     /// A run that fits in the line.
