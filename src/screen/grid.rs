@@ -159,11 +159,19 @@ impl Grid {
         }
         self.trim_history();
         let fill = self.fill(background);
-        let Some(mut row) = self.rows.remove(upper as usize) else { return };
-        self.keep(&row);
-        row.clear(self.columns, fill);
-        row.shrink(self.columns);
-        self.rows.insert(lower as usize, row);
+        let Self { rows, history, styles, clusters, .. } = self;
+        let Some(row) = rows.get(upper as usize) else { return };
+        history.push(|out| packed::pack(row, styles, clusters, out));
+        if upper == 0 && lower + 1 == rows.len() as u32 {
+            // The usual case: no row moves.
+            rows.rotate_left(1);
+        } else if let Some(row) = rows.remove(upper as usize) {
+            rows.insert(lower as usize, row);
+        }
+        if let Some(row) = rows.get_mut(lower as usize) {
+            row.clear(self.columns, fill);
+            row.shrink(self.columns);
+        }
         self.scrolled += 1;
         if upper == 0 {
             self.changes.mark_all();

@@ -239,19 +239,23 @@ fn whole_sequence(bytes: &[u8], terminal: &mut Terminal) -> usize {
     2 + mark.len() + length + 1
 }
 
-/// Prints what can be printed from the start and gives its length.
+/// Takes what can be taken from the start without a state (text, a control character) and gives its length.
 fn ground(bytes: &[u8], terminal: &mut Terminal) -> usize {
     let run = bytes.iter().position(|byte| !(0x20..0x7f).contains(byte)).unwrap_or(bytes.len());
     if run > 0 {
         terminal.print(bytes.get(..run).unwrap_or_default());
         return run;
     }
+    terminal.run = None;
+    if let Some(control @ ..0x20) = bytes.first() {
+        terminal.control(*control);
+        return 1;
+    }
     let mut used = 0;
     while let Some(rest) = bytes.get(used..)
         && let Some((character, length)) = whole_character(rest)
         && !terminal.in_character()
     {
-        terminal.run = None;
         terminal.print_character(character);
         used += length;
     }

@@ -2,7 +2,9 @@
 
 use super::{
     cell::{CLUSTER_BYTES, Cell, Cluster, append_text},
-    style::{Colour, Style, StyleId, attribute},
+    grid::Grid,
+    row::Row,
+    style::{Colour, Style, StyleId, Styles, attribute},
     terminal::Terminal,
     utf8::Taken,
     width,
@@ -236,10 +238,8 @@ impl Terminal {
         if !self.modes.wrap && width > 1 && (width > columns || (self.x != columns && self.x > fits)) {
             return;
         }
-        let mut skip = true;
         if self.modes.insert {
             self.grid.insert_cells(self.x, self.y, width, Colour::DEFAULT);
-            skip = false;
         }
         if self.modes.wrap && self.x > fits {
             self.line_feed(true, Colour::DEFAULT);
@@ -249,13 +249,15 @@ impl Terminal {
             return;
         }
         let (x, y) = (self.x, self.y);
-        skip &= !self.overwrite(width);
-        for padding in x + 1..x + width {
-            self.grid.set(padding, y, Cell::PADDING);
-            skip = false;
+        let Grid { rows, styles, changes, .. } = &mut self.grid;
+        let Some(row) = rows.get_mut(y as usize) else { return };
+        let cut = row.cut_wide(x, width, columns);
+        let stands = width < 2 && !self.modes.insert && !cut && looks_written(row, x, cell, styles);
+        if cut || !stands {
+            changes.mark(y as usize);
         }
-        if !(skip && self.looks_written(cell)) {
-            self.grid.set(x, y, cell);
+        if !stands {
+            row.set_wide(x, width, columns, cell);
         }
         let last = u32::from(!self.modes.wrap);
         if x <= columns.wrapping_sub(last).wrapping_sub(width) {
@@ -263,53 +265,6 @@ impl Terminal {
         } else {
             self.set_cursor(Some(columns - last), None);
         }
-    }
-
-    /// Whether tmux takes a cell for what stands at the cursor already, and does not write it: not even what is used
-    /// changes then. It does not look at the colour of underlines.
-    fn looks_written(&self, cell: Cell) -> bool {
-        let Some(row) = self.grid.row(self.y) else { return false };
-        let plain =
-            |style: StyleId| Style { underline: Style::DEFAULT.underline, link: 0, ..self.grid.styles.get(style) };
-        if self.x >= row.size() {
-            let linked = self.grid.styles.get(cell.style()).link != 0;
-            return cell.as_ascii() == Some(b' ') && plain(cell.style()) == Style::DEFAULT && !linked;
-        }
-        let here = row.get(self.x);
-        let old = self.grid.styles.get(here.style());
-        let small = old.attributes < 0x100 && old.foreground.0 < 0x100 && old.background.0 < 0x100;
-        here.as_ascii().is_some()
-            && here.as_ascii() == cell.as_ascii()
-            && !here.is_cleared()
-            && !here.is_padding()
-            && small
-            && plain(here.style()) == old
-            && plain(cell.style()) == old
-    }
-
-    /// Blanks what is left of wide characters of which a part is overwritten.
-    fn overwrite(&mut self, width: u32) -> bool {
-        let (x, y, columns) = (self.x, self.y, self.columns());
-        let here = self.grid.get(x, y);
-        let mut done = false;
-        if here.is_padding() {
-            let mut left = x;
-            while left > 0 && self.grid.get(left, y).is_padding() {
-                self.grid.set(left, y, Cell::SPACE);
-                left -= 1;
-            }
-            self.grid.set(left, y, Cell::SPACE);
-            done = true;
-        }
-        if width != 1 || here.width() != 1 || here.is_padding() {
-            let mut right = x + width;
-            while right < columns && self.grid.get(right, y).is_padding() {
-                self.grid.set(right, y, Cell::SPACE);
-                right += 1;
-                done = true;
-            }
-        }
-        done
     }
 
     /// REP.
@@ -327,4 +282,21 @@ impl Terminal {
         }
         self.mark_line_drawing(marked);
     }
+}
+
+/// Whether tmux takes a cell for what stands in that column already, and does not write it: not even what is used
+/// changes then. It does not look at the colour of underlines.
+fn looks_written(row: &Row, column: u32, cell: Cell, styles: &Styles) -> bool {
+    let plain = |style: StyleId| Style { underline: Style::DEFAULT.underline, link: 0, ..styles.get(style) };
+    if column >= row.size() {
+        let linked = styles.get(cell.style()).link != 0;
+        return cell.as_ascii() == Some(b' ') && plain(cell.style()) == Style::DEFAULT && !linked;
+    }
+    let here = row.get(column);
+    if here.as_ascii().is_none() || here.as_ascii() != cell.as_ascii() || here.is_cleared() || here.is_padding() {
+        return false;
+    }
+    let old = styles.get(here.style());
+    let small = old.attributes < 0x100 && old.foreground.0 < 0x100 && old.background.0 < 0x100;
+    small && plain(here.style()) == old && plain(cell.style()) == old
 }
