@@ -78,10 +78,10 @@ impl Cell {
     /// How many cells from the start are ASCII characters that look as this one.
     pub(super) fn ascii_run(self, cells: &[Self]) -> usize {
         let same = |any: u64| any & !0x7f == 0;
-        // Eight at once, without a branch for each: one by one it took a third of the time of plain lines.
-        let (eights, _) = cells.as_chunks::<8>();
-        let whole =
-            8 * eights.iter().take_while(|eight| same(eight.iter().fold(0, |any, cell| any | cell.0 ^ self.0))).count();
+        // Four at once, without a branch for each: one by one it took a third of the time of plain lines.
+        let (fours, _) = cells.as_chunks::<4>();
+        let same_four = |four: &&[Self; 4]| same(four.iter().fold(0, |any, cell| any | cell.0 ^ self.0));
+        let whole = 4 * fours.iter().take_while(same_four).count();
         whole + cells.iter().skip(whole).take_while(|cell| same(cell.0 ^ self.0)).count()
     }
 
