@@ -75,6 +75,14 @@ impl Cell {
         (self.low() < 0x80).then_some(self.0 as u8)
     }
 
+    /// The last character that stands here is this one.
+    pub(super) fn ends_in(self, character: char, clusters: &Clusters) -> bool {
+        match self.glyph() {
+            Glyph::Char(only) => only == character,
+            Glyph::Cluster(index) => clusters.get(index).ends_with(character.encode_utf8(&mut [0; 4]).as_bytes()),
+        }
+    }
+
     /// How many cells from the start are ASCII characters that look as this one.
     pub(super) fn ascii_run(self, cells: &[Self]) -> usize {
         let same = |any: u64| any & !0x7f == 0;

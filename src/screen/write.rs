@@ -18,19 +18,22 @@ const FLAGS: std::ops::RangeInclusive<char> = '\u{1f1e6}'..='\u{1f1ff}';
 const TONES: std::ops::RangeInclusive<char> = '\u{1f3fb}'..='\u{1f3ff}';
 
 /// What takes a skin tone and is wide from 3.4 on, whatever the C library says.
-const HANDS: [char; 11] = [
-    '\u{261d}',
-    '\u{26f9}',
-    '\u{270c}',
-    '\u{270d}',
-    '\u{1f3cb}',
-    '\u{1f3cc}',
-    '\u{1f574}',
-    '\u{1f575}',
-    '\u{1f590}',
-    '\u{1faf7}',
-    '\u{1faf8}',
-];
+fn is_hand(character: char) -> bool {
+    matches!(
+        character,
+        '\u{261d}'
+            | '\u{26f9}'
+            | '\u{270c}'
+            | '\u{270d}'
+            | '\u{1f3cb}'
+            | '\u{1f3cc}'
+            | '\u{1f574}'
+            | '\u{1f575}'
+            | '\u{1f590}'
+            | '\u{1faf7}'
+            | '\u{1faf8}'
+    )
+}
 
 /// Asks for the picture of a character.
 const SELECTOR: char = '\u{fe0f}';
@@ -39,7 +42,7 @@ const SELECTOR: char = '\u{fe0f}';
 pub(super) fn joined_width(text: &[u8], width: u8, character: char, zero: bool) -> Option<u8> {
     let selector = character == SELECTOR;
     let zero = zero || selector || character == JOINER;
-    let modifier = FLAGS.contains(&character) || TONES.contains(&character);
+    let modifier = is_modifier(character);
     if !zero {
         let joined = text.ends_with(JOINER.encode_utf8(&mut [0; 4]).as_bytes());
         if modifier && text.len() < 2 || !modifier && !joined {
@@ -47,6 +50,11 @@ pub(super) fn joined_width(text: &[u8], width: u8, character: char, zero: bool) 
         }
     }
     Some(if width == 1 && (selector || (modifier && !zero)) { 2 } else { width })
+}
+
+/// It joins the character before it.
+fn is_modifier(character: char) -> bool {
+    FLAGS.contains(&character) || TONES.contains(&character)
 }
 
 /// Characters that a REP prints at most where tmux has no limit.
@@ -174,7 +182,8 @@ impl Terminal {
     /// How many columns a character takes; `None` for one that is dropped.
     pub(super) fn width(&self, character: char) -> Option<u8> {
         match width::of(u32::from(character)) {
-            _ if self.rules.joins_by_kind && (FLAGS.contains(&character) || HANDS.contains(&character)) => Some(2),
+            2 => Some(2),
+            _ if self.rules.joins_by_kind && (FLAGS.contains(&character) || is_hand(character)) => Some(2),
             width @ 0.. => Some(width.unsigned_abs()),
             // C1 controls have no width there.
             _ => self.rules.keeps_unknown_characters.then_some(u8::from(character > '\u{9f}')),
@@ -204,14 +213,15 @@ impl Terminal {
     /// Adds a character to the cell before the cursor if it is of a kind that joins; false if it stands for itself.
     fn join_by_kind(&mut self, character: char, zero: bool) -> bool {
         let zero = zero || character == SELECTOR || character == JOINER;
-        let Some(before) = self.x.checked_sub(1) else { return zero };
-        let mut at = before;
-        if self.x != 1 && self.grid.get(at, self.y).is_padding() {
-            at -= 1;
-        }
-        let base = self.grid.get(at, self.y);
+        let (Some(before), Some(row)) = (self.x.checked_sub(1), self.grid.row(self.y)) else { return zero };
+        let at = if before > 0 && row.get(before).is_padding() { before - 1 } else { before };
+        let base = row.get(at);
         if base.is_padding() || base.width() != self.x - at {
             return zero;
+        }
+        // Nearly every character stands for itself, which is told without collecting the text before it.
+        if !zero && !is_modifier(character) && !base.ends_in(JOINER, &self.grid.clusters) {
+            return false;
         }
         let mut text = Vec::with_capacity(2 * CLUSTER_BYTES);
         append_text(base, &self.grid.clusters, &mut text);
