@@ -17,6 +17,7 @@
 )]
 
 mod bad_input;
+mod bridge;
 mod capture;
 mod cli;
 mod common;
