@@ -16,6 +16,7 @@
 )]
 
 mod actors;
+mod bridge;
 mod capture;
 mod control;
 mod flood;
@@ -34,7 +35,7 @@ mod wait;
 /// A part of the bench, by its name.
 type Part = (&'static str, fn());
 
-const PARTS: [Part; 7] = [
+const PARTS: [Part; 8] = [
     ("wait", wait::run),
     ("quiet", quiet::run),
     ("flood", flood::run),
@@ -42,6 +43,7 @@ const PARTS: [Part; 7] = [
     ("thousand", thousand::run),
     ("capture", capture::run),
     ("port", port::run),
+    ("bridge", bridge::run),
 ];
 
 fn main() {

@@ -46,7 +46,8 @@ use crate::{config, net};
 /// Serves until a signal ends it. Error: why it could not begin.
 pub async fn serve(settings: &Settings, common: &config::Settings) -> Result<(), String> {
     let acceptor = tls::acceptor(&settings.tls, &settings.host, &|name| std::env::var_os(name))?;
-    let signals = [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::hangup()].map(signal);
+    let hangup = if hangup_is_ignored() { SignalKind::terminate() } else { SignalKind::hangup() };
+    let signals = [SignalKind::terminate(), SignalKind::interrupt(), hangup].map(signal);
     let [Ok(mut terminate), Ok(mut interrupt), Ok(mut hangup)] = signals else {
         return Err("cannot listen for signals".into());
     };
@@ -95,6 +96,14 @@ pub async fn serve(settings: &Settings, common: &config::Settings) -> Result<(),
     // Open waits are answered when the engine stops; then their connections end.
     let ((), ()) = tokio::join!(face.backend.stop(), async { while serving.join_next().await.is_some() {} });
     Ok(())
+}
+
+/// Whether this was started by somebody who does not want it to end with a terminal (`nohup`). Known on Linux only.
+fn hangup_is_ignored() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    // The lowest bit is signal 1.
+    ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & 1 == 1)
 }
 
 /// Every address of the host: `localhost` is two.

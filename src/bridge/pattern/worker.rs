@@ -16,7 +16,7 @@ use rustix::process::{Resource, Rlimit, setrlimit};
 /// The first argument with which muxtap's program is a worker.
 const ARGUMENT: &str = "__bridge-match";
 /// Bytes of memory a worker may take: ways that are still to be tried are remembered.
-const MEMORY: u64 = 1 << 30;
+const MEMORY: u64 = 256 << 20;
 /// Seconds of processor time after which a worker ends by itself, for systems that do not end it with its parent.
 const PROCESSOR_TIME: u64 = 600;
 /// Compiled patterns that are kept for the next job.

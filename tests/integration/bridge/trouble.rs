@@ -90,6 +90,21 @@ fn sessions_outlive_the_bridge_however_it_ends() {
     });
 }
 
+#[cfg(target_os = "linux")]
+#[test]
+fn a_bridge_under_nohup_outlives_its_terminal() {
+    let world = World::new();
+    let mut start = world.command("sh");
+    start.args(["-c", "trap '' HUP; exec \"$0\" bridge"]).arg(world.plain_muxtap_command().get_program());
+    start.env("PORT", "0").env("TMUX_BRIDGE_MODE", "stub");
+    let bridge = Bridge::start(&world, &mut start);
+    signal(bridge.process.pid(), Signal::HUP);
+    for _ in 0..3 {
+        assert_eq!(bridge.act(&json!({"action": "list_sessions"})).status, 200);
+    }
+    assert_eq!(bridge.stop().status, 0);
+}
+
 #[test]
 fn open_waits_are_answered_when_the_bridge_ends() {
     let world = World::new();
