@@ -40,6 +40,8 @@ metric! {
     PANES: Gauge = gauge!("muxtap_panes");
     #[doc = "Bytes held for all panes: output and screens."]
     RING_BYTES: Gauge = gauge!("muxtap_ring_bytes");
+    #[doc = "Event streams that are open: Server-Sent Events and WebSocket connections."]
+    STREAMS: Gauge = gauge!("muxtap_streams");
     #[doc = "Control clients that are attached."]
     CLIENTS: Gauge = gauge!("muxtap_control_clients");
 }
@@ -103,6 +105,7 @@ pub fn install() {
         }
         WAITS_ACTIVE.set(0.0);
         CLIENTS.set(0.0);
+        STREAMS.set(0.0);
         for reason in GapReason::ALL {
             counter!("muxtap_gaps_total", "reason" => reason.as_str()).increment(0);
         }

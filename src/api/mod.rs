@@ -2,8 +2,12 @@
 
 mod answers;
 mod error;
+mod events;
 mod requests;
+mod streams;
 
 pub use answers::*;
 pub use error::{Error, ErrorCode, Result};
+pub use events::{Event, EventKind};
 pub use requests::*;
+pub use streams::*;

@@ -59,12 +59,24 @@ pub fn serve(options: &ServeOptions) -> Result<()> {
         .enable_all()
         .build()
         .map_err(|error| Error::internal(format!("cannot start the runtime: {error}")))?;
-    let result = runtime.block_on(answer(options, &paths, claim.listener));
+    let writers = writers().map_err(|error| Error::internal(format!("cannot start threads: {error}")))?;
+    let result = runtime.block_on(answer(options, &paths, claim.listener, writers.handle().clone()));
     // A task that hangs in the kernel must not keep the daemon.
+    writers.shutdown_timeout(http::CLOSE_LIMIT);
     runtime.shutdown_timeout(STOP_LIMIT);
     drop(claim.guard);
     result
 }
+
+/// The threads that write event streams; they sleep while there are none.
+fn writers() -> std::io::Result<tokio::runtime::Runtime> {
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let threads = cores.saturating_sub(1).clamp(1, WRITERS);
+    tokio::runtime::Builder::new_multi_thread().worker_threads(threads).thread_name("streams").enable_all().build()
+}
+
+/// Threads that write event streams: one core is left to the engine, but for a machine that has only one.
+const WRITERS: usize = 4;
 
 /// How long the daemon may take to let go of everything.
 const STOP_LIMIT: Duration = Duration::from_secs(5);
@@ -78,6 +90,7 @@ async fn answer(
     options: &ServeOptions,
     paths: &paths::Paths,
     listener: std::os::unix::net::UnixListener,
+    writers: tokio::runtime::Handle,
 ) -> Result<()> {
     let unable =
         |error: std::io::Error| Error::internal(format!("cannot answer on {}: {error}", paths.socket.display()));
@@ -89,6 +102,7 @@ async fn answer(
         budget_bytes: usize::try_from(options.budget_bytes).unwrap_or(usize::MAX),
     });
     let app = http::App::new(engine.clone(), paths.socket.display().to_string(), Some(paths.log.display().to_string()));
+    let app = app.with_streams(http::Streams::new(writers));
     let router = http::router(app.clone());
     let background = options.background;
     let signals = [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::hangup()].map(signal);
@@ -99,6 +113,7 @@ async fn answer(
         start::report_ready();
     }
     tracing::info!("muxtap {} answers on {}", env!("CARGO_PKG_VERSION"), paths.socket.display());
+    let streams = app.streams.clone();
     let stopping = {
         let engine = engine.clone();
         async move {
@@ -115,7 +130,8 @@ async fn answer(
             }
         }
     };
-    axum::serve(listener, router).with_graceful_shutdown(stopping).await.map_err(unable)
+    http::serve(listener, router, streams, stopping).await;
+    Ok(())
 }
 
 /// Logs go to stderr; in the background that is the log file, opened by the one who started this process.

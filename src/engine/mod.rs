@@ -38,7 +38,7 @@ use crate::{
     tmux::{CoverageMode, Link, Program, Server, ServerSpec},
 };
 
-pub use events::Subscription;
+pub use events::{Subscription, Telling, Told};
 pub(crate) use host::Host;
 pub(crate) use pane::Pane;
 use wait::Waits;
@@ -171,6 +171,11 @@ impl Engine {
         self.shared.cancel.cancel();
         self.shared.tasks.close();
         self.shared.tasks.wait().await;
+    }
+
+    /// It is stopping.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.shared.cancel.is_cancelled()
     }
 
     /// Resolves when the engine is stopping.

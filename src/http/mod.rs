@@ -3,9 +3,10 @@
 
 mod described;
 mod error;
-mod events;
 mod openapi;
 mod routes;
+mod serve;
+mod stream;
 
 use std::{path::Path, sync::Arc};
 
@@ -17,12 +18,15 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{get, post},
 };
-use tokio::sync::watch;
+use tokio::{runtime::Handle, sync::watch};
 
 use crate::{
     api::{self, Error, ServerQuery},
     engine::{Engine, Host},
 };
+
+pub use serve::serve;
+pub use stream::{CLOSE_LIMIT, Streams};
 
 /// Bytes of a request's body: input of [`crate::engine::limits::INPUT_BYTES`], escaped at worst.
 const BODY_BYTES: usize = 6 * crate::engine::limits::INPUT_BYTES;
@@ -37,12 +41,19 @@ pub struct App {
     pub(crate) log: Option<String>,
     /// Turned when somebody asked the daemon to stop.
     pub(crate) stop: watch::Sender<bool>,
+    /// Where streams are written.
+    pub(crate) streams: Streams,
 }
 
 impl App {
-    /// What the routes serve.
+    /// What the routes serve. Streams are written by the runtime in which this is called.
     pub fn new(engine: Engine, socket: String, log: Option<String>) -> Self {
-        Self { engine, socket, log, stop: watch::Sender::new(false) }
+        Self { engine, socket, log, stop: watch::Sender::new(false), streams: Streams::new(Handle::current()) }
+    }
+
+    /// The same with streams that are written elsewhere.
+    pub fn with_streams(self, streams: Streams) -> Self {
+        Self { streams, ..self }
     }
 
     /// Resolves when somebody asked the daemon to stop.
@@ -73,7 +84,8 @@ pub fn router(app: App) -> Router {
         .route("/v1/panes/{pane}/run", post(routes::run))
         .route("/v1/waits", post(routes::wait))
         .route("/v1/waits/{id}", get(routes::wait_result).delete(routes::cancel_wait))
-        .route("/v1/events", get(events::stream))
+        .route("/v1/events", get(stream::sse::stream))
+        .route("/v1/stream", get(stream::ws::stream))
         .fallback(error::no_route)
         .method_not_allowed_fallback(error::no_method)
         .layer(DefaultBodyLimit::max(BODY_BYTES))
