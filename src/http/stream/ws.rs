@@ -17,8 +17,10 @@ use crate::{
     http::{App, error::Params},
 };
 
-/// Bytes of one message of a client.
+/// Bytes of one message of a client that is answered; a larger one is refused.
 const MESSAGE_BYTES: usize = 1024 * 1024;
+/// Bytes of one message that is read at all; for a larger one the connection is closed, while its client may still be writing.
+const READ_MOST: usize = 4 * 1024 * 1024;
 /// Bytes that are read from a client at once.
 const READ_BYTES: usize = 8 * 1024;
 /// Bytes of messages that are gathered before they are written.
@@ -46,7 +48,7 @@ pub async fn stream(
         Ok(upgrade) => upgrade,
         Err(rejection) => return refused(&headers, &rejection),
     };
-    let upgrade = upgrade.max_message_size(MESSAGE_BYTES).max_frame_size(MESSAGE_BYTES);
+    let upgrade = upgrade.max_message_size(READ_MOST).max_frame_size(READ_MOST);
     let upgrade = upgrade.read_buffer_size(READ_BYTES).write_buffer_size(WRITE_BYTES);
     upgrade.on_upgrade(async move |socket| {
         let streams = app.streams.clone();

@@ -12,6 +12,7 @@ use std::{
     time::Duration,
 };
 
+use super::MESSAGE_BYTES;
 use axum::extract::ws::{CloseFrame, Message, close_code};
 use futures_util::{
     FutureExt as _, Sink, SinkExt as _, Stream, StreamExt as _,
@@ -243,6 +244,11 @@ impl<S: Socket> Session<S> {
 
     /// Begins what a request asks for.
     fn take(&mut self, text: &str) {
+        if text.len() > MESSAGE_BYTES {
+            let message = format!("message: {} bytes; at most {MESSAGE_BYTES}", text.len());
+            let error = Error::new(ErrorCode::ResourceLimit, message);
+            return self.answer(&StreamMessage::Failed { id: None, error });
+        }
         match wire::read(text) {
             Err(answer) => self.answer(&answer),
             Ok(StreamRequest::Ping(ping)) => self.answer(&wire::answer(ping.id, Ok(StreamAnswer::Nothing {}))),
