@@ -114,3 +114,63 @@ impl Service<Request<Incoming>> for Requests {
         .boxed()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use axum::{Extension, body::Body, response::IntoResponse as _, routing::get};
+    use bytes::Bytes;
+    use tokio::{
+        io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream},
+        time::Instant,
+    };
+
+    use super::*;
+
+    /// A client of an endless stream; `is_stream` says whether it is driven elsewhere.
+    async fn client(streams: &Streams, is_stream: bool) -> DuplexStream {
+        let body =
+            || Body::from_stream(futures_util::stream::repeat(Ok::<_, Infallible>(Bytes::from_static(&[b'x'; 1000]))));
+        let endless = move || async move {
+            let response = body().into_response();
+            if is_stream { (Extension(IsStream), response).into_response() } else { response }
+        };
+        let router = Router::new().route("/", get(endless));
+        let (mut ours, theirs) = tokio::io::duplex(10_000);
+        streams.open.spawn(connection(theirs, router, streams.clone(), CancellationToken::new()));
+        ours.write_all(b"GET / HTTP/1.1\r\nhost: m\r\n\r\n").await.unwrap();
+        ours
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_takes_nothing_is_cut_and_who_takes_a_little_is_not() {
+        for is_stream in [false, true] {
+            let streams = Streams::new(tokio::runtime::Handle::current());
+            let mut slow = client(&streams, is_stream).await;
+            let stuck = client(&streams, is_stream).await;
+            let began = Instant::now();
+            for _ in 0..20 {
+                tokio::time::sleep(STALL_LIMIT - Duration::from_secs(1)).await;
+                let mut some = [0; 20_000];
+                slow.read_exact(&mut some).await.unwrap();
+            }
+            assert_eq!(streams.open.len(), 1, "{is_stream}: only the slow one is left");
+            drop(stuck);
+            let last = Instant::now();
+            streams.open.close();
+            streams.open.wait().await;
+            assert_eq!(last.elapsed(), STALL_LIMIT);
+            assert!(began.elapsed() > STALL_LIMIT * 10);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_does_not_end_by_itself_is_cut() {
+        let streams = Streams::new(tokio::runtime::Handle::current());
+        let _client = client(&streams, true).await;
+        tokio::task::yield_now().await;
+        let began = Instant::now();
+        streams.ended().await;
+        assert_eq!(began.elapsed(), super::super::CLOSE_LIMIT);
+        assert!(streams.open.is_empty());
+    }
+}

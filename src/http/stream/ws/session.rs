@@ -391,3 +391,6 @@ fn farewell(error: &axum::Error) -> Option<CloseFrame> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests;
