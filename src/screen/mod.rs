@@ -177,8 +177,13 @@ impl Screen {
 
     /// A visible row as text, without spaces at its end.
     pub fn row_text(&self, row: u16) -> String {
+        self.row(row, false)
+    }
+
+    /// A visible row as `capture-pane -p` prints it alone, with `escapes` as `capture-pane -p -e` does, without the line's end.
+    pub fn row(&self, row: u16, escapes: bool) -> String {
         let line = Line::At(i32::from(row));
-        let options = CaptureOptions { start: line, end: line, ..CaptureOptions::default() };
+        let options = CaptureOptions { start: line, end: line, escapes, ..CaptureOptions::default() };
         if u32::from(row) >= self.terminal.height() {
             return String::new();
         }
