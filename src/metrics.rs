@@ -30,7 +30,7 @@ metric! {
     OUTPUT_BYTES: Counter = counter!("muxtap_output_bytes_total");
     #[doc = "Lines from tmux that are no known notification, and stray text."]
     LINES_UNKNOWN: Counter = counter!("muxtap_lines_unknown_total");
-    #[doc = "Screens that were not what tmux had when it was looked at."]
+    #[doc = "Screens that were trusted and not what tmux had when it was looked at."]
     SCREEN_DIFFERENCES: Counter = counter!("muxtap_screen_differences_total");
     #[doc = "Waits that are open."]
     WAITS_ACTIVE: Gauge = gauge!("muxtap_waits_active");

@@ -316,6 +316,18 @@ mod tests {
     }
 
     #[test]
+    fn a_title_is_as_long_as_tmux_keeps_it() {
+        let mut screen = screen(10, 2);
+        let mut set = |length: usize| {
+            screen.feed(&[b"\x1b]2;", &vec![b'x'; length][..], b"\x07"].concat());
+            (screen.title().len(), screen.memory() < 10_000)
+        };
+        assert_eq!(set((1 << 20) - 3), (1_048_573, false));
+        assert_eq!(set((1 << 20) - 2), (1_048_573, false));
+        assert_eq!(set(5), (5, true));
+    }
+
+    #[test]
     fn a_joiner_waits_until_tmux_is_known_to_have_read_it() {
         let mut joined = screen(10, 2);
         joined.feed("a\u{200d}".as_bytes());
