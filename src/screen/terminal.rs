@@ -271,7 +271,7 @@ impl Terminal {
         let Ok(title) = std::str::from_utf8(title) else { return };
         if self.title != title {
             // Not into the room of the old one, which can be 1 MiB.
-            self.title = title.to_owned();
+            drop(std::mem::replace(&mut self.title, title.into()));
             self.grid.changes.title = true;
         }
     }

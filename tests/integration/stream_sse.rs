@@ -103,8 +103,7 @@ fn who_comes_back_with_the_last_id_goes_on_without_loss_or_repetition() {
     }
     let whole = world.json(&["read", "-t", &pane, "--since", "now"])["cursor"].as_str().unwrap().to_owned();
     let end: u64 = whole.split('.').nth(4).unwrap().parse().unwrap();
-    let gaps =
-        bytes.iter().filter(|byte| **byte == b'\n').count() - bytes.windows(2).filter(|two| two == b"\r\n").count();
+    let gaps = memchr::memchr_iter(b'\n', &bytes).count() - bytes.windows(2).filter(|two| two == b"\r\n").count();
     assert_eq!(bytes.len() as u64 - gaps as u64 + missing, end, "after {turns} connections and {gaps} gaps");
     assert!(turns > 10, "only {turns} connections");
     let mut numbered = Numbered::default();

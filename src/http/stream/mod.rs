@@ -26,7 +26,7 @@ pub struct Streams {
     pub(super) writers: Handle,
     /// The thread of everything else: what a stream asks of the engine is asked there.
     pub(super) home: Handle,
-    /// WebSockets.
+    /// The sessions of `/v1/stream`.
     pub(super) open: TaskTracker,
     /// Ends them whatever they do.
     pub(super) cut: CancellationToken,
