@@ -148,7 +148,7 @@ impl Live {
         match self.within(self.engine.sessions(&host)).await? {
             Ok(list) => Ok(sorted(list.sessions.into_iter().map(|session| session.name).collect())),
             Err(error) if is_absent(&error) => Ok(Vec::new()),
-            Err(error) => Err(refusal(error)),
+            Err(error) => Err(refusal(&error)),
         }
     }
 
@@ -159,7 +159,7 @@ impl Live {
         match self.within(self.engine.pane_of_session(&host, pick)).await? {
             Ok((session, pane)) => Ok(Found { name: session.name, id: session.id.to_string(), pane }),
             Err(error) if is_gone(&error) => Err(missing(name)),
-            Err(error) => Err(refusal(error)),
+            Err(error) => Err(refusal(&error)),
         }
     }
 
@@ -191,7 +191,7 @@ impl Live {
             };
             // With its last session a server goes, and who asks it meanwhile gets no answer.
             if error.code != ErrorCode::TmuxUnavailable || tries == TRIES {
-                return Err(refusal(error));
+                return Err(refusal(&error));
             }
             if let Some(there) = self.there(&name).await? {
                 // It was made, and only the answer lost.
@@ -204,9 +204,8 @@ impl Live {
     async fn kill(&self, engine: &Engine, name: &str) -> Result<Done, Refusal> {
         let found = self.find(name).await?;
         let host = self.host()?;
-        let error = match self.within(engine.kill_session(&host, &found.id)).await? {
-            Ok(_) => return Ok(Done::session(&found.name)),
-            Err(error) => error,
+        let Err(error) = self.within(engine.kill_session(&host, &found.id)).await? else {
+            return Ok(Done::session(&found.name));
         };
         if is_gone(&error) {
             return Err(missing(name));
@@ -216,7 +215,7 @@ impl Live {
             Err(gone) if error.code == ErrorCode::TmuxUnavailable && gone.status == StatusCode::NOT_FOUND => {
                 Ok(Done::session(&found.name))
             }
-            _ => Err(refusal(error)),
+            _ => Err(refusal(&error)),
         }
     }
 
@@ -229,7 +228,7 @@ impl Live {
         match self.within(engine.text_and_keys(&host, &pane, &text, &keys)).await? {
             Ok(typed) => Ok(typed.cursor),
             Err(error) if is_gone(&error) => Err(missing(&request.session)),
-            Err(error) => Err(refusal(error)),
+            Err(error) => Err(refusal(&error)),
         }
     }
 
@@ -239,7 +238,7 @@ impl Live {
         match view {
             Ok(view) => Ok(Done::output(&found.name, view.json())),
             Err(error) if is_gone(&error) => Err(missing(&request.session)),
-            Err(error) => Err(refusal(error)),
+            Err(error) => Err(refusal(&error)),
         }
     }
 }
@@ -276,7 +275,7 @@ pub(super) fn missing(name: &str) -> Refusal {
 }
 
 /// The engine's errors as the contract tells them: tmux's own words where they are tmux's.
-pub(super) fn refusal(error: Error) -> Refusal {
+pub(super) fn refusal(error: &Error) -> Refusal {
     let message = error.message.strip_prefix("tmux: ").unwrap_or(&error.message);
     match error.code {
         ErrorCode::NotFound => Refusal::new(StatusCode::NOT_FOUND, message),

@@ -61,8 +61,7 @@ impl Server {
             match state {
                 // When the last client has gone the link is told so a moment later; until then nothing can be asked.
                 Link::Connected(identity) if self.inner.connection_of(None).is_some() => return Ok(identity),
-                Link::Connected(_) => {}
-                Link::Connecting => {}
+                Link::Connected(_) | Link::Connecting => {}
                 Link::Down { error, attempts, .. } => {
                     if asked_at.is_some_and(|before| attempts > before) {
                         return Err(error);
