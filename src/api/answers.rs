@@ -446,7 +446,7 @@ pub struct StatusAnswer {
     pub uptime_s: u64,
     /// The socket it answers on.
     pub socket: String,
-    /// The addresses it answers on besides, as `https://127.0.0.1:7717`.
+    /// The addresses it answers on besides, with their scheme.
     #[serde(default)]
     pub http: Vec<String>,
     /// Its log file.

@@ -1,8 +1,8 @@
 //! The spreadsheet bridge: contract v1 over HTTP, for an add-in that types into terminals. `docs/bridge.md` is its page.
 //!
 //! It stands beside the daemon: a process of its own in the foreground, with an engine of its own for one tmux server.
-//! A request goes through [`face`] (who may ask, and in which order that is checked), [`request`] (is it valid), and a
-//! [`backend`]: [`live`] asks the engine, [`stub`] plays with lines in memory. [`pattern`] is JavaScript's regular expressions.
+//! A request goes through `face` (who may ask, and in which order that is checked), `request` (is it valid), and a
+//! `backend`: `live` asks the engine, `stub` plays with lines in memory. `pattern` is JavaScript's regular expressions.
 
 mod answer;
 mod backend;
