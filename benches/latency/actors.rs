@@ -25,6 +25,7 @@ pub fn act(args: &[String]) -> bool {
     match args {
         [part, fifo] if part == "__marker" => mark(Path::new(fifo)),
         [part, fifo] if part == "__flood" => flood(Path::new(fifo)),
+        [part, fifo] if part == "__steady" => steady(Path::new(fifo)),
         _ => return false,
     }
     true
@@ -51,6 +52,23 @@ fn flood(fifo: &Path) {
         }
         writeln!(out, "<{id} {}>", now().as_nanos()).expect("the pane is there");
         out.flush().expect("the pane is there");
+    }
+}
+
+/// For each line `LINES BURST MICROSECONDS` of the FIFO: prints so many markers `<NUMBER NANOSECONDS-OF-NOW>`, a burst at a time.
+fn steady(fifo: &Path) {
+    for line in lines(fifo) {
+        let mut numbers = line.split(' ').map(|number| number.parse::<u64>().expect("a number"));
+        let mut number = || numbers.next().expect("LINES BURST MICROSECONDS");
+        let (lines, burst, pause) = (number(), number(), Duration::from_micros(number()));
+        for first in (0..lines).step_by(burst as usize) {
+            let mut text = String::new();
+            for number in first..first + burst {
+                let _ = std::fmt::Write::write_fmt(&mut text, format_args!("<{number} {}>\n", now().as_nanos()));
+            }
+            stdout().write_all(text.as_bytes()).expect("the pane is there");
+            std::thread::sleep(pause);
+        }
     }
 }
 

@@ -36,6 +36,14 @@ impl Http {
         Self::on(Box::new(stream), server, format!("host: {addr}\r\nauthorization: Bearer {token}\r\n"))
     }
 
+    /// The same to a bridge, as a page of this origin.
+    pub fn as_page(addr: &str, origin: &str) -> Self {
+        let stream = TcpStream::connect(addr).expect("the bridge answers");
+        stream.set_nodelay(true).expect("a TCP option");
+        // What stands in the query is ignored there.
+        Self::on(Box::new(stream), Path::new(""), format!("host: {addr}\r\norigin: {origin}\r\n"))
+    }
+
     fn on(stream: Box<dyn Stream>, server: &Path, headers: String) -> Self {
         Self { stream, read: Vec::new(), server: format!("socket={}", server.display()), headers }
     }

@@ -16,6 +16,7 @@
 )]
 
 mod actors;
+mod bridge;
 mod capture;
 mod control;
 mod flood;
@@ -25,6 +26,7 @@ mod port;
 mod process;
 mod quiet;
 mod stage;
+mod streams;
 #[path = "../table/mod.rs"]
 mod table;
 mod thousand;
@@ -34,7 +36,7 @@ mod wait;
 /// A part of the bench, by its name.
 type Part = (&'static str, fn());
 
-const PARTS: [Part; 7] = [
+const PARTS: [Part; 9] = [
     ("wait", wait::run),
     ("quiet", quiet::run),
     ("flood", flood::run),
@@ -42,6 +44,8 @@ const PARTS: [Part; 7] = [
     ("thousand", thousand::run),
     ("capture", capture::run),
     ("port", port::run),
+    ("streams", streams::run),
+    ("bridge", bridge::run),
 ];
 
 fn main() {

@@ -45,6 +45,17 @@ pub fn clean_up_when_interrupted() {
     });
 }
 
+/// A server that somebody else starts on this socket, without a dot in its name, does not stay behind either.
+pub fn ends_with_us(socket: PathBuf) {
+    running().push(socket);
+}
+
+/// Its end.
+pub fn end_server(socket: &Path) {
+    kill_server(socket);
+    running().retain(|running| running != socket);
+}
+
 fn kill_server(socket: &Path) {
     let _ = Command::new("tmux").arg("-S").arg(socket).arg("kill-server").stderr(Stdio::null()).status();
 }
