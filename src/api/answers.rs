@@ -3,6 +3,8 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::AgentInfo;
+
 /// Why bytes are missing between a cursor and what follows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
@@ -580,6 +582,8 @@ pub enum Event {
         /// What is missing.
         gap: Gap,
     },
+    /// An agent does something else than before: what it does now.
+    Agent(Box<AgentInfo>),
     /// A tmux server was lost or found.
     Server {
         /// Its socket.

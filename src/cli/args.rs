@@ -8,6 +8,7 @@ use super::{
     Outcome,
     caller::Caller,
     commands::{
+        agents::Agents,
         capture::CapturePane,
         change::{
             KillPane, KillSession, KillWindow, RenameSession, RenameWindow, ResizePane, ResizeWindow, RespawnPane,
@@ -123,6 +124,7 @@ pub(super) enum Command {
     WaitFor(Box<WaitFor>),
     Run(Run),
     Events(Events),
+    Agents(Agents),
     Completions(Completions),
 }
 
@@ -158,6 +160,7 @@ impl Command {
             Self::WaitFor(args) => args.run(caller).await,
             Self::Run(args) => args.run(caller).await,
             Self::Events(args) => args.run(caller).await,
+            Self::Agents(args) => args.run(caller).await,
             Self::Completions(args) => args.run(),
         }
     }

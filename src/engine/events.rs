@@ -12,7 +12,7 @@ use tokio::sync::broadcast;
 
 use super::{Engine, Host, Pane, limits, list, pane::Listener, read::Piece};
 use crate::{
-    api::{Error, Event, EventsRequest, Gap, GapReason, PaneInfo, ReadFormat, Result, Size, Tier},
+    api::{AgentInfo, Error, Event, EventsRequest, Gap, GapReason, PaneInfo, ReadFormat, Result, Size, Tier},
     pane::{
         cursor::{Cursor, Since},
         ring::Reading,
@@ -23,8 +23,8 @@ use crate::{
 /// Raw bytes of one output event.
 const EVENT_BYTES: u64 = 64 * 1024;
 /// The types there are; the first two have to be asked for.
-const TYPES: [&str; 9] =
-    ["output", "screen", "pane-opened", "pane-exited", "bell", "title", "topology", "gap", "server"];
+const TYPES: [&str; 10] =
+    ["output", "screen", "pane-opened", "pane-exited", "bell", "title", "agent", "topology", "gap", "server"];
 
 /// A running subscription.
 pub struct Subscription {
@@ -184,6 +184,16 @@ impl Subscription {
 
     /// Follows the panes that opened unheard.
     fn find_new(&mut self) {
+        if self.types.contains("agent") {
+            // What was missed of agents is in what they do now.
+            let now = self.host.agents_now();
+            self.ready.extend(
+                now.into_iter()
+                    .filter(|agent| self.wants_agent(agent))
+                    .map(|agent| Event::Agent(Box::new(agent)))
+                    .collect::<Vec<_>>(),
+            );
+        }
         for pane in self.host.panes() {
             let info = self.host.info_of(pane.id());
             if !self.panes.contains_key(&pane.id()) && self.wants(&info) {
@@ -193,6 +203,20 @@ impl Subscription {
                 }
             }
         }
+    }
+
+    /// Whether it is in a pane that is followed. One that has gone is not followed any more, and its agent's end comes after its own.
+    fn wants_agent(&self, agent: &AgentInfo) -> bool {
+        let followed = || agent.pane.parse().is_ok_and(|id| self.panes.contains_key(&id));
+        let place = || PaneInfo {
+            id: agent.pane.clone(),
+            session: agent.session.clone(),
+            window: agent.window.clone(),
+            window_index: agent.window_index,
+            index: agent.index,
+            ..PaneInfo::default()
+        };
+        agent.socket == self.host.socket().display().to_string() && (followed() || self.wants(&place()))
     }
 
     /// Where every pane's reader stands.
@@ -229,6 +253,12 @@ impl Subscription {
                     return;
                 }
                 "title"
+            }
+            Event::Agent(agent) => {
+                if !self.wants_agent(agent) {
+                    return;
+                }
+                "agent"
             }
             Event::Topology { socket } | Event::Server { socket, .. } => {
                 if *socket != self.host.socket().display().to_string() {

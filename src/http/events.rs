@@ -62,6 +62,7 @@ const fn kind(event: &Event) -> &'static str {
         Event::PaneExited { .. } => "pane-exited",
         Event::Bell { .. } => "bell",
         Event::Title { .. } => "title",
+        Event::Agent(_) => "agent",
         Event::Topology { .. } => "topology",
         Event::Gap { .. } => "gap",
         Event::Server { .. } => "server",

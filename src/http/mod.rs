@@ -104,6 +104,7 @@ pub fn router(app: App) -> Router {
         .route("/v1/panes/{pane}/run", post(routes::run))
         .route("/v1/waits", post(routes::wait))
         .route("/v1/waits/{id}", get(routes::wait_result).delete(routes::cancel_wait))
+        .route("/v1/agents", get(routes::agents))
         .route("/v1/events", get(events::stream))
         .fallback(error::no_route)
         .method_not_allowed_fallback(error::no_method)
