@@ -16,6 +16,7 @@
     reason = "a test says what is wrong by panicking, and is its own documentation"
 )]
 
+mod agents;
 mod bad_input;
 mod capture;
 mod cli;

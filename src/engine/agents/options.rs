@@ -42,10 +42,13 @@ fn list_at(rows: &[&str], first: usize) -> Option<(usize, Vec<AgentOption>)> {
     let mut indent = 0;
     let mut end = first;
     for (at, row) in rows.iter().enumerate().skip(first) {
-        let next = NUMBERED
-            .as_ref()
-            .and_then(|regex| regex.captures(row))
-            .filter(|found| found.name("key").and_then(|key| key.as_str().parse().ok()) == Some(list.len() + 1));
+        let found = NUMBERED.as_ref().and_then(|regex| regex.captures(row));
+        let number = found.as_ref().and_then(|found| found.name("key")?.as_str().parse::<usize>().ok());
+        if number == Some(1) && !list.is_empty() {
+            // Another list begins.
+            break;
+        }
+        let next = found.filter(|_| number == Some(list.len() + 1));
         if let Some(found) = next {
             if list.len() == MOST {
                 break;
