@@ -26,10 +26,10 @@ impl Engine {
     /// rested.
     pub async fn agents(&self, host: &Arc<Host>) -> Result<AgentList> {
         self.may(Tier::Read)?;
-        match host.server().fresh().await {
-            Ok(_) => {}
-            Err(error) if host.agents.all().is_empty() => return Err(error),
-            Err(_) => {}
+        if let Err(error) = host.server().fresh().await
+            && host.agents.all().is_empty()
+        {
+            return Err(error);
         }
         let asked: Vec<_> = host.panes().iter().map(|pane| pane.lock().tap.ask()).collect();
         // A pane that goes meanwhile answers, too; one whose screen is not certain for long does not.

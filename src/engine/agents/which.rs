@@ -12,10 +12,8 @@ const INTERPRETERS: [&str; 13] =
 /// The agent and its process: the first of the processes that is one. Those that were stopped do nothing, and a shell that was told a
 /// command line (`sh -c …`) is not what it names.
 pub(super) fn which<'a>(rules: &'a Rules, processes: &[Process]) -> Option<(&'a Arc<Agent>, u32)> {
-    let running = processes.iter().filter(|process| !process.stopped && !shell::is_told(&process.args));
-    running
-        .filter_map(|process| Some((rules.agents.iter().find(|agent| is(agent, &process.args))?, process.pid)))
-        .next()
+    let mut running = processes.iter().filter(|process| !process.stopped && !shell::is_told(&process.args));
+    running.find_map(|process| Some((rules.agents.iter().find(|agent| is(agent, &process.args))?, process.pid)))
 }
 
 /// The agent of this name, where the system tells no more than that.

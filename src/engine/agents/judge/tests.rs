@@ -1,4 +1,4 @@
-use std::{fs, path::Path};
+use std::{fmt::Write as _, fs, path::Path};
 
 use super::*;
 use crate::engine::agents::rules::Rules;
@@ -14,15 +14,15 @@ fn picture(text: &str) -> Picture {
 fn said(judgement: &Judgement) -> String {
     let mut text = format!("{} {}\n", judgement.state.as_str(), judgement.evidence.rule);
     for row in &judgement.evidence.rows {
-        text += &format!("  row {}: {}\n", row.row, row.text.trim());
+        let _ = write!(text, "  row {}: {}\n", row.row, row.text.trim());
     }
     if let Some(question) = &judgement.question {
-        text += &format!("question: {question}\n");
+        let _ = write!(text, "question: {question}\n");
     }
     for option in &judgement.options {
         let cursor = if option.selected { ">" } else { " " };
         let detail = option.detail.as_ref().map(|detail| format!(" ({detail})")).unwrap_or_default();
-        text += &format!("{cursor} {}: {}{detail}\n", option.key, option.label);
+        let _ = write!(text, "{cursor} {}: {}{detail}\n", option.key, option.label);
     }
     text
 }
