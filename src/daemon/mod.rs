@@ -23,7 +23,7 @@ use crate::{
 pub fn serve(settings: &Settings, background: bool) -> Result<()> {
     let paths = Paths::from_env()?;
     let claim = start::claim(&paths)?;
-    log_to(settings)?;
+    log_to_stderr(&settings.log_level)?;
     metrics::install();
     raise_file_limit();
     let doors = doors::open(settings, &paths)?;
@@ -57,7 +57,7 @@ async fn answer(
         |error: std::io::Error| Error::internal(format!("cannot answer on {}: {error}", paths.socket.display()));
     let listener = tokio::net::UnixListener::from_std(listener).map_err(unable)?;
     let engine = Engine::new(EngineOptions {
-        program: Program { tmux: settings.tmux.clone(), prefix: Vec::new(), leash: leash() },
+        program: Program { tmux: settings.tmux.clone(), leash: leash(), ..Program::default() },
         coverage: settings.coverage,
         ring_bytes: settings.ring_bytes,
         budget_bytes: settings.budget_bytes,
@@ -106,7 +106,7 @@ async fn answer(
 }
 
 /// Where acts are recorded. A place that somebody chose must serve; the one that is built in may be missing.
-fn audit(settings: &Settings) -> Result<Option<Arc<Audit>>> {
+pub(crate) fn audit(settings: &Settings) -> Result<Option<Arc<Audit>>> {
     let Some(path) = &settings.audit else { return Ok(None) };
     match Audit::open(path, settings.audit_bytes) {
         Ok(audit) => Ok(Some(Arc::new(audit))),
@@ -131,9 +131,9 @@ fn agents(settings: &Settings) -> Result<Rules> {
 }
 
 /// Logs go to stderr; in the background that is the log file, opened by the one who started this process.
-fn log_to(settings: &Settings) -> Result<()> {
-    let filter = tracing_subscriber::EnvFilter::try_new(&settings.log_level)
-        .map_err(|error| Error::invalid(format!("log_level: {:?}: {error}", settings.log_level)))?;
+pub(crate) fn log_to_stderr(level: &str) -> Result<()> {
+    let filter = tracing_subscriber::EnvFilter::try_new(level)
+        .map_err(|error| Error::invalid(format!("log_level: {level:?}: {error}")))?;
     let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false);
     // A second subscriber in one process (a test) is no failure of the daemon.
     let _ = subscriber.try_init();
@@ -141,7 +141,7 @@ fn log_to(settings: &Settings) -> Result<()> {
 }
 
 /// Every pane's process is watched by a descriptor of its own.
-fn raise_file_limit() {
+pub(crate) fn raise_file_limit() {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
     if limit.current < limit.maximum {

@@ -261,7 +261,9 @@ impl Host {
                 self.account(pane.begin(seed, self.rules()));
                 self.panes.insert(id, pane.clone());
                 let rules = shared.options.agents.clone();
-                shared.tasks.spawn(super::agents::follow(Arc::downgrade(self), pane, rules, self.cancel.clone()));
+                if !rules.is_empty() {
+                    shared.tasks.spawn(super::agents::follow(Arc::downgrade(self), pane, rules, self.cancel.clone()));
+                }
                 metrics::PANES.increment(1.0);
                 // Describing a pane costs more than following it, and mostly nobody listens.
                 if shared.events.receiver_count() > 0 {

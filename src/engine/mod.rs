@@ -44,7 +44,7 @@ use crate::{
 pub use act::Caller;
 pub use events::Subscription;
 pub(crate) use host::Host;
-pub(crate) use pane::Pane;
+pub(crate) use pane::{Pane, Point};
 use wait::Waits;
 
 /// What an engine is made with.
@@ -69,7 +69,7 @@ pub struct EngineOptions {
 impl Default for EngineOptions {
     fn default() -> Self {
         Self {
-            program: Program { tmux: "tmux".into(), prefix: Vec::new(), leash: Vec::new() },
+            program: Program::default(),
             coverage: CoverageMode::Auto,
             ring_bytes: limits::RING_BYTES,
             budget_bytes: limits::BUDGET_BYTES,

@@ -136,7 +136,7 @@ impl Pane {
     }
 
     /// Wakes at every change.
-    pub(super) fn changes(&self) -> watch::Receiver<u64> {
+    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
     }
 
@@ -162,7 +162,7 @@ impl Pane {
         self.lock().about.title.clone()
     }
 
-    pub(super) fn exit(&self) -> Option<Exit> {
+    pub(crate) fn exit(&self) -> Option<Exit> {
         self.lock().exit.map(|(exit, _)| exit)
     }
 
@@ -268,7 +268,7 @@ impl Pane {
     }
 
     /// The stream's end and the screen's turns so far: what a look must find unchanged to mean anything.
-    pub(super) fn point(&self) -> Point {
+    pub(crate) fn point(&self) -> Point {
         self.lock().point()
     }
 
@@ -355,7 +355,7 @@ impl Pane {
 
 /// A point of a pane's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Point {
+pub(crate) struct Point {
     end: u64,
     turns: u64,
 }

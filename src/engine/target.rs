@@ -80,7 +80,7 @@ impl std::str::FromStr for Target {
 
 impl Engine {
     /// The pane a target means; a session's or window's is its active one.
-    pub(super) async fn pane(&self, host: &Arc<Host>, text: &str) -> Result<Arc<Pane>> {
+    pub(crate) async fn pane(&self, host: &Arc<Host>, text: &str) -> Result<Arc<Pane>> {
         let target = pane_target(text)?;
         // An id is as good as the pane; whether it still is there shows when it is used. One that ended may have a namesake on a new server.
         if let Target::Pane(id) = target

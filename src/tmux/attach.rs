@@ -105,14 +105,8 @@ impl Inner {
             return Ok(());
         }
         let printed = self.spec.call(&["-V"]).await?;
-        let version = Version::parse(&printed.stdout).ok();
-        if version.is_some_and(|version| !version.is_supported()) {
-            return Err(Error::unavailable(format!(
-                "{} is version {}; muxtap needs {} or later: install it, or name another one with --tmux or $MUXTAP_TMUX",
-                self.spec.program.tmux.display(),
-                version.unwrap_or(Version::UNKNOWN),
-                Version::MINIMUM
-            )));
+        if let Ok(version) = Version::parse(&printed.stdout) {
+            self.spec.program.supports(version)?;
         }
         self.lock().program_checked = true;
         Ok(())

@@ -18,6 +18,7 @@
 
 mod agents;
 mod bad_input;
+mod bridge;
 mod capture;
 mod cli;
 mod common;

@@ -31,6 +31,9 @@ impl Engine {
         {
             return Err(error);
         }
+        if self.shared.options.agents.is_empty() {
+            return Ok(AgentList::default());
+        }
         let asked: Vec<_> = host.panes().iter().map(|pane| pane.lock().tap.ask()).collect();
         // A pane that goes meanwhile answers, too; one whose screen is not certain for long does not.
         let all = futures_util::future::join_all(asked);

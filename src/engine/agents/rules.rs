@@ -88,6 +88,11 @@ impl Rules {
         Self { error: Some(error.message.clone()), ..Self::built_in() }
     }
 
+    /// No agent is known, so none is looked for.
+    pub fn is_empty(&self) -> bool {
+        self.agents.is_empty()
+    }
+
     /// The ids of the agents.
     pub fn ids(&self) -> Vec<&str> {
         self.agents.iter().map(|agent| agent.id.as_str()).collect()

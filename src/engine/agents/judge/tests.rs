@@ -14,15 +14,15 @@ fn picture(text: &str) -> Picture {
 fn said(judgement: &Judgement) -> String {
     let mut text = format!("{} {}\n", judgement.state.as_str(), judgement.evidence.rule);
     for row in &judgement.evidence.rows {
-        let _ = write!(text, "  row {}: {}\n", row.row, row.text.trim());
+        let _ = writeln!(text, "  row {}: {}", row.row, row.text.trim());
     }
     if let Some(question) = &judgement.question {
-        let _ = write!(text, "question: {question}\n");
+        let _ = writeln!(text, "question: {question}");
     }
     for option in &judgement.options {
         let cursor = if option.selected { ">" } else { " " };
         let detail = option.detail.as_ref().map(|detail| format!(" ({detail})")).unwrap_or_default();
-        let _ = write!(text, "{cursor} {}: {}{detail}\n", option.key, option.label);
+        let _ = writeln!(text, "{cursor} {}: {}{detail}", option.key, option.label);
     }
     text
 }
