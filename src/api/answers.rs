@@ -3,8 +3,6 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::AgentInfo;
-
 /// Why bytes are missing between a cursor and what follows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
@@ -505,90 +503,4 @@ pub struct ServerStatus {
     /// Why it is not connected.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-}
-
-/// One event of `GET /v1/events` and `muxtap events`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-#[serde(tag = "type", rename_all = "kebab-case")]
-pub enum Event {
-    /// A pane printed something.
-    Output {
-        /// The pane.
-        pane: String,
-        /// Its text (formats `text` and `ansi`).
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        text: Option<String>,
-        /// Its bytes, base64 (format `raw`).
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        data: Option<String>,
-        /// The end of it.
-        cursor: String,
-        /// Something is missing before it.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        gap: Option<Gap>,
-    },
-    /// Rows of a pane's screen show something new. Comes once for all that changed since the last one; a capture tells what they show.
-    Screen {
-        /// The pane.
-        pane: String,
-        /// The rows, from the top, from 0.
-        rows: Vec<u16>,
-        /// The pane's size.
-        size: Size,
-        /// The cursor's column, from 0.
-        cursor_x: u32,
-        /// The cursor's row, from 0.
-        cursor_y: u32,
-        /// The end of the output that it shows.
-        cursor: String,
-    },
-    /// A pane appeared.
-    PaneOpened {
-        /// The pane.
-        pane: Box<PaneInfo>,
-    },
-    /// A pane's process ended or the pane was closed.
-    PaneExited {
-        /// The pane.
-        pane: String,
-        /// With which status, where that is known.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        exit_status: Option<i32>,
-        /// By which signal, where that is known.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        exit_signal: Option<i32>,
-    },
-    /// A bell rang.
-    Bell {
-        /// The pane.
-        pane: String,
-    },
-    /// A pane's title changed.
-    Title {
-        /// The pane.
-        pane: String,
-        /// The new title.
-        title: String,
-    },
-    /// Sessions, windows or panes were made, closed, moved or renamed.
-    Topology {
-        /// The server's socket.
-        socket: String,
-    },
-    /// A stream has a gap.
-    Gap {
-        /// The pane.
-        pane: String,
-        /// What is missing.
-        gap: Gap,
-    },
-    /// An agent does something else than before: what it does now.
-    Agent(Box<AgentInfo>),
-    /// A tmux server was lost or found.
-    Server {
-        /// Its socket.
-        socket: String,
-        /// `connected`, `gone` …
-        state: String,
-    },
 }

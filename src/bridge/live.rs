@@ -18,7 +18,7 @@ use crate::{
     api::{Error, ErrorCode, NewSessionRequest, Result, SpawnRequest},
     config, daemon,
     engine::{Caller, Engine, EngineOptions, Host, Pane},
-    tmux::{CoverageMode, Link, Program},
+    tmux::{CoverageMode, Program, SessionRow, is_absent},
 };
 
 /// A new session's size.
@@ -45,6 +45,8 @@ pub struct Live {
 pub(super) struct Found {
     /// As tmux calls it.
     pub(super) name: String,
+    /// Its id.
+    id: String,
     /// Its active pane.
     pub(super) pane: Arc<Pane>,
 }
@@ -147,33 +149,37 @@ impl Live {
         let host = self.host()?;
         match self.within(self.engine.sessions(&host)).await? {
             Ok(list) => Ok(sorted(list.sessions.into_iter().map(|session| session.name).collect())),
-            Err(_) if is_absent(&host) => Ok(Vec::new()),
-            Err(error) => Err(refusal(error)),
+            Err(error) if is_absent(&error) => Ok(Vec::new()),
+            Err(error) => Err(refusal(&error)),
         }
     }
 
-    /// The session of this name, exactly.
+    /// The session of this name, exactly, in one of its two spellings.
     pub(super) async fn find(&self, name: &str) -> Result<Found, Refusal> {
         let host = self.host()?;
-        let kept = as_kept(name);
-        let target = target(&kept);
-        match self.within(self.engine.pane(&host, &target)).await? {
-            Ok(pane) => Ok(Found { name: kept, pane }),
-            Err(error) if error.code == ErrorCode::NotFound || is_absent(&host) => Err(missing(name)),
-            Err(error) => Err(refusal(error)),
+        let pick = |sessions: &[SessionRow]| named(sessions, name).cloned();
+        match self.within(self.engine.pane_of_session(&host, pick)).await? {
+            Ok((session, pane)) => Ok(Found { name: session.name, id: session.id.to_string(), pane }),
+            Err(error) if is_gone(&error) => Err(missing(name)),
+            Err(error) => Err(refusal(&error)),
         }
+    }
+
+    /// The name of the session that has this name in one of its spellings.
+    async fn there(&self, name: &str) -> Result<Option<String>, Refusal> {
+        let sessions = self.list().await?;
+        Ok(sessions.iter().find(|there| *there == name || as_kept(there) == as_kept(name)).cloned())
     }
 
     async fn create(&self, engine: &Engine, request: &Request) -> Result<Done, Refusal> {
         let name = if request.session.is_empty() { made_up_name() } else { request.session.clone() };
-        let kept = as_kept(&name);
-        if self.list().await?.contains(&kept) {
-            return Err(Refusal::new(StatusCode::CONFLICT, format!("duplicate session: {kept}")));
+        if let Some(there) = self.there(&name).await? {
+            return Err(Refusal::new(StatusCode::CONFLICT, format!("duplicate session: {there}")));
         }
         let host = self.host()?;
         let cwd = request.cwd.as_ref().map(|cwd| cwd.display().to_string()).or_else(|| self.directory.clone());
         let wanted = NewSessionRequest {
-            name: Some(name),
+            name: Some(name.clone()),
             width: Some(SIZE.0),
             height: Some(SIZE.1),
             spawn: SpawnRequest { cwd, caller_env: Some(self.environment.clone()), ..SpawnRequest::default() },
@@ -187,11 +193,11 @@ impl Live {
             };
             // With its last session a server goes, and who asks it meanwhile gets no answer.
             if error.code != ErrorCode::TmuxUnavailable || tries == TRIES {
-                return Err(refusal(error));
+                return Err(refusal(&error));
             }
-            if self.list().await?.contains(&kept) {
+            if let Some(there) = self.there(&name).await? {
                 // It was made, and only the answer lost.
-                return Ok(Done::session(&kept));
+                return Ok(Done::session(&there));
             }
             tries += 1;
         }
@@ -200,11 +206,10 @@ impl Live {
     async fn kill(&self, engine: &Engine, name: &str) -> Result<Done, Refusal> {
         let found = self.find(name).await?;
         let host = self.host()?;
-        let error = match self.within(engine.kill_session(&host, &format!("={}", found.name))).await? {
-            Ok(_) => return Ok(Done::session(&found.name)),
-            Err(error) => error,
+        let Err(error) = self.within(engine.kill_session(&host, &found.id)).await? else {
+            return Ok(Done::session(&found.name));
         };
-        if error.code == ErrorCode::NotFound {
+        if is_gone(&error) {
             return Err(missing(name));
         }
         match self.find(name).await {
@@ -212,7 +217,7 @@ impl Live {
             Err(gone) if error.code == ErrorCode::TmuxUnavailable && gone.status == StatusCode::NOT_FOUND => {
                 Ok(Done::session(&found.name))
             }
-            _ => Err(refusal(error)),
+            _ => Err(refusal(&error)),
         }
     }
 
@@ -224,19 +229,19 @@ impl Live {
         let pane = found.pane.id().to_string();
         match self.within(engine.text_and_keys(&host, &pane, &text, &keys)).await? {
             Ok(typed) => Ok(typed.cursor),
-            Err(error) if error.code == ErrorCode::NotFound => Err(missing(&request.session)),
-            Err(error) => Err(refusal(error)),
+            Err(error) if is_gone(&error) => Err(missing(&request.session)),
+            Err(error) => Err(refusal(&error)),
         }
     }
 
     async fn capture(&self, found: &Found, request: &Request) -> Result<Done, Refusal> {
         let host = self.host()?;
         let view = self.within(View::of(&self.engine, &host, &found.pane, Shape::of(request))).await?;
-        let view = view.map_err(|error| match error.code {
-            ErrorCode::NotFound => missing(&request.session),
-            _ => refusal(error),
-        })?;
-        Ok(Done::output(&found.name, view.json()))
+        match view {
+            Ok(view) => Ok(Done::output(&found.name, view.json())),
+            Err(error) if is_gone(&error) => Err(missing(&request.session)),
+            Err(error) => Err(refusal(&error)),
+        }
     }
 }
 
@@ -247,18 +252,23 @@ impl Shape {
     }
 }
 
-/// A session's name as tmux keeps it: `.` and `:` would be read as parts of a target.
+/// A session's name as tmux before 3.8 keeps it: `.` and `:` would be read as parts of a target.
 fn as_kept(name: &str) -> String {
     name.replace(['.', ':'], "_")
 }
 
-/// The target that means the session of exactly this name, even if that looks like a number.
-fn target(kept: &str) -> String {
-    format!("={kept}:")
+/// The session of this name; of those that only another spelling makes so, the only one.
+fn named<'a>(sessions: &'a [SessionRow], name: &str) -> Option<&'a SessionRow> {
+    if let Some(session) = sessions.iter().find(|session| session.name == name) {
+        return Some(session);
+    }
+    let mut spelled = sessions.iter().filter(|session| as_kept(&session.name) == as_kept(name));
+    spelled.next().filter(|_| spelled.next().is_none())
 }
 
-fn is_absent(host: &Host) -> bool {
-    matches!(host.server().link(), Link::Down { absent: true, .. })
+/// What was asked about is not there, or the whole server is not.
+pub(super) fn is_gone(error: &Error) -> bool {
+    error.code == ErrorCode::NotFound || is_absent(error)
 }
 
 /// There is no such session; it is named as the client named it.
@@ -267,7 +277,7 @@ pub(super) fn missing(name: &str) -> Refusal {
 }
 
 /// The engine's errors as the contract tells them: tmux's own words where they are tmux's.
-pub(super) fn refusal(error: Error) -> Refusal {
+pub(super) fn refusal(error: &Error) -> Refusal {
     let message = error.message.strip_prefix("tmux: ").unwrap_or(&error.message);
     match error.code {
         ErrorCode::NotFound => Refusal::new(StatusCode::NOT_FOUND, message),

@@ -81,7 +81,13 @@ pub async fn serve(settings: &Settings, common: &config::Settings) -> Result<(),
             Some(acceptor) => net::Listener::Tls(listener, acceptor.clone()),
             None => net::Listener::Tcp(listener),
         };
-        serving.spawn(net::serve(listener, router.clone(), net::Limits::TCP, stop.clone()));
+        serving.spawn(net::serve(
+            listener,
+            router.clone(),
+            net::Limits::TCP,
+            tokio::runtime::Handle::current(),
+            stop.clone(),
+        ));
     }
     // Whoever started it may not want to read.
     let _ = io::stdout().write_all(started(settings, port).as_bytes()).and_then(|()| io::stdout().flush());

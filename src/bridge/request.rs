@@ -120,7 +120,7 @@ impl Request {
         }
         let keys = keys(object.field("keys"))?;
         let enter = object.field("enter").is_true();
-        let lines = number("lines", object.field("lines"), LINES, LINES_DEFAULT)?;
+        let lines = number("lines", &object.field("lines"), LINES, LINES_DEFAULT)?;
         let wait_for = match present(object.field("wait_for")) {
             None => None,
             Some(source) if source.len() > PATTERN_UNITS => {
@@ -131,7 +131,7 @@ impl Request {
                 Some(pattern.ok_or_else(|| Refusal::bad("wait_for must be a valid regular expression."))?)
             }
         };
-        let timeout = number("timeout_ms", object.field("timeout_ms"), TIMEOUT, TIMEOUT_DEFAULT)?;
+        let timeout = number("timeout_ms", &object.field("timeout_ms"), TIMEOUT, TIMEOUT_DEFAULT)?;
         let request = Self {
             action,
             session: session.clone().unwrap_or_default(),
@@ -224,10 +224,10 @@ fn keys(value: Value<'_>) -> Result<Vec<String>, Refusal> {
     Ok(keys)
 }
 
-fn number(name: &str, value: Value<'_>, (least, most): (u32, u32), default: u32) -> Result<u32, Refusal> {
+fn number(name: &str, value: &Value<'_>, (least, most): (u32, u32), default: u32) -> Result<u32, Refusal> {
     let number = match value {
         Value::Absent => return Ok(default),
-        Value::Number(number) if number.is_finite() && number.fract() == 0.0 => number,
+        Value::Number(number) if number.is_finite() && number.fract() == 0.0 => *number,
         _ => return Err(Refusal::bad(format!("{name} must be an integer."))),
     };
     if number < f64::from(least) || number > f64::from(most) {

@@ -8,13 +8,13 @@ use tokio::{sync::watch, time::timeout};
 use super::{
     answer::Refusal,
     backend::Done,
-    live::{Found, Live, refusal},
+    live::{Found, Live, is_gone, refusal},
     pattern::{Haystack, Pattern},
     request::Request,
     sight::{Shape, Sight},
 };
 use crate::{
-    api::{ErrorCode, ReadFormat, ReadRequest, Result},
+    api::{ReadFormat, ReadRequest, Result},
     engine::Pane,
 };
 
@@ -127,8 +127,8 @@ impl Live {
         let host = self.host()?;
         let view = match self.within(sight.look(&self.engine, &host)).await? {
             Ok(view) => view,
-            Err(error) if error.code == ErrorCode::NotFound => return Ok(Look::Gone),
-            Err(error) => return Err(refusal(error)),
+            Err(error) if is_gone(&error) => return Ok(Look::Gone),
+            Err(error) => return Err(refusal(&error)),
         };
         let matched = since.is_some() || view.is_match(pattern, &self.pool).await;
         Ok(if matched { Look::Matched(view.json()) } else { Look::NotYet })
@@ -147,8 +147,8 @@ impl Live {
             let read = match self.within(self.engine.read(&host, &pane.id().to_string(), &request)).await? {
                 Ok(read) => read,
                 // It has gone; whoever looks at what it shows finds out.
-                Err(error) if error.code == ErrorCode::NotFound => return Ok(false),
-                Err(error) => return Err(refusal(error)),
+                Err(error) if is_gone(&error) => return Ok(false),
+                Err(error) => return Err(refusal(&error)),
             };
             if pattern.is_match(&Haystack::from(read.text.unwrap_or_default()), &self.pool).await {
                 return Ok(true);

@@ -31,12 +31,25 @@ pub fn serve(settings: &Settings, background: bool) -> Result<()> {
         .enable_all()
         .build()
         .map_err(|error| Error::internal(format!("cannot start the runtime: {error}")))?;
-    let result = runtime.block_on(answer(settings, &paths, claim.listener, doors, background));
+    let writers = writers().map_err(|error| Error::internal(format!("cannot start threads: {error}")))?;
+    let result =
+        runtime.block_on(answer(settings, &paths, claim.listener, doors, writers.handle().clone(), background));
     // A task that hangs in the kernel must not keep the daemon.
+    writers.shutdown_timeout(http::CLOSE_LIMIT);
     runtime.shutdown_timeout(STOP_LIMIT);
     drop(claim.guard);
     result
 }
+
+/// The threads that write event streams; they sleep while there are none.
+fn writers() -> std::io::Result<tokio::runtime::Runtime> {
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let threads = cores.saturating_sub(1).clamp(1, WRITERS);
+    tokio::runtime::Builder::new_multi_thread().worker_threads(threads).thread_name("streams").enable_all().build()
+}
+
+/// Threads that write event streams: one core is left to the engine, but for a machine that has only one.
+const WRITERS: usize = 4;
 
 /// How long the daemon may take to let go of everything.
 const STOP_LIMIT: Duration = Duration::from_secs(5);
@@ -51,6 +64,7 @@ async fn answer(
     paths: &Paths,
     listener: std::os::unix::net::UnixListener,
     doors: Vec<Door>,
+    writers: tokio::runtime::Handle,
     background: bool,
 ) -> Result<()> {
     let unable =
@@ -71,7 +85,7 @@ async fn answer(
         log: Some(paths.log.display().to_string()),
         config: settings.answer(),
     };
-    let app = http::App::new(engine.clone(), about);
+    let app = http::App::new(engine.clone(), about).with_streams(http::Streams::new(writers.clone()));
     let router = http::router(app.clone());
     let signals = [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::hangup()].map(signal);
     let [Ok(mut terminate), Ok(mut interrupt), Ok(mut hangup)] = signals else {
@@ -82,9 +96,15 @@ async fn answer(
     for door in doors {
         tracing::info!("answers on {}", door.url);
         let (listener, guard) = door.enter().map_err(unable)?;
-        served.spawn(net::serve(listener, http::guarded(router.clone(), guard), net::Limits::TCP, stop.clone()));
+        served.spawn(net::serve(
+            listener,
+            http::guarded(router.clone(), guard),
+            net::Limits::TCP,
+            writers.clone(),
+            stop.clone(),
+        ));
     }
-    served.spawn(net::serve(net::Listener::Unix(listener), router, net::Limits::LOCAL, stop.clone()));
+    served.spawn(net::serve(net::Listener::Unix(listener), router, net::Limits::LOCAL, writers, stop.clone()));
     if background {
         start::report_ready();
     }
@@ -101,7 +121,8 @@ async fn answer(
         tracing::warn!("not everything let go of tmux in time");
     }
     stop.cancel();
-    while served.join_next().await.is_some() {}
+    let served = async { while served.join_next().await.is_some() {} };
+    tokio::join!(app.streams.ended(), served);
     Ok(())
 }
 

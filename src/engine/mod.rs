@@ -42,7 +42,7 @@ use crate::{
 };
 
 pub use act::Caller;
-pub use events::Subscription;
+pub use events::{Subscription, Telling, Told};
 pub(crate) use host::Host;
 pub(crate) use pane::{Pane, Point};
 use wait::Waits;
@@ -190,6 +190,11 @@ impl Engine {
         self.shared.cancel.cancel();
         self.shared.tasks.close();
         self.shared.tasks.wait().await;
+    }
+
+    /// It is stopping.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.shared.cancel.is_cancelled()
     }
 
     /// Resolves when the engine is stopping.

@@ -104,6 +104,24 @@ impl Engine {
         host.pane(id).ok_or_else(|| located(Error::not_found(format!("no pane {id}")), host))
     }
 
+    /// The session that `pick` picks by its name, and its active pane.
+    pub(crate) async fn pane_of_session(
+        &self,
+        host: &Arc<Host>,
+        pick: impl FnOnce(&[SessionRow]) -> Option<SessionRow>,
+    ) -> Result<(SessionRow, Arc<Pane>)> {
+        let topology = host.server().fresh().await?.without_hubs();
+        let session = pick(&topology.sessions).ok_or_else(|| Error::not_found("no such session"))?;
+        let target = Target::Named { session: session.id.to_string(), window: None, pane: None };
+        let id = find_pane(&topology, &target)?;
+        if let Some(pane) = host.live_pane(id) {
+            return Ok((session, pane));
+        }
+        host.server().cover(id).await?;
+        let pane = host.pane(id).ok_or_else(|| Error::not_found(format!("no pane {id}")))?;
+        Ok((session, pane))
+    }
+
     /// The session a target means.
     pub(super) async fn session(&self, host: &Arc<Host>, text: &str) -> Result<SessionRow> {
         let topology = host.server().fresh().await?.without_hubs();

@@ -270,7 +270,8 @@ impl Terminal {
     pub(super) fn set_title(&mut self, title: &[u8]) {
         let Ok(title) = std::str::from_utf8(title) else { return };
         if self.title != title {
-            title.clone_into(&mut self.title);
+            // Not into the room of the old one, which can be 1 MiB.
+            drop(std::mem::replace(&mut self.title, title.into()));
             self.grid.changes.title = true;
         }
     }

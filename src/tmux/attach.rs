@@ -8,7 +8,7 @@ use super::{
     connection::{Connection, Request},
     coverage::Inner,
     launch::{self, FLAGS, PLACEHOLDER},
-    link::{NoLink, ServerIdentity},
+    link::{NoLink, ServerIdentity, absent},
     model::Covering,
     program::{CoverageMode, Printed},
     topology::{HUB_MARK, HUB_NAME},
@@ -261,9 +261,7 @@ fn no_server(inner: &Inner, printed: &Printed) -> NoLink {
         )));
     }
     if printed.ok || why.contains("no server running") || why.contains("No such file") || why.contains("no sessions") {
-        return NoLink::Absent(Error::unavailable(format!(
-            "no tmux server runs on {socket}; `muxtap new-session` starts one"
-        )));
+        return NoLink::Absent(absent(&inner.spec.socket));
     }
     NoLink::Failed(Error::unavailable(format!("cannot reach the tmux server on {socket}: {why}")))
 }

@@ -61,8 +61,7 @@ impl Server {
             match state {
                 // When the last client has gone the link is told so a moment later; until then nothing can be asked.
                 Link::Connected(identity) if self.inner.connection_of(None).is_some() => return Ok(identity),
-                Link::Connected(_) => {}
-                Link::Connecting => {}
+                Link::Connected(_) | Link::Connecting => {}
                 Link::Down { error, attempts, .. } => {
                     if asked_at.is_some_and(|before| attempts > before) {
                         return Err(error);
@@ -236,7 +235,7 @@ async fn supervise(inner: Arc<Inner>) {
                     inner.forget();
                 }
                 let retry = !absent && (followed.is_some() || attempts > 1);
-                inner.set_link(Link::Down { error, ended, absent, attempts });
+                inner.set_link(Link::Down { error, ended, attempts });
                 // A server that does not answer any more may still be on its way out.
                 let leaving =
                     followed.as_ref().filter(|_| absent && inner.spec.is_local()).map(|identity| identity.pid);
@@ -257,7 +256,7 @@ async fn supervise(inner: Arc<Inner>) {
         }
     }
     inner.close_all().await;
-    inner.set_link(Link::Down { error: stopping(), ended: false, absent: false, attempts });
+    inner.set_link(Link::Down { error: stopping(), ended: false, attempts });
 }
 
 impl Inner {

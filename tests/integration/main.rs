@@ -12,8 +12,9 @@
     clippy::similar_names,
     clippy::format_collect,
     clippy::needless_raw_string_hashes,
+    clippy::too_many_lines,
     missing_docs,
-    reason = "a test says what is wrong by panicking, and is its own documentation"
+    reason = "a test says what is wrong by panicking, is its own documentation, and may be one long table"
 )]
 
 mod agents;
@@ -37,6 +38,10 @@ mod screen_programs;
 mod screen_random;
 mod servers;
 mod soak;
+mod stream_screens;
+mod stream_sse;
+mod stream_ws;
 mod streams;
+mod subscribers;
 mod waits;
 mod wire;

@@ -112,17 +112,26 @@ pub fn hex(source: &[u16], digits: usize) -> Option<(u16, &[u16])> {
 pub struct Quantifier {
     /// At least so often; `None` where the number is beyond all use.
     pub min: Option<u32>,
-    /// At most so often; `Some(None)` as in `min`; `None` without a limit.
-    pub max: Option<Option<u32>>,
+    /// At most so often.
+    pub max: Most,
+}
+
+/// How often at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Most {
+    /// As often as it fits.
+    Any,
+    /// So often; `None` where the number is beyond all use.
+    Times(Option<u32>),
 }
 
 /// The quantifier with which `source` begins, if it does, and what follows it.
 pub fn quantifier(source: &[u16]) -> Option<(Quantifier, &[u16])> {
     let (unit, rest) = source.split_first()?;
     let (quantifier, rest) = match u8::try_from(*unit).ok()? {
-        b'*' => (Quantifier { min: Some(0), max: None }, rest),
-        b'+' => (Quantifier { min: Some(1), max: None }, rest),
-        b'?' => (Quantifier { min: Some(0), max: Some(Some(1)) }, rest),
+        b'*' => (Quantifier { min: Some(0), max: Most::Any }, rest),
+        b'+' => (Quantifier { min: Some(1), max: Most::Any }, rest),
+        b'?' => (Quantifier { min: Some(0), max: Most::Times(Some(1)) }, rest),
         b'{' => braced(rest)?,
         _ => return None,
     };
@@ -134,9 +143,9 @@ pub fn quantifier(source: &[u16]) -> Option<(Quantifier, &[u16])> {
 fn braced(source: &[u16]) -> Option<(Quantifier, &[u16])> {
     let (min, rest) = decimal(source)?;
     match rest.split_first().map(|(unit, rest)| (u8::try_from(*unit), rest))? {
-        (Ok(b'}'), rest) => Some((Quantifier { min, max: Some(min) }, rest)),
+        (Ok(b'}'), rest) => Some((Quantifier { min, max: Most::Times(min) }, rest)),
         (Ok(b','), rest) => {
-            let (max, rest) = decimal(rest).map_or((None, rest), |(max, rest)| (Some(max), rest));
+            let (max, rest) = decimal(rest).map_or((Most::Any, rest), |(max, rest)| (Most::Times(max), rest));
             let rest = rest.strip_prefix(&[u16::from(b'}')])?;
             Some((Quantifier { min, max }, rest))
         }
@@ -196,12 +205,12 @@ mod tests {
             let units = units(text);
             quantifier(&units).map(|(read, rest)| (read.min, read.max, rest.len()))
         };
-        assert_eq!(read("*a"), Some((Some(0), None, 1)));
-        assert_eq!(read("+?a"), Some((Some(1), None, 1)));
-        assert_eq!(read("{2}"), Some((Some(2), Some(Some(2)), 0)));
-        assert_eq!(read("{2,}x"), Some((Some(2), None, 1)));
-        assert_eq!(read("{2,13}?x"), Some((Some(2), Some(Some(13)), 1)));
-        assert_eq!(read("{99999999999}"), Some((None, Some(None), 0)));
+        assert_eq!(read("*a"), Some((Some(0), Most::Any, 1)));
+        assert_eq!(read("+?a"), Some((Some(1), Most::Any, 1)));
+        assert_eq!(read("{2}"), Some((Some(2), Most::Times(Some(2)), 0)));
+        assert_eq!(read("{2,}x"), Some((Some(2), Most::Any, 1)));
+        assert_eq!(read("{2,13}?x"), Some((Some(2), Most::Times(Some(13)), 1)));
+        assert_eq!(read("{99999999999}"), Some((None, Most::Times(None), 0)));
         for text in ["", "{", "{}", "{,2}", "{2", "{2,", "{2,a}", "{a}", "x*"] {
             assert_eq!(read(text), None, "{text}");
         }

@@ -8,7 +8,7 @@
 
 use regex_syntax::hir::{Class, ClassUnicode, ClassUnicodeRange, Hir, Look, Repetition};
 
-use super::dialect::{has_names, hex, quantifier};
+use super::dialect::{Most, has_names, hex, quantifier};
 use crate::bridge::js;
 
 /// Above this count a repetition makes an automaton too large to be worth it.
@@ -102,8 +102,8 @@ impl Parser<'_> {
         self.left = rest;
         let min = quantifier.min?;
         let max = match quantifier.max {
-            None => None,
-            Some(max) => Some(max?),
+            Most::Any => None,
+            Most::Times(max) => Some(max?),
         };
         if min > MOST_COUNTED || max.is_some_and(|max| max > MOST_COUNTED) {
             return None;

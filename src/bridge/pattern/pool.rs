@@ -81,12 +81,11 @@ impl Pool {
             }
             Err(_) => drop(place),
         }
-        let (_place, mut worker, asked) = match self.slow.try_acquire() {
-            Ok(place) => (Some(place), worker, true),
-            Err(_) => {
-                drop(worker);
-                (self.slow.acquire().await.ok(), self.start()?, false)
-            }
+        let (_place, mut worker, asked) = if let Ok(place) = self.slow.try_acquire() {
+            (Some(place), worker, true)
+        } else {
+            drop(worker);
+            (self.slow.acquire().await.ok(), self.start()?, false)
         };
         worker.step_back();
         let answer = async { if asked { worker.answer().await } else { worker.ask(job).await } };

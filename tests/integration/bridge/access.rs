@@ -161,7 +161,7 @@ fn the_token_is_looked_at_before_the_body() {
         &[("Authorization", "Bearer x"), ("Authorization", "Bearer s3cret token")],
         &[("X-Authorization", "Bearer s3cret token")],
     ] {
-        for body in [LIST, b"", b"not json", &[b' '; 300_000]] {
+        for body in [LIST, b"", b"not json", &vec![b' '; 300_000]] {
             let reply = ask(wrong, body);
             assert_eq!((reply.status, &reply.body), (401, &error("Unauthorized.")), "{wrong:?}");
             reply.is_for(ORIGIN);

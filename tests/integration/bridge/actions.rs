@@ -123,7 +123,7 @@ fn the_text_the_keys_and_enter_come_in_this_order() {
     let body = json!({"action": "send_and_capture", "session": "a", "text": "one", "keys": ["Space", "x", "BSpace", "two"],
         "enter": true, "wait_for": "^one two\\none two$"});
     assert!(bridge.ok(&body)["output"].as_str().unwrap().ends_with("cat\none two\none two"));
-    bridge.ok(&json!({"action": "send_keys", "session": "a", "keys": ["C-c"]}));
+    bridge.ok(&json!({"action": "send_keys", "session": "a", "keys": ["C-d"]}));
     // Whatever the text is, it is text.
     let mut seen = Vec::new();
     for text in [

@@ -11,7 +11,9 @@ mod validation;
 mod waits;
 
 use std::{
+    fmt::Write as _,
     io::{Read as _, Write as _},
+    marker::PhantomData,
     net::{SocketAddr, TcpStream},
     process::Command,
 };
@@ -25,7 +27,8 @@ pub const ORIGIN: &str = "https://localhost:3000";
 
 /// A bridge that listens.
 pub struct Bridge<'a> {
-    pub world: &'a World,
+    /// It is not outlived by it.
+    _world: PhantomData<&'a World>,
     pub process: Background,
     /// What it printed when it began.
     pub lines: Vec<String>,
@@ -70,7 +73,7 @@ impl<'a> Bridge<'a> {
         Self::start(world, &mut command(world, vars))
     }
 
-    pub fn start(world: &'a World, command: &mut Command) -> Self {
+    pub fn start(_: &'a World, command: &mut Command) -> Self {
         let mut process = Background::start(command);
         let mut lines = Vec::new();
         // All are written at once, and the fifth is in every mode.
@@ -81,7 +84,7 @@ impl<'a> Bridge<'a> {
             }
         }
         let port = lines[0].rsplit(':').next().unwrap().parse().unwrap();
-        Self { world, process, lines, port }
+        Self { _world: PhantomData, process, lines, port }
     }
 
     /// A connection from this machine.
@@ -134,15 +137,23 @@ impl Client {
     pub fn send(&mut self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) {
         let mut head = format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\n");
         for (name, value) in headers {
-            head.push_str(&format!("{name}: {value}\r\n"));
+            write!(head, "{name}: {value}\r\n").unwrap();
         }
-        head.push_str(&format!("Content-Length: {}\r\n\r\n", body.len()));
+        write!(head, "Content-Length: {}\r\n\r\n", body.len()).unwrap();
         self.write(head.as_bytes());
         self.write(body);
     }
 
     pub fn write(&mut self, bytes: &[u8]) {
         self.stream.write_all(bytes).unwrap();
+    }
+
+    /// Whether nothing of an answer has come yet.
+    pub fn is_silent(&self) -> bool {
+        self.stream.set_nonblocking(true).unwrap();
+        let peeked = self.stream.peek(&mut [0]);
+        self.stream.set_nonblocking(false).unwrap();
+        peeked.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
     }
 
     /// The next answer. `None`: the connection was closed.
@@ -152,7 +163,7 @@ impl Client {
 
     /// The answer to a request of this method: to `HEAD` none has a body.
     pub fn receive_to(&mut self, method: &str) -> Option<Reply> {
-        let mut chunk = [0; 64 * 1024];
+        let mut chunk = vec![0; 64 * 1024];
         loop {
             if let Some((mut reply, head, length)) = self.head() {
                 let length = if method == "HEAD" { 0 } else { length };

@@ -1,5 +1,7 @@
 //! Every field, every limit, in both modes: what is wrong with a request is found before anything is done.
 
+use std::fmt::Write as _;
+
 use crate::common::World;
 
 use super::{Bridge, ORIGIN, error};
@@ -444,9 +446,9 @@ fn a_body_may_have_262144_bytes_and_not_one_more() {
     assert_eq!(client.post(body(100).as_bytes()).status, 200);
     // Without a length it is counted as it comes.
     let mut chunked = String::from("POST /v1/tmux HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nOrigin: ");
-    chunked.push_str(&format!("{ORIGIN}\r\n\r\n"));
+    write!(chunked, "{ORIGIN}\r\n\r\n").unwrap();
     for _ in 0..5 {
-        chunked.push_str(&format!("10000\r\n{}\r\n", " ".repeat(0x10000)));
+        write!(chunked, "10000\r\n{}\r\n", " ".repeat(0x10000)).unwrap();
     }
     chunked.push_str("0\r\n\r\n");
     client.write(chunked.as_bytes());
