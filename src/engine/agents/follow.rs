@@ -110,7 +110,11 @@ impl Follower {
         let there = host.live_pane(self.pane.id()).is_some_and(|pane| Arc::ptr_eq(&pane, &self.pane));
         if gone || !there {
             self.leave(host);
-            self.pane.lock().tap.answer();
+            // A pane that stays without a process has nothing due: what is told next wakes this.
+            (self.drawn, self.due, self.later) = (None, None, None);
+            let mut state = self.pane.lock();
+            state.tap.take_drawn();
+            state.tap.answer();
             return there;
         }
         if program || ended {
@@ -118,6 +122,7 @@ impl Follower {
             self.identify(host);
         }
         let now = Instant::now();
+        let later = self.later.take_if(|later| *later <= now).is_some();
         if drawn {
             let since = *self.drawn.get_or_insert(now);
             // It rests, or has printed for so long without a rest that nobody should wait for it.
@@ -128,7 +133,7 @@ impl Follower {
                 self.pane.lock().tap.take_drawn();
                 self.look(host).await;
             }
-        } else if self.later.is_some_and(|later| later <= now) {
+        } else if later {
             self.look(host).await;
         }
         if self.present.as_ref().is_none_or(|present| present.known.is_some()) {
