@@ -8,6 +8,7 @@ use super::{
     Outcome,
     caller::Caller,
     commands::{
+        agents::Agents,
         bridge::Bridge,
         capture::CapturePane,
         change::{
@@ -125,6 +126,7 @@ pub(super) enum Command {
     WaitFor(Box<WaitFor>),
     Run(Run),
     Events(Events),
+    Agents(Agents),
     Mcp(Mcp),
     Bridge(Bridge),
     Completions(Completions),
@@ -162,6 +164,7 @@ impl Command {
             Self::WaitFor(args) => args.run(caller).await,
             Self::Run(args) => args.run(caller).await,
             Self::Events(args) => args.run(caller).await,
+            Self::Agents(args) => args.run(caller).await,
             Self::Mcp(args) => args.run(caller).await,
             Self::Bridge(args) => args.run(&ServerChoice::default()),
             Self::Completions(args) => args.run(),

@@ -22,6 +22,7 @@ enum Preset {
     Text(&'static str),
     Bytes(u64),
     Audit,
+    Agents,
     Token,
 }
 
@@ -51,6 +52,7 @@ pub const KEYS: [Key; 19] = [
     one("audit", "MUXTAP_AUDIT", "true"),
     special("audit_file", "MUXTAP_AUDIT_FILE", Preset::Audit),
     special("audit_bytes", "MUXTAP_AUDIT_BYTES", Preset::Bytes(audit::AUDIT_BYTES)),
+    special("agents_file", "MUXTAP_AGENTS_FILE", Preset::Agents),
     list("http", "MUXTAP_HTTP", ""),
     list("http_names", "MUXTAP_HTTP_NAMES", ""),
     list("http_origins", "MUXTAP_HTTP_ORIGINS", ""),
@@ -75,7 +77,7 @@ impl Key {
             Preset::Text(text) => text.into(),
             Preset::Bytes(bytes) if bytes.is_multiple_of(1 << 20) => format!("{}M", bytes >> 20),
             Preset::Bytes(bytes) => bytes.to_string(),
-            Preset::Audit | Preset::Token => String::new(),
+            Preset::Audit | Preset::Agents | Preset::Token => String::new(),
         }
     }
 

@@ -13,7 +13,7 @@ use self::{doors::Door, paths::Paths};
 use crate::{
     api::{Error, Result},
     config::Settings,
-    engine::{Engine, EngineOptions, audit::Audit},
+    engine::{Engine, EngineOptions, agents::Rules, audit::Audit},
     http, metrics, net,
     tmux::Program,
 };
@@ -77,6 +77,7 @@ async fn answer(
         budget_bytes: settings.budget_bytes,
         allowed: settings.allowed,
         audit: audit(settings)?,
+        agents: Arc::new(agents(settings)?),
     });
     let about = http::About {
         socket: paths.socket.display().to_string(),
@@ -149,6 +150,18 @@ pub(crate) fn audit(settings: &Settings) -> Result<Option<Arc<Audit>>> {
             tracing::warn!("{error}; nothing is recorded");
             Ok(None)
         }
+    }
+}
+
+/// How agents are known. A file that somebody named must serve.
+fn agents(settings: &Settings) -> Result<Rules> {
+    let Some(file) = &settings.agents_file else { return Ok(Rules::built_in()) };
+    match file.load() {
+        Err(error) if !file.named => {
+            tracing::warn!("{error}; your rules of agents are not in force");
+            Ok(Rules::without(&error))
+        }
+        loaded => loaded,
     }
 }
 

@@ -4,6 +4,7 @@
 //! memory wherever that is exact, and from the open connection otherwise. No lock is held across an await anywhere in here.
 
 mod act;
+pub mod agents;
 pub mod audit;
 mod capture;
 mod change;
@@ -62,6 +63,8 @@ pub struct EngineOptions {
     pub allowed: Tiers,
     /// Where what they did is recorded.
     pub audit: Option<Arc<audit::Audit>>,
+    /// How agents are known.
+    pub agents: Arc<agents::Rules>,
 }
 
 impl Default for EngineOptions {
@@ -73,6 +76,7 @@ impl Default for EngineOptions {
             budget_bytes: limits::BUDGET_BYTES,
             allowed: Tiers::ALL,
             audit: None,
+            agents: Arc::new(agents::Rules::built_in()),
         }
     }
 }
@@ -118,6 +122,11 @@ impl Engine {
             started: Instant::now(),
         });
         shared.tasks.spawn(janitor::run(shared.clone()));
+        Self::of(shared)
+    }
+
+    /// A handle to the engine itself, for what it does on its own.
+    fn of(shared: Arc<Shared>) -> Self {
         Self { shared, caller: Arc::default() }
     }
 

@@ -118,6 +118,7 @@ pub fn router(app: App) -> Router {
         .route("/v1/panes/{pane}/run", post(routes::run))
         .route("/v1/waits", post(routes::wait))
         .route("/v1/waits/{id}", get(routes::wait_result).delete(routes::cancel_wait))
+        .route("/v1/agents", get(routes::agents))
         .route("/v1/events", get(stream::sse::stream))
         .route("/v1/stream", get(stream::ws::stream))
         .route("/v1/mcp", get(mcp::stdio))

@@ -39,6 +39,7 @@ use crate::api;
         routes::wait,
         routes::wait_result,
         routes::cancel_wait,
+        routes::agents,
         stream::sse::stream,
         stream::ws::stream
     ),

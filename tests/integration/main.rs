@@ -17,6 +17,7 @@
     reason = "a test says what is wrong by panicking, is its own documentation, and may be one long table"
 )]
 
+mod agents;
 mod bad_input;
 mod bridge;
 mod capture;

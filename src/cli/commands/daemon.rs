@@ -89,6 +89,9 @@ pub(in crate::cli) struct Told {
     /// Its length in bytes at which it is turned; three older ones are kept [default: 10M]
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     audit_bytes: Option<u64>,
+    /// Rules of your own that tell agents and what they do [default: agents.toml next to config.toml, if it is there]
+    #[arg(long, value_name = "FILE")]
+    agents_file: Option<String>,
     /// Answer on this TCP address, too; beyond this machine only with --tls
     #[arg(long, value_name = "ADDR:PORT", value_delimiter = ',')]
     http: Option<Vec<String>>,
@@ -134,6 +137,7 @@ impl Told {
             one("audit", self.audit.as_ref()),
             one("audit_file", self.audit_file.as_ref()),
             one("audit_bytes", self.audit_bytes.as_ref()),
+            one("agents_file", self.agents_file.as_ref()),
             list("http", self.http.as_ref()),
             list("http_names", self.http_names.as_ref()),
             list("http_origins", self.http_origins.as_ref()),
