@@ -8,6 +8,7 @@ use super::{
     Outcome,
     caller::Caller,
     commands::{
+        approvals::ApprovalsArgs,
         capture::CapturePane,
         change::{
             KillPane, KillSession, KillWindow, RenameSession, RenameWindow, ResizePane, ResizeWindow, RespawnPane,
@@ -123,6 +124,7 @@ pub(super) enum Command {
     WaitFor(Box<WaitFor>),
     Run(Run),
     Events(Events),
+    Approvals(ApprovalsArgs),
     Completions(Completions),
 }
 
@@ -158,6 +160,7 @@ impl Command {
             Self::WaitFor(args) => args.run(caller).await,
             Self::Run(args) => args.run(caller).await,
             Self::Events(args) => args.run(caller).await,
+            Self::Approvals(args) => args.run(caller).await,
             Self::Completions(args) => args.run(),
         }
     }

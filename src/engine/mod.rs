@@ -16,6 +16,7 @@ pub mod limits;
 mod list;
 mod look;
 mod pane;
+mod plain;
 mod read;
 mod run;
 mod shell;
@@ -44,6 +45,8 @@ pub use act::Caller;
 pub use events::Subscription;
 pub(crate) use host::Host;
 pub(crate) use pane::Pane;
+pub(crate) use plain::{PlainPlace, PlainSpawn};
+pub(crate) use target::{Target, find_pane, find_session, find_window};
 use wait::Waits;
 
 /// What an engine is made with.

@@ -35,6 +35,8 @@ pub enum Link {
         error: Error,
         /// The server that was followed no longer runs.
         ended: bool,
+        /// No server runs there, as far as tmux says; otherwise one may run and cannot be reached.
+        absent: bool,
         /// How many attempts were made so far; a waiter learns from it whether its own was answered.
         attempts: u64,
     },

@@ -223,7 +223,7 @@ async fn supervise(inner: Arc<Inner>) {
                     inner.forget();
                 }
                 let retry = !absent && (followed.is_some() || attempts > 1);
-                inner.set_link(Link::Down { error, ended, attempts });
+                inner.set_link(Link::Down { error, ended, absent, attempts });
                 // A server that does not answer any more may still be on its way out.
                 let leaving =
                     followed.as_ref().filter(|_| absent && inner.spec.is_local()).map(|identity| identity.pid);
@@ -244,7 +244,7 @@ async fn supervise(inner: Arc<Inner>) {
         }
     }
     inner.close_all().await;
-    inner.set_link(Link::Down { error: stopping(), ended: false, attempts });
+    inner.set_link(Link::Down { error: stopping(), ended: false, absent: false, attempts });
 }
 
 impl Inner {
