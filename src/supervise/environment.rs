@@ -113,16 +113,14 @@ mod tests {
     #[test]
     fn what_is_optional_has_a_preset() {
         let required = REQUIRED.map(|name| (name, "x"));
-        let vars = |more: &[(&'static str, &'static str)]| read(&[&required[..], &[("HOME", "/h")], more].concat()).unwrap();
+        let vars =
+            |more: &[(&'static str, &'static str)]| read(&[&required[..], &[("HOME", "/h")], more].concat()).unwrap();
         let plain = vars(&[]);
         assert_eq!(plain.patience, Duration::from_millis(86_400_000));
         assert_eq!(plain.store, PathBuf::from("/h/.config/earl/tmux_sessions.json"));
         assert!(plain.platform.allowed.is_empty());
-        let set = vars(&[
-            ("ALLOWED_USERS", " ann, ,bob "),
-            ("PERMISSION_TIMEOUT_MS", "1500"),
-            ("EARL_ENV", "development"),
-        ]);
+        let set =
+            vars(&[("ALLOWED_USERS", " ann, ,bob "), ("PERMISSION_TIMEOUT_MS", "1500"), ("EARL_ENV", "development")]);
         assert_eq!(set.platform.allowed, ["ann", "bob"]);
         assert_eq!(set.patience, Duration::from_millis(1500));
         assert_eq!(set.store, PathBuf::from("/h/.config/earl-dev/tmux_sessions.json"));

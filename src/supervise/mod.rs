@@ -30,10 +30,11 @@ pub use state::State;
 
 use crate::{
     api::{Error, ErrorCode},
-    engine::{Engine, Host},
+    engine::{Engine, EngineOptions, Host},
+    tmux::{CoverageMode, Program, leash},
 };
 use arguments::Arguments;
-use confirm::Confirm;
+use confirm::{Confirm, Mattermost};
 use store::Store;
 
 /// The actions, in the order in which they are listed.
@@ -82,8 +83,7 @@ impl Supervisor {
     /// A supervisor of one tmux server. Must be made within a tokio runtime.
     pub fn new(engine: Engine, options: Options) -> Self {
         let store = Store::new(&options.store);
-        let shared =
-            Shared { engine, options, store, stop: CancellationToken::new(), tasks: TaskTracker::new() };
+        let shared = Shared { engine, options, store, stop: CancellationToken::new(), tasks: TaskTracker::new() };
         Self { shared: Arc::new(shared) }
     }
 
@@ -127,7 +127,35 @@ impl Supervisor {
         answer.unwrap_or_else(|error| error)
     }
 
-    /// Withdraws open questions and waits until nothing of them is left anywhere.
+    /// A supervisor as the first implementation was one: of the tmux server on `socket`, with this process's environment and directory,
+    /// humans in Mattermost, and an engine of its own. Must be made within a tokio runtime of one thread, in the program `muxtap` itself: its
+    /// control clients end with that thread.
+    pub fn compatible(tmux: PathBuf, socket: PathBuf, environment: PlatformEnvironment) -> std::io::Result<Self> {
+        let PlatformEnvironment { platform, patience, store } = environment;
+        // As a guest it makes no session of its own, whoever started the server.
+        let coverage = CoverageMode::Sessions;
+        let program = Program { tmux, prefix: Vec::new(), leash: leash::of_this_program() };
+        let engine = Engine::new(EngineOptions { program, coverage, ..EngineOptions::default() });
+        let options = Options {
+            socket,
+            directory: std::env::current_dir()?,
+            environment: None,
+            store,
+            channel: Some(platform.channel.clone()),
+            thread: Some(platform.thread.clone()),
+            confirm: vec![Arc::new(Mattermost::new(platform))],
+            patience,
+        };
+        Ok(Self::new(engine, options))
+    }
+
+    /// The engine that it asks.
+    pub fn engine(&self) -> &Engine {
+        &self.shared.engine
+    }
+
+    /// Withdraws open questions and waits until nothing of them is left anywhere. For the end of the process (also by SIGTERM); the engine
+    /// goes on until it is stopped too.
     pub async fn stop(&self) {
         self.shared.stop.cancel();
         self.shared.tasks.close();

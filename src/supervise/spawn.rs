@@ -194,7 +194,8 @@ mod tests {
     #[test]
     fn a_shell_reads_the_prompt_as_it_is() {
         for text in ["it's; $HOME `id` \"x\" \\ \\' !\n#{pane_id};", "", "-x"] {
-            let printed = std::process::Command::new("sh").arg("-c").arg(format!("printf %s {}", quoted(text))).output();
+            let printed =
+                std::process::Command::new("sh").arg("-c").arg(format!("printf %s {}", quoted(text))).output();
             assert_eq!(String::from_utf8(printed.unwrap().stdout).unwrap(), text);
         }
     }

@@ -36,5 +36,6 @@ mod screen_random;
 mod servers;
 mod soak;
 mod streams;
+mod supervise;
 mod waits;
 mod wire;

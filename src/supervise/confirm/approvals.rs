@@ -139,7 +139,8 @@ impl Approvals {
         let mut found = Vec::new();
         for entry in fs::read_dir(&self.dir)? {
             let path = entry?.path();
-            let Some(id) = path.file_name().and_then(|name| name.to_str()?.strip_suffix(".json").map(str::to_owned)) else {
+            let Some(id) = path.file_name().and_then(|name| name.to_str()?.strip_suffix(".json").map(str::to_owned))
+            else {
                 continue;
             };
             if self.is_abandoned(&id)? {

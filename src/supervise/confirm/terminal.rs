@@ -32,7 +32,9 @@ impl Confirm for Terminal {
     fn ask(self: Arc<Self>, question: Question) -> BoxFuture<'static, Decision> {
         Box::pin(async move {
             ask(&self, question).await.unwrap_or_else(|error| {
-                Decision::Unavailable(format!("Error: spawn confirmation failed (could not ask at a terminal: {error})"))
+                Decision::Unavailable(format!(
+                    "Error: spawn confirmation failed (could not ask at a terminal: {error})"
+                ))
             })
         })
     }

@@ -94,8 +94,14 @@ fn connector() -> io::Result<TlsConnector> {
     }
     roots.add_parsable_certificates(found.certs);
     if roots.is_empty() {
-        return Err(io::Error::other("this machine has no trusted certificates; install ca-certificates or set SSL_CERT_FILE"));
+        return Err(io::Error::other(
+            "this machine has no trusted certificates; install ca-certificates or set SSL_CERT_FILE",
+        ));
     }
+    trusting(roots)
+}
+
+fn trusting(roots: RootCertStore) -> io::Result<TlsConnector> {
     let config = ClientConfig::builder_with_provider(Arc::new(crypto::ring::default_provider()))
         .with_safe_default_protocol_versions()
         .map_err(io::Error::other)?
@@ -123,5 +129,38 @@ mod tests {
         for url in ["", "chat.example.org", "ftp://x", "https://"] {
             assert!(Address::read(url).is_err(), "{url}");
         }
+    }
+
+    #[tokio::test]
+    async fn https_is_tls_with_a_certificate_that_is_trusted() {
+        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+        use tokio_rustls::rustls::pki_types::{CertificateDer, pem::PemObject as _};
+
+        let dir = tempfile::tempdir().unwrap();
+        let made = crate::net::tls::made_in(dir.path(), &[]).unwrap();
+        let acceptor = crate::net::tls::acceptor(&made.files).unwrap();
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let server = tokio::spawn(async move {
+            // The first client knows the authority, the second does not.
+            let (stream, _) = listener.accept().await.unwrap();
+            let mut stream = acceptor.accept(stream).await.unwrap();
+            stream.write_all(b"hello").await.unwrap();
+            stream.shutdown().await.unwrap();
+            let (stream, _) = listener.accept().await.unwrap();
+            acceptor.accept(stream).await.map(drop)
+        });
+        let mut trusted = RootCertStore::empty();
+        trusted.add(CertificateDer::from_pem_file(&made.authority).unwrap()).unwrap();
+        let address = Address::read(&format!("https://localhost:{port}")).unwrap();
+        assert!(address.tls.as_ref().unwrap().set(trusting(trusted).unwrap()).is_ok());
+        let mut said = String::new();
+        address.connect().await.unwrap().read_to_string(&mut said).await.unwrap();
+        assert_eq!(said, "hello");
+
+        let address = Address::read(&format!("https://127.0.0.1:{port}")).unwrap();
+        assert!(address.tls.as_ref().unwrap().set(trusting(RootCertStore::empty()).unwrap()).is_ok());
+        assert!(address.connect().await.is_err());
+        assert!(server.await.unwrap().is_err());
     }
 }
