@@ -152,10 +152,10 @@ fn write(path: &Path, entries: &Entries) -> io::Result<()> {
     write_whole(path, &text)
 }
 
-/// Writes beside and renames; 0600.
+/// Writes beside and renames; 0600. The caller holds the lock that keeps other writers of this file away.
 pub(super) fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let temporary = beside(path, &format!(".tmp.{}", std::process::id()));
-    // One that a crash left behind is not followed or continued.
+    // One name, since whoever writes holds the lock: what a crash left behind goes with the next write.
+    let temporary = beside(path, ".muxtap-tmp");
     match fs::remove_file(&temporary) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}

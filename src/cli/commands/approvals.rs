@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use clap::{Args, Subcommand};
-use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::sync::mpsc;
 
 use super::{
     Caller, Outcome,
@@ -100,7 +100,7 @@ async fn watch(folder: &Approvals, json: bool) -> Outcome {
     let unusable = |error: std::io::Error| Failure::from(refused(error.into()));
     let _watching = folder.watch().map_err(unusable)?;
     let (_watcher, mut changes) = terminal::changes(folder).map_err(unusable)?;
-    let mut input = BufReader::new(tokio::io::stdin()).lines();
+    let mut input = lines_of_stdin();
     let mut listens = true;
     let mut shown: BTreeMap<String, Open> = BTreeMap::new();
     loop {
@@ -113,13 +113,26 @@ async fn watch(folder: &Approvals, json: bool) -> Outcome {
         }
         tokio::select! {
             change = changes.recv() => if change.is_none() { return Ok(0) },
-            line = input.next_line(), if listens => match line {
-                Ok(Some(line)) => answer(folder, &line, &open)?,
+            line = input.recv(), if listens => match line {
+                Some(line) => answer(folder, &line, &open)?,
                 // Whoever only looks on goes on doing so.
-                _ => listens = false,
+                None => listens = false,
             },
         }
     }
+}
+
+/// What is typed, line by line. Read by a thread that nobody waits for: a runtime would not end before the next line came.
+fn lines_of_stdin() -> mpsc::Receiver<String> {
+    let (sender, receiver) = mpsc::channel(1);
+    std::thread::spawn(move || {
+        for line in std::io::stdin().lines().map_while(Result::ok) {
+            if sender.blocking_send(line).is_err() {
+                return;
+            }
+        }
+    });
+    receiver
 }
 
 fn show(question: &Open, json: bool) -> Result<(), Failure> {

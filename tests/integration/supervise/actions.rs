@@ -82,7 +82,7 @@ async fn list_tells_where_claude_runs_and_what_it_does() {
     stage.world.tmux(&["send-keys", "-t", "works", "work", "Enter"]);
     stage.shows("works", "esc to interrupt");
     // Not in the foreground of its terminal, and not the pane's own process.
-    let background = format!("{} again & exec sleep 1000", stage.world.path("bin/claude").display());
+    let background = format!("{} again </dev/tty & exec sleep 1000", stage.world.path("bin/claude").display());
     stage.world.tmux(&["new-session", "-d", "-s", "zz", "-c", "/", &background]);
     stage.shows("zz", "told: again");
     let listed = stage.call(json!({ "action": "list" })).await;
