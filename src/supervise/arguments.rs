@@ -77,7 +77,7 @@ mod tests {
 
     use super::*;
 
-    fn with<T>(arguments: Value, ask: impl FnOnce(&Arguments<'_>) -> T) -> T {
+    fn with<T>(arguments: &Value, ask: impl FnOnce(&Arguments<'_>) -> T) -> T {
         ask(&Arguments::new(arguments.as_object().unwrap()))
     }
 
@@ -90,15 +90,15 @@ mod tests {
         for (lines, meant) in
             [(json!(5), 5), (json!(0), 1), (json!(-3), 1), (json!("7"), 7), (json!(null), 100), (json!("x"), 100)]
         {
-            assert_eq!(with(json!({ "lines": lines }), |given| given.lines()), meant, "{lines}");
+            assert_eq!(with(&json!({ "lines": lines }), |given| given.lines()), meant, "{lines}");
         }
-        assert_eq!(with(json!({}), |given| given.lines()), 100);
+        assert_eq!(with(&json!({}), |given| given.lines()), 100);
     }
 
     #[test]
     fn blank_is_missing_but_for_text() {
         let given = json!({ "target": " ", "text": "", "name": "", "prompt": "\n", "action": "" });
-        with(given, |given| {
+        with(&given, |given| {
             assert_eq!((given.target(), given.name(), given.prompt(), given.action()), (None, None, None, None));
             assert_eq!(given.text().as_deref(), Some(""));
         });

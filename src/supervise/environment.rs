@@ -116,7 +116,7 @@ mod tests {
         let vars =
             |more: &[(&'static str, &'static str)]| read(&[&required[..], &[("HOME", "/h")], more].concat()).unwrap();
         let plain = vars(&[]);
-        assert_eq!(plain.patience, Duration::from_millis(86_400_000));
+        assert_eq!(plain.patience, Duration::from_secs(86_400));
         assert_eq!(plain.store, PathBuf::from("/h/.config/earl/tmux_sessions.json"));
         assert!(plain.platform.allowed.is_empty());
         let set =

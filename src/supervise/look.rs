@@ -1,6 +1,10 @@
 //! `list`, `capture` and `status`: what there is and what it shows.
 
-use std::{collections::HashSet, path::Path, sync::Arc};
+use std::{
+    collections::{BTreeSet, HashMap},
+    path::Path,
+    sync::Arc,
+};
 
 use super::{
     Supervisor, about_target, failed, no_server, spelled,
@@ -34,9 +38,9 @@ impl Supervisor {
         if panes.is_empty() {
             return Ok("No tmux sessions running.".into());
         }
-        let mut running = Default::default();
+        let mut running = HashMap::default();
         if host.server().spec().is_local() {
-            let ttys: HashSet<String> = panes.iter().map(|(_, pane)| pane.tty.clone()).collect();
+            let ttys: BTreeSet<String> = panes.iter().map(|(_, pane)| pane.tty.clone()).collect();
             let looked = tokio::task::spawn_blocking(move || on_terminals(&ttys)).await;
             running = looked.map_err(|error| failed(&Error::internal(error.to_string())))?;
         }

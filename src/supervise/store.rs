@@ -71,8 +71,12 @@ impl Store {
 
     /// Takes the entries with these names away.
     pub async fn remove(&self, names: Vec<String>) -> io::Result<()> {
-        self.change(move |entries| names.iter().fold(false, |changed, name| entries.remove(name).is_some() || changed))
-            .await
+        self.change(move |entries| {
+            let before = entries.len();
+            entries.retain(|name, _| !names.contains(name));
+            entries.len() < before
+        })
+        .await
     }
 
     /// Reads, changes and writes while no other process does. Nothing is written where `change` says that nothing changed.

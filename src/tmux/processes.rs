@@ -1,11 +1,11 @@
 //! The command lines of all processes on terminals, in the foreground or not (this machine's terminals only).
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 
 /// The command lines of the processes whose controlling terminal is one of `ttys` (paths as `/dev/pts/3`), by terminal. Arguments are
 /// joined by single spaces, as `ps` shows them. Reads files of the kernel: not for a thread that must not block.
 #[cfg(target_os = "linux")]
-pub fn on_terminals(ttys: &HashSet<String>) -> HashMap<String, Vec<String>> {
+pub fn on_terminals(ttys: &BTreeSet<String>) -> HashMap<String, Vec<String>> {
     use std::os::unix::fs::MetadataExt as _;
     let devices: HashMap<u64, &String> = ttys
         .iter()
@@ -52,14 +52,14 @@ fn terminal_in(stat: &[u8]) -> Option<u64> {
 
 /// The same by `ps`, which every other system has.
 #[cfg(not(target_os = "linux"))]
-pub fn on_terminals(ttys: &HashSet<String>) -> HashMap<String, Vec<String>> {
+pub fn on_terminals(ttys: &BTreeSet<String>) -> HashMap<String, Vec<String>> {
     let listed = std::process::Command::new("ps").args(["-axww", "-o", "tty=,command="]).output();
     listed.map(|listed| in_listing(&String::from_utf8_lossy(&listed.stdout), ttys)).unwrap_or_default()
 }
 
 /// Reads `ps -o tty=,command=`.
 #[cfg(any(test, not(target_os = "linux")))]
-fn in_listing(listing: &str, ttys: &HashSet<String>) -> HashMap<String, Vec<String>> {
+fn in_listing(listing: &str, ttys: &BTreeSet<String>) -> HashMap<String, Vec<String>> {
     let mut found: HashMap<String, Vec<String>> = HashMap::new();
     for line in listing.lines() {
         let Some((tty, command)) = line.trim_start().split_once(char::is_whitespace) else { continue };
@@ -81,12 +81,12 @@ mod tests {
         assert_eq!(terminal_in(b"12 (a) (b c) S 1 12 12 34816 12 0"), Some(34816));
         assert_eq!(terminal_in(b"12 (x) S 1 12 12 0 -1 0"), None);
         assert_eq!(kernel_device(136, 0), 34816);
-        assert_eq!(kernel_device(136, 300), (300 & 0xff) | 136 << 8 | 256 << 12);
+        assert_eq!(kernel_device(0x88, 0x12c), 0x10_882c);
     }
 
     #[test]
     fn a_listing_of_ps_is_read() {
-        let ttys = HashSet::from(["/dev/ttys003".to_owned()]);
+        let ttys = BTreeSet::from(["/dev/ttys003".to_owned()]);
         let found = in_listing("ttys003  node /x/claude -p\n??       launchd\nttys004  vi\n", &ttys);
         assert_eq!(found, HashMap::from([("/dev/ttys003".to_owned(), vec!["node /x/claude -p".to_owned()])]));
     }

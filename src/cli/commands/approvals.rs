@@ -1,6 +1,6 @@
 //! `approvals`.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt::Write as _};
 
 use clap::{Args, Subcommand};
 use tokio::sync::mpsc;
@@ -143,11 +143,11 @@ fn show(question: &Open, json: bool) -> Result<(), Failure> {
     let mut text = format!("{id}  {kind} {}, until {until}\n", plain(name));
     for (what, value) in [("session", session), ("dir", working_dir)] {
         if let Some(value) = value {
-            text.push_str(&format!("  {what}: {}\n", plain(value)));
+            let _ = writeln!(text, "  {what}: {}", plain(value));
         }
     }
     for line in prompt.lines() {
-        text.push_str(&format!("  | {}\n", plain(line)));
+        let _ = writeln!(text, "  | {}", plain(line));
     }
     output::print(text + &format!("  y {id} or n {id}?\n"))
 }
@@ -183,6 +183,7 @@ fn said(id: &str, word: Word) -> String {
     }
 }
 
+#[allow(clippy::needless_pass_by_value, reason = "it is what `map_err` calls")]
 fn refused(error: Refused) -> Error {
     let code = match error {
         Refused::Unknown(_) => ErrorCode::NotFound,

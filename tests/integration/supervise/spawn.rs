@@ -37,6 +37,16 @@ impl Confirm for Human {
     }
 }
 
+/// Somebody takes the name, or the session away, before the answer.
+struct Slow(Arc<Human>, Vec<String>, std::path::PathBuf);
+impl Confirm for Slow {
+    fn ask(self: Arc<Self>, question: Question) -> BoxFuture<'static, Decision> {
+        let mut tmux = std::process::Command::new(crate::common::tmux_program());
+        assert!(tmux.arg("-S").arg(&self.2).args(&self.1).status().unwrap().success());
+        self.0.clone().ask(question)
+    }
+}
+
 fn plan(human: &Arc<Human>) -> Plan {
     Plan { confirm: vec![human.clone()], ..Plan::default() }
 }
@@ -140,15 +150,6 @@ async fn a_window_is_added_to_a_session() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_name_that_was_taken_while_the_human_thought_is_said() {
     let human = Human::who_says(Decision::Approved);
-    /// Somebody takes the name, or the session away, before the answer.
-    struct Slow(Arc<Human>, Vec<String>, std::path::PathBuf);
-    impl Confirm for Slow {
-        fn ask(self: Arc<Self>, question: Question) -> BoxFuture<'static, Decision> {
-            let mut tmux = std::process::Command::new(crate::common::tmux_program());
-            assert!(tmux.arg("-S").arg(&self.2).args(&self.1).status().unwrap().success());
-            self.0.clone().ask(question)
-        }
-    }
     let world = World::with_server();
     world.session("other");
     let slow = |line: &str| -> Arc<dyn Confirm> {

@@ -52,7 +52,7 @@ struct Inner {
     posts: Vec<String>,
     made: usize,
     reactions: Vec<Value>,
-    /// WebSockets are turned away.
+    /// Every `WebSocket` is turned away.
     closed: bool,
 }
 
@@ -92,7 +92,7 @@ impl Mattermost {
         self.inner().instead.push_back((call.to_owned(), status, retry_after));
     }
 
-    /// WebSockets are turned away from now on, or not any more.
+    /// Every `WebSocket` is turned away from now on, or none any more.
     pub fn close(&self, closed: bool) {
         self.inner().closed = closed;
     }

@@ -73,12 +73,11 @@ impl Address {
         let stream = TcpStream::connect((host, self.port)).await?;
         stream.set_nodelay(true)?;
         let Some(tls) = &self.tls else { return Ok(Box::new(stream)) };
-        let tls = match tls.get() {
-            Some(tls) => tls.clone(),
-            None => {
-                let made = tokio::task::spawn_blocking(connector).await.map_err(io::Error::other)??;
-                tls.get_or_init(|| made).clone()
-            }
+        let tls = if let Some(tls) = tls.get() {
+            tls.clone()
+        } else {
+            let made = tokio::task::spawn_blocking(connector).await.map_err(io::Error::other)??;
+            tls.get_or_init(|| made).clone()
         };
         let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
         Ok(Box::new(tls.connect(name, stream).await?))

@@ -11,7 +11,7 @@ mod connect;
 mod events;
 mod rest;
 
-use std::{collections::HashMap, hash::BuildHasher as _, io, sync::Arc, time::Duration};
+use std::{collections::HashMap, fmt::Write as _, hash::BuildHasher as _, io, sync::Arc, time::Duration};
 
 use futures_util::future::BoxFuture;
 use tokio::time::Instant;
@@ -86,10 +86,10 @@ fn message(request: &Request) -> String {
         request.kind()
     );
     if let Some(directory) = directory {
-        message.push_str(&format!("- **Dir:** {directory}\n"));
+        let _ = writeln!(message, "- **Dir:** {directory}");
     }
     if let Some(session) = session {
-        message.push_str(&format!("- **Session:** {session} (new window)\n"));
+        let _ = writeln!(message, "- **Session:** {session} (new window)");
     }
     message + "React: :+1: approve | :-1: deny"
 }
