@@ -84,7 +84,7 @@ impl Supervisor {
     /// The screen and so many lines of history above it.
     async fn screen(&self, host: &Arc<Host>, target: &str, history: u64) -> Result<String, Error> {
         let request = CaptureRequest { start: Some(format!("-{history}")), ..CaptureRequest::default() };
-        Ok(self.shared.engine.capture(host, &spelled(target), &request).await?.text)
+        Ok(self.shared.engine.capture(host, &spelled(host, target).await?, &request).await?.text)
     }
 }
 

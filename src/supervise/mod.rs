@@ -30,7 +30,7 @@ pub use state::State;
 
 use crate::{
     api::{Error, ErrorCode},
-    engine::{Engine, EngineOptions, Host},
+    engine::{Engine, EngineOptions, Host, Target, find_pane},
     tmux::{CoverageMode, Program, leash},
 };
 use arguments::Arguments;
@@ -202,7 +202,14 @@ fn no_server(error: &Error, host: &Host) -> bool {
         && matches!(host.server().link(), crate::tmux::Link::Down { absent: true, .. })
 }
 
-/// A target as the engine reads it. A bare number is a session's name here, as tmux's first sessions have it, and not a pane.
-fn spelled(target: &str) -> String {
-    if target.bytes().all(|byte| byte.is_ascii_digit()) { format!("{target}:") } else { target.to_owned() }
+/// A target as the engine reads it. A bare number is a session's name here, as tmux's first sessions have it, and not a pane; and a pane
+/// that has gone is not there, though the engine still knows what it printed. Error: `NOT_FOUND`.
+async fn spelled(host: &Host, target: &str) -> Result<String, Error> {
+    if target.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Ok(format!("{target}:"));
+    }
+    if let Ok(pane @ Target::Pane(_)) = target.parse() {
+        find_pane(&host.server().fresh().await?.without_hubs(), &pane)?;
+    }
+    Ok(target.to_owned())
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Supervisor, about_target, failed, no_server};
+use super::{Supervisor, about_target, failed, no_server, spelled};
 use crate::{
     api::{Error, InputRequest},
     engine::{Host, Target, find_pane, find_window},
@@ -64,8 +64,11 @@ impl Supervisor {
     }
 
     async fn input(&self, host: &Arc<Host>, target: &str, request: &InputRequest) -> Result<(), String> {
-        let done = self.shared.engine.input(host, &super::spelled(target), request).await;
-        done.map(drop).map_err(|error| about_target(&error, host, target))
+        let done = async {
+            let spelled = spelled(host, target).await?;
+            self.shared.engine.input(host, &spelled, request).await
+        };
+        done.await.map(drop).map_err(|error: Error| about_target(&error, host, target))
     }
 
     async fn forget(&self, names: &[&str]) {
