@@ -30,10 +30,7 @@ use alacritty_terminal::{
     vte::ansi::Processor,
 };
 use inputs::Input;
-use muxtap::{
-    protocol::version::Version,
-    screen::{CaptureOptions, Line, Rules, Screen, Settings, Size},
-};
+use muxtap::screen::{CaptureOptions, Line, Rules, Screen, Settings, Size};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 use table::{Goal, figure, part};
 
@@ -65,14 +62,11 @@ impl Dimensions for Sides {
 
 const SCREEN: Sides = Sides(80, 24);
 
-fn rules() -> Rules {
-    Rules::for_version(Version { major: 3, minor: 3, suffix: Some('a') })
-}
-
-fn muxtap(sides: Sides, input: &[u8]) -> Screen {
+fn muxtap(sides: Sides, input: &Input) -> Screen {
     let settings = Settings { history_limit: HISTORY, ..Settings::default() };
-    let mut screen = Screen::new(Size { columns: sides.0, rows: sides.1 }, rules(), settings);
-    for chunk in input.chunks(CHUNK) {
+    let size = Size { columns: sides.0, rows: sides.1 };
+    let mut screen = Screen::new(size, Rules::for_version(input.version), settings);
+    for chunk in input.bytes.chunks(CHUNK) {
         screen.feed(chunk);
     }
     screen
@@ -112,7 +106,7 @@ fn feeding(input: &Input) {
     let mut best = [Duration::MAX; 3];
     for _ in 0..ROUNDS {
         let taken =
-            [timed(|| muxtap(SCREEN, bytes)), timed(|| alacritty(SCREEN, bytes)), timed(|| vt100(SCREEN, bytes))];
+            [timed(|| muxtap(SCREEN, input)), timed(|| alacritty(SCREEN, bytes)), timed(|| vt100(SCREEN, bytes))];
         for (best, taken) in best.iter_mut().zip(taken) {
             *best = (*best).min(taken);
         }
@@ -121,8 +115,7 @@ fn feeding(input: &Input) {
     figure(&format!("{}: muxtap", input.name), ours, "MB/s", Goal::None);
     figure("    alacritty_terminal", alacritty, "MB/s", Goal::None);
     figure("    vt100", vt100, "MB/s", Goal::None);
-    let goal = if input.has_goal { Goal::AtLeast(1.0) } else { Goal::None };
-    figure("    muxtap by the faster of them", ours / alacritty.max(vt100), "x", goal);
+    figure("    muxtap by the faster of them", ours / alacritty.max(vt100), "x", Goal::AtLeast(1.0));
 }
 
 /// Microseconds of a capture of the visible screen.
@@ -146,7 +139,7 @@ fn held<T>(work: impl FnOnce() -> T) -> (f64, T) {
 
 fn memory(input: &Input) {
     const SIDES: Sides = Sides(120, 40);
-    let (ours, screen) = held(|| muxtap(SIDES, &input.bytes));
+    let (ours, screen) = held(|| muxtap(SIDES, input));
     let (alacritty, _term) = held(|| alacritty(SIDES, &input.bytes));
     let (vt100, _parser) = held(|| vt100(SIDES, &input.bytes));
     let all = CaptureOptions { start: Line::Edge, ..CaptureOptions::default() };
@@ -175,7 +168,7 @@ fn main() {
     }
     part("Capture of a full screen of 80x24");
     for input in &inputs {
-        let screen = muxtap(SCREEN, &input.bytes);
+        let screen = muxtap(SCREEN, input);
         let styled = CaptureOptions { escapes: true, ..CaptureOptions::default() };
         capturing(&input.name, &screen, CaptureOptions::default(), Goal::AtMost(10.0));
         capturing("    with -e", &screen, styled, Goal::AtMost(10.0));

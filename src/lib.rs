@@ -11,6 +11,7 @@
 )]
 
 pub mod api;
+pub mod bridge;
 pub mod cli;
 pub mod config;
 pub mod daemon;

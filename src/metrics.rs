@@ -30,7 +30,7 @@ metric! {
     OUTPUT_BYTES: Counter = counter!("muxtap_output_bytes_total");
     #[doc = "Lines from tmux that are no known notification, and stray text."]
     LINES_UNKNOWN: Counter = counter!("muxtap_lines_unknown_total");
-    #[doc = "Screens that were not what tmux had when it was looked at."]
+    #[doc = "Screens that were trusted and not what tmux had when it was looked at."]
     SCREEN_DIFFERENCES: Counter = counter!("muxtap_screen_differences_total");
     #[doc = "Waits that are open."]
     WAITS_ACTIVE: Gauge = gauge!("muxtap_waits_active");
@@ -42,6 +42,8 @@ metric! {
     RING_BYTES: Gauge = gauge!("muxtap_ring_bytes");
     #[doc = "Entries of the audit log that could not be written."]
     AUDIT_LOST: Counter = counter!("muxtap_audit_lost_total");
+    #[doc = "Event streams that are open: Server-Sent Events and WebSocket connections."]
+    STREAMS: Gauge = gauge!("muxtap_streams");
     #[doc = "Control clients that are attached."]
     CLIENTS: Gauge = gauge!("muxtap_control_clients");
 }
@@ -110,6 +112,7 @@ pub fn install() {
         }
         WAITS_ACTIVE.set(0.0);
         CLIENTS.set(0.0);
+        STREAMS.set(0.0);
         for reason in GapReason::ALL {
             counter!("muxtap_gaps_total", "reason" => reason.as_str()).increment(0);
         }

@@ -2,25 +2,29 @@
 
 use std::fmt::Write as _;
 
+use muxtap::protocol::version::Version;
+
 /// Output and what it is.
 pub struct Input {
     pub name: String,
     pub bytes: Vec<u8>,
-    /// muxtap must be the fastest.
-    pub has_goal: bool,
+    /// The tmux whose rules muxtap follows.
+    pub version: Version,
 }
 
 const SIZE: usize = 8 << 20;
+const TMUX_3_3: Version = Version { major: 3, minor: 3, suffix: Some('a') };
+const TMUX_3_5: Version = Version { major: 3, minor: 5, suffix: Some('a') };
 
 /// Repeats lines until there are enough.
-fn filled(name: &str, has_goal: bool, mut line: impl FnMut(&mut String, u64)) -> Input {
+fn filled(name: &str, mut line: impl FnMut(&mut String, u64)) -> Input {
     let mut text = String::with_capacity(SIZE + 4096);
     let mut number = 0;
     while text.len() < SIZE {
         line(&mut text, number);
         number += 1;
     }
-    Input { name: name.into(), bytes: text.into_bytes(), has_goal }
+    Input { name: name.into(), bytes: text.into_bytes(), version: TMUX_3_3 }
 }
 
 /// Spreads numbers.
@@ -30,11 +34,13 @@ fn mixed(number: u64) -> u64 {
 
 /// All that are fed.
 pub fn all() -> Vec<Input> {
-    vec![plain(), short(), colours(), full_screen(), wide()]
+    // From 3.4 on tmux looks at what stands before a character that is not ASCII.
+    let later = Input { name: "Chinese text, tmux 3.5a".into(), version: TMUX_3_5, ..wide() };
+    vec![plain(), short(), colours(), full_screen(), wide(), later]
 }
 
 fn plain() -> Input {
-    filled("plain lines", true, |text, number| {
+    filled("plain lines", |text, number| {
         let _ = write!(
             text,
             "2026-11-21T15:{:02}:{:02}.{:03}Z  INFO server::request: handled id={number} path=/v1/x in {}us\r\n",
@@ -47,13 +53,13 @@ fn plain() -> Input {
 }
 
 fn short() -> Input {
-    filled("short lines", true, |text, number| {
+    filled("short lines", |text, number| {
         let _ = write!(text, "{number}\r\n");
     })
 }
 
 fn colours() -> Input {
-    filled("a coloured listing", true, |text, number| {
+    filled("a coloured listing", |text, number| {
         let (colour, mark) = match mixed(number) % 4 {
             0 => ("01;34", "/"),
             1 => ("01;32", "*"),
@@ -70,7 +76,7 @@ fn colours() -> Input {
 }
 
 fn full_screen() -> Input {
-    filled("cursor addressing and colours", true, |text, number| {
+    filled("cursor addressing and colours", |text, number| {
         let at = mixed(number);
         let _ = write!(
             text,
@@ -86,7 +92,7 @@ fn full_screen() -> Input {
 }
 
 fn wide() -> Input {
-    filled("Chinese text", false, |text, number| {
+    filled("Chinese text", |text, number| {
         let from = 0x4e00 + (mixed(number) % 4096) as u32;
         text.extend((from..from + 30).filter_map(char::from_u32));
         text.push_str("\r\n");
@@ -130,5 +136,5 @@ pub fn build() -> Input {
             break;
         }
     }
-    Input { name: "a build".into(), bytes: text.into_bytes(), has_goal: false }
+    Input { name: "a build".into(), bytes: text.into_bytes(), version: TMUX_3_3 }
 }

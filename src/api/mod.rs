@@ -2,10 +2,14 @@
 
 mod answers;
 mod error;
+mod events;
 mod requests;
+mod streams;
 mod tier;
 
 pub use answers::*;
 pub use error::{Error, ErrorCode, Result};
+pub use events::{Event, EventKind};
 pub use requests::*;
+pub use streams::*;
 pub use tier::{Tier, Tiers};

@@ -269,22 +269,3 @@ pub struct RespawnRequest {
     #[serde(flatten)]
     pub spawn: SpawnRequest,
 }
-
-/// `GET /v1/events`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams, ToSchema)]
-#[into_params(parameter_in = Query)]
-pub struct EventsRequest {
-    /// Comma-separated targets; a `*` in a session's or window's name matches any; absent: all panes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub panes: Option<String>,
-    /// Comma-separated event types; absent: all but `output` and `screen`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub types: Option<String>,
-    /// For `output` events: the form of their payload.
-    #[serde(default)]
-    pub format: ReadFormat,
-    /// Begin each pane's output here: `now` (default), `start`, or `lines:N`. A pane that is named and has ended gives
-    /// what is left and then `pane-exited`, so that who follows it comes to an end.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub since: Option<String>,
-}

@@ -9,6 +9,7 @@ use super::{
     caller::Caller,
     commands::{
         approvals::ApprovalsArgs,
+        bridge::Bridge,
         capture::CapturePane,
         change::{
             KillPane, KillSession, KillWindow, RenameSession, RenameWindow, ResizePane, ResizeWindow, RespawnPane,
@@ -125,6 +126,7 @@ pub(super) enum Command {
     Run(Run),
     Events(Events),
     Approvals(ApprovalsArgs),
+    Bridge(Bridge),
     Completions(Completions),
 }
 
@@ -161,6 +163,7 @@ impl Command {
             Self::Run(args) => args.run(caller).await,
             Self::Events(args) => args.run(caller).await,
             Self::Approvals(args) => args.run(caller).await,
+            Self::Bridge(args) => args.run(&ServerChoice::default()),
             Self::Completions(args) => args.run(),
         }
     }

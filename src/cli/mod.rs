@@ -68,8 +68,9 @@ pub fn main() -> ExitCode {
 fn run(invocation: Invocation) -> Outcome {
     let Invocation { json, server, command } = invocation;
     match command {
-        // These two need neither a daemon nor this thread's runtime.
+        // These need neither a daemon nor this thread's runtime.
         Command::Serve(args) => return args.run(),
+        Command::Bridge(args) => return args.run(&server),
         Command::Completions(args) => return args.run(),
         _ => {}
     }

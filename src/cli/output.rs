@@ -55,6 +55,12 @@ pub(super) fn note(text: &str) {
     let _ = writeln!(io::stderr(), "muxtap: {text}");
 }
 
+/// A line on stderr, as it is.
+pub(super) fn line_on_stderr(line: &str) {
+    // Where stderr is closed nobody wants to hear it.
+    let _ = writeln!(io::stderr(), "{line}");
+}
+
 /// Says that something is missing in the output that follows.
 pub(super) fn note_gap(pane: &str, gap: Gap) {
     note(&format!("{pane}: {}", describe_gap(gap)));

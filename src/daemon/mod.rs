@@ -23,7 +23,7 @@ use crate::{
 pub fn serve(settings: &Settings, background: bool) -> Result<()> {
     let paths = Paths::from_env()?;
     let claim = start::claim(&paths)?;
-    log_to(settings)?;
+    log_to_stderr(&settings.log_level)?;
     metrics::install();
     raise_file_limit();
     let doors = doors::open(settings, &paths)?;
@@ -31,12 +31,25 @@ pub fn serve(settings: &Settings, background: bool) -> Result<()> {
         .enable_all()
         .build()
         .map_err(|error| Error::internal(format!("cannot start the runtime: {error}")))?;
-    let result = runtime.block_on(answer(settings, &paths, claim.listener, doors, background));
+    let writers = writers().map_err(|error| Error::internal(format!("cannot start threads: {error}")))?;
+    let result =
+        runtime.block_on(answer(settings, &paths, claim.listener, doors, writers.handle().clone(), background));
     // A task that hangs in the kernel must not keep the daemon.
+    writers.shutdown_timeout(http::CLOSE_LIMIT);
     runtime.shutdown_timeout(STOP_LIMIT);
     drop(claim.guard);
     result
 }
+
+/// The threads that write event streams; they sleep while there are none.
+fn writers() -> std::io::Result<tokio::runtime::Runtime> {
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let threads = cores.saturating_sub(1).clamp(1, WRITERS);
+    tokio::runtime::Builder::new_multi_thread().worker_threads(threads).thread_name("streams").enable_all().build()
+}
+
+/// Threads that write event streams: one core is left to the engine, but for a machine that has only one.
+const WRITERS: usize = 4;
 
 /// How long the daemon may take to let go of everything.
 const STOP_LIMIT: Duration = Duration::from_secs(5);
@@ -46,13 +59,14 @@ async fn answer(
     paths: &Paths,
     listener: std::os::unix::net::UnixListener,
     doors: Vec<Door>,
+    writers: tokio::runtime::Handle,
     background: bool,
 ) -> Result<()> {
     let unable =
         |error: std::io::Error| Error::internal(format!("cannot answer on {}: {error}", paths.socket.display()));
     let listener = tokio::net::UnixListener::from_std(listener).map_err(unable)?;
     let engine = Engine::new(EngineOptions {
-        program: Program { tmux: settings.tmux.clone(), prefix: Vec::new(), leash: leash::of_this_program() },
+        program: Program { tmux: settings.tmux.clone(), leash: leash::of_this_program(), ..Program::default() },
         coverage: settings.coverage,
         ring_bytes: settings.ring_bytes,
         budget_bytes: settings.budget_bytes,
@@ -65,7 +79,7 @@ async fn answer(
         log: Some(paths.log.display().to_string()),
         config: settings.answer(),
     };
-    let app = http::App::new(engine.clone(), about);
+    let app = http::App::new(engine.clone(), about).with_streams(http::Streams::new(writers.clone()));
     let router = http::router(app.clone());
     let signals = [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::hangup()].map(signal);
     let [Ok(mut terminate), Ok(mut interrupt), Ok(mut hangup)] = signals else {
@@ -76,9 +90,15 @@ async fn answer(
     for door in doors {
         tracing::info!("answers on {}", door.url);
         let (listener, guard) = door.enter().map_err(unable)?;
-        served.spawn(net::serve(listener, http::guarded(router.clone(), guard), net::Limits::TCP, stop.clone()));
+        served.spawn(net::serve(
+            listener,
+            http::guarded(router.clone(), guard),
+            net::Limits::TCP,
+            writers.clone(),
+            stop.clone(),
+        ));
     }
-    served.spawn(net::serve(net::Listener::Unix(listener), router, net::Limits::LOCAL, stop.clone()));
+    served.spawn(net::serve(net::Listener::Unix(listener), router, net::Limits::LOCAL, writers, stop.clone()));
     if background {
         start::report_ready();
     }
@@ -95,12 +115,13 @@ async fn answer(
         tracing::warn!("not everything let go of tmux in time");
     }
     stop.cancel();
-    while served.join_next().await.is_some() {}
+    let served = async { while served.join_next().await.is_some() {} };
+    tokio::join!(app.streams.ended(), served);
     Ok(())
 }
 
 /// Where acts are recorded. A place that somebody chose must serve; the one that is built in may be missing.
-fn audit(settings: &Settings) -> Result<Option<Arc<Audit>>> {
+pub(crate) fn audit(settings: &Settings) -> Result<Option<Arc<Audit>>> {
     let Some(path) = &settings.audit else { return Ok(None) };
     match Audit::open(path, settings.audit_bytes) {
         Ok(audit) => Ok(Some(Arc::new(audit))),
@@ -113,9 +134,9 @@ fn audit(settings: &Settings) -> Result<Option<Arc<Audit>>> {
 }
 
 /// Logs go to stderr; in the background that is the log file, opened by the one who started this process.
-fn log_to(settings: &Settings) -> Result<()> {
-    let filter = tracing_subscriber::EnvFilter::try_new(&settings.log_level)
-        .map_err(|error| Error::invalid(format!("log_level: {:?}: {error}", settings.log_level)))?;
+pub(crate) fn log_to_stderr(level: &str) -> Result<()> {
+    let filter = tracing_subscriber::EnvFilter::try_new(level)
+        .map_err(|error| Error::invalid(format!("log_level: {level:?}: {error}")))?;
     let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false);
     // A second subscriber in one process (a test) is no failure of the daemon.
     let _ = subscriber.try_init();
@@ -123,7 +144,7 @@ fn log_to(settings: &Settings) -> Result<()> {
 }
 
 /// Every pane's process is watched by a descriptor of its own.
-fn raise_file_limit() {
+pub(crate) fn raise_file_limit() {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
     if limit.current < limit.maximum {

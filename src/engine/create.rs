@@ -47,6 +47,24 @@ const UPDATED: [&str; 8] = [
 impl Engine {
     /// Makes a session; where no tmux server runs, one is started for the caller.
     pub async fn new_session(&self, host: &Arc<Host>, request: &NewSessionRequest) -> Result<CreatedAnswer> {
+        self.session_with_care(host, request, Care::Ours).await
+    }
+
+    /// The same, but its shell ends as one that tmux made: whether muxtap lives then or was killed before, nothing of it remains.
+    pub(crate) async fn new_plain_session(
+        &self,
+        host: &Arc<Host>,
+        request: &NewSessionRequest,
+    ) -> Result<CreatedAnswer> {
+        self.session_with_care(host, request, Care::Tmux).await
+    }
+
+    async fn session_with_care(
+        &self,
+        host: &Arc<Host>,
+        request: &NewSessionRequest,
+        care: Care,
+    ) -> Result<CreatedAnswer> {
         let act = self.act(Tier::Create, "new-session", host, request.name.as_deref().unwrap_or_default())?;
         let done = async {
             check(&request.spawn)?;
@@ -67,7 +85,7 @@ impl Engine {
             for (name, value) in caller.filter(|(name, _)| UPDATED.contains(&name.as_str())) {
                 command = command.opt("-e", format!("{name}={value}"));
             }
-            self.make(host, command, &request.spawn).await
+            self.make(host, command, &request.spawn, care).await
         }
         .await;
         if let Ok(made) = &done {
@@ -90,7 +108,7 @@ impl Engine {
             if let Some(name) = &request.name {
                 command = command.opt("-n", literal(name));
             }
-            self.make(host, command, &request.spawn).await
+            self.make(host, command, &request.spawn, Care::Ours).await
         }
         .await;
         if let Ok(made) = &done {
@@ -117,7 +135,7 @@ impl Engine {
                 }
                 command = command.opt("-l", size);
             }
-            self.make(host, command, &request.spawn).await
+            self.make(host, command, &request.spawn, Care::Ours).await
         }
         .await;
         if let Ok(made) = &done {
@@ -128,18 +146,30 @@ impl Engine {
 
     /// Makes what `command` says. It takes several steps, and a caller that goes away in the middle must not leave a placeholder behind: they
     /// are taken to the end, unless the engine stops.
-    async fn make(&self, host: &Arc<Host>, command: Command, spawn: &SpawnRequest) -> Result<CreatedAnswer> {
+    async fn make(
+        &self,
+        host: &Arc<Host>,
+        command: Command,
+        spawn: &SpawnRequest,
+        care: Care,
+    ) -> Result<CreatedAnswer> {
         let (engine, host, spawn) = (self.clone(), host.clone(), spawn.clone());
         let task = self.shared.tasks.spawn(async move {
             tokio::select! {
-                made = engine.make_all(&host, command, &spawn) => made,
+                made = engine.make_all(&host, command, &spawn, care) => made,
                 () = engine.stopping() => Err(Error::unavailable("muxtap is stopping")),
             }
         });
         task.await.unwrap_or_else(|_| Err(Error::internal("what was to be made failed halfway")))
     }
 
-    async fn make_all(&self, host: &Arc<Host>, command: Command, spawn: &SpawnRequest) -> Result<CreatedAnswer> {
+    async fn make_all(
+        &self,
+        host: &Arc<Host>,
+        command: Command,
+        spawn: &SpawnRequest,
+        care: Care,
+    ) -> Result<CreatedAnswer> {
         let mut command = place(command, spawn);
         if spawn.command.is_some() {
             command = command.end_of_flags().arg(PLACEHOLDER);
@@ -157,7 +187,9 @@ impl Engine {
         host.server().cover(id).await?;
         let pane = host.pane(id).ok_or_else(|| Error::not_found(format!("pane {id} ended at once")))?;
         let cursor = pane.cursor(pane.lock().ring.start());
-        self.start(host, &pane, spawn).await?;
+        if care == Care::Ours {
+            self.start(host, &pane, spawn).await?;
+        }
         Ok(CreatedAnswer {
             pane: id.to_string(),
             window: window.to_owned(),
@@ -191,6 +223,15 @@ impl Engine {
         // The new process is watched from here on.
         host.server().fresh().await.map(drop)
     }
+}
+
+/// Who sees to the end of what is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Care {
+    /// muxtap: not a byte is lost, and the pane is kept or closed as was asked for.
+    Ours,
+    /// tmux, as if muxtap had not made it.
+    Tmux,
 }
 
 /// What is promised of a pane that muxtap made.

@@ -1,179 +1,263 @@
 //! Events of many panes, for readers of any speed.
 //!
-//! A subscription holds a cursor for each pane and reads from the rings when its reader has time: nothing is queued for
-//! it, and a reader that is too slow meets a gap, not a full queue.
+//! A subscription holds a place in each pane's ring and reads on when its reader has time: nothing is queued for it, and a reader that is too
+//! slow meets a gap, not a full queue. What is read is shared by all who stand at the same place.
+
+mod frame;
+mod pace;
+mod reader;
+mod shared;
+mod telling;
 
 use std::{
-    collections::{HashMap, HashSet, VecDeque},
+    collections::{BTreeMap, HashMap, HashSet, VecDeque},
     sync::Arc,
+    time::Instant,
 };
 
 use tokio::sync::broadcast;
 
-use super::{Engine, Host, Pane, limits, list, pane::Listener, read::Piece};
+use super::{Engine, Host, Pane, limits, list, pane::Listener};
 use crate::{
-    api::{Error, Event, EventsRequest, Gap, GapReason, PaneInfo, ReadFormat, Result, Size, Tier},
+    api::{Error, ErrorCode, Event, EventKind, PaneInfo, ReadFormat, Result, ScreenFormat, SubscribeRequest, Tier},
     pane::{
-        cursor::{Cursor, Since},
-        ring::Reading,
+        cursor::Since,
+        resume::{Place, Resume},
     },
     protocol::ids::PaneId,
 };
 
-/// Raw bytes of one output event.
-const EVENT_BYTES: u64 = 64 * 1024;
-/// The types there are; the first two have to be asked for.
-const TYPES: [&str; 9] =
-    ["output", "screen", "pane-opened", "pane-exited", "bell", "title", "topology", "gap", "server"];
+use pace::Pace;
+use reader::{Next, Reader};
+pub(super) use shared::Shared;
+pub use telling::Telling;
 
 /// A running subscription.
 pub struct Subscription {
     engine: Engine,
     host: Arc<Host>,
-    patterns: Option<Vec<String>>,
-    types: HashSet<String>,
-    format: ReadFormat,
-    since: Since,
+    wanted: Wanted,
     listener: Arc<Listener>,
     news: broadcast::Receiver<Event>,
-    panes: HashMap<PaneId, Reader>,
-    ready: VecDeque<Event>,
+    /// The panes that are followed, by the numbers of their seats.
+    readers: BTreeMap<u32, Reader>,
+    last_number: u32,
+    /// Seats whose panes are to be looked at, in their turn.
+    marked: VecDeque<u32>,
+    /// Those that are to be looked at later, the next one first.
+    later: VecDeque<(Instant, u32)>,
+    /// What one look gave.
+    ready: VecDeque<Arc<Telling>>,
+    pace: Pace,
+    /// The place that was told last.
+    told: String,
+    /// It cannot go on.
+    failed: Option<Error>,
 }
 
-struct Reader {
-    pane: Arc<Pane>,
-    at: u64,
-    gap: Option<Gap>,
-    /// Its end was told.
-    done: bool,
-    bell: Option<u64>,
+/// What is told.
+struct Wanted {
+    /// Of which panes; none: of all.
+    patterns: Vec<String>,
+    kinds: HashSet<EventKind>,
+    format: ReadFormat,
+    screen: ScreenFormat,
+}
+
+/// An event as it is told to one subscriber.
+pub struct Told {
+    /// The event.
+    pub telling: Arc<Telling>,
+    /// Where to go on after it, if that is another place than the last one that was told.
+    pub resume: Option<String>,
 }
 
 impl Engine {
-    /// Subscribes to events. `last` is the id of the last event that the caller saw, to go on after it.
-    pub async fn subscribe(
-        &self,
-        host: &Arc<Host>,
-        request: &EventsRequest,
-        last: Option<&str>,
-    ) -> Result<Subscription> {
+    /// Subscribes to events of one server.
+    pub async fn subscribe(&self, host: &Arc<Host>, request: &SubscribeRequest) -> Result<Subscription> {
         self.may(Tier::Read)?;
-        let patterns = request.panes.as_deref().map(|panes| {
-            panes.split(',').map(str::trim).filter(|pattern| !pattern.is_empty()).map(str::to_owned).collect::<Vec<_>>()
-        });
-        let patterns = patterns.filter(|patterns| !patterns.is_empty());
-        let types: HashSet<String> = match &request.types {
-            None => TYPES.iter().skip(2).map(|kind| (*kind).to_owned()).collect(),
-            Some(types) => types.split(',').map(str::trim).filter(|kind| !kind.is_empty()).map(str::to_owned).collect(),
-        };
-        if let Some(unknown) = types.iter().find(|kind| !TYPES.contains(&kind.as_str())) {
-            return Err(Error::invalid(format!("types: {unknown:?} is none of {}", TYPES.join(", "))));
-        }
-        let since = match &request.since {
-            Some(since) => since.parse()?,
-            None => Since::Now,
-        };
+        let wanted = Wanted::of(request)?;
+        let since = request.since.as_deref().map_or(Ok(Since::Now), str::parse)?;
         if matches!(since, Since::At(_) | Since::Screen | Since::Input) {
-            return Err(Error::invalid("since: events begin at now, start or lines:N; to go on send Last-Event-ID"));
+            return Err(Error::invalid(
+                "since: events begin at now, start or lines:N; to go on give the last event's id as resume or Last-Event-ID",
+            ));
         }
-        let screens = types.contains("screen");
+        let resume = request.resume.as_deref().filter(|resume| !resume.is_empty()).map(str::parse).transpose()?;
         let mut subscription = Subscription {
             engine: self.clone(),
             host: host.clone(),
-            patterns,
-            types,
-            format: request.format,
-            since,
-            listener: Arc::new(Listener::new(screens)),
+            wanted,
+            listener: Arc::default(),
             news: self.shared.events.subscribe(),
-            panes: HashMap::new(),
+            readers: BTreeMap::new(),
+            last_number: 0,
+            marked: VecDeque::new(),
+            later: VecDeque::new(),
             ready: VecDeque::new(),
+            pace: Pace::default(),
+            told: String::new(),
+            failed: None,
         };
-        subscription.find_panes(last).await?;
+        subscription.find_panes(since, resume).await?;
         Ok(subscription)
+    }
+}
+
+impl Wanted {
+    fn of(request: &SubscribeRequest) -> Result<Self> {
+        let SubscribeRequest { panes, types, format, binary, screen, .. } = request;
+        if panes.len() > limits::SUBSCRIPTION_TARGETS {
+            let (given, most) = (panes.len(), limits::SUBSCRIPTION_TARGETS);
+            return Err(Error::new(ErrorCode::ResourceLimit, format!("panes: {given} targets; at most {most}")));
+        }
+        if *binary && *format != ReadFormat::Raw {
+            return Err(Error::invalid("binary: only output of format raw comes in binary frames"));
+        }
+        let kinds = match types.as_slice() {
+            [] => EventKind::ALL.iter().skip(2).copied().collect(),
+            types => types.iter().copied().collect(),
+        };
+        Ok(Self { patterns: panes.clone(), kinds, format: *format, screen: *screen })
+    }
+
+    fn has(&self, kind: EventKind) -> bool {
+        self.kinds.contains(&kind)
+    }
+
+    fn fits(&self, info: &PaneInfo) -> bool {
+        self.patterns.is_empty() || self.patterns.iter().any(|pattern| list::matches(pattern, info))
     }
 }
 
 impl Subscription {
     /// The panes that are there when the subscription begins. A target without `*` must mean one; it is looked up as
     /// everywhere.
-    async fn find_panes(&mut self, last: Option<&str>) -> Result<()> {
-        let resume: HashMap<PaneId, Cursor> = last
-            .map(|last| {
-                last.split('~')
-                    .filter_map(|cursor| cursor.parse().ok())
-                    .map(|cursor: Cursor| (cursor.pane, cursor))
-                    .collect()
-            })
-            .unwrap_or_default();
+    async fn find_panes(&mut self, since: Since, resume: Option<Resume>) -> Result<()> {
         let mut named = HashSet::new();
-        for pattern in self.patterns.clone().unwrap_or_default() {
+        for pattern in &self.wanted.patterns {
             // A whole session or window is followed when it is named; one pane when a pane is.
             if pattern.starts_with('%') || pattern.contains('.') && !pattern.contains('*') {
-                named.insert(self.engine.pane(&self.host, &pattern).await?.id());
+                named.insert(self.engine.pane(&self.host, pattern).await?.id());
             }
         }
+        let resumes = resume.is_some();
+        let places: HashMap<PaneId, Place> =
+            resume.into_iter().flat_map(|resume| resume.places).map(|place| (place.cursor.pane, place)).collect();
         let listed = self.engine.panes(&self.host).await?;
         for info in &listed.panes {
             let Ok(id) = info.id.parse::<PaneId>() else { continue };
             let ended = info.window_id.is_empty();
-            if named.contains(&id) || !ended && self.wants(info) {
-                self.add(id, resume.get(&id), self.since);
+            let place = places.get(&id).copied();
+            // Of one that has ended nobody knows any more how its window was called.
+            let follow = named.contains(&id)
+                || if ended { place.is_some_and(|place| !place.ended) } else { self.wanted.fits(info) };
+            if !follow {
+                continue;
+            }
+            let opened = resumes && place.is_none() && !ended;
+            self.add(id, if opened { Since::Start } else { since }, place);
+            if opened {
+                self.announce(info);
             }
         }
-        if self.panes.is_empty()
-            && let Some(patterns) =
-                self.patterns.as_ref().filter(|patterns| patterns.iter().all(|pattern| !pattern.contains('*')))
-        {
+        if let Some(error) = self.failed.take() {
+            return Err(error);
+        }
+        let patterns = &self.wanted.patterns;
+        if self.readers.is_empty() && !patterns.is_empty() && patterns.iter().all(|pattern| !pattern.contains('*')) {
             let message = format!("no pane matches {}; `muxtap list-panes` shows what is there", patterns.join(", "));
             return Err(Error::not_found(message));
         }
         Ok(())
     }
 
-    fn wants(&self, info: &PaneInfo) -> bool {
-        self.patterns.as_ref().is_none_or(|patterns| patterns.iter().any(|pattern| list::matches(pattern, info)))
-    }
-
-    fn add(&mut self, id: PaneId, resume: Option<&Cursor>, since: Since) {
+    /// Follows a pane. Nothing happens where it is followed already.
+    fn add(&mut self, id: PaneId, since: Since, resume: Option<Place>) {
         let Some(pane) = self.host.pane(id) else { return };
-        // It was found already, and may have been read from since.
-        if self.panes.get(&id).is_some_and(|reader| Arc::ptr_eq(&reader.pane, &pane)) {
+        if self.reader_of(&pane).is_some() {
             return;
         }
-        let (at, gap, bell) = {
-            let state = pane.lock();
-            let since = resume.map_or(since, |cursor| Since::At(*cursor));
-            let (at, gap) = pane.begin_of(&state, &since).unwrap_or((state.ring.end(), None));
-            (at, gap, state.signs.bell)
-        };
-        pane.listen(&self.listener);
-        self.panes.insert(id, Reader { pane: pane.clone(), at, gap, done: false, bell });
-        self.look(id);
+        if self.readers.len() >= limits::SUBSCRIPTION_PANES {
+            let most = limits::SUBSCRIPTION_PANES;
+            self.failed = Some(Error::new(
+                ErrorCode::ResourceLimit,
+                format!("a subscription follows at most {most} panes; name fewer of them"),
+            ));
+            return;
+        }
+        self.last_number += 1;
+        let mut reader = Reader::new(pane, &self.listener, self.last_number, since, resume);
+        if self.wanted.has(EventKind::Screen) && self.wanted.screen == ScreenFormat::Rows {
+            // Who is told only which rows changed has seen the screen.
+            reader.skip_screen();
+        }
+        self.readers.insert(self.last_number, reader);
+        self.mark(self.last_number);
     }
 
-    /// The next event, and the id under which to go on after it where one is due. `None`: the engine stops.
-    pub async fn next(&mut self) -> Option<(Event, Option<String>)> {
+    fn reader_of(&mut self, pane: &Arc<Pane>) -> Option<&mut Reader> {
+        self.readers.values_mut().find(|reader| Arc::ptr_eq(reader.pane(), pane))
+    }
+
+    /// Tells once that a pane is there.
+    fn announce(&mut self, info: &PaneInfo) {
+        let pane = info.id.parse().ok().and_then(|id| self.host.pane(id));
+        if let Some(reader) = pane.and_then(|pane| self.reader_of(&pane))
+            && !std::mem::replace(&mut reader.announced, true)
+            && self.wanted.has(EventKind::PaneOpened)
+        {
+            self.ready.push_back(Telling::new(&Event::PaneOpened { pane: Box::new(info.clone()) }));
+        }
+    }
+
+    /// The panes that are followed.
+    pub fn panes(&self) -> Vec<String> {
+        let mut panes: Vec<_> = self.readers.values().map(|reader| reader.pane().id()).collect();
+        panes.sort_unstable();
+        panes.iter().map(ToString::to_string).collect()
+    }
+
+    /// How far every pane was told so far.
+    pub fn place(&mut self) -> String {
+        let mut places: Vec<_> = self.readers.values().map(Reader::place).collect();
+        places.sort_by_key(|place| (place.cursor.epoch.server, place.cursor.epoch.engine, place.cursor.pane));
+        self.told = Resume { places }.to_string();
+        self.told.clone()
+    }
+
+    /// The next event. `None`: the engine stops. An error: the subscription cannot go on, and this is the last that it gives. Nothing is lost
+    /// when it is dropped while it waits.
+    pub async fn next(&mut self) -> Option<Result<Told>> {
         loop {
-            if let Some(event) = self.ready.pop_front() {
-                // Only the last of several that are ready carries the id: it speaks for all of them.
-                let id = self.ready.is_empty().then(|| self.id());
-                return Some((event, id));
+            if self.engine.is_stopping() {
+                return None;
             }
+            if let Some(telling) = self.ready.pop_front() {
+                // Only the last of several that one look gave has it: it speaks for all of them.
+                let resume = if self.ready.is_empty() { self.new_place() } else { None };
+                return Some(Ok(Told { telling, resume }));
+            }
+            self.take_news();
+            if !self.ready.is_empty() {
+                continue;
+            }
+            if let Some(number) = self.marked.pop_front() {
+                self.look(number);
+                continue;
+            }
+            if let Some(error) = self.failed.take() {
+                return Some(Err(error));
+            }
+            let due = self.later.front().map(|(due, _)| *due);
             tokio::select! {
-                changed = self.listener.changed() => {
-                    for id in changed {
-                        self.look(id);
-                    }
-                    // A pane that has gone and whose end was told has nothing more to say.
-                    let host = &self.host;
-                    self.panes.retain(|id, reader| {
-                        !reader.done || host.live_pane(*id).is_some_and(|pane| Arc::ptr_eq(&pane, &reader.pane))
-                    });
+                marked = async { self.pace.turn().await; self.listener.changed().await } => {
+                    self.pace.take();
+                    self.mark_all(marked);
                 }
+                () = until(due) => {}
                 news = self.news.recv() => match news {
-                    Ok(event) => self.told(event),
-                    // What was missed is also in the panes' states, but for panes that are new.
+                    Ok(event) => self.hear(&event),
                     Err(broadcast::error::RecvError::Lagged(_)) => self.find_new(),
                     Err(broadcast::error::RecvError::Closed) => return None,
                 },
@@ -182,136 +266,119 @@ impl Subscription {
         }
     }
 
-    /// Follows the panes that opened unheard.
-    fn find_new(&mut self) {
-        for pane in self.host.panes() {
-            let info = self.host.info_of(pane.id());
-            if !self.panes.contains_key(&pane.id()) && self.wants(&info) {
-                self.add(pane.id(), None, Since::Start);
-                if self.types.contains("pane-opened") {
-                    self.ready.push_back(Event::PaneOpened { pane: Box::new(info) });
+    /// Takes what happened while this subscriber had enough to read.
+    fn take_news(&mut self) {
+        let marked = self.listener.take();
+        self.mark_all(marked);
+        let now = Instant::now();
+        while let Some((_, number)) = self.later.front().filter(|(due, _)| *due <= now).copied() {
+            self.later.pop_front();
+            self.mark(number);
+        }
+        loop {
+            match self.news.try_recv() {
+                Ok(event) => self.hear(&event),
+                // What was missed is also in the panes' states, but for panes that are new.
+                Err(broadcast::error::TryRecvError::Lagged(_)) => self.find_new(),
+                Err(_) => return,
+            }
+        }
+    }
+
+    fn mark_all(&mut self, numbers: Vec<u32>) {
+        for number in numbers {
+            self.mark(number);
+        }
+    }
+
+    /// A pane is to be looked at in its turn.
+    fn mark(&mut self, number: u32) {
+        if let Some(reader) = self.readers.get_mut(&number)
+            && !std::mem::replace(&mut reader.marked, true)
+        {
+            self.marked.push_back(number);
+        }
+    }
+
+    /// How far every pane was told, if that is not where it was told last.
+    fn new_place(&mut self) -> Option<String> {
+        let last = std::mem::take(&mut self.told);
+        Some(self.place()).filter(|place| *place != last)
+    }
+
+    /// Reads what is new in a pane.
+    fn look(&mut self, number: u32) {
+        let Some(reader) = self.readers.get_mut(&number) else { return };
+        reader.marked = false;
+        match reader.next(&self.wanted, &mut self.ready) {
+            Next::Again => self.mark(number),
+            Next::At(due) => {
+                if !self.later.iter().any(|(_, waiting)| *waiting == number) {
+                    let at = self.later.partition_point(|(other, _)| *other <= due);
+                    self.later.insert(at, (due, number));
+                }
+            }
+            Next::Nothing => {
+                let there = self.host.live_pane(reader.pane().id());
+                // A pane that has gone and whose end was told has nothing more to say.
+                if reader.is_done() && !there.is_some_and(|there| Arc::ptr_eq(&there, reader.pane())) {
+                    self.readers.remove(&number);
                 }
             }
         }
     }
 
-    /// Where every pane's reader stands.
-    fn id(&self) -> String {
-        let mut cursors: Vec<_> =
-            self.panes.values().map(|reader| (reader.pane.id(), reader.pane.cursor(reader.at))).collect();
-        cursors.sort_by_key(|(id, _)| *id);
-        let cursors: Vec<_> = cursors.iter().map(|(_, cursor)| cursor.to_string()).collect();
-        cursors.join("~")
+    /// Follows the panes that opened unheard.
+    fn find_new(&mut self) {
+        for pane in self.host.panes() {
+            let info = self.host.info_of(pane.id());
+            if self.reader_of(&pane).is_none() && self.wanted.fits(&info) {
+                self.add(pane.id(), Since::Start, None);
+                self.announce(&info);
+            }
+        }
     }
 
-    fn told(&mut self, event: Event) {
-        let kind = match &event {
+    fn hear(&mut self, event: &Event) {
+        match event {
             Event::PaneOpened { pane } => {
-                if !self.wants(pane) {
-                    return;
-                }
-                if let Ok(id) = pane.id.parse() {
+                if self.wanted.fits(pane)
+                    && let Ok(id) = pane.id.parse()
+                {
                     // A pane that opens while someone listens is followed from its beginning.
-                    self.add(id, None, Since::Start);
+                    self.add(id, Since::Start, None);
+                    self.announce(pane);
                 }
-                "pane-opened"
+                return;
             }
             // Told by the pane's own reader, after its last output.
             Event::PaneExited { .. }
             | Event::Bell { .. }
             | Event::Gap { .. }
             | Event::Output { .. }
-            | Event::Screen { .. } => {
-                return;
-            }
+            | Event::Screen { .. } => return,
             Event::Title { pane, .. } => {
-                if !pane.parse().is_ok_and(|id| self.panes.contains_key(&id)) {
+                let Ok(id) = pane.parse() else { return };
+                if !self.readers.values().any(|reader| reader.pane().id() == id) {
                     return;
                 }
-                "title"
             }
             Event::Topology { socket } | Event::Server { socket, .. } => {
                 if *socket != self.host.socket().display().to_string() {
                     return;
                 }
-                if matches!(event, Event::Topology { .. }) { "topology" } else { "server" }
-            }
-        };
-        if self.types.contains(kind) {
-            self.ready.push_back(event);
-        }
-    }
-
-    /// Reads what is new in a pane.
-    fn look(&mut self, id: PaneId) {
-        let Some(reader) = self.panes.get_mut(&id) else { return };
-        let name = id.to_string();
-        let (bell, exit) = {
-            let state = reader.pane.lock();
-            (state.signs.bell, state.exit.map(|(exit, _)| exit))
-        };
-        if self.types.contains("bell") && bell.is_some() && bell != reader.bell {
-            self.ready.push_back(Event::Bell { pane: name.clone() });
-        }
-        reader.bell = bell;
-        self.ready.extend(screen_event(&reader.pane, &self.listener));
-        let output = self.types.contains("output");
-        // Its program may have been started anew.
-        reader.done &= exit.is_some();
-        let mut more = true;
-        while more {
-            let chunk = {
-                let state = reader.pane.lock();
-                let how = Reading { over: exit.is_some() && !reader.done, ..state.reading(EVENT_BYTES, self.format) };
-                state.ring.read(reader.at, how)
-            };
-            let mut gap = reader.gap.take().or(chunk.gap);
-            if let Some(gap) = &mut gap
-                && gap.reason == GapReason::Trimmed
-            {
-                // The ring went on while this reader was busy.
-                gap.reason = GapReason::SlowReader;
-            }
-            if chunk.end == reader.at && gap.is_none() {
-                break;
-            }
-            reader.at = chunk.end;
-            more = chunk.more;
-            if let Some(gap) = gap.filter(|_| self.types.contains("gap")) {
-                self.ready.push_back(Event::Gap { pane: name.clone(), gap });
-            }
-            if output {
-                let Piece { data, text } = Piece::of(&chunk, self.format);
-                let cursor = reader.pane.cursor(chunk.end).to_string();
-                self.ready.push_back(Event::Output { pane: name.clone(), data, text, cursor, gap });
-            }
-            // The rest is read when the reader has taken these.
-            if self.ready.len() as u64 * EVENT_BYTES > limits::READ_MOST {
-                self.listener.mark(id);
-                return;
             }
         }
-        if let Some(exit) = exit.filter(|_| !std::mem::replace(&mut reader.done, true))
-            && self.types.contains("pane-exited")
-        {
-            self.ready.push_back(Event::PaneExited { pane: name, exit_status: exit.status, exit_signal: exit.signal });
+        if self.wanted.has(event.kind()) {
+            self.ready.push_back(Telling::new(event));
         }
     }
 }
 
-/// Which rows of a screen show something new. None while the screen is not known for certain.
-fn screen_event(pane: &Pane, listener: &Listener) -> Option<Event> {
-    let state = pane.lock();
-    let screen = state.view.followed()?;
-    // Taken when it can be told: what changes meanwhile is told with it.
-    let drawn = listener.take_drawn(pane.id())?;
-    let (size, cursor) = (screen.size(), screen.cursor());
-    Some(Event::Screen {
-        pane: pane.id().to_string(),
-        rows: (0..size.rows).filter(|row| drawn.row(*row)).collect(),
-        size: Size { width: size.columns, height: size.rows },
-        cursor_x: cursor.column,
-        cursor_y: cursor.row,
-        cursor: pane.cursor(state.ring.end()).to_string(),
-    })
+/// Resolves then; never without a time.
+async fn until(due: Option<Instant>) {
+    match due {
+        Some(due) => tokio::time::sleep_until(due.into()).await,
+        None => std::future::pending().await,
+    }
 }

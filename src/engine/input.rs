@@ -75,6 +75,33 @@ impl Engine {
         act.ended(done)
     }
 
+    /// Sends text and then keys, with nothing of other callers between them.
+    pub(crate) async fn text_and_keys(
+        &self,
+        host: &Arc<Host>,
+        target: &str,
+        text: &str,
+        keys: &[String],
+    ) -> Result<InputAnswer> {
+        let act = self.act(Tier::Input, "input", host, target)?;
+        let act = act.typed(|| {
+            let text = Some(text).filter(|text| !text.is_empty());
+            text.into_iter().chain(keys.iter().map(String::as_str)).collect::<Vec<_>>().join(" ").into_bytes()
+        });
+        let done = async {
+            let pane = self.pane(host, target).await?;
+            act.means(pane.id());
+            let mut typed = text_typed(&pane, text.as_bytes())?;
+            let keys = keys_typed(&pane, keys)?;
+            typed.lines.extend(keys.lines);
+            typed.echo.push_str(&keys.echo);
+            let cursor = self.send(host, &pane, typed).await?;
+            Ok(InputAnswer { pane: pane.id().to_string(), cursor: cursor.to_string(), submit: None })
+        }
+        .await;
+        act.ended(done)
+    }
+
     /// Sends, and marks the point of the stream before it: whatever answers it comes after that point.
     pub(super) async fn send(&self, host: &Arc<Host>, pane: &Arc<Pane>, typed: Typed) -> Result<Cursor> {
         if pane.exit().is_some() {

@@ -50,3 +50,17 @@ pub const TIMEOUT_LINES: usize = 10;
 pub const ANSWERED_PATTERNS: usize = 64;
 /// Bytes of text before the end of the stream in which its last, unfinished line is looked for.
 pub const LAST_LINE_BYTES: u64 = 8 * 1024;
+/// Targets and patterns of one subscription.
+pub const SUBSCRIPTION_TARGETS: usize = 256;
+/// Panes one subscription follows at once.
+pub const SUBSCRIPTION_PANES: usize = 4096;
+/// Raw bytes of one output event.
+pub const EVENT_BYTES: u64 = 64 * 1024;
+/// Bytes of events of one pane that are kept for its next subscriber to read, made once for all of them.
+pub const SHARED_BYTES: usize = 1024 * 1024;
+/// The least time between two screen events of a pane.
+pub const SCREEN_PACE: Duration = Duration::from_millis(16);
+/// Times that a subscriber wakes up at once, before it is woken in steps of [`PACE`].
+pub const PACE_BURST: u32 = 16;
+/// A subscriber that woke up often just now looks no more often than this: what came meanwhile is one event.
+pub const PACE: Duration = Duration::from_millis(5);

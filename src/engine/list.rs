@@ -2,6 +2,8 @@
 
 use std::{collections::HashMap, sync::Arc};
 
+use tokio::sync::broadcast::error::RecvError;
+
 use super::{Engine, Host, target::Target};
 use crate::{
     api::{PaneInfo, PaneList, Result, SessionInfo, SessionList, Tier, WindowInfo, WindowList},
@@ -68,6 +70,18 @@ impl Engine {
 }
 
 impl Host {
+    /// Resolves when the model has the pane no more. Whoever was told that it is there learns here of its end.
+    pub(crate) async fn until_unlisted(&self, id: PaneId) {
+        let Some(shared) = self.shared() else { return };
+        let mut events = shared.events.subscribe();
+        // Looked at behind the subscription: what changes after this look is told.
+        while self.server().topology().pane(id).is_some() {
+            if let Err(RecvError::Closed) = events.recv().await {
+                return;
+            }
+        }
+    }
+
     /// A pane as it is listed, from the model as last read.
     pub fn info_of(&self, id: PaneId) -> PaneInfo {
         // The model is not copied: this is called for each of a thousand panes when muxtap attaches.

@@ -48,10 +48,13 @@ impl Host {
             rest(pane).await;
         }
         loop {
-            let mut looked = self.look_once(pane).await;
-            while looked == Looked::Moving {
+            let begun = Instant::now();
+            let looked = self.look_once(pane).await;
+            if looked == Looked::Moving {
+                // A long history is work for tmux: while somebody drags a border, looks take half of its time at most.
+                tokio::time::sleep(begun.elapsed()).await;
                 rest(pane).await;
-                looked = self.look_once(pane).await;
+                continue;
             }
             let mut state = pane.lock();
             // It may have been doubted again just now. Where nobody answers the next seed tells.

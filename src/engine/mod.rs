@@ -42,9 +42,9 @@ use crate::{
 };
 
 pub use act::Caller;
-pub use events::Subscription;
+pub use events::{Subscription, Telling, Told};
 pub(crate) use host::Host;
-pub(crate) use pane::Pane;
+pub(crate) use pane::{Pane, Point};
 pub(crate) use plain::{PlainPlace, PlainSpawn};
 pub(crate) use target::{Target, find_pane, find_session, find_window};
 use wait::Waits;
@@ -69,7 +69,7 @@ pub struct EngineOptions {
 impl Default for EngineOptions {
     fn default() -> Self {
         Self {
-            program: Program { tmux: "tmux".into(), prefix: Vec::new(), leash: Vec::new() },
+            program: Program::default(),
             coverage: CoverageMode::Auto,
             ring_bytes: limits::RING_BYTES,
             budget_bytes: limits::BUDGET_BYTES,
@@ -184,6 +184,11 @@ impl Engine {
         self.shared.cancel.cancel();
         self.shared.tasks.close();
         self.shared.tasks.wait().await;
+    }
+
+    /// It is stopping.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.shared.cancel.is_cancelled()
     }
 
     /// Resolves when the engine is stopping.

@@ -3,6 +3,7 @@
 //! Everything happens under one short lock, in the task that reads the connection: the byte that satisfies a wait and the answer to
 //! that wait are one call apart.
 
+mod edge;
 mod listener;
 mod seeded;
 
@@ -16,6 +17,7 @@ use tokio::sync::watch;
 
 use super::{
     create::Ours,
+    events::Shared,
     limits,
     signs::Signs,
     view::{Doubt, Place, View},
@@ -36,7 +38,8 @@ use crate::{
     tmux::{Exit, PaneRow, Value},
 };
 
-pub(super) use listener::Listener;
+pub(super) use edge::Glimpse;
+pub(super) use listener::{Listener, Seat};
 
 /// A pane; clones of the `Arc` are the same pane.
 pub struct Pane {
@@ -45,14 +48,16 @@ pub struct Pane {
     state: Mutex<State>,
     /// The stream's end; sent at every change, also when only the state changed.
     changed: watch::Sender<u64>,
+    edge: edge::Edge,
+    /// What subscribers are told of it, made once for all of them.
+    pub(super) shared: Shared,
 }
 
 pub(super) struct State {
-    id: PaneId,
     pub(super) ring: Ring,
     pub(super) echo: EchoFilter,
     pub(super) watchers: Vec<Watcher>,
-    listeners: Vec<Weak<Listener>>,
+    seats: Vec<Weak<Seat>>,
     pub(super) about: About,
     pub(super) signs: Signs,
     /// When the last byte came (or the pane was first seen).
@@ -89,11 +94,10 @@ impl Pane {
             id,
             epoch,
             state: Mutex::new(State {
-                id,
                 ring: Ring::new(ring_bytes),
                 echo: EchoFilter::default(),
                 watchers: Vec::new(),
-                listeners: Vec::new(),
+                seats: Vec::new(),
                 about: About::default(),
                 signs: Signs::default(),
                 last_output: Instant::now(),
@@ -106,6 +110,8 @@ impl Pane {
                 runs: false,
             }),
             changed: watch::Sender::new(0),
+            edge: edge::Edge::default(),
+            shared: Shared::default(),
         })
     }
 
@@ -132,7 +138,7 @@ impl Pane {
     }
 
     /// Wakes at every change.
-    pub(super) fn changes(&self) -> watch::Receiver<u64> {
+    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
     }
 
@@ -158,7 +164,7 @@ impl Pane {
         self.lock().about.title.clone()
     }
 
-    pub(super) fn exit(&self) -> Option<Exit> {
+    pub(crate) fn exit(&self) -> Option<Exit> {
         self.lock().exit.map(|(exit, _)| exit)
     }
 
@@ -240,6 +246,7 @@ impl Pane {
             // A program was started in the place of the one that ended.
             state.exit = None;
             state.exit_pid = None;
+            self.edge.publish(&state);
         }
         if retitled {
             state.tell_title(&row.title);
@@ -259,7 +266,7 @@ impl Pane {
     }
 
     /// The stream's end and the screen's turns so far: what a look must find unchanged to mean anything.
-    pub(super) fn point(&self) -> Point {
+    pub(crate) fn point(&self) -> Point {
         self.lock().point()
     }
 
@@ -319,18 +326,25 @@ impl Pane {
         }
     }
 
-    /// Told whenever the pane changes, for as long as the listener lives.
-    pub(super) fn listen(&self, listener: &Arc<Listener>) {
+    /// What changed last.
+    pub(super) fn glimpse(&self) -> Glimpse {
+        self.edge.glimpse()
+    }
+
+    /// The seat is marked whenever the pane changes, for as long as it lives.
+    pub(super) fn listen(&self, seat: &Arc<Seat>) {
         let mut state = self.lock();
-        state.listeners.retain(|listener| listener.strong_count() > 0);
-        state.listeners.push(Arc::downgrade(listener));
+        state.seats.retain(|seat| seat.strong_count() > 0);
+        state.seats.push(Arc::downgrade(seat));
+        self.edge.publish(&state);
     }
 
     /// Wakes everybody who follows the pane, outside the lock.
     fn announce(&self, mut state: MutexGuard<'_, State>) {
-        state.listeners.retain(|listener| match listener.upgrade() {
-            Some(listener) => {
-                listener.mark(self.id);
+        self.edge.publish(&state);
+        state.seats.retain(|seat| match seat.upgrade() {
+            Some(seat) => {
+                seat.mark();
                 true
             }
             None => false,
@@ -343,9 +357,16 @@ impl Pane {
 
 /// A point of a pane's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Point {
+pub(crate) struct Point {
     end: u64,
     turns: u64,
+}
+
+impl Point {
+    /// The stream's end there.
+    pub(super) fn end(self) -> u64 {
+        self.end
+    }
 }
 
 /// When a screen is to be compared with tmux's.
@@ -407,7 +428,7 @@ impl State {
         Kept { before, after: self.held_bytes() }
     }
 
-    fn point(&self) -> Point {
+    pub(super) fn point(&self) -> Point {
         Point { end: self.ring.end(), turns: self.view.turns() }
     }
 
@@ -418,12 +439,9 @@ impl State {
 
     /// The screen is another one: everything on it may be new.
     fn show_all(&mut self) {
-        let Self { view, watchers, listeners, ring, .. } = self;
+        let Self { view, watchers, ring, .. } = self;
         for watcher in watchers {
             watcher.shown(view, None, ring.end());
-        }
-        for listener in listeners.iter().filter_map(Weak::upgrade) {
-            listener.drawn(self.id, None);
         }
     }
 
@@ -455,12 +473,9 @@ impl State {
 
     /// Some rows of the screen are new.
     fn show(&mut self, changes: &Changes) {
-        let Self { view, watchers, listeners, ring, .. } = self;
+        let Self { view, watchers, ring, .. } = self;
         for watcher in watchers {
             watcher.shown(view, Some(changes), ring.end());
-        }
-        for listener in listeners.iter().filter_map(Weak::upgrade) {
-            listener.drawn(self.id, Some(changes));
         }
     }
 

@@ -80,7 +80,7 @@ impl std::str::FromStr for Target {
 
 impl Engine {
     /// The pane a target means; a session's or window's is its active one.
-    pub(super) async fn pane(&self, host: &Arc<Host>, text: &str) -> Result<Arc<Pane>> {
+    pub(crate) async fn pane(&self, host: &Arc<Host>, text: &str) -> Result<Arc<Pane>> {
         let target = pane_target(text)?;
         // An id is as good as the pane; whether it still is there shows when it is used. One that ended may have a namesake on a new server.
         if let Target::Pane(id) = target
@@ -102,6 +102,24 @@ impl Engine {
         }
         host.server().cover(id).await?;
         host.pane(id).ok_or_else(|| located(Error::not_found(format!("no pane {id}")), host))
+    }
+
+    /// The session that `pick` picks by its name, and its active pane.
+    pub(crate) async fn pane_of_session(
+        &self,
+        host: &Arc<Host>,
+        pick: impl FnOnce(&[SessionRow]) -> Option<SessionRow>,
+    ) -> Result<(SessionRow, Arc<Pane>)> {
+        let topology = host.server().fresh().await?.without_hubs();
+        let session = pick(&topology.sessions).ok_or_else(|| Error::not_found("no such session"))?;
+        let target = Target::Named { session: session.id.to_string(), window: None, pane: None };
+        let id = find_pane(&topology, &target)?;
+        if let Some(pane) = host.live_pane(id) {
+            return Ok((session, pane));
+        }
+        host.server().cover(id).await?;
+        let pane = host.pane(id).ok_or_else(|| Error::not_found(format!("no pane {id}")))?;
+        Ok((session, pane))
     }
 
     /// The session a target means.

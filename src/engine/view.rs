@@ -55,6 +55,17 @@ impl Doubt {
     }
 }
 
+/// What a look has told about a screen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Settled {
+    /// It was right.
+    Same,
+    /// It was wrong.
+    Different,
+    /// It knew that it could not be followed (an image, a lost cursor, an open string), or had been dropped.
+    Unknown,
+}
+
 /// A pane's screen.
 #[derive(Default)]
 pub(super) struct View {
@@ -190,20 +201,21 @@ impl View {
         self.turns
     }
 
-    /// tmux has this now. Keeps what it has if that is the same, with all that tmux does not tell. Answers whether it was.
-    pub(super) fn settle(&mut self, seed: &screen::Seed, rules: Rules) -> bool {
+    /// tmux has this now. Keeps what it has if that is the same, with all that tmux does not tell.
+    pub(super) fn settle(&mut self, seed: &screen::Seed, rules: Rules) -> Settled {
         let theirs = Screen::from_seed(seed, rules, Settings::default());
-        let same = match (&self.screen, &theirs) {
-            (Some(ours), Some(theirs)) => ours.trusted().is_ok() && is_same(ours, theirs, rules.knows_trailing()),
-            _ => false,
+        let ours = self.screen.as_deref().filter(|screen| screen.trusted().is_ok());
+        let settled = match (ours, &theirs) {
+            (None, _) => Settled::Unknown,
+            (Some(ours), Some(theirs)) if is_same(ours, theirs, rules.knows_trailing()) => Settled::Same,
+            _ => Settled::Different,
         };
-        if !same {
-            metrics::SCREEN_DIFFERENCES.increment(1);
+        if settled != Settled::Same {
             self.set(theirs);
         }
         self.turns += 1;
         self.doubt = None;
-        same
+        settled
     }
 
     /// Forgets it, and with it its memory.
@@ -303,6 +315,26 @@ mod tests {
         assert!(shown(&view).is_none() && !view.can_settle());
         view.adopt(None, None, true);
         assert!(view.can_settle());
+    }
+
+    #[test]
+    fn what_cannot_be_followed_is_no_difference() {
+        let rules = Rules::for_version(Version::parse(b"3.5a").unwrap());
+        let fields = "2|0|0|2|0|0|||7|20|2000|4294967295|4294967295|0|1|0|0|1|1|\n";
+        let parts = ["ab\n\n", "\n", fields, "ab\n\n", "\n"].map(|part| bytes::Bytes::copy_from_slice(part.as_bytes()));
+        let seed = screen::seed::parse(&parts).unwrap();
+        let settled = |output: &[u8]| {
+            let mut view = View { rules: Some(rules), ..View::default() };
+            let size = screen::Size { columns: 20, rows: 2 };
+            view.set(Some(Screen::new(size, rules, Settings::default())));
+            view.feed(output, false);
+            let settled = view.settle(&seed, rules);
+            assert_eq!(shown(&view).as_deref(), Some("ab"));
+            settled
+        };
+        assert_eq!(settled(b"ab"), Settled::Same);
+        assert_eq!(settled(b"ac"), Settled::Different);
+        assert_eq!(settled(b"ab\x1bPq#0~\x1b\\"), Settled::Unknown);
     }
 
     #[test]

@@ -3,10 +3,10 @@
 
 mod described;
 mod error;
-mod events;
 mod guard;
 mod openapi;
 mod routes;
+mod stream;
 
 use std::{convert::Infallible, path::Path, sync::Arc};
 
@@ -18,7 +18,7 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{get, post},
 };
-use tokio::sync::watch;
+use tokio::{runtime::Handle, sync::watch};
 
 use crate::{
     api::{self, ConfigAnswer, Error, ServerQuery},
@@ -27,6 +27,7 @@ use crate::{
 };
 
 pub use guard::{Guard, guarded};
+pub use stream::{CLOSE_LIMIT, Streams};
 
 /// Bytes of a request's body: input of [`crate::engine::limits::INPUT_BYTES`], escaped at worst.
 const BODY_BYTES: usize = 6 * crate::engine::limits::INPUT_BYTES;
@@ -38,6 +39,8 @@ pub struct App {
     pub(crate) about: Arc<About>,
     /// Turned when somebody asked the daemon to stop.
     pub(crate) stop: watch::Sender<bool>,
+    /// Where streams are written.
+    pub(crate) streams: Streams,
 }
 
 /// What the daemon says of itself.
@@ -54,9 +57,15 @@ pub struct About {
 }
 
 impl App {
-    /// What the routes serve.
+    /// What the routes serve. Streams are written by the runtime in which this is called.
     pub fn new(engine: Engine, about: About) -> Self {
-        Self { engine, about: Arc::new(about), stop: watch::Sender::new(false) }
+        let streams = Streams::new(Handle::current());
+        Self { engine, about: Arc::new(about), stop: watch::Sender::new(false), streams }
+    }
+
+    /// The same with streams that are written elsewhere.
+    pub fn with_streams(self, streams: Streams) -> Self {
+        Self { streams, ..self }
     }
 
     /// Resolves when somebody asked the daemon to stop.
@@ -104,7 +113,8 @@ pub fn router(app: App) -> Router {
         .route("/v1/panes/{pane}/run", post(routes::run))
         .route("/v1/waits", post(routes::wait))
         .route("/v1/waits/{id}", get(routes::wait_result).delete(routes::cancel_wait))
-        .route("/v1/events", get(events::stream))
+        .route("/v1/events", get(stream::sse::stream))
+        .route("/v1/stream", get(stream::ws::stream))
         .fallback(error::no_route)
         .method_not_allowed_fallback(error::no_method)
         .layer(DefaultBodyLimit::max(BODY_BYTES))

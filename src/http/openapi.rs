@@ -6,7 +6,7 @@ use axum::{Json, response::Response};
 use serde_json::Value;
 use utoipa::OpenApi;
 
-use super::{events, routes, text};
+use super::{routes, stream, text};
 use crate::api;
 
 #[derive(OpenApi)]
@@ -39,9 +39,10 @@ use crate::api;
         routes::wait,
         routes::wait_result,
         routes::cancel_wait,
-        events::stream
+        stream::sse::stream,
+        stream::ws::stream
     ),
-    components(schemas(api::Error, api::ErrorCode, api::ReadFormat))
+    components(schemas(api::Error, api::ErrorCode, api::ReadFormat, api::StreamRequest, api::StreamMessage))
 )]
 struct Routes;
 

@@ -2,13 +2,12 @@
 //! the face's own business.
 
 mod serve;
-mod stalled;
 pub mod tls;
 pub mod token;
 
 use std::{fmt, net::SocketAddr};
 
-pub use serve::{Limits, Listener, serve};
+pub use serve::{Limits, Listener, Streaming, serve};
 
 /// Who is at the other end of a connection: an extension of each request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -1,8 +1,20 @@
 //! Accepting connections and speaking HTTP on them.
 
-use std::{io, sync::Arc, time::Duration};
+use std::{
+    convert::Infallible,
+    io,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::Poll,
+    time::Duration,
+};
 
-use axum::{Extension, Router};
+use axum::{Extension, Router, extract::Request, response::Response};
+use futures_util::FutureExt as _;
+use hyper::{body::Incoming, server::conn::http1, service::Service};
 use hyper_util::{
     rt::{TokioIo, TokioTimer},
     service::TowerToHyperService,
@@ -10,13 +22,17 @@ use hyper_util::{
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpListener, UnixListener},
-    sync::Semaphore,
+    runtime::Handle,
+    sync::{OwnedSemaphorePermit, Semaphore},
     time::timeout,
 };
+use tokio_io_timeout::TimeoutStream;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use super::{Peer, stalled::Stalled};
+use super::Peer;
+
+type Failed = Box<dyn std::error::Error + Send + Sync>;
 
 /// What a connection may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,14 +79,21 @@ pub enum Listener {
     Tls(TcpListener, TlsAcceptor),
 }
 
-/// Serves until `stop` is cancelled, and then until open answers are written or the time for that has run out.
-pub async fn serve(listener: Listener, router: Router, limits: Limits, stop: CancellationToken) {
+/// Marks an answer that is a stream: from its first byte on its connection is driven by the threads that write streams, so that
+/// the thread which answers requests does nothing for it.
+#[derive(Clone, Copy, Debug)]
+pub struct Streaming;
+
+/// Serves until `stop` is cancelled, and then until open answers are written or the time for that has run out. Answers that are
+/// marked as [`Streaming`] are written on `writers`.
+pub async fn serve(listener: Listener, router: Router, limits: Limits, writers: Handle, stop: CancellationToken) {
     let places = Arc::new(Semaphore::new(limits.connections));
-    let (connections, cut) = (TaskTracker::new(), CancellationToken::new());
     let acceptor = match &listener {
         Listener::Tls(_, acceptor) => Some(acceptor.clone()),
         _ => None,
     };
+    let serving =
+        Serving { router, acceptor, limits, writers, stop, open: TaskTracker::new(), cut: CancellationToken::new() };
     loop {
         let accepted = async {
             // The semaphore is never closed.
@@ -79,35 +102,22 @@ pub async fn serve(listener: Listener, router: Router, limits: Limits, stop: Can
         };
         let (accepted, place) = tokio::select! {
             accepted = accepted => accepted,
-            () = stop.cancelled() => break,
+            () = serving.stop.cancelled() => break,
         };
-        let accepted = match accepted {
-            Ok(accepted) => accepted,
+        match accepted {
+            Ok(accepted) => drop(serving.open.spawn(serving.clone().connection(accepted, place.ok()))),
             Err(error) => {
                 tracing::warn!("cannot accept a connection: {error}");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
-                continue;
             }
-        };
-        let (router, acceptor, stop, cut) = (router.clone(), acceptor.clone(), stop.clone(), cut.clone());
-        connections.spawn(async move {
-            let _place = place;
-            tokio::select! {
-                spoken = speak(accepted, acceptor, router, limits, stop) => {
-                    if let Err(error) = spoken {
-                        tracing::debug!("a connection ended: {error}");
-                    }
-                }
-                () = cut.cancelled() => {}
-            }
-        });
+        }
     }
     drop(listener);
-    connections.close();
-    if timeout(limits.grace, connections.wait()).await.is_err() {
-        tracing::warn!("{} connections are cut", connections.len());
-        cut.cancel();
-        connections.wait().await;
+    serving.open.close();
+    if timeout(limits.grace, serving.open.wait()).await.is_err() {
+        tracing::warn!("{} connections are cut", serving.open.len());
+        serving.cut.cancel();
+        serving.open.wait().await;
     }
 }
 
@@ -135,55 +145,132 @@ impl Listener {
     }
 }
 
-async fn speak(
-    accepted: Accepted,
-    acceptor: Option<TlsAcceptor>,
+/// What all connections of a listener share.
+#[derive(Clone)]
+struct Serving {
     router: Router,
+    acceptor: Option<TlsAcceptor>,
     limits: Limits,
+    writers: Handle,
     stop: CancellationToken,
-) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-    match accepted {
-        Accepted::Unix(stream, peer) => {
-            let own = rustix::process::getuid().as_raw();
-            if !matches!(peer, Peer::Unix { uid, .. } if uid == own || uid == 0) {
-                tracing::warn!("refused a connection of {peer}");
-                return Ok(());
+    open: TaskTracker,
+    /// Ends connections whatever they do.
+    cut: CancellationToken,
+}
+
+impl Serving {
+    async fn connection(self, accepted: Accepted, place: Option<OwnedSemaphorePermit>) {
+        let cut = self.cut.clone();
+        tokio::select! {
+            spoken = self.speak(accepted, place) => {
+                if let Err(error) = spoken {
+                    tracing::debug!("a connection ended: {error}");
+                }
             }
-            http(stream, peer, router, limits, stop).await
+            () = cut.cancelled() => {}
         }
-        Accepted::Tcp(stream, peer) => match acceptor {
-            Some(acceptor) => {
+    }
+
+    async fn speak(self, accepted: Accepted, place: Option<OwnedSemaphorePermit>) -> Result<(), Failed> {
+        match (accepted, self.acceptor.clone()) {
+            (Accepted::Unix(stream, peer), _) => {
+                let own = rustix::process::getuid().as_raw();
+                if !matches!(peer, Peer::Unix { uid, .. } if uid == own || uid == 0) {
+                    tracing::warn!("refused a connection of {peer}");
+                    return Ok(());
+                }
+                self.http(stream, peer, place).await
+            }
+            (Accepted::Tcp(stream, peer), Some(acceptor)) => {
                 let handshake = acceptor.accept(stream);
-                let stream = match limits.head {
+                let stream = match self.limits.head {
                     Some(limit) => timeout(limit, handshake).await??,
                     None => handshake.await?,
                 };
-                http(stream, peer, router, limits, stop).await
+                self.http(stream, peer, place).await
             }
-            None => http(stream, peer, router, limits, stop).await,
-        },
+            (Accepted::Tcp(stream, peer), None) => self.http(stream, peer, place).await,
+        }
+    }
+
+    async fn http(
+        self,
+        stream: impl AsyncRead + AsyncWrite + Send + 'static,
+        peer: Peer,
+        place: Option<OwnedSemaphorePermit>,
+    ) -> Result<(), Failed> {
+        let mut stream = TimeoutStream::new(stream);
+        stream.set_write_timeout(self.limits.stall);
+        let is_stream = Arc::new(AtomicBool::new(false));
+        let router = TowerToHyperService::new(self.router.layer(Extension(peer)));
+        let service = Requests { router, is_stream: is_stream.clone() };
+        let mut builder = http1::Builder::new();
+        builder.timer(TokioTimer::new()).max_buf_size(HEAD_BYTES).header_read_timeout(self.limits.head);
+        let mut connection =
+            Box::pin(builder.serve_connection(TokioIo::new(Box::pin(stream)), service).with_upgrades());
+        if drive(connection.as_mut(), &self.stop, Some(&is_stream)).await? {
+            return Ok(());
+        }
+        self.open.spawn_on(
+            async move {
+                let _place = place;
+                tokio::select! {
+                    _ = drive(connection.as_mut(), &self.stop, None) => {}
+                    () = self.cut.cancelled() => {}
+                }
+            },
+            &self.writers,
+        );
+        Ok(())
     }
 }
 
-async fn http(
-    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    peer: Peer,
-    router: Router,
-    limits: Limits,
-    stop: CancellationToken,
-) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-    let io = TokioIo::new(Stalled::new(stream, limits.stall));
-    let service = TowerToHyperService::new(router.layer(Extension(peer)));
-    let mut builder = hyper::server::conn::http1::Builder::new();
-    builder.timer(TokioTimer::new()).max_buf_size(HEAD_BYTES).header_read_timeout(limits.head);
-    let connection = builder.serve_connection(io, service).with_upgrades();
-    tokio::pin!(connection);
-    tokio::select! {
-        ended = &mut connection => return Ok(ended?),
-        () = stop.cancelled() => {}
+/// Drives a connection to its end, or until it is a stream. Answers whether it has ended.
+async fn drive<I, S>(
+    mut connection: Pin<&mut http1::UpgradeableConnection<I, S>>,
+    stop: &CancellationToken,
+    until: Option<&AtomicBool>,
+) -> hyper::Result<bool>
+where
+    I: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
+    S: Service<Request<Incoming>, Response = Response, Error = Infallible>,
+{
+    let mut stopped = std::pin::pin!(stop.cancelled().fuse());
+    std::future::poll_fn(|context| {
+        if stopped.as_mut().poll(context).is_ready() {
+            connection.as_mut().graceful_shutdown();
+        }
+        match connection.as_mut().poll(context) {
+            Poll::Ready(ended) => Poll::Ready(ended.map(|()| true)),
+            Poll::Pending if until.is_some_and(|until| until.load(Ordering::Relaxed)) => Poll::Ready(Ok(false)),
+            Poll::Pending => Poll::Pending,
+        }
+    })
+    .await
+}
+
+/// Answers requests, and notes when an answer is a stream.
+struct Requests {
+    router: TowerToHyperService<Router>,
+    is_stream: Arc<AtomicBool>,
+}
+
+impl Service<Request<Incoming>> for Requests {
+    type Response = Response;
+    type Error = Infallible;
+    type Future = futures_util::future::BoxFuture<'static, Result<Response, Infallible>>;
+
+    fn call(&self, request: Request<Incoming>) -> Self::Future {
+        let (answer, is_stream) = (self.router.call(request), self.is_stream.clone());
+        async move {
+            let response = answer.await?;
+            if response.extensions().get::<Streaming>().is_some() {
+                is_stream.store(true, Ordering::Relaxed);
+            }
+            Ok(response)
+        }
+        .boxed()
     }
-    connection.as_mut().graceful_shutdown();
-    Ok(connection.await?)
 }
 
 #[cfg(test)]

@@ -66,7 +66,7 @@ impl FromStr for Cursor {
     }
 }
 
-fn base36(mut number: u64) -> String {
+pub(super) fn base36(mut number: u64) -> String {
     let mut digits = Vec::new();
     loop {
         digits.push(char::from_digit((number % 36) as u32, 36).unwrap_or('0'));
@@ -78,7 +78,7 @@ fn base36(mut number: u64) -> String {
 }
 
 /// Three digits that change with any single character and with any two that are swapped (FNV-1a, folded).
-fn check(body: &str) -> String {
+pub(super) fn check(body: &str) -> String {
     let hash = body
         .bytes()
         .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));

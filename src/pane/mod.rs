@@ -9,6 +9,7 @@ pub mod join;
 pub mod matcher;
 pub mod patterns;
 pub mod render;
+pub mod resume;
 pub mod ring;
 pub mod text;
 mod width;

@@ -77,11 +77,12 @@ impl Terminal {
         let top = line(options.start, history, 0);
         let bottom = line(options.end, last, last);
         let (top, bottom) = (top.min(bottom), top.max(bottom));
-        let mut printer = Printer { terminal: self, options, last: Style::DEFAULT, out: Vec::new(), unknown: false };
+        let (from, to) = (top.saturating_sub(history), (bottom + 1).saturating_sub(history));
+        let out = Vec::with_capacity(to.saturating_sub(from) * (self.columns() as usize + 1));
+        let mut printer = Printer { terminal: self, options, last: Style::DEFAULT, out, unknown: false };
         for packed in self.grid.history.iter_from(top).take((bottom + 1).saturating_sub(top)) {
             printer.line(&Source::Packed(packed));
         }
-        let (from, to) = (top.saturating_sub(history), (bottom + 1).saturating_sub(history));
         for row in self.grid.rows.range(from.min(to)..to) {
             printer.line(&Source::Row(row));
         }
@@ -111,23 +112,40 @@ impl Printer<'_> {
     }
 
     fn row(&mut self, row: &Row) {
+        let end = self.end(row.used, row.size()) as usize;
+        let cells = row.cells.get(..end).unwrap_or(&row.cells);
+        let sure = row.cells.len() - row.slack as usize;
+        let (sure, unsure) = cells.split_at(cells.len().min(sure));
+        self.cells(sure);
+        if !unsure.is_empty() {
+            self.slack(row.size(), row.slack, unsure.len() as u32);
+            self.cells(unsure);
+        }
+        for _ in cells.len()..end {
+            self.cells(&[Cell::CLEARED]);
+        }
+    }
+
+    fn cells(&mut self, mut cells: &[Cell]) {
         let (styles, clusters) = (&self.terminal.grid.styles, &self.terminal.grid.clusters);
-        let end = self.end(row.used, row.size());
-        let used = row.cells.iter().copied().chain(std::iter::repeat(Cell::CLEARED)).take(end as usize);
-        let sure = row.size() - row.slack;
         let mut style = None;
-        for (at, cell) in used.enumerate() {
-            if at as u32 == sure {
-                self.slack(row.size(), row.slack, end - sure);
-            }
-            if cell.is_padding() {
+        while let Some((first, more)) = cells.split_first() {
+            if first.is_padding() {
+                cells = more;
                 continue;
             }
-            if self.options.escapes && style != Some(cell.style()) {
-                style = Some(cell.style());
-                self.look(&styles.get(cell.style()));
+            if self.options.escapes && style != Some(first.style()) {
+                style = Some(first.style());
+                self.look(&styles.get(first.style()));
             }
-            append_text(cell, clusters, &mut self.out);
+            if first.as_ascii().is_some() {
+                let (run, rest) = cells.split_at(first.ascii_run(cells));
+                Cell::append_ascii(run, &mut self.out);
+                cells = rest;
+            } else {
+                append_text(*first, clusters, &mut self.out);
+                cells = more;
+            }
         }
     }
 
@@ -205,30 +223,100 @@ const CODES: [(u16, u8); 13] = [
     (attribute::OVERLINE, 53),
 ];
 
-/// Numbers between `CSI` and `m`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Codes {
-    list: [u8; 5],
-    length: usize,
+/// Prints what turns one look into another.
+fn change(from: &Style, to: &Style, rules: Rules, out: &mut Vec<u8>) {
+    let removed = from.attributes & !to.attributes & !attribute::CHARSET;
+    let reset = removed != 0 || (from.underline != Colour::NONE && to.underline == Colour::NONE);
+    let kept = if reset { attribute::CHARSET } else { !0 };
+    let added = to.attributes & !(from.attributes & kept);
+    if reset || added & !attribute::CHARSET != 0 {
+        set_attributes(reset, added, out);
+    }
+    // A reset takes the colours along, and from 3.4 on default ones are not set again.
+    let is_left_out = |colour: Colour| rules.resets_colours && colour.is_default();
+    let changes = |old: Colour, new: Colour| if reset { !is_left_out(new) } else { old != new };
+    if changes(from.foreground, to.foreground) {
+        set_colour(&FOREGROUND, to.foreground, out);
+    }
+    if changes(from.background, to.background) {
+        set_colour(&BACKGROUND, to.background, out);
+    }
+    if reset || from.underline != to.underline {
+        set_extended(UNDERLINE, to.underline, out);
+    }
+    match (from.has(attribute::CHARSET), to.has(attribute::CHARSET)) {
+        (false, true) => out.push(0x0e),
+        (true, false) => out.push(0x0f),
+        _ => {}
+    }
 }
 
-impl Codes {
-    fn of(codes: &[u8]) -> Self {
-        let mut list = [0; 5];
-        list.iter_mut().zip(codes).for_each(|(slot, code)| *slot = *code);
-        Self { list, length: codes.len().min(5) }
+/// One sequence: a reset if there is one, and what is added.
+fn set_attributes(reset: bool, added: u16, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"\x1b[");
+    if reset {
+        out.extend_from_slice(b"0;");
     }
-
-    fn as_slice(&self) -> &[u8] {
-        self.list.get(..self.length).unwrap_or_default()
-    }
-
-    fn print(&self, out: &mut Vec<u8>) {
-        for (at, code) in self.as_slice().iter().enumerate() {
-            out.extend_from_slice(if at == 0 { b"\x1b[" } else { b";" });
-            decimal(*code, out);
+    for (bit, code) in CODES {
+        if added & bit != 0 {
+            // Codes above 9 are printed as two parts: 4:3 is an underline, 5:3 an overline.
+            if code >= 10 {
+                out.extend_from_slice(&[b'0' + code / 10, b':']);
+            }
+            out.extend_from_slice(&[b'0' + code % 10, b';']);
         }
-        out.push(b'm');
+    }
+    if let Some(last) = out.last_mut() {
+        *last = b'm';
+    }
+}
+
+/// The codes of one of the three colours.
+struct Layer {
+    /// Before the 8 colours' number; 9 more is the default.
+    base: u8,
+    /// Before tmux's number of a bright colour.
+    bright: u8,
+    extended: u8,
+}
+
+const FOREGROUND: Layer = Layer { base: 30, bright: 0, extended: 38 };
+const BACKGROUND: Layer = Layer { base: 40, bright: 10, extended: 48 };
+const UNDERLINE: u8 = 58;
+
+fn set_colour(layer: &Layer, colour: Colour, out: &mut Vec<u8>) {
+    if set_extended(layer.extended, colour, out) {
+        return;
+    }
+    match colour.0 as u8 {
+        index @ 0..=7 => set([layer.base + index], out),
+        8 => set([layer.base + 9], out),
+        bright @ 90..=97 => set([layer.bright + bright], out),
+        _ => {}
+    }
+}
+
+/// Sets a colour that is one of 256 or RGB; false if it is none.
+fn set_extended(code: u8, colour: Colour, out: &mut Vec<u8>) -> bool {
+    if let Some(index) = colour.as_palette() {
+        set([code, 5, index], out);
+    } else if let Some([red, green, blue]) = colour.as_rgb() {
+        set([code, 2, red, green, blue], out);
+    } else {
+        return false;
+    }
+    true
+}
+
+/// One sequence with these numbers.
+fn set<const COUNT: usize>(codes: [u8; COUNT], out: &mut Vec<u8>) {
+    out.extend_from_slice(b"\x1b[");
+    for code in codes {
+        decimal(code, out);
+        out.push(b';');
+    }
+    if let Some(last) = out.last_mut() {
+        *last = b'm';
     }
 }
 
@@ -242,80 +330,30 @@ fn decimal(number: u8, out: &mut Vec<u8>) {
     out.push(b'0' + number % 10);
 }
 
-/// A colour before and after, and what sets it.
-type Target = (Colour, Colour, fn(Colour) -> Codes);
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::version::Version;
 
-/// Prints what turns one look into another.
-fn change(from: &Style, to: &Style, rules: Rules, out: &mut Vec<u8>) {
-    let mut set = from.attributes;
-    let start = out.len();
-    let removed = CODES.iter().any(|(bit, _)| from.has(*bit) && !to.has(*bit));
-    let reset = removed || (from.underline != Colour::NONE && to.underline == Colour::NONE);
-    if reset {
-        out.extend_from_slice(b"\x1b[0");
-        set &= attribute::CHARSET;
+    fn changed(from: Style, to: Style, version: &str) -> String {
+        let mut out = Vec::new();
+        change(&from, &to, Rules::for_version(Version::parse(version.as_bytes()).unwrap()), &mut out);
+        out.escape_ascii().to_string()
     }
-    for (bit, code) in CODES {
-        if to.has(bit) && set & bit == 0 {
-            out.extend_from_slice(if out.len() == start { b"\x1b[" } else { b";" });
-            // Codes above 9 are printed as two parts: 4:3 is an underline, 5:3 an overline.
-            if code >= 10 {
-                out.extend_from_slice(&[b'0' + code / 10, b':']);
-            }
-            out.push(b'0' + code % 10);
-        }
-    }
-    if out.len() > start {
-        out.push(b'm');
-    }
-    let targets: [Target; 3] = [
-        (from.foreground, to.foreground, foreground),
-        (from.background, to.background, background),
-        (from.underline, to.underline, underline),
-    ];
-    for (old, new, codes) in targets {
-        if reset || old != new {
-            let codes = codes(new);
-            let known = reset && rules.resets_colours && matches!(codes.as_slice(), [39 | 49]);
-            if codes.length > 0 && !known {
-                codes.print(out);
-            }
-        }
-    }
-    if to.has(attribute::CHARSET) && set & attribute::CHARSET == 0 {
-        out.push(0x0e);
-    }
-    if !to.has(attribute::CHARSET) && set & attribute::CHARSET != 0 {
-        out.push(0x0f);
-    }
-}
 
-fn extended(first: u8, colour: Colour) -> Option<Codes> {
-    if let Some(index) = colour.as_palette() {
-        return Some(Codes::of(&[first, 5, index]));
+    #[test]
+    fn what_is_added_is_set_and_what_is_removed_resets_all() {
+        let plain = Style::DEFAULT;
+        let bold = Style { attributes: attribute::BRIGHT | attribute::UNDERLINE_3, ..plain };
+        let red = Style { foreground: Colour(1), background: Colour::palette(100), ..bold };
+        let line = Style { attributes: attribute::BRIGHT | attribute::CHARSET, background: Colour(93), ..red };
+        assert_eq!(changed(plain, bold, "3.3a"), r"\x1b[1;4:3m");
+        assert_eq!(changed(bold, red, "3.3a"), r"\x1b[31m\x1b[48;5;100m");
+        assert_eq!(changed(red, line, "3.3a"), r"\x1b[0;1m\x1b[31m\x1b[103m\x0e");
+        assert_eq!(changed(line, plain, "3.3a"), r"\x1b[0m\x1b[39m\x1b[49m\x0f");
+        assert_eq!(changed(line, plain, "3.5a"), r"\x1b[0m\x0f");
+        let underlined = Style { underline: Colour::rgb(0, 10, 255), ..plain };
+        assert_eq!(changed(plain, underlined, "3.3a"), r"\x1b[58;2;0;10;255m");
+        assert_eq!(changed(underlined, plain, "3.5a"), r"\x1b[0m");
     }
-    let [red, green, blue] = colour.as_rgb()?;
-    Some(Codes::of(&[first, 2, red, green, blue]))
-}
-
-fn foreground(colour: Colour) -> Codes {
-    extended(38, colour).unwrap_or_else(|| match colour.0 as u8 {
-        index @ 0..=7 => Codes::of(&[index + 30]),
-        8 => Codes::of(&[39]),
-        bright @ 90..=97 => Codes::of(&[bright]),
-        _ => Codes::default(),
-    })
-}
-
-fn background(colour: Colour) -> Codes {
-    extended(48, colour).unwrap_or_else(|| match colour.0 as u8 {
-        index @ 0..=7 => Codes::of(&[index + 40]),
-        8 => Codes::of(&[49]),
-        bright @ 90..=97 => Codes::of(&[bright + 10]),
-        _ => Codes::default(),
-    })
-}
-
-fn underline(colour: Colour) -> Codes {
-    extended(58, colour).unwrap_or_default()
 }

@@ -5,12 +5,10 @@ use super::style::StyleId;
 /// Bytes of a cluster at most: a character and what was combined with it.
 pub(super) const CLUSTER_BYTES: usize = 21;
 
-/// A cell. The low byte of `meta` has the flags and the width, the rest is the style's number.
+/// A cell: what stands there in the lower half, its look in the upper one (flags and width in that half's low byte, the style's number
+/// in the rest). One number, since most of what is asked of many cells at once can be asked of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Cell {
-    glyph: u32,
-    meta: u32,
-}
+pub(super) struct Cell(u64);
 
 const PADDING: u32 = 1;
 const CLEARED: u32 = 2;
@@ -27,62 +25,103 @@ pub(super) enum Glyph {
 
 impl Cell {
     /// A cell that nobody wrote.
-    pub(super) const CLEARED: Self = Self { glyph: ' ' as u32, meta: CLEARED | 1 << WIDTH_SHIFT };
+    pub(super) const CLEARED: Self = Self::new(' ' as u32, CLEARED | 1 << WIDTH_SHIFT);
     /// A space without style that was written.
-    pub(super) const SPACE: Self = Self { glyph: ' ' as u32, meta: 1 << WIDTH_SHIFT };
+    pub(super) const SPACE: Self = Self::new(' ' as u32, 1 << WIDTH_SHIFT);
     /// The right half of a wide character.
-    pub(super) const PADDING: Self = Self { glyph: ' ' as u32, meta: PADDING };
+    pub(super) const PADDING: Self = Self::new(' ' as u32, PADDING);
+
+    const fn new(glyph: u32, look: u32) -> Self {
+        Self(glyph as u64 | (look as u64) << 32)
+    }
 
     /// An ASCII character.
     pub(super) const fn ascii(byte: u8, style: StyleId) -> Self {
-        Self { glyph: byte as u32, meta: style << 8 | 1 << WIDTH_SHIFT }
+        Self::new(byte as u32, style << 8 | 1 << WIDTH_SHIFT)
     }
 
     pub(super) fn character(character: char, width: u8, style: StyleId) -> Self {
-        Self { glyph: u32::from(character), meta: style << 8 | u32::from(width & 3) << WIDTH_SHIFT }
+        Self::new(u32::from(character), style << 8 | u32::from(width & 3) << WIDTH_SHIFT)
     }
 
     pub(super) fn cluster(index: u32, width: u8, style: StyleId) -> Self {
-        Self { glyph: CLUSTER | index, meta: style << 8 | u32::from(width & 3) << WIDTH_SHIFT }
+        Self::new(CLUSTER | index, style << 8 | u32::from(width & 3) << WIDTH_SHIFT)
     }
 
     /// Erased with a background.
     pub(super) const fn erased(style: StyleId) -> Self {
-        Self { glyph: ' ' as u32, meta: style << 8 | CLEARED | 1 << WIDTH_SHIFT }
+        Self::new(' ' as u32, style << 8 | CLEARED | 1 << WIDTH_SHIFT)
+    }
+
+    fn low(self) -> u32 {
+        self.0 as u32
     }
 
     pub(super) fn glyph(self) -> Glyph {
-        if self.glyph & CLUSTER != 0 {
-            Glyph::Cluster(self.glyph & !CLUSTER)
+        if self.is_cluster() {
+            Glyph::Cluster(self.low() & !CLUSTER)
         } else {
-            Glyph::Char(char::from_u32(self.glyph).unwrap_or(' '))
+            Glyph::Char(char::from_u32(self.low()).unwrap_or(' '))
         }
+    }
+
+    /// Several characters stand here.
+    pub(super) fn is_cluster(self) -> bool {
+        self.low() & CLUSTER != 0
     }
 
     /// The byte, if an ASCII character stands here alone.
     pub(super) fn as_ascii(self) -> Option<u8> {
-        (self.glyph < 0x80).then_some(self.glyph.to_le_bytes()[0])
+        (self.low() < 0x80).then_some(self.0 as u8)
+    }
+
+    /// The last character that stands here is this one.
+    pub(super) fn ends_in(self, character: char, clusters: &Clusters) -> bool {
+        match self.glyph() {
+            Glyph::Char(only) => only == character,
+            Glyph::Cluster(index) => clusters.get(index).ends_with(character.encode_utf8(&mut [0; 4]).as_bytes()),
+        }
+    }
+
+    /// How many cells from the start are ASCII characters that look as this one.
+    pub(super) fn ascii_run(self, cells: &[Self]) -> usize {
+        let same = |any: u64| any & !0x7f == 0;
+        // Four at once, without a branch for each: one by one it took a third of the time of plain lines.
+        let (fours, _) = cells.as_chunks::<4>();
+        let same_four = |four: &&[Self; 4]| same(four.iter().fold(0, |any, cell| any | cell.0 ^ self.0));
+        let whole = 4 * fours.iter().take_while(same_four).count();
+        whole + cells.iter().skip(whole).take_while(|cell| same(cell.0 ^ self.0)).count()
+    }
+
+    /// Nobody wrote any of these.
+    pub(super) fn are_cleared(cells: &[Self]) -> bool {
+        cells.iter().fold(0, |any, cell| any | cell.0 ^ Self::CLEARED.0) == 0
+    }
+
+    /// The bytes of cells that are ASCII characters.
+    pub(super) fn append_ascii(cells: &[Self], out: &mut Vec<u8>) {
+        out.extend(cells.iter().map(|cell| cell.0 as u8));
     }
 
     pub(super) fn style(self) -> StyleId {
-        self.meta >> 8
+        self.look() >> 8
     }
 
     pub(super) fn width(self) -> u32 {
-        self.meta >> WIDTH_SHIFT & 3
+        self.look() >> WIDTH_SHIFT & 3
     }
 
     pub(super) fn is_padding(self) -> bool {
-        self.meta & PADDING != 0
+        self.look() & PADDING != 0
     }
 
     pub(super) fn is_cleared(self) -> bool {
-        self.meta & CLEARED != 0
+        self.look() & CLEARED != 0
     }
 
     /// Style, flags and width at once: cells with the same look differ in their glyph only.
     pub(super) fn look(self) -> u32 {
-        self.meta
+        (self.0 >> 32) as u32
     }
 }
 
@@ -163,9 +202,21 @@ pub(super) fn append_text(cell: Cell, clusters: &Clusters, out: &mut Vec<u8>) {
         return;
     }
     match cell.glyph() {
-        Glyph::Char(character) if character.is_ascii() => out.push(character as u8),
-        Glyph::Char(character) => out.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes()),
+        Glyph::Char(character) => append_character(character, out),
         Glyph::Cluster(index) => out.extend_from_slice(clusters.get(index)),
+    }
+}
+
+/// Appends a character. Each length is a case of its own, so that its few bytes are stored and no copying function is called: that took a
+/// sixth of the time of Chinese text.
+fn append_character(character: char, out: &mut Vec<u8>) {
+    let mut bytes = [0; 4];
+    let length = character.encode_utf8(&mut bytes).len();
+    match (length, bytes) {
+        (1, [one, ..]) => out.push(one),
+        (2, [one, two, ..]) => out.extend_from_slice(&[one, two]),
+        (3, [one, two, three, _]) => out.extend_from_slice(&[one, two, three]),
+        _ => out.extend_from_slice(&bytes),
     }
 }
 

@@ -66,7 +66,7 @@ impl Terminal {
     }
 
     /// `CSI`, parameters, intermediates and a final byte.
-    pub(super) fn control_sequence(&mut self, params: &Params<'_>, intermediates: &[u8], last: u8) {
+    pub(super) fn control_sequence(&mut self, params: Params<'_>, intermediates: &[u8], last: u8) {
         // A count or a place, 1 where none stands; nothing happens where it has colons.
         let number = |at, default| params.get(at, 1, default).map(i32::unsigned_abs);
         match (intermediates, last) {
@@ -141,7 +141,7 @@ impl Terminal {
         }
     }
 
-    fn erase_display(&mut self, params: &Params<'_>) {
+    fn erase_display(&mut self, params: Params<'_>) {
         match params.get(0, 0, 0) {
             Some(0) => self.clear_to_screen_end(),
             Some(1) => self.clear_to_screen_start(),
@@ -151,7 +151,7 @@ impl Terminal {
         }
     }
 
-    fn modes(&mut self, params: &Params<'_>, on: bool) {
+    fn modes(&mut self, params: Params<'_>, on: bool) {
         for at in 0..params.len() {
             if params.get(at, 0, -1) == Some(4) {
                 self.modes.insert = on;
@@ -159,7 +159,7 @@ impl Terminal {
         }
     }
 
-    fn private_modes(&mut self, params: &Params<'_>, on: bool) {
+    fn private_modes(&mut self, params: Params<'_>, on: bool) {
         for at in 0..params.len() {
             match params.get(at, 0, -1) {
                 Some(3) => {
@@ -208,12 +208,12 @@ impl Terminal {
     }
 
     /// SGR.
-    fn select_graphics(&mut self, params: &Params<'_>) {
-        let mut style = self.pen.style;
-        if params.len() == 0 {
-            style = Style { link: style.link, ..Style::DEFAULT };
-        }
-        super::sgr::apply(&mut style, params);
-        self.set_style(style);
+    fn select_graphics(&mut self, params: Params<'_>) {
+        self.change_style(|style| {
+            if params.len() == 0 {
+                *style = Style { link: style.link, ..Style::DEFAULT };
+            }
+            super::sgr::apply(style, params);
+        });
     }
 }

@@ -159,11 +159,19 @@ impl Grid {
         }
         self.trim_history();
         let fill = self.fill(background);
-        let Some(mut row) = self.rows.remove(upper as usize) else { return };
-        self.keep(&row);
-        row.clear(self.columns, fill);
-        row.shrink(self.columns);
-        self.rows.insert(lower as usize, row);
+        let Self { rows, history, styles, clusters, .. } = self;
+        let Some(row) = rows.get(upper as usize) else { return };
+        history.push(|out| packed::pack(row, styles, clusters, out));
+        if upper == 0 && lower + 1 == rows.len() as u32 {
+            // The usual case: no row moves.
+            rows.rotate_left(1);
+        } else if let Some(row) = rows.remove(upper as usize) {
+            rows.insert(lower as usize, row);
+        }
+        if let Some(row) = rows.get_mut(lower as usize) {
+            row.clear(self.columns, fill);
+            row.shrink(self.columns);
+        }
         self.scrolled += 1;
         if upper == 0 {
             self.changes.mark_all();
@@ -281,12 +289,14 @@ impl Grid {
         self.erase(columns - count, y, count, 1, background);
     }
 
-    /// Frees styles and clusters that no cell has, when there are many.
+    /// There are many styles or clusters.
+    pub(super) fn is_sweep_due(&self) -> bool {
+        self.styles.is_sweep_due() || self.clusters.is_sweep_due()
+    }
+
+    /// Frees those of them that no cell has.
     pub(super) fn sweep(&mut self, also: &[StyleId], saved: Option<&[Row]>) {
         let (styles_due, clusters_due) = (self.styles.is_sweep_due(), self.clusters.is_sweep_due());
-        if !styles_due && !clusters_due {
-            return;
-        }
         let mut styles = vec![false; self.styles.numbers()];
         let mut clusters = vec![false; self.clusters.len()];
         let mut mark = |style: StyleId| {

@@ -177,8 +177,13 @@ impl Screen {
 
     /// A visible row as text, without spaces at its end.
     pub fn row_text(&self, row: u16) -> String {
+        self.row(row, false)
+    }
+
+    /// A visible row as `capture-pane -p` prints it alone, with `escapes` as `capture-pane -p -e` does, without the line's end.
+    pub fn row(&self, row: u16, escapes: bool) -> String {
         let line = Line::At(i32::from(row));
-        let options = CaptureOptions { start: line, end: line, ..CaptureOptions::default() };
+        let options = CaptureOptions { start: line, end: line, escapes, ..CaptureOptions::default() };
         if u32::from(row) >= self.terminal.height() {
             return String::new();
         }
@@ -308,6 +313,18 @@ mod tests {
         assert_eq!(quarter.known(&CaptureOptions { start: Line::Edge, ..styled }), None);
         quarter.clear_history();
         assert!(quarter.known(&CaptureOptions { start: Line::Edge, ..styled }).is_some());
+    }
+
+    #[test]
+    fn a_title_is_as_long_as_tmux_keeps_it() {
+        let mut screen = screen(10, 2);
+        let mut set = |length: usize| {
+            screen.feed(&[b"\x1b]2;", &vec![b'x'; length][..], b"\x07"].concat());
+            (screen.title().len(), screen.memory() < 10_000)
+        };
+        assert_eq!(set((1 << 20) - 3), (1_048_573, false));
+        assert_eq!(set((1 << 20) - 2), (1_048_573, false));
+        assert_eq!(set(5), (5, true));
     }
 
     #[test]

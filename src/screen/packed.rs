@@ -4,7 +4,7 @@
 //! number of cells if it is small), the style, the number, and what the cells hold. Numbers are written seven bits a byte.
 
 use super::{
-    cell::{Cell, Cluster, Clusters, Glyph, append_text},
+    cell::{Cell, Cluster, Clusters, append_text},
     row::Row,
     style::{Colour, Style, StyleId, Styles},
 };
@@ -129,24 +129,35 @@ fn kind(cell: Cell, next: Option<Cell>) -> u8 {
     if cell.is_cleared() {
         return CLEARED;
     }
-    match (cell.glyph(), cell.width()) {
-        (Glyph::Char(character), 1) => {
-            if character.is_ascii() {
-                ASCII
-            } else {
-                NARROW
-            }
-        }
-        (Glyph::Char(_), 2) if next.is_some_and(Cell::is_padding) => WIDE,
+    match (cell.is_cluster(), cell.width()) {
+        (false, 1) if cell.as_ascii().is_some() => ASCII,
+        (false, 1) => NARROW,
+        (false, 2) if next.is_some_and(Cell::is_padding) => WIDE,
         _ => OTHER,
+    }
+}
+
+/// How many cells from the start are of this kind and look as the first.
+fn run_length(first: Cell, cells: &[Cell], kind: u8) -> usize {
+    match kind {
+        ASCII => first.ascii_run(cells),
+        WIDE => {
+            let wide = |cell: Cell| cell.look() == first.look() && !cell.is_cluster();
+            let (pairs, _) = cells.as_chunks::<2>();
+            2 * pairs.iter().take_while(|[cell, padding]| wide(*cell) && padding.is_padding()).count()
+        }
+        _ => {
+            let next = |at: usize| cells.get(at + 1).copied();
+            let same = |at: usize, cell: Cell| cell.look() == first.look() && self::kind(cell, next(at)) == kind;
+            cells.iter().enumerate().take_while(|(at, cell)| same(*at, **cell)).count()
+        }
     }
 }
 
 /// Appends a line.
 pub(super) fn pack(row: &Row, styles: &Styles, clusters: &Clusters, out: &mut Vec<u8>) {
     // What was never touched behind the last cell is made anew where it is needed.
-    let length = row.cells.iter().rposition(|cell| *cell != Cell::CLEARED).map_or(0, |last| last + 1);
-    let cells = row.cells.get(..length).unwrap_or_default();
+    let mut cells = row.touched();
     out.push(if row.wrapped { WRAPPED } else { 0 } | if row.slack > 0 { SLACK } else { 0 });
     put(row.used, out);
     put(row.size(), out);
@@ -154,26 +165,13 @@ pub(super) fn pack(row: &Row, styles: &Styles, clusters: &Clusters, out: &mut Ve
         put(row.slack, out);
     }
     let mut style: StyleId = 0;
-    let mut at = 0;
-    while let Some(first) = cells.get(at).copied() {
-        let this = kind(first, cells.get(at + 1).copied());
-        let step = if this == WIDE { 2 } else { 1 };
-        let look = first.look();
-        let mut end = at + step;
-        if this == ASCII {
-            let more = cells.get(end..).unwrap_or_default();
-            end += more.iter().take_while(|cell| cell.look() == look && cell.as_ascii().is_some()).count();
-        } else {
-            while let Some(cell) = cells.get(end) {
-                if cell.look() != look || kind(*cell, cells.get(end + 1).copied()) != this {
-                    break;
-                }
-                end += step;
-            }
-        }
-        let count = ((end - at) / step) as u32;
-        let mut tag = this;
-        if first.style() != style && this != PADDING {
+    while let Some(first) = cells.first().copied() {
+        let kind = kind(first, cells.get(1).copied());
+        let (run, rest) = cells.split_at(run_length(first, cells, kind).clamp(1, cells.len()));
+        cells = rest;
+        let count = if kind == WIDE { run.len() / 2 } else { run.len() };
+        let mut tag = kind;
+        if first.style() != style && kind != PADDING {
             tag |= STYLED;
         }
         if count < 16 {
@@ -185,26 +183,30 @@ pub(super) fn pack(row: &Row, styles: &Styles, clusters: &Clusters, out: &mut Ve
             put_style(&styles.get(style), out);
         }
         if count >= 16 {
-            put(count, out);
+            put(count as u32, out);
         }
-        let run = cells.get(at..end).unwrap_or_default();
-        match this {
-            ASCII => out.extend(run.iter().filter_map(|cell| cell.as_ascii())),
-            NARROW | WIDE => run.iter().for_each(|cell| append_text(*cell, clusters, out)),
-            OTHER => {
-                for cell in run {
-                    let place = out.len();
-                    out.push(0);
-                    append_text(*cell, clusters, out);
-                    let length = (out.len() - place - 1) as u8;
-                    if let Some(slot) = out.get_mut(place) {
-                        *slot = length << 2 | cell.width() as u8;
-                    }
-                }
-            }
-            _ => {}
+        match kind {
+            ASCII => Cell::append_ascii(run, out),
+            CLEARED | PADDING => {}
+            _ => put_text(run, kind, clusters, out),
         }
-        at = end;
+    }
+}
+
+/// Appends what cells hold that are not ASCII.
+fn put_text(run: &[Cell], kind: u8, clusters: &Clusters, out: &mut Vec<u8>) {
+    for cell in run {
+        if kind != OTHER {
+            append_text(*cell, clusters, out);
+            continue;
+        }
+        let place = out.len();
+        out.push(0);
+        append_text(*cell, clusters, out);
+        let length = (out.len() - place - 1) as u8;
+        if let Some(slot) = out.get_mut(place) {
+            *slot = length << 2 | cell.width() as u8;
+        }
     }
 }
 

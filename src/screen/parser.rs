@@ -2,7 +2,7 @@
 
 use super::{
     Trouble,
-    params::{self, Collected},
+    params::{self, Collected, NO_NUMBERS, Room},
     terminal::Terminal,
 };
 
@@ -191,9 +191,9 @@ impl Parser {
             (S::CsiParameter, b'<'..=b'?') | (S::CsiIntermediate, b'0'..=b'?') => self.state = S::CsiIgnore,
             (S::Csi | S::CsiParameter | S::CsiIntermediate, 0x40..0x7f) => {
                 if !self.collected.discard {
-                    let mut room = [0; 64];
+                    let mut room = Room::default();
                     if let Some(params) = self.collected.split(&mut room) {
-                        terminal.control_sequence(&params, self.collected.intermediates(), byte);
+                        terminal.control_sequence(params, self.collected.intermediates(), byte);
                     }
                 }
                 self.enter(S::Ground, terminal);
@@ -230,28 +230,32 @@ fn whole_sequence(bytes: &[u8], terminal: &mut Terminal) -> usize {
     let Some(sequence) = bytes.strip_prefix(b"\x1b[") else { return 0 };
     let marked = sequence.first().is_some_and(|byte| (b'<'..=b'?').contains(byte));
     let (mark, text) = sequence.split_at(usize::from(marked));
-    let length = text.iter().take_while(|byte| (b'0'..=b';').contains(*byte)).count();
-    let Some((text, [last @ 0x40..=0x7e, ..])) = text.split_at_checked(length) else { return 0 };
+    let mut numbers = NO_NUMBERS;
+    // One that is dropped is rare.
+    let Some((params, length)) = params::read(text, &mut numbers) else { return 0 };
+    let Some(last @ 0x40..=0x7e) = text.get(length) else { return 0 };
     terminal.run = None;
-    if let Some(params) = params::split(text) {
-        terminal.control_sequence(&params, mark, *last);
-    }
+    terminal.control_sequence(params, mark, *last);
     2 + mark.len() + length + 1
 }
 
-/// Prints what can be printed from the start and gives its length.
+/// Takes what can be taken from the start without a state (text, a control character) and gives its length.
 fn ground(bytes: &[u8], terminal: &mut Terminal) -> usize {
     let run = bytes.iter().position(|byte| !(0x20..0x7f).contains(byte)).unwrap_or(bytes.len());
     if run > 0 {
         terminal.print(bytes.get(..run).unwrap_or_default());
         return run;
     }
+    terminal.run = None;
+    if let Some(control @ ..0x20) = bytes.first() {
+        terminal.control(*control);
+        return 1;
+    }
     let mut used = 0;
     while let Some(rest) = bytes.get(used..)
         && let Some((character, length)) = whole_character(rest)
         && !terminal.in_character()
     {
-        terminal.run = None;
         terminal.print_character(character);
         used += length;
     }

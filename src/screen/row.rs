@@ -42,6 +42,16 @@ impl Row {
         self.cells.len() as u32
     }
 
+    /// Cells up to the last that somebody touched, or erased with a background.
+    pub(super) fn touched(&self) -> &[Cell] {
+        let (used, unused) = self.cells.split_at(self.cells.len().min(self.used as usize));
+        // Behind the used cells there is nearly always nothing; to know it takes less than to search them from the end.
+        let blank = Cell::are_cleared(unused);
+        let cells = if blank { used } else { &self.cells };
+        let length = cells.iter().rposition(|cell| *cell != Cell::CLEARED).map_or(0, |last| last + 1);
+        cells.get(..length).unwrap_or_default()
+    }
+
     /// The cell in a column; one that nobody touched is cleared.
     pub(super) fn get(&self, column: u32) -> Cell {
         self.cells.get(column as usize).copied().unwrap_or(Cell::CLEARED)
@@ -76,6 +86,44 @@ impl Row {
             *slot = cell;
         }
         self.used = self.used.max(column + 1);
+    }
+
+    /// Writes a cell and the right half of what is wide.
+    #[inline]
+    pub(super) fn set_wide(&mut self, column: u32, width: u32, columns: u32, cell: Cell) {
+        let end = column + width.max(1);
+        self.expand(end, columns, Cell::CLEARED);
+        match self.cells.get_mut(column as usize..end as usize) {
+            Some([only]) => *only = cell,
+            Some([left, right]) => (*left, *right) = (cell, Cell::PADDING),
+            _ => {}
+        }
+        self.used = self.used.max(end);
+    }
+
+    /// Blanks what is left of wide characters of which a part is about to be overwritten; false if there are none.
+    #[inline]
+    pub(super) fn cut_wide(&mut self, column: u32, width: u32, columns: u32) -> bool {
+        let here = self.get(column);
+        let mut cut = false;
+        if here.is_padding() {
+            let mut left = column;
+            while left > 0 && self.get(left).is_padding() {
+                self.set(left, columns, Cell::SPACE);
+                left -= 1;
+            }
+            self.set(left, columns, Cell::SPACE);
+            cut = true;
+        }
+        if width != 1 || here.width() != 1 || here.is_padding() {
+            let mut right = column + width;
+            while right < columns && self.get(right).is_padding() {
+                self.set(right, columns, Cell::SPACE);
+                right += 1;
+                cut = true;
+            }
+        }
+        cut
     }
 
     /// Writes a run of ASCII.

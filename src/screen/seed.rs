@@ -11,7 +11,7 @@ use super::{
     Rules, Settings, Size,
     cell::{CLUSTER_BYTES, Cell},
     packed::cell,
-    params::{Collected, Param},
+    params::{Collected, Param, Room},
     row::Row,
     sgr,
     style::{Style, attribute},
@@ -339,14 +339,14 @@ impl Reader {
         for byte in params {
             collected.param(*byte);
         }
-        let mut room = [0; 64];
+        let mut room = Room::default();
         if rest.first() == Some(&b'm')
             && let Some(params) = collected.split(&mut room)
         {
             if params.len() == 0 {
                 self.style = Style { link: self.style.link, ..Style::DEFAULT };
             }
-            sgr::apply(&mut self.style, &params);
+            sgr::apply(&mut self.style, params);
             // tmux prints an overline's 53 in two parts, and does not read them so.
             if (0..params.len()).any(|at| params.at(at) == Param::Parts(b"5:3")) {
                 self.style.attributes |= attribute::OVERLINE;

@@ -52,7 +52,7 @@ impl Target {
 }
 
 /// Applies parameters; without any, nothing.
-pub(super) fn apply(style: &mut Style, params: &Params<'_>) {
+pub(super) fn apply(style: &mut Style, params: Params<'_>) {
     let mut at = 0;
     while at < params.len() {
         if let Param::Parts(parts) = params.at(at) {
@@ -187,14 +187,17 @@ fn underline(style: &mut Style, kind: Option<i32>) {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::params::Collected, *};
+    use super::{
+        super::params::{Collected, Room},
+        *,
+    };
 
     fn sgr(text: &str) -> Style {
         let mut collected = Collected::default();
         text.bytes().for_each(|byte| collected.param(byte));
-        let mut room = [0; 64];
+        let mut room = Room::default();
         let mut style = Style::DEFAULT;
-        apply(&mut style, &collected.split(&mut room).unwrap());
+        apply(&mut style, collected.split(&mut room).unwrap());
         style
     }
 

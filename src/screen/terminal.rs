@@ -138,17 +138,23 @@ impl Terminal {
 
     /// Changes how the next characters look.
     pub(super) fn set_style(&mut self, style: Style) {
-        if style == self.pen.style {
-            return;
-        }
-        self.pen.style = style;
+        self.change_style(|old| *old = style);
+    }
+
+    /// The same, in place: to make a style and compare it with the pen's takes longer than to look up its number again.
+    pub(super) fn change_style(&mut self, change: impl FnOnce(&mut Style)) {
+        change(&mut self.pen.style);
         self.styles = [None; 2];
         self.sweep();
     }
 
+    /// Frees styles and clusters that no cell has, when there are many.
+    #[inline]
     pub(super) fn sweep(&mut self) {
-        let kept = self.styles.map(Option::unwrap_or_default);
-        self.grid.sweep(&kept, self.saved.as_ref().map(|saved| &saved.rows[..]));
+        if self.grid.is_sweep_due() {
+            let kept = self.styles.map(Option::unwrap_or_default);
+            self.grid.sweep(&kept, self.saved.as_ref().map(|saved| &saved.rows[..]));
+        }
     }
 
     /// The number of the pen's style.
@@ -264,7 +270,8 @@ impl Terminal {
     pub(super) fn set_title(&mut self, title: &[u8]) {
         let Ok(title) = std::str::from_utf8(title) else { return };
         if self.title != title {
-            title.clone_into(&mut self.title);
+            // Not into the room of the old one, which can be 1 MiB.
+            self.title = title.to_owned();
             self.grid.changes.title = true;
         }
     }

@@ -2,7 +2,9 @@
 
 use super::{
     cell::{CLUSTER_BYTES, Cell, Cluster, append_text},
-    style::{Colour, Style, StyleId, attribute},
+    grid::Grid,
+    row::Row,
+    style::{Colour, Style, StyleId, Styles, attribute},
     terminal::Terminal,
     utf8::Taken,
     width,
@@ -16,19 +18,22 @@ const FLAGS: std::ops::RangeInclusive<char> = '\u{1f1e6}'..='\u{1f1ff}';
 const TONES: std::ops::RangeInclusive<char> = '\u{1f3fb}'..='\u{1f3ff}';
 
 /// What takes a skin tone and is wide from 3.4 on, whatever the C library says.
-const HANDS: [char; 11] = [
-    '\u{261d}',
-    '\u{26f9}',
-    '\u{270c}',
-    '\u{270d}',
-    '\u{1f3cb}',
-    '\u{1f3cc}',
-    '\u{1f574}',
-    '\u{1f575}',
-    '\u{1f590}',
-    '\u{1faf7}',
-    '\u{1faf8}',
-];
+fn is_hand(character: char) -> bool {
+    matches!(
+        character,
+        '\u{261d}'
+            | '\u{26f9}'
+            | '\u{270c}'
+            | '\u{270d}'
+            | '\u{1f3cb}'
+            | '\u{1f3cc}'
+            | '\u{1f574}'
+            | '\u{1f575}'
+            | '\u{1f590}'
+            | '\u{1faf7}'
+            | '\u{1faf8}'
+    )
+}
 
 /// Asks for the picture of a character.
 const SELECTOR: char = '\u{fe0f}';
@@ -37,7 +42,7 @@ const SELECTOR: char = '\u{fe0f}';
 pub(super) fn joined_width(text: &[u8], width: u8, character: char, zero: bool) -> Option<u8> {
     let selector = character == SELECTOR;
     let zero = zero || selector || character == JOINER;
-    let modifier = FLAGS.contains(&character) || TONES.contains(&character);
+    let modifier = is_modifier(character);
     if !zero {
         let joined = text.ends_with(JOINER.encode_utf8(&mut [0; 4]).as_bytes());
         if modifier && text.len() < 2 || !modifier && !joined {
@@ -45,6 +50,11 @@ pub(super) fn joined_width(text: &[u8], width: u8, character: char, zero: bool) 
         }
     }
     Some(if width == 1 && (selector || (modifier && !zero)) { 2 } else { width })
+}
+
+/// It joins the character before it.
+fn is_modifier(character: char) -> bool {
+    FLAGS.contains(&character) || TONES.contains(&character)
 }
 
 /// Characters that a REP prints at most where tmux has no limit.
@@ -90,8 +100,9 @@ impl Terminal {
 
     /// Keeps in the pen, or not, that what it writes is line drawing: a REP leaves it so for characters beyond ASCII.
     fn mark_line_drawing(&mut self, on: bool) {
-        let set = if on { attribute::CHARSET } else { 0 };
-        self.set_style(Style { attributes: self.pen.style.attributes & !attribute::CHARSET | set, ..self.pen.style });
+        if self.pen.style.has(attribute::CHARSET) != on {
+            self.change_style(|style| style.attributes ^= attribute::CHARSET);
+        }
     }
 
     /// A run that fits in the line.
@@ -171,7 +182,8 @@ impl Terminal {
     /// How many columns a character takes; `None` for one that is dropped.
     pub(super) fn width(&self, character: char) -> Option<u8> {
         match width::of(u32::from(character)) {
-            _ if self.rules.joins_by_kind && (FLAGS.contains(&character) || HANDS.contains(&character)) => Some(2),
+            2 => Some(2),
+            _ if self.rules.joins_by_kind && (FLAGS.contains(&character) || is_hand(character)) => Some(2),
             width @ 0.. => Some(width.unsigned_abs()),
             // C1 controls have no width there.
             _ => self.rules.keeps_unknown_characters.then_some(u8::from(character > '\u{9f}')),
@@ -201,14 +213,15 @@ impl Terminal {
     /// Adds a character to the cell before the cursor if it is of a kind that joins; false if it stands for itself.
     fn join_by_kind(&mut self, character: char, zero: bool) -> bool {
         let zero = zero || character == SELECTOR || character == JOINER;
-        let Some(before) = self.x.checked_sub(1) else { return zero };
-        let mut at = before;
-        if self.x != 1 && self.grid.get(at, self.y).is_padding() {
-            at -= 1;
-        }
-        let base = self.grid.get(at, self.y);
+        let (Some(before), Some(row)) = (self.x.checked_sub(1), self.grid.row(self.y)) else { return zero };
+        let at = if before > 0 && row.get(before).is_padding() { before - 1 } else { before };
+        let base = row.get(at);
         if base.is_padding() || base.width() != self.x - at {
             return zero;
+        }
+        // Nearly every character stands for itself, which is told without collecting the text before it.
+        if !zero && !is_modifier(character) && !base.ends_in(JOINER, &self.grid.clusters) {
+            return false;
         }
         let mut text = Vec::with_capacity(2 * CLUSTER_BYTES);
         append_text(base, &self.grid.clusters, &mut text);
@@ -235,10 +248,8 @@ impl Terminal {
         if !self.modes.wrap && width > 1 && (width > columns || (self.x != columns && self.x > fits)) {
             return;
         }
-        let mut skip = true;
         if self.modes.insert {
             self.grid.insert_cells(self.x, self.y, width, Colour::DEFAULT);
-            skip = false;
         }
         if self.modes.wrap && self.x > fits {
             self.line_feed(true, Colour::DEFAULT);
@@ -248,13 +259,15 @@ impl Terminal {
             return;
         }
         let (x, y) = (self.x, self.y);
-        skip &= !self.overwrite(width);
-        for padding in x + 1..x + width {
-            self.grid.set(padding, y, Cell::PADDING);
-            skip = false;
+        let Grid { rows, styles, changes, .. } = &mut self.grid;
+        let Some(row) = rows.get_mut(y as usize) else { return };
+        let cut = row.cut_wide(x, width, columns);
+        let stands = width < 2 && !self.modes.insert && !cut && looks_written(row, x, cell, styles);
+        if cut || !stands {
+            changes.mark(y as usize);
         }
-        if !(skip && self.looks_written(cell)) {
-            self.grid.set(x, y, cell);
+        if !stands {
+            row.set_wide(x, width, columns, cell);
         }
         let last = u32::from(!self.modes.wrap);
         if x <= columns.wrapping_sub(last).wrapping_sub(width) {
@@ -262,53 +275,6 @@ impl Terminal {
         } else {
             self.set_cursor(Some(columns - last), None);
         }
-    }
-
-    /// Whether tmux takes a cell for what stands at the cursor already, and does not write it: not even what is used
-    /// changes then. It does not look at the colour of underlines.
-    fn looks_written(&self, cell: Cell) -> bool {
-        let Some(row) = self.grid.row(self.y) else { return false };
-        let plain =
-            |style: StyleId| Style { underline: Style::DEFAULT.underline, link: 0, ..self.grid.styles.get(style) };
-        if self.x >= row.size() {
-            let linked = self.grid.styles.get(cell.style()).link != 0;
-            return cell.as_ascii() == Some(b' ') && plain(cell.style()) == Style::DEFAULT && !linked;
-        }
-        let here = row.get(self.x);
-        let old = self.grid.styles.get(here.style());
-        let small = old.attributes < 0x100 && old.foreground.0 < 0x100 && old.background.0 < 0x100;
-        here.as_ascii().is_some()
-            && here.as_ascii() == cell.as_ascii()
-            && !here.is_cleared()
-            && !here.is_padding()
-            && small
-            && plain(here.style()) == old
-            && plain(cell.style()) == old
-    }
-
-    /// Blanks what is left of wide characters of which a part is overwritten.
-    fn overwrite(&mut self, width: u32) -> bool {
-        let (x, y, columns) = (self.x, self.y, self.columns());
-        let here = self.grid.get(x, y);
-        let mut done = false;
-        if here.is_padding() {
-            let mut left = x;
-            while left > 0 && self.grid.get(left, y).is_padding() {
-                self.grid.set(left, y, Cell::SPACE);
-                left -= 1;
-            }
-            self.grid.set(left, y, Cell::SPACE);
-            done = true;
-        }
-        if width != 1 || here.width() != 1 || here.is_padding() {
-            let mut right = x + width;
-            while right < columns && self.grid.get(right, y).is_padding() {
-                self.grid.set(right, y, Cell::SPACE);
-                right += 1;
-                done = true;
-            }
-        }
-        done
     }
 
     /// REP.
@@ -326,4 +292,21 @@ impl Terminal {
         }
         self.mark_line_drawing(marked);
     }
+}
+
+/// Whether tmux takes a cell for what stands in that column already, and does not write it: not even what is used
+/// changes then. It does not look at the colour of underlines.
+fn looks_written(row: &Row, column: u32, cell: Cell, styles: &Styles) -> bool {
+    let plain = |style: StyleId| Style { underline: Style::DEFAULT.underline, link: 0, ..styles.get(style) };
+    if column >= row.size() {
+        let linked = styles.get(cell.style()).link != 0;
+        return cell.as_ascii() == Some(b' ') && plain(cell.style()) == Style::DEFAULT && !linked;
+    }
+    let here = row.get(column);
+    if here.as_ascii().is_none() || here.as_ascii() != cell.as_ascii() || here.is_cleared() || here.is_padding() {
+        return false;
+    }
+    let old = styles.get(here.style());
+    let small = old.attributes < 0x100 && old.foreground.0 < 0x100 && old.background.0 < 0x100;
+    small && plain(here.style()) == old && plain(cell.style()) == old
 }

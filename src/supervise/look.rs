@@ -7,13 +7,13 @@ use std::{
 };
 
 use super::{
-    Supervisor, about_target, failed, no_server, spelled,
+    Supervisor, about_target, failed, spelled,
     state::{State, is_claude, lines_of},
 };
 use crate::{
     api::{CaptureRequest, Error},
     engine::Host,
-    tmux::on_terminals,
+    tmux::{is_absent, on_terminals},
 };
 
 /// Lines that `status` shows.
@@ -25,7 +25,7 @@ impl Supervisor {
     pub(super) async fn list(&self, host: &Arc<Host>) -> Result<String, String> {
         let topology = match host.server().fresh().await {
             Ok(topology) => topology.without_hubs(),
-            Err(error) if no_server(&error, host) => return Ok("No tmux sessions running.".into()),
+            Err(error) if is_absent(&error) => return Ok("No tmux sessions running.".into()),
             Err(error) => return Err(failed(&error)),
         };
         let panes: Vec<_> = topology
@@ -75,7 +75,7 @@ impl Supervisor {
 
     async fn last_lines(&self, host: &Arc<Host>, target: &str, lines: u64) -> Result<String, String> {
         let history = lines.min(MOST_LINES);
-        let screen = self.screen(host, target, history).await.map_err(|error| about_target(&error, host, target))?;
+        let screen = self.screen(host, target, history).await.map_err(|error| about_target(&error, target))?;
         let all = lines_of(&screen);
         let last = all.get(all.len().saturating_sub(history as usize)..).unwrap_or_default();
         Ok(last.join("\n"))

@@ -31,7 +31,7 @@ pub use state::State;
 use crate::{
     api::{Error, ErrorCode},
     engine::{Engine, EngineOptions, Host, Target, find_pane},
-    tmux::{CoverageMode, Program, leash},
+    tmux::{CoverageMode, Program, is_absent, leash},
 };
 use arguments::Arguments;
 use confirm::{Confirm, Mattermost};
@@ -134,7 +134,7 @@ impl Supervisor {
         let PlatformEnvironment { platform, patience, store } = environment;
         // As a guest it makes no session of its own, whoever started the server.
         let coverage = CoverageMode::Sessions;
-        let program = Program { tmux, prefix: Vec::new(), leash: leash::of_this_program() };
+        let program = Program { tmux, leash: leash::of_this_program(), ..Program::default() };
         let engine = Engine::new(EngineOptions { program, coverage, ..EngineOptions::default() });
         let options = Options {
             socket,
@@ -191,15 +191,9 @@ fn failed(error: &Error) -> String {
 }
 
 /// The text of an error about a target.
-fn about_target(error: &Error, host: &Host, target: &str) -> String {
-    let gone = matches!(error.code, ErrorCode::NotFound | ErrorCode::InvalidTarget) || no_server(error, host);
+fn about_target(error: &Error, target: &str) -> String {
+    let gone = matches!(error.code, ErrorCode::NotFound | ErrorCode::InvalidTarget) || is_absent(error);
     if gone { format!("Error: session/pane '{target}' not found") } else { failed(error) }
-}
-
-/// Whether it failed because no tmux server runs, so that there is nothing to be found.
-fn no_server(error: &Error, host: &Host) -> bool {
-    error.code == ErrorCode::TmuxUnavailable
-        && matches!(host.server().link(), crate::tmux::Link::Down { absent: true, .. })
 }
 
 /// A target as the engine reads it. A bare number is a session's name here, as tmux's first sessions have it, and not a pane; and a pane

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use super::{Supervisor, about_target, failed, no_server, spelled};
+use super::{Supervisor, about_target, failed, spelled};
 use crate::{
     api::{Error, InputRequest},
     engine::{Host, Target, find_pane, find_window},
     protocol::ids::SessionId,
+    tmux::is_absent,
 };
 
 impl Supervisor {
@@ -37,7 +38,7 @@ impl Supervisor {
     pub(super) async fn kill(&self, host: &Arc<Host>, target: &str) -> Result<String, String> {
         let found = match session_of(host, target).await {
             Ok(found) => found,
-            Err(error) if no_server(&error, host) => None,
+            Err(error) if is_absent(&error) => None,
             Err(error) => return Err(failed(&error)),
         };
         let Some((id, name)) = found else {
@@ -48,7 +49,7 @@ impl Supervisor {
             // With its last session a server ends, and may do so before it answers.
             let gone = match host.server().fresh().await {
                 Ok(topology) => topology.session(id).is_none(),
-                Err(error) => no_server(&error, host),
+                Err(error) => is_absent(&error),
             };
             if !gone {
                 return Err(failed(&error));
@@ -68,7 +69,7 @@ impl Supervisor {
             let spelled = spelled(host, target).await?;
             self.shared.engine.input(host, &spelled, request).await
         };
-        done.await.map(drop).map_err(|error: Error| about_target(&error, host, target))
+        done.await.map(drop).map_err(|error: Error| about_target(&error, target))
     }
 
     async fn forget(&self, names: &[&str]) {

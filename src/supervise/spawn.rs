@@ -10,13 +10,14 @@ use super::{
     Supervisor,
     arguments::Arguments,
     confirm::{Confirm, Decision, Question, Request},
-    failed, no_server,
+    failed,
     store::{self, Entry},
 };
 use crate::{
     api::{Error, ErrorCode, Tier},
     engine::{Host, PlainPlace, PlainSpawn, find_session},
     protocol::ids::SessionId,
+    tmux::is_absent,
 };
 
 /// What is answered where no human can be asked at all.
@@ -156,7 +157,7 @@ fn exists(name: &str) -> String {
 async fn session_named(host: &Host, name: &str) -> Result<Option<SessionId>, String> {
     match host.server().fresh().await {
         Ok(topology) => Ok(find_session(&topology.without_hubs(), name).ok().map(|session| session.id)),
-        Err(error) if no_server(&error, host) => Ok(None),
+        Err(error) if is_absent(&error) => Ok(None),
         Err(error) => Err(failed(&error)),
     }
 }

@@ -8,7 +8,7 @@ use super::{
     connection::{Connection, Request},
     coverage::Inner,
     launch::{self, FLAGS, PLACEHOLDER},
-    link::{NoLink, ServerIdentity},
+    link::{NoLink, ServerIdentity, absent},
     model::Covering,
     program::{CoverageMode, Printed},
     topology::{HUB_MARK, HUB_NAME},
@@ -105,14 +105,8 @@ impl Inner {
             return Ok(());
         }
         let printed = self.spec.call(&["-V"]).await?;
-        let version = Version::parse(&printed.stdout).ok();
-        if version.is_some_and(|version| !version.is_supported()) {
-            return Err(Error::unavailable(format!(
-                "{} is version {}; muxtap needs {} or later: install it, or name another one with --tmux or $MUXTAP_TMUX",
-                self.spec.program.tmux.display(),
-                version.unwrap_or(Version::UNKNOWN),
-                Version::MINIMUM
-            )));
+        if let Ok(version) = Version::parse(&printed.stdout) {
+            self.spec.program.supports(version)?;
         }
         self.lock().program_checked = true;
         Ok(())
@@ -267,9 +261,7 @@ fn no_server(inner: &Inner, printed: &Printed) -> NoLink {
         )));
     }
     if printed.ok || why.contains("no server running") || why.contains("No such file") || why.contains("no sessions") {
-        return NoLink::Absent(Error::unavailable(format!(
-            "no tmux server runs on {socket}; `muxtap new-session` starts one"
-        )));
+        return NoLink::Absent(absent(&inner.spec.socket));
     }
     NoLink::Failed(Error::unavailable(format!("cannot reach the tmux server on {socket}: {why}")))
 }

@@ -1,10 +1,13 @@
 //! What the link to a server can be, and how long to wait before it is tried again.
 
-use std::{collections::hash_map::RandomState, hash::BuildHasher, time::Duration};
+use std::{collections::hash_map::RandomState, hash::BuildHasher, path::Path, time::Duration};
 
 use tokio::sync::watch;
 
-use crate::{api::Error, protocol::version::Version};
+use crate::{
+    api::{Error, ErrorCode},
+    protocol::version::Version,
+};
 
 /// The first pause after a failed attempt; it doubles up to [`LONGEST_PAUSE`].
 pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(50);
@@ -35,8 +38,6 @@ pub enum Link {
         error: Error,
         /// The server that was followed no longer runs.
         ended: bool,
-        /// No server runs there, as far as tmux says; otherwise one may run and cannot be reached.
-        absent: bool,
         /// How many attempts were made so far; a waiter learns from it whether its own was answered.
         attempts: u64,
     },
@@ -48,6 +49,19 @@ pub enum NoLink {
     Absent(Error),
     /// It could not be reached though it may run.
     Failed(Error),
+}
+
+/// How the error of [`NoLink::Absent`] begins.
+const ABSENT: &str = "no tmux server runs on ";
+
+/// No server runs on this socket.
+pub(super) fn absent(socket: &Path) -> Error {
+    Error::unavailable(format!("{ABSENT}{}; `muxtap new-session` starts one", socket.display()))
+}
+
+/// Whether the error says that no server runs, as opposed to one that could not be reached.
+pub fn is_absent(error: &Error) -> bool {
+    error.code == ErrorCode::TmuxUnavailable && error.message.starts_with(ABSENT)
 }
 
 /// The channel on which a link's state is published.

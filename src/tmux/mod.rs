@@ -22,7 +22,7 @@ mod watch;
 
 pub use connection::{Answer, Connection, Lost, Request};
 pub use launch::StartServer;
-pub use link::{Link, ServerIdentity};
+pub use link::{Link, ServerIdentity, is_absent};
 pub use processes::on_terminals;
 pub use program::{CoverageMode, Program, ServerSpec};
 pub use seed::Seed;

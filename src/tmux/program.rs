@@ -14,9 +14,10 @@ use tokio::process::Command;
 use crate::{
     api::{Error, Result},
     metrics,
+    protocol::version::Version,
 };
 
-/// How long a spawned tmux may take (F32: one was seen to hang for minutes).
+/// How long a spawned tmux may take, unless configured otherwise (F32: one was seen to hang for minutes).
 pub const SPAWN_LIMIT: Duration = Duration::from_secs(10);
 
 /// Which control clients follow a server.
@@ -41,6 +42,17 @@ pub struct Program {
     /// What starts the control clients of a local server so that they end with this process ([`super::leash`]); empty: they are started as
     /// they are.
     pub leash: Vec<OsString>,
+    /// What a server that it starts reads in place of the user's configuration (`-f`); absent: tmux's default.
+    pub config: Option<PathBuf>,
+    /// How long a call of it may take.
+    pub limit: Duration,
+}
+
+impl Default for Program {
+    /// The local `tmux`, as it is.
+    fn default() -> Self {
+        Self { tmux: "tmux".into(), prefix: Vec::new(), leash: Vec::new(), config: None, limit: SPAWN_LIMIT }
+    }
 }
 
 /// One tmux server to follow.
@@ -70,7 +82,7 @@ impl ServerSpec {
         self.program.prefix.is_empty()
     }
 
-    /// `PREFIX… tmux -u -S SOCKET ARGS…`, with its standard streams not yet set.
+    /// `PREFIX… tmux -u [-f CONFIG] -S SOCKET ARGS…`, with its standard streams not yet set.
     ///
     /// `-u`: without UTF-8 replies turn tabs and non-ASCII into `_` (F17). `$TMUX` is removed so that tmux does not take us for
     /// something that runs in one of its panes.
@@ -89,14 +101,18 @@ impl ServerSpec {
         words.push(self.program.tmux.clone().into_os_string());
         let mut words = words.into_iter();
         let mut command = Command::new(words.next().unwrap_or_default());
-        command.args(words).arg("-u").arg("-S").arg(&self.socket).args(args.into_iter().map(Into::into));
+        command.args(words).arg("-u");
+        if let Some(config) = &self.program.config {
+            command.arg("-f").arg(config);
+        }
+        command.arg("-S").arg(&self.socket).args(args.into_iter().map(Into::into));
         command.env_remove("TMUX").env_remove("TMUX_PANE").kill_on_drop(true);
         command
     }
 
-    /// Runs one tmux command as a process of its own and waits for its end, at most `SPAWN_LIMIT`.
+    /// Runs one tmux command as a process of its own and waits for its end, at most `Program::limit`.
     pub async fn call(&self, args: &[&str]) -> Result<Printed> {
-        self.finish(self.command(args), args).await
+        self.run(self.command(args), args).await
     }
 
     /// The same as somebody else would call it: in this directory and, where one is given, with this environment alone.
@@ -111,7 +127,7 @@ impl ServerSpec {
         if let Some(environment) = environment {
             command.env_clear().envs(environment).env_remove("TMUX").env_remove("TMUX_PANE");
         }
-        self.finish(command, args).await
+        self.run(command, args).await
     }
 
     /// Whether the tmux program is there to be run, as `path` (`PATH`) finds it. With a prefix it is over there, and taken to be.
@@ -129,11 +145,52 @@ impl ServerSpec {
         path.is_some_and(|path| std::env::split_paths(path).any(|dir| runs(&dir.join(tmux))))
     }
 
-    async fn finish(&self, mut command: Command, args: &[&str]) -> Result<Printed> {
+    async fn run(&self, command: Command, args: &[&str]) -> Result<Printed> {
+        let why = || format!("is the tmux server on {} stopped or overloaded?", self.socket.display());
+        self.program.run(command, args, why).await
+    }
+
+    /// The error for a tmux that cannot be started at all.
+    pub fn cannot_run(&self, error: &std::io::Error) -> Error {
+        self.program.cannot_run(error)
+    }
+}
+
+impl Program {
+    /// What `tmux -V` prints, `tmux 3.3a`. Error: `TMUX_UNAVAILABLE`, also where it is too old.
+    pub async fn version(&self) -> Result<String> {
+        let mut words = self.prefix.iter().map(OsString::from).chain([self.tmux.clone().into_os_string()]);
+        let mut command = Command::new(words.next().unwrap_or_default());
+        command.args(words).arg("-V").kill_on_drop(true);
+        let printed = self.run(command, &["-V"], || "is it tmux?".into()).await?;
+        let version = String::from_utf8_lossy(&printed.stdout).trim().to_owned();
+        match Version::parse(version.as_bytes()) {
+            Ok(version) => self.supports(version)?,
+            Err(_) if printed.ok => {}
+            Err(_) => {
+                return Err(Error::unavailable(format!("`{} -V` failed: {}", self.tmux.display(), printed.stderr)));
+            }
+        }
+        Ok(version)
+    }
+
+    /// Refuses a version that is too old.
+    pub fn supports(&self, version: Version) -> Result<()> {
+        if version.is_supported() {
+            return Ok(());
+        }
+        Err(Error::unavailable(format!(
+            "{} is version {version}; muxtap needs {} or later: install it, or name another one with --tmux or $MUXTAP_TMUX",
+            self.tmux.display(),
+            Version::MINIMUM
+        )))
+    }
+
+    async fn run(&self, mut command: Command, args: &[&str], why: impl Fn() -> String) -> Result<Printed> {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         metrics::PROCESS_SPAWNS.increment(1);
         let child = command.spawn().map_err(|error| self.cannot_run(&error))?;
-        match tokio::time::timeout(SPAWN_LIMIT, child.wait_with_output()).await {
+        match tokio::time::timeout(self.limit, child.wait_with_output()).await {
             Ok(Ok(output)) => Ok(Printed {
                 ok: output.status.success(),
                 stdout: output.stdout,
@@ -141,18 +198,18 @@ impl ServerSpec {
             }),
             Ok(Err(error)) => Err(self.cannot_run(&error)),
             Err(_) => Err(Error::unavailable(format!(
-                "`{} {}` did not end within {} s; is the tmux server on {} stopped or overloaded?",
-                self.program.tmux.display(),
+                "`{} {}` did not end within {} ms; {}",
+                self.tmux.display(),
                 args.join(" "),
-                SPAWN_LIMIT.as_secs(),
-                self.socket.display()
+                self.limit.as_millis(),
+                why()
             ))),
         }
     }
 
     /// The error for a tmux that cannot be started at all.
-    pub fn cannot_run(&self, error: &std::io::Error) -> Error {
-        let name = self.program.prefix.first().map_or_else(|| self.program.tmux.display().to_string(), Clone::clone);
+    fn cannot_run(&self, error: &std::io::Error) -> Error {
+        let name = self.prefix.first().map_or_else(|| self.tmux.display().to_string(), Clone::clone);
         let hint = match error.kind() {
             std::io::ErrorKind::NotFound => "install tmux 3.2a or later, or name it with --tmux or $MUXTAP_TMUX",
             std::io::ErrorKind::PermissionDenied => "it is not executable; check its permissions",

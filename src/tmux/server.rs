@@ -20,6 +20,9 @@ use crate::{
     protocol::ids::PaneId,
 };
 
+/// How often a question is asked whose connection is lost.
+const TRIES: u32 = 3;
+
 /// A handle to one server; clones are the same server.
 #[derive(Clone)]
 pub struct Server {
@@ -56,8 +59,9 @@ impl Server {
         loop {
             let state = link.borrow_and_update().clone();
             match state {
-                Link::Connected(identity) => return Ok(identity),
-                Link::Connecting => {}
+                // When the last client has gone the link is told so a moment later; until then nothing can be asked.
+                Link::Connected(identity) if self.inner.connection_of(None).is_some() => return Ok(identity),
+                Link::Connected(_) | Link::Connecting => {}
                 Link::Down { error, attempts, .. } => {
                     if asked_at.is_some_and(|before| attempts > before) {
                         return Err(error);
@@ -106,7 +110,7 @@ impl Server {
                 return Ok(answer);
             }
             tries += 1;
-            if tries == 3 {
+            if tries == TRIES {
                 return Err(Lost.into());
             }
             tokio::task::yield_now().await;
@@ -125,10 +129,18 @@ impl Server {
         })
     }
 
-    /// The model as of now: refreshed if anything is known to have changed, and in any case asked anew.
+    /// The model as of now: refreshed if anything is known to have changed, and in any case asked anew. When the connection is lost meanwhile
+    /// it is asked again.
     pub async fn fresh(&self) -> Result<Arc<Topology>> {
-        self.connected().await?;
-        self.inner.fresh().await
+        let mut tries = 1;
+        loop {
+            self.connected().await?;
+            match self.inner.fresh().await {
+                Err(_) if tries < TRIES => tries += 1,
+                answer => return answer,
+            }
+            tokio::task::yield_now().await;
+        }
     }
 
     /// The model as it was last read.
@@ -223,7 +235,7 @@ async fn supervise(inner: Arc<Inner>) {
                     inner.forget();
                 }
                 let retry = !absent && (followed.is_some() || attempts > 1);
-                inner.set_link(Link::Down { error, ended, absent, attempts });
+                inner.set_link(Link::Down { error, ended, attempts });
                 // A server that does not answer any more may still be on its way out.
                 let leaving =
                     followed.as_ref().filter(|_| absent && inner.spec.is_local()).map(|identity| identity.pid);
@@ -244,7 +256,7 @@ async fn supervise(inner: Arc<Inner>) {
         }
     }
     inner.close_all().await;
-    inner.set_link(Link::Down { error: stopping(), ended: false, absent: false, attempts });
+    inner.set_link(Link::Down { error: stopping(), ended: false, attempts });
 }
 
 impl Inner {

@@ -17,6 +17,7 @@
 )]
 
 mod bad_input;
+mod bridge;
 mod capture;
 mod cli;
 mod common;
@@ -35,7 +36,11 @@ mod screen_programs;
 mod screen_random;
 mod servers;
 mod soak;
+mod stream_screens;
+mod stream_sse;
+mod stream_ws;
 mod streams;
+mod subscribers;
 mod supervise;
 mod waits;
 mod wire;

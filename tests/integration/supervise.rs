@@ -13,6 +13,7 @@ use std::{
 };
 
 use muxtap::{
+    api::Tiers,
     engine::{Engine, EngineOptions},
     supervise::{Options, Platform, Supervisor, confirm::Confirm},
     tmux::Program,
@@ -45,11 +46,12 @@ pub struct Plan {
     pub confirm: Vec<Arc<dyn Confirm>>,
     pub patience: Duration,
     pub tmux: String,
+    pub allowed: Tiers,
 }
 
 impl Default for Plan {
     fn default() -> Self {
-        Self { confirm: Vec::new(), patience: Duration::from_secs(3600), tmux: tmux_program() }
+        Self { confirm: Vec::new(), patience: Duration::from_secs(3600), tmux: tmux_program(), allowed: Tiers::ALL }
     }
 }
 
@@ -68,8 +70,8 @@ impl Stage {
         path.push(":");
         path.push(&environment[std::ffi::OsStr::new("PATH")]);
         environment.insert("PATH".into(), path);
-        let program = Program { tmux: plan.tmux.into(), prefix: Vec::new(), leash: Vec::new() };
-        let engine = Engine::new(EngineOptions { program, ..EngineOptions::default() });
+        let program = Program { tmux: plan.tmux.into(), ..Program::default() };
+        let engine = Engine::new(EngineOptions { program, allowed: plan.allowed, ..EngineOptions::default() });
         let options = Options {
             socket: world.socket().to_owned(),
             directory: world.path("work"),

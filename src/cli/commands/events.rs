@@ -45,6 +45,7 @@ impl Events {
             types: self.types,
             format: self.format.into(),
             since: self.since,
+            ..EventsRequest::default()
         };
         let mut stream = caller.client().await?.events("/v1/events", &request).await?;
         loop {

@@ -145,6 +145,7 @@ impl Follow {
             types: Some("output,pane-opened,pane-exited,gap".to_owned()),
             format,
             since: Some(since),
+            ..EventsRequest::default()
         };
         let mut stream = client.events("/v1/events", &request).await?;
         let interrupted = tokio::signal::ctrl_c();

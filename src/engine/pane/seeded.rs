@@ -5,7 +5,7 @@ use std::time::Instant;
 use super::{Kept, Pane, Point, State};
 use crate::{
     api::{Gap, GapReason},
-    engine::look::Looked,
+    engine::{look::Looked, view::Settled},
     metrics,
     pane::join::{self, Joined},
     screen::Rules,
@@ -105,9 +105,16 @@ impl Pane {
         let looked = match &seed.screen {
             Some(_) if state.point() != since => Looked::Moving,
             Some(seed) if state.view.can_settle() => {
-                let same = state.view.settle(seed, rules);
+                let settled = state.view.settle(seed, rules);
                 state.show_all();
-                if same { Looked::Same } else { Looked::Different }
+                match settled {
+                    Settled::Same => Looked::Same,
+                    Settled::Different => {
+                        metrics::SCREEN_DIFFERENCES.increment(1);
+                        Looked::Different
+                    }
+                    Settled::Unknown => Looked::Different,
+                }
             }
             _ => Looked::Nothing,
         };

@@ -34,7 +34,7 @@ impl Drop for Tell {
 async fn served(router: Router, limits: Limits) -> Served {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let (addr, stop) = (listener.local_addr().unwrap(), CancellationToken::new());
-    let task = tokio::spawn(serve(Listener::Tcp(listener), router, limits, stop.clone()));
+    let task = tokio::spawn(serve(Listener::Tcp(listener), router, limits, Handle::current(), stop.clone()));
     Served { addr, stop, task }
 }
 
@@ -102,9 +102,16 @@ async fn a_client_that_stops_reading_is_dropped() {
         });
         async { Body::from_stream(pieces) }
     };
-    let served = served(Router::new().route("/", get(endless)), Limits { stall: Some(SOON), ..Limits::TCP }).await;
-    let _reads_nothing = asked(served.addr, "/").await;
-    timeout(NEVER, gone.notified()).await.unwrap();
+    let marked = {
+        let endless = endless.clone();
+        || async move { (Extension(Streaming), endless().await) }
+    };
+    let router = Router::new().route("/", get(endless)).route("/stream", get(marked));
+    let served = served(router, Limits { stall: Some(SOON), ..Limits::TCP }).await;
+    for path in ["/", "/stream"] {
+        let _reads_nothing = asked(served.addr, path).await;
+        timeout(NEVER, gone.notified()).await.unwrap();
+    }
 }
 
 #[tokio::test]

@@ -68,6 +68,19 @@ async fn a_target_that_is_not_there_is_not_found() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_pane_that_has_gone_is_not_found_by_its_number() {
+    let stage = Stage::new(World::with_server(), Plan::default());
+    let pane = stage.world.window("sleep 1000");
+    let there = stage.action("capture", &pane).await;
+    assert_eq!(there, format!("**`{pane}` output (last 100 lines):**\n```\n\n```"));
+    stage.world.tmux(&["kill-pane", "-t", &pane]);
+    for action in ["capture", "status", "approve", "deny"] {
+        assert_eq!(stage.action(action, &pane).await, format!("Error: session/pane '{pane}' not found"), "{action}");
+    }
+    stage.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn list_tells_where_claude_runs_and_what_it_does() {
     let stage = Stage::new(World::with_server(), Plan::default());
     stage.world.window("sleep 1000");

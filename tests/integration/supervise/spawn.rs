@@ -6,7 +6,10 @@ use std::sync::{
 };
 
 use futures_util::future::BoxFuture;
-use muxtap::supervise::confirm::{Confirm, Decision, Question, Request};
+use muxtap::{
+    api::Tiers,
+    supervise::confirm::{Confirm, Decision, Question, Request},
+};
 use serde_json::json;
 
 use super::{Plan, Stage};
@@ -203,5 +206,17 @@ async fn another_error_of_tmux_is_told_as_it_is() {
     let refused = stage.call(json!({ "action": "spawn", "prompt": "p".repeat(100_000), "name": "long" })).await;
     assert!(refused.starts_with("Error: tmux command failed: "), "{refused}");
     assert!(!stage.store_path().exists());
+    stage.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_is_asked_about_what_is_not_allowed() {
+    let human = Human::who_says(Decision::Approved);
+    let stage = Stage::new(World::with_server(), Plan { allowed: Tiers::READ_ONLY, ..plan(&human) });
+    let refused = stage.call(json!({ "action": "spawn", "prompt": "p" })).await;
+    assert!(refused.starts_with("Error: this muxtap does not allow `create`"), "{refused}");
+    assert!(human.asked().is_empty());
+    let refused = stage.action("kill", "main").await;
+    assert!(refused.starts_with("Error: this muxtap does not allow `kill`"), "{refused}");
     stage.end().await;
 }

@@ -1,0 +1,169 @@
+//! The HTTP side: who may ask, what is asked where, and the order in which that is found out.
+
+use std::{sync::Arc, time::Duration};
+
+use axum::{
+    body::{Body, Bytes, HttpBody as _},
+    extract::State,
+    http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, header, request::Parts},
+};
+use http_body_util::BodyExt as _;
+use subtle::ConstantTimeEq as _;
+use tokio::time::timeout;
+
+use super::{
+    answer::{self, Refusal},
+    backend::Backend,
+    js,
+    pattern::Patterns,
+    request::{BODY_BYTES, Request},
+};
+use crate::net::Peer;
+
+/// How long a body may take to arrive.
+const BODY_TIME: Duration = Duration::from_secs(30);
+/// Bytes of a body that is too large that are read and thrown away, so that its sender is there to read the answer.
+const THROWN_AWAY: usize = 16 * 1024 * 1024;
+
+/// What every request is answered from.
+pub struct Face {
+    pub(super) backend: Backend,
+    /// Pages that may ask.
+    pub(super) origins: Vec<String>,
+    /// What a client must show.
+    pub(super) token: Option<String>,
+    pub(super) patterns: Patterns,
+}
+
+/// Answers one request. The order of the checks is the contract's.
+pub async fn answer(State(face): State<Arc<Face>>, request: axum::extract::Request) -> Response<Body> {
+    let (parts, mut body) = request.into_parts();
+    let response = face.answer(&parts, &mut body).await;
+    throw_away(body);
+    response
+}
+
+impl Face {
+    async fn answer(&self, parts: &Parts, body: &mut Body) -> Response<Body> {
+        if !is_loopback(parts) {
+            return answer::forbidden();
+        }
+        let Some(origin) = self.origin(&parts.headers) else {
+            return answer::forbidden();
+        };
+        let mut response = if parts.method == Method::OPTIONS {
+            let mut nothing = Response::new(Body::empty());
+            *nothing.status_mut() = StatusCode::NO_CONTENT;
+            nothing
+        } else {
+            self.route(parts, body, &latin1(&origin)).await.unwrap_or_else(Refusal::into_response)
+        };
+        allow(response.headers_mut(), &origin, &parts.headers);
+        response
+    }
+
+    async fn route(&self, parts: &Parts, body: &mut Body, origin: &str) -> Result<Response<Body>, Refusal> {
+        let only = |method: Method| {
+            let right = parts.method == method;
+            right.then_some(()).ok_or_else(|| Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "Method not allowed."))
+        };
+        let body = match parts.uri.path() {
+            "/health" => {
+                only(Method::GET)?;
+                self.backend.health().await?
+            }
+            "/v1/tmux" => {
+                only(Method::POST)?;
+                self.authorize(&parts.headers)?;
+                let request = Request::parse(&read(body).await?, &self.patterns).await?;
+                self.backend.act(&request, origin).await?.into_body(request.action)
+            }
+            _ => return Err(Refusal::new(StatusCode::NOT_FOUND, "Not found.")),
+        };
+        Ok(answer::json(StatusCode::OK, body))
+    }
+
+    /// The page that asks, if it may.
+    fn origin(&self, headers: &HeaderMap) -> Option<HeaderValue> {
+        let mut given = headers.get_all(header::ORIGIN).iter();
+        // Several are one, joined by commas, which is on no list.
+        let (origin, None) = (given.next()?, given.next()) else { return None };
+        let text = latin1(origin);
+        self.origins.iter().any(|allowed| *allowed == text).then(|| origin.clone())
+    }
+
+    fn authorize(&self, headers: &HeaderMap) -> Result<(), Refusal> {
+        let Some(token) = &self.token else { return Ok(()) };
+        let given = headers.get(header::AUTHORIZATION).map(latin1);
+        let shown = given.as_deref().and_then(|given| given.strip_prefix("Bearer ")).map(js::trim);
+        match shown {
+            Some(shown) if bool::from(shown.as_bytes().ct_eq(token.as_bytes())) => Ok(()),
+            _ => Err(Refusal::new(StatusCode::UNAUTHORIZED, "Unauthorized.")),
+        }
+    }
+}
+
+/// Who is not on this machine is told nothing.
+fn is_loopback(parts: &Parts) -> bool {
+    match parts.extensions.get::<Peer>() {
+        Some(Peer::Tcp { addr, .. }) => addr.ip().to_canonical().is_loopback(),
+        Some(Peer::Unix { .. }) => true,
+        None => false,
+    }
+}
+
+/// Lets the page read the answer.
+fn allow(headers: &mut HeaderMap, origin: &HeaderValue, asked: &HeaderMap) {
+    const WHAT: HeaderName = header::ACCESS_CONTROL_ALLOW_HEADERS;
+    let wanted = asked.get_all(header::ACCESS_CONTROL_REQUEST_HEADERS).iter().map(HeaderValue::as_bytes);
+    let wanted = wanted.collect::<Vec<_>>().join(&b", "[..]);
+    let wanted = HeaderValue::from_bytes(&wanted).ok().filter(|wanted| !wanted.is_empty());
+    headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin.clone());
+    headers.insert(header::VARY, HeaderValue::from_static("Origin"));
+    headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static("GET,POST,OPTIONS"));
+    headers.insert(WHAT, wanted.unwrap_or_else(|| HeaderValue::from_static("content-type,authorization")));
+    headers.insert(header::ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static("86400"));
+}
+
+/// A header's value as Node has it: each byte is a character.
+fn latin1(value: &HeaderValue) -> String {
+    value.as_bytes().iter().copied().map(char::from).collect()
+}
+
+/// The whole body. Error: it is too large, too slow, or breaks off.
+async fn read(body: &mut Body) -> Result<Vec<u8>, Refusal> {
+    let mut bytes = Vec::new();
+    let all = async {
+        while let Some(frame) = body.frame().await {
+            // A body that breaks off is not JSON; mostly nobody is left to be told.
+            let frame = frame.map_err(|_| Refusal::bad("Invalid JSON body."))?;
+            let Ok(data) = frame.into_data() else { continue };
+            if bytes.len() + data.len() > BODY_BYTES {
+                let message = format!("Request body too large (max {BODY_BYTES} bytes).");
+                return Err(Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, message));
+            }
+            bytes.extend_from_slice(&data);
+        }
+        Ok(())
+    };
+    let slow = || Refusal::new(StatusCode::REQUEST_TIMEOUT, "The request body did not arrive in time.");
+    timeout(BODY_TIME, all).await.map_err(|_| slow())??;
+    Ok(bytes)
+}
+
+/// Reads what is left of a body and throws it away, so that its sender is there to read the answer, and the connection serves on.
+/// Ends with the connection, or when it has been enough.
+fn throw_away(mut body: Body) {
+    if body.is_end_stream() {
+        return;
+    }
+    tokio::spawn(timeout(BODY_TIME, async move {
+        let mut length = 0;
+        while let Some(Ok(frame)) = body.frame().await {
+            length += frame.data_ref().map_or(0, Bytes::len);
+            if length > THROWN_AWAY {
+                return;
+            }
+        }
+    }));
+}

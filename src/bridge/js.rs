@@ -1,0 +1,176 @@
+//! What JavaScript means by a string, a number and white space, where the contract counts and trims as JavaScript does.
+
+use std::fmt::Write as _;
+
+/// A JavaScript string: UTF-16 units, of which some may be halves of a pair that stand alone.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Text(Vec<u16>);
+
+impl Text {
+    /// How long JavaScript says it is.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether nothing is in it.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Its units.
+    pub fn units(&self) -> &[u16] {
+        &self.0
+    }
+
+    /// Without the white space at both ends (`String.prototype.trim`).
+    pub fn trimmed(&self) -> Self {
+        let end = self.0.iter().rposition(|unit| !is_space(*unit)).map_or(0, |at| at + 1);
+        let kept = self.0.get(..end).unwrap_or_default();
+        let start = kept.iter().position(|unit| !is_space(*unit)).unwrap_or(0);
+        Self(kept.get(start..).unwrap_or_default().to_vec())
+    }
+
+    /// This with `more` behind it.
+    pub fn with(mut self, more: &Self) -> Self {
+        self.0.extend_from_slice(&more.0);
+        self
+    }
+
+    /// As the world outside of JavaScript gets it: what stands alone is U+FFFD.
+    pub fn lossy(&self) -> String {
+        String::from_utf16_lossy(&self.0)
+    }
+
+    /// It is exactly this.
+    pub fn is(&self, text: &str) -> bool {
+        self.0.iter().copied().eq(text.encode_utf16())
+    }
+
+    /// As `JSON.stringify` writes it, quotes included.
+    pub fn to_json(&self) -> String {
+        let mut out = String::with_capacity(self.0.len() + 2);
+        out.push('"');
+        for unit in char::decode_utf16(self.0.iter().copied()) {
+            match unit {
+                Ok(character) => escape(character, &mut out),
+                // Writing into a string cannot fail.
+                Err(alone) => drop(write!(out, "\\u{:04x}", alone.unpaired_surrogate())),
+            }
+        }
+        out.push('"');
+        out
+    }
+}
+
+impl From<Vec<u16>> for Text {
+    fn from(units: Vec<u16>) -> Self {
+        Self(units)
+    }
+}
+
+impl From<&str> for Text {
+    fn from(text: &str) -> Self {
+        Self(text.encode_utf16().collect())
+    }
+}
+
+/// As `JSON.stringify` writes a string that has no halves in it, quotes included.
+pub fn write_json(text: &str, out: &mut String) {
+    out.push('"');
+    text.chars().for_each(|character| escape(character, out));
+    out.push('"');
+}
+
+fn escape(character: char, out: &mut String) {
+    match character {
+        '"' => out.push_str("\\\""),
+        '\\' => out.push_str("\\\\"),
+        '\n' => out.push_str("\\n"),
+        '\r' => out.push_str("\\r"),
+        '\t' => out.push_str("\\t"),
+        '\u{8}' => out.push_str("\\b"),
+        '\u{c}' => out.push_str("\\f"),
+        control @ '\0'..='\u{1f}' => drop(write!(out, "\\u{:04x}", u32::from(control))),
+        other => out.push(other),
+    }
+}
+
+/// White space and line ends as `trim` and `\s` take them: not U+0085, but U+FEFF.
+pub const fn is_space(unit: u16) -> bool {
+    matches!(
+        unit,
+        0x09..=0x0d | 0x20 | 0xa0 | 0x1680 | 0x2000..=0x200a | 0x2028 | 0x2029 | 0x202f | 0x205f | 0x3000 | 0xfeff
+    )
+}
+
+fn is_space_character(character: char) -> bool {
+    u16::try_from(u32::from(character)).is_ok_and(is_space)
+}
+
+/// `String.prototype.trim`.
+pub fn trim(text: &str) -> &str {
+    text.trim_matches(is_space_character)
+}
+
+/// `String.prototype.trimEnd`.
+pub fn trim_end(text: &str) -> &str {
+    text.trim_end_matches(is_space_character)
+}
+
+/// `Number.parseInt(text, 10)`, as far as it fits; `None` for NaN.
+pub fn parse_int(text: &str) -> Option<i64> {
+    let text = text.trim_start_matches(is_space_character);
+    let (sign, digits) = match text.strip_prefix('-') {
+        Some(digits) => (-1, digits),
+        None => (1, text.strip_prefix('+').unwrap_or(text)),
+    };
+    let length = digits.bytes().take_while(u8::is_ascii_digit).count();
+    let digits = digits.get(..length).filter(|digits| !digits.is_empty())?;
+    // What does not fit is far beyond any limit.
+    Some(sign * digits.parse::<i64>().unwrap_or(i64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn white_space_is_javascripts() {
+        assert_eq!(trim("\u{feff}\u{a0}\u{3000}\n\u{b} a b \u{2029}"), "a b");
+        assert_eq!(trim("\u{85}a\u{200b}"), "\u{85}a\u{200b}");
+        assert_eq!(trim_end(" a\n\n \u{feff}"), " a");
+        assert!(Text::from(" \u{feff}\t").trimmed().is_empty());
+        assert_eq!(Text::from(" a b ").trimmed(), Text::from("a b"));
+    }
+
+    #[test]
+    fn length_is_in_utf16_units() {
+        assert_eq!((Text::from("é").len(), Text::from("😀").len()), (1, 2));
+    }
+
+    #[test]
+    fn json_is_written_as_by_stringify() {
+        let mut out = String::new();
+        write_json("\u{8}\u{c}\n\r\t\"\\/\u{0}\u{1f}\u{7f}\u{2028}é😀", &mut out);
+        assert_eq!(out, "\"\\b\\f\\n\\r\\t\\\"\\\\/\\u0000\\u001f\u{7f}\u{2028}é😀\"");
+        let halves = Text::from(vec![0x61, 0xd83d, 0x62, 0xde00, 0xd83d, 0xde00]);
+        assert_eq!(halves.to_json(), "\"a\\ud83db\\ude00😀\"");
+    }
+
+    #[test]
+    fn numbers_are_read_up_to_their_first_stranger() {
+        for (text, number) in [
+            ("500", Some(500)),
+            (" \u{a0}-7x", Some(-7)),
+            ("1e4", Some(1)),
+            ("600.9", Some(600)),
+            ("+8", Some(8)),
+            ("", None),
+            ("x1", None),
+            ("- 1", None),
+            ("99999999999999999999", Some(i64::MAX)),
+        ] {
+            assert_eq!(parse_int(text), number, "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! A request's body, read as `JSON.parse` reads it: of two fields with one name the last counts, numbers may be infinite,
+//! strings may hold halves of pairs, and nesting has no limit.
+
+use std::{collections::HashMap, fmt};
+
+use serde::{
+    Deserialize, Deserializer,
+    de::{DeserializeSeed, MapAccess, Visitor},
+};
+use serde_json::value::RawValue;
+
+use super::js::Text;
+
+/// Why a body says nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unreadable {
+    /// It is not JSON.
+    NotJson,
+    /// It is JSON, but no object.
+    NotAnObject,
+}
+
+/// The object that a body is.
+#[derive(Debug)]
+pub struct Object<'a> {
+    fields: HashMap<Vec<u8>, &'a RawValue>,
+}
+
+/// A value.
+#[derive(Debug, PartialEq)]
+pub enum Value<'a> {
+    /// There is none (`undefined`).
+    Absent,
+    /// `true` and `false`.
+    Bool(bool),
+    /// A number.
+    Number(f64),
+    /// A string.
+    Text(Text),
+    /// An array.
+    Array(Vec<&'a str>),
+    /// `null` and objects: nothing asks which.
+    Other,
+}
+
+impl<'a> Object<'a> {
+    /// Reads a body that was trimmed.
+    pub fn parse(body: &'a str) -> Result<Self, Unreadable> {
+        let whole: &RawValue = serde_json::from_str(body).map_err(|_| Unreadable::NotJson)?;
+        if !whole.get().starts_with('{') {
+            return Err(Unreadable::NotAnObject);
+        }
+        serde_json::from_str(whole.get()).map_err(|_| Unreadable::NotJson)
+    }
+
+    /// A field's value.
+    pub fn field(&self, name: &str) -> Value<'a> {
+        self.fields.get(name.as_bytes()).map_or(Value::Absent, |raw| Value::read(raw.get()))
+    }
+}
+
+impl<'de> Deserialize<'de> for Object<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Fields;
+        impl<'de> Visitor<'de> for Fields {
+            type Value = Object<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut fields = HashMap::new();
+                while let Some(name) = map.next_key_seed(Name)? {
+                    fields.insert(name, map.next_value()?);
+                }
+                Ok(Object { fields })
+            }
+        }
+        deserializer.deserialize_map(Fields)
+    }
+}
+
+/// A field's name, which may be no Unicode text.
+struct Name;
+
+impl<'de> DeserializeSeed<'de> for Name {
+    type Value = Vec<u8>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_bytes(self)
+    }
+}
+
+impl Visitor<'_> for Name {
+    type Value = Vec<u8>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a name")
+    }
+
+    fn visit_bytes<E>(self, name: &[u8]) -> Result<Self::Value, E> {
+        Ok(name.to_vec())
+    }
+}
+
+impl<'a> Value<'a> {
+    /// Reads one value, known to be JSON.
+    pub fn read(raw: &'a str) -> Self {
+        match raw.as_bytes().first() {
+            Some(b't') => Self::Bool(true),
+            Some(b'f') => Self::Bool(false),
+            Some(b'"') => Self::Text(unquoted(raw)),
+            Some(b'[') => {
+                let items: Vec<&RawValue> = serde_json::from_str(raw).unwrap_or_default();
+                Self::Array(items.into_iter().map(RawValue::get).collect())
+            }
+            // Rust reads all numbers of JSON, and rounds as JavaScript does; what is too large is infinite in both.
+            Some(b'-' | b'0'..=b'9') => raw.parse().map_or(Self::Other, Self::Number),
+            _ => Self::Other,
+        }
+    }
+
+    /// A string.
+    pub fn into_text(self) -> Option<Text> {
+        match self {
+            Self::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// `true`.
+    pub fn is_true(&self) -> bool {
+        *self == Self::Bool(true)
+    }
+}
+
+/// The text of a string, known to be one.
+fn unquoted(raw: &str) -> Text {
+    let inner = raw.strip_prefix('"').and_then(|raw| raw.strip_suffix('"')).unwrap_or_default();
+    let mut units = Vec::with_capacity(inner.len());
+    let mut characters = inner.chars();
+    while let Some(character) = characters.next() {
+        if character != '\\' {
+            units.extend_from_slice(character.encode_utf16(&mut [0; 2]));
+            continue;
+        }
+        units.push(match characters.next() {
+            Some('b') => 0x08,
+            Some('t') => 0x09,
+            Some('n') => 0x0a,
+            Some('f') => 0x0c,
+            Some('r') => 0x0d,
+            Some('u') => characters
+                .by_ref()
+                .take(4)
+                .filter_map(|digit| digit.to_digit(16))
+                .fold(0, |unit, digit| unit << 4 | digit as u16),
+            // `"`, `\` and `/` are themselves.
+            other => other.map_or(0, |character| character as u16),
+        });
+    }
+    Text::from(units)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_json_and_what_is_an_object() {
+        for (body, why) in [
+            ("{", Unreadable::NotJson),
+            ("{}x", Unreadable::NotJson),
+            ("{'a':1}", Unreadable::NotJson),
+            ("{\"a\":1,}", Unreadable::NotJson),
+            ("{\"a\":01}", Unreadable::NotJson),
+            ("{\"a\":\"\n\"}", Unreadable::NotJson),
+            ("{\"a\":NaN}", Unreadable::NotJson),
+            ("\u{feff}{}", Unreadable::NotJson),
+            ("[]", Unreadable::NotAnObject),
+            ("null", Unreadable::NotAnObject),
+            ("\"{}\"", Unreadable::NotAnObject),
+            ("1e999", Unreadable::NotAnObject),
+        ] {
+            assert_eq!(Object::parse(body).unwrap_err(), why, "{body:?}");
+        }
+    }
+
+    #[test]
+    fn the_last_of_two_fields_counts_and_names_may_be_escaped() {
+        let object = Object::parse(r#"{"a":1,"\u0061":"x","\ud800":2,"b":1e999,"c":-0}"#).unwrap();
+        assert_eq!(object.field("a"), Value::Text(Text::from("x")));
+        assert_eq!(object.field("b"), Value::Number(f64::INFINITY));
+        assert_eq!(object.field("c"), Value::Number(0.0));
+        assert_eq!(object.field("d"), Value::Absent);
+    }
+
+    #[test]
+    fn halves_of_pairs_are_kept() {
+        let object = Object::parse(r#"{"a":"\ud83d\ude00 \ud83d\u0041\/\"\\"}"#).unwrap();
+        let expected = [0xd83d, 0xde00, 0x20, 0xd83d, 0x41, 0x2f, 0x22, 0x5c];
+        assert_eq!(object.field("a"), Value::Text(Text::from(expected.to_vec())));
+    }
+
+    #[test]
+    fn nesting_has_no_limit() {
+        let deep = format!("{{\"x\":{}{},\"a\":[[1],null]}}", "[".repeat(100_000), "]".repeat(100_000));
+        assert_eq!(Object::parse(&deep).unwrap().field("a"), Value::Array(vec!["[1]", "null"]));
+        let array = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
+        assert_eq!(Object::parse(&array).unwrap_err(), Unreadable::NotAnObject);
+    }
+}

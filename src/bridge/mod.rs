@@ -1,0 +1,158 @@
+//! The spreadsheet bridge: contract v1 over HTTP, for an add-in that types into terminals. `docs/bridge.md` is its page.
+//!
+//! It stands beside the daemon: a process of its own in the foreground, with an engine of its own for one tmux server.
+//! A request goes through [`face`] (who may ask, and in which order that is checked), [`request`] (is it valid), and a
+//! [`backend`]: [`live`] asks the engine, [`stub`] plays with lines in memory. [`pattern`] is JavaScript's regular expressions.
+
+mod answer;
+mod backend;
+mod face;
+mod js;
+mod json;
+mod live;
+pub mod pattern;
+mod request;
+pub mod settings;
+mod sight;
+mod stub;
+pub mod tls;
+mod wait;
+
+use std::{
+    ffi::OsString,
+    io::{self, Write as _},
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+};
+
+use axum::Router;
+use tokio::{
+    net::TcpListener,
+    signal::unix::{SignalKind, signal},
+    task::JoinSet,
+};
+use tokio_util::sync::CancellationToken;
+
+use self::{
+    backend::Backend,
+    face::Face,
+    live::Live,
+    pattern::Patterns,
+    settings::{Mode, Settings},
+    stub::Stub,
+};
+use crate::{config, net};
+
+/// Serves until a signal ends it. Error: why it could not begin.
+pub async fn serve(settings: &Settings, common: &config::Settings) -> Result<(), String> {
+    let acceptor = tls::acceptor(&settings.tls, &settings.host, &|name| std::env::var_os(name))?;
+    let signals = [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::hangup()].map(signal);
+    let [Ok(mut terminate), Ok(mut interrupt), Ok(mut hangup)] = signals else {
+        return Err("cannot listen for signals".into());
+    };
+    let backend = match settings.mode {
+        Mode::Stub => Backend::Stub(Stub::default()),
+        Mode::Tmux => {
+            let live = Live::start(settings, common).await;
+            Backend::Live(Box::new(live.map_err(|error| format!("Failed to initialize tmux backend: {error}"))?))
+        }
+    };
+    let listeners = listen(&settings.host, settings.port).await;
+    let listeners = match listeners {
+        Ok(listeners) => listeners,
+        Err(error) => {
+            backend.stop().await;
+            return Err(error);
+        }
+    };
+    let port =
+        listeners.first().and_then(|listener| listener.local_addr().ok()).map_or(settings.port, |addr| addr.port());
+    let face = Arc::new(Face {
+        backend,
+        origins: settings.origins.clone(),
+        token: settings.token.clone(),
+        patterns: Patterns::default(),
+    });
+    let router = Router::new().fallback(face::answer).with_state(face.clone());
+    let stop = CancellationToken::new();
+    let mut serving = JoinSet::new();
+    for listener in listeners {
+        let listener = match &acceptor {
+            Some(acceptor) => net::Listener::Tls(listener, acceptor.clone()),
+            None => net::Listener::Tcp(listener),
+        };
+        serving.spawn(net::serve(
+            listener,
+            router.clone(),
+            net::Limits::TCP,
+            tokio::runtime::Handle::current(),
+            stop.clone(),
+        ));
+    }
+    // Whoever started it may not want to read.
+    let _ = io::stdout().write_all(started(settings, port).as_bytes()).and_then(|()| io::stdout().flush());
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+        _ = hangup.recv() => {}
+    }
+    tracing::info!("stopping");
+    stop.cancel();
+    // Open waits are answered when the engine stops; then their connections end.
+    let ((), ()) = tokio::join!(face.backend.stop(), async { while serving.join_next().await.is_some() {} });
+    Ok(())
+}
+
+/// Every address of the host: `localhost` is two.
+async fn listen(host: &str, port: u16) -> Result<Vec<TcpListener>, String> {
+    let unable = |error: io::Error| format!("cannot listen on {host}:{port}: {error}");
+    let mut addrs: Vec<SocketAddr> = tokio::net::lookup_host((host, port)).await.map_err(unable)?.collect();
+    addrs.sort_by_key(|addr| (addr.is_ipv6(), *addr));
+    addrs.dedup();
+    let mut listeners: Vec<TcpListener> = Vec::new();
+    for mut addr in addrs {
+        // One port for all of them, whichever the first one got.
+        if let Some(first) = listeners.first() {
+            addr.set_port(first.local_addr().map_err(unable)?.port());
+        }
+        match TcpListener::bind(addr).await {
+            Ok(listener) => listeners.push(listener),
+            // This machine does not have it.
+            Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable && addr.is_ipv6() => {}
+            Err(error) => return Err(unable(error)),
+        }
+    }
+    if listeners.is_empty() {
+        return Err(format!("cannot listen on {host}:{port}: it has no address"));
+    }
+    Ok(listeners)
+}
+
+/// The lines that say that it listens.
+fn started(settings: &Settings, port: u16) -> String {
+    let scheme = if settings.tls == settings::Tls::Off { "http" } else { "https" };
+    let host = match settings.host.parse() {
+        Ok(IpAddr::V6(ip)) => format!("[{ip}]"),
+        _ => settings.host.clone(),
+    };
+    let url = format!("{scheme}://{host}:{port}");
+    let mut lines = format!(
+        "tmux bridge listening on {url}\nmode: {}\nhealth: {url}/health\nendpoint: {url}/v1/tmux\nallowed origins: {}\n",
+        settings.mode.as_str(),
+        settings.origins.join(", ")
+    );
+    if settings.token.is_some() {
+        lines.push_str("auth: bearer token required (TMUX_BRIDGE_TOKEN)\n");
+    }
+    if settings.mode == Mode::Tmux {
+        lines.push_str("tmux socket: ");
+        lines.push_str(&settings.socket.display().to_string());
+        lines.push('\n');
+    }
+    lines
+}
+
+/// If this process was started to match patterns for a bridge, does so; answers only if it was not, or has ended.
+pub fn enter(args: impl IntoIterator<Item = OsString>) -> Option<std::process::ExitCode> {
+    pattern::enter(args)
+}

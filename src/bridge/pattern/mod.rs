@@ -1,0 +1,129 @@
+//! ECMAScript patterns, flag `m` and not `u`, in texts of UTF-16 units: what `new RegExp(source, "m").test(text)` answers.
+//!
+//! Two engines. Most patterns ask for a regular language: they become an *automaton* ([`automaton`]), which looks at each
+//! character once whatever the pattern, and is run here. Lookaround, backreferences and a few old spellings need an engine that
+//! tries ways until one fits, and may try for ever: those are matched in *worker* processes ([`pool`]) that can be killed.
+
+mod automaton;
+mod dialect;
+mod parse;
+mod pool;
+mod worker;
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+pub use automaton::Haystack;
+pub use pool::Pool;
+pub use worker::enter;
+
+use super::js::Text;
+use automaton::Automaton;
+
+/// Compiled patterns that are kept for the next request with the same source.
+const KEPT: usize = 256;
+
+/// A pattern that JavaScript would compile.
+#[derive(Debug)]
+pub struct Pattern {
+    /// Its source, as `regress` reads it like JavaScript.
+    units: Vec<u16>,
+    automaton: Option<Automaton>,
+}
+
+impl Pattern {
+    /// Compiles `source`; `None` where JavaScript throws a `SyntaxError`.
+    pub fn compile(source: &Text) -> Option<Self> {
+        let units = dialect::for_regress(source.units())?;
+        worker::compile(&units)?;
+        let automaton = Automaton::build(&units);
+        Some(Self { units, automaton })
+    }
+
+    /// Whether the text holds a match. A match that takes too long counts as none; [`Pool`] says how long.
+    pub async fn is_match(&self, haystack: &Haystack, pool: &Pool) -> bool {
+        match self.automaton.as_ref().and_then(|automaton| automaton.is_match(haystack)) {
+            Some(matched) => matched,
+            None => pool.is_match(&self.units, haystack.text()).await,
+        }
+    }
+}
+
+/// Patterns that were compiled lately.
+#[derive(Default)]
+pub struct Patterns {
+    kept: Mutex<HashMap<Text, Option<Arc<Pattern>>>>,
+}
+
+impl Patterns {
+    /// The pattern of this source; `None` where JavaScript throws a `SyntaxError`.
+    pub fn get(&self, source: &Text) -> Option<Arc<Pattern>> {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = kept.get(source) {
+            return known.clone();
+        }
+        if kept.len() >= KEPT {
+            kept.clear();
+        }
+        let pattern = Pattern::compile(source).map(Arc::new);
+        kept.insert(source.clone(), pattern.clone());
+        pattern
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bridge::json::Value;
+
+    fn text(quoted: &str) -> Text {
+        Value::read(quoted).into_text().unwrap()
+    }
+
+    /// What V8 answers (`tests/golden/bridge/patterns.mjs`).
+    #[test]
+    fn patterns_mean_what_javascript_says() {
+        let golden = include_str!("../../../tests/golden/bridge/patterns.tsv");
+        let (texts, cases) = golden.split_once('\n').unwrap();
+        let texts: Vec<Text> = texts.split('\t').skip(1).map(text).collect();
+        let (mut compared, mut by_automaton) = (0, 0);
+        for case in cases.lines() {
+            let (source, verdicts) = case.split_once('\t').unwrap();
+            let compiled = Pattern::compile(&text(source));
+            let Some(pattern) = compiled else {
+                assert_eq!(verdicts, "invalid", "{source}");
+                continue;
+            };
+            assert_eq!(verdicts.len(), texts.len(), "{source} is valid here");
+            let regex = worker::compile(&pattern.units).unwrap();
+            for (text, verdict) in texts.iter().zip(verdicts.bytes()) {
+                let expected = verdict == b'1';
+                assert_eq!(regex.find_from_ucs2(text.units(), 0).next().is_some(), expected, "{source} in {text:?}");
+                compared += 1;
+                // What a pane shows has no halves.
+                if String::from_utf16(text.units()).is_ok()
+                    && let Some(automaton) = &pattern.automaton
+                    && let Some(matched) = automaton.is_match(&Haystack::from(text.lossy()))
+                {
+                    assert_eq!(matched, expected, "{source} in {text:?}, by the automaton");
+                    by_automaton += 1;
+                }
+            }
+        }
+        assert!(compared > 5000 && by_automaton > 3000, "{compared}, {by_automaton}");
+    }
+
+    #[test]
+    fn a_source_is_compiled_once() {
+        let patterns = Patterns::default();
+        let first = patterns.get(&Text::from("a+")).unwrap();
+        assert!(Arc::ptr_eq(&first, &patterns.get(&Text::from("a+")).unwrap()));
+        assert!(patterns.get(&Text::from("(")).is_none());
+        for number in 0..=KEPT {
+            patterns.get(&Text::from(number.to_string().as_str())).unwrap();
+        }
+        assert!(!Arc::ptr_eq(&first, &patterns.get(&Text::from("a+")).unwrap()), "not for ever");
+    }
+}

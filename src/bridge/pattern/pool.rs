@@ -1,0 +1,137 @@
+//! The workers: how many, for how long, and what happens to those that do not come to an end.
+//!
+//! A job gets one of a few *quick* places in turn and gives it back after [`SLICE`], answered or not. One that is not goes on in
+//! one of the *slow* places at the lowest priority, or waits for one there. So a pattern that takes for ever holds up others that
+//! take for ever, and nobody else. After [`LONGEST`] in a slow place a text counts as one without a match.
+
+use std::{
+    io,
+    path::PathBuf,
+    process::Stdio,
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use rustix::process::{Pid, setpriority_process};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    process::{Child, ChildStdin, ChildStdout, Command},
+    sync::Semaphore,
+    time::timeout,
+};
+
+use super::worker::{self, Verdict};
+use crate::metrics;
+
+/// Workers that are at work on jobs of which nothing is known yet.
+const QUICK: usize = 4;
+/// Workers whose jobs have taken longer than [`SLICE`].
+const SLOW: usize = 8;
+/// How long a job may hold a quick place.
+const SLICE: Duration = Duration::from_millis(100);
+/// How long a job may hold a slow place.
+const LONGEST: Duration = Duration::from_secs(5);
+/// The lowest priority.
+const NICE: i32 = 19;
+
+/// The worker processes of this process. They end when it is dropped.
+#[derive(Debug)]
+pub struct Pool {
+    program: PathBuf,
+    quick: Semaphore,
+    slow: Semaphore,
+    idle: Mutex<Vec<Worker>>,
+}
+
+impl Pool {
+    /// No worker is started yet. `program`: muxtap's own.
+    pub fn new(program: PathBuf) -> Self {
+        Self { program, quick: Semaphore::new(QUICK), slow: Semaphore::new(SLOW), idle: Mutex::default() }
+    }
+
+    /// Whether the text holds a match, as far as that can be told in time. A caller that goes away ends the worker that is at it.
+    pub async fn is_match(&self, pattern: &[u16], text: &[u16]) -> bool {
+        match self.verdict(&worker::job(pattern, text)).await {
+            Ok(verdict) => verdict == Some(Verdict::Match),
+            Err(error) => {
+                // Out of its memory, mostly.
+                tracing::debug!("a pattern's worker failed: {error}");
+                false
+            }
+        }
+    }
+
+    async fn verdict(&self, job: &[u8]) -> io::Result<Option<Verdict>> {
+        // The semaphores are never closed.
+        let place = self.quick.acquire().await;
+        let idle = self.idle().pop();
+        let was_idle = idle.is_some();
+        let mut worker = idle.map_or_else(|| self.start(), Ok)?;
+        let mut asked = timeout(SLICE, worker.ask(job)).await;
+        if was_idle && matches!(asked, Ok(Err(_))) {
+            // It may have ended while nobody needed it.
+            worker = self.start()?;
+            asked = timeout(SLICE, worker.ask(job)).await;
+        }
+        match asked {
+            Ok(verdict) => {
+                let verdict = verdict?;
+                self.idle().push(worker);
+                return Ok(Some(verdict));
+            }
+            Err(_) => drop(place),
+        }
+        let (_place, mut worker, asked) = match self.slow.try_acquire() {
+            Ok(place) => (Some(place), worker, true),
+            Err(_) => {
+                drop(worker);
+                (self.slow.acquire().await.ok(), self.start()?, false)
+            }
+        };
+        worker.step_back();
+        let answer = async { if asked { worker.answer().await } else { worker.ask(job).await } };
+        timeout(LONGEST, answer).await.ok().transpose()
+    }
+
+    fn idle(&self) -> std::sync::MutexGuard<'_, Vec<Worker>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn start(&self) -> io::Result<Worker> {
+        let mut command = Command::new(&self.program);
+        command.args(worker::arguments()).kill_on_drop(true);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        metrics::PROCESS_SPAWNS.increment(1);
+        let mut child = command.spawn()?;
+        let (Some(jobs), Some(verdicts)) = (child.stdin.take(), child.stdout.take()) else {
+            return Err(io::Error::other("a worker without pipes"));
+        };
+        Ok(Worker { child, jobs, verdicts })
+    }
+}
+
+/// A worker process; it is killed when this is dropped.
+#[derive(Debug)]
+struct Worker {
+    child: Child,
+    jobs: ChildStdin,
+    verdicts: ChildStdout,
+}
+
+impl Worker {
+    async fn ask(&mut self, job: &[u8]) -> io::Result<Verdict> {
+        self.jobs.write_all(job).await?;
+        self.answer().await
+    }
+
+    async fn answer(&mut self) -> io::Result<Verdict> {
+        Ok(if self.verdicts.read_u8().await? == Verdict::Match as u8 { Verdict::Match } else { Verdict::NoMatch })
+    }
+
+    /// From now on it only gets what others leave.
+    fn step_back(&self) {
+        let pid = self.child.id().and_then(|pid| Pid::from_raw(pid.cast_signed()));
+        // Where it is refused it competes; the number of workers is bounded all the same.
+        let _ = pid.map(|pid| setpriority_process(Some(pid), NICE));
+    }
+}

@@ -1,0 +1,177 @@
+//! A process that does nothing but match: what it is busy with can only be ended from outside, by ending it.
+//!
+//! It reads jobs from stdin and writes one byte for each to stdout. It ends with its input, and on Linux with the process that
+//! started it even while it is busy.
+
+use std::{
+    collections::HashMap,
+    ffi::OsString,
+    io::{self, Read, Write},
+    process::ExitCode,
+};
+
+use regress::{Flags, Regex};
+use rustix::process::{Resource, Rlimit, setrlimit};
+
+/// The first argument with which muxtap's program is a worker.
+const ARGUMENT: &str = "__bridge-match";
+/// Bytes of memory a worker may take: ways that are still to be tried are remembered.
+const MEMORY: u64 = 1 << 30;
+/// Seconds of processor time after which a worker ends by itself, for systems that do not end it with its parent.
+const PROCESSOR_TIME: u64 = 600;
+/// Compiled patterns that are kept for the next job.
+const KEPT: usize = 32;
+
+/// The answer to a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The text holds no match.
+    NoMatch = 0,
+    /// It does.
+    Match = 1,
+}
+
+/// The arguments that make muxtap's program a worker of this process.
+pub fn arguments() -> [OsString; 2] {
+    [ARGUMENT.into(), std::process::id().to_string().into()]
+}
+
+/// A pattern as `regress` has it; `None` where it is none.
+pub fn compile(units: &[u16]) -> Option<Regex> {
+    let flags = Flags { multiline: true, ..Flags::default() };
+    Regex::from_unicode(units.iter().map(|unit| u32::from(*unit)), flags).ok()
+}
+
+/// A job as it stands on the wire: two lengths in units, then the pattern's and the text's units.
+pub fn job(pattern: &[u16], text: &[u16]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(8 + 2 * (pattern.len() + text.len()));
+    for part in [pattern, text] {
+        bytes.extend_from_slice(&(part.len() as u32).to_le_bytes());
+    }
+    for unit in pattern.iter().chain(text) {
+        bytes.extend_from_slice(&unit.to_le_bytes());
+    }
+    bytes
+}
+
+/// If this process was started as a worker, is one; answers only if it is not, or when it has ended.
+pub fn enter(args: impl IntoIterator<Item = OsString>) -> Option<ExitCode> {
+    let mut args = args.into_iter().skip(1);
+    if args.next()? != ARGUMENT {
+        return None;
+    }
+    if !tie_to_parent(args.next()) {
+        return Some(ExitCode::FAILURE);
+    }
+    // Where a limit is refused the worker is as it would be without.
+    let _ = setrlimit(Resource::As, Rlimit { current: Some(MEMORY), maximum: Some(MEMORY) });
+    let _ = setrlimit(Resource::Cpu, Rlimit { current: Some(PROCESSOR_TIME), maximum: Some(PROCESSOR_TIME) });
+    Some(match work(&mut io::stdin().lock(), &mut io::stdout().lock()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::FAILURE,
+    })
+}
+
+/// Whether the parent is still there, to which this process is tied from now on.
+#[cfg(target_os = "linux")]
+fn tie_to_parent(parent: Option<OsString>) -> bool {
+    use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
+    let parent = parent.and_then(|parent| parent.into_string().ok()?.parse().ok()).and_then(Pid::from_raw);
+    set_parent_process_death_signal(Some(Signal::KILL)).is_ok() && getppid() == parent
+}
+
+/// Elsewhere the end of its input has to do.
+#[cfg(not(target_os = "linux"))]
+fn tie_to_parent(_: Option<OsString>) -> bool {
+    true
+}
+
+fn work(jobs: &mut impl Read, verdicts: &mut impl Write) -> io::Result<()> {
+    let mut kept: HashMap<Vec<u16>, Option<Regex>> = HashMap::new();
+    while let Some((pattern, text)) = next_job(jobs)? {
+        if kept.len() >= KEPT && !kept.contains_key(&pattern) {
+            kept.clear();
+        }
+        let regex = kept.entry(pattern).or_insert_with_key(|pattern| compile(pattern));
+        let matched = regex.as_ref().is_some_and(|regex| regex.find_from_ucs2(&text, 0).next().is_some());
+        verdicts.write_all(&[if matched { Verdict::Match } else { Verdict::NoMatch } as u8])?;
+        verdicts.flush()?;
+    }
+    Ok(())
+}
+
+/// The next pattern and text; `None` at the end.
+fn next_job(jobs: &mut impl Read) -> io::Result<Option<(Vec<u16>, Vec<u16>)>> {
+    let mut lengths = [[0; 4]; 2];
+    for length in &mut lengths {
+        match jobs.read_exact(length) {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+            Err(error) => return Err(error),
+        }
+    }
+    let [pattern, text] = lengths.map(u32::from_le_bytes);
+    Ok(Some((units(jobs, pattern)?, units(jobs, text)?)))
+}
+
+fn units(jobs: &mut impl Read, count: u32) -> io::Result<Vec<u16>> {
+    let mut bytes = vec![0; 2 * count as usize];
+    jobs.read_exact(&mut bytes)?;
+    Ok(bytes.chunks_exact(2).map(|pair| pair.iter().rev().fold(0, |unit, byte| unit << 8 | u16::from(*byte))).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn jobs_are_answered_in_order_until_the_input_ends() {
+        let units = |text: &str| text.encode_utf16().collect::<Vec<_>>();
+        let jobs = [("(?<=a)b", "ab"), ("(a)\\1", "ab"), ("^b$", "a\nb\n"), ("(?<=a)b", "b😀")];
+        let input: Vec<u8> = jobs.iter().flat_map(|(pattern, text)| job(&units(pattern), &units(text))).collect();
+        let mut verdicts = Vec::new();
+        work(&mut input.as_slice(), &mut verdicts).unwrap();
+        assert_eq!(verdicts, [1, 0, 1, 0]);
+    }
+
+    #[test]
+    fn other_arguments_are_not_a_workers() {
+        assert!(enter(["muxtap", "bridge"].map(OsString::from)).is_none());
+        assert!(enter(["muxtap"].map(OsString::from)).is_none());
+    }
+
+    /// However counted repetitions and classes are nested in 256 characters, compiling ends at once.
+    #[test]
+    fn compiling_is_bounded() {
+        let nested = |open: &str, inner: &str, close: &str| {
+            let depth = (256 - inner.len()) / (open.len() + close.len());
+            format!("{}{inner}{}", open.repeat(depth), close.repeat(depth))
+        };
+        let worst = [
+            nested("(?:", "a", "){5}"),
+            nested("(?:", "[^a]", "){2,5}"),
+            nested("(", "a", "){9999}"),
+            nested("(?:", "a|b", ")+"),
+            nested("(?=", "a", ")"),
+            nested("(?<=", "(?:a{5}){5}", ")"),
+            "(?:(?:(?:(?:\\w{5}){5}){5}){5}){5}".repeat(7),
+            "[^\\w\\W]{5}".repeat(23),
+            "a|".repeat(128),
+            "(?:a?){5}".repeat(28),
+            "a{2147483647}".repeat(19),
+        ];
+        for source in worst {
+            assert!(source.len() <= 256);
+            let units: Vec<u16> = source.encode_utf16().collect();
+            let begun = std::time::Instant::now();
+            let compiled = compile(&units).is_some();
+            let took = begun.elapsed();
+            assert!(took < std::time::Duration::from_millis(100), "{source}: {took:?}");
+            assert!(compiled, "{source}");
+            let begun = std::time::Instant::now();
+            let _ = super::super::automaton::Automaton::build(&units);
+            let took = begun.elapsed();
+            assert!(took < std::time::Duration::from_millis(500), "{source} as an automaton: {took:?}");
+        }
+    }
+}

@@ -1,0 +1,285 @@
+//! What the environment and the flags say, read as the first bridge read them.
+
+use std::{
+    ffi::OsString,
+    fs::{self, DirBuilder},
+    os::unix::fs::{DirBuilderExt as _, MetadataExt as _},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use super::js;
+
+/// Pages that may ask when the environment names none.
+const ORIGINS: [&str; 2] = ["https://localhost:3000", "https://pi-for-excel.vercel.app"];
+const PORT: u16 = 3341;
+/// The folder of the socket, in the one for temporary files.
+const SOCKET_DIR: &str = "pi-for-excel-tmux-bridge";
+const SOCKET: &str = "tmux.sock";
+/// Milliseconds tmux may take for a command: unless told otherwise, at least, and at most.
+const COMMAND_TIMEOUT: i64 = 10_000;
+const COMMAND_TIMEOUT_LEAST: i64 = 500;
+const COMMAND_TIMEOUT_MOST: i64 = 120_000;
+
+/// What stands behind the endpoints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// A real tmux.
+    Tmux,
+    /// Lines in memory.
+    Stub,
+}
+
+impl Mode {
+    /// As it is written.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Tmux => "tmux",
+            Self::Stub => "stub",
+        }
+    }
+}
+
+/// How answers are encrypted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Tls {
+    /// Not at all.
+    Off,
+    /// With these files, which have to be there.
+    Files {
+        /// The private key, PEM.
+        key: PathBuf,
+        /// The certificate, PEM.
+        cert: PathBuf,
+    },
+    /// With a certificate that is made for this machine.
+    Own,
+}
+
+/// The flags.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Flags {
+    /// `--https`.
+    pub https: bool,
+    /// `--http`.
+    pub http: bool,
+    /// A tmux server that the command line names.
+    pub socket: Option<PathBuf>,
+}
+
+/// Everything that can be set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Where it listens.
+    pub host: String,
+    /// The port; 0 for any that is free.
+    pub port: u16,
+    /// What stands behind it.
+    pub mode: Mode,
+    /// What a client must show; none: nothing.
+    pub token: Option<String>,
+    /// Pages that may ask, exactly so.
+    pub origins: Vec<String>,
+    /// tmux's socket, absolute.
+    pub socket: PathBuf,
+    /// The folder that is made for it.
+    socket_dir: PathBuf,
+    /// Nobody named that folder: it lies where others can make one too.
+    is_default_dir: bool,
+    /// How long tmux may take for a command.
+    pub command_timeout: Duration,
+    /// Encryption.
+    pub tls: Tls,
+}
+
+impl Settings {
+    /// Reads the environment through `var`. Error: what is wrong with it.
+    pub fn read(var: &dyn Fn(&str) -> Option<OsString>, flags: &Flags) -> Result<Self, String> {
+        // What is empty counts as not set, as `||` has it in JavaScript.
+        let path = |name: &str| var(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+        let text = |name: &str| path(name).map(|value| value.to_string_lossy().into_owned());
+        if flags.https && flags.http {
+            return Err("--https and --http cannot both be given.".into());
+        }
+        let wants_tls = text("HTTPS").is_some_and(|set| matches!(js::trim(&set).to_lowercase().as_str(), "1" | "true"));
+        let tls = if flags.https || wants_tls && !flags.http { certificates(&path) } else { Tls::Off };
+        let mode = match text("TMUX_BRIDGE_MODE") {
+            None => Mode::Tmux,
+            Some(set) => match js::trim(&set).to_lowercase().as_str() {
+                "tmux" => Mode::Tmux,
+                "stub" => Mode::Stub,
+                _ => return Err(format!("Invalid TMUX_BRIDGE_MODE: {set} (expected \"tmux\" or \"stub\").")),
+            },
+        };
+        let port = match text("PORT") {
+            None => PORT,
+            Some(set) => js::parse_int(&set)
+                .and_then(|port| u16::try_from(port).ok())
+                .ok_or_else(|| format!("Invalid PORT: {set} (expected a number from 0 to 65535)."))?,
+        };
+        let origins = match text("ALLOWED_ORIGINS") {
+            None => ORIGINS.map(str::to_owned).to_vec(),
+            Some(list) => {
+                list.split(',').map(js::trim).filter(|origin| !origin.is_empty()).map(str::to_owned).collect()
+            }
+        };
+        let named_dir = path("TMUX_BRIDGE_SOCKET_DIR");
+        let is_default_dir = named_dir.is_none();
+        let temporary = path("TMPDIR").unwrap_or_else(|| "/tmp".into());
+        let socket_dir = absolute(&named_dir.unwrap_or_else(|| temporary.join(SOCKET_DIR)))?;
+        let socket = flags.socket.clone().or_else(|| path("TMUX_BRIDGE_SOCKET_PATH"));
+        let socket = absolute(&socket.unwrap_or_else(|| socket_dir.join(SOCKET)))?;
+        Ok(Self {
+            host: text("HOST").unwrap_or_else(|| if tls == Tls::Off { "127.0.0.1" } else { "localhost" }.into()),
+            port,
+            mode,
+            token: text("TMUX_BRIDGE_TOKEN").map(|token| js::trim(&token).to_owned()).filter(|token| !token.is_empty()),
+            origins,
+            socket,
+            socket_dir,
+            is_default_dir,
+            command_timeout: command_timeout(text("TMUX_BRIDGE_COMMAND_TIMEOUT_MS").as_deref()),
+            tls,
+        })
+    }
+
+    /// Makes the folders of the socket, for this user alone. One that others could have made under the default name is refused.
+    pub fn make_socket_dirs(&self) -> Result<(), String> {
+        for dir in [Some(self.socket_dir.as_path()), self.socket.parent()].into_iter().flatten() {
+            DirBuilder::new()
+                .recursive(true)
+                .mode(0o700)
+                .create(dir)
+                .map_err(|error| format!("cannot make {}: {error}", dir.display()))?;
+        }
+        if self.is_default_dir && self.socket.starts_with(&self.socket_dir) {
+            let found = fs::symlink_metadata(&self.socket_dir)
+                .map_err(|error| format!("cannot look at {}: {error}", self.socket_dir.display()))?;
+            if !found.is_dir() || found.uid() != rustix::process::geteuid().as_raw() || found.mode() & 0o022 != 0 {
+                return Err(format!(
+                    "{} belongs to somebody else, or others can write there; name another folder with TMUX_BRIDGE_SOCKET_DIR",
+                    self.socket_dir.display()
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn absolute(path: &Path) -> Result<PathBuf, String> {
+    std::path::absolute(path).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+/// Files that the environment names, whole or by their folder.
+fn certificates(path: &dyn Fn(&str) -> Option<PathBuf>) -> Tls {
+    let dir = path("PI_FOR_EXCEL_CERT_DIR");
+    let (key, cert) = (path("PI_FOR_EXCEL_KEY_PATH"), path("PI_FOR_EXCEL_CERT_PATH"));
+    if dir.is_none() && key.is_none() && cert.is_none() {
+        return Tls::Own;
+    }
+    // Of a pair of which only one is named, the other stands beside it.
+    let beside = |other: &Option<PathBuf>| other.as_deref().and_then(Path::parent).map(Path::to_owned);
+    let dir = dir.or_else(|| beside(&key)).or_else(|| beside(&cert)).unwrap_or_default();
+    Tls::Files { key: key.unwrap_or_else(|| dir.join("key.pem")), cert: cert.unwrap_or_else(|| dir.join("cert.pem")) }
+}
+
+fn command_timeout(set: Option<&str>) -> Duration {
+    let milliseconds = set.and_then(js::parse_int).filter(|milliseconds| *milliseconds >= COMMAND_TIMEOUT_LEAST);
+    let milliseconds = milliseconds.unwrap_or(COMMAND_TIMEOUT).min(COMMAND_TIMEOUT_MOST);
+    Duration::from_millis(milliseconds.unsigned_abs())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    fn read(vars: &[(&str, &str)], flags: &Flags) -> Result<Settings, String> {
+        let var = |name: &str| vars.iter().find(|(known, _)| *known == name).map(|(_, value)| OsString::from(value));
+        Settings::read(&var, flags)
+    }
+
+    fn with(vars: &[(&str, &str)]) -> Settings {
+        read(vars, &Flags::default()).unwrap()
+    }
+
+    #[test]
+    fn nothing_set_is_the_contracts_defaults() {
+        let settings = with(&[]);
+        assert_eq!((settings.host.as_str(), settings.port, settings.mode), ("127.0.0.1", 3341, Mode::Tmux));
+        assert_eq!(settings.origins, ["https://localhost:3000", "https://pi-for-excel.vercel.app"]);
+        assert_eq!((settings.token, settings.tls), (None, Tls::Off));
+        assert_eq!(settings.socket, Path::new("/tmp/pi-for-excel-tmux-bridge/tmux.sock"));
+        assert_eq!(settings.command_timeout, Duration::from_secs(10));
+        assert_eq!(with(&[("TMPDIR", "/var/x/")]).socket, Path::new("/var/x/pi-for-excel-tmux-bridge/tmux.sock"));
+    }
+
+    #[test]
+    fn values_are_trimmed_where_the_contract_says_so() {
+        assert_eq!(with(&[("TMUX_BRIDGE_MODE", " STUB\n")]).mode, Mode::Stub);
+        assert!(read(&[("TMUX_BRIDGE_MODE", "real")], &Flags::default()).is_err());
+        assert!(read(&[("TMUX_BRIDGE_MODE", " ")], &Flags::default()).is_err());
+        assert_eq!(with(&[("TMUX_BRIDGE_TOKEN", " a b ")]).token.as_deref(), Some("a b"));
+        assert_eq!(with(&[("TMUX_BRIDGE_TOKEN", " \t")]).token, None);
+        assert_eq!(with(&[("ALLOWED_ORIGINS", " http://a ,,http://b")]).origins, ["http://a", "http://b"]);
+        assert_eq!(with(&[("ALLOWED_ORIGINS", ",")]).origins, Vec::<String>::new());
+        assert_eq!(with(&[("ALLOWED_ORIGINS", "")]).origins.len(), 2);
+    }
+
+    #[test]
+    fn the_command_timeout_has_a_floor_that_means_the_default_and_a_cap() {
+        for (set, seconds) in
+            [("500", 0.5), ("499", 10.0), ("x", 10.0), ("-1", 10.0), ("2500.9", 2.5), ("999999", 120.0)]
+        {
+            let settings = with(&[("TMUX_BRIDGE_COMMAND_TIMEOUT_MS", set)]);
+            assert_eq!(settings.command_timeout, Duration::from_secs_f64(seconds), "{set}");
+        }
+    }
+
+    #[test]
+    fn flags_win_over_the_environment() {
+        let flags = |https, http| Flags { https, http, socket: None };
+        assert_eq!(read(&[], &flags(true, false)).unwrap().tls, Tls::Own);
+        assert_eq!(read(&[], &flags(true, false)).unwrap().host, "localhost");
+        assert_eq!(read(&[("HTTPS", "1")], &flags(false, true)).unwrap().tls, Tls::Off);
+        assert_eq!(with(&[("HTTPS", "true")]).tls, Tls::Own);
+        assert_eq!(with(&[("HTTPS", "yes")]).tls, Tls::Off);
+        assert!(read(&[], &flags(true, true)).is_err());
+    }
+
+    #[test]
+    fn certificates_are_named_by_their_folder_or_one_by_one() {
+        let tls = |vars: &[(&str, &str)]| with(&[&[("HTTPS", "1")], vars].concat()).tls;
+        let files = |key: &str, cert: &str| Tls::Files { key: key.into(), cert: cert.into() };
+        assert_eq!(tls(&[("PI_FOR_EXCEL_CERT_DIR", "/c")]), files("/c/key.pem", "/c/cert.pem"));
+        assert_eq!(
+            tls(&[("PI_FOR_EXCEL_CERT_DIR", "/c"), ("PI_FOR_EXCEL_KEY_PATH", "/k")]),
+            files("/k", "/c/cert.pem")
+        );
+        assert_eq!(tls(&[("PI_FOR_EXCEL_KEY_PATH", "/d/k")]), files("/d/k", "/d/cert.pem"));
+    }
+
+    #[test]
+    fn a_port_is_a_number_in_range() {
+        assert_eq!(with(&[("PORT", "0")]).port, 0);
+        for wrong in ["x", "-1", "65536"] {
+            assert!(read(&[("PORT", wrong)], &Flags::default()).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn folders_are_made_for_their_owner_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name).display().to_string();
+        let settings = with(&[("TMUX_BRIDGE_SOCKET_DIR", &at("a/b")), ("TMUX_BRIDGE_SOCKET_PATH", &at("c/s"))]);
+        settings.make_socket_dirs().unwrap();
+        for made in ["a/b", "c"] {
+            assert_eq!(fs::metadata(at(made)).unwrap().permissions().mode() & 0o777, 0o700, "{made}");
+        }
+        let settings = with(&[("TMPDIR", &at("c"))]);
+        settings.make_socket_dirs().unwrap();
+        fs::set_permissions(settings.socket.parent().unwrap(), fs::Permissions::from_mode(0o777)).unwrap();
+        assert!(settings.make_socket_dirs().unwrap_err().contains("TMUX_BRIDGE_SOCKET_DIR"));
+    }
+}

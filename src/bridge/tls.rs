@@ -1,0 +1,88 @@
+//! Certificates: those that are named, or one that is made for this machine.
+
+use std::{
+    ffi::OsString,
+    path::{Path, PathBuf},
+};
+
+use tokio_rustls::TlsAcceptor;
+
+use super::settings::Tls;
+use crate::net::tls::{self, Files, Made};
+
+/// The folder in muxtap's own for what outlives it. The daemon's certificates stand elsewhere, since they may be for other names:
+/// whoever trusts this one does not have to do so again.
+const DIR: &str = "muxtap/bridge-tls";
+
+/// What encrypts connections; `None` where nothing does. `host` is where it listens. Error: why it cannot.
+pub fn acceptor(
+    settings: &Tls,
+    host: &str,
+    var: &dyn Fn(&str) -> Option<OsString>,
+) -> Result<Option<TlsAcceptor>, String> {
+    let files = match settings {
+        Tls::Off => return Ok(None),
+        Tls::Files { key, cert } => {
+            if !key.is_file() || !cert.is_file() {
+                return Err(format!(
+                    "HTTPS requested but key.pem/cert.pem not found (looked for {} and {}).",
+                    key.display(),
+                    cert.display()
+                ));
+            }
+            Files { cert: cert.clone(), key: key.clone() }
+        }
+        Tls::Own => made(host, var)?.files,
+    };
+    tls::acceptor(&files).map(Some).map_err(|error| error.message)
+}
+
+/// The certificate of this machine, made if it is not there yet.
+pub fn made(host: &str, var: &dyn Fn(&str) -> Option<OsString>) -> Result<Made, String> {
+    let dir =
+        dir(var).ok_or("HTTPS requested, but neither XDG_STATE_HOME nor HOME says where a certificate can be kept.")?;
+    let is_elsewhere =
+        host.parse().map_or(host != "localhost", |ip: std::net::IpAddr| !ip.is_loopback() && !ip.is_unspecified());
+    let names = if is_elsewhere { vec![host.to_owned()] } else { Vec::new() };
+    tls::made_in(&dir, &names).map_err(|error| error.message)
+}
+
+fn dir(var: &dyn Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
+    let set = |name: &str| var(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let state = set("XDG_STATE_HOME").or_else(|| set("HOME").map(|home| home.join(".local/state")));
+    state.map(|state| state.join(DIR))
+}
+
+/// How each system is told to trust an authority.
+pub fn how_to_trust(authority: &Path) -> String {
+    let ca = authority.display();
+    format!(
+        "The bridge's certificate is signed by an authority that was made on this machine, for this machine alone:
+
+  {ca}
+
+It is limited to localhost, 127.0.0.1 and ::1, and its key was thrown away when it had signed that one
+certificate. Browsers and Excel accept the bridge when the system trusts it:
+
+Debian, Ubuntu (and WSL, for programs that run there):
+  sudo cp {ca} /usr/local/share/ca-certificates/muxtap-bridge.crt
+  sudo update-ca-certificates
+
+Fedora:
+  sudo cp {ca} /etc/pki/ca-trust/source/anchors/muxtap-bridge.pem
+  sudo update-ca-trust
+
+Chromium and Chrome on Linux keep a list of their own (package libnss3-tools or nss-tools):
+  certutil -d sql:$HOME/.pki/nssdb -A -t C,, -n muxtap-bridge -i {ca}
+
+macOS (Safari, Chrome, Excel):
+  security add-trusted-cert -r trustRoot -k ~/Library/Keychains/login.keychain-db {ca}
+
+Windows (Edge, Chrome, Excel), when the bridge runs in WSL; in PowerShell, as yourself:
+  certutil.exe -user -addstore Root (wsl.exe wslpath -w {ca})
+
+Firefox, where it does not use the system's list: Settings, Privacy & Security, View Certificates, Authorities,
+Import, {ca}, \"Trust this CA to identify websites\".
+"
+    )
+}

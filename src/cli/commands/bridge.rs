@@ -1,0 +1,112 @@
+//! `bridge`.
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand};
+
+use super::{Outcome, output};
+use crate::{
+    api::Error,
+    bridge::{
+        self,
+        settings::{Flags, Settings},
+        tls,
+    },
+    cli::{
+        EXIT_ERROR,
+        socket::{Environment, ServerChoice},
+    },
+    config,
+    daemon::{self, paths, paths::Paths},
+};
+
+/// Let a spreadsheet's add-in use tmux (bridge contract v1)
+///
+/// Serves `/health` and `/v1/tmux` on this machine, in the foreground, for pages of the origins that are allowed. Sessions live
+/// on a tmux server of the bridge's own and outlive it.
+#[derive(Debug, Args)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    after_long_help = "Examples:
+  muxtap bridge                                  http://127.0.0.1:3341
+  muxtap bridge --https                          https://localhost:3341, with a certificate made here
+  muxtap bridge trust                            how to make browsers accept that certificate
+  TMUX_BRIDGE_MODE=stub PORT=4000 muxtap bridge  no tmux, sessions in memory
+
+Environment:
+  HOST, PORT                      where it listens (127.0.0.1, with TLS localhost; 3341)
+  TMUX_BRIDGE_MODE                tmux or stub (tmux)
+  TMUX_BRIDGE_TOKEN               what clients must send as `Authorization: Bearer TOKEN` (none)
+  ALLOWED_ORIGINS                 pages that may ask, separated by commas
+  TMUX_BRIDGE_SOCKET_DIR, TMUX_BRIDGE_SOCKET_PATH
+                                  tmux's socket ($TMPDIR/pi-for-excel-tmux-bridge/tmux.sock)
+  TMUX_BRIDGE_COMMAND_TIMEOUT_MS  how long tmux may take for a command (10000)
+  HTTPS                           1 or true: as --https
+  PI_FOR_EXCEL_CERT_DIR, PI_FOR_EXCEL_KEY_PATH, PI_FOR_EXCEL_CERT_PATH
+                                  a certificate of your own (key.pem and cert.pem in the folder)
+  MUXTAP_TMUX, MUXTAP_LOG, MUXTAP_READ_ONLY and so on
+                                  as for `serve`, and so is its configuration file; the log goes to stderr"
+)]
+pub(in crate::cli) struct Bridge {
+    #[command(subcommand)]
+    command: Option<BridgeCommand>,
+    /// Encrypt, with the certificate that the environment names or one that is made for this machine
+    #[arg(long)]
+    https: bool,
+    /// Do not encrypt, whatever the environment says
+    #[arg(long)]
+    http: bool,
+}
+
+/// What can be asked of a bridge that does not run.
+#[derive(Clone, Copy, Debug, Subcommand)]
+enum BridgeCommand {
+    /// Say where the made certificate's authority is and how each system is told to trust it
+    Trust,
+}
+
+impl Bridge {
+    pub(in crate::cli) fn run(self, server: &ServerChoice) -> Outcome {
+        let var = |name: &str| std::env::var_os(name);
+        if let Some(BridgeCommand::Trust) = self.command {
+            let made = tls::made("localhost", &var).map_err(Error::invalid)?;
+            output::print(tls::how_to_trust(&made.authority))?;
+            return Ok(0);
+        }
+        let socket = if *server == ServerChoice::default() {
+            None
+        } else {
+            Some(Environment { var: &var, uid: paths::uid() }.resolve(server)?)
+        };
+        let settings = match Settings::read(&var, &Flags { https: self.https, http: self.http, socket }) {
+            Ok(settings) => settings,
+            Err(wrong) => return Ok(refused(&wrong)),
+        };
+        let mut common = config::Settings::gather(&Paths::from_env()?, &config::Flags::new(), &var, None)?;
+        // The daemon's log has one writer, who also turns it.
+        common.audit = common.audit.map(|audit| own_file(&audit));
+        daemon::log_to_stderr(&common.log_level)?;
+        daemon::raise_file_limit();
+        // One thread, as the daemon: the task that reads tmux wakes the one that answers.
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(|error| Error::internal(format!("cannot start: {error}")))?;
+        let served = runtime.block_on(bridge::serve(&settings, &common));
+        // A task that hangs in the kernel must not keep the bridge.
+        runtime.shutdown_background();
+        Ok(served.map_or_else(|why| refused(&why), |()| 0))
+    }
+}
+
+/// `audit.jsonl` as `bridge-audit.jsonl`.
+fn own_file(path: &Path) -> PathBuf {
+    let name = path.file_name().map(|name| format!("bridge-{}", name.to_string_lossy()));
+    path.with_file_name(name.unwrap_or_default())
+}
+
+/// Says why the bridge does not run, in the contract's words alone.
+fn refused(why: &str) -> u8 {
+    output::line_on_stderr(why);
+    EXIT_ERROR
+}

@@ -1,0 +1,147 @@
+//! Pictures of a pane's screen, shared by all who draw it, and what is new from one to the next.
+
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Instant,
+};
+
+use super::telling::Telling;
+use crate::{
+    api::{Event, ScreenFormat, Size},
+    engine::{Pane, limits, pane::Point},
+    screen::{Cursor, Screen},
+};
+
+/// Differences kept for a picture; readers of one pace ask for the same one.
+const DIFFERENCES: usize = 8;
+
+/// What a screen showed at one point of its stream.
+#[derive(Debug)]
+pub(super) struct Frame {
+    /// Tells it from every other of its pane.
+    number: u64,
+    point: Point,
+    made: Instant,
+    size: Size,
+    cursor: Cursor,
+    alternate: bool,
+    rows: Vec<Box<str>>,
+    told: Mutex<Vec<Difference>>,
+}
+
+/// What is new since the frame with this number (0: everything), and how that is told.
+#[derive(Debug)]
+struct Difference {
+    since: u64,
+    format: ScreenFormat,
+    telling: Option<Arc<Telling>>,
+}
+
+/// The newest picture of a pane, plain and with escapes.
+#[derive(Debug, Default)]
+pub(super) struct Frames(Mutex<Newest>);
+
+#[derive(Debug, Default)]
+struct Newest {
+    plain: Option<Arc<Frame>>,
+    styled: Option<Arc<Frame>>,
+    /// How many were made.
+    made: u64,
+}
+
+/// What a reader finds.
+pub(super) enum Look {
+    /// What the screen shows now.
+    At(Arc<Frame>),
+    /// There is one, but the last one is too young to make another.
+    Later(Instant),
+    /// The screen is not known for certain just now.
+    Unknown,
+}
+
+impl Frames {
+    pub(super) fn clear(&self) {
+        let mut newest = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        (newest.plain, newest.styled) = (None, None);
+    }
+}
+
+impl Pane {
+    /// What its screen shows now. `hurry`: whatever the last picture's age.
+    pub(super) fn frame(&self, format: ScreenFormat, hurry: bool) -> Look {
+        let mut newest = self.shared.frames.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // Which rows changed is told of their looks too.
+        let escapes = format != ScreenFormat::Text;
+        let last = if escapes { &newest.styled } else { &newest.plain };
+        let now = Instant::now();
+        let due = last.as_ref().map(|last| last.made + limits::SCREEN_PACE).filter(|due| *due > now && !hurry);
+        let frame = {
+            let state = self.lock();
+            let Some(screen) = state.view.followed() else { return Look::Unknown };
+            let point = state.point();
+            if let Some(last) = last.as_ref().filter(|last| last.point == point) {
+                return Look::At(last.clone());
+            }
+            if let Some(due) = due {
+                return Look::Later(due);
+            }
+            Arc::new(Frame::of(screen, newest.made + 1, point, now, escapes))
+        };
+        newest.made += 1;
+        *(if escapes { &mut newest.styled } else { &mut newest.plain }) = Some(frame.clone());
+        Look::At(frame)
+    }
+}
+
+impl Frame {
+    fn of(screen: &Screen, number: u64, point: Point, made: Instant, escapes: bool) -> Self {
+        let size = screen.size();
+        Self {
+            number,
+            point,
+            made,
+            size: Size { width: size.columns, height: size.rows },
+            cursor: screen.cursor(),
+            alternate: screen.alternate(),
+            rows: (0..size.rows).map(|row| screen.row(row, escapes).into()).collect(),
+            told: Mutex::default(),
+        }
+    }
+
+    /// What is new since an earlier picture, or everything; none if nothing is.
+    pub(super) fn since(&self, last: Option<&Self>, format: ScreenFormat, pane: &Pane) -> Option<Arc<Telling>> {
+        let since = last.map_or(0, |last| last.number);
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = told.iter().find(|known| known.since == since && known.format == format) {
+            return known.telling.clone();
+        }
+        let telling = self.compared(last, format, pane).map(|event| Telling::new(&event));
+        if told.len() >= DIFFERENCES {
+            told.remove(0);
+        }
+        told.push(Difference { since, format, telling: telling.clone() });
+        telling
+    }
+
+    fn compared(&self, last: Option<&Self>, format: ScreenFormat, pane: &Pane) -> Option<Event> {
+        let last = last.filter(|last| last.size == self.size);
+        let rows = self.rows.iter().enumerate();
+        let changed = rows.filter(|(row, text)| last.and_then(|last| last.rows.get(*row)) != Some(*text));
+        let (rows, lines): (Vec<u16>, Vec<String>) = changed.map(|(row, text)| (row as u16, text.to_string())).unzip();
+        let same = last.is_some_and(|last| last.cursor == self.cursor && last.alternate == self.alternate);
+        if rows.is_empty() && same {
+            return None;
+        }
+        Some(Event::Screen {
+            pane: pane.id().to_string(),
+            rows,
+            lines: (format != ScreenFormat::Rows).then_some(lines),
+            size: self.size,
+            cursor_x: self.cursor.column,
+            cursor_y: self.cursor.row,
+            cursor_visible: self.cursor.visible,
+            alternate: self.alternate,
+            cursor: pane.cursor(self.point.end()).to_string(),
+        })
+    }
+}

@@ -1,0 +1,95 @@
+//! An event as it is sent, made once for everybody who is told it.
+
+use std::sync::{Arc, OnceLock};
+
+use base64::Engine as _;
+use bytes::Bytes;
+
+use crate::api::{Event, EventKind};
+
+/// An event as JSON; of raw output the bytes themselves too. All that is made of it is made once, whoever asks.
+#[derive(Debug)]
+pub struct Telling {
+    kind: EventKind,
+    /// The JSON, of raw output without `data`.
+    head: Bytes,
+    raw: Option<Raw>,
+    framed: OnceLock<Bytes>,
+}
+
+#[derive(Debug)]
+struct Raw {
+    event: Event,
+    bytes: Bytes,
+    whole: OnceLock<Bytes>,
+}
+
+impl Telling {
+    /// An event with all that it says.
+    pub(super) fn new(event: &Event) -> Arc<Self> {
+        Arc::new(Self { kind: event.kind(), head: json(event), raw: None, framed: OnceLock::new() })
+    }
+
+    /// Raw output: an event without `data`, and the bytes that belong there.
+    pub(super) fn raw(event: Event, bytes: Bytes) -> Arc<Self> {
+        let (kind, head) = (event.kind(), json(&event));
+        Arc::new(Self { kind, head, raw: Some(Raw { event, bytes, whole: OnceLock::new() }), framed: OnceLock::new() })
+    }
+
+    /// What kind of event it is.
+    pub fn kind(&self) -> EventKind {
+        self.kind
+    }
+
+    /// The event as JSON.
+    pub fn json(&self) -> &Bytes {
+        match &self.raw {
+            None => &self.head,
+            Some(raw) => raw.whole.get_or_init(|| {
+                let mut event = raw.event.clone();
+                if let Event::Output { data, .. } = &mut event {
+                    *data = Some(base64::engine::general_purpose::STANDARD.encode(&raw.bytes));
+                }
+                json(&event)
+            }),
+        }
+    }
+
+    /// Of raw output: the JSON without `data`, and the bytes.
+    pub fn binary(&self) -> Option<(&Bytes, &Bytes)> {
+        self.raw.as_ref().map(|raw| (&self.head, &raw.bytes))
+    }
+
+    /// What a face makes of the event's kind and JSON. There is one such face: whoever asks first says what is made.
+    pub fn framed(&self, frame: impl FnOnce(EventKind, &[u8]) -> Bytes) -> &Bytes {
+        self.framed.get_or_init(|| frame(self.kind, self.json()))
+    }
+
+    /// Bytes it is about.
+    pub(super) fn len(&self) -> usize {
+        self.head.len() + self.raw.as_ref().map_or(0, |raw| raw.bytes.len())
+    }
+}
+
+fn json(event: &Event) -> Bytes {
+    // What these types hold can always be written.
+    serde_json::to_vec(event).unwrap_or_default().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn raw_output_is_told_with_its_bytes_beside_it_or_in_it() {
+        let event = Event::Output { pane: "%0".into(), text: None, data: None, cursor: "c".into(), gap: None };
+        let telling = Telling::raw(event, Bytes::from_static(b"\x00\xff"));
+        let (head, bytes) = telling.binary().unwrap();
+        assert_eq!(head, r#"{"type":"output","pane":"%0","cursor":"c"}"#);
+        assert_eq!(&bytes[..], b"\x00\xff");
+        assert_eq!(telling.json(), r#"{"type":"output","pane":"%0","data":"AP8=","cursor":"c"}"#);
+        let framed = telling.framed(|kind, json| format!("{} {}", kind.as_str(), json.len()).into());
+        assert_eq!(framed, "output 56");
+        assert_eq!(telling.framed(|_, _| Bytes::new()), "output 56");
+    }
+}

@@ -1,0 +1,118 @@
+//! `/v1/events`: Server-Sent Events (WHATWG HTML, "Server-sent events"), resumable by `Last-Event-ID`.
+
+use std::{convert::Infallible, time::Duration};
+
+use axum::{
+    Extension,
+    body::Body,
+    http::{HeaderMap, header},
+    response::{IntoResponse, Response},
+};
+use bytes::Bytes;
+use futures_util::stream;
+
+use super::{Counted, TURN_BYTES};
+use crate::{
+    api::{Error, Event, EventKind, EventsRequest, Result, ServerQuery, SubscribeRequest},
+    engine::{Subscription, Told},
+    http::{App, described::Failures, error::Params, host},
+    net::Streaming,
+};
+
+/// A comment is sent to a quiet stream this often, so that a reader that has gone is noticed.
+const HEARTBEAT: Duration = Duration::from_secs(15);
+/// An event that is larger is not copied to have its id behind it.
+const COPIED_BYTES: usize = 16 * 1024;
+
+/// Streams events.
+///
+/// Server-Sent Events: `event` is the event's type, `data` the event, and `id` a place to come back to: a reader that sends
+/// it as `Last-Event-ID` goes on after that event. The first block is an `id` alone.
+#[utoipa::path(
+    get, path = "/v1/events", tag = "events",
+    params(ServerQuery, EventsRequest, ("Last-Event-ID" = Option<String>, Header, description = "The last `id` seen")),
+    responses((status = 200, description = "A stream of events", body = Event, content_type = "text/event-stream"), Failures)
+)]
+pub async fn stream(
+    app: App,
+    Params(server): Params<ServerQuery>,
+    Params(request): Params<EventsRequest>,
+    headers: HeaderMap,
+) -> Result<Response> {
+    let mut request = SubscribeRequest::try_from(request)?;
+    if let Some(last) = headers.get("last-event-id") {
+        let last = last.to_str().map_err(|_| Error::invalid("Last-Event-ID: not an id that an event had"))?;
+        request.resume = Some(last.to_owned());
+    }
+    let subscription = app.engine.subscribe(&host(&app, &server)?, &request).await?;
+    let body = Body::from_stream(stream::unfold(Reading::new(subscription), Reading::step));
+    // The connection ends with its stream: it is not where other requests are answered.
+    let headers = [
+        (header::CONTENT_TYPE, "text/event-stream"),
+        (header::CACHE_CONTROL, "no-cache"),
+        (header::CONNECTION, "close"),
+    ];
+    Ok((Extension(Streaming), headers, body).into_response())
+}
+
+/// A subscription as it is read.
+struct Reading {
+    subscription: Subscription,
+    /// What is written next, before any other event.
+    rest: Option<Bytes>,
+    /// Bytes since others had their turn.
+    turn: usize,
+    over: bool,
+    _counted: Counted,
+}
+
+impl Reading {
+    fn new(mut subscription: Subscription) -> Self {
+        // Whoever loses the connection before the first event comes back to here.
+        let begin = place(&subscription.place());
+        Self { subscription, rest: Some(begin), turn: 0, over: false, _counted: Counted::new() }
+    }
+
+    async fn step(mut self) -> Option<(Result<Bytes, Infallible>, Self)> {
+        if self.turn >= TURN_BYTES {
+            self.turn = 0;
+            tokio::task::yield_now().await;
+        }
+        let bytes = match self.rest.take() {
+            Some(rest) => rest,
+            None if self.over => return None,
+            None => match tokio::time::timeout(HEARTBEAT, self.subscription.next()).await {
+                Err(_) => Bytes::from_static(b":\n\n"),
+                Ok(None) => return None,
+                Ok(Some(Ok(told))) => self.event(&told),
+                Ok(Some(Err(error))) => {
+                    self.over = true;
+                    let data = serde_json::to_string(&error).unwrap_or_default();
+                    format!("event: error\ndata: {data}\n\n").into()
+                }
+            },
+        };
+        self.turn += bytes.len();
+        Some((Ok(bytes), self))
+    }
+
+    fn event(&mut self, told: &Told) -> Bytes {
+        let frame = told.telling.framed(frame);
+        let end = told.resume.as_deref().map_or(Bytes::from_static(b"\n"), place);
+        if frame.len() > COPIED_BYTES {
+            self.rest = Some(end);
+            return frame.clone();
+        }
+        [frame.as_ref(), end.as_ref()].concat().into()
+    }
+}
+
+/// All of an event but its id and its end.
+fn frame(kind: EventKind, json: &[u8]) -> Bytes {
+    [b"event: ", kind.as_str().as_bytes(), b"\ndata: ", json, b"\n"].concat().into()
+}
+
+/// An id, and the end of its event.
+fn place(place: &str) -> Bytes {
+    format!("id: {place}\n\n").into()
+}

@@ -1,0 +1,64 @@
+//! The messages of the WebSocket as they are written and read.
+
+use axum::extract::ws::{Message, Utf8Bytes};
+use bytes::{BufMut as _, Bytes, BytesMut};
+
+use crate::{
+    api::{Error, StreamAnswer, StreamMessage, StreamRequest},
+    engine::Told,
+};
+
+/// A request, or what to answer where it is none.
+pub(super) fn read(text: &str) -> Result<StreamRequest, Box<StreamMessage>> {
+    let refused = |id, error: &dyn std::fmt::Display| {
+        Box::new(StreamMessage::Failed { id, error: Error::invalid(format!("message: {error}")) })
+    };
+    let value: serde_json::Value = serde_json::from_str(text).map_err(|error| refused(None, &error))?;
+    let id = value.get("id").and_then(serde_json::Value::as_u64);
+    serde_json::from_value(value).map_err(|error| refused(id, &error))
+}
+
+/// The answer to a request.
+pub(super) fn answer(id: Option<u64>, answer: Result<StreamAnswer, Error>) -> StreamMessage {
+    match answer {
+        Ok(ok) => StreamMessage::Done { id, ok },
+        Err(error) => StreamMessage::Failed { id, error },
+    }
+}
+
+/// A message that is made for one reader alone.
+pub(super) fn write(message: &StreamMessage) -> Message {
+    // What these types hold can always be written.
+    Message::Text(serde_json::to_string(message).unwrap_or_default().into())
+}
+
+/// An event of a subscription; raw output in a binary frame where that was asked for.
+pub(super) fn event(sub: u64, told: &Told, binary: bool) -> Message {
+    let binary = told.telling.binary().filter(|_| binary);
+    let json = binary.map_or_else(|| told.telling.json(), |(head, _)| head);
+    let sub = sub.to_string();
+    let resume = told.resume.as_deref();
+    let length = 32 + sub.len() + json.len() + resume.map_or(0, |resume| resume.len() + 16);
+    let mut text = BytesMut::with_capacity(length + binary.map_or(0, |(_, bytes)| bytes.len() + 4));
+    if binary.is_some() {
+        text.put_u32(0);
+    }
+    text.put_slice(b"{\"sub\":");
+    text.put_slice(sub.as_bytes());
+    text.put_slice(b",\"event\":");
+    text.put_slice(json);
+    if let Some(resume) = resume {
+        text.put_slice(b",\"resume\":\"");
+        // Letters, digits, dots and underscores.
+        text.put_slice(resume.as_bytes());
+        text.put_slice(b"\"");
+    }
+    text.put_slice(b"}");
+    let Some((_, bytes)) = binary else {
+        return Message::Text(Utf8Bytes::try_from(Bytes::from(text)).unwrap_or_default());
+    };
+    let head = (text.len() - 4) as u32;
+    text.iter_mut().zip(head.to_be_bytes()).for_each(|(to, from)| *to = from);
+    text.put_slice(bytes);
+    Message::Binary(text.into())
+}

@@ -1,0 +1,71 @@
+//! `/v1/stream`: a WebSocket (RFC 6455) with many subscriptions, and input. `docs/http.md` has the protocol.
+
+mod session;
+
+use axum::{
+    Json,
+    extract::ws::{WebSocketUpgrade, rejection::WebSocketUpgradeRejection},
+    http::{HeaderMap, HeaderValue, StatusCode, header},
+    response::{IntoResponse, Response},
+};
+
+use crate::{
+    api::{self, Error, ServerQuery},
+    http::{App, error::Params},
+};
+
+/// Bytes of one message of a client that is answered; a larger one is refused.
+const MESSAGE_BYTES: usize = 1024 * 1024;
+/// Bytes of one message that is read at all; for a larger one the connection is closed, while its client may still be writing.
+const READ_MOST: usize = 4 * 1024 * 1024;
+/// Bytes that are read from a client at once.
+const READ_BYTES: usize = 8 * 1024;
+/// Bytes of messages that are gathered before they are written.
+const WRITE_BYTES: usize = 32 * 1024;
+
+/// Opens a WebSocket.
+///
+/// Each text frame is a JSON object: a `StreamRequest` from the client, a `StreamMessage` from the daemon.
+#[utoipa::path(
+    get, path = "/v1/stream", tag = "events",
+    params(("socket" = Option<String>, Query, description = "The tmux server of messages that name none")),
+    responses(
+        (status = 101, description = "The WebSocket is open"),
+        (status = 400, description = "The request asks for a WebSocket, but not as RFC 6455 has it", body = api::Error),
+        (status = 426, description = "The request asks for no WebSocket", body = api::Error)
+    )
+)]
+pub async fn stream(
+    app: App,
+    Params(server): Params<ServerQuery>,
+    headers: HeaderMap,
+    upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
+) -> Response {
+    let upgrade = match upgrade {
+        Ok(upgrade) => upgrade,
+        Err(rejection) => return refused(&headers, &rejection),
+    };
+    let upgrade = upgrade.max_message_size(READ_MOST).max_frame_size(READ_MOST);
+    let upgrade = upgrade.read_buffer_size(READ_BYTES).write_buffer_size(WRITE_BYTES);
+    upgrade.on_upgrade(async move |socket| {
+        let streams = app.streams.clone();
+        let (writers, cut) = (streams.writers.clone(), streams.cut.clone());
+        let session = async move {
+            tokio::select! {
+                () = session::run(socket, app, server) => {}
+                () = cut.cancelled() => {}
+            }
+        };
+        streams.open.spawn_on(session, &writers);
+    })
+}
+
+fn refused(headers: &HeaderMap, rejection: &WebSocketUpgradeRejection) -> Response {
+    let asked = headers.contains_key(header::UPGRADE) || headers.contains_key(header::SEC_WEBSOCKET_KEY);
+    let status = if asked { StatusCode::BAD_REQUEST } else { StatusCode::UPGRADE_REQUIRED };
+    let error = Error::invalid(format!("/v1/stream is a WebSocket: {}", rejection.body_text()));
+    let mut response = (status, Json(error)).into_response();
+    response.headers_mut().insert(header::UPGRADE, HeaderValue::from_static("websocket"));
+    response.headers_mut().insert(header::SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13"));
+    response
+}

@@ -1,0 +1,396 @@
+//! One WebSocket from its opening to its end.
+//!
+//! One task does everything: it reads a request when the one before it is answered, and takes an event from a subscription when the
+//! socket takes more. So what is held for a client is one message and what the socket has not taken of the last ones.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    future::poll_fn,
+    path::Path,
+    pin::Pin,
+    task::{Context, Poll, ready},
+    time::Duration,
+};
+
+use super::MESSAGE_BYTES;
+use axum::extract::ws::{CloseFrame, Message, close_code};
+use futures_util::{
+    FutureExt as _, Sink, SinkExt as _, Stream, StreamExt as _,
+    future::BoxFuture,
+    stream::{self, BoxStream, SelectAll},
+};
+use tokio::time::{Instant, Interval, MissedTickBehavior};
+use tokio_tungstenite::tungstenite;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    api::{
+        Error, ErrorCode, Result, ServerQuery, StreamAnswer, StreamInput, StreamMessage, StreamRequest,
+        SubscribeRequest,
+    },
+    engine::{Subscription, Told},
+    http::{
+        App,
+        stream::{CLOSE_LIMIT, Counted, TURN_BYTES, wire},
+    },
+};
+
+/// Subscriptions of one connection.
+const SUBSCRIPTIONS: usize = 64;
+/// A ping is sent this often.
+const PING: Duration = Duration::from_secs(15);
+/// A peer from which nothing comes for so long after a ping is gone.
+const PONG_LIMIT: Duration = Duration::from_secs(45);
+
+/// Serves a WebSocket. `server` is the tmux server of requests that name none.
+pub(super) async fn run<S: Socket>(socket: S, app: App, server: ServerQuery) {
+    let _counted = Counted::new();
+    let mut session = Session::new(socket, app, server);
+    let end = session.serve().await;
+    let Session { mut socket, .. } = session;
+    let goodbye = async {
+        if let Some(frame) = end {
+            // It may be gone; whatever it still says is not answered.
+            let _ = socket.send(Message::Close(Some(frame))).await;
+        }
+        while let Some(Ok(_)) = socket.next().await {}
+    };
+    // Who does not answer was told nevertheless.
+    let _ = tokio::time::timeout(CLOSE_LIMIT, goodbye).await;
+}
+
+/// What a session speaks over.
+pub(super) trait Socket:
+    Stream<Item = std::result::Result<Message, axum::Error>> + Sink<Message, Error = axum::Error> + Send + Unpin
+{
+}
+
+impl<S> Socket for S where
+    S: Stream<Item = std::result::Result<Message, axum::Error>> + Sink<Message, Error = axum::Error> + Send + Unpin
+{
+}
+
+struct Session<S> {
+    socket: S,
+    app: App,
+    server: ServerQuery,
+    subscriptions: HashMap<u64, Running>,
+    /// How many there ever were.
+    made: u64,
+    events: SelectAll<BoxStream<'static, Item>>,
+    /// What the last request becomes.
+    request: Option<BoxFuture<'static, Outcome>>,
+    /// What is sent before any event.
+    answers: VecDeque<Message>,
+    event: Option<Message>,
+    /// The socket holds something back.
+    unflushed: bool,
+    ping: Interval,
+    /// A ping is on its way, and when the first one arrived after which nothing was heard.
+    pinged: bool,
+    unanswered: Option<Instant>,
+    stopping: BoxFuture<'static, ()>,
+}
+
+/// A subscription, as the session knows it.
+struct Running {
+    /// Tells it from an earlier one with the same id.
+    number: u64,
+    binary: bool,
+    end: CancellationToken,
+}
+
+/// What a subscription gives: its id, its number, and an event or its end.
+type Item = (u64, u64, Result<Told>);
+
+/// What came of a request.
+enum Outcome {
+    Answer(StreamMessage),
+    Subscribed { id: u64, binary: bool, subscription: Box<Subscription> },
+}
+
+/// What a session meets next.
+enum Step {
+    Heard(Option<std::result::Result<Message, axum::Error>>),
+    Done(Outcome),
+    Event(Item),
+    Ping,
+    Stop,
+    /// The socket takes nothing more.
+    Lost,
+}
+
+impl<S: Socket> Session<S> {
+    fn new(socket: S, app: App, server: ServerQuery) -> Self {
+        let mut ping = tokio::time::interval_at(Instant::now() + PING, PING);
+        ping.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let engine = app.engine.clone();
+        Self {
+            socket,
+            app,
+            server,
+            subscriptions: HashMap::new(),
+            made: 0,
+            events: SelectAll::new(),
+            request: None,
+            answers: VecDeque::new(),
+            event: None,
+            unflushed: false,
+            ping,
+            pinged: false,
+            unanswered: None,
+            stopping: async move { engine.stopping().await }.boxed(),
+        }
+    }
+
+    /// Serves until it is over; answers with which frame to close, if the peer is there to read it.
+    async fn serve(&mut self) -> Option<CloseFrame> {
+        let mut turn = 0;
+        loop {
+            if turn >= TURN_BYTES {
+                turn = 0;
+                tokio::task::yield_now().await;
+            }
+            match poll_fn(|cx| self.poll_step(cx)).await {
+                Step::Stop => return Some(close(close_code::AWAY, "muxtap is stopping")),
+                Step::Lost | Step::Heard(None) => return None,
+                Step::Heard(Some(Err(error))) => return farewell(&error),
+                Step::Heard(Some(Ok(message))) => {
+                    self.unanswered = None;
+                    match message {
+                        Message::Text(text) => self.take(&text),
+                        Message::Binary(_) => {
+                            self.answer(&refused(None, "message: requests come in text frames, not in binary ones"));
+                        }
+                        Message::Ping(_) | Message::Pong(_) => {}
+                        Message::Close(_) => return None,
+                    }
+                }
+                Step::Done(outcome) => self.carry_out(outcome),
+                Step::Event((id, number, told)) => turn += self.tell(id, number, told),
+                Step::Ping => {
+                    let silent = self.unanswered.is_some_and(|since| since.elapsed() >= PONG_LIMIT);
+                    // While a request is carried out nobody listens for a pong.
+                    if silent && self.request.is_none() {
+                        return Some(close(close_code::POLICY, "no pong came"));
+                    }
+                    if !self.pinged {
+                        self.pinged = true;
+                        self.answers.push_back(Message::Ping(bytes::Bytes::new()));
+                    }
+                }
+            }
+        }
+    }
+
+    fn poll_step(&mut self, cx: &mut Context<'_>) -> Poll<Step> {
+        if self.stopping.poll_unpin(cx).is_ready() {
+            return Poll::Ready(Step::Stop);
+        }
+        if self.ping.poll_tick(cx).is_ready() {
+            return Poll::Ready(Step::Ping);
+        }
+        let listens = self.request.is_none() && self.answers.is_empty();
+        if let Some(request) = &mut self.request {
+            if let Poll::Ready(outcome) = request.poll_unpin(cx) {
+                self.request = None;
+                return Poll::Ready(Step::Done(outcome));
+            }
+        } else if listens && let Poll::Ready(heard) = self.socket.poll_next_unpin(cx) {
+            return Poll::Ready(Step::Heard(heard));
+        }
+        let written = self.poll_write(cx);
+        if !listens && self.request.is_none() && self.answers.is_empty() {
+            // All is answered, so now it is listened to.
+            cx.waker().wake_by_ref();
+        }
+        written
+    }
+
+    /// Writes what is to be said, and takes an event when the socket takes more.
+    fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<Step> {
+        loop {
+            if ready!(self.socket.poll_ready_unpin(cx)).is_err() {
+                return Poll::Ready(Step::Lost);
+            }
+            if let Some(message) = self.answers.pop_front().or_else(|| self.event.take()) {
+                if self.socket.start_send_unpin(message).is_err() {
+                    return Poll::Ready(Step::Lost);
+                }
+                self.unflushed = true;
+                continue;
+            }
+            // An empty set is ready with nothing.
+            if let Poll::Ready(Some(item)) = Pin::new(&mut self.events).poll_next(cx) {
+                return Poll::Ready(Step::Event(item));
+            }
+            if !self.unflushed {
+                return Poll::Pending;
+            }
+            if ready!(self.socket.poll_flush_unpin(cx)).is_err() {
+                return Poll::Ready(Step::Lost);
+            }
+            self.unflushed = false;
+            if std::mem::take(&mut self.pinged) {
+                self.unanswered.get_or_insert_with(Instant::now);
+            }
+            return Poll::Pending;
+        }
+    }
+
+    fn answer(&mut self, message: &StreamMessage) {
+        self.answers.push_back(wire::write(message));
+    }
+
+    /// Begins what a request asks for.
+    fn take(&mut self, text: &str) {
+        if text.len() > MESSAGE_BYTES {
+            let message = format!("message: {} bytes; at most {MESSAGE_BYTES}", text.len());
+            let error = Error::new(ErrorCode::ResourceLimit, message);
+            return self.answer(&StreamMessage::Failed { id: None, error });
+        }
+        match wire::read(text) {
+            Err(answer) => self.answer(&answer),
+            Ok(StreamRequest::Ping(ping)) => self.answer(&wire::answer(ping.id, Ok(StreamAnswer::Nothing {}))),
+            Ok(StreamRequest::Unsubscribe(request)) => {
+                let (id, ended) = (request.id, self.end(request.id));
+                let answer = ended.then_some(StreamAnswer::Nothing {});
+                let answer = answer.ok_or_else(|| Error::not_found(format!("there is no subscription {id}")));
+                self.answer(&wire::answer(Some(id), answer));
+            }
+            Ok(StreamRequest::Subscribe(request)) => self.subscribe(request),
+            Ok(StreamRequest::Input(input)) => self.input(input),
+        }
+    }
+
+    fn subscribe(&mut self, request: SubscribeRequest) {
+        let id = request.id;
+        if self.subscriptions.contains_key(&id) {
+            let error =
+                Error::new(ErrorCode::Conflict, format!("id: subscription {id} runs; end it or take another id"));
+            return self.answer(&failed(id, error));
+        }
+        if self.subscriptions.len() >= SUBSCRIPTIONS {
+            let message = format!("a connection has at most {SUBSCRIPTIONS} subscriptions; end one, or open another");
+            return self.answer(&failed(id, Error::new(ErrorCode::ResourceLimit, message)));
+        }
+        let (app, server) = (self.app.clone(), self.server_of(request.socket.clone()));
+        let binary = request.binary;
+        self.ask(async move {
+            let subscribed = async {
+                let host = app.engine.host(&server?)?;
+                app.engine.subscribe(&host, &request).await
+            };
+            match subscribed.await {
+                Ok(subscription) => Outcome::Subscribed { id, binary, subscription: Box::new(subscription) },
+                Err(error) => Outcome::Answer(failed(id, error)),
+            }
+        });
+    }
+
+    fn input(&mut self, input: StreamInput) {
+        let (app, server) = (self.app.clone(), self.server_of(input.socket.clone()));
+        self.ask(async move {
+            let (id, pane) = (input.id, input.pane.clone());
+            let typed = async {
+                let host = app.engine.host(&server?)?;
+                app.engine.input(&host, &pane, &input.into_request()).await
+            };
+            Outcome::Answer(wire::answer(id, typed.await.map(StreamAnswer::Typed)))
+        });
+    }
+
+    /// What is asked of the engine is asked on its own thread, and carried out even if the client goes.
+    fn ask(&mut self, what: impl Future<Output = Outcome> + Send + 'static) {
+        let asked = self.app.streams.home.spawn(what);
+        self.request = Some(
+            async move {
+                asked.await.unwrap_or_else(|_| {
+                    Outcome::Answer(StreamMessage::Failed {
+                        id: None,
+                        error: Error::internal("a request was not carried out"),
+                    })
+                })
+            }
+            .boxed(),
+        );
+    }
+
+    fn server_of(&self, named: Option<String>) -> Result<std::path::PathBuf> {
+        let socket = named.or_else(|| self.server.socket.clone());
+        socket
+            .map(|socket| Path::new(&socket).to_owned())
+            .ok_or_else(|| Error::invalid("socket: say which tmux server is meant by the absolute path of its socket"))
+    }
+
+    fn carry_out(&mut self, outcome: Outcome) {
+        match outcome {
+            Outcome::Answer(message) => self.answer(&message),
+            Outcome::Subscribed { id, binary, mut subscription } => {
+                let (panes, resume) = (subscription.panes(), subscription.place());
+                self.answer(&wire::answer(Some(id), Ok(StreamAnswer::Subscribed { panes, resume })));
+                self.made += 1;
+                let (number, end) = (self.made, CancellationToken::new());
+                let events = stream::unfold(subscription, async |mut subscription| {
+                    let told = subscription.next().await?;
+                    Some((told, subscription))
+                });
+                let events = events.map(move |told| (id, number, told)).take_until(end.clone().cancelled_owned());
+                self.events.push(events.boxed());
+                self.subscriptions.insert(id, Running { number, binary, end });
+            }
+        }
+    }
+
+    /// Sends what a subscription told; answers how many bytes.
+    fn tell(&mut self, id: u64, number: u64, told: Result<Told>) -> usize {
+        let Some(running) = self.subscriptions.get(&id).filter(|running| running.number == number) else { return 0 };
+        let message = match told {
+            Ok(told) => wire::event(id, &told, running.binary),
+            Err(error) => {
+                self.end(id);
+                wire::write(&StreamMessage::Ended { sub: id, error })
+            }
+        };
+        let length = match &message {
+            Message::Text(text) => text.len(),
+            Message::Binary(bytes) => bytes.len(),
+            _ => 0,
+        };
+        self.event = Some(message);
+        length
+    }
+
+    /// Ends a subscription; answers whether it ran.
+    fn end(&mut self, id: u64) -> bool {
+        let ended = self.subscriptions.remove(&id);
+        ended.inspect(|running| running.end.cancel()).is_some()
+    }
+}
+
+fn failed(id: u64, error: Error) -> StreamMessage {
+    StreamMessage::Failed { id: Some(id), error }
+}
+
+fn refused(id: Option<u64>, message: &str) -> StreamMessage {
+    StreamMessage::Failed { id, error: Error::invalid(message) }
+}
+
+fn close(code: u16, reason: &'static str) -> CloseFrame {
+    CloseFrame { code, reason: reason.into() }
+}
+
+/// How to part from a peer that broke the protocol; nothing is said to one that is gone.
+fn farewell(error: &axum::Error) -> Option<CloseFrame> {
+    let cause = std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<tungstenite::Error>());
+    match cause? {
+        tungstenite::Error::Capacity(_) => Some(close(close_code::SIZE, "the message is too large")),
+        tungstenite::Error::Utf8(_) => Some(close(close_code::INVALID, "a text frame is not UTF-8")),
+        tungstenite::Error::Protocol(tungstenite::error::ProtocolError::ResetWithoutClosingHandshake) => None,
+        tungstenite::Error::Protocol(_) => Some(close(close_code::PROTOCOL, "this is not RFC 6455")),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

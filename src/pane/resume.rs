@@ -1,0 +1,135 @@
+//! How far a reader of many panes has come, as one word that it can hold.
+
+use std::{fmt, str::FromStr};
+
+use super::cursor::{Cursor, Epoch, base36, check};
+use crate::{
+    api::{Error, Result},
+    protocol::ids::PaneId,
+};
+
+/// How far one pane was told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// All before it was told.
+    pub cursor: Cursor,
+    /// That the pane has ended was told too.
+    pub ended: bool,
+}
+
+/// How far several panes were told.
+///
+/// As text: `r1`, then for each epoch `.SERVER.ENGINE` and `.PANE.OFFSET` for each of its panes (`PANE.OFFSETx` where its end was told), epochs
+/// separated by `_`; at the end check digits, as a [`Cursor`] has them. A single cursor is accepted in its place.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Resume {
+    /// One for each pane. Panes of one epoch stand together.
+    pub places: Vec<Place>,
+}
+
+impl fmt::Display for Resume {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        use std::fmt::Write as _;
+        let mut body = String::with_capacity(32 + 16 * self.places.len());
+        body.push_str("r1");
+        let mut last: Option<Epoch> = None;
+        for Place { cursor, ended } in &self.places {
+            if last != Some(cursor.epoch) {
+                let Epoch { server, engine } = cursor.epoch;
+                let between = if last.is_some() { "_" } else { "." };
+                write!(body, "{between}{}.{}", base36(server), base36(engine))?;
+                last = Some(cursor.epoch);
+            }
+            write!(body, ".{}.{}{}", cursor.pane.0, cursor.offset, if *ended { "x" } else { "" })?;
+        }
+        write!(f, "{body}.{}", check(&body))
+    }
+}
+
+impl FromStr for Resume {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        if text.starts_with("c1.") {
+            return Ok(Self { places: vec![Place { cursor: text.parse()?, ended: false }] });
+        }
+        let resume = parse(text).filter(|resume| resume.to_string() == text);
+        resume.ok_or_else(|| {
+            let shown: String = text.chars().take(80).collect();
+            Error::invalid(format!("resume: `{shown}` is not where an event ended: give its `id` exactly as it came"))
+        })
+    }
+}
+
+/// What the word would say; whether it was muxtap's is told by writing it again.
+fn parse(text: &str) -> Option<Resume> {
+    let (body, _) = text.strip_prefix("r1.")?.rsplit_once('.').unwrap_or_default();
+    let mut places = Vec::new();
+    for group in body.split('_').filter(|group| !group.is_empty()) {
+        let mut parts = group.split('.');
+        let mut number = |radix| u64::from_str_radix(parts.next()?, radix).ok();
+        let epoch = Epoch { server: number(36)?, engine: number(36)? };
+        while let Some(pane) = parts.next() {
+            let offset = parts.next()?;
+            let (offset, ended) = offset.strip_suffix('x').map_or((offset, false), |offset| (offset, true));
+            let cursor = Cursor { epoch, pane: PaneId(pane.parse().ok()?), offset: offset.parse().ok()? };
+            places.push(Place { cursor, ended });
+        }
+    }
+    Some(Resume { places })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn place(server: u64, pane: u32, offset: u64, ended: bool) -> Place {
+        Place { cursor: Cursor { epoch: Epoch { server, engine: 7 }, pane: PaneId(pane), offset }, ended }
+    }
+
+    #[test]
+    fn it_is_a_short_word() {
+        let resume = Resume { places: vec![place(36, 0, 5, false), place(36, 12, 4711, true), place(37, 0, 1, false)] };
+        let text = resume.to_string();
+        assert!(text.starts_with("r1.10.7.0.5.12.4711x_11.7.0.1."), "{text}");
+        assert_eq!(text.parse::<Resume>().unwrap(), resume);
+        assert_eq!(Resume::default().to_string().parse::<Resume>().unwrap(), Resume::default());
+    }
+
+    #[test]
+    fn a_cursor_says_how_far_one_pane_was_told() {
+        let one = place(3, 4, 5, false);
+        assert_eq!(one.cursor.to_string().parse::<Resume>().unwrap().places, [one]);
+    }
+
+    #[test]
+    fn other_words_are_refused() {
+        for word in
+            ["", "r1", "r1.", "r2.1.1.0.5.abc", "x", "c1.1", "r1.1.7.0.5", "r1.1.7.0.5.000", "r1.1.7.0.\u{e9}.000"]
+        {
+            assert!(word.parse::<Resume>().is_err(), "{word:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn it_comes_back_and_a_changed_one_is_refused(
+            places in proptest::collection::vec((0_u64..3, any::<u32>(), any::<u64>(), any::<bool>()), 0..9),
+            at in any::<prop::sample::Index>(),
+            byte in "[0-9a-z._]",
+        ) {
+            let mut places: Vec<_> =
+                places.into_iter().map(|(server, pane, offset, ended)| place(server, pane, offset, ended)).collect();
+            places.sort_by_key(|place| place.cursor.epoch.server);
+            let resume = Resume { places };
+            let text = resume.to_string();
+            prop_assert_eq!(&text.parse::<Resume>().unwrap(), &resume);
+            let at = at.index(text.len());
+            let mut changed = text.clone();
+            changed.replace_range(at..=at, &byte);
+            prop_assert!(changed == text || changed.parse::<Resume>().is_err());
+        }
+    }
+}

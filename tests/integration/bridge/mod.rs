@@ -1,0 +1,238 @@
+//! The spreadsheet bridge as its client meets it: the real program, real sockets, whole answers.
+
+mod access;
+mod actions;
+mod names;
+mod startup;
+mod stub;
+mod tls;
+mod trouble;
+mod validation;
+mod waits;
+
+use std::{
+    io::{Read as _, Write as _},
+    net::{SocketAddr, TcpStream},
+    process::Command,
+};
+
+use serde_json::Value;
+
+use crate::common::{Answer, Background, LIMIT, World, eventually, signal};
+
+/// A page that may ask.
+pub const ORIGIN: &str = "https://localhost:3000";
+
+/// A bridge that listens.
+pub struct Bridge<'a> {
+    pub world: &'a World,
+    pub process: Background,
+    /// What it printed when it began.
+    pub lines: Vec<String>,
+    pub port: u16,
+}
+
+/// A connection to a bridge, kept alive.
+pub struct Client {
+    stream: TcpStream,
+    read: Vec<u8>,
+}
+
+/// A whole answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reply {
+    pub status: u16,
+    /// Names in lower case.
+    pub headers: Vec<(String, String)>,
+    pub body: String,
+}
+
+/// The start of a bridge's command line, on a port that is free.
+pub fn command(world: &World, vars: &[(&str, &str)]) -> Command {
+    let mut command = world.plain_muxtap_command();
+    command.arg("bridge").env("PORT", "0").env("TMUX_BRIDGE_SOCKET_PATH", world.socket()).envs(vars.iter().copied());
+    command
+}
+
+impl<'a> Bridge<'a> {
+    /// With tmux.
+    pub fn new(world: &'a World) -> Self {
+        Self::with(world, &[])
+    }
+
+    /// Without.
+    pub fn stub(world: &'a World) -> Self {
+        Self::with(world, &[("TMUX_BRIDGE_MODE", "stub")])
+    }
+
+    /// With these variables.
+    pub fn with(world: &'a World, vars: &[(&str, &str)]) -> Self {
+        Self::start(world, &mut command(world, vars))
+    }
+
+    pub fn start(world: &'a World, command: &mut Command) -> Self {
+        let mut process = Background::start(command);
+        let mut lines = Vec::new();
+        // All are written at once, and the fifth is in every mode.
+        while lines.len() < 5 {
+            match process.line() {
+                Some(line) => lines.push(line),
+                None => panic!("the bridge ended: {:?}", process.finish()),
+            }
+        }
+        let port = lines[0].rsplit(':').next().unwrap().parse().unwrap();
+        Self { world, process, lines, port }
+    }
+
+    /// A connection from this machine.
+    pub fn client(&self) -> Client {
+        Client::connect(SocketAddr::from(([127, 0, 0, 1], self.port)))
+    }
+
+    /// One action on a connection of its own; the whole answer.
+    pub fn act(&self, body: &Value) -> Reply {
+        self.client().act(body)
+    }
+
+    /// The same, and it must succeed.
+    pub fn ok(&self, body: &Value) -> Value {
+        let reply = self.act(body);
+        assert_eq!(reply.status, 200, "{body}: {reply:?}");
+        reply.json()
+    }
+
+    /// Makes a session whose shell waits and has no prompt: what is typed ahead of one would not begin its line.
+    pub fn session(&self, name: &str) {
+        self.ok(&serde_json::json!({"action": "create_session", "session": name}));
+        eventually("a prompt", || !self.screen(name).is_empty());
+        self.ok(&serde_json::json!({"action": "send_keys", "session": name, "text": "PS1=; clear", "enter": true}));
+        eventually("no prompt", || self.screen(name).is_empty());
+    }
+
+    /// What it shows now.
+    pub fn screen(&self, session: &str) -> String {
+        let shown = self.ok(&serde_json::json!({"action": "capture_pane", "session": session}));
+        shown["output"].as_str().unwrap().to_owned()
+    }
+
+    /// Ends it as a user does; how it ended.
+    pub fn stop(self) -> Answer {
+        signal(self.process.pid(), rustix::process::Signal::TERM);
+        self.process.finish()
+    }
+}
+
+impl Client {
+    pub fn connect(addr: SocketAddr) -> Self {
+        let stream = TcpStream::connect(addr).unwrap();
+        stream.set_nodelay(true).unwrap();
+        stream.set_read_timeout(Some(LIMIT)).unwrap();
+        Self { stream, read: Vec::new() }
+    }
+
+    /// Sends a request with these headers and no others but its length.
+    pub fn send(&mut self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) {
+        let mut head = format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\n");
+        for (name, value) in headers {
+            head.push_str(&format!("{name}: {value}\r\n"));
+        }
+        head.push_str(&format!("Content-Length: {}\r\n\r\n", body.len()));
+        self.write(head.as_bytes());
+        self.write(body);
+    }
+
+    pub fn write(&mut self, bytes: &[u8]) {
+        self.stream.write_all(bytes).unwrap();
+    }
+
+    /// The next answer. `None`: the connection was closed.
+    pub fn receive(&mut self) -> Option<Reply> {
+        self.receive_to("GET")
+    }
+
+    /// The answer to a request of this method: to `HEAD` none has a body.
+    pub fn receive_to(&mut self, method: &str) -> Option<Reply> {
+        let mut chunk = [0; 64 * 1024];
+        loop {
+            if let Some((mut reply, head, length)) = self.head() {
+                let length = if method == "HEAD" { 0 } else { length };
+                if self.read.len() >= head + length {
+                    reply.body = String::from_utf8(self.read[head..head + length].to_vec()).unwrap();
+                    self.read.drain(..head + length);
+                    return Some(reply);
+                }
+            }
+            match self.stream.read(&mut chunk) {
+                Ok(0) => return None,
+                Ok(length) => self.read.extend_from_slice(&chunk[..length]),
+                Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return None,
+                Err(error) => panic!("no answer: {error}"),
+            }
+        }
+    }
+
+    fn head(&self) -> Option<(Reply, usize, usize)> {
+        let end = self.read.windows(4).position(|window| window == b"\r\n\r\n")? + 4;
+        let head = std::str::from_utf8(&self.read[..end]).unwrap();
+        let mut lines = head.trim_end().split("\r\n");
+        let status = lines.next().unwrap().split(' ').nth(1).unwrap().parse().unwrap();
+        let headers: Vec<_> = lines
+            .map(|line| line.split_once(':').unwrap())
+            .map(|(name, value)| (name.to_ascii_lowercase(), value.trim().to_owned()))
+            .collect();
+        let length = headers.iter().find(|(name, _)| name == "content-length");
+        let length = length.map_or(0, |(_, length)| length.parse().unwrap());
+        Some((Reply { status, headers, body: String::new() }, end, length))
+    }
+
+    /// A request and its answer.
+    pub fn ask(&mut self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Reply {
+        self.send(method, path, headers, body);
+        self.receive_to(method).expect("an answer")
+    }
+
+    /// The endpoint's answer to this body.
+    pub fn post(&mut self, body: &[u8]) -> Reply {
+        self.ask("POST", "/v1/tmux", &[("Origin", ORIGIN), ("Content-Type", "application/json")], body)
+    }
+
+    pub fn act(&mut self, body: &Value) -> Reply {
+        self.post(body.to_string().as_bytes())
+    }
+
+    /// Asks and does not wait.
+    pub fn begin(&mut self, body: &Value) {
+        self.send("POST", "/v1/tmux", &[("Origin", ORIGIN)], body.to_string().as_bytes());
+    }
+}
+
+impl Reply {
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+    }
+
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("not JSON ({error}): {self:?}"))
+    }
+
+    /// It is JSON for this page, whatever it says.
+    pub fn is_for(&self, origin: &str) {
+        let expected = [
+            ("content-type", "application/json; charset=utf-8"),
+            ("access-control-allow-origin", origin),
+            ("vary", "Origin"),
+            ("access-control-allow-methods", "GET,POST,OPTIONS"),
+            ("access-control-allow-headers", "content-type,authorization"),
+            ("access-control-max-age", "86400"),
+        ];
+        for (name, value) in expected {
+            assert_eq!(self.header(name), Some(value), "{name}: {self:?}");
+        }
+        assert_eq!(self.header("content-length"), Some(self.body.len().to_string().as_str()), "{self:?}");
+    }
+}
+
+/// The body of an error.
+pub fn error(message: &str) -> String {
+    format!("{{\"ok\":false,\"error\":{}}}", serde_json::to_string(message).unwrap())
+}
