@@ -9,6 +9,7 @@ use super::{
     caller::Caller,
     commands::{
         agents::Agents,
+        approvals::ApprovalsArgs,
         bridge::Bridge,
         capture::CapturePane,
         change::{
@@ -127,6 +128,7 @@ pub(super) enum Command {
     Run(Run),
     Events(Events),
     Agents(Agents),
+    Approvals(ApprovalsArgs),
     Mcp(Mcp),
     Bridge(Bridge),
     Completions(Completions),
@@ -165,6 +167,7 @@ impl Command {
             Self::Run(args) => args.run(caller).await,
             Self::Events(args) => args.run(caller).await,
             Self::Agents(args) => args.run(caller).await,
+            Self::Approvals(args) => args.run(caller).await,
             Self::Mcp(args) => args.run(caller).await,
             Self::Bridge(args) => args.run(&ServerChoice::default()),
             Self::Completions(args) => args.run(),

@@ -15,7 +15,7 @@ use crate::{
     config::Settings,
     engine::{Engine, EngineOptions, agents::Rules, audit::Audit},
     http, metrics, net,
-    tmux::Program,
+    tmux::{Program, leash},
 };
 
 /// Runs the daemon until it is stopped, by `muxtap stop`, SIGTERM, SIGINT or SIGHUP. `background`: a command started it and waits
@@ -54,11 +54,6 @@ const WRITERS: usize = 4;
 /// How long the daemon may take to let go of everything.
 const STOP_LIMIT: Duration = Duration::from_secs(5);
 
-/// Clients end with the daemon where the system can do that. `/proc/self/exe` is this program even when its file was replaced meanwhile.
-fn leash() -> Vec<std::ffi::OsString> {
-    if cfg!(target_os = "linux") { crate::tmux::leash::words("/proc/self/exe".as_ref()) } else { Vec::new() }
-}
-
 async fn answer(
     settings: &Settings,
     paths: &Paths,
@@ -71,7 +66,7 @@ async fn answer(
         |error: std::io::Error| Error::internal(format!("cannot answer on {}: {error}", paths.socket.display()));
     let listener = tokio::net::UnixListener::from_std(listener).map_err(unable)?;
     let engine = Engine::new(EngineOptions {
-        program: Program { tmux: settings.tmux.clone(), leash: leash(), ..Program::default() },
+        program: Program { tmux: settings.tmux.clone(), leash: leash::of_this_program(), ..Program::default() },
         coverage: settings.coverage,
         ring_bytes: settings.ring_bytes,
         budget_bytes: settings.budget_bytes,

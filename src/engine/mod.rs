@@ -17,6 +17,7 @@ pub mod limits;
 mod list;
 mod look;
 mod pane;
+mod plain;
 mod read;
 mod run;
 mod shell;
@@ -46,6 +47,8 @@ pub use events::{Subscription, Telling, Told};
 pub(crate) use host::Host;
 pub(crate) use list::matches;
 pub(crate) use pane::{Pane, Point};
+pub(crate) use plain::{PlainPlace, PlainSpawn};
+pub(crate) use target::{Target, find_pane, find_session, find_window};
 use wait::Waits;
 
 /// What an engine is made with.

@@ -234,7 +234,8 @@ pub fn find_window<'a>(topology: &'a Topology, target: &Target) -> Result<&'a Wi
     }
 }
 
-fn find_session<'a>(topology: &'a Topology, wanted: &str) -> Result<&'a SessionRow> {
+/// The session with this name or id among what is there.
+pub fn find_session<'a>(topology: &'a Topology, wanted: &str) -> Result<&'a SessionRow> {
     if let Ok(id) = wanted.parse::<SessionId>() {
         return topology.session(id).ok_or_else(|| Error::not_found(format!("no session {id}")));
     }

@@ -253,6 +253,14 @@ pub struct Change {
     pub server: Option<String>,
 }
 
+/// Looks at agents.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Agents {
+    /// As in list
+    pub server: Option<String>,
+}
+
 /// Searches.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]

@@ -8,6 +8,7 @@ mod schema;
 mod told;
 mod tools;
 mod wait;
+mod watch;
 
 use std::{
     collections::BTreeMap,

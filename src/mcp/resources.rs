@@ -1,6 +1,6 @@
 //! Resources: panes and sessions under `tmux://`, and word of what changes there.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{collections::HashMap, time::Duration};
 
 use rmcp::model::{
     CompleteRequestParams, ReadResourceResult, Reference, Resource, ResourceContents, ResourceTemplate,
@@ -10,8 +10,8 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::Session;
 use crate::{
-    api::{CaptureRequest, Error, ErrorCode, Event, EventsRequest, Result},
-    engine::{Host, Subscription},
+    api::{CaptureRequest, Error, ErrorCode, EventKind, Result, SubscribeRequest},
+    engine::Subscription,
 };
 
 /// Changes that follow each other within this time are told together.
@@ -116,34 +116,39 @@ impl Subscriptions {
 pub(super) async fn follow(session: Session, uri: String, stop: CancellationToken) -> Result<DropGuard> {
     let host = session.host(None)?;
     let (panes, types) = match Uri::parse(&uri)? {
-        Uri::Sessions => (None, "topology,server"),
-        Uri::Panes => (None, "topology,server,pane-opened,pane-exited,title"),
+        Uri::Sessions => (Vec::new(), vec![EventKind::Topology, EventKind::Server]),
+        Uri::Panes => {
+            use EventKind::{PaneExited, PaneOpened, Server, Title, Topology};
+            (Vec::new(), vec![Topology, Server, PaneOpened, PaneExited, Title])
+        }
         Uri::Pane(target) => {
-            (Some(session.engine.pane_id(&host, &target).await?), "screen,output,pane-exited,bell,title")
+            use EventKind::{Agent, Bell, Output, PaneExited, Screen, Title};
+            let pane = session.engine.pane_id(&host, &target).await?;
+            (vec![pane], vec![Screen, Output, PaneExited, Bell, Title, Agent])
         }
     };
-    let request = EventsRequest { panes, types: Some(types.into()), ..EventsRequest::default() };
-    let events = session.engine.subscribe(&host, &request, None).await?;
+    let request = SubscribeRequest { panes, types, ..SubscribeRequest::default() };
+    let events = session.engine.subscribe(&host, &request).await?;
     let guard = stop.clone().drop_guard();
     tokio::spawn(async move {
         tokio::select! {
-            () = tell(&session, &host, uri, events) => {}
+            () = tell(&session, uri, events) => {}
             () = stop.cancelled() => {}
         }
     });
     Ok(guard)
 }
 
-async fn tell(session: &Session, _host: &Arc<Host>, uri: String, mut events: Subscription) {
+async fn tell(session: &Session, uri: String, mut events: Subscription) {
     let Some(peer) = &session.peer else { return };
-    while let Some((first, _)) = events.next().await {
+    while let Some(Ok(first)) = events.next().await {
         let until = tokio::time::Instant::now() + AT_LEAST;
         // A bell and an end are told at once; what draws is told when it rests, or once in a while.
-        let mut urgent = is_urgent(&first);
+        let mut urgent = is_urgent(first.telling.kind());
         while !urgent && tokio::time::Instant::now() < until {
             match tokio::time::timeout(TOGETHER, events.next()).await {
-                Ok(Some((event, _))) => urgent = is_urgent(&event),
-                Ok(None) | Err(_) => break,
+                Ok(Some(Ok(event))) => urgent = is_urgent(event.telling.kind()),
+                Ok(Some(Err(_)) | None) | Err(_) => break,
             }
         }
         let told = peer.notify_resource_updated(ResourceUpdatedNotificationParam::new(uri.clone())).await;
@@ -153,8 +158,8 @@ async fn tell(session: &Session, _host: &Arc<Host>, uri: String, mut events: Sub
     }
 }
 
-const fn is_urgent(event: &Event) -> bool {
-    matches!(event, Event::PaneExited { .. } | Event::Bell { .. })
+const fn is_urgent(event: EventKind) -> bool {
+    matches!(event, EventKind::PaneExited | EventKind::Bell | EventKind::Agent)
 }
 
 /// Targets that a client may mean.

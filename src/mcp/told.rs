@@ -109,6 +109,16 @@ pub struct RunTold {
     pub truncated: bool,
 }
 
+/// Answers `watch`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
+pub struct WatchTold {
+    /// What happened, the output of a pane together.
+    #[schema(value_type = Vec<Object>)]
+    pub events: Vec<Value>,
+    /// Give it to the next call: nothing in between is missed.
+    pub resume: String,
+}
+
 /// Answers `search`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct SearchTold {

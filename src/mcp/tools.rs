@@ -11,7 +11,7 @@ use super::{
     Session, args,
     bounded::bounded,
     schema,
-    told::{Listed, RunTold, SearchTold, TextTold, Told, found_lines},
+    told::{AgentsTold, Listed, RunTold, SearchTold, TextTold, Told, WatchTold, found_lines},
 };
 use crate::{
     api::{
@@ -76,6 +76,16 @@ pub static TOOLS: LazyLock<Vec<Tool>> = LazyLock::new(|| {
         tool::<args::Create, CreatedAnswer>("create", "Make a session, a window or a pane; answers its pane.", Makes),
         tool::<args::Kill, DoneAnswer>("kill", "End a pane, window or session and what runs in it.", Ends),
         tool::<args::Change, DoneAnswer>("change", "Rename, resize or lay out a session, window or pane.", Changes),
+        tool::<args::Watch, WatchTold>(
+            "watch",
+            "What happens in panes: output, ends, bells, agents. Give `resume` of the last answer to miss nothing.",
+            Reads,
+        ),
+        tool::<args::Agents, AgentsTold>(
+            "agents",
+            "Which panes run a coding agent, what each does (working, permission, question, idle, errored) and asks.",
+            Reads,
+        ),
         tool::<args::Search, SearchTold>("search", "Find lines in all that panes have printed.", Reads),
     ]
 });
@@ -93,6 +103,8 @@ pub async fn call(session: &Session, name: &str, arguments: JsonObject) -> Optio
         "kill" => kill(session, arguments).await,
         "change" => change(session, arguments).await,
         "search" => search(session, arguments).await,
+        "watch" => super::watch::watch(session, arguments).await,
+        "agents" => agents(session, arguments).await,
         _ => return None,
     })
 }
@@ -306,6 +318,13 @@ async fn change(session: &Session, arguments: JsonObject) -> Result<Told> {
         args::Ended::Session => session.engine.patch_session(&host, &args.target, &patch).await?,
     };
     Ok(Told::new(format!("changed {}", args.target), &done))
+}
+
+async fn agents(session: &Session, arguments: JsonObject) -> Result<Told> {
+    let args: args::Agents = parse(arguments)?;
+    let host = session.host(args.server.as_deref())?;
+    let told = AgentsTold { agents: session.engine.agents(&host).await?.agents };
+    Ok(Told::new(told.text(), &told))
 }
 
 async fn search(session: &Session, arguments: JsonObject) -> Result<Told> {

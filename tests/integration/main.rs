@@ -43,5 +43,6 @@ mod stream_sse;
 mod stream_ws;
 mod streams;
 mod subscribers;
+mod supervise;
 mod waits;
 mod wire;

@@ -1,6 +1,7 @@
 //! The commands, a file for each group: their arguments and what they do with the answer.
 
 pub(super) mod agents;
+pub(super) mod approvals;
 pub(super) mod bridge;
 pub(super) mod capture;
 pub(super) mod change;
