@@ -1,5 +1,6 @@
 //! MCP: the engine for agents, over stdio (`muxtap mcp`) and streamable HTTP (`/mcp`). `docs/mcp.md` tells what a client sees.
 
+pub mod alone;
 mod args;
 mod bounded;
 mod prompts;

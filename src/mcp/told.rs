@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use crate::api::{Gap, PaneInfo, SessionInfo, WindowInfo};
+use crate::api::{AgentInfo, Gap, PaneInfo, SessionInfo, WindowInfo};
 
 /// An answer: a text for the model, and the same as JSON.
 #[derive(Clone, Debug)]
@@ -107,6 +107,28 @@ pub struct RunTold {
     /// The beginning of the output was dropped.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub truncated: bool,
+}
+
+/// Answers `agents`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
+pub struct AgentsTold {
+    /// Those that live, then those that ended lately.
+    #[schema(value_type = Vec<Object>)]
+    pub agents: Vec<AgentInfo>,
+}
+
+impl AgentsTold {
+    /// A line each.
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        for one in &self.agents {
+            let place = format!("{}:{}.{}", one.session, one.window_index, one.index);
+            let asks = one.question.as_deref().map(|question| format!(": {question}")).unwrap_or_default();
+            // Writing to a String cannot fail.
+            let _ = writeln!(text, "{} {place} {} {}{asks}", one.pane, one.name, one.state.as_str());
+        }
+        if text.is_empty() { "no agent runs".to_owned() } else { text }
+    }
 }
 
 /// Answers `watch`.

@@ -31,6 +31,7 @@ mod http_port;
 mod hub;
 mod input;
 mod lifecycle;
+mod mcp;
 mod protocol;
 mod readme;
 mod run;

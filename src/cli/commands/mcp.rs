@@ -1,16 +1,18 @@
 //! `mcp`: this process's stdio becomes a connection to the daemon, which speaks MCP on it.
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use http_body_util::Empty;
 use hyper::{Request, StatusCode, client::conn::http1, header};
 use hyper_util::rt::TokioIo;
 use tokio::io::AsyncWriteExt as _;
 
-use super::{Caller, Outcome};
+use super::{Caller, Outcome, output};
 use crate::{
     api::{Error, McpHello, Result},
     cli::caller::whole_environment,
     http::mcp::UPGRADE,
+    mcp,
+    supervise::{PlatformEnvironment, Supervisor},
 };
 
 /// Serve MCP on stdin and stdout, for an agent
@@ -21,11 +23,29 @@ use crate::{
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
   claude mcp add muxtap -- muxtap mcp
-  codex mcp add muxtap -- muxtap mcp -L work")]
-pub(in crate::cli) struct Mcp {}
+  codex mcp add muxtap -- muxtap mcp -L work
+  muxtap mcp --tools manage-tmux-sessions      as docs/manage-tmux-sessions.md says")]
+pub(in crate::cli) struct Mcp {
+    /// Which tools: all of muxtap's own, or `manage_tmux_sessions` alone, as its first implementation served it, by this process
+    #[arg(long, value_name = "WHICH", value_enum, default_value_t)]
+    tools: Tools,
+}
+
+/// Which tools are served.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum Tools {
+    /// muxtap's own.
+    #[default]
+    Native,
+    /// `manage_tmux_sessions` alone.
+    ManageTmuxSessions,
+}
 
 impl Mcp {
     pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
+        if self.tools == Tools::ManageTmuxSessions {
+            return alone(caller).await;
+        }
         let stream = caller.stream()?;
         let hello = McpHello {
             server: caller.server.display().to_string(),
@@ -37,6 +57,22 @@ impl Mcp {
         pass_on(stream, &hello).await?;
         Ok(0)
     }
+}
+
+/// A missing variable is said as the first implementation said it.
+async fn alone(caller: &Caller) -> Outcome {
+    let environment = match PlatformEnvironment::read(&|name| std::env::var(name).ok()) {
+        Ok(environment) => environment,
+        Err(missing) => {
+            output::line_on_stderr(&missing.to_string());
+            return Ok(1);
+        }
+    };
+    let tmux = std::env::var_os("MUXTAP_TMUX").filter(|tmux| !tmux.is_empty()).unwrap_or_else(|| "tmux".into());
+    let supervisor = Supervisor::compatible(tmux.into(), caller.server.clone(), environment)
+        .map_err(|error| Error::internal(format!("cannot start: {error}")))?;
+    mcp::alone::serve(supervisor).await?;
+    Ok(0)
 }
 
 async fn pass_on(stream: std::os::unix::net::UnixStream, hello: &McpHello) -> Result<()> {
