@@ -61,7 +61,7 @@ pub fn how_to_trust(authority: &Path) -> String {
 
   {ca}
 
-It is limited to localhost, 127.0.0.1 and ::1, and its key was thrown away when it had signed that one
+It is limited to localhost, 127.0.0.1, ::1 and the HOST of the bridge, and its key was thrown away when it had signed that one
 certificate. Browsers and Excel accept the bridge when the system trusts it:
 
 Debian, Ubuntu (and WSL, for programs that run there):

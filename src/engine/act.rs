@@ -50,8 +50,20 @@ impl Engine {
         &self.caller
     }
 
-    /// Error: `READ_ONLY` where this is not allowed.
+    /// Error: `READ_ONLY` where this is not allowed, which is recorded.
     pub fn may(&self, tier: Tier) -> Result<()> {
+        self.allows(tier).inspect_err(|refused| self.note(tier.as_str(), refused.code.as_str()))
+    }
+
+    /// Records what belongs to no tmux server.
+    pub fn note(&self, action: &str, result: &str) {
+        let Some(audit) = &self.shared.options.audit else { return };
+        let Caller { face, who } = self.caller();
+        let (server, target, pane) = ("", None, None);
+        audit.record(&Entry { face, who, server, target, pane, action, result, bytes: None, sha256: None, ms: 0 });
+    }
+
+    fn allows(&self, tier: Tier) -> Result<()> {
         if self.shared.options.allowed.has(tier) {
             return Ok(());
         }
@@ -72,7 +84,7 @@ impl Engine {
     ) -> Result<Act<'a>> {
         let meant = OnceLock::new();
         let act = Act { engine: self, action, host, target, meant, typed: None, begun: Instant::now(), ended: false };
-        match self.may(tier) {
+        match self.allows(tier) {
             Ok(()) => Ok(act),
             Err(refused) => act.ended(Err(refused)),
         }

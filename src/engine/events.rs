@@ -11,6 +11,7 @@ mod telling;
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet, VecDeque},
+    path::Path,
     sync::Arc,
     time::Instant,
 };
@@ -41,7 +42,7 @@ pub struct Subscription {
     host: Arc<Host>,
     wanted: Wanted,
     listener: Arc<Listener>,
-    news: broadcast::Receiver<Event>,
+    news: broadcast::Receiver<(Arc<Path>, Event)>,
     /// The panes that are followed, by the numbers of their seats.
     readers: BTreeMap<u32, Reader>,
     last_number: u32,
@@ -260,8 +261,8 @@ impl Subscription {
                 }
                 () = until(due) => {}
                 news = self.news.recv() => match news {
-                    Ok(event) => self.hear(&event),
-                    Err(broadcast::error::RecvError::Lagged(_)) => self.find_new(),
+                    Ok((socket, event)) => self.hear(&socket, &event),
+                    Err(broadcast::error::RecvError::Lagged(_)) => self.missed(),
                     Err(broadcast::error::RecvError::Closed) => return None,
                 },
                 () = self.engine.stopping() => return None,
@@ -280,9 +281,9 @@ impl Subscription {
         }
         loop {
             match self.news.try_recv() {
-                Ok(event) => self.hear(&event),
+                Ok((socket, event)) => self.hear(&socket, &event),
                 // What was missed is also in the panes' states, but for panes that are new.
-                Err(broadcast::error::TryRecvError::Lagged(_)) => self.find_new(),
+                Err(broadcast::error::TryRecvError::Lagged(_)) => self.missed(),
                 Err(_) => return,
             }
         }
@@ -363,7 +364,20 @@ impl Subscription {
         agent.socket == self.host.socket().display().to_string() && (followed() || self.wanted.fits(&place()))
     }
 
-    fn hear(&mut self, event: &Event) {
+    /// More happened than is kept for those who are slow: what is new is found, and what may have changed is to be looked at again.
+    fn missed(&mut self) {
+        self.find_new();
+        if self.wanted.has(EventKind::Topology) {
+            let socket = self.host.socket().display().to_string();
+            self.ready.push_back(Telling::new(&Event::Topology { socket }));
+        }
+    }
+
+    fn hear(&mut self, socket: &Path, event: &Event) {
+        // Every server has a pane %0.
+        if socket != self.host.socket() {
+            return;
+        }
         match event {
             Event::PaneOpened { pane } => {
                 if self.wanted.fits(pane)
@@ -392,11 +406,7 @@ impl Subscription {
                     return;
                 }
             }
-            Event::Topology { socket } | Event::Server { socket, .. } => {
-                if *socket != self.host.socket().display().to_string() {
-                    return;
-                }
-            }
+            Event::Topology { .. } | Event::Server { .. } => {}
         }
         if self.wanted.has(event.kind()) {
             self.ready.push_back(Telling::new(event));

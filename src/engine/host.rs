@@ -191,7 +191,7 @@ impl Host {
     pub(super) fn tell(&self, event: Event) {
         if let Some(shared) = self.shared() {
             // Nobody may be listening.
-            let _ = shared.events.send(event);
+            let _ = shared.events.send((self.socket.as_path().into(), event));
         }
     }
 

@@ -96,7 +96,8 @@ pub struct Shared {
     pub(crate) options: EngineOptions,
     hosts: Mutex<HashMap<PathBuf, Arc<Host>>>,
     pub(crate) waits: Waits,
-    pub(crate) events: broadcast::Sender<Event>,
+    /// What happens on any server, with its socket.
+    pub(crate) events: broadcast::Sender<(Arc<Path>, Event)>,
     pub(crate) cancel: CancellationToken,
     pub(crate) tasks: TaskTracker,
     /// Told when something was put aside that is to be dropped later.

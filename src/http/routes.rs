@@ -76,6 +76,7 @@ pub async fn stop(Extension(peer): Extension<Peer>, app: App) -> Answer<DoneAnsw
     if matches!(peer, Peer::Tcp { .. }) {
         app.engine.may(Tier::Kill)?;
     }
+    app.engine.note("stop", "ok");
     app.stop.send_replace(true);
     Ok(Json(DoneAnswer { ok: true }))
 }

@@ -79,6 +79,13 @@ pub enum Listener {
     Tls(TcpListener, TlsAcceptor),
 }
 
+/// The place of a connection among those that there may be: an extension of each request. What goes on when the connection has become
+/// something else keeps it.
+#[derive(Clone, Debug)]
+pub struct Place {
+    _held: Option<Arc<OwnedSemaphorePermit>>,
+}
+
 /// Marks an answer that is a stream: from its first byte on its connection is driven by the threads that write streams, so that
 /// the thread which answers requests does nothing for it.
 #[derive(Clone, Copy, Debug)]
@@ -202,7 +209,8 @@ impl Serving {
         let mut stream = TimeoutStream::new(stream);
         stream.set_write_timeout(self.limits.stall);
         let is_stream = Arc::new(AtomicBool::new(false));
-        let router = TowerToHyperService::new(self.router.layer(Extension(peer)));
+        let place = Place { _held: place.map(Arc::new) };
+        let router = TowerToHyperService::new(self.router.layer(Extension(peer)).layer(Extension(place.clone())));
         let service = Requests { router, is_stream: is_stream.clone() };
         let mut builder = http1::Builder::new();
         builder.timer(TokioTimer::new()).max_buf_size(HEAD_BYTES).header_read_timeout(self.limits.head);

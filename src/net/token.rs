@@ -44,7 +44,8 @@ impl Token {
     pub fn is(&self, said: &str) -> bool {
         let said: [u8; 32] = Sha256::digest(said.as_bytes()).into();
         let mut known = self.known.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if fs::metadata(&self.path).is_ok_and(|found| stamp(&found) != known.stamp) {
+        // One that is gone is looked for, too: who took it away wanted it to be good for nothing.
+        if !fs::metadata(&self.path).is_ok_and(|found| stamp(&found) == known.stamp) {
             match read(&self.path) {
                 Ok((_, new)) => *known = new,
                 // Whoever cannot keep it to himself is not served by it any more.
@@ -149,8 +150,12 @@ mod tests {
         renew(&path).unwrap();
         assert!(!token.is(&first));
         assert!(token.is(&show(&path).unwrap()));
+        let second = show(&path).unwrap();
+        fs::remove_file(&path).unwrap();
+        assert!(!token.is(&second), "a token that was taken away");
+        renew(&path).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
-        assert!(!token.is(&first));
+        assert!(!token.is(&second));
         assert!(show(&path).unwrap_err().message.contains("open to others"));
     }
 

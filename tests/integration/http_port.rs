@@ -258,7 +258,37 @@ fn tiers_hold_on_every_face_and_are_recorded() {
     assert_eq!(typed["bytes"], secret.len());
     let digest = run(Command::new("sh").args(["-c", &format!("printf %s '{secret}' | sha256sum")])).text();
     assert!(digest.starts_with(typed["sha256"].as_str().unwrap()), "{digest} {typed}");
-    assert_eq!(acts.iter().filter(|act| act["face"] == "http" && act["who"] == "127.0.0.1").count(), 3);
+    assert_eq!(acts.iter().filter(|act| act["face"] == "http" && act["who"] == "127.0.0.1").count(), 4);
+    assert_eq!((of("kill", "READ_ONLY"), of("stop", "ok")), (1, 2), "{text}");
+}
+
+/// A browser can set no header on a WebSocket: it names the token as a subprotocol, and goes on only if it hears which one was taken.
+#[test]
+fn a_page_opens_a_websocket_with_the_token_as_a_subprotocol() {
+    let world = World::with_server();
+    let (_daemon, addr) = serving(&world, &[]);
+    let token = token(&world);
+    let open = |protocols: &str| {
+        let mut stream = TcpStream::connect(&addr).unwrap();
+        stream.set_read_timeout(Some(LIMIT)).unwrap();
+        let head = format!(
+            "GET /v1/stream HTTP/1.1\r\nhost: {addr}\r\nconnection: upgrade\r\nupgrade: websocket\r\n\
+             sec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\
+             sec-websocket-protocol: {protocols}\r\n\r\n"
+        );
+        stream.write_all(head.as_bytes()).unwrap();
+        let mut answer = Vec::new();
+        while !answer.ends_with(b"\r\n\r\n") {
+            let mut byte = [0];
+            stream.read_exact(&mut byte).unwrap();
+            answer.push(byte[0]);
+        }
+        String::from_utf8(answer).unwrap().to_lowercase()
+    };
+    let answer = open(&format!("muxtap, bearer.{token}"));
+    assert!(answer.starts_with("http/1.1 101"), "{answer}");
+    assert!(answer.contains("sec-websocket-protocol: muxtap\r\n") && !answer.contains("bearer"), "{answer}");
+    assert!(open("muxtap, bearer.wrong").starts_with("http/1.1 401"));
 }
 
 #[test]

@@ -136,3 +136,27 @@ fn sockets_that_nobody_listens_on_are_forgotten() {
     world.tmux(&["kill-server"]);
     assert_eq!(waiting.finish().status, 3);
 }
+
+/// Every server has a pane %0: what happens on one is not told of another.
+#[test]
+fn who_listens_to_one_server_hears_nothing_of_another() {
+    let world = World::with_server();
+    let other = world.path("other");
+    world.tmux_at(&other, &["new-session", "-d", "-s", "build", "sh"]);
+    let on_other = |args: &[&str]| run(world.plain_muxtap_command().arg("-S").arg(&other).args(args));
+    assert_eq!(on_other(&["list-panes"]).status, 0);
+    world.ok(&["list-panes"]);
+    let mut events = world.spawn(&["--json", "events"]);
+    // It listens when it hears of what happens here.
+    world.ok(&["new-session", "-s", "begin", "--", "cat"]);
+    events.line_where("the first session", |line| line.contains("pane-opened") && line.contains("begin"));
+    assert_eq!(on_other(&["new-window", "-t", "build", "--", "cat"]).status, 0);
+    world.tmux_at(&other, &["select-pane", "-t", "%0", "-T", "a title elsewhere"]);
+    world.ok(&["new-session", "-s", "end", "--", "cat"]);
+    let mut heard = Vec::new();
+    events.line_where("the last session", |line| {
+        heard.push(line.to_owned());
+        line.contains("pane-opened") && line.contains("\"end\"")
+    });
+    assert!(heard.iter().all(|line| !line.contains("build") && !line.contains("elsewhere")), "{heard:?}");
+}

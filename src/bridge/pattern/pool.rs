@@ -81,7 +81,10 @@ impl Pool {
             }
             Err(_) => drop(place),
         }
-        let (_place, mut worker, asked) = if let Ok(place) = self.slow.try_acquire() {
+        // One that has not even taken the whole question is of no more use.
+        let (_place, mut worker, asked) = if worker.has_job
+            && let Ok(place) = self.slow.try_acquire()
+        {
             (Some(place), worker, true)
         } else {
             drop(worker);
@@ -105,7 +108,7 @@ impl Pool {
         let (Some(jobs), Some(verdicts)) = (child.stdin.take(), child.stdout.take()) else {
             return Err(io::Error::other("a worker without pipes"));
         };
-        Ok(Worker { child, jobs, verdicts })
+        Ok(Worker { child, jobs, verdicts, has_job: false })
     }
 }
 
@@ -115,11 +118,15 @@ struct Worker {
     child: Child,
     jobs: ChildStdin,
     verdicts: ChildStdout,
+    /// The last question reached it whole.
+    has_job: bool,
 }
 
 impl Worker {
     async fn ask(&mut self, job: &[u8]) -> io::Result<Verdict> {
+        self.has_job = false;
         self.jobs.write_all(job).await?;
+        self.has_job = true;
         self.answer().await
     }
 

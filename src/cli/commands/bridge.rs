@@ -69,7 +69,8 @@ impl Bridge {
     pub(in crate::cli) fn run(self, server: &ServerChoice) -> Outcome {
         let var = |name: &str| std::env::var_os(name);
         if let Some(BridgeCommand::Trust) = self.command {
-            let made = tls::made("localhost", &var).map_err(Error::invalid)?;
+            let host = var("HOST").and_then(|host| host.into_string().ok()).unwrap_or_else(|| "localhost".into());
+            let made = tls::made(&host, &var).map_err(Error::invalid)?;
             output::print(tls::how_to_trust(&made.authority))?;
             return Ok(0);
         }

@@ -64,7 +64,8 @@ impl Seat {
 
     /// The pane is about to be looked at: what changes from here on is marked again.
     pub(in crate::engine) fn clear(&self) {
-        self.marked.store(false, Ordering::Release);
+        // Not a store, which the loads of the look that follows could overtake: then a change between the two would be marked by nobody.
+        self.marked.swap(false, Ordering::AcqRel);
     }
 }
 

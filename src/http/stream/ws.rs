@@ -3,7 +3,7 @@
 mod session;
 
 use axum::{
-    Json,
+    Extension, Json,
     extract::ws::{WebSocketUpgrade, rejection::WebSocketUpgradeRejection},
     http::{HeaderMap, HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
@@ -12,6 +12,7 @@ use axum::{
 use crate::{
     api::{self, Error, ServerQuery},
     http::{App, error::Params},
+    net::Place,
 };
 
 /// Bytes of one message of a client that is answered; a larger one is refused.
@@ -38,6 +39,7 @@ const WRITE_BYTES: usize = 32 * 1024;
 pub async fn stream(
     app: App,
     Params(server): Params<ServerQuery>,
+    place: Option<Extension<Place>>,
     headers: HeaderMap,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Response {
@@ -45,12 +47,16 @@ pub async fn stream(
         Ok(upgrade) => upgrade,
         Err(rejection) => return refused(&headers, &rejection),
     };
+    // A browser says its token as another one (`guard`), and wants to hear which was taken.
+    let upgrade = upgrade.protocols(["muxtap"]);
     let upgrade = upgrade.max_message_size(READ_MOST).max_frame_size(READ_MOST);
     let upgrade = upgrade.read_buffer_size(READ_BYTES).write_buffer_size(WRITE_BYTES);
     upgrade.on_upgrade(async move |socket| {
         let streams = app.streams.clone();
         let (writers, cut) = (streams.writers.clone(), streams.cut.clone());
         let session = async move {
+            // It is a connection as long as it lasts.
+            let _place = place;
             tokio::select! {
                 () = session::run(socket, app, server) => {}
                 () = cut.cancelled() => {}

@@ -181,7 +181,10 @@ fn python() {
         screen.row_text(at) == ">>>" && at > 0 && screen.row_text(at - 1).starts_with("ü漢字")
     });
     stage.check("wide characters");
-    stage.press("def f(a):\r    return a\x1b[D\x1b[D\x1b[DX\x05 + 1");
+    stage.press("def f(a):\r");
+    // What is typed before the editor asks for the next line is the terminal's.
+    stage.cursor_after("... ");
+    stage.press("    return a\x1b[D\x1b[D\x1b[DX\x05 + 1");
     stage.shows("retu");
     stage.shows("+ 1");
     stage.check("edited in a block");

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use muxtap::screen::{Rules, Screen, Settings, Size};
+use muxtap::screen::{CaptureOptions, Rules, Screen, Settings, Size};
 
 use crate::{
     common::World,
@@ -135,6 +135,15 @@ impl Stage {
         }
         self.tmux.ask(&command);
         self.hear();
+    }
+
+    /// The same, and waits until the screen looks otherwise. Some programs throw away what is typed together with a key that they take, so the
+    /// next key must not come before this one shows.
+    pub fn press_and_see(&mut self, keys: &str) {
+        let options = CaptureOptions { escapes: true, ..CaptureOptions::default() };
+        let before = self.screen.capture(&options);
+        self.press(keys);
+        self.until(&format!("what {keys:?} does"), |screen| screen.capture(&options) != before);
     }
 
     /// Presses keys by tmux's names for them, as the program asked the terminal to send them.

@@ -1,5 +1,7 @@
 //! Programs that draw the whole screen, and a tmux inside of tmux.
 
+use muxtap::screen::CaptureOptions;
+
 use super::{
     output,
     stage::{Stage, row},
@@ -41,15 +43,21 @@ fn top() {
     stage.shows("PID");
     stage.check("begun");
     stage.press("z");
+    let coloured = CaptureOptions { escapes: true, ..CaptureOptions::default() };
+    stage.until("colours", |screen| screen.capture(&coloured).windows(3).any(|part| part == b"\x1b[3"));
     stage.check("coloured");
+    // Of two keys that it reads at once it throws the second away.
     stage.press("1");
+    stage.shows("%Cpu0");
     stage.check("one line for each processor");
-    stage.resize(60, 16);
-    stage.check("smaller");
-    // A key that comes while it takes the new size is lost at times; a signal is not.
-    stage.press("\x03");
+    stage.press("q");
     stage.until("its end", |screen| row(screen, screen.cursor().row) == "$");
     stage.check("left");
+    // Nothing is asked of it after the resize: keys and signals that come while it takes a new size are lost at times.
+    stage.start("top -d 0.3");
+    stage.shows("PID");
+    stage.resize(60, 16);
+    stage.check("smaller");
     stage.end();
 }
 
@@ -64,9 +72,11 @@ fn midnight_commander() {
     stage.check("begun");
     stage.keys("Down Down");
     stage.check("moved");
-    stage.press("\t");
+    stage.press_and_see("\t");
     stage.check("the other panel");
-    stage.press("\t");
+    stage.press_and_see("\t");
+    // Nor is a key always taken that comes while it draws.
+    stage.check("the first panel again");
     stage.keys("F3");
     stage.shows("function_1(");
     stage.check("viewed");
