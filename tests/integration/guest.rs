@@ -176,11 +176,23 @@ fn a_session_that_ends_with_its_last_client_does_so_under_a_guest() {
     let follows = |world: &World| world.ok(&["read", "-t", "brief", "--since", "start"]);
     follows(&world);
     assert_eq!(world.tmux(&["display-message", "-p", "-t", "brief", "#{session_attached}"]).trim(), "2");
+    let server = world.server_pid();
     {
         use std::io::Write as _;
         user.stdin().write_all(b"detach-client\n").unwrap();
     }
-    eventually("the session has ended", || !world.sessions().contains(&"brief".to_owned()));
+    let ended = || {
+        let listed = world.muxtap(&["--json", "list-sessions"]);
+        listed.status == 0 && !crate::common::names(&listed.json()["sessions"], "name").contains(&"brief".to_owned())
+    };
+    eventually("the session has ended", || !crate::common::is_alive(server) || ended());
+    if !crate::common::is_alive(server) {
+        // Before 3.8 a session that ends so can take the server with it (N26), whoever its last client was.
+        let version = crate::common::run(std::process::Command::new(crate::common::tmux_program()).arg("-V")).text();
+        assert!(!version.contains("3.8"), "{version} crashed");
+        eprintln!("{} crashed: not tested", version.trim());
+        return;
+    }
     // The rest is followed as before.
     assert_eq!(world.sessions(), ["main"]);
     world.ok(&["read", "-t", "main", "--since", "start"]);

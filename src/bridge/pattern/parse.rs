@@ -23,13 +23,20 @@ pub struct Language {
     pub hir: Hir,
     /// It asks where lines begin or end.
     pub has_line_ends: bool,
+    /// `\B` is in it, which holds between the bytes of one character, too.
+    pub has_inner_places: bool,
 }
 
 /// The language of a pattern that compiles.
 pub fn language(units: &[u16]) -> Option<Language> {
-    let mut parser = Parser { left: units, has_names: has_names(units), has_line_ends: false, depth: 0 };
+    let mut parser =
+        Parser { left: units, has_names: has_names(units), has_line_ends: false, has_inner_places: false, depth: 0 };
     let hir = parser.disjunction()?;
-    parser.left.is_empty().then_some(Language { hir, has_line_ends: parser.has_line_ends })
+    parser.left.is_empty().then_some(Language {
+        hir,
+        has_line_ends: parser.has_line_ends,
+        has_inner_places: parser.has_inner_places,
+    })
 }
 
 /// The character that stands for a unit in an automaton.
@@ -46,6 +53,7 @@ struct Parser<'a> {
     left: &'a [u16],
     has_names: bool,
     has_line_ends: bool,
+    has_inner_places: bool,
     depth: u32,
 }
 
@@ -127,7 +135,10 @@ impl Parser<'_> {
             Ok(b'[') => self.class(),
             Ok(b'\\') => match self.peek().map(u8::try_from) {
                 Some(Ok(b'b')) => self.next().map(|_| Hir::look(Look::WordAscii)),
-                Some(Ok(b'B')) => self.next().map(|_| Hir::look(Look::WordAsciiNegate)),
+                Some(Ok(b'B')) => {
+                    self.has_inner_places = true;
+                    self.next().map(|_| Hir::look(Look::WordAsciiNegate))
+                }
                 _ => self.escape(false).map(Item::into_hir),
             },
             _ => Some(Item::Unit(unit).into_hir()),
