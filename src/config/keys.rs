@@ -39,7 +39,7 @@ const fn special(name: &'static str, env: &'static str, preset: Preset) -> Key {
 }
 
 /// All of them, in the order in which they are shown.
-pub const KEYS: [Key; 19] = [
+pub const KEYS: [Key; 20] = [
     one("tmux", "MUXTAP_TMUX", "tmux"),
     one("coverage", "MUXTAP_COVERAGE", "auto"),
     special("ring_bytes", "MUXTAP_RING_BYTES", Preset::Bytes(limits::RING_BYTES as u64)),

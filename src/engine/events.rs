@@ -337,7 +337,8 @@ impl Subscription {
         if self.wanted.has(EventKind::Agent) {
             // What was missed of agents is in what they do now.
             for agent in self.host.agents_now() {
-                self.hear(&Event::Agent(Box::new(agent)));
+                let socket = self.host.socket().to_owned();
+                self.hear(&socket, &Event::Agent(Box::new(agent)));
             }
         }
         for pane in self.host.panes() {
