@@ -92,17 +92,14 @@ impl Client {
     /// process that was killed goes on taking connections until its last thread has ended.
     pub(super) async fn get<T: DeserializeOwned>(&mut self, path: &str, query: &impl Serialize) -> Result<T> {
         let query = url::query(query);
-        let first = self.send(Method::GET, path, &query, Bytes::new()).await;
-        let response = match first {
-            Ok(response) => response,
-            Err(_) => {
-                let stream = start::connect_or_start(&self.paths, &mut |warning| output::note(warning))?;
-                let again = Self::new(stream, &self.paths, &self.server).await?;
-                *self = Self { compares_versions: self.compares_versions, ..again };
-                self.send(Method::GET, path, &query, Bytes::new()).await?
-            }
-        };
-        self.read(response).await
+        let mut response = self.send(Method::GET, path, &query, Bytes::new()).await;
+        if response.is_err() {
+            let stream = start::connect_or_start(&self.paths, &mut |warning| output::note(warning))?;
+            let again = Self::new(stream, &self.paths, &self.server).await?;
+            *self = Self { compares_versions: self.compares_versions, ..again };
+            response = self.send(Method::GET, path, &query, Bytes::new()).await;
+        }
+        self.read(response?).await
     }
 
     /// `POST path` with a JSON body.
