@@ -21,7 +21,10 @@ use tokio::task::JoinHandle;
 use super::{output, sse, url};
 use crate::{
     api::{Error, ErrorCode, Result},
-    daemon::paths::{self, Paths},
+    daemon::{
+        paths::{self, Paths},
+        start,
+    },
 };
 
 /// The header in which the daemon names its version.
@@ -36,9 +39,10 @@ thread_local! {
 pub(super) struct Client {
     sender: SendRequest<Full<Bytes>>,
     connection: JoinHandle<()>,
-    /// `socket=…` for every query.
-    server: String,
-    log: PathBuf,
+    /// `socket=…` for every query, from `server`.
+    query: String,
+    server: PathBuf,
+    paths: Paths,
     /// The daemon's process, where the system tells it.
     process: Option<u32>,
     /// Say it when the daemon is of another version.
@@ -66,11 +70,12 @@ impl Client {
             // What goes wrong here is told to the request that waits for its answer.
             let _ = connection.await;
         });
-        let server = server.to_str().ok_or_else(|| {
+        let text = server.to_str().ok_or_else(|| {
             Error::invalid(format!("the tmux socket's path {} is not UTF-8: give it another one", server.display()))
         })?;
-        let server = format!("socket={}", url::encode(server));
-        Ok(Self { sender, connection, server, log: paths.log.clone(), process, compares_versions: false })
+        let query = format!("socket={}", url::encode(text));
+        let (server, paths) = (server.to_owned(), paths.clone());
+        Ok(Self { sender, connection, query, server, paths, process, compares_versions: false })
     }
 
     /// The daemon's process.
@@ -83,10 +88,18 @@ impl Client {
         Self { compares_versions: true, ..self }
     }
 
-    /// `GET path?query`.
+    /// `GET path?query`, which changes nothing and is asked again, once, where the daemon went away without an answer: a
+    /// process that was killed goes on taking connections until its last thread has ended.
     pub(super) async fn get<T: DeserializeOwned>(&mut self, path: &str, query: &impl Serialize) -> Result<T> {
-        let response = self.send(Method::GET, path, &url::query(query), Bytes::new()).await?;
-        self.read(response).await
+        let query = url::query(query);
+        let mut response = self.send(Method::GET, path, &query, Bytes::new()).await;
+        if response.is_err() {
+            let stream = start::connect_or_start(&self.paths, &mut |warning| output::note(warning))?;
+            let again = Self::new(stream, &self.paths, &self.server).await?;
+            *self = Self { compares_versions: self.compares_versions, ..again };
+            response = self.send(Method::GET, path, &query, Bytes::new()).await;
+        }
+        self.read(response?).await
     }
 
     /// `POST path` with a JSON body.
@@ -136,7 +149,7 @@ impl Client {
         let and = if query.is_empty() { "" } else { "&" };
         let mut request = Request::builder()
             .method(method)
-            .uri(format!("{path}?{}{and}{query}", self.server))
+            .uri(format!("{path}?{}{and}{query}", self.query))
             .header(header::HOST, "muxtap");
         if !body.is_empty() {
             request = request.header(header::CONTENT_TYPE, "application/json");
@@ -163,7 +176,7 @@ impl Client {
     fn lost(&self, error: &dyn std::fmt::Display) -> Error {
         Error::internal(format!(
             "lost the connection to the muxtap daemon ({error}); its log is {}",
-            self.log.display()
+            self.paths.log.display()
         ))
     }
 }

@@ -8,7 +8,7 @@ use super::{
     connection::{Connection, Request},
     coverage::Inner,
     launch::{self, FLAGS, PLACEHOLDER},
-    link::{NoLink, ServerIdentity, absent},
+    link::{NoLink, ServerIdentity, absent, empty},
     model::Covering,
     program::{CoverageMode, Printed},
     topology::{HUB_MARK, HUB_NAME},
@@ -54,8 +54,14 @@ impl Inner {
                     let name = hub_name();
                     let command = launch::command(&self.spec, &start, &name);
                     let connection = self.open(command, None).await.map_err(NoLink::Failed)?;
-                    self.become_hub(&connection, true).await.map_err(NoLink::Failed)?;
+                    // One that runs without a session was not started by this.
+                    let started = !(printed.ok && found.is_empty());
+                    self.become_hub(&connection, started).await.map_err(NoLink::Failed)?;
                     self.greet(&connection).await.map_err(NoLink::Failed)
+                }
+                None if printed.ok => {
+                    let hubs = found.iter().map(|session| session.id).collect();
+                    Err(NoLink::Empty(empty(&self.spec.socket), hubs))
                 }
                 None => Err(no_server(self, &printed)),
             };
@@ -260,7 +266,7 @@ fn no_server(inner: &Inner, printed: &Printed) -> NoLink {
             "cannot reach the tmux server on {socket}: permission denied; the socket belongs to another user"
         )));
     }
-    if printed.ok || why.contains("no server running") || why.contains("No such file") || why.contains("no sessions") {
+    if why.contains("no server running") || why.contains("No such file") || why.contains("no sessions") {
         return NoLink::Absent(absent(&inner.spec.socket));
     }
     NoLink::Failed(Error::unavailable(format!("cannot reach the tmux server on {socket}: {why}")))

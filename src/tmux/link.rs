@@ -6,7 +6,7 @@ use tokio::sync::watch;
 
 use crate::{
     api::{Error, ErrorCode},
-    protocol::version::Version,
+    protocol::{ids::SessionId, version::Version},
 };
 
 /// The first pause after a failed attempt; it doubles up to [`LONGEST_PAUSE`].
@@ -32,11 +32,11 @@ pub enum Link {
     Connecting,
     /// Control clients are attached.
     Connected(ServerIdentity),
-    /// There is no connection. `ended`: the server that was followed no longer runs.
+    /// There is no connection.
     Down {
         /// Why.
         error: Error,
-        /// The server that was followed no longer runs.
+        /// The server that was followed no longer runs, or has no session any more.
         ended: bool,
         /// How many attempts were made so far; a waiter learns from it whether its own was answered.
         attempts: u64,
@@ -47,6 +47,8 @@ pub enum Link {
 pub enum NoLink {
     /// No server runs there.
     Absent(Error),
+    /// A server runs there without a session to attach to (`exit-empty off`), but for these, which are other programs' hubs.
+    Empty(Error, Vec<SessionId>),
     /// It could not be reached though it may run.
     Failed(Error),
 }
@@ -59,9 +61,17 @@ pub(super) fn absent(socket: &Path) -> Error {
     Error::unavailable(format!("{ABSENT}{}; `muxtap new-session` starts one", socket.display()))
 }
 
-/// Whether the error says that no server runs, as opposed to one that could not be reached.
+/// How the error of [`NoLink::Empty`] begins.
+const EMPTY: &str = "no session is on the tmux server ";
+
+/// The server on this socket has no session.
+pub(super) fn empty(socket: &Path) -> Error {
+    Error::unavailable(format!("{EMPTY}{}; `muxtap new-session` makes one", socket.display()))
+}
+
+/// Whether the error says that no server runs, or none with a session, as opposed to one that could not be reached.
 pub fn is_absent(error: &Error) -> bool {
-    error.code == ErrorCode::TmuxUnavailable && error.message.starts_with(ABSENT)
+    error.code == ErrorCode::TmuxUnavailable && [ABSENT, EMPTY].iter().any(|start| error.message.starts_with(start))
 }
 
 /// The channel on which a link's state is published.

@@ -5,6 +5,7 @@
 //! every pane exactly and tells its [`Observer`] what happens. Nothing here is asked on a timer.
 
 mod attach;
+mod awaited;
 mod connection;
 mod coverage;
 pub mod death;
@@ -19,7 +20,6 @@ mod seed;
 mod server;
 mod topology;
 mod tty;
-mod watch;
 
 pub use connection::{Answer, Connection, Lost, Request};
 pub use launch::StartServer;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
-    Observer,
+    Observer, awaited,
     connection::{Answer, Lost, Request},
     coverage::Inner,
     death,
@@ -13,7 +13,6 @@ use super::{
     link::{FIRST_PAUSE, LONGEST_PAUSE, Link, NoLink, ServerIdentity, jittered},
     program::ServerSpec,
     topology::Topology,
-    watch as socket_watch,
 };
 use crate::{
     api::{Error, Result},
@@ -219,12 +218,16 @@ async fn supervise(inner: Arc<Inner>) {
             Err(no_link) => {
                 // Clients that did attach before the attempt failed would otherwise stay.
                 inner.close_all().await;
-                let (error, absent) = match no_link {
-                    NoLink::Absent(error) => (error, true),
-                    NoLink::Failed(error) => (error, false),
+                let (error, absent, hubs) = match no_link {
+                    NoLink::Absent(error) => (error, true, None),
+                    NoLink::Empty(error, hubs) => (error, false, Some(hubs)),
+                    NoLink::Failed(error) => (error, false, None),
                 };
                 let ended = followed.as_ref().is_some_and(|identity| {
-                    if inner.spec.is_local() {
+                    if hubs.is_some() {
+                        // It goes on, but nothing that was followed is left.
+                        true
+                    } else if inner.spec.is_local() {
                         dead == Some(identity.pid) || !death::is_alive(identity.pid)
                     } else {
                         absent
@@ -234,7 +237,7 @@ async fn supervise(inner: Arc<Inner>) {
                     followed = None;
                     inner.forget();
                 }
-                let retry = !absent && (followed.is_some() || attempts > 1);
+                let retry = !absent && hubs.is_none() && (followed.is_some() || attempts > 1);
                 inner.set_link(Link::Down { error, ended, attempts });
                 // A server that does not answer any more may still be on its way out.
                 let leaving =
@@ -245,11 +248,17 @@ async fn supervise(inner: Arc<Inner>) {
                         None => std::future::pending().await,
                     }
                 };
+                let session = async {
+                    if !awaited::session(&inner.spec, hubs.as_deref().unwrap_or_default()).await {
+                        tokio::time::sleep(jittered(pause)).await;
+                    }
+                };
                 tokio::select! {
                     () = inner.kick.notified() => {}
                     () = inner.cancel.cancelled() => break,
                     () = leaves => dead = leaving,
-                    () = socket_watch::appears(&inner.spec.socket), if absent && inner.spec.is_local() => {}
+                    () = awaited::socket(&inner.spec.socket), if absent && inner.spec.is_local() => {}
+                    () = session, if hubs.is_some() => pause = (pause * 2).min(LONGEST_PAUSE),
                     () = tokio::time::sleep(jittered(pause)), if retry => pause = (pause * 2).min(LONGEST_PAUSE),
                 }
             }

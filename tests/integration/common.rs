@@ -202,6 +202,37 @@ pub fn is_alive(pid: u32) -> bool {
     rustix::process::test_kill_process(pid).is_ok()
 }
 
+/// The end of a process that is not our child: of its last thread, after which nothing of it is open.
+pub struct ProcessEnd {
+    #[cfg(target_os = "linux")]
+    pidfd: std::os::fd::OwnedFd,
+    #[cfg(not(target_os = "linux"))]
+    pid: u32,
+}
+
+impl ProcessEnd {
+    pub fn of(pid: u32) -> Self {
+        #[cfg(target_os = "linux")]
+        {
+            let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
+            Self { pidfd: rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).unwrap() }
+        }
+        #[cfg(not(target_os = "linux"))]
+        Self { pid }
+    }
+
+    pub fn wait(self) {
+        #[cfg(target_os = "linux")]
+        {
+            let limit = rustix::event::Timespec { tv_sec: 30, tv_nsec: 0 };
+            let mut ends = [rustix::event::PollFd::new(&self.pidfd, rustix::event::PollFlags::IN)];
+            assert_eq!(rustix::event::poll(&mut ends, Some(&limit)).unwrap(), 1, "the process has not ended");
+        }
+        #[cfg(not(target_os = "linux"))]
+        eventually("the process has ended", || !is_alive(self.pid));
+    }
+}
+
 /// Looks again and again until something holds. Only for what nothing announces to a test: the state of tmux as another
 /// client sees it, or the end of a process that is not our child. Everything else is awaited.
 pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
@@ -489,8 +520,9 @@ impl World {
     /// Kills the daemon so that it can do nothing any more, and waits until it is gone.
     pub fn kill_daemon(&self, how: rustix::process::Signal) {
         let pid = self.daemon_pid().expect("a daemon runs");
+        let end = ProcessEnd::of(pid);
         signal(pid, how);
-        eventually("the daemon is gone", || !is_alive(pid));
+        end.wait();
     }
 
     /// The tmux server's process id.

@@ -237,6 +237,44 @@ fn panes_that_are_moved_about_go_on_without_a_gap() {
     }
 }
 
+/// A server with `exit-empty off` goes on without a session, to which alone a client could attach.
+#[test]
+fn a_server_without_a_session_is_waited_for_and_used() {
+    let world = World::with_server();
+    world.tmux(&["set-option", "-g", "exit-empty", "off"]);
+    let pane = answering(&world, &["new-session", "-s", "work"]);
+    say(&world, &pane, "before");
+    let mut tail = world.spawn(&["tail", "-f", "-n", "0", "--color", "never", "again:*"]);
+    let wait = world.spawn(&["--json", "wait-for", "-t", &pane, "-p", "never", "-T", "40"]);
+    eventually("the wait is open", || world.json(&["status"])["waits"] == 1);
+    world.tmux(&["kill-session", "-t", "main", ";", "kill-session", "-t", "work"]);
+    let ended = wait.finish();
+    assert_eq!((ended.status, &ended.json()["outcome"]), (3, &"ended".into()), "{ended:?}");
+    eventually("its panes are ended", || world.json(&["read", "-t", &pane])["state"] != "running");
+
+    let refused = world.muxtap(&["--json", "list-sessions"]);
+    assert_eq!((refused.status, &refused.error()["code"]), (1, &"TMUX_UNAVAILABLE".into()), "{refused:?}");
+    let message = refused.error()["message"].as_str().unwrap().to_owned();
+    assert!(message.starts_with("no session is on the tmux server"), "{message}");
+    // What was printed is readable still.
+    assert!(world.read_all(&pane).contains("got before"));
+
+    // It is looked for by an event: nothing is started meanwhile, and a session is followed without being asked for.
+    let spawns = || world.metric("muxtap_process_spawns_total");
+    let before = spawns();
+    for _ in 0..20 {
+        world.json(&["status"]);
+    }
+    assert!(spawns() <= before + 1, "{before}, then {}", spawns());
+    world.tmux(&["new-session", "-d", "-s", "again", "while sleep 0.1; do echo tick; done"]);
+    tail.line_where("the new session's pane", |line| line.ends_with("tick"));
+
+    world.tmux(&["kill-session", "-t", "again"]);
+    eventually("it is empty again", || world.muxtap(&["list-sessions"]).status == 1);
+    let made = world.ok(&["new-session", "-s", "mine"]);
+    assert_eq!((world.sessions(), world.panes()), (vec!["mine".to_owned()], vec![made]));
+}
+
 #[test]
 fn a_server_that_is_started_anew_is_another_one_to_old_cursors() {
     for signal in [None, Some(Signal::KILL)] {
