@@ -79,11 +79,11 @@ async fn answer(
         http: doors.iter().map(|door| door.url.clone()).collect(),
         log: Some(paths.log.display().to_string()),
         config: settings.answer(),
-        confirm: settings.confirm.clone(),
         mcp: crate::mcp::About {
             server: Some(own_socket_dir().join("default")),
             sockets: Some(own_socket_dir()),
             confirm: settings.confirm.clone(),
+            approvals: Some(paths.approvals_dir()),
             ..crate::mcp::About::default()
         },
     };

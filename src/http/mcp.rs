@@ -57,11 +57,11 @@ pub async fn stdio(Extension(peer): Extension<Peer>, app: App, mut request: Requ
     }
     let upgrade = hyper::upgrade::on(&mut request);
     let engine = app.engine.clone();
-    let confirm = app.about.confirm.clone();
+    let common = app.about.mcp.clone();
     app.engine.spawn(async move {
         match upgrade.await {
             Ok(connection) => {
-                if let Err(error) = speak(&engine, confirm, TokioIo::new(connection)).await {
+                if let Err(error) = speak(&engine, common, TokioIo::new(connection)).await {
                     tracing::debug!("an MCP client left: {error}");
                 }
             }
@@ -77,7 +77,7 @@ pub async fn stdio(Extension(peer): Extension<Peer>, app: App, mut request: Requ
 
 async fn speak(
     engine: &Engine,
-    confirm: Vec<crate::api::Tier>,
+    common: About,
     connection: TokioIo<hyper::upgrade::Upgraded>,
 ) -> std::result::Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let (read, write) = tokio::io::split(connection);
@@ -92,7 +92,7 @@ async fn speak(
         cwd: hello.cwd,
         env: hello.env,
         sockets: hello.sockets.map(PathBuf::from),
-        confirm,
+        ..common
     };
     let stop = engine.end();
     let mcp = Mcp::new(engine.by(caller), about, stop.clone());

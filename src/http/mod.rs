@@ -55,9 +55,7 @@ pub struct About {
     pub log: Option<String>,
     /// What it was told.
     pub config: ConfigAnswer,
-    /// What is asked of a person before an agent does it.
-    pub confirm: Vec<Tier>,
-    /// What agents over HTTP mean where they do not say.
+    /// What agents over HTTP mean where they do not say, and what holds for all agents.
     pub mcp: crate::mcp::About,
 }
 

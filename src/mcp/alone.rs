@@ -1,20 +1,19 @@
 //! `manage_tmux_sessions` alone, as the first implementation served it: one tool, text answers, over this process's own stdio.
 
-use std::sync::Arc;
-
 use rmcp::{
     ErrorData, RoleServer, ServerHandler, ServiceExt as _,
     model::{
-        CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, Implementation, JsonObject, ListToolsResult,
+        CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, Implementation, ListToolsResult,
         PaginatedRequestParams, ServerCapabilities, ServerConfig, Tool,
     },
     service::RequestContext,
 };
 use tokio::signal::unix::{SignalKind, signal};
 
+use super::supervised::tool;
 use crate::{
     api::{Error, Result},
-    supervise::{DESCRIPTION, NAME, Supervisor, input_schema},
+    supervise::{NAME, Supervisor},
 };
 
 struct Alone(Supervisor);
@@ -43,14 +42,6 @@ pub async fn serve(supervisor: Supervisor) -> Result<()> {
     supervisor.stop().await;
     supervisor.engine().stop().await;
     result
-}
-
-fn tool() -> Tool {
-    let schema: JsonObject = match input_schema() {
-        serde_json::Value::Object(schema) => schema,
-        _ => JsonObject::default(),
-    };
-    Tool::new(NAME, DESCRIPTION, Arc::new(schema))
 }
 
 impl ServerHandler for Alone {

@@ -3,9 +3,12 @@
 pub mod alone;
 mod args;
 mod bounded;
+mod log;
+mod person;
 mod prompts;
 mod resources;
 mod schema;
+mod supervised;
 mod told;
 mod tools;
 mod wait;
@@ -15,24 +18,27 @@ use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
+    time::Instant,
 };
 
 use rmcp::{
     ErrorData, RoleServer, ServerHandler,
     model::{
         CallToolRequestParams, CallToolResponse, CallToolResult, CompleteRequestParams, CompleteResult, CompletionInfo,
-        ContentBlock, ElicitRequestParams, ElicitationAction, ElicitationSchema, GetPromptRequestParams,
-        GetPromptResponse, Implementation, ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult,
-        ListToolsResult, PaginatedRequestParams, ProgressToken, ReadResourceRequestParams, ReadResourceResponse,
-        ServerCapabilities, ServerConfig, SubscribeRequestParams, Tool, UnsubscribeRequestParams,
+        ContentBlock, GetPromptRequestParams, GetPromptResponse, Implementation, ListPromptsResult,
+        ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, PaginatedRequestParams, ProgressToken, ProtocolVersion,
+        ReadResourceRequestParams, ReadResourceResponse, ServerCapabilities, ServerConfig, SetLevelRequestParams,
+        SubscribeRequestParams, SubscriptionFilter, Tool, UnsubscribeRequestParams,
     },
-    service::{Peer, RequestContext},
+    service::{Peer, RequestContext, SubscriptionContext},
 };
 use tokio_util::sync::CancellationToken;
 
+use self::person::{Person, Said};
 use crate::{
     api::{Error, ErrorCode, Result, Tier},
     engine::{Engine, Host},
+    supervise::{self, Supervisor},
 };
 
 /// What a client hears before all else.
@@ -55,6 +61,8 @@ pub struct About {
     pub sockets: Option<PathBuf>,
     /// What is asked of a person before it is done.
     pub confirm: Vec<Tier>,
+    /// The folder in which a person at a terminal is asked (`muxtap approvals`).
+    pub approvals: Option<PathBuf>,
 }
 
 impl About {
@@ -69,6 +77,8 @@ impl About {
 pub struct Mcp {
     engine: Engine,
     about: Arc<About>,
+    supervisor: Option<Supervisor>,
+    heard: Arc<log::Heard>,
     subscriptions: Arc<Mutex<resources::Subscriptions>>,
     stop: CancellationToken,
 }
@@ -79,12 +89,15 @@ pub(crate) struct Session {
     about: Arc<About>,
     peer: Option<Peer<RoleServer>>,
     progress: Option<ProgressToken>,
+    person: Option<Arc<Person>>,
 }
 
 impl Mcp {
-    /// For a client that runs there. What it does is recorded as the engine's caller's.
+    /// For a client that runs there. What it does is recorded as the engine's caller's. Must be called within a tokio runtime.
     pub fn new(engine: Engine, about: About, stop: CancellationToken) -> Self {
-        Self { engine, about: Arc::new(about), subscriptions: Arc::default(), stop }
+        let supervisor = supervised::supervisor(&engine, &about);
+        let (heard, subscriptions) = (Arc::default(), Arc::default());
+        Self { engine, about: Arc::new(about), supervisor, heard, subscriptions, stop }
     }
 
     fn session(&self, context: &RequestContext<RoleServer>) -> Session {
@@ -93,7 +106,26 @@ impl Mcp {
             about: self.about.clone(),
             peer: Some(context.peer.clone()),
             progress: context.meta.get_progress_token(),
+            person: None,
         }
+    }
+
+    /// Calls the supervisor's tool, whose answers are texts, errors too.
+    async fn supervise(&self, session: &Session, arguments: rmcp::model::JsonObject) -> CallToolResult {
+        let Some(supervisor) = &self.supervisor else {
+            return failed(&Error::invalid("which tmux server is meant is not known here"));
+        };
+        let first: Vec<Arc<dyn supervise::confirm::Confirm>> = match &session.person {
+            Some(person) => vec![person.clone()],
+            None => Vec::new(),
+        };
+        let text = supervisor.call_asking(arguments, &first).await;
+        CallToolResult::success(vec![ContentBlock::text(text)])
+    }
+
+    /// A resource that is to be told of.
+    fn subscribe_to(&self, uri: String, following: tokio_util::sync::DropGuard) -> Result<()> {
+        self.subscriptions.lock().unwrap_or_else(PoisonError::into_inner).add(uri, following)
     }
 }
 
@@ -115,21 +147,32 @@ impl Session {
             return Ok(());
         }
         let refused = |why: &str| Error::new(ErrorCode::ReadOnly, format!("{what}: {why}"));
-        let peer = self.peer.as_ref().filter(|peer| !peer.supported_elicitation_modes().is_empty());
-        let Some(peer) = peer else {
-            return Err(refused(
-                "this has to be confirmed by a person (setting `confirm`), and this client cannot ask one",
-            ));
-        };
-        let request = ElicitRequestParams::FormElicitationParams {
-            meta: None,
-            message: format!("{what}?"),
-            requested_schema: ElicitationSchema::new(BTreeMap::new()),
-        };
-        match peer.create_elicitation(request).await {
-            Ok(answer) if answer.action == ElicitationAction::Accept => Ok(()),
-            Ok(_) => Err(refused("the person who was asked said no")),
-            Err(error) => Err(refused(&format!("nobody could be asked: {error}"))),
+        let Some(person) = &self.person else { return Err(refused("nobody can be asked here")) };
+        match person.says(&format!("{what}?"), std::future::pending()).await {
+            Said::Yes => Ok(()),
+            Said::No => Err(refused("the person who was asked said no")),
+            Said::Later => Err(refused("a person is to be asked first")),
+            Said::Nobody(why) => {
+                Err(refused(&format!("this has to be confirmed by a person (setting `confirm`), and nobody could be asked: {why}")))
+            }
+        }
+    }
+}
+
+impl Mcp {
+    /// Whoever has asked for the list is told when it is another one.
+    async fn follow_list(&self, context: &RequestContext<RoleServer>, listed: &[rmcp::model::Resource]) {
+        let modern = context.protocol_version().is_some_and(|version| version >= ProtocolVersion::V_2026_07_28);
+        let known = self.subscriptions.lock().unwrap_or_else(PoisonError::into_inner).follows(resources::LIST);
+        if modern || known {
+            return;
+        }
+        let teller = resources::Teller::Peer(context.peer.clone());
+        let following =
+            resources::follow_list(self.session(context), listed.to_vec(), teller, self.stop.child_token()).await;
+        // Without a tmux server there is nothing to follow yet.
+        if let Ok(following) = following {
+            let _ = self.subscribe_to(resources::LIST.to_owned(), following);
         }
     }
 }
@@ -163,6 +206,7 @@ impl ServerHandler for Mcp {
             .enable_resources()
             .enable_resources_subscribe()
             .enable_resources_list_changed()
+            .enable_logging()
             .build();
         ServerConfig::new(capabilities)
             .with_server_info(Implementation::new("muxtap", env!("CARGO_PKG_VERSION")))
@@ -186,8 +230,21 @@ impl ServerHandler for Mcp {
         request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> std::result::Result<CallToolResponse, ErrorData> {
-        let session = self.session(&context);
-        let called = tools::call(&session, &request.name, request.arguments.unwrap_or_default());
+        let begun = Instant::now();
+        let person = Arc::new(Person::of(&context, request.input_responses));
+        let session = Session { person: Some(person.clone()), ..self.session(&context) };
+        let arguments = request.arguments.unwrap_or_default();
+        let called = async {
+            if request.name == supervise::NAME {
+                return Some(Ok(self.supervise(&session, arguments).await));
+            }
+            let told = tools::call(&session, &request.name, arguments).await?;
+            Some(told.map(|told| {
+                let mut result = CallToolResult::success(vec![ContentBlock::text(told.text)]);
+                result.structured_content = Some(told.answer);
+                result
+            }))
+        };
         let called = tokio::select! {
             called = called => called,
             () = context.ct.cancelled() => Some(Err(Error::new(ErrorCode::Timeout, "the call was cancelled"))),
@@ -197,14 +254,20 @@ impl ServerHandler for Mcp {
             let message = format!("no tool {:?}; there are {}", request.name, names.join(", "));
             return Err(ErrorData::invalid_params(message, None));
         };
-        Ok(match called {
-            Ok(told) => {
-                let mut result = CallToolResult::success(vec![ContentBlock::text(told.text)]);
-                result.structured_content = Some(told.answer);
-                result.into()
-            }
-            Err(error) => failed(&error).into(),
-        })
+        if let Some(question) = person.question() {
+            return Ok(CallToolResponse::InputRequired(question));
+        }
+        self.heard.tell_of(&context, &request.name, begun.elapsed(), called.as_ref().err()).await;
+        Ok(called.unwrap_or_else(|error| failed(&error)).into())
+    }
+
+    async fn set_level(
+        &self,
+        request: SetLevelRequestParams,
+        _: RequestContext<RoleServer>,
+    ) -> std::result::Result<(), ErrorData> {
+        self.heard.set(request.level);
+        Ok(())
     }
 
     async fn list_prompts(
@@ -230,6 +293,7 @@ impl ServerHandler for Mcp {
         context: RequestContext<RoleServer>,
     ) -> std::result::Result<ListResourcesResult, ErrorData> {
         let listed = resources::list(&self.session(&context)).await.map_err(|error| refused(&error))?;
+        self.follow_list(&context, &listed).await;
         Ok(ListResourcesResult::with_all_items(listed))
     }
 
@@ -255,10 +319,42 @@ impl ServerHandler for Mcp {
         request: SubscribeRequestParams,
         context: RequestContext<RoleServer>,
     ) -> std::result::Result<(), ErrorData> {
-        let session = self.session(&context);
-        let following = resources::follow(session, request.uri.clone(), self.stop.child_token()).await;
+        let teller = resources::Teller::Peer(context.peer.clone());
+        let following =
+            resources::follow(self.session(&context), request.uri.clone(), teller, self.stop.child_token()).await;
         let following = following.map_err(|error| refused(&error))?;
-        self.subscriptions.lock().unwrap_or_else(PoisonError::into_inner).add(request.uri, following);
+        self.subscribe_to(request.uri, following).map_err(|error| refused(&error))
+    }
+
+    fn accepted_subscription_filter(&self, requested: &SubscriptionFilter) -> Option<SubscriptionFilter> {
+        let mut accepted = SubscriptionFilter::new();
+        accepted.resources_list_changed = requested.resources_list_changed;
+        let uris = requested.resource_subscriptions.iter().flatten();
+        let known: Vec<_> = uris.filter(|uri| resources::is_known(uri)).take(resources::MOST).cloned().collect();
+        accepted.resource_subscriptions = (!known.is_empty()).then_some(known);
+        Some(accepted)
+    }
+
+    async fn listen(&self, context: SubscriptionContext) -> std::result::Result<(), ErrorData> {
+        let session = || self.session(context.request_context());
+        let teller = || resources::Teller::Sink(context.sink().clone());
+        // They are told as long as this goes on.
+        let mut following = Vec::new();
+        for uri in context.accepted().resource_subscriptions.iter().flatten() {
+            // One that names a pane that is not there is told of nothing.
+            if let Ok(one) = resources::follow(session(), uri.clone(), teller(), self.stop.child_token()).await {
+                following.push(one);
+            }
+        }
+        if context.accepted().resources_list_changed == Some(true) {
+            let listed = resources::list(&session()).await.map_err(|error| refused(&error))?;
+            let list = resources::follow_list(session(), listed, teller(), self.stop.child_token()).await;
+            following.extend(list.ok());
+        }
+        tokio::select! {
+            () = context.cancelled() => {}
+            () = self.stop.cancelled() => {}
+        }
         Ok(())
     }
 

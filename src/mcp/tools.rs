@@ -87,6 +87,7 @@ pub static TOOLS: LazyLock<Vec<Tool>> = LazyLock::new(|| {
             Reads,
         ),
         tool::<args::Search, SearchTold>("search", "Find lines in all that panes have printed.", Reads),
+        super::supervised::tool().with_annotations(ToolAnnotations::new().read_only(false).destructive(true)),
     ]
 });
 

@@ -25,7 +25,7 @@ use serde_json::{Map, Value};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 pub use definition::{DESCRIPTION, NAME, input_schema};
-pub use environment::{MissingVariable, Platform, PlatformEnvironment};
+pub use environment::{MissingVariable, Platform, PlatformEnvironment, store as store_path};
 pub use state::State;
 
 use crate::{
@@ -83,7 +83,8 @@ impl Supervisor {
     /// A supervisor of one tmux server. Must be made within a tokio runtime.
     pub fn new(engine: Engine, options: Options) -> Self {
         let store = Store::new(&options.store);
-        let shared = Shared { engine, options, store, stop: CancellationToken::new(), tasks: TaskTracker::new() };
+        let stop = engine.end().child_token();
+        let shared = Shared { engine, options, store, stop, tasks: TaskTracker::new() };
         Self { shared: Arc::new(shared) }
     }
 

@@ -3,7 +3,7 @@
 use std::{path::PathBuf, sync::Arc};
 
 use serde_json::Map;
-use tokio::time::Instant;
+use tokio::{sync::oneshot, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -44,14 +44,19 @@ impl Supervisor {
         let _gone = withdrawn.clone().drop_guard();
         let ways = first.iter().chain(&self.shared.options.confirm).cloned().collect();
         let (this, host) = (self.clone(), host.clone());
-        let task = self.shared.tasks.spawn(async move {
-            match this.ask(&checked.request, ways, withdrawn).await {
+        let (done, result) = oneshot::channel();
+        let task = async move {
+            let result = match this.ask(&checked.request, ways, withdrawn).await {
                 Decision::Approved => this.make(&host, checked).await,
                 Decision::Denied => Ok("Spawn denied by user.".into()),
                 Decision::Unavailable(why) => Err(why),
-            }
-        });
-        task.await.unwrap_or_else(|error| Err(failed(&Error::internal(error.to_string()))))
+            };
+            // Whoever asked may have gone.
+            let _ = done.send(result);
+        };
+        // The engine waits for it when it stops, whoever serves the tool.
+        self.shared.engine.spawn(self.shared.tasks.track_future(task));
+        result.await.unwrap_or_else(|_| Err(failed(&Error::internal("the question was lost"))))
     }
 
     async fn check(&self, host: &Arc<Host>, arguments: &Arguments<'_>) -> Result<Checked, String> {

@@ -32,6 +32,7 @@ mod hub;
 mod input;
 mod lifecycle;
 mod mcp;
+mod mcp_clients;
 mod protocol;
 mod readme;
 mod run;

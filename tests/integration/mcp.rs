@@ -8,7 +8,7 @@ use crate::common::{Background, World, eventually, run};
 use serde_json::{Value, json};
 
 /// A client that has begun.
-struct Client {
+pub struct Client {
     process: Background,
     next: u64,
     /// Notifications that came while an answer was awaited.
@@ -16,11 +16,11 @@ struct Client {
 }
 
 impl Client {
-    fn new(world: &World) -> Self {
+    pub fn new(world: &World) -> Self {
         Self::started(world.spawn(&["mcp"]))
     }
 
-    fn started(process: Background) -> Self {
+    pub fn started(process: Background) -> Self {
         let mut client = Self { process, next: 0, told: Vec::new() };
         let hello = client.ask(
             "initialize",
@@ -62,13 +62,13 @@ impl Client {
         }
     }
 
-    fn ask(&mut self, method: &str, params: &Value) -> Value {
+    pub fn ask(&mut self, method: &str, params: &Value) -> Value {
         let id = self.begin(method, params);
         self.answer(id)
     }
 
     /// Calls a tool, which must succeed.
-    fn call(&mut self, tool: &str, arguments: &Value) -> Value {
+    pub fn call(&mut self, tool: &str, arguments: &Value) -> Value {
         let answer = self.ask("tools/call", &json!({"name": tool, "arguments": arguments}));
         assert_eq!(answer["result"]["isError"], false, "{tool} {arguments}: {answer}");
         answer["result"]["structuredContent"].clone()
