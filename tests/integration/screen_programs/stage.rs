@@ -141,6 +141,7 @@ impl Stage {
     /// next key must not come before this one shows.
     pub fn press_and_see(&mut self, keys: &str) {
         let options = CaptureOptions { escapes: true, ..CaptureOptions::default() };
+        self.rest();
         let before = self.screen.capture(&options);
         self.press(keys);
         self.until(&format!("what {keys:?} does"), |screen| screen.capture(&options) != before);
