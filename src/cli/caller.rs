@@ -18,6 +18,8 @@ pub(super) struct Caller {
     pub(super) paths: Paths,
     /// The tmux server's socket, absolute.
     pub(super) server: PathBuf,
+    /// The directory of the tmux sockets that have names, where it can be used.
+    pub(super) sockets: Option<PathBuf>,
     /// Answers as JSON.
     pub(super) json: bool,
     /// The pane this runs in, when it belongs to that server.
@@ -29,12 +31,12 @@ impl Caller {
         let environment = Environment { var: &|name| std::env::var_os(name), uid: paths::uid() };
         let server = environment.resolve(choice)?;
         let own_pane = environment.own_pane(&server);
-        Ok(Self { paths: Paths::from_env()?, server, json, own_pane })
+        Ok(Self { paths: Paths::from_env()?, server, sockets: environment.socket_dir().ok(), json, own_pane })
     }
 
     /// The same caller, asking about another tmux server.
     pub(super) fn on_server(&self, server: PathBuf) -> Self {
-        Self { paths: self.paths.clone(), server, json: self.json, own_pane: None }
+        Self { paths: self.paths.clone(), server, sockets: self.sockets.clone(), json: self.json, own_pane: None }
     }
 
     /// A connection to the daemon; starts it when none runs.
@@ -46,11 +48,6 @@ impl Caller {
     /// A bare connection to the daemon; starts it when none runs.
     pub(super) fn stream(&self) -> Result<std::os::unix::net::UnixStream> {
         start::connect_or_start(&self.paths, &mut |warning| output::note(warning))
-    }
-
-    /// The directory of the tmux sockets that have names.
-    pub(super) fn socket_dir(&self) -> Option<PathBuf> {
-        Environment { var: &|name| std::env::var_os(name), uid: paths::uid() }.socket_dir().ok()
     }
 
     /// A connection to the daemon, when one runs.

@@ -22,7 +22,7 @@ use axum::{
 use tokio::{runtime::Handle, sync::watch};
 
 use crate::{
-    api::{self, ConfigAnswer, Error, ServerQuery, Tier},
+    api::{self, ConfigAnswer, Error, ServerQuery},
     engine::{Caller, Engine, Host},
     net::Peer,
 };

@@ -39,10 +39,11 @@ impl Heard {
         if from.is_none_or(|from| (level as u8) < (from as u8)) {
             return;
         }
-        let mut data = json!({"tool": tool, "ms": took.as_secs_f64() * 1000.0});
-        if let Some(error) = error {
-            data["error"] = json!(error);
-        }
+        let ms = took.as_secs_f64() * 1000.0;
+        let data = match error {
+            None => json!({"tool": tool, "ms": ms}),
+            Some(error) => json!({"tool": tool, "ms": ms, "error": error}),
+        };
         let message = LoggingMessageNotificationParam::new(level, data).with_logger("muxtap");
         // Whoever has gone hears nothing.
         let _ = context.peer.notify_logging_message(message).await;

@@ -26,8 +26,8 @@ use rmcp::{
     model::{
         CallToolRequestParams, CallToolResponse, CallToolResult, CompleteRequestParams, CompleteResult, CompletionInfo,
         ContentBlock, GetPromptRequestParams, GetPromptResponse, Implementation, ListPromptsResult,
-        ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, PaginatedRequestParams, ProgressToken, ProtocolVersion,
-        ReadResourceRequestParams, ReadResourceResponse, ServerCapabilities, ServerConfig, SetLevelRequestParams,
+        ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, PaginatedRequestParams, ProgressToken,
+        ProtocolVersion, ReadResourceRequestParams, ReadResourceResponse, ServerCapabilities, ServerConfig,
         SubscribeRequestParams, SubscriptionFilter, Tool, UnsubscribeRequestParams,
     },
     service::{Peer, RequestContext, SubscriptionContext},
@@ -152,9 +152,9 @@ impl Session {
             Said::Yes => Ok(()),
             Said::No => Err(refused("the person who was asked said no")),
             Said::Later => Err(refused("a person is to be asked first")),
-            Said::Nobody(why) => {
-                Err(refused(&format!("this has to be confirmed by a person (setting `confirm`), and nobody could be asked: {why}")))
-            }
+            Said::Nobody(why) => Err(refused(&format!(
+                "this has to be confirmed by a person (setting `confirm`), and nobody could be asked: {why}"
+            ))),
         }
     }
 }
@@ -263,7 +263,7 @@ impl ServerHandler for Mcp {
 
     async fn set_level(
         &self,
-        request: SetLevelRequestParams,
+        request: rmcp::model::SetLevelRequestParams,
         _: RequestContext<RoleServer>,
     ) -> std::result::Result<(), ErrorData> {
         self.heard.set(request.level);

@@ -68,17 +68,17 @@ impl Person {
         match &self.way {
             Way::None => Said::Nobody("this client cannot ask a person".into()),
             Way::Request(peer) => request(peer, what, withdrawn).await,
-            Way::Again(said) => match said.get(&name(what)) {
-                Some(said) => match serde_json::from_value::<ElicitResult>(said.clone()) {
+            Way::Again(said) => {
+                let Some(said) = said.get(&name(what)) else {
+                    *self.question.lock().unwrap_or_else(PoisonError::into_inner) = Some(what.to_owned());
+                    return Said::Later;
+                };
+                match serde_json::from_value::<ElicitResult>(said.clone()) {
                     Ok(said) if said.action == ElicitationAction::Accept => Said::Yes,
                     Ok(_) => Said::No,
                     Err(error) => Said::Nobody(format!("what the client says was said cannot be read: {error}")),
-                },
-                None => {
-                    *self.question.lock().unwrap_or_else(PoisonError::into_inner) = Some(what.to_owned());
-                    Said::Later
                 }
-            },
+            }
         }
     }
 
@@ -134,7 +134,12 @@ impl Confirm for Person {
             let request = &question.request;
             let place = request.session.as_ref().map_or_else(String::new, |session| format!(" in session {session}"));
             let directory = request.directory.as_ref().map_or_else(String::new, |named| format!(" in {named}"));
-            let what = format!("Start Claude as {} {:?}{place}{directory}?\n\n{}", request.kind(), request.name, request.prompt);
+            let what = format!(
+                "Start Claude as {} {:?}{place}{directory}?\n\n{}",
+                request.kind(),
+                request.name,
+                request.prompt
+            );
             match self.says(&what, question.over()).await {
                 Said::Yes => Decision::Approved,
                 // The call is answered with the question, whatever is decided now.

@@ -198,7 +198,12 @@ impl Teller {
 }
 
 /// Tells the client when what a URI means has changed, until the answer is dropped.
-pub(super) async fn follow(session: Session, uri: String, teller: Teller, stop: CancellationToken) -> Result<DropGuard> {
+pub(super) async fn follow(
+    session: Session,
+    uri: String,
+    teller: Teller,
+    stop: CancellationToken,
+) -> Result<DropGuard> {
     use EventKind::{Agent, Bell, Output, PaneExited, PaneOpened, Screen, Server, Title, Topology};
     let host = session.host(None)?;
     let (panes, types) = match Uri::parse(&uri)? {

@@ -89,7 +89,9 @@ struct Kept {
 fn prune(value: &mut Value, kept: &Kept) {
     let Value::Object(fields) = value else {
         if let Value::Array(items) = value {
-            items.iter_mut().for_each(|item| prune(item, kept));
+            for item in items {
+                prune(item, kept);
+            }
         }
         return;
     };

@@ -215,7 +215,8 @@ mod tests {
 
     #[test]
     fn the_last_lines_are_found_and_all_are_counted() {
-        let text: String = (1..=1000).map(|number| format!("line {number}\n")).collect();
+        let lines: Vec<_> = (1..=1000).map(|number| format!("line {number}")).collect();
+        let text = lines.join("\n");
         let (lines, count) = found_lines(&regex::Regex::new("7$").unwrap(), &text, 3);
         assert_eq!((count, lines.len()), (100, 3));
         assert_eq!(lines.last(), Some(&(997, "line 997".to_owned())));

@@ -14,10 +14,10 @@ pub mod leash;
 mod link;
 mod model;
 mod processes;
-mod terminals;
 mod program;
 mod seed;
 mod server;
+mod terminals;
 mod topology;
 mod tty;
 
@@ -25,10 +25,10 @@ pub use connection::{Answer, Connection, Lost, Request};
 pub use launch::StartServer;
 pub use link::{Link, ServerIdentity, is_absent};
 pub use processes::{Process, foreground_group, on_terminal};
-pub use terminals::on_terminals;
 pub use program::{CoverageMode, Program, ServerSpec};
 pub use seed::Seed;
 pub use server::Server;
+pub use terminals::on_terminals;
 pub use topology::{PaneRow, SessionRow, Topology, WindowRow};
 pub use tty::{Foreground, child, foreground};
 

@@ -92,7 +92,8 @@ fn every_tool_does_what_it_says() {
     assert_eq!(client.call("list", &json!({}))["panes"][0]["id"], "%0");
     assert_eq!(client.call("list", &json!({"what": "sessions", "target": "ma*"}))["sessions"][0]["name"], "main");
     assert_eq!(client.call("list", &json!({"what": "windows", "target": "other"}))["windows"], json!([]));
-    let ran = client.call("run", &json!({"target": "main", "command": "seq 3; exit_with() { return $1; }; exit_with 4"}));
+    let ran =
+        client.call("run", &json!({"target": "main", "command": "seq 3; exit_with() { return $1; }; exit_with 4"}));
     assert_eq!((&ran["output"], &ran["exit_status"]), (&"1\n2\n3\n".into(), &4.into()));
     let sent = client.call("send_keys", &json!({"target": "main", "text": "echo se''nt", "keys": ["Enter"]}));
     let waited = client.call("wait_for", &json!({"panes": "main", "patterns": "^sent$"}));
@@ -104,7 +105,8 @@ fn every_tool_does_what_it_says() {
     let found = client.call("search", &json!({"pattern": "^sent$"}));
     assert_eq!((&found["matches"], &found["lines"][0]["pane"]), (&1.into(), &"%0".into()), "{found}");
     let watch = client.call("watch", &json!({"wait_ms": 0}));
-    let made = client.call("create", &json!({"what": "window", "target": "main", "name": "logs", "command": "echo made; exec cat"}));
+    let made = client
+        .call("create", &json!({"what": "window", "target": "main", "name": "logs", "command": "echo made; exec cat"}));
     let pane = made["pane"].as_str().unwrap().to_owned();
     client.call("wait_for", &json!({"panes": [pane], "patterns": ["made"], "since": "start"}));
     let happened = client.call("watch", &json!({"resume": watch["resume"], "wait_ms": 20_000}));
@@ -124,7 +126,8 @@ fn every_tool_does_what_it_says() {
 fn a_wait_outlives_its_call_and_a_cancelled_one_does_not() {
     let world = World::with_server();
     let mut client = Client::new(&world);
-    let wait = json!({"name": "wait_for", "arguments": {"panes": ["main"], "patterns": ["never"], "timeout_ms": 60_000}});
+    let wait =
+        json!({"name": "wait_for", "arguments": {"panes": ["main"], "patterns": ["never"], "timeout_ms": 60_000}});
     let id = client.begin("tools/call", &wait);
     eventually("it is open", || world.json(&["status"])["waits"] == 1);
     client.say(&json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id}}));
@@ -172,7 +175,10 @@ fn resources_are_listed_read_and_followed() {
     client.ask("resources/subscribe", &json!({"uri": "tmux://pane/%0"}));
     world.tmux(&["send-keys", "-t", "%0", "echo changed", "Enter"]);
     let told = client.message();
-    assert_eq!((&told["method"], &told["params"]["uri"]), (&"notifications/resources/updated".into(), &"tmux://pane/%0".into()));
+    assert_eq!(
+        (&told["method"], &told["params"]["uri"]),
+        (&"notifications/resources/updated".into(), &"tmux://pane/%0".into())
+    );
     let completed = client.ask(
         "completion/complete",
         &json!({"ref": {"type": "ref/prompt", "name": "debug_pane"}, "argument": {"name": "target", "value": "ma"}}),
@@ -229,7 +235,10 @@ fn the_supervisors_tool_alone() {
     };
     assert_eq!(says(json!({"action": "list"})), "No Claude sessions found across 1 tmux panes.");
     assert_eq!(says(json!({"action": "capture"})), "Error: target is required for capture");
-    assert_eq!(says(json!({"action": "kill", "target": "nobody"})), "Error: session 'nobody' not found (cleaned up store)");
+    assert_eq!(
+        says(json!({"action": "kill", "target": "nobody"})),
+        "Error: session 'nobody' not found (cleaned up store)"
+    );
     client.process.close_stdin();
     assert_eq!(client.process.line(), None);
 }

@@ -51,9 +51,11 @@ fn the_skill_and_the_page_name_the_tools_that_there_are() {
     let world = World::with_server();
     let mut client = Client::new(&world);
     let listed = client.ask("tools/list", &json!({}))["result"]["tools"].clone();
-    let tools: Vec<_> = listed.as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap().to_owned()).collect();
+    let tools: Vec<_> =
+        listed.as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap().to_owned()).collect();
     let page = page("docs/mcp.md");
-    let told: Vec<_> = page.lines().filter_map(|line| line.strip_prefix("| `")?.split_once('`')).map(|(name, _)| name).collect();
+    let told: Vec<_> =
+        page.lines().filter_map(|line| line.strip_prefix("| `")?.split_once('`')).map(|(name, _)| name).collect();
     let sorted = |mut names: Vec<&str>| {
         names.sort_unstable();
         names.join(" ")
@@ -65,7 +67,9 @@ fn the_skill_and_the_page_name_the_tools_that_there_are() {
     let field = |name: &str| front.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": ")).unwrap();
     // What clients take of a skill's head.
     assert!(field("name").chars().all(|c| c.is_ascii_lowercase()) && field("description").chars().count() <= 1024);
-    for tool in ["list", "run", "send_keys", "create", "wait_for", "read_since", "capture_pane", "watch", "search", "agents"] {
+    for tool in
+        ["list", "run", "send_keys", "create", "wait_for", "read_since", "capture_pane", "watch", "search", "agents"]
+    {
         assert!(body.contains(&format!("`{tool}`")) && tools.iter().any(|name| name == tool), "{tool}");
     }
 }

@@ -52,7 +52,7 @@ impl Mcp {
             pane: caller.target(None).ok(),
             cwd: std::env::current_dir().ok().map(|dir| dir.display().to_string()),
             env: Some(whole_environment()),
-            sockets: caller.socket_dir().map(|dir| dir.display().to_string()),
+            sockets: caller.sockets.as_ref().map(|dir| dir.display().to_string()),
         };
         pass_on(stream, &hello).await?;
         Ok(0)
