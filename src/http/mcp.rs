@@ -44,7 +44,17 @@ pub(super) fn service(engine: &Engine, about: About) -> StreamableHttpService<Mc
     StreamableHttpService::new(make, Arc::new(LocalSessionManager::default()), config)
 }
 
-/// Turns the connection into one of MCP's own: a line that says who calls, then the protocol, line by line, both ways.
+/// Speaks MCP on this connection.
+///
+/// For `muxtap mcp`, on the Unix socket: a line that says who calls, then the protocol, line by line, both ways.
+#[utoipa::path(
+    get, path = "/v1/mcp", tag = "mcp",
+    responses(
+        (status = 101, description = "From here on the connection is MCP's"),
+        (status = 400, description = "The request does not ask for `Upgrade: muxtap-mcp`", body = Error),
+        (status = 401, description = "Not on a TCP port; there it is `/mcp`", body = Error)
+    )
+)]
 pub async fn stdio(Extension(peer): Extension<Peer>, app: App, mut request: Request) -> Result<Response> {
     if !matches!(peer, Peer::Unix { .. }) {
         return Err(Error::new(

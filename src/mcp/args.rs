@@ -23,7 +23,7 @@ fn one_or_many<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct List {
-    /// sessions, windows or panes (default)
+    /// Default panes
     #[serde(default)]
     pub what: What,
     /// Only those of this session, window or pane; names may hold *
@@ -43,6 +43,8 @@ pub enum What {
     /// Panes.
     #[default]
     Panes,
+    /// Coding agents.
+    Agents,
 }
 
 /// Captures.
@@ -60,7 +62,7 @@ pub struct Capture {
     /// Join wrapped lines
     #[serde(default)]
     pub join: bool,
-    /// Most characters of the answer (default 16000)
+    /// Default 16000
     pub max_chars: Option<usize>,
     /// As in list
     pub server: Option<String>,
@@ -77,7 +79,7 @@ pub struct Read {
     pub since: Option<String>,
     /// Where nothing is new: wait so long for it, at most 50000
     pub wait_ms: Option<u64>,
-    /// Most characters of the answer (default 16000)
+    /// Default 16000
     pub max_chars: Option<usize>,
     /// As in list
     pub server: Option<String>,
@@ -114,7 +116,7 @@ pub struct Wait {
     pub all: bool,
     /// input (default: since the last input), now, start, screen, or a cursor
     pub since: Option<String>,
-    /// Give up after (default 30000, at most a day)
+    /// Default 30000, at most a day
     pub timeout_ms: Option<u64>,
     /// Go on with this wait
     pub id: Option<String>,
@@ -133,9 +135,9 @@ pub struct Run {
     pub command: String,
     /// Give up waiting after (default 30000); the command goes on
     pub timeout_ms: Option<u64>,
-    /// Most characters of its output (default 16000)
+    /// Default 16000
     pub max_chars: Option<usize>,
-    /// Even in the pane in which the caller runs
+    /// Even your own pane
     #[serde(default)]
     pub force: bool,
     /// As in list
@@ -154,13 +156,13 @@ pub struct Send {
     /// Keys by tmux's names: C-c, Enter, Up
     #[serde(default, deserialize_with = "one_or_many")]
     pub keys: Vec<String>,
-    /// Then press Enter so that a terminal program takes it as such, and see that it reacted
+    /// Then press Enter, once the program has taken the text in
     #[serde(default)]
     pub submit: bool,
     /// Paste the text (bracketed)
     #[serde(default)]
     pub paste: bool,
-    /// Even in the pane in which the caller runs
+    /// Even your own pane
     #[serde(default)]
     pub force: bool,
     /// As in list
@@ -171,7 +173,7 @@ pub struct Send {
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Create {
-    /// session (default), window (of target) or pane (a split of target)
+    /// Default session
     #[serde(default)]
     pub what: Made,
     /// Session of a new window, or pane to split
@@ -214,9 +216,9 @@ pub enum Made {
 pub struct Kill {
     /// %3 a pane, @1 or session:window a window, $0 or a name a session
     pub target: String,
-    /// pane, window or session, where the target does not say
+    /// Where the target does not say
     pub what: Option<Ended>,
-    /// Even where the caller runs
+    /// Even your own
     #[serde(default)]
     pub force: bool,
     /// As in list
@@ -253,21 +255,13 @@ pub struct Change {
     pub server: Option<String>,
 }
 
-/// Looks at agents.
-#[derive(Debug, Default, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Agents {
-    /// As in list
-    pub server: Option<String>,
-}
-
 /// Searches.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Search {
     /// Regex, line by line
     pub pattern: String,
-    /// Only in these; names may hold * (default: all panes)
+    /// Only these; names may hold *
     #[serde(default, deserialize_with = "one_or_many", alias = "target")]
     pub targets: Vec<String>,
     /// Most lines that are told, the last ones (default 50)
@@ -280,7 +274,7 @@ pub struct Search {
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Watch {
-    /// Only these; names may hold * (default: all panes)
+    /// Only these; names may hold *
     #[serde(default, deserialize_with = "one_or_many", alias = "target")]
     pub targets: Vec<String>,
     /// resume of the last answer; without it the watch begins now

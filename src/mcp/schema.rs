@@ -6,18 +6,29 @@ use rmcp::model::JsonObject;
 use serde_json::{Map, Value};
 use utoipa::{PartialSchema, ToSchema};
 
+/// Fields whose names say all.
+pub const SAID_ENOUGH: [&str; 4] = ["width", "height", "cwd", "env"];
+
 /// The schema of what a tool is asked with: descriptions stay, what is absent by default need not be null.
 pub fn input<T: ToSchema>() -> Arc<JsonObject> {
     let mut schema = whole::<T>();
     prune(&mut schema, &Kept { descriptions: true });
+    for (name, field) in schema.pointer_mut("/properties").and_then(Value::as_object_mut).into_iter().flatten() {
+        // What stands at the first tool needs not stand at the others.
+        let again = field.get("description").is_some_and(|text| text == "As in list");
+        if let Some(field) = field.as_object_mut().filter(|_| again || SAID_ENOUGH.contains(&name.as_str())) {
+            field.remove("description");
+        }
+    }
     object(schema)
 }
 
-/// The schema of an answer: names and types. `docs/http.md` says what they mean.
+/// The schema of an answer: names and types of what may be there. `docs/http.md` says what they mean.
 pub fn output<T: ToSchema>() -> Arc<JsonObject> {
     let mut schema = whole::<T>();
     prune(&mut schema, &Kept { descriptions: false });
     let mut schema = (*object(schema)).clone();
+    schema.remove("required");
     if let Some(Value::Object(fields)) = schema.get_mut("properties") {
         fields.values_mut().for_each(shallow);
     }
@@ -31,10 +42,16 @@ fn shallow(field: &mut Value) {
         let one = choices.as_array().into_iter().flatten().find(|choice| choice["type"] != "null").cloned();
         *field = one.and_then(|one| one.as_object().cloned()).unwrap_or_default();
     }
-    field.remove("properties");
-    field.remove("required");
-    if let Some(items) = field.get_mut("items") {
-        shallow(items);
+    // An absent field is absent, never null.
+    if let Some(Value::Array(kinds)) = field.get_mut("type") {
+        kinds.retain(|kind| kind != "null");
+        if let [one] = kinds.as_slice() {
+            let one = one.clone();
+            field.insert("type".into(), one);
+        }
+    }
+    for inner in ["properties", "required", "items"] {
+        field.remove(inner);
     }
 }
 
@@ -97,9 +114,7 @@ fn prune(value: &mut Value, kept: &Kept) {
     };
     // Bounds of integers and the like are not worth their length; what is wrong is told when it is.
     for noise in ["format", "minimum", "default", "additionalProperties", "propertyNames", "title", "example"] {
-        if fields.get(noise).is_some_and(|value| noise != "additionalProperties" || value == &Value::Bool(false)) {
-            fields.remove(noise);
-        }
+        fields.remove(noise);
     }
     if !kept.descriptions {
         fields.remove("description");

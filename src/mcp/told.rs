@@ -32,6 +32,10 @@ pub struct Listed {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Vec<Object>, required = false)]
     pub panes: Option<Vec<PaneInfo>>,
+    /// Agents; those that ended lately last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Vec<Object>, required = false)]
+    pub agents: Option<Vec<AgentInfo>>,
 }
 
 impl Listed {
@@ -56,11 +60,30 @@ impl Listed {
             let place = format!("{}:{}.{}", one.session, one.window_index, one.index);
             let _ = writeln!(text, "{} {place} {} in {}{state}", one.id, one.command, one.path);
         }
+        for one in self.agents.iter().flatten() {
+            let place = format!("{}:{}.{}", one.session, one.window_index, one.index);
+            let asks = one.question.as_deref().map(|question| format!(": {question}")).unwrap_or_default();
+            let _ = writeln!(text, "{} {place} {} {}{asks}", one.pane, one.name, one.state.as_str());
+        }
         if text.is_empty() { "nothing is there".to_owned() } else { text }
     }
 }
 
-/// Answers `capture_pane` and `read_since`.
+/// Answers `capture_pane`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
+pub struct CaptureTold {
+    /// The pane.
+    pub pane: String,
+    /// What it shows.
+    pub text: String,
+    /// Where the next `read_since` goes on.
+    pub cursor: String,
+    /// Characters that were cut out of the text's middle.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub cut: usize,
+}
+
+/// Answers `read_since`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct TextTold {
     /// The pane.
@@ -107,28 +130,6 @@ pub struct RunTold {
     /// The beginning of the output was dropped.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub truncated: bool,
-}
-
-/// Answers `agents`.
-#[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
-pub struct AgentsTold {
-    /// Those that live, then those that ended lately.
-    #[schema(value_type = Vec<Object>)]
-    pub agents: Vec<AgentInfo>,
-}
-
-impl AgentsTold {
-    /// A line each.
-    pub fn text(&self) -> String {
-        let mut text = String::new();
-        for one in &self.agents {
-            let place = format!("{}:{}.{}", one.session, one.window_index, one.index);
-            let asks = one.question.as_deref().map(|question| format!(": {question}")).unwrap_or_default();
-            // Writing to a String cannot fail.
-            let _ = writeln!(text, "{} {place} {} {}{asks}", one.pane, one.name, one.state.as_str());
-        }
-        if text.is_empty() { "no agent runs".to_owned() } else { text }
-    }
 }
 
 /// Answers `watch`.

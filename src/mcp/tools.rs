@@ -11,7 +11,7 @@ use super::{
     Session, args,
     bounded::bounded,
     schema,
-    told::{AgentsTold, Listed, RunTold, SearchTold, TextTold, Told, WatchTold, found_lines},
+    told::{CaptureTold, Listed, RunTold, SearchTold, TextTold, Told, WatchTold, found_lines},
 };
 use crate::{
     api::{
@@ -33,16 +33,17 @@ enum Effect {
 }
 
 fn tool<I: ToSchema, O: ToSchema>(name: &'static str, description: &'static str, effect: Effect) -> Tool {
-    let (read_only, destructive, idempotent) = match effect {
-        Effect::Reads => (true, false, true),
-        Effect::Types => (false, true, false),
-        Effect::Makes => (false, false, false),
-        Effect::Changes => (false, false, true),
-        Effect::Ends => (false, true, true),
+    let annotations = ToolAnnotations::new();
+    // What is left out is what a client assumes.
+    let annotations = match effect {
+        Effect::Reads => annotations.read_only(true),
+        Effect::Types => annotations.destructive(true),
+        Effect::Makes => annotations.destructive(false),
+        Effect::Changes => annotations.destructive(false).idempotent(true),
+        Effect::Ends => annotations.idempotent(true),
     };
-    let annotations = ToolAnnotations::new().read_only(read_only).destructive(destructive).idempotent(idempotent);
     Tool::new(name, description, schema::input::<I>())
-        .with_annotations(annotations.open_world(false))
+        .with_annotations(annotations)
         .with_raw_output_schema(schema::output::<O>())
 }
 
@@ -50,8 +51,12 @@ fn tool<I: ToSchema, O: ToSchema>(name: &'static str, description: &'static str,
 pub static TOOLS: LazyLock<Vec<Tool>> = LazyLock::new(|| {
     use Effect::{Changes, Ends, Makes, Reads, Types};
     vec![
-        tool::<args::List, Listed>("list", "List tmux sessions, windows or panes with what runs in them.", Reads),
-        tool::<args::Capture, TextTold>("capture_pane", "What a pane shows now (as tmux capture-pane -p).", Reads),
+        tool::<args::List, Listed>(
+            "list",
+            "List tmux sessions, windows, panes, or the coding agents in panes: what each does and asks.",
+            Reads,
+        ),
+        tool::<args::Capture, CaptureTold>("capture_pane", "What a pane shows now (as tmux capture-pane -p).", Reads),
         tool::<args::Read, TextTold>(
             "read_since",
             "What a pane has printed since a point. Give the cursor of the last answer to get only what is new.",
@@ -81,13 +86,8 @@ pub static TOOLS: LazyLock<Vec<Tool>> = LazyLock::new(|| {
             "What happens in panes: output, ends, bells, agents. Give `resume` of the last answer to miss nothing.",
             Reads,
         ),
-        tool::<args::Agents, AgentsTold>(
-            "agents",
-            "Which panes run a coding agent, what each does (working, permission, question, idle, errored) and asks.",
-            Reads,
-        ),
         tool::<args::Search, SearchTold>("search", "Find lines in all that panes have printed.", Reads),
-        super::supervised::tool().with_annotations(ToolAnnotations::new().read_only(false).destructive(true)),
+        super::supervised::tool().with_annotations(ToolAnnotations::new().destructive(true)),
     ]
 });
 
@@ -105,7 +105,6 @@ pub async fn call(session: &Session, name: &str, arguments: JsonObject) -> Optio
         "change" => change(session, arguments).await,
         "search" => search(session, arguments).await,
         "watch" => super::watch::watch(session, arguments).await,
-        "agents" => agents(session, arguments).await,
         _ => return None,
     })
 }
@@ -147,6 +146,12 @@ async fn list(session: &Session, arguments: JsonObject) -> Result<Told> {
             panes.retain(wanted);
             listed.panes = Some(panes);
         }
+        args::What::Agents => {
+            let mut agents = session.engine.agents(&host).await?.agents;
+            agents
+                .retain(|one| args.target.as_deref().is_none_or(|target| target == one.pane || target == one.session));
+            listed.agents = Some(agents);
+        }
     }
     Ok(Told::new(listed.text(), &listed))
 }
@@ -158,8 +163,7 @@ async fn capture(session: &Session, arguments: JsonObject) -> Result<Told> {
     let request = CaptureRequest { start, escapes: args.escapes, join: args.join, ..CaptureRequest::default() };
     let answer = session.engine.capture(&host, &args.target, &request).await?;
     let shown = bounded(answer.text.trim_end(), args.max_chars);
-    let told =
-        TextTold { pane: answer.pane, text: shown.text, cursor: answer.cursor, cut: shown.cut, ..TextTold::default() };
+    let told = CaptureTold { pane: answer.pane, text: shown.text, cursor: answer.cursor, cut: shown.cut };
     Ok(Told::new(told.text.clone(), &told))
 }
 
@@ -321,13 +325,6 @@ async fn change(session: &Session, arguments: JsonObject) -> Result<Told> {
     Ok(Told::new(format!("changed {}", args.target), &done))
 }
 
-async fn agents(session: &Session, arguments: JsonObject) -> Result<Told> {
-    let args: args::Agents = parse(arguments)?;
-    let host = session.host(args.server.as_deref())?;
-    let told = AgentsTold { agents: session.engine.agents(&host).await?.agents };
-    Ok(Told::new(told.text(), &told))
-}
-
 async fn search(session: &Session, arguments: JsonObject) -> Result<Told> {
     let args: args::Search = parse(arguments)?;
     let host = session.host(args.server.as_deref())?;
@@ -412,11 +409,18 @@ mod tests {
             let schema = tool.schema_as_json_value();
             assert_eq!(schema["type"], "object", "{}", tool.name);
             for (name, field) in schema["properties"].as_object().unwrap() {
-                assert!(field["description"].is_string(), "{} {name}: {field}", tool.name);
+                let told = field["description"].is_string() || schema::SAID_ENOUGH.contains(&name.as_str());
+                // What `server` is stands at the first tool.
+                assert!(told || name == "server" || name == "action", "{} {name}: {field}", tool.name);
                 assert!(field.get("$ref").is_none(), "{} {name}: {field}", tool.name);
             }
-            let output = Value::Object((**tool.output_schema.as_ref().unwrap()).clone());
-            assert_eq!(output["type"], "object", "{}: {output}", tool.name);
+            // The supervisor answers in texts.
+            let output = tool.output_schema.as_ref().map(|schema| Value::Object((**schema).clone()));
+            assert!(
+                output.map_or(tool.name == "manage_tmux_sessions", |output| output["type"] == "object"),
+                "{}",
+                tool.name
+            );
             assert!(tool.annotations.is_some() && tool.description.is_some());
         }
     }

@@ -8,8 +8,7 @@ use super::ACTIONS;
 pub const NAME: &str = "manage_tmux_sessions";
 
 /// What the tool is for.
-pub const DESCRIPTION: &str = "Manage Claude sessions running in tmux. List sessions, capture output, check status, approve or deny \
-    permission dialogs, send input, spawn new sessions (a human is asked first), or kill sessions.";
+pub const DESCRIPTION: &str = "Manage Claude sessions in tmux: list, look, answer permission dialogs, type, spawn (a human is asked first), kill.";
 
 /// The JSON schema of its arguments.
 pub fn input_schema() -> Value {
@@ -17,14 +16,14 @@ pub fn input_schema() -> Value {
     json!({
         "type": "object",
         "properties": {
-            "action": { "type": "string", "enum": ACTIONS, "description": "What to do" },
-            "target": text("Tmux pane target, as session:window.pane (for kill: a session). Required for all actions but list and spawn"),
-            "text": text("Text to send (send_input)"),
-            "lines": { "type": "integer", "description": "How many lines to capture (capture; default 100)" },
-            "prompt": text("Prompt for the new Claude session (spawn)"),
-            "name": text("Name of the new session or window (spawn; default: generated)"),
-            "working_dir": text("Directory of the new session (spawn)"),
-            "session": text("Existing tmux session to add a window to, instead of a new session (spawn)"),
+            "action": { "type": "string", "enum": ACTIONS },
+            "target": text("session:window.pane (kill: a session); not for list, spawn"),
+            "text": text("For send_input"),
+            "lines": { "type": "integer", "description": "For capture (default 100)" },
+            "prompt": text("For spawn: what Claude is told"),
+            "name": text("For spawn (default: generated)"),
+            "working_dir": text("For spawn"),
+            "session": text("For spawn: add a window to this session"),
         },
         "required": ["action"],
     })

@@ -95,6 +95,8 @@ fn every_tool_does_what_it_says() {
     let ran =
         client.call("run", &json!({"target": "main", "command": "seq 3; exit_with() { return $1; }; exit_with 4"}));
     assert_eq!((&ran["output"], &ran["exit_status"]), (&"1\n2\n3\n".into(), &4.into()));
+    // What is typed before the shell says its prompt stands in front of it.
+    client.call("wait_for", &json!({"panes": "main", "prompt": true}));
     let sent = client.call("send_keys", &json!({"target": "main", "text": "echo se''nt", "keys": ["Enter"]}));
     let waited = client.call("wait_for", &json!({"panes": "main", "patterns": "^sent$"}));
     assert_eq!(waited["outcome"], "matched", "{waited}");
@@ -113,7 +115,7 @@ fn every_tool_does_what_it_says() {
     assert!(happened["events"].as_array().unwrap().iter().any(|event| event["type"] == "pane-opened"), "{happened}");
     client.call("change", &json!({"target": "main:logs", "name": "other"}));
     assert_eq!(client.call("list", &json!({"target": "main:other"}))["panes"][0]["id"], pane.as_str());
-    assert_eq!(client.call("agents", &json!({}))["agents"], json!([]));
+    assert_eq!(client.call("list", &json!({"what": "agents"}))["agents"], json!([]));
     client.call("kill", &json!({"target": pane}));
     assert!(client.fails("NOT_FOUND", "kill", &json!({"target": "nobody"})).contains("muxtap list-panes"));
     client.fails("INVALID_ARGUMENT", "run", &json!({"target": "main"}));

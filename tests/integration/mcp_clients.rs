@@ -67,9 +67,7 @@ fn the_skill_and_the_page_name_the_tools_that_there_are() {
     let field = |name: &str| front.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": ")).unwrap();
     // What clients take of a skill's head.
     assert!(field("name").chars().all(|c| c.is_ascii_lowercase()) && field("description").chars().count() <= 1024);
-    for tool in
-        ["list", "run", "send_keys", "create", "wait_for", "read_since", "capture_pane", "watch", "search", "agents"]
-    {
+    for tool in ["list", "run", "send_keys", "create", "wait_for", "read_since", "capture_pane", "watch", "search"] {
         assert!(body.contains(&format!("`{tool}`")) && tools.iter().any(|name| name == tool), "{tool}");
     }
 }

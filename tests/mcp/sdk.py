@@ -119,6 +119,7 @@ async def every_tool(client, session):
     ran = await use("run", {"target": pane, "command": "seq 3; (exit 4)"})
     assert (ran["output"], ran["exit_status"]) == ("1\n2\n3\n", 4), ran
     watch = await use("watch", {"targets": [session], "wait_ms": 0})
+    await use("wait_for", {"panes": pane, "prompt": True})
     sent = await use("send_keys", {"target": pane, "text": "echo se''nt", "keys": "Enter"})
     waited = await use("wait_for", {"panes": pane, "patterns": "^sent$"})
     assert waited["outcome"] == "matched", waited
@@ -135,7 +136,7 @@ async def every_tool(client, session):
     assert waited["outcome"] == "matched", waited
     await use("change", {"target": f"{session}:logs", "name": "other"})
     assert (await use("list", {"what": "windows", "target": f"{session}:other"}))["windows"][0]["name"] == "other"
-    assert isinstance((await use("agents", {}))["agents"], list)
+    assert (await use("list", {"what": "agents"}))["agents"] == []
     await use("kill", {"target": made["pane"]})
     assert (await use("manage_tmux_sessions", {"action": "list"})).startswith("No Claude sessions found across ")
     assert used == set(names), (set(names) - used, used - set(names))
