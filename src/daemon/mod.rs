@@ -162,7 +162,9 @@ fn agents(settings: &Settings) -> Result<Rules> {
 
 /// Logs go to stderr; in the background that is the log file, opened by the one who started this process.
 pub(crate) fn log_to_stderr(level: &str) -> Result<()> {
-    let filter = tracing_subscriber::EnvFilter::try_new(level)
+    // What the MCP library tells of each message is for those who name it.
+    let level = if level.contains("rmcp") { level.to_owned() } else { format!("{level},rmcp=error") };
+    let filter = tracing_subscriber::EnvFilter::try_new(&level)
         .map_err(|error| Error::invalid(format!("log_level: {level:?}: {error}")))?;
     let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false);
     // A second subscriber in one process (a test) is no failure of the daemon.
