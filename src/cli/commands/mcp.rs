@@ -1,10 +1,14 @@
 //! `mcp`: this process's stdio becomes a connection to the daemon, which speaks MCP on it.
 
+use std::{
+    io::{Read, Write},
+    net::Shutdown,
+};
+
 use clap::{Args, ValueEnum};
 use http_body_util::Empty;
 use hyper::{Request, StatusCode, client::conn::http1, header};
 use hyper_util::rt::TokioIo;
-use tokio::io::AsyncWriteExt as _;
 
 use super::{Caller, Outcome, output};
 use crate::{
@@ -75,6 +79,9 @@ async fn alone(caller: &Caller) -> Outcome {
     Ok(0)
 }
 
+/// Bytes that are passed on at once.
+const CHUNK_BYTES: usize = 64 << 10;
+
 async fn pass_on(stream: std::os::unix::net::UnixStream, hello: &McpHello) -> Result<()> {
     let lost =
         |error: &dyn std::fmt::Display| Error::unavailable(format!("the connection to the daemon was lost: {error}"));
@@ -95,28 +102,42 @@ async fn pass_on(stream: std::os::unix::net::UnixStream, hello: &McpHello) -> Re
             answer.status()
         )));
     }
-    let connection = hyper::upgrade::on(answer).await.map_err(|error| lost(&error))?;
-    let (mut from, mut to) = tokio::io::split(TokioIo::new(connection));
+    let upgraded = hyper::upgrade::on(answer).await.map_err(|error| lost(&error))?;
+    let parts = upgraded.downcast::<TokioIo<tokio::net::UnixStream>>().map_err(|_| lost(&"it is no socket"))?;
+    let stream = parts.io.into_inner().into_std().map_err(|error| lost(&error))?;
+    // From here on a thread for each direction: nothing is quicker to wake up.
+    stream.set_nonblocking(false).map_err(|error| lost(&error))?;
+    let (mut to, mut from) = (stream.try_clone().map_err(|error| lost(&error))?, stream);
     let mut line = serde_json::to_vec(hello).map_err(|error| Error::internal(error.to_string()))?;
     line.push(b'\n');
-    to.write_all(&line).await.map_err(|error| lost(&error))?;
-    let (mut stdin, mut stdout) = (tokio::io::stdin(), tokio::io::stdout());
-    let said = async {
-        tokio::io::copy(&mut stdin, &mut to).await?;
-        // The client has said all; what it is still owed is passed on below.
-        to.shutdown().await
+    to.write_all(&line).map_err(|error| lost(&error))?;
+    std::thread::spawn(move || {
+        // However it ends, the client has said all; what it is still owed is passed on below.
+        let _ = copy(&mut std::io::stdin().lock(), &mut to);
+        let _ = to.shutdown(Shutdown::Write);
+    });
+    let told = move || {
+        let mut stdout = std::io::stdout().lock();
+        stdout.write_all(&parts.read_buf)?;
+        copy(&mut from, &mut stdout)
     };
-    let told = async {
-        tokio::io::copy(&mut from, &mut stdout).await?;
-        stdout.flush().await
-    };
-    tokio::pin!(told);
-    tokio::select! {
-        told = &mut told => told.map_err(|error| lost(&error))?,
-        said = said => {
-            said.map_err(|error| lost(&error))?;
-            told.await.map_err(|error| lost(&error))?;
-        }
+    match tokio::task::spawn_blocking(told).await {
+        Ok(told) => told.map_err(|error| lost(&error)),
+        Err(error) => Err(Error::internal(error.to_string())),
     }
-    Ok(())
+}
+
+/// Passes on what comes, as it comes, until nothing does.
+fn copy(from: &mut impl Read, to: &mut impl Write) -> std::io::Result<()> {
+    let mut chunk = vec![0; CHUNK_BYTES];
+    loop {
+        let read = match from.read(&mut chunk) {
+            Ok(0) => return Ok(()),
+            Ok(read) => read,
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
+        };
+        to.write_all(chunk.get(..read).unwrap_or_default())?;
+        to.flush()?;
+    }
 }
