@@ -275,9 +275,9 @@ pub struct RespawnRequest {
 pub struct McpHello {
     /// The socket of the tmux server that is meant.
     pub server: String,
-    /// The pane on it in which the caller runs.
+    /// The pane in which the caller runs, and its server's socket.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub pane: Option<String>,
+    pub pane: Option<(String, String)>,
     /// Its working directory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cwd: Option<String>,

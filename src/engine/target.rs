@@ -13,7 +13,7 @@ use crate::{
 /// A target as it was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// `%3`, `3`, `pane:%3`, `terminal:%3`.
+    /// `%3`, `pane:%3`, `terminal:%3`.
     Pane(PaneId),
     /// `@1`.
     Window(WindowId),

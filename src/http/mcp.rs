@@ -15,7 +15,7 @@ use rmcp::{
         StreamableHttpServerConfig, StreamableHttpService, session::local::LocalSessionManager,
     },
 };
-use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufStream};
 
 use super::App;
 use crate::{
@@ -27,6 +27,8 @@ use crate::{
 
 /// The protocol's name in `Upgrade`.
 pub const UPGRADE: &str = "muxtap-mcp";
+/// How long a client may take to say who it is.
+const HELLO_LIMIT: std::time::Duration = std::time::Duration::from_secs(10);
 /// Bytes of the first line: the caller's environment is in it.
 const HELLO_BYTES: u64 = 4 << 20;
 
@@ -69,13 +71,22 @@ pub async fn stdio(Extension(peer): Extension<Peer>, app: App, mut request: Requ
     let engine = app.engine.clone();
     let common = app.about.mcp.clone();
     app.engine.spawn(async move {
-        match upgrade.await {
-            Ok(connection) => {
-                if let Err(error) = speak(&engine, common, TokioIo::new(connection)).await {
-                    tracing::debug!("an MCP client left: {error}");
-                }
-            }
-            Err(error) => tracing::debug!("an MCP client left before it began: {error}"),
+        let stop = engine.end();
+        let begun = async {
+            let mut connection = BufStream::new(TokioIo::new(upgrade.await?));
+            let hello = tokio::time::timeout(HELLO_LIMIT, greeted(&mut connection)).await??;
+            Ok::<_, Failed>((connection, hello))
+        };
+        let begun = tokio::select! {
+            begun = begun => begun,
+            () = stop.cancelled() => return,
+        };
+        let spoken = match begun {
+            Ok((connection, hello)) => speak(&engine, common, hello, connection).await,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = spoken {
+            tracing::debug!("an MCP client left: {error}");
         }
     });
     let headers = [
@@ -85,20 +96,25 @@ pub async fn stdio(Extension(peer): Extension<Peer>, app: App, mut request: Requ
     Ok((StatusCode::SWITCHING_PROTOCOLS, headers).into_response())
 }
 
+type Failed = Box<dyn std::error::Error + Send + Sync>;
+type Connection = BufStream<TokioIo<hyper::upgrade::Upgraded>>;
+
+async fn greeted(connection: &mut Connection) -> std::result::Result<McpHello, Failed> {
+    let mut line = String::new();
+    connection.take(HELLO_BYTES).read_line(&mut line).await?;
+    Ok(serde_json::from_str(&line)?)
+}
+
 async fn speak(
     engine: &Engine,
     common: About,
-    connection: TokioIo<hyper::upgrade::Upgraded>,
-) -> std::result::Result<(), Box<dyn std::error::Error + Send + Sync>> {
-    let (read, write) = tokio::io::split(connection);
-    let mut read = BufReader::new(read);
-    let mut line = String::new();
-    (&mut read).take(HELLO_BYTES).read_line(&mut line).await?;
-    let hello: McpHello = serde_json::from_str(&line)?;
+    hello: McpHello,
+    connection: Connection,
+) -> std::result::Result<(), Failed> {
     let caller = Caller { face: "mcp", who: engine.caller().who.clone() };
     let about = About {
         server: Some(PathBuf::from(&hello.server)),
-        pane: hello.pane.map(|pane| (PathBuf::from(&hello.server), pane)),
+        pane: hello.pane.map(|(server, pane)| (PathBuf::from(server), pane)),
         cwd: hello.cwd,
         env: hello.env,
         sockets: hello.sockets.map(PathBuf::from),
@@ -106,7 +122,11 @@ async fn speak(
     };
     let stop = engine.end();
     let mcp = Mcp::new(engine.by(caller), about, stop.clone());
-    let running = mcp.serve((read, write)).await?;
+    let begun = mcp.serve(tokio::io::split(connection));
+    let running = tokio::select! {
+        begun = begun => begun?,
+        () = stop.cancelled() => return Ok(()),
+    };
     let end = running.cancellation_token();
     tokio::select! {
         ended = running.waiting() => drop(ended?),

@@ -25,8 +25,9 @@ pub fn bounded(text: &str, most: Option<usize>) -> Bounded {
     let (head, tail) = (at(most / 4), at(count - (most - most / 4)));
     let head = text.get(..head).unwrap_or_default();
     let tail = text.get(tail..).unwrap_or_default();
+    // Whole lines, unless one is longer than all that may be kept.
     let head = head.rsplit_once('\n').map_or(head, |(whole, _)| whole);
-    let tail = tail.split_once('\n').map_or(tail, |(_, whole)| whole);
+    let tail = tail.split_once('\n').filter(|(_, whole)| !whole.is_empty()).map_or(tail, |(_, whole)| whole);
     let cut = count - head.chars().count() - tail.chars().count();
     Bounded { text: format!("{head}\n[… {cut} characters cut …]\n{tail}"), cut }
 }
@@ -47,5 +48,7 @@ mod tests {
         assert!(some.text.lines().filter(|line| !line.starts_with('[')).all(|line| lines.contains(&line.to_owned())));
         let one = bounded(&"ä".repeat(1000), Some(100));
         assert_eq!(one.cut, 900);
+        let ended = bounded(&("ä".repeat(1000) + "\n"), Some(100));
+        assert!(ended.text.ends_with("ää\n"), "{}", ended.text);
     }
 }

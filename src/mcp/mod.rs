@@ -16,6 +16,7 @@ mod watch;
 
 use std::{
     collections::BTreeMap,
+    os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
     time::Instant,
@@ -66,9 +67,17 @@ pub struct About {
 }
 
 impl About {
-    /// The pane it runs in, if that is on this server.
+    /// The pane it runs in, if that is on this server, however its socket is written.
     fn own_pane(&self, server: &Path) -> Option<&str> {
-        self.pane.as_ref().filter(|(own, _)| own == server).map(|(_, pane)| pane.as_str())
+        let same = |own: &Path| own == server || same_file(own, server);
+        self.pane.as_ref().filter(|(own, _)| same(own)).map(|(_, pane)| pane.as_str())
+    }
+}
+
+fn same_file(one: &Path, other: &Path) -> bool {
+    match (std::fs::metadata(one), std::fs::metadata(other)) {
+        (Ok(one), Ok(other)) => (one.dev(), one.ino()) == (other.dev(), other.ino()),
+        _ => false,
     }
 }
 
@@ -112,6 +121,16 @@ impl Mcp {
 
     /// Calls the supervisor's tool, whose answers are texts, errors too.
     async fn supervise(&self, session: &Session, arguments: rmcp::model::JsonObject) -> CallToolResult {
+        let action = arguments.get("action").and_then(serde_json::Value::as_str).unwrap_or_default();
+        // `spawn` asks by itself, always.
+        let confirmed = match action {
+            "approve" | "deny" | "send_input" => session.confirm(Tier::Input, "Answer a Claude session").await,
+            "kill" => session.confirm(Tier::Kill, "End a session").await,
+            _ => Ok(()),
+        };
+        if let Err(error) = confirmed {
+            return CallToolResult::success(vec![ContentBlock::text(format!("Error: {}", error.message))]);
+        }
         let Some(supervisor) = &self.supervisor else {
             return failed(&Error::invalid("which tmux server is meant is not known here"));
         };
@@ -143,12 +162,14 @@ impl Session {
 
     /// Asks a person, where the configuration says so. Error: `READ_ONLY` where nobody can be asked, or somebody said no.
     async fn confirm(&self, tier: Tier, what: &str) -> Result<()> {
+        // Nobody is asked about what is refused afterwards.
+        self.engine.may(tier)?;
         if !self.about.confirm.contains(&tier) {
             return Ok(());
         }
         let refused = |why: &str| Error::new(ErrorCode::ReadOnly, format!("{what}: {why}"));
         let Some(person) = &self.person else { return Err(refused("nobody can be asked here")) };
-        match person.says(&format!("{what}?"), std::future::pending()).await {
+        match person.says(&format!("{what}?\n\n{}", person.call()), std::future::pending()).await {
             Said::Yes => Ok(()),
             Said::No => Err(refused("the person who was asked said no")),
             Said::Later => Err(refused("a person is to be asked first")),
@@ -231,9 +252,10 @@ impl ServerHandler for Mcp {
         context: RequestContext<RoleServer>,
     ) -> std::result::Result<CallToolResponse, ErrorData> {
         let begun = Instant::now();
-        let person = Arc::new(Person::of(&context, request.input_responses));
-        let session = Session { person: Some(person.clone()), ..self.session(&context) };
         let arguments = request.arguments.unwrap_or_default();
+        let asked = format!("{} {}", request.name, serde_json::to_string(&arguments).unwrap_or_default());
+        let person = Arc::new(Person::of(&context, asked, request.input_responses));
+        let session = Session { person: Some(person.clone()), ..self.session(&context) };
         let called = async {
             if request.name == supervise::NAME {
                 return Some(Ok(self.supervise(&session, arguments).await));

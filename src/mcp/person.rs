@@ -1,7 +1,7 @@
 //! Asking the person in front of the client.
 //!
 //! Before 2026-07-28 the server sends a request of its own and the call waits for the answer. Since then the call's answer is the question,
-//! and the client calls again with what was said; the question's name holds what was asked, so that a yes counts for nothing else.
+//! and the client calls again with what was said; the question's name comes from the call, so that a yes counts for no other.
 
 use std::{
     collections::BTreeMap,
@@ -24,6 +24,8 @@ use crate::supervise::confirm::{Confirm, Decision, Question};
 /// Whoever sits there, during one call.
 pub(crate) struct Person {
     way: Way,
+    /// The tool and all it was called with: what the person is asked about.
+    call: String,
     /// What the client is to ask before it calls again.
     question: Mutex<Option<String>>,
 }
@@ -49,8 +51,8 @@ pub(super) enum Said {
 }
 
 impl Person {
-    /// Of a call that brings `said` along.
-    pub(super) fn of(context: &RequestContext<RoleServer>, said: Option<InputResponses>) -> Self {
+    /// Of `call`, which brings `said` along.
+    pub(super) fn of(context: &RequestContext<RoleServer>, call: String, said: Option<InputResponses>) -> Self {
         let can = context.client_capabilities().and_then(|client| client.elicitation);
         // A client that names no form of asking means the first there was.
         let way = match can.filter(|can| can.form.is_some() || can.url.is_none()) {
@@ -60,7 +62,12 @@ impl Person {
             }
             Some(_) => Way::Request(context.peer.clone()),
         };
-        Self { way, question: Mutex::default() }
+        Self { way, call, question: Mutex::default() }
+    }
+
+    /// The tool and all it was called with.
+    pub(super) fn call(&self) -> &str {
+        &self.call
     }
 
     /// Asks. When `withdrawn` resolves nobody wants the answer any more, and it is no.
@@ -69,7 +76,7 @@ impl Person {
             Way::None => Said::Nobody("this client cannot ask a person".into()),
             Way::Request(peer) => request(peer, what, withdrawn).await,
             Way::Again(said) => {
-                let Some(said) = said.get(&name(what)) else {
+                let Some(said) = said.get(&name(&self.call)) else {
                     *self.question.lock().unwrap_or_else(PoisonError::into_inner) = Some(what.to_owned());
                     return Said::Later;
                 };
@@ -86,14 +93,14 @@ impl Person {
     pub(super) fn question(&self) -> Option<InputRequiredResult> {
         let what = self.question.lock().unwrap_or_else(PoisonError::into_inner).take()?;
         let question = InputRequest::Elicitation(ElicitRequest::new(form(&what)));
-        Some(InputRequiredResult::from_input_requests(BTreeMap::from([(name(&what), question)])))
+        Some(InputRequiredResult::from_input_requests(BTreeMap::from([(name(&self.call), question)])))
     }
 }
 
-/// What names a question among the answers.
-fn name(what: &str) -> String {
+/// What names a call's question among the answers.
+fn name(call: &str) -> String {
     let mut hasher = DefaultHasher::new();
-    what.hash(&mut hasher);
+    call.hash(&mut hasher);
     format!("confirm-{:016x}", hasher.finish())
 }
 
@@ -156,14 +163,14 @@ mod tests {
 
     use super::*;
 
-    async fn said(said: &[(&str, serde_json::Value)], what: &str) -> (Said, bool) {
-        let said = said.iter().map(|(what, said)| (name(what), said.clone())).collect();
-        let person = Person { way: Way::Again(said), question: Mutex::default() };
-        (person.says(what, std::future::pending()).await, person.question().is_some())
+    async fn said(said: &[(&str, serde_json::Value)], call: &str) -> (Said, bool) {
+        let said = said.iter().map(|(call, said)| (name(call), said.clone())).collect();
+        let person = Person { way: Way::Again(said), call: call.into(), question: Mutex::default() };
+        (person.says("Really?", std::future::pending()).await, person.question().is_some())
     }
 
     #[tokio::test]
-    async fn a_yes_counts_for_the_question_it_was_given_to() {
+    async fn a_yes_counts_for_the_call_it_was_given_to() {
         let yes = json!({"action": "accept", "content": {}});
         assert_eq!(said(&[("End it", yes.clone())], "End it").await, (Said::Yes, false));
         assert_eq!(said(&[("End it", json!({"action": "decline"}))], "End it").await, (Said::No, false));

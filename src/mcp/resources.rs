@@ -21,6 +21,8 @@ use crate::{
 
 /// Changes that follow each other within this time are told together.
 const TOGETHER: Duration = Duration::from_millis(200);
+/// Nothing is told more often.
+const BETWEEN: Duration = Duration::from_millis(100);
 /// What does not come to rest is told this often.
 const AT_LEAST: Duration = Duration::from_secs(1);
 
@@ -233,13 +235,19 @@ pub(super) async fn follow_list(
         SubscribeRequest { types: vec![Topology, Server, PaneOpened, PaneExited], ..SubscribeRequest::default() };
     let mut events = session.engine.subscribe(&host, &request).await?;
     Ok(until(stop, async move {
-        while next(&mut events).await {
-            let Ok(now) = list(&session).await else { continue };
-            if now != listed {
+        // Something may have come between the list and the subscription.
+        loop {
+            if let Ok(now) = list(&session).await
+                && now != listed
+            {
                 listed = now;
                 if !teller.list_changed().await {
                     return;
                 }
+            }
+            tokio::time::sleep(BETWEEN).await;
+            if !next(&mut events).await {
+                return;
             }
         }
     }))
@@ -261,6 +269,8 @@ async fn tell(uri: &str, teller: &Teller, mut events: Subscription) {
         if !teller.updated(uri).await {
             return;
         }
+        // Bells come as quickly as a program rings.
+        tokio::time::sleep(BETWEEN).await;
     }
 }
 

@@ -19,7 +19,7 @@ use crate::{
         NewWindowRequest, PaneInfo, PatchRequest, ReadRequest, Result, RunRequest, SpawnRequest, SplitRequest, Tier,
         WaitAnswer,
     },
-    engine::{Host, matches},
+    engine::{Host, Target, matches},
 };
 
 /// What a tool does to the world, for `annotations`.
@@ -196,10 +196,10 @@ async fn read(session: &Session, arguments: JsonObject) -> Result<Told> {
 async fn run(session: &Session, arguments: JsonObject) -> Result<Told> {
     let args: args::Run = parse(arguments)?;
     let host = session.host(args.server.as_deref())?;
-    session.spare(&host, &args.target, args.force).await?;
-    session.confirm(Tier::Input, &format!("Run in {}: {}", args.target, args.command)).await?;
+    let target = session.meant(&host, Tier::Input, &args.target, args::Ended::Pane, args.force).await?;
+    session.confirm(Tier::Input, &format!("Run a command in {}", args.target)).await?;
     let request = RunRequest { command: args.command, timeout_ms: args.timeout_ms };
-    let answer = session.engine.run(&host, &args.target, &request).await?;
+    let answer = session.engine.run(&host, &target, &request).await?;
     let output = bounded(&answer.output, args.max_chars);
     let told = RunTold {
         pane: answer.pane,
@@ -217,10 +217,8 @@ async fn run(session: &Session, arguments: JsonObject) -> Result<Told> {
 async fn send(session: &Session, arguments: JsonObject) -> Result<Told> {
     let args: args::Send = parse(arguments)?;
     let host = session.host(args.server.as_deref())?;
-    session.spare(&host, &args.target, args.force).await?;
-    session
-        .confirm(Tier::Input, &format!("Type into {}: {}", args.target, args.text.as_deref().unwrap_or_default()))
-        .await?;
+    let target = session.meant(&host, Tier::Input, &args.target, args::Ended::Pane, args.force).await?;
+    session.confirm(Tier::Input, &format!("Type into {}", args.target)).await?;
     let keys = (!args.keys.is_empty()).then_some(args.keys);
     let (first, then) = match (args.text, keys) {
         // Text, and keys behind it: two inputs, as two calls would be.
@@ -231,10 +229,10 @@ async fn send(session: &Session, arguments: JsonObject) -> Result<Told> {
             (InputRequest { text, keys, paste: args.paste, submit: args.submit, ..InputRequest::default() }, None)
         }
     };
-    let answer = session.engine.input(&host, &args.target, &first).await?;
+    let answer = session.engine.input(&host, &target, &first).await?;
     if let Some(keys) = then {
         let request = InputRequest { keys: Some(keys), ..InputRequest::default() };
-        session.engine.input(&host, &args.target, &request).await?;
+        session.engine.input(&host, &answer.pane, &request).await?;
     }
     let seen = answer.submit.map_or("", |seen| match (seen.echoed, seen.changed) {
         (_, true) => "; it reacted",
@@ -246,9 +244,7 @@ async fn send(session: &Session, arguments: JsonObject) -> Result<Told> {
 async fn create(session: &Session, arguments: JsonObject) -> Result<Told> {
     let args: args::Create = parse(arguments)?;
     let host = session.host(args.server.as_deref())?;
-    session
-        .confirm(Tier::Create, &format!("Make a {:?}: {}", args.what, args.command.as_deref().unwrap_or("a shell")))
-        .await?;
+    session.confirm(Tier::Create, &format!("Make a {:?}", args.what)).await?;
     let spawn = SpawnRequest {
         command: args.command.map(|line| vec![line]),
         cwd: args.cwd.or_else(|| session.about.cwd.clone()),
@@ -280,29 +276,26 @@ async fn create(session: &Session, arguments: JsonObject) -> Result<Told> {
 }
 
 /// What a target is, by how it is written.
-fn kind(target: &str, what: Option<args::Ended>) -> args::Ended {
+fn kind(target: &str, what: Option<args::Ended>) -> Result<args::Ended> {
     use args::Ended::{Pane, Session, Window};
-    what.unwrap_or(match target {
-        pane if pane.starts_with('%') || pane.parse::<u32>().is_ok() => Pane,
-        window if window.starts_with('@') => Window,
-        named => match named.split_once(':') {
-            Some((_, rest)) if rest.contains('.') => Pane,
-            Some(_) => Window,
-            None => Session,
-        },
+    Ok(match (what, target.parse()?) {
+        (Some(what), _) => what,
+        (None, Target::Pane(_) | Target::Named { pane: Some(_), .. }) => Pane,
+        (None, Target::Window(_) | Target::Named { window: Some(_), .. }) => Window,
+        (None, Target::Named { .. }) => Session,
     })
 }
 
 async fn kill(session: &Session, arguments: JsonObject) -> Result<Told> {
     let args: args::Kill = parse(arguments)?;
     let host = session.host(args.server.as_deref())?;
-    let kind = kind(&args.target, args.what);
-    session.spare_within(&host, &args.target, kind, args.force).await?;
+    let kind = kind(&args.target, args.what)?;
+    let target = session.meant(&host, Tier::Kill, &args.target, kind, args.force).await?;
     session.confirm(Tier::Kill, &format!("End the {kind:?} {}", args.target)).await?;
     let done = match kind {
-        args::Ended::Pane => session.engine.kill_pane(&host, &args.target).await?,
-        args::Ended::Window => session.engine.kill_window(&host, &args.target).await?,
-        args::Ended::Session => session.engine.kill_session(&host, &args.target).await?,
+        args::Ended::Pane => session.engine.kill_pane(&host, &target).await?,
+        args::Ended::Window => session.engine.kill_window(&host, &target).await?,
+        args::Ended::Session => session.engine.kill_session(&host, &target).await?,
     };
     Ok(Told::new(format!("ended {}", args.target), &done))
 }
@@ -313,7 +306,7 @@ async fn change(session: &Session, arguments: JsonObject) -> Result<Told> {
     session.confirm(Tier::Create, &format!("Change {}", args.target)).await?;
     let kind = match args.layout {
         Some(_) => args::Ended::Window,
-        None => kind(&args.target, None),
+        None => kind(&args.target, None)?,
     };
     let patch =
         PatchRequest { name: args.name, layout: args.layout, width: args.width, height: args.height, respawn: None };
@@ -338,18 +331,29 @@ async fn search(session: &Session, arguments: JsonObject) -> Result<Told> {
     let mut told = SearchTold { searched: panes.len(), ..SearchTold::default() };
     let mut of_panes = BTreeMap::new();
     for pane in panes {
-        let request =
-            ReadRequest { since: Some("start".into()), max_bytes: Some(READ_BYTES), ..ReadRequest::default() };
-        match session.engine.read(&host, &pane.id, &request).await {
-            Ok(answer) => {
-                let (lines, count) = found_lines(&pattern, &answer.text.unwrap_or_default(), most);
-                told.matches += count;
-                of_panes.insert(pane.id, lines);
+        let mut text = String::new();
+        let mut since = "start".to_owned();
+        loop {
+            let request = ReadRequest { since: Some(since), max_bytes: Some(READ_BYTES), ..ReadRequest::default() };
+            match session.engine.read(&host, &pane.id, &request).await {
+                Ok(answer) => {
+                    text.push_str(&answer.text.unwrap_or_default());
+                    since = answer.cursor;
+                    if !answer.more {
+                        break;
+                    }
+                }
+                // It has gone in the meantime.
+                Err(error) if error.code == ErrorCode::NotFound => break,
+                Err(error) => return Err(error),
             }
-            // It has gone in the meantime.
-            Err(error) if error.code == ErrorCode::NotFound => {}
-            Err(error) => return Err(error),
         }
+        let pattern = pattern.clone();
+        // A pattern may take long over a whole ring; nobody else is to wait for it.
+        let found = tokio::task::spawn_blocking(move || found_lines(&pattern, &text, most)).await;
+        let (lines, count) = found.map_err(|error| Error::internal(error.to_string()))?;
+        told.matches += count;
+        of_panes.insert(pane.id, lines);
     }
     told.take_last(of_panes, most);
     Ok(Told::new(told.text(), &told))
@@ -366,34 +370,41 @@ impl Told {
 }
 
 impl Session {
-    /// Refuses what would type into the caller's own pane.
-    async fn spare(&self, host: &std::sync::Arc<Host>, target: &str, force: bool) -> Result<()> {
-        self.spare_within(host, target, args::Ended::Pane, force).await
-    }
-
-    /// Refuses what would end the caller itself.
-    async fn spare_within(
+    /// What a target means now, so that it means the same after a person has answered. Error: the caller itself runs there.
+    ///
+    /// Where neither the caller's own pane nor a person is in question it is left as it is, and nothing is asked.
+    async fn meant(
         &self,
         host: &std::sync::Arc<Host>,
+        tier: Tier,
         target: &str,
         kind: args::Ended,
         force: bool,
-    ) -> Result<()> {
-        let Some(own) = self.about.own_pane(host.socket()).filter(|_| !force) else { return Ok(()) };
-        let panes = self.engine.panes(host).await?.panes;
-        let Some(own) = panes.into_iter().find(|pane| pane.id == own) else { return Ok(()) };
-        let hit = match kind {
-            args::Ended::Pane => self.engine.pane_id(host, target).await? == own.id,
-            args::Ended::Window => self.engine.window_id(host, target).await? == own.window_id,
-            args::Ended::Session => self.engine.session_id(host, target).await? == own.session_id,
+    ) -> Result<String> {
+        let own = self.about.own_pane(host.socket()).filter(|_| !force);
+        if own.is_none() && !self.about.confirm.contains(&tier) {
+            return Ok(target.to_owned());
+        }
+        let meant = match kind {
+            args::Ended::Pane => self.engine.pane_id(host, target).await?,
+            args::Ended::Window => self.engine.window_id(host, target).await?,
+            args::Ended::Session => self.engine.session_id(host, target).await?,
         };
-        if hit {
+        let Some(own) = own else { return Ok(meant) };
+        let panes = self.engine.panes(host).await?.panes;
+        let Some(own) = panes.into_iter().find(|pane| pane.id == own) else { return Ok(meant) };
+        let its = match kind {
+            args::Ended::Pane => &own.id,
+            args::Ended::Window => &own.window_id,
+            args::Ended::Session => &own.session_id,
+        };
+        if meant == *its {
             return Err(Error::new(
                 ErrorCode::Conflict,
                 format!("{target} is where you run yourself ({}); say force: true if that is what you want", own.id),
             ));
         }
-        Ok(())
+        Ok(meant)
     }
 }
 
@@ -430,15 +441,17 @@ mod tests {
         use args::Ended::{Pane, Session, Window};
         for (target, is) in [
             ("%3", Pane),
-            ("3", Pane),
+            ("3", Session),
             ("@1", Window),
             ("work", Session),
             ("$0", Session),
             ("work:1", Window),
             ("work:1.0", Pane),
+            ("pane:%3", Pane),
+            ("terminal:%3", Pane),
         ] {
-            assert_eq!(kind(target, None), is, "{target}");
+            assert_eq!(kind(target, None).unwrap(), is, "{target}");
         }
-        assert_eq!(kind("work", Some(Pane)), Pane);
+        assert_eq!(kind("work", Some(Pane)).unwrap(), Pane);
     }
 }

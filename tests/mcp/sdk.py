@@ -255,7 +255,20 @@ async def elicitation(transport, mode, session):
         assert spawned.startswith(f"Spawned tmux session `{name}`."), spawned
         assert "say hello" in person.asked[-1], person.asked
         assert name in tmux("list-sessions", "-F", "#{session_name}")
-        assert await call(client, "manage_tmux_sessions", {"action": "kill", "target": name}) != ""
+        # The configuration has everything that ends confirmed.
+        person.says = "decline"
+        kill = {"action": "kill", "target": name}
+        assert "said no" in await call(client, "manage_tmux_sessions", kill)
+        assert name in tmux("list-sessions", "-F", "#{session_name}")
+        person.says = "accept"
+        await call(client, "manage_tmux_sessions", kill)
+        assert name not in tmux("list-sessions", "-F", "#{session_name}")
+        # One without a name is asked about once, whatever it is called.
+        before = len(person.asked)
+        spawned = await call(client, "manage_tmux_sessions", {"action": "spawn", "prompt": "nameless"})
+        assert spawned.startswith("Spawned tmux session `earl-") and len(person.asked) == before + 1, spawned
+        nameless = spawned.split("`")[1]
+        await call(client, "manage_tmux_sessions", {"action": "kill", "target": nameless})
     async with connected(transport, mode) as client:
         tmux("new-window", "-d", "-t", session + ":", "-n", "kept")
         assert "confirmed" in await fails(client, "READ_ONLY", "kill", {"target": f"{session}:kept"})

@@ -53,7 +53,7 @@ impl Mcp {
         let stream = caller.stream()?;
         let hello = McpHello {
             server: caller.server.display().to_string(),
-            pane: caller.target(None).ok(),
+            pane: caller.runs_in.clone(),
             cwd: std::env::current_dir().ok().map(|dir| dir.display().to_string()),
             env: Some(whole_environment()),
             sockets: caller.sockets.as_ref().map(|dir| dir.display().to_string()),

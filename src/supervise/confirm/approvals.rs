@@ -192,6 +192,8 @@ impl Approvals {
         if !self.watchers_file().exists() {
             return Ok(false);
         }
+        // To look is to lock for a moment; who looks in that moment must not take it for somebody who watches.
+        let _turn = self.lock()?;
         is_locked(&self.watchers_file())
     }
 

@@ -36,6 +36,10 @@ const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// A connection that lasted so long was a good one: the next pause is a short one again.
 const STEADY: Duration = Duration::from_secs(10);
+/// How long a post's deletion may take, whatever the server says of its rate: the process may be about to end.
+const DELETE_LIMIT: Duration = Duration::from_secs(60);
+/// Reactions that came within this time after the post are told by the WebSocket.
+const MOMENTS: Duration = Duration::from_secs(1);
 /// How often a post's deletion is tried.
 const DELETE_TRIES: u32 = 3;
 
@@ -74,7 +78,9 @@ async fn ask(rest: &Rest, question: &Question) -> io::Result<Decision> {
         () = question.over() => Ok(Decision::Denied),
         decision = answered(rest, &post) => decision,
     };
-    delete(rest, &post).await;
+    if tokio::time::timeout(DELETE_LIMIT, delete(rest, &post)).await.is_err() {
+        tracing::warn!("the post {post} could not be deleted in time");
+    }
     decision
 }
 
@@ -96,6 +102,7 @@ fn message(request: &Request) -> String {
 
 /// Waits for a human's reaction, for ever. Error: the WebSocket never opened.
 async fn answered(rest: &Rest, post: &str) -> io::Result<Decision> {
+    let offering = Instant::now();
     for emoji in OFFERED {
         if let Err(error) = rest.react(post, emoji).await {
             // A human can add the reaction that is missing.
@@ -103,6 +110,7 @@ async fn answered(rest: &Rest, post: &str) -> io::Result<Decision> {
         }
     }
     let mut judge = Judge { rest, post, users: HashMap::new() };
+    let slow = offering.elapsed() > MOMENTS;
     let mut pause = FIRST_PAUSE;
     let mut failures = 0;
     let mut opened = false;
@@ -111,7 +119,7 @@ async fn answered(rest: &Rest, post: &str) -> io::Result<Decision> {
             Ok(mut events) => {
                 let since = Instant::now();
                 // Whatever happened before the first connection happened within moments of the post, unless it took several tries.
-                match judge.listen(&mut events, failures > 0).await {
+                match judge.listen(&mut events, slow || failures > 0).await {
                     Ok(decision) => return Ok(decision),
                     Err(error) => {
                         opened |= error.kind() != io::ErrorKind::PermissionDenied;
