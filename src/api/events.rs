@@ -5,7 +5,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{Error, Gap, PaneInfo, Size};
+use super::{AgentInfo, Error, Gap, PaneInfo, Size};
 
 /// The kinds of events, by the word that stands in an event's `type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
@@ -23,6 +23,8 @@ pub enum EventKind {
     Bell,
     /// A pane's title changed.
     Title,
+    /// An agent in a pane does something else than before.
+    Agent,
     /// Sessions, windows or panes were made, closed, moved or renamed.
     Topology,
     /// A stream has a gap.
@@ -33,13 +35,14 @@ pub enum EventKind {
 
 impl EventKind {
     /// Every kind there is; the first two have to be asked for.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Output,
         Self::Screen,
         Self::PaneOpened,
         Self::PaneExited,
         Self::Bell,
         Self::Title,
+        Self::Agent,
         Self::Topology,
         Self::Gap,
         Self::Server,
@@ -54,6 +57,7 @@ impl EventKind {
             Self::PaneExited => "pane-exited",
             Self::Bell => "bell",
             Self::Title => "title",
+            Self::Agent => "agent",
             Self::Topology => "topology",
             Self::Gap => "gap",
             Self::Server => "server",
@@ -156,6 +160,8 @@ pub enum Event {
         /// What is missing.
         gap: Gap,
     },
+    /// An agent does something else than before: what it does now.
+    Agent(Box<AgentInfo>),
     /// A tmux server was lost or found.
     Server {
         /// Its socket.
@@ -175,6 +181,7 @@ impl Event {
             Self::PaneExited { .. } => EventKind::PaneExited,
             Self::Bell { .. } => EventKind::Bell,
             Self::Title { .. } => EventKind::Title,
+            Self::Agent(_) => EventKind::Agent,
             Self::Topology { .. } => EventKind::Topology,
             Self::Gap { .. } => EventKind::Gap,
             Self::Server { .. } => EventKind::Server,

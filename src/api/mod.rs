@@ -1,5 +1,6 @@
 //! What is asked and answered, on every face: the same fields in HTTP's JSON, MCP's structured content and `--json`.
 
+mod agents;
 mod answers;
 mod error;
 mod events;
@@ -7,6 +8,7 @@ mod requests;
 mod streams;
 mod tier;
 
+pub use agents::*;
 pub use answers::*;
 pub use error::{Error, ErrorCode, Result};
 pub use events::{Event, EventKind};

@@ -269,3 +269,22 @@ pub struct RespawnRequest {
     #[serde(flatten)]
     pub spawn: SpawnRequest,
 }
+
+/// The first line of a connection of `muxtap mcp`: who calls.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct McpHello {
+    /// The socket of the tmux server that is meant.
+    pub server: String,
+    /// The pane in which the caller runs, and its server's socket.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pane: Option<(String, String)>,
+    /// Its working directory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cwd: Option<String>,
+    /// Its environment.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub env: Option<BTreeMap<String, String>>,
+    /// The directory of its user's named tmux sockets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sockets: Option<String>,
+}

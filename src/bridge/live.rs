@@ -73,6 +73,8 @@ impl Live {
             budget_bytes: common.budget_bytes,
             allowed: common.allowed,
             audit: daemon::audit(common).map_err(|error| error.message)?,
+            // Nobody asks a bridge for agents.
+            agents: Arc::default(),
         });
         let live = Self {
             engine,

@@ -8,6 +8,8 @@ use super::{
     Outcome,
     caller::Caller,
     commands::{
+        agents::Agents,
+        approvals::ApprovalsArgs,
         bridge::Bridge,
         capture::CapturePane,
         change::{
@@ -22,6 +24,7 @@ use super::{
         events::Events,
         input::SendKeys,
         list::{ListPanes, ListSessions, ListWindows},
+        mcp::Mcp,
         read::Read,
         run::Run,
         tail::Tail,
@@ -124,6 +127,9 @@ pub(super) enum Command {
     WaitFor(Box<WaitFor>),
     Run(Run),
     Events(Events),
+    Agents(Agents),
+    Approvals(ApprovalsArgs),
+    Mcp(Mcp),
     Bridge(Bridge),
     Completions(Completions),
 }
@@ -160,6 +166,9 @@ impl Command {
             Self::WaitFor(args) => args.run(caller).await,
             Self::Run(args) => args.run(caller).await,
             Self::Events(args) => args.run(caller).await,
+            Self::Agents(args) => args.run(caller).await,
+            Self::Approvals(args) => args.run(caller).await,
+            Self::Mcp(args) => args.run(caller).await,
             Self::Bridge(args) => args.run(&ServerChoice::default()),
             Self::Completions(args) => args.run(),
         }

@@ -18,6 +18,10 @@ pub(super) struct Caller {
     pub(super) paths: Paths,
     /// The tmux server's socket, absolute.
     pub(super) server: PathBuf,
+    /// The directory of the tmux sockets that have names, where it can be used.
+    pub(super) sockets: Option<PathBuf>,
+    /// The pane this runs in, whatever server is meant, and its server's socket.
+    pub(super) runs_in: Option<(String, String)>,
     /// Answers as JSON.
     pub(super) json: bool,
     /// The pane this runs in, when it belongs to that server.
@@ -29,18 +33,37 @@ impl Caller {
         let environment = Environment { var: &|name| std::env::var_os(name), uid: paths::uid() };
         let server = environment.resolve(choice)?;
         let own_pane = environment.own_pane(&server);
-        Ok(Self { paths: Paths::from_env()?, server, json, own_pane })
+        Ok(Self {
+            paths: Paths::from_env()?,
+            server,
+            sockets: environment.socket_dir().ok(),
+            runs_in: environment.runs_in(),
+            json,
+            own_pane,
+        })
     }
 
     /// The same caller, asking about another tmux server.
     pub(super) fn on_server(&self, server: PathBuf) -> Self {
-        Self { paths: self.paths.clone(), server, json: self.json, own_pane: None }
+        Self {
+            paths: self.paths.clone(),
+            server,
+            sockets: self.sockets.clone(),
+            runs_in: None,
+            json: self.json,
+            own_pane: None,
+        }
     }
 
     /// A connection to the daemon; starts it when none runs.
     pub(super) async fn client(&self) -> Result<Client> {
         let stream = start::connect_or_start(&self.paths, &mut |warning| output::note(warning))?;
         Ok(Client::new(stream, &self.paths, &self.server).await?.comparing_versions())
+    }
+
+    /// A bare connection to the daemon; starts it when none runs.
+    pub(super) fn stream(&self) -> Result<std::os::unix::net::UnixStream> {
+        start::connect_or_start(&self.paths, &mut |warning| output::note(warning))
     }
 
     /// A connection to the daemon, when one runs.

@@ -81,5 +81,8 @@ fn run(invocation: Invocation) -> Outcome {
         .enable_time()
         .build()
         .map_err(|error| Error::internal(format!("cannot start: {error}")))?;
-    runtime.block_on(command.run(&caller))
+    let outcome = runtime.block_on(command.run(&caller));
+    // A thread that still reads stdin ends with the process, and is not waited for.
+    runtime.shutdown_background();
+    outcome
 }

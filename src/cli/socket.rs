@@ -61,6 +61,12 @@ impl Environment<'_> {
         std::path::absolute(&path).map_err(|error| Error::invalid(format!("tmux socket {}: {error}", path.display())))
     }
 
+    /// The pane the caller runs in, and its server's socket.
+    pub(super) fn runs_in(&self) -> Option<(String, String)> {
+        let socket = std::path::absolute(self.own_socket()?).ok()?;
+        Some((socket.to_str()?.to_owned(), self.set("TMUX_PANE")?.into_string().ok()?))
+    }
+
     /// The pane the caller runs in, when it is one of the server at `socket`.
     pub(super) fn own_pane(&self, socket: &Path) -> Option<String> {
         let own = std::path::absolute(self.own_socket()?).ok()?;

@@ -16,16 +16,20 @@ const FILE_BYTES: u64 = 1 << 20;
 
 type Written = HashMap<String, Vec<String>>;
 
+/// The folder of the user's configuration.
+pub(super) fn folder(env: &dyn Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
+    let set = |name: &str| env(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let config = set("XDG_CONFIG_HOME").filter(|dir| dir.is_absolute());
+    let config = config.or_else(|| set("HOME").filter(|home| home.is_absolute()).map(|home| home.join(".config")));
+    config.map(|config| config.join("muxtap"))
+}
+
 /// Reads the file that was named, by the caller or by `MUXTAP_CONFIG`, or else the user's, if there is one.
 pub(super) fn read(named: Option<&Path>, env: &dyn Fn(&str) -> Option<OsString>) -> Result<(Option<PathBuf>, Written)> {
     let set = |name: &str| env(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let named = named.map(Path::to_owned).or_else(|| set("MUXTAP_CONFIG"));
-    let home = || {
-        let config = set("XDG_CONFIG_HOME").filter(|dir| dir.is_absolute());
-        config.or_else(|| set("HOME").filter(|home| home.is_absolute()).map(|home| home.join(".config")))
-    };
     let must_exist = named.is_some();
-    let Some(path) = named.or_else(|| home().map(|dir| dir.join("muxtap/config.toml"))) else {
+    let Some(path) = named.or_else(|| folder(env).map(|dir| dir.join("config.toml"))) else {
         return Ok((None, Written::new()));
     };
     let unable = |error: io::Error| {

@@ -22,6 +22,7 @@ enum Preset {
     Text(&'static str),
     Bytes(u64),
     Audit,
+    Agents,
     Token,
 }
 
@@ -38,7 +39,7 @@ const fn special(name: &'static str, env: &'static str, preset: Preset) -> Key {
 }
 
 /// All of them, in the order in which they are shown.
-pub const KEYS: [Key; 18] = [
+pub const KEYS: [Key; 20] = [
     one("tmux", "MUXTAP_TMUX", "tmux"),
     one("coverage", "MUXTAP_COVERAGE", "auto"),
     special("ring_bytes", "MUXTAP_RING_BYTES", Preset::Bytes(limits::RING_BYTES as u64)),
@@ -47,9 +48,11 @@ pub const KEYS: [Key; 18] = [
     list("allow", "MUXTAP_ALLOW", "read,input,create,kill"),
     list("deny", "MUXTAP_DENY", ""),
     one("read_only", "MUXTAP_READ_ONLY", "false"),
+    list("confirm", "MUXTAP_CONFIRM", ""),
     one("audit", "MUXTAP_AUDIT", "true"),
     special("audit_file", "MUXTAP_AUDIT_FILE", Preset::Audit),
     special("audit_bytes", "MUXTAP_AUDIT_BYTES", Preset::Bytes(audit::AUDIT_BYTES)),
+    special("agents_file", "MUXTAP_AGENTS_FILE", Preset::Agents),
     list("http", "MUXTAP_HTTP", ""),
     list("http_names", "MUXTAP_HTTP_NAMES", ""),
     list("http_origins", "MUXTAP_HTTP_ORIGINS", ""),
@@ -74,7 +77,7 @@ impl Key {
             Preset::Text(text) => text.into(),
             Preset::Bytes(bytes) if bytes.is_multiple_of(1 << 20) => format!("{}M", bytes >> 20),
             Preset::Bytes(bytes) => bytes.to_string(),
-            Preset::Audit | Preset::Token => String::new(),
+            Preset::Audit | Preset::Agents | Preset::Token => String::new(),
         }
     }
 

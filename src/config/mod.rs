@@ -19,6 +19,7 @@ pub use values::bytes;
 use crate::{
     api::{ConfigAnswer, Error, Result, Setting, Tier, Tiers},
     daemon::paths::Paths,
+    engine::agents::RulesFile,
     tmux::CoverageMode,
 };
 
@@ -37,10 +38,14 @@ pub struct Settings {
     pub log_level: String,
     /// What callers may do.
     pub allowed: Tiers,
+    /// Of what agents want to do, what a person is asked about first.
+    pub confirm: Vec<Tier>,
     /// Where it is recorded what they did; `None`: nowhere.
     pub audit: Option<PathBuf>,
     /// The bytes after which that file is turned.
     pub audit_bytes: u64,
+    /// The user's own rules of agents; `None`: there is nowhere to look for them.
+    pub agents_file: Option<RulesFile>,
     /// The TCP addresses to listen on.
     pub http: Vec<SocketAddr>,
     /// Names by which those may be called, besides this machine's own.
@@ -126,8 +131,10 @@ impl Settings {
             budget_bytes: gathered.one("budget_bytes", values::size)?,
             log_level: gathered.text("log_level")?,
             allowed: if read_only { Tiers::READ_ONLY } else { allow.without(&deny) },
+            confirm: gathered.list("confirm")?,
             audit: if gathered.one("audit", values::yes)? { gathered.path("audit_file")? } else { None },
             audit_bytes: gathered.one("audit_bytes", values::bytes)?,
+            agents_file: agents_file(gathered.path("agents_file")?, env),
             http: gathered.list("http")?,
             names: gathered.list("http_names")?,
             origins: gathered.each("http_origins", values::origin)?,
@@ -177,6 +184,12 @@ impl Found {
             text => text.into(),
         }
     }
+}
+
+/// The file that was named, or the one that stands where the configuration does.
+fn agents_file(named: Option<PathBuf>, env: &dyn Fn(&str) -> Option<OsString>) -> Option<RulesFile> {
+    let own = || file::folder(env).map(|folder| RulesFile { path: folder.join("agents.toml"), named: false });
+    named.map(|path| RulesFile { path, named: true }).or_else(own)
 }
 
 struct Gathered<'a> {

@@ -4,7 +4,7 @@ mod doors;
 pub mod paths;
 pub mod start;
 
-use std::{sync::Arc, time::Duration};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -13,9 +13,9 @@ use self::{doors::Door, paths::Paths};
 use crate::{
     api::{Error, Result},
     config::Settings,
-    engine::{Engine, EngineOptions, audit::Audit},
+    engine::{Engine, EngineOptions, agents::Rules, audit::Audit},
     http, metrics, net,
-    tmux::Program,
+    tmux::{Program, leash},
 };
 
 /// Runs the daemon until it is stopped, by `muxtap stop`, SIGTERM, SIGINT or SIGHUP. `background`: a command started it and waits
@@ -54,11 +54,6 @@ const WRITERS: usize = 4;
 /// How long the daemon may take to let go of everything.
 const STOP_LIMIT: Duration = Duration::from_secs(5);
 
-/// Clients end with the daemon where the system can do that. `/proc/self/exe` is this program even when its file was replaced meanwhile.
-fn leash() -> Vec<std::ffi::OsString> {
-    if cfg!(target_os = "linux") { crate::tmux::leash::words("/proc/self/exe".as_ref()) } else { Vec::new() }
-}
-
 async fn answer(
     settings: &Settings,
     paths: &Paths,
@@ -71,18 +66,26 @@ async fn answer(
         |error: std::io::Error| Error::internal(format!("cannot answer on {}: {error}", paths.socket.display()));
     let listener = tokio::net::UnixListener::from_std(listener).map_err(unable)?;
     let engine = Engine::new(EngineOptions {
-        program: Program { tmux: settings.tmux.clone(), leash: leash(), ..Program::default() },
+        program: Program { tmux: settings.tmux.clone(), leash: leash::of_this_program(), ..Program::default() },
         coverage: settings.coverage,
         ring_bytes: settings.ring_bytes,
         budget_bytes: settings.budget_bytes,
         allowed: settings.allowed,
         audit: audit(settings)?,
+        agents: Arc::new(agents(settings)?),
     });
     let about = http::About {
         socket: paths.socket.display().to_string(),
         http: doors.iter().map(|door| door.url.clone()).collect(),
         log: Some(paths.log.display().to_string()),
         config: settings.answer(),
+        mcp: crate::mcp::About {
+            server: Some(own_socket_dir().join("default")),
+            sockets: Some(own_socket_dir()),
+            confirm: settings.confirm.clone(),
+            approvals: Some(paths.approvals_dir()),
+            ..crate::mcp::About::default()
+        },
     };
     let app = http::App::new(engine.clone(), about).with_streams(http::Streams::new(writers.clone()));
     let router = http::router(app.clone());
@@ -125,6 +128,13 @@ async fn answer(
     Ok(())
 }
 
+/// Where tmux keeps the sockets of this user that have names, for callers whose environment nobody knows.
+fn own_socket_dir() -> PathBuf {
+    let base = std::env::var_os("TMUX_TMPDIR").filter(|dir| !dir.is_empty()).unwrap_or_else(|| "/tmp".into());
+    let base = std::fs::canonicalize(base).unwrap_or_else(|_| "/tmp".into());
+    base.join(format!("tmux-{}", paths::uid()))
+}
+
 /// Where acts are recorded. A place that somebody chose must serve; the one that is built in may be missing.
 pub(crate) fn audit(settings: &Settings) -> Result<Option<Arc<Audit>>> {
     let Some(path) = &settings.audit else { return Ok(None) };
@@ -138,9 +148,23 @@ pub(crate) fn audit(settings: &Settings) -> Result<Option<Arc<Audit>>> {
     }
 }
 
+/// How agents are known. A file that somebody named must serve.
+fn agents(settings: &Settings) -> Result<Rules> {
+    let Some(file) = &settings.agents_file else { return Ok(Rules::built_in()) };
+    match file.load() {
+        Err(error) if !file.named => {
+            tracing::warn!("{error}; your rules of agents are not in force");
+            Ok(Rules::without(&error))
+        }
+        loaded => loaded,
+    }
+}
+
 /// Logs go to stderr; in the background that is the log file, opened by the one who started this process.
 pub(crate) fn log_to_stderr(level: &str) -> Result<()> {
-    let filter = tracing_subscriber::EnvFilter::try_new(level)
+    // What the MCP library tells of each message is for those who name it.
+    let level = if level.contains("rmcp") { level.to_owned() } else { format!("{level},rmcp=error") };
+    let filter = tracing_subscriber::EnvFilter::try_new(&level)
         .map_err(|error| Error::invalid(format!("log_level: {level:?}: {error}")))?;
     let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false);
     // A second subscriber in one process (a test) is no failure of the daemon.

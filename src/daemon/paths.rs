@@ -80,6 +80,11 @@ impl Paths {
         self.kept("audit.jsonl")
     }
 
+    /// Where questions to a human stand open.
+    pub fn approvals_dir(&self) -> PathBuf {
+        self.kept("approvals")
+    }
+
     /// Where certificates are made.
     pub fn tls_dir(&self) -> PathBuf {
         self.kept("tls")

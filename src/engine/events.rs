@@ -20,7 +20,10 @@ use tokio::sync::broadcast;
 
 use super::{Engine, Host, Pane, limits, list, pane::Listener};
 use crate::{
-    api::{Error, ErrorCode, Event, EventKind, PaneInfo, ReadFormat, Result, ScreenFormat, SubscribeRequest, Tier},
+    api::{
+        AgentInfo, Error, ErrorCode, Event, EventKind, PaneInfo, ReadFormat, Result, ScreenFormat, SubscribeRequest,
+        Tier,
+    },
     pane::{
         cursor::Since,
         resume::{Place, Resume},
@@ -331,6 +334,13 @@ impl Subscription {
 
     /// Follows the panes that opened unheard.
     fn find_new(&mut self) {
+        if self.wanted.has(EventKind::Agent) {
+            // What was missed of agents is in what they do now.
+            for agent in self.host.agents_now() {
+                let socket = self.host.socket().to_owned();
+                self.hear(&socket, &Event::Agent(Box::new(agent)));
+            }
+        }
         for pane in self.host.panes() {
             let info = self.host.info_of(pane.id());
             if self.reader_of(&pane).is_none() && self.wanted.fits(&info) {
@@ -338,6 +348,21 @@ impl Subscription {
                 self.announce(&info);
             }
         }
+    }
+
+    /// Whether it is in a pane that is followed. One that has gone is not followed any more, and its agent's end comes after its own.
+    fn wants_agent(&self, agent: &AgentInfo) -> bool {
+        let followed =
+            || agent.pane.parse().is_ok_and(|id| self.readers.values().any(|reader| reader.pane().id() == id));
+        let place = || PaneInfo {
+            id: agent.pane.clone(),
+            session: agent.session.clone(),
+            window: agent.window.clone(),
+            window_index: agent.window_index,
+            index: agent.index,
+            ..PaneInfo::default()
+        };
+        agent.socket == self.host.socket().display().to_string() && (followed() || self.wanted.fits(&place()))
     }
 
     /// More happened than is kept for those who are slow: what is new is found, and what may have changed is to be looked at again.
@@ -374,6 +399,11 @@ impl Subscription {
             Event::Title { pane, .. } => {
                 let Ok(id) = pane.parse() else { return };
                 if !self.readers.values().any(|reader| reader.pane().id() == id) {
+                    return;
+                }
+            }
+            Event::Agent(agent) => {
+                if !self.wants_agent(agent) {
                     return;
                 }
             }

@@ -27,6 +27,8 @@ pub struct Host {
     panes: DashMap<PaneId, Arc<Pane>>,
     ended: Mutex<Vec<Arc<Pane>>>,
     epoch: Mutex<Epoch>,
+    /// The agents in its panes.
+    pub(super) agents: super::agents::Board,
     /// How the running tmux draws.
     rules: Mutex<Option<Rules>>,
     /// When it was last asked for.
@@ -44,6 +46,7 @@ impl Host {
             panes: DashMap::new(),
             ended: Mutex::default(),
             epoch: Mutex::new(Epoch { server: 0, engine: shared.nonce }),
+            agents: super::agents::Board::default(),
             rules: Mutex::default(),
             asked: Mutex::new(Instant::now()),
             cancel: shared.cancel.child_token(),
@@ -155,6 +158,7 @@ impl Host {
             let dropped: Vec<_> = ended.drain(..over).collect();
             drop(ended);
             metrics::PANES.decrement(1.0);
+            pane.lock().tap.program();
             for pane in dropped {
                 if let Some(shared) = self.shared() {
                     shared.account(pane.held_bytes(), 0);
@@ -241,7 +245,7 @@ impl Host {
         }
     }
 
-    fn seeded(&self, id: PaneId, seed: &Seed, why: Seeding) {
+    fn seeded(self: &Arc<Self>, id: PaneId, seed: &Seed, why: Seeding) {
         let known = self.panes.get(&id).map(|pane| pane.clone());
         match (known, why) {
             (Some(pane), Seeding::First) => self.account(pane.catch_up(seed, self.rules(), GapReason::Reconnected)),
@@ -255,7 +259,11 @@ impl Host {
                     let _ = pane.describe(&row);
                 }
                 self.account(pane.begin(seed, self.rules()));
-                self.panes.insert(id, pane);
+                self.panes.insert(id, pane.clone());
+                let rules = shared.options.agents.clone();
+                if !rules.is_empty() {
+                    shared.tasks.spawn(super::agents::follow(Arc::downgrade(self), pane, rules, self.cancel.clone()));
+                }
                 metrics::PANES.increment(1.0);
                 // Describing a pane costs more than following it, and mostly nobody listens.
                 if shared.events.receiver_count() > 0 {

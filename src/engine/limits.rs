@@ -42,6 +42,14 @@ pub const BUFFER_BYTES: usize = 256 * 1024;
 pub const COMMAND_BYTES: usize = 256 * 1024;
 /// A stream that printed nothing for this long rests: a `$` at its end counts, an open match is settled.
 pub const REST: Duration = Duration::from_millis(30);
+/// A screen that never rests is looked at after this long all the same: what an agent does is told at most so much later.
+pub const AGENT_LATEST: Duration = Duration::from_secs(1);
+/// How soon the processes of a pane that prints are looked at again for an agent; twice as long each time, until …
+pub const AGENT_LOOK: Duration = Duration::from_millis(100);
+/// … this long. What tells that another program may run is not held up.
+pub const AGENT_LOOK_LATEST: Duration = Duration::from_secs(5);
+/// How often tmux is asked, at most, for the screen of an agent that prints, where screens are not followed in memory.
+pub const AGENT_ASK: Duration = Duration::from_secs(1);
 /// A prompt is looked for when the stream rested this long and the shell sends no marks of its own.
 pub const PROMPT_REST: Duration = Duration::from_millis(120);
 /// Lines of the screen in the answer to a wait that timed out.

@@ -4,6 +4,7 @@
 //! memory wherever that is exact, and from the open connection otherwise. No lock is held across an await anywhere in here.
 
 mod act;
+pub mod agents;
 pub mod audit;
 mod capture;
 mod change;
@@ -16,6 +17,7 @@ pub mod limits;
 mod list;
 mod look;
 mod pane;
+mod plain;
 mod read;
 mod run;
 mod shell;
@@ -43,7 +45,10 @@ use crate::{
 pub use act::Caller;
 pub use events::{Subscription, Telling, Told};
 pub(crate) use host::Host;
+pub(crate) use list::matches;
 pub(crate) use pane::{Pane, Point};
+pub(crate) use plain::{PlainPlace, PlainSpawn};
+pub(crate) use target::{Target, find_pane, find_session, find_window};
 use wait::Waits;
 
 /// What an engine is made with.
@@ -61,6 +66,8 @@ pub struct EngineOptions {
     pub allowed: Tiers,
     /// Where what they did is recorded.
     pub audit: Option<Arc<audit::Audit>>,
+    /// How agents are known.
+    pub agents: Arc<agents::Rules>,
 }
 
 impl Default for EngineOptions {
@@ -72,6 +79,7 @@ impl Default for EngineOptions {
             budget_bytes: limits::BUDGET_BYTES,
             allowed: Tiers::ALL,
             audit: None,
+            agents: Arc::new(agents::Rules::built_in()),
         }
     }
 }
@@ -118,6 +126,11 @@ impl Engine {
             started: Instant::now(),
         });
         shared.tasks.spawn(janitor::run(shared.clone()));
+        Self::of(shared)
+    }
+
+    /// A handle to the engine itself, for what it does on its own.
+    fn of(shared: Arc<Shared>) -> Self {
         Self { shared, caller: Arc::default() }
     }
 
@@ -152,6 +165,16 @@ impl Engine {
 
     fn hosts(&self) -> MutexGuard<'_, HashMap<PathBuf, Arc<Host>>> {
         self.shared.hosts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Cancelled when the engine ends.
+    pub fn end(&self) -> CancellationToken {
+        self.shared.cancel.clone()
+    }
+
+    /// Runs something that ends with the engine by itself.
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.shared.tasks.spawn(task);
     }
 
     /// Seconds since the engine was made.

@@ -16,6 +16,7 @@ use std::{
 use tokio::sync::watch;
 
 use super::{
+    agents::Tap,
     create::Ours,
     events::Shared,
     limits,
@@ -75,6 +76,8 @@ pub(super) struct State {
     pub(super) ours: Option<Ours>,
     /// A `run` is under way.
     pub(super) runs: bool,
+    /// For the one who follows the agent in it.
+    pub(super) tap: Tap,
 }
 
 /// What tmux tells about a pane.
@@ -108,6 +111,7 @@ impl Pane {
                 view: View::default(),
                 ours: None,
                 runs: false,
+                tap: Tap::default(),
             }),
             changed: watch::Sender::new(0),
             edge: edge::Edge::default(),
@@ -224,6 +228,7 @@ impl Pane {
         for watcher in &watchers {
             watcher.ended(exit);
         }
+        state.tap.program();
         self.announce(state);
         true
     }
@@ -236,6 +241,7 @@ impl Pane {
         look |= state.view.resize(screen_size(row.size));
         let about = &mut state.about;
         let retitled = about.title != row.title;
+        let other_program = about.pid != row.pid || about.command != row.command;
         about.title.clone_from(&row.title);
         about.command.clone_from(&row.command);
         about.path.clone_from(&row.path);
@@ -247,6 +253,9 @@ impl Pane {
             state.exit = None;
             state.exit_pid = None;
             self.edge.publish(&state);
+        }
+        if other_program {
+            state.tap.program();
         }
         if retitled {
             state.tell_title(&row.title);
@@ -290,7 +299,10 @@ impl Pane {
                 state.about.title.clone_from(&title);
                 state.tell_title(&title);
             }
-            Value::Command(command) => state.about.command = command,
+            Value::Command(command) => {
+                state.about.command = command;
+                state.tap.program();
+            }
             Value::Path(path) => state.about.path = path,
         }
         let end = state.ring.end();
@@ -439,6 +451,7 @@ impl State {
 
     /// The screen is another one: everything on it may be new.
     fn show_all(&mut self) {
+        self.tap.drawn(None);
         let Self { view, watchers, ring, .. } = self;
         for watcher in watchers {
             watcher.shown(view, None, ring.end());
@@ -465,6 +478,7 @@ impl State {
         }
         // Patterns first: whoever waits for one waits for nothing that is drawn.
         let (changes, doubt) = self.view.feed(data, quiet);
+        self.tap.drawn(changes.as_ref());
         if let Some(changes) = changes {
             self.show(&changes);
         }
@@ -480,6 +494,7 @@ impl State {
     }
 
     fn tell_title(&mut self, title: &str) {
+        self.tap.title(title);
         for watcher in &mut self.watchers {
             watcher.title(title);
         }

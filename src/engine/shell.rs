@@ -96,6 +96,18 @@ fn is_command_line(args: &[String]) -> bool {
     !is_hold(args) && args.get(1).is_some_and(|flag| flag == "-c")
 }
 
+/// A shell that was told what to run: the hold of a command (`create`), or one with a `-c`.
+pub fn is_told(args: &[String]) -> bool {
+    let name = args.first().map_or("", |program| base_name(program));
+    is_hold(args)
+        || kind(name).is_some()
+            && args
+                .iter()
+                .skip(1)
+                .take_while(|arg| arg.starts_with('-'))
+                .any(|arg| !arg.starts_with("--") && arg.contains('c'))
+}
+
 /// Whether what runs in the pane reads lines from its user (a shell or a REPL), as far as can be told.
 pub fn reads_lines(about: &About) -> bool {
     match foreground(about.pid, &about.tty) {

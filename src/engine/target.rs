@@ -13,7 +13,7 @@ use crate::{
 /// A target as it was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// `%3`, `3`, `pane:%3`, `terminal:%3`.
+    /// `%3`, `pane:%3`, `terminal:%3`.
     Pane(PaneId),
     /// `@1`.
     Window(WindowId),
@@ -102,6 +102,21 @@ impl Engine {
         }
         host.server().cover(id).await?;
         host.pane(id).ok_or_else(|| located(Error::not_found(format!("no pane {id}")), host))
+    }
+
+    /// The id of the pane that a target means.
+    pub(crate) async fn pane_id(&self, host: &Arc<Host>, text: &str) -> Result<String> {
+        Ok(self.pane(host, text).await?.id().to_string())
+    }
+
+    /// The id of the window that a target means.
+    pub(crate) async fn window_id(&self, host: &Arc<Host>, text: &str) -> Result<String> {
+        Ok(self.window(host, text).await?.id.to_string())
+    }
+
+    /// The id of the session that a target means.
+    pub(crate) async fn session_id(&self, host: &Arc<Host>, text: &str) -> Result<String> {
+        Ok(self.session(host, text).await?.id.to_string())
     }
 
     /// The session that `pick` picks by its name, and its active pane.
@@ -219,7 +234,8 @@ pub fn find_window<'a>(topology: &'a Topology, target: &Target) -> Result<&'a Wi
     }
 }
 
-fn find_session<'a>(topology: &'a Topology, wanted: &str) -> Result<&'a SessionRow> {
+/// The session with this name or id among what is there.
+pub fn find_session<'a>(topology: &'a Topology, wanted: &str) -> Result<&'a SessionRow> {
     if let Ok(id) = wanted.parse::<SessionId>() {
         return topology.session(id).ok_or_else(|| Error::not_found(format!("no session {id}")));
     }

@@ -4,6 +4,7 @@
 mod described;
 mod error;
 mod guard;
+pub mod mcp;
 mod openapi;
 mod routes;
 mod stream;
@@ -54,6 +55,8 @@ pub struct About {
     pub log: Option<String>,
     /// What it was told.
     pub config: ConfigAnswer,
+    /// What agents over HTTP mean where they do not say, and what holds for all agents.
+    pub mcp: crate::mcp::About,
 }
 
 impl App {
@@ -113,8 +116,11 @@ pub fn router(app: App) -> Router {
         .route("/v1/panes/{pane}/run", post(routes::run))
         .route("/v1/waits", post(routes::wait))
         .route("/v1/waits/{id}", get(routes::wait_result).delete(routes::cancel_wait))
+        .route("/v1/agents", get(routes::agents))
         .route("/v1/events", get(stream::sse::stream))
         .route("/v1/stream", get(stream::ws::stream))
+        .route("/v1/mcp", get(mcp::stdio))
+        .nest_service("/mcp", mcp::service(&app.engine, app.about.mcp.clone()))
         .fallback(error::no_route)
         .method_not_allowed_fallback(error::no_method)
         .layer(DefaultBodyLimit::max(BODY_BYTES))

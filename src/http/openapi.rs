@@ -20,6 +20,7 @@ use crate::api;
         routes::status,
         routes::config,
         routes::stop,
+        crate::http::mcp::stdio,
         routes::list_sessions,
         routes::new_session,
         routes::patch_session,
@@ -39,6 +40,7 @@ use crate::api;
         routes::wait,
         routes::wait_result,
         routes::cancel_wait,
+        routes::agents,
         stream::sse::stream,
         stream::ws::stream
     ),

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     api::{
-        CaptureAnswer, CaptureRequest, ConfigAnswer, CreatedAnswer, DoneAnswer, InputAnswer, InputRequest,
+        AgentList, CaptureAnswer, CaptureRequest, ConfigAnswer, CreatedAnswer, DoneAnswer, InputAnswer, InputRequest,
         NewSessionRequest, NewWindowRequest, PaneList, PatchRequest, ReadAnswer, ReadRequest, Result, RunAnswer,
         RunRequest, ServerQuery, SessionList, SplitRequest, StatusAnswer, Tier, WaitAnswer, WaitRequest, WindowList,
     },
@@ -338,4 +338,14 @@ pub async fn wait_result(app: App, Target(id): Target, Params(look): Params<Look
 )]
 pub async fn cancel_wait(app: App, Target(id): Target) -> Answer<WaitAnswer> {
     app.engine.cancel_wait(&id).await.map(Json)
+}
+
+/// Lists agents.
+#[utoipa::path(
+    get, path = "/v1/agents", tag = "agents",
+    params(ServerQuery),
+    responses((status = 200, description = "The answer", body = AgentList), Failures)
+)]
+pub async fn agents(app: App, Params(server): Params<ServerQuery>) -> Answer<AgentList> {
+    app.engine.agents(&host(&app, &server)?).await.map(Json)
 }

@@ -150,6 +150,10 @@ impl Inner {
         if let Some(covering) = self.lock().covering.get_mut(&id) {
             covering.connection = Some(connection.clone());
         }
+        // Whoever lets all clients leave knows of this one from here on, or has looked already.
+        if self.cancel.is_cancelled() {
+            connection.close();
+        }
         match tokio::time::timeout(ATTACH_LIMIT, attached).await {
             Ok(Ok(Ok(()))) => {
                 Self::subscribe(&connection);

@@ -14,6 +14,12 @@ pub fn words(program: &Path) -> Vec<OsString> {
     vec![program.into(), ARGUMENT.into(), std::process::id().to_string().into()]
 }
 
+/// The same for the program that runs now, where the system can do that. `/proc/self/exe` is this program even when its file was replaced
+/// meanwhile. Clients end with the thread that started them, so this is for a runtime of one thread.
+pub fn of_this_program() -> Vec<OsString> {
+    if cfg!(target_os = "linux") { words("/proc/self/exe".as_ref()) } else { Vec::new() }
+}
+
 /// If this process was started by [`words`], becomes the program that stands behind them; answers only if it is not, or cannot.
 #[cfg(target_os = "linux")]
 pub fn enter(args: impl IntoIterator<Item = OsString>) -> Option<ExitCode> {

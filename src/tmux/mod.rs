@@ -13,18 +13,22 @@ mod launch;
 pub mod leash;
 mod link;
 mod model;
+mod processes;
 mod program;
 mod seed;
 mod server;
+mod terminals;
 mod topology;
 mod tty;
 
 pub use connection::{Answer, Connection, Lost, Request};
 pub use launch::StartServer;
 pub use link::{Link, ServerIdentity, is_absent};
+pub use processes::{Process, foreground_group, on_terminal};
 pub use program::{CoverageMode, Program, ServerSpec};
 pub use seed::Seed;
 pub use server::Server;
+pub use terminals::on_terminals;
 pub use topology::{PaneRow, SessionRow, Topology, WindowRow};
 pub use tty::{Foreground, child, foreground};
 

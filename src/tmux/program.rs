@@ -1,6 +1,13 @@
 //! The tmux program: where it is, how it is called, and calls that end by themselves.
 
-use std::{ffi::OsString, path::PathBuf, process::Stdio, time::Duration};
+use std::{
+    collections::BTreeMap,
+    ffi::{OsStr, OsString},
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+    process::Stdio,
+    time::Duration,
+};
 
 use tokio::process::Command;
 
@@ -105,8 +112,42 @@ impl ServerSpec {
 
     /// Runs one tmux command as a process of its own and waits for its end, at most `Program::limit`.
     pub async fn call(&self, args: &[&str]) -> Result<Printed> {
+        self.run(self.command(args), args).await
+    }
+
+    /// The same as somebody else would call it: in this directory and, where one is given, with this environment alone.
+    pub async fn call_as(
+        &self,
+        directory: &Path,
+        environment: Option<&BTreeMap<OsString, OsString>>,
+        args: &[&str],
+    ) -> Result<Printed> {
+        let mut command = self.command(args);
+        command.current_dir(directory);
+        if let Some(environment) = environment {
+            command.env_clear().envs(environment).env_remove("TMUX").env_remove("TMUX_PANE");
+        }
+        self.run(command, args).await
+    }
+
+    /// Whether the tmux program is there to be run, as `path` (`PATH`) finds it. With a prefix it is over there, and taken to be.
+    pub fn is_installed(&self, path: Option<&OsStr>) -> bool {
+        let runs = |file: &Path| {
+            std::fs::metadata(file).is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
+        };
+        let tmux = &self.program.tmux;
+        if !self.is_local() {
+            return true;
+        }
+        if tmux.components().count() > 1 {
+            return runs(tmux);
+        }
+        path.is_some_and(|path| std::env::split_paths(path).any(|dir| runs(&dir.join(tmux))))
+    }
+
+    async fn run(&self, command: Command, args: &[&str]) -> Result<Printed> {
         let why = || format!("is the tmux server on {} stopped or overloaded?", self.socket.display());
-        self.program.run(self.command(args), args, why).await
+        self.program.run(command, args, why).await
     }
 
     /// The error for a tmux that cannot be started at all.

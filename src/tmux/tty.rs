@@ -51,7 +51,7 @@ pub fn child(pid: u32) -> Option<(u32, Vec<String>)> {
 }
 
 #[cfg(target_os = "linux")]
-fn args_of(pid: u32) -> Option<Vec<String>> {
+pub(super) fn args_of(pid: u32) -> Option<Vec<String>> {
     let args = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
     let args = args.split(|byte| *byte == 0).filter(|arg| !arg.is_empty());
     Some(args.map(|arg| String::from_utf8_lossy(arg).into_owned()).collect())

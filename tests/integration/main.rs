@@ -17,6 +17,7 @@
     reason = "a test says what is wrong by panicking, is its own documentation, and may be one long table"
 )]
 
+mod agents;
 mod bad_input;
 mod bridge;
 mod capture;
@@ -30,6 +31,8 @@ mod http_port;
 mod hub;
 mod input;
 mod lifecycle;
+mod mcp;
+mod mcp_clients;
 mod protocol;
 mod readme;
 mod run;
@@ -42,5 +45,6 @@ mod stream_sse;
 mod stream_ws;
 mod streams;
 mod subscribers;
+mod supervise;
 mod waits;
 mod wire;

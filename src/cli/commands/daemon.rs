@@ -77,6 +77,9 @@ pub(in crate::cli) struct Told {
     /// They may only look
     #[arg(long)]
     read_only: bool,
+    /// What an agent's client has to ask a person about first, of the same four
+    #[arg(long, value_name = "TIERS", value_delimiter = ',')]
+    confirm: Option<Vec<String>>,
     /// Whether what they do is recorded [default: true]
     #[arg(long, value_name = "BOOL")]
     audit: Option<bool>,
@@ -86,6 +89,9 @@ pub(in crate::cli) struct Told {
     /// Its length in bytes at which it is turned; three older ones are kept [default: 10M]
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     audit_bytes: Option<u64>,
+    /// Rules of your own that tell agents and what they do [default: agents.toml next to config.toml, if it is there]
+    #[arg(long, value_name = "FILE")]
+    agents_file: Option<String>,
     /// Answer on this TCP address, too; beyond this machine only with --tls
     #[arg(long, value_name = "ADDR:PORT", value_delimiter = ',')]
     http: Option<Vec<String>>,
@@ -127,9 +133,11 @@ impl Told {
             list("allow", self.allow.as_ref()),
             list("deny", self.deny.as_ref()),
             one("read_only", set(self.read_only).as_ref()),
+            list("confirm", self.confirm.as_ref()),
             one("audit", self.audit.as_ref()),
             one("audit_file", self.audit_file.as_ref()),
             one("audit_bytes", self.audit_bytes.as_ref()),
+            one("agents_file", self.agents_file.as_ref()),
             list("http", self.http.as_ref()),
             list("http_names", self.http_names.as_ref()),
             list("http_origins", self.http_origins.as_ref()),

@@ -18,6 +18,7 @@ use super::{Caller, Outcome, output, output::plain, path_of};
 use crate::{
     api::{CaptureAnswer, CaptureRequest, Error, ErrorCode, PaneList, StatusAnswer, Verified},
     cli::{EXIT_ERROR, socket::Environment},
+    config::Settings,
     daemon::paths,
     protocol::version::Version,
 };
@@ -81,6 +82,7 @@ struct Report {
 impl Doctor {
     pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
         let mut checks = vec![tmux_program().await, socket_directory(caller), log(caller), daemon(caller).await];
+        checks.extend(agent_rules(caller));
         checks.extend(tmux_sockets(caller));
         if self.verify {
             checks.extend(screens(caller).await);
@@ -217,6 +219,28 @@ async fn daemon(caller: &Caller) -> Check {
         Err(_) => {
             let message = format!("it does not answer in {} s", TMUX_LIMIT.as_secs());
             Check::problem(NAME, message, format!("see {}, then end the process", caller.paths.log.display()))
+        }
+    }
+}
+
+/// The user's rules of agents, as a daemon that is started here and now reads them.
+fn agent_rules(caller: &Caller) -> Option<Check> {
+    const NAME: &str = "agents";
+    let settings = match Settings::gather(&caller.paths, &Vec::new(), &|name| env::var_os(name), None) {
+        Ok(settings) => settings,
+        Err(error) => {
+            return Some(Check::problem("config", error.message, "correct it; the daemon does not start with it"));
+        }
+    };
+    let file = settings.agents_file?;
+    match file.load() {
+        Ok(_) if !file.path.exists() => None,
+        Ok(rules) => Some(Check::ok(NAME, format!("{}: {}", file.path.display(), rules.ids().join(", ")))),
+        Err(error) if file.named => {
+            Some(Check::problem(NAME, error.message, "correct it; the daemon does not start with it"))
+        }
+        Err(error) => {
+            Some(Check::warning(NAME, error.message, "correct it, then muxtap stop: the next command starts with it"))
         }
     }
 }

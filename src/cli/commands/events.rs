@@ -26,7 +26,8 @@ pub(in crate::cli) struct Events {
     /// Only of these panes; names may hold `*`; may be given several times (default: all)
     #[arg(short = 't', value_name = "TARGET", num_args = 1..)]
     targets: Vec<String>,
-    /// Only these types, separated by commas: output, screen, pane-opened, pane-exited, bell, title, topology, gap, server
+    /// Only these types, separated by commas: output, screen, pane-opened, pane-exited, bell, title, agent, topology,
+    /// gap, server
     /// (default: all but output)
     #[arg(long, value_name = "TYPES")]
     types: Option<String>,

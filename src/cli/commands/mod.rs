@@ -1,5 +1,7 @@
 //! The commands, a file for each group: their arguments and what they do with the answer.
 
+pub(super) mod agents;
+pub(super) mod approvals;
 pub(super) mod bridge;
 pub(super) mod capture;
 pub(super) mod change;
@@ -11,6 +13,7 @@ pub(super) mod doctor;
 pub(super) mod events;
 pub(super) mod input;
 pub(super) mod list;
+pub(super) mod mcp;
 pub(super) mod read;
 pub(super) mod run;
 pub(super) mod tail;

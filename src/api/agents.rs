@@ -1,0 +1,118 @@
+//! Agents in panes: which, and what they do.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// What an agent does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum AgentState {
+    /// It works.
+    Working,
+    /// It waits for permission to do something.
+    Permission,
+    /// It waits for an answer to a question.
+    Question,
+    /// It waits for its user.
+    Idle,
+    /// It says that something went wrong.
+    Errored,
+    /// Its process has ended.
+    Ended,
+}
+
+impl AgentState {
+    /// The word on the wire.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Working => "working",
+            Self::Permission => "permission",
+            Self::Question => "question",
+            Self::Idle => "idle",
+            Self::Errored => "errored",
+            Self::Ended => "ended",
+        }
+    }
+}
+
+/// One of the answers that an agent offers.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct AgentOption {
+    /// What chooses it: its number or letter as it stands on the screen, else its place in the list, from 1.
+    pub key: String,
+    /// What it says.
+    pub label: String,
+    /// What stands under it: a description, or the rest of a long label.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detail: Option<String>,
+    /// The cursor stands on it.
+    pub selected: bool,
+}
+
+/// A row of a screen.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct AgentRow {
+    /// Which, from the top, from 0.
+    pub row: u16,
+    /// What it showed.
+    pub text: String,
+}
+
+/// Why an agent is taken to be in a state.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct AgentEvidence {
+    /// The name of the rule that applied; `none` where none did, `process` where its process ended.
+    pub rule: String,
+    /// The rows of the screen that fitted it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rows: Vec<AgentRow>,
+    /// The title, where that fitted it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub title: Option<String>,
+}
+
+/// An agent in a pane.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct AgentInfo {
+    /// The pane.
+    pub pane: String,
+    /// A session that shows it.
+    pub session: String,
+    /// Its window's index in that session.
+    pub window_index: u32,
+    /// Its window's name.
+    pub window: String,
+    /// Its index in the window.
+    pub index: u32,
+    /// The tmux server's socket.
+    pub socket: String,
+    /// Which agent, by its rules' id: `claude`, `codex` …
+    pub agent: String,
+    /// What people call it.
+    pub name: String,
+    /// Its process; none where the system does not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pid: Option<u32>,
+    /// What it does.
+    pub state: AgentState,
+    /// Since when, in milliseconds since 1970.
+    pub since_ms: u64,
+    /// What it asks (`permission` and `question`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub question: Option<String>,
+    /// The answers that it offers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub options: Vec<AgentOption>,
+    /// Why it is taken to be so.
+    pub evidence: AgentEvidence,
+}
+
+/// Answers `GET /v1/agents`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct AgentList {
+    /// Those whose process lives, by pane; then those that ended in the last ten minutes.
+    pub agents: Vec<AgentInfo>,
+    /// Why the user's own rules are not in force.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rules_error: Option<String>,
+}

@@ -1,0 +1,141 @@
+//! `agents`.
+
+use std::collections::HashMap;
+
+use clap::Args;
+
+use super::{
+    Caller, Outcome,
+    events::join_targets,
+    output::{self, Failure, Table, plain, short_duration},
+    targets::names_pane,
+};
+use crate::{
+    api::{AgentInfo, AgentList, AgentState, Error, EventsRequest, PaneInfo},
+    cli::EXIT_ERROR,
+};
+
+/// List the agents that run in panes, and what they do
+///
+/// Claude Code, Codex, Gemini CLI, aider, opencode, Cursor agent, Copilot CLI, Goose, and those of your own rules: whether they
+/// work, wait for permission, ask a question, are idle, met an error or have ended.
+#[derive(Debug, Args)]
+#[command(after_long_help = "Examples:
+  muxtap agents
+  muxtap agents --watch                          a line whenever one does something else
+  muxtap agents --json | jq -r '.agents[] | select(.state == \"permission\") | .pane'")]
+pub(in crate::cli) struct Agents {
+    /// Only in these panes; names may hold `*`; may be given several times (default: all)
+    #[arg(short = 't', value_name = "TARGET", num_args = 1..)]
+    targets: Vec<String>,
+    /// Go on: one line for each agent that is there, then one whenever one does something else
+    #[arg(short, long)]
+    watch: bool,
+}
+
+impl Agents {
+    pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
+        if self.watch {
+            return self.follow(caller).await;
+        }
+        let mut list: AgentList = caller.client().await?.get("/v1/agents", &()).await?;
+        list.agents.retain(|agent| self.wants(agent));
+        if caller.json {
+            output::print_json(&list)?;
+            return Ok(0);
+        }
+        if let Some(error) = &list.rules_error {
+            output::note(&format!("your rules are not in force: {error}"));
+        }
+        let mut table = Table::new(&["ID", "PANE", "AGENT", "STATE", "FOR", "ASKS"]);
+        for agent in &list.agents {
+            table.row(&[
+                agent.pane.clone(),
+                place(agent),
+                agent.name.clone(),
+                agent.state.as_str().into(),
+                short_duration(now_ms().saturating_sub(agent.since_ms) / 1000),
+                asks(agent),
+            ]);
+        }
+        output::print(table.render())?;
+        Ok(0)
+    }
+
+    /// Subscribes first and lists then, so that nothing is missed between the two.
+    async fn follow(&self, caller: &Caller) -> Outcome {
+        let request = EventsRequest {
+            panes: join_targets(&self.targets)?,
+            types: Some("agent".into()),
+            ..EventsRequest::default()
+        };
+        let mut stream = caller.client().await?.events("/v1/events", &request).await?;
+        let list: AgentList = caller.client().await?.get("/v1/agents", &()).await?;
+        let mut told = HashMap::new();
+        for agent in list.agents.iter().filter(|agent| self.wants(agent)) {
+            tell(agent, caller.json, &mut told)?;
+        }
+        loop {
+            let mut written = Ok(());
+            let goes_on = stream
+                .next(|data| {
+                    if written.is_ok() {
+                        written = serde_json::from_slice(data)
+                            .map_err(|error| Failure::Error(Error::internal(format!("event: {error}"))))
+                            .and_then(|agent: AgentInfo| tell(&agent, caller.json, &mut told));
+                    }
+                })
+                .await?;
+            written?;
+            if !goes_on {
+                output::note("the daemon has ended");
+                return Ok(EXIT_ERROR);
+            }
+        }
+    }
+
+    fn wants(&self, agent: &AgentInfo) -> bool {
+        let pane = PaneInfo {
+            id: agent.pane.clone(),
+            session: agent.session.clone(),
+            window: agent.window.clone(),
+            window_index: agent.window_index,
+            index: agent.index,
+            ..PaneInfo::default()
+        };
+        self.targets.is_empty() || self.targets.iter().any(|target| names_pane(target, &pane))
+    }
+}
+
+/// One line, unless it tells what the last one of that pane told.
+fn tell(
+    agent: &AgentInfo,
+    json: bool,
+    told: &mut HashMap<String, (AgentState, u64, Option<u32>)>,
+) -> Result<(), Failure> {
+    let news = (agent.state, agent.since_ms, agent.pid);
+    if told.insert(agent.pane.clone(), news) == Some(news) {
+        return Ok(());
+    }
+    if json {
+        return output::print_json(agent);
+    }
+    let what = format!("{}  {}  {}  {}  {}", agent.pane, place(agent), agent.name, agent.state.as_str(), asks(agent));
+    output::print(format!("{}\n", plain(what.trim_end())))
+}
+
+fn place(agent: &AgentInfo) -> String {
+    format!("{}:{}.{}", agent.session, agent.window_index, agent.index)
+}
+
+/// What it asks, and the answers that it offers.
+fn asks(agent: &AgentInfo) -> String {
+    let options: Vec<_> = agent.options.iter().map(|option| format!("{}) {}", option.key, option.label)).collect();
+    let question = agent.question.clone().unwrap_or_default();
+    if options.is_empty() { question } else { format!("{question} [{}]", options.join(" | ")) }
+}
+
+fn now_ms() -> u64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,193 @@
+//! `approvals`.
+
+use std::{collections::BTreeMap, fmt::Write as _};
+
+use clap::{Args, Subcommand};
+use tokio::sync::mpsc;
+
+use super::{
+    Caller, Outcome,
+    output::{self, Failure, Table, plain},
+};
+use crate::{
+    api::{Error, ErrorCode},
+    supervise::confirm::{
+        approvals::{Approvals, Open, Refused, Word},
+        terminal,
+    },
+};
+
+/// Say yes or no to what agents want to spawn
+///
+/// Lists the questions that are open, with the whole prompt. Agents ask here when `manage_tmux_sessions` has no other way to ask a
+/// human; while `--watch` runs they know that somebody is there.
+#[derive(Debug, Args)]
+#[command(after_long_help = "Examples:
+  muxtap approvals                    what is open
+  muxtap approvals --watch            each question as it comes; answer with y or n
+  muxtap approvals approve 3fa9c1")]
+pub(in crate::cli) struct ApprovalsArgs {
+    /// Show questions as they come, and read answers from stdin: `y` or `n`, for the oldest, or followed by an ID
+    #[arg(long)]
+    watch: bool,
+
+    #[command(subcommand)]
+    word: Option<Said>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Said {
+    /// Say yes
+    Approve {
+        /// The questions
+        #[arg(value_name = "ID", required = true)]
+        ids: Vec<String>,
+    },
+    /// Say no
+    Deny {
+        /// The questions
+        #[arg(value_name = "ID", required = true)]
+        ids: Vec<String>,
+    },
+}
+
+impl ApprovalsArgs {
+    pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
+        let folder = Approvals::new(caller.paths.approvals_dir());
+        match self.word {
+            Some(Said::Approve { ids }) => say(&folder, &ids, Word::Approved),
+            Some(Said::Deny { ids }) => say(&folder, &ids, Word::Denied),
+            None if self.watch => watch(&folder, caller.json).await,
+            None => list(&folder, caller.json),
+        }
+    }
+}
+
+fn list(folder: &Approvals, json: bool) -> Outcome {
+    let open = folder.open().map_err(Refused::from).map_err(refused)?;
+    if json {
+        output::print_json(&serde_json::json!({ "approvals": open }))?;
+        return Ok(0);
+    }
+    if open.is_empty() {
+        output::print("No questions are open.\n")?;
+        return Ok(0);
+    }
+    let mut table = Table::new(&["ID", "WHAT", "NAME", "DIR", "UNTIL", "PROMPT"]);
+    for question in open {
+        table.row(&[
+            question.id,
+            question.session.map_or(question.kind, |session| format!("window in {session}")),
+            question.name,
+            question.working_dir.unwrap_or_default(),
+            question.until,
+            question.prompt,
+        ]);
+    }
+    output::print(table.render())?;
+    Ok(0)
+}
+
+fn say(folder: &Approvals, ids: &[String], word: Word) -> Outcome {
+    for id in ids {
+        folder.answer(id, word).map_err(refused)?;
+        output::print(format!("{}\n", said(id, word)))?;
+    }
+    Ok(0)
+}
+
+async fn watch(folder: &Approvals, json: bool) -> Outcome {
+    let unusable = |error: std::io::Error| Failure::from(refused(error.into()));
+    let _watching = folder.watch().map_err(unusable)?;
+    let (_watcher, mut changes) = terminal::changes(folder).map_err(unusable)?;
+    let mut input = lines_of_stdin();
+    let mut listens = true;
+    let mut shown: BTreeMap<String, Open> = BTreeMap::new();
+    loop {
+        let open = folder.open().map_err(unusable)?;
+        shown.retain(|id, _| open.iter().any(|question| question.id == *id));
+        for question in &open {
+            if shown.insert(question.id.clone(), question.clone()).is_none() {
+                show(question, json)?;
+            }
+        }
+        tokio::select! {
+            change = changes.recv() => if change.is_none() { return Ok(0) },
+            line = input.recv(), if listens => match line {
+                Some(line) => answer(folder, &line, &open)?,
+                // Whoever only looks on goes on doing so.
+                None => listens = false,
+            },
+        }
+    }
+}
+
+/// What is typed, line by line. Read by a thread that nobody waits for: a runtime would not end before the next line came.
+fn lines_of_stdin() -> mpsc::Receiver<String> {
+    let (sender, receiver) = mpsc::channel(1);
+    std::thread::spawn(move || {
+        for line in std::io::stdin().lines().map_while(Result::ok) {
+            if sender.blocking_send(line).is_err() {
+                return;
+            }
+        }
+    });
+    receiver
+}
+
+fn show(question: &Open, json: bool) -> Result<(), Failure> {
+    if json {
+        return output::print_json(question);
+    }
+    let Open { id, kind, name, prompt, working_dir, session, until, .. } = question;
+    let mut text = format!("{id}  {kind} {}, until {until}\n", plain(name));
+    for (what, value) in [("session", session), ("dir", working_dir)] {
+        if let Some(value) = value {
+            let _ = writeln!(text, "  {what}: {}", plain(value));
+        }
+    }
+    for line in prompt.lines() {
+        let _ = writeln!(text, "  | {}", plain(line));
+    }
+    output::print(text + &format!("  y {id} or n {id}?\n"))
+}
+
+fn answer(folder: &Approvals, line: &str, open: &[Open]) -> Result<(), Failure> {
+    let mut words = line.split_whitespace();
+    let word = match words.next() {
+        None => return Ok(()),
+        Some("y" | "yes") => Word::Approved,
+        Some("n" | "no") => Word::Denied,
+        Some(_) => {
+            output::note("write y or n, and the ID where it is not the oldest question");
+            return Ok(());
+        }
+    };
+    let Some(id) = words.next().or_else(|| open.first().map(|question| question.id.as_str())) else {
+        output::note("no question is open");
+        return Ok(());
+    };
+    match folder.answer(id, word) {
+        Ok(()) => output::print(format!("{}\n", said(id, word))),
+        Err(error) => {
+            output::note(&error.to_string());
+            Ok(())
+        }
+    }
+}
+
+fn said(id: &str, word: Word) -> String {
+    match word {
+        Word::Approved => format!("{id} approved"),
+        Word::Denied => format!("{id} denied"),
+    }
+}
+
+#[allow(clippy::needless_pass_by_value, reason = "it is what `map_err` calls")]
+fn refused(error: Refused) -> Error {
+    let code = match error {
+        Refused::Unknown(_) => ErrorCode::NotFound,
+        Refused::Answered(_) | Refused::Unusable(_) => ErrorCode::Conflict,
+    };
+    Error::new(code, error.to_string())
+}

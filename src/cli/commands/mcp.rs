@@ -1,0 +1,143 @@
+//! `mcp`: this process's stdio becomes a connection to the daemon, which speaks MCP on it.
+
+use std::{
+    io::{Read, Write},
+    net::Shutdown,
+};
+
+use clap::{Args, ValueEnum};
+use http_body_util::Empty;
+use hyper::{Request, StatusCode, client::conn::http1, header};
+use hyper_util::rt::TokioIo;
+
+use super::{Caller, Outcome, output};
+use crate::{
+    api::{Error, McpHello, Result},
+    cli::caller::whole_environment,
+    http::mcp::UPGRADE,
+    mcp,
+    supervise::{PlatformEnvironment, Supervisor},
+};
+
+/// Serve MCP on stdin and stdout, for an agent
+///
+/// A client starts it. The work is done by the daemon, which all agents of a machine share; this process passes on what is
+/// said. The tmux server that is meant is the one that any command run here would mean; the pane in which the client
+/// itself runs is not typed into or killed without `force`.
+#[derive(Debug, Args)]
+#[command(after_long_help = "Examples:
+  claude mcp add muxtap -- muxtap mcp
+  codex mcp add muxtap -- muxtap mcp -L work
+  muxtap mcp --tools manage-tmux-sessions      as docs/manage-tmux-sessions.md says")]
+pub(in crate::cli) struct Mcp {
+    /// Which tools: all of muxtap's own, or `manage_tmux_sessions` alone, as its first implementation served it, by this process
+    #[arg(long, value_name = "WHICH", value_enum, default_value_t)]
+    tools: Tools,
+}
+
+/// Which tools are served.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum Tools {
+    /// muxtap's own.
+    #[default]
+    Native,
+    /// `manage_tmux_sessions` alone.
+    ManageTmuxSessions,
+}
+
+impl Mcp {
+    pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
+        if self.tools == Tools::ManageTmuxSessions {
+            return alone(caller).await;
+        }
+        let stream = caller.stream()?;
+        let hello = McpHello {
+            server: caller.server.display().to_string(),
+            pane: caller.runs_in.clone(),
+            cwd: std::env::current_dir().ok().map(|dir| dir.display().to_string()),
+            env: Some(whole_environment()),
+            sockets: caller.sockets.as_ref().map(|dir| dir.display().to_string()),
+        };
+        pass_on(stream, &hello).await?;
+        Ok(0)
+    }
+}
+
+/// A missing variable is said as the first implementation said it.
+async fn alone(caller: &Caller) -> Outcome {
+    let environment = match PlatformEnvironment::read(&|name| std::env::var(name).ok()) {
+        Ok(environment) => environment,
+        Err(missing) => {
+            output::line_on_stderr(&missing.to_string());
+            return Ok(1);
+        }
+    };
+    let tmux = std::env::var_os("MUXTAP_TMUX").filter(|tmux| !tmux.is_empty()).unwrap_or_else(|| "tmux".into());
+    let supervisor = Supervisor::compatible(tmux.into(), caller.server.clone(), environment)
+        .map_err(|error| Error::internal(format!("cannot start: {error}")))?;
+    mcp::alone::serve(supervisor).await?;
+    Ok(0)
+}
+
+/// Bytes that are passed on at once.
+const CHUNK_BYTES: usize = 64 << 10;
+
+async fn pass_on(stream: std::os::unix::net::UnixStream, hello: &McpHello) -> Result<()> {
+    let lost =
+        |error: &dyn std::fmt::Display| Error::unavailable(format!("the connection to the daemon was lost: {error}"));
+    stream.set_nonblocking(true).map_err(|error| lost(&error))?;
+    let stream = tokio::net::UnixStream::from_std(stream).map_err(|error| lost(&error))?;
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(|error| lost(&error))?;
+    tokio::spawn(connection.with_upgrades());
+    let request = Request::get("/v1/mcp")
+        .header(header::HOST, "muxtap")
+        .header(header::CONNECTION, "upgrade")
+        .header(header::UPGRADE, UPGRADE)
+        .body(Empty::<bytes::Bytes>::new())
+        .map_err(|error| lost(&error))?;
+    let answer = sender.send_request(request).await.map_err(|error| lost(&error))?;
+    if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
+        return Err(Error::unavailable(format!(
+            "the daemon does not speak MCP ({}); `muxtap stop` ends an old one",
+            answer.status()
+        )));
+    }
+    let upgraded = hyper::upgrade::on(answer).await.map_err(|error| lost(&error))?;
+    let parts = upgraded.downcast::<TokioIo<tokio::net::UnixStream>>().map_err(|_| lost(&"it is no socket"))?;
+    let stream = parts.io.into_inner().into_std().map_err(|error| lost(&error))?;
+    // From here on a thread for each direction: nothing is quicker to wake up.
+    stream.set_nonblocking(false).map_err(|error| lost(&error))?;
+    let (mut to, mut from) = (stream.try_clone().map_err(|error| lost(&error))?, stream);
+    let mut line = serde_json::to_vec(hello).map_err(|error| Error::internal(error.to_string()))?;
+    line.push(b'\n');
+    to.write_all(&line).map_err(|error| lost(&error))?;
+    std::thread::spawn(move || {
+        // However it ends, the client has said all; what it is still owed is passed on below.
+        let _ = copy(&mut std::io::stdin().lock(), &mut to);
+        let _ = to.shutdown(Shutdown::Write);
+    });
+    let told = move || {
+        let mut stdout = std::io::stdout().lock();
+        stdout.write_all(&parts.read_buf)?;
+        copy(&mut from, &mut stdout)
+    };
+    match tokio::task::spawn_blocking(told).await {
+        Ok(told) => told.map_err(|error| lost(&error)),
+        Err(error) => Err(Error::internal(error.to_string())),
+    }
+}
+
+/// Passes on what comes, as it comes, until nothing does.
+fn copy(from: &mut impl Read, to: &mut impl Write) -> std::io::Result<()> {
+    let mut chunk = vec![0; CHUNK_BYTES];
+    loop {
+        let read = match from.read(&mut chunk) {
+            Ok(0) => return Ok(()),
+            Ok(read) => read,
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
+        };
+        to.write_all(chunk.get(..read).unwrap_or_default())?;
+        to.flush()?;
+    }
+}

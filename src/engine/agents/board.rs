@@ -1,0 +1,79 @@
+//! What is known of the agents of one server.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::{Instant, SystemTime, UNIX_EPOCH},
+};
+
+use crate::{
+    api::{AgentInfo, AgentState, PaneInfo},
+    engine::limits,
+    protocol::ids::PaneId,
+};
+
+/// The last that was told of each pane's agent.
+#[derive(Debug, Default)]
+pub(in crate::engine) struct Board {
+    panes: Mutex<BTreeMap<PaneId, Entry>>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    info: AgentInfo,
+    ended: Option<Instant>,
+}
+
+impl Board {
+    /// This is known now.
+    pub(super) fn set(&self, id: PaneId, info: AgentInfo) {
+        let ended = (info.state == AgentState::Ended).then(Instant::now);
+        let mut panes = self.lock();
+        panes.retain(|_, entry| !entry.is_old());
+        panes.insert(id, Entry { info, ended });
+        let ended = panes.iter().filter_map(|(id, entry)| Some((entry.ended?, *id)));
+        if let Some((_, oldest)) = ended.clone().min().filter(|_| ended.count() > limits::ENDED_PANES) {
+            panes.remove(&oldest);
+        }
+    }
+
+    /// What was known of a pane last.
+    pub(super) fn last(&self, id: PaneId) -> Option<AgentInfo> {
+        self.lock().get(&id).map(|entry| entry.info.clone())
+    }
+
+    /// All that is known: those that live, by pane; then those that ended, in the order of their ends.
+    pub(super) fn all(&self) -> Vec<(PaneId, AgentInfo)> {
+        let panes = self.lock();
+        let mut all: Vec<_> = panes.iter().filter(|(_, entry)| !entry.is_old()).collect();
+        all.sort_by_key(|(id, entry)| (entry.ended, **id));
+        all.into_iter().map(|(id, entry)| (*id, entry.info.clone())).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<PaneId, Entry>> {
+        self.panes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Entry {
+    fn is_old(&self) -> bool {
+        self.ended.is_some_and(|ended| ended.elapsed() >= limits::KEEP)
+    }
+}
+
+/// Puts into an agent's description where its pane is now. One that has gone keeps its last place.
+pub(super) fn place(info: &mut AgentInfo, pane: &PaneInfo) {
+    if pane.window_id.is_empty() {
+        return;
+    }
+    info.session.clone_from(&pane.session);
+    info.window_index = pane.window_index;
+    info.window.clone_from(&pane.window);
+    info.index = pane.index;
+}
+
+/// Milliseconds since 1970.
+pub(super) fn now_ms() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,164 @@
+//! What an agent does, by what its pane shows.
+
+use std::ops::Range;
+
+use regex::Regex;
+
+use super::{
+    options::{self, bare},
+    rules::{Agent, Options, Rule},
+};
+use crate::api::{AgentEvidence, AgentOption, AgentRow, AgentState};
+
+/// What a pane shows.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Picture {
+    /// The rows of its screen, from the top.
+    pub(super) rows: Vec<String>,
+    pub(super) title: String,
+    /// The bell rang since the agent last worked.
+    pub(super) rang: bool,
+}
+
+/// What that says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Judgement {
+    pub(super) state: AgentState,
+    pub(super) question: Option<String>,
+    pub(super) options: Vec<AgentOption>,
+    pub(super) evidence: AgentEvidence,
+}
+
+impl Judgement {
+    /// Whether somebody who was told the other one has to be told this one. Where the cursor stands in a list is no news, and neither is
+    /// what else the screen shows.
+    pub(super) fn is_news(&self, other: &Self) -> bool {
+        let answers = |judgement: &Self| {
+            judgement.options.iter().map(|option| (option.key.clone(), option.label.clone())).collect::<Vec<_>>()
+        };
+        self.state != other.state || self.question != other.question || answers(self) != answers(other)
+    }
+}
+
+/// The first rule that applies decides; where none does the agent is idle.
+pub(super) fn judge(agent: &Agent, picture: &Picture) -> Judgement {
+    let applies = |rule| Some((rule, Sign::of(rule, picture)?));
+    match agent.rules.iter().find_map(applies) {
+        Some((rule, sign)) => sign.judgement(rule, picture),
+        None => Judgement {
+            state: AgentState::Idle,
+            question: None,
+            options: Vec::new(),
+            evidence: AgentEvidence { rule: "none".into(), ..AgentEvidence::default() },
+        },
+    }
+}
+
+/// The rows that a rule looks at, as one text.
+struct Part<'a> {
+    rows: &'a [String],
+    /// Which of the screen's rows the first one is.
+    first: usize,
+    text: String,
+}
+
+impl<'a> Part<'a> {
+    /// The last rows that are not empty, so many at most.
+    fn last(rows: &'a [String], most: u16) -> Self {
+        let end = rows.iter().rposition(|row| !row.trim().is_empty()).map_or(0, |last| last + 1);
+        let first = end.saturating_sub(usize::from(most));
+        Self::of(rows.get(first..end).unwrap_or_default(), first)
+    }
+
+    fn of(rows: &'a [String], first: usize) -> Self {
+        Self { rows, first, text: rows.join("\n") }
+    }
+
+    /// What stands below the last row that matches.
+    fn below(self, regex: &Regex) -> Self {
+        match self.rows.iter().rposition(|row| regex.is_match(row)).map(|at| at + 1) {
+            Some(at) => Self::of(self.rows.get(at..).unwrap_or_default(), self.first + at),
+            None => self,
+        }
+    }
+
+    /// The rows, counted in this part, on which these bytes stand.
+    fn rows_of(&self, bytes: &Range<usize>) -> Range<usize> {
+        let breaks = |to: usize| self.text.get(..to).map_or(0, |text| text.matches('\n').count());
+        // An empty match at a row's end is in that row.
+        let last = breaks(bytes.end.saturating_sub(1).max(bytes.start));
+        breaks(bytes.start)..last + 1
+    }
+}
+
+/// Why a rule applies.
+struct Sign<'a> {
+    part: Part<'a>,
+    /// The rows that matched, for each of its expressions, counted in the part.
+    rows: Vec<Range<usize>>,
+}
+
+impl<'a> Sign<'a> {
+    fn of(rule: &Rule, picture: &'a Picture) -> Option<Self> {
+        if rule.bell && !picture.rang || rule.title.as_ref().is_some_and(|title| !title.is_match(&picture.title)) {
+            return None;
+        }
+        let mut part = Part::last(&picture.rows, rule.rows);
+        if let Some(below) = &rule.below {
+            part = part.below(below);
+        }
+        // The last match: what stands lowest is newest.
+        let found = rule.screen.iter().map(|regex| Some(part.rows_of(&regex.find_iter(&part.text).last()?.range())));
+        let rows = found.collect::<Option<Vec<_>>>()?;
+        if rule.unless.iter().any(|regex| regex.is_match(&part.text)) {
+            return None;
+        }
+        Some(Self { part, rows })
+    }
+
+    fn judgement(&self, rule: &Rule, picture: &Picture) -> Judgement {
+        let rows: Vec<&str> = self.part.rows.iter().map(String::as_str).collect();
+        let sign = self.rows.first().map_or(0, |rows| rows.start);
+        let (first, options) = match &rule.options {
+            Options::None => (None, Vec::new()),
+            Options::Numbered => options::numbered(&rows).map_or((None, Vec::new()), |(at, list)| (Some(at), list)),
+            Options::Pattern(regex) => {
+                let text = rows.get(sign..).unwrap_or_default().join("\n");
+                (None, options::matching(regex, &text))
+            }
+        };
+        let asks = matches!(rule.state, AgentState::Permission | AgentState::Question);
+        let above = || {
+            let above = rows.get(..first?)?.iter().rev().map(|row| bare(row));
+            above.into_iter().find(|text| !text.is_empty()).map(str::to_owned)
+        };
+        let own = || rows.get(sign).filter(|_| !self.rows.is_empty()).map(|row| bare(row).to_owned());
+        let question = asks.then(|| self.asked(rule).or_else(above).or_else(own)).flatten();
+        let mut fitted: Vec<usize> = self.rows.iter().flat_map(Clone::clone).collect();
+        fitted.sort_unstable();
+        fitted.dedup();
+        let row = |at: usize| {
+            let text = self.part.rows.get(at)?.clone();
+            Some(AgentRow { row: u16::try_from(self.part.first + at).unwrap_or(u16::MAX), text })
+        };
+        Judgement {
+            state: rule.state,
+            question,
+            options,
+            evidence: AgentEvidence {
+                rule: rule.name.clone(),
+                rows: fitted.into_iter().filter_map(row).collect(),
+                title: rule.title.as_ref().map(|_| picture.title.clone()),
+            },
+        }
+    }
+
+    /// What the rule's own expression finds: its first group, or all of the match.
+    fn asked(&self, rule: &Rule) -> Option<String> {
+        let found = rule.question.as_ref()?.captures_iter(&self.part.text).last()?;
+        Some(bare(found.get(1).or_else(|| found.get(0))?.as_str()).to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,72 @@
+//! The user's own rules, from a file.
+
+use std::{
+    fs, io,
+    os::unix::fs::MetadataExt as _,
+    path::{Path, PathBuf},
+};
+
+use super::Rules;
+use crate::api::{Error, ErrorCode, Result};
+
+/// Longer files hold no rules.
+const FILE_BYTES: u64 = 1 << 20;
+
+/// Where the user's rules are looked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RulesFile {
+    /// The file.
+    pub path: PathBuf,
+    /// Somebody named it, so it must be there and be right.
+    pub named: bool,
+}
+
+impl RulesFile {
+    /// Reads it; what it says is added to what is built in. Error: it cannot be read, anybody may write it, or it is wrong; named with the
+    /// file, line, agent and rule.
+    pub fn load(&self) -> Result<Rules> {
+        let Some(text) = self.read().map_err(|error| unable(&self.path, &error))? else { return Ok(Rules::built_in()) };
+        Rules::with(&text).map_err(|error| Error::invalid(format!("{}: {}", self.path.display(), error.message)))
+    }
+
+    fn read(&self) -> io::Result<Option<String>> {
+        let found = match fs::metadata(&self.path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound && !self.named => return Ok(None),
+            found => found?,
+        };
+        if found.mode() & 0o002 != 0 {
+            return Err(io::Error::other("anybody may write it: chmod o-w it"));
+        }
+        if found.len() > FILE_BYTES {
+            return Err(io::Error::other("it is too large"));
+        }
+        fs::read_to_string(&self.path).map(Some)
+    }
+}
+
+fn unable(path: &Path, error: &io::Error) -> Error {
+    Error::new(ErrorCode::Conflict, format!("cannot read the rules of agents {}: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn a_file_that_nobody_named_may_be_missing() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut file = RulesFile { path: dir.path().join("agents.toml"), named: false };
+        assert_eq!(file.load().unwrap().ids(), Rules::built_in().ids());
+        file.named = true;
+        assert!(file.load().unwrap_err().message.contains("cannot read"));
+        fs::write(&file.path, "[[agent]]\nid = 'mine'\nprograms = ['mine']\n").unwrap();
+        assert!(file.load().unwrap().ids().contains(&"mine"));
+        fs::write(&file.path, "[[agent]]\nid = 'mine'\n").unwrap();
+        let message = file.load().unwrap_err().message;
+        assert!(message.contains("agents.toml: line 2: agent `mine`"), "{message}");
+        fs::set_permissions(&file.path, fs::Permissions::from_mode(0o666)).unwrap();
+        assert!(file.load().unwrap_err().message.contains("chmod o-w"));
+    }
+}

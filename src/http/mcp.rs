@@ -1,0 +1,136 @@
+//! MCP's two ways in: `/mcp` (streamable HTTP), and the connection that `muxtap mcp` turns its own stdio into.
+
+use std::{path::PathBuf, sync::Arc};
+
+use axum::{
+    Extension,
+    extract::Request,
+    http::{HeaderValue, StatusCode, header},
+    response::{IntoResponse as _, Response},
+};
+use hyper_util::rt::TokioIo;
+use rmcp::{
+    ServiceExt as _,
+    transport::streamable_http_server::{
+        StreamableHttpServerConfig, StreamableHttpService, session::local::LocalSessionManager,
+    },
+};
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufStream};
+
+use super::App;
+use crate::{
+    api::{Error, ErrorCode, McpHello, Result},
+    engine::{Caller, Engine},
+    mcp::{About, Mcp},
+    net::Peer,
+};
+
+/// The protocol's name in `Upgrade`.
+pub const UPGRADE: &str = "muxtap-mcp";
+/// How long a client may take to say who it is.
+const HELLO_LIMIT: std::time::Duration = std::time::Duration::from_secs(10);
+/// Bytes of the first line: the caller's environment is in it.
+const HELLO_BYTES: u64 = 4 << 20;
+
+/// The streamable HTTP service. Sessions live as long as the engine.
+pub(super) fn service(engine: &Engine, about: About) -> StreamableHttpService<Mcp, LocalSessionManager> {
+    let mut config = StreamableHttpServerConfig::default();
+    // The guard has looked at both.
+    config.allowed_hosts = Vec::new();
+    config.allowed_origins = Vec::new();
+    config.max_request_body_bytes = super::BODY_BYTES;
+    config.cancellation_token = engine.end();
+    let engine = engine.by(Caller { face: "mcp", who: "http".into() });
+    let stop = engine.end();
+    let make = move || Ok(Mcp::new(engine.clone(), about.clone(), stop.clone()));
+    StreamableHttpService::new(make, Arc::new(LocalSessionManager::default()), config)
+}
+
+/// Speaks MCP on this connection.
+///
+/// For `muxtap mcp`, on the Unix socket: a line that says who calls, then the protocol, line by line, both ways.
+#[utoipa::path(
+    get, path = "/v1/mcp", tag = "mcp",
+    responses(
+        (status = 101, description = "From here on the connection is MCP's"),
+        (status = 400, description = "The request does not ask for `Upgrade: muxtap-mcp`", body = Error),
+        (status = 401, description = "Not on a TCP port; there it is `/mcp`", body = Error)
+    )
+)]
+pub async fn stdio(Extension(peer): Extension<Peer>, app: App, mut request: Request) -> Result<Response> {
+    if !matches!(peer, Peer::Unix { .. }) {
+        return Err(Error::new(
+            ErrorCode::Unauthorized,
+            "this is for `muxtap mcp` on the Unix socket; over TCP there is /mcp",
+        ));
+    }
+    if request.headers().get(header::UPGRADE).is_none_or(|asked| asked != UPGRADE) {
+        return Err(Error::invalid(format!("ask for `Upgrade: {UPGRADE}`, or use `muxtap mcp`")));
+    }
+    let upgrade = hyper::upgrade::on(&mut request);
+    let engine = app.engine.clone();
+    let common = app.about.mcp.clone();
+    app.engine.spawn(async move {
+        let stop = engine.end();
+        let begun = async {
+            let mut connection = BufStream::new(TokioIo::new(upgrade.await?));
+            let hello = tokio::time::timeout(HELLO_LIMIT, greeted(&mut connection)).await??;
+            Ok::<_, Failed>((connection, hello))
+        };
+        let begun = tokio::select! {
+            begun = begun => begun,
+            () = stop.cancelled() => return,
+        };
+        let spoken = match begun {
+            Ok((connection, hello)) => speak(&engine, common, hello, connection).await,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = spoken {
+            tracing::debug!("an MCP client left: {error}");
+        }
+    });
+    let headers = [
+        (header::CONNECTION, HeaderValue::from_static("upgrade")),
+        (header::UPGRADE, HeaderValue::from_static(UPGRADE)),
+    ];
+    Ok((StatusCode::SWITCHING_PROTOCOLS, headers).into_response())
+}
+
+type Failed = Box<dyn std::error::Error + Send + Sync>;
+type Connection = BufStream<TokioIo<hyper::upgrade::Upgraded>>;
+
+async fn greeted(connection: &mut Connection) -> std::result::Result<McpHello, Failed> {
+    let mut line = String::new();
+    connection.take(HELLO_BYTES).read_line(&mut line).await?;
+    Ok(serde_json::from_str(&line)?)
+}
+
+async fn speak(
+    engine: &Engine,
+    common: About,
+    hello: McpHello,
+    connection: Connection,
+) -> std::result::Result<(), Failed> {
+    let caller = Caller { face: "mcp", who: engine.caller().who.clone() };
+    let about = About {
+        server: Some(PathBuf::from(&hello.server)),
+        pane: hello.pane.map(|(server, pane)| (PathBuf::from(server), pane)),
+        cwd: hello.cwd,
+        env: hello.env,
+        sockets: hello.sockets.map(PathBuf::from),
+        ..common
+    };
+    let stop = engine.end();
+    let mcp = Mcp::new(engine.by(caller), about, stop.clone());
+    let begun = mcp.serve(tokio::io::split(connection));
+    let running = tokio::select! {
+        begun = begun => begun?,
+        () = stop.cancelled() => return Ok(()),
+    };
+    let end = running.cancellation_token();
+    tokio::select! {
+        ended = running.waiting() => drop(ended?),
+        () = stop.cancelled() => end.cancel(),
+    }
+    Ok(())
+}

@@ -1,0 +1,286 @@
+//! What each tool is asked with. The doc comments are what a model reads.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Deserializer};
+use utoipa::ToSchema;
+
+/// A list that may be given as one item.
+fn one_or_many<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Given {
+        One(String),
+        Many(Vec<String>),
+    }
+    Ok(match Given::deserialize(deserializer)? {
+        Given::One(one) => vec![one],
+        Given::Many(many) => many,
+    })
+}
+
+/// Lists.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct List {
+    /// Default panes
+    #[serde(default)]
+    pub what: What,
+    /// Only those of this session, window or pane; names may hold *
+    pub target: Option<String>,
+    /// tmux server: a name as for tmux -L, or a socket's path (default: the caller's)
+    pub server: Option<String>,
+}
+
+/// What is listed.
+#[derive(Clone, Copy, Debug, Default, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum What {
+    /// Sessions.
+    Sessions,
+    /// Windows.
+    Windows,
+    /// Panes.
+    #[default]
+    Panes,
+    /// Coding agents.
+    Agents,
+}
+
+/// Captures.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Capture {
+    /// %3, session:window.pane, or a session (its active pane)
+    #[serde(alias = "pane")]
+    pub target: String,
+    /// Lines of history above the screen (default 0)
+    pub history: Option<u32>,
+    /// Keep colours as escape sequences
+    #[serde(default)]
+    pub escapes: bool,
+    /// Join wrapped lines
+    #[serde(default)]
+    pub join: bool,
+    /// Default 16000
+    pub max_chars: Option<usize>,
+    /// As in list
+    pub server: Option<String>,
+}
+
+/// Reads.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Read {
+    /// A pane
+    #[serde(alias = "pane")]
+    pub target: String,
+    /// A cursor of an earlier answer, input (default: since the last input), start, now, or lines:N
+    pub since: Option<String>,
+    /// Where nothing is new: wait so long for it, at most 50000
+    pub wait_ms: Option<u64>,
+    /// Default 16000
+    pub max_chars: Option<usize>,
+    /// As in list
+    pub server: Option<String>,
+}
+
+/// Waits.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+// Reasons: each is a field of the JSON that callers write.
+#[allow(clippy::struct_excessive_bools)]
+pub struct Wait {
+    /// Panes
+    #[serde(default, deserialize_with = "one_or_many", alias = "target", alias = "pane", alias = "targets")]
+    pub panes: Vec<String>,
+    /// Regexes on the output; all must match. Echo of what was typed does not count
+    #[serde(default, deserialize_with = "one_or_many", alias = "pattern")]
+    pub patterns: Vec<String>,
+    /// Regexes on the screen
+    #[serde(default, deserialize_with = "one_or_many")]
+    pub screen: Vec<String>,
+    /// Regexes that end it as failed
+    #[serde(default, deserialize_with = "one_or_many")]
+    pub fail: Vec<String>,
+    /// No output for so long
+    pub stable_ms: Option<u64>,
+    /// A shell's prompt rests
+    #[serde(default)]
+    pub prompt: bool,
+    /// The process ended
+    #[serde(default)]
+    pub exit: bool,
+    /// Every pane must (default: any)
+    #[serde(default)]
+    pub all: bool,
+    /// input (default: since the last input), now, start, screen, or a cursor
+    pub since: Option<String>,
+    /// Default 30000, at most a day
+    pub timeout_ms: Option<u64>,
+    /// Go on with this wait
+    pub id: Option<String>,
+    /// As in list
+    pub server: Option<String>,
+}
+
+/// Runs.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Run {
+    /// A pane in which a shell rests
+    #[serde(alias = "pane")]
+    pub target: String,
+    /// One or more lines of shell
+    pub command: String,
+    /// Give up waiting after (default 30000); the command goes on
+    pub timeout_ms: Option<u64>,
+    /// Default 16000
+    pub max_chars: Option<usize>,
+    /// Even your own pane
+    #[serde(default)]
+    pub force: bool,
+    /// As in list
+    pub server: Option<String>,
+}
+
+/// Sends.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Send {
+    /// A pane
+    #[serde(alias = "pane")]
+    pub target: String,
+    /// Typed literally
+    pub text: Option<String>,
+    /// Keys by tmux's names: C-c, Enter, Up
+    #[serde(default, deserialize_with = "one_or_many")]
+    pub keys: Vec<String>,
+    /// Then press Enter, once the program has taken the text in
+    #[serde(default)]
+    pub submit: bool,
+    /// Paste the text (bracketed)
+    #[serde(default)]
+    pub paste: bool,
+    /// Even your own pane
+    #[serde(default)]
+    pub force: bool,
+    /// As in list
+    pub server: Option<String>,
+}
+
+/// Makes.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Create {
+    /// Default session
+    #[serde(default)]
+    pub what: Made,
+    /// Session of a new window, or pane to split
+    pub target: Option<String>,
+    /// Name of the session or window
+    pub name: Option<String>,
+    /// Shell command line to run (default: a shell)
+    pub command: Option<String>,
+    /// Working directory
+    pub cwd: Option<String>,
+    /// Variables
+    #[serde(default)]
+    pub env: BTreeMap<String, String>,
+    /// Keep the pane when the command has ended
+    #[serde(default)]
+    pub keep: bool,
+    /// Split side by side
+    #[serde(default)]
+    pub horizontal: bool,
+    /// As in list
+    pub server: Option<String>,
+}
+
+/// What is made.
+#[derive(Clone, Copy, Debug, Default, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Made {
+    /// A session.
+    #[default]
+    Session,
+    /// A window.
+    Window,
+    /// A pane.
+    Pane,
+}
+
+/// Ends.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Kill {
+    /// %3 a pane, @1 or session:window a window, $0 or a name a session
+    pub target: String,
+    /// Where the target does not say
+    pub what: Option<Ended>,
+    /// Even your own
+    #[serde(default)]
+    pub force: bool,
+    /// As in list
+    pub server: Option<String>,
+}
+
+/// What is ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Ended {
+    /// A pane.
+    Pane,
+    /// A window.
+    Window,
+    /// A session.
+    Session,
+}
+
+/// Changes.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Change {
+    /// As for kill
+    pub target: String,
+    /// New name, or title of a pane
+    pub name: Option<String>,
+    /// Columns
+    pub width: Option<u16>,
+    /// Rows
+    pub height: Option<u16>,
+    /// Layout of a window: tiled, even-horizontal, main-vertical …
+    pub layout: Option<String>,
+    /// As in list
+    pub server: Option<String>,
+}
+
+/// Searches.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Search {
+    /// Regex, line by line
+    pub pattern: String,
+    /// Only these; names may hold *
+    #[serde(default, deserialize_with = "one_or_many", alias = "target")]
+    pub targets: Vec<String>,
+    /// Most lines that are told, the last ones (default 50)
+    pub max_lines: Option<usize>,
+    /// As in list
+    pub server: Option<String>,
+}
+
+/// Watches.
+#[derive(Debug, Default, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Watch {
+    /// Only these; names may hold *
+    #[serde(default, deserialize_with = "one_or_many", alias = "target")]
+    pub targets: Vec<String>,
+    /// resume of the last answer; without it the watch begins now
+    pub resume: Option<String>,
+    /// Wait so long for something (default 10000, at most 50000)
+    pub wait_ms: Option<u64>,
+    /// As in list
+    pub server: Option<String>,
+}

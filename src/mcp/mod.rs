@@ -1,0 +1,404 @@
+//! MCP: the engine for agents, over stdio (`muxtap mcp`) and streamable HTTP (`/mcp`). `docs/mcp.md` tells what a client sees.
+
+pub mod alone;
+mod args;
+mod bounded;
+mod log;
+mod person;
+mod prompts;
+mod resources;
+mod schema;
+mod supervised;
+mod told;
+mod tools;
+mod wait;
+mod watch;
+
+use std::{
+    collections::BTreeMap,
+    os::unix::fs::MetadataExt as _,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+    time::Instant,
+};
+
+use rmcp::{
+    ErrorData, RoleServer, ServerHandler,
+    model::{
+        CallToolRequestParams, CallToolResponse, CallToolResult, CompleteRequestParams, CompleteResult, CompletionInfo,
+        ContentBlock, GetPromptRequestParams, GetPromptResponse, Implementation, ListPromptsResult,
+        ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, PaginatedRequestParams, ProgressToken,
+        ProtocolVersion, ReadResourceRequestParams, ReadResourceResponse, ServerCapabilities, ServerConfig,
+        SubscribeRequestParams, SubscriptionFilter, Tool, UnsubscribeRequestParams,
+    },
+    service::{Peer, RequestContext, SubscriptionContext},
+};
+use tokio_util::sync::CancellationToken;
+
+use self::person::{Person, Said};
+use crate::{
+    api::{Error, ErrorCode, Result, Tier},
+    engine::{Engine, Host},
+    supervise::{self, Supervisor},
+};
+
+/// What a client hears before all else.
+const INSTRUCTIONS: &str = "muxtap follows tmux panes and remembers what they print. Send, then wait_for: it answers the moment the pane does and \
+     cannot miss it; never sleep and poll. Read with the last answer's cursor to get only what is new. Panes are %3, session:window.pane \
+     or a session's name, exactly.";
+
+/// Where a client runs.
+#[derive(Clone, Debug, Default)]
+pub struct About {
+    /// The tmux server that it means when it names none.
+    pub server: Option<PathBuf>,
+    /// The pane it runs in, and on which server.
+    pub pane: Option<(PathBuf, String)>,
+    /// Its working directory.
+    pub cwd: Option<String>,
+    /// Its environment, for servers that are started for it.
+    pub env: Option<BTreeMap<String, String>>,
+    /// Its user's tmux sockets are in here, by name.
+    pub sockets: Option<PathBuf>,
+    /// What is asked of a person before it is done.
+    pub confirm: Vec<Tier>,
+    /// The folder in which a person at a terminal is asked (`muxtap approvals`).
+    pub approvals: Option<PathBuf>,
+}
+
+impl About {
+    /// The pane it runs in, if that is on this server, however its socket is written.
+    fn own_pane(&self, server: &Path) -> Option<&str> {
+        let same = |own: &Path| own == server || same_file(own, server);
+        self.pane.as_ref().filter(|(own, _)| same(own)).map(|(_, pane)| pane.as_str())
+    }
+}
+
+fn same_file(one: &Path, other: &Path) -> bool {
+    match (std::fs::metadata(one), std::fs::metadata(other)) {
+        (Ok(one), Ok(other)) => (one.dev(), one.ino()) == (other.dev(), other.ino()),
+        _ => false,
+    }
+}
+
+/// One client's server.
+#[derive(Clone)]
+pub struct Mcp {
+    engine: Engine,
+    about: Arc<About>,
+    supervisor: Option<Supervisor>,
+    heard: Arc<log::Heard>,
+    subscriptions: Arc<Mutex<resources::Subscriptions>>,
+    stop: CancellationToken,
+}
+
+/// One call of it.
+pub(crate) struct Session {
+    engine: Engine,
+    about: Arc<About>,
+    peer: Option<Peer<RoleServer>>,
+    progress: Option<ProgressToken>,
+    person: Option<Arc<Person>>,
+}
+
+impl Mcp {
+    /// For a client that runs there. What it does is recorded as the engine's caller's. Must be called within a tokio runtime.
+    pub fn new(engine: Engine, about: About, stop: CancellationToken) -> Self {
+        let supervisor = supervised::supervisor(&engine, &about);
+        let (heard, subscriptions) = (Arc::default(), Arc::default());
+        Self { engine, about: Arc::new(about), supervisor, heard, subscriptions, stop }
+    }
+
+    fn session(&self, context: &RequestContext<RoleServer>) -> Session {
+        Session {
+            engine: self.engine.clone(),
+            about: self.about.clone(),
+            peer: Some(context.peer.clone()),
+            progress: context.meta.get_progress_token(),
+            person: None,
+        }
+    }
+
+    /// Calls the supervisor's tool, whose answers are texts, errors too.
+    async fn supervise(&self, session: &Session, arguments: rmcp::model::JsonObject) -> CallToolResult {
+        let action = arguments.get("action").and_then(serde_json::Value::as_str).unwrap_or_default();
+        // `spawn` asks by itself, always.
+        let confirmed = match action {
+            "approve" | "deny" | "send_input" => session.confirm(Tier::Input, "Answer a Claude session").await,
+            "kill" => session.confirm(Tier::Kill, "End a session").await,
+            _ => Ok(()),
+        };
+        if let Err(error) = confirmed {
+            return CallToolResult::success(vec![ContentBlock::text(format!("Error: {}", error.message))]);
+        }
+        let Some(supervisor) = &self.supervisor else {
+            return failed(&Error::invalid("which tmux server is meant is not known here"));
+        };
+        let first: Vec<Arc<dyn supervise::confirm::Confirm>> = match &session.person {
+            Some(person) => vec![person.clone()],
+            None => Vec::new(),
+        };
+        let text = supervisor.call_asking(arguments, &first).await;
+        CallToolResult::success(vec![ContentBlock::text(text)])
+    }
+
+    /// A resource that is to be told of.
+    fn subscribe_to(&self, uri: String, following: tokio_util::sync::DropGuard) -> Result<()> {
+        self.subscriptions.lock().unwrap_or_else(PoisonError::into_inner).add(uri, following)
+    }
+}
+
+impl Session {
+    /// The tmux server that a call means.
+    fn host(&self, server: Option<&str>) -> Result<Arc<Host>> {
+        let none = || Error::invalid("server: say which tmux server is meant, by its socket's path or its name");
+        match server.filter(|server| !server.is_empty()) {
+            None => self.engine.host(self.about.server.as_deref().ok_or_else(none)?),
+            Some(path) if path.starts_with('/') => self.engine.host(Path::new(path)),
+            Some(name) if name.contains('/') => Err(Error::invalid("server: a name, or an absolute path")),
+            Some(name) => self.engine.host(&self.about.sockets.as_ref().ok_or_else(none)?.join(name)),
+        }
+    }
+
+    /// Asks a person, where the configuration says so. Error: `READ_ONLY` where nobody can be asked, or somebody said no.
+    async fn confirm(&self, tier: Tier, what: &str) -> Result<()> {
+        // Nobody is asked about what is refused afterwards.
+        self.engine.may(tier)?;
+        if !self.about.confirm.contains(&tier) {
+            return Ok(());
+        }
+        let refused = |why: &str| Error::new(ErrorCode::ReadOnly, format!("{what}: {why}"));
+        let Some(person) = &self.person else { return Err(refused("nobody can be asked here")) };
+        match person.says(&format!("{what}?\n\n{}", person.call()), std::future::pending()).await {
+            Said::Yes => Ok(()),
+            Said::No => Err(refused("the person who was asked said no")),
+            Said::Later => Err(refused("a person is to be asked first")),
+            Said::Nobody(why) => Err(refused(&format!(
+                "this has to be confirmed by a person (setting `confirm`), and nobody could be asked: {why}"
+            ))),
+        }
+    }
+}
+
+impl Mcp {
+    /// Whoever has asked for the list is told when it is another one.
+    async fn follow_list(&self, context: &RequestContext<RoleServer>, listed: &[rmcp::model::Resource]) {
+        let modern = context.protocol_version().is_some_and(|version| version >= ProtocolVersion::V_2026_07_28);
+        let known = self.subscriptions.lock().unwrap_or_else(PoisonError::into_inner).follows(resources::LIST);
+        if modern || known {
+            return;
+        }
+        let teller = resources::Teller::Peer(context.peer.clone());
+        let following =
+            resources::follow_list(self.session(context), listed.to_vec(), teller, self.stop.child_token()).await;
+        // Without a tmux server there is nothing to follow yet.
+        if let Ok(following) = following {
+            let _ = self.subscribe_to(resources::LIST.to_owned(), following);
+        }
+    }
+}
+
+/// An error as a tool's answer: it is the model's to act on.
+fn failed(error: &Error) -> CallToolResult {
+    let mut result =
+        CallToolResult::error(vec![ContentBlock::text(format!("{}: {}", error.code.as_str(), error.message))]);
+    result.structured_content = serde_json::to_value(error).ok();
+    result
+}
+
+/// An error of what is no tool.
+fn refused(error: &Error) -> ErrorData {
+    let data = serde_json::to_value(error).ok();
+    match error.code {
+        ErrorCode::NotFound => ErrorData::resource_not_found(error.message.clone(), data),
+        ErrorCode::InternalError => ErrorData::internal_error(error.message.clone(), data),
+        _ => ErrorData::invalid_params(error.message.clone(), data),
+    }
+}
+
+// Reasons: subscriptions of the protocol's earlier versions are what clients use.
+#[allow(deprecated)]
+impl ServerHandler for Mcp {
+    fn get_info(&self) -> ServerConfig {
+        let capabilities = ServerCapabilities::builder()
+            .enable_tools()
+            .enable_prompts()
+            .enable_completions()
+            .enable_resources()
+            .enable_resources_subscribe()
+            .enable_resources_list_changed()
+            .enable_logging()
+            .build();
+        ServerConfig::new(capabilities)
+            .with_server_info(Implementation::new("muxtap", env!("CARGO_PKG_VERSION")))
+            .with_instructions(INSTRUCTIONS)
+    }
+
+    async fn list_tools(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> std::result::Result<ListToolsResult, ErrorData> {
+        Ok(ListToolsResult::with_all_items(tools::TOOLS.clone()))
+    }
+
+    fn get_tool(&self, name: &str) -> Option<Tool> {
+        tools::TOOLS.iter().find(|tool| tool.name == name).cloned()
+    }
+
+    async fn call_tool(
+        &self,
+        request: CallToolRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> std::result::Result<CallToolResponse, ErrorData> {
+        let begun = Instant::now();
+        let arguments = request.arguments.unwrap_or_default();
+        let asked = format!("{} {}", request.name, serde_json::to_string(&arguments).unwrap_or_default());
+        let person = Arc::new(Person::of(&context, asked, request.input_responses));
+        let session = Session { person: Some(person.clone()), ..self.session(&context) };
+        let called = async {
+            if request.name == supervise::NAME {
+                return Some(Ok(self.supervise(&session, arguments).await));
+            }
+            let told = tools::call(&session, &request.name, arguments).await?;
+            Some(told.map(|told| {
+                let mut result = CallToolResult::success(vec![ContentBlock::text(told.text)]);
+                result.structured_content = Some(told.answer);
+                result
+            }))
+        };
+        let called = tokio::select! {
+            called = called => called,
+            () = context.ct.cancelled() => Some(Err(Error::new(ErrorCode::Timeout, "the call was cancelled"))),
+        };
+        let Some(called) = called else {
+            let names: Vec<_> = tools::TOOLS.iter().map(|tool| tool.name.as_ref()).collect();
+            let message = format!("no tool {:?}; there are {}", request.name, names.join(", "));
+            return Err(ErrorData::invalid_params(message, None));
+        };
+        if let Some(question) = person.question() {
+            return Ok(CallToolResponse::InputRequired(question));
+        }
+        self.heard.tell_of(&context, &request.name, begun.elapsed(), called.as_ref().err()).await;
+        Ok(called.unwrap_or_else(|error| failed(&error)).into())
+    }
+
+    async fn set_level(
+        &self,
+        request: rmcp::model::SetLevelRequestParams,
+        _: RequestContext<RoleServer>,
+    ) -> std::result::Result<(), ErrorData> {
+        self.heard.set(request.level);
+        Ok(())
+    }
+
+    async fn list_prompts(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> std::result::Result<ListPromptsResult, ErrorData> {
+        Ok(ListPromptsResult::with_all_items(prompts::list()))
+    }
+
+    async fn get_prompt(
+        &self,
+        request: GetPromptRequestParams,
+        _: RequestContext<RoleServer>,
+    ) -> std::result::Result<GetPromptResponse, ErrorData> {
+        let given = request.arguments.unwrap_or_default();
+        prompts::get(&request.name, &given).map(Into::into).map_err(|error| refused(&error))
+    }
+
+    async fn list_resources(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        context: RequestContext<RoleServer>,
+    ) -> std::result::Result<ListResourcesResult, ErrorData> {
+        let listed = resources::list(&self.session(&context)).await.map_err(|error| refused(&error))?;
+        self.follow_list(&context, &listed).await;
+        Ok(ListResourcesResult::with_all_items(listed))
+    }
+
+    async fn list_resource_templates(
+        &self,
+        _: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> std::result::Result<ListResourceTemplatesResult, ErrorData> {
+        Ok(ListResourceTemplatesResult::with_all_items(resources::templates()))
+    }
+
+    async fn read_resource(
+        &self,
+        request: ReadResourceRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> std::result::Result<ReadResourceResponse, ErrorData> {
+        let read = resources::read(&self.session(&context), &request.uri).await;
+        read.map(Into::into).map_err(|error| refused(&error))
+    }
+
+    async fn subscribe(
+        &self,
+        request: SubscribeRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> std::result::Result<(), ErrorData> {
+        let teller = resources::Teller::Peer(context.peer.clone());
+        let following =
+            resources::follow(self.session(&context), request.uri.clone(), teller, self.stop.child_token()).await;
+        let following = following.map_err(|error| refused(&error))?;
+        self.subscribe_to(request.uri, following).map_err(|error| refused(&error))
+    }
+
+    fn accepted_subscription_filter(&self, requested: &SubscriptionFilter) -> Option<SubscriptionFilter> {
+        let mut accepted = SubscriptionFilter::new();
+        accepted.resources_list_changed = requested.resources_list_changed;
+        let uris = requested.resource_subscriptions.iter().flatten();
+        let known: Vec<_> = uris.filter(|uri| resources::is_known(uri)).take(resources::MOST).cloned().collect();
+        accepted.resource_subscriptions = (!known.is_empty()).then_some(known);
+        Some(accepted)
+    }
+
+    async fn listen(&self, context: SubscriptionContext) -> std::result::Result<(), ErrorData> {
+        let session = || self.session(context.request_context());
+        let teller = || resources::Teller::Sink(context.sink().clone());
+        // They are told as long as this goes on.
+        let mut following = Vec::new();
+        for uri in context.accepted().resource_subscriptions.iter().flatten() {
+            // One that names a pane that is not there is told of nothing.
+            if let Ok(one) = resources::follow(session(), uri.clone(), teller(), self.stop.child_token()).await {
+                following.push(one);
+            }
+        }
+        if context.accepted().resources_list_changed == Some(true) {
+            let listed = resources::list(&session()).await.map_err(|error| refused(&error))?;
+            let list = resources::follow_list(session(), listed, teller(), self.stop.child_token()).await;
+            following.extend(list.ok());
+        }
+        tokio::select! {
+            () = context.cancelled() => {}
+            () = self.stop.cancelled() => {}
+        }
+        Ok(())
+    }
+
+    async fn unsubscribe(
+        &self,
+        request: UnsubscribeRequestParams,
+        _: RequestContext<RoleServer>,
+    ) -> std::result::Result<(), ErrorData> {
+        self.subscriptions.lock().unwrap_or_else(PoisonError::into_inner).remove(&request.uri);
+        Ok(())
+    }
+
+    async fn complete(
+        &self,
+        request: CompleteRequestParams,
+        context: RequestContext<RoleServer>,
+    ) -> std::result::Result<CompleteResult, ErrorData> {
+        let values =
+            resources::completions(&self.session(&context), &request).await.map_err(|error| refused(&error))?;
+        let (total, more) = (values.len(), values.len() > CompletionInfo::MAX_VALUES);
+        let values = values.into_iter().take(CompletionInfo::MAX_VALUES).collect();
+        let info = CompletionInfo::with_pagination(values, u32::try_from(total).ok(), more);
+        info.map(CompleteResult::new).map_err(|error| ErrorData::internal_error(error, None))
+    }
+}

@@ -1,0 +1,317 @@
+//! Resources: panes and sessions under `tmux://`, and word of what changes there.
+
+use std::{collections::HashMap, time::Duration};
+
+use rmcp::{
+    RoleServer,
+    model::{
+        CompleteRequestParams, ReadResourceResult, Reference, Resource, ResourceContents, ResourceTemplate,
+        ResourceUpdatedNotificationParam,
+    },
+    service::{Peer, SubscriptionSink},
+};
+use serde_json::json;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use super::Session;
+use crate::{
+    api::{CaptureRequest, Error, ErrorCode, EventKind, Result, SubscribeRequest},
+    engine::Subscription,
+};
+
+/// Changes that follow each other within this time are told together.
+const TOGETHER: Duration = Duration::from_millis(200);
+/// Nothing is told more often.
+const BETWEEN: Duration = Duration::from_millis(100);
+/// What does not come to rest is told this often.
+const AT_LEAST: Duration = Duration::from_secs(1);
+
+/// What a URI means.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Uri {
+    /// `tmux://sessions`
+    Sessions,
+    /// `tmux://panes`
+    Panes,
+    /// `tmux://agents`
+    Agents,
+    /// `tmux://session/work`: it and its panes
+    Session(String),
+    /// `tmux://pane/%3`: what it shows
+    Pane(String),
+}
+
+impl Uri {
+    fn parse(uri: &str) -> Result<Self> {
+        let unknown = || {
+            Error::not_found(format!(
+                "no resource {uri}; there are tmux://panes, tmux://sessions, tmux://agents, tmux://session/NAME and tmux://pane/%3"
+            ))
+        };
+        match uri.strip_prefix("tmux://").ok_or_else(unknown)? {
+            "sessions" => Ok(Self::Sessions),
+            "panes" => Ok(Self::Panes),
+            "agents" => Ok(Self::Agents),
+            rest => match rest.split_once('/').filter(|(_, named)| !named.is_empty()) {
+                // `%3` in a URI is `%253`, but hardly anybody writes it so.
+                Some(("pane", pane)) => Ok(Self::Pane(pane.replace("%25", "%"))),
+                Some(("session", name)) => Ok(Self::Session(percent_decoded(name))),
+                _ => Err(unknown()),
+            },
+        }
+    }
+}
+
+/// A name as a URI has it: clients may write spaces and the like as `%20`.
+fn percent_decoded(name: &str) -> String {
+    percent_encoding::percent_decode_str(name).decode_utf8_lossy().into_owned()
+}
+
+/// Whether a URI means something here.
+pub(super) fn is_known(uri: &str) -> bool {
+    Uri::parse(uri).is_ok()
+}
+
+/// What there is now.
+pub(super) async fn list(session: &Session) -> Result<Vec<Resource>> {
+    let mut listed = vec![
+        Resource::new("tmux://panes", "panes").with_description("Every pane").with_mime_type("application/json"),
+        Resource::new("tmux://sessions", "sessions")
+            .with_description("Every session")
+            .with_mime_type("application/json"),
+        Resource::new("tmux://agents", "agents")
+            .with_description("Coding agents in panes: what each does and asks")
+            .with_mime_type("application/json"),
+    ];
+    let host = session.host(None)?;
+    let panes = match session.engine.panes(&host).await {
+        Ok(panes) => panes.panes,
+        // A server that does not run has no panes.
+        Err(error) if error.code == ErrorCode::TmuxUnavailable => Vec::new(),
+        Err(error) => return Err(error),
+    };
+    let mut sessions: Vec<_> = panes.iter().map(|pane| &pane.session).filter(|name| !name.is_empty()).collect();
+    sessions.sort();
+    sessions.dedup();
+    listed.extend(sessions.into_iter().map(|name| {
+        let uri = percent_encoding::utf8_percent_encode(name, percent_encoding::NON_ALPHANUMERIC);
+        Resource::new(format!("tmux://session/{uri}"), name.clone())
+            .with_description("A session and its panes")
+            .with_mime_type("application/json")
+    }));
+    listed.extend(panes.into_iter().filter(|pane| !pane.window_id.is_empty()).map(|pane| {
+        let name = format!("{}:{}.{}", pane.session, pane.window_index, pane.index);
+        Resource::new(format!("tmux://pane/{}", pane.id), name)
+            .with_description(format!("{} in {}", pane.command, pane.path))
+            .with_mime_type("text/plain")
+    }));
+    Ok(listed)
+}
+
+/// What a URI may look like.
+pub(super) fn templates() -> Vec<ResourceTemplate> {
+    vec![
+        ResourceTemplate::new("tmux://pane/{target}", "pane")
+            .with_description("What a pane shows; the target as everywhere")
+            .with_mime_type("text/plain"),
+        ResourceTemplate::new("tmux://session/{target}", "session")
+            .with_description("A session and its panes")
+            .with_mime_type("application/json"),
+    ]
+}
+
+/// Reads one.
+pub(super) async fn read(session: &Session, uri: &str) -> Result<ReadResourceResult> {
+    let host = session.host(None)?;
+    let contents = match Uri::parse(uri)? {
+        Uri::Sessions => json(uri, &session.engine.sessions(&host).await?),
+        Uri::Panes => json(uri, &session.engine.panes(&host).await?),
+        Uri::Agents => json(uri, &session.engine.agents(&host).await?),
+        Uri::Session(name) => {
+            let id = session.engine.session_id(&host, &name).await?;
+            let found = session.engine.sessions(&host).await?.sessions.into_iter().find(|one| one.id == id);
+            let mut panes = session.engine.panes(&host).await?.panes;
+            panes.retain(|pane| pane.session_id == id);
+            json(uri, &json!({"session": found, "panes": panes}))
+        }
+        Uri::Pane(target) => {
+            let answer = session.engine.capture(&host, &target, &CaptureRequest::default()).await?;
+            ResourceContents::text(answer.text, uri).with_mime_type("text/plain")
+        }
+    };
+    Ok(ReadResourceResult::new(vec![contents]))
+}
+
+fn json(uri: &str, value: &impl serde::Serialize) -> ResourceContents {
+    ResourceContents::text(serde_json::to_string(value).unwrap_or_default(), uri).with_mime_type("application/json")
+}
+
+/// What the list of resources is called among what a client has subscribed to.
+pub(super) const LIST: &str = "";
+/// Resources that one client may follow.
+pub(super) const MOST: usize = 256;
+
+/// What a client has subscribed to.
+#[derive(Default)]
+pub(super) struct Subscriptions(HashMap<String, DropGuard>);
+
+impl Subscriptions {
+    pub(super) fn follows(&self, uri: &str) -> bool {
+        self.0.contains_key(uri)
+    }
+
+    /// Error: there are too many.
+    pub(super) fn add(&mut self, uri: String, following: DropGuard) -> Result<()> {
+        if self.0.len() >= MOST && !self.follows(&uri) {
+            return Err(Error::invalid(format!("at most {MOST} resources can be subscribed to: end one first")));
+        }
+        self.0.insert(uri, following);
+        Ok(())
+    }
+
+    pub(super) fn remove(&mut self, uri: &str) {
+        self.0.remove(uri);
+    }
+}
+
+/// How a client is told.
+pub(super) enum Teller {
+    /// To a `resources/subscribe`.
+    Peer(Peer<RoleServer>),
+    /// To a `subscriptions/listen`.
+    Sink(SubscriptionSink),
+}
+
+impl Teller {
+    /// False: nobody hears it any more.
+    async fn updated(&self, uri: &str) -> bool {
+        match self {
+            Self::Peer(peer) => peer.notify_resource_updated(ResourceUpdatedNotificationParam::new(uri)).await.is_ok(),
+            Self::Sink(sink) => sink.notify_resource_updated(uri).await.is_ok(),
+        }
+    }
+
+    async fn list_changed(&self) -> bool {
+        match self {
+            Self::Peer(peer) => peer.notify_resource_list_changed().await.is_ok(),
+            Self::Sink(sink) => sink.notify_resource_list_changed().await.is_ok(),
+        }
+    }
+}
+
+/// Tells the client when what a URI means has changed, until the answer is dropped.
+pub(super) async fn follow(
+    session: Session,
+    uri: String,
+    teller: Teller,
+    stop: CancellationToken,
+) -> Result<DropGuard> {
+    use EventKind::{Agent, Bell, Output, PaneExited, PaneOpened, Screen, Server, Title, Topology};
+    let host = session.host(None)?;
+    let (panes, types) = match Uri::parse(&uri)? {
+        Uri::Sessions => (Vec::new(), vec![Topology, Server]),
+        Uri::Panes | Uri::Session(_) => (Vec::new(), vec![Topology, Server, PaneOpened, PaneExited, Title]),
+        Uri::Agents => (Vec::new(), vec![Agent]),
+        Uri::Pane(target) => {
+            let pane = session.engine.pane_id(&host, &target).await?;
+            (vec![pane], vec![Screen, Output, PaneExited, Bell, Title, Agent])
+        }
+    };
+    let request = SubscribeRequest { panes, types, ..SubscribeRequest::default() };
+    let events = session.engine.subscribe(&host, &request).await?;
+    Ok(until(stop, async move { tell(&uri, &teller, events).await }))
+}
+
+/// Tells the client when the list of resources is another one than `listed`.
+pub(super) async fn follow_list(
+    session: Session,
+    mut listed: Vec<Resource>,
+    teller: Teller,
+    stop: CancellationToken,
+) -> Result<DropGuard> {
+    use EventKind::{PaneExited, PaneOpened, Server, Topology};
+    let host = session.host(None)?;
+    let request =
+        SubscribeRequest { types: vec![Topology, Server, PaneOpened, PaneExited], ..SubscribeRequest::default() };
+    let mut events = session.engine.subscribe(&host, &request).await?;
+    Ok(until(stop, async move {
+        // Something may have come between the list and the subscription.
+        loop {
+            if let Ok(now) = list(&session).await
+                && now != listed
+            {
+                listed = now;
+                if !teller.list_changed().await {
+                    return;
+                }
+            }
+            tokio::time::sleep(BETWEEN).await;
+            if !next(&mut events).await {
+                return;
+            }
+        }
+    }))
+}
+
+fn until(stop: CancellationToken, told: impl Future<Output = ()> + Send + 'static) -> DropGuard {
+    let guard = stop.clone().drop_guard();
+    tokio::spawn(async move {
+        tokio::select! {
+            () = told => {}
+            () = stop.cancelled() => {}
+        }
+    });
+    guard
+}
+
+async fn tell(uri: &str, teller: &Teller, mut events: Subscription) {
+    while next(&mut events).await {
+        if !teller.updated(uri).await {
+            return;
+        }
+        // Bells come as quickly as a program rings.
+        tokio::time::sleep(BETWEEN).await;
+    }
+}
+
+/// Resolves when something has happened that is worth a word: at once what is urgent, what draws when it rests, or once in a while. False:
+/// nothing will.
+async fn next(events: &mut Subscription) -> bool {
+    let Some(Ok(first)) = events.next().await else { return false };
+    let limit = tokio::time::Instant::now() + AT_LEAST;
+    let mut urgent = is_urgent(first.telling.kind());
+    while !urgent && tokio::time::Instant::now() < limit {
+        match tokio::time::timeout(TOGETHER, events.next()).await {
+            Ok(Some(Ok(event))) => urgent = is_urgent(event.telling.kind()),
+            Ok(Some(Err(_)) | None) | Err(_) => break,
+        }
+    }
+    true
+}
+
+const fn is_urgent(event: EventKind) -> bool {
+    matches!(event, EventKind::PaneExited | EventKind::Bell | EventKind::Agent)
+}
+
+/// Targets that a client may mean.
+pub(super) async fn completions(session: &Session, request: &CompleteRequestParams) -> Result<Vec<String>> {
+    let wanted = match &request.r#ref {
+        Reference::Resource(_) => request.argument.name == "target",
+        Reference::Prompt(_) => matches!(request.argument.name.as_str(), "target" | "targets"),
+        _ => false,
+    };
+    if !wanted {
+        return Ok(Vec::new());
+    }
+    let host = session.host(None)?;
+    let panes = session.engine.panes(&host).await?.panes;
+    let mut targets: Vec<String> = Vec::new();
+    for pane in panes.iter().filter(|pane| !pane.window_id.is_empty()) {
+        let window = format!("{}:{}", pane.session, pane.window_index);
+        targets.extend([pane.id.clone(), pane.session.clone(), format!("{window}.{}", pane.index), window]);
+    }
+    targets.retain(|target| target.starts_with(&request.argument.value));
+    targets.sort();
+    targets.dedup();
+    Ok(targets)
+}

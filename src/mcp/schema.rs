@@ -1,0 +1,154 @@
+//! Schemas of what tools take and give, small: a model reads them each time.
+
+use std::sync::Arc;
+
+use rmcp::model::JsonObject;
+use serde_json::{Map, Value};
+use utoipa::{PartialSchema, ToSchema};
+
+/// Fields whose names say all.
+pub const SAID_ENOUGH: [&str; 4] = ["width", "height", "cwd", "env"];
+
+/// The schema of what a tool is asked with: descriptions stay, what is absent by default need not be null.
+pub fn input<T: ToSchema>() -> Arc<JsonObject> {
+    let mut schema = whole::<T>();
+    prune(&mut schema, &Kept { descriptions: true });
+    for (name, field) in schema.pointer_mut("/properties").and_then(Value::as_object_mut).into_iter().flatten() {
+        // What stands at the first tool needs not stand at the others.
+        let again = field.get("description").is_some_and(|text| text == "As in list");
+        if let Some(field) = field.as_object_mut().filter(|_| again || SAID_ENOUGH.contains(&name.as_str())) {
+            field.remove("description");
+        }
+    }
+    object(schema)
+}
+
+/// The schema of an answer: names and types of what may be there. `docs/http.md` says what they mean.
+pub fn output<T: ToSchema>() -> Arc<JsonObject> {
+    let mut schema = whole::<T>();
+    prune(&mut schema, &Kept { descriptions: false });
+    let mut schema = (*object(schema)).clone();
+    schema.remove("required");
+    if let Some(Value::Object(fields)) = schema.get_mut("properties") {
+        fields.values_mut().for_each(shallow);
+    }
+    Arc::new(schema)
+}
+
+/// What is inside of an answer's parts is seen when it comes.
+fn shallow(field: &mut Value) {
+    let Value::Object(field) = field else { return };
+    if let Some(choices) = field.remove("oneOf") {
+        let one = choices.as_array().into_iter().flatten().find(|choice| choice["type"] != "null").cloned();
+        *field = one.and_then(|one| one.as_object().cloned()).unwrap_or_default();
+    }
+    // An absent field is absent, never null.
+    if let Some(Value::Array(kinds)) = field.get_mut("type") {
+        kinds.retain(|kind| kind != "null");
+        if let [one] = kinds.as_slice() {
+            let one = one.clone();
+            field.insert("type".into(), one);
+        }
+    }
+    for inner in ["properties", "required", "items"] {
+        field.remove(inner);
+    }
+}
+
+fn object(schema: Value) -> Arc<JsonObject> {
+    match schema {
+        Value::Object(mut schema) => {
+            // The type's own description says nothing to a model.
+            schema.remove("description");
+            Arc::new(schema)
+        }
+        _ => Arc::default(),
+    }
+}
+
+/// The schema with everything it refers to in its place.
+fn whole<T: PartialSchema + ToSchema>() -> Value {
+    let mut parts = Vec::new();
+    T::schemas(&mut parts);
+    let parts: Map<String, Value> =
+        parts.into_iter().map(|(name, part)| (name, serde_json::to_value(part).unwrap_or_default())).collect();
+    let mut schema = serde_json::to_value(T::schema()).unwrap_or_default();
+    inline(&mut schema, &parts, 0);
+    schema
+}
+
+/// Types that hold themselves would have no end.
+const DEEPEST: usize = 8;
+
+fn inline(value: &mut Value, parts: &Map<String, Value>, depth: usize) {
+    if let Some(name) = value.get("$ref").and_then(Value::as_str).and_then(|path| path.rsplit('/').next())
+        && let Some(part) = parts.get(name)
+        && depth < DEEPEST
+    {
+        let description = value.get("description").cloned();
+        *value = part.clone();
+        if let (Some(description), Some(object)) = (description, value.as_object_mut()) {
+            object.insert("description".into(), description);
+        }
+        return inline(value, parts, depth + 1);
+    }
+    match value {
+        Value::Array(items) => items.iter_mut().for_each(|item| inline(item, parts, depth)),
+        Value::Object(fields) => fields.values_mut().for_each(|field| inline(field, parts, depth)),
+        _ => {}
+    }
+}
+
+struct Kept {
+    descriptions: bool,
+}
+
+fn prune(value: &mut Value, kept: &Kept) {
+    let Value::Object(fields) = value else {
+        if let Value::Array(items) = value {
+            for item in items {
+                prune(item, kept);
+            }
+        }
+        return;
+    };
+    // Bounds of integers and the like are not worth their length; what is wrong is told when it is.
+    for noise in ["format", "minimum", "default", "additionalProperties", "propertyNames", "title", "example"] {
+        fields.remove(noise);
+    }
+    if !kept.descriptions {
+        fields.remove("description");
+    }
+    if kept.descriptions {
+        if let Some(Value::Array(kinds)) = fields.get_mut("type") {
+            kinds.retain(|kind| kind != "null");
+            if let [one] = kinds.as_slice() {
+                let one = one.clone();
+                fields.insert("type".into(), one);
+            }
+        }
+        alone(fields);
+    }
+    for (name, field) in fields.iter_mut() {
+        match field {
+            Value::Object(properties) if name == "properties" => {
+                properties.values_mut().for_each(|property| prune(property, kept));
+            }
+            field => prune(field, kept),
+        }
+    }
+}
+
+/// `null or this` is this.
+fn alone(fields: &mut JsonObject) {
+    let Some(Value::Array(choices)) = fields.get("oneOf") else { return };
+    let real: Vec<_> = choices.iter().filter(|choice| choice.get("type").is_none_or(|kind| kind != "null")).collect();
+    if let ([Value::Object(one)], true) = (real.as_slice(), real.len() < choices.len()) {
+        let one = one.clone();
+        fields.remove("oneOf");
+        for (name, value) in one {
+            // The field's own description is nearer than its type's.
+            fields.entry(name).or_insert(value);
+        }
+    }
+}

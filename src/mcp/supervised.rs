@@ -1,0 +1,62 @@
+//! `manage_tmux_sessions` as one tool more: of the client's own tmux server, in its directory and environment, asking its person first.
+
+use std::{ffi::OsString, path::PathBuf, sync::Arc, time::Duration};
+
+use rmcp::model::{JsonObject, Tool};
+use serde_json::Value;
+
+use super::About;
+use crate::{
+    engine::Engine,
+    supervise::{
+        DESCRIPTION, NAME, Options, PlatformEnvironment, Supervisor,
+        confirm::{Confirm, Mattermost, Terminal, approvals::Approvals},
+        input_schema, store_path,
+    },
+};
+
+/// How long a person may take where the environment does not say: a day.
+const PATIENCE: Duration = Duration::from_secs(86_400);
+
+/// As it is listed, by itself or among the others.
+pub(super) fn tool() -> Tool {
+    let schema: JsonObject = match input_schema() {
+        Value::Object(schema) => schema,
+        _ => JsonObject::default(),
+    };
+    Tool::new(NAME, DESCRIPTION, Arc::new(schema))
+}
+
+/// The supervisor of this client's server; `None` where it names none.
+pub(super) fn supervisor(engine: &Engine, about: &About) -> Option<Supervisor> {
+    let socket = about.server.clone()?;
+    let var = |name: &str| match &about.env {
+        Some(env) => env.get(name).cloned(),
+        None => std::env::var(name).ok(),
+    };
+    let environment = PlatformEnvironment::read(&var).ok();
+    let mut confirm: Vec<Arc<dyn Confirm>> = Vec::new();
+    let (mut channel, mut thread, mut patience) = (None, None, PATIENCE);
+    if let Some(PlatformEnvironment { platform, patience: set, .. }) = environment {
+        (channel, thread, patience) = (Some(platform.channel.clone()), Some(platform.thread.clone()), set);
+        confirm.push(Arc::new(Mattermost::new(platform)));
+    }
+    if let Some(folder) = &about.approvals {
+        confirm.push(Arc::new(Terminal::new(Approvals::new(folder.clone()), false)));
+    }
+    let directory = about.cwd.clone().or_else(|| var("HOME")).map_or_else(|| PathBuf::from("/"), PathBuf::from);
+    let words = |env: &std::collections::BTreeMap<String, String>| {
+        env.iter().map(|(name, value)| (OsString::from(name), OsString::from(value))).collect()
+    };
+    let options = Options {
+        socket,
+        directory,
+        environment: about.env.as_ref().map(words),
+        store: store_path(&var),
+        channel,
+        thread,
+        confirm,
+        patience,
+    };
+    Some(Supervisor::new(engine.clone(), options))
+}

@@ -1,0 +1,457 @@
+//! The tools: what a model is told of each, and what each does with the engine.
+
+use std::{collections::BTreeMap, sync::LazyLock};
+
+use rmcp::model::{JsonObject, Tool, ToolAnnotations};
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::{Map, Value};
+use utoipa::ToSchema;
+
+use super::{
+    Session, args,
+    bounded::bounded,
+    schema,
+    told::{CaptureTold, Listed, RunTold, SearchTold, TextTold, Told, WatchTold, found_lines},
+};
+use crate::{
+    api::{
+        CaptureRequest, CreatedAnswer, DoneAnswer, Error, ErrorCode, InputAnswer, InputRequest, NewSessionRequest,
+        NewWindowRequest, PaneInfo, PatchRequest, ReadRequest, Result, RunRequest, SpawnRequest, SplitRequest, Tier,
+        WaitAnswer,
+    },
+    engine::{Host, Target, matches},
+};
+
+/// What a tool does to the world, for `annotations`.
+#[derive(Clone, Copy)]
+enum Effect {
+    Reads,
+    Types,
+    Makes,
+    Changes,
+    Ends,
+}
+
+fn tool<I: ToSchema, O: ToSchema>(name: &'static str, description: &'static str, effect: Effect) -> Tool {
+    let annotations = ToolAnnotations::new();
+    // What is left out is what a client assumes.
+    let annotations = match effect {
+        Effect::Reads => annotations.read_only(true),
+        Effect::Types => annotations.destructive(true),
+        Effect::Makes => annotations.destructive(false),
+        Effect::Changes => annotations.destructive(false).idempotent(true),
+        Effect::Ends => annotations.idempotent(true),
+    };
+    Tool::new(name, description, schema::input::<I>())
+        .with_annotations(annotations)
+        .with_raw_output_schema(schema::output::<O>())
+}
+
+/// All of them.
+pub static TOOLS: LazyLock<Vec<Tool>> = LazyLock::new(|| {
+    use Effect::{Changes, Ends, Makes, Reads, Types};
+    vec![
+        tool::<args::List, Listed>(
+            "list",
+            "List tmux sessions, windows, panes, or the coding agents in panes: what each does and asks.",
+            Reads,
+        ),
+        tool::<args::Capture, CaptureTold>("capture_pane", "What a pane shows now (as tmux capture-pane -p).", Reads),
+        tool::<args::Read, TextTold>(
+            "read_since",
+            "What a pane has printed since a point. Give the cursor of the last answer to get only what is new.",
+            Reads,
+        ),
+        tool::<args::Wait, WaitAnswer>(
+            "wait_for",
+            "Wait until panes print a pattern, rest, show a prompt or end. Answers the moment it happens, also when it happened since the last \
+             input. `pending`: call again with its id. Never poll with sleep.",
+            Reads,
+        ),
+        tool::<args::Run, RunTold>(
+            "run",
+            "Run a command in a shell that rests in a pane: its output and exit status.",
+            Types,
+        ),
+        tool::<args::Send, InputAnswer>(
+            "send_keys",
+            "Type text or press keys in a pane; then wait_for the answer.",
+            Types,
+        ),
+        tool::<args::Create, CreatedAnswer>("create", "Make a session, a window or a pane; answers its pane.", Makes),
+        tool::<args::Kill, DoneAnswer>("kill", "End a pane, window or session and what runs in it.", Ends),
+        tool::<args::Change, DoneAnswer>("change", "Rename, resize or lay out a session, window or pane.", Changes),
+        tool::<args::Watch, WatchTold>(
+            "watch",
+            "What happens in panes: output, ends, bells, agents. Give `resume` of the last answer to miss nothing.",
+            Reads,
+        ),
+        tool::<args::Search, SearchTold>("search", "Find lines in all that panes have printed.", Reads),
+        super::supervised::tool().with_annotations(ToolAnnotations::new().destructive(true)),
+    ]
+});
+
+/// Calls one. `None`: there is no such tool.
+pub async fn call(session: &Session, name: &str, arguments: JsonObject) -> Option<Result<Told>> {
+    Some(match name {
+        "list" => list(session, arguments).await,
+        "capture_pane" => capture(session, arguments).await,
+        "read_since" => read(session, arguments).await,
+        "wait_for" => super::wait::wait(session, arguments).await,
+        "run" => run(session, arguments).await,
+        "send_keys" => send(session, arguments).await,
+        "create" => create(session, arguments).await,
+        "kill" => kill(session, arguments).await,
+        "change" => change(session, arguments).await,
+        "search" => search(session, arguments).await,
+        "watch" => super::watch::watch(session, arguments).await,
+        _ => return None,
+    })
+}
+
+/// What a tool is asked with. The error names the field.
+pub(super) fn parse<T: DeserializeOwned>(arguments: JsonObject) -> Result<T> {
+    serde_json::from_value(Value::Object(arguments)).map_err(|error| Error::invalid(error.to_string()))
+}
+
+async fn list(session: &Session, arguments: JsonObject) -> Result<Told> {
+    let args: args::List = parse(arguments)?;
+    let host = session.host(args.server.as_deref())?;
+    let wanted = |one: &PaneInfo| args.target.as_deref().is_none_or(|target| matches(target, one));
+    let mut listed = Listed::default();
+    match args.what {
+        args::What::Sessions => {
+            let mut sessions = session.engine.sessions(&host).await?.sessions;
+            sessions.retain(|one| {
+                wanted(&PaneInfo { session: one.name.clone(), session_id: one.id.clone(), ..PaneInfo::default() })
+            });
+            listed.sessions = Some(sessions);
+        }
+        args::What::Windows => {
+            let mut windows = session.engine.windows(&host).await?.windows;
+            windows.retain(|one| {
+                wanted(&PaneInfo {
+                    session: one.session.clone(),
+                    session_id: one.session_id.clone(),
+                    window: one.name.clone(),
+                    window_id: one.id.clone(),
+                    window_index: one.index,
+                    ..PaneInfo::default()
+                })
+            });
+            listed.windows = Some(windows);
+        }
+        args::What::Panes => {
+            let mut panes = session.engine.panes(&host).await?.panes;
+            panes.retain(wanted);
+            listed.panes = Some(panes);
+        }
+        args::What::Agents => {
+            let mut agents = session.engine.agents(&host).await?.agents;
+            agents
+                .retain(|one| args.target.as_deref().is_none_or(|target| target == one.pane || target == one.session));
+            listed.agents = Some(agents);
+        }
+    }
+    Ok(Told::new(listed.text(), &listed))
+}
+
+async fn capture(session: &Session, arguments: JsonObject) -> Result<Told> {
+    let args: args::Capture = parse(arguments)?;
+    let host = session.host(args.server.as_deref())?;
+    let start = args.history.filter(|lines| *lines > 0).map(|lines| format!("-{lines}"));
+    let request = CaptureRequest { start, escapes: args.escapes, join: args.join, ..CaptureRequest::default() };
+    let answer = session.engine.capture(&host, &args.target, &request).await?;
+    let shown = bounded(answer.text.trim_end(), args.max_chars);
+    let told = CaptureTold { pane: answer.pane, text: shown.text, cursor: answer.cursor, cut: shown.cut };
+    Ok(Told::new(told.text.clone(), &told))
+}
+
+/// Raw bytes of one read: of more, the rest is told to be there.
+const READ_BYTES: u64 = crate::engine::limits::READ_MOST;
+/// No client gives up on a call within this time.
+pub(super) const HOLD_MS: u64 = 50_000;
+
+async fn read(session: &Session, arguments: JsonObject) -> Result<Told> {
+    let args: args::Read = parse(arguments)?;
+    let host = session.host(args.server.as_deref())?;
+    let wait_ms = args.wait_ms.map(|wait| wait.min(HOLD_MS));
+    let request = ReadRequest { since: args.since, max_bytes: Some(READ_BYTES), wait_ms, ..ReadRequest::default() };
+    let answer = session.engine.read(&host, &args.target, &request).await?;
+    let shown = bounded(&answer.text.unwrap_or_default(), args.max_chars);
+    let told = TextTold {
+        pane: answer.pane,
+        text: shown.text,
+        cursor: answer.cursor,
+        cut: shown.cut,
+        more: answer.more,
+        gap: answer.gap,
+        exited: answer.exited,
+        exit_status: answer.exit_status,
+    };
+    let text = if told.text.is_empty() { "(nothing new)".to_owned() } else { told.text.clone() };
+    Ok(Told::new(text, &told))
+}
+
+async fn run(session: &Session, arguments: JsonObject) -> Result<Told> {
+    let args: args::Run = parse(arguments)?;
+    let host = session.host(args.server.as_deref())?;
+    let target = session.meant(&host, Tier::Input, &args.target, args::Ended::Pane, args.force).await?;
+    session.confirm(Tier::Input, &format!("Run a command in {}", args.target)).await?;
+    let request = RunRequest { command: args.command, timeout_ms: args.timeout_ms };
+    let answer = session.engine.run(&host, &target, &request).await?;
+    let output = bounded(&answer.output, args.max_chars);
+    let told = RunTold {
+        pane: answer.pane,
+        output: output.text,
+        exit_status: answer.exit_status,
+        duration_ms: answer.duration_ms,
+        cursor: answer.cursor,
+        cut: output.cut,
+        truncated: answer.truncated,
+    };
+    let status = told.exit_status.map_or_else(|| "unknown".to_owned(), |status| status.to_string());
+    Ok(Told::new(format!("{}[exit status {status}]", told.output), &told))
+}
+
+async fn send(session: &Session, arguments: JsonObject) -> Result<Told> {
+    let args: args::Send = parse(arguments)?;
+    let host = session.host(args.server.as_deref())?;
+    let target = session.meant(&host, Tier::Input, &args.target, args::Ended::Pane, args.force).await?;
+    session.confirm(Tier::Input, &format!("Type into {}", args.target)).await?;
+    let keys = (!args.keys.is_empty()).then_some(args.keys);
+    let (first, then) = match (args.text, keys) {
+        // Text, and keys behind it: two inputs, as two calls would be.
+        (Some(text), Some(keys)) if !args.submit => {
+            (InputRequest { text: Some(text), paste: args.paste, ..InputRequest::default() }, Some(keys))
+        }
+        (text, keys) => {
+            (InputRequest { text, keys, paste: args.paste, submit: args.submit, ..InputRequest::default() }, None)
+        }
+    };
+    let answer = session.engine.input(&host, &target, &first).await?;
+    if let Some(keys) = then {
+        let request = InputRequest { keys: Some(keys), ..InputRequest::default() };
+        session.engine.input(&host, &answer.pane, &request).await?;
+    }
+    let seen = answer.submit.map_or("", |seen| match (seen.echoed, seen.changed) {
+        (_, true) => "; it reacted",
+        (_, false) => "; no reaction yet",
+    });
+    Ok(Told::new(format!("sent to {}{seen}", answer.pane), &answer))
+}
+
+async fn create(session: &Session, arguments: JsonObject) -> Result<Told> {
+    let args: args::Create = parse(arguments)?;
+    let host = session.host(args.server.as_deref())?;
+    session.confirm(Tier::Create, &format!("Make a {:?}", args.what)).await?;
+    let spawn = SpawnRequest {
+        command: args.command.map(|line| vec![line]),
+        cwd: args.cwd.or_else(|| session.about.cwd.clone()),
+        env: args.env,
+        keep: args.keep,
+        caller_env: session.about.env.clone(),
+    };
+    let target = |what: &str| {
+        args.target
+            .clone()
+            .ok_or_else(|| Error::invalid(format!("target: say which session or pane the new {what} belongs to")))
+    };
+    let made = match args.what {
+        args::Made::Session => {
+            let request = NewSessionRequest { name: args.name, spawn, ..NewSessionRequest::default() };
+            session.engine.new_session(&host, &request).await?
+        }
+        args::Made::Window => {
+            let request = NewWindowRequest { session: target("window")?, name: args.name, spawn, select: false };
+            session.engine.new_window(&host, &request).await?
+        }
+        args::Made::Pane => {
+            let pane = target("pane")?;
+            let request = SplitRequest { pane, horizontal: args.horizontal, spawn, ..SplitRequest::default() };
+            session.engine.split(&host, &request).await?
+        }
+    };
+    Ok(Told::new(format!("made {} in session {}", made.pane, made.session_name), &made))
+}
+
+/// What a target is, by how it is written.
+fn kind(target: &str, what: Option<args::Ended>) -> Result<args::Ended> {
+    use args::Ended::{Pane, Session, Window};
+    Ok(match (what, target.parse()?) {
+        (Some(what), _) => what,
+        (None, Target::Pane(_) | Target::Named { pane: Some(_), .. }) => Pane,
+        (None, Target::Window(_) | Target::Named { window: Some(_), .. }) => Window,
+        (None, Target::Named { .. }) => Session,
+    })
+}
+
+async fn kill(session: &Session, arguments: JsonObject) -> Result<Told> {
+    let args: args::Kill = parse(arguments)?;
+    let host = session.host(args.server.as_deref())?;
+    let kind = kind(&args.target, args.what)?;
+    let target = session.meant(&host, Tier::Kill, &args.target, kind, args.force).await?;
+    session.confirm(Tier::Kill, &format!("End the {kind:?} {}", args.target)).await?;
+    let done = match kind {
+        args::Ended::Pane => session.engine.kill_pane(&host, &target).await?,
+        args::Ended::Window => session.engine.kill_window(&host, &target).await?,
+        args::Ended::Session => session.engine.kill_session(&host, &target).await?,
+    };
+    Ok(Told::new(format!("ended {}", args.target), &done))
+}
+
+async fn change(session: &Session, arguments: JsonObject) -> Result<Told> {
+    let args: args::Change = parse(arguments)?;
+    let host = session.host(args.server.as_deref())?;
+    session.confirm(Tier::Create, &format!("Change {}", args.target)).await?;
+    let kind = match args.layout {
+        Some(_) => args::Ended::Window,
+        None => kind(&args.target, None)?,
+    };
+    let patch =
+        PatchRequest { name: args.name, layout: args.layout, width: args.width, height: args.height, respawn: None };
+    let done = match kind {
+        args::Ended::Pane => session.engine.patch_pane(&host, &args.target, &patch).await?,
+        args::Ended::Window => session.engine.patch_window(&host, &args.target, &patch).await?,
+        args::Ended::Session => session.engine.patch_session(&host, &args.target, &patch).await?,
+    };
+    Ok(Told::new(format!("changed {}", args.target), &done))
+}
+
+async fn search(session: &Session, arguments: JsonObject) -> Result<Told> {
+    let args: args::Search = parse(arguments)?;
+    let host = session.host(args.server.as_deref())?;
+    let pattern = regex::RegexBuilder::new(&args.pattern)
+        .size_limit(SEARCH_BYTES)
+        .build()
+        .map_err(|error| Error::invalid(format!("pattern: {error}")))?;
+    let most = args.max_lines.unwrap_or(50).clamp(1, 1000);
+    let mut panes = session.engine.panes(&host).await?.panes;
+    panes.retain(|pane| args.targets.is_empty() || args.targets.iter().any(|target| matches(target, pane)));
+    let mut told = SearchTold { searched: panes.len(), ..SearchTold::default() };
+    let mut of_panes = BTreeMap::new();
+    for pane in panes {
+        let mut text = String::new();
+        let mut since = "start".to_owned();
+        loop {
+            let request = ReadRequest { since: Some(since), max_bytes: Some(READ_BYTES), ..ReadRequest::default() };
+            match session.engine.read(&host, &pane.id, &request).await {
+                Ok(answer) => {
+                    text.push_str(&answer.text.unwrap_or_default());
+                    since = answer.cursor;
+                    if !answer.more {
+                        break;
+                    }
+                }
+                // It has gone in the meantime.
+                Err(error) if error.code == ErrorCode::NotFound => break,
+                Err(error) => return Err(error),
+            }
+        }
+        let pattern = pattern.clone();
+        // A pattern may take long over a whole ring; nobody else is to wait for it.
+        let found = tokio::task::spawn_blocking(move || found_lines(&pattern, &text, most)).await;
+        let (lines, count) = found.map_err(|error| Error::internal(error.to_string()))?;
+        told.matches += count;
+        of_panes.insert(pane.id, lines);
+    }
+    told.take_last(of_panes, most);
+    Ok(Told::new(told.text(), &told))
+}
+
+/// Bytes of a compiled pattern.
+const SEARCH_BYTES: usize = 1 << 20;
+
+/// What is told in text and as JSON.
+impl Told {
+    fn new(text: impl Into<String>, answer: &impl Serialize) -> Self {
+        Self { text: text.into(), answer: serde_json::to_value(answer).unwrap_or(Value::Object(Map::new())) }
+    }
+}
+
+impl Session {
+    /// What a target means now, so that it means the same after a person has answered. Error: the caller itself runs there.
+    ///
+    /// Where neither the caller's own pane nor a person is in question it is left as it is, and nothing is asked.
+    async fn meant(
+        &self,
+        host: &std::sync::Arc<Host>,
+        tier: Tier,
+        target: &str,
+        kind: args::Ended,
+        force: bool,
+    ) -> Result<String> {
+        let own = self.about.own_pane(host.socket()).filter(|_| !force);
+        if own.is_none() && !self.about.confirm.contains(&tier) {
+            return Ok(target.to_owned());
+        }
+        let meant = match kind {
+            args::Ended::Pane => self.engine.pane_id(host, target).await?,
+            args::Ended::Window => self.engine.window_id(host, target).await?,
+            args::Ended::Session => self.engine.session_id(host, target).await?,
+        };
+        let Some(own) = own else { return Ok(meant) };
+        let panes = self.engine.panes(host).await?.panes;
+        let Some(own) = panes.into_iter().find(|pane| pane.id == own) else { return Ok(meant) };
+        let its = match kind {
+            args::Ended::Pane => &own.id,
+            args::Ended::Window => &own.window_id,
+            args::Ended::Session => &own.session_id,
+        };
+        if meant == *its {
+            return Err(Error::new(
+                ErrorCode::Conflict,
+                format!("{target} is where you run yourself ({}); say force: true if that is what you want", own.id),
+            ));
+        }
+        Ok(meant)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_list_of_tools_is_small_and_whole() {
+        let json = serde_json::to_string(&*TOOLS).unwrap();
+        assert!(json.len() < 10_000, "{} bytes: {json}", json.len());
+        for tool in &*TOOLS {
+            let schema = tool.schema_as_json_value();
+            assert_eq!(schema["type"], "object", "{}", tool.name);
+            for (name, field) in schema["properties"].as_object().unwrap() {
+                let told = field["description"].is_string() || schema::SAID_ENOUGH.contains(&name.as_str());
+                // What `server` is stands at the first tool.
+                assert!(told || name == "server" || name == "action", "{} {name}: {field}", tool.name);
+                assert!(field.get("$ref").is_none(), "{} {name}: {field}", tool.name);
+            }
+            // The supervisor answers in texts.
+            let output = tool.output_schema.as_ref().map(|schema| Value::Object((**schema).clone()));
+            assert!(
+                output.map_or(tool.name == "manage_tmux_sessions", |output| output["type"] == "object"),
+                "{}",
+                tool.name
+            );
+            assert!(tool.annotations.is_some() && tool.description.is_some());
+        }
+    }
+
+    #[test]
+    fn a_target_says_what_it_is() {
+        use args::Ended::{Pane, Session, Window};
+        for (target, is) in [
+            ("%3", Pane),
+            ("3", Session),
+            ("@1", Window),
+            ("work", Session),
+            ("$0", Session),
+            ("work:1", Window),
+            ("work:1.0", Pane),
+            ("pane:%3", Pane),
+            ("terminal:%3", Pane),
+        ] {
+            assert_eq!(kind(target, None).unwrap(), is, "{target}");
+        }
+        assert_eq!(kind("work", Some(Pane)).unwrap(), Pane);
+    }
+}

@@ -1,0 +1,111 @@
+//! `wait_for`: a wait that outlives the call.
+
+use std::time::{Duration, Instant};
+
+use rmcp::model::{JsonObject, ProgressNotificationParam};
+use serde_json::json;
+
+use super::{
+    Session, args,
+    told::Told,
+    tools::{HOLD_MS, parse},
+};
+use crate::api::{Error, Result, WaitAnswer, WaitMode, WaitOutcome, WaitRequest};
+
+/// Whoever asked for progress hears this often that the wait goes on; clients begin their own time limit anew then.
+const PROGRESS: Duration = Duration::from_secs(5);
+
+/// Ends a wait whose asker has cancelled the call.
+struct Ending<'a> {
+    session: &'a Session,
+    id: Option<String>,
+}
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        let Some(id) = self.id.take() else { return };
+        let engine = self.session.engine.clone();
+        // Outside of a runtime everything has ended.
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(async move {
+                let _ = engine.cancel_wait(&id).await;
+            });
+        }
+    }
+}
+
+/// Waits as long as no client gives up; then answers `pending`, and the next call goes on.
+pub(super) async fn wait(session: &Session, arguments: JsonObject) -> Result<Told> {
+    let args: args::Wait = parse(arguments)?;
+    let begun = Instant::now();
+    let id = match args.id {
+        Some(id) if args.panes.is_empty() && args.patterns.is_empty() => id,
+        Some(_) => return Err(Error::invalid("id: a wait that goes on has its panes and patterns already")),
+        None => {
+            let host = session.host(args.server.as_deref())?;
+            let request = WaitRequest {
+                panes: args.panes,
+                mode: if args.all { WaitMode::All } else { WaitMode::Any },
+                patterns: args.patterns,
+                screen: args.screen,
+                stable_ms: args.stable_ms,
+                exit: args.exit,
+                prompt: args.prompt,
+                fail: args.fail,
+                since: args.since,
+                timeout_ms: args.timeout_ms,
+                detach: true,
+                ..WaitRequest::default()
+            };
+            session.engine.wait(&host, &request).await?.id
+        }
+    };
+    let mut ending = Ending { session, id: Some(id.clone()) };
+    let hold = Duration::from_millis(HOLD_MS);
+    let answer = loop {
+        let left = hold.saturating_sub(begun.elapsed());
+        let look = if session.progress.is_some() { left.min(PROGRESS) } else { left };
+        let answer = session.engine.wait_result(&id, Some(u64::try_from(look.as_millis()).unwrap_or(u64::MAX))).await?;
+        if answer.outcome != WaitOutcome::Pending || begun.elapsed() >= hold {
+            break answer;
+        }
+        tell_progress(session, &answer, begun.elapsed()).await;
+    };
+    // It goes on without this call, or is over.
+    ending.id = None;
+    Ok(Told { text: text(&answer), answer: serde_json::to_value(&answer).unwrap_or_else(|_| json!({})) })
+}
+
+async fn tell_progress(session: &Session, answer: &WaitAnswer, waited: Duration) {
+    let (Some(peer), Some(token)) = (&session.peer, &session.progress) else { return };
+    let latched = answer.predicates.iter().filter(|predicate| predicate.latched).count();
+    let mut progress = ProgressNotificationParam::new(token.clone(), waited.as_secs_f64());
+    progress.message = Some(format!("{latched} of {} satisfied; wait {}", answer.predicates.len(), answer.id));
+    // Whoever has gone needs none.
+    let _ = peer.notify_progress(progress).await;
+}
+
+fn text(answer: &WaitAnswer) -> String {
+    let took = format!("after {:.0} ms", answer.duration_ms);
+    match answer.outcome {
+        WaitOutcome::Matched => {
+            let lines =
+                answer.predicates.iter().filter_map(|hit| Some(format!("{}: {}", hit.pane, hit.line.as_ref()?)));
+            let lines: Vec<_> = lines.collect();
+            format!("matched {took}\n{}", lines.join("\n"))
+        }
+        WaitOutcome::Pending => format!("pending: call wait_for again with id {}", answer.id),
+        WaitOutcome::Timeout => {
+            format!("timeout {took}; the screen ends:\n{}", answer.screen.as_deref().unwrap_or_default())
+        }
+        WaitOutcome::Failed => {
+            let hit = answer.predicates.iter().find(|hit| hit.latched && hit.kind == crate::api::PredicateKind::Fail);
+            format!("failed {took}: {}", hit.and_then(|hit| hit.line.as_deref()).unwrap_or_default())
+        }
+        WaitOutcome::Ended => {
+            let status = answer.exit_status.map_or_else(|| "unknown".to_owned(), |status| status.to_string());
+            format!("the pane ended first {took}, exit status {status}")
+        }
+        WaitOutcome::Cancelled => format!("cancelled {took}"),
+    }
+}

@@ -1,0 +1,137 @@
+//! `watch`: what happens in panes, from one call to the next.
+
+use std::{
+    fmt::Write as _,
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use rmcp::model::JsonObject;
+use serde_json::{Value, json};
+
+use super::{
+    Session, args,
+    bounded::bounded,
+    told::{Told, WatchTold},
+    tools::{HOLD_MS, parse},
+};
+use crate::api::{Error, EventKind, Result, SubscribeRequest};
+
+/// How long a call waits for something when it does not say.
+const WAIT_MS: u64 = 10_000;
+/// What follows so soon after the last belongs to the same answer.
+const TOGETHER: Duration = Duration::from_millis(150);
+/// An answer is given so long after its first event, even if things go on happening.
+const AT_MOST: Duration = Duration::from_secs(2);
+/// Characters of output that an answer gathers before it is given.
+const MOST_CHARS: usize = 200_000;
+/// Events of one answer.
+const MOST_EVENTS: usize = 100;
+/// Characters of one pane's output in an answer.
+const PANE_CHARS: usize = 4000;
+
+/// Waits for something to happen, gathers what belongs to it, and says how to go on.
+pub(super) async fn watch(session: &Session, arguments: JsonObject) -> Result<Told> {
+    use EventKind::{Agent, Bell, Output, PaneExited, PaneOpened, Title};
+    let args: args::Watch = parse(arguments)?;
+    let host = session.host(args.server.as_deref())?;
+    let types = vec![Output, PaneOpened, PaneExited, Bell, Title, Agent];
+    let (resume, since) = match &args.resume {
+        None => (None, None),
+        Some(resume) => {
+            let wrong = || Error::invalid("resume: give the `resume` of an answer of watch as it was");
+            let (at, place) = resume.split_once('@').ok_or_else(wrong)?;
+            (Some(place.to_owned()), Some(at.parse::<u64>().map_err(|_| wrong())?))
+        }
+    };
+    let targets = args.targets.clone();
+    let request = SubscribeRequest { panes: args.targets, types, resume, ..SubscribeRequest::default() };
+    let begun = now_ms();
+    let mut events = session.engine.subscribe(&host, &request).await?;
+    let mut told = WatchTold { resume: events.place(), ..WatchTold::default() };
+    // What an agent came to while nobody watched is no event any more, but it is still so.
+    if let Some(since) = since {
+        for agent in session.engine.agents(&host).await?.agents {
+            if agent.since_ms > since
+                && (targets.is_empty() || targets.contains(&agent.pane) || targets.contains(&agent.session))
+            {
+                told.events.push(json!({"type": "agent", "pane": agent.pane, "agent": agent}));
+            }
+        }
+    }
+    let wait = Duration::from_millis(args.wait_ms.unwrap_or(WAIT_MS).min(HOLD_MS));
+    let (mut limit, mut over) = (if told.events.is_empty() { wait } else { TOGETHER }, None::<Instant>);
+    let mut gathered = 0;
+    while told.events.len() < MOST_EVENTS && gathered < MOST_CHARS && over.is_none_or(|over| Instant::now() < over) {
+        let Ok(Some(event)) = tokio::time::timeout(limit, events.next()).await else { break };
+        let event = event?;
+        over = over.or_else(|| Some(Instant::now() + AT_MOST));
+        gathered += event.telling.json().len();
+        if let Some(resume) = event.resume {
+            told.resume = resume;
+        }
+        told.add(serde_json::from_slice(event.telling.json()).unwrap_or_default());
+        limit = TOGETHER;
+    }
+    told.bound();
+    // Before the first event of the next call: twice told is better than never.
+    told.resume = format!("{begun}@{}", told.resume);
+    Ok(Told { text: text(&told), answer: serde_json::to_value(&told).unwrap_or_default() })
+}
+
+fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+impl WatchTold {
+    /// Output of one pane is one event.
+    fn add(&mut self, event: Value) {
+        let of = |event: &Value, name: &str| event.get(name).cloned().unwrap_or_default();
+        let is_output = |event: &Value| of(event, "type") == "output";
+        if is_output(&event)
+            && of(&event, "gap").is_null()
+            && let Some(Value::Object(before)) = self
+                .events
+                .iter_mut()
+                .rev()
+                .find(|before| is_output(before) && of(before, "pane") == of(&event, "pane"))
+        {
+            let text = |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or_default().to_owned();
+            let whole = text(before.get("text")) + &text(event.get("text"));
+            before.insert("text".into(), whole.into());
+            before.insert("cursor".into(), of(&event, "cursor"));
+            return;
+        }
+        self.events.push(event);
+    }
+
+    fn bound(&mut self) {
+        for text in self.events.iter_mut().filter_map(|event| event.get_mut("text")) {
+            if let Some(whole) = text.as_str() {
+                *text = bounded(whole, Some(PANE_CHARS)).text.into();
+            }
+        }
+    }
+}
+
+fn text(told: &WatchTold) -> String {
+    if told.events.is_empty() {
+        return "nothing happened; call watch again with resume".to_owned();
+    }
+    let mut text = String::new();
+    for event in &told.events {
+        let word = |name: &str| event.get(name).and_then(Value::as_str).unwrap_or_default();
+        let pane = event.pointer("/pane/id").and_then(Value::as_str).unwrap_or_else(|| word("pane"));
+        // Writing to a String cannot fail.
+        let _ = match word("type") {
+            "output" => writeln!(text, "{pane} printed:\n{}", word("text").trim_end()),
+            "title" => writeln!(text, "{pane} is called {}", word("title")),
+            "pane-exited" => match event.get("exit_status") {
+                Some(status) => writeln!(text, "{pane} ended with {status}"),
+                None => writeln!(text, "{pane} ended"),
+            },
+            kind => writeln!(text, "{pane}: {kind}"),
+        };
+    }
+    text
+}

@@ -1,0 +1,104 @@
+//! `list`, `capture` and `status`: what there is and what it shows.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    path::Path,
+    sync::Arc,
+};
+
+use super::{
+    Supervisor, about_target, failed, spelled,
+    state::{State, is_claude, lines_of},
+};
+use crate::{
+    api::{CaptureRequest, Error},
+    engine::Host,
+    tmux::{is_absent, on_terminals},
+};
+
+/// Lines that `status` shows.
+const STATUS_LINES: u64 = 200;
+/// tmux keeps fewer lines than this, whatever is asked for.
+const MOST_LINES: u64 = 10_000_000;
+
+impl Supervisor {
+    pub(super) async fn list(&self, host: &Arc<Host>) -> Result<String, String> {
+        let topology = match host.server().fresh().await {
+            Ok(topology) => topology.without_hubs(),
+            Err(error) if is_absent(&error) => return Ok("No tmux sessions running.".into()),
+            Err(error) => return Err(failed(&error)),
+        };
+        let panes: Vec<_> = topology
+            .windows
+            .iter()
+            .flat_map(|window| {
+                topology.panes.iter().filter(|pane| pane.window == window.id).map(move |pane| (window, pane))
+            })
+            .collect();
+        if panes.is_empty() {
+            return Ok("No tmux sessions running.".into());
+        }
+        let mut running = HashMap::default();
+        if host.server().spec().is_local() {
+            let ttys: BTreeSet<String> = panes.iter().map(|(_, pane)| pane.tty.clone()).collect();
+            let looked = tokio::task::spawn_blocking(move || on_terminals(&ttys)).await;
+            running = looked.map_err(|error| failed(&Error::internal(error.to_string())))?;
+        }
+        let mut found = Vec::new();
+        for (window, pane) in &panes {
+            if !running.get(&pane.tty).is_some_and(|lines: &Vec<String>| lines.iter().any(|line| is_claude(line))) {
+                continue;
+            }
+            let session = topology.session(window.session).map(|session| session.name.as_str()).unwrap_or_default();
+            // One that ended meanwhile shows nothing.
+            let screen = self.screen(host, &pane.id.to_string(), 0).await.unwrap_or_default();
+            let state = State::of(&lines_of(&screen)).label();
+            let folder = folder(&pane.path);
+            found.push(format!("- `{session}:{}.{}` — {folder} ({state})", window.index, pane.index));
+        }
+        if found.is_empty() {
+            return Ok(format!("No Claude sessions found across {} tmux panes.", panes.len()));
+        }
+        Ok(format!("**Claude Sessions ({}):**\n\n{}", found.len(), found.join("\n")))
+    }
+
+    pub(super) async fn capture(&self, host: &Arc<Host>, target: &str, lines: u64) -> Result<String, String> {
+        let output = self.last_lines(host, target, lines).await?;
+        Ok(format!("**`{target}` output (last {lines} lines):**\n```\n{output}\n```"))
+    }
+
+    pub(super) async fn status(&self, host: &Arc<Host>, target: &str) -> Result<String, String> {
+        let output = self.last_lines(host, target, STATUS_LINES).await?;
+        let label = State::of(&output.lines().collect::<Vec<_>>()).label();
+        Ok(format!("**`{target}` status: {label}**\n```\n{output}\n```"))
+    }
+
+    async fn last_lines(&self, host: &Arc<Host>, target: &str, lines: u64) -> Result<String, String> {
+        let history = lines.min(MOST_LINES);
+        let screen = self.screen(host, target, history).await.map_err(|error| about_target(&error, target))?;
+        let all = lines_of(&screen);
+        let last = all.get(all.len().saturating_sub(history as usize)..).unwrap_or_default();
+        Ok(last.join("\n"))
+    }
+
+    /// The screen and so many lines of history above it.
+    async fn screen(&self, host: &Arc<Host>, target: &str, history: u64) -> Result<String, Error> {
+        let request = CaptureRequest { start: Some(format!("-{history}")), ..CaptureRequest::default() };
+        Ok(self.shared.engine.capture(host, &spelled(host, target).await?, &request).await?.text)
+    }
+}
+
+/// The last part of a directory.
+fn folder(path: &str) -> String {
+    Path::new(path).file_name().map_or_else(|| path.to_owned(), |name| name.to_string_lossy().into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_folder_is_the_paths_last_part() {
+        assert_eq!(["/a/b", "/a/b/", "/", ""].map(folder), ["b", "b", "/", ""]);
+    }
+}

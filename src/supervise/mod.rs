@@ -1,0 +1,210 @@
+//! `manage_tmux_sessions`: one tool with eight actions, by which an agent supervises others in tmux (`docs/manage-tmux-sessions.md`).
+//!
+//! The texts are what users' prompts rely on, so each stands here to the letter. A human is asked before a session is spawned
+//! ([`confirm`]); what was spawned is kept in a file ([`store`]).
+
+mod arguments;
+pub mod confirm;
+mod definition;
+mod environment;
+mod look;
+mod operate;
+mod spawn;
+mod state;
+pub mod store;
+
+use std::{
+    collections::BTreeMap,
+    ffi::OsString,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use serde_json::{Map, Value};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+pub use definition::{DESCRIPTION, NAME, input_schema};
+pub use environment::{MissingVariable, Platform, PlatformEnvironment, store as store_path};
+pub use state::State;
+
+use crate::{
+    api::{Error, ErrorCode},
+    engine::{Engine, EngineOptions, Host, Target, find_pane},
+    tmux::{CoverageMode, Program, is_absent, leash},
+};
+use arguments::Arguments;
+use confirm::{Confirm, Mattermost};
+use store::Store;
+
+/// The actions, in the order in which they are listed.
+pub const ACTIONS: [&str; 8] = ["list", "capture", "status", "approve", "deny", "send_input", "spawn", "kill"];
+
+/// What is answered where there is no tmux.
+const NO_TMUX: &str = "Error: tmux is not available";
+
+/// What a supervisor is made with.
+pub struct Options {
+    /// The tmux server's socket, absolute.
+    pub socket: PathBuf,
+    /// Where spawned sessions start and relative directories count from: the caller's own directory, absolute.
+    pub directory: PathBuf,
+    /// The environment in which tmux is called to spawn; `None`: this process's.
+    pub environment: Option<BTreeMap<OsString, OsString>>,
+    /// The file of spawned sessions.
+    pub store: PathBuf,
+    /// What spawned sessions are kept with: the channel and thread of the one who asked.
+    pub channel: Option<String>,
+    /// The thread.
+    pub thread: Option<String>,
+    /// Who is asked before a session is spawned: the first of them that can ask decides.
+    pub confirm: Vec<Arc<dyn Confirm>>,
+    /// How long a human may take; then the answer is no.
+    pub patience: Duration,
+}
+
+/// The tool. Clones are the same one.
+#[derive(Clone)]
+pub struct Supervisor {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    engine: Engine,
+    options: Options,
+    store: Store,
+    /// Cancelled when the process ends: open questions are withdrawn.
+    stop: CancellationToken,
+    /// Questions and what they lead to, which go on when their caller has gone.
+    tasks: TaskTracker,
+}
+
+impl Supervisor {
+    /// A supervisor of one tmux server. Must be made within a tokio runtime.
+    pub fn new(engine: Engine, options: Options) -> Self {
+        let store = Store::new(&options.store);
+        let stop = engine.end().child_token();
+        let shared = Shared { engine, options, store, stop, tasks: TaskTracker::new() };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// What the tool answers: one text. Errors are texts too, and begin with `Error: `. Dropping this withdraws an open question.
+    pub async fn call(&self, arguments: Map<String, Value>) -> String {
+        self.call_asking(arguments, &[]).await
+    }
+
+    /// The same for a caller who can be asked in ways of its own (MCP's elicitation): these come before the supervisor's.
+    pub async fn call_asking(&self, arguments: Map<String, Value>, first: &[Arc<dyn Confirm>]) -> String {
+        let arguments = Arguments::new(&arguments);
+        let Some(action) = arguments.action() else {
+            return format!("Error: action is required ({})", ACTIONS.join(", "));
+        };
+        if !ACTIONS.contains(&action.as_str()) {
+            return format!("Error: unknown action '{action}'. Valid: {}", ACTIONS.join(", "));
+        }
+        let host = match self.shared.engine.host(&self.shared.options.socket) {
+            Ok(host) => host,
+            Err(error) => return failed(&error),
+        };
+        if !self.is_installed(&host) {
+            return NO_TMUX.into();
+        }
+        let target = || arguments.target().ok_or_else(|| format!("Error: target is required for {action}"));
+        let answer = match action.as_str() {
+            "list" => self.list(&host).await,
+            "spawn" => self.spawn(&host, &arguments, first).await,
+            action => match target() {
+                Err(missing) => Err(missing),
+                Ok(target) => match action {
+                    "capture" => self.capture(&host, &target, arguments.lines()).await,
+                    "status" => self.status(&host, &target).await,
+                    "approve" => self.approve(&host, &target).await,
+                    "deny" => self.deny(&host, &target).await,
+                    "send_input" => self.send_input(&host, &target, arguments.text()).await,
+                    _ => self.kill(&host, &target).await,
+                },
+            },
+        };
+        answer.unwrap_or_else(|error| error)
+    }
+
+    /// A supervisor as the first implementation was one: of the tmux server on `socket`, with this process's environment and directory,
+    /// humans in Mattermost, and an engine of its own. Must be made within a tokio runtime of one thread, in the program `muxtap` itself: its
+    /// control clients end with that thread.
+    pub fn compatible(tmux: PathBuf, socket: PathBuf, environment: PlatformEnvironment) -> std::io::Result<Self> {
+        let PlatformEnvironment { platform, patience, store } = environment;
+        // As a guest it makes no session of its own, whoever started the server.
+        let coverage = CoverageMode::Sessions;
+        let program = Program { tmux, leash: leash::of_this_program(), ..Program::default() };
+        let engine = Engine::new(EngineOptions { program, coverage, ..EngineOptions::default() });
+        let options = Options {
+            socket,
+            directory: std::env::current_dir()?,
+            environment: None,
+            store,
+            channel: Some(platform.channel.clone()),
+            thread: Some(platform.thread.clone()),
+            confirm: vec![Arc::new(Mattermost::new(platform))],
+            patience,
+        };
+        Ok(Self::new(engine, options))
+    }
+
+    /// The engine that it asks.
+    pub fn engine(&self) -> &Engine {
+        &self.shared.engine
+    }
+
+    /// Withdraws open questions and waits until nothing of them is left anywhere. For the end of the process (also by SIGTERM); the engine
+    /// goes on until it is stopped too.
+    pub async fn stop(&self) {
+        self.shared.stop.cancel();
+        self.shared.tasks.close();
+        self.shared.tasks.wait().await;
+    }
+
+    fn is_installed(&self, host: &Host) -> bool {
+        let path = match &self.shared.options.environment {
+            Some(environment) => environment.get(std::ffi::OsStr::new("PATH")).cloned(),
+            None => std::env::var_os("PATH"),
+        };
+        host.server().spec().is_installed(path.as_deref())
+    }
+
+    /// A directory as the caller means it.
+    fn directory(&self, named: &str) -> PathBuf {
+        Path::new(&self.shared.options.directory).join(named)
+    }
+}
+
+impl std::fmt::Debug for Supervisor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Supervisor").field("socket", &self.shared.options.socket).finish_non_exhaustive()
+    }
+}
+
+/// The text of an error that no row of the contract names.
+fn failed(error: &Error) -> String {
+    match error.code {
+        ErrorCode::ReadOnly => format!("Error: {}", error.message),
+        _ => format!("Error: tmux command failed: {}", error.message),
+    }
+}
+
+/// The text of an error about a target.
+fn about_target(error: &Error, target: &str) -> String {
+    let gone = matches!(error.code, ErrorCode::NotFound | ErrorCode::InvalidTarget) || is_absent(error);
+    if gone { format!("Error: session/pane '{target}' not found") } else { failed(error) }
+}
+
+/// A target as the engine reads it. A bare number is a session's name here, as tmux's first sessions have it, and not a pane; and a pane
+/// that has gone is not there, though the engine still knows what it printed. Error: `NOT_FOUND`.
+async fn spelled(host: &Host, target: &str) -> Result<String, Error> {
+    if target.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Ok(format!("{target}:"));
+    }
+    if let Ok(pane @ Target::Pane(_)) = target.parse() {
+        find_pane(&host.server().fresh().await?.without_hubs(), &pane)?;
+    }
+    Ok(target.to_owned())
+}

@@ -1,0 +1,108 @@
+//! The processes on a pane's terminal, read from the kernel (local servers on Linux).
+
+/// A process on a terminal.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Process {
+    /// Its id.
+    pub pid: u32,
+    /// Its arguments, the program first.
+    pub args: Vec<String>,
+    /// It was stopped, by Ctrl-Z say.
+    pub stopped: bool,
+}
+
+/// More processes of one terminal are not looked at.
+#[cfg(target_os = "linux")]
+const MOST: usize = 256;
+
+/// The processes on the terminal of process `pid`: itself, then what it started and what that started, as far as they have the same
+/// terminal, parents before children; at most 256. `None` where that cannot be told. It reads three small files for each process.
+#[cfg(target_os = "linux")]
+pub fn on_terminal(pid: u32) -> Option<Vec<Process>> {
+    let first = Stat::of(pid)?;
+    let mut found = Vec::new();
+    let mut queue = std::collections::VecDeque::from([pid]);
+    // What was started in the foreground by a process that has gone since is nobody's child here.
+    let mut foreground = (first.foreground != pid).then_some(first.foreground);
+    let mut seen = std::collections::HashSet::new();
+    while let Some(next) = queue.pop_front().or_else(|| foreground.take()) {
+        if found.len() >= MOST || !seen.insert(next) {
+            continue;
+        }
+        let Some(stat) = Stat::of(next).filter(|stat| stat.terminal == first.terminal) else { continue };
+        queue.extend(children(next));
+        let args = super::tty::args_of(next).unwrap_or_default();
+        if !args.is_empty() {
+            found.push(Process { pid: next, args, stopped: matches!(stat.state, 'T' | 't') });
+        }
+    }
+    Some(found)
+}
+
+/// The process group in the foreground of the terminal of process `pid`. `None` where that cannot be told.
+#[cfg(target_os = "linux")]
+pub fn foreground_group(pid: u32) -> Option<u32> {
+    Stat::of(pid).map(|stat| stat.foreground)
+}
+
+/// What `/proc/PID/stat` says (proc(5)).
+#[cfg(target_os = "linux")]
+struct Stat {
+    state: char,
+    terminal: i64,
+    foreground: u32,
+}
+
+#[cfg(target_os = "linux")]
+impl Stat {
+    fn of(pid: u32) -> Option<Self> {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        // The command's name stands in parentheses and may hold anything; the rest begins after the last one.
+        let (_, rest) = stat.rsplit_once(')')?;
+        let mut fields = rest.split_whitespace();
+        let state = fields.next()?.chars().next()?;
+        // After the state: ppid, pgrp, session, tty_nr, tpgid.
+        let terminal = fields.nth(3)?.parse().ok()?;
+        let foreground: i64 = fields.next()?.parse().ok()?;
+        Some(Self { state, terminal, foreground: u32::try_from(foreground).unwrap_or_default() })
+    }
+}
+
+/// Every thread can start processes, and the kernel lists them by thread.
+#[cfg(target_os = "linux")]
+fn children(pid: u32) -> Vec<u32> {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let lists = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok());
+    lists.flat_map(|list| list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>()).collect()
+}
+
+/// Not known on this system.
+#[cfg(not(target_os = "linux"))]
+pub fn on_terminal(_: u32) -> Option<Vec<Process>> {
+    None
+}
+
+/// Not known on this system.
+#[cfg(not(target_os = "linux"))]
+pub fn foreground_group(_: u32) -> Option<u32> {
+    None
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_stands_before_what_it_started() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let found = on_terminal(std::process::id()).unwrap();
+        let at = |pid| found.iter().position(|process| process.pid == pid);
+        assert_eq!(at(std::process::id()), Some(0));
+        assert!(at(child.id()).is_some_and(|at| at > 0));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let left = on_terminal(std::process::id()).unwrap();
+        assert!(left.iter().all(|process| process.pid != child.id()));
+        assert_eq!(on_terminal(u32::MAX), None);
+    }
+}

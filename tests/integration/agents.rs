@@ -1,0 +1,393 @@
+//! Agents in panes, played by scripts of their names: each draws the screens of `tests/golden/agents` and stands for the real program,
+//! which is not here.
+use std::{fs, os::unix::fs::PermissionsExt as _, path::Path};
+
+use serde_json::Value;
+
+use crate::common::{Background, World, eventually};
+
+/// Draws what it is told, a line each: `show FILE`, `title TEXT`, `bell`, `flood TEXT`, `exit STATUS`.
+const SCRIPT: &str = r#"#!/bin/sh
+stty -echo
+printf '\033[2J\033[Hfake %s is here\n' "$(basename "$0")"
+while read -r what rest; do
+    case $what in
+        show) printf '\033[2J\033[H%s' "$(cat "$rest")" ;;
+        title) printf '\033]2;%s\007' "$rest" ;;
+        bell) printf '\a' ;;
+        flood) while :; do printf '\033[2J\033[H%s' "$rest"; done ;;
+        exit) exit "$rest" ;;
+    esac
+done
+"#;
+
+/// A screen of `tests/golden/agents`, and what is to be said of it.
+struct Golden {
+    agent: String,
+    title: String,
+    screen: String,
+    state: String,
+    rule: String,
+    question: Option<String>,
+    options: Vec<String>,
+}
+
+fn golden(name: &str) -> Golden {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/golden/agents/{name}.txt"));
+    let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let (title, rest) = text.split_once('\n').unwrap();
+    let (screen, said) = rest.split_once("\n====\n").unwrap();
+    let mut words = said.lines().next().unwrap().split(' ');
+    let after = |mark: &str| said.lines().filter_map(|line| line.strip_prefix(mark).map(str::to_owned)).collect();
+    let selected: Vec<String> = after("> ");
+    let options =
+        said.lines().filter(|line| line.starts_with("> ") || line.starts_with("  ") && !line.starts_with("  row "));
+    let shown = |option: &str| option[2..].split(" (Small").next().unwrap().split(" (Known").next().unwrap().to_owned();
+    let questions: Vec<String> = after("question: ");
+    assert!(selected.len() <= 1);
+    Golden {
+        agent: name.split('-').next().unwrap().to_owned(),
+        title: title.strip_prefix("title: ").unwrap_or_default().to_owned(),
+        screen: screen.to_owned(),
+        state: words.next().unwrap().to_owned(),
+        rule: words.next().unwrap().to_owned(),
+        question: questions.into_iter().next(),
+        options: options.map(shown).collect(),
+    }
+}
+
+fn all_golden() -> Vec<String> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/agents");
+    let names = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().to_str().unwrap().to_owned());
+    let mut names: Vec<_> = names.filter_map(|name| name.strip_suffix(".txt").map(str::to_owned)).collect();
+    names.sort();
+    names
+}
+
+/// A world in whose `PATH` there are such agents, with a session `wide` of 120x40 that runs `sh` (not as a login shell, which would set
+/// a `PATH` of its own); its pane.
+fn stage(names: &[&str]) -> (World, String) {
+    let mut world = World::new();
+    let bin = world.path("bin");
+    fs::create_dir(&bin).unwrap();
+    for name in names {
+        put(&bin.join(name), SCRIPT);
+    }
+    world.set("PATH", format!("{}:{}", bin.display(), std::env::var("PATH").unwrap()));
+    let pane =
+        world.tmux(&["new-session", "-d", "-s", "wide", "-x", "120", "-y", "40", "-P", "-F", "#{pane_id}", "exec sh"]);
+    (world, pane)
+}
+
+fn put(path: &Path, script: &str) {
+    fs::write(path, script).unwrap();
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+fn type_line(world: &World, pane: &str, line: &str) {
+    world.tmux(&["send-keys", "-l", "-t", pane, line, ";", "send-keys", "-t", pane, "Enter"]);
+}
+
+/// Lets the fake agent draw a golden screen.
+fn show(world: &World, pane: &str, golden: &Golden) {
+    type_line(world, pane, &format!("title {}", if golden.title.is_empty() { "none" } else { &golden.title }));
+    show_text(world, pane, &golden.screen);
+}
+
+fn show_text(world: &World, pane: &str, text: &str) {
+    let file = world.path("screen");
+    fs::write(&file, text).unwrap();
+    type_line(world, pane, &format!("show {}", file.display()));
+}
+
+fn watch(world: &World) -> Background {
+    world.spawn(&["--json", "agents", "--watch"])
+}
+
+/// The next event that is not what was told before.
+fn next(watch: &mut Background) -> Value {
+    serde_json::from_str(&watch.line().expect("one more event")).unwrap()
+}
+
+fn what(agent: &Value) -> (&str, &str) {
+    (agent["agent"].as_str().unwrap(), agent["state"].as_str().unwrap())
+}
+
+fn options(agent: &Value) -> Vec<String> {
+    let options = agent["options"].as_array().into_iter().flatten();
+    options
+        .map(|option| format!("{}: {}", option["key"].as_str().unwrap(), option["label"].as_str().unwrap()))
+        .collect()
+}
+
+/// Reads events until one says this of the pane: in between may stand what the screen was before all of it was drawn.
+fn until(watch: &mut Background, state: &str) -> Value {
+    loop {
+        let agent = next(watch);
+        if agent["state"] == state {
+            return agent;
+        }
+    }
+}
+
+fn listed(world: &World) -> Vec<Value> {
+    world.json(&["agents"])["agents"].as_array().unwrap().clone()
+}
+
+#[test]
+fn an_agent_in_a_shell_from_its_start_to_its_end() {
+    let (world, pane) = stage(&["claude", "codex"]);
+    assert!(listed(&world).is_empty());
+    let mut watch = watch(&world);
+    type_line(&world, &pane, "claude");
+    let started = next(&mut watch);
+    assert_eq!((what(&started), &started["pane"]), (("claude", "idle"), &Value::from(pane.as_str())));
+    assert_eq!((&started["name"], &started["session"]), (&Value::from("Claude Code"), &Value::from("wide")));
+    assert!(started["pid"].as_u64().is_some());
+    for (name, state) in [
+        ("claude-working", "working"),
+        ("claude-permission-bash", "permission"),
+        ("claude-working-timer", "working"),
+        ("claude-question", "question"),
+        ("claude-errored", "errored"),
+        ("claude-start", "idle"),
+    ] {
+        show(&world, &pane, &golden(name));
+        let told = until(&mut watch, state);
+        assert!(told["since_ms"].as_u64() >= started["since_ms"].as_u64());
+    }
+    type_line(&world, &pane, "exit 3");
+    let ended = until(&mut watch, "ended");
+    assert_eq!((ended["evidence"]["rule"].as_str(), &ended["pid"]), (Some("process"), &started["pid"]));
+    assert_eq!(listed(&world).iter().map(what).collect::<Vec<_>>(), [("claude", "ended")]);
+    type_line(&world, &pane, "codex");
+    assert_eq!(what(&next(&mut watch)), ("codex", "idle"));
+    assert_eq!(listed(&world).iter().map(what).collect::<Vec<_>>(), [("codex", "idle")]);
+    world.tmux(&["kill-pane", "-t", &pane]);
+    assert_eq!(what(&next(&mut watch)), ("codex", "ended"));
+}
+
+#[test]
+fn every_screen_is_read_in_a_real_pane_as_it_is_on_paper() {
+    let names = ["claude", "codex", "gemini", "aider", "opencode", "cursor-agent", "copilot", "goose"];
+    let (world, _) = stage(&names);
+    world.ok(&["list-panes"]);
+    let mut watch = watch(&world);
+    let all = all_golden();
+    for program in names {
+        let agent = program.split('-').next().unwrap();
+        let pane = world.tmux(&["new-window", "-d", "-t", "wide:", "-P", "-F", "#{pane_id}", program]);
+        assert_eq!(what(&next(&mut watch)), (agent, "idle"));
+        let mut last = "idle".to_owned();
+        let working = golden(&format!("{agent}-working"));
+        for name in all.iter().filter(|name| name.split('-').next() == Some(agent)) {
+            let golden = golden(name);
+            assert_eq!(golden.agent, agent);
+            // Each must be news.
+            if golden.state == last && last != "working" {
+                show(&world, &pane, &working);
+                until(&mut watch, "working");
+            } else if golden.state == last {
+                type_line(&world, &pane, "title none");
+                show_text(&world, &pane, "nothing");
+                until(&mut watch, "idle");
+            }
+            show(&world, &pane, &golden);
+            let told = until(&mut watch, &golden.state);
+            last.clone_from(&golden.state);
+            assert_eq!(
+                (told["question"].as_str(), options(&told)),
+                (golden.question.as_deref(), golden.options),
+                "{name}"
+            );
+            // A title may be there before the screen: then another rule said so first.
+            eventually(name, || {
+                listed(&world).iter().any(|now| now["pane"] == pane.as_str() && now["evidence"]["rule"] == golden.rule)
+            });
+        }
+        type_line(&world, &pane, "exit 0");
+        until(&mut watch, "ended");
+    }
+}
+
+#[test]
+fn what_was_there_before_is_known_at_the_first_question() {
+    let (world, pane) = stage(&["claude"]);
+    type_line(&world, &pane, "claude");
+    eventually("it draws", || world.tmux(&["capture-pane", "-p", "-t", &pane]).contains("is here"));
+    show(&world, &pane, &golden("claude-permission-bash"));
+    eventually("it asks", || world.tmux(&["capture-pane", "-p", "-t", &pane]).contains("3. No"));
+    let agents = listed(&world);
+    assert_eq!(agents.iter().map(what).collect::<Vec<_>>(), [("claude", "permission")]);
+    let agent = &agents[0];
+    assert_eq!(agent["question"], "Do you want to proceed?");
+    assert_eq!(
+        (agent["options"][0]["selected"].as_bool(), agent["options"][1]["selected"].as_bool()),
+        (Some(true), Some(false))
+    );
+    assert_eq!(agent["evidence"]["rows"][0]["row"], 9);
+    let table = world.ok(&["agents"]);
+    assert!(table.starts_with("ID") && table.contains("wide:0.0  Claude Code  permission"), "{table}");
+    assert!(table.contains("Do you want to proceed? [1) Yes | 2)"), "{table}");
+    assert!(world.json(&["agents", "-t", "other"])["agents"].as_array().unwrap().is_empty());
+    assert_eq!(world.json(&["agents", "-t", "wide"])["agents"].as_array().unwrap().len(), 1);
+    let http = world.http("GET", &format!("/v1/agents{}", world.query()), None);
+    assert_eq!((http.status, &http.json()["agents"][0]["evidence"]), (200, &agent["evidence"]));
+}
+
+#[test]
+fn moving_the_cursor_is_known_but_no_event() {
+    let (world, pane) = stage(&["claude"]);
+    world.ok(&["list-panes"]);
+    let mut watch = watch(&world);
+    type_line(&world, &pane, "claude");
+    next(&mut watch);
+    show_text(&world, &pane, "Do you want to proceed?\n❯ 1. Yes\n  2. No");
+    assert_eq!(what(&next(&mut watch)), ("claude", "permission"));
+    show_text(&world, &pane, "Do you want to proceed?\n  1. Yes\n❯ 2. No");
+    eventually("the cursor moved", || listed(&world)[0]["options"][1]["selected"] == true);
+    show_text(&world, &pane, "Do you want to proceed?\n❯ 1. Yes\n  2. Never");
+    assert_eq!(options(&next(&mut watch)), ["1: Yes", "2: Never"]);
+}
+
+#[test]
+fn a_screen_that_never_rests_is_read_all_the_same() {
+    let (world, pane) = stage(&["claude"]);
+    world.ok(&["list-panes"]);
+    let mut watch = watch(&world);
+    type_line(&world, &pane, "claude");
+    next(&mut watch);
+    type_line(&world, &pane, "flood x (esc to interrupt)");
+    assert_eq!(what(&next(&mut watch)), ("claude", "working"));
+    world.tmux(&["send-keys", "-t", &pane, "C-c"]);
+    assert_eq!(what(&next(&mut watch)), ("claude", "ended"));
+}
+
+#[test]
+fn only_what_runs_counts_and_not_who_names_it() {
+    let (world, pane) = stage(&["claude"]);
+    world.ok(&["list-panes"]);
+    let mut watch = watch(&world);
+    // Stopped and continued.
+    type_line(&world, &pane, "claude");
+    assert_eq!(what(&next(&mut watch)), ("claude", "idle"));
+    world.tmux(&["send-keys", "-t", &pane, "C-z"]);
+    assert_eq!(what(&next(&mut watch)), ("claude", "ended"));
+    type_line(&world, &pane, "fg");
+    assert_eq!(what(&next(&mut watch)), ("claude", "idle"));
+    type_line(&world, &pane, "exit 0");
+    assert_eq!(what(&next(&mut watch)), ("claude", "ended"));
+    // Started by a script, in the same process group.
+    put(&world.path("bin/wrapper"), "#!/bin/sh\necho first\nclaude\necho and then\nread -r line\n");
+    type_line(&world, &pane, "wrapper");
+    assert_eq!(what(&next(&mut watch)), ("claude", "idle"));
+    type_line(&world, &pane, "exit 0");
+    assert_eq!(what(&next(&mut watch)), ("claude", "ended"));
+    type_line(&world, &pane, "");
+    // A shell that was told its name.
+    let path = world.path("bin/claude");
+    let told = world.tmux(&[
+        "new-window",
+        "-d",
+        "-t",
+        "wide:",
+        "-P",
+        "-F",
+        "#{pane_id}",
+        &format!("{}; exec sleep 60", path.display()),
+    ]);
+    let agent = next(&mut watch);
+    assert_eq!((what(&agent), &agent["pane"]), (("claude", "idle"), &Value::from(told.as_str())));
+    type_line(&world, &told, "exit 0");
+    assert_eq!(what(&next(&mut watch)), ("claude", "ended"));
+    assert!(listed(&world).iter().all(|agent| agent["state"] == "ended"));
+}
+
+#[test]
+fn an_agent_that_muxtap_starts_is_known() {
+    let (world, _) = stage(&["codex"]);
+    world.ok(&["list-panes"]);
+    let mut watch = watch(&world);
+    let pane = world.ok(&["new-window", "-t", "wide", "--", "codex"]);
+    let agent = next(&mut watch);
+    assert_eq!((what(&agent), &agent["pane"]), (("codex", "idle"), &Value::from(pane.as_str())));
+    type_line(&world, &pane, "exit 2");
+    assert_eq!(what(&next(&mut watch)), ("codex", "ended"));
+}
+
+#[test]
+fn rules_of_ones_own_add_to_those_that_are_there() {
+    let (mut world, pane) = stage(&["mine"]);
+    let file = world.path("own.toml");
+    fs::write(
+        &file,
+        "[[agent]]\nid = 'mine'\nname = 'My agent'\nprograms = ['mine']\n\
+         [[agent.rule]]\nname = 'busy'\nstate = 'working'\ntitle = '^busy'\n\
+         [[agent.rule]]\nname = 'rang'\nstate = 'question'\npriority = 150\nbell = true\n",
+    )
+    .unwrap();
+    world.set("MUXTAP_AGENTS_FILE", file.display().to_string());
+    world.ok(&["list-panes"]);
+    let mut watch = watch(&world);
+    type_line(&world, &pane, "mine");
+    assert_eq!(what(&next(&mut watch)), ("mine", "idle"));
+    type_line(&world, &pane, "bell");
+    assert_eq!(what(&next(&mut watch)), ("mine", "question"));
+    // It works on, and then the bell belongs to the past.
+    type_line(&world, &pane, "title busy now");
+    assert_eq!(what(&next(&mut watch)), ("mine", "working"));
+    type_line(&world, &pane, "title done");
+    assert_eq!(what(&next(&mut watch)), ("mine", "idle"));
+    type_line(&world, &pane, "bell");
+    assert_eq!(what(&next(&mut watch)), ("mine", "question"));
+}
+
+#[test]
+fn a_wrong_file_is_told_with_line_and_rule() {
+    let (mut world, _) = stage(&[]);
+    let text = "[[agent]]\nid = 'claude'\n[[agent.rule]]\nname = 'bad'\nstate = 'idle'\nscreen = ['(']\n";
+    let says = "line 6: agent `claude`, rule `bad`: `screen`: ";
+    // One that stands where it is looked for: the daemon runs without it and says so.
+    let own = world.path("home/muxtap/agents.toml");
+    fs::create_dir_all(own.parent().unwrap()).unwrap();
+    fs::write(&own, text).unwrap();
+    let answer = world.json(&["agents"]);
+    assert!(answer["rules_error"].as_str().unwrap().contains(says), "{answer}");
+    let log = fs::read_to_string(world.path("m.sock.log")).unwrap();
+    assert!(log.contains(says) && log.contains("home/muxtap/agents.toml"), "{log}");
+    let doctor = world.json(&["doctor"]);
+    let check = doctor["checks"].as_array().unwrap().iter().find(|check| check["name"] == "agents").unwrap().clone();
+    assert!(check["status"] == "warning" && check["message"].as_str().unwrap().contains(says), "{check}");
+    world.ok(&["stop"]);
+    // One that was named: it does not start.
+    world.set("MUXTAP_AGENTS_FILE", own.display().to_string());
+    let answer = world.muxtap(&["list-panes"]);
+    assert!(answer.status == 1 && answer.stderr.contains(says), "{answer:?}");
+    fs::write(&own, "").unwrap();
+    world.ok(&["list-panes"]);
+    assert_eq!(world.json(&["agents"])["rules_error"], Value::Null);
+}
+
+/// Events cost tmux nothing, where screens are followed in memory.
+#[test]
+fn tmux_is_asked_nothing_while_agents_are_watched() {
+    let (world, pane) = stage(&["claude"]);
+    world.ok(&["list-panes"]);
+    let mut watch = watch(&world);
+    type_line(&world, &pane, "claude");
+    next(&mut watch);
+    let captured = world.json(&["capture-pane", "-t", &pane]);
+    if captured["source"] != "model" {
+        println!("tmux {} is not followed in memory", world.tmux(&["-V"]));
+        return;
+    }
+    let before = world.metric("muxtap_tmux_commands_total");
+    for _ in 0..5 {
+        for name in ["claude-working-timer", "claude-permission-bash", "claude-question", "claude-start"] {
+            let golden = golden(name);
+            show_text(&world, &pane, &golden.screen);
+            until(&mut watch, &golden.state);
+        }
+    }
+    assert_eq!(world.metric("muxtap_tmux_commands_total") - before, 0);
+}

@@ -1,0 +1,246 @@
+//! MCP over stdio, as a client sees it line by line: what is answered, what is refused, what outlives a call.
+//!
+//! `scripts/mcp-sdk` drives the same with the official Python SDK.
+
+use std::io::Write as _;
+
+use crate::common::{Background, World, eventually, run};
+use serde_json::{Value, json};
+
+/// A client that has begun.
+pub struct Client {
+    process: Background,
+    next: u64,
+    /// Notifications that came while an answer was awaited.
+    told: Vec<Value>,
+}
+
+impl Client {
+    pub fn new(world: &World) -> Self {
+        Self::started(world.spawn(&["mcp"]))
+    }
+
+    pub fn started(process: Background) -> Self {
+        let mut client = Self { process, next: 0, told: Vec::new() };
+        let hello = client.ask(
+            "initialize",
+            &json!({"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}),
+        );
+        assert_eq!(hello["result"]["serverInfo"]["name"], "muxtap", "{hello}");
+        client.say(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"}));
+        client
+    }
+
+    fn say(&mut self, message: &Value) {
+        self.raw(&message.to_string());
+    }
+
+    fn raw(&mut self, line: &str) {
+        writeln!(self.process.stdin(), "{line}").unwrap();
+        self.process.stdin().flush().unwrap();
+    }
+
+    /// Sends a request and leaves its answer for later.
+    fn begin(&mut self, method: &str, params: &Value) -> u64 {
+        self.next += 1;
+        self.say(&json!({"jsonrpc": "2.0", "id": self.next, "method": method, "params": params}));
+        self.next
+    }
+
+    fn message(&mut self) -> Value {
+        let line = self.process.line().expect("it goes on");
+        serde_json::from_str(&line).unwrap_or_else(|error| panic!("not JSON ({error}): {line}"))
+    }
+
+    fn answer(&mut self, id: u64) -> Value {
+        loop {
+            let message = self.message();
+            if message["id"] == id && message.get("method").is_none() {
+                return message;
+            }
+            self.told.push(message);
+        }
+    }
+
+    pub fn ask(&mut self, method: &str, params: &Value) -> Value {
+        let id = self.begin(method, params);
+        self.answer(id)
+    }
+
+    /// Calls a tool, which must succeed.
+    pub fn call(&mut self, tool: &str, arguments: &Value) -> Value {
+        let answer = self.ask("tools/call", &json!({"name": tool, "arguments": arguments}));
+        assert_eq!(answer["result"]["isError"], false, "{tool} {arguments}: {answer}");
+        answer["result"]["structuredContent"].clone()
+    }
+
+    /// Calls a tool, which must fail with this code.
+    fn fails(&mut self, code: &str, tool: &str, arguments: &Value) -> String {
+        let answer = self.ask("tools/call", &json!({"name": tool, "arguments": arguments}));
+        assert_eq!(answer["result"]["isError"], true, "{tool} {arguments}: {answer}");
+        assert_eq!(answer["result"]["structuredContent"]["code"], code, "{tool} {arguments}: {answer}");
+        answer["result"]["content"][0]["text"].as_str().unwrap().to_owned()
+    }
+}
+
+#[test]
+fn every_tool_does_what_it_says() {
+    let world = World::with_server();
+    let mut client = Client::new(&world);
+    let listed = client.ask("tools/list", &json!({}))["result"].clone();
+    assert!(listed.to_string().len() < 10_000, "{} bytes", listed.to_string().len());
+    assert_eq!(client.call("list", &json!({}))["panes"][0]["id"], "%0");
+    assert_eq!(client.call("list", &json!({"what": "sessions", "target": "ma*"}))["sessions"][0]["name"], "main");
+    assert_eq!(client.call("list", &json!({"what": "windows", "target": "other"}))["windows"], json!([]));
+    let ran =
+        client.call("run", &json!({"target": "main", "command": "seq 3; exit_with() { return $1; }; exit_with 4"}));
+    assert_eq!((&ran["output"], &ran["exit_status"]), (&"1\n2\n3\n".into(), &4.into()));
+    // What is typed before the shell says its prompt stands in front of it.
+    client.call("wait_for", &json!({"panes": "main", "prompt": true}));
+    let sent = client.call("send_keys", &json!({"target": "main", "text": "echo se''nt", "keys": ["Enter"]}));
+    let waited = client.call("wait_for", &json!({"panes": "main", "patterns": "^sent$"}));
+    assert_eq!(waited["outcome"], "matched", "{waited}");
+    let read = client.call("read_since", &json!({"target": "main", "since": sent["cursor"]}));
+    assert!(read["text"].as_str().unwrap().contains("sent\n"), "{read}");
+    assert_eq!(client.call("read_since", &json!({"target": "%0", "since": read["cursor"]}))["text"], "");
+    assert!(client.call("capture_pane", &json!({"target": "%0"}))["text"].as_str().unwrap().contains("sent"));
+    let found = client.call("search", &json!({"pattern": "^sent$"}));
+    assert_eq!((&found["matches"], &found["lines"][0]["pane"]), (&1.into(), &"%0".into()), "{found}");
+    let watch = client.call("watch", &json!({"wait_ms": 0}));
+    let made = client
+        .call("create", &json!({"what": "window", "target": "main", "name": "logs", "command": "echo made; exec cat"}));
+    let pane = made["pane"].as_str().unwrap().to_owned();
+    client.call("wait_for", &json!({"panes": [pane], "patterns": ["made"], "since": "start"}));
+    let happened = client.call("watch", &json!({"resume": watch["resume"], "wait_ms": 20_000}));
+    assert!(happened["events"].as_array().unwrap().iter().any(|event| event["type"] == "pane-opened"), "{happened}");
+    client.call("change", &json!({"target": "main:logs", "name": "other"}));
+    assert_eq!(client.call("list", &json!({"target": "main:other"}))["panes"][0]["id"], pane.as_str());
+    assert_eq!(client.call("list", &json!({"what": "agents"}))["agents"], json!([]));
+    client.call("kill", &json!({"target": pane}));
+    assert!(client.fails("NOT_FOUND", "kill", &json!({"target": "nobody"})).contains("muxtap list-panes"));
+    client.fails("INVALID_ARGUMENT", "run", &json!({"target": "main"}));
+    client.fails("INVALID_ARGUMENT", "capture_pane", &json!({"target": "main", "colour": true}));
+    client.process.close_stdin();
+    assert_eq!(client.process.line(), None, "nothing but answers stands on stdout");
+}
+
+#[test]
+fn a_wait_outlives_its_call_and_a_cancelled_one_does_not() {
+    let world = World::with_server();
+    let mut client = Client::new(&world);
+    let wait =
+        json!({"name": "wait_for", "arguments": {"panes": ["main"], "patterns": ["never"], "timeout_ms": 60_000}});
+    let id = client.begin("tools/call", &wait);
+    eventually("it is open", || world.json(&["status"])["waits"] == 1);
+    client.say(&json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id}}));
+    eventually("it is cancelled", || world.json(&["status"])["waits"] == 0);
+
+    let id = client.begin("tools/call", &wait);
+    eventually("it is open", || world.json(&["status"])["waits"] == 1);
+    assert!(id > 0);
+    client.process.kill();
+    // Its client has gone: nobody has told that the wait is not wanted any more, but nobody can ask for it either.
+    eventually("it is closed", || world.json(&["status"])["waits"] == 0);
+}
+
+#[test]
+fn where_the_client_runs_is_spared() {
+    let world = World::with_server();
+    let hello = world.ok(&["list-panes"]);
+    assert!(hello.contains("%0"));
+    let mut command = world.muxtap_command(&["mcp"]);
+    command.env("TMUX", format!("{},1,0", world.socket().display())).env("TMUX_PANE", "%0");
+    let mut client = Client::started(Background::start(&mut command));
+    for (tool, arguments) in [
+        ("send_keys", json!({"target": "main", "text": "x"})),
+        ("run", json!({"target": "%0", "command": "true"})),
+        ("kill", json!({"target": "%0"})),
+        ("kill", json!({"target": "main"})),
+        ("kill", json!({"target": "@0"})),
+    ] {
+        assert!(client.fails("CONFLICT", tool, &arguments).contains("force"), "{tool}");
+    }
+    client.call("send_keys", &json!({"target": "main", "text": "x", "force": true}));
+    assert_eq!(world.sessions(), ["main"]);
+}
+
+#[test]
+fn resources_are_listed_read_and_followed() {
+    let world = World::with_server();
+    let mut client = Client::new(&world);
+    let listed = client.ask("resources/list", &json!({}))["result"]["resources"].clone();
+    assert!(listed.as_array().unwrap().iter().any(|one| one["uri"] == "tmux://pane/%0"), "{listed}");
+    let read = client.ask("resources/read", &json!({"uri": "tmux://panes"}))["result"]["contents"][0].clone();
+    assert!(read["text"].as_str().unwrap().contains("\"%0\""), "{read}");
+    let missing = client.ask("resources/read", &json!({"uri": "tmux://nothing"}));
+    assert!(missing["error"]["message"].as_str().unwrap().contains("tmux://panes"), "{missing}");
+    client.ask("resources/subscribe", &json!({"uri": "tmux://pane/%0"}));
+    world.tmux(&["send-keys", "-t", "%0", "echo changed", "Enter"]);
+    let told = client.message();
+    assert_eq!(
+        (&told["method"], &told["params"]["uri"]),
+        (&"notifications/resources/updated".into(), &"tmux://pane/%0".into())
+    );
+    let completed = client.ask(
+        "completion/complete",
+        &json!({"ref": {"type": "ref/prompt", "name": "debug_pane"}, "argument": {"name": "target", "value": "ma"}}),
+    );
+    assert_eq!(completed["result"]["completion"]["values"][0], "main", "{completed}");
+    let prompt = client.ask("prompts/get", &json!({"name": "debug_pane", "arguments": {"target": "main:0"}}));
+    assert!(prompt["result"]["messages"][0]["content"]["text"].as_str().unwrap().contains("main:0"), "{prompt}");
+}
+
+#[test]
+fn what_is_no_message_is_answered_and_survived() {
+    let world = World::with_server();
+    let mut client = Client::new(&world);
+    for line in ["{", "[]", "null", "\"x\"", "{\"jsonrpc\":\"2.0\"}", "\u{1}\u{2}", ""] {
+        client.raw(line);
+    }
+    assert_eq!(client.ask("no/such/method", &json!({}))["error"]["code"], -32601);
+    let unknown = client.ask("tools/call", &json!({"name": "rm_rf", "arguments": {}}));
+    assert_eq!(unknown["error"]["code"], -32602, "{unknown}");
+    let huge = "x".repeat(2_000_000);
+    client.fails("INVALID_ARGUMENT", "run", &json!({"target": "main", "command": huge}));
+    assert_eq!(client.call("list", &json!({}))["panes"][0]["id"], "%0");
+}
+
+#[test]
+fn tiers_and_confirmation_hold_here_too() {
+    let mut world = World::with_server();
+    world.set("MUXTAP_DENY", "kill");
+    world.set("MUXTAP_CONFIRM", "input");
+    let mut client = Client::new(&world);
+    client.fails("READ_ONLY", "kill", &json!({"target": "main"}));
+    // This client cannot ask anybody.
+    assert!(client.fails("READ_ONLY", "run", &json!({"target": "main", "command": "true"})).contains("confirmed"));
+    client.call("create", &json!({"what": "window", "target": "main", "command": "cat"}));
+    let log = std::fs::read_to_string(world.path("m.sock.audit.jsonl")).unwrap();
+    assert!(log.lines().any(|line| line.contains(r#""face":"mcp""#) && line.contains("READ_ONLY")), "{log}");
+}
+
+#[test]
+fn the_supervisors_tool_alone() {
+    let world = World::with_server();
+    let missing = run(&mut world.muxtap_command(&["mcp", "--tools", "manage-tmux-sessions"]));
+    assert_eq!((missing.status, missing.stderr.trim()), (1, "Missing required env var: PLATFORM_URL"));
+    let mut command = world.muxtap_command(&["mcp", "--tools", "manage-tmux-sessions"]);
+    for name in ["PLATFORM_URL", "PLATFORM_TOKEN", "PLATFORM_CHANNEL_ID", "PLATFORM_THREAD_ID", "PLATFORM_BOT_ID"] {
+        command.env(name, "x");
+    }
+    let mut client = Client::started(Background::start(&mut command));
+    let listed = client.ask("tools/list", &json!({}))["result"]["tools"].clone();
+    assert_eq!((listed.as_array().unwrap().len(), &listed[0]["name"]), (1, &"manage_tmux_sessions".into()));
+    let mut says = |arguments: Value| {
+        let answer = client.ask("tools/call", &json!({"name": "manage_tmux_sessions", "arguments": arguments}));
+        answer["result"]["content"][0]["text"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(says(json!({"action": "list"})), "No Claude sessions found across 1 tmux panes.");
+    assert_eq!(says(json!({"action": "capture"})), "Error: target is required for capture");
+    assert_eq!(
+        says(json!({"action": "kill", "target": "nobody"})),
+        "Error: session 'nobody' not found (cleaned up store)"
+    );
+    client.process.close_stdin();
+    assert_eq!(client.process.line(), None);
+}

@@ -1,0 +1,136 @@
+//! `manage_tmux_sessions` on a real tmux with a `claude` that is a script, a human who is a stand-in, and a store of its own.
+
+mod actions;
+mod mattermost;
+mod spawn;
+mod standin;
+mod store;
+mod terminal;
+
+use std::{
+    collections::BTreeMap, ffi::OsString, fs, os::unix::fs::PermissionsExt as _, path::PathBuf, sync::Arc,
+    time::Duration,
+};
+
+use muxtap::{
+    api::Tiers,
+    engine::{Engine, EngineOptions},
+    supervise::{Options, Platform, Supervisor, confirm::Confirm},
+    tmux::Program,
+};
+use serde_json::{Value, json};
+
+use crate::common::{World, eventually, tmux_program};
+
+/// Prints where it is and what it was told, answers each line, and shows the dialog `ask` or the work `work` when it is told so.
+const CLAUDE: &str = r#"#!/bin/sh
+printf 'in %s\ntold: %s\n' "$PWD" "$*"
+while IFS= read -r line; do
+  case "$line" in
+    ask) printf '\033[2J\033[HDo you want to proceed?\n> 1. Yes\n' ;;
+    work) printf '\033[2J\033[H* Thinking (esc to interrupt)\n' ;;
+    *) printf 'got <%s>\n' "$line" ;;
+  esac
+done
+"#;
+
+/// A supervisor in a world of its own.
+pub struct Stage {
+    pub world: World,
+    pub supervisor: Supervisor,
+    engine: Engine,
+}
+
+/// How a stage differs from the usual one.
+pub struct Plan {
+    pub confirm: Vec<Arc<dyn Confirm>>,
+    pub patience: Duration,
+    pub tmux: String,
+    pub allowed: Tiers,
+}
+
+impl Default for Plan {
+    fn default() -> Self {
+        Self { confirm: Vec::new(), patience: Duration::from_secs(3600), tmux: tmux_program(), allowed: Tiers::ALL }
+    }
+}
+
+impl Stage {
+    pub fn new(world: World, plan: Plan) -> Self {
+        let bin = world.path("bin");
+        fs::create_dir(&bin).unwrap();
+        fs::write(bin.join("claude"), CLAUDE).unwrap();
+        fs::set_permissions(bin.join("claude"), fs::Permissions::from_mode(0o755)).unwrap();
+        let mut environment: BTreeMap<OsString, OsString> = world
+            .command("true")
+            .get_envs()
+            .filter_map(|(name, value)| Some((name.to_owned(), value?.to_owned())))
+            .collect();
+        let mut path = bin.into_os_string();
+        path.push(":");
+        path.push(&environment[std::ffi::OsStr::new("PATH")]);
+        environment.insert("PATH".into(), path);
+        let program = Program { tmux: plan.tmux.into(), ..Program::default() };
+        let engine = Engine::new(EngineOptions { program, allowed: plan.allowed, ..EngineOptions::default() });
+        let options = Options {
+            socket: world.socket().to_owned(),
+            directory: world.path("work"),
+            environment: Some(environment),
+            store: world.path("home/.config/earl/tmux_sessions.json"),
+            channel: Some("channel".into()),
+            thread: Some("thread".into()),
+            confirm: plan.confirm,
+            patience: plan.patience,
+        };
+        let supervisor = Supervisor::new(engine.clone(), options);
+        Self { world, supervisor, engine }
+    }
+
+    pub async fn call(&self, arguments: Value) -> String {
+        self.supervisor.call(arguments.as_object().unwrap().clone()).await
+    }
+
+    pub async fn action(&self, action: &str, target: &str) -> String {
+        self.call(json!({ "action": action, "target": target })).await
+    }
+
+    /// Starts the script as somebody at a terminal does, in a session of its own; returns when it shows what it was told.
+    pub fn claude(&self, session: &str, dir: &str) {
+        let program = self.world.path("bin/claude").display().to_string();
+        self.world.tmux(&["new-session", "-d", "-s", session, "-x", "80", "-y", "24", "-c", dir, &program, "hello"]);
+        self.shows(session, "told: hello");
+    }
+
+    /// Waits until a pane shows this.
+    pub fn shows(&self, pane: &str, text: &str) {
+        eventually(&format!("{pane} shows {text:?}"), || {
+            self.world.tmux(&["capture-pane", "-p", "-t", &format!("={pane}:")]).contains(text)
+        });
+    }
+
+    pub fn store_path(&self) -> PathBuf {
+        self.world.path("home/.config/earl/tmux_sessions.json")
+    }
+
+    pub fn store(&self) -> Value {
+        serde_json::from_slice(&fs::read(self.store_path()).unwrap()).unwrap()
+    }
+
+    /// Lets go of the tmux server before the world ends.
+    pub async fn end(self) {
+        self.supervisor.stop().await;
+        self.engine.stop().await;
+    }
+}
+
+/// The stand-in's address and people.
+pub fn platform(url: String, allowed: &[&str]) -> Platform {
+    Platform {
+        url,
+        token: "the-token".into(),
+        channel: "channel".into(),
+        thread: "thread".into(),
+        bot: "bot".into(),
+        allowed: allowed.iter().map(|&name| name.to_owned()).collect(),
+    }
+}

@@ -1,0 +1,101 @@
+//! A human at a terminal is asked: `muxtap approvals`.
+
+use std::{io::Write as _, sync::Arc, time::Duration};
+
+use muxtap::supervise::confirm::{Terminal, approvals::Approvals};
+use serde_json::json;
+
+use super::{Plan, Stage};
+use crate::common::{Background, World, eventually};
+
+fn stage(always: bool, patience: Duration) -> Stage {
+    let world = World::with_server();
+    // Next to the daemon's socket, where that was chosen.
+    let folder = Approvals::new(world.path("m.sock.approvals"));
+    let confirm = Arc::new(Terminal::new(folder, always));
+    Stage::new(world, Plan { confirm: vec![confirm], patience, ..Plan::default() })
+}
+
+const LONG: Duration = Duration::from_secs(3600);
+
+fn spawning(stage: &Stage, prompt: &str) -> tokio::task::JoinHandle<String> {
+    let supervisor = stage.supervisor.clone();
+    let arguments = json!({ "action": "spawn", "prompt": prompt, "name": "one", "working_dir": "/" });
+    tokio::spawn(async move { supervisor.call(arguments.as_object().unwrap().clone()).await })
+}
+
+/// The one question that is open.
+fn question(stage: &Stage) -> serde_json::Value {
+    let mut found = json!(null);
+    eventually("a question", || {
+        found = stage.world.json(&["approvals"])["approvals"][0].clone();
+        found.is_object()
+    });
+    found
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_question_is_listed_and_answered_by_its_name() {
+    let stage = stage(true, LONG);
+    assert_eq!(stage.world.ok(&["approvals"]), "No questions are open.");
+    for (word, answer) in
+        [("deny", "Spawn denied by user."), ("approve", "Spawned tmux session `one`.\n- Prompt: p\n- Dir: /")]
+    {
+        let spawning = spawning(&stage, "p");
+        let question = question(&stage);
+        let id = question["id"].as_str().unwrap();
+        assert_eq!(
+            (&question["kind"], &question["name"], &question["working_dir"]),
+            (&json!("session"), &json!("one"), &json!("/"))
+        );
+        assert!(stage.world.ok(&["approvals"]).contains(id));
+        stage.world.ok(&["approvals", word, id]);
+        assert_eq!(spawning.await.unwrap(), answer);
+        let again = stage.world.muxtap(&["--json", "approvals", "approve", id]);
+        assert_eq!((again.status, &again.error()["code"]), (1, &json!("NOT_FOUND")));
+    }
+    stage.shows("one", "told: p");
+    stage.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_watches_is_asked_and_where_nobody_does_spawn_is_refused() {
+    let stage = stage(false, LONG);
+    let refused = spawning(&stage, "p").await.unwrap();
+    assert!(refused.starts_with("Error: spawn needs a human's approval, and nobody watches"), "{refused}");
+    let mut watch = Background::start(&mut stage.world.muxtap_command(&["approvals", "--watch"]));
+    let folder = Approvals::new(stage.world.path("m.sock.approvals"));
+    eventually("somebody watches", || folder.is_watched().unwrap());
+    let spawned = spawning(&stage, "do\n\x1b]0;evil\x07it");
+    let head = watch.line_where("the question", |line| line.contains("session one, until "));
+    let id = head.split_whitespace().next().unwrap().to_owned();
+    assert_eq!(watch.line().as_deref(), Some("  dir: /"));
+    assert_eq!(watch.line().as_deref(), Some("  | do"));
+    assert_eq!(watch.line().as_deref(), Some("  | \\u{1b}]0;evil\\u{7}it"));
+    assert_eq!(watch.line(), Some(format!("  y {id} or n {id}?")));
+    writeln!(watch.stdin(), "y").unwrap();
+    assert_eq!(watch.line(), Some(format!("{id} approved")));
+    assert!(spawned.await.unwrap().starts_with("Spawned tmux session `one`."));
+    watch.kill();
+    stage.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_question_goes_with_its_deadline_its_caller_and_its_process() {
+    let stage = stage(true, Duration::from_millis(400));
+    assert_eq!(spawning(&stage, "p").await.unwrap(), "Spawn denied by user.");
+    assert_eq!(stage.world.ok(&["approvals"]), "No questions are open.");
+    stage.end().await;
+
+    let stage = self::stage(true, LONG);
+    let spawned = spawning(&stage, "p");
+    question(&stage);
+    spawned.abort();
+    eventually("it is withdrawn", || stage.world.ok(&["approvals"]) == "No questions are open.");
+    let spawned = spawning(&stage, "p");
+    question(&stage);
+    stage.supervisor.stop().await;
+    assert_eq!(stage.world.ok(&["approvals"]), "No questions are open.");
+    assert_eq!(spawned.await.unwrap(), "Spawn denied by user.");
+    stage.end().await;
+}
