@@ -80,8 +80,9 @@ struct Session<S> {
     events: SelectAll<BoxStream<'static, Item>>,
     /// What the last request becomes.
     request: Option<BoxFuture<'static, Outcome>>,
-    /// What is sent before any event.
+    /// What is sent before another event is taken.
     answers: VecDeque<Message>,
+    /// An event that was taken.
     event: Option<Message>,
     /// The socket holds something back.
     unflushed: bool,
@@ -213,7 +214,8 @@ impl<S: Socket> Session<S> {
             if ready!(self.socket.poll_ready_unpin(cx)).is_err() {
                 return Poll::Ready(Step::Lost);
             }
-            if let Some(message) = self.answers.pop_front().or_else(|| self.event.take()) {
+            // The event first: the answer to `unsubscribe` may be waiting, and nothing comes after that.
+            if let Some(message) = self.event.take().or_else(|| self.answers.pop_front()) {
                 if self.socket.start_send_unpin(message).is_err() {
                     return Poll::Ready(Step::Lost);
                 }
