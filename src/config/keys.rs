@@ -39,7 +39,7 @@ const fn special(name: &'static str, env: &'static str, preset: Preset) -> Key {
 }
 
 /// All of them, in the order in which they are shown.
-pub const KEYS: [Key; 20] = [
+pub const KEYS: [Key; 21] = [
     one("tmux", "MUXTAP_TMUX", "tmux"),
     one("coverage", "MUXTAP_COVERAGE", "auto"),
     special("ring_bytes", "MUXTAP_RING_BYTES", Preset::Bytes(limits::RING_BYTES as u64)),
@@ -49,6 +49,7 @@ pub const KEYS: [Key; 20] = [
     list("deny", "MUXTAP_DENY", ""),
     one("read_only", "MUXTAP_READ_ONLY", "false"),
     list("confirm", "MUXTAP_CONFIRM", ""),
+    one("mcp_hold", "MUXTAP_MCP_HOLD", "50"),
     one("audit", "MUXTAP_AUDIT", "true"),
     special("audit_file", "MUXTAP_AUDIT_FILE", Preset::Audit),
     special("audit_bytes", "MUXTAP_AUDIT_BYTES", Preset::Bytes(audit::AUDIT_BYTES)),

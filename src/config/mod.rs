@@ -11,6 +11,7 @@ use std::{
     ffi::OsString,
     net::SocketAddr,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 pub use keys::{KEYS, Key};
@@ -40,6 +41,8 @@ pub struct Settings {
     pub allowed: Tiers,
     /// Of what agents want to do, what a person is asked about first.
     pub confirm: Vec<Tier>,
+    /// How long a call of theirs is held at most.
+    pub mcp_hold: Duration,
     /// Where it is recorded what they did; `None`: nowhere.
     pub audit: Option<PathBuf>,
     /// The bytes after which that file is turned.
@@ -132,6 +135,7 @@ impl Settings {
             log_level: gathered.text("log_level")?,
             allowed: if read_only { Tiers::READ_ONLY } else { allow.without(&deny) },
             confirm: gathered.list("confirm")?,
+            mcp_hold: gathered.one("mcp_hold", values::seconds)?,
             audit: if gathered.one("audit", values::yes)? { gathered.path("audit_file")? } else { None },
             audit_bytes: gathered.one("audit_bytes", values::bytes)?,
             agents_file: agents_file(gathered.path("agents_file")?, env),

@@ -1,5 +1,7 @@
 //! How the text of a setting is read.
 
+use std::time::Duration;
+
 use crate::tmux::CoverageMode;
 
 /// A number of bytes, with units K, M and G.
@@ -19,6 +21,12 @@ pub fn bytes(text: &str) -> Result<u64, String> {
 
 pub(super) fn size(text: &str) -> Result<usize, String> {
     usize::try_from(bytes(text)?).map_err(|_| "too large".to_owned())
+}
+
+/// A number of seconds, at least one and at most a day.
+pub(super) fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().ok().filter(|seconds| (1..=86_400).contains(seconds));
+    seconds.map(Duration::from_secs).ok_or_else(|| "give a number of seconds, 1 to 86400".to_owned())
 }
 
 pub(super) fn yes(text: &str) -> Result<bool, String> {

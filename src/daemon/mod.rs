@@ -83,6 +83,7 @@ async fn answer(
             server: Some(own_socket_dir().join("default")),
             sockets: Some(own_socket_dir()),
             confirm: settings.confirm.clone(),
+            hold: Some(settings.mcp_hold),
             approvals: Some(paths.approvals_dir()),
             ..crate::mcp::About::default()
         },

@@ -19,7 +19,7 @@ use std::{
     os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use rmcp::{
@@ -47,6 +47,9 @@ const INSTRUCTIONS: &str = "muxtap follows tmux panes and remembers what they pr
      cannot miss it; never sleep and poll. Read with the last answer's cursor to get only what is new. Panes are %3, session:window.pane \
      or a session's name, exactly.";
 
+/// No client gives up on a call within this time.
+const HOLD: Duration = Duration::from_secs(50);
+
 /// Where a client runs.
 #[derive(Clone, Debug, Default)]
 pub struct About {
@@ -62,6 +65,8 @@ pub struct About {
     pub sockets: Option<PathBuf>,
     /// What is asked of a person before it is done.
     pub confirm: Vec<Tier>,
+    /// How long a call is held at most; `None`: as no client gives up ([`HOLD`]).
+    pub hold: Option<Duration>,
     /// The folder in which a person at a terminal is asked (`muxtap approvals`).
     pub approvals: Option<PathBuf>,
 }
@@ -149,6 +154,16 @@ impl Mcp {
 }
 
 impl Session {
+    /// How long this call may take.
+    fn hold(&self) -> Duration {
+        self.about.hold.unwrap_or(HOLD)
+    }
+
+    /// How long it waits that is asked to wait for `wait_ms`.
+    fn held(&self, wait_ms: u64) -> Duration {
+        Duration::from_millis(wait_ms).min(self.hold())
+    }
+
     /// The tmux server that a call means.
     fn host(&self, server: Option<&str>) -> Result<Arc<Host>> {
         let none = || Error::invalid("server: say which tmux server is meant, by its socket's path or its name");

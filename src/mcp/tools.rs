@@ -169,13 +169,11 @@ async fn capture(session: &Session, arguments: JsonObject) -> Result<Told> {
 
 /// Raw bytes of one read: of more, the rest is told to be there.
 const READ_BYTES: u64 = crate::engine::limits::READ_MOST;
-/// No client gives up on a call within this time.
-pub(super) const HOLD_MS: u64 = 50_000;
 
 async fn read(session: &Session, arguments: JsonObject) -> Result<Told> {
     let args: args::Read = parse(arguments)?;
     let host = session.host(args.server.as_deref())?;
-    let wait_ms = args.wait_ms.map(|wait| wait.min(HOLD_MS));
+    let wait_ms = args.wait_ms.map(|wait| u64::try_from(session.held(wait).as_millis()).unwrap_or(u64::MAX));
     let request = ReadRequest { since: args.since, max_bytes: Some(READ_BYTES), wait_ms, ..ReadRequest::default() };
     let answer = session.engine.read(&host, &args.target, &request).await?;
     let shown = bounded(&answer.text.unwrap_or_default(), args.max_chars);

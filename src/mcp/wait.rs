@@ -5,11 +5,7 @@ use std::time::{Duration, Instant};
 use rmcp::model::{JsonObject, ProgressNotificationParam};
 use serde_json::json;
 
-use super::{
-    Session, args,
-    told::Told,
-    tools::{HOLD_MS, parse},
-};
+use super::{Session, args, told::Told, tools::parse};
 use crate::api::{Error, Result, WaitAnswer, WaitMode, WaitOutcome, WaitRequest};
 
 /// Whoever asked for progress hears this often that the wait goes on; clients begin their own time limit anew then.
@@ -61,7 +57,7 @@ pub(super) async fn wait(session: &Session, arguments: JsonObject) -> Result<Tol
         }
     };
     let mut ending = Ending { session, id: Some(id.clone()) };
-    let hold = Duration::from_millis(HOLD_MS);
+    let hold = session.hold();
     let answer = loop {
         let left = hold.saturating_sub(begun.elapsed());
         let look = if session.progress.is_some() { left.min(PROGRESS) } else { left };

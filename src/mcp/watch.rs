@@ -12,7 +12,7 @@ use super::{
     Session, args,
     bounded::bounded,
     told::{Told, WatchTold},
-    tools::{HOLD_MS, parse},
+    tools::parse,
 };
 use crate::api::{Error, EventKind, Result, SubscribeRequest};
 
@@ -58,7 +58,7 @@ pub(super) async fn watch(session: &Session, arguments: JsonObject) -> Result<To
             }
         }
     }
-    let wait = Duration::from_millis(args.wait_ms.unwrap_or(WAIT_MS).min(HOLD_MS));
+    let wait = session.held(args.wait_ms.unwrap_or(WAIT_MS));
     let (mut limit, mut over) = (if told.events.is_empty() { wait } else { TOGETHER }, None::<Instant>);
     let mut gathered = 0;
     while told.events.len() < MOST_EVENTS && gathered < MOST_CHARS && over.is_none_or(|over| Instant::now() < over) {

@@ -90,11 +90,20 @@ pub fn foreground_group(_: u32) -> Option<u32> {
 
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
+    use std::{
+        io::{Read as _, Write as _},
+        process::Stdio,
+    };
+
     use super::*;
 
     #[test]
     fn a_process_stands_before_what_it_started() {
-        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let mut cat = std::process::Command::new("cat");
+        let mut child = cat.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        // It has its arguments when it answers, and not as soon as it is there.
+        child.stdin.as_mut().unwrap().write_all(b"x").unwrap();
+        child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
         let found = on_terminal(std::process::id()).unwrap();
         let at = |pid| found.iter().position(|process| process.pid == pid);
         assert_eq!(at(std::process::id()), Some(0));

@@ -372,6 +372,8 @@ fn a_wrong_file_is_told_with_line_and_rule() {
 #[test]
 fn tmux_is_asked_nothing_while_agents_are_watched() {
     let (world, pane) = stage(&["claude"]);
+    // A name that follows the program changes some time after it, and the structure is read anew then.
+    world.tmux(&["set-option", "-g", "automatic-rename", "off"]);
     world.ok(&["list-panes"]);
     let mut watch = watch(&world);
     type_line(&world, &pane, "claude");

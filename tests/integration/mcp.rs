@@ -144,6 +144,27 @@ fn a_wait_outlives_its_call_and_a_cancelled_one_does_not() {
 }
 
 #[test]
+fn a_wait_that_is_pending_goes_on_for_whoever_has_its_id() {
+    let mut world = World::with_server();
+    world.set("MUXTAP_MCP_HOLD", "1");
+    let mut client = Client::new(&world);
+    let wait = json!({"panes": ["main"], "patterns": ["^later$"], "since": "now", "timeout_ms": 60_000});
+    let answer = client.call("wait_for", &wait);
+    assert_eq!(answer["outcome"], "pending", "{answer}");
+    client.process.kill();
+    assert_eq!(world.json(&["status"])["waits"], 1, "its wait has not");
+    // It happens while nobody asks.
+    world.tmux(&["send-keys", "-t", "main", "echo la''ter", "Enter"]);
+    eventually("it is over", || world.json(&["status"])["waits"] == 0);
+    let answer = Client::new(&world).call("wait_for", &json!({"id": answer["id"]}));
+    assert_eq!(
+        (&answer["outcome"], &answer["predicates"][0]["line"]),
+        (&"matched".into(), &"later".into()),
+        "{answer}"
+    );
+}
+
+#[test]
 fn where_the_client_runs_is_spared() {
     let world = World::with_server();
     let hello = world.ok(&["list-panes"]);

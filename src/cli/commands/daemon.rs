@@ -80,6 +80,9 @@ pub(in crate::cli) struct Told {
     /// What an agent's client has to ask a person about first, of the same four
     #[arg(long, value_name = "TIERS", value_delimiter = ',')]
     confirm: Option<Vec<String>>,
+    /// How long a call of MCP waits before it answers `pending` [default: 50]
+    #[arg(long, value_name = "SECONDS")]
+    mcp_hold: Option<u64>,
     /// Whether what they do is recorded [default: true]
     #[arg(long, value_name = "BOOL")]
     audit: Option<bool>,
@@ -134,6 +137,7 @@ impl Told {
             list("deny", self.deny.as_ref()),
             one("read_only", set(self.read_only).as_ref()),
             list("confirm", self.confirm.as_ref()),
+            one("mcp_hold", self.mcp_hold.as_ref()),
             one("audit", self.audit.as_ref()),
             one("audit_file", self.audit_file.as_ref()),
             one("audit_bytes", self.audit_bytes.as_ref()),
