@@ -65,7 +65,7 @@ pub struct About {
     pub sockets: Option<PathBuf>,
     /// What is asked of a person before it is done.
     pub confirm: Vec<Tier>,
-    /// How long a call is held at most; `None`: as no client gives up ([`HOLD`]).
+    /// How long a call is held at most; `None`: 50 s.
     pub hold: Option<Duration>,
     /// The folder in which a person at a terminal is asked (`muxtap approvals`).
     pub approvals: Option<PathBuf>,
