@@ -119,7 +119,7 @@ impl Follower {
         }
         if program || ended {
             self.pause = limits::AGENT_LOOK;
-            self.identify(host).await;
+            self.identify(host);
         }
         let now = Instant::now();
         let later = self.later.take_if(|later| *later <= now).is_some();
@@ -159,21 +159,17 @@ impl Follower {
                 let quiet = now.duration_since(next) > self.pause;
                 self.pause = if quiet { limits::AGENT_LOOK } else { (self.pause * 2).min(limits::AGENT_LOOK_LATEST) };
             }
-            self.identify(host).await;
+            self.identify(host);
         }
         self.judge(host).await;
     }
 
     /// Which agent runs in the pane now?
-    async fn identify(&mut self, host: &Host) {
+    fn identify(&mut self, host: &Host) {
         let about = self.pane.about();
         self.looked = Instant::now();
-        // Some files for each process: not for the thread on which everything else waits.
-        let pid = about.pid;
-        let looked = tokio::task::spawn_blocking(move || (foreground_group(pid), on_terminal(pid))).await;
-        let (group, processes) = looked.unwrap_or_default();
-        self.group = group;
-        let found = match processes {
+        self.group = foreground_group(about.pid);
+        let found = match on_terminal(about.pid) {
             Some(processes) => which(&self.rules, &processes).map(|(agent, pid)| (agent.clone(), Some(pid))),
             None if cfg!(target_os = "linux") => None,
             None => by_name(&self.rules, &about.command).map(|agent| (agent.clone(), None)),
