@@ -26,6 +26,7 @@ pub fn serve(settings: &Settings, background: bool) -> Result<()> {
     log_to_stderr(&settings.log_level)?;
     metrics::install();
     raise_file_limit();
+    keep_freed_memory();
     let doors = doors::open(settings, &paths)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -88,7 +89,7 @@ async fn answer(
             ..crate::mcp::About::default()
         },
     };
-    let app = http::App::new(engine.clone(), about).with_streams(http::Streams::new(writers.clone()));
+    let app = http::App::with_streams(engine.clone(), about, http::Streams::new(writers.clone()));
     let router = http::router(app.clone());
     let signals = [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::hangup()].map(signal);
     let [Ok(mut terminate), Ok(mut interrupt), Ok(mut hangup)] = signals else {
@@ -125,7 +126,7 @@ async fn answer(
     }
     stop.cancel();
     let served = async { while served.join_next().await.is_some() {} };
-    tokio::join!(app.streams.ended(), served);
+    tokio::join!(app.streams().ended(), served);
     Ok(())
 }
 
@@ -172,6 +173,16 @@ pub(crate) fn log_to_stderr(level: &str) -> Result<()> {
     let _ = subscriber.try_init();
     Ok(())
 }
+
+/// Has the C library keep the end of its heap. As built in, it gives 128 KiB that are free there back to the kernel and asks for them again with
+/// the next wait: between a pane's byte and an answer that was the largest single cost. What it keeps is twice what it ever mapped for one thing
+/// that was freed (mallopt(3), `M_MMAP_THRESHOLD`). Other allocators start this program slower than all that a short command does.
+fn keep_freed_memory() {
+    drop(std::hint::black_box(Vec::<u8>::with_capacity(FREED_KEPT / 2)));
+}
+
+/// Bytes at the end of the heap that stay when they are free.
+const FREED_KEPT: usize = 4 << 20;
 
 /// Every pane's process is watched by a descriptor of its own.
 pub(crate) fn raise_file_limit() {

@@ -102,6 +102,8 @@ pub struct Shared {
     pub(crate) tasks: TaskTracker,
     /// Told when something was put aside that is to be dropped later.
     pub(crate) aside: tokio::sync::Notify,
+    /// Looks at processes.
+    pub(crate) onlooker: agents::Onlooker,
     /// Bytes held for all panes: output and screens.
     pub(crate) held_bytes: std::sync::atomic::AtomicUsize,
     /// Makes this engine's cursors its own.
@@ -121,6 +123,7 @@ impl Engine {
             cancel: CancellationToken::new(),
             tasks: TaskTracker::new(),
             aside: tokio::sync::Notify::new(),
+            onlooker: agents::Onlooker::default(),
             held_bytes: std::sync::atomic::AtomicUsize::new(0),
             nonce: u64::from(std::collections::hash_map::RandomState::new().hash_one(0) as u32),
             started: Instant::now(),

@@ -69,7 +69,7 @@ pub async fn stdio(Extension(peer): Extension<Peer>, app: App, mut request: Requ
     }
     let upgrade = hyper::upgrade::on(&mut request);
     let engine = app.engine.clone();
-    let common = app.about.mcp.clone();
+    let common = app.daemon.about.mcp.clone();
     app.engine.spawn(async move {
         let stop = engine.end();
         let begun = async {

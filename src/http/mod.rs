@@ -37,7 +37,13 @@ const BODY_BYTES: usize = 6 * crate::engine::limits::INPUT_BYTES;
 #[derive(Clone)]
 pub struct App {
     pub(crate) engine: Engine,
-    pub(crate) about: Arc<About>,
+    /// Behind one pointer: every request has an `App` of its own.
+    pub(crate) daemon: Arc<Daemon>,
+}
+
+/// What the routes know of the process they run in.
+pub(crate) struct Daemon {
+    pub(crate) about: About,
     /// Turned when somebody asked the daemon to stop.
     pub(crate) stop: watch::Sender<bool>,
     /// Where streams are written.
@@ -62,19 +68,23 @@ pub struct About {
 impl App {
     /// What the routes serve. Streams are written by the runtime in which this is called.
     pub fn new(engine: Engine, about: About) -> Self {
-        let streams = Streams::new(Handle::current());
-        Self { engine, about: Arc::new(about), stop: watch::Sender::new(false), streams }
+        Self::with_streams(engine, about, Streams::new(Handle::current()))
     }
 
     /// The same with streams that are written elsewhere.
-    pub fn with_streams(self, streams: Streams) -> Self {
-        Self { streams, ..self }
+    pub fn with_streams(engine: Engine, about: About, streams: Streams) -> Self {
+        Self { engine, daemon: Arc::new(Daemon { about, stop: watch::Sender::new(false), streams }) }
+    }
+
+    /// The event streams; their end is to be waited for.
+    pub fn streams(&self) -> &Streams {
+        &self.daemon.streams
     }
 
     /// Resolves when somebody asked the daemon to stop.
     pub async fn stop_asked(&self) {
         // The sender lives as long as `self`.
-        let _ = self.stop.subscribe().wait_for(|stop| *stop).await;
+        let _ = self.daemon.stop.subscribe().wait_for(|stop| *stop).await;
     }
 }
 
@@ -90,7 +100,7 @@ impl FromRequestParts<Self> for App {
             Some(Peer::Tcp { addr, .. }) => Caller { face: "http", who: addr.ip().to_string() },
             None => Caller::default(),
         };
-        Ok(Self { engine: app.engine.by(caller), ..app.clone() })
+        Ok(Self { engine: app.engine.by(caller), daemon: app.daemon.clone() })
     }
 }
 
@@ -120,7 +130,7 @@ pub fn router(app: App) -> Router {
         .route("/v1/events", get(stream::sse::stream))
         .route("/v1/stream", get(stream::ws::stream))
         .route("/v1/mcp", get(mcp::stdio))
-        .nest_service("/mcp", mcp::service(&app.engine, app.about.mcp.clone()))
+        .nest_service("/mcp", mcp::service(&app.engine, app.daemon.about.mcp.clone()))
         .fallback(error::no_route)
         .method_not_allowed_fallback(error::no_method)
         .layer(DefaultBodyLimit::max(BODY_BYTES))

@@ -58,9 +58,9 @@ pub async fn status(app: App) -> Json<StatusAnswer> {
         version: env!("CARGO_PKG_VERSION").into(),
         pid: std::process::id(),
         uptime_s: app.engine.uptime_s(),
-        socket: app.about.socket.clone(),
-        http: app.about.http.clone(),
-        log: app.about.log.clone(),
+        socket: app.daemon.about.socket.clone(),
+        http: app.daemon.about.http.clone(),
+        log: app.daemon.about.log.clone(),
         servers: app.engine.servers(),
         waits: app.engine.open_waits(),
     })
@@ -77,7 +77,7 @@ pub async fn stop(Extension(peer): Extension<Peer>, app: App) -> Answer<DoneAnsw
         app.engine.may(Tier::Kill)?;
     }
     app.engine.note("stop", "ok");
-    app.stop.send_replace(true);
+    app.daemon.stop.send_replace(true);
     Ok(Json(DoneAnswer { ok: true }))
 }
 
@@ -87,7 +87,7 @@ pub async fn stop(Extension(peer): Extension<Peer>, app: App) -> Answer<DoneAnsw
     responses((status = 200, description = "The answer", body = ConfigAnswer))
 )]
 pub async fn config(app: App) -> Json<ConfigAnswer> {
-    Json(app.about.config.clone())
+    Json(app.daemon.about.config.clone())
 }
 
 /// Lists sessions.

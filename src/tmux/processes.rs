@@ -15,28 +15,38 @@ pub struct Process {
 #[cfg(target_os = "linux")]
 const MOST: usize = 256;
 
-/// The processes on the terminal of process `pid`: itself, then what it started and what that started, as far as they have the same
-/// terminal, parents before children; at most 256. `None` where that cannot be told. It reads three small files for each process.
+/// The terminal of a process, and what runs there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Terminal {
+    /// The process group in its foreground.
+    pub foreground: u32,
+    /// The process itself, then what it started and what that started, as far as they have the same terminal, parents before children; at most 256.
+    pub processes: Vec<Process>,
+}
+
+/// The terminal of process `pid`. `None` where that cannot be told. It reads three small files for each process on it, and one that hangs in the
+/// kernel can make this hang.
 #[cfg(target_os = "linux")]
-pub fn on_terminal(pid: u32) -> Option<Vec<Process>> {
+pub fn terminal_of(pid: u32) -> Option<Terminal> {
     let first = Stat::of(pid)?;
-    let mut found = Vec::new();
-    let mut queue = std::collections::VecDeque::from([pid]);
+    let (foreground, terminal) = (first.foreground, first.terminal);
+    let mut processes = Vec::new();
+    let mut queue = std::collections::VecDeque::from([(pid, Some(first))]);
     // What was started in the foreground by a process that has gone since is nobody's child here.
-    let mut foreground = (first.foreground != pid).then_some(first.foreground);
+    let mut orphan = (foreground != pid).then_some((foreground, None));
     let mut seen = std::collections::HashSet::new();
-    while let Some(next) = queue.pop_front().or_else(|| foreground.take()) {
-        if found.len() >= MOST || !seen.insert(next) {
+    while let Some((next, stat)) = queue.pop_front().or_else(|| orphan.take()) {
+        if processes.len() >= MOST || !seen.insert(next) {
             continue;
         }
-        let Some(stat) = Stat::of(next).filter(|stat| stat.terminal == first.terminal) else { continue };
-        queue.extend(children(next));
+        let Some(stat) = stat.or_else(|| Stat::of(next)).filter(|stat| stat.terminal == terminal) else { continue };
+        queue.extend(children(next).into_iter().map(|child| (child, None)));
         let args = super::tty::args_of(next).unwrap_or_default();
         if !args.is_empty() {
-            found.push(Process { pid: next, args, stopped: matches!(stat.state, 'T' | 't') });
+            processes.push(Process { pid: next, args, stopped: matches!(stat.state, 'T' | 't') });
         }
     }
-    Some(found)
+    Some(Terminal { foreground, processes })
 }
 
 /// The process group in the foreground of the terminal of process `pid`. `None` where that cannot be told.
@@ -47,24 +57,31 @@ pub fn foreground_group(pid: u32) -> Option<u32> {
 
 /// What `/proc/PID/stat` says (proc(5)).
 #[cfg(target_os = "linux")]
-struct Stat {
+pub(super) struct Stat {
     state: char,
+    pub(super) parent: u32,
     terminal: i64,
-    foreground: u32,
+    /// The process group in its terminal's foreground; 0: it has none.
+    pub(super) foreground: u32,
 }
 
 #[cfg(target_os = "linux")]
 impl Stat {
-    fn of(pid: u32) -> Option<Self> {
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    pub(super) fn of(pid: u32) -> Option<Self> {
+        // One read gives all of it, and it is never longer: 52 numbers and a name.
+        let mut stat = [0; 2048];
+        let file = std::fs::File::open(format!("/proc/{pid}/stat")).ok()?;
+        let length = std::io::Read::read(&mut &file, &mut stat).ok()?;
+        let stat = String::from_utf8_lossy(stat.get(..length)?);
         // The command's name stands in parentheses and may hold anything; the rest begins after the last one.
         let (_, rest) = stat.rsplit_once(')')?;
         let mut fields = rest.split_whitespace();
         let state = fields.next()?.chars().next()?;
-        // After the state: ppid, pgrp, session, tty_nr, tpgid.
-        let terminal = fields.nth(3)?.parse().ok()?;
+        let parent = fields.next()?.parse().ok()?;
+        // After the parent: pgrp, session, tty_nr, tpgid.
+        let terminal = fields.nth(2)?.parse().ok()?;
         let foreground: i64 = fields.next()?.parse().ok()?;
-        Some(Self { state, terminal, foreground: u32::try_from(foreground).unwrap_or_default() })
+        Some(Self { state, parent, terminal, foreground: u32::try_from(foreground).unwrap_or_default() })
     }
 }
 
@@ -78,7 +95,7 @@ fn children(pid: u32) -> Vec<u32> {
 
 /// Not known on this system.
 #[cfg(not(target_os = "linux"))]
-pub fn on_terminal(_: u32) -> Option<Vec<Process>> {
+pub fn terminal_of(_: u32) -> Option<Terminal> {
     None
 }
 
@@ -104,14 +121,14 @@ mod tests {
         // It has its arguments when it answers, and not as soon as it is there.
         child.stdin.as_mut().unwrap().write_all(b"x").unwrap();
         child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
-        let found = on_terminal(std::process::id()).unwrap();
+        let found = terminal_of(std::process::id()).unwrap().processes;
         let at = |pid| found.iter().position(|process| process.pid == pid);
         assert_eq!(at(std::process::id()), Some(0));
         assert!(at(child.id()).is_some_and(|at| at > 0));
         child.kill().unwrap();
         child.wait().unwrap();
-        let left = on_terminal(std::process::id()).unwrap();
+        let left = terminal_of(std::process::id()).unwrap().processes;
         assert!(left.iter().all(|process| process.pid != child.id()));
-        assert_eq!(on_terminal(u32::MAX), None);
+        assert_eq!(terminal_of(u32::MAX), None);
     }
 }

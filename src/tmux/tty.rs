@@ -22,14 +22,10 @@ pub fn foreground(pid: u32, tty: &str) -> Option<Foreground> {
         fs::{Mode, OFlags},
         termios::LocalModes,
     };
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The command's name stands in parentheses and may hold anything; the numbers begin after the last one.
-    let (_, numbers) = stat.rsplit_once(')')?;
-    // After the name: state, ppid, pgrp, session, tty_nr, tpgid (proc(5)).
-    let group: u32 = numbers.split_whitespace().nth(5)?.parse().ok()?;
+    let stat = super::processes::Stat::of(pid)?;
+    let group = Some(stat.foreground).filter(|group| *group > 0)?;
     let args = args_of(group)?;
-    let parent: u32 = numbers.split_whitespace().nth(1)?.parse().ok()?;
-    let forked = group == pid && args_of(parent).is_some_and(|parent| parent == args);
+    let forked = group == pid && args_of(stat.parent).is_some_and(|parent| parent == args);
     let flags = OFlags::RDONLY | OFlags::NOCTTY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let terminal = rustix::fs::open(tty, flags, Mode::empty()).ok()?;
     let modes = rustix::termios::tcgetattr(&terminal).ok()?.local_modes;

@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     sync::{Mutex, MutexGuard, PoisonError},
-    time::{Instant, SystemTime, UNIX_EPOCH},
+    time::Instant,
 };
 
 use crate::{
@@ -70,10 +70,4 @@ pub(super) fn place(info: &mut AgentInfo, pane: &PaneInfo) {
     info.window_index = pane.window_index;
     info.window.clone_from(&pane.window);
     info.index = pane.index;
-}
-
-/// Milliseconds since 1970.
-pub(super) fn now_ms() -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
 }

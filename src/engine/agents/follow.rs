@@ -12,15 +12,16 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    board::{now_ms, place},
+    board::place,
     judge::{Judgement, Picture, judge},
     rules::{Agent, Rules},
     which::{by_name, which},
 };
 use crate::{
     api::{AgentEvidence, AgentInfo, AgentState, Event},
+    clock::now_ms,
     engine::{Engine, Host, Pane, limits},
-    tmux::{death, foreground_group, on_terminal},
+    tmux::{death, foreground_group, terminal_of},
 };
 
 /// Follows a pane until it has gone or `cancel` is cancelled.
@@ -94,6 +95,8 @@ impl Follower {
                 () = until(due) => false,
                 () = ended(self.present.as_mut()) => true,
             };
+            // Whoever waits for what was printed comes first.
+            tokio::task::yield_now().await;
             let Some(host) = self.host.upgrade() else { return };
             if !self.step(&host, ended).await {
                 return;
@@ -119,7 +122,7 @@ impl Follower {
         }
         if program || ended {
             self.pause = limits::AGENT_LOOK;
-            self.identify(host);
+            self.identify(host).await;
         }
         let now = Instant::now();
         let later = self.later.take_if(|later| *later <= now).is_some();
@@ -146,8 +149,10 @@ impl Follower {
     async fn look(&mut self, host: &Arc<Host>) {
         self.later = None;
         if self.present.is_none() {
+            let Some(shared) = host.shared() else { return };
+            let pid = self.pane.about().pid;
+            let Some(group) = shared.onlooker.send(move || foreground_group(pid)).await else { return };
             let now = Instant::now();
-            let group = foreground_group(self.pane.about().pid);
             let next = self.looked + self.pause;
             if group != self.group {
                 self.pause = limits::AGENT_LOOK;
@@ -159,18 +164,24 @@ impl Follower {
                 let quiet = now.duration_since(next) > self.pause;
                 self.pause = if quiet { limits::AGENT_LOOK } else { (self.pause * 2).min(limits::AGENT_LOOK_LATEST) };
             }
-            self.identify(host);
+            self.identify(host).await;
         }
         self.judge(host).await;
     }
 
     /// Which agent runs in the pane now?
-    fn identify(&mut self, host: &Host) {
+    async fn identify(&mut self, host: &Host) {
+        let Some(shared) = host.shared() else { return };
         let about = self.pane.about();
         self.looked = Instant::now();
-        self.group = foreground_group(about.pid);
-        let found = match on_terminal(about.pid) {
-            Some(processes) => which(&self.rules, &processes).map(|(agent, pid)| (agent.clone(), Some(pid))),
+        let Some(terminal) = shared.onlooker.send(move || terminal_of(about.pid)).await else {
+            // What was known stands until somebody can look.
+            self.later = Some(self.looked + self.pause);
+            return;
+        };
+        self.group = terminal.as_ref().map(|terminal| terminal.foreground);
+        let found = match terminal {
+            Some(there) => which(&self.rules, &there.processes).map(|(agent, pid)| (agent.clone(), Some(pid))),
             None if cfg!(target_os = "linux") => None,
             None => by_name(&self.rules, &about.command).map(|agent| (agent.clone(), None)),
         };

@@ -52,6 +52,8 @@ impl Engine {
         let of = host.clone();
         self.shared.tasks.spawn(async move {
             driver::drive(&engine, &of, open.core()).await;
+            // The answer comes before the cleaning: what the wait held is hundreds of small things to be freed.
+            tokio::task::yield_now().await;
             open.keep().await;
         });
         if request.detach && !core.is_over() {

@@ -52,7 +52,7 @@ pub async fn stream(
     let upgrade = upgrade.max_message_size(READ_MOST).max_frame_size(READ_MOST);
     let upgrade = upgrade.read_buffer_size(READ_BYTES).write_buffer_size(WRITE_BYTES);
     upgrade.on_upgrade(async move |socket| {
-        let streams = app.streams.clone();
+        let streams = app.daemon.streams.clone();
         let (writers, cut) = (streams.writers.clone(), streams.cut.clone());
         let session = async move {
             // It is a connection as long as it lasts.

@@ -304,7 +304,7 @@ impl<S: Socket> Session<S> {
 
     /// What is asked of the engine is asked on its own thread, and carried out even if the client goes.
     fn ask(&mut self, what: impl Future<Output = Outcome> + Send + 'static) {
-        let asked = self.app.streams.home.spawn(what);
+        let asked = self.app.daemon.streams.home.spawn(what);
         self.request = Some(
             async move {
                 asked.await.unwrap_or_else(|_| {
