@@ -33,6 +33,16 @@ for line in open(sys.argv[1]):
 LIMIT_S = 20
 
 
+def lines(pipe):
+    """Lines as they come, and when: read in whole chunks, as every client does."""
+    buffer = b""
+    while chunk := os.read(pipe.fileno(), 1 << 18):
+        now = time.monotonic_ns()
+        *whole, buffer = (buffer + chunk).split(b"\n")
+        for line in whole:
+            yield now, line
+
+
 class Client:
     """An MCP client, as small as one can be: any number of requests under way."""
 
@@ -48,11 +58,10 @@ class Client:
         self.listed = self.ask("tools/list", {})
 
     def listen(self):
-        for line in self.process.stdout:
-            now = time.monotonic_ns()
+        for now, line in lines(self.process.stdout):
             message = json.loads(line)
             if "id" in message and "method" not in message:
-                self.answers[message["id"]].put((now, message, len(line)))
+                self.answers[message["id"]].put((now, message, len(line) + 1))
 
     def say(self, message):
         self.process.stdin.write(json.dumps(message).encode() + b"\n")
@@ -208,12 +217,8 @@ class Bare:
         threading.Thread(target=self.listen, daemon=True).start()
 
     def listen(self):
-        buffer = b""
-        while chunk := os.read(self.process.stdout.fileno(), 65536):
-            now = time.monotonic_ns()
-            *lines, buffer = (buffer + chunk).split(b"\n")
-            for line in lines:
-                self.lines.put((now, line))
+        for now, line in lines(self.process.stdout):
+            self.lines.put((now, line))
 
     def until(self, text):
         while True:

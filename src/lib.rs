@@ -13,6 +13,7 @@
 pub mod api;
 pub mod bridge;
 pub mod cli;
+mod clock;
 pub mod config;
 pub mod daemon;
 pub mod engine;

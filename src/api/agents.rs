@@ -3,6 +3,8 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::PaneInfo;
+
 /// What an agent does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
@@ -115,4 +117,18 @@ pub struct AgentList {
     /// Why the user's own rules are not in force.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rules_error: Option<String>,
+}
+
+impl From<&AgentInfo> for PaneInfo {
+    /// Where the agent is, as far as a target may name it.
+    fn from(agent: &AgentInfo) -> Self {
+        Self {
+            id: agent.pane.clone(),
+            session: agent.session.clone(),
+            window: agent.window.clone(),
+            window_index: agent.window_index,
+            index: agent.index,
+            ..Self::default()
+        }
+    }
 }

@@ -3,11 +3,14 @@
 use std::{
     ffi::{OsStr, OsString},
     fs,
-    os::unix::{ffi::OsStrExt as _, fs::MetadataExt as _},
+    os::unix::ffi::OsStrExt as _,
     path::{Path, PathBuf},
 };
 
-use crate::api::{Error, Result};
+use crate::{
+    api::{Error, Result},
+    tmux::same_socket,
+};
 
 /// What the command line said of the tmux server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -70,17 +73,10 @@ impl Environment<'_> {
     /// The pane the caller runs in, when it is one of the server at `socket`.
     pub(super) fn own_pane(&self, socket: &Path) -> Option<String> {
         let own = std::path::absolute(self.own_socket()?).ok()?;
-        if own != socket && !same_file(&own, socket) {
+        if !same_socket(&own, socket) {
             return None;
         }
         self.set("TMUX_PANE")?.into_string().ok()
-    }
-}
-
-fn same_file(one: &Path, other: &Path) -> bool {
-    match (fs::metadata(one), fs::metadata(other)) {
-        (Ok(one), Ok(other)) => (one.dev(), one.ino()) == (other.dev(), other.ino()),
-        _ => false,
     }
 }
 

@@ -1,22 +1,15 @@
 //! Paths and queries of requests.
 
-use std::fmt::Write as _;
-
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Serialize;
 use serde_json::Value;
 
-/// Percent-encodes all but RFC 3986's unreserved characters, so that a target can stand in a path or a query.
+/// All but RFC 3986's unreserved characters.
+const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
+/// Percent-encodes what a path or a query might take for its own.
 pub(super) fn encode(text: &str) -> String {
-    let mut encoded = String::with_capacity(text.len());
-    for &byte in text.as_bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            encoded.push(char::from(byte));
-        } else {
-            // Writing to a String cannot fail.
-            let _ = write!(encoded, "%{byte:02X}");
-        }
-    }
-    encoded
+    utf8_percent_encode(text, RESERVED).to_string()
 }
 
 /// A request type's fields as a query; what is absent or false is left out, as the types' defaults have it.

@@ -134,7 +134,7 @@ impl Settings {
             budget_bytes: gathered.one("budget_bytes", values::size)?,
             log_level: gathered.text("log_level")?,
             allowed: if read_only { Tiers::READ_ONLY } else { allow.without(&deny) },
-            confirm: gathered.list("confirm")?,
+            confirm: gathered.each("confirm", values::asked_about)?,
             mcp_hold: gathered.one("mcp_hold", values::seconds)?,
             audit: if gathered.one("audit", values::yes)? { gathered.path("audit_file")? } else { None },
             audit_bytes: gathered.one("audit_bytes", values::bytes)?,

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use crate::tmux::CoverageMode;
+use crate::{
+    api::{Error, Tier},
+    tmux::CoverageMode,
+};
 
 /// A number of bytes, with units K, M and G.
 pub fn bytes(text: &str) -> Result<u64, String> {
@@ -46,6 +49,14 @@ pub(super) fn coverage(text: &str) -> Result<CoverageMode, String> {
     }
 }
 
+/// What a person may be asked about first.
+pub(super) fn asked_about(text: &str) -> Result<Tier, String> {
+    match text.parse().map_err(|error: Error| error.to_string())? {
+        Tier::Read => Err("nobody is asked before an agent reads; give input, create or kill, or deny read".to_owned()),
+        tier => Ok(tier),
+    }
+}
+
 /// `https://example.org:8443`: what a browser says in `Origin`.
 pub(super) fn origin(text: &str) -> Result<String, String> {
     let host = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
@@ -60,6 +71,13 @@ pub(super) fn origin(text: &str) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_person_is_asked_about_acts_and_not_about_looks() {
+        assert_eq!(asked_about("kill"), Ok(Tier::Kill));
+        assert!(asked_about("read").unwrap_err().contains("deny read"));
+        assert!(asked_about("look").unwrap_err().contains("none of"));
+    }
 
     #[test]
     fn bytes_have_units() {

@@ -354,15 +354,8 @@ impl Subscription {
     fn wants_agent(&self, agent: &AgentInfo) -> bool {
         let followed =
             || agent.pane.parse().is_ok_and(|id| self.readers.values().any(|reader| reader.pane().id() == id));
-        let place = || PaneInfo {
-            id: agent.pane.clone(),
-            session: agent.session.clone(),
-            window: agent.window.clone(),
-            window_index: agent.window_index,
-            index: agent.index,
-            ..PaneInfo::default()
-        };
-        agent.socket == self.host.socket().display().to_string() && (followed() || self.wanted.fits(&place()))
+        agent.socket == self.host.socket().display().to_string()
+            && (followed() || self.wanted.fits(&PaneInfo::from(agent)))
     }
 
     /// More happened than is kept for those who are slow: what is new is found, and what may have changed is to be looked at again.

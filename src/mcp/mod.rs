@@ -16,7 +16,6 @@ mod watch;
 
 use std::{
     collections::BTreeMap,
-    os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
@@ -40,6 +39,7 @@ use crate::{
     api::{Error, ErrorCode, Result, Tier},
     engine::{Engine, Host},
     supervise::{self, Supervisor},
+    tmux::same_socket,
 };
 
 /// What a client hears before all else.
@@ -74,15 +74,7 @@ pub struct About {
 impl About {
     /// The pane it runs in, if that is on this server, however its socket is written.
     fn own_pane(&self, server: &Path) -> Option<&str> {
-        let same = |own: &Path| own == server || same_file(own, server);
-        self.pane.as_ref().filter(|(own, _)| same(own)).map(|(_, pane)| pane.as_str())
-    }
-}
-
-fn same_file(one: &Path, other: &Path) -> bool {
-    match (std::fs::metadata(one), std::fs::metadata(other)) {
-        (Ok(one), Ok(other)) => (one.dev(), one.ino()) == (other.dev(), other.ino()),
-        _ => false,
+        self.pane.as_ref().filter(|(own, _)| same_socket(own, server)).map(|(_, pane)| pane.as_str())
     }
 }
 
@@ -197,16 +189,14 @@ impl Session {
 
 impl Mcp {
     /// Whoever has asked for the list is told when it is another one.
-    async fn follow_list(&self, context: &RequestContext<RoleServer>, listed: &[rmcp::model::Resource]) {
+    fn follow_list(&self, context: &RequestContext<RoleServer>, listed: &[rmcp::model::Resource]) {
         let modern = context.protocol_version().is_some_and(|version| version >= ProtocolVersion::V_2026_07_28);
         let known = self.subscriptions.lock().unwrap_or_else(PoisonError::into_inner).follows(resources::LIST);
         if modern || known {
             return;
         }
         let teller = resources::Teller::Peer(context.peer.clone());
-        let following =
-            resources::follow_list(self.session(context), listed.to_vec(), teller, self.stop.child_token()).await;
-        // Without a tmux server there is nothing to follow yet.
+        let following = resources::follow_list(self.session(context), listed.to_vec(), teller, self.stop.child_token());
         if let Ok(following) = following {
             let _ = self.subscribe_to(resources::LIST.to_owned(), following);
         }
@@ -330,7 +320,7 @@ impl ServerHandler for Mcp {
         context: RequestContext<RoleServer>,
     ) -> std::result::Result<ListResourcesResult, ErrorData> {
         let listed = resources::list(&self.session(&context)).await.map_err(|error| refused(&error))?;
-        self.follow_list(&context, &listed).await;
+        self.follow_list(&context, &listed);
         Ok(ListResourcesResult::with_all_items(listed))
     }
 
@@ -385,7 +375,7 @@ impl ServerHandler for Mcp {
         }
         if context.accepted().resources_list_changed == Some(true) {
             let listed = resources::list(&session()).await.map_err(|error| refused(&error))?;
-            let list = resources::follow_list(session(), listed, teller(), self.stop.child_token()).await;
+            let list = resources::follow_list(session(), listed, teller(), self.stop.child_token());
             following.extend(list.ok());
         }
         tokio::select! {

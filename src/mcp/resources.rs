@@ -222,8 +222,8 @@ pub(super) async fn follow(
     Ok(until(stop, async move { tell(&uri, &teller, events).await }))
 }
 
-/// Tells the client when the list of resources is another one than `listed`.
-pub(super) async fn follow_list(
+/// Tells the client when the list of resources is another one than `listed`, even if there is no tmux server yet.
+pub(super) fn follow_list(
     session: Session,
     mut listed: Vec<Resource>,
     teller: Teller,
@@ -233,8 +233,15 @@ pub(super) async fn follow_list(
     let host = session.host(None)?;
     let request =
         SubscribeRequest { types: vec![Topology, Server, PaneOpened, PaneExited], ..SubscribeRequest::default() };
-    let mut events = session.engine.subscribe(&host, &request).await?;
     Ok(until(stop, async move {
+        let mut events = loop {
+            match session.engine.subscribe(&host, &request).await {
+                Ok(events) => break events,
+                // There may be no server yet.
+                Err(_) => host.server().reached().await,
+            }
+            tokio::time::sleep(BETWEEN).await;
+        };
         // Something may have come between the list and the subscription.
         loop {
             if let Ok(now) = list(&session).await

@@ -148,8 +148,7 @@ async fn list(session: &Session, arguments: JsonObject) -> Result<Told> {
         }
         args::What::Agents => {
             let mut agents = session.engine.agents(&host).await?.agents;
-            agents
-                .retain(|one| args.target.as_deref().is_none_or(|target| target == one.pane || target == one.session));
+            agents.retain(|one| wanted(&PaneInfo::from(one)));
             listed.agents = Some(agents);
         }
     }

@@ -2,7 +2,7 @@
 
 use std::{
     fmt::Write as _,
-    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+    time::{Duration, Instant},
 };
 
 use rmcp::model::JsonObject;
@@ -14,7 +14,11 @@ use super::{
     told::{Told, WatchTold},
     tools::parse,
 };
-use crate::api::{Error, EventKind, Result, SubscribeRequest};
+use crate::{
+    api::{Error, EventKind, PaneInfo, Result, SubscribeRequest},
+    clock::now_ms,
+    engine::matches,
+};
 
 /// How long a call waits for something when it does not say.
 const WAIT_MS: u64 = 10_000;
@@ -51,9 +55,8 @@ pub(super) async fn watch(session: &Session, arguments: JsonObject) -> Result<To
     // What an agent came to while nobody watched is no event any more, but it is still so.
     if let Some(since) = since {
         for agent in session.engine.agents(&host).await?.agents {
-            if agent.since_ms > since
-                && (targets.is_empty() || targets.contains(&agent.pane) || targets.contains(&agent.session))
-            {
+            let is_meant = |target: &String| matches(target, &PaneInfo::from(&agent));
+            if agent.since_ms > since && (targets.is_empty() || targets.iter().any(is_meant)) {
                 told.events.push(json!({"type": "agent", "pane": agent.pane, "agent": agent}));
             }
         }
@@ -76,11 +79,6 @@ pub(super) async fn watch(session: &Session, arguments: JsonObject) -> Result<To
     // Before the first event of the next call: twice told is better than never.
     told.resume = format!("{begun}@{}", told.resume);
     Ok(Told { text: text(&told), answer: serde_json::to_value(&told).unwrap_or_default() })
-}
-
-fn now_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
 impl WatchTold {

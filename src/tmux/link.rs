@@ -1,6 +1,6 @@
 //! What the link to a server can be, and how long to wait before it is tried again.
 
-use std::{collections::hash_map::RandomState, hash::BuildHasher, path::Path, time::Duration};
+use std::{path::Path, time::Duration};
 
 use tokio::sync::watch;
 
@@ -77,10 +77,4 @@ pub fn is_absent(error: &Error) -> bool {
 /// The channel on which a link's state is published.
 pub(super) fn link_channel() -> watch::Sender<Link> {
     watch::Sender::new(Link::Connecting)
-}
-
-/// Half to all of `pause`, so that many followers of one server do not come back in step.
-pub(super) fn jittered(pause: Duration) -> Duration {
-    let random = RandomState::new().hash_one(0) % 1000;
-    pause / 2 + pause / 2 * random as u32 / 1000
 }

@@ -16,11 +16,12 @@ use super::{
     Seeding,
     connection::Connection,
     launch::StartServer,
-    link::{FIRST_PAUSE, LONGEST_PAUSE, ServerIdentity, jittered},
+    link::{FIRST_PAUSE, LONGEST_PAUSE, ServerIdentity},
     topology::{PaneRow, SessionRow, Topology},
 };
 use crate::{
     api::{GapReason, Size},
+    clock::jittered,
     metrics,
     protocol::{
         command::{Command, CommandLine},

@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     ffi::{OsStr, OsString},
-    os::unix::fs::PermissionsExt as _,
+    os::unix::fs::{MetadataExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
     process::Stdio,
     time::Duration,
@@ -53,6 +53,15 @@ impl Default for Program {
     fn default() -> Self {
         Self { tmux: "tmux".into(), prefix: Vec::new(), leash: Vec::new(), config: None, limit: SPAWN_LIMIT }
     }
+}
+
+/// Whether two paths name one server's socket, however they are written.
+pub fn same_socket(one: &Path, other: &Path) -> bool {
+    one == other
+        || match (std::fs::metadata(one), std::fs::metadata(other)) {
+            (Ok(one), Ok(other)) => (one.dev(), one.ino()) == (other.dev(), other.ino()),
+            _ => false,
+        }
 }
 
 /// One tmux server to follow.

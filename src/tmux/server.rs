@@ -10,12 +10,13 @@ use super::{
     coverage::Inner,
     death,
     launch::StartServer,
-    link::{FIRST_PAUSE, LONGEST_PAUSE, Link, NoLink, ServerIdentity, jittered},
+    link::{FIRST_PAUSE, LONGEST_PAUSE, Link, NoLink, ServerIdentity},
     program::ServerSpec,
     topology::Topology,
 };
 use crate::{
     api::{Error, Result},
+    clock::jittered,
     protocol::ids::PaneId,
 };
 
@@ -74,6 +75,13 @@ impl Server {
                 () = self.inner.cancel.cancelled() => return Err(stopping()),
             }
         }
+    }
+
+    /// Resolves when control clients are attached. Nothing is tried for it: a server that begins is noticed by itself.
+    pub async fn reached(&self) {
+        let mut link = self.inner.link.subscribe();
+        // The sender lives as long as `self`.
+        let _ = link.wait_for(|link| matches!(link, Link::Connected(_))).await;
     }
 
     /// Like [`Server::connected`], but starts the server where none runs.

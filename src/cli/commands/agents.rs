@@ -13,6 +13,7 @@ use super::{
 use crate::{
     api::{AgentInfo, AgentList, AgentState, Error, EventsRequest, PaneInfo},
     cli::EXIT_ERROR,
+    clock::now_ms,
 };
 
 /// List the agents that run in panes, and what they do
@@ -95,14 +96,7 @@ impl Agents {
     }
 
     fn wants(&self, agent: &AgentInfo) -> bool {
-        let pane = PaneInfo {
-            id: agent.pane.clone(),
-            session: agent.session.clone(),
-            window: agent.window.clone(),
-            window_index: agent.window_index,
-            index: agent.index,
-            ..PaneInfo::default()
-        };
+        let pane = PaneInfo::from(agent);
         self.targets.is_empty() || self.targets.iter().any(|target| names_pane(target, &pane))
     }
 }
@@ -133,9 +127,4 @@ fn asks(agent: &AgentInfo) -> String {
     let options: Vec<_> = agent.options.iter().map(|option| format!("{}) {}", option.key, option.label)).collect();
     let question = agent.question.clone().unwrap_or_default();
     if options.is_empty() { question } else { format!("{question} [{}]", options.join(" | ")) }
-}
-
-fn now_ms() -> u64 {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
 }

@@ -103,9 +103,17 @@ async fn watch(folder: &Approvals, json: bool) -> Outcome {
     let mut input = lines_of_stdin();
     let mut listens = true;
     let mut shown: BTreeMap<String, Open> = BTreeMap::new();
+    // A question has ended without a word from here: the next bare word may have been meant for it.
+    let mut over = None;
     loop {
         let open = folder.open().map_err(unusable)?;
-        shown.retain(|id, _| open.iter().any(|question| question.id == *id));
+        shown.retain(|id, _| {
+            let stays = open.iter().any(|question| question.id == *id);
+            if !stays {
+                over = Some(id.clone());
+            }
+            stays
+        });
         for question in &open {
             if shown.insert(question.id.clone(), question.clone()).is_none() {
                 show(question, json)?;
@@ -114,7 +122,10 @@ async fn watch(folder: &Approvals, json: bool) -> Outcome {
         tokio::select! {
             change = changes.recv() => if change.is_none() { return Ok(0) },
             line = input.recv(), if listens => match line {
-                Some(line) => answer(folder, &line, &open)?,
+                Some(line) => {
+                    let said = answer(folder, &line, &open, over.take())?;
+                    said.map(|id| shown.remove(&id));
+                }
                 // Whoever only looks on goes on doing so.
                 None => listens = false,
             },
@@ -152,26 +163,38 @@ fn show(question: &Open, json: bool) -> Result<(), Failure> {
     output::print(text + &format!("  y {id} or n {id}?\n"))
 }
 
-fn answer(folder: &Approvals, line: &str, open: &[Open]) -> Result<(), Failure> {
+/// Does what a line says; answers which question it was about. `over`: one that has ended meanwhile.
+fn answer(folder: &Approvals, line: &str, open: &[Open], over: Option<String>) -> Result<Option<String>, Failure> {
     let mut words = line.split_whitespace();
     let word = match words.next() {
-        None => return Ok(()),
+        None => return Ok(None),
         Some("y" | "yes") => Word::Approved,
         Some("n" | "no") => Word::Denied,
         Some(_) => {
             output::note("write y or n, and the ID where it is not the oldest question");
-            return Ok(());
+            return Ok(None);
         }
     };
-    let Some(id) = words.next().or_else(|| open.first().map(|question| question.id.as_str())) else {
-        output::note("no question is open");
-        return Ok(());
+    let id = match (words.next(), over, open.first()) {
+        (Some(id), ..) => id,
+        (None, Some(over), _) => {
+            output::note(&format!("{over} has ended meanwhile; say it again if another is meant"));
+            return Ok(None);
+        }
+        (None, None, Some(oldest)) => oldest.id.as_str(),
+        (None, None, None) => {
+            output::note("no question is open");
+            return Ok(None);
+        }
     };
     match folder.answer(id, word) {
-        Ok(()) => output::print(format!("{}\n", said(id, word))),
+        Ok(()) => {
+            output::print(format!("{}\n", said(id, word)))?;
+            Ok(Some(id.to_owned()))
+        }
         Err(error) => {
             output::note(&error.to_string());
-            Ok(())
+            Ok(None)
         }
     }
 }

@@ -11,7 +11,7 @@ mod connect;
 mod events;
 mod rest;
 
-use std::{collections::HashMap, fmt::Write as _, hash::BuildHasher as _, io, sync::Arc, time::Duration};
+use std::{collections::HashMap, fmt::Write as _, io, sync::Arc, time::Duration};
 
 use futures_util::future::BoxFuture;
 use tokio::time::Instant;
@@ -22,7 +22,7 @@ use self::{
     rest::{Reaction, Rest},
 };
 use super::{Confirm, Decision, Question, Request};
-use crate::supervise::Platform;
+use crate::{clock::jittered, supervise::Platform};
 
 /// What the caller is told when nobody could be asked.
 const UNREACHABLE: &str = "Error: spawn confirmation failed (could not post or connect to Mattermost)";
@@ -217,12 +217,6 @@ impl Judge<'_> {
             }
         }
     }
-}
-
-/// Half to all of `pause`, so that many who lost the same server do not come back in step.
-fn jittered(pause: Duration) -> Duration {
-    let random = std::hash::RandomState::new().hash_one(0) % 1000;
-    pause / 2 + pause / 2 * random as u32 / 1000
 }
 
 #[cfg(test)]
