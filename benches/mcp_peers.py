@@ -31,6 +31,8 @@ for line in open(sys.argv[1]):
     os.write(told, b"%d\\n" % now)
 """
 LIMIT_S = 20
+# Between asking for a wait and what it waits for, and before the floor's own.
+PAUSE_S = 0.15
 
 
 def lines(pipe):
@@ -282,6 +284,8 @@ def measure(stage, servers, rounds):
 
     for turn in range(rounds):
         mark = f"BARE{turn}x"
+        # The machine has gone to rest for everybody, or for nobody.
+        time.sleep(PAUSE_S)
         written = prints(mark)
         waits["bare"].append(bare.until(mark.encode()) - written)
         begun = time.monotonic_ns()
@@ -292,7 +296,7 @@ def measure(stage, servers, rounds):
                 mark = f"MARK{turn}{kind.name}"
                 answer = client.call(kind.wait(pane, mark))
                 # It is to wait when the pane prints; some servers take long to begin.
-                time.sleep(0.15)
+                time.sleep(PAUSE_S)
                 written = prints(mark)
                 now, message, _ = answer.get(timeout=LIMIT_S)
                 if failed(message) or mark not in json.dumps(message):

@@ -1,5 +1,7 @@
 //! MCP's two ways in: `/mcp` (streamable HTTP), and the connection that `muxtap mcp` turns its own stdio into.
 
+pub mod handed;
+
 use std::{path::PathBuf, sync::Arc};
 
 use axum::{
@@ -15,14 +17,14 @@ use rmcp::{
         StreamableHttpServerConfig, StreamableHttpService, session::local::LocalSessionManager,
     },
 };
-use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufStream};
+use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, BufStream};
 
 use super::App;
 use crate::{
     api::{Error, ErrorCode, McpHello, Result},
     engine::{Caller, Engine},
     mcp::{About, Mcp},
-    net::Peer,
+    net::{self, Peer},
 };
 
 /// The protocol's name in `Upgrade`.
@@ -48,7 +50,8 @@ pub(super) fn service(engine: &Engine, about: About) -> StreamableHttpService<Mc
 
 /// Speaks MCP on this connection.
 ///
-/// For `muxtap mcp`, on the Unix socket: a line that says who calls, then the protocol, line by line, both ways.
+/// For `muxtap mcp`, on the Unix socket: a line that says who calls; then its stdin and stdout where it hands them over, else the protocol, line by
+/// line, both ways.
 #[utoipa::path(
     get, path = "/v1/mcp", tag = "mcp",
     responses(
@@ -72,18 +75,23 @@ pub async fn stdio(Extension(peer): Extension<Peer>, app: App, mut request: Requ
     let common = app.daemon.about.mcp.clone();
     app.engine.spawn(async move {
         let stop = engine.end();
-        let begun = async {
+        let spoken = async {
             let mut connection = BufStream::new(TokioIo::new(upgrade.await?));
             let hello = tokio::time::timeout(HELLO_LIMIT, greeted(&mut connection)).await??;
-            Ok::<_, Failed>((connection, hello))
+            if !hello.hands_over {
+                let (read, write) = tokio::io::split(connection);
+                return speak(&engine, common, hello, read, write).await;
+            }
+            let (mut socket, read, write) = tokio::time::timeout(HELLO_LIMIT, handed_over(connection)).await??;
+            tokio::select! {
+                spoken = speak(&engine, common, hello, read, write) => spoken,
+                // Its process has gone, or says what it never should.
+                _ = socket.read_u8() => Ok(()),
+            }
         };
-        let begun = tokio::select! {
-            begun = begun => begun,
+        let spoken = tokio::select! {
+            spoken = spoken => spoken,
             () = stop.cancelled() => return,
-        };
-        let spoken = match begun {
-            Ok((connection, hello)) => speak(&engine, common, hello, connection).await,
-            Err(error) => Err(error),
         };
         if let Err(error) = spoken {
             tracing::debug!("an MCP client left: {error}");
@@ -105,11 +113,23 @@ async fn greeted(connection: &mut Connection) -> std::result::Result<McpHello, F
     Ok(serde_json::from_str(&line)?)
 }
 
+/// The socket, and what came over it.
+async fn handed_over(
+    mut connection: Connection,
+) -> std::result::Result<(tokio::net::UnixStream, handed::Stdin, handed::Stdout), Failed> {
+    connection.write_all(&[handed::READY]).await?;
+    connection.flush().await?;
+    let socket = net::unix_socket(connection.into_inner().into_inner()).ok_or("it is no Unix socket")??;
+    let (read, write) = handed::receive(&socket).await?;
+    Ok((socket, read, write))
+}
+
 async fn speak(
     engine: &Engine,
     common: About,
     hello: McpHello,
-    connection: Connection,
+    read: impl AsyncRead + Send + Unpin + 'static,
+    write: impl AsyncWrite + Send + Unpin + 'static,
 ) -> std::result::Result<(), Failed> {
     let caller = Caller { face: "mcp", who: engine.caller().who.clone() };
     let about = About {
@@ -122,7 +142,7 @@ async fn speak(
     };
     let stop = engine.end();
     let mcp = Mcp::new(engine.by(caller), about, stop.clone());
-    let begun = mcp.serve(tokio::io::split(connection));
+    let begun = mcp.serve((read, write));
     let running = tokio::select! {
         begun = begun => begun?,
         () = stop.cancelled() => return Ok(()),

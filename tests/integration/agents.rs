@@ -167,6 +167,28 @@ fn an_agent_in_a_shell_from_its_start_to_its_end() {
     assert_eq!(what(&next(&mut watch)), ("codex", "ended"));
 }
 
+/// What it came to while nobody watched, by the name of its session's pattern.
+#[test]
+fn a_watch_that_is_resumed_tells_what_an_agent_came_to() {
+    let (world, pane) = stage(&["claude"]);
+    let mut client = crate::mcp::Client::new(&world);
+    type_line(&world, &pane, "claude");
+    eventually("it is there", || listed(&world).len() == 1);
+    let targets = serde_json::json!(["wi*"]);
+    let first = client.call("watch", &serde_json::json!({"targets": targets, "wait_ms": 0}));
+    show(&world, &pane, &golden("claude-permission-bash"));
+    eventually("it asks", || listed(&world)[0]["state"] == "permission");
+    let resumed =
+        client.call("watch", &serde_json::json!({"targets": targets, "resume": first["resume"], "wait_ms": 0}));
+    let asks = |event: &&Value| event["type"] == "agent" && event["agent"]["state"] == "permission";
+    let events = resumed["events"].as_array().unwrap();
+    assert_eq!(events.iter().filter(asks).count(), 1, "{resumed}");
+    let named = client.call("list", &serde_json::json!({"what": "agents", "target": "wide:0"}));
+    assert_eq!(named["agents"][0]["state"], "permission", "{named}");
+    let other = client.call("list", &serde_json::json!({"what": "agents", "target": "wide:7"}));
+    assert_eq!(other["agents"], serde_json::json!([]));
+}
+
 #[test]
 fn every_screen_is_read_in_a_real_pane_as_it_is_on_paper() {
     let names = ["claude", "codex", "gemini", "aider", "opencode", "cursor-agent", "copilot", "goose"];

@@ -21,10 +21,16 @@ impl Client {
     }
 
     pub fn started(process: Background) -> Self {
+        Self::able(process, &json!({}))
+    }
+
+    /// A client with these capabilities.
+    fn able(process: Background, capabilities: &Value) -> Self {
         let mut client = Self { process, next: 0, told: Vec::new() };
+        let about = json!({"name": "test", "version": "1"});
         let hello = client.ask(
             "initialize",
-            &json!({"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}),
+            &json!({"protocolVersion": "2025-06-18", "capabilities": capabilities, "clientInfo": about}),
         );
         assert_eq!(hello["result"]["serverInfo"]["name"], "muxtap", "{hello}");
         client.say(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"}));
@@ -125,7 +131,7 @@ fn every_tool_does_what_it_says() {
 }
 
 #[test]
-fn a_wait_outlives_its_call_and_a_cancelled_one_does_not() {
+fn a_wait_ends_when_it_is_cancelled_and_when_its_client_goes() {
     let world = World::with_server();
     let mut client = Client::new(&world);
     let wait =
@@ -183,6 +189,92 @@ fn where_the_client_runs_is_spared() {
     }
     client.call("send_keys", &json!({"target": "main", "text": "x", "force": true}));
     assert_eq!(world.sessions(), ["main"]);
+    // The same server by another name is still the same.
+    let link = world.path("another-name");
+    std::os::unix::fs::symlink(world.socket(), &link).unwrap();
+    let arguments = json!({"target": "%0", "server": link.display().to_string()});
+    assert!(client.fails("CONFLICT", "kill", &arguments).contains("force"));
+    assert_eq!(world.panes(), ["%0"]);
+}
+
+#[test]
+fn a_pane_that_is_killed_leaves_its_neighbour() {
+    let world = World::with_server();
+    world.tmux(&["split-window", "-d", "-t", "main:", "cat"]);
+    let mut client = Client::new(&world);
+    client.call("kill", &json!({"target": "%1"}));
+    eventually("one is left", || world.panes() == ["%0"]);
+    world.tmux(&["split-window", "-d", "-t", "main:", "cat"]);
+    client.call("kill", &json!({"target": "main:0.1", "what": "pane"}));
+    eventually("one is left", || world.panes() == ["%0"]);
+}
+
+#[test]
+fn a_pane_that_never_rests_is_told_of_all_the_same() {
+    let world = World::with_server();
+    let mut client = Client::new(&world);
+    let watch = client.call("watch", &json!({"wait_ms": 0}));
+    world.window("while :; do echo on and on; sleep 0.02; done");
+    let happened = client.call("watch", &json!({"resume": watch["resume"], "wait_ms": 20_000}));
+    let told = |event: &Value| event["text"].as_str().is_some_and(|text| text.contains("on and on"));
+    let happened = if happened["events"].as_array().unwrap().iter().any(told) {
+        happened
+    } else {
+        client.call("watch", &json!({"resume": happened["resume"], "wait_ms": 20_000}))
+    };
+    assert!(happened["events"].as_array().unwrap().iter().any(told), "{happened}");
+}
+
+#[test]
+fn a_person_is_shown_all_that_is_to_be_typed() {
+    let mut world = World::with_server();
+    world.set("MUXTAP_CONFIRM", "input");
+    let mut client = Client::able(world.spawn(&["mcp"]), &json!({"elicitation": {}}));
+    let typed = json!({"target": "main", "keys": ["C-c", "Up", "Enter"]});
+    let id = client.begin("tools/call", &json!({"name": "send_keys", "arguments": typed}));
+    let asked = client.message();
+    assert_eq!(asked["method"], "elicitation/create", "{asked}");
+    let shown = asked["params"]["message"].as_str().unwrap();
+    assert!(["main", "C-c", "Up", "Enter"].iter().all(|part| shown.contains(part)), "{shown}");
+    client.say(&json!({"jsonrpc": "2.0", "id": asked["id"], "result": {"action": "decline"}}));
+    let answer = client.answer(id);
+    assert_eq!(answer["result"]["structuredContent"]["code"], "READ_ONLY", "{answer}");
+}
+
+#[test]
+fn what_is_no_pipe_is_passed_on() {
+    let world = World::with_server();
+    let (asked, told) = (world.path("asked"), world.path("told"));
+    let hello =
+        json!({"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}});
+    let lines = [
+        json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}),
+        json!({"jsonrpc": "2.0", "method": "notifications/initialized"}),
+        json!({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "list", "arguments": {}}}),
+    ];
+    std::fs::write(&asked, lines.map(|line| line.to_string() + "\n").concat()).unwrap();
+    let muxtap = world.muxtap_command(&["mcp"]);
+    let mut command = world.command("sh");
+    command.args(["-c", r#"asked=$1 told=$2; shift 2; exec "$@" < "$asked" > "$told""#, "sh"]).args([&asked, &told]);
+    let ended = run(command.arg(muxtap.get_program()).args(muxtap.get_args()));
+    assert_eq!(ended.status, 0, "{}", ended.stderr);
+    let told = std::fs::read_to_string(told).unwrap();
+    let answers: Vec<Value> = told.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(answers[0]["result"]["serverInfo"]["name"], "muxtap", "{told}");
+    assert_eq!(answers.last().unwrap()["id"], 2, "{told}");
+}
+
+#[test]
+fn whoever_listed_before_there_was_a_server_hears_of_it() {
+    let world = World::new();
+    let mut client = Client::new(&world);
+    let listed = client.ask("resources/list", &json!({}))["result"]["resources"].clone();
+    assert!(!listed.to_string().contains("tmux://pane/"), "{listed}");
+    world.session("late");
+    let told = client.message();
+    assert_eq!(told["method"], "notifications/resources/list_changed", "{told}");
+    let listed = client.ask("resources/list", &json!({}))["result"]["resources"].clone();
+    assert!(listed.to_string().contains("tmux://pane/%0"), "{listed}");
 }
 
 #[test]

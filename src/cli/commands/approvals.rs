@@ -214,3 +214,28 @@ fn refused(error: Refused) -> Error {
     };
     Error::new(code, error.to_string())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::supervise::confirm::Request;
+
+    #[test]
+    fn a_bare_word_is_for_the_oldest_unless_that_was_another_one_a_moment_ago() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = Approvals::new(dir.path().join("approvals"));
+        let request = Request { name: "n".into(), prompt: "p".into(), directory: None, session: None };
+        let asked = folder.ask(&request, "later".into()).unwrap();
+        let open = folder.open().unwrap();
+        let say = |line: &str, over: Option<&str>| answer(&folder, line, &open, over.map(str::to_owned)).unwrap();
+        assert_eq!(say("y", Some("3fa9c1")), None, "it may have been meant for the one that has ended");
+        assert_eq!(say("", None), None);
+        assert_eq!(say("maybe", None), None);
+        assert_eq!(asked.answer().unwrap(), None);
+        assert_eq!(say("y", None).as_deref(), Some(asked.id()));
+        assert_eq!(say("n", None), None, "it was answered");
+        let other = folder.ask(&request, "later".into()).unwrap();
+        let line = format!("n {}", other.id());
+        assert_eq!(say(&line, Some("3fa9c1")).as_deref(), Some(other.id()), "an ID is meant as it stands");
+    }
+}

@@ -1,28 +1,33 @@
-//! `mcp`: this process's stdio becomes a connection to the daemon, which speaks MCP on it.
+//! `mcp`: the daemon speaks MCP on this process's stdin and stdout, which are handed over to it; what is no pipe and no socket is passed on.
 
 use std::{
     io::{Read, Write},
     net::Shutdown,
+    os::{
+        fd::{AsFd as _, OwnedFd},
+        unix::net::UnixStream,
+    },
 };
 
 use clap::{Args, ValueEnum};
 use http_body_util::Empty;
 use hyper::{Request, StatusCode, client::conn::http1, header};
 use hyper_util::rt::TokioIo;
+use rustix::fs::OFlags;
 
 use super::{Caller, Outcome, output};
 use crate::{
     api::{Error, McpHello, Result},
     cli::caller::whole_environment,
-    http::mcp::UPGRADE,
+    http::mcp::{UPGRADE, handed},
     mcp,
     supervise::{PlatformEnvironment, Supervisor},
 };
 
 /// Serve MCP on stdin and stdout, for an agent
 ///
-/// A client starts it. The work is done by the daemon, which all agents of a machine share; this process passes on what is
-/// said. The tmux server that is meant is the one that any command run here would mean; the pane in which the client
+/// A client starts it. The work is done by the daemon, which all agents of a machine share and
+/// which is given this process's stdin and stdout. The tmux server that is meant is the one that any command run here would mean; the pane in which the client
 /// itself runs is not typed into or killed without `force`.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
@@ -57,8 +62,9 @@ impl Mcp {
             cwd: std::env::current_dir().ok().map(|dir| dir.display().to_string()),
             env: Some(whole_environment()),
             sockets: caller.sockets.as_ref().map(|dir| dir.display().to_string()),
+            ..McpHello::default()
         };
-        pass_on(stream, &hello).await?;
+        connect(stream, hello).await?;
         Ok(0)
     }
 }
@@ -82,9 +88,11 @@ async fn alone(caller: &Caller) -> Outcome {
 /// Bytes that are passed on at once.
 const CHUNK_BYTES: usize = 64 << 10;
 
-async fn pass_on(stream: std::os::unix::net::UnixStream, hello: &McpHello) -> Result<()> {
-    let lost =
-        |error: &dyn std::fmt::Display| Error::unavailable(format!("the connection to the daemon was lost: {error}"));
+fn lost(error: &dyn std::fmt::Display) -> Error {
+    Error::unavailable(format!("the connection to the daemon was lost: {error}"))
+}
+
+async fn connect(stream: UnixStream, mut hello: McpHello) -> Result<()> {
     stream.set_nonblocking(true).map_err(|error| lost(&error))?;
     let stream = tokio::net::UnixStream::from_std(stream).map_err(|error| lost(&error))?;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(|error| lost(&error))?;
@@ -105,26 +113,48 @@ async fn pass_on(stream: std::os::unix::net::UnixStream, hello: &McpHello) -> Re
     let upgraded = hyper::upgrade::on(answer).await.map_err(|error| lost(&error))?;
     let parts = upgraded.downcast::<TokioIo<tokio::net::UnixStream>>().map_err(|_| lost(&"it is no socket"))?;
     let stream = parts.io.into_inner().into_std().map_err(|error| lost(&error))?;
-    // From here on a thread for each direction: nothing is quicker to wake up.
+    // From here on threads that block: nothing is quicker to wake up.
     stream.set_nonblocking(false).map_err(|error| lost(&error))?;
-    let (mut to, mut from) = (stream.try_clone().map_err(|error| lost(&error))?, stream);
-    let mut line = serde_json::to_vec(hello).map_err(|error| Error::internal(error.to_string()))?;
+    let stdio = handed::own(std::io::stdin().as_fd(), OFlags::RDONLY)
+        .zip(handed::own(std::io::stdout().as_fd(), OFlags::WRONLY));
+    hello.hands_over = stdio.is_some();
+    let mut line = serde_json::to_vec(&hello).map_err(|error| Error::internal(error.to_string()))?;
     line.push(b'\n');
-    to.write_all(&line).map_err(|error| lost(&error))?;
+    (&stream).write_all(&line).map_err(|error| lost(&error))?;
+    let served = tokio::task::spawn_blocking(move || match stdio {
+        Some(stdio) => hand_over(&stream, stdio),
+        None => pass_on(stream, &parts.read_buf),
+    });
+    match served.await {
+        Ok(served) => served.map_err(|error| lost(&error)),
+        Err(error) => Err(Error::internal(error.to_string())),
+    }
+}
+
+/// Gives stdin and stdout to the daemon, and lives until it is done with them.
+fn hand_over(mut stream: &UnixStream, (stdin, stdout): (OwnedFd, OwnedFd)) -> std::io::Result<()> {
+    let mut ready = [0];
+    stream.read_exact(&mut ready)?;
+    handed::send(stream, [&stdin, &stdout])?;
+    drop((stdin, stdout));
+    let end = stream.read(&mut ready).map(drop);
+    // Sockets are shared with whoever started this, and are left as they were found.
+    for fd in [std::io::stdin().as_fd(), std::io::stdout().as_fd()] {
+        let _ = rustix::io::ioctl_fionbio(fd, false);
+    }
+    end
+}
+
+fn pass_on(mut from: UnixStream, first: &[u8]) -> std::io::Result<()> {
+    let mut to = from.try_clone()?;
     std::thread::spawn(move || {
         // However it ends, the client has said all; what it is still owed is passed on below.
         let _ = copy(&mut std::io::stdin().lock(), &mut to);
         let _ = to.shutdown(Shutdown::Write);
     });
-    let told = move || {
-        let mut stdout = std::io::stdout().lock();
-        stdout.write_all(&parts.read_buf)?;
-        copy(&mut from, &mut stdout)
-    };
-    match tokio::task::spawn_blocking(told).await {
-        Ok(told) => told.map_err(|error| lost(&error)),
-        Err(error) => Err(Error::internal(error.to_string())),
-    }
+    let mut stdout = std::io::stdout().lock();
+    stdout.write_all(first)?;
+    copy(&mut from, &mut stdout)
 }
 
 /// Passes on what comes, as it comes, until nothing does.
