@@ -171,7 +171,7 @@ class Stage:
     def __init__(self, tmux):
         self.dir = tempfile.mkdtemp(prefix="mt-peers-")
         os.mkdir(f"{self.dir}/bin")
-        os.symlink(shutil.which(tmux), f"{self.dir}/bin/tmux")
+        os.symlink(os.path.abspath(shutil.which(tmux) or sys.exit(f"no {tmux}")), f"{self.dir}/bin/tmux")
         os.makedirs(f"{self.dir}/tmux-{os.getuid()}", mode=0o700)
         self.socket = f"{self.dir}/tmux-{os.getuid()}/bench"
         self.env = {name: value for name, value in os.environ.items() if not name.startswith(("TMUX", "MUXTAP", "XDG_"))}

@@ -214,7 +214,7 @@ fn a_pane_that_never_rests_is_told_of_all_the_same() {
     let world = World::with_server();
     let mut client = Client::new(&world);
     let watch = client.call("watch", &json!({"wait_ms": 0}));
-    world.window("while :; do echo on and on; sleep 0.02; done");
+    world.window("while :; do echo on and on; sleep 0.1; done");
     let happened = client.call("watch", &json!({"resume": watch["resume"], "wait_ms": 20_000}));
     let told = |event: &Value| event["text"].as_str().is_some_and(|text| text.contains("on and on"));
     let happened = if happened["events"].as_array().unwrap().iter().any(told) {
