@@ -14,7 +14,7 @@ use std::{convert::Infallible, path::Path, sync::Arc};
 use axum::{
     Router,
     extract::{DefaultBodyLimit, FromRequestParts, State},
-    http::{HeaderValue, header, request::Parts},
+    http::{HeaderName, HeaderValue, header, request::Parts},
     middleware,
     response::{IntoResponse, Response},
     routing::{get, post},
@@ -138,9 +138,11 @@ pub fn router(app: App) -> Router {
         .with_state(app)
 }
 
+const VERSION: HeaderName = HeaderName::from_static("muxtap-version");
+
 /// Tells every caller which muxtap answered.
 async fn version(State(()): State<()>, mut response: Response) -> Response {
-    response.headers_mut().insert("muxtap-version", HeaderValue::from_static(env!("CARGO_PKG_VERSION")));
+    response.headers_mut().insert(VERSION, HeaderValue::from_static(env!("CARGO_PKG_VERSION")));
     response
 }
 

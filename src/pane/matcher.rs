@@ -136,7 +136,6 @@ impl Matcher {
             match judge(&found.hit) {
                 Verdict::Accept => {
                     slot.phase = Phase::Latched;
-                    slot.search = None;
                     accepted.push(found.hit);
                 }
                 Verdict::Reject => slot.begin_at(found.end),
@@ -144,6 +143,12 @@ impl Matcher {
                     found.deferred = true;
                     slot.found = Some(found);
                 }
+            }
+        }
+        // What the last one was found with goes with the matcher: whoever waits for it hears of it first.
+        if !accepted.is_empty() && !self.is_done() {
+            for slot in self.slots.iter_mut().filter(|slot| slot.phase.is_over()) {
+                slot.search = None;
             }
         }
         self.hand_back();
