@@ -179,7 +179,7 @@ class Stage:
                      "MUXTAP_SOCKET": f"{self.dir}/m.sock", "SHELL": "/bin/sh", "LC_ALL": "C.UTF-8", "TERM": "xterm-256color"}
         self.tmux("-f", "/dev/null", "new-session", "-d", "-s", "bench", "-x", "120", "-y", "40", "/bin/sh")
         self.shell = self.tmux("display-message", "-p", "-t", "bench", "#{pane_id}")
-        self.actors = []
+        self.actors, self.beside = [], []
 
     def tmux(self, *args):
         done = subprocess.run(["tmux", "-u", "-S", self.socket, *args], env=self.env, check=True, capture_output=True, text=True)
@@ -202,6 +202,10 @@ class Stage:
         return pane, prints
 
     def end(self, muxtap):
+        # A server whose client is not read at its end may stay.
+        for client in self.beside:
+            client.stdin.close()
+            client.wait(timeout=LIMIT_S)
         subprocess.run([muxtap, "stop"], env=self.env, capture_output=True)
         subprocess.run(["tmux", "-S", self.socket, "kill-server"], env=self.env, capture_output=True)
         shutil.rmtree(self.dir, ignore_errors=True)
@@ -215,6 +219,7 @@ class Bare:
             ["tmux", "-u", "-S", stage.socket, "-C", "attach", "-t", "bench"], env=stage.env,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0,
         )
+        stage.beside.append(self.process)
         self.lines = queue.Queue()
         threading.Thread(target=self.listen, daemon=True).start()
 
