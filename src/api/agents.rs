@@ -80,6 +80,12 @@ pub struct AgentInfo {
     pub pane: String,
     /// A session that shows it.
     pub session: String,
+    /// That session's id.
+    #[serde(default)]
+    pub session_id: String,
+    /// Its window's id.
+    #[serde(default)]
+    pub window_id: String,
     /// Its window's index in that session.
     pub window_index: u32,
     /// Its window's name.
@@ -125,6 +131,8 @@ impl From<&AgentInfo> for PaneInfo {
         Self {
             id: agent.pane.clone(),
             session: agent.session.clone(),
+            session_id: agent.session_id.clone(),
+            window_id: agent.window_id.clone(),
             window: agent.window.clone(),
             window_index: agent.window_index,
             index: agent.index,

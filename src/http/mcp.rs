@@ -18,6 +18,7 @@ use rmcp::{
     },
 };
 use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, BufStream};
+use tokio_util::sync::CancellationToken;
 
 use super::App;
 use crate::{
@@ -28,7 +29,7 @@ use crate::{
 };
 
 /// The protocol's name in `Upgrade`.
-pub const UPGRADE: &str = "muxtap-mcp";
+pub const UPGRADE: &str = "muxtap-mcp-stdio";
 /// How long a client may take to say who it is.
 const HELLO_LIMIT: std::time::Duration = std::time::Duration::from_secs(10);
 /// Bytes of the first line: the caller's environment is in it.
@@ -56,7 +57,7 @@ pub(super) fn service(engine: &Engine, about: About) -> StreamableHttpService<Mc
     get, path = "/v1/mcp", tag = "mcp",
     responses(
         (status = 101, description = "From here on the connection is MCP's"),
-        (status = 400, description = "The request does not ask for `Upgrade: muxtap-mcp`", body = Error),
+        (status = 400, description = "The request does not ask for `Upgrade: muxtap-mcp-stdio`", body = Error),
         (status = 401, description = "Not on a TCP port; there it is `/mcp`", body = Error)
     )
 )]
@@ -74,26 +75,31 @@ pub async fn stdio(Extension(peer): Extension<Peer>, app: App, mut request: Requ
     let engine = app.engine.clone();
     let common = app.daemon.about.mcp.clone();
     app.engine.spawn(async move {
-        let stop = engine.end();
         let spoken = async {
-            let mut connection = BufStream::new(TokioIo::new(upgrade.await?));
-            let hello = tokio::time::timeout(HELLO_LIMIT, greeted(&mut connection)).await??;
+            let begun = async {
+                let mut connection = BufStream::new(TokioIo::new(upgrade.await?));
+                let hello = tokio::time::timeout(HELLO_LIMIT, greeted(&mut connection)).await??;
+                Ok::<_, Failed>((connection, hello))
+            };
+            let stop = engine.end();
+            let (connection, hello) = tokio::select! {
+                begun = begun => begun?,
+                () = stop.cancelled() => return Ok(()),
+            };
             if !hello.hands_over {
                 let (read, write) = tokio::io::split(connection);
                 return speak(&engine, common, hello, read, write).await;
             }
             let (mut socket, read, write) = tokio::time::timeout(HELLO_LIMIT, handed_over(connection)).await??;
+            let cut = CancellationToken::new();
+            let _cut = cut.clone().drop_guard();
             tokio::select! {
-                spoken = speak(&engine, common, hello, read, write) => spoken,
+                spoken = speak(&engine, common, hello, read, handed::Until::new(write, cut)) => spoken,
                 // Its process has gone, or says what it never should.
                 _ = socket.read_u8() => Ok(()),
             }
         };
-        let spoken = tokio::select! {
-            spoken = spoken => spoken,
-            () = stop.cancelled() => return,
-        };
-        if let Err(error) = spoken {
+        if let Err(error) = spoken.await {
             tracing::debug!("an MCP client left: {error}");
         }
     });
@@ -119,8 +125,9 @@ async fn handed_over(
 ) -> std::result::Result<(tokio::net::UnixStream, handed::Stdin, handed::Stdout), Failed> {
     connection.write_all(&[handed::READY]).await?;
     connection.flush().await?;
-    let socket = net::unix_socket(connection.into_inner().into_inner()).ok_or("it is no Unix socket")??;
+    let mut socket = net::unix_socket(connection.into_inner().into_inner()).ok_or("it is no Unix socket")??;
     let (read, write) = handed::receive(&socket).await?;
+    socket.write_all(&[handed::READY]).await?;
     Ok((socket, read, write))
 }
 
@@ -148,9 +155,14 @@ async fn speak(
         () = stop.cancelled() => return Ok(()),
     };
     let end = running.cancellation_token();
+    let mut waiting = std::pin::pin!(running.waiting());
     tokio::select! {
-        ended = running.waiting() => drop(ended?),
-        () = stop.cancelled() => end.cancel(),
+        ended = &mut waiting => drop(ended?),
+        () = stop.cancelled() => {
+            end.cancel();
+            // What it was asked is answered before its process ends.
+            drop(tokio::time::timeout(super::CLOSE_LIMIT, waiting).await??);
+        }
     }
     Ok(())
 }

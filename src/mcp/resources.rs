@@ -237,8 +237,9 @@ pub(super) fn follow_list(
         let mut events = loop {
             match session.engine.subscribe(&host, &request).await {
                 Ok(events) => break events,
-                // There may be no server yet.
-                Err(_) => host.server().reached().await,
+                // There is no server yet.
+                Err(error) if error.code == ErrorCode::TmuxUnavailable => host.server().reached().await,
+                Err(_) => return,
             }
             tokio::time::sleep(BETWEEN).await;
         };

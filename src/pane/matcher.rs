@@ -121,6 +121,10 @@ impl Matcher {
 
     fn pass(&mut self, rest: bool, judge: &mut dyn FnMut(&Hit) -> Verdict) -> Vec<Hit> {
         let mut accepted = Vec::new();
+        // What a pattern was found with is dropped with the next text: whoever waits for it hears of it first.
+        for slot in self.slots.iter_mut().filter(|slot| slot.phase.is_over()) {
+            slot.search = None;
+        }
         self.watch(rest);
         for found in self.slots.iter_mut().filter_map(|slot| slot.found.as_mut()) {
             found.deferred = false;
@@ -143,12 +147,6 @@ impl Matcher {
                     found.deferred = true;
                     slot.found = Some(found);
                 }
-            }
-        }
-        // What the last one was found with goes with the matcher: whoever waits for it hears of it first.
-        if !accepted.is_empty() && !self.is_done() {
-            for slot in self.slots.iter_mut().filter(|slot| slot.phase.is_over()) {
-                slot.search = None;
             }
         }
         self.hand_back();

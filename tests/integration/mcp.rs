@@ -2,9 +2,12 @@
 //!
 //! `scripts/mcp-sdk` drives the same with the official Python SDK.
 
-use std::io::Write as _;
+use std::{
+    io::{BufRead as _, BufReader, Write as _},
+    os::{fd::OwnedFd, unix::net::UnixStream},
+};
 
-use crate::common::{Background, World, eventually, run};
+use crate::common::{Background, Stopped, World, eventually, run};
 use serde_json::{Value, json};
 
 /// A client that has begun.
@@ -215,14 +218,12 @@ fn a_pane_that_never_rests_is_told_of_all_the_same() {
     let mut client = Client::new(&world);
     let watch = client.call("watch", &json!({"wait_ms": 0}));
     world.window("while :; do echo on and on; sleep 0.1; done");
-    let happened = client.call("watch", &json!({"resume": watch["resume"], "wait_ms": 20_000}));
     let told = |event: &Value| event["text"].as_str().is_some_and(|text| text.contains("on and on"));
-    let happened = if happened["events"].as_array().unwrap().iter().any(told) {
-        happened
-    } else {
-        client.call("watch", &json!({"resume": happened["resume"], "wait_ms": 20_000}))
-    };
-    assert!(happened["events"].as_array().unwrap().iter().any(told), "{happened}");
+    let mut happened = watch;
+    // What opens it may be told alone.
+    while !happened["events"].as_array().unwrap().iter().any(told) {
+        happened = client.call("watch", &json!({"resume": happened["resume"], "wait_ms": 20_000}));
+    }
 }
 
 #[test]
@@ -239,6 +240,40 @@ fn a_person_is_shown_all_that_is_to_be_typed() {
     client.say(&json!({"jsonrpc": "2.0", "id": asked["id"], "result": {"action": "decline"}}));
     let answer = client.answer(id);
     assert_eq!(answer["result"]["structuredContent"]["code"], "READ_ONLY", "{answer}");
+}
+
+#[test]
+fn what_is_said_goes_to_the_daemon_itself() {
+    let world = World::with_server();
+    let mut client = Client::new(&world);
+    {
+        let _stopped = Stopped::new(client.process.pid());
+        assert_eq!(client.call("list", &json!({}))["panes"][0]["id"], "%0");
+    }
+    // Its process lives as long as the daemon holds what it was given.
+    world.kill_daemon(rustix::process::Signal::KILL);
+    assert_eq!(client.process.line(), None);
+}
+
+/// As Node starts its children.
+#[test]
+fn a_client_that_gives_sockets_is_served_too() {
+    let world = World::with_server();
+    let (mut ours, theirs) = UnixStream::pair().unwrap();
+    let mut command = world.muxtap_command(&["mcp"]);
+    command.stdin(OwnedFd::from(theirs.try_clone().unwrap())).stdout(OwnedFd::from(theirs));
+    let mut child = command.spawn().unwrap();
+    // The command holds the other end as well.
+    drop(command);
+    let about = json!({"name": "test", "version": "1"});
+    let hello = json!({"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": about});
+    writeln!(ours, "{}", json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello})).unwrap();
+    let mut lines = BufReader::new(ours.try_clone().unwrap()).lines();
+    let answer: Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
+    assert_eq!(answer["result"]["serverInfo"]["name"], "muxtap", "{answer}");
+    ours.shutdown(std::net::Shutdown::Write).unwrap();
+    assert!(child.wait().unwrap().success());
+    assert!(lines.next().is_none(), "nothing but answers, and then the end");
 }
 
 #[test]

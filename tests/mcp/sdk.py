@@ -21,7 +21,8 @@ LIMIT_S = 30
 
 
 def tmux(*args):
-    done = subprocess.run(["tmux", "-S", SOCKET, *args], check=True, capture_output=True, text=True, timeout=LIMIT_S)
+    done = subprocess.run(["tmux", "-S", SOCKET, *args], capture_output=True, text=True, timeout=LIMIT_S)
+    assert done.returncode == 0, f"tmux {args}: {done.stderr}"
     return done.stdout.strip()
 
 

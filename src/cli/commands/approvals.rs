@@ -110,6 +110,7 @@ async fn watch(folder: &Approvals, json: bool) -> Outcome {
         shown.retain(|id, _| {
             let stays = open.iter().any(|question| question.id == *id);
             if !stays {
+                output::note(&format!("{id} has ended"));
                 over = Some(id.clone());
             }
             stays
@@ -123,7 +124,7 @@ async fn watch(folder: &Approvals, json: bool) -> Outcome {
             change = changes.recv() => if change.is_none() { return Ok(0) },
             line = input.recv(), if listens => match line {
                 Some(line) => {
-                    let said = answer(folder, &line, &open, over.take())?;
+                    let said = answer(folder, &line, &open, &mut over)?;
                     said.map(|id| shown.remove(&id));
                 }
                 // Whoever only looks on goes on doing so.
@@ -164,7 +165,7 @@ fn show(question: &Open, json: bool) -> Result<(), Failure> {
 }
 
 /// Does what a line says; answers which question it was about. `over`: one that has ended meanwhile.
-fn answer(folder: &Approvals, line: &str, open: &[Open], over: Option<String>) -> Result<Option<String>, Failure> {
+fn answer(folder: &Approvals, line: &str, open: &[Open], over: &mut Option<String>) -> Result<Option<String>, Failure> {
     let mut words = line.split_whitespace();
     let word = match words.next() {
         None => return Ok(None),
@@ -175,17 +176,16 @@ fn answer(folder: &Approvals, line: &str, open: &[Open], over: Option<String>) -
             return Ok(None);
         }
     };
-    let id = match (words.next(), over, open.first()) {
-        (Some(id), ..) => id,
-        (None, Some(over), _) => {
-            output::note(&format!("{over} has ended meanwhile; say it again if another is meant"));
-            return Ok(None);
-        }
-        (None, None, Some(oldest)) => oldest.id.as_str(),
-        (None, None, None) => {
-            output::note("no question is open");
-            return Ok(None);
-        }
+    let id = if let Some(id) = words.next() {
+        id
+    } else if let Some(over) = over.take() {
+        output::note(&format!("{over} has ended meanwhile; say it again if another is meant"));
+        return Ok(None);
+    } else if let Some(oldest) = open.first() {
+        oldest.id.as_str()
+    } else {
+        output::note("no question is open");
+        return Ok(None);
     };
     match folder.answer(id, word) {
         Ok(()) => {
@@ -227,15 +227,16 @@ mod tests {
         let request = Request { name: "n".into(), prompt: "p".into(), directory: None, session: None };
         let asked = folder.ask(&request, "later".into()).unwrap();
         let open = folder.open().unwrap();
-        let say = |line: &str, over: Option<&str>| answer(&folder, line, &open, over.map(str::to_owned)).unwrap();
-        assert_eq!(say("y", Some("3fa9c1")), None, "it may have been meant for the one that has ended");
-        assert_eq!(say("", None), None);
-        assert_eq!(say("maybe", None), None);
+        let mut over = Some("3fa9c1".to_owned());
+        let mut say = |line: &str| answer(&folder, line, &open, &mut over).unwrap();
+        assert_eq!((say(""), say("yy")), (None, None));
+        assert_eq!(say("y"), None, "it may have been meant for the one that has ended");
         assert_eq!(asked.answer().unwrap(), None);
-        assert_eq!(say("y", None).as_deref(), Some(asked.id()));
-        assert_eq!(say("n", None), None, "it was answered");
+        assert_eq!(say("y").as_deref(), Some(asked.id()));
+        assert_eq!(say("n"), None, "it was answered");
         let other = folder.ask(&request, "later".into()).unwrap();
-        let line = format!("n {}", other.id());
-        assert_eq!(say(&line, Some("3fa9c1")).as_deref(), Some(other.id()), "an ID is meant as it stands");
+        let mut over = Some("3fa9c1".to_owned());
+        let said = answer(&folder, &format!("n {}", other.id()), &open, &mut over).unwrap();
+        assert_eq!(said.as_deref(), Some(other.id()), "an ID is meant as it stands");
     }
 }

@@ -7,6 +7,7 @@ use std::{
         fd::{AsFd as _, OwnedFd},
         unix::net::UnixStream,
     },
+    time::Duration,
 };
 
 use clap::{Args, ValueEnum};
@@ -85,6 +86,8 @@ async fn alone(caller: &Caller) -> Outcome {
     Ok(0)
 }
 
+/// How long the daemon may take to be ready for stdin and stdout, and to take them.
+const READY_LIMIT: Duration = Duration::from_secs(10);
 /// Bytes that are passed on at once.
 const CHUNK_BYTES: usize = 64 << 10;
 
@@ -134,15 +137,13 @@ async fn connect(stream: UnixStream, mut hello: McpHello) -> Result<()> {
 /// Gives stdin and stdout to the daemon, and lives until it is done with them.
 fn hand_over(mut stream: &UnixStream, (stdin, stdout): (OwnedFd, OwnedFd)) -> std::io::Result<()> {
     let mut ready = [0];
+    stream.set_read_timeout(Some(READY_LIMIT))?;
     stream.read_exact(&mut ready)?;
     handed::send(stream, [&stdin, &stdout])?;
     drop((stdin, stdout));
-    let end = stream.read(&mut ready).map(drop);
-    // Sockets are shared with whoever started this, and are left as they were found.
-    for fd in [std::io::stdin().as_fd(), std::io::stdout().as_fd()] {
-        let _ = rustix::io::ioctl_fionbio(fd, false);
-    }
-    end
+    stream.read_exact(&mut ready)?;
+    stream.set_read_timeout(None)?;
+    stream.read(&mut ready).map(drop)
 }
 
 fn pass_on(mut from: UnixStream, first: &[u8]) -> std::io::Result<()> {

@@ -67,6 +67,8 @@ pub(super) fn place(info: &mut AgentInfo, pane: &PaneInfo) {
         return;
     }
     info.session.clone_from(&pane.session);
+    info.session_id.clone_from(&pane.session_id);
+    info.window_id.clone_from(&pane.window_id);
     info.window_index = pane.window_index;
     info.window.clone_from(&pane.window);
     info.index = pane.index;

@@ -38,6 +38,7 @@ pub(in crate::engine) async fn follow(host: Weak<Host>, pane: Arc<Pane>, rules: 
         drawn: None,
         due: None,
         later: None,
+        unseen: false,
     };
     tokio::select! {
         () = cancel.cancelled() => {}
@@ -61,6 +62,8 @@ struct Follower {
     due: Option<Instant>,
     /// When to look at the processes again.
     later: Option<Instant>,
+    /// Nobody could look at the processes when they were to be looked at.
+    unseen: bool,
 }
 
 /// The agent that runs in the pane.
@@ -106,9 +109,9 @@ impl Follower {
 
     /// Looks at what is to be looked at. `false`: there will be nothing more.
     async fn step(&mut self, host: &Arc<Host>, ended: bool) -> bool {
-        let (program, drawn, last_output, gone) = {
+        let (program, gone) = {
             let mut state = self.pane.lock();
-            (state.tap.take_program(), state.tap.is_drawn(), state.last_output, state.exit.is_some())
+            (state.tap.take_program(), state.exit.is_some())
         };
         let there = host.live_pane(self.pane.id()).is_some_and(|pane| Arc::ptr_eq(&pane, &self.pane));
         if gone || !there {
@@ -125,6 +128,10 @@ impl Follower {
             self.identify(host).await;
         }
         let now = Instant::now();
+        let (drawn, last_output) = {
+            let state = self.pane.lock();
+            (state.tap.is_drawn(), state.last_output)
+        };
         let later = self.later.take_if(|later| *later <= now).is_some();
         if drawn {
             let since = *self.drawn.get_or_insert(now);
@@ -148,10 +155,15 @@ impl Follower {
     /// Something was printed.
     async fn look(&mut self, host: &Arc<Host>) {
         self.later = None;
-        if self.present.is_none() {
+        if self.unseen {
+            self.identify(host).await;
+        } else if self.present.is_none() {
             let Some(shared) = host.shared() else { return };
             let pid = self.pane.about().pid;
-            let Some(group) = shared.onlooker.send(move || foreground_group(pid)).await else { return };
+            let Some(group) = shared.onlooker.send(move || foreground_group(pid)).await else {
+                self.could_not_look();
+                return;
+            };
             let now = Instant::now();
             let next = self.looked + self.pause;
             if group != self.group {
@@ -175,10 +187,10 @@ impl Follower {
         let about = self.pane.about();
         self.looked = Instant::now();
         let Some(terminal) = shared.onlooker.send(move || terminal_of(about.pid)).await else {
-            // What was known stands until somebody can look.
-            self.later = Some(self.looked + self.pause);
+            self.could_not_look();
             return;
         };
+        self.unseen = false;
         self.group = terminal.as_ref().map(|terminal| terminal.foreground);
         let found = match terminal {
             Some(there) => which(&self.rules, &there.processes).map(|(agent, pid)| (agent.clone(), Some(pid))),
@@ -203,6 +215,13 @@ impl Follower {
         state.tap.drawn(None);
         let bell = state.signs.bell;
         self.present = Some(Present { agent, pid, end, known: None, seen: None, bell, asked: None });
+    }
+
+    /// What was known stands until somebody can look.
+    fn could_not_look(&mut self) {
+        self.unseen = true;
+        self.later = Some(Instant::now() + self.pause);
+        self.pause = (self.pause * 2).min(limits::AGENT_LOOK_LATEST);
     }
 
     /// The agent has ended, if there was one.
@@ -241,6 +260,8 @@ impl Follower {
         let mut info = AgentInfo {
             pane: id.to_string(),
             session: String::new(),
+            session_id: String::new(),
+            window_id: String::new(),
             window_index: 0,
             window: String::new(),
             index: 0,
@@ -257,6 +278,8 @@ impl Follower {
         if let Some(last) = host.agents.last(id) {
             info = AgentInfo {
                 session: last.session,
+                session_id: last.session_id,
+                window_id: last.window_id,
                 window_index: last.window_index,
                 window: last.window,
                 index: last.index,

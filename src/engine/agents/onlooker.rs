@@ -2,7 +2,10 @@
 //! work for the thread that answers. One, and not a pool: each thread of a pool would keep memory of its own.
 
 use std::{
-    sync::{OnceLock, mpsc},
+    sync::{
+        Mutex, PoisonError,
+        mpsc::{self, TrySendError},
+    },
     time::Duration,
 };
 
@@ -18,7 +21,7 @@ type Look = Box<dyn FnOnce() + Send>;
 /// The thread; it begins with the first look and ends when this is dropped.
 #[derive(Debug, Default)]
 pub struct Onlooker {
-    looks: OnceLock<mpsc::SyncSender<Look>>,
+    looks: Mutex<Option<mpsc::SyncSender<Look>>>,
 }
 
 impl Onlooker {
@@ -31,18 +34,30 @@ impl Onlooker {
                 let _ = found.send(look());
             }
         });
-        self.looks.get_or_init(start).try_send(look).ok()?;
+        self.queue(look)?;
         tokio::time::timeout(PATIENCE, answer).await.ok()?.ok()
     }
-}
 
-fn start() -> mpsc::SyncSender<Look> {
-    let (looks, todo) = mpsc::sync_channel::<Look>(QUEUE);
-    let run = move || todo.into_iter().for_each(|look| look());
-    if let Err(error) = std::thread::Builder::new().name("onlooker".into()).spawn(run) {
-        tracing::warn!("cannot look at processes, and see no agents: {error}");
+    /// `None`: too many wait, or there is no thread to be had.
+    fn queue(&self, mut look: Look) -> Option<()> {
+        let mut looks = self.looks.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(looks) = looks.as_ref() {
+            match looks.try_send(look) {
+                Ok(()) => return Some(()),
+                Err(TrySendError::Full(_)) => return None,
+                // The thread has died of a look.
+                Err(TrySendError::Disconnected(unseen)) => look = unseen,
+            }
+        }
+        let (sender, todo) = mpsc::sync_channel::<Look>(QUEUE);
+        sender.try_send(look).ok()?;
+        let run = move || todo.into_iter().for_each(|look| look());
+        match std::thread::Builder::new().name("onlooker".into()).spawn(run) {
+            Ok(_) => *looks = Some(sender),
+            Err(error) => tracing::warn!("cannot look at processes, and see no agents: {error}"),
+        }
+        Some(())
     }
-    looks
 }
 
 #[cfg(test)]
@@ -57,6 +72,14 @@ mod tests {
         let second = onlooker.send(|| std::thread::current().id()).await.unwrap();
         assert_eq!(first, second);
         assert_ne!(first, here);
+    }
+
+    #[tokio::test]
+    async fn a_look_that_kills_the_thread_is_the_last_of_that_one_only() {
+        let onlooker = Onlooker::default();
+        assert_eq!(onlooker.send(|| panic!("as a look never should")).await, None::<()>);
+        // Until the thread has unwound, its queue still takes looks; they are answered by its end.
+        while onlooker.send(|| 7).await != Some(7) {}
     }
 
     #[tokio::test(start_paused = true)]

@@ -111,8 +111,10 @@ impl Waits {
 pub(super) struct Open {
     engine: Engine,
     core: Arc<Core>,
-    /// It counts as open and its watchers are in the panes.
+    /// Its watchers are in the panes.
     serving: bool,
+    /// It counts as open.
+    counted: bool,
     kept: bool,
 }
 
@@ -141,11 +143,25 @@ impl Open {
         metrics::WAITS_ACTIVE.increment(1.0);
         let core = make(waits.new_id());
         waits.all.insert(core.id.clone(), Wait::Open(core.clone()));
-        Ok(Self { engine: engine.clone(), core, serving: true, kept: false })
+        Ok(Self { engine: engine.clone(), core, serving: true, counted: true, kept: false })
     }
 
     pub(super) fn core(&self) -> &Arc<Core> {
         &self.core
+    }
+
+    /// The wait is over and does not count any more.
+    pub(super) fn discount(&mut self) {
+        if !std::mem::take(&mut self.counted) {
+            return;
+        }
+        let waits = &self.engine.shared.waits;
+        waits.open.fetch_sub(1, Ordering::Relaxed);
+        waits.of_callers.remove_if_mut(self.engine.caller(), |_, own| {
+            *own = own.saturating_sub(1);
+            *own == 0
+        });
+        metrics::WAITS_ACTIVE.decrement(1.0);
     }
 
     /// The wait is over: its answer stays, all else goes.
@@ -166,13 +182,7 @@ impl Open {
         for pane in &self.core.panes {
             pane.lock().watchers.retain(|watcher| !watcher.belongs_to(&self.core));
         }
-        let waits = &self.engine.shared.waits;
-        waits.open.fetch_sub(1, Ordering::Relaxed);
-        waits.of_callers.remove_if_mut(self.engine.caller(), |_, own| {
-            *own = own.saturating_sub(1);
-            *own == 0
-        });
-        metrics::WAITS_ACTIVE.decrement(1.0);
+        self.discount();
     }
 }
 

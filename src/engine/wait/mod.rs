@@ -44,7 +44,7 @@ impl Engine {
                 panes.push(pane);
             }
         }
-        let open = Open::new(self, |id| Core::new(id, host.clone(), spec, panes))?;
+        let mut open = Open::new(self, |id| Core::new(id, host.clone(), spec, panes))?;
         let core = open.core().clone();
         // When the caller goes away here the wait has not begun, and is closed where it stands.
         self.attach(host, &core).await?;
@@ -52,6 +52,8 @@ impl Engine {
         let of = host.clone();
         self.shared.tasks.spawn(async move {
             driver::drive(&engine, &of, open.core()).await;
+            // Whoever asks for the next one has this one no more.
+            open.discount();
             // The answer comes before the cleaning: what the wait held is hundreds of small things to be freed.
             tokio::task::yield_now().await;
             open.keep().await;

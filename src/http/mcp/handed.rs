@@ -7,6 +7,8 @@ use std::{
     io::{self, IoSlice, IoSliceMut},
     mem::MaybeUninit,
     os::fd::{AsFd as _, BorrowedFd, OwnedFd},
+    pin::Pin,
+    task::{Context, Poll, ready},
 };
 
 use rustix::{
@@ -19,21 +21,24 @@ use rustix::{
     },
 };
 use tokio::{
-    io::Interest,
+    io::{AsyncRead, AsyncWrite, Interest, ReadBuf, unix::AsyncFd},
     net::{UnixStream, unix::pipe},
 };
-use tokio_util::either::Either;
+use tokio_util::{
+    either::Either,
+    sync::{CancellationToken, WaitForCancellationFutureOwned},
+};
 
-/// What the daemon says when it is ready for the descriptors.
+/// What the daemon says when it is ready for the descriptors, and again when it has them.
 pub const READY: u8 = b'\n';
 
 /// What is read of the client.
-pub(super) type Stdin = Either<pipe::Receiver, UnixStream>;
+pub(super) type Stdin = Either<pipe::Receiver, Socket>;
 /// What is written to it.
-pub(super) type Stdout = Either<pipe::Sender, UnixStream>;
+pub(super) type Stdout = Either<pipe::Sender, Socket>;
 
-/// What may be handed over of this process: descriptors that do not block, whose flags are nobody else's as far as that is possible. `None`: it is
-/// no pipe and no socket, and what is said has to be passed on.
+/// What may be handed over of a descriptor of this process. `None`: it is no Unix stream and no pipe that can be opened anew (Linux can, by `/proc`),
+/// and what is said has to be passed on.
 pub fn own(fd: BorrowedFd<'_>, access: OFlags) -> Option<OwnedFd> {
     match FileType::from_raw_mode(rustix::fs::fstat(fd).ok()?.st_mode) {
         // Opened anew: that it does not block is a property of what was opened, which the caller's shell may share.
@@ -73,36 +78,127 @@ pub(super) async fn receive(socket: &UnixStream) -> io::Result<(Stdin, Stdout)> 
     let stdin = if is_pipe(&stdin)? {
         Either::Left(pipe::Receiver::from_owned_fd(stdin)?)
     } else {
-        Either::Right(stream(stdin)?)
+        Either::Right(Socket::new(stdin, Interest::READABLE)?)
     };
     let stdout = if is_pipe(&stdout)? {
         Either::Left(pipe::Sender::from_owned_fd(stdout)?)
     } else {
-        Either::Right(stream(stdout)?)
+        Either::Right(Socket::new(stdout, Interest::WRITABLE)?)
     };
     Ok((stdin, stdout))
 }
+
+/// Where the system has no such flag, nothing is started between the two calls: this thread starts everything.
+#[cfg(not(target_vendor = "apple"))]
+const CLOSED_ON_EXEC: RecvFlags = RecvFlags::CMSG_CLOEXEC;
+#[cfg(target_vendor = "apple")]
+const CLOSED_ON_EXEC: RecvFlags = RecvFlags::empty();
 
 fn received(socket: &UnixStream) -> io::Result<Vec<OwnedFd>> {
     let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(2))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let mut byte = [0];
-    rustix::net::recvmsg(socket, &mut [IoSliceMut::new(&mut byte)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
+    rustix::net::recvmsg(socket, &mut [IoSliceMut::new(&mut byte)], &mut control, CLOSED_ON_EXEC)?;
     let rights = control.drain().filter_map(|message| match message {
         RecvAncillaryMessage::ScmRights(fds) => Some(fds),
         _ => None,
     });
-    Ok(rights.flatten().collect())
+    let fds: Vec<OwnedFd> = rights.flatten().collect();
+    for fd in &fds {
+        rustix::io::fcntl_setfd(fd, rustix::io::FdFlags::CLOEXEC)?;
+    }
+    Ok(fds)
 }
 
 fn is_pipe(fd: &OwnedFd) -> io::Result<bool> {
     Ok(FileType::from_raw_mode(rustix::fs::fstat(fd)?.st_mode) == FileType::Fifo)
 }
 
-fn stream(fd: OwnedFd) -> io::Result<UnixStream> {
-    let stream = std::os::unix::net::UnixStream::from(fd);
-    stream.set_nonblocking(true)?;
-    UnixStream::from_std(stream)
+/// A Unix stream that others hold too. Whether it blocks is theirs to say: no call here does, whatever they said.
+pub(super) struct Socket(AsyncFd<OwnedFd>);
+
+impl Socket {
+    fn new(fd: OwnedFd, interest: Interest) -> io::Result<Self> {
+        // The safe constructor is deprecated because a type may lie about its descriptor; an `OwnedFd` does not.
+        #[allow(deprecated, reason = "the replacement is unsafe, and the reason for it does not apply to an OwnedFd")]
+        let register = AsyncFd::with_interest;
+        register(fd, interest).map(Self)
+    }
+}
+
+impl AsyncRead for Socket {
+    fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        loop {
+            let mut ready = ready!(self.0.poll_read_ready(context))?;
+            let into = buffer.initialize_unfilled();
+            let received =
+                ready.try_io(|fd| Ok(rustix::net::recv(fd, into, RecvFlags::DONTWAIT).map(|(_, length)| length)?));
+            match received {
+                Ok(Ok(length)) => {
+                    buffer.advance(length);
+                    return Poll::Ready(Ok(()));
+                }
+                Ok(Err(error)) if error.kind() == io::ErrorKind::Interrupted => {}
+                Ok(Err(error)) => return Poll::Ready(Err(error)),
+                Err(_) => {}
+            }
+        }
+    }
+}
+
+impl AsyncWrite for Socket {
+    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        loop {
+            let mut ready = ready!(self.0.poll_write_ready(context))?;
+            let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+            match ready.try_io(|fd| Ok(rustix::net::send(fd, bytes, flags)?)) {
+                Ok(Err(error)) if error.kind() == io::ErrorKind::Interrupted => {}
+                Ok(sent) => return Poll::Ready(sent),
+                Err(_) => {}
+            }
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// Writes until that is cancelled: a client that reads nothing must not hold on to what wrote to it.
+pub(super) struct Until<W> {
+    inner: W,
+    cut: Pin<Box<WaitForCancellationFutureOwned>>,
+}
+
+impl<W> Until<W> {
+    pub(super) fn new(inner: W, cut: CancellationToken) -> Self {
+        Self { inner, cut: Box::pin(cut.cancelled_owned()) }
+    }
+
+    fn is_cut(&mut self, context: &mut Context<'_>) -> bool {
+        self.cut.as_mut().poll(context).is_ready()
+    }
+}
+
+impl<W: AsyncWrite + Unpin> AsyncWrite for Until<W> {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match Pin::new(&mut self.inner).poll_write(context, bytes) {
+            Poll::Pending if self.is_cut(context) => Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())),
+            polled => polled,
+        }
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_shutdown(context)
+    }
 }
 
 #[cfg(test)]
@@ -164,6 +260,34 @@ mod tests {
         write.write_all(b"!").await.unwrap();
         client.read_exact(&mut byte).unwrap();
         assert_eq!(&byte, b"!");
+        assert!(blocks(&stdio), "whoever shares it notices nothing");
+        drop((client, stdio, fd));
+        assert_eq!(read.read(&mut byte).await.unwrap(), 0);
+        assert_eq!(write.write_all(b"!").await.unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+    }
+
+    #[tokio::test]
+    async fn a_client_that_reads_nothing_is_let_go_of() {
+        for socket in [false, true] {
+            let (ours, theirs) = way();
+            let (stdin, _client_to) = io::pipe().unwrap();
+            let (_client_from, stdout) = if socket {
+                let (client, stdout) = std::os::unix::net::UnixStream::pair().unwrap();
+                (OwnedFd::from(client), OwnedFd::from(stdout))
+            } else {
+                let (client, stdout) = io::pipe().unwrap();
+                (client.into(), stdout.into())
+            };
+            let own_stdin = own(stdin.as_fd(), OFlags::RDONLY).unwrap();
+            send(&ours, [&own_stdin, &own(stdout.as_fd(), OFlags::WRONLY).unwrap()]).unwrap();
+            let (_, write) = receive(&theirs).await.unwrap();
+            let cut = CancellationToken::new();
+            let mut write = Until::new(write, cut.clone());
+            let full = tokio::spawn(async move { while write.write_all(&[0; 1 << 12]).await.is_ok() {} });
+            tokio::task::yield_now().await;
+            cut.cancel();
+            full.await.unwrap();
+        }
     }
 
     #[tokio::test]
