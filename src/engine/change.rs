@@ -50,7 +50,8 @@ impl Engine {
         let done = async {
             let session = self.session(host, target).await?;
             act.means(session.id);
-            self.order(host, None, [Command::new("kill-session").opt("-t", session.id.to_string())]).await
+            let answer = host.server().kill_session(session.id).await?;
+            answer.map(|_| DONE).map_err(|message| refused(&message))
         }
         .await;
         act.ended(done)
@@ -184,7 +185,7 @@ impl Engine {
         pane: Option<PaneId>,
         commands: impl IntoIterator<Item = Command>,
     ) -> Result<DoneAnswer> {
-        let answer = host.server().write(pane, Request::Plain(CommandLine::of(commands))).await?;
+        let answer = host.server().write_in_turn(pane, Request::Plain(CommandLine::of(commands))).await?;
         answer.map(|_| DONE).map_err(|message| refused(&message))
     }
 

@@ -174,7 +174,7 @@ impl Engine {
         if spawn.command.is_some() {
             command = command.end_of_flags().arg(PLACEHOLDER);
         }
-        let answer = host.server().write(None, Request::Framed(vec![command])).await?;
+        let answer = host.server().write_in_turn(None, Request::Framed(vec![command])).await?;
         let body = answer.map_err(|message| refused(&message))?;
         let made = body.first().map(|body| String::from_utf8_lossy(body).into_owned()).unwrap_or_default();
         let mut made = made.trim_end_matches('\n').splitn(4, '|');

@@ -132,6 +132,7 @@ impl Inner {
         command: tokio::process::Command,
         session: Option<SessionId>,
     ) -> Result<Connection> {
+        let _turn = self.turn().await;
         let (ready, attached) = oneshot::channel();
         let id = {
             let mut model = self.lock();

@@ -3,9 +3,12 @@
 //! Invariants (numbered in `docs/architecture.md`): C1 a pane's bytes come from one connection at a time, its owner; C2 output of a
 //! pane that is not seeded is dropped, since the seed that is under way contains it; C3 a pane's end is told after its last output.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
-use tokio::sync::{Notify, oneshot, watch};
+use tokio::sync::{Notify, Semaphore, SemaphorePermit, oneshot, watch};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
@@ -43,6 +46,8 @@ pub struct Inner {
     pub(super) link: watch::Sender<Link>,
     pub(super) kick: Notify,
     lost: Notify,
+    /// One permit: a client arrives, or what all clients are told of is done.
+    turn: Semaphore,
     model: Mutex<Model>,
 }
 
@@ -61,6 +66,7 @@ impl Inner {
             link: link::link_channel(),
             kick: Notify::new(),
             lost: Notify::new(),
+            turn: Semaphore::new(1),
             model: Mutex::default(),
         })
     }
@@ -95,6 +101,25 @@ impl Inner {
         let mut model = self.lock();
         model.identity = None;
         model.forget_panes();
+    }
+
+    /// The right to let a client arrive, or to do what all clients are told of, until it is dropped. A client that has only half arrived kills older
+    /// servers when something is told to all (N30); one that leaves is told of, too.
+    pub(super) async fn turn(&self) -> Option<SemaphorePermit<'_>> {
+        // It is never closed.
+        let turn = self.turn.acquire().await.ok();
+        let departed = async {
+            loop {
+                let lost = self.lost.notified();
+                if !self.lock().covering.values().any(Covering::is_leaving) {
+                    return;
+                }
+                lost.await;
+            }
+        };
+        // Whoever takes longer is not waited for.
+        let _ = tokio::time::timeout(DEPARTURE, departed).await;
+        turn
     }
 
     /// Resolves when no client is attached any more.
@@ -550,6 +575,9 @@ impl Inner {
     }
 }
 
+/// How long a client that was told to leave is waited for.
+const DEPARTURE: Duration = Duration::from_millis(500);
+
 /// The subscription to where the cursor is and how long the history: what `clear-history` and `send-keys -R` change without output.
 const PLACE: &str = "muxtap-place:%*:#{history_size} #{cursor_x} #{cursor_y}";
 /// What is subscribed to on every connection besides: a name and a tmux variable.
@@ -569,7 +597,14 @@ impl Receiver for Inner {
                     self.observer.output(pane, &data);
                 }
             }
-            Event::Notification(notification) => self.notified(connection, notification),
+            Event::Notification(notification) => {
+                if matches!(notification, Notification::Exit(_))
+                    && let Some(covering) = self.lock().covering.get_mut(&connection.id())
+                {
+                    covering.leaving = true;
+                }
+                self.notified(connection, notification);
+            }
             Event::OtherBlock { ok: false, body, .. } => {
                 // An attach that fails says so in the block that nobody asked for.
                 let ready = self.lock().covering.get_mut(&connection.id()).and_then(|covering| covering.ready.take());

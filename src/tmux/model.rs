@@ -46,6 +46,8 @@ pub struct Covering {
     pub(super) hub: Option<WindowId>,
     /// It only visits sessions and carries no output.
     pub(super) visitor: bool,
+    /// It was told to leave and has not left yet.
+    pub(super) leaving: bool,
     since: Instant,
 }
 
@@ -58,8 +60,13 @@ impl Covering {
             attached: None,
             hub: None,
             visitor: false,
+            leaving: false,
             since: Instant::now(),
         }
+    }
+
+    pub(super) fn is_leaving(&self) -> bool {
+        self.leaving || self.connection.as_ref().is_some_and(|connection| !connection.is_open())
     }
 
     pub(super) fn is_serving(&self) -> bool {

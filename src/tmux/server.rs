@@ -17,7 +17,10 @@ use super::{
 use crate::{
     api::{Error, Result},
     clock::jittered,
-    protocol::ids::PaneId,
+    protocol::{
+        command::{Command, CommandLine},
+        ids::{PaneId, SessionId},
+    },
 };
 
 /// How often a question is asked whose connection is lost.
@@ -128,6 +131,33 @@ impl Server {
     /// knows whether it was done.
     pub async fn write(&self, pane: Option<PaneId>, request: Request) -> Result<Answer> {
         self.connected().await?;
+        self.write_now(pane, request).await
+    }
+
+    /// The same for what every client is told of: sessions that come, go and get names. It waits for muxtap's own clients that are about to arrive.
+    pub async fn write_in_turn(&self, pane: Option<PaneId>, request: Request) -> Result<Answer> {
+        self.connected().await?;
+        // Nothing in here waits for a connection: whoever makes one needs the turn.
+        let _turn = self.inner.turn().await;
+        self.write_now(pane, request).await
+    }
+
+    /// Ends a session, in turn as well: its client leaves before another one arrives.
+    pub async fn kill_session(&self, session: SessionId) -> Result<Answer> {
+        self.connected().await?;
+        let _turn = self.inner.turn().await;
+        let command = Command::new("kill-session").opt("-t", session.to_string());
+        let answer = self.write_now(None, Request::Plain(CommandLine::of([command]))).await?;
+        if answer.is_ok() {
+            let mut model = self.inner.lock();
+            for covering in model.covering.values_mut().filter(|covering| covering.session == Some(session)) {
+                covering.leaving = true;
+            }
+        }
+        Ok(answer)
+    }
+
+    async fn write_now(&self, pane: Option<PaneId>, request: Request) -> Result<Answer> {
         let connection = self.inner.connection_of(pane).ok_or(Lost)?;
         connection.ask(request).await.map_err(|Lost| {
             Error::unavailable(

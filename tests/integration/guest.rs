@@ -241,3 +241,25 @@ fn killed_under_a_flood_it_leaves_no_client_behind() {
     assert!(start.elapsed() < std::time::Duration::from_millis(1500), "{:?}", start.elapsed());
     assert_eq!(world.tmux(&["list-clients"]), "");
 }
+
+/// N30: older servers die of it when a client arrives while sessions come and go.
+#[test]
+fn many_who_make_and_end_sessions_at_once_leave_the_server_alive() {
+    let world = World::with_server();
+    world.ok(&["list-panes"]);
+    let server = world.server_pid();
+    std::thread::scope(|scope| {
+        for maker in 0..6 {
+            let world = &world;
+            scope.spawn(move || {
+                for round in 0..5 {
+                    let name = format!("made-{maker}-{round}");
+                    world.ok(&["new-session", "-s", &name, "cat"]);
+                    world.ok(&["kill-session", "-t", &name]);
+                }
+            });
+        }
+    });
+    assert_eq!(world.server_pid(), server);
+    assert_eq!(world.sessions(), ["main"]);
+}
