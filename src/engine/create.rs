@@ -26,10 +26,10 @@ const PLACEHOLDER: &str = "exec cat >/dev/null";
 /// Runs `$2…` and holds the pane until it is told that everything arrived, by a signal or by the end of the pane; a few seconds at most, for the
 /// case that muxtap has gone. `$1` is the mark's nonce. Its own complaints about a child that was killed are not the command's output.
 const HOLD: &str = "n=$1; shift; trap : INT QUIT; exec 3>&2 2>/dev/null; \"$@\" 2>&3 3>&-; s=$?; \
-                    printf '\\033]7717;%s;x;%s\\007' \"$n\" \"$s\"; trap \"exit $s\" USR1; sleep 5 & wait; exit \"$s\"";
+                    trap \"exit $s\" USR1; printf '\\033]7717;%s;x;%s\\007' \"$n\" \"$s\"; sleep 5 & wait; exit \"$s\"";
 /// The same for a command line: the pane's shell runs it, as tmux would have it.
 const HOLD_LINE: &str = "n=$1; shift; trap : INT QUIT; exec 3>&2 2>/dev/null; \"${SHELL:-/bin/sh}\" -c \"$1\" 2>&3 3>&-; s=$?; \
-                         printf '\\033]7717;%s;x;%s\\007' \"$n\" \"$s\"; trap \"exit $s\" USR1; sleep 5 & wait; exit \"$s\"";
+                         trap \"exit $s\" USR1; printf '\\033]7717;%s;x;%s\\007' \"$n\" \"$s\"; sleep 5 & wait; exit \"$s\"";
 /// What tmux tells of what it made.
 const MADE: &str = "#{session_id}|#{window_id}|#{pane_id}|#{session_name}";
 /// The variables that tmux takes from a client into a new session by default (`update-environment`).
@@ -184,7 +184,7 @@ impl Engine {
             return Err(Error::new(ErrorCode::InconsistentState, "tmux did not tell what it made"));
         };
         let id: PaneId = pane.parse().map_err(|_| Error::new(ErrorCode::InconsistentState, "tmux told no pane"))?;
-        host.server().cover(id).await?;
+        host.server().cover_made(id).await?;
         let pane = host.pane(id).ok_or_else(|| Error::not_found(format!("pane {id} ended at once")))?;
         let cursor = pane.cursor(pane.lock().ring.start());
         if care == Care::Ours {

@@ -1,8 +1,8 @@
 //! What panes print: nothing lost, nothing twice, whatever the pace, and what is left when they have ended.
 
-use std::fmt::Write as _;
+use std::{fmt::Write as _, fs, os::unix::fs::PermissionsExt as _};
 
-use crate::common::{Background, World};
+use crate::common::{Background, World, eventually};
 use serde_json::Value;
 
 /// Reads on from a cursor until nothing more is there; answers the text, the gaps and the next cursor.
@@ -64,6 +64,34 @@ fn hundreds_of_panes_that_print_and_end_lose_nothing() {
     // None of them stays.
     assert_eq!(world.sessions(), ["base"]);
     assert_eq!(world.panes().len(), 1);
+}
+
+/// What holds a kept pane until everything was read is let go by a signal, which may come before the shell has gone on.
+#[test]
+fn a_kept_pane_ends_with_its_commands_own_status() {
+    let mut world = World::new();
+    let slow = "#!/bin/bash\n[ \"$3\" = muxtap-hold ] || exec /bin/sh \"$@\"\nline=$2\nshift 3\ntrap 'sleep 0.1' DEBUG\neval \"$line\"\n";
+    fs::create_dir(world.path("bin")).unwrap();
+    fs::write(world.path("bin/sh"), slow).unwrap();
+    fs::set_permissions(world.path("bin/sh"), fs::Permissions::from_mode(0o755)).unwrap();
+    world.set("PATH", format!("{}:{}", world.path("bin").display(), std::env::var("PATH").unwrap()));
+    world.ok(&["new-session", "-s", "base"]);
+    for line in [&["echo over; exit 7"][..], &["/bin/sh", "-c", "echo over; exit 7"]] {
+        let pane = world.ok(&[&["new-window", "-t", "base", "--keep", "--"], line].concat());
+        let wait = world.json(&["wait-for", "-t", &pane, "--exit", "--since", "start", "-T", "40"]);
+        assert_eq!((&wait["exit_status"], &wait["exit_signal"]), (&7.into(), &Value::Null), "{wait}");
+        // That is the mark's; tmux's own follows.
+        eventually("the pane is dead", || tmux_says(&world, &pane, "#{pane_dead}") == "1");
+        // tmux 3.3a may never learn it (N15).
+        let theirs = tmux_says(&world, &pane, "#{pane_dead_status}|#{pane_dead_signal}");
+        assert!(theirs == "7|" || theirs == "|", "{theirs}");
+        let read = world.json(&["read", "-t", &pane, "--since", "start"]);
+        assert_eq!((&read["text"], &read["exit_status"]), (&"over\n".into(), &7.into()), "{read}");
+    }
+}
+
+fn tmux_says(world: &World, pane: &str, format: &str) -> String {
+    world.tmux(&["display-message", "-p", "-t", pane, format])
 }
 
 #[test]
