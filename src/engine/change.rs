@@ -50,8 +50,7 @@ impl Engine {
         let done = async {
             let session = self.session(host, target).await?;
             act.means(session.id);
-            let answer = host.server().kill_session(session.id).await?;
-            answer.map(|_| DONE).map_err(|message| refused(&message))
+            self.order(host, None, [Command::new("kill-session").opt("-t", session.id.to_string())]).await
         }
         .await;
         act.ended(done)
@@ -232,7 +231,8 @@ pub(super) fn close_held(host: &Arc<Host>, pane: &Arc<Pane>) {
 /// Closes a pane that muxtap made and that nobody asked to keep.
 pub(super) fn close_ended(server: &Server, pane: PaneId) {
     let kill = Command::new("kill-pane").opt("-t", pane.to_string());
-    server.submit(Some(pane), Request::Plain(CommandLine::of([kill])), |_| {});
+    // Its session may end with it.
+    server.submit_in_turn(pane, Request::Plain(CommandLine::of([kill])));
 }
 
 fn sized(command: Command, patch: &PatchRequest) -> Command {

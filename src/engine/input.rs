@@ -120,6 +120,9 @@ impl Engine {
         let tty_echo = terminal.as_ref().is_some_and(|terminal| terminal.echo);
         // A terminal that collects lines and echoes nothing: what looks like an echo there is an answer.
         let silent = terminal.is_some_and(|terminal| terminal.canonical && !terminal.echo);
+        // All clients are told of buffers.
+        let has_buffers = typed.lines.iter().any(|line| line.buffer.is_some());
+        let _turn = if has_buffers { Some(host.server().turn().await) } else { None };
         // Marked before it is sent: while other panes flood, tmux may send this pane's answer ahead of its reply to us.
         let mark = pane.typed(if silent { "" } else { &typed.echo }, tty_echo);
         let mut waiting = Vec::new();

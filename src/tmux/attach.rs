@@ -6,7 +6,7 @@ use tokio::sync::oneshot;
 
 use super::{
     connection::{Connection, Request},
-    coverage::Inner,
+    coverage::{Inner, Turn},
     launch::{self, FLAGS, PLACEHOLDER},
     link::{NoLink, ServerIdentity, absent, empty},
     model::Covering,
@@ -119,11 +119,42 @@ impl Inner {
     }
 
     /// Attaches a guest to one session.
-    pub(super) async fn attach(self: &Arc<Self>, session: SessionId) -> Result<Connection> {
+    async fn attach(self: &Arc<Self>, session: SessionId) -> Result<Connection> {
+        self.open(self.guest(session), Some(session)).await
+    }
+
+    /// The same for a session that came later: after a pause, and when nobody else makes more of them.
+    pub(super) async fn attach_in_time(
+        self: &Arc<Self>,
+        session: SessionId,
+        attempt: u64,
+        pause: Duration,
+    ) -> Result<()> {
+        let in_time = async {
+            tokio::time::sleep(pause).await;
+            loop {
+                self.quiet().await;
+                let turn = self.turn_to_arrive().await;
+                // Others may have arrived before it.
+                if self.lock().restless_until().is_none() {
+                    return turn;
+                }
+            }
+        };
+        let (turn, there) = tokio::select! {
+            turn = in_time => turn,
+            () = self.cancel.cancelled() => return Ok(()),
+        };
+        let is_wanted = there.is_none_or(|there| there.contains(&session));
+        if is_wanted && self.lock().is_attaching(session, attempt) {
+            self.open_in_turn(turn, self.guest(session), Some(session)).await?;
+        }
+        Ok(())
+    }
+
+    fn guest(&self, session: SessionId) -> tokio::process::Command {
         // `-E`: an attach would otherwise rewrite the session's environment from ours (F34).
-        let target = session.to_string();
-        let command = self.spec.client(["-C", "attach-session", "-E", "-f", FLAGS, "-t", &target]);
-        self.open(command, Some(session)).await
+        self.spec.client(["-C", "attach-session", "-E", "-f", FLAGS, "-t", &session.to_string()])
     }
 
     /// Opens a client and waits until it is attached (F25).
@@ -132,7 +163,16 @@ impl Inner {
         command: tokio::process::Command,
         session: Option<SessionId>,
     ) -> Result<Connection> {
-        let _turn = self.turn().await;
+        let (turn, _) = self.turn_to_arrive().await;
+        self.open_in_turn(turn, command, session).await
+    }
+
+    async fn open_in_turn(
+        self: &Arc<Self>,
+        _turn: Turn<'_>,
+        command: tokio::process::Command,
+        session: Option<SessionId>,
+    ) -> Result<Connection> {
         let (ready, attached) = oneshot::channel();
         let id = {
             let mut model = self.lock();
@@ -148,6 +188,7 @@ impl Inner {
                 return Err(self.spec.cannot_run(&error));
             }
         };
+        tracing::debug!("{} begins for {session:?} on {}", connection.name(), self.spec.socket.display());
         if let Some(covering) = self.lock().covering.get_mut(&id) {
             covering.connection = Some(connection.clone());
         }
@@ -156,10 +197,7 @@ impl Inner {
             connection.close();
         }
         match tokio::time::timeout(ATTACH_LIMIT, attached).await {
-            Ok(Ok(Ok(()))) => {
-                Self::subscribe(&connection);
-                Ok(connection)
-            }
+            Ok(Ok(Ok(()))) => Ok(connection),
             Ok(Ok(Err(message))) => Err(Error::unavailable(format!("tmux refused a control client: {message}"))),
             Ok(Err(_)) | Err(_) => {
                 connection.close();

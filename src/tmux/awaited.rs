@@ -1,15 +1,19 @@
 //! Waiting for what can be followed: for a tmux socket by events of its folder, for a first session by events of the server.
 
-use std::{path::Path, process::Stdio};
+use std::{path::Path, process::Stdio, time::Duration};
 
 use notify::{RecursiveMode, Watcher};
 use tokio::{
-    io::{AsyncBufReadExt as _, BufReader},
+    io::{AsyncBufReadExt as _, BufReader, Lines},
+    process::{Child, ChildStdout},
     sync::mpsc,
 };
 
 use super::program::ServerSpec;
 use crate::{metrics, protocol::ids::SessionId};
+
+/// How long a listener may take to arrive.
+const ARRIVAL: Duration = Duration::from_secs(5);
 
 /// Resolves when something changed in `socket`'s folder (or, while that is missing, in its parent). Never, where that
 /// cannot be watched: then the next caller's request looks again.
@@ -41,28 +45,57 @@ pub async fn socket(socket: &Path) {
     drop(watcher);
 }
 
-/// Resolves when the server has other sessions than `known`: true. False: it has left, or does not tell. Never, where tmux cannot be started.
+/// A control client that waits for a session on a server that has none to follow.
 ///
-/// A control client without a session is told of new sessions too, as long as a command of it runs; `wait-for` on a channel that nobody
-/// signals runs for ever. It holds neither a session nor a server that is to end (N29).
-pub async fn session(spec: &ServerSpec, known: &[SessionId]) -> bool {
-    let channel = format!("muxtap-{}", std::process::id());
-    let mut command = spec.client(["-C", "list-sessions", "-F", "= #{session_id}", ";", "wait-for", &channel]);
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
-    metrics::PROCESS_SPAWNS.increment(1);
-    let Ok(mut client) = command.spawn() else { return std::future::pending().await };
-    let Some(stdout) = client.stdout.take() else { return false };
-    let mut lines = BufReader::new(stdout).lines();
-    let (mut listed, mut changed) = (Vec::new(), false);
-    while let Ok(Some(line)) = lines.next_line().await {
-        if let Some(session) = line.strip_prefix("= ") {
-            listed.extend(session.parse::<SessionId>().ok());
-        } else if line.starts_with("%sessions-changed") || line.starts_with("%end") && listed != known {
-            changed = true;
-            break;
+/// It is told of new sessions too, as long as a command of it runs; `wait-for` on a channel that nobody signals runs for ever. It holds neither
+/// a session nor a server that is to end (N29).
+pub struct Listener {
+    client: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+    sessions: Vec<SessionId>,
+}
+
+impl Listener {
+    /// Starts it and reads what sessions there are. `None`: the server has left, or tmux cannot be started. Nobody may give up in
+    /// the middle: a client that leaves before it has arrived kills older servers (N32).
+    pub async fn arrive(spec: &ServerSpec) -> Option<Self> {
+        let channel = format!("muxtap-{}", std::process::id());
+        let mut command = spec.client(["-C", "list-sessions", "-F", "= #{session_id}", ";", "wait-for", &channel]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        metrics::PROCESS_SPAWNS.increment(1);
+        let mut client = command.spawn().ok()?;
+        let mut lines = BufReader::new(client.stdout.take()?).lines();
+        let mut sessions = Vec::new();
+        let listed = async {
+            while let Ok(Some(line)) = lines.next_line().await {
+                if let Some(session) = line.strip_prefix("= ") {
+                    sessions.extend(session.parse::<SessionId>().ok());
+                } else if line.starts_with("%end") {
+                    return true;
+                }
+            }
+            false
+        };
+        let arrived = tokio::time::timeout(ARRIVAL, listed).await.unwrap_or(false);
+        let listener = Self { client, lines, sessions };
+        if arrived {
+            return Some(listener);
         }
+        listener.leave().await;
+        None
     }
-    // It is ended before anything is attached, and reaped.
-    let _ = client.kill().await;
-    changed
+
+    /// Resolves when the server has other sessions than `known`: true. False: it has left.
+    pub async fn changed(&mut self, known: &[SessionId]) -> bool {
+        let mut changed = self.sessions != known;
+        while !changed && let Ok(Some(line)) = self.lines.next_line().await {
+            changed = line.starts_with("%sessions-changed");
+        }
+        changed
+    }
+
+    /// Ends it. When this returns its process has ended, so that nothing is attached before.
+    pub async fn leave(mut self) {
+        let _ = self.client.kill().await;
+    }
 }

@@ -4,6 +4,7 @@
 //! pane that is not seeded is dropped, since the seed that is under way contains it; C3 a pane's end is told after its last output.
 
 use std::{
+    collections::HashSet,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -12,7 +13,7 @@ use tokio::sync::{Notify, Semaphore, SemaphorePermit, oneshot, watch};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
-    Exit, Observer, Seeding, Value,
+    Exit, Observer, Seeding,
     connection::{Answer, Connection, Lost, Receiver, Request},
     death,
     link::{self, Link, ServerIdentity},
@@ -20,6 +21,7 @@ use super::{
     program::ServerSpec,
     seed::Seed,
     topology::{self, Topology},
+    values,
 };
 use crate::{
     api::{Error, GapReason, Result},
@@ -37,6 +39,11 @@ use crate::{
 /// noticed after one or two; what is left is for the subscription to `#{pane_dead}`.
 const DEATH_LOOKS: u32 = 8;
 
+/// See [`Server::turn`](super::Server::turn).
+pub struct Turn<'a> {
+    _permit: Option<SemaphorePermit<'a>>,
+}
+
 /// The shared state of a [`Server`](super::Server).
 pub struct Inner {
     pub(super) spec: ServerSpec,
@@ -46,6 +53,7 @@ pub struct Inner {
     pub(super) link: watch::Sender<Link>,
     pub(super) kick: Notify,
     lost: Notify,
+    made: Notify,
     /// One permit: a client arrives, or what all clients are told of is done.
     turn: Semaphore,
     model: Mutex<Model>,
@@ -66,6 +74,7 @@ impl Inner {
             link: link::link_channel(),
             kick: Notify::new(),
             lost: Notify::new(),
+            made: Notify::new(),
             turn: Semaphore::new(1),
             model: Mutex::default(),
         })
@@ -105,9 +114,53 @@ impl Inner {
 
     /// The right to let a client arrive, or to do what all clients are told of, until it is dropped. A client that has only half arrived kills older
     /// servers when something is told to all (N30); one that leaves is told of, too.
-    pub(super) async fn turn(&self) -> Option<SemaphorePermit<'_>> {
+    pub(super) async fn turn(&self) -> Turn<'_> {
         // It is never closed.
-        let turn = self.turn.acquire().await.ok();
+        let turn = Turn { _permit: self.turn.acquire().await.ok() };
+        self.departed().await;
+        turn
+    }
+
+    /// The same for a client that is about to arrive: those whose sessions have ended leave before it, even if they were not told so yet. With it comes
+    /// which sessions there are, where somebody could be asked.
+    pub(super) async fn turn_to_arrive(&self) -> (Turn<'_>, Option<HashSet<SessionId>>) {
+        let turn = self.turn().await;
+        let mut there = None;
+        while let Some(connection) = self.connection_of(None) {
+            let list = Command::new("list-sessions").opt("-F", "#{session_id}");
+            let asked = connection.ask(Request::Plain(CommandLine::of([list])));
+            match tokio::time::timeout(DEPARTURE, asked).await {
+                // That one has left.
+                Ok(Err(Lost)) => tokio::task::yield_now().await,
+                Ok(Ok(Ok(bodies))) => {
+                    let lines = bodies.iter().flat_map(|body| body.split(|byte| *byte == b'\n'));
+                    let sessions = lines.filter_map(SessionId::from_bytes).collect();
+                    self.lock().only_sessions(&sessions);
+                    there = Some(sessions);
+                    break;
+                }
+                Ok(Ok(Err(_))) | Err(_) => break,
+            }
+        }
+        self.departed().await;
+        (turn, there)
+    }
+
+    /// Resolves when nobody else seems to be making sessions. A script that makes many would otherwise make one just while a guest arrives for another,
+    /// sooner or later (N30).
+    pub(super) async fn quiet(&self) {
+        loop {
+            let made = self.made.notified();
+            let Some(until) = self.lock().restless_until() else { return };
+            tokio::select! {
+                () = tokio::time::sleep_until(until.into()) => {}
+                () = made => {}
+            }
+        }
+    }
+
+    /// Resolves when no client is leaving. Whoever takes longer than some time is not waited for.
+    async fn departed(&self) {
         let departed = async {
             loop {
                 let lost = self.lost.notified();
@@ -117,9 +170,7 @@ impl Inner {
                 lost.await;
             }
         };
-        // Whoever takes longer is not waited for.
         let _ = tokio::time::timeout(DEPARTURE, departed).await;
-        turn
     }
 
     /// Resolves when no client is attached any more.
@@ -233,9 +284,13 @@ impl Inner {
         }
     }
 
-    /// Makes sure a pane that was just made is followed and seeded.
-    pub(super) async fn cover(self: &Arc<Self>, pane: PaneId) -> Result<()> {
+    /// Makes sure a pane is followed and seeded.
+    pub(super) async fn cover(self: &Arc<Self>, pane: PaneId, is_made: bool) -> Result<()> {
         self.fresh().await?;
+        if is_made {
+            self.lock().made(pane);
+            self.made.notify_waiters();
+        }
         let receiver = {
             let mut model = self.lock();
             match model.panes.get_mut(&pane) {
@@ -262,15 +317,11 @@ impl Inner {
                         tracing::debug!("tmux refused: {message}");
                     }
                 }),
-                Action::Attach(session, pause) => {
+                Action::Attach(session, attempt, pause) => {
                     let this = self.clone();
                     self.tasks.spawn(async move {
-                        tokio::select! {
-                            () = tokio::time::sleep(pause) => {}
-                            () = this.cancel.cancelled() => return,
-                        }
-                        let result = this.attach(session).await;
-                        this.lock().attaching.remove(&session);
+                        let result = this.attach_in_time(session, attempt, pause).await;
+                        this.lock().attached(session, attempt);
                         if let Err(error) = result {
                             tracing::info!("cannot attach to session {session}: {error}");
                         }
@@ -459,21 +510,25 @@ impl Inner {
         !std::mem::replace(&mut followed.exited, true)
     }
 
-    /// Asks for values that tmux pushes when they change (F8). Control characters are taken out there: a line end in a path would
-    /// otherwise end the line, and what follows it would be read as a notification.
-    pub(super) fn subscribe(connection: &Connection) {
-        let texts = SUBSCRIPTIONS.iter().map(|(name, variable)| {
-            // Written out, since a colon (as in `[[:cntrl:]]`) ends the list of modifiers (N1).
-            let format = format!("muxtap-{name}:%*:#{{s/[\u{1}-\u{1f}\u{7f}]/?/:{variable}}}");
-            Command::new("refresh-client").flag("-B").format(&format)
-        });
-        let place = Command::new("refresh-client").flag("-B").format(PLACE);
-        let line = CommandLine::of(texts.chain([place]));
-        connection.submit(Request::Plain(line), |answer| {
-            if let Ok(Err(message)) = answer {
-                tracing::warn!("tmux refused subscriptions: {message}");
+    /// tmux pushed the values of a window's panes.
+    fn pushed(self: &Arc<Self>, connection: &Connection, subscription: &Subscription) {
+        for (pane, values) in values::parse(&subscription.name, &subscription.value) {
+            let before = {
+                let mut model = self.lock();
+                let subscribed = subscription.window.is_some_and(|window| model.is_subscribed(window, connection.id()));
+                let Some(followed) = model.panes.get_mut(&pane).filter(|_| subscribed) else { continue };
+                followed.values.replace(values.clone())
+            };
+            let was_dead = before.as_ref().is_some_and(|before| before.dead);
+            if values.dead && !was_dead {
+                self.look_at_dead(pane, DEATH_LOOKS);
+            } else if was_dead && !values.dead {
+                self.refresh();
             }
-        });
+            for value in values.news(before.as_ref()) {
+                self.observer.value(pane, value);
+            }
+        }
     }
 
     /// Whether output is to be passed on now; what comes ahead of a seed is kept for after it.
@@ -506,25 +561,7 @@ impl Inner {
                     self.seed(pane, Seeding::Again(GapReason::Paused));
                 }
             }
-            Notification::SubscriptionChanged(Subscription { name, pane: Some(pane), value, .. }) => {
-                let text = String::from_utf8_lossy(&value).into_owned();
-                let value = match name.as_ref() {
-                    b"muxtap-title" => Value::Title(text),
-                    b"muxtap-command" => Value::Command(text),
-                    b"muxtap-path" => Value::Path(text),
-                    b"muxtap-place" => Value::Place(text),
-                    b"muxtap-dead" => {
-                        if text == "1" {
-                            self.look_at_dead(pane, DEATH_LOOKS);
-                        } else {
-                            self.refresh();
-                        }
-                        return;
-                    }
-                    _ => return,
-                };
-                self.observer.value(pane, value);
-            }
+            Notification::SubscriptionChanged(subscription) => self.pushed(connection, &subscription),
             Notification::SessionsChanged
             // A session may have kept no client but ours.
             | Notification::ClientDetached { .. }
@@ -577,16 +614,6 @@ impl Inner {
 
 /// How long a client that was told to leave is waited for.
 const DEPARTURE: Duration = Duration::from_millis(500);
-
-/// The subscription to where the cursor is and how long the history: what `clear-history` and `send-keys -R` change without output.
-const PLACE: &str = "muxtap-place:%*:#{history_size} #{cursor_x} #{cursor_y}";
-/// What is subscribed to on every connection besides: a name and a tmux variable.
-const SUBSCRIPTIONS: [(&str, &str); 4] = [
-    ("dead", "pane_dead"),
-    ("title", "pane_title"),
-    ("command", "pane_current_command"),
-    ("path", "pane_current_path"),
-];
 
 impl Receiver for Inner {
     fn event(self: &Arc<Self>, connection: &Connection, event: Event) {

@@ -20,6 +20,7 @@ mod server;
 mod terminals;
 mod topology;
 mod tty;
+mod values;
 
 pub use connection::{Answer, Connection, Lost, Request};
 pub use launch::StartServer;

@@ -4,7 +4,7 @@
 //! it can run under a lock and be tested without a server.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeMap, HashMap, HashSet},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -18,6 +18,7 @@ use super::{
     launch::StartServer,
     link::{FIRST_PAUSE, LONGEST_PAUSE, ServerIdentity},
     topology::{PaneRow, SessionRow, Topology},
+    values::{self, Values},
 };
 use crate::{
     api::{GapReason, Size},
@@ -32,6 +33,10 @@ use crate::{
 
 /// A guest that is thrown out sooner than this after it attached waits at least as long before it comes back.
 const SHORT_STAY: Duration = Duration::from_secs(1);
+/// How long nobody else has made a session before a guest arrives.
+pub(super) const QUIET: Duration = Duration::from_millis(200);
+/// Windows that one line subscribes to: tmux carries a line out as a whole, and other clients wait meanwhile.
+const SUBSCRIBED_AT_ONCE: usize = 64;
 
 /// What a control client covers.
 pub struct Covering {
@@ -98,6 +103,8 @@ pub struct Followed {
     pub(super) exited: bool,
     /// It is no longer listed and its end is about to be told.
     leaving: bool,
+    /// What tmux pushed of it last.
+    pub(super) values: Option<Values>,
     /// Resolved when it is seeded, dropped when it ends.
     pub(super) waiters: Vec<oneshot::Sender<()>>,
 }
@@ -129,10 +136,17 @@ pub struct Model {
     /// again if it were another server.
     pub(super) greeted: bool,
     pub(super) panes: HashMap<PaneId, Followed>,
-    /// Sessions to which a guest is about to attach.
-    pub(super) attaching: HashSet<SessionId>,
+    /// Windows of whose panes tmux pushes values, and the connection on which it does.
+    subscribed: HashMap<WindowId, u64>,
+    /// Sessions to which a guest is about to attach, and which attempt it is.
+    attaching: HashMap<SessionId, u64>,
+    attempts: u64,
     /// Panes that are about to be paused by a command of ours that also ends the pause.
     pub(super) expected_pauses: HashSet<PaneId>,
+    /// Sessions that came while others were followed, and when.
+    appeared: HashMap<SessionId, Instant>,
+    /// Sessions that muxtap made.
+    made: HashSet<SessionId>,
     /// Sessions whose guest could not attach or was thrown out at once, and how long the next one waits.
     pauses: HashMap<SessionId, Duration>,
     /// Users' sessions were seen: when the last one goes, the hub goes too.
@@ -143,8 +157,8 @@ pub struct Model {
 pub enum Action {
     /// Read the pane's content.
     Seed(PaneId, Seeding),
-    /// Attach a guest after a pause.
-    Attach(SessionId, Duration),
+    /// Attach a guest after a pause; which attempt it is.
+    Attach(SessionId, u64, Duration),
     /// Send a command whose reply does not matter.
     Send(Connection, CommandLine),
     /// Let a guest leave: but for it its session would have ended.
@@ -200,8 +214,11 @@ impl Model {
             followed.watch.cancel();
         }
         self.panes.clear();
+        self.subscribed.clear();
         self.expected_pauses.clear();
         self.attaching.clear();
+        self.appeared.clear();
+        self.made.clear();
         self.pauses.clear();
         self.populated = false;
         self.topology = Arc::default();
@@ -218,6 +235,7 @@ impl Model {
                 panes.push(*pane);
             }
         }
+        self.subscribed.retain(|_, connection| *connection != id);
         // Whoever asked for a pause over it will not be answered.
         self.expected_pauses.clear();
         if let Some(ready) = covering.ready {
@@ -261,6 +279,8 @@ impl Model {
     /// Every session has a guest, as long as it would be there without one.
     fn follow_as_guest(&mut self, actions: &mut Vec<Action>) {
         self.pauses.retain(|session, _| self.topology.session(*session).is_some());
+        self.appeared.retain(|session, _| self.topology.session(*session).is_some());
+        self.made.retain(|session| self.topology.session(*session).is_some());
         let ours: HashSet<_> =
             self.covering.values().filter_map(|covering| Some(covering.connection.as_ref()?.name())).collect();
         let others = |session: &SessionRow| session.clients.iter().any(|client| !ours.contains(client.as_str()));
@@ -274,9 +294,12 @@ impl Model {
         let wanted =
             |session: &&SessionRow| !session.hub && !covered.contains(&session.id) && !over.contains(&session.id);
         for session in self.topology.sessions.iter().filter(wanted) {
-            if self.attaching.insert(session.id) {
+            if !self.attaching.contains_key(&session.id) {
+                self.attempts += 1;
+                self.attaching.insert(session.id, self.attempts);
+                self.appeared.entry(session.id).or_insert_with(Instant::now);
                 let pause = self.pauses.get(&session.id).copied().unwrap_or_default();
-                actions.push(Action::Attach(session.id, jittered(pause)));
+                actions.push(Action::Attach(session.id, self.attempts, jittered(pause)));
             }
         }
     }
@@ -317,6 +340,7 @@ impl Model {
             .filter_map(|(id, covering)| Some((covering.session?, *id)))
             .collect();
         let mut listed = HashSet::new();
+        let mut pushed = BTreeMap::new();
         for row in &topology.panes {
             let sessions = links.get(&row.window).map_or(&[][..], Vec::as_slice);
             if sessions.iter().all(|session| hubs.contains(session)) {
@@ -327,12 +351,83 @@ impl Model {
                 |id: u64| Some(id) == hub || sessions.iter().any(|session| carriers.get(session) == Some(&id));
             let candidate = hub.or_else(|| sessions.iter().filter_map(|session| carriers.get(session)).min().copied());
             self.follow_pane(row, carries, candidate, local, actions);
+            let subscribed = self.subscribed.get(&row.window).copied().filter(|id| carries(*id));
+            if let Some(by) = subscribed.or(candidate) {
+                pushed.insert(row.window, by);
+            }
         }
+        self.follow_values(&pushed, actions);
         for (pane, followed) in &mut self.panes {
             if !listed.contains(pane) && !std::mem::replace(&mut followed.leaving, true) {
                 actions.push(Action::Gone(*pane));
             }
         }
+    }
+
+    /// Subscribes to the values of these windows, each on its connection, and to no others.
+    fn follow_values(&mut self, wanted: &BTreeMap<WindowId, u64>, actions: &mut Vec<Action>) {
+        let mut commands: BTreeMap<u64, Vec<Command>> = BTreeMap::new();
+        self.subscribed.retain(|window, by| {
+            let stays = wanted.get(window) == Some(by);
+            if !stays {
+                commands.entry(*by).or_default().push(values::unsubscribe(*window));
+            }
+            stays
+        });
+        for (window, by) in wanted {
+            if self.subscribed.insert(*window, *by).is_none() {
+                commands.entry(*by).or_default().push(values::subscribe(*window));
+            }
+        }
+        for (by, commands) in commands {
+            let Some(connection) = self.covering.get(&by).and_then(|covering| covering.connection.clone()) else {
+                continue;
+            };
+            let lines = commands.chunks(SUBSCRIBED_AT_ONCE).map(|commands| CommandLine::of(commands.iter().cloned()));
+            actions.extend(lines.map(|line| Action::Send(connection.clone(), line)));
+        }
+    }
+
+    /// Whether this attempt to attach still holds: the server is the one on which the session was seen.
+    pub(super) fn is_attaching(&self, session: SessionId, attempt: u64) -> bool {
+        self.attaching.get(&session) == Some(&attempt)
+    }
+
+    /// An attempt to attach is over.
+    pub(super) fn attached(&mut self, session: SessionId, attempt: u64) {
+        if self.is_attaching(session, attempt) {
+            self.attaching.remove(&session);
+        }
+    }
+
+    /// muxtap made this pane, and with it the session, if that is new.
+    pub(super) fn made(&mut self, pane: PaneId) {
+        let topology = self.topology.clone();
+        let window = topology.pane(pane).map(|row| row.window);
+        let sessions = topology.windows.iter().filter(|row| Some(row.id) == window).map(|row| row.session);
+        self.made.extend(sessions);
+    }
+
+    /// Until when no guest is to arrive: somebody makes sessions, and may go on. `None`: nobody does, or the server does not mind.
+    pub(super) fn restless_until(&self) -> Option<Instant> {
+        let now = Instant::now();
+        if self.identity.as_ref().is_some_and(|known| known.version.survives_half_arrived_clients()) {
+            return None;
+        }
+        let theirs = self.appeared.iter().filter(|(session, _)| !self.made.contains(session));
+        theirs.map(|(_, at)| *at + QUIET).filter(|until| *until > now).max()
+    }
+
+    /// These are all sessions there are: clients of others are about to leave.
+    pub(super) fn only_sessions(&mut self, there: &HashSet<SessionId>) {
+        for covering in self.covering.values_mut().filter(|covering| covering.attached.is_some()) {
+            covering.leaving |= covering.session.is_some_and(|session| !there.contains(&session));
+        }
+    }
+
+    /// Whether tmux pushes the window's values on this connection.
+    pub(super) fn is_subscribed(&self, window: WindowId, connection: u64) -> bool {
+        self.subscribed.get(&window) == Some(&connection)
     }
 
     fn follow_pane(
@@ -354,6 +449,7 @@ impl Model {
             watch: CancellationToken::new(),
             exited: false,
             leaving: false,
+            values: None,
             waiters: Vec::new(),
         });
         followed.leaving = false;
@@ -389,7 +485,7 @@ fn hub_owner(covering: &HashMap<u64, Covering>) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tmux::topology::SessionRow;
+    use crate::{protocol::version::Version, tmux::topology::SessionRow};
 
     const SESSION: SessionId = SessionId(0);
 
@@ -413,7 +509,7 @@ mod tests {
         let actions = model.follow(false);
         model.attaching.clear();
         match actions.as_slice() {
-            [Action::Attach(SESSION, pause)] => *pause,
+            [Action::Attach(SESSION, _, pause)] => *pause,
             _ => panic!("the session needs a guest"),
         }
     }
@@ -426,6 +522,25 @@ mod tests {
         }
         model.covering.insert(7, covering);
         model.drop_connection(7, "");
+    }
+
+    #[test]
+    fn guests_keep_away_while_others_make_sessions() {
+        let mut model = model();
+        assert_eq!(model.restless_until(), None);
+        model.follow(false);
+        let appeared = model.appeared[&SESSION];
+        assert_eq!(model.restless_until(), Some(appeared + QUIET));
+        model.made.insert(SESSION);
+        assert_eq!(model.restless_until(), None, "muxtap itself made it");
+        model.made.clear();
+        let version = Version::parse(b"3.8").unwrap();
+        model.identity = Some(ServerIdentity { pid: 1, started: 0, version });
+        assert_eq!(model.restless_until(), None, "this server does not mind");
+        model.identity = None;
+        model.topology = Arc::default();
+        model.follow(false);
+        assert_eq!(model.restless_until(), None, "it has gone");
     }
 
     #[test]

@@ -5,22 +5,21 @@ use std::sync::Arc;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
-    Observer, awaited,
+    Observer,
+    awaited::{self, Listener},
     connection::{Answer, Lost, Request},
-    coverage::Inner,
+    coverage::{Inner, Turn},
     death,
     launch::StartServer,
     link::{FIRST_PAUSE, LONGEST_PAUSE, Link, NoLink, ServerIdentity},
+    model::QUIET,
     program::ServerSpec,
     topology::Topology,
 };
 use crate::{
     api::{Error, Result},
     clock::jittered,
-    protocol::{
-        command::{Command, CommandLine},
-        ids::{PaneId, SessionId},
-    },
+    protocol::ids::PaneId,
 };
 
 /// How often a question is asked whose connection is lost.
@@ -134,27 +133,34 @@ impl Server {
         self.write_now(pane, request).await
     }
 
-    /// The same for what every client is told of: sessions that come, go and get names. It waits for muxtap's own clients that are about to arrive.
+    /// The same for what every client is told of: sessions that come, go and get names, buffers.
     pub async fn write_in_turn(&self, pane: Option<PaneId>, request: Request) -> Result<Answer> {
         self.connected().await?;
-        // Nothing in here waits for a connection: whoever makes one needs the turn.
-        let _turn = self.inner.turn().await;
+        let _turn = self.turn().await;
         self.write_now(pane, request).await
     }
 
-    /// Ends a session, in turn as well: its client leaves before another one arrives.
-    pub async fn kill_session(&self, session: SessionId) -> Result<Answer> {
-        self.connected().await?;
-        let _turn = self.inner.turn().await;
-        let command = Command::new("kill-session").opt("-t", session.to_string());
-        let answer = self.write_now(None, Request::Plain(CommandLine::of([command]))).await?;
-        if answer.is_ok() {
-            let mut model = self.inner.lock();
-            for covering in model.covering.values_mut().filter(|covering| covering.session == Some(session)) {
-                covering.leaving = true;
+    /// The right to do what every client is told of; none of muxtap's own arrives while it is held. Whoever holds it must not wait for a connection:
+    /// to make one needs it too.
+    pub async fn turn(&self) -> Turn<'_> {
+        self.inner.turn().await
+    }
+
+    /// Asks in turn for something whose answer nobody waits for.
+    pub fn submit_in_turn(&self, pane: PaneId, request: Request) {
+        let inner = self.inner.clone();
+        self.inner.tasks.spawn(async move {
+            let asked = async {
+                let _turn = inner.turn().await;
+                if let Some(connection) = inner.connection_of(Some(pane)) {
+                    let _ = connection.ask(request).await;
+                }
+            };
+            tokio::select! {
+                () = asked => {}
+                () = inner.cancel.cancelled() => {}
             }
-        }
-        Ok(answer)
+        });
     }
 
     async fn write_now(&self, pane: Option<PaneId>, request: Request) -> Result<Answer> {
@@ -185,9 +191,14 @@ impl Server {
         self.inner.lock().topology.clone()
     }
 
-    /// Makes sure that the output of panes in this session is followed, and its panes are seeded, before it returns.
+    /// Makes sure that the pane's output is followed, and the pane is seeded, before it returns.
     pub async fn cover(&self, pane: PaneId) -> Result<()> {
-        self.inner.cover(pane).await
+        self.inner.cover(pane, false).await
+    }
+
+    /// The same for a pane that muxtap has just made, perhaps with its session: that is no sign that others make more.
+    pub async fn cover_made(&self, pane: PaneId) -> Result<()> {
+        self.inner.cover(pane, true).await
     }
 
     /// Seeds the pane anew because output may have been lost (or its content changed without output).
@@ -286,18 +297,37 @@ async fn supervise(inner: Arc<Inner>) {
                         None => std::future::pending().await,
                     }
                 };
+                let mut listener = match hubs {
+                    Some(_) => {
+                        let _turn = inner.turn().await;
+                        Listener::arrive(&inner.spec).await
+                    }
+                    None => None,
+                };
                 let session = async {
-                    if !awaited::session(&inner.spec, hubs.as_deref().unwrap_or_default()).await {
+                    let changed = match &mut listener {
+                        Some(listener) => listener.changed(hubs.as_deref().unwrap_or_default()).await,
+                        None => false,
+                    };
+                    if !changed {
                         tokio::time::sleep(jittered(pause)).await;
                     }
                 };
+                // Who starts a server, or its configuration, may be making sessions just then.
+                let socket = async {
+                    awaited::socket(&inner.spec.socket).await;
+                    tokio::time::sleep(QUIET).await;
+                };
                 tokio::select! {
                     () = inner.kick.notified() => {}
-                    () = inner.cancel.cancelled() => break,
+                    () = inner.cancel.cancelled() => {}
                     () = leaves => dead = leaving,
-                    () = awaited::socket(&inner.spec.socket), if absent && inner.spec.is_local() => {}
+                    () = socket, if absent && inner.spec.is_local() => {}
                     () = session, if hubs.is_some() => pause = (pause * 2).min(LONGEST_PAUSE),
                     () = tokio::time::sleep(jittered(pause)), if retry => pause = (pause * 2).min(LONGEST_PAUSE),
+                }
+                if let Some(listener) = listener {
+                    listener.leave().await;
                 }
             }
         }

@@ -60,6 +60,24 @@ fn a_pane_that_forges_protocol_lines_reaches_no_other_pane() {
     assert!(paths.iter().any(|told| told.ends_with(path) || told.ends_with(&path.replace('\n', "?"))), "{paths:?}");
 }
 
+/// tmux expands a list of panes for the subscriptions: what a program calls itself must not be taken for a part of it.
+#[test]
+fn a_title_that_looks_like_a_format_is_told_as_it_is() {
+    let world = World::with_server();
+    let pane = made(&world, "printf '\\033]2;a,b} #{pid} #[x] %%%% ; \u{e9}\\007'; exec cat");
+    let title = || world.tmux(&["display-message", "-p", "-t", &pane, "#{pane_title}"]);
+    let told = |pattern: &str| {
+        world.ok(&["wait-for", "-t", &pane, "--title", pattern, "--since", "start", "-T", "20"]);
+        let listed = world.json(&["list-panes", "-t", &pane]);
+        listed["panes"][0]["title"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(told("^a,b"), "a,b} #{pid} #[x] %% ; \u{e9}");
+    // Without a byte of output.
+    world.tmux(&["select-pane", "-t", &pane, "-T", "c,d} ##{pid}"]);
+    assert_eq!(told("^c,d"), "c,d} #{pid}");
+    assert_eq!(title(), "c,d} #{pid}");
+}
+
 /// A fake tmux: an old one cannot be had everywhere.
 #[test]
 fn a_tmux_that_is_too_old_missing_or_no_program_is_named() {

@@ -265,6 +265,7 @@ pub struct World {
     socket: PathBuf,
     env: Vec<(String, String)>,
     extra_sockets: Mutex<Vec<PathBuf>>,
+    servers_may_crash: bool,
 }
 
 impl Default for World {
@@ -304,7 +305,8 @@ impl World {
             }
         }
         let socket = dir.path().join("t");
-        Self { dir, socket, env, extra_sockets: Mutex::default() }
+        adopt_orphans();
+        Self { dir, socket, env, extra_sockets: Mutex::default(), servers_may_crash: false }
     }
 
     /// A tmux server that somebody else started, with one session `main` of 80x24 that runs `sh`.
@@ -312,6 +314,11 @@ impl World {
         let world = Self::new();
         world.session("main");
         world
+    }
+
+    /// A tmux server may die of a signal of its own making: for a test that does what kills servers without muxtap, too.
+    pub fn let_servers_crash(&mut self) {
+        self.servers_may_crash = true;
     }
 
     /// Sets a variable for everything that is started from here on.
@@ -566,7 +573,40 @@ impl Drop for World {
             signal(*pid, rustix::process::Signal::KILL);
         }
         assert!(left.is_empty() || std::thread::panicking(), "left behind: {left:?}");
+        let crashed = crashed_servers();
+        assert!(
+            crashed.is_empty() || self.servers_may_crash || std::thread::panicking(),
+            "tmux servers died of a signal: {crashed:?}"
+        );
     }
+}
+
+/// Makes this process the parent of what its children leave behind, so that it is told how a tmux server has ended.
+fn adopt_orphans() {
+    #[cfg(target_os = "linux")]
+    rustix::process::set_child_subreaper(Some(rustix::process::getpid())).unwrap();
+}
+
+/// The tmux servers that ended by a signal of their own making, such as a segmentation fault: process ids and signals.
+fn crashed_servers() -> Vec<(i32, i32)> {
+    let own = std::process::id().to_string();
+    let mut crashed = Vec::new();
+    let Ok(entries) = fs::read_dir("/proc") else { return crashed };
+    for stat in entries.flatten().filter_map(|entry| fs::read_to_string(entry.path().join("stat")).ok()) {
+        let Some((pid, rest)) = stat.split_once(" (") else { continue };
+        let Some((name, rest)) = rest.rsplit_once(") ") else { continue };
+        let mut fields = rest.split(' ');
+        if name != "tmux: server" || fields.next() != Some("Z") || fields.next() != Some(&own) {
+            continue;
+        }
+        let pid = rustix::process::Pid::from_raw(pid.parse().unwrap()).unwrap();
+        let status = rustix::process::waitpid(Some(pid), rustix::process::WaitOptions::NOHANG).ok().flatten();
+        let by = status.and_then(|(_, status)| status.terminating_signal());
+        // Tests that end one by a signal use these.
+        let meant = [rustix::process::Signal::KILL, rustix::process::Signal::TERM].map(rustix::process::Signal::as_raw);
+        crashed.extend(by.filter(|by| !meant.contains(by)).map(|by| (pid.as_raw_nonzero().get(), by)));
+    }
+    crashed
 }
 
 /// A server that does not end after some seconds is left to its world, which kills it.

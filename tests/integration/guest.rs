@@ -1,6 +1,6 @@
 //! On a server that somebody else started muxtap is a guest: nobody notices it while it is there, and nothing of it is left afterwards.
 
-use crate::common::{Background, World, eventually};
+use crate::common::{Background, Stopped, World, eventually};
 use rustix::process::Signal;
 
 /// Everything a user can ask a tmux server about it, but what control clients of muxtap's own add while they are attached.
@@ -262,4 +262,37 @@ fn many_who_make_and_end_sessions_at_once_leave_the_server_alive() {
     });
     assert_eq!(world.server_pid(), server);
     assert_eq!(world.sessions(), ["main"]);
+}
+
+/// N31: older servers die of some subscriptions when a client's session has ended and the client is slow to leave.
+#[test]
+fn a_client_that_is_slow_to_leave_its_ended_session_does_no_harm() {
+    let world = World::with_server();
+    let brief = world.session("brief");
+    world.await_output(&brief, ".");
+    let server = world.server_pid();
+    let client = world.tmux(&["list-clients", "-t", "brief", "-F", "#{client_pid}"]).parse().unwrap();
+    let stopped = Stopped::new(client);
+    world.tmux(&["kill-session", "-t", "brief"]);
+    // tmux looks at subscriptions once a second.
+    world.tmux(&["run-shell", "-d", "2", ":"]);
+    drop(stopped);
+    assert_eq!(world.server_pid(), server);
+    assert_eq!(world.sessions(), ["main"]);
+}
+
+/// What restores sessions, and some scripts, make one after the other, by plain tmux.
+#[test]
+fn a_script_that_makes_many_sessions_finds_its_server_alive() {
+    let world = World::with_server();
+    world.ok(&["list-panes"]);
+    let server = world.server_pid();
+    for round in 0..3 {
+        let made: Vec<_> = (0..20).map(|number| world.session(&format!("s{round}-{number}"))).collect();
+        for pane in &made {
+            world.await_output(pane, ".");
+        }
+    }
+    assert_eq!(world.server_pid(), server);
+    assert_eq!(world.sessions().len(), 61);
 }
