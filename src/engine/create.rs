@@ -170,6 +170,7 @@ impl Engine {
         spawn: &SpawnRequest,
         care: Care,
     ) -> Result<CreatedAnswer> {
+        let is_session = command.name() == b"new-session";
         let mut command = place(command, spawn);
         if spawn.command.is_some() {
             command = command.end_of_flags().arg(PLACEHOLDER);
@@ -184,7 +185,10 @@ impl Engine {
             return Err(Error::new(ErrorCode::InconsistentState, "tmux did not tell what it made"));
         };
         let id: PaneId = pane.parse().map_err(|_| Error::new(ErrorCode::InconsistentState, "tmux told no pane"))?;
-        host.server().cover_made(id).await?;
+        if let Some(session) = session.parse().ok().filter(|_| is_session) {
+            host.server().made_session(session);
+        }
+        host.server().cover(id).await?;
         let pane = host.pane(id).ok_or_else(|| Error::not_found(format!("pane {id} ended at once")))?;
         let cursor = pane.cursor(pane.lock().ring.start());
         if care == Care::Ours {

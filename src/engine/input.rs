@@ -104,13 +104,16 @@ impl Engine {
 
     /// Sends, and marks the point of the stream before it: whatever answers it comes after that point.
     pub(super) async fn send(&self, host: &Arc<Host>, pane: &Arc<Pane>, typed: Typed) -> Result<Cursor> {
+        host.server().connected().await?;
+        // All clients are told of buffers.
+        let has_buffers = typed.lines.iter().any(|line| line.buffer.is_some());
+        let turn = if has_buffers { Some(Arc::new(host.server().turn().await)) } else { None };
         if pane.exit().is_some() {
             return Err(Error::new(
                 ErrorCode::Conflict,
                 format!("the process in pane {} has ended; `muxtap respawn-pane` starts one", pane.id()),
             ));
         }
-        host.server().connected().await?;
         let terminal = if typed.echo.is_empty() || !host.server().spec().is_local() {
             None
         } else {
@@ -120,15 +123,12 @@ impl Engine {
         let tty_echo = terminal.as_ref().is_some_and(|terminal| terminal.echo);
         // A terminal that collects lines and echoes nothing: what looks like an echo there is an answer.
         let silent = terminal.is_some_and(|terminal| terminal.canonical && !terminal.echo);
-        // All clients are told of buffers.
-        let has_buffers = typed.lines.iter().any(|line| line.buffer.is_some());
-        let _turn = if has_buffers { Some(host.server().turn().await) } else { None };
         // Marked before it is sent: while other panes flood, tmux may send this pane's answer ahead of its reply to us.
         let mark = pane.typed(if silent { "" } else { &typed.echo }, tty_echo);
         let mut waiting = Vec::new();
         for line in typed.lines {
             let (sender, receiver) = oneshot::channel();
-            let server = host.server().clone();
+            let (server, turn) = (host.server().clone(), turn.clone());
             host.server().submit(Some(pane.id()), Request::Plain(line.commands), move |answer| {
                 if let (Ok(Err(_)) | Err(Lost), Some(buffer)) = (&answer, line.buffer) {
                     // What was to be pasted may be a secret, and is nobody's to find.
@@ -137,6 +137,7 @@ impl Engine {
                 }
                 // The asker may have given up.
                 let _ = sender.send(answer);
+                drop(turn);
             });
             waiting.push(receiver);
         }

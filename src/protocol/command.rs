@@ -43,6 +43,11 @@ impl Command {
         Self { text: name.as_bytes().to_vec(), error: None }
     }
 
+    /// Its name.
+    pub fn name(&self) -> &[u8] {
+        self.text.split(|byte| *byte == b' ').next().unwrap_or_default()
+    }
+
     /// A flag, such as `-p` or several in one `-pe`. The program's own text, not quoted.
     pub fn flag(mut self, flag: &'static str) -> Self {
         self.text.push(b' ');

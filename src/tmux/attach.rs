@@ -1,6 +1,11 @@
 //! Attaching control clients: a guest in each session, or a hub.
 
-use std::{collections::hash_map::RandomState, hash::BuildHasher, sync::Arc, time::Duration};
+use std::{
+    collections::hash_map::RandomState,
+    hash::BuildHasher,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use tokio::sync::oneshot;
 
@@ -93,6 +98,8 @@ impl Inner {
             connection
         } else {
             let mut first = None;
+            // Those that were there are gone, perhaps because somebody makes new ones.
+            self.quiet(None).await;
             for session in &users {
                 // A session that has gone meanwhile is no failure of the others.
                 match self.attach(session.id).await {
@@ -133,10 +140,10 @@ impl Inner {
         let in_time = async {
             tokio::time::sleep(pause).await;
             loop {
-                self.quiet().await;
+                self.quiet(Some(session)).await;
                 let turn = self.turn_to_arrive().await;
                 // Others may have arrived before it.
-                if self.lock().restless_until().is_none() {
+                if self.lock().restless_until(Some(session), Instant::now()).is_none() {
                     return turn;
                 }
             }
@@ -145,8 +152,8 @@ impl Inner {
             turn = in_time => turn,
             () = self.cancel.cancelled() => return Ok(()),
         };
-        let is_wanted = there.is_none_or(|there| there.contains(&session));
-        if is_wanted && self.lock().is_attaching(session, attempt) {
+        let is_there = there.is_none_or(|there| there.contains(&session));
+        if is_there && self.lock().is_attaching(session, attempt) {
             self.open_in_turn(turn, self.guest(session), Some(session)).await?;
         }
         Ok(())
@@ -169,16 +176,21 @@ impl Inner {
 
     async fn open_in_turn(
         self: &Arc<Self>,
-        _turn: Turn<'_>,
+        turn: Turn,
         command: tokio::process::Command,
         session: Option<SessionId>,
     ) -> Result<Connection> {
         let (ready, attached) = oneshot::channel();
         let id = {
             let mut model = self.lock();
+            // Two ways lead to a session that came while no client was left.
+            let there = session.and_then(|session| model.guest_of(session)).filter(|guest| guest.is_serving());
+            if let Some(connection) = there.and_then(|guest| guest.connection.clone()) {
+                return Ok(connection);
+            }
             let id = model.next_connection;
             model.next_connection += 1;
-            model.covering.insert(id, Covering::new(session, ready));
+            model.covering.insert(id, Covering::new(session, ready, Some(turn)));
             id
         };
         let connection = match Connection::open(id, command, self.clone(), &self.tasks) {

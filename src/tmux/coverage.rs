@@ -6,10 +6,10 @@
 use std::{
     collections::HashSet,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
-use tokio::sync::{Notify, Semaphore, SemaphorePermit, oneshot, watch};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot, watch};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
@@ -40,8 +40,8 @@ use crate::{
 const DEATH_LOOKS: u32 = 8;
 
 /// See [`Server::turn`](super::Server::turn).
-pub struct Turn<'a> {
-    _permit: Option<SemaphorePermit<'a>>,
+pub struct Turn {
+    _permit: Option<OwnedSemaphorePermit>,
 }
 
 /// The shared state of a [`Server`](super::Server).
@@ -55,7 +55,7 @@ pub struct Inner {
     lost: Notify,
     made: Notify,
     /// One permit: a client arrives, or what all clients are told of is done.
-    turn: Semaphore,
+    turn: Arc<Semaphore>,
     model: Mutex<Model>,
 }
 
@@ -75,7 +75,7 @@ impl Inner {
             kick: Notify::new(),
             lost: Notify::new(),
             made: Notify::new(),
-            turn: Semaphore::new(1),
+            turn: Arc::new(Semaphore::new(1)),
             model: Mutex::default(),
         })
     }
@@ -114,18 +114,21 @@ impl Inner {
 
     /// The right to let a client arrive, or to do what all clients are told of, until it is dropped. A client that has only half arrived kills older
     /// servers when something is told to all (N30); one that leaves is told of, too.
-    pub(super) async fn turn(&self) -> Turn<'_> {
+    pub(super) async fn turn(&self) -> Turn {
         // It is never closed.
-        let turn = Turn { _permit: self.turn.acquire().await.ok() };
+        let turn = Turn { _permit: self.turn.clone().acquire_owned().await.ok() };
         self.departed().await;
         turn
     }
 
     /// The same for a client that is about to arrive: those whose sessions have ended leave before it, even if they were not told so yet. With it comes
     /// which sessions there are, where somebody could be asked.
-    pub(super) async fn turn_to_arrive(&self) -> (Turn<'_>, Option<HashSet<SessionId>>) {
+    pub(super) async fn turn_to_arrive(&self) -> (Turn, Option<HashSet<SessionId>>) {
         let turn = self.turn().await;
         let mut there = None;
+        if self.lock().identity.as_ref().is_some_and(|known| known.version.survives_half_arrived_clients()) {
+            return (turn, there);
+        }
         while let Some(connection) = self.connection_of(None) {
             let list = Command::new("list-sessions").opt("-F", "#{session_id}");
             let asked = connection.ask(Request::Plain(CommandLine::of([list])));
@@ -148,10 +151,10 @@ impl Inner {
 
     /// Resolves when nobody else seems to be making sessions. A script that makes many would otherwise make one just while a guest arrives for another,
     /// sooner or later (N30).
-    pub(super) async fn quiet(&self) {
+    pub(super) async fn quiet(&self, session: Option<SessionId>) {
         loop {
             let made = self.made.notified();
-            let Some(until) = self.lock().restless_until() else { return };
+            let Some(until) = self.lock().restless_until(session, Instant::now()) else { return };
             tokio::select! {
                 () = tokio::time::sleep_until(until.into()) => {}
                 () = made => {}
@@ -186,14 +189,33 @@ impl Inner {
 
     /// Lets all clients leave and waits for it.
     pub(super) async fn close_all(&self) {
-        let connections: Vec<_> =
-            self.lock().covering.values().filter_map(|covering| covering.connection.clone()).collect();
-        // One after the other: a session that ends with its last client (`destroy-unattached`) kills servers before 3.8 when another control
-        // client leaves at that moment (N26).
-        for connection in connections {
+        let connections = |is_arriving: bool| -> Vec<_> {
+            let model = self.lock();
+            let those = model.covering.values().filter(|covering| covering.turn.is_some() == is_arriving);
+            those.filter_map(|covering| covering.connection.clone()).collect()
+        };
+        for connection in connections(true) {
             connection.close();
             connection.closed().await;
         }
+        // What is told of those that leave is not to meet one that arrives, in whatever way.
+        let _turn = tokio::time::timeout(DEPARTURE, self.turn.clone().acquire_owned()).await;
+        // One after the other: a session that ends with its last client (`destroy-unattached`) kills servers before 3.8 when another control
+        // client leaves at that moment (N26).
+        for connection in connections(false) {
+            connection.close();
+            connection.closed().await;
+        }
+    }
+
+    /// Lets a client leave, in turn.
+    fn let_go(self: &Arc<Self>, connection: Connection) {
+        let this = self.clone();
+        self.tasks.spawn(async move {
+            let _turn = tokio::time::timeout(DEPARTURE, this.turn.clone().acquire_owned()).await;
+            connection.close();
+            connection.closed().await;
+        });
     }
 
     /// The model, read after this call.
@@ -248,8 +270,8 @@ impl Inner {
             match answer {
                 Ok(Ok(parts)) => {
                     let octal = model.identity.as_ref().is_some_and(|known| known.version.lists_are_octal_encoded());
-                    model.topology =
-                        Arc::new(Topology::parse(parts.first().map_or(&[], |body| body), separator, octal));
+                    let topology = Topology::parse(parts.first().map_or(&[], |body| body), separator, octal);
+                    model.listed(topology, Instant::now());
                     model.follow(self.spec.is_local())
                 }
                 Ok(Err(message)) => {
@@ -284,13 +306,15 @@ impl Inner {
         }
     }
 
+    /// muxtap made this session: its guest need not wait.
+    pub(super) fn made_session(&self, session: SessionId) {
+        self.lock().made(session);
+        self.made.notify_waiters();
+    }
+
     /// Makes sure a pane is followed and seeded.
-    pub(super) async fn cover(self: &Arc<Self>, pane: PaneId, is_made: bool) -> Result<()> {
+    pub(super) async fn cover(self: &Arc<Self>, pane: PaneId) -> Result<()> {
         self.fresh().await?;
-        if is_made {
-            self.lock().made(pane);
-            self.made.notify_waiters();
-        }
         let receiver = {
             let mut model = self.lock();
             match model.panes.get_mut(&pane) {
@@ -303,9 +327,14 @@ impl Inner {
                 None => return Err(Error::not_found(format!("pane {pane} ended before it could be followed"))),
             }
         };
-        // The sender is dropped when the pane goes.
-        let _ = receiver.await;
-        Ok(())
+        match tokio::time::timeout(COVER_LIMIT, receiver).await {
+            // The sender is dropped when the pane goes.
+            Ok(_) => Ok(()),
+            Err(_) => Err(Error::unavailable(format!(
+                "pane {pane} is not followed after {} s: no control client could join its session, or sessions are made without a pause; ask again",
+                COVER_LIMIT.as_secs()
+            ))),
+        }
     }
 
     fn carry_out(self: &Arc<Self>, actions: Vec<Action>) {
@@ -321,6 +350,9 @@ impl Inner {
                     let this = self.clone();
                     self.tasks.spawn(async move {
                         let result = this.attach_in_time(session, attempt, pause).await;
+                        if this.cancel.is_cancelled() {
+                            return;
+                        }
                         this.lock().attached(session, attempt);
                         if let Err(error) = result {
                             tracing::info!("cannot attach to session {session}: {error}");
@@ -342,7 +374,7 @@ impl Inner {
                         });
                     }
                 }
-                Action::Leave(connection) => connection.close(),
+                Action::Leave(connection) => self.let_go(connection),
                 Action::Gone(pane) => self.gone(pane),
                 Action::Look(pane) => self.look_at_dead(pane, DEATH_LOOKS),
             }
@@ -588,12 +620,13 @@ impl Inner {
     }
 
     /// The first time: the client is attached. Later: tmux moved it, which only happens when its own session was destroyed.
-    fn session_changed(&self, connection: &Connection, session: SessionId) {
+    fn session_changed(self: &Arc<Self>, connection: &Connection, session: SessionId) {
         let leave = {
             let mut model = self.lock();
             let Some(covering) = model.covering.get_mut(&connection.id()) else { return };
             match covering.ready.take() {
                 Some(ready) => {
+                    covering.turn = None;
                     // A client attached by name may have been given another session if its own went meanwhile.
                     let moved = covering.session.is_some_and(|wanted| wanted != session);
                     if !moved {
@@ -607,11 +640,13 @@ impl Inner {
             }
         };
         if leave {
-            connection.close();
+            self.let_go(connection.clone());
         }
     }
 }
 
+/// How long a request waits for its pane to be followed.
+const COVER_LIMIT: Duration = Duration::from_secs(15);
 /// How long a client that was told to leave is waited for.
 const DEPARTURE: Duration = Duration::from_millis(500);
 

@@ -30,8 +30,12 @@ pub fn watch(_: u32) -> Option<std::future::Ready<()>> {
     None
 }
 
-/// Whether the process `pid` of this machine lives.
+/// Whether the process `pid` of this machine lives; one that has ended and that nobody has waited for does not.
 pub fn is_alive(pid: u32) -> bool {
+    #[cfg(target_os = "linux")]
+    if super::processes::Stat::of(pid).is_some_and(|stat| stat.has_ended()) {
+        return false;
+    }
     i32::try_from(pid)
         .ok()
         .and_then(rustix::process::Pid::from_raw)

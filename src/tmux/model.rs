@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     Seeding,
     connection::Connection,
+    coverage::Turn,
     launch::StartServer,
     link::{FIRST_PAUSE, LONGEST_PAUSE, ServerIdentity},
     topology::{PaneRow, SessionRow, Topology},
@@ -33,6 +34,10 @@ use crate::{
 
 /// A guest that is thrown out sooner than this after it attached waits at least as long before it comes back.
 const SHORT_STAY: Duration = Duration::from_secs(1);
+/// A guest arrives after this even if sessions go on being made.
+const LONGEST_UNREST: Duration = Duration::from_secs(5);
+/// How long it is known when a session came, and that muxtap made it.
+const REMEMBERED: Duration = Duration::from_secs(60);
 /// How long nobody else has made a session before a guest arrives.
 pub(super) const QUIET: Duration = Duration::from_millis(200);
 /// Windows that one line subscribes to: tmux carries a line out as a whole, and other clients wait meanwhile.
@@ -51,13 +56,21 @@ pub struct Covering {
     pub(super) hub: Option<WindowId>,
     /// It only visits sessions and carries no output.
     pub(super) visitor: bool,
-    /// It was told to leave and has not left yet.
+    /// It has not left yet, but was told to by tmux, or its session is known to have ended.
     pub(super) leaving: bool,
+    /// It is being let go.
+    let_go: bool,
+    /// Held until it has arrived.
+    pub(super) turn: Option<Turn>,
     since: Instant,
 }
 
 impl Covering {
-    pub(super) fn new(session: Option<SessionId>, ready: oneshot::Sender<Result<(), String>>) -> Self {
+    pub(super) fn new(
+        session: Option<SessionId>,
+        ready: oneshot::Sender<Result<(), String>>,
+        turn: Option<Turn>,
+    ) -> Self {
         Self {
             connection: None,
             session,
@@ -66,6 +79,8 @@ impl Covering {
             hub: None,
             visitor: false,
             leaving: false,
+            let_go: false,
+            turn,
             since: Instant::now(),
         }
     }
@@ -145,8 +160,8 @@ pub struct Model {
     pub(super) expected_pauses: HashSet<PaneId>,
     /// Sessions that came while others were followed, and when.
     appeared: HashMap<SessionId, Instant>,
-    /// Sessions that muxtap made.
-    made: HashSet<SessionId>,
+    /// Sessions that muxtap made, and when.
+    made: HashMap<SessionId, Instant>,
     /// Sessions whose guest could not attach or was thrown out at once, and how long the next one waits.
     pauses: HashMap<SessionId, Duration>,
     /// Users' sessions were seen: when the last one goes, the hub goes too.
@@ -279,16 +294,16 @@ impl Model {
     /// Every session has a guest, as long as it would be there without one.
     fn follow_as_guest(&mut self, actions: &mut Vec<Action>) {
         self.pauses.retain(|session, _| self.topology.session(*session).is_some());
-        self.appeared.retain(|session, _| self.topology.session(*session).is_some());
-        self.made.retain(|session| self.topology.session(*session).is_some());
         let ours: HashSet<_> =
             self.covering.values().filter_map(|covering| Some(covering.connection.as_ref()?.name())).collect();
         let others = |session: &SessionRow| session.clients.iter().any(|client| !ours.contains(client.as_str()));
         let over = self.topology.sessions.iter().filter(|row| row.transient && !others(row));
         let over: HashSet<_> = over.map(|row| row.id).collect();
-        for covering in self.covering.values().filter(|covering| covering.session.is_some_and(|id| over.contains(&id)))
-        {
-            actions.extend(covering.connection.clone().map(Action::Leave));
+        let goes = |covering: &&mut Covering| covering.session.is_some_and(|id| over.contains(&id));
+        for covering in self.covering.values_mut().filter(goes) {
+            if !std::mem::replace(&mut covering.let_go, true) {
+                actions.extend(covering.connection.clone().map(Action::Leave));
+            }
         }
         let covered: HashSet<_> = self.covering.values().filter_map(|covering| covering.session).collect();
         let wanted =
@@ -297,7 +312,6 @@ impl Model {
             if !self.attaching.contains_key(&session.id) {
                 self.attempts += 1;
                 self.attaching.insert(session.id, self.attempts);
-                self.appeared.entry(session.id).or_insert_with(Instant::now);
                 let pause = self.pauses.get(&session.id).copied().unwrap_or_default();
                 actions.push(Action::Attach(session.id, self.attempts, jittered(pause)));
             }
@@ -366,23 +380,9 @@ impl Model {
 
     /// Subscribes to the values of these windows, each on its connection, and to no others.
     fn follow_values(&mut self, wanted: &BTreeMap<WindowId, u64>, actions: &mut Vec<Action>) {
-        let mut commands: BTreeMap<u64, Vec<Command>> = BTreeMap::new();
-        self.subscribed.retain(|window, by| {
-            let stays = wanted.get(window) == Some(by);
-            if !stays {
-                commands.entry(*by).or_default().push(values::unsubscribe(*window));
-            }
-            stays
-        });
-        for (window, by) in wanted {
-            if self.subscribed.insert(*window, *by).is_none() {
-                commands.entry(*by).or_default().push(values::subscribe(*window));
-            }
-        }
-        for (by, commands) in commands {
-            let Some(connection) = self.covering.get(&by).and_then(|covering| covering.connection.clone()) else {
-                continue;
-            };
+        for (by, commands) in resubscribe(&mut self.subscribed, wanted) {
+            let connection = self.covering.get(&by).and_then(|covering| covering.connection.clone());
+            let Some(connection) = connection else { continue };
             let lines = commands.chunks(SUBSCRIBED_AT_ONCE).map(|commands| CommandLine::of(commands.iter().cloned()));
             actions.extend(lines.map(|line| Action::Send(connection.clone(), line)));
         }
@@ -400,22 +400,39 @@ impl Model {
         }
     }
 
-    /// muxtap made this pane, and with it the session, if that is new.
-    pub(super) fn made(&mut self, pane: PaneId) {
-        let topology = self.topology.clone();
-        let window = topology.pane(pane).map(|row| row.window);
-        let sessions = topology.windows.iter().filter(|row| Some(row.id) == window).map(|row| row.session);
-        self.made.extend(sessions);
+    /// Whether a client has this session, or is about to.
+    pub(super) fn guest_of(&self, session: SessionId) -> Option<&Covering> {
+        self.covering.values().find(|covering| covering.session == Some(session) && !covering.visitor)
     }
 
-    /// Until when no guest is to arrive: somebody makes sessions, and may go on. `None`: nobody does, or the server does not mind.
-    pub(super) fn restless_until(&self) -> Option<Instant> {
-        let now = Instant::now();
+    /// tmux has listed everything.
+    pub(super) fn listed(&mut self, topology: Topology, now: Instant) {
+        let is_recent = |at: &Instant| now.duration_since(*at) < REMEMBERED;
+        self.appeared.retain(|_, at| is_recent(at));
+        self.made.retain(|_, at| is_recent(at));
+        let known = |session: &SessionRow| {
+            session.hub || self.topology.session(session.id).is_some() || self.guest_of(session.id).is_some()
+        };
+        let new: Vec<_> = topology.sessions.iter().filter(|session| !known(session)).map(|row| row.id).collect();
+        self.appeared.extend(new.into_iter().map(|session| (session, now)));
+        self.topology = Arc::new(topology);
+    }
+
+    /// muxtap itself made this session: no sign that others make more.
+    pub(super) fn made(&mut self, session: SessionId) {
+        self.made.insert(session, Instant::now());
+    }
+
+    /// Until when the guest of a session, or any, is not to arrive: somebody makes sessions, and may go on. `None`: nobody does, or the server does
+    /// not mind.
+    pub(super) fn restless_until(&self, session: Option<SessionId>, now: Instant) -> Option<Instant> {
         if self.identity.as_ref().is_some_and(|known| known.version.survives_half_arrived_clients()) {
             return None;
         }
-        let theirs = self.appeared.iter().filter(|(session, _)| !self.made.contains(session));
-        theirs.map(|(_, at)| *at + QUIET).filter(|until| *until > now).max()
+        let theirs = self.appeared.iter().filter(|(session, _)| !self.made.contains_key(session));
+        let last = theirs.map(|(_, at)| *at + QUIET).max()?;
+        let longest = session.and_then(|session| self.appeared.get(&session)).map(|at| *at + LONGEST_UNREST);
+        Some(longest.map_or(last, |longest| last.min(longest))).filter(|until| *until > now)
     }
 
     /// These are all sessions there are: clients of others are about to leave.
@@ -478,6 +495,27 @@ impl Model {
     }
 }
 
+/// What each connection is to be asked so that these windows are subscribed to and no others.
+fn resubscribe(
+    subscribed: &mut HashMap<WindowId, u64>,
+    wanted: &BTreeMap<WindowId, u64>,
+) -> BTreeMap<u64, Vec<Command>> {
+    let mut commands: BTreeMap<u64, Vec<Command>> = BTreeMap::new();
+    subscribed.retain(|window, by| {
+        let stays = wanted.get(window) == Some(by);
+        if !stays {
+            commands.entry(*by).or_default().push(values::unsubscribe(*window));
+        }
+        stays
+    });
+    for (window, by) in wanted {
+        if subscribed.insert(*window, *by).is_none() {
+            commands.entry(*by).or_default().push(values::subscribe(*window));
+        }
+    }
+    commands
+}
+
 fn hub_owner(covering: &HashMap<u64, Covering>) -> Option<u64> {
     covering.iter().find(|(_, covering)| covering.hub.is_some() && covering.is_serving()).map(|(id, _)| *id)
 }
@@ -515,7 +553,7 @@ mod tests {
     }
 
     fn guest(model: &mut Model, stay: Option<Duration>) {
-        let mut covering = Covering::new(Some(SESSION), oneshot::channel().0);
+        let mut covering = Covering::new(Some(SESSION), oneshot::channel().0, None);
         if let Some(stay) = stay {
             covering.attached = Some(metrics::AttachedClient::count());
             covering.since = Instant::now().checked_sub(stay).unwrap();
@@ -526,21 +564,53 @@ mod tests {
 
     #[test]
     fn guests_keep_away_while_others_make_sessions() {
+        let now = Instant::now();
+        let (before, some) = (SESSION, SessionId(1));
         let mut model = model();
-        assert_eq!(model.restless_until(), None);
-        model.follow(false);
-        let appeared = model.appeared[&SESSION];
-        assert_eq!(model.restless_until(), Some(appeared + QUIET));
-        model.made.insert(SESSION);
-        assert_eq!(model.restless_until(), None, "muxtap itself made it");
+        let mut topology = Topology::clone(&model.topology);
+        topology.sessions.push(SessionRow { id: some, ..topology.sessions[0].clone() });
+        assert_eq!(model.restless_until(None, now), None);
+        model.listed(topology.clone(), now);
+        assert_eq!(model.restless_until(Some(some), now), Some(now + QUIET));
+        assert_eq!(model.restless_until(Some(before), now), Some(now + QUIET), "whoever else is to arrive");
+        assert_eq!(model.restless_until(Some(some), now + QUIET), None, "it is over");
+
+        let later = now + LONGEST_UNREST * 99 / 100;
+        topology.sessions.push(SessionRow { id: SessionId(2), ..topology.sessions[0].clone() });
+        model.listed(topology, later);
+        assert_eq!(model.restless_until(Some(some), later), Some(now + LONGEST_UNREST), "not for ever");
+        model.listed(Topology::default(), later);
+        assert_eq!(model.restless_until(None, later), Some(later + QUIET), "who ends them may go on as well");
+
+        model.made(SessionId(2));
+        assert_eq!(model.restless_until(None, later), None, "muxtap itself made it");
         model.made.clear();
         let version = Version::parse(b"3.8").unwrap();
         model.identity = Some(ServerIdentity { pid: 1, started: 0, version });
-        assert_eq!(model.restless_until(), None, "this server does not mind");
-        model.identity = None;
-        model.topology = Arc::default();
-        model.follow(false);
-        assert_eq!(model.restless_until(), None, "it has gone");
+        assert_eq!(model.restless_until(None, later), None, "this server does not mind");
+    }
+
+    #[test]
+    fn each_window_is_subscribed_to_on_one_connection() {
+        let asked = |commands: &BTreeMap<u64, Vec<Command>>| -> Vec<(u64, String)> {
+            let lines = commands.iter().flat_map(|(by, commands)| commands.iter().map(|command| (*by, command)));
+            let text = |command: &Command| String::from_utf8(command.clone().line().unwrap()).unwrap();
+            lines.map(|(by, command)| (by, text(command).split(':').next().unwrap().trim().to_owned())).collect()
+        };
+        let subscribe = |by, window| (by, format!("refresh-client -B \"muxtap-@{window}"));
+        let unsubscribe = |by, window| (by, format!("refresh-client -B muxtap-@{window}"));
+        let mut subscribed = HashMap::new();
+        let mut wanted = BTreeMap::from([(WindowId(1), 7), (WindowId(2), 7), (WindowId(3), 8)]);
+        let first = resubscribe(&mut subscribed, &wanted);
+        assert_eq!(asked(&first), [subscribe(7, 1), subscribe(7, 2), subscribe(8, 3)]);
+        assert!(resubscribe(&mut subscribed, &wanted).is_empty(), "once");
+        wanted.remove(&WindowId(1));
+        wanted.insert(WindowId(2), 8);
+        let moved = resubscribe(&mut subscribed, &wanted);
+        let mut moved = asked(&moved);
+        moved.sort();
+        assert_eq!(moved, [unsubscribe(7, 1), unsubscribe(7, 2), subscribe(8, 2)]);
+        assert_eq!(subscribed, HashMap::from([(WindowId(2), 8), (WindowId(3), 8)]));
     }
 
     #[test]

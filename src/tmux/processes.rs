@@ -83,6 +83,11 @@ impl Stat {
         let foreground: i64 = fields.next()?.parse().ok()?;
         Some(Self { state, parent, terminal, foreground: u32::try_from(foreground).unwrap_or_default() })
     }
+
+    /// It has ended, and its parent has not waited for it.
+    pub(super) fn has_ended(&self) -> bool {
+        matches!(self.state, 'Z' | 'X')
+    }
 }
 
 /// Every thread can start processes, and the kernel lists them by thread.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use tokio::sync::oneshot;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
@@ -19,7 +20,7 @@ use super::{
 use crate::{
     api::{Error, Result},
     clock::jittered,
-    protocol::ids::PaneId,
+    protocol::ids::{PaneId, SessionId},
 };
 
 /// How often a question is asked whose connection is lost.
@@ -130,46 +131,42 @@ impl Server {
     /// knows whether it was done.
     pub async fn write(&self, pane: Option<PaneId>, request: Request) -> Result<Answer> {
         self.connected().await?;
-        self.write_now(pane, request).await
+        let connection = self.inner.connection_of(pane).ok_or(Lost)?;
+        connection.ask(request).await.map_err(|Lost| unknown_outcome())
     }
 
     /// The same for what every client is told of: sessions that come, go and get names, buffers.
     pub async fn write_in_turn(&self, pane: Option<PaneId>, request: Request) -> Result<Answer> {
         self.connected().await?;
-        let _turn = self.turn().await;
-        self.write_now(pane, request).await
+        let turn = self.turn().await;
+        let connection = self.inner.connection_of(pane).ok_or(Lost)?;
+        let (sender, receiver) = oneshot::channel();
+        connection.submit(request, move |answer| {
+            // Also when the asker has given up.
+            drop(turn);
+            let _ = sender.send(answer);
+        });
+        receiver.await.unwrap_or(Err(Lost)).map_err(|Lost| unknown_outcome())
     }
 
     /// The right to do what every client is told of; none of muxtap's own arrives while it is held. Whoever holds it must not wait for a connection:
     /// to make one needs it too.
-    pub async fn turn(&self) -> Turn<'_> {
+    pub async fn turn(&self) -> Turn {
         self.inner.turn().await
     }
 
-    /// Asks in turn for something whose answer nobody waits for.
+    /// Asks in turn for something whose answer nobody waits for. When the engine stops there is no time for that; it is asked at once.
     pub fn submit_in_turn(&self, pane: PaneId, request: Request) {
         let inner = self.inner.clone();
         self.inner.tasks.spawn(async move {
-            let asked = async {
-                let _turn = inner.turn().await;
-                if let Some(connection) = inner.connection_of(Some(pane)) {
-                    let _ = connection.ask(request).await;
-                }
+            let turn = tokio::select! {
+                turn = inner.turn() => Some(turn),
+                () = inner.cancel.cancelled() => None,
             };
-            tokio::select! {
-                () = asked => {}
-                () = inner.cancel.cancelled() => {}
+            if let Some(connection) = inner.connection_of(Some(pane)) {
+                connection.submit(request, move |_| drop(turn));
             }
         });
-    }
-
-    async fn write_now(&self, pane: Option<PaneId>, request: Request) -> Result<Answer> {
-        let connection = self.inner.connection_of(pane).ok_or(Lost)?;
-        connection.ask(request).await.map_err(|Lost| {
-            Error::unavailable(
-                "the connection to tmux was lost while it was asked; whether it was done is not known: look before asking again",
-            )
-        })
     }
 
     /// The model as of now: refreshed if anything is known to have changed, and in any case asked anew. When the connection is lost meanwhile
@@ -193,12 +190,12 @@ impl Server {
 
     /// Makes sure that the pane's output is followed, and the pane is seeded, before it returns.
     pub async fn cover(&self, pane: PaneId) -> Result<()> {
-        self.inner.cover(pane, false).await
+        self.inner.cover(pane).await
     }
 
-    /// The same for a pane that muxtap has just made, perhaps with its session: that is no sign that others make more.
-    pub async fn cover_made(&self, pane: PaneId) -> Result<()> {
-        self.inner.cover(pane, true).await
+    /// muxtap has just made this session: that is no sign that others make more, and it is followed at once.
+    pub fn made_session(&self, session: SessionId) {
+        self.inner.made_session(session);
     }
 
     /// Seeds the pane anew because output may have been lost (or its content changed without output).
@@ -234,6 +231,12 @@ impl Drop for Asked<'_> {
     fn drop(&mut self) {
         self.inner.lock().starts.retain(|start| !Arc::ptr_eq(start, &self.start));
     }
+}
+
+fn unknown_outcome() -> Error {
+    Error::unavailable(
+        "the connection to tmux was lost while it was asked; whether it was done is not known: look before asking again",
+    )
 }
 
 pub(super) fn stopping() -> Error {

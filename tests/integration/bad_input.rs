@@ -71,10 +71,10 @@ fn a_title_that_looks_like_a_format_is_told_as_it_is() {
         let listed = world.json(&["list-panes", "-t", &pane]);
         listed["panes"][0]["title"].as_str().unwrap().to_owned()
     };
-    assert_eq!(told("^a,b"), "a,b} #{pid} #[x] %% ; \u{e9}");
+    assert_eq!(told("^a,b\\} #\\{pid\\} #\\[x\\] %% ; \u{e9}$"), "a,b} #{pid} #[x] %% ; \u{e9}");
     // Without a byte of output.
     world.tmux(&["select-pane", "-t", &pane, "-T", "c,d} ##{pid}"]);
-    assert_eq!(told("^c,d"), "c,d} #{pid}");
+    assert_eq!(told("^c,d\\} #\\{pid\\}$"), "c,d} #{pid}");
     assert_eq!(title(), "c,d} #{pid}");
 }
 

@@ -7,7 +7,11 @@ use std::{
     os::unix::net::UnixStream,
     path::{Path, PathBuf},
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
-    sync::{Mutex, mpsc},
+    sync::{
+        Mutex,
+        atomic::{AtomicBool, Ordering},
+        mpsc,
+    },
     thread::JoinHandle,
     time::{Duration, Instant},
 };
@@ -265,8 +269,10 @@ pub struct World {
     socket: PathBuf,
     env: Vec<(String, String)>,
     extra_sockets: Mutex<Vec<PathBuf>>,
-    servers_may_crash: bool,
 }
+
+/// Of all worlds: where tests share a process, it is not known whose server it was.
+static SERVERS_MAY_CRASH: AtomicBool = AtomicBool::new(false);
 
 impl Default for World {
     fn default() -> Self {
@@ -306,7 +312,7 @@ impl World {
         }
         let socket = dir.path().join("t");
         adopt_orphans();
-        Self { dir, socket, env, extra_sockets: Mutex::default(), servers_may_crash: false }
+        Self { dir, socket, env, extra_sockets: Mutex::default() }
     }
 
     /// A tmux server that somebody else started, with one session `main` of 80x24 that runs `sh`.
@@ -317,8 +323,8 @@ impl World {
     }
 
     /// A tmux server may die of a signal of its own making: for a test that does what kills servers without muxtap, too.
-    pub fn let_servers_crash(&mut self) {
-        self.servers_may_crash = true;
+    pub fn let_servers_crash() {
+        SERVERS_MAY_CRASH.store(true, Ordering::Relaxed);
     }
 
     /// Sets a variable for everything that is started from here on.
@@ -575,7 +581,7 @@ impl Drop for World {
         assert!(left.is_empty() || std::thread::panicking(), "left behind: {left:?}");
         let crashed = crashed_servers();
         assert!(
-            crashed.is_empty() || self.servers_may_crash || std::thread::panicking(),
+            crashed.is_empty() || SERVERS_MAY_CRASH.load(Ordering::Relaxed) || std::thread::panicking(),
             "tmux servers died of a signal: {crashed:?}"
         );
     }

@@ -296,3 +296,18 @@ fn a_script_that_makes_many_sessions_finds_its_server_alive() {
     assert_eq!(world.server_pid(), server);
     assert_eq!(world.sessions().len(), 61);
 }
+
+/// While a guest waits for quiet, the last client can go with its session, and the way back leads to the same new session.
+#[test]
+fn a_session_that_takes_the_place_of_the_only_one_has_one_guest() {
+    let world = World::with_server();
+    world.ok(&["list-panes"]);
+    world.tmux(&["new-session", "-d", "-s", "next"]);
+    assert_eq!(world.sessions(), ["main", "next"]);
+    world.tmux(&["kill-session", "-t", "main"]);
+    world.await_output("next", ".");
+    // Its guest comes after any other that was under way.
+    let later = world.session("later");
+    world.await_output(&later, ".");
+    assert_eq!(world.tmux(&["list-clients", "-F", "#{session_name}"]).lines().collect::<Vec<_>>(), ["next", "later"]);
+}

@@ -147,9 +147,9 @@ fn resident(pid: u32) -> u64 {
 
 #[test]
 fn nothing_is_left_of_it() {
-    let mut world = World::with_server();
+    let world = World::with_server();
     // Servers are told to end, and started, at the moment in which a caller's client arrives (N30).
-    world.let_servers_crash();
+    World::let_servers_crash();
     let seconds = from_env("MUXTAP_SOAK_SECONDS", 8);
     let seed = from_env("MUXTAP_SOAK_SEED", u64::from(std::process::id()));
     let mut command = world.plain_muxtap_command();
