@@ -167,6 +167,7 @@ fn fish() {
 #[test]
 fn python() {
     let Some(mut stage) = Stage::new("python3", "python3") else { return };
+    // Without an editor for its lines (`-I`): the terminal's own editing is what is drawn.
     stage.start("python3 -q -I");
     stage.cursor_after(">>> ");
     stage.check("its prompt");
@@ -182,12 +183,12 @@ fn python() {
     });
     stage.check("wide characters");
     stage.press("def f(a):\r");
-    // What is typed before the editor asks for the next line is the terminal's.
     stage.cursor_after("... ");
     stage.press("    return a\x1b[D\x1b[D\x1b[DX\x05 + 1");
     stage.shows("retu");
     stage.shows("+ 1");
     stage.check("edited in a block");
+    stage.reads();
     stage.press("\x03");
     stage.shows("KeyboardInterrupt");
     stage.resize(40, 18);
@@ -195,6 +196,7 @@ fn python() {
     stage.press("\x1b[A\x1b[A");
     stage.check("history");
     // What is typed together with an interrupt is thrown away with the line.
+    stage.reads();
     stage.press("\x03");
     stage.cursor_after(">>> ");
     stage.press("1/0\r");

@@ -251,6 +251,23 @@ impl Stage {
         }
     }
 
+    /// Waits until the program in the foreground sleeps, for its input: an interrupt between a prompt and the `read` after it is taken only with the
+    /// next line (python's REPL). Nothing announces that, but the kernel knows.
+    #[cfg(target_os = "linux")]
+    pub fn reads(&mut self) {
+        let shell = self.tmux.world.tmux(&["display-message", "-p", "-t", &self.pane, "#{pane_pid}"]);
+        let field = |pid: &str, number: usize| {
+            let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            let (_, rest) = stat.rsplit_once(") ").unwrap_or_default();
+            rest.split(' ').nth(number).unwrap_or_default().to_owned()
+        };
+        crate::common::eventually("the program sleeps", || field(&field(&shell, 5), 0) == "S");
+    }
+
+    /// Cannot be told.
+    #[cfg(not(target_os = "linux"))]
+    pub fn reads(&mut self) {}
+
     /// Waits until a question and its answer pass without output in between.
     pub fn rest(&mut self) {
         for _ in 0..50 {
