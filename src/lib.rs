@@ -11,18 +11,30 @@
 )]
 
 pub mod api;
+#[cfg(feature = "full")]
 pub mod bridge;
+#[cfg(feature = "full")]
 pub mod cli;
+#[cfg(feature = "full")]
 mod clock;
+#[cfg(feature = "full")]
 pub mod config;
+#[cfg(feature = "full")]
 pub mod daemon;
+#[cfg(feature = "full")]
 pub mod engine;
+#[cfg(feature = "full")]
 pub mod http;
+#[cfg(feature = "full")]
 pub mod mcp;
+#[cfg(feature = "full")]
 pub mod metrics;
+#[cfg(feature = "full")]
 pub mod net;
 pub mod pane;
 pub mod protocol;
 pub mod screen;
+#[cfg(feature = "full")]
 pub mod supervise;
+#[cfg(feature = "full")]
 pub mod tmux;
