@@ -9,14 +9,17 @@ use std::{
 use dashmap::DashMap;
 use tokio_util::sync::CancellationToken;
 
-use super::{Pane, Shared, limits, pane::Kept};
+use super::{
+    Pane, Shared, limits,
+    pane::{About, Kept},
+};
 use crate::{
     api::{Event, GapReason, Size},
     metrics,
     pane::cursor::Epoch,
     protocol::ids::PaneId,
     screen::Rules,
-    tmux::{Exit, Link, Observer, Seed, Seeding, Server, ServerIdentity, Topology, Value},
+    tmux::{Exit, Link, Observer, Proc, Seed, Seeding, Server, ServerIdentity, Subject, Topology, Value},
 };
 
 /// A followed server.
@@ -62,6 +65,16 @@ impl Host {
     #[allow(clippy::expect_used, reason = "`Engine::host` sets it before anyone else sees the host")]
     pub fn server(&self) -> &Server {
         self.server.get().expect("a host has a server before it is handed out")
+    }
+
+    /// Runs `look` where it may block, for a pane that is described like this. `None`: not known (`ProcessProbe::run`). The server
+    /// must be on this machine.
+    pub(super) async fn probe<T: Send + 'static>(
+        &self,
+        about: About,
+        look: impl FnOnce(&Proc, &About) -> T + Send + 'static,
+    ) -> Option<T> {
+        self.shared()?.probe.run(Subject::Process(about.pid), move |proc| look(proc, &about)).await
     }
 
     /// Ends the link to it when it is cancelled.

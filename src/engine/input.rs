@@ -9,7 +9,7 @@ use crate::{
     api::{Error, ErrorCode, InputAnswer, InputRequest, Result, Tier},
     pane::cursor::Cursor,
     protocol::command::{Command, CommandLine, hex_keys},
-    tmux::{Lost, Request, foreground},
+    tmux::{Lost, Request},
 };
 
 /// What a request types, as it was given.
@@ -105,6 +105,12 @@ impl Engine {
     /// Sends, and marks the point of the stream before it: whatever answers it comes after that point.
     pub(super) async fn send(&self, host: &Arc<Host>, pane: &Arc<Pane>, typed: Typed) -> Result<Cursor> {
         host.server().connected().await?;
+        // Only what can be seen on a line is looked for as an echo.
+        let terminal = if host.server().spec().is_local() && typed.echo.chars().any(|c| !c.is_control() && c != ' ') {
+            host.probe(pane.about(), |proc, about| proc.foreground(about.pid, &about.tty)).await.flatten()
+        } else {
+            None
+        };
         // All clients are told of buffers.
         let has_buffers = typed.lines.iter().any(|line| line.buffer.is_some());
         let turn = if has_buffers { Some(Arc::new(host.server().turn().await)) } else { None };
@@ -114,12 +120,6 @@ impl Engine {
                 format!("the process in pane {} has ended; `muxtap respawn-pane` starts one", pane.id()),
             ));
         }
-        let terminal = if typed.echo.is_empty() || !host.server().spec().is_local() {
-            None
-        } else {
-            let about = pane.about();
-            foreground(about.pid, &about.tty)
-        };
         let tty_echo = terminal.as_ref().is_some_and(|terminal| terminal.echo);
         // A terminal that collects lines and echoes nothing: what looks like an echo there is an answer.
         let silent = terminal.is_some_and(|terminal| terminal.canonical && !terminal.echo);

@@ -39,7 +39,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     api::{Error, Event, Result, ServerStatus, Tiers},
-    tmux::{CoverageMode, Link, Program, Server, ServerSpec},
+    tmux::{CoverageMode, Link, Proc, ProcessProbe, Program, Server, ServerSpec, Subject},
 };
 
 pub use act::Caller;
@@ -102,8 +102,8 @@ pub struct Shared {
     pub(crate) tasks: TaskTracker,
     /// Told when something was put aside that is to be dropped later.
     pub(crate) aside: tokio::sync::Notify,
-    /// Looks at processes.
-    pub(crate) onlooker: agents::Onlooker,
+    /// Looks at processes and terminals, which may hang.
+    pub(crate) probe: ProcessProbe,
     /// Bytes held for all panes: output and screens.
     pub(crate) held_bytes: std::sync::atomic::AtomicUsize,
     /// Makes this engine's cursors its own.
@@ -114,6 +114,10 @@ pub struct Shared {
 impl Engine {
     /// An engine that follows nothing yet. Must be made within a tokio runtime.
     pub fn new(options: EngineOptions) -> Self {
+        Self::with_probe(options, ProcessProbe::default())
+    }
+
+    fn with_probe(options: EngineOptions, probe: ProcessProbe) -> Self {
         use std::hash::BuildHasher;
         let shared = Arc::new(Shared {
             options,
@@ -123,7 +127,7 @@ impl Engine {
             cancel: CancellationToken::new(),
             tasks: TaskTracker::new(),
             aside: tokio::sync::Notify::new(),
-            onlooker: agents::Onlooker::default(),
+            probe,
             held_bytes: std::sync::atomic::AtomicUsize::new(0),
             nonce: u64::from(std::collections::hash_map::RandomState::new().hash_one(0) as u32),
             started: Instant::now(),
@@ -178,6 +182,15 @@ impl Engine {
     /// Runs something that ends with the engine by itself.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         self.shared.tasks.spawn(task);
+    }
+
+    /// Runs a look at processes where it may block ([`ProcessProbe::run`]).
+    pub(crate) async fn probe<T: Send + 'static>(
+        &self,
+        subject: Subject,
+        look: impl FnOnce(&Proc) -> T + Send + 'static,
+    ) -> Option<T> {
+        self.shared.probe.run(subject, look).await
     }
 
     /// Seconds since the engine was made.

@@ -105,7 +105,7 @@ impl Engine {
         let rests = async {
             loop {
                 changes.borrow_and_update();
-                match shell::resting(&pane.about()) {
+                match shell::resting(host, pane.about()).await {
                     Resting::Shell(shell) => return Ok(shell),
                     Resting::Other(what) => return Err(what),
                     Resting::Busy(_) => {}

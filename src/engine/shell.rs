@@ -2,10 +2,10 @@
 
 use std::fmt::Write as _;
 
-use super::{pane::About, signs::RUN_OSC};
+use super::{Host, pane::About, signs::RUN_OSC};
 use crate::{
     api::{Error, ErrorCode, Result},
-    tmux::{Foreground, child, foreground},
+    tmux::{Foreground, Proc},
 };
 
 /// Bytes of one line that a terminal in cooked mode takes (F28).
@@ -33,35 +33,37 @@ pub enum Resting {
     Other(String),
 }
 
-/// Looks at the terminal of a pane. On systems where that is not possible tmux's word for the command is taken.
-pub fn resting(about: &About) -> Resting {
-    match foreground(about.pid, &about.tty) {
-        Some(foreground) if foreground.forked => Resting::Busy(about.command.clone()),
-        Some(foreground) => judge(&foreground),
-        // The pane is between two processes: tmux's word is of the one before.
-        None if tells_of_processes() => Resting::Busy(about.command.clone()),
-        None => match kind(&about.command) {
-            Some(shell) => Resting::Shell(shell),
-            None => Resting::Other(about.command.clone()),
-        },
+/// Returns what stands in the foreground of a pane's terminal. Where that is not known in time the pane counts as busy; on systems and
+/// machines where it cannot be known tmux's word for the command is taken.
+pub async fn resting(host: &Host, about: About) -> Resting {
+    if !host.server().spec().is_local() {
+        return by_command(&about.command);
     }
+    let command = about.command.clone();
+    let found = host.probe(about, |proc, about| match proc.foreground(about.pid, &about.tty) {
+        Some(foreground) if foreground.forked => Resting::Busy(about.command.clone()),
+        Some(foreground) => judge(proc, &foreground),
+        // The pane is between two processes: tmux's word is of the one before.
+        None if proc.is_there() => Resting::Busy(about.command.clone()),
+        None => by_command(&about.command),
+    });
+    found.await.unwrap_or(Resting::Busy(command))
 }
 
-/// Whether this system tells of processes at all.
-fn tells_of_processes() -> bool {
-    std::path::Path::new("/proc/self/stat").exists()
+fn by_command(command: &str) -> Resting {
+    kind(command).map_or_else(|| Resting::Other(command.to_owned()), Resting::Shell)
 }
 
-fn judge(foreground: &Foreground) -> Resting {
+fn judge(proc: &Proc, foreground: &Foreground) -> Resting {
     if is_hold(&foreground.args) {
         // What it holds is in its own process group: a program without job control, or a shell before it has made a group of its own.
-        let mut held = child(foreground.group);
+        let mut held = proc.child(foreground.group);
         // A `-c` is about to become, or to start, what it is told to run.
         while let Some((pid, _)) = held.as_ref().filter(|(_, args)| is_command_line(args)) {
-            held = child(*pid);
+            held = proc.child(*pid);
         }
         return match held {
-            Some((group, args)) if !is_hold(&args) => judge(&Foreground { group, args, ..foreground.clone() }),
+            Some((group, args)) if !is_hold(&args) => judge(proc, &Foreground { group, args, ..foreground.clone() }),
             _ => Resting::Busy("sh".into()),
         };
     }
@@ -108,13 +110,17 @@ pub fn is_told(args: &[String]) -> bool {
                 .any(|arg| !arg.starts_with("--") && arg.contains('c'))
 }
 
-/// Whether what runs in the pane reads lines from its user (a shell or a REPL), as far as can be told.
-pub fn reads_lines(about: &About) -> bool {
-    match foreground(about.pid, &about.tty) {
-        // A line editor of a shell or REPL; of shells without one the prompt is the only sign.
-        Some(foreground) => !foreground.canonical || matches!(judge(&foreground), Resting::Shell(_)),
-        None => true,
+/// Whether what runs in the pane reads lines from its user (a shell or a REPL). True where that is not known.
+pub async fn reads_lines(host: &Host, about: About) -> bool {
+    if !host.server().spec().is_local() {
+        return true;
     }
+    let found = host.probe(about, |proc, about| match proc.foreground(about.pid, &about.tty) {
+        // A line editor of a shell or REPL; of shells without one the prompt is the only sign.
+        Some(foreground) => !foreground.canonical || matches!(judge(proc, &foreground), Resting::Shell(_)),
+        None => true,
+    });
+    found.await.unwrap_or(true)
 }
 
 fn kind(name: &str) -> Option<Shell> {
@@ -176,7 +182,41 @@ fn octal(command: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::time::{Duration, Instant};
+
     use super::*;
+    use crate::{
+        engine::{Engine, EngineOptions},
+        tmux::{PATIENCE, ProcessProbe},
+    };
+
+    /// A file of the kernel that hangs is a FIFO here, which nobody writes.
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn a_process_whose_files_hang_is_not_known_and_holds_nobody() {
+        use rustix::fs::{CWD, FileType, Mode, mknodat};
+        let proc = tempfile::tempdir().unwrap();
+        for pid in ["7", "8", "self"] {
+            std::fs::create_dir(proc.path().join(pid)).unwrap();
+        }
+        std::fs::write(proc.path().join("self/stat"), "").unwrap();
+        mknodat(CWD, proc.path().join("7/stat"), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        let engine = Engine::with_probe(EngineOptions::default(), ProcessProbe::of(proc.path()));
+        let host = engine.host(&proc.path().join("no-server")).unwrap();
+        let about = |pid| About { pid, command: "bash".into(), ..About::default() };
+        let began = Instant::now();
+        // The runtime has one thread: it goes on, and so do looks at other panes.
+        let others = async {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            assert_eq!(resting(&host, about(8)).await, Resting::Busy("bash".into()));
+            began.elapsed()
+        };
+        let (rests, reads, others) = tokio::join!(resting(&host, about(7)), reads_lines(&host, about(7)), others);
+        assert_eq!((rests, reads), (Resting::Busy("bash".into()), true));
+        assert!(others < PATIENCE && began.elapsed() < 2 * PATIENCE, "{others:?}, {:?}", began.elapsed());
+        // The thread ends.
+        std::fs::write(proc.path().join("7/stat"), "").unwrap();
+    }
 
     fn foreground(args: &[&str], canonical: bool) -> Foreground {
         Foreground {
@@ -190,6 +230,7 @@ mod tests {
 
     #[test]
     fn only_a_shell_that_waits_for_a_line_rests() {
+        let judge = |foreground: &Foreground| judge(&Proc::system(), foreground);
         assert_eq!(judge(&foreground(&["-bash"], false)), Resting::Shell(Shell::Posix));
         assert_eq!(judge(&foreground(&["/usr/bin/fish", "-l"], false)), Resting::Shell(Shell::Fish));
         assert_eq!(judge(&foreground(&["sh"], true)), Resting::Shell(Shell::Posix));

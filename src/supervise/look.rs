@@ -13,7 +13,7 @@ use super::{
 use crate::{
     api::{CaptureRequest, Error},
     engine::Host,
-    tmux::{is_absent, on_terminals},
+    tmux::{Subject, is_absent},
 };
 
 /// Lines that `status` shows.
@@ -41,8 +41,9 @@ impl Supervisor {
         let mut running = HashMap::default();
         if host.server().spec().is_local() {
             let ttys: BTreeSet<String> = panes.iter().map(|(_, pane)| pane.tty.clone()).collect();
-            let looked = tokio::task::spawn_blocking(move || on_terminals(&ttys)).await;
-            running = looked.map_err(|error| failed(&Error::internal(error.to_string())))?;
+            let engine = &self.shared.engine;
+            let looked = engine.probe(Subject::All, move |proc| proc.on_terminals(&ttys)).await;
+            running = looked.ok_or("Error: cannot look at the processes of this machine: that takes too long")?;
         }
         let mut found = Vec::new();
         for (window, pane) in &panes {

@@ -30,14 +30,37 @@ pub fn watch(_: u32) -> Option<std::future::Ready<()>> {
     None
 }
 
-/// Whether the process `pid` of this machine lives; one that has ended and that nobody has waited for does not.
+/// Whether the process `pid` of this machine lives; one that has ended and that nobody has waited for does not. Reads no file of
+/// `/proc`, which could hang: a pidfd is readable as soon as its process has ended (pidfd_open(2)).
 pub fn is_alive(pid: u32) -> bool {
+    let Some(pid) = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw) else { return false };
     #[cfg(target_os = "linux")]
-    if super::processes::Stat::of(pid).is_some_and(|stat| stat.has_ended()) {
-        return false;
+    {
+        use rustix::{
+            event::{PollFd, PollFlags, Timespec, poll},
+            process::{PidfdFlags, pidfd_open},
+        };
+        if let Ok(fd) = pidfd_open(pid, PidfdFlags::empty()) {
+            let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+            return poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&now)) == Ok(0);
+        }
     }
-    i32::try_from(pid)
-        .ok()
-        .and_then(rustix::process::Pid::from_raw)
-        .is_some_and(|pid| !matches!(rustix::process::test_kill_process(pid), Err(rustix::io::Errno::SRCH)))
+    !matches!(rustix::process::test_kill_process(pid), Err(rustix::io::Errno::SRCH))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_that_nobody_has_waited_for_is_not_alive() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        assert!(is_alive(child.id()) && is_alive(std::process::id()));
+        child.kill().unwrap();
+        while is_alive(child.id()) {
+            std::thread::yield_now();
+        }
+        child.wait().unwrap();
+        assert!(!is_alive(child.id()) && !is_alive(0) && !is_alive(u32::MAX));
+    }
 }

@@ -13,6 +13,7 @@ mod launch;
 pub mod leash;
 mod link;
 mod model;
+mod probe;
 mod processes;
 mod program;
 mod seed;
@@ -25,13 +26,15 @@ mod values;
 pub use connection::{Answer, Connection, Lost, Request};
 pub use launch::StartServer;
 pub use link::{Link, ServerIdentity, is_absent};
-pub use processes::{Process, Terminal, foreground_group, terminal_of};
+#[cfg(test)]
+pub(crate) use probe::PATIENCE;
+pub use probe::{Proc, ProcessProbe, Subject};
+pub use processes::{Process, Terminal};
 pub use program::{CoverageMode, Program, ServerSpec, same_socket};
 pub use seed::Seed;
 pub use server::Server;
-pub use terminals::on_terminals;
 pub use topology::{PaneRow, SessionRow, Topology, WindowRow};
-pub use tty::{Foreground, child, foreground};
+pub use tty::Foreground;
 
 use crate::{
     api::{GapReason, Size},

@@ -1,5 +1,7 @@
 //! The processes on a pane's terminal, read from the kernel (local servers on Linux).
 
+use super::probe::Proc;
+
 /// A process on a terminal.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Process {
@@ -24,38 +26,54 @@ pub struct Terminal {
     pub processes: Vec<Process>,
 }
 
-/// The terminal of process `pid`. `None` where that cannot be told. It reads three small files for each process on it, and one that hangs in the
-/// kernel can make this hang.
 #[cfg(target_os = "linux")]
-pub fn terminal_of(pid: u32) -> Option<Terminal> {
-    let first = Stat::of(pid)?;
-    let (foreground, terminal) = (first.foreground, first.terminal);
-    let mut processes = Vec::new();
-    let mut queue = std::collections::VecDeque::from([(pid, Some(first))]);
-    // What was started in the foreground by a process that has gone since is nobody's child here.
-    let mut orphan = (foreground != pid).then_some((foreground, None));
-    let mut seen = std::collections::HashSet::new();
-    while let Some((next, stat)) = queue.pop_front().or_else(|| orphan.take()) {
-        if processes.len() >= MOST || !seen.insert(next) {
-            continue;
+impl Proc {
+    /// Returns the terminal of process `pid`. `None` where that cannot be told. Reads three small files for each process on it.
+    pub fn terminal_of(&self, pid: u32) -> Option<Terminal> {
+        let first = self.stat(pid)?;
+        let (foreground, terminal) = (first.foreground, first.terminal);
+        let mut processes = Vec::new();
+        let mut queue = std::collections::VecDeque::from([(pid, Some(first))]);
+        // What was started in the foreground by a process that has gone since is nobody's child here.
+        let mut orphan = (foreground != pid).then_some((foreground, None));
+        let mut seen = std::collections::HashSet::new();
+        while let Some((next, stat)) = queue.pop_front().or_else(|| orphan.take()) {
+            if processes.len() >= MOST || !seen.insert(next) {
+                continue;
+            }
+            let stat = stat.or_else(|| self.stat(next));
+            let Some(stat) = stat.filter(|stat| stat.terminal == terminal) else { continue };
+            queue.extend(self.children(next).into_iter().map(|child| (child, None)));
+            let args = self.args_of(next).unwrap_or_default();
+            if !args.is_empty() {
+                processes.push(Process { pid: next, args, stopped: matches!(stat.state, 'T' | 't') });
+            }
         }
-        let Some(stat) = stat.or_else(|| Stat::of(next)).filter(|stat| stat.terminal == terminal) else { continue };
-        queue.extend(children(next).into_iter().map(|child| (child, None)));
-        let args = super::tty::args_of(next).unwrap_or_default();
-        if !args.is_empty() {
-            processes.push(Process { pid: next, args, stopped: matches!(stat.state, 'T' | 't') });
-        }
+        Some(Terminal { foreground, processes })
     }
-    Some(Terminal { foreground, processes })
+
+    /// Returns the process group in the foreground of the terminal of process `pid`. `None` where that cannot be told.
+    pub fn foreground_group(&self, pid: u32) -> Option<u32> {
+        self.stat(pid).map(|stat| stat.foreground)
+    }
+
+    pub(super) fn stat(&self, pid: u32) -> Option<Stat> {
+        // One read gives all of it, and it is never longer: 52 numbers and a name.
+        let mut stat = [0; 2048];
+        let file = std::fs::File::open(self.of(pid, "stat")).ok()?;
+        let length = std::io::Read::read(&mut &file, &mut stat).ok()?;
+        Stat::parse(&String::from_utf8_lossy(stat.get(..length)?))
+    }
+
+    /// Every thread can start processes, and the kernel lists them by thread.
+    fn children(&self, pid: u32) -> Vec<u32> {
+        let threads = std::fs::read_dir(self.of(pid, "task")).into_iter().flatten().flatten();
+        let lists = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok());
+        lists.flat_map(|list| list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>()).collect()
+    }
 }
 
-/// The process group in the foreground of the terminal of process `pid`. `None` where that cannot be told.
-#[cfg(target_os = "linux")]
-pub fn foreground_group(pid: u32) -> Option<u32> {
-    Stat::of(pid).map(|stat| stat.foreground)
-}
-
-/// What `/proc/PID/stat` says (proc(5)).
+/// The part of `/proc/PID/stat` (proc(5)) that is of use.
 #[cfg(target_os = "linux")]
 pub(super) struct Stat {
     state: char,
@@ -67,12 +85,7 @@ pub(super) struct Stat {
 
 #[cfg(target_os = "linux")]
 impl Stat {
-    pub(super) fn of(pid: u32) -> Option<Self> {
-        // One read gives all of it, and it is never longer: 52 numbers and a name.
-        let mut stat = [0; 2048];
-        let file = std::fs::File::open(format!("/proc/{pid}/stat")).ok()?;
-        let length = std::io::Read::read(&mut &file, &mut stat).ok()?;
-        let stat = String::from_utf8_lossy(stat.get(..length)?);
+    fn parse(stat: &str) -> Option<Self> {
         // The command's name stands in parentheses and may hold anything; the rest begins after the last one.
         let (_, rest) = stat.rsplit_once(')')?;
         let mut fields = rest.split_whitespace();
@@ -83,31 +96,19 @@ impl Stat {
         let foreground: i64 = fields.next()?.parse().ok()?;
         Some(Self { state, parent, terminal, foreground: u32::try_from(foreground).unwrap_or_default() })
     }
+}
 
-    /// It has ended, and its parent has not waited for it.
-    pub(super) fn has_ended(&self) -> bool {
-        matches!(self.state, 'Z' | 'X')
+#[cfg(not(target_os = "linux"))]
+impl Proc {
+    /// Not known on this system.
+    pub fn terminal_of(&self, _: u32) -> Option<Terminal> {
+        None
     }
-}
 
-/// Every thread can start processes, and the kernel lists them by thread.
-#[cfg(target_os = "linux")]
-fn children(pid: u32) -> Vec<u32> {
-    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-    let lists = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok());
-    lists.flat_map(|list| list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>()).collect()
-}
-
-/// Not known on this system.
-#[cfg(not(target_os = "linux"))]
-pub fn terminal_of(_: u32) -> Option<Terminal> {
-    None
-}
-
-/// Not known on this system.
-#[cfg(not(target_os = "linux"))]
-pub fn foreground_group(_: u32) -> Option<u32> {
-    None
+    /// Not known on this system.
+    pub fn foreground_group(&self, _: u32) -> Option<u32> {
+        None
+    }
 }
 
 #[cfg(all(test, target_os = "linux"))]
@@ -126,14 +127,14 @@ mod tests {
         // It has its arguments when it answers, and not as soon as it is there.
         child.stdin.as_mut().unwrap().write_all(b"x").unwrap();
         child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
-        let found = terminal_of(std::process::id()).unwrap().processes;
+        let found = Proc::system().terminal_of(std::process::id()).unwrap().processes;
         let at = |pid| found.iter().position(|process| process.pid == pid);
         assert_eq!(at(std::process::id()), Some(0));
         assert!(at(child.id()).is_some_and(|at| at > 0));
         child.kill().unwrap();
         child.wait().unwrap();
-        let left = terminal_of(std::process::id()).unwrap().processes;
+        let left = Proc::system().terminal_of(std::process::id()).unwrap().processes;
         assert!(left.iter().all(|process| process.pid != child.id()));
-        assert_eq!(terminal_of(u32::MAX), None);
+        assert_eq!(Proc::system().terminal_of(u32::MAX), None);
     }
 }

@@ -2,36 +2,40 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-/// The command lines of the processes whose controlling terminal is one of `ttys` (paths as `/dev/pts/3`), by terminal. Arguments are
-/// joined by single spaces, as `ps` shows them. Reads files of the kernel: not for a thread that must not block.
+use super::probe::Proc;
+
 #[cfg(target_os = "linux")]
-pub fn on_terminals(ttys: &BTreeSet<String>) -> HashMap<String, Vec<String>> {
-    use std::os::unix::fs::MetadataExt as _;
-    let devices: HashMap<u64, &String> = ttys
-        .iter()
-        .filter_map(|tty| {
-            let device = std::fs::metadata(tty).ok()?.rdev();
-            Some((kernel_device(rustix::fs::major(device), rustix::fs::minor(device)), tty))
-        })
-        .collect();
-    let mut found: HashMap<String, Vec<String>> = HashMap::new();
-    let Ok(processes) = std::fs::read_dir("/proc") else { return found };
-    for process in processes.flatten() {
-        let is_process = process.file_name().as_encoded_bytes().iter().all(u8::is_ascii_digit);
-        if !is_process {
-            continue;
+impl Proc {
+    /// Returns the command lines of the processes whose controlling terminal is one of `ttys` (paths as `/dev/pts/3`), by terminal. Arguments are
+    /// joined by single spaces, as `ps` shows them.
+    pub fn on_terminals(&self, ttys: &BTreeSet<String>) -> HashMap<String, Vec<String>> {
+        use std::os::unix::fs::MetadataExt as _;
+        let devices: HashMap<u64, &String> = ttys
+            .iter()
+            .filter_map(|tty| {
+                let device = std::fs::metadata(tty).ok()?.rdev();
+                Some((kernel_device(rustix::fs::major(device), rustix::fs::minor(device)), tty))
+            })
+            .collect();
+        let mut found: HashMap<String, Vec<String>> = HashMap::new();
+        let Ok(processes) = std::fs::read_dir(self.root()) else { return found };
+        for process in processes.flatten() {
+            let is_process = process.file_name().as_encoded_bytes().iter().all(u8::is_ascii_digit);
+            if !is_process {
+                continue;
+            }
+            // One that ended meanwhile is on no terminal.
+            let Ok(stat) = std::fs::read(process.path().join("stat")) else { continue };
+            let Some(tty) = terminal_in(&stat).and_then(|device| devices.get(&device)) else { continue };
+            let Ok(line) = std::fs::read(process.path().join("cmdline")) else { continue };
+            let words = line.split(|byte| *byte == 0).filter(|word| !word.is_empty());
+            let words: Vec<_> = words.map(String::from_utf8_lossy).collect();
+            if !words.is_empty() {
+                found.entry((*tty).clone()).or_default().push(words.join(" "));
+            }
         }
-        // One that ended meanwhile is on no terminal.
-        let Ok(stat) = std::fs::read(process.path().join("stat")) else { continue };
-        let Some(tty) = terminal_in(&stat).and_then(|device| devices.get(&device)) else { continue };
-        let Ok(line) = std::fs::read(process.path().join("cmdline")) else { continue };
-        let words = line.split(|byte| *byte == 0).filter(|word| !word.is_empty());
-        let words: Vec<_> = words.map(String::from_utf8_lossy).collect();
-        if !words.is_empty() {
-            found.entry((*tty).clone()).or_default().push(words.join(" "));
-        }
+        found
     }
-    found
 }
 
 /// The device number of a terminal as the kernel writes it to `stat` (`new_encode_dev`).
@@ -50,11 +54,13 @@ fn terminal_in(stat: &[u8]) -> Option<u64> {
     (device != 0).then_some(u64::from(device.cast_unsigned()))
 }
 
-/// The same by `ps`, which every other system has.
 #[cfg(not(target_os = "linux"))]
-pub fn on_terminals(ttys: &BTreeSet<String>) -> HashMap<String, Vec<String>> {
-    let listed = std::process::Command::new("ps").args(["-axww", "-o", "tty=,command="]).output();
-    listed.map(|listed| in_listing(&String::from_utf8_lossy(&listed.stdout), ttys)).unwrap_or_default()
+impl Proc {
+    /// Returns the same from `ps`, which every other system has.
+    pub fn on_terminals(&self, ttys: &BTreeSet<String>) -> HashMap<String, Vec<String>> {
+        let listed = std::process::Command::new("ps").args(["-axww", "-o", "tty=,command="]).output();
+        listed.map(|listed| in_listing(&String::from_utf8_lossy(&listed.stdout), ttys)).unwrap_or_default()
+    }
 }
 
 /// Reads `ps -o tty=,command=`.

@@ -1,5 +1,7 @@
 //! What runs in the foreground of a pane's terminal, read from the kernel (local servers on Linux).
 
+use super::probe::Proc;
+
 /// The foreground of a terminal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Foreground {
@@ -15,52 +17,63 @@ pub struct Foreground {
     pub echo: bool,
 }
 
-/// Looks at the terminal `tty` whose session leader is `pid`. `None` where that cannot be told.
 #[cfg(target_os = "linux")]
-pub fn foreground(pid: u32, tty: &str) -> Option<Foreground> {
-    use rustix::{
-        fs::{Mode, OFlags},
-        termios::LocalModes,
-    };
-    let stat = super::processes::Stat::of(pid)?;
-    let group = Some(stat.foreground).filter(|group| *group > 0)?;
-    let args = args_of(group)?;
-    let forked = group == pid && args_of(stat.parent).is_some_and(|parent| parent == args);
-    let flags = OFlags::RDONLY | OFlags::NOCTTY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let terminal = rustix::fs::open(tty, flags, Mode::empty()).ok()?;
-    let modes = rustix::termios::tcgetattr(&terminal).ok()?.local_modes;
-    Some(Foreground {
-        group,
-        args,
-        forked,
-        canonical: modes.contains(LocalModes::ICANON),
-        echo: modes.contains(LocalModes::ECHO),
-    })
+impl Proc {
+    /// Returns what is in the foreground of the terminal `tty`, whose session leader is `pid`. `None` where that cannot be told.
+    pub fn foreground(&self, pid: u32, tty: &str) -> Option<Foreground> {
+        use rustix::{
+            fs::{Mode, OFlags},
+            termios::LocalModes,
+        };
+        let stat = self.stat(pid)?;
+        let group = Some(stat.foreground).filter(|group| *group > 0)?;
+        let args = self.args_of(group)?;
+        let forked = group == pid && self.args_of(stat.parent).is_some_and(|parent| parent == args);
+        let flags = OFlags::RDONLY | OFlags::NOCTTY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let terminal = rustix::fs::open(tty, flags, Mode::empty()).ok()?;
+        let modes = rustix::termios::tcgetattr(&terminal).ok()?.local_modes;
+        Some(Foreground {
+            group,
+            args,
+            forked,
+            canonical: modes.contains(LocalModes::ICANON),
+            echo: modes.contains(LocalModes::ECHO),
+        })
+    }
+
+    /// Returns a process's first child and its arguments. `None` where it has none or that cannot be told.
+    pub fn child(&self, pid: u32) -> Option<(u32, Vec<String>)> {
+        let children = std::fs::read_to_string(self.of(pid, &format!("task/{pid}/children"))).ok()?;
+        let child = children.split_whitespace().next()?.parse().ok()?;
+        Some((child, self.args_of(child)?))
+    }
+
+    /// Whether this system tells of processes at all.
+    pub fn is_there(&self) -> bool {
+        self.root().join("self/stat").exists()
+    }
+
+    pub(super) fn args_of(&self, pid: u32) -> Option<Vec<String>> {
+        let args = std::fs::read(self.of(pid, "cmdline")).ok()?;
+        let args = args.split(|byte| *byte == 0).filter(|arg| !arg.is_empty());
+        Some(args.map(|arg| String::from_utf8_lossy(arg).into_owned()).collect())
+    }
 }
 
-/// A process's first child and its arguments. `None` where it has none or that cannot be told.
-#[cfg(target_os = "linux")]
-pub fn child(pid: u32) -> Option<(u32, Vec<String>)> {
-    let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
-    let child = children.split_whitespace().next()?.parse().ok()?;
-    Some((child, args_of(child)?))
-}
-
-#[cfg(target_os = "linux")]
-pub(super) fn args_of(pid: u32) -> Option<Vec<String>> {
-    let args = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
-    let args = args.split(|byte| *byte == 0).filter(|arg| !arg.is_empty());
-    Some(args.map(|arg| String::from_utf8_lossy(arg).into_owned()).collect())
-}
-
-/// Not known on this system.
 #[cfg(not(target_os = "linux"))]
-pub fn child(_: u32) -> Option<(u32, Vec<String>)> {
-    None
-}
+impl Proc {
+    /// Not known on this system.
+    pub fn foreground(&self, _: u32, _: &str) -> Option<Foreground> {
+        None
+    }
 
-/// Not known on this system.
-#[cfg(not(target_os = "linux"))]
-pub fn foreground(_: u32, _: &str) -> Option<Foreground> {
-    None
+    /// Not known on this system.
+    pub fn child(&self, _: u32) -> Option<(u32, Vec<String>)> {
+        None
+    }
+
+    /// Whether this system tells of processes at all.
+    pub fn is_there(&self) -> bool {
+        false
+    }
 }

@@ -21,7 +21,7 @@ use crate::{
     api::{AgentEvidence, AgentInfo, AgentState, Event},
     clock::now_ms,
     engine::{Engine, Host, Pane, limits},
-    tmux::{death, foreground_group, terminal_of},
+    tmux::{Subject, death},
 };
 
 /// Follows a pane until it has gone or `cancel` is cancelled.
@@ -160,7 +160,8 @@ impl Follower {
         } else if self.present.is_none() {
             let Some(shared) = host.shared() else { return };
             let pid = self.pane.about().pid;
-            let Some(group) = shared.onlooker.send(move || foreground_group(pid)).await else {
+            let Some(group) = shared.probe.run(Subject::Process(pid), move |proc| proc.foreground_group(pid)).await
+            else {
                 self.could_not_look();
                 return;
             };
@@ -186,7 +187,9 @@ impl Follower {
         let Some(shared) = host.shared() else { return };
         let about = self.pane.about();
         self.looked = Instant::now();
-        let Some(terminal) = shared.onlooker.send(move || terminal_of(about.pid)).await else {
+        let Some(terminal) =
+            shared.probe.run(Subject::Process(about.pid), move |proc| proc.terminal_of(about.pid)).await
+        else {
             self.could_not_look();
             return;
         };

@@ -4,7 +4,6 @@ mod board;
 mod follow;
 mod judge;
 mod load;
-mod onlooker;
 mod options;
 mod parse;
 mod rules;
@@ -19,7 +18,6 @@ use crate::api::{AgentInfo, AgentList, Result, Tier};
 pub(super) use board::Board;
 pub(super) use follow::follow;
 pub use load::RulesFile;
-pub(super) use onlooker::Onlooker;
 pub use rules::Rules;
 pub(super) use tap::Tap;
 

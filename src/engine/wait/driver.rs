@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     api::{PredicateKind, WaitMode, WaitOutcome},
-    engine::{Engine, Host, Pane, limits, shell},
+    engine::{Engine, Host, Pane, limits, pane::About, shell},
     pane::cursor::Since,
 };
 
@@ -29,6 +29,7 @@ pub(super) async fn drive(engine: &Engine, host: &Arc<Host>, core: &Arc<Core>) {
             screens.push(watch_screen(engine, host, core, at, pane));
         }
     }
+    let mut prompts = FuturesUnordered::new();
     loop {
         let deadline = deadline(core);
         tokio::select! {
@@ -36,7 +37,11 @@ pub(super) async fn drive(engine: &Engine, host: &Arc<Host>, core: &Arc<Core>) {
             () = core.wake.notified() => {}
             () = engine.stopping() => core.finish(WaitOutcome::Cancelled, None),
             Some(()) = screens.next() => {}
-            () = tokio::time::sleep_until(deadline.into()) => look(core),
+            Some(()) = prompts.next() => {}
+            () = tokio::time::sleep_until(deadline.into()) => {
+                let perhaps = look(core).into_iter();
+                prompts.extend(perhaps.map(|(at, perhaps)| latch_if_read(host, core, at, perhaps)));
+            }
         }
     }
 }
@@ -59,9 +64,10 @@ fn deadline(core: &Core) -> Instant {
     settled_at(core).map_or(next, |settled| next.min(settled))
 }
 
-/// Does what is due.
-fn look(core: &Arc<Core>) {
+/// Does what is due. Returns the panes on which there may be a prompt.
+fn look(core: &Arc<Core>) -> Vec<(usize, Perhaps)> {
     let now = Instant::now();
+    let mut prompts = Vec::new();
     for (at, pane) in core.panes.iter().enumerate() {
         let quiet = quiet_from(core, at, pane);
         let wants_rest = {
@@ -84,8 +90,10 @@ fn look(core: &Arc<Core>) {
             if let Some(on_pane) = core.lock().panes.get_mut(at) {
                 on_pane.prompt_tried = Some(quiet.end);
             }
-            if let Some(latch) = prompt_by_rule(core, pane) {
-                core.latch_kind(at, PredicateKind::Prompt, latch);
+            match prompt_by_rule(core, pane) {
+                Prompt::Certain(latch) => core.latch_kind(at, PredicateKind::Prompt, latch),
+                Prompt::Perhaps(perhaps) => prompts.push((at, perhaps)),
+                Prompt::None => {}
             }
         }
     }
@@ -99,6 +107,7 @@ fn look(core: &Arc<Core>) {
     if core.asked + core.spec.timeout <= now {
         core.finish(WaitOutcome::Timeout, (core.panes.len() == 1).then_some(0));
     }
+    prompts
 }
 
 /// How quiet a pane is.
@@ -160,9 +169,23 @@ fn settled(core: &Core) -> impl Iterator<Item = (usize, Instant)> {
     })
 }
 
-/// No marks from the shell: the stream rests on a line that ends like a prompt, and what reads the terminal is no batch
-/// program.
-fn prompt_by_rule(core: &Core, pane: &Pane) -> Option<Latch> {
+/// What stands where a stream rests.
+enum Prompt {
+    None,
+    Certain(Latch),
+    Perhaps(Perhaps),
+}
+
+/// A line that looks like a prompt.
+struct Perhaps {
+    latch: Latch,
+    /// The pane when that line stood there, and the stream's end.
+    about: About,
+    end: u64,
+}
+
+/// Looks for a prompt: by the shell's marks, or, without any, by a line that ends like one.
+fn prompt_by_rule(core: &Core, pane: &Pane) -> Prompt {
     let (line, about, end, last_input, marked) = {
         let state = pane.lock();
         let input = state.last_input.map(|(offset, _)| offset);
@@ -172,7 +195,10 @@ fn prompt_by_rule(core: &Core, pane: &Pane) -> Option<Latch> {
         // This shell marks its prompts: its word counts. Not all of them mark where a command begins, so a prompt into which
         // something was typed may seem to rest.
         let answered = core.spec.since == Since::Input && last_input.is_some_and(|input| offset <= input);
-        return (rests && !answered).then(|| Latch {
+        if !rests || answered {
+            return Prompt::None;
+        }
+        return Prompt::Certain(Latch {
             offset: Some(offset),
             line: Some(line),
             how: Some("osc133"),
@@ -181,17 +207,23 @@ fn prompt_by_rule(core: &Core, pane: &Pane) -> Option<Latch> {
         });
     }
     // The prompt into which something was just typed is not the one after it.
-    if core.spec.since == Since::Input && last_input.is_some_and(|input| end <= input) {
-        return None;
+    let typed_into = core.spec.since == Since::Input && last_input.is_some_and(|input| end <= input);
+    if typed_into || !PROMPT_LINE.as_ref().is_some_and(|regex| regex.is_match(&line)) {
+        return Prompt::None;
     }
-    let looks_like_one = PROMPT_LINE.as_ref().is_some_and(|regex| regex.is_match(&line));
-    let reads = shell::reads_lines(&about);
-    (looks_like_one && reads).then(|| Latch {
-        offset: Some(end),
-        line: Some(line),
-        how: Some("rule"),
-        ..Latch::default()
-    })
+    let latch = Latch { offset: Some(end), line: Some(line), how: Some("rule"), ..Latch::default() };
+    Prompt::Perhaps(Perhaps { latch, about, end })
+}
+
+/// Latches what looks like a prompt if what reads the terminal is no batch program. Asking takes time: a pane that has printed
+/// meanwhile is looked at again when it rests.
+async fn latch_if_read(host: &Host, core: &Core, at: usize, perhaps: Perhaps) {
+    let Perhaps { latch, about, end } = perhaps;
+    let reads = shell::reads_lines(host, about).await;
+    let rests = core.panes.get(at).is_some_and(|pane| pane.lock().ring.end() == end);
+    if reads && rests {
+        core.latch_kind(at, PredicateKind::Prompt, latch);
+    }
 }
 
 /// Where the screen is not followed: asks tmux for it now and whenever the pane changed, until all screen predicates are satisfied there.
