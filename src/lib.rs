@@ -24,6 +24,8 @@ pub mod daemon;
 #[cfg(feature = "full")]
 pub mod engine;
 #[cfg(feature = "full")]
+mod glob;
+#[cfg(feature = "full")]
 pub mod http;
 #[cfg(feature = "full")]
 pub mod mcp;

@@ -1,6 +1,12 @@
 //! What is counted, and its Prometheus form. Pane contents never appear in a metric.
 
-use std::sync::{LazyLock, OnceLock};
+use std::{
+    sync::{
+        LazyLock, OnceLock,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
 
 use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
@@ -70,6 +76,21 @@ pub fn capture(source: &'static str) {
     counter!("muxtap_captures_total", "source" => source).increment(1);
 }
 
+/// Samples of the histogram that are held one by one; then they are counted into its buckets. The exporter by itself does that only
+/// when somebody scrapes.
+const SAMPLES: u32 = 1024;
+
+/// Counts the time from the deciding output of a wait to its answer.
+pub fn wait_latency(latency: Duration) {
+    static TAKEN: AtomicU32 = AtomicU32::new(0);
+    WAIT_LATENCY.record(latency.as_secs_f64());
+    if TAKEN.fetch_add(1, Ordering::Relaxed) % SAMPLES == SAMPLES - 1
+        && let Some(handle) = HANDLE.get()
+    {
+        handle.run_upkeep();
+    }
+}
+
 /// A control client that is attached: it counts for as long as this lives.
 #[derive(Debug)]
 pub struct AttachedClient(());
@@ -128,4 +149,30 @@ pub fn render() -> String {
             handle.render()
         })
         .unwrap_or_default()
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    fn resident_bytes() -> usize {
+        let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+        statm.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
+    }
+
+    #[test]
+    fn the_histogram_of_waits_takes_no_memory_however_long_nobody_scrapes() {
+        const WAITS: u32 = 8_000_000;
+        install();
+        wait_latency(Duration::from_micros(70));
+        let before = resident_bytes();
+        for _ in 1..WAITS {
+            wait_latency(Duration::from_micros(70));
+        }
+        let grown = resident_bytes().saturating_sub(before);
+        // Held one by one they would take 64 MB.
+        assert!(grown < 16_000_000, "{grown} bytes");
+        let text = render();
+        assert!(text.contains(&format!("muxtap_wait_latency_seconds_bucket{{le=\"0.0001\"}} {WAITS}\n")), "{text}");
+    }
 }

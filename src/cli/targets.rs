@@ -1,6 +1,6 @@
 //! Which panes a target or a pattern names, for the lists that commands make themselves.
 
-use crate::api::PaneInfo;
+use crate::{api::PaneInfo, glob::glob};
 
 /// The pane's place in words: `session:window.pane`.
 pub(super) fn label(pane: &PaneInfo) -> String {
@@ -41,20 +41,6 @@ pub(super) fn names_pane(target: &str, pane: &PaneInfo) -> bool {
         || place.rsplit_once('.').is_some_and(|(window, index)| {
             is_window(window) && (index == pane.id || glob(index, &pane.index.to_string()))
         })
-}
-
-/// Whether `pattern`, in which `*` stands for any run of characters, is the whole of `text`.
-fn glob(pattern: &str, text: &str) -> bool {
-    let mut parts = pattern.split('*');
-    let Some(mut rest) = parts.next().and_then(|first| text.strip_prefix(first)) else { return false };
-    let Some(last) = parts.next_back() else { return rest.is_empty() };
-    for part in parts {
-        match rest.split_once(part) {
-            Some((_, after)) => rest = after,
-            None => return false,
-        }
-    }
-    rest.ends_with(last)
 }
 
 #[cfg(test)]

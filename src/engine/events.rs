@@ -18,7 +18,7 @@ use std::{
 
 use tokio::sync::broadcast;
 
-use super::{Engine, Host, Pane, limits, list, pane::Listener};
+use super::{Engine, Host, Pane, limits, list::PanePattern, pane::Listener};
 use crate::{
     api::{
         AgentInfo, Error, ErrorCode, Event, EventKind, PaneInfo, ReadFormat, Result, ScreenFormat, SubscribeRequest,
@@ -63,6 +63,7 @@ pub struct Subscription {
 struct Wanted {
     /// Of which panes; none: of all.
     patterns: Vec<String>,
+    read: Vec<PanePattern>,
     kinds: HashSet<EventKind>,
     format: ReadFormat,
     screen: ScreenFormat,
@@ -115,6 +116,10 @@ impl Wanted {
             let (given, most) = (panes.len(), limits::SUBSCRIPTION_TARGETS);
             return Err(Error::new(ErrorCode::ResourceLimit, format!("panes: {given} targets; at most {most}")));
         }
+        if let Some(long) = panes.iter().find(|target| target.len() > limits::TARGET_BYTES) {
+            let (given, most) = (long.len(), limits::TARGET_BYTES);
+            return Err(Error::invalid(format!("panes: a target of {given} bytes; at most {most}")));
+        }
         if *binary && *format != ReadFormat::Raw {
             return Err(Error::invalid("binary: only output of format raw comes in binary frames"));
         }
@@ -122,7 +127,8 @@ impl Wanted {
             [] => EventKind::ALL.iter().skip(2).copied().collect(),
             types => types.iter().copied().collect(),
         };
-        Ok(Self { patterns: panes.clone(), kinds, format: *format, screen: *screen })
+        let read = panes.iter().map(|pattern| PanePattern::new(pattern)).collect();
+        Ok(Self { patterns: panes.clone(), read, kinds, format: *format, screen: *screen })
     }
 
     fn has(&self, kind: EventKind) -> bool {
@@ -130,7 +136,7 @@ impl Wanted {
     }
 
     fn fits(&self, info: &PaneInfo) -> bool {
-        self.patterns.is_empty() || self.patterns.iter().any(|pattern| list::matches(pattern, info))
+        self.read.is_empty() || self.read.iter().any(|pattern| pattern.matches(info))
     }
 }
 

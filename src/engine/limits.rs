@@ -60,6 +60,8 @@ pub const ANSWERED_PATTERNS: usize = 64;
 pub const LAST_LINE_BYTES: u64 = 8 * 1024;
 /// Targets and patterns of one subscription.
 pub const SUBSCRIPTION_TARGETS: usize = 256;
+/// Bytes of one of them.
+pub const TARGET_BYTES: usize = 1024;
 /// Panes one subscription follows at once.
 pub const SUBSCRIPTION_PANES: usize = 4096;
 /// Raw bytes of one output event.

@@ -7,6 +7,7 @@ use tokio::sync::broadcast::error::RecvError;
 use super::{Engine, Host, target::Target};
 use crate::{
     api::{PaneInfo, PaneList, Result, SessionInfo, SessionList, Tier, WindowInfo, WindowList},
+    glob::Glob,
     protocol::ids::PaneId,
     tmux::{PaneRow, Topology, WindowRow},
 };
@@ -143,37 +144,49 @@ impl Host {
 
 /// Whether a pane is meant by a target in which `*` stands for any run of characters in a session's or window's name.
 pub fn matches(pattern: &str, info: &PaneInfo) -> bool {
-    if !pattern.contains('*') {
-        return match pattern.parse::<Target>() {
-            Ok(Target::Pane(id)) => info.id == id.to_string(),
-            Ok(Target::Window(id)) => info.window_id == id.to_string(),
-            Ok(Target::Named { session, window, pane }) => {
-                (session == info.session || session == info.session_id)
-                    && window.is_none_or(|window| {
-                        window == info.window || window == info.window_index.to_string() || window == info.window_id
+    PanePattern::new(pattern).matches(info)
+}
+
+/// A target in which `*` stands for any run of characters in a session's or window's name, read once for many panes.
+pub(super) enum PanePattern {
+    /// Without a `*`. `None`: it is no target.
+    One(Option<Target>),
+    Many {
+        session: Glob,
+        window: Glob,
+    },
+}
+
+impl PanePattern {
+    pub(super) fn new(pattern: &str) -> Self {
+        if !pattern.contains('*') {
+            return Self::One(pattern.parse().ok());
+        }
+        let (session, window) = pattern.split_once(':').unwrap_or((pattern, "*"));
+        Self::Many { session: Glob::new(session), window: Glob::new(window) }
+    }
+
+    /// Whether a pane is meant.
+    pub(super) fn matches(&self, info: &PaneInfo) -> bool {
+        match self {
+            Self::One(None) => false,
+            Self::One(Some(Target::Pane(id))) => info.id == id.to_string(),
+            Self::One(Some(Target::Window(id))) => info.window_id == id.to_string(),
+            Self::One(Some(Target::Named { session, window, pane })) => {
+                (*session == info.session || *session == info.session_id)
+                    && window.as_ref().is_none_or(|window| {
+                        *window == info.window || *window == info.window_index.to_string() || *window == info.window_id
                     })
                     && pane.is_none_or(|pane| pane == info.index)
             }
-            Err(_) => false,
-        };
-    }
-    let (session, window) = pattern.split_once(':').unwrap_or((pattern, "*"));
-    let by_index = format!("{}.{}", info.window_index, info.index);
-    let by_name = format!("{}.{}", info.window, info.index);
-    glob(session, &info.session)
-        && [info.window.as_str(), &info.window_index.to_string(), &by_index, &by_name]
-            .iter()
-            .any(|name| glob(window, name))
-}
-
-fn glob(pattern: &str, text: &str) -> bool {
-    match pattern.split_once('*') {
-        None => pattern == text,
-        Some((head, rest)) => text.strip_prefix(head).is_some_and(|text| {
-            (0..=text.len())
-                .filter(|at| text.is_char_boundary(*at))
-                .any(|at| text.get(at..).is_some_and(|tail| glob(rest, tail)))
-        }),
+            Self::Many { session, window } => {
+                session.matches(&info.session)
+                    && (window.matches(&info.window)
+                        || window.matches(&info.window_index.to_string())
+                        || window.matches(&format!("{}.{}", info.window_index, info.index))
+                        || window.matches(&format!("{}.{}", info.window, info.index)))
+            }
+        }
     }
 }
 

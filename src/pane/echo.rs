@@ -18,7 +18,7 @@ mod typed;
 use std::collections::VecDeque;
 
 use line::Line;
-use typed::{Expected, LINES, trimmed_len, typed_lines};
+use typed::{Expected, LINES, Typed, trimmed_len, typed_lines};
 
 use super::{
     render::RestingLine,
@@ -94,7 +94,7 @@ impl EchoFilter {
         let resting = resting.into();
         self.inputs += 1;
         let input = self.inputs;
-        let lines = typed_lines(text);
+        let Typed { first, lines } = typed_lines(text);
         if lines.iter().all(|(text, _)| text.trim().is_empty()) {
             if lines.iter().any(|(_, entered)| *entered)
                 && let Some(last) = self.expected.back_mut()
@@ -113,7 +113,7 @@ impl EchoFilter {
             self.line = Some(line);
         }
         let cursor = self.line.as_ref().map_or(0, Line::cursor);
-        let mut number = 0;
+        let mut number = first;
         for (text, entered) in lines {
             if !text.trim().is_empty() {
                 let anchor = (number == 0).then_some((cursor, mark));
@@ -132,7 +132,9 @@ impl EchoFilter {
             number += usize::from(entered);
         }
         self.expected.retain(|expected| expected.input + INPUTS > input);
-        self.expected.truncate(LINES);
+        // The oldest go: what was typed last is what is waited for.
+        let surplus = self.expected.len().saturating_sub(LINES);
+        self.expected.drain(..surplus);
     }
 
     /// Output is missing here: what stands on the line is not known any more.
@@ -509,6 +511,20 @@ mod tests {
     fn keys_without_characters_are_never_echoed() {
         let pane = Pane::with("$ ").typed("\r", "$ ", false).typed("\u{1b}[A", "$ ", false).typed("\u{3}", "$ ", false);
         assert!(pane.filter.is_idle());
+    }
+
+    #[test]
+    fn of_too_many_lines_the_oldest_are_not_expected() {
+        let lines = |input: usize| (0..40).fold(String::new(), |text, line| text + &format!("echo {input}-{line}\r"));
+        // In several inputs, and in one.
+        for inputs in [vec![lines(1); 10], vec![lines(1).repeat(10)]] {
+            let mut pane = inputs.iter().fold(Pane::with("$ "), |pane, input| pane.typed(input, "$ ", false));
+            pane = pane.typed("echo LAST\r", "$ ", false);
+            assert!(pane.filter.expected.len() <= LINES);
+            assert_eq!(pane.prints("echo LAST\r\nLAST\r\n").verdicts("LAST"), "EA");
+        }
+        let pane = Pane::with("$ ").typed(&(lines(1).repeat(10) + "echo LAST\r"), "$ ", false);
+        assert_eq!(pane.prints("$ echo LAST\r\nLAST\r\n").verdicts("LAST"), "EA");
     }
 
     #[test]

@@ -29,7 +29,7 @@ impl Told {
     pub(super) fn deliver(&self) -> WaitAnswer {
         let matches = self.matches.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(matches) = matches {
-            metrics::WAIT_LATENCY.record(self.ended.elapsed().as_secs_f64());
+            metrics::wait_latency(self.ended.elapsed());
             for (pane, matches) in matches {
                 if let Some(pane) = pane.upgrade() {
                     pane.answered(matches);

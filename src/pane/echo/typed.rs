@@ -4,6 +4,8 @@
 pub(super) const LINES: usize = 256;
 /// Characters of one typed line that are compared.
 const LINE_CHARS: usize = 4096;
+/// Bytes of the marks around a bracketed paste.
+const BRACKETS: usize = 12;
 
 /// A typed line.
 #[derive(Debug)]
@@ -25,18 +27,40 @@ pub(super) struct Expected {
     pub(super) again: bool,
 }
 
-/// The lines of typed text as an editor or the kernel would show them, and whether each was ended by Enter.
-pub(super) fn typed_lines(text: &[u8]) -> Vec<(String, bool)> {
-    let text =
-        String::from_utf8_lossy(text).replace("\u{1b}[200~", "").replace("\u{1b}[201~", "").replace("\r\n", "\n");
+/// The last lines of a typed text.
+pub(super) struct Typed {
+    /// The number of the first of them in the text: 0, or more where there are more lines than are expected.
+    pub(super) first: usize,
+    /// Each as an editor or the kernel would show it, and whether it was ended by Enter.
+    pub(super) lines: Vec<(String, bool)>,
+}
+
+/// Returns the last lines of a typed text. Of 16 MiB no more is looked at than is kept.
+pub(super) fn typed_lines(text: &[u8]) -> Typed {
     let mut lines = Vec::new();
-    for line in text.split_inclusive(['\r', '\n']).take(LINES) {
-        let entered = line.ends_with(['\r', '\n']);
-        let shown =
-            line.split(|character: char| character.is_control() && character != '\t').next().unwrap_or_default();
-        lines.push((shown.chars().take(LINE_CHARS).collect(), entered));
+    let mut rest = text;
+    while lines.len() < LINES && !rest.is_empty() {
+        let line_end = match rest {
+            [.., b'\r', b'\n'] => 2,
+            [.., b'\r' | b'\n'] => 1,
+            _ => 0,
+        };
+        let (before, _) = rest.split_at(rest.len() - line_end);
+        let start = memchr::memrchr2(b'\r', b'\n', before).map_or(0, |at| at + 1);
+        let (before, line) = before.split_at(start);
+        lines.push((shown(line), line_end > 0));
+        rest = before;
     }
-    lines
+    lines.reverse();
+    Typed { first: usize::from(!rest.is_empty()) * LINES, lines }
+}
+
+/// A typed line up to its first key that is no character.
+fn shown(line: &[u8]) -> String {
+    // The longest character has four bytes.
+    let line = line.get(..4 * LINE_CHARS + BRACKETS).unwrap_or(line);
+    let line = String::from_utf8_lossy(line).replace("\u{1b}[200~", "").replace("\u{1b}[201~", "");
+    line.chars().take_while(|character| !character.is_control() || *character == '\t').take(LINE_CHARS).collect()
 }
 
 /// How many characters a text has without the blanks at its end.
@@ -50,12 +74,25 @@ mod tests {
 
     #[test]
     fn typed_text_is_cut_into_lines_as_they_will_be_shown() {
-        let lines = |text: &str| typed_lines(text.as_bytes());
+        let lines = |text: &str| typed_lines(text.as_bytes()).lines;
         let line = |text: &str, entered| (text.to_owned(), entered);
         assert_eq!(lines("a b\r"), [line("a b", true)]);
         assert_eq!(lines("a\nb\tc"), [line("a", true), line("b\tc", false)]);
         assert_eq!(lines("a\r\nb"), [line("a", true), line("b", false)]);
         assert_eq!(lines("a\u{3}b"), [line("a", false)], "a control character is a key, not text");
         assert_eq!(lines("\u{1b}[200~a\u{1b}[201~"), [line("a", false)], "a bracketed paste is its text");
+        assert_eq!(lines("a\r\r"), [line("a", true), line("", true)]);
+        assert_eq!(lines("\ra"), [line("", true), line("a", false)]);
+        assert_eq!(lines(""), []);
+    }
+
+    #[test]
+    fn of_a_long_text_the_last_lines_are_kept() {
+        let text = (0..1000).fold(String::new(), |text, number| text + &format!("{number}\r"));
+        let Typed { first, lines } = typed_lines(text.as_bytes());
+        assert!(first > 0 && lines.len() == LINES);
+        assert_eq!(lines.last(), Some(&("999".to_owned(), true)));
+        let long = typed_lines("é".repeat(10_000).as_bytes());
+        assert_eq!((long.first, long.lines), (0, vec![("é".repeat(LINE_CHARS), false)]));
     }
 }

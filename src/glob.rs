@@ -1,0 +1,94 @@
+//! Patterns in which `*` stands for any run of characters.
+
+/// A pattern, cut at its stars.
+///
+/// A match looks at each character of the text a bounded number of times, whatever the pattern: parts are found from left to right,
+/// each where it stands first, and that choice is never taken back. (Where a later one would do, the first does too: it leaves more text.)
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Glob {
+    /// What the text begins with.
+    head: Box<str>,
+    /// What stands in it, in this order. None is empty.
+    parts: Vec<Box<str>>,
+    /// What it ends with; without a star it ends with its head.
+    tail: Option<Box<str>>,
+    /// Bytes of all these.
+    least: usize,
+}
+
+impl Glob {
+    pub(crate) fn new(pattern: &str) -> Self {
+        let mut parts = pattern.split('*');
+        let head = parts.next().unwrap_or_default().into();
+        let tail = parts.next_back().map(Into::into);
+        let parts = parts.filter(|part| !part.is_empty()).map(Into::into).collect();
+        let least = pattern.bytes().filter(|byte| *byte != b'*').count();
+        Self { head, parts, tail, least }
+    }
+
+    /// Whether the pattern stands for the whole of `text`.
+    pub(crate) fn matches(&self, text: &str) -> bool {
+        let Some(tail) = self.tail.as_deref() else { return *text == *self.head };
+        // Shorter texts end here, so that a long pattern costs nothing.
+        if text.len() < self.least {
+            return false;
+        }
+        let Some(mut rest) = text.strip_prefix(&*self.head).and_then(|rest| rest.strip_suffix(tail)) else {
+            return false;
+        };
+        self.parts.iter().all(|part| match rest.split_once(&**part) {
+            Some((_, behind)) => {
+                rest = behind;
+                true
+            }
+            None => false,
+        })
+    }
+}
+
+/// Whether `pattern`, in which `*` stands for any run of characters, stands for the whole of `text`.
+pub(crate) fn glob(pattern: &str, text: &str) -> bool {
+    Glob::new(pattern).matches(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// The meaning, word by word; it takes for ever where stars are many.
+    fn plainly(pattern: &str, text: &str) -> bool {
+        match pattern.split_once('*') {
+            None => pattern == text,
+            Some((head, rest)) => text.strip_prefix(head).is_some_and(|text| {
+                text.char_indices().map(|(at, _)| at).chain([text.len()]).any(|at| plainly(rest, &text[at..]))
+            }),
+        }
+    }
+
+    #[test]
+    fn the_head_and_the_tail_do_not_overlap() {
+        assert!(glob("a*a", "aa") && !glob("a*a", "a") && !glob("ab*ba", "aba") && glob("*", "") && glob("", ""));
+    }
+
+    #[test]
+    fn stars_cost_no_more_than_the_text_is_long() {
+        let (stars, text) = ("*a".repeat(10_000) + "*b", "a".repeat(100_000));
+        let began = Instant::now();
+        for _ in 0..100 {
+            assert!(!glob(&stars, &text) && !glob(&stars, "aaaaaaaa") && glob(&stars, &format!("{text}b")));
+        }
+        // Trying every place of every star would take longer than the universe has been there.
+        assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+    }
+
+    proptest! {
+        #[test]
+        fn it_means_what_it_says(pattern in "[ab*é]{0,8}", text in "[abé]{0,10}") {
+            prop_assert_eq!(glob(&pattern, &text), plainly(&pattern, &text));
+        }
+    }
+}
