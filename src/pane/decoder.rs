@@ -9,6 +9,8 @@ pub const PAYLOAD_LIMIT: usize = 4096;
 
 /// What stands for invalid bytes.
 const REPLACEMENT: &[u8] = "\u{fffd}".as_bytes();
+/// The first byte of a C1 control (U+0080 to U+009F) in UTF-8; the second is below 0xA0.
+const C1_LEAD: u8 = 0xc2;
 
 /// Where the decoder is in tmux's own parser (`input.c`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,6 +46,19 @@ impl Phase {
     fn executes(self) -> bool {
         self.is_csi() || matches!(self, Self::Escape | Self::EscapeIntermediate)
     }
+    /// In a string that tmux gives up. Not at the ESC that ends a payload: tmux has left the string there.
+    fn is_string(self) -> bool {
+        matches!(
+            self,
+            Self::Payload
+                | Self::Swallow
+                | Self::DcsEntry
+                | Self::DcsParameter
+                | Self::DcsIntermediate
+                | Self::DcsData
+                | Self::DcsEscape
+        )
+    }
 }
 
 /// A [`TextDecoder`]'s state without the payload it has collected: 32 bytes that allow decoding to begin anew at this place.
@@ -73,6 +88,12 @@ impl DecoderState {
     pub fn open_since(&self) -> Option<u64> {
         (self.phase != Phase::Ground || self.held_len > 0).then_some(self.since)
     }
+
+    /// Where the open string (OSC, title, DCS, APC, PM, SOS) began. tmux gives one up after five seconds, see
+    /// [`TextDecoder::give_up`].
+    pub fn string_start(&self) -> Option<u64> {
+        self.phase.is_string().then_some(self.start)
+    }
 }
 
 /// Takes a pane's bytes apart into text, controls and marks, as tmux's parser does.
@@ -81,6 +102,9 @@ impl DecoderState {
 /// it fail; invalid UTF-8 becomes U+FFFD, one for each maximal subpart. An OSC ends at BEL, at ST, or at any other escape sequence
 /// (as in tmux); CAN and SUB abort sequences. Character sets (`ESC ( 0`, SO, SI) do not change the text: a line drawing character
 /// stays the ASCII letter it is sent as. `ESC D`, `ESC E` and `ESC M` are reported as the line feeds and the cursor movement they are.
+/// C1 controls (U+0080 to U+009F), which tmux does not obey and some terminals do, are dropped like the C0 controls without a meaning.
+///
+/// There is no clock in it: a string that never ends is swallowed until [`TextDecoder::give_up`] is called.
 #[derive(Clone, Debug, Default)]
 pub struct TextDecoder {
     state: DecoderState,
@@ -104,6 +128,16 @@ impl TextDecoder {
     pub fn reset(&mut self) {
         self.state = DecoderState::default();
         self.payload = Vec::new();
+    }
+
+    /// Gives up an open string, as tmux does five seconds after it began (N57): what was collected is not reported, and
+    /// what comes next is text. Returns whether one was open; without one nothing changes.
+    pub fn give_up(&mut self) -> bool {
+        let open = self.state.phase.is_string();
+        if open {
+            self.reset();
+        }
+        open
     }
 
     /// Bytes on the heap.
@@ -134,10 +168,17 @@ impl TextDecoder {
         let (mut at, mut cut_off) = if self.state.held_len > 0 { self.complete(bytes, sink) } else { (0, None) };
         while let Some(rest) = bytes.get(at..) {
             let offset = offset + at as u64;
-            let run = text_len(rest);
+            let (run, holds) = text_len(rest);
             let (text, rest) = rest.split_at_checked(run).unwrap_or((rest, &[]));
             if !text.is_empty() {
-                cut_off = self.text(offset, text, rest.is_empty(), cut_off, sink);
+                cut_off = if holds.bits < 0x80 {
+                    sink.text(offset, text);
+                    None
+                } else if holds.c1_lead {
+                    self.text(offset, text, rest.is_empty(), cut_off, &mut WithoutC1(&mut *sink))
+                } else {
+                    self.text(offset, text, rest.is_empty(), cut_off, sink)
+                };
             }
             let Some(&byte) = rest.first() else { return bytes.len() };
             let offset = offset + run as u64;
@@ -214,7 +255,7 @@ impl TextDecoder {
             let character = self.state.held.get(..=len).unwrap_or_default();
             match std::str::from_utf8(character) {
                 Ok(_) => {
-                    sink.text(self.state.start, character);
+                    WithoutC1(sink).text(self.state.start, character);
                     self.state.held_len = 0;
                     return (taken + 1, None);
                 }
@@ -429,15 +470,80 @@ fn execute(offset: u64, byte: u8, sink: &mut (impl TextSink + ?Sized)) {
     }
 }
 
-/// How many bytes from the start are text.
-fn text_len(bytes: &[u8]) -> usize {
-    let is_control = |byte: &u8| (*byte < 0x20 && *byte != b'\t') || *byte == 0x7f;
+/// Passes on text without its C1 controls.
+struct WithoutC1<'a, S: ?Sized>(&'a mut S);
+
+impl<S: TextSink + ?Sized> TextSink for WithoutC1<'_, S> {
+    fn text(&mut self, mut offset: u64, mut text: &[u8]) {
+        let mut looked = 0;
+        while let Some(found) = text.get(looked..).and_then(|rest| memchr::memchr(C1_LEAD, rest)) {
+            let at = looked + found;
+            looked = at + 2;
+            // U+00A0 and above begin with the same byte.
+            if text.get(at + 1).is_some_and(|byte| *byte < 0xa0) {
+                if at > 0 {
+                    self.0.text(offset, text.get(..at).unwrap_or_default());
+                }
+                offset += looked as u64;
+                text = text.get(looked..).unwrap_or_default();
+                looked = 0;
+            }
+        }
+        if !text.is_empty() {
+            self.0.text(offset, text);
+        }
+    }
+
+    fn control(&mut self, offset: u64, control: Control) {
+        self.0.control(offset, control);
+    }
+}
+
+/// How many bytes from the start are text, and what they hold.
+fn text_len(bytes: &[u8]) -> (usize, Holds) {
+    let is_control = |byte: u8| (byte < 0x20 && byte != b'\t') || byte == 0x7f;
+    let mut holds = Holds::default();
+    let mut len = 0;
     // Blocks without a branch inside are what the compiler turns into vector instructions.
-    let blocks =
-        bytes.chunks_exact(32).take_while(|block| !block.iter().fold(false, |any, byte| any | is_control(byte)));
-    let whole = blocks.count() * 32;
-    let rest = bytes.get(whole..).unwrap_or_default();
-    whole + rest.iter().position(is_control).unwrap_or(rest.len())
+    for block in bytes.chunks_exact(32) {
+        let mut control = false;
+        let mut block_holds = Holds::default();
+        for byte in block {
+            control |= is_control(*byte);
+            block_holds.take(*byte);
+        }
+        if control {
+            break;
+        }
+        holds.bits |= block_holds.bits;
+        holds.c1_lead |= block_holds.c1_lead;
+        len += 32;
+    }
+    for byte in bytes.get(len..).unwrap_or_default() {
+        if is_control(*byte) {
+            break;
+        }
+        holds.take(*byte);
+        len += 1;
+    }
+    (len, holds)
+}
+
+/// What decides how a run of text is read.
+#[derive(Clone, Copy, Default)]
+struct Holds {
+    /// All bits that are set in any byte.
+    bits: u8,
+    /// A byte with which a C1 control begins in UTF-8.
+    c1_lead: bool,
+}
+
+impl Holds {
+    #[inline]
+    fn take(&mut self, byte: u8) {
+        self.bits |= byte;
+        self.c1_lead |= byte == C1_LEAD;
+    }
 }
 
 /// How many bytes from the start belong to a string.

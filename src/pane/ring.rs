@@ -43,7 +43,7 @@ struct Segment {
     start: u64,
     /// The decoder before its first byte.
     state: DecoderState,
-    /// Bytes are missing before it: no sequence reaches into it.
+    /// No sequence reaches into it: bytes are missing before it, or an open string was given up there.
     fresh: bool,
     bytes: Vec<u8>,
 }
@@ -74,12 +74,24 @@ pub struct Chunk {
     pub more: bool,
     /// The decoder at `start`.
     state: DecoderState,
+    /// Offsets between `start` and `end` at which a string was given up.
+    given_up: Vec<u64>,
 }
 
 impl Chunk {
     /// Decodes it, as [`Ring::decode_from`] would.
     pub fn decode(&self, sink: &mut (impl TextSink + ?Sized)) {
-        TextDecoder::from(self.state).feed(self.start, &self.bytes, &mut Onward { from: self.start, sink });
+        let mut decoder = TextDecoder::from(self.state);
+        let mut sink = Onward { from: self.start, sink };
+        let mut from = self.start;
+        let mut rest = &self.bytes[..];
+        for to in &self.given_up {
+            let (piece, later) = rest.split_at_checked((to - from) as usize).unwrap_or((rest, &[]));
+            decoder.feed(from, piece, &mut sink);
+            decoder.reset();
+            (from, rest) = (*to, later);
+        }
+        decoder.feed(from, rest, &mut sink);
     }
 }
 
@@ -163,13 +175,46 @@ impl Ring {
         self.trim_front(self.limit, false);
     }
 
-    /// Bytes are missing from here on: marks the place, and lets no open sequence or character reach over it.
-    pub fn push_gap(&mut self, gap: Gap) {
-        self.decoder.reset();
+    /// Gives up an open string at the stream's end, as tmux does after five seconds ([`TextDecoder::give_up`]), and
+    /// keeps the place: whatever is read again from the ring is decoded with it. Returns whether a string was open.
+    pub fn give_up(&mut self) -> bool {
+        let open = self.decoder.give_up();
+        if open {
+            if let Some(last) = self.segments.back_mut() {
+                // A program may do this every five seconds; what it costs must not be a segment's first room.
+                last.bytes.shrink_to_fit();
+            }
+            self.begin_fresh();
+        }
+        open
+    }
+
+    /// Where the string that is open at the stream's end began.
+    pub fn string_start(&self) -> Option<u64> {
+        self.decoder.state().string_start()
+    }
+
+    /// Begins a segment into which no sequence reaches.
+    fn begin_fresh(&mut self) {
         match self.segments.back_mut() {
             Some(last) if last.bytes.is_empty() => (last.state, last.fresh) = (DecoderState::default(), true),
             _ => self.grow(true),
         }
+    }
+
+    /// The offsets between two others (exclusive) at which no sequence goes on.
+    fn fresh_between(&self, from: u64, to: u64) -> impl Iterator<Item = u64> {
+        let segments = self.segments.range(self.segment_of(from)..);
+        segments
+            .filter(move |segment| segment.fresh && segment.start > from)
+            .map(|segment| segment.start)
+            .take_while(move |start| *start < to)
+    }
+
+    /// Bytes are missing from here on: marks the place, and lets no open sequence or character reach over it.
+    pub fn push_gap(&mut self, gap: Gap) {
+        self.decoder.reset();
+        self.begin_fresh();
         if self.gaps.len() > GAPS {
             // The earliest stays: it is what a reader that comes from before it has to know first.
             self.gaps.remove(1);
@@ -227,6 +272,7 @@ impl Ring {
             gap: trimmed.or(marked),
             more: end > start && self.has_more(end, how),
             state: self.state_at(start),
+            given_up: self.fresh_between(start, end).collect(),
         }
     }
 
@@ -241,12 +287,15 @@ impl Ring {
 
     /// The first boundary behind `start` where what is open at `to` has ended.
     fn completed(&self, start: u64, to: u64, stop: u64) -> Option<u64> {
+        let given_up = self.fresh_between(to, stop).next();
+        let stop = given_up.unwrap_or(stop);
         let mut decoder = TextDecoder::from(self.state_at(to));
         let bytes = self.slices(to, stop).flatten();
-        bytes.zip(to..).find_map(|(byte, at)| {
+        let ended = bytes.zip(to..).find_map(|(byte, at)| {
             decoder.feed(at, std::slice::from_ref(byte), &mut Unheard);
             Some(held_back(decoder.state(), at + 1)).filter(|boundary| *boundary > start)
-        })
+        });
+        ended.or(given_up)
     }
 
     /// The retained bytes between two offsets, piece by piece.

@@ -43,7 +43,8 @@ impl Events {
 impl TextSink for Events {
     fn text(&mut self, offset: u64, text: &[u8]) {
         let text = String::from_utf8(text.to_vec()).unwrap();
-        assert!(!text.is_empty() && !text.contains(['\r', '\n', '\u{1b}', '\u{7f}']), "{text:?}");
+        let control = text.chars().find(|character| character.is_control() && *character != '\t');
+        assert!(!text.is_empty() && control.is_none(), "{text:?}");
         match self.0.last_mut() {
             Some(Event::Text(start, run)) if joins(*start, run, offset, &text) => run.push_str(&text),
             _ => self.0.push(Event::Text(offset, text)),
@@ -169,6 +170,44 @@ fn each_maximal_invalid_part_is_one_replacement() {
     assert_eq!(decode(b"\xe2\x9c\x1b[K"), [text(0, "\u{fffd}"), csi(2, b'K', 0, 0)]);
 }
 
+/// S12
+#[test]
+fn a_string_that_is_given_up_is_followed_by_text() {
+    for string in ["\x1b]0;t", "\x1bkt", "\x1bP", "\x1bP1", "\x1bP1 ", "\x1bPq", "\x1bPq\x1b", "\x1bP:", "\x1b_a", "\x1b^p", "\x1bXs"] {
+        let mut decoder = TextDecoder::default();
+        let mut events = Events::default();
+        decoder.feed(0, string.as_bytes(), &mut events);
+        let end = string.len() as u64;
+        assert_eq!((decoder.state().string_start(), decoder.give_up()), (Some(0), true), "{string:?}");
+        assert_eq!(decoder.state().open_since(), None, "{string:?}");
+        decoder.feed(end, b"x\x07", &mut events);
+        assert_eq!(events.0, [text(end, "x"), Event::Bell(end + 1)], "{string:?}");
+    }
+}
+
+#[test]
+fn what_is_no_string_is_not_given_up() {
+    for open in ["", "a", "\x1b", "\x1b[", "\x1b[1", "\x1b(", "\x1b]0;t\x1b", "\u{e9}", "\x1b[:"] {
+        let mut decoder = TextDecoder::default();
+        decoder.feed(0, open.as_bytes(), &mut Events::default());
+        let state = decoder.state();
+        assert_eq!((state.string_start(), decoder.give_up(), decoder.state()), (None, false, state), "{open:?}");
+    }
+}
+
+#[test]
+fn c1_controls_are_dropped_like_other_controls() {
+    let run = "a\u{80}\u{9b}31mb\u{9f}\u{a0}\u{a3}\u{e9}\u{9d}";
+    assert_eq!(decode(run.as_bytes()), [text(0, "a"), text(5, "31mb"), text(11, "\u{a0}\u{a3}\u{e9}")]);
+    assert_eq!(decode(b"a\x9bb"), [text(0, "a"), text(1, "\u{fffd}"), text(2, "b")], "not UTF-8");
+    let mut decoder = TextDecoder::default();
+    let mut events = Events::default();
+    for (at, byte) in run.bytes().enumerate() {
+        decoder.feed(at as u64, &[byte], &mut events);
+    }
+    assert_eq!(events.characters(), Events(decode(run.as_bytes())).characters());
+}
+
 #[test]
 fn the_state_is_small() {
     assert!(size_of::<DecoderState>() <= 32 && size_of::<TextDecoder>() <= 64);
@@ -180,6 +219,7 @@ pub(crate) fn terminal_bytes() -> impl Strategy<Value = Vec<u8>> {
         4 => "[a-z \t]{1,12}".prop_map(String::into_bytes),
         2 => Just(b"\r\n".to_vec()),
         1 => Just("\u{e9}\u{2713}\u{1f980}\u{fffd}".as_bytes().to_vec()),
+        1 => "[\u{80}-\u{a8}]{1,4}".prop_map(String::into_bytes),
         2 => "\x1b\\[[0-9;?:]{0,6}[ -/]?[@-~]".prop_map(String::into_bytes),
         1 => "\x1b[\\]kPX_^]([a-z0-9;]{0,8})(\x07|\x1b\\\\|\x18|\x1b)".prop_map(String::into_bytes),
         1 => "\x1b[ -~]".prop_map(String::into_bytes),

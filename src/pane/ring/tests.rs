@@ -65,9 +65,9 @@ fn a_read_from_what_was_trimmed_says_how_much_is_missing() {
     ring.trim_to(4);
     let missing = Gap { reason: GapReason::Trimmed, bytes: Some(4) };
     let state = DecoderState::default();
-    let first = Chunk { start: 6, end: 9, bytes: b"678".to_vec(), gap: Some(missing), more: true, state };
+    let first = Chunk { start: 6, end: 9, bytes: b"678".to_vec(), gap: Some(missing), more: true, state, given_up: vec![] };
     assert_eq!(ring.read(2, raw(3)), first);
-    let second = Chunk { start: 9, end: 10, bytes: b"9".to_vec(), gap: None, more: false, state };
+    let second = Chunk { start: 9, end: 10, bytes: b"9".to_vec(), gap: None, more: false, state, given_up: vec![] };
     assert_eq!(ring.read(9, raw(100)), second);
     assert_eq!(ring.read(99, raw(1)).start, 10, "an offset that is still to come is the end");
 }
@@ -123,6 +123,45 @@ fn gaps_are_bounded_and_the_earliest_stays() {
     assert_eq!(ring.gaps.len(), GAPS + 1);
     assert_eq!(ring.gap_between(0, 1000).unwrap().bytes, Some(0));
     assert_eq!(ring.gap_between(1, 1000).unwrap().bytes, Some(1000 - GAPS as u64));
+}
+
+/// S12
+#[test]
+fn where_a_string_was_given_up_its_text_begins_for_every_reader() {
+    let mut ring = ring(1 << 20, b"a\x1b]0;tit");
+    assert_eq!(ring.string_start(), Some(1));
+    assert_eq!(ring.read(0, text(99)).end, 1, "it may still end");
+    assert!(ring.give_up());
+    assert!(!ring.give_up(), "it was given up already");
+    assert!(ring.has_more(1, text(99)), "what held the reader back is over");
+    let mut live = Events::default();
+    ring.push(b"le\x07 b", &mut live);
+    let all = |text: &str| vec![Event::Text(0, "a".into()), Event::Text(8, text.into())];
+    assert_eq!(live.0, [Event::Text(8, "le".into()), Event::Bell(10), Event::Text(11, " b".into())]);
+    assert_eq!(events(&ring, 0, 10), all("le"));
+    for most in [1, 8, 9, 99] {
+        let (mut told, mut from, mut more) = (Events::default(), 0, true);
+        while more {
+            let chunk = ring.read(from, text(most));
+            assert_eq!(chunk.gap, None, "nothing is missing");
+            chunk.decode(&mut told);
+            (from, more) = (chunk.end, chunk.more);
+        }
+        let again = [&all("le")[..], &[Event::Bell(10), Event::Text(11, " b".into())]].concat();
+        assert_eq!((from, told.0), (ring.end(), again), "{most}");
+    }
+    assert_eq!(events(&ring, 3, 10), [Event::Text(8, "le".into())], "from within the string as well");
+}
+
+/// S11
+#[test]
+fn strings_that_are_given_up_again_and_again_cost_little() {
+    let mut ring = Ring::new(1 << 20);
+    for _ in 0..10_000 {
+        ring.push(b"\x1b]", &mut Unheard);
+        assert!(ring.give_up());
+    }
+    assert!(ring.memory() < 2 << 20, "{}", ring.memory());
 }
 
 /// S6
@@ -186,11 +225,15 @@ proptest! {
         from: prop::sample::Index,
         to: prop::sample::Index,
         trim: prop::sample::Index,
+        gives_up: bool,
     ) {
         let mut ring = Ring::new(1 << 20);
         let mut live = Events::default();
         for chunk in bytes.chunks(chunk) {
             ring.push(chunk, &mut live);
+            if gives_up {
+                ring.give_up();
+            }
         }
         ring.trim_to(trim.index(bytes.len() + 1));
         prop_assert_eq!(held(&ring), &bytes[ring.start() as usize..]);
@@ -242,7 +285,10 @@ proptest! {
     /// S3, S6, S8: whatever the limits of its reads, a reader of text is told what was told live, each gap included.
     #[test]
     fn reads_that_follow_each_other_give_what_one_read_gives(
-        steps in prop::collection::vec((terminal_bytes(), any::<bool>(), prop::collection::vec(1..40_u64, 0..6)), 1..12),
+        steps in prop::collection::vec(
+            (terminal_bytes(), any::<bool>(), any::<bool>(), prop::collection::vec(1..40_u64, 0..6)),
+            1..12,
+        ),
     ) {
         let mut ring = Ring::new(1 << 20);
         let (mut live, mut again) = (Events::default(), Events::default());
@@ -254,7 +300,10 @@ proptest! {
             cursor = chunk.end;
             chunk.more
         };
-        for (bytes, lost, reads) in steps {
+        for (bytes, gives_up, lost, reads) in steps {
+            if gives_up {
+                ring.give_up();
+            }
             if lost && ring.gap_at(ring.end()).is_none() {
                 ring.push_gap(gap(GapReason::Paused));
                 gaps += 1;
