@@ -59,7 +59,6 @@ impl Live {
         let own = if cfg!(target_os = "linux") { PathBuf::from("/proc/self/exe") } else { own };
         let program = Program {
             tmux: common.tmux.clone(),
-            leash: if cfg!(target_os = "linux") { crate::tmux::leash::words(&own) } else { Vec::new() },
             config: Some("/dev/null".into()),
             limit: settings.command_timeout,
             prefix: Vec::new(),

@@ -15,7 +15,7 @@ use crate::{
     config::Settings,
     engine::{Engine, EngineOptions, agents::Rules, audit::Audit},
     http, metrics, net,
-    tmux::{Program, leash},
+    tmux::Program,
 };
 
 /// Runs the daemon until it is stopped, by `muxtap stop`, SIGTERM, SIGINT or SIGHUP. `background`: a command started it and waits
@@ -67,7 +67,7 @@ async fn answer(
         |error: std::io::Error| Error::internal(format!("cannot answer on {}: {error}", paths.socket.display()));
     let listener = tokio::net::UnixListener::from_std(listener).map_err(unable)?;
     let engine = Engine::new(EngineOptions {
-        program: Program { tmux: settings.tmux.clone(), leash: leash::of_this_program(), ..Program::default() },
+        program: Program { tmux: settings.tmux.clone(), ..Program::default() },
         coverage: settings.coverage,
         ring_bytes: settings.ring_bytes,
         budget_bytes: settings.budget_bytes,

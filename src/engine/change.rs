@@ -184,7 +184,7 @@ impl Engine {
         pane: Option<PaneId>,
         commands: impl IntoIterator<Item = Command>,
     ) -> Result<DoneAnswer> {
-        let answer = host.server().write_in_turn(pane, Request::Plain(CommandLine::of(commands))).await?;
+        let answer = host.server().write(pane, Request::Plain(CommandLine::of(commands))).await?;
         answer.map(|_| DONE).map_err(|message| refused(&message))
     }
 
@@ -231,8 +231,7 @@ pub(super) fn close_held(host: &Arc<Host>, pane: &Arc<Pane>) {
 /// Closes a pane that muxtap made and that nobody asked to keep.
 pub(super) fn close_ended(server: &Server, pane: PaneId) {
     let kill = Command::new("kill-pane").opt("-t", pane.to_string());
-    // Its session may end with it.
-    server.submit_in_turn(pane, Request::Plain(CommandLine::of([kill])));
+    server.submit(Some(pane), Request::Plain(CommandLine::of([kill])), |_| {});
 }
 
 fn sized(command: Command, patch: &PatchRequest) -> Command {

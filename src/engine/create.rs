@@ -170,12 +170,11 @@ impl Engine {
         spawn: &SpawnRequest,
         care: Care,
     ) -> Result<CreatedAnswer> {
-        let is_session = command.name() == b"new-session";
         let mut command = place(command, spawn);
         if spawn.command.is_some() {
             command = command.end_of_flags().arg(PLACEHOLDER);
         }
-        let answer = host.server().write_in_turn(None, Request::Framed(vec![command])).await?;
+        let answer = host.server().write(None, Request::Framed(vec![command])).await?;
         let body = answer.map_err(|message| refused(&message))?;
         let made = body.first().map(|body| String::from_utf8_lossy(body).into_owned()).unwrap_or_default();
         let mut made = made.trim_end_matches('\n').splitn(4, '|');
@@ -185,9 +184,6 @@ impl Engine {
             return Err(Error::new(ErrorCode::InconsistentState, "tmux did not tell what it made"));
         };
         let id: PaneId = pane.parse().map_err(|_| Error::new(ErrorCode::InconsistentState, "tmux told no pane"))?;
-        if let Some(session) = session.parse().ok().filter(|_| is_session) {
-            host.server().made_session(session);
-        }
         host.server().cover(id).await?;
         let pane = host.pane(id).ok_or_else(|| Error::not_found(format!("pane {id} ended at once")))?;
         let cursor = pane.cursor(pane.lock().ring.start());

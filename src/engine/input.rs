@@ -111,9 +111,6 @@ impl Engine {
         } else {
             None
         };
-        // All clients are told of buffers.
-        let has_buffers = typed.lines.iter().any(|line| line.buffer.is_some());
-        let turn = if has_buffers { Some(Arc::new(host.server().turn().await)) } else { None };
         if pane.exit().is_some() {
             return Err(Error::new(
                 ErrorCode::Conflict,
@@ -128,7 +125,7 @@ impl Engine {
         let mut waiting = Vec::new();
         for line in typed.lines {
             let (sender, receiver) = oneshot::channel();
-            let (server, turn) = (host.server().clone(), turn.clone());
+            let server = host.server().clone();
             host.server().submit(Some(pane.id()), Request::Plain(line.commands), move |answer| {
                 if let (Ok(Err(_)) | Err(Lost), Some(buffer)) = (&answer, line.buffer) {
                     // What was to be pasted may be a secret, and is nobody's to find.
@@ -137,7 +134,6 @@ impl Engine {
                 }
                 // The asker may have given up.
                 let _ = sender.send(answer);
-                drop(turn);
             });
             waiting.push(receiver);
         }

@@ -56,8 +56,6 @@ impl Engine {
             }
             args.push(word(spawn.command));
             let args: Vec<&str> = args.iter().map(String::as_str).collect();
-            // All clients are told of it; none of muxtap's own is to be just arriving (N30).
-            let _turn = host.server().turn().await;
             let printed = host.server().spec().call_as(spawn.caller, spawn.environment, &args).await?;
             if printed.ok { Ok(()) } else { Err(refused(&printed.stderr)) }
         }

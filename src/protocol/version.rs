@@ -65,11 +65,6 @@ impl Version {
         self < Self::release(3, 8, None)
     }
 
-    /// What is told to all control clients does no harm while one is just connecting (N30): from 3.8 on.
-    pub fn survives_half_arrived_clients(self) -> bool {
-        self >= Self::release(3, 8, None)
-    }
-
     /// `%message` is sent, inside blocks too; so are `%config-error` and `%paste-buffer-…`: from 3.4 on (F12, F22).
     pub fn sends_messages(self) -> bool {
         self >= Self::release(3, 4, None)
@@ -143,12 +138,6 @@ mod tests {
         for (text, expected) in cases {
             assert_eq!(version(text).lists_are_octal_encoded(), expected, "{text}");
         }
-    }
-
-    #[test]
-    fn half_arrived_clients_harm_servers_before_3_8() {
-        assert!(!version("3.7c").survives_half_arrived_clients());
-        assert!(version("3.8").survives_half_arrived_clients() && version("master").survives_half_arrived_clients());
     }
 
     #[test]

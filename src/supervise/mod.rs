@@ -31,7 +31,7 @@ pub use state::State;
 use crate::{
     api::{Error, ErrorCode},
     engine::{Engine, EngineOptions, Host, Target, find_pane},
-    tmux::{CoverageMode, Program, is_absent, leash},
+    tmux::{CoverageMode, Program, is_absent},
 };
 use arguments::Arguments;
 use confirm::{Confirm, Mattermost};
@@ -135,7 +135,7 @@ impl Supervisor {
         let PlatformEnvironment { platform, patience, store } = environment;
         // As a guest it makes no session of its own, whoever started the server.
         let coverage = CoverageMode::Sessions;
-        let program = Program { tmux, leash: leash::of_this_program(), ..Program::default() };
+        let program = Program { tmux, ..Program::default() };
         let engine = Engine::new(EngineOptions { program, coverage, ..EngineOptions::default() });
         let options = Options {
             socket,

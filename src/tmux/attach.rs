@@ -1,18 +1,13 @@
 //! Attaching control clients: a guest in each session, or a hub.
 
-use std::{
-    collections::hash_map::RandomState,
-    hash::BuildHasher,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{collections::hash_map::RandomState, hash::BuildHasher, sync::Arc, time::Duration};
 
 use tokio::sync::oneshot;
 
 use super::{
     connection::{Connection, Request},
-    coverage::{Inner, Turn},
-    launch::{self, FLAGS, PLACEHOLDER},
+    coverage::Inner,
+    launch::{self, FLAGS, PLACEHOLDER, StartServer},
     link::{NoLink, ServerIdentity, absent, empty},
     model::Covering,
     program::{CoverageMode, Printed},
@@ -55,10 +50,7 @@ impl Inner {
         if found.is_empty() || !users && start.is_none() {
             return match start {
                 Some(start) => {
-                    launch::make_socket_dir(&self.spec);
-                    let name = hub_name();
-                    let command = launch::command(&self.spec, &start, &name);
-                    let connection = self.open(command, None).await.map_err(NoLink::Failed)?;
+                    let connection = self.start(&start).await.map_err(NoLink::Failed)?;
                     // One that runs without a session was not started by this.
                     let started = !(printed.ok && found.is_empty());
                     self.become_hub(&connection, started).await.map_err(NoLink::Failed)?;
@@ -80,26 +72,14 @@ impl Inner {
         // tmux tells the activity in seconds; of those that were used within one the default is the last, the others come as they were made.
         users.sort_by_key(|session| (session.activity, session.default, session.id));
         let connection = if hub {
-            let command = self.spec.client([
-                "-C",
-                "new-session",
-                "-E",
-                "-f",
-                FLAGS,
-                "-s",
-                &hub_name(),
-                "-n",
-                "muxtap",
-                PLACEHOLDER,
-            ]);
-            let connection = self.open(command, None).await.map_err(NoLink::Failed)?;
+            let name = hub_name();
+            let args = ["-C", "new-session", "-E", "-f", FLAGS, "-s", &name, "-n", "muxtap", PLACEHOLDER];
+            let connection = self.open(&args, None).await.map_err(NoLink::Failed)?;
             self.become_hub(&connection, false).await.map_err(NoLink::Failed)?;
             self.bump(&users).await.map_err(NoLink::Failed)?;
             connection
         } else {
             let mut first = None;
-            // Those that were there are gone, perhaps because somebody makes new ones.
-            self.quiet(None).await;
             for session in &users {
                 // A session that has gone meanwhile is no failure of the others.
                 match self.attach(session.id).await {
@@ -125,61 +105,55 @@ impl Inner {
         Ok(())
     }
 
-    /// Attaches a guest to one session.
-    async fn attach(self: &Arc<Self>, session: SessionId) -> Result<Connection> {
-        self.open(self.guest(session), Some(session)).await
+    /// Starts a server and attaches to the session that is to be its hub.
+    async fn start(self: &Arc<Self>, start: &StartServer) -> Result<Connection> {
+        launch::make_socket_dir(&self.spec);
+        let name = hub_name();
+        let started = launch::start(&self.spec, start, &name).await?;
+        if !started.ok {
+            return Err(Error::unavailable(format!("tmux could not start a server: {}", started.stderr)));
+        }
+        let target = format!("={name}");
+        let attached = self.open(&["-C", "attach-session", "-E", "-f", FLAGS, "-t", &target], None).await;
+        if attached.is_err() {
+            // Where this fails too, it ends by itself.
+            let _ = self.spec.call(&["kill-session", "-t", &target]).await;
+        }
+        attached
     }
 
-    /// The same for a session that came later: after a pause, and when nobody else makes more of them.
-    pub(super) async fn attach_in_time(
+    /// Attaches a guest to one session.
+    async fn attach(self: &Arc<Self>, session: SessionId) -> Result<Connection> {
+        // `-E`: an attach would otherwise rewrite the session's environment from ours (F34).
+        let target = session.to_string();
+        self.open(&["-C", "attach-session", "-E", "-f", FLAGS, "-t", &target], Some(session)).await
+    }
+
+    /// Attaches a guest to a session that came later, after a pause.
+    pub(super) async fn attach_later(
         self: &Arc<Self>,
         session: SessionId,
         attempt: u64,
         pause: Duration,
     ) -> Result<()> {
-        let in_time = async {
-            tokio::time::sleep(pause).await;
-            loop {
-                self.quiet(Some(session)).await;
-                let turn = self.turn_to_arrive().await;
-                // Others may have arrived before it.
-                if self.lock().restless_until(Some(session), Instant::now()).is_none() {
-                    return turn;
-                }
-            }
-        };
-        let (turn, there) = tokio::select! {
-            turn = in_time => turn,
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
             () = self.cancel.cancelled() => return Ok(()),
-        };
-        let is_there = there.is_none_or(|there| there.contains(&session));
-        if is_there && self.lock().is_attaching(session, attempt) {
-            self.open_in_turn(turn, self.guest(session), Some(session)).await?;
+        }
+        if self.lock().is_attaching(session, attempt) {
+            self.attach(session).await?;
         }
         Ok(())
     }
 
-    fn guest(&self, session: SessionId) -> tokio::process::Command {
-        // `-E`: an attach would otherwise rewrite the session's environment from ours (F34).
-        self.spec.client(["-C", "attach-session", "-E", "-f", FLAGS, "-t", &session.to_string()])
-    }
-
     /// Opens a client and waits until it is attached (F25).
-    async fn open(
-        self: &Arc<Self>,
-        command: tokio::process::Command,
-        session: Option<SessionId>,
-    ) -> Result<Connection> {
-        let (turn, _) = self.turn_to_arrive().await;
-        self.open_in_turn(turn, command, session).await
-    }
-
-    async fn open_in_turn(
-        self: &Arc<Self>,
-        turn: Turn,
-        command: tokio::process::Command,
-        session: Option<SessionId>,
-    ) -> Result<Connection> {
+    async fn open(self: &Arc<Self>, args: &[&str], session: Option<SessionId>) -> Result<Connection> {
+        // One after the other: the order in which guests arrive is that of their sessions' activity (F35).
+        let _arrival = self.arrivals.acquire().await;
+        let client = self.spec.client(args);
+        let client = client.map_err(|error| {
+            Error::unavailable(format!("cannot make a socket on which a control client arrives: {error}"))
+        })?;
         let (ready, attached) = oneshot::channel();
         let id = {
             let mut model = self.lock();
@@ -190,10 +164,10 @@ impl Inner {
             }
             let id = model.next_connection;
             model.next_connection += 1;
-            model.covering.insert(id, Covering::new(session, ready, Some(turn)));
+            model.covering.insert(id, Covering::new(session, ready));
             id
         };
-        let connection = match Connection::open(id, command, self.clone(), &self.tasks) {
+        let connection = match Connection::open(id, client, self.clone(), &self.tasks) {
             Ok(connection) => connection,
             Err(error) => {
                 self.lock().drop_connection(id, &error.to_string());
@@ -249,8 +223,8 @@ impl Inner {
     async fn bump(self: &Arc<Self>, users: &[Found]) -> Result<()> {
         let Some((first, rest)) = users.split_first() else { return Ok(()) };
         let target = first.id.to_string();
-        let command = self.spec.client(["-C", "attach-session", "-E", "-f", "ignore-size,no-output", "-t", &target]);
-        let visitor = self.open(command, None).await?;
+        let args = ["-C", "attach-session", "-E", "-f", "ignore-size,no-output", "-t", &target];
+        let visitor = self.open(&args, None).await?;
         if let Some(covering) = self.lock().covering.get_mut(&visitor.id()) {
             covering.visitor = true;
         }

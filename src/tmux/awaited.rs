@@ -7,9 +7,14 @@ use tokio::{
     io::{AsyncBufReadExt as _, BufReader, Lines},
     process::{Child, ChildStdout},
     sync::mpsc,
+    task::JoinHandle,
 };
+use tokio_util::task::TaskTracker;
 
-use super::program::ServerSpec;
+use super::{
+    program::{Client, ServerSpec},
+    relay::NotArrived,
+};
 use crate::{metrics, protocol::ids::SessionId};
 
 /// How long a listener may take to arrive.
@@ -51,19 +56,21 @@ pub async fn socket(socket: &Path) {
 /// a session nor a server that is to end (N29).
 pub struct Listener {
     client: Child,
+    relay: Option<JoinHandle<Result<(), NotArrived>>>,
     lines: Lines<BufReader<ChildStdout>>,
     sessions: Vec<SessionId>,
 }
 
 impl Listener {
-    /// Starts it and reads what sessions there are. `None`: the server has left, or tmux cannot be started. Nobody may give up in
-    /// the middle: a client that leaves before it has arrived kills older servers (N32).
-    pub async fn arrive(spec: &ServerSpec) -> Option<Self> {
+    /// Starts one and reads what sessions there are. `None`: the server has left, or tmux cannot be started.
+    pub async fn arrive(spec: &ServerSpec, tasks: &TaskTracker) -> Option<Self> {
         let channel = format!("muxtap-{}", std::process::id());
-        let mut command = spec.client(["-C", "list-sessions", "-F", "= #{session_id}", ";", "wait-for", &channel]);
+        let client = spec.client(["-C", "list-sessions", "-F", "= #{session_id}", ";", "wait-for", &channel]);
+        let Client { mut command, relay } = client.ok()?;
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         metrics::PROCESS_SPAWNS.increment(1);
         let mut client = command.spawn().ok()?;
+        let relay = relay.map(|relay| tasks.spawn(relay.run()));
         let mut lines = BufReader::new(client.stdout.take()?).lines();
         let mut sessions = Vec::new();
         let listed = async {
@@ -77,7 +84,7 @@ impl Listener {
             false
         };
         let arrived = tokio::time::timeout(ARRIVAL, listed).await.unwrap_or(false);
-        let listener = Self { client, lines, sessions };
+        let listener = Self { client, relay, lines, sessions };
         if arrived {
             return Some(listener);
         }
@@ -94,8 +101,12 @@ impl Listener {
         changed
     }
 
-    /// Ends it. When this returns its process has ended, so that nothing is attached before.
+    /// Ends the listener. When this returns its process has ended and the server knows, so that nothing is attached before.
     pub async fn leave(mut self) {
         let _ = self.client.kill().await;
+        if let Some(relay) = self.relay {
+            relay.abort();
+            let _ = relay.await;
+        }
     }
 }

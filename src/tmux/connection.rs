@@ -19,11 +19,13 @@ use futures_util::StreamExt;
 use tokio::{
     io::AsyncReadExt,
     net::unix::pipe,
-    process::{Child, Command},
+    process::Child,
     sync::{Notify, oneshot},
+    task::JoinHandle,
 };
 use tokio_util::{codec::FramedRead, sync::CancellationToken, task::TaskTracker};
 
+use super::{program::Client, relay::NotArrived};
 use crate::{
     api::{Error, Result},
     metrics,
@@ -94,8 +96,9 @@ struct Pending {
 }
 
 impl Connection {
-    /// Starts `command` as a control client. Events go to `receiver` as soon as they come.
-    pub fn open(id: u64, mut command: Command, receiver: Arc<impl Receiver>, tasks: &TaskTracker) -> io::Result<Self> {
+    /// Starts a control client. Events go to `receiver` as soon as they come.
+    pub fn open(id: u64, client: Client, receiver: Arc<impl Receiver>, tasks: &TaskTracker) -> io::Result<Self> {
+        let Client { mut command, relay } = client;
         let (child_stdin, our_writer) = io::pipe()?;
         let (our_reader, child_stdout) = io::pipe()?;
         // A larger pipe is fewer wake-ups under a flood. It may be refused (a user's pipe limit); then the default serves.
@@ -104,6 +107,7 @@ impl Connection {
         metrics::PROCESS_SPAWNS.increment(1);
         let mut child = command.spawn()?;
         drop(command);
+        let relay = relay.map(|relay| tasks.spawn(relay.run()));
         let name = child.id().map(|pid| format!("client-{pid}")).unwrap_or_default();
         let stderr = child.stderr.take();
         let reader = pipe::Receiver::from_owned_fd(OwnedFd::from(our_reader))?;
@@ -125,7 +129,7 @@ impl Connection {
         }));
         tasks.spawn(connection.clone().flush(writer));
         let stream = FramedRead::with_capacity(reader, ControlCodec::new(key), READ_CHUNK);
-        tasks.spawn(connection.clone().drain(stream, child, stderr, receiver));
+        tasks.spawn(connection.clone().drain(stream, child, stderr, relay, receiver));
         Ok(connection)
     }
 
@@ -223,6 +227,7 @@ impl Connection {
         mut stream: FramedRead<pipe::Receiver, ControlCodec>,
         mut child: Child,
         stderr: Option<tokio::process::ChildStderr>,
+        relay: Option<JoinHandle<Result<(), NotArrived>>>,
         receiver: Arc<impl Receiver>,
     ) {
         let mut why = self.drain_until_gone(&mut stream, &mut child, &receiver).await;
@@ -246,6 +251,13 @@ impl Connection {
         }
         if tokio::time::timeout(LEAVE_LIMIT, child.wait()).await.is_err() {
             let _ = child.kill().await;
+        }
+        if let Some(relay) = relay {
+            // When this ends the server knows that the client has gone.
+            relay.abort();
+            if let Ok(Err(error)) = relay.await {
+                why = error.to_string();
+            }
         }
         receiver.closed(&self, &why);
         self.0.closed.cancel();

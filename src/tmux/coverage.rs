@@ -4,12 +4,11 @@
 //! pane that is not seeded is dropped, since the seed that is under way contains it; C3 a pane's end is told after its last output.
 
 use std::{
-    collections::HashSet,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot, watch};
+use tokio::sync::{Notify, Semaphore, oneshot, watch};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
@@ -39,11 +38,6 @@ use crate::{
 /// noticed after one or two; what is left is for the subscription to `#{pane_dead}`.
 const DEATH_LOOKS: u32 = 8;
 
-/// See [`Server::turn`](super::Server::turn).
-pub struct Turn {
-    _permit: Option<OwnedSemaphorePermit>,
-}
-
 /// The shared state of a [`Server`](super::Server).
 pub struct Inner {
     pub(super) spec: ServerSpec,
@@ -53,9 +47,11 @@ pub struct Inner {
     pub(super) link: watch::Sender<Link>,
     pub(super) kick: Notify,
     lost: Notify,
-    made: Notify,
-    /// One permit: a client arrives, or what all clients are told of is done.
-    turn: Arc<Semaphore>,
+    /// One permit: clients arrive one after the other.
+    pub(super) arrivals: Semaphore,
+    /// One permit: clients leave one after the other. A session that ends with its last client (`destroy-unattached`)
+    /// can crash servers before 3.8 when another control client leaves at that moment (N26).
+    departures: Semaphore,
     model: Mutex<Model>,
 }
 
@@ -74,8 +70,8 @@ impl Inner {
             link: link::link_channel(),
             kick: Notify::new(),
             lost: Notify::new(),
-            made: Notify::new(),
-            turn: Arc::new(Semaphore::new(1)),
+            arrivals: Semaphore::new(1),
+            departures: Semaphore::new(1),
             model: Mutex::default(),
         })
     }
@@ -112,70 +108,6 @@ impl Inner {
         model.forget_panes();
     }
 
-    /// The right to let a client arrive, or to do what all clients are told of, until it is dropped. A client that has only half arrived kills older
-    /// servers when something is told to all (N30); one that leaves is told of, too.
-    pub(super) async fn turn(&self) -> Turn {
-        // It is never closed.
-        let turn = Turn { _permit: self.turn.clone().acquire_owned().await.ok() };
-        self.departed().await;
-        turn
-    }
-
-    /// The same for a client that is about to arrive: those whose sessions have ended leave before it, even if they were not told so yet. With it comes
-    /// which sessions there are, where somebody could be asked.
-    pub(super) async fn turn_to_arrive(&self) -> (Turn, Option<HashSet<SessionId>>) {
-        let turn = self.turn().await;
-        let mut there = None;
-        if self.lock().identity.as_ref().is_some_and(|known| known.version.survives_half_arrived_clients()) {
-            return (turn, there);
-        }
-        while let Some(connection) = self.connection_of(None) {
-            let list = Command::new("list-sessions").opt("-F", "#{session_id}");
-            let asked = connection.ask(Request::Plain(CommandLine::of([list])));
-            match tokio::time::timeout(DEPARTURE, asked).await {
-                // That one has left.
-                Ok(Err(Lost)) => tokio::task::yield_now().await,
-                Ok(Ok(Ok(bodies))) => {
-                    let lines = bodies.iter().flat_map(|body| body.split(|byte| *byte == b'\n'));
-                    let sessions = lines.filter_map(SessionId::from_bytes).collect();
-                    self.lock().only_sessions(&sessions);
-                    there = Some(sessions);
-                    break;
-                }
-                Ok(Ok(Err(_))) | Err(_) => break,
-            }
-        }
-        self.departed().await;
-        (turn, there)
-    }
-
-    /// Resolves when nobody else seems to be making sessions. A script that makes many would otherwise make one just while a guest arrives for another,
-    /// sooner or later (N30).
-    pub(super) async fn quiet(&self, session: Option<SessionId>) {
-        loop {
-            let made = self.made.notified();
-            let Some(until) = self.lock().restless_until(session, Instant::now()) else { return };
-            tokio::select! {
-                () = tokio::time::sleep_until(until.into()) => {}
-                () = made => {}
-            }
-        }
-    }
-
-    /// Resolves when no client is leaving. Whoever takes longer than some time is not waited for.
-    async fn departed(&self) {
-        let departed = async {
-            loop {
-                let lost = self.lost.notified();
-                if !self.lock().covering.values().any(Covering::is_leaving) {
-                    return;
-                }
-                lost.await;
-            }
-        };
-        let _ = tokio::time::timeout(DEPARTURE, departed).await;
-    }
-
     /// Resolves when no client is attached any more.
     pub(super) async fn all_lost(&self) {
         loop {
@@ -189,33 +121,25 @@ impl Inner {
 
     /// Lets all clients leave and waits for it.
     pub(super) async fn close_all(&self) {
-        let connections = |is_arriving: bool| -> Vec<_> {
-            let model = self.lock();
-            let those = model.covering.values().filter(|covering| covering.turn.is_some() == is_arriving);
-            those.filter_map(|covering| covering.connection.clone()).collect()
-        };
-        for connection in connections(true) {
-            connection.close();
-            connection.closed().await;
-        }
-        // What is told of those that leave is not to meet one that arrives, in whatever way.
-        let _turn = tokio::time::timeout(DEPARTURE, self.turn.clone().acquire_owned()).await;
-        // One after the other: a session that ends with its last client (`destroy-unattached`) kills servers before 3.8 when another control
-        // client leaves at that moment (N26).
-        for connection in connections(false) {
-            connection.close();
-            connection.closed().await;
+        let connections: Vec<_> =
+            self.lock().covering.values().filter_map(|covering| covering.connection.clone()).collect();
+        for connection in connections {
+            self.depart(&connection).await;
         }
     }
 
-    /// Lets a client leave, in turn.
+    /// Lets a client leave.
     fn let_go(self: &Arc<Self>, connection: Connection) {
         let this = self.clone();
-        self.tasks.spawn(async move {
-            let _turn = tokio::time::timeout(DEPARTURE, this.turn.clone().acquire_owned()).await;
-            connection.close();
-            connection.closed().await;
-        });
+        self.tasks.spawn(async move { this.depart(&connection).await });
+    }
+
+    /// Lets a client leave when no other one does, and waits for it. One that takes longer than some time is not waited
+    /// for.
+    async fn depart(&self, connection: &Connection) {
+        let _departure = tokio::time::timeout(DEPARTURE, self.departures.acquire()).await;
+        connection.close();
+        connection.closed().await;
     }
 
     /// The model, read after this call.
@@ -271,7 +195,7 @@ impl Inner {
                 Ok(Ok(parts)) => {
                     let octal = model.identity.as_ref().is_some_and(|known| known.version.lists_are_octal_encoded());
                     let topology = Topology::parse(parts.first().map_or(&[], |body| body), separator, octal);
-                    model.listed(topology, Instant::now());
+                    model.topology = Arc::new(topology);
                     model.follow(self.spec.is_local())
                 }
                 Ok(Err(message)) => {
@@ -306,12 +230,6 @@ impl Inner {
         }
     }
 
-    /// muxtap made this session: its guest need not wait.
-    pub(super) fn made_session(&self, session: SessionId) {
-        self.lock().made(session);
-        self.made.notify_waiters();
-    }
-
     /// Makes sure a pane is followed and seeded.
     pub(super) async fn cover(self: &Arc<Self>, pane: PaneId) -> Result<()> {
         self.fresh().await?;
@@ -331,7 +249,7 @@ impl Inner {
             // The sender is dropped when the pane goes.
             Ok(_) => Ok(()),
             Err(_) => Err(Error::unavailable(format!(
-                "pane {pane} is not followed after {} s: no control client could join its session, or sessions are made without a pause; ask again",
+                "pane {pane} is not followed after {} s: no control client could join its session; ask again",
                 COVER_LIMIT.as_secs()
             ))),
         }
@@ -349,7 +267,7 @@ impl Inner {
                 Action::Attach(session, attempt, pause) => {
                     let this = self.clone();
                     self.tasks.spawn(async move {
-                        let result = this.attach_in_time(session, attempt, pause).await;
+                        let result = this.attach_later(session, attempt, pause).await;
                         if this.cancel.is_cancelled() {
                             return;
                         }
@@ -626,7 +544,6 @@ impl Inner {
             let Some(covering) = model.covering.get_mut(&connection.id()) else { return };
             match covering.ready.take() {
                 Some(ready) => {
-                    covering.turn = None;
                     // A client attached by name may have been given another session if its own went meanwhile.
                     let moved = covering.session.is_some_and(|wanted| wanted != session);
                     if !moved {
@@ -647,7 +564,7 @@ impl Inner {
 
 /// How long a request waits for its pane to be followed.
 const COVER_LIMIT: Duration = Duration::from_secs(15);
-/// How long a client that was told to leave is waited for.
+/// How long a client that is to leave waits for the one before it.
 const DEPARTURE: Duration = Duration::from_millis(500);
 
 impl Receiver for Inner {
@@ -660,11 +577,6 @@ impl Receiver for Inner {
                 }
             }
             Event::Notification(notification) => {
-                if matches!(notification, Notification::Exit(_))
-                    && let Some(covering) = self.lock().covering.get_mut(&connection.id())
-                {
-                    covering.leaving = true;
-                }
                 self.notified(connection, notification);
             }
             Event::OtherBlock { ok: false, body, .. } => {

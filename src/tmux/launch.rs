@@ -2,7 +2,8 @@
 
 use std::{collections::BTreeMap, os::unix::fs::DirBuilderExt as _, path::PathBuf};
 
-use super::program::ServerSpec;
+use super::program::{Printed, ServerSpec};
+use crate::api::Result;
 
 /// Client flags: never resize anything (F6), and let tmux drop a backlog older than a minute rather than grow for ever (F11).
 pub const FLAGS: &str = "ignore-size,pause-after=60";
@@ -18,9 +19,20 @@ pub struct StartServer {
     pub cwd: Option<PathBuf>,
 }
 
-/// The command that starts the server and its hub, made first so that it never is the most recently active one (F33).
-pub fn command(spec: &ServerSpec, start: &StartServer, hub: &str) -> tokio::process::Command {
-    let mut command = spec.client(["-C", "new-session", "-E", "-f", FLAGS, "-s", hub, "-n", "muxtap", PLACEHOLDER]);
+/// How many seconds a hub that was made for a new server is kept without a client.
+const ORPHANED: &str = "15";
+
+/// Starts the server with the session that is to be its hub, made first so that it never is the most recently active one
+/// (F33).
+///
+/// The client that starts a server is connected to it from the beginning. As a control client it would be half
+/// introduced there while other clients may already make sessions (F36), so it is a plain one: the hub is attached to
+/// afterwards, as on any server. If that does not happen the hub ends by itself.
+pub async fn start(spec: &ServerSpec, start: &StartServer, hub: &str) -> Result<Printed> {
+    let end = format!("if-shell -F -t ={hub}: '#{{session_attached}}' '' 'kill-session -t ={hub}'");
+    let make = ["new-session", "-d", "-E", "-s", hub, "-n", "muxtap", PLACEHOLDER];
+    let args = [&make[..], &[";", "run-shell", "-b", "-d", ORPHANED, "-C", &end]].concat();
+    let mut command = spec.command(args.iter().copied());
     if let Some(env) = &start.env {
         command.env_clear();
         command.envs(env.iter().filter(|(name, _)| !matches!(name.as_str(), "TMUX" | "TMUX_PANE")));
@@ -28,7 +40,7 @@ pub fn command(spec: &ServerSpec, start: &StartServer, hub: &str) -> tokio::proc
     if let Some(cwd) = start.cwd.as_ref().filter(|cwd| cwd.is_dir()) {
         command.current_dir(cwd);
     }
-    command
+    spec.run(command, &args).await
 }
 
 /// Makes the directory of sockets that have names, as tmux does for `-L` but not for `-S`: where no tmux ever ran it is missing.

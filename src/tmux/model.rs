@@ -15,7 +15,6 @@ use tokio_util::sync::CancellationToken;
 use super::{
     Seeding,
     connection::Connection,
-    coverage::Turn,
     launch::StartServer,
     link::{FIRST_PAUSE, LONGEST_PAUSE, ServerIdentity},
     topology::{PaneRow, SessionRow, Topology},
@@ -34,12 +33,6 @@ use crate::{
 
 /// A guest that is thrown out sooner than this after it attached waits at least as long before it comes back.
 const SHORT_STAY: Duration = Duration::from_secs(1);
-/// A guest arrives after this even if sessions go on being made.
-const LONGEST_UNREST: Duration = Duration::from_secs(5);
-/// How long it is known when a session came, and that muxtap made it.
-const REMEMBERED: Duration = Duration::from_secs(60);
-/// How long nobody else has made a session before a guest arrives.
-pub(super) const QUIET: Duration = Duration::from_millis(200);
 /// Windows that one line subscribes to: tmux carries a line out as a whole, and other clients wait meanwhile.
 const SUBSCRIBED_AT_ONCE: usize = 64;
 
@@ -56,21 +49,13 @@ pub struct Covering {
     pub(super) hub: Option<WindowId>,
     /// It only visits sessions and carries no output.
     pub(super) visitor: bool,
-    /// It has not left yet, but was told to by tmux, or its session is known to have ended.
-    pub(super) leaving: bool,
     /// It is being let go.
     let_go: bool,
-    /// Held until it has arrived.
-    pub(super) turn: Option<Turn>,
     since: Instant,
 }
 
 impl Covering {
-    pub(super) fn new(
-        session: Option<SessionId>,
-        ready: oneshot::Sender<Result<(), String>>,
-        turn: Option<Turn>,
-    ) -> Self {
+    pub(super) fn new(session: Option<SessionId>, ready: oneshot::Sender<Result<(), String>>) -> Self {
         Self {
             connection: None,
             session,
@@ -78,15 +63,9 @@ impl Covering {
             attached: None,
             hub: None,
             visitor: false,
-            leaving: false,
             let_go: false,
-            turn,
             since: Instant::now(),
         }
-    }
-
-    pub(super) fn is_leaving(&self) -> bool {
-        self.leaving || self.connection.as_ref().is_some_and(|connection| !connection.is_open())
     }
 
     pub(super) fn is_serving(&self) -> bool {
@@ -158,10 +137,6 @@ pub struct Model {
     attempts: u64,
     /// Panes that are about to be paused by a command of ours that also ends the pause.
     pub(super) expected_pauses: HashSet<PaneId>,
-    /// Sessions that came while others were followed, and when.
-    appeared: HashMap<SessionId, Instant>,
-    /// Sessions that muxtap made, and when.
-    made: HashMap<SessionId, Instant>,
     /// Sessions whose guest could not attach or was thrown out at once, and how long the next one waits.
     pauses: HashMap<SessionId, Duration>,
     /// Users' sessions were seen: when the last one goes, the hub goes too.
@@ -232,8 +207,6 @@ impl Model {
         self.subscribed.clear();
         self.expected_pauses.clear();
         self.attaching.clear();
-        self.appeared.clear();
-        self.made.clear();
         self.pauses.clear();
         self.populated = false;
         self.topology = Arc::default();
@@ -405,43 +378,6 @@ impl Model {
         self.covering.values().find(|covering| covering.session == Some(session) && !covering.visitor)
     }
 
-    /// tmux has listed everything.
-    pub(super) fn listed(&mut self, topology: Topology, now: Instant) {
-        let is_recent = |at: &Instant| now.duration_since(*at) < REMEMBERED;
-        self.appeared.retain(|_, at| is_recent(at));
-        self.made.retain(|_, at| is_recent(at));
-        let known = |session: &SessionRow| {
-            session.hub || self.topology.session(session.id).is_some() || self.guest_of(session.id).is_some()
-        };
-        let new: Vec<_> = topology.sessions.iter().filter(|session| !known(session)).map(|row| row.id).collect();
-        self.appeared.extend(new.into_iter().map(|session| (session, now)));
-        self.topology = Arc::new(topology);
-    }
-
-    /// muxtap itself made this session: no sign that others make more.
-    pub(super) fn made(&mut self, session: SessionId) {
-        self.made.insert(session, Instant::now());
-    }
-
-    /// Until when the guest of a session, or any, is not to arrive: somebody makes sessions, and may go on. `None`: nobody does, or the server does
-    /// not mind.
-    pub(super) fn restless_until(&self, session: Option<SessionId>, now: Instant) -> Option<Instant> {
-        if self.identity.as_ref().is_some_and(|known| known.version.survives_half_arrived_clients()) {
-            return None;
-        }
-        let theirs = self.appeared.iter().filter(|(session, _)| !self.made.contains_key(session));
-        let last = theirs.map(|(_, at)| *at + QUIET).max()?;
-        let longest = session.and_then(|session| self.appeared.get(&session)).map(|at| *at + LONGEST_UNREST);
-        Some(longest.map_or(last, |longest| last.min(longest))).filter(|until| *until > now)
-    }
-
-    /// These are all sessions there are: clients of others are about to leave.
-    pub(super) fn only_sessions(&mut self, there: &HashSet<SessionId>) {
-        for covering in self.covering.values_mut().filter(|covering| covering.attached.is_some()) {
-            covering.leaving |= covering.session.is_some_and(|session| !there.contains(&session));
-        }
-    }
-
     /// Whether tmux pushes the window's values on this connection.
     pub(super) fn is_subscribed(&self, window: WindowId, connection: u64) -> bool {
         self.subscribed.get(&window) == Some(&connection)
@@ -523,7 +459,7 @@ fn hub_owner(covering: &HashMap<u64, Covering>) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{protocol::version::Version, tmux::topology::SessionRow};
+    use crate::tmux::topology::SessionRow;
 
     const SESSION: SessionId = SessionId(0);
 
@@ -553,41 +489,13 @@ mod tests {
     }
 
     fn guest(model: &mut Model, stay: Option<Duration>) {
-        let mut covering = Covering::new(Some(SESSION), oneshot::channel().0, None);
+        let mut covering = Covering::new(Some(SESSION), oneshot::channel().0);
         if let Some(stay) = stay {
             covering.attached = Some(metrics::AttachedClient::count());
             covering.since = Instant::now().checked_sub(stay).unwrap();
         }
         model.covering.insert(7, covering);
         model.drop_connection(7, "");
-    }
-
-    #[test]
-    fn guests_keep_away_while_others_make_sessions() {
-        let now = Instant::now();
-        let (before, some) = (SESSION, SessionId(1));
-        let mut model = model();
-        let mut topology = Topology::clone(&model.topology);
-        topology.sessions.push(SessionRow { id: some, ..topology.sessions[0].clone() });
-        assert_eq!(model.restless_until(None, now), None);
-        model.listed(topology.clone(), now);
-        assert_eq!(model.restless_until(Some(some), now), Some(now + QUIET));
-        assert_eq!(model.restless_until(Some(before), now), Some(now + QUIET), "whoever else is to arrive");
-        assert_eq!(model.restless_until(Some(some), now + QUIET), None, "it is over");
-
-        let later = now + LONGEST_UNREST * 99 / 100;
-        topology.sessions.push(SessionRow { id: SessionId(2), ..topology.sessions[0].clone() });
-        model.listed(topology, later);
-        assert_eq!(model.restless_until(Some(some), later), Some(now + LONGEST_UNREST), "not for ever");
-        model.listed(Topology::default(), later);
-        assert_eq!(model.restless_until(None, later), Some(later + QUIET), "who ends them may go on as well");
-
-        model.made(SessionId(2));
-        assert_eq!(model.restless_until(None, later), None, "muxtap itself made it");
-        model.made.clear();
-        let version = Version::parse(b"3.8").unwrap();
-        model.identity = Some(ServerIdentity { pid: 1, started: 0, version });
-        assert_eq!(model.restless_until(None, later), None, "this server does not mind");
     }
 
     #[test]

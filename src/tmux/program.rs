@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeMap,
     ffi::{OsStr, OsString},
+    io,
     os::unix::fs::{MetadataExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
     process::Stdio,
@@ -11,6 +12,7 @@ use std::{
 
 use tokio::process::Command;
 
+use super::relay::Relay;
 use crate::{
     api::{Error, Result},
     metrics,
@@ -39,9 +41,6 @@ pub struct Program {
     pub tmux: PathBuf,
     /// A command in front of it, as `ssh HOST` or `docker exec -i CONTAINER`; empty for a local server.
     pub prefix: Vec<String>,
-    /// What starts the control clients of a local server so that they end with this process ([`super::leash`]); empty: they are started as
-    /// they are.
-    pub leash: Vec<OsString>,
     /// What a server that it starts reads in place of the user's configuration (`-f`); absent: tmux's default.
     pub config: Option<PathBuf>,
     /// How long a call of it may take.
@@ -51,7 +50,7 @@ pub struct Program {
 impl Default for Program {
     /// The local `tmux`, as it is.
     fn default() -> Self {
-        Self { tmux: "tmux".into(), prefix: Vec::new(), leash: Vec::new(), config: None, limit: SPAWN_LIMIT }
+        Self { tmux: "tmux".into(), prefix: Vec::new(), config: None, limit: SPAWN_LIMIT }
     }
 }
 
@@ -75,6 +74,13 @@ pub struct ServerSpec {
     pub coverage: CoverageMode,
 }
 
+/// A control client that is to be started.
+pub struct Client {
+    pub(super) command: Command,
+    /// The way on which it arrives; `None`: it connects to the server itself.
+    pub(super) relay: Option<Relay>,
+}
+
 /// What a call that ended printed.
 pub struct Printed {
     /// It exited with status 0.
@@ -96,25 +102,29 @@ impl ServerSpec {
     /// `-u`: without UTF-8 replies turn tabs and non-ASCII into `_` (F17). `$TMUX` is removed so that tmux does not take us for
     /// something that runs in one of its panes.
     pub fn command(&self, args: impl IntoIterator<Item = impl Into<OsString>>) -> Command {
-        self.command_behind(Vec::new(), args)
+        self.command_at(&self.socket, args)
     }
 
-    /// The same for a control client.
-    pub fn client(&self, args: impl IntoIterator<Item = impl Into<OsString>>) -> Command {
-        let leash = if self.is_local() { self.program.leash.clone() } else { Vec::new() };
-        self.command_behind(leash, args)
+    /// The command of a control client. One of a local server arrives over a relay and starts no server.
+    pub(super) fn client(&self, args: impl IntoIterator<Item = impl Into<OsString>>) -> io::Result<Client> {
+        if !self.is_local() {
+            return Ok(Client { command: self.command(args), relay: None });
+        }
+        let relay = Relay::listen(&self.socket)?;
+        // `-N`: a relay that has gone is no reason to start a server in its place (N21).
+        let args = std::iter::once("-N".into()).chain(args.into_iter().map(Into::into));
+        Ok(Client { command: self.command_at(relay.socket(), args), relay: Some(relay) })
     }
 
-    fn command_behind(&self, mut words: Vec<OsString>, args: impl IntoIterator<Item = impl Into<OsString>>) -> Command {
-        words.extend(self.program.prefix.iter().map(OsString::from));
-        words.push(self.program.tmux.clone().into_os_string());
-        let mut words = words.into_iter();
+    fn command_at(&self, socket: &Path, args: impl IntoIterator<Item = impl Into<OsString>>) -> Command {
+        let prefix = self.program.prefix.iter().map(OsString::from);
+        let mut words = prefix.chain([self.program.tmux.clone().into_os_string()]);
         let mut command = Command::new(words.next().unwrap_or_default());
         command.args(words).arg("-u");
         if let Some(config) = &self.program.config {
             command.arg("-f").arg(config);
         }
-        command.arg("-S").arg(&self.socket).args(args.into_iter().map(Into::into));
+        command.arg("-S").arg(socket).args(args.into_iter().map(Into::into));
         command.env_remove("TMUX").env_remove("TMUX_PANE").kill_on_drop(true);
         command
     }
@@ -154,13 +164,13 @@ impl ServerSpec {
         path.is_some_and(|path| std::env::split_paths(path).any(|dir| runs(&dir.join(tmux))))
     }
 
-    async fn run(&self, command: Command, args: &[&str]) -> Result<Printed> {
+    pub(super) async fn run(&self, command: Command, args: &[&str]) -> Result<Printed> {
         let why = || format!("is the tmux server on {} stopped or overloaded?", self.socket.display());
         self.program.run(command, args, why).await
     }
 
     /// The error for a tmux that cannot be started at all.
-    pub fn cannot_run(&self, error: &std::io::Error) -> Error {
+    pub fn cannot_run(&self, error: &io::Error) -> Error {
         self.program.cannot_run(error)
     }
 }
@@ -217,11 +227,11 @@ impl Program {
     }
 
     /// The error for a tmux that cannot be started at all.
-    fn cannot_run(&self, error: &std::io::Error) -> Error {
+    fn cannot_run(&self, error: &io::Error) -> Error {
         let name = self.prefix.first().map_or_else(|| self.tmux.display().to_string(), Clone::clone);
         let hint = match error.kind() {
-            std::io::ErrorKind::NotFound => "install tmux 3.2a or later, or name it with --tmux or $MUXTAP_TMUX",
-            std::io::ErrorKind::PermissionDenied => "it is not executable; check its permissions",
+            io::ErrorKind::NotFound => "install tmux 3.2a or later, or name it with --tmux or $MUXTAP_TMUX",
+            io::ErrorKind::PermissionDenied => "it is not executable; check its permissions",
             _ => "see `muxtap doctor`",
         };
         Error::unavailable(format!("cannot run {name}: {error}; {hint}"))

@@ -2,25 +2,23 @@
 
 use std::sync::Arc;
 
-use tokio::sync::oneshot;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
     Observer,
     awaited::{self, Listener},
     connection::{Answer, Lost, Request},
-    coverage::{Inner, Turn},
+    coverage::Inner,
     death,
     launch::StartServer,
     link::{FIRST_PAUSE, LONGEST_PAUSE, Link, NoLink, ServerIdentity},
-    model::QUIET,
     program::ServerSpec,
     topology::Topology,
 };
 use crate::{
     api::{Error, Result},
     clock::jittered,
-    protocol::ids::{PaneId, SessionId},
+    protocol::ids::PaneId,
 };
 
 /// How often a question is asked whose connection is lost.
@@ -135,40 +133,6 @@ impl Server {
         connection.ask(request).await.map_err(|Lost| unknown_outcome())
     }
 
-    /// The same for what every client is told of: sessions that come, go and get names, buffers.
-    pub async fn write_in_turn(&self, pane: Option<PaneId>, request: Request) -> Result<Answer> {
-        self.connected().await?;
-        let turn = self.turn().await;
-        let connection = self.inner.connection_of(pane).ok_or(Lost)?;
-        let (sender, receiver) = oneshot::channel();
-        connection.submit(request, move |answer| {
-            // Also when the asker has given up.
-            drop(turn);
-            let _ = sender.send(answer);
-        });
-        receiver.await.unwrap_or(Err(Lost)).map_err(|Lost| unknown_outcome())
-    }
-
-    /// The right to do what every client is told of; none of muxtap's own arrives while it is held. Whoever holds it must not wait for a connection:
-    /// to make one needs it too.
-    pub async fn turn(&self) -> Turn {
-        self.inner.turn().await
-    }
-
-    /// Asks in turn for something whose answer nobody waits for. When the engine stops there is no time for that; it is asked at once.
-    pub fn submit_in_turn(&self, pane: PaneId, request: Request) {
-        let inner = self.inner.clone();
-        self.inner.tasks.spawn(async move {
-            let turn = tokio::select! {
-                turn = inner.turn() => Some(turn),
-                () = inner.cancel.cancelled() => None,
-            };
-            if let Some(connection) = inner.connection_of(Some(pane)) {
-                connection.submit(request, move |_| drop(turn));
-            }
-        });
-    }
-
     /// The model as of now: refreshed if anything is known to have changed, and in any case asked anew. When the connection is lost meanwhile
     /// it is asked again.
     pub async fn fresh(&self) -> Result<Arc<Topology>> {
@@ -191,11 +155,6 @@ impl Server {
     /// Makes sure that the pane's output is followed, and the pane is seeded, before it returns.
     pub async fn cover(&self, pane: PaneId) -> Result<()> {
         self.inner.cover(pane).await
-    }
-
-    /// muxtap has just made this session: that is no sign that others make more, and it is followed at once.
-    pub fn made_session(&self, session: SessionId) {
-        self.inner.made_session(session);
     }
 
     /// Seeds the pane anew because output may have been lost (or its content changed without output).
@@ -301,10 +260,7 @@ async fn supervise(inner: Arc<Inner>) {
                     }
                 };
                 let mut listener = match hubs {
-                    Some(_) => {
-                        let _turn = inner.turn().await;
-                        Listener::arrive(&inner.spec).await
-                    }
+                    Some(_) => Listener::arrive(&inner.spec, &inner.tasks).await,
                     None => None,
                 };
                 let session = async {
@@ -316,16 +272,11 @@ async fn supervise(inner: Arc<Inner>) {
                         tokio::time::sleep(jittered(pause)).await;
                     }
                 };
-                // Who starts a server, or its configuration, may be making sessions just then.
-                let socket = async {
-                    awaited::socket(&inner.spec.socket).await;
-                    tokio::time::sleep(QUIET).await;
-                };
                 tokio::select! {
                     () = inner.kick.notified() => {}
                     () = inner.cancel.cancelled() => {}
                     () = leaves => dead = leaving,
-                    () = socket, if absent && inner.spec.is_local() => {}
+                    () = awaited::socket(&inner.spec.socket), if absent && inner.spec.is_local() => {}
                     () = session, if hubs.is_some() => pause = (pause * 2).min(LONGEST_PAUSE),
                     () = tokio::time::sleep(jittered(pause)), if retry => pause = (pause * 2).min(LONGEST_PAUSE),
                 }

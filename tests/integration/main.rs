@@ -18,6 +18,7 @@
 )]
 
 mod agents;
+mod arrival;
 mod bad_input;
 mod bridge;
 mod capture;

@@ -1,0 +1,170 @@
+use std::{
+    io::{Read as _, Write as _},
+    os::unix::fs::PermissionsExt as _,
+};
+
+use tokio::task::JoinHandle;
+
+use super::*;
+
+/// How long nothing may come before it counts as missing.
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// A stand-in for a tmux server, whose socket it holds.
+struct Server {
+    _dir: tempfile::TempDir,
+    socket: PathBuf,
+    listener: UnixListener,
+}
+
+impl Server {
+    fn new() -> Self {
+        let dir = tempfile::tempdir_in("/tmp").unwrap();
+        let socket = dir.path().join("server");
+        let listener = UnixListener::bind(&socket).unwrap();
+        Self { _dir: dir, socket, listener }
+    }
+
+    /// A client that connects to a relay to this server.
+    fn client(&self) -> (std::os::unix::net::UnixStream, PathBuf, JoinHandle<Result<(), NotArrived>>) {
+        let relay = Relay::listen(&self.socket).unwrap();
+        let place = relay.socket().to_owned();
+        let client = std::os::unix::net::UnixStream::connect(&place).unwrap();
+        client.set_read_timeout(Some(LIMIT)).unwrap();
+        (client, place, tokio::spawn(relay.run()))
+    }
+
+    async fn accept(&self) -> UnixStream {
+        tokio::time::timeout(LIMIT, self.listener.accept()).await.expect("a client comes").unwrap().0
+    }
+
+    /// Whether a client is there that is not accepted yet.
+    fn has_client(&self) -> bool {
+        let mut ready = [rustix::event::PollFd::new(&self.listener, rustix::event::PollFlags::IN)];
+        let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+        rustix::event::poll(&mut ready, Some(&now)).unwrap() > 0
+    }
+}
+
+fn message(kind: u32, marks: u16, data: &[u8]) -> Vec<u8> {
+    let length = u16::try_from(16 + data.len()).unwrap();
+    let words = [8_u32, 4711].map(u32::to_ne_bytes).concat();
+    [&kind.to_ne_bytes()[..], &length.to_ne_bytes(), &marks.to_ne_bytes(), &words, data].concat()
+}
+
+/// Sends bytes with a descriptor over a socket that blocks.
+fn send_with(socket: &std::os::unix::net::UnixStream, bytes: &[u8], descriptor: &OwnedFd) {
+    let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let descriptors = [descriptor.as_fd()];
+    assert!(control.push(SendAncillaryMessage::ScmRights(&descriptors)));
+    rustix::net::sendmsg(socket, &[IoSlice::new(bytes)], &mut control, SendFlags::empty()).unwrap();
+}
+
+async fn next(socket: &UnixStream) -> (Vec<u8>, Vec<OwnedFd>) {
+    tokio::time::timeout(LIMIT, receive(socket)).await.expect("something comes").unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_server_sees_a_client_only_when_its_introduction_is_complete() {
+    let server = Server::new();
+    let (mut client, place, relay) = server.client();
+    let (mut stdin, theirs) = io::pipe().unwrap();
+    let theirs = OwnedFd::from(theirs);
+    client.write_all(&message(100, 0, &[0; 4])).unwrap();
+    client.write_all(&message(111, 0, &[0; 8])).unwrap();
+    send_with(&client, &message(104, 1, b""), &theirs);
+    client.write_all(&message(105, 0, b"LANG=C\0")).unwrap();
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert!(!server.has_client(), "it has only half introduced itself");
+    client.write_all(&[message(106, 0, b""), message(200, 0, b"attach\0")].concat()).unwrap();
+
+    let accepted = server.accept().await;
+    // A read ends behind a descriptor.
+    let (bytes, descriptors) = next(&accepted).await;
+    assert_eq!(bytes, [message(105, 0, b"LANG=C\0"), message(104, 1, b"")].concat());
+    assert_eq!(descriptors.len(), 1);
+    let last = [message(100, 0, &[0; 4]), message(111, 0, &[0; 8]), message(106, 0, b""), message(200, 0, b"attach\0")];
+    assert_eq!(next(&accepted).await.0, last.concat(), "in one read");
+    assert!(!place.exists() && !place.parent().unwrap().exists(), "its socket has gone");
+
+    // The descriptor is the client's own, and nobody else holds it.
+    drop(theirs);
+    std::fs::File::from(descriptors.into_iter().next().unwrap()).write_all(b"it is").unwrap();
+    let mut text = String::new();
+    stdin.read_to_string(&mut text).unwrap();
+    assert_eq!(text, "it is");
+
+    // From here on it passes on what comes, both ways.
+    send(&accepted, Write { bytes: b"ready".to_vec(), descriptor: None }).await.unwrap();
+    let mut answer = [0; 5];
+    client.read_exact(&mut answer).unwrap();
+    assert_eq!(&answer, b"ready");
+    client.write_all(b"exiting").unwrap();
+    assert_eq!(next(&accepted).await.0, b"exiting");
+    drop(client);
+    assert_eq!(next(&accepted).await.0, b"", "it has left");
+    assert!(relay.await.unwrap().is_ok());
+}
+
+#[tokio::test]
+async fn a_client_that_dies_on_its_way_is_never_seen() {
+    let server = Server::new();
+    for messages in 0..3 {
+        let (mut client, place, relay) = server.client();
+        let sent = [message(100, 0, &[0; 4]), message(111, 0, &[0; 8]), message(105, 0, b"LANG=C\0")];
+        client.write_all(&sent[..messages].concat()).unwrap();
+        drop(client);
+        assert!(relay.await.unwrap().is_ok(), "it has left, which is no failure of the server");
+        assert!(!server.has_client(), "after {messages} messages");
+        assert!(!place.exists());
+    }
+}
+
+#[tokio::test]
+async fn the_client_learns_that_the_server_has_gone() {
+    let server = Server::new();
+    let (mut client, _, relay) = server.client();
+    client.write_all(&message(106, 0, b"")).unwrap();
+    let accepted = server.accept().await;
+    assert_eq!(next(&accepted).await.0, message(106, 0, b""));
+    drop(accepted);
+    assert!(relay.await.unwrap().is_ok());
+    assert_eq!(client.read(&mut [0; 9]).unwrap_or(0), 0);
+
+    let (mut client, _, relay) = server.client();
+    std::fs::remove_file(&server.socket).unwrap();
+    client.write_all(&message(106, 0, b"")).unwrap();
+    let error = relay.await.unwrap().unwrap_err().to_string();
+    assert!(error.starts_with("cannot connect to the server: "), "{error}");
+    assert_eq!(client.read(&mut [0; 9]).unwrap_or(0), 0);
+}
+
+#[tokio::test]
+async fn a_client_that_is_no_tmux_is_refused() {
+    let server = Server::new();
+    let (mut client, _, relay) = server.client();
+    client.write_all(&[255; 64]).unwrap();
+    assert!(matches!(relay.await.unwrap(), Err(NotArrived::Malformed(_))));
+    assert!(!server.has_client());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_does_not_go_on_is_let_go() {
+    let server = Server::new();
+    let (client, _, relay) = server.client();
+    assert!(matches!(relay.await.unwrap(), Err(NotArrived::Late)));
+    drop(client);
+    assert!(!server.has_client());
+}
+
+#[tokio::test]
+async fn only_the_user_can_come_and_nothing_is_left() {
+    let relay = Relay::listen(Path::new("/nowhere")).unwrap();
+    let directory = relay.socket().parent().unwrap().to_owned();
+    assert_eq!(std::fs::metadata(&directory).unwrap().permissions().mode() & 0o7777, 0o700);
+    drop(relay);
+    assert!(!directory.exists());
+    // A place whose path is too long for a socket is passed over.
+    assert!(Place::make_in(&Path::new("/tmp").join("x".repeat(120))).is_err());
+}

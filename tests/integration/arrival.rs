@@ -1,0 +1,238 @@
+//! Control clients arrive at servers that are busy, and no server dies of it (F36 to F38).
+//!
+//! A slow man in the middle makes arrivals long: each message of a client's introduction but the first comes late.
+
+use std::{
+    io::{IoSlice, IoSliceMut},
+    mem::MaybeUninit,
+    os::{
+        fd::{AsFd as _, OwnedFd},
+        unix::fs::PermissionsExt as _,
+    },
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use rustix::{
+    cmsg_space,
+    net::{
+        RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+        sockopt,
+    },
+    process::Signal,
+};
+use std::os::unix::net::{UnixListener, UnixStream};
+
+use crate::common::{World, eventually, signal, tmux_program};
+
+/// How late each message comes.
+const LATE: Duration = Duration::from_millis(20);
+
+/// Counts what a slow man in the middle has seen.
+#[derive(Default)]
+struct Seen {
+    /// Clients that came to him.
+    came: AtomicUsize,
+    /// Clients that he killed in the middle of their introduction.
+    killed: AtomicUsize,
+}
+
+/// Puts a slow man between muxtap's control clients and where they connect to. The clients themselves are real.
+///
+/// `kill_after`: he kills each client after so many messages.
+fn put_in_between(world: &mut World, kill_after: Option<usize>) -> Arc<Seen> {
+    let targets = world.path("targets");
+    std::fs::create_dir(&targets).unwrap();
+    let middle = world.path("middle");
+    let listener = UnixListener::bind(&middle).unwrap();
+    // A control client connects to him. Where it was to connect to stands in a file with its process id.
+    let script = r#"#!/bin/sh
+case " $* " in *" -C "*) ;; *) exec TMUX "$@" ;; esac
+n=$#
+while [ "$n" -gt 0 ]; do
+    n=$((n - 1))
+    word=$1
+    shift
+    if [ "$word" = -S ]; then
+        n=$((n - 1))
+        printf %s "$1" > TARGETS/$$
+        shift
+        set -- "$@" -S MIDDLE
+    else
+        set -- "$@" "$word"
+    fi
+done
+exec TMUX "$@"
+"#;
+    let text = |path: &Path| path.display().to_string();
+    let script = script.replace("TMUX", &tmux_program()).replace("TARGETS", &text(&targets));
+    let wrapper = world.path("tmux");
+    std::fs::write(&wrapper, script.replace("MIDDLE", &text(&middle))).unwrap();
+    std::fs::set_permissions(&wrapper, std::fs::Permissions::from_mode(0o755)).unwrap();
+    world.set("MUXTAP_TMUX", text(&wrapper));
+    let seen = Arc::new(Seen::default());
+    let counted = seen.clone();
+    std::thread::spawn(move || {
+        // The thread ends with the test's process.
+        for client in listener.incoming().flatten() {
+            let pid = sockopt::socket_peercred(&client).unwrap().pid.as_raw_nonzero().get();
+            let target = std::fs::read_to_string(targets.join(pid.to_string())).unwrap();
+            counted.came.fetch_add(1, Ordering::Relaxed);
+            let counted = counted.clone();
+            std::thread::spawn(move || {
+                let Ok(server) = UnixStream::connect(target) else { return };
+                let (from, to) = (server.try_clone().unwrap(), client.try_clone().unwrap());
+                std::thread::spawn(move || pass_on(&from, &to));
+                let mut victim = None;
+                if let Some(messages) = kill_after {
+                    victim = Some((messages, u32::try_from(pid).unwrap()));
+                }
+                if pass_slowly(&client, &server, victim) {
+                    counted.killed.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+    });
+    seen
+}
+
+fn receive(socket: &UnixStream) -> (Vec<u8>, Option<OwnedFd>) {
+    let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut bytes = vec![0; 1 << 16];
+    let received =
+        rustix::net::recvmsg(socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, RecvFlags::CMSG_CLOEXEC);
+    bytes.truncate(received.map_or(0, |received| received.bytes));
+    let rights = control.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
+        _ => None,
+    });
+    (bytes, rights)
+}
+
+/// Whether the other side still takes it.
+fn send(socket: &UnixStream, bytes: &[u8], descriptor: Option<&OwnedFd>) -> bool {
+    let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let descriptors: Vec<_> = descriptor.map(|descriptor| descriptor.as_fd()).into_iter().collect();
+    assert!(descriptors.is_empty() || control.push(SendAncillaryMessage::ScmRights(&descriptors)));
+    rustix::net::sendmsg(socket, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL).is_ok()
+}
+
+fn pass_on(from: &UnixStream, to: &UnixStream) {
+    loop {
+        let (bytes, descriptor) = receive(from);
+        if bytes.is_empty() || !send(to, &bytes, descriptor.as_ref()) {
+            let _ = to.shutdown(std::net::Shutdown::Both);
+            return;
+        }
+    }
+}
+
+/// Passes a client's messages on one by one, each but the first late. Returns whether it killed the client.
+fn pass_slowly(client: &UnixStream, server: &UnixStream, victim: Option<(usize, u32)>) -> bool {
+    let mut left = Vec::new();
+    let mut messages = 0;
+    loop {
+        let (bytes, mut descriptor) = receive(client);
+        if bytes.is_empty() {
+            let _ = server.shutdown(std::net::Shutdown::Both);
+            return false;
+        }
+        left.extend(bytes);
+        while left.len() >= 16 {
+            let length = usize::from(u16::from_ne_bytes([left[4], left[5]]));
+            let has_descriptor = left[6..8] != [0, 0];
+            if left.len() < length {
+                break;
+            }
+            if messages > 0 {
+                std::thread::sleep(LATE);
+            }
+            if let Some((last, pid)) = victim
+                && messages == last
+            {
+                signal(pid, Signal::KILL);
+                let _ = server.shutdown(std::net::Shutdown::Both);
+                return true;
+            }
+            let message: Vec<u8> = left.drain(..length).collect();
+            let with = if has_descriptor { descriptor.take() } else { None };
+            if !send(server, &message, with.as_ref()) {
+                let _ = client.shutdown(std::net::Shutdown::Both);
+                return false;
+            }
+            messages += 1;
+        }
+    }
+}
+
+/// Plain tmux makes and kills sessions without a pause until `done`. The server must live.
+fn churn_until(world: &World, mut done: impl FnMut() -> bool) {
+    let server = world.server_pid();
+    let mut rounds = 0;
+    while !done() {
+        world.tmux(&["new-session", "-d", "-s", "brief", "exec cat"]);
+        world.tmux(&["set-buffer", "-b", "brief", "text"]);
+        world.tmux(&["kill-session", "-t", "brief"]);
+        rounds += 1;
+        assert!(rounds < 5000, "never");
+    }
+    assert_eq!(world.server_pid(), server);
+}
+
+#[test]
+fn a_server_lives_while_clients_arrive_slowly_and_others_make_and_kill_sessions() {
+    let mut world = World::with_server();
+    for name in ["a", "b", "c"] {
+        world.session(name);
+    }
+    let seen = put_in_between(&mut world, None);
+    let mut following = world.spawn(&["events"]);
+    // It takes all four some seconds to arrive, one after the other, and each brief session may get one that is late.
+    let attached = || world.tmux(&["list-clients", "-F", "#{client_session}"]);
+    churn_until(&world, || ["main", "a", "b", "c"].iter().all(|name| attached().lines().any(|line| line == *name)));
+    assert!(seen.came.load(Ordering::Relaxed) >= 4);
+    following.close_stdin();
+    following.kill();
+    // They are of use.
+    let pane = world.tmux(&["display-message", "-p", "-t", "b:", "#{pane_id}"]);
+    world.tmux(&["send-keys", "-t", &pane, "echo of\"\" use", "Enter"]);
+    world.await_output(&pane, "of use");
+    // The server knows them by their own process ids.
+    let clients = world.tmux(&["list-clients", "-F", "#{client_name} #{client_pid}"]);
+    let named = |line: &str| line.split_once(' ').is_some_and(|(name, pid)| name == format!("client-{pid}"));
+    assert!(clients.lines().all(named), "{clients}");
+}
+
+#[test]
+fn a_client_that_is_killed_while_it_arrives_is_never_seen_by_the_server() {
+    let mut world = World::with_server();
+    let seen = put_in_between(&mut world, Some(4));
+    let mut following = world.spawn(&["events"]);
+    churn_until(&world, || seen.killed.load(Ordering::Relaxed) >= 3);
+    following.close_stdin();
+    following.kill();
+    assert_eq!(world.tmux(&["list-clients"]), "");
+}
+
+#[test]
+fn a_server_lives_while_a_script_makes_a_session_and_kills_it_a_moment_later() {
+    let world = World::with_server();
+    let server = world.server_pid();
+    world.ok(&["list-panes"]);
+    for round in 0..40 {
+        let name = format!("job-{round}");
+        world.session(&name);
+        std::thread::sleep(Duration::from_millis(100));
+        world.tmux(&["kill-session", "-t", &name]);
+    }
+    assert_eq!(world.server_pid(), server);
+    // Nothing that came and went is still there.
+    eventually("one client is left", || world.tmux(&["list-clients"]).lines().count() == 1);
+    assert_eq!(world.sessions(), ["main"]);
+}
