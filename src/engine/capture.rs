@@ -118,10 +118,11 @@ impl Engine {
                     )));
                 }
                 Ok(Ok(Err(message))) => return Err(Error::invalid(format!("tmux: {message}"))),
-                Ok(Err(Lost)) | Err(_) => tokio::task::yield_now().await,
+                Ok(Err(Lost::Ended)) | Err(_) => tokio::task::yield_now().await,
+                Ok(Err(lost)) => return Err(lost.into()),
             }
         }
-        Err(Lost.into())
+        Err(Lost::Ended.into())
     }
 }
 

@@ -166,13 +166,11 @@ impl Engine {
             // The asker may have given up.
             let _ = sender.send(answer);
         });
-        let answer = receiver.await.unwrap_or(Err(Lost));
+        let answer = receiver.await.unwrap_or(Err(Lost::Ended));
         let done = match answer {
             Ok(Ok(_)) => Ok(DONE),
             Ok(Err(message)) => Err(refused(&message)),
-            Err(Lost) => Err(Error::unavailable(
-                "the connection to tmux was lost while the pane was respawned; whether it was is not known: look before asking again",
-            )),
+            Err(lost) => return Err(lost.of_change("the respawn")),
         };
         host.server().fresh().await?;
         done
@@ -197,7 +195,10 @@ impl Engine {
             let release = Command::new("set-option").flag("-p").flag("-u").opt("-t", pane.id().to_string());
             let line = CommandLine::of([release.arg("remain-on-exit")]);
             // A pane that has gone meanwhile needs no release.
-            let _ = host.server().write(Some(pane.id()), Request::Plain(line)).await;
+            // One that does not answer cannot be asked for the others either.
+            if host.server().write(Some(pane.id()), Request::Plain(line)).await.is_err() {
+                return;
+            }
         }
     }
 }

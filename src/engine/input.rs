@@ -127,7 +127,7 @@ impl Engine {
             let (sender, receiver) = oneshot::channel();
             let server = host.server().clone();
             host.server().submit(Some(pane.id()), Request::Plain(line.commands), move |answer| {
-                if let (Ok(Err(_)) | Err(Lost), Some(buffer)) = (&answer, line.buffer) {
+                if let (Ok(Err(_)) | Err(_), Some(buffer)) = (&answer, line.buffer) {
                     // What was to be pasted may be a secret, and is nobody's to find.
                     let delete = CommandLine::of([Command::new("delete-buffer").opt("-b", buffer)]);
                     server.submit(None, Request::Plain(delete), |_| {});
@@ -144,11 +144,8 @@ impl Engine {
                     return Err(Error::not_found(format!("pane {} is no longer there", pane.id())));
                 }
                 Ok(Ok(Err(message))) => return Err(Error::invalid(format!("tmux: {message}"))),
-                Ok(Err(Lost)) | Err(_) => {
-                    return Err(Error::unavailable(
-                        "the connection to tmux was lost while input was sent; how much of it arrived is not known",
-                    ));
-                }
+                Ok(Err(lost)) => return Err(lost.of_change("the input, or a part of it,")),
+                Err(_) => return Err(Lost::Ended.of_change("the input, or a part of it,")),
             }
         }
         Ok(pane.cursor(mark))

@@ -91,6 +91,11 @@ impl FrameKey {
         self.queue().pop_front();
     }
 
+    /// The frame `seq` was taken back before tmux read any of it: no answer to it will come.
+    pub(crate) fn forget(&self, seq: u64) {
+        self.queue().retain(|pending| pending.seq != seq);
+    }
+
     /// A copy with the same secret and the frames that are under way now, which shares nothing with this one: to decode
     /// the same stream twice.
     pub fn snapshot(&self) -> Self {

@@ -1,11 +1,16 @@
 //! Attaching control clients: a guest in each session, or a hub.
 
-use std::{collections::hash_map::RandomState, hash::BuildHasher, sync::Arc, time::Duration};
+use std::{
+    collections::hash_map::RandomState,
+    hash::BuildHasher,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use tokio::sync::oneshot;
 
 use super::{
-    connection::{Connection, Request},
+    connection::{Connection, Request, SILENCE_LIMIT},
     coverage::Inner,
     launch::{self, FLAGS, PLACEHOLDER, StartServer},
     link::{NoLink, ServerIdentity, absent, empty},
@@ -40,7 +45,8 @@ impl Inner {
     /// Finds the server (or starts it, where that was asked for) and attaches.
     pub(super) async fn connect(self: &Arc<Self>) -> Result<ServerIdentity, NoLink> {
         self.check_program().await.map_err(NoLink::Failed)?;
-        let printed = self.spec.call(&["list-sessions", "-F", LIST, ";", "display-message", "-p", DEFAULT]).await;
+        let question = ["list-sessions", "-F", LIST, ";", "display-message", "-p", DEFAULT];
+        let printed = self.spec.call_within(SILENCE_LIMIT, &question).await;
         let printed = printed.map_err(NoLink::Failed)?;
         let found = if printed.ok { parse(&printed.stdout) } else { Vec::new() };
         // It stays for the next attempt: the one who asked takes it away, and is told why that failed.
@@ -82,8 +88,11 @@ impl Inner {
             let mut first = None;
             for session in &users {
                 // A session that has gone meanwhile is no failure of the others.
+                let asked = Instant::now();
                 match self.attach(session.id).await {
                     Ok(connection) => first = first.or(Some(connection)),
+                    // A server that has stopped answers no other client either.
+                    Err(error) if asked.elapsed() >= ATTACH_LIMIT => return Err(NoLink::Failed(error)),
                     Err(error) => tracing::info!("cannot attach to session {}: {error}", session.id),
                 }
             }

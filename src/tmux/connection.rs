@@ -3,43 +3,62 @@
 //! The draining task parses, hands events over and does nothing else (F11). A request's reply is given to its callback *in that
 //! task, in the order of the wire*: all that a pane printed before tmux ran the command has been handed over by then. (While
 //! other panes flood, what it printed after may have been too, N27.)
+//!
+//! A second task, the *tending* one, writes what a full pipe did not take and looks at the open requests ([`Queue::tick`]):
+//!
+//! - A server that says nothing at all for [`SILENCE_LIMIT`] while it is asked is *silent*. Callers are answered with
+//!   [`Lost::Unsent`] where their request could be taken back, else with [`Lost::Unanswered`]; further callers are refused at
+//!   once. The connection stays: nothing is lost on it, and it goes on with the first byte that comes.
+//! - A connection on which output flows but that answers nothing for [`ANSWER_LIMIT`] is given up: its client is killed.
+//!   (A prompt of tmux's own can hold a client's commands back for ever.)
+//!
+//! A panic in either task gives the connection up as well, so that no request is left without an answer.
+
+mod client;
+mod queue;
 
 use std::{
-    collections::VecDeque,
+    any::Any,
     io,
-    os::fd::OwnedFd,
+    panic::AssertUnwindSafe,
     pin::pin,
-    process::Stdio,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
-use bytes::{Buf, Bytes, BytesMut};
-use futures_util::StreamExt;
+use bytes::Bytes;
+use futures_util::{FutureExt as _, StreamExt};
 use tokio::{
-    io::AsyncReadExt,
     net::unix::pipe,
-    process::Child,
     sync::{Notify, oneshot},
-    task::JoinHandle,
 };
 use tokio_util::{codec::FramedRead, sync::CancellationToken, task::TaskTracker};
 
-use super::{program::Client, relay::NotArrived};
+use self::{
+    client::{Counted, Process},
+    queue::{Patience, Queue, TICK, Verdict},
+};
+use super::program::Client;
 use crate::{
     api::{Error, Result},
     metrics,
     protocol::{
         codec::{ControlCodec, Event},
         command::{Command as TmuxCommand, CommandLine},
-        frame::{FrameKey, framed},
+        frame::FrameKey,
     },
 };
+
+pub(super) use client::Opened;
+pub(super) use queue::{ANSWER_LIMIT, SILENCE_LIMIT};
 
 /// How much is read from a client at once, and the size asked for its pipe.
 const READ_CHUNK: usize = 256 * 1024;
 /// How long a client may take to leave after its input was closed.
-const LEAVE_LIMIT: Duration = Duration::from_secs(2);
+pub(super) const LEAVE_LIMIT: Duration = Duration::from_secs(2);
 
 /// What is asked of tmux.
 pub enum Request {
@@ -52,10 +71,47 @@ pub enum Request {
 /// What tmux answered: a body for each command, or its error message.
 pub type Answer = Result<Vec<Bytes>, String>;
 
-/// The connection ended before the reply came.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the connection to tmux was lost")]
-pub struct Lost;
+/// Why a request was not answered by tmux.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lost {
+    /// The connection ended; whether tmux carried the request out is not known.
+    Ended,
+    /// The request was sent and not answered in time; tmux may still carry it out.
+    Unanswered,
+    /// tmux took nothing of the request, and will not.
+    Unsent,
+}
+
+impl Lost {
+    /// The error for a caller who wanted to change something: `what` ("the input").
+    pub fn of_change(self, what: &str) -> Error {
+        let message = match self {
+            Self::Ended => format!(
+                "the connection to tmux was lost before it answered; whether {what} was done is not known: look before asking again"
+            ),
+            Self::Unanswered => format!(
+                "tmux does not answer: {what} was sent, and whether it is or will be done is not known; look before asking again"
+            ),
+            Self::Unsent => format!(
+                "tmux does not answer: {what} was not sent, and nothing was changed; is the server stopped or overloaded?"
+            ),
+        };
+        Error::unavailable(message).with_details(serde_json::json!({ "sent": self != Self::Unsent }))
+    }
+}
+
+impl From<Lost> for Error {
+    /// The error for a caller who asked something that changes nothing.
+    fn from(lost: Lost) -> Self {
+        Self::unavailable(match lost {
+            Lost::Ended => "the connection to tmux was lost before it answered; ask again",
+            Lost::Unanswered => {
+                "tmux does not answer: it was asked and said nothing; is the server stopped or overloaded?"
+            }
+            Lost::Unsent => "tmux does not answer: it takes no requests; is the server stopped or overloaded?",
+        })
+    }
+}
 
 type Done = Box<dyn FnOnce(Result<Answer, Lost>) + Send>;
 
@@ -63,6 +119,8 @@ type Done = Box<dyn FnOnce(Result<Answer, Lost>) + Send>;
 pub trait Receiver: Send + Sync + 'static {
     /// Something other than a reply.
     fn event(self: &Arc<Self>, connection: &Connection, event: Event);
+    /// The server does not answer; comes in the tending task. The connection stays, and may go on at any time.
+    fn silent(self: &Arc<Self>, connection: &Connection);
     /// The client is gone; comes once, last.
     fn closed(self: &Arc<Self>, connection: &Connection, why: &str);
 }
@@ -74,63 +132,59 @@ pub struct Connection(Arc<Shared>);
 struct Shared {
     id: u64,
     name: String,
-    key: FrameKey,
-    out: Mutex<Out>,
+    queue: Mutex<Queue>,
+    /// The tending task has something to do.
     more: Notify,
+    /// How often something was read from the server.
+    reads: AtomicU64,
     close: CancellationToken,
+    /// Why the connection was given up, and its client killed.
+    given_up: OnceLock<Lost>,
     closed: CancellationToken,
 }
 
-struct Out {
-    pipe: Option<Arc<pipe::Sender>>,
-    unsent: BytesMut,
-    pending: VecDeque<Pending>,
-    next_frame: u64,
+/// The count of reads that a connection and its reader share.
+struct Reads(Arc<Shared>);
+
+impl AsRef<AtomicU64> for Reads {
+    fn as_ref(&self) -> &AtomicU64 {
+        &self.0.reads
+    }
 }
 
-struct Pending {
-    blocks: usize,
-    bodies: Vec<Bytes>,
-    framed: bool,
-    done: Done,
-}
+type Wire = FramedRead<Counted<pipe::Receiver, Reads>, ControlCodec>;
 
 impl Connection {
     /// Starts a control client. Events go to `receiver` as soon as they come.
     pub fn open(id: u64, client: Client, receiver: Arc<impl Receiver>, tasks: &TaskTracker) -> io::Result<Self> {
-        let Client { mut command, relay } = client;
-        let (child_stdin, our_writer) = io::pipe()?;
-        let (our_reader, child_stdout) = io::pipe()?;
-        // A larger pipe is fewer wake-ups under a flood. It may be refused (a user's pipe limit); then the default serves.
-        let _ = grow_pipe(&our_reader);
-        command.stdin(Stdio::from(child_stdin)).stdout(Stdio::from(child_stdout)).stderr(Stdio::piped());
-        metrics::PROCESS_SPAWNS.increment(1);
-        let mut child = command.spawn()?;
-        drop(command);
-        let relay = relay.map(|relay| tasks.spawn(relay.run()));
-        let name = child.id().map(|pid| format!("client-{pid}")).unwrap_or_default();
-        let stderr = child.stderr.take();
-        let reader = pipe::Receiver::from_owned_fd(OwnedFd::from(our_reader))?;
-        let writer = Arc::new(pipe::Sender::from_owned_fd(OwnedFd::from(our_writer))?);
-        let key = FrameKey::default();
+        Ok(Self::over(id, Opened::spawn(client, tasks)?, receiver, tasks))
+    }
+
+    /// The connection over pipes that are open.
+    pub(super) fn over(id: u64, opened: Opened, receiver: Arc<impl Receiver>, tasks: &TaskTracker) -> Self {
+        let Opened { name, reader, writer, unread, process } = opened;
+        let (key, writer) = (FrameKey::default(), Arc::new(writer));
         let connection = Self(Arc::new(Shared {
             id,
             name,
-            key: key.clone(),
-            out: Mutex::new(Out {
-                pipe: Some(writer.clone()),
-                unsent: BytesMut::new(),
-                pending: VecDeque::new(),
-                next_frame: 0,
-            }),
+            queue: Mutex::new(Queue::new(writer.clone(), unread, key.clone())),
             more: Notify::new(),
+            reads: AtomicU64::new(0),
             close: CancellationToken::new(),
+            given_up: OnceLock::new(),
             closed: CancellationToken::new(),
         }));
-        tasks.spawn(connection.clone().flush(writer));
-        let stream = FramedRead::with_capacity(reader, ControlCodec::new(key), READ_CHUNK);
-        tasks.spawn(connection.clone().drain(stream, child, stderr, relay, receiver));
-        Ok(connection)
+        let tending = connection.clone().tend(writer, receiver.clone());
+        let this = connection.clone();
+        tasks.spawn(async move {
+            if let Err(panic) = AssertUnwindSafe(tending).catch_unwind().await {
+                this.failed(&*panic);
+            }
+        });
+        let counted = Counted { inner: reader, reads: Reads(connection.0.clone()) };
+        let stream = FramedRead::with_capacity(counted, ControlCodec::new(key), READ_CHUNK);
+        tasks.spawn(connection.clone().drain(stream, process, receiver));
+        connection
     }
 
     /// Which connection this is; unique in its server.
@@ -143,47 +197,51 @@ impl Connection {
         &self.0.name
     }
 
-    /// Asks tmux; `done` is called in the draining task when the reply comes, or at once if the connection is gone.
+    /// Asks tmux, however long it takes; `done` is called in the draining task when the reply comes, or where the connection
+    /// ends. For what the coverage of the server needs, and as many requests as there are panes at most.
     pub fn submit(&self, request: Request, done: impl FnOnce(Result<Answer, Lost>) + Send + 'static) {
+        self.push(request, Patience::Unlimited, Box::new(done));
+    }
+
+    /// Asks tmux for a caller. `done` is called with the reply, or with an error after [`queue::ANSWER_LIMIT`] at the latest.
+    pub fn submit_in_time(&self, request: Request, done: impl FnOnce(Result<Answer, Lost>) + Send + 'static) {
+        self.push(request, Patience::Limited, Box::new(done));
+    }
+
+    fn push(&self, request: Request, patience: Patience, done: Done) {
         metrics::TMUX_COMMANDS.increment(1);
-        let mut out = self.out();
-        if out.pipe.is_none() {
-            drop(out);
-            done(Err(Lost));
-            return;
-        }
-        let (bytes, blocks, is_framed) = match request {
-            Request::Plain(line) => (line.render(), line.commands().len(), false),
-            Request::Framed(commands) => (framed(&self.0.key, out.next_frame, &commands), commands.len(), true),
-        };
-        match bytes {
-            Ok(bytes) => out.unsent.extend_from_slice(&bytes),
-            Err(error) => {
-                drop(out);
-                done(Ok(Err(error.to_string())));
-                return;
-            }
-        }
-        out.next_frame += u64::from(is_framed);
-        out.pending.push_back(Pending { blocks, bodies: Vec::new(), framed: is_framed, done: Box::new(done) });
-        out.write();
-        if !out.unsent.is_empty() {
+        let mut queue = self.queue();
+        let refused = queue.push(request, patience, done);
+        let wakes = queue.begins_watch() | queue.has_unsent();
+        drop(queue);
+        if wakes {
             self.0.more.notify_one();
         }
+        refused.call();
     }
 
-    /// Asks tmux and awaits the reply. An error message of tmux is the inner error.
+    /// Asks tmux and awaits the reply, [`queue::ANSWER_LIMIT`] at most. An error message of tmux is the inner error.
     pub async fn ask(&self, request: Request) -> Result<Answer, Lost> {
         let (sender, receiver) = oneshot::channel();
-        self.submit(request, move |answer| {
-            // The asker may have given up.
+        self.submit_in_time(request, move |answer| {
+            // The caller may have given up.
             let _ = sender.send(answer);
         });
-        receiver.await.unwrap_or(Err(Lost))
+        receiver.await.unwrap_or(Err(Lost::Ended))
     }
 
-    /// Lets the client leave: its input is closed, it detaches by itself.
+    /// Lets the client leave: its input is closed, it detaches by itself. One whose server is silent would not: it is killed.
     pub fn close(&self) {
+        if self.is_silent() {
+            self.give_up(Lost::Unanswered);
+        }
+        self.0.close.cancel();
+    }
+
+    /// Kills the client, and answers all that is open with `fate`.
+    pub fn give_up(&self, fate: Lost) {
+        // The first reason counts.
+        let _ = self.0.given_up.set(fate);
         self.0.close.cancel();
     }
 
@@ -194,86 +252,102 @@ impl Connection {
 
     /// Whether requests can still be asked.
     pub fn is_open(&self) -> bool {
-        self.out().pipe.is_some()
+        self.queue().is_open()
     }
 
-    fn out(&self) -> MutexGuard<'_, Out> {
-        self.0.out.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Whether the server was asked and has said nothing for [`SILENCE_LIMIT`] or longer.
+    pub fn is_silent(&self) -> bool {
+        self.queue().is_silent()
     }
 
-    /// Writes what `submit` could not write at once.
-    async fn flush(self, pipe: Arc<pipe::Sender>) {
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.0.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A task of this connection panicked: nothing can be relied on but that all is begun anew.
+    fn failed(&self, panic: &(dyn Any + Send)) {
+        let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+        let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
+        tracing::error!("{} is given up, a defect of muxtap: {text}", self.name());
+        self.give_up(Lost::Ended);
+    }
+
+    /// Writes what a full pipe did not take, and looks at open requests at each tick.
+    async fn tend(self, pipe: Arc<pipe::Sender>, receiver: Arc<impl Receiver>) {
+        let mut tick = pin!(tokio::time::sleep(TICK));
+        let mut watched = false;
         loop {
+            let (is_watched, has_unsent) = {
+                let queue = self.queue();
+                (queue.is_watched(), queue.has_unsent())
+            };
+            if is_watched && !std::mem::replace(&mut watched, is_watched) {
+                tick.as_mut().reset(tokio::time::Instant::now() + TICK);
+            }
+            watched = is_watched;
             tokio::select! {
                 () = self.0.close.cancelled() => return,
                 () = self.0.more.notified() => {}
-            }
-            loop {
-                tokio::select! {
-                    () = self.0.close.cancelled() => return,
-                    ready = pipe.writable() => if ready.is_err() { return },
-                }
-                let mut out = self.out();
-                out.write();
-                if out.unsent.is_empty() || out.pipe.is_none() {
-                    break;
+                ready = pipe.writable(), if has_unsent => match ready {
+                    Ok(()) => self.queue().write(),
+                    Err(_) => return,
+                },
+                () = tick.as_mut(), if watched => {
+                    tick.as_mut().reset(tokio::time::Instant::now() + TICK);
+                    self.tick(&receiver);
                 }
             }
         }
     }
 
-    async fn drain(
-        self,
-        mut stream: FramedRead<pipe::Receiver, ControlCodec>,
-        mut child: Child,
-        stderr: Option<tokio::process::ChildStderr>,
-        relay: Option<JoinHandle<Result<(), NotArrived>>>,
-        receiver: Arc<impl Receiver>,
-    ) {
-        let mut why = self.drain_until_gone(&mut stream, &mut child, &receiver).await;
-        let lost = self.shut();
-        for pending in lost {
-            (pending.done)(Err(Lost));
+    fn tick(&self, receiver: &Arc<impl Receiver>) {
+        let (verdict, answers) = self.queue().tick(self.0.reads.load(Ordering::Relaxed));
+        match verdict {
+            Verdict::Idle | Verdict::Open => {}
+            Verdict::Silent => {
+                tracing::warn!("tmux does not answer {}", self.name());
+                receiver.silent(self);
+            }
+            Verdict::Stuck => {
+                tracing::warn!("tmux answers nothing to {} though its output flows; it is replaced", self.name());
+                self.give_up(Lost::Unanswered);
+            }
         }
+        answers.call();
+    }
+
+    async fn drain(self, mut stream: Wire, mut process: Process, receiver: Arc<impl Receiver>) {
+        let drained = AssertUnwindSafe(self.drain_until_gone(&mut stream, &mut process, &receiver)).catch_unwind().await;
+        let mut why = drained.unwrap_or_else(|panic| {
+            self.failed(&*panic);
+            "muxtap failed while it read from it".to_owned()
+        });
+        self.0.close.cancel();
+        let fate = self.0.given_up.get().copied().unwrap_or(Lost::Ended);
+        let open = self.queue().shut(fate);
+        open.call();
         // The client leaves when its input ends; one that does not is killed. Until then it is read on: a server that cannot write what it has
         // for a client does not let it go (3.3a, 3.5a).
-        let _ = tokio::time::timeout(LEAVE_LIMIT, async {
-            while stream.next().await.is_some_and(|event| event.is_ok()) {}
-        })
-        .await;
+        let left = async { while stream.next().await.is_some_and(|event| event.is_ok()) {} };
+        let is_given_up = self.0.given_up.get().is_some();
+        let has_left = !is_given_up && tokio::time::timeout(LEAVE_LIMIT, left).await.is_ok();
         drop(stream);
-        if let Some(stderr) = stderr {
-            let mut text = Vec::new();
-            let _ = tokio::time::timeout(LEAVE_LIMIT, stderr.take(4096).read_to_end(&mut text)).await;
-            if why.is_empty() {
-                why = String::from_utf8_lossy(&text).trim().to_owned();
-            }
+        let said = process.leave(if has_left { LEAVE_LIMIT } else { Duration::ZERO }).await;
+        if why.is_empty() {
+            why = said;
         }
-        if tokio::time::timeout(LEAVE_LIMIT, child.wait()).await.is_err() {
-            let _ = child.kill().await;
+        if let Err(panic) = std::panic::catch_unwind(AssertUnwindSafe(|| receiver.closed(&self, &why))) {
+            self.failed(&*panic);
         }
-        if let Some(relay) = relay {
-            // When this ends the server knows that the client has gone.
-            relay.abort();
-            if let Ok(Err(error)) = relay.await {
-                why = error.to_string();
-            }
-        }
-        receiver.closed(&self, &why);
         self.0.closed.cancel();
     }
 
     /// Hands over what comes, for as long as anything can. Answers why it ended, if the stream told.
-    async fn drain_until_gone(
-        &self,
-        stream: &mut FramedRead<pipe::Receiver, ControlCodec>,
-        child: &mut Child,
-        receiver: &Arc<impl Receiver>,
-    ) -> String {
+    async fn drain_until_gone(&self, stream: &mut Wire, process: &mut Process, receiver: &Arc<impl Receiver>) -> String {
         // tmux holds the client's descriptors too: its output ends when the server has noticed that the client is gone, and a server that
         // hangs never does.
         let mut gone = pin!(async {
-            let _ = child.wait().await;
+            process.ended().await;
             tokio::time::sleep(LEAVE_LIMIT).await;
         });
         // Under a flood there is always a next event, and nothing else would be looked at.
@@ -287,88 +361,29 @@ impl Connection {
             match event {
                 None => return String::new(),
                 Some(Err(error)) => return error.to_string(),
-                Some(Ok(Event::Reply(reply))) => self.replied(reply.ok, &reply.body),
-                Some(Ok(Event::Frame(frame))) => self.frame(frame.parts, frame.error),
+                Some(Ok(Event::Reply(reply))) => {
+                    let answers = self.queue().replied(reply.ok, &reply.body);
+                    self.answered(answers);
+                }
+                Some(Ok(Event::Frame(frame))) => {
+                    let answers = self.queue().framed(frame.parts, frame.error.as_ref());
+                    self.answered(answers);
+                }
                 Some(Ok(event)) => receiver.event(self, event),
             }
         }
         String::new()
     }
 
-    fn shut(&self) -> VecDeque<Pending> {
-        self.0.close.cancel();
-        let mut out = self.out();
-        out.pipe = None;
-        std::mem::take(&mut out.pending)
-    }
-
-    /// A plain block ended. A line that fails gives no further blocks (F14).
-    fn replied(&self, ok: bool, body: &Bytes) {
-        let finished = {
-            let mut out = self.out();
-            let Some(front) = out.pending.front_mut().filter(|pending| !pending.framed) else {
-                tracing::warn!("a reply came that nobody asked for");
-                return;
-            };
-            if ok {
-                front.bodies.push(body.clone());
-            }
-            if ok && front.bodies.len() < front.blocks { None } else { out.pending.pop_front() }
-        };
-        if let Some(Pending { bodies, done, .. }) = finished {
-            done(Ok(if ok { Ok(bodies) } else { Err(message(body)) }));
-        }
-    }
-
-    fn frame(&self, parts: Vec<Bytes>, error: Option<Bytes>) {
-        let front = {
-            let mut out = self.out();
-            if out.pending.front().is_some_and(|pending| pending.framed) { out.pending.pop_front() } else { None }
-        };
-        let Some(Pending { done, .. }) = front else {
-            tracing::warn!("a frame came that nobody asked for");
-            return;
-        };
-        done(Ok(error.map_or(Ok(parts), |error| Err(message(&error)))));
-    }
-}
-
-impl Out {
-    /// Writes as much as the pipe takes. What is left stays in `unsent`; a broken pipe is seen by the draining task.
-    fn write(&mut self) {
-        let Some(pipe) = &self.pipe else { return };
-        while !self.unsent.is_empty() {
-            match pipe.try_write(&self.unsent) {
-                Ok(written) => self.unsent.advance(written),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                Err(_) => {
-                    // The client has gone. Its output ends too, and that is where it is noticed.
-                    self.unsent.clear();
-                    self.pipe = None;
-                    return;
+    fn answered(&self, answers: Option<queue::Answers>) {
+        match answers {
+            Some(answers) => {
+                if !answers.call() {
+                    tracing::error!("a defect of muxtap: the callback of a reply failed; {} is given up", self.name());
+                    self.give_up(Lost::Ended);
                 }
             }
+            None => tracing::warn!("a reply came that nobody asked for"),
         }
-    }
-}
-
-fn message(body: &[u8]) -> String {
-    String::from_utf8_lossy(body).trim().to_owned()
-}
-
-#[cfg(target_os = "linux")]
-fn grow_pipe(pipe: &io::PipeReader) -> io::Result<()> {
-    rustix::pipe::fcntl_setpipe_size(pipe, 1024 * 1024)?;
-    Ok(())
-}
-
-#[cfg(not(target_os = "linux"))]
-fn grow_pipe(_: &io::PipeReader) -> io::Result<()> {
-    Ok(())
-}
-
-impl From<Lost> for Error {
-    fn from(_: Lost) -> Self {
-        Self::unavailable("the connection to tmux was lost before it answered; ask again")
     }
 }

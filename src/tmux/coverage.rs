@@ -4,18 +4,20 @@
 //! pane that is not seeded is dropped, since the seed that is under way contains it; C3 a pane's end is told after its last output.
 
 use std::{
+    panic::AssertUnwindSafe,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
+use futures_util::FutureExt as _;
 use tokio::sync::{Notify, Semaphore, oneshot, watch};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
     Exit, Observer, Seeding,
-    connection::{Answer, Connection, Lost, Receiver, Request},
+    connection::{ANSWER_LIMIT, Answer, Connection, Lost, Receiver, Request, SILENCE_LIMIT},
     death,
-    link::{self, Link, ServerIdentity},
+    link::{self, FIRST_PAUSE, LONGEST_PAUSE, Link, ServerIdentity},
     model::{Action, Covering, Model, Refresh},
     program::ServerSpec,
     seed::Seed,
@@ -24,6 +26,7 @@ use super::{
 };
 use crate::{
     api::{Error, GapReason, Result},
+    clock::jittered,
     metrics,
     protocol::{
         codec::Event,
@@ -143,10 +146,13 @@ impl Inner {
     }
 
     /// The model, read after this call.
-    pub(super) async fn fresh(self: &Arc<Self>) -> Result<Arc<Topology>> {
+    pub(super) async fn fresh(self: &Arc<Self>) -> Result<Arc<Topology>, Lost> {
         let (sender, receiver) = oneshot::channel();
         let started = {
             let mut model = self.lock();
+            if model.refresh.by.as_ref().or(model.any().as_ref()).is_some_and(Connection::is_silent) {
+                return Err(Lost::Unsent);
+            }
             if model.refresh.running {
                 model.refresh.again = true;
                 model.refresh.next.push(sender);
@@ -159,7 +165,12 @@ impl Inner {
         if started {
             self.refresh();
         }
-        receiver.await.map_err(|_| Lost.into())
+        match tokio::time::timeout(ANSWER_LIMIT, receiver).await {
+            Ok(Ok(topology)) => Ok(topology),
+            // The connection ended or became silent.
+            Ok(Err(_)) => Err(Lost::Ended),
+            Err(_) => Err(Lost::Unanswered),
+        }
     }
 
     /// Reads the model, unless that is under way: then once more after it.
@@ -180,6 +191,7 @@ impl Inner {
                 return;
             };
             model.refresh.running = true;
+            model.refresh.by = Some(connection.clone());
             connection
         };
         let (command, separator) = topology::question();
@@ -202,7 +214,7 @@ impl Inner {
                     tracing::debug!("list-panes failed: {message}");
                     Vec::new()
                 }
-                Err(Lost) => Vec::new(),
+                Err(_) => Vec::new(),
             }
         };
         self.carry_out(actions);
@@ -210,6 +222,7 @@ impl Inner {
             let mut model = self.lock();
             let refresh = &mut model.refresh;
             refresh.running = false;
+            refresh.by = None;
             // When the connection was lost, those who wait are served by another one.
             let waiters = if lost { Vec::new() } else { std::mem::take(&mut refresh.now) };
             let again = std::mem::take(&mut refresh.again) || lost;
@@ -233,26 +246,79 @@ impl Inner {
     /// Makes sure a pane is followed and seeded.
     pub(super) async fn cover(self: &Arc<Self>, pane: PaneId) -> Result<()> {
         self.fresh().await?;
-        let receiver = {
-            let mut model = self.lock();
-            match model.panes.get_mut(&pane) {
-                Some(followed) if followed.seeded || followed.exited => return Ok(()),
-                Some(followed) => {
-                    let (sender, receiver) = oneshot::channel();
-                    followed.waiters.push(sender);
-                    receiver
-                }
-                None => return Err(Error::not_found(format!("pane {pane} ended before it could be followed"))),
+        let covered = async {
+            let mut was_there = false;
+            loop {
+                let receiver = {
+                    let mut model = self.lock();
+                    let owner = model.owner(pane);
+                    match model.panes.get_mut(&pane) {
+                        Some(followed) if followed.seeded || followed.exited => return Ok(()),
+                        Some(_) if owner.is_some_and(|owner| owner.is_silent()) => return Err(Lost::Unanswered.into()),
+                        Some(followed) => {
+                            let (sender, receiver) = oneshot::channel();
+                            followed.waiters.push(sender);
+                            receiver
+                        }
+                        None if was_there => return Ok(()),
+                        None => return Err(Error::not_found(format!("pane {pane} ended before it could be followed"))),
+                    }
+                };
+                was_there = true;
+                // The sender is dropped when the pane is seeded, when it goes and when its connection becomes silent.
+                let _ = receiver.await;
             }
         };
-        match tokio::time::timeout(COVER_LIMIT, receiver).await {
-            // The sender is dropped when the pane goes.
-            Ok(_) => Ok(()),
-            Err(_) => Err(Error::unavailable(format!(
+        tokio::time::timeout(COVER_LIMIT, covered).await.unwrap_or_else(|_| {
+            Err(Error::unavailable(format!(
                 "pane {pane} is not followed after {} s: no control client could join its session; ask again",
                 COVER_LIMIT.as_secs()
-            ))),
+            )))
+        })
+    }
+
+    /// Finds out what a silent connection means. A server that answers a client of its own is there, so the connection is
+    /// dead and given up. One that does not is stopped or busy: the connection stays, and goes on when the server does.
+    async fn judge_silence(self: Arc<Self>) {
+        let silent = || {
+            let model = self.lock();
+            let all = model.covering.values().filter_map(|covering| covering.connection.clone());
+            all.filter(Connection::is_silent).collect::<Vec<_>>()
+        };
+        let mut pause = FIRST_PAUSE;
+        while !silent().is_empty() {
+            let answers = self.spec.call_within(SILENCE_LIMIT, &["list-sessions", "-F", ""]).await.is_ok();
+            if answers {
+                // What the server had to say on the connection was said before, but may not have been read yet.
+                tokio::time::sleep(JUDGED_AFTER).await;
+                for connection in silent() {
+                    tracing::warn!("{} is silent though its server answers; it is replaced", connection.name());
+                    connection.give_up(Lost::Unanswered);
+                    connection.closed().await;
+                }
+                break;
+            }
+            tokio::time::sleep(jittered(pause)).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
         }
+        self.lock().judging = false;
+        if !silent().is_empty() {
+            self.judge();
+        }
+    }
+
+    /// Begins to find out what the silence of a connection means, unless that is under way.
+    fn judge(self: &Arc<Self>) {
+        if std::mem::replace(&mut self.lock().judging, true) {
+            return;
+        }
+        let this = self.clone();
+        self.tasks.spawn(async move {
+            tokio::select! {
+                () = this.clone().judge_silence() => {}
+                () = this.cancel.cancelled() => {}
+            }
+        });
     }
 
     fn carry_out(self: &Arc<Self>, actions: Vec<Action>) {
@@ -267,13 +333,16 @@ impl Inner {
                 Action::Attach(session, attempt, pause) => {
                     let this = self.clone();
                     self.tasks.spawn(async move {
-                        let result = this.attach_later(session, attempt, pause).await;
+                        let attaching = AssertUnwindSafe(this.attach_later(session, attempt, pause));
+                        let result = attaching.catch_unwind().await;
                         if this.cancel.is_cancelled() {
                             return;
                         }
                         this.lock().attached(session, attempt);
-                        if let Err(error) = result {
-                            tracing::info!("cannot attach to session {session}: {error}");
+                        match result {
+                            Ok(Ok(())) => {}
+                            Ok(Err(error)) => tracing::info!("cannot attach to session {session}: {error}"),
+                            Err(_) => tracing::error!("a defect of muxtap: attaching to session {session} failed"),
                         }
                         // One that failed is tried again, after a pause, as long as the session is there.
                         this.refresh();
@@ -423,7 +492,7 @@ impl Inner {
             },
             // It was closed with its process; its output is all here (this reply came after it).
             Ok(Err(_)) => this.refresh(),
-            Err(Lost) => {}
+            Err(_) => {}
         });
     }
 
@@ -444,7 +513,7 @@ impl Inner {
                 let barrier = CommandLine::of([Command::new("display-message").flag("-p").arg("")]);
                 connection.submit(Request::Plain(barrier), end);
             }
-            None => end(Err(Lost)),
+            None => end(Err(Lost::Ended)),
         }
     }
 
@@ -564,6 +633,8 @@ impl Inner {
 
 /// How long a request waits for its pane to be followed.
 const COVER_LIMIT: Duration = Duration::from_secs(15);
+/// How long a silent connection may still speak after its server answered somebody else.
+const JUDGED_AFTER: Duration = Duration::from_millis(500);
 /// How long a client that is to leave waits for the one before it.
 const DEPARTURE: Duration = Duration::from_millis(500);
 
@@ -592,13 +663,32 @@ impl Receiver for Inner {
         }
     }
 
+    fn silent(self: &Arc<Self>, connection: &Connection) {
+        {
+            let mut model = self.lock();
+            if model.refresh.by.as_ref().is_some_and(|by| by.id() == connection.id()) {
+                // Who waits for the model is answered; it is read all the same when the server goes on.
+                model.refresh.now.clear();
+                model.refresh.next.clear();
+            }
+            for followed in model.panes.values_mut().filter(|followed| followed.owner == Some(connection.id())) {
+                followed.waiters.clear();
+            }
+        }
+        self.judge();
+    }
+
     fn closed(self: &Arc<Self>, connection: &Connection, why: &str) {
         let panes = self.lock().drop_connection(connection.id(), why);
-        for pane in panes {
-            self.observer.unfollowed(pane);
-        }
-        self.refresh();
         self.lost.notify_waiters();
         self.lost.notify_one();
+        for pane in panes {
+            // One pane's observer that fails must not keep the others from being told.
+            let told = AssertUnwindSafe(|| self.observer.unfollowed(pane));
+            if std::panic::catch_unwind(told).is_err() {
+                tracing::error!("a defect of muxtap: the observer of pane {pane} failed");
+            }
+        }
+        self.refresh();
     }
 }

@@ -16,6 +16,8 @@ mod probe;
 mod processes;
 mod program;
 mod relay;
+#[cfg(test)]
+mod scripted;
 mod seed;
 mod server;
 mod terminals;

@@ -107,6 +107,8 @@ pub struct Followed {
 #[derive(Default)]
 pub struct Refresh {
     pub(super) running: bool,
+    /// The connection that was asked.
+    pub(super) by: Option<Connection>,
     pub(super) again: bool,
     /// Served by the run that is under way.
     pub(super) now: Vec<oneshot::Sender<Arc<Topology>>>,
@@ -123,6 +125,8 @@ pub struct Model {
     /// Callers for the first of whom a server is to be started if none runs.
     pub(super) starts: Vec<Arc<StartServer>>,
     pub(super) refresh: Refresh,
+    /// It is being found out why a connection is silent.
+    pub(super) judging: bool,
     pub(super) identity: Option<ServerIdentity>,
     /// The tmux program is not too old.
     pub(super) program_checked: bool,
@@ -162,10 +166,11 @@ pub enum Action {
 }
 
 impl Model {
-    /// The connection that has served longest.
+    /// The connection that has served longest, one that answers if there is one.
     pub(super) fn any(&self) -> Option<Connection> {
-        let serving = self.covering.iter().filter(|(_, covering)| covering.is_serving());
-        serving.min_by_key(|(id, _)| **id).and_then(|(_, covering)| covering.connection.clone())
+        let serving = self.covering.values().filter(|covering| covering.is_serving());
+        let serving = serving.filter_map(|covering| covering.connection.as_ref());
+        serving.min_by_key(|connection| (connection.is_silent(), connection.id())).cloned()
     }
 
     /// The connection that carries the pane's output.

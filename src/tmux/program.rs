@@ -134,6 +134,13 @@ impl ServerSpec {
         self.run(self.command(args), args).await
     }
 
+    /// The same for a question that every server answers at once: at most `limit`.
+    pub async fn call_within(&self, limit: Duration, args: &[&str]) -> Result<Printed> {
+        let limited = Program { limit: limit.min(self.program.limit), ..self.program.clone() };
+        let why = || format!("is the tmux server on {} stopped or overloaded?", self.socket.display());
+        limited.run(self.command(args), args, why).await
+    }
+
     /// The same as somebody else would call it: in this directory and, where one is given, with this environment alone.
     pub async fn call_as(
         &self,
@@ -217,7 +224,7 @@ impl Program {
             }),
             Ok(Err(error)) => Err(self.cannot_run(&error)),
             Err(_) => Err(Error::unavailable(format!(
-                "`{} {}` did not end within {} ms; {}",
+                "tmux does not answer: `{} {}` did not end within {} ms; {}",
                 self.tmux.display(),
                 args.join(" "),
                 self.limit.as_millis(),

@@ -1,7 +1,15 @@
 //! One tmux server: found, followed, lost and found again.
 
-use std::sync::Arc;
+use std::{
+    panic::AssertUnwindSafe,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
 
+use futures_util::FutureExt as _;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
@@ -21,6 +29,10 @@ use crate::{
     protocol::ids::PaneId,
 };
 
+/// How long a caller waits for control clients to be attached.
+const CONNECT_LIMIT: Duration = Duration::from_secs(30);
+/// A link that stood no longer than this is made anew after a pause.
+const SHORT_LINK: Duration = Duration::from_secs(1);
 /// How often a question is asked whose connection is lost.
 const TRIES: u32 = 3;
 
@@ -39,7 +51,13 @@ impl Server {
         tasks: &TaskTracker,
     ) -> Self {
         let inner = Inner::new(spec, observer, cancel, tasks.clone());
-        tasks.spawn(supervise(inner.clone()));
+        tasks.spawn(keep_link(inner.clone()));
+        Self { inner }
+    }
+
+    /// A handle to a server whose clients a test plays; nobody supervises its link.
+    #[cfg(test)]
+    pub(super) fn of(inner: Arc<Inner>) -> Self {
         Self { inner }
     }
 
@@ -53,8 +71,19 @@ impl Server {
         self.inner.link.borrow().clone()
     }
 
-    /// Waits until control clients are attached. If they are not, an attempt is made now; its failure is the error.
+    /// Waits until control clients are attached, [`CONNECT_LIMIT`] at most. If they are not, an attempt is made now; its
+    /// failure is the error.
     pub async fn connected(&self) -> Result<ServerIdentity> {
+        tokio::time::timeout(CONNECT_LIMIT, self.connected_at_last()).await.unwrap_or_else(|_| {
+            Err(Error::unavailable(format!(
+                "the tmux server on {} could not be followed within {} s; it is still tried: ask again",
+                self.inner.spec.socket.display(),
+                CONNECT_LIMIT.as_secs()
+            )))
+        })
+    }
+
+    async fn connected_at_last(&self) -> Result<ServerIdentity> {
         let mut link = self.inner.link.subscribe();
         let mut asked_at = None;
         loop {
@@ -94,7 +123,7 @@ impl Server {
     }
 
     /// Asks tmux over the connection that carries `pane`'s output (any, if that is not known), so that the reply stands
-    /// in order with it; `done` is called in the task that reads the connection.
+    /// in order with it; `done` is called in the task that reads the connection, or with an error when tmux does not answer in time.
     pub fn submit(
         &self,
         pane: Option<PaneId>,
@@ -102,24 +131,27 @@ impl Server {
         done: impl FnOnce(Result<Answer, Lost>) + Send + 'static,
     ) {
         match self.inner.connection_of(pane) {
-            Some(connection) => connection.submit(request, done),
-            None => done(Err(Lost)),
+            Some(connection) => connection.submit_in_time(request, done),
+            None => done(Err(Lost::Ended)),
         }
     }
 
-    /// Asks something that changes nothing; it is asked again when the connection is lost meanwhile.
+    /// Asks something that changes nothing; it is asked again when the connection is lost meanwhile, but not when tmux does
+    /// not answer.
     pub async fn read(&self, pane: Option<PaneId>, mut request: impl FnMut() -> Request) -> Result<Answer> {
         let mut tries = 0;
         loop {
             self.connected().await?;
-            if let Some(connection) = self.inner.connection_of(pane)
-                && let Ok(answer) = connection.ask(request()).await
-            {
-                return Ok(answer);
-            }
+            let lost = match self.inner.connection_of(pane) {
+                Some(connection) => match connection.ask(request()).await {
+                    Ok(answer) => return Ok(answer),
+                    Err(lost) => lost,
+                },
+                None => Lost::Ended,
+            };
             tries += 1;
-            if tries == TRIES {
-                return Err(Lost.into());
+            if tries == TRIES || lost != Lost::Ended {
+                return Err(lost.into());
             }
             tokio::task::yield_now().await;
         }
@@ -129,8 +161,8 @@ impl Server {
     /// knows whether it was done.
     pub async fn write(&self, pane: Option<PaneId>, request: Request) -> Result<Answer> {
         self.connected().await?;
-        let connection = self.inner.connection_of(pane).ok_or(Lost)?;
-        connection.ask(request).await.map_err(|Lost| unknown_outcome())
+        let connection = self.inner.connection_of(pane).ok_or(Lost::Ended)?;
+        connection.ask(request).await.map_err(unknown_outcome)
     }
 
     /// The model as of now: refreshed if anything is known to have changed, and in any case asked anew. When the connection is lost meanwhile
@@ -140,8 +172,8 @@ impl Server {
         loop {
             self.connected().await?;
             match self.inner.fresh().await {
-                Err(_) if tries < TRIES => tries += 1,
-                answer => return answer,
+                Err(Lost::Ended) if tries < TRIES => tries += 1,
+                answer => return answer.map_err(Error::from),
             }
             tokio::task::yield_now().await;
         }
@@ -192,39 +224,62 @@ impl Drop for Asked<'_> {
     }
 }
 
-fn unknown_outcome() -> Error {
-    Error::unavailable(
-        "the connection to tmux was lost while it was asked; whether it was done is not known: look before asking again",
-    )
+fn unknown_outcome(lost: Lost) -> Error {
+    lost.of_change("this")
 }
 
 pub(super) fn stopping() -> Error {
     Error::unavailable("muxtap is stopping")
 }
 
-/// Keeps the link for the life of the engine.
-async fn supervise(inner: Arc<Inner>) {
-    let mut attempts = 0;
+/// Keeps the link for the life of the engine. A panic in what keeps it ends all clients, and it is begun anew.
+async fn keep_link(inner: Arc<Inner>) {
+    let attempts = AtomicU64::new(0);
+    while AssertUnwindSafe(supervise(inner.clone(), &attempts)).catch_unwind().await.is_err() {
+        tracing::error!("a defect of muxtap: the link to {} failed and is made anew", inner.spec.socket.display());
+        let _ = AssertUnwindSafe(inner.close_all()).catch_unwind().await;
+        let error = Error::internal("the link to tmux failed, a defect of muxtap; it is made anew");
+        inner.link.send_replace(Link::Down { error, ended: false, attempts: attempts.load(Ordering::Relaxed) });
+        tokio::select! {
+            () = tokio::time::sleep(jittered(LONGEST_PAUSE)) => {}
+            () = inner.kick.notified() => {}
+            () = inner.cancel.cancelled() => {}
+        }
+    }
+}
+
+async fn supervise(inner: Arc<Inner>, count: &AtomicU64) {
+    let mut attempts = count.load(Ordering::Relaxed);
     let mut pause = FIRST_PAUSE;
     let mut followed: Option<ServerIdentity> = None;
     // A server whose process has ended, though it may not have been reaped yet.
     let mut dead = None;
     while !inner.cancel.is_cancelled() {
         inner.set_link(Link::Connecting);
-        attempts += 1;
+        attempts = count.fetch_add(1, Ordering::Relaxed) + 1;
         let attempt = tokio::select! {
             attempt = inner.connect() => attempt,
             () = inner.cancel.cancelled() => break,
         };
         match attempt {
             Ok(identity) => {
-                pause = FIRST_PAUSE;
                 followed = Some(identity.clone());
+                let since = Instant::now();
                 inner.set_link(Link::Connected(identity));
                 tokio::select! {
                     () = inner.all_lost() => {}
                     () = inner.cancel.cancelled() => break,
                 }
+                if since.elapsed() > SHORT_LINK {
+                    pause = FIRST_PAUSE;
+                    continue;
+                }
+                // Whatever ended it so soon may do so again.
+                tokio::select! {
+                    () = tokio::time::sleep(jittered(pause)) => {}
+                    () = inner.cancel.cancelled() => {}
+                }
+                pause = (pause * 2).min(LONGEST_PAUSE);
             }
             Err(no_link) => {
                 // Clients that did attach before the attempt failed would otherwise stay.
