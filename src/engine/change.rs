@@ -232,7 +232,7 @@ pub(super) fn close_held(host: &Arc<Host>, pane: &Arc<Pane>) {
 /// Closes a pane that muxtap made and that nobody asked to keep.
 pub(super) fn close_ended(server: &Server, pane: PaneId) {
     let kill = Command::new("kill-pane").opt("-t", pane.to_string());
-    server.submit(Some(pane), Request::Plain(CommandLine::of([kill])), |_| {});
+    server.submit_at_last(Some(pane), Request::Plain(CommandLine::of([kill])));
 }
 
 fn sized(command: Command, patch: &PatchRequest) -> Command {

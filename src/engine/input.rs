@@ -130,7 +130,7 @@ impl Engine {
                 if let (Ok(Err(_)) | Err(_), Some(buffer)) = (&answer, line.buffer) {
                     // What was to be pasted may be a secret, and is nobody's to find.
                     let delete = CommandLine::of([Command::new("delete-buffer").opt("-b", buffer)]);
-                    server.submit(None, Request::Plain(delete), |_| {});
+                    server.submit_at_last(None, Request::Plain(delete));
                 }
                 // The asker may have given up.
                 let _ = sender.send(answer);

@@ -32,6 +32,10 @@ pub const POLL_LONGEST: Duration = Duration::from_secs(300);
 pub const READ_DEFAULT: u64 = 256 * 1024;
 /// Raw bytes one read may give.
 pub const READ_MOST: u64 = 8 * 1024 * 1024;
+/// How long tmux has to answer what a wait or run asks at its beginning or end, however little of its time is left.
+pub const ANSWER_GRACE: Duration = Duration::from_millis(500);
+/// How long giving panes back to tmux may take when the engine stops.
+pub const RELEASE: Duration = Duration::from_secs(1);
 /// Bytes of input in one request.
 pub const INPUT_BYTES: usize = 16 * 1024 * 1024;
 /// Above this many bytes, text is handed to tmux as a buffer and not as keys.

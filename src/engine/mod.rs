@@ -9,6 +9,7 @@ pub mod audit;
 mod capture;
 mod change;
 mod create;
+mod deadline;
 mod events;
 mod host;
 mod input;
@@ -215,9 +216,9 @@ impl Engine {
     pub async fn stop(&self) {
         self.shared.waits.cancel_all();
         let hosts: Vec<_> = self.hosts().values().cloned().collect();
-        for host in &hosts {
-            self.release_panes(host).await;
-        }
+        let released = hosts.iter().map(|host| self.release_panes(host));
+        // A server that does not answer keeps nobody from leaving.
+        let _ = tokio::time::timeout(limits::RELEASE, futures_util::future::join_all(released)).await;
         self.shared.cancel.cancel();
         self.shared.tasks.close();
         self.shared.tasks.wait().await;

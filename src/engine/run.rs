@@ -8,7 +8,9 @@ use std::{
 };
 
 use super::{
-    Engine, Host, Pane, input, limits,
+    Engine, Host, Pane,
+    deadline::Deadline,
+    input, limits,
     shell::{self, Resting, Shell},
     wait::duration,
 };
@@ -21,6 +23,10 @@ use crate::{
 const SHELL_START: Duration = Duration::from_secs(5);
 /// How long after the last look at a shell that begins it is looked at again, if it printed nothing.
 const SHELL_LOOK: Duration = Duration::from_millis(20);
+
+/// What a caller learns whose time was up before tmux answered.
+const NOT_TYPED: &str = "nothing was typed";
+const TYPED: &str = "the command was sent, and whether it was or will be typed is not known";
 
 /// Where a command's output lies.
 #[derive(Clone, Copy)]
@@ -45,11 +51,12 @@ impl Engine {
                 return Err(Error::invalid(format!("command: at most {} bytes, without NUL", limits::COMMAND_BYTES)));
             }
             let begun = Instant::now();
-            let pane = self.pane(host, target).await?;
+            let deadline = Deadline::new(begun, timeout);
+            let pane = deadline.before(NOT_TYPED, self.pane(host, target)).await?;
             act.means(pane.id());
             let alone = Alone::claim(&pane)?;
             let nonce = alone.nonce.as_str();
-            let shell = self.resting_shell(host, &pane, timeout).await?;
+            let shell = self.resting_shell(host, &pane, deadline).await?;
             let marks = {
                 let state = pane.lock();
                 state.signs.prompt.is_some_and(|(_, rests)| rests) && state.signs.output_ended.is_some()
@@ -60,12 +67,12 @@ impl Engine {
                 RunMethod::Sentinel => shell.line(command, nonce)?,
             };
             let typed = input::text_typed(&pane, format!("{}\r", line.replace('\n', "\r")).as_bytes())?;
-            let mark = self.send(host, &pane, typed).await?.offset;
+            let mark = deadline.before(TYPED, self.send(host, &pane, typed)).await?.offset;
             let find = || match method {
                 RunMethod::Osc133 => by_prompt_marks(&pane, mark),
                 RunMethod::Sentinel => by_nonce(&pane, nonce),
             };
-            let left = timeout.saturating_sub(begun.elapsed());
+            let left = deadline.left();
             let ended = tokio::select! {
                 ended = tokio::time::timeout(left, ended(&pane, &find)) => ended.is_ok(),
                 () = self.stopping() => false,
@@ -99,8 +106,8 @@ impl Engine {
     }
 
     /// The shell that rests in the pane; one that has only begun is waited for.
-    async fn resting_shell(&self, host: &Arc<Host>, pane: &Arc<Pane>, timeout: Duration) -> Result<Shell> {
-        host.server().fresh().await?;
+    async fn resting_shell(&self, host: &Arc<Host>, pane: &Arc<Pane>, deadline: Deadline) -> Result<Shell> {
+        deadline.before(NOT_TYPED, host.server().fresh()).await?;
         let mut changes = pane.changes();
         let rests = async {
             loop {
@@ -125,7 +132,7 @@ impl Engine {
                 ),
             )
         };
-        match tokio::time::timeout(timeout.min(SHELL_START), rests).await {
+        match tokio::time::timeout(deadline.left().min(SHELL_START), rests).await {
             Ok(Ok(shell)) => Ok(shell),
             Ok(Err(what)) => Err(refused(&what)),
             Err(_) => Err(refused(&pane.about().command)),

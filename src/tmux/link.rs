@@ -74,6 +74,14 @@ pub fn is_absent(error: &Error) -> bool {
     error.code == ErrorCode::TmuxUnavailable && [ABSENT, EMPTY].iter().any(|start| error.message.starts_with(start))
 }
 
+/// How the error of a tmux begins that does not end in time.
+pub(super) const UNANSWERED: &str = "tmux does not answer: ";
+
+/// Whether the error says that a server may run and does not answer.
+pub(super) fn is_unanswered(error: &Error) -> bool {
+    error.code == ErrorCode::TmuxUnavailable && error.message.starts_with(UNANSWERED)
+}
+
 /// The channel on which a link's state is published.
 pub(super) fn link_channel() -> watch::Sender<Link> {
     watch::Sender::new(Link::Connecting)

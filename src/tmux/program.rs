@@ -12,7 +12,7 @@ use std::{
 
 use tokio::process::Command;
 
-use super::relay::Relay;
+use super::{link::UNANSWERED, relay::Relay};
 use crate::{
     api::{Error, Result},
     metrics,
@@ -224,7 +224,7 @@ impl Program {
             }),
             Ok(Err(error)) => Err(self.cannot_run(&error)),
             Err(_) => Err(Error::unavailable(format!(
-                "tmux does not answer: `{} {}` did not end within {} ms; {}",
+                "{UNANSWERED}`{} {}` did not end within {} ms; {}",
                 self.tmux.display(),
                 args.join(" "),
                 self.limit.as_millis(),

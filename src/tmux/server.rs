@@ -19,7 +19,7 @@ use super::{
     coverage::Inner,
     death,
     launch::StartServer,
-    link::{FIRST_PAUSE, LONGEST_PAUSE, Link, NoLink, ServerIdentity},
+    link::{self, FIRST_PAUSE, LONGEST_PAUSE, Link, NoLink, ServerIdentity},
     program::ServerSpec,
     topology::Topology,
 };
@@ -86,6 +86,7 @@ impl Server {
     async fn connected_at_last(&self) -> Result<ServerIdentity> {
         let mut link = self.inner.link.subscribe();
         let mut asked_at = None;
+        let mut waited = false;
         loop {
             let state = link.borrow_and_update().clone();
             match state {
@@ -93,13 +94,15 @@ impl Server {
                 Link::Connected(identity) if self.inner.connection_of(None).is_some() => return Ok(identity),
                 Link::Connected(_) | Link::Connecting => {}
                 Link::Down { error, attempts, .. } => {
-                    if asked_at.is_some_and(|before| attempts > before) {
+                    // A server that did not answer an attempt that had begun before would not answer one that begins now.
+                    if asked_at.is_some_and(|before| attempts > before) || waited && link::is_unanswered(&error) {
                         return Err(error);
                     }
                     asked_at = asked_at.or(Some(attempts));
                     self.inner.kick.notify_one();
                 }
             }
+            waited = true;
             tokio::select! {
                 changed = link.changed() => if changed.is_err() { return Err(stopping()) },
                 () = self.inner.cancel.cancelled() => return Err(stopping()),
@@ -133,6 +136,13 @@ impl Server {
         match self.inner.connection_of(pane) {
             Some(connection) => connection.submit_in_time(request, done),
             None => done(Err(Lost::Ended)),
+        }
+    }
+
+    /// Asks tmux for what nobody waits for but is to be done at last, even by a tmux that does not answer now.
+    pub fn submit_at_last(&self, pane: Option<PaneId>, request: Request) {
+        if let Some(connection) = self.inner.connection_of(pane) {
+            connection.submit(request, |_| {});
         }
     }
 

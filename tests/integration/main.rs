@@ -47,5 +47,6 @@ mod stream_ws;
 mod streams;
 mod subscribers;
 mod supervise;
+mod unresponsive;
 mod waits;
 mod wire;

@@ -75,6 +75,8 @@ impl Engine {
         let (text, _) = tokio::select! {
             screen = self.screen(&core.host, pane, false) => screen.ok()?,
             () = self.stopping() => return None,
+            // The answer is due now; these lines are an extra.
+            () = tokio::time::sleep(limits::ANSWER_GRACE) => return None,
         };
         let lines: Vec<_> = text.trim_end().lines().collect();
         let tail = lines.get(lines.len().saturating_sub(limits::TIMEOUT_LINES)..).unwrap_or_default();

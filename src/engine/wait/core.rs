@@ -96,8 +96,8 @@ impl Core {
         Arc::new(Self {
             id,
             host,
+            asked: spec.asked,
             spec,
-            asked: Instant::now(),
             panes,
             progress: Mutex::new(progress),
             wake: Notify::new(),

@@ -21,7 +21,7 @@ use self::{
     kept::{Open, Wait},
     spec::Spec,
 };
-use super::{Engine, Host, limits};
+use super::{Engine, Host, Pane, deadline::Deadline, limits};
 use crate::{
     api::{Result, Tier, WaitAnswer, WaitOutcome, WaitRequest},
     pane::cursor::Since,
@@ -31,23 +31,21 @@ pub use kept::Waits;
 pub(super) use spec::duration;
 pub use watcher::Watcher;
 
+/// What a caller learns whose time was up before its wait could begin.
+const NOT_BEGUN: &str = "the wait had not begun";
+
 impl Engine {
     /// Waits as the request says; the answer of a detached wait comes at once. A caller that goes away does not end a wait that has begun: the
     /// result can be asked for by its id.
     pub async fn wait(&self, host: &Arc<Host>, request: &WaitRequest) -> Result<WaitAnswer> {
         self.may(Tier::Read)?;
         let spec = Spec::new(request)?;
-        let mut panes = Vec::new();
-        for target in &request.panes {
-            let pane = self.pane(host, target).await?;
-            if !panes.iter().any(|known| Arc::ptr_eq(known, &pane)) {
-                panes.push(pane);
-            }
-        }
+        let deadline = Deadline::new(spec.asked, spec.timeout);
+        let panes = deadline.before(NOT_BEGUN, self.panes_of(host, request)).await?;
         let mut open = Open::new(self, |id| Core::new(id, host.clone(), spec, panes))?;
         let core = open.core().clone();
         // When the caller goes away here the wait has not begun, and is closed where it stands.
-        self.attach(host, &core).await?;
+        deadline.before(NOT_BEGUN, self.attach(host, &core)).await?;
         let engine = self.clone();
         let of = host.clone();
         self.shared.tasks.spawn(async move {
@@ -63,6 +61,18 @@ impl Engine {
         }
         core.over().await;
         Ok(self.told(&core).await.deliver())
+    }
+
+    /// The panes that a request names, each once.
+    async fn panes_of(&self, host: &Arc<Host>, request: &WaitRequest) -> Result<Vec<Arc<Pane>>> {
+        let mut panes = Vec::new();
+        for target in &request.panes {
+            let pane = self.pane(host, target).await?;
+            if !panes.iter().any(|known| Arc::ptr_eq(known, &pane)) {
+                panes.push(pane);
+            }
+        }
+        Ok(panes)
     }
 
     /// Looks at a wait, at most `timeout_ms` for its end.

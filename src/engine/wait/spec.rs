@@ -1,6 +1,6 @@
 //! What a wait waits for, checked and compiled.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use regex::Regex;
 
@@ -17,6 +17,8 @@ use crate::{
 pub struct Spec {
     pub(super) mode: WaitMode,
     pub(super) since: Since,
+    /// When it was asked; its time counts from here.
+    pub(super) asked: Instant,
     pub(super) timeout: Duration,
     pub(super) settle: Option<Duration>,
     pub(super) stable: Option<Duration>,
@@ -42,6 +44,7 @@ pub struct Predicate {
 impl Spec {
     /// Checks a request.
     pub(super) fn new(request: &WaitRequest) -> Result<Self> {
+        let asked = Instant::now();
         if request.panes.is_empty() {
             return Err(Error::invalid("panes: give at least one target to wait on"));
         }
@@ -103,7 +106,7 @@ impl Spec {
             ));
         }
         let fail = request.fail.clone();
-        Ok(Self { mode: request.mode, since, timeout, settle, stable, predicates, fail, set })
+        Ok(Self { mode: request.mode, since, asked, timeout, settle, stable, predicates, fail, set })
     }
 
     /// How many predicates are patterns; they come first.

@@ -29,7 +29,7 @@ pub const SILENCE_LIMIT: Duration = Duration::from_secs(5);
 pub const ANSWER_LIMIT: Duration = Duration::from_secs(15);
 /// Bytes that wait for tmux to read them; no request of a caller is accepted on top of more. The largest input takes as much
 /// when each of its bytes has to be quoted.
-const QUEUE_BYTES: usize = 64 << 20;
+const QUEUE_BYTES: usize = 64 * 1024 * 1024;
 /// Requests that wait for their replies; no request of a caller is accepted on top of more.
 const QUEUE_REQUESTS: usize = 16384;
 

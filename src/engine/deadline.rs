@@ -1,0 +1,63 @@
+//! The end of the time that a caller gave.
+
+use std::time::{Duration, Instant};
+
+use super::limits;
+use crate::api::{Error, Result};
+
+/// The end of the time that a caller gave, counted from when it asked: finding what a target means is part of it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Deadline {
+    begun: Instant,
+    given: Duration,
+}
+
+impl Deadline {
+    pub(super) fn new(begun: Instant, given: Duration) -> Self {
+        Self { begun, given }
+    }
+
+    /// How much of the time is left.
+    pub(super) fn left(self) -> Duration {
+        self.given.saturating_sub(self.begun.elapsed())
+    }
+
+    /// Awaits what tmux is needed for. When the time is up the error says that tmux does not answer, and `so`. However short the
+    /// time, tmux has [`limits::ANSWER_GRACE`] to answer.
+    pub(super) async fn before<T>(self, so: &str, answer: impl Future<Output = Result<T>>) -> Result<T> {
+        let at = self.begun + self.given.max(limits::ANSWER_GRACE);
+        tokio::time::timeout_at(at.into(), answer).await.unwrap_or_else(|_| {
+            Err(Error::unavailable(format!(
+                "tmux does not answer: after {} ms {so}; is the server stopped or overloaded?",
+                self.begun.elapsed().as_millis()
+            )))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::ErrorCode;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_time_counts_from_when_it_was_asked() {
+        let never = || std::future::pending::<Result<()>>();
+        let asked = |ago: u64, given: u64| {
+            let begun = Instant::now().checked_sub(Duration::from_millis(ago)).unwrap();
+            Deadline::new(begun, Duration::from_millis(given))
+        };
+        let begun = tokio::time::Instant::now();
+        let error = asked(1500, 2000).before("nothing was done", never()).await.unwrap_err();
+        assert_eq!(error.code, ErrorCode::TmuxUnavailable);
+        assert!(error.message.contains("does not answer") && error.message.contains("nothing was done"));
+        assert!(begun.elapsed() <= Duration::from_millis(510), "{:?}", begun.elapsed());
+        // A time of nothing is time for one answer.
+        let answer = asked(0, 0).before("", async {
+            tokio::time::sleep(limits::ANSWER_GRACE / 2).await;
+            Ok(7)
+        });
+        assert_eq!(answer.await.unwrap(), 7);
+        assert_eq!(asked(300, 200).left(), Duration::ZERO);
+    }
+}

@@ -1,0 +1,192 @@
+//! A tmux server that does not answer, because it was stopped: nobody hangs, nothing is done behind a caller's back, and when it goes
+//! on all is well.
+
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use crate::common::{Answer, Stopped, World, eventually};
+
+/// Longer than muxtap may take to say that tmux does not answer, on a machine that has much to do.
+const SOON: Duration = Duration::from_secs(9);
+
+/// Calls muxtap and says how long that took.
+fn timed(world: &World, args: &[&str]) -> (Answer, Duration) {
+    let begun = Instant::now();
+    let answer = world.muxtap(&[&["--json"], args].concat());
+    (answer, begun.elapsed())
+}
+
+/// Calls muxtap, which is to say in time that tmux does not answer.
+fn unanswered(world: &World, args: &[&str]) -> String {
+    let (answer, took) = timed(world, args);
+    assert!(took < SOON, "{args:?} took {took:?}: {answer:?}");
+    assert_ne!(answer.status, 0, "{args:?}: {answer:?}");
+    let error = answer.error();
+    assert_eq!(error["code"], "TMUX_UNAVAILABLE", "{args:?}: {error}");
+    let message = error["message"].as_str().unwrap().to_owned();
+    assert!(message.contains("tmux does not answer"), "{args:?}: {message}");
+    message
+}
+
+/// A pane that prints what it is sent.
+fn echoing(world: &World) -> String {
+    let pane = world.ok(&["new-window", "-t", "main", "--", "printf 'ready\\n'; exec cat"]);
+    world.await_output(&pane, "ready");
+    pane
+}
+
+#[test]
+fn every_command_ends_while_the_server_is_stopped_and_all_is_well_when_it_goes_on() {
+    let world = World::with_server();
+    let pane = echoing(&world);
+    let stopped = Stopped::new(world.server_pid());
+    unanswered(&world, &["list-panes"]);
+    unanswered(&world, &["list-sessions"]);
+    let typed = unanswered(&world, &["send-keys", "-t", &pane, "-l", "never"]);
+    assert!(typed.contains("was not sent"), "{typed}");
+    unanswered(&world, &["new-window", "-t", "main"]);
+    unanswered(&world, &["new-session", "-s", "other"]);
+    unanswered(&world, &["kill-pane", "-t", &pane]);
+    unanswered(&world, &["kill-session", "-t", "main"]);
+    unanswered(&world, &["split-window", "-t", &pane]);
+    unanswered(&world, &["respawn-pane", "-k", "-t", &pane]);
+    unanswered(&world, &["resize-pane", "-t", &pane, "-x", "40"]);
+    unanswered(&world, &["rename-session", "-t", "main", "other"]);
+    unanswered(&world, &["run", "-T", "2", "-t", &pane, "true"]);
+    unanswered(&world, &["wait-for", "-T", "8", "-t", "main", "-p", "x"]);
+    // What memory knows goes on.
+    assert!(world.read_all(&pane).contains("ready"));
+    let (status, took) = timed(&world, &["status"]);
+    assert_eq!(status.status, 0, "{status:?}");
+    assert!(took < Duration::from_secs(3), "{took:?}");
+    drop(stopped);
+
+    // Nothing that was refused is done now, and the same panes go on.
+    eventually("it answers again", || world.muxtap(&["list-panes"]).status == 0);
+    assert_eq!(world.sessions(), ["main"]);
+    assert!(world.panes().contains(&pane), "it was not killed");
+    world.ok(&["send-keys", "-t", &pane, "-l", "then"]);
+    world.ok(&["send-keys", "-t", &pane, "Enter"]);
+    world.await_output(&pane, "then");
+    assert!(!world.read_all(&pane).contains("never"), "{}", world.read_all(&pane));
+}
+
+#[test]
+fn a_wait_on_a_stopped_server_ends_in_its_time() {
+    let world = World::with_server();
+    let pane = echoing(&world);
+    world.ok(&["list-panes"]);
+    let stopped = Stopped::new(world.server_pid());
+    // By its name tmux has to be asked which pane it is.
+    let (named, took) = timed(&world, &["wait-for", "-T", "2", "-t", "main", "-p", "x"]);
+    assert!(took < Duration::from_secs(4), "{took:?}: {named:?}");
+    assert_eq!(named.error()["code"], "TMUX_UNAVAILABLE", "{named:?}");
+    let (known, took) = timed(&world, &["wait-for", "-T", "2", "-t", &pane, "-p", "x"]);
+    assert!((Duration::from_secs(2)..Duration::from_secs(4)).contains(&took), "{took:?}: {known:?}");
+    assert_eq!(known.status, 124, "{known:?}");
+    for since in ["screen", "start"] {
+        let (answer, took) = timed(&world, &["wait-for", "-T", "2", "-t", &pane, "-p", "x", "--since", since]);
+        assert!(took < Duration::from_secs(4), "{since}: {took:?}: {answer:?}");
+    }
+    let (run, took) = timed(&world, &["run", "-T", "2", "-t", &pane, "true"]);
+    assert!(took < Duration::from_secs(4), "{took:?}: {run:?}");
+    assert_eq!(run.error()["code"], "TMUX_UNAVAILABLE", "{run:?}");
+    drop(stopped);
+    // A wait that began meanwhile is none the worse for it.
+    let waiting = world.spawn(&["wait-for", "-t", &pane, "-p", "later", "-T", "30"]);
+    eventually("it waits", || world.metric("muxtap_waits_active") == 1);
+    world.tmux(&["send-keys", "-t", &pane, "later", "Enter"]);
+    assert_eq!(waiting.finish().status, 0);
+}
+
+#[test]
+fn a_server_that_is_stopped_holds_up_no_other() {
+    let world = World::with_server();
+    let other = world.path("other");
+    world.tmux_at(&other, &["new-session", "-d", "-s", "there", "cat"]);
+    let at_other = |args: &[&str]| {
+        let mut command = world.plain_muxtap_command();
+        command.arg("-S").arg(&other).args(args);
+        let begun = Instant::now();
+        let answer = crate::common::run(&mut command);
+        (answer, begun.elapsed())
+    };
+    world.ok(&["list-panes"]);
+    assert_eq!(at_other(&["list-panes"]).0.status, 0);
+    let stopped = Stopped::new(world.server_pid());
+    let hanging = world.spawn(&["list-panes"]);
+    for _ in 0..3 {
+        let (answer, took) = at_other(&["send-keys", "-t", "there", "hello", "Enter"]);
+        assert_eq!(answer.status, 0, "{answer:?}");
+        assert!(took < Duration::from_secs(3), "{took:?}");
+    }
+    assert_ne!(hanging.finish().status, 0);
+    assert_eq!(at_other(&["wait-for", "-t", "there", "-p", "hello", "--since", "start", "-T", "20"]).0.status, 0);
+    drop(stopped);
+    world.ok(&["list-panes"]);
+}
+
+#[test]
+fn what_a_pane_prints_around_a_stop_is_all_there() {
+    let world = World::with_server();
+    let pane = world.window("i=0; while [ $i -lt 300 ]; do i=$((i+1)); echo line $i; sleep 0.01; done; exec cat");
+    world.await_output(&pane, "line 20\\b");
+    let stopped = Stopped::new(world.server_pid());
+    unanswered(&world, &["list-panes"]);
+    drop(stopped);
+    world.await_output(&pane, "line 300\\b");
+    let text = world.read_all(&pane);
+    let lines: Vec<_> = text.lines().filter(|line| line.starts_with("line ")).collect();
+    let all: Vec<_> = (1..=300).map(|number| format!("line {number}")).collect();
+    assert_eq!(lines, all);
+}
+
+#[test]
+fn a_daemon_leaves_a_stopped_server_in_time() {
+    let world = World::with_server();
+    world.session("two");
+    echoing(&world);
+    let stopped = Stopped::new(world.server_pid());
+    let begun = Instant::now();
+    let stop = world.muxtap(&["stop"]);
+    assert_eq!(stop.status, 0, "{stop:?}");
+    assert!(begun.elapsed() < SOON, "{:?}", begun.elapsed());
+    eventually("the daemon has gone", || world.daemon_pid().is_none());
+    drop(stopped);
+    eventually("nothing of it stays behind", || world.tmux(&["list-clients"]).is_empty());
+    assert_eq!(world.sessions().len(), 2);
+}
+
+/// Commands of a client can be held back for ever while the server goes on: by a prompt of tmux's own, by a hook that waits.
+#[test]
+fn a_connection_whose_commands_are_blocked_is_replaced() {
+    let world = World::with_server();
+    let pane = echoing(&world);
+    world.tmux(&["set-hook", "-g", "after-rename-window", "wait-for nobody"]);
+    let waiting = world.spawn(&["wait-for", "-t", &pane, "-p", "later", "-T", "40"]);
+    eventually("it waits", || world.metric("muxtap_waits_active") == 1);
+    world.ok(&["rename-window", "-t", &pane, "blocked"]);
+    unanswered(&world, &["list-panes"]);
+    let begun = Instant::now();
+    eventually("another client answers", || world.muxtap(&["list-panes"]).status == 0);
+    assert!(begun.elapsed() < SOON, "{:?}", begun.elapsed());
+    assert_eq!(world.panes().len(), 2);
+    world.tmux(&["send-keys", "-t", &pane, "later", "Enter"]);
+    assert_eq!(waiting.finish().status, 0, "a wait goes on over the new connection");
+}
+
+/// A server that was stopped before muxtap ever spoke to it.
+#[test]
+fn a_server_that_is_not_followed_yet_and_does_not_answer_is_said_to_be_so() {
+    let world = World::with_server();
+    let stopped = Stopped::new(world.server_pid());
+    unanswered(&world, &["list-panes"]);
+    let begun = Instant::now();
+    let wait = json!({"panes": ["main"], "patterns": ["x"], "timeout_ms": 1000});
+    let answer = world.http("POST", &format!("/v1/waits{}", world.query()), Some(&wait));
+    assert_eq!(answer.json()["code"], "TMUX_UNAVAILABLE", "{answer:?}");
+    assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
+    drop(stopped);
+    eventually("it is followed", || world.muxtap(&["list-panes"]).status == 0);
+}
