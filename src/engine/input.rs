@@ -137,15 +137,16 @@ impl Engine {
             });
             waiting.push(receiver);
         }
-        for receiver in waiting {
+        for (line, receiver) in waiting.into_iter().enumerate() {
+            let what = if line == 0 { "the input" } else { "the rest of the input" };
             match receiver.await {
                 Ok(Ok(Ok(_))) => {}
                 Ok(Ok(Err(message))) if message.contains("can't find pane") => {
                     return Err(Error::not_found(format!("pane {} is no longer there", pane.id())));
                 }
                 Ok(Ok(Err(message))) => return Err(Error::invalid(format!("tmux: {message}"))),
-                Ok(Err(lost)) => return Err(lost.of_change("the input, or a part of it,")),
-                Err(_) => return Err(Lost::Ended.of_change("the input, or a part of it,")),
+                Ok(Err(lost)) => return Err(lost.of_change(what)),
+                Err(_) => return Err(Lost::Ended.of_change(what)),
             }
         }
         Ok(pane.cursor(mark))

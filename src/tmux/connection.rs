@@ -93,7 +93,7 @@ impl Lost {
                 "tmux does not answer: {what} was sent, and whether it is or will be done is not known; look before asking again"
             ),
             Self::Unsent => format!(
-                "tmux does not answer: {what} was not sent, and nothing was changed; is the server stopped or overloaded?"
+                "tmux does not answer: {what} was not sent and will not be; is the server stopped or overloaded?"
             ),
         };
         Error::unavailable(message).with_details(serde_json::json!({ "sent": self != Self::Unsent }))
@@ -137,6 +137,8 @@ struct Shared {
     more: Notify,
     /// How often something was read from the server.
     reads: AtomicU64,
+    /// A silent server has spoken.
+    spoke: Notify,
     close: CancellationToken,
     /// Why the connection was given up, and its client killed.
     given_up: OnceLock<Lost>,
@@ -170,6 +172,7 @@ impl Connection {
             queue: Mutex::new(Queue::new(writer.clone(), unread, key.clone())),
             more: Notify::new(),
             reads: AtomicU64::new(0),
+            spoke: Notify::new(),
             close: CancellationToken::new(),
             given_up: OnceLock::new(),
             closed: CancellationToken::new(),
@@ -260,8 +263,33 @@ impl Connection {
         self.queue().is_silent()
     }
 
+    /// Resolves when the server is not silent, or the connection has ended.
+    pub async fn speaks(&self) {
+        loop {
+            let spoke = self.0.spoke.notified();
+            if !self.is_silent() {
+                return;
+            }
+            tokio::select! {
+                () = spoke => {}
+                () = self.closed() => return,
+            }
+        }
+    }
+
     fn queue(&self) -> MutexGuard<'_, Queue> {
         self.0.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does what the server was heard for, and notifies those who wait for a silent one.
+    fn in_queue<T>(&self, does: impl FnOnce(&mut Queue) -> T) -> T {
+        let mut queue = self.queue();
+        let was_silent = queue.is_silent();
+        let done = does(&mut queue);
+        if was_silent && !queue.is_silent() {
+            self.0.spoke.notify_waiters();
+        }
+        done
     }
 
     /// A task of this connection panicked: nothing can be relied on but that all is begun anew.
@@ -301,7 +329,7 @@ impl Connection {
     }
 
     fn tick(&self, receiver: &Arc<impl Receiver>) {
-        let (verdict, answers) = self.queue().tick(self.0.reads.load(Ordering::Relaxed));
+        let (verdict, answers) = self.in_queue(|queue| queue.tick(self.0.reads.load(Ordering::Relaxed)));
         match verdict {
             Verdict::Idle | Verdict::Open => {}
             Verdict::Silent => {
@@ -317,7 +345,8 @@ impl Connection {
     }
 
     async fn drain(self, mut stream: Wire, mut process: Process, receiver: Arc<impl Receiver>) {
-        let drained = AssertUnwindSafe(self.drain_until_gone(&mut stream, &mut process, &receiver)).catch_unwind().await;
+        let drained =
+            AssertUnwindSafe(self.drain_until_gone(&mut stream, &mut process, &receiver)).catch_unwind().await;
         let mut why = drained.unwrap_or_else(|panic| {
             self.failed(&*panic);
             "muxtap failed while it read from it".to_owned()
@@ -343,7 +372,12 @@ impl Connection {
     }
 
     /// Hands over what comes, for as long as anything can. Answers why it ended, if the stream told.
-    async fn drain_until_gone(&self, stream: &mut Wire, process: &mut Process, receiver: &Arc<impl Receiver>) -> String {
+    async fn drain_until_gone(
+        &self,
+        stream: &mut Wire,
+        process: &mut Process,
+        receiver: &Arc<impl Receiver>,
+    ) -> String {
         // tmux holds the client's descriptors too: its output ends when the server has noticed that the client is gone, and a server that
         // hangs never does.
         let mut gone = pin!(async {
@@ -362,11 +396,11 @@ impl Connection {
                 None => return String::new(),
                 Some(Err(error)) => return error.to_string(),
                 Some(Ok(Event::Reply(reply))) => {
-                    let answers = self.queue().replied(reply.ok, &reply.body);
+                    let answers = self.in_queue(|queue| queue.replied(reply.ok, &reply.body));
                     self.answered(answers);
                 }
                 Some(Ok(Event::Frame(frame))) => {
-                    let answers = self.queue().framed(frame.parts, frame.error.as_ref());
+                    let answers = self.in_queue(|queue| queue.framed(frame.parts, frame.error.as_ref()));
                     self.answered(answers);
                 }
                 Some(Ok(event)) => receiver.event(self, event),

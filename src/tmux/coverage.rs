@@ -6,7 +6,7 @@
 use std::{
     panic::AssertUnwindSafe,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use futures_util::FutureExt as _;
@@ -15,9 +15,9 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
     Exit, Observer, Seeding,
-    connection::{ANSWER_LIMIT, Answer, Connection, Lost, Receiver, Request, SILENCE_LIMIT},
+    connection::{ANSWER_LIMIT, Answer, Connection, LEAVE_LIMIT, Lost, Receiver, Request},
     death,
-    link::{self, FIRST_PAUSE, LONGEST_PAUSE, Link, ServerIdentity},
+    link::{self, Link, ServerIdentity},
     model::{Action, Covering, Model, Refresh},
     program::ServerSpec,
     seed::Seed,
@@ -26,7 +26,6 @@ use super::{
 };
 use crate::{
     api::{Error, GapReason, Result},
-    clock::jittered,
     metrics,
     protocol::{
         codec::Event,
@@ -126,8 +125,15 @@ impl Inner {
     pub(super) async fn close_all(&self) {
         let connections: Vec<_> =
             self.lock().covering.values().filter_map(|covering| covering.connection.clone()).collect();
+        let mut hangs = false;
         for connection in connections {
+            if hangs {
+                connection.give_up(Lost::Ended);
+            }
+            let begun = Instant::now();
             self.depart(&connection).await;
+            // A server that lets one client not go is stopped, and lets none go.
+            hangs |= begun.elapsed() >= LEAVE_LIMIT;
         }
     }
 
@@ -275,50 +281,6 @@ impl Inner {
                 COVER_LIMIT.as_secs()
             )))
         })
-    }
-
-    /// Finds out what a silent connection means. A server that answers a client of its own is there, so the connection is
-    /// dead and given up. One that does not is stopped or busy: the connection stays, and goes on when the server does.
-    async fn judge_silence(self: Arc<Self>) {
-        let silent = || {
-            let model = self.lock();
-            let all = model.covering.values().filter_map(|covering| covering.connection.clone());
-            all.filter(Connection::is_silent).collect::<Vec<_>>()
-        };
-        let mut pause = FIRST_PAUSE;
-        while !silent().is_empty() {
-            let answers = self.spec.call_within(SILENCE_LIMIT, &["list-sessions", "-F", ""]).await.is_ok();
-            if answers {
-                // What the server had to say on the connection was said before, but may not have been read yet.
-                tokio::time::sleep(JUDGED_AFTER).await;
-                for connection in silent() {
-                    tracing::warn!("{} is silent though its server answers; it is replaced", connection.name());
-                    connection.give_up(Lost::Unanswered);
-                    connection.closed().await;
-                }
-                break;
-            }
-            tokio::time::sleep(jittered(pause)).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
-        }
-        self.lock().judging = false;
-        if !silent().is_empty() {
-            self.judge();
-        }
-    }
-
-    /// Begins to find out what the silence of a connection means, unless that is under way.
-    fn judge(self: &Arc<Self>) {
-        if std::mem::replace(&mut self.lock().judging, true) {
-            return;
-        }
-        let this = self.clone();
-        self.tasks.spawn(async move {
-            tokio::select! {
-                () = this.clone().judge_silence() => {}
-                () = this.cancel.cancelled() => {}
-            }
-        });
     }
 
     fn carry_out(self: &Arc<Self>, actions: Vec<Action>) {
@@ -633,8 +595,6 @@ impl Inner {
 
 /// How long a request waits for its pane to be followed.
 const COVER_LIMIT: Duration = Duration::from_secs(15);
-/// How long a silent connection may still speak after its server answered somebody else.
-const JUDGED_AFTER: Duration = Duration::from_millis(500);
 /// How long a client that is to leave waits for the one before it.
 const DEPARTURE: Duration = Duration::from_millis(500);
 
@@ -664,18 +624,7 @@ impl Receiver for Inner {
     }
 
     fn silent(self: &Arc<Self>, connection: &Connection) {
-        {
-            let mut model = self.lock();
-            if model.refresh.by.as_ref().is_some_and(|by| by.id() == connection.id()) {
-                // Who waits for the model is answered; it is read all the same when the server goes on.
-                model.refresh.now.clear();
-                model.refresh.next.clear();
-            }
-            for followed in model.panes.values_mut().filter(|followed| followed.owner == Some(connection.id())) {
-                followed.waiters.clear();
-            }
-        }
-        self.judge();
+        self.fell_silent(connection.id());
     }
 
     fn closed(self: &Arc<Self>, connection: &Connection, why: &str) {

@@ -20,6 +20,7 @@ mod relay;
 mod scripted;
 mod seed;
 mod server;
+mod silence;
 mod terminals;
 mod topology;
 mod tty;

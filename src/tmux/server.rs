@@ -110,11 +110,15 @@ impl Server {
         }
     }
 
-    /// Resolves when control clients are attached. Nothing is tried for it: a server that begins is noticed by itself.
+    /// Resolves when control clients are attached and the server answers. Nothing is tried for it: a server that begins is
+    /// noticed by itself.
     pub async fn reached(&self) {
         let mut link = self.inner.link.subscribe();
         // The sender lives as long as `self`.
         let _ = link.wait_for(|link| matches!(link, Link::Connected(_))).await;
+        if let Some(connection) = self.inner.connection_of(None) {
+            connection.speaks().await;
+        }
     }
 
     /// Like [`Server::connected`], but starts the server where none runs.

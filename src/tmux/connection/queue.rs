@@ -36,7 +36,6 @@ const QUEUE_REQUESTS: usize = 16384;
 const SILENCE_TICKS: u64 = ticks(SILENCE_LIMIT);
 const ANSWER_TICKS: u64 = ticks(ANSWER_LIMIT);
 
-#[allow(clippy::integer_division, reason = "limits are whole ticks")]
 const fn ticks(limit: Duration) -> u64 {
     (limit.as_millis() / TICK.as_millis()) as u64
 }

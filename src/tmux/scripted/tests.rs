@@ -83,7 +83,14 @@ async fn a_reply_that_never_comes_is_an_error_in_time_and_the_connection_goes_on
     assert_eq!(begun.elapsed(), Duration::ZERO, "the next caller need not find it out again");
 
     // The server goes on: nothing was lost, and the reply that came late is nobody else's.
+    let reached = tokio::spawn({
+        let server = server.server.clone();
+        async move { server.reached().await }
+    });
+    sleep(10 * SOON).await;
+    assert!(!reached.is_finished());
     wire.answer(&asked, &["late"]);
+    reached.await.unwrap();
     assert_eq!(wire.accept().await, ["display-message -p \"\""]);
     wire.say("%output %1 there");
     assert_eq!(server.told(1).await, ["output %1 there"], "its pane was followed all the time");

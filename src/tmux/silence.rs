@@ -1,0 +1,80 @@
+//! Connections that do not answer: who is told, and what it means.
+
+use std::{sync::Arc, time::Duration};
+
+use super::{
+    connection::{Connection, Lost, SILENCE_LIMIT},
+    coverage::Inner,
+    link::{FIRST_PAUSE, LONGEST_PAUSE},
+};
+use crate::clock::jittered;
+
+/// How long a silent connection may still speak after its server answered somebody else.
+const JUDGED_AFTER: Duration = Duration::from_millis(500);
+
+impl Inner {
+    /// A connection became silent: those who wait for what was asked on it are answered.
+    pub(super) fn fell_silent(self: &Arc<Self>, connection: u64) {
+        {
+            let mut model = self.lock();
+            if model.refresh.by.as_ref().is_some_and(|by| by.id() == connection) {
+                // Who waits for the model is answered; it is read all the same when the server goes on.
+                model.refresh.now.clear();
+                model.refresh.next.clear();
+            }
+            for followed in model.panes.values_mut().filter(|followed| followed.owner == Some(connection)) {
+                followed.waiters.clear();
+            }
+        }
+        self.judge();
+    }
+
+    /// Finds out what a silent connection means. A server that answers a client of its own is there, so the connection is
+    /// dead and given up. One that does not is stopped or busy: the connection stays, and goes on when the server does.
+    async fn judge_silence(self: Arc<Self>) {
+        let silent = || {
+            let model = self.lock();
+            let all = model.covering.values().filter_map(|covering| covering.connection.clone());
+            all.filter(Connection::is_silent).collect::<Vec<_>>()
+        };
+        let mut pause = FIRST_PAUSE;
+        while !silent().is_empty() {
+            let answers = self.spec.call_within(SILENCE_LIMIT, &["list-sessions", "-F", ""]).await.is_ok();
+            if answers {
+                // What the server had to say on the connection was said before, but may not have been read yet.
+                tokio::time::sleep(JUDGED_AFTER).await;
+                for connection in silent() {
+                    tracing::warn!("{} is silent though its server answers; it is replaced", connection.name());
+                    connection.give_up(Lost::Unanswered);
+                    connection.closed().await;
+                }
+                break;
+            }
+            let spoken = async {
+                for connection in silent() {
+                    connection.speaks().await;
+                }
+            };
+            let _ = tokio::time::timeout(jittered(pause), spoken).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+        self.lock().judging = false;
+        if !silent().is_empty() {
+            self.judge();
+        }
+    }
+
+    /// Begins to find out what the silence of a connection means, unless that is under way.
+    fn judge(self: &Arc<Self>) {
+        if std::mem::replace(&mut self.lock().judging, true) {
+            return;
+        }
+        let this = self.clone();
+        self.tasks.spawn(async move {
+            tokio::select! {
+                () = this.clone().judge_silence() => {}
+                () = this.cancel.cancelled() => {}
+            }
+        });
+    }
+}
