@@ -225,10 +225,11 @@ fn a_server_lives_while_a_script_makes_a_session_and_kills_it_a_moment_later() {
     let world = World::with_server();
     let server = world.server_pid();
     world.ok(&["list-panes"]);
-    for round in 0..40 {
+    for round in 0..60 {
         let name = format!("job-{round}");
         world.session(&name);
-        std::thread::sleep(Duration::from_millis(100));
+        // A client arrives after some milliseconds; it once did after 200 ms.
+        std::thread::sleep(Duration::from_millis([3, 8, 100, 200, 205, 210][round % 6]));
         world.tmux(&["kill-session", "-t", &name]);
     }
     assert_eq!(world.server_pid(), server);
