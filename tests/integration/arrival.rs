@@ -70,10 +70,7 @@ exec TMUX "$@"
 "#;
     let text = |path: &Path| path.display().to_string();
     let script = script.replace("TMUX", &tmux_program()).replace("TARGETS", &text(&targets));
-    let wrapper = world.path("tmux");
-    std::fs::write(&wrapper, script.replace("MIDDLE", &text(&middle))).unwrap();
-    std::fs::set_permissions(&wrapper, std::fs::Permissions::from_mode(0o755)).unwrap();
-    world.set("MUXTAP_TMUX", text(&wrapper));
+    put_as_tmux(world, &script.replace("MIDDLE", &text(&middle)));
     let seen = Arc::new(Seen::default());
     let counted = seen.clone();
     std::thread::spawn(move || {
@@ -98,6 +95,14 @@ exec TMUX "$@"
         }
     });
     seen
+}
+
+/// Makes this script the tmux program of muxtap.
+fn put_as_tmux(world: &mut World, script: &str) {
+    let wrapper = world.path("tmux");
+    std::fs::write(&wrapper, script).unwrap();
+    std::fs::set_permissions(&wrapper, std::fs::Permissions::from_mode(0o755)).unwrap();
+    world.set("MUXTAP_TMUX", wrapper.display().to_string());
 }
 
 fn receive(socket: &UnixStream) -> (Vec<u8>, Option<OwnedFd>) {
@@ -236,4 +241,33 @@ fn a_server_lives_while_a_script_makes_a_session_and_kills_it_a_moment_later() {
     // Nothing that came and went is still there.
     eventually("one client is left", || world.tmux(&["list-clients"]).lines().count() == 1);
     assert_eq!(world.sessions(), ["main"]);
+}
+
+/// The hub's client arrives when the server has been started.
+#[test]
+fn a_server_whose_hub_cannot_be_attached_to_is_not_left_behind() {
+    let mut world = World::new();
+    let script = r#"#!/bin/sh
+case " $* " in *" -C "*) exit 7 ;; esac
+exec TMUX "$@"
+"#;
+    put_as_tmux(&mut world, &script.replace("TMUX", &tmux_program()));
+    world.error("TMUX_UNAVAILABLE", &["new-session", "-s", "one"]);
+    let there = crate::common::run(world.tmux_command(world.socket()).args(["list-sessions"]));
+    assert_ne!(there.status, 0, "{there:?}");
+}
+
+/// It ends by itself after 15 s.
+#[test]
+fn a_daemon_that_is_killed_while_it_starts_a_server_leaves_none_behind() {
+    let mut world = World::new();
+    // The hub's client kills the daemon, which started it.
+    let script = r#"#!/bin/sh
+case " $* " in *" -C "*) kill -KILL "$PPID"; exit 7 ;; esac
+exec TMUX "$@"
+"#;
+    put_as_tmux(&mut world, &script.replace("TMUX", &tmux_program()));
+    assert_ne!(world.muxtap(&["new-session", "-s", "one"]).status, 0);
+    let server = world.server_pid();
+    eventually("the server has ended", || !crate::common::is_alive(server));
 }

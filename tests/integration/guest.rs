@@ -242,7 +242,7 @@ fn killed_under_a_flood_it_leaves_no_client_behind() {
     assert_eq!(world.tmux(&["list-clients"]), "");
 }
 
-/// N30: older servers die of it when a client arrives while sessions come and go.
+/// N30: servers before 3.7 die of a client that has half arrived while sessions come and go.
 #[test]
 fn many_who_make_and_end_sessions_at_once_leave_the_server_alive() {
     let world = World::with_server();
@@ -297,7 +297,7 @@ fn a_script_that_makes_many_sessions_finds_its_server_alive() {
     assert_eq!(world.sessions().len(), 61);
 }
 
-/// While a guest waits for quiet, the last client can go with its session, and the way back leads to the same new session.
+/// While a guest arrives, the last client can go with its session, and the way back leads to the same new session.
 #[test]
 fn a_session_that_takes_the_place_of_the_only_one_has_one_guest() {
     let world = World::with_server();

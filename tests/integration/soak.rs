@@ -148,8 +148,6 @@ fn resident(pid: u32) -> u64 {
 #[test]
 fn nothing_is_left_of_it() {
     let world = World::with_server();
-    // Servers are told to end, and started, at the moment in which a caller's client arrives (N30).
-    World::let_servers_crash();
     let seconds = from_env("MUXTAP_SOAK_SECONDS", 8);
     let seed = from_env("MUXTAP_SOAK_SEED", u64::from(std::process::id()));
     let mut command = world.plain_muxtap_command();
