@@ -60,6 +60,15 @@ impl Default for Settings {
     }
 }
 
+/// How many columns a character takes.
+pub fn columns(character: char) -> usize {
+    match u32::from(character) {
+        0x20..=0x7e => 1,
+        ..0x80 => 0,
+        character => usize::try_from(width::of(character)).unwrap_or(0),
+    }
+}
+
 /// Where the cursor is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cursor {
@@ -306,7 +315,7 @@ mod tests {
         screen.feed(b"\x1b[31");
         assert!(!screen.give_up(), "a sequence has no end of its time");
         screen.feed(b"mx");
-        assert_eq!(all(&screen, false, true), r"\x1b[31mx\x1b[39m\n\n");
+        assert_eq!(all(&screen, false, true), r"\x1b[31mx\n\n");
     }
 
     #[test]
