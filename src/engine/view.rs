@@ -122,9 +122,8 @@ impl View {
         if quiet {
             screen.read_ended();
         }
-        let near = self
-            .string
-            .is_some_and(|string| string.since.elapsed().abs_diff(limits::STRING) <= limits::STRING_NEAR);
+        let near =
+            self.string.is_some_and(|string| string.since.elapsed().abs_diff(limits::STRING) <= limits::STRING_NEAR);
         screen.feed(data);
         let trouble = screen.trusted().err();
         self.string = match (screen.open_string(), self.string) {

@@ -39,7 +39,21 @@ fn hostile() -> (World, String) {
     let path = path.to_str().unwrap().to_owned();
     let session = format!("s{EVIL}");
     let pane = world.tmux(&[
-        "new-session", "-d", "-P", "-F", "#{pane_id}", "-x", "100", "-y", "10", "-s", &session, "-n", EVIL, "-c", &path,
+        "new-session",
+        "-d",
+        "-P",
+        "-F",
+        "#{pane_id}",
+        "-x",
+        "100",
+        "-y",
+        "10",
+        "-s",
+        &session,
+        "-n",
+        EVIL,
+        "-c",
+        &path,
         &format!("sh {} '{EVIL}'", script.display()),
     ]);
     // It prints when it is followed: a seed is what tmux makes of it.
@@ -53,7 +67,18 @@ fn no_command_lets_a_pane_control_the_terminal() {
     let (world, pane) = hostile();
     world.ok(&["wait-for", "-t", &pane, "-p", "DONE", "--since", "start"]);
     let session = world.json(&["list-sessions"])["sessions"][0]["id"].as_str().unwrap().to_owned();
-    let dead = world.ok(&["new-window", "-t", &session, "--keep", "-n", EVIL, "--", "sh", "-c", &format!("echo '{EVIL}'; exit 3")]);
+    let dead = world.ok(&[
+        "new-window",
+        "-t",
+        &session,
+        "--keep",
+        "-n",
+        EVIL,
+        "--",
+        "sh",
+        "-c",
+        &format!("echo '{EVIL}'; exit 3"),
+    ]);
     world.ok(&["wait-for", "-t", &dead, "--exit"]);
     let absent = format!("no{EVIL}\x1b[31m");
     let evil_wait = format!("never{EVIL}");

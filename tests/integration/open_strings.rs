@@ -12,7 +12,7 @@ const OVER: &str = "5.5";
 fn pane(world: &World, script: &str) -> String {
     let pane = world.ok(&["new-session", "-x", "60", "-y", "15", "--", "sh"]);
     world.await_output(&pane, "[$#] $");
-    let file = world.path("script");
+    let file = world.path(&format!("script{pane}"));
     std::fs::write(&file, script).unwrap();
     world.ok(&["send-keys", "-t", &pane, &format!("exec sh {}", file.display()), "Enter"]);
     pane
@@ -20,12 +20,16 @@ fn pane(world: &World, script: &str) -> String {
 
 #[test]
 fn what_comes_after_a_string_that_was_given_up_is_read_and_waited_for() {
-    for (what, string) in [("osc", r"\033]2;never"), ("dcs", r"\033Pq"), ("apc", r"\033_x"), ("name", r"\033kx")] {
-        let world = World::new();
+    let world = World::new();
+    let strings = [("osc", r"\033]2;never"), ("dcs", r"\033Pq"), ("apc", r"\033_x"), ("name", r"\033kx")];
+    // All at once: each takes more than five seconds.
+    let panes = strings.map(|(what, string)| {
         let script = format!(
             "printf 'before {string} swallowed'; sleep {OVER}; printf 'aft'; printf 'er\\n'; sleep 1; echo more; exec sleep 1000"
         );
-        let pane = pane(&world, &script);
+        (what, pane(&world, &script))
+    });
+    for (what, pane) in panes {
         let wait = world.muxtap(&["wait-for", "-t", &pane, "-p", "^before after$", "--since", "input", "-T", "20"]);
         assert_eq!((wait.status, wait.text().as_str()), (0, "before after\n"), "{what}: {wait:?}");
         world.ok(&["wait-for", "-t", &pane, "-p", "^more$", "--since", "input", "-T", "20"]);
@@ -66,9 +70,7 @@ fn a_string_that_goes_on_is_given_up_in_the_middle() {
 #[test]
 fn the_screen_is_known_again_when_tmux_has_given_up() {
     let world = World::new();
-    let script = format!(
-        "printf '\\033[31mred\\033]2;never'; sleep {OVER}; printf 'plain\\n'; exec sleep 1000"
-    );
+    let script = format!("printf '\\033[31mred\\033]2;never'; sleep {OVER}; printf 'plain\\n'; exec sleep 1000");
     let pane = pane(&world, &script);
     world.ok(&["wait-for", "-t", &pane, "-p", "^redplain$", "--since", "input", "-T", "20"]);
     let captured = world.json(&["capture-pane", "-t", &pane, "-e", "--verify"]);

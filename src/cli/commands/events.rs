@@ -2,11 +2,7 @@
 
 use clap::Args;
 
-use super::{
-    Caller, Outcome,
-    output,
-    read::Format,
-};
+use super::{Caller, Outcome, output, read::Format};
 use crate::{
     api::{Error, EventsRequest},
     cli::EXIT_ERROR,

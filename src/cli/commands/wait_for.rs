@@ -7,10 +7,7 @@ use std::{
 
 use clap::{ArgGroup, Args};
 
-use super::{
-    Caller, Outcome,
-    output, seconds,
-};
+use super::{Caller, Outcome, output, seconds};
 use crate::{
     api::{PredicateKind, PredicateReport, WaitAnswer, WaitMode, WaitOutcome, WaitRequest},
     cli::{EXIT_FAILED, EXIT_INTERRUPTED, EXIT_TIMEOUT, client::Client, url},
