@@ -73,7 +73,11 @@ fn the_screen_is_known_again_when_tmux_has_given_up() {
     let script = format!("printf '\\033[31mred\\033]2;never'; sleep {OVER}; printf 'plain\\n'; exec sleep 1000");
     let pane = pane(&world, &script);
     world.ok(&["wait-for", "-t", &pane, "-p", "^redplain$", "--since", "input", "-T", "20"]);
-    let captured = world.json(&["capture-pane", "-t", &pane, "-e", "--verify"]);
+    let captured = world.muxtap(&["capture-pane", "-t", &pane, "-e", "--verify", "--json"]);
+    if captured.stderr.contains("the screens of this version of tmux are not followed in memory") {
+        return;
+    }
+    let captured = captured.json();
     assert_eq!(captured["verified"]["same"], true, "{captured}");
     let metrics = String::from_utf8(world.http("GET", "/metrics", None).body).unwrap();
     assert!(!metrics.contains(r#"reason="open-string""#), "it is known, and was never doubted: {metrics}");
