@@ -34,6 +34,7 @@ pub mod metrics;
 #[cfg(feature = "full")]
 pub mod net;
 pub mod pane;
+mod plain;
 pub mod protocol;
 pub mod screen;
 #[cfg(feature = "full")]

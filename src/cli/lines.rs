@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use crate::plain;
+
 /// A pane's line is printed as it stands when it has grown this long without an end, in bytes.
 const MAX_LINE: usize = 64 << 10;
 /// Colours of the prefixes (SGR), chosen to be read on light and dark ground.
@@ -41,8 +43,9 @@ impl Lines {
 
     /// Gives a pane its name; an unnamed pane goes by its id.
     pub(super) fn name(&mut self, pane: &str, label: &str) {
-        self.width = self.width.max(label.chars().count());
-        label.clone_into(&mut self.source(pane).label);
+        let label = plain::name(label);
+        self.width = self.width.max(plain::columns(&label));
+        self.source(pane).label = label.into_owned();
     }
 
     fn source(&mut self, pane: &str) -> &mut Source {
@@ -94,15 +97,21 @@ impl Lines {
         let (style, width) = (self.style, self.width);
         let source = self.source(pane);
         let label = &source.label;
+        let blanks = width.saturating_sub(plain::columns(label));
         let prefix = match style {
             Style { prefixed: false, .. } => String::new(),
-            Style { color: true, .. } => format!("\x1b[{}m{label:width$} │\x1b[0m ", source.color),
-            Style { color: false, .. } => format!("{label:width$} │ "),
+            Style { color: true, .. } => format!("\x1b[{}m{label}{:blanks$} │\x1b[0m ", source.color, ""),
+            Style { color: false, .. } => format!("{label}{:blanks$} │ ", ""),
         };
         let mut printed = Vec::with_capacity(lines.len() + prefix.len());
         for line in lines.strip_suffix(b"\n").unwrap_or(lines).split(|&byte| byte == b'\n') {
             printed.extend_from_slice(prefix.as_bytes());
-            printed.extend_from_slice(if style.escapes { line } else { last_version(line) });
+            if style.escapes {
+                printed.extend_from_slice(line);
+            } else {
+                let line = String::from_utf8_lossy(last_version(line));
+                printed.extend_from_slice(plain::text(&line).as_bytes());
+            }
             if style.escapes && line.contains(&0x1b) {
                 printed.extend_from_slice(b"\x1b[0m");
             }
@@ -145,6 +154,16 @@ mod tests {
         assert_eq!(text(lines.feed("%1", b"z\n")), "longer:10.0 │ z\n");
         assert_eq!(lines.remark("%1", "ended"), "==> longer:10.0 %1 ended <==\n");
         assert_eq!(lines.remark("%9", "ended"), "==> %9 ended <==\n");
+    }
+
+    #[test]
+    fn neither_names_nor_text_control_the_terminal() {
+        let mut lines = Lines::new(Style { prefixed: true, ..Style::default() });
+        lines.name("%0", "日\u{9b}:0.0");
+        lines.name("%1", "b:0.0");
+        assert_eq!(text(lines.feed("%0", "x\u{202e}y\u{9b}z\n".as_bytes())), "日\\u{9b}:0.0 │ xyz\n");
+        assert_eq!(text(lines.feed("%1", b"x\n")), "b:0.0        │ x\n");
+        assert_eq!(lines.remark("%0", "ended"), "==> 日\\u{9b}:0.0 %0 ended <==\n");
     }
 
     #[test]

@@ -23,7 +23,10 @@ use self::{
     caller::Caller,
     output::Failure,
 };
-use crate::api::{Error, ErrorCode};
+use crate::{
+    api::{Error, ErrorCode},
+    plain,
+};
 
 /// How a command ended: its exit status, or why it has none of its own.
 type Outcome = Result<u8, Failure>;
@@ -48,8 +51,14 @@ pub fn main() -> ExitCode {
                 ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => 0,
                 _ => EXIT_USAGE,
             };
-            // Where not even the help can be printed there is nobody to tell.
-            let _ = error.print();
+            let hostile = |argument: std::ffi::OsString| argument.to_string_lossy().chars().any(plain::controls);
+            if status == EXIT_USAGE && std::env::args_os().any(hostile) {
+                // The error names it. Colours do not matter as much as that it is shown and not obeyed.
+                output::line_on_stderr(error.to_string().trim_end());
+            } else {
+                // Where not even the help can be printed there is nobody to tell.
+                let _ = error.print();
+            }
             return ExitCode::from(status);
         }
     };

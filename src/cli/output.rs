@@ -7,7 +7,10 @@ use std::{
 
 use serde::Serialize;
 
-use crate::api::{Error, Gap};
+use crate::{
+    api::{Error, Gap},
+    plain,
+};
 
 /// Why a command has no exit status of its own.
 #[derive(Debug)]
@@ -35,30 +38,43 @@ impl From<io::Error> for Failure {
     }
 }
 
-/// Writes an answer as it is.
-pub(super) fn print(text: impl AsRef<[u8]>) -> Result<(), Failure> {
+/// Writes text on stdout, without what controls a terminal.
+pub(super) fn print(text: impl AsRef<str>) -> Result<(), Failure> {
+    print_raw(plain::text(text.as_ref()).as_bytes())
+}
+
+/// Writes bytes on stdout as they are: escape sequences that were asked for, and colours of muxtap's own.
+pub(super) fn print_raw(bytes: impl AsRef<[u8]>) -> Result<(), Failure> {
     let mut stdout = io::stdout().lock();
-    stdout.write_all(text.as_ref())?;
+    stdout.write_all(bytes.as_ref())?;
     Ok(stdout.flush()?)
 }
 
 /// Writes an answer as one line of JSON.
 pub(super) fn print_json(answer: &impl Serialize) -> Result<(), Failure> {
-    let mut line = serde_json::to_vec(answer).map_err(|error| Error::internal(format!("answer: {error}")))?;
-    line.push(b'\n');
-    print(line)
+    let line = serde_json::to_string(answer).map_err(|error| Error::internal(format!("answer: {error}")))?;
+    print_json_line(line.as_bytes())
+}
+
+/// Writes JSON that the daemon made, as one line with the same values.
+pub(super) fn print_json_line(json: &[u8]) -> Result<(), Failure> {
+    let json = String::from_utf8_lossy(json);
+    let json = plain::json(&json);
+    let mut stdout = io::stdout().lock();
+    stdout.write_all(json.as_bytes())?;
+    stdout.write_all(b"\n")?;
+    Ok(stdout.flush()?)
 }
 
 /// A remark on stderr that is not an error.
 pub(super) fn note(text: &str) {
-    // Where stderr is closed nobody wants to hear it.
-    let _ = writeln!(io::stderr(), "muxtap: {text}");
+    line_on_stderr(&format!("muxtap: {text}"));
 }
 
-/// A line on stderr, as it is.
+/// A line on stderr, in which what controls a terminal is shown.
 pub(super) fn line_on_stderr(line: &str) {
     // Where stderr is closed nobody wants to hear it.
-    let _ = writeln!(io::stderr(), "{line}");
+    let _ = writeln!(io::stderr(), "{}", plain::message(line));
 }
 
 /// Says that something is missing in the output that follows.
@@ -76,7 +92,7 @@ pub(super) fn describe_gap(gap: Gap) -> String {
 /// An error on stderr: for people, or with `--json` the object alone.
 pub(super) fn report(error: &Error, json: bool) {
     if json && let Ok(object) = serde_json::to_string(error) {
-        let _ = writeln!(io::stderr(), "{object}");
+        let _ = writeln!(io::stderr(), "{}", plain::json(&object));
         return;
     }
     note(&error.message);
@@ -118,18 +134,6 @@ impl ColorChoice {
     }
 }
 
-/// Makes a name from outside harmless to a terminal and to a table.
-pub(super) fn plain(text: &str) -> String {
-    text.chars().fold(String::with_capacity(text.len()), |mut plain, c| {
-        if c.is_control() {
-            plain.extend(c.escape_default());
-        } else {
-            plain.push(c);
-        }
-        plain
-    })
-}
-
 /// Columns under a header, each as wide as its widest cell.
 pub(super) struct Table {
     rows: Vec<Vec<String>>,
@@ -141,7 +145,7 @@ impl Table {
     }
 
     pub(super) fn row<const N: usize>(&mut self, cells: &[String; N]) {
-        self.rows.push(cells.iter().map(|cell| plain(cell)).collect());
+        self.rows.push(cells.iter().map(|cell| plain::name(cell).into_owned()).collect());
     }
 
     pub(super) fn render(&self) -> String {
@@ -149,14 +153,15 @@ impl Table {
         for row in &self.rows {
             widths.resize(widths.len().max(row.len()), 0);
             for (width, cell) in widths.iter_mut().zip(row) {
-                *width = cell.chars().count().max(*width);
+                *width = plain::columns(cell).max(*width);
             }
         }
         let mut text = String::new();
         for row in &self.rows {
             let mut line = String::new();
             for (width, cell) in widths.iter().zip(row) {
-                let _ = write!(line, "{cell:width$}  ");
+                let blanks = width.saturating_sub(plain::columns(cell)) + 2;
+                let _ = write!(line, "{cell}{:blanks$}", "");
             }
             text.push_str(line.trim_end());
             text.push('\n');
@@ -189,8 +194,12 @@ mod tests {
     }
 
     #[test]
-    fn a_title_cannot_write_to_the_terminal() {
-        assert_eq!(plain("a\x1b]0;x\x07\nü"), "a\\u{1b}]0;x\\u{7}\\nü");
+    fn names_that_are_wide_or_hostile_leave_the_columns_straight() {
+        let mut table = Table::new(&["NAME", "ID"]);
+        table.row(&["日本".into(), "%0".into()]);
+        table.row(&["a\u{202e}\u{301}".into(), "%1".into()]);
+        let expected = "NAME       ID\n日本       %0\na\\u{202e}\u{301}  %1\n";
+        assert_eq!(table.render(), expected);
     }
 
     #[test]

@@ -168,7 +168,10 @@ pub(crate) fn log_to_stderr(level: &str) -> Result<()> {
     let level = if level.contains("rmcp") { level.to_owned() } else { format!("{level},rmcp=error") };
     let filter = tracing_subscriber::EnvFilter::try_new(&level)
         .map_err(|error| Error::invalid(format!("log_level: {level:?}: {error}")))?;
-    let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false);
+    let subscriber = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(|| crate::plain::Records(std::io::stderr()))
+        .with_ansi(false);
     // A second subscriber in one process (a test) is no failure of the daemon.
     let _ = subscriber.try_init();
     Ok(())

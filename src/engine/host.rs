@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     Pane, Shared, limits,
-    pane::{About, Kept},
+    pane::{About, Kept, give_up_strings},
 };
 use crate::{
     api::{Event, GapReason, Size},
@@ -241,10 +241,28 @@ impl Host {
             if pushed.doubt.is_some() {
                 self.look(&pane);
             }
+            if let Some(due) = pushed.string_due {
+                self.give_up_string_at(&pane, due);
+            }
             if let Some(status) = pushed.held_exit {
                 let pane = pane.clone();
                 self.held_command_ended(&pane, status);
             }
+        }
+    }
+
+    /// A seed may have told of a string that is open.
+    pub(super) fn watch_string(self: &Arc<Self>, pane: &Arc<Pane>) {
+        if let Some(due) = pane.watch_string() {
+            self.give_up_string_at(pane, due);
+        }
+    }
+
+    /// A string is open: gives it up when its time is over.
+    fn give_up_string_at(self: &Arc<Self>, pane: &Arc<Pane>, due: Instant) {
+        if let Some(shared) = self.shared() {
+            let watching = give_up_strings(Arc::downgrade(self), pane.clone(), due, self.cancel.clone());
+            shared.tasks.spawn(watching);
         }
     }
 
@@ -261,8 +279,14 @@ impl Host {
     fn seeded(self: &Arc<Self>, id: PaneId, seed: &Seed, why: Seeding) {
         let known = self.panes.get(&id).map(|pane| pane.clone());
         match (known, why) {
-            (Some(pane), Seeding::First) => self.account(pane.catch_up(seed, self.rules(), GapReason::Reconnected)),
-            (Some(pane), Seeding::Again(reason)) => self.account(pane.catch_up(seed, self.rules(), reason)),
+            (Some(pane), Seeding::First) => {
+                self.account(pane.catch_up(seed, self.rules(), GapReason::Reconnected));
+                self.watch_string(&pane);
+            }
+            (Some(pane), Seeding::Again(reason)) => {
+                self.account(pane.catch_up(seed, self.rules(), reason));
+                self.watch_string(&pane);
+            }
             (Some(pane), Seeding::Last) => self.account(pane.finish(seed, self.rules())),
             (None, _) => {
                 let Some(shared) = self.shared() else { return };
@@ -272,6 +296,7 @@ impl Host {
                     let _ = pane.describe(&row);
                 }
                 self.account(pane.begin(seed, self.rules()));
+                self.watch_string(&pane);
                 self.panes.insert(id, pane.clone());
                 let rules = shared.options.agents.clone();
                 if !rules.is_empty() {

@@ -46,6 +46,10 @@ pub const BUFFER_BYTES: usize = 256 * 1024;
 pub const COMMAND_BYTES: usize = 256 * 1024;
 /// A stream that printed nothing for this long rests: a `$` at its end counts, an open match is settled.
 pub const REST: Duration = Duration::from_millis(30);
+/// tmux gives up a string (OSC, DCS, title …) that is not ended for this long (N57).
+pub const STRING: Duration = Duration::from_secs(5);
+/// What comes so shortly before or after that may have come on the other side of it for tmux.
+pub const STRING_NEAR: Duration = Duration::from_millis(100);
 /// A screen that never rests is looked at after this long all the same: what an agent does is told at most so much later.
 pub const AGENT_LATEST: Duration = Duration::from_secs(1);
 /// How soon the processes of a pane that prints are looked at again for an agent; twice as long each time, until …

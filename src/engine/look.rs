@@ -77,6 +77,7 @@ impl Host {
             let looked = seed.map_or(Looked::Nothing, |seed| {
                 let (looked, kept) = at.settle(since, &seed, rules);
                 host.account(kept);
+                host.watch_string(&at);
                 looked
             });
             // Whoever asked may be gone.

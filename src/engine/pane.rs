@@ -6,6 +6,7 @@
 mod edge;
 mod listener;
 mod seeded;
+mod strings;
 
 use std::{
     collections::HashMap,
@@ -41,6 +42,7 @@ use crate::{
 
 pub(super) use edge::Glimpse;
 pub(super) use listener::{Listener, Seat};
+pub(super) use strings::give_up_strings;
 
 /// A pane; clones of the `Arc` are the same pane.
 pub struct Pane {
@@ -78,6 +80,10 @@ pub(super) struct State {
     pub(super) runs: bool,
     /// For the one who follows the agent in it.
     pub(super) tap: Tap,
+    /// Where the string (OSC, DCS …) that is open at the stream's end began, and when that came.
+    string: Option<(u64, Instant)>,
+    /// A task waits for that string's time to be over.
+    string_watched: bool,
 }
 
 /// What tmux tells about a pane.
@@ -112,6 +118,8 @@ impl Pane {
                 ours: None,
                 runs: false,
                 tap: Tap::default(),
+                string: None,
+                string_watched: false,
             }),
             changed: watch::Sender::new(0),
             edge: edge::Edge::default(),
@@ -200,8 +208,9 @@ impl Pane {
         let doubt = state.feed(data, quiet);
         let kept = state.kept_since(before);
         let held_exit = state.take_held_exit();
+        let string_due = state.watch_string();
         self.announce(state);
-        Pushed { kept, held_exit, doubt }
+        Pushed { kept, held_exit, doubt, string_due }
     }
 
     /// Bytes may be missing here.
@@ -422,6 +431,8 @@ pub(super) struct Pushed {
     pub(super) held_exit: Option<i32>,
     /// Its screen has to be compared with tmux's.
     pub(super) doubt: Option<Doubt>,
+    /// A string began; at this time it is to be given up ([`Pane::give_up_string`]).
+    pub(super) string_due: Option<Instant>,
 }
 
 impl State {
@@ -464,9 +475,11 @@ impl State {
         if data.is_empty() {
             return None;
         }
+        let over = self.string_due().and_then(|_| self.give_up_string(Instant::now()).1);
         let echo = if self.echo.is_idle() { None } else { Some(&mut self.echo) };
         let mut fan = Fan { echo, watchers: &mut self.watchers, signs: &mut self.signs };
         self.ring.push(data, &mut fan);
+        self.note_string();
         if let Some(title) = self.signs.take_title() {
             self.tell_title(&title);
         }
@@ -482,7 +495,7 @@ impl State {
         if let Some(changes) = changes {
             self.show(&changes);
         }
-        doubt
+        over.or(doubt)
     }
 
     /// Some rows of the screen are new.

@@ -3,15 +3,13 @@
 //! The stream says nearly everything that happens to a screen. What it does not say (a resize, a history that was cleared, output that was
 //! lost) puts the screen in *doubt*: until tmux was asked and agrees, captures come from tmux. `docs/screen.md` lists the cases.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
+use super::limits;
 use crate::{
     metrics,
     screen::{self, CaptureOptions, Changes, Line, Rules, Screen, Settings, Trouble},
 };
-
-/// tmux gives up on a string (OSC, DCS …) that is not ended for this long; a little less, so that it is not trusted too long.
-const STRING_LIMIT: Duration = Duration::from_millis(4900);
 
 /// Why a screen may not be what tmux has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +22,7 @@ pub(super) enum Doubt {
     Moved,
     /// Somebody compared it with tmux's, and it was not the same.
     Different,
-    /// A sequence that was never ended.
+    /// A string went on, or ended, so near to when tmux gave it up that it may have been on the other side.
     OpenString,
     /// A resize left the cursor where nobody can tell.
     CursorLost,
@@ -79,8 +77,26 @@ pub(super) struct View {
     covered: bool,
     /// A look at what tmux has is under way.
     pub(super) looking: bool,
-    /// When a string was begun that has not ended.
-    string_since: Option<Instant>,
+    /// When a string was begun that has not ended, or the last one that was given up.
+    string: Option<OpenString>,
+}
+
+/// A string on the screen's way.
+#[derive(Clone, Copy)]
+struct OpenString {
+    number: u64,
+    since: Instant,
+    /// A seed told of it: it may have begun earlier, and tmux may have given it up already.
+    seeded: bool,
+    /// Output came since.
+    fed: bool,
+    given_up: bool,
+}
+
+impl OpenString {
+    fn new(number: u64, seeded: bool) -> Self {
+        Self { number, since: Instant::now(), seeded, fed: false, given_up: false }
+    }
 }
 
 impl View {
@@ -95,9 +111,8 @@ impl View {
         self.turns += 1;
         self.doubt = None;
         self.covered = screen.as_ref().is_some_and(Screen::alternate);
-        let open = screen.as_ref().is_some_and(|screen| screen.trusted() == Err(Trouble::OpenString));
-        // It may have been open for long already, so tmux may give up on it sooner; the next doubt tells.
-        self.string_since = open.then(Instant::now);
+        let open = screen.as_ref().and_then(Screen::open_string);
+        self.string = open.map(|number| OpenString::new(number, true));
         self.screen = screen.map(Box::new);
     }
 
@@ -107,14 +122,19 @@ impl View {
         if quiet {
             screen.read_ended();
         }
-        let waited_for_its_end = self.string_since.is_some_and(|since| since.elapsed() >= STRING_LIMIT);
+        let near =
+            self.string.is_some_and(|string| string.since.elapsed().abs_diff(limits::STRING) <= limits::STRING_NEAR);
         screen.feed(data);
         let trouble = screen.trusted().err();
-        self.string_since = (trouble == Some(Trouble::OpenString))
-            .then(|| self.string_since.filter(|_| !waited_for_its_end).unwrap_or_else(Instant::now));
+        self.string = match (screen.open_string(), self.string) {
+            (Some(number), Some(string)) if string.number == number => Some(OpenString { fed: true, ..string }),
+            (Some(number), _) => Some(OpenString::new(number, false)),
+            (None, Some(string)) if string.given_up => Some(string),
+            (None, _) => None,
+        };
         let changes = screen.take_changes();
         let doubt = match trouble {
-            _ if waited_for_its_end => Some(Doubt::OpenString),
+            _ if near => Some(Doubt::OpenString),
             Some(Trouble::CursorLost) => Some(Doubt::CursorLost),
             Some(Trouble::Image) => Some(Doubt::Image),
             _ if self.covered && changes.alternate && !screen.alternate() => Some(Doubt::Uncovered),
@@ -122,6 +142,22 @@ impl View {
         };
         let news = doubt.filter(|_| self.doubt.is_none()).filter(|doubt| self.doubt(*doubt));
         (Some(changes), news)
+    }
+
+    /// When the string that is open is to be given up.
+    pub(super) fn string_due(&self) -> Option<Instant> {
+        self.string.filter(|string| !string.given_up).map(|string| string.since + limits::STRING)
+    }
+
+    /// Gives up a string whose time is over. Returns whether the screen is doubted from now on.
+    pub(super) fn give_up_string(&mut self, now: Instant) -> Option<Doubt> {
+        let due = self.string_due()?;
+        let string = self.string.as_mut().filter(|_| now >= due)?;
+        string.given_up = true;
+        self.screen.as_mut()?.give_up();
+        // When a string began that a seed told of, nobody knows: what came meanwhile may have been text for tmux.
+        let unsure = string.seeded && string.fed;
+        (unsure && self.doubt.is_none() && self.doubt(Doubt::OpenString)).then_some(Doubt::OpenString)
     }
 
     /// From now on it may be something else. Answers whether somebody has to look.
@@ -222,6 +258,7 @@ impl View {
     pub(super) fn drop_screen(&mut self) {
         self.doubt(Doubt::Dropped);
         self.screen = None;
+        self.string = None;
     }
 
     /// Bytes held.
@@ -263,6 +300,8 @@ fn is_same(one: &Screen, other: &Screen, with_trailing: bool) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::protocol::version::Version;
 
@@ -295,6 +334,32 @@ mod tests {
         assert_eq!(shown(&view), None);
         view.feed(b" more\x07b", false);
         assert_eq!(shown(&view).as_deref(), Some("ab"));
+    }
+
+    #[test]
+    fn a_string_that_never_ends_is_given_up() {
+        let mut view = view();
+        view.feed(b"a\x1b]2;half a title", false);
+        let begun = view.string.unwrap().since;
+        assert_eq!(view.give_up_string(begun + limits::STRING - Duration::from_millis(1)), None);
+        assert_eq!(shown(&view), None);
+        view.feed(b"\x1b]2;another", false);
+        let again = view.string.unwrap().since;
+        assert!(again > begun, "each string has its own time");
+        assert_eq!(view.give_up_string(again + limits::STRING), None, "nothing came near it");
+        assert_eq!(shown(&view).as_deref(), Some("a"));
+        assert_eq!(view.feed(b"b", false).1, None);
+        assert_eq!(shown(&view).as_deref(), Some("ab"));
+    }
+
+    #[test]
+    fn what_comes_as_a_string_is_given_up_is_doubted() {
+        let mut view = view();
+        view.feed(b"a\x1b]2;half a title", false);
+        let passed = limits::STRING - limits::STRING_NEAR / 2;
+        view.string.as_mut().unwrap().since = Instant::now().checked_sub(passed).unwrap();
+        assert_eq!(view.feed(b"\x07b", false).1, Some(Doubt::OpenString));
+        assert_eq!(shown(&view), None);
     }
 
     #[test]

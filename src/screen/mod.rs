@@ -60,6 +60,15 @@ impl Default for Settings {
     }
 }
 
+/// How many columns a character takes.
+pub fn columns(character: char) -> usize {
+    match u32::from(character) {
+        0x20..=0x7e => 1,
+        ..0x80 => 0,
+        character => usize::try_from(width::of(character)).unwrap_or(0),
+    }
+}
+
 /// Where the cursor is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cursor {
@@ -75,7 +84,7 @@ pub struct Cursor {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trouble {
     /// The program began an OSC, DCS or the like and did not end it; tmux gives up on it after five seconds, and what
-    /// follows is text then. Over as soon as the string ends.
+    /// follows is text then. Over as soon as the string ends, or with [`Screen::give_up`].
     OpenString,
     /// A resize moved the cursor where tmux's own arithmetic leaves the grid. Lasts until the screen is made anew.
     CursorLost,
@@ -118,6 +127,17 @@ impl Screen {
     pub fn read_ended(&mut self) {
         self.terminal.run = None;
         self.terminal.joined = false;
+    }
+
+    /// The number of the string that is open: another one is another string.
+    pub fn open_string(&self) -> Option<u64> {
+        self.parser.string()
+    }
+
+    /// Gives up an open string, as tmux does five seconds after it began, between two reads: what it said so far does
+    /// nothing, the pen is that of a new pane, and what follows is text. Returns whether one was open.
+    pub fn give_up(&mut self) -> bool {
+        self.parser.give_up(&mut self.terminal)
     }
 
     /// The pane has another size from here on.
@@ -277,6 +297,25 @@ mod tests {
         assert_eq!(screen.trusted(), Err(Trouble::OpenString));
         screen.feed(b"\x1b\\");
         assert_eq!(screen.trusted(), Ok(()));
+    }
+
+    #[test]
+    fn a_string_that_is_given_up_is_followed_by_plain_text() {
+        for string in ["\x1b]2;t", "\x1bPq", "\x1bPq\x1b", "\x1b_a", "\x1bkn", "\x1bXs", "\x1b^p"] {
+            let mut screen = screen(10, 2);
+            screen.feed(b"\x1b[31m\x1b(0a");
+            screen.feed(string.as_bytes());
+            assert!(screen.give_up() && !screen.give_up(), "{string:?}");
+            assert_eq!(screen.trusted(), Ok(()));
+            screen.feed(b"q\x07");
+            assert_eq!(all(&screen, false, true), r"\x1b[31m\x0ea\x1b[39m\x0fq\n\n", "{string:?}");
+            assert_eq!(screen.title(), "");
+        }
+        let mut screen = screen(10, 2);
+        screen.feed(b"\x1b[31");
+        assert!(!screen.give_up(), "a sequence has no end of its time");
+        screen.feed(b"mx");
+        assert_eq!(all(&screen, false, true), r"\x1b[31mx\n\n");
     }
 
     #[test]

@@ -44,6 +44,8 @@ pub(super) struct Parser {
     image: bool,
     /// Bytes of the string so far, kept or not.
     string_length: usize,
+    /// Strings that have begun so far.
+    strings: u64,
 }
 
 impl Parser {
@@ -67,6 +69,22 @@ impl Parser {
                 | State::Rename
                 | State::Consume
         )
+    }
+
+    /// The number of the string that is open.
+    pub(super) fn string(&self) -> Option<u64> {
+        self.in_string().then_some(self.strings)
+    }
+
+    /// Forgets an open string, as tmux does when it waited too long for its end (N57): what was collected does nothing.
+    /// Returns whether one was open.
+    pub(super) fn give_up(&mut self, terminal: &mut Terminal) -> bool {
+        let open = self.in_string();
+        if open {
+            *self = Self { strings: self.strings, ..Self::default() };
+            terminal.forget_looks();
+        }
+        open
     }
 
     pub(super) fn memory(&self) -> usize {
@@ -115,10 +133,12 @@ impl Parser {
         match state {
             State::Escape | State::Csi => self.collected.clear(),
             State::Dcs => {
+                self.strings += 1;
                 self.collected.clear();
                 terminal.last = None;
             }
             State::Osc | State::Apc | State::Rename | State::Consume => {
+                self.strings += 1;
                 terminal.last = None;
                 self.string.clear();
                 self.string_length = 0;

@@ -199,6 +199,16 @@ impl Terminal {
         self.tabs.get(column as usize).copied().unwrap_or_default()
     }
 
+    /// Makes the pen, the character sets and what DECSC kept those of a new pane, as tmux does when it resets its parser. It
+    /// goes on knowing whether the origin was kept.
+    pub(super) fn forget_looks(&mut self) {
+        self.run = None;
+        self.set_style(Style::DEFAULT);
+        self.pen = Pen::default();
+        self.kept = Kept { origin: self.kept.origin, ..Kept::default() };
+        self.last = None;
+    }
+
     /// RIS, and `send-keys -R`.
     pub(super) fn reset(&mut self) {
         self.set_style(Style::DEFAULT);

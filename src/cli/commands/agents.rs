@@ -7,13 +7,14 @@ use clap::Args;
 use super::{
     Caller, Outcome,
     events::join_targets,
-    output::{self, Failure, Table, plain, short_duration},
+    output::{self, Failure, Table, short_duration},
     targets::names_pane,
 };
 use crate::{
     api::{AgentInfo, AgentList, AgentState, Error, EventsRequest, PaneInfo},
     cli::EXIT_ERROR,
     clock::now_ms,
+    plain,
 };
 
 /// List the agents that run in panes, and what they do
@@ -115,7 +116,7 @@ fn tell(
         return output::print_json(agent);
     }
     let what = format!("{}  {}  {}  {}  {}", agent.pane, place(agent), agent.name, agent.state.as_str(), asks(agent));
-    output::print(format!("{}\n", plain(what.trim_end())))
+    output::print(format!("{}\n", plain::name(what.trim_end())))
 }
 
 fn place(agent: &AgentInfo) -> String {

@@ -7,10 +7,11 @@ use tokio::sync::mpsc;
 
 use super::{
     Caller, Outcome,
-    output::{self, Failure, Table, plain},
+    output::{self, Failure, Table},
 };
 use crate::{
     api::{Error, ErrorCode},
+    plain,
     supervise::confirm::{
         approvals::{Approvals, Open, Refused, Word},
         terminal,
@@ -152,14 +153,14 @@ fn show(question: &Open, json: bool) -> Result<(), Failure> {
         return output::print_json(question);
     }
     let Open { id, kind, name, prompt, working_dir, session, until, .. } = question;
-    let mut text = format!("{id}  {kind} {}, until {until}\n", plain(name));
+    let mut text = format!("{id}  {kind} {}, until {until}\n", plain::name(name));
     for (what, value) in [("session", session), ("dir", working_dir)] {
         if let Some(value) = value {
-            let _ = writeln!(text, "  {what}: {}", plain(value));
+            let _ = writeln!(text, "  {what}: {}", plain::name(value));
         }
     }
     for line in prompt.lines() {
-        let _ = writeln!(text, "  | {}", plain(line));
+        let _ = writeln!(text, "  | {}", plain::name(line));
     }
     output::print(text + &format!("  y {id} or n {id}?\n"))
 }

@@ -10,7 +10,8 @@ use crate::{
 
 /// Print what a pane shows
 ///
-/// Byte for byte what `tmux capture-pane -p` prints; -p is implied. (Here -S is the first line, as in tmux; the
+/// Byte for byte what `tmux capture-pane -p` prints, but for characters that control a terminal (C1, bidirectional
+/// marks), which only -e keeps; -p is implied. (Here -S is the first line, as in tmux; the
 /// server's socket is given with -S before the command, or with --socket-path.)
 // Reasons: each is a flag of the command line, and so a switch by nature.
 #[allow(clippy::struct_excessive_bools)]
@@ -47,6 +48,7 @@ pub(in crate::cli) struct CapturePane {
 
 impl CapturePane {
     pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
+        let escapes = self.escapes;
         let target = caller.target(self.target)?;
         let request = CaptureRequest {
             start: self.start,
@@ -60,6 +62,8 @@ impl CapturePane {
             caller.client().await?.get(&format!("{}/capture", path_of("panes", &target)), &request).await?;
         if caller.json {
             output::print_json(&answer)?;
+        } else if escapes {
+            output::print_raw(&answer.text)?;
         } else {
             output::print(&answer.text)?;
         }

@@ -21,7 +21,7 @@ impl Completions {
     pub(in crate::cli) fn run(self) -> Outcome {
         let mut script = Vec::new();
         clap_complete::generate(self.shell, &mut args::tree(), "muxtap", &mut script);
-        output::print(script)?;
+        output::print_raw(script)?;
         Ok(0)
     }
 }

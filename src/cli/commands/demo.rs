@@ -237,7 +237,7 @@ async fn follow(caller: &Caller, mut lines: Lines) -> Result<(), Failure> {
         open =
             open.saturating_sub(text.lines().filter(|line| line.contains("DONE ") || line.contains("FAILED ")).count());
         if !caller.json {
-            output::print(&printed)?;
+            output::print_raw(&printed)?;
         }
         if !goes_on {
             return Err(Error::internal("the daemon ended in the middle of the demo").into());

@@ -14,12 +14,13 @@ use clap::Args;
 use rustix::fs::Access;
 use serde::Serialize;
 
-use super::{Caller, Outcome, output, output::plain, path_of};
+use super::{Caller, Outcome, output, path_of};
 use crate::{
     api::{CaptureAnswer, CaptureRequest, Error, ErrorCode, PaneList, StatusAnswer, Verified},
     cli::{EXIT_ERROR, socket::Environment},
     config::Settings,
     daemon::paths,
+    plain,
     protocol::version::Version,
 };
 
@@ -106,9 +107,9 @@ fn render(report: &Report) -> String {
             Status::Problem => "PROBLEM",
         };
         // Writing to a String cannot fail; here and below.
-        let _ = writeln!(text, "{mark}  {:<13}  {}", check.name, plain(&check.message));
+        let _ = writeln!(text, "{mark}  {:<13}  {}", check.name, plain::name(&check.message));
         if let Some(fix) = &check.fix {
-            let _ = writeln!(text, "{:24}-> {}", "", plain(fix));
+            let _ = writeln!(text, "{:24}-> {}", "", plain::name(fix));
         }
     }
     text.push_str(if report.ok { "\nmuxtap is ready.\n" } else { "\nFix what is marked PROBLEM, then ask again.\n" });

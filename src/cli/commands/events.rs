@@ -1,14 +1,8 @@
 //! `events`.
 
-use std::io::Write as _;
-
 use clap::Args;
 
-use super::{
-    Caller, Outcome,
-    output::{self, Failure},
-    read::Format,
-};
+use super::{Caller, Outcome, output, read::Format};
 use crate::{
     api::{Error, EventsRequest},
     cli::EXIT_ERROR,
@@ -54,7 +48,7 @@ impl Events {
             let goes_on = stream
                 .next(|data| {
                     if written.is_ok() {
-                        written = write_line(data);
+                        written = output::print_json_line(data);
                     }
                 })
                 .await?;
@@ -65,13 +59,6 @@ impl Events {
             }
         }
     }
-}
-
-fn write_line(data: &[u8]) -> Result<(), Failure> {
-    let mut stdout = std::io::stdout().lock();
-    stdout.write_all(data)?;
-    stdout.write_all(b"\n")?;
-    Ok(stdout.flush()?)
 }
 
 /// Targets as the query has them. Error: one that holds a comma, which separates them there.

@@ -80,7 +80,10 @@ impl Read {
             if let Some(gap) = answer.gap {
                 output::note_gap(&answer.pane, gap);
             }
-            output::print(payload(answer.text.as_deref(), answer.data.as_deref())?)?;
+            match (self.format, &answer.text) {
+                (Format::Text, Some(text)) => output::print(text)?,
+                (_, text) => output::print_raw(payload(text.as_deref(), answer.data.as_deref())?)?,
+            }
             if !answer.more || self.max_bytes.is_some() {
                 return Ok(0);
             }

@@ -104,10 +104,10 @@ async fn print_once(
             if caller.json {
                 output::print_json(&answer)?;
             } else {
-                output::print(lines.feed(&answer.pane, answer.text.unwrap_or_default().as_bytes()))?;
+                output::print_raw(lines.feed(&answer.pane, answer.text.unwrap_or_default().as_bytes()))?;
             }
             if !answer.more {
-                output::print(lines.flush(&answer.pane))?;
+                output::print_raw(lines.flush(&answer.pane))?;
                 break;
             }
             request.since = Some(answer.cursor);
@@ -160,7 +160,7 @@ impl Follow {
             let goes_on = tokio::select! {
                 goes_on = next => goes_on?,
                 _ = &mut interrupted => {
-                    output::print(self.lines.flush_all())?;
+                    output::print_raw(self.lines.flush_all())?;
                     return Ok(EXIT_INTERRUPTED);
                 }
             };
@@ -169,7 +169,7 @@ impl Follow {
                 return Ok(0);
             }
             if !goes_on {
-                output::print(self.lines.flush_all())?;
+                output::print_raw(self.lines.flush_all())?;
                 output::note("the daemon has ended");
                 return Ok(EXIT_ERROR);
             }
@@ -184,7 +184,7 @@ impl Follow {
             _ => None,
         };
         if self.json {
-            output::print([data, b"\n"].concat())?;
+            output::print_json_line(data)?;
         } else {
             self.show(event)?;
         }
@@ -200,7 +200,7 @@ impl Follow {
                 if let Some(gap) = gap {
                     self.remark(&pane, &output::describe_gap(gap))?;
                 }
-                output::print(self.lines.feed(&pane, text.unwrap_or_default().as_bytes()))
+                output::print_raw(self.lines.feed(&pane, text.unwrap_or_default().as_bytes()))
             }
             Event::PaneOpened { pane } => {
                 self.lines.name(&pane.id, &label(&pane));
@@ -215,7 +215,7 @@ impl Follow {
     }
 
     fn remark(&mut self, pane: &str, text: &str) -> Result<(), Failure> {
-        output::print(self.lines.flush(pane))?;
+        output::print_raw(self.lines.flush(pane))?;
         let remark = self.lines.remark(pane, text);
         // Where stderr is closed nobody wants to hear it.
         let _ = std::io::stderr().write_all(remark.as_bytes());

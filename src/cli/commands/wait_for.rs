@@ -7,14 +7,11 @@ use std::{
 
 use clap::{ArgGroup, Args};
 
-use super::{
-    Caller, Outcome,
-    output::{self, plain},
-    seconds,
-};
+use super::{Caller, Outcome, output, seconds};
 use crate::{
     api::{PredicateKind, PredicateReport, WaitAnswer, WaitMode, WaitOutcome, WaitRequest},
     cli::{EXIT_FAILED, EXIT_INTERRUPTED, EXIT_TIMEOUT, client::Client, url},
+    plain,
 };
 
 /// Waits shorter than this show no progress.
@@ -207,7 +204,7 @@ fn progress_line(answer: &WaitAnswer, elapsed: Duration) -> String {
 }
 
 fn describe(report: &PredicateReport) -> String {
-    let pattern = plain(report.pattern.as_deref().unwrap_or_default());
+    let pattern = plain::name(report.pattern.as_deref().unwrap_or_default());
     let what = match report.kind {
         PredicateKind::Pattern => format!("/{pattern}/"),
         PredicateKind::Screen => format!("screen /{pattern}/"),
