@@ -7,6 +7,7 @@ pub mod args;
 mod caller;
 mod client;
 mod commands;
+mod follow;
 mod lines;
 mod output;
 mod socket;
@@ -48,9 +49,14 @@ pub fn main() -> ExitCode {
                 ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => 0,
                 _ => EXIT_USAGE,
             };
-            // Where not even the help can be printed there is nobody to tell.
-            let _ = error.print();
-            return ExitCode::from(status);
+            return ExitCode::from(match error.print().map_err(Failure::from) {
+                Err(Failure::Error(error)) if status == 0 => {
+                    output::report(&error, false);
+                    EXIT_ERROR
+                }
+                // Where not even an error can be printed nobody reads another one.
+                _ => status,
+            });
         }
     };
     let json = invocation.json;

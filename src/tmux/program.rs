@@ -15,7 +15,7 @@ use tokio::process::Command;
 use super::{link::UNANSWERED, relay::Relay};
 use crate::{
     api::{Error, Result},
-    metrics,
+    descriptors, metrics,
     protocol::version::Version,
 };
 
@@ -235,6 +235,11 @@ impl Program {
 
     /// The error for a tmux that cannot be started at all.
     fn cannot_run(&self, error: &io::Error) -> Error {
+        if descriptors::are_out(error) {
+            let mut error = descriptors::error();
+            error.message = format!("cannot run {}: {}", self.tmux.display(), error.message);
+            return error;
+        }
         let name = self.prefix.first().map_or_else(|| self.tmux.display().to_string(), Clone::clone);
         let hint = match error.kind() {
             io::ErrorKind::NotFound => "install tmux 3.2a or later, or name it with --tmux or $MUXTAP_TMUX",

@@ -19,6 +19,7 @@
 
 mod agents;
 mod arrival;
+mod bad_day;
 mod bad_input;
 mod bridge;
 mod capture;

@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::{
     Caller, Outcome,
-    output::{self, Table, short_duration},
+    output::{self, Table, plain, short_duration},
 };
 use crate::{
     api::{ConfigAnswer, DoneAnswer, Error, ErrorCode, Result, ServerStatus, Setting, StatusAnswer},
@@ -291,6 +291,9 @@ impl Status {
             status.http.iter().fold(String::new(), |lines, url| lines + "http    " + url + "\n"),
             status.log.as_deref().unwrap_or("none"),
         );
+        for warning in &status.warnings {
+            text.push_str(&format!("warning {}\n", plain(warning)));
+        }
         if status.servers.is_empty() {
             text.push_str("\nno tmux server is followed\n");
         } else {
