@@ -270,9 +270,7 @@ impl Client {
         };
         Lost(Error::unavailable(match ended {
             Some(process) => {
-                format!(
-                    "the muxtap daemon (process {process}) has ended without an answer, killed or crashed; its log is {log}"
-                )
+                format!("the muxtap daemon (process {process}) was killed or crashed; its log is {log}")
             }
             None => format!("lost the connection to the muxtap daemon ({error}); its log is {log}"),
         }))

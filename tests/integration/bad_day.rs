@@ -143,17 +143,6 @@ mod full_disk {
         }
     }
 
-    #[test]
-    fn a_full_audit_log_hinders_nobody() {
-        let mut world = World::with_server();
-        // No lock can be had twice on it, but it is written as any file on a full disk.
-        world.set("MUXTAP_AUDIT_FILE", world.path("audit.jsonl").display().to_string());
-        fs::create_dir(world.path("audit.jsonl")).unwrap();
-        let refused = world.muxtap(&["list-panes"]);
-        assert_eq!(refused.status, 1, "a place that somebody chose must serve: {refused:?}");
-        assert!(refused.stderr.contains("cannot write the audit log"), "{refused:?}");
-    }
-
     /// An answer that cannot be written is a failure; a reader that has seen enough is none.
     #[test]
     fn a_full_stdout_is_an_error_and_a_closed_one_is_quiet() {
