@@ -19,7 +19,7 @@ use super::{
     coverage::Inner,
     death,
     launch::StartServer,
-    link::{self, FIRST_PAUSE, LONGEST_PAUSE, Link, NoLink, ServerIdentity},
+    link::{self, FIRST_PAUSE, LONGEST_PAUSE, Link, NoLink, ServerIdentity, replaced},
     program::ServerSpec,
     topology::Topology,
 };
@@ -277,12 +277,24 @@ async fn supervise(inner: Arc<Inner>, count: &AtomicU64) {
         };
         match attempt {
             Ok(identity) => {
+                let server = identity.pid;
                 followed = Some(identity.clone());
                 let since = Instant::now();
                 inner.set_link(Link::Connected(identity));
-                tokio::select! {
-                    () = inner.all_lost() => {}
+                let other = tokio::select! {
+                    () = inner.all_lost() => None,
+                    other = awaited::replacement(&inner.spec.socket, &inner.spec.file, server) => Some(other),
                     () = inner.cancel.cancelled() => break,
+                };
+                if let Some(other) = other {
+                    tracing::warn!("{} is tmux server {other} now, not {server}", inner.spec.socket.display());
+                    // Whoever names this socket means the other one. Nothing of the two is to be mixed.
+                    inner.close_all().await;
+                    followed = None;
+                    inner.forget();
+                    inner.spec.file.release();
+                    inner.set_link(Link::Down { error: replaced(&inner.spec.socket, other), ended: true, attempts });
+                    continue;
                 }
                 if since.elapsed() > SHORT_LINK {
                     pause = FIRST_PAUSE;

@@ -42,6 +42,7 @@ mod screen_programs;
 mod screen_random;
 mod servers;
 mod soak;
+mod socket_file;
 mod stream_screens;
 mod stream_sse;
 mod stream_ws;
