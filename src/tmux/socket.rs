@@ -44,6 +44,9 @@ impl SocketFile {
     /// Holds on to the file `name`, if `server` listens there. A file of that server that is held already stays
     /// otherwise.
     pub fn hold(&self, name: &Path, server: u32) {
+        if self.with(|held| held.as_ref().is_some_and(|held| held.server == server && held.is(name))) {
+            return;
+        }
         let found = Held::find(name, server);
         self.with(|held| {
             if found.is_some() || held.as_ref().is_some_and(|held| held.server != server) {
@@ -54,17 +57,15 @@ impl SocketFile {
 
     /// Lets go of what no longer leads to a server, or is not what `name` leads to any more.
     pub fn review(&self, name: &Path) {
-        let Some((server, path)) = self.with(|held| held.as_ref().map(|held| (held.server, held.path()))) else {
-            return;
-        };
+        let Some(server) = self.with(|held| held.as_ref().map(|held| held.server)) else { return };
         match self.leads_to(name) {
             LeadsTo::Another(_) => self.release(),
             LeadsTo::Same => self.hold(name, server),
-            LeadsTo::Nothing | LeadsTo::Deaf => {
-                if !matches!(listener(&path), Ok(Some(_))) {
-                    self.release();
-                }
-            }
+            LeadsTo::Nothing | LeadsTo::Deaf => {}
+        }
+        // The server may have gone, with its file left behind or not.
+        if listener(&self.path(name)) == Err(rustix::io::Errno::CONNREFUSED) {
+            self.release();
         }
     }
 
@@ -75,7 +76,8 @@ impl SocketFile {
 
     /// Returns what `name` leads to now.
     pub fn leads_to(&self, name: &Path) -> LeadsTo {
-        let Some(server) = self.with(|held| held.as_ref().map(|held| held.server)) else { return LeadsTo::Same };
+        let held = self.with(|held| held.as_ref().map(|held| (held.server, held.is(name))));
+        let Some((server, false)) = held else { return LeadsTo::Same };
         match listener(name) {
             Ok(Some(pid)) if pid != server => LeadsTo::Another(pid),
             Err(rustix::io::Errno::NOENT | rustix::io::Errno::NOTDIR) => LeadsTo::Nothing,
@@ -100,6 +102,14 @@ impl Held {
         (listener(&held.path()) == Ok(Some(server))).then_some(held)
     }
 
+    /// Whether `name` leads to this very file.
+    fn is(&self, name: &Path) -> bool {
+        use std::os::unix::fs::MetadataExt as _;
+        let named = std::fs::metadata(name).map(|found| (found.dev(), found.ino()));
+        let own = rustix::fs::fstat(&self.descriptor).map(|found| (found.st_dev, found.st_ino));
+        named.is_ok_and(|named| own == Ok(named))
+    }
+
     fn path(&self) -> PathBuf {
         use std::os::fd::AsRawFd as _;
         format!("/proc/{}/fd/{}", std::process::id(), self.descriptor.as_raw_fd()).into()
@@ -110,6 +120,10 @@ impl Held {
 impl Held {
     fn find(_: &Path, _: u32) -> Option<Self> {
         None
+    }
+
+    fn is(&self, _: &Path) -> bool {
+        false
     }
 
     fn path(&self) -> PathBuf {

@@ -192,7 +192,8 @@ fn waits_of_a_daemon_that_is_killed_say_that_they_are_over() {
     let pane = world.panes().remove(0);
     let daemon = world.daemon_pid().unwrap();
     let wait = world.spawn(&["--json", "wait-for", "-t", &pane, "-p", "ready", "--exit", "--all", "-T", "50"]);
-    let read = world.spawn(&["read", "-t", &pane, "--since", "now", "--wait", "50"]);
+    let quiet = world.window("exec sleep 1000");
+    let read = world.spawn(&["read", "-t", &quiet, "--since", "now", "--wait", "50"]);
     let ran = world.spawn(&["--json", "run", "-t", &pane, "-T", "50", "sleep 30"]);
     eventually("the wait is open", || world.json(&["status"])["waits"] == 1);
     eventually("the command runs", || {
@@ -229,6 +230,7 @@ fn tail_and_events_go_on_behind_a_gap_when_the_daemon_was_killed() {
     let mut events = world.spawn(&["events", "-t", &pane, "--types", "output,gap"]);
     tail.line_where("what was there", |line| line == "ready");
     both.line_where("what was there", |line| line.ends_with("ready"));
+    eventually("all four are there", || world.metric("muxtap_streams") == 4);
     say("before");
     tail.line_where("a line", |line| line == "before");
     all.line_where("a line", |line| line.ends_with("before"));
@@ -262,14 +264,13 @@ fn tail_and_events_go_on_behind_a_gap_when_the_daemon_was_killed() {
 
     // A daemon that is stopped is another thing: they end.
     world.ok(&["stop"]);
-    for (name, follower) in [("tail", tail), ("both", both), ("all", all), ("events", events)] {
+    for (name, follower, gaps) in [("tail", tail, 1), ("both", both, 1), ("all", all, 2), ("events", events, 0)] {
         let ended = follower.finish();
         assert_eq!(ended.status, 1, "{name}: {ended:?}");
         assert!(ended.stderr.contains(&format!("daemon (process {daemon}) was killed")), "{name}: {ended:?}");
         assert!(ended.stderr.ends_with("the daemon has ended\n"), "{name}: {ended:?}");
-        if name != "events" {
-            assert_eq!(ended.stderr.matches("output is missing (muxtap-restarted)").count(), 1, "{name}: {ended:?}");
-        }
+        let remarks = ended.stderr.matches("output is missing (muxtap-restarted)").count();
+        assert_eq!(remarks, gaps, "{name}: {ended:?}");
         assert_eq!(ended.stderr.contains("ended meanwhile"), name == "both", "{name}: {ended:?}");
     }
     assert_eq!(daemons(&world), [0; 0]);
