@@ -283,7 +283,8 @@ async fn supervise(inner: Arc<Inner>, count: &AtomicU64) {
                 inner.set_link(Link::Connected(identity));
                 let other = tokio::select! {
                     () = inner.all_lost() => None,
-                    other = awaited::replacement(&inner.spec.socket, &inner.spec.file, server) => Some(other),
+                    other = awaited::replacement(&inner.spec.socket, &inner.spec.file, server),
+                        if inner.spec.is_local() => Some(other),
                     () = inner.cancel.cancelled() => break,
                 };
                 if let Some(other) = other {
