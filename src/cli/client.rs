@@ -93,15 +93,13 @@ impl Client {
     /// `GET path?query`, which changes nothing and is asked again, once, where the daemon went away without an answer: a
     /// process that was killed goes on taking connections until its last thread has ended.
     pub(super) async fn get<T: DeserializeOwned>(&mut self, path: &str, query: &impl Serialize) -> Result<T> {
-        match self.ask(Method::GET, path, &url::query(query), Bytes::new()).await {
-            Ok(answer) => answer,
-            Err(Lost(_)) => {
-                let stream = start::connect_or_start(&self.paths, &mut |warning| output::note(warning))?;
-                let again = Self::new(stream, &self.paths, &self.server).await?;
-                *self = Self { compares_versions: self.compares_versions, ..again };
-                self.once(Method::GET, path, &url::query(query), Bytes::new()).await
-            }
+        if let Ok(answer) = self.ask(Method::GET, path, &url::query(query), Bytes::new()).await {
+            return answer;
         }
+        let stream = start::connect_or_start(&self.paths, &mut |warning| output::note(warning))?;
+        let again = Self::new(stream, &self.paths, &self.server).await?;
+        *self = Self { compares_versions: self.compares_versions, ..again };
+        self.once(Method::GET, path, &url::query(query), Bytes::new()).await
     }
 
     /// `GET path?query` about something that this daemon alone knows. It is asked again where only the connection was

@@ -105,7 +105,7 @@ impl Changes {
 
     async fn next(&mut self) {
         if self.receiver.recv().await.is_none() {
-            std::future::pending().await
+            std::future::pending::<()>().await;
         }
     }
 

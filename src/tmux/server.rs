@@ -288,13 +288,8 @@ async fn supervise(inner: Arc<Inner>, count: &AtomicU64) {
                     () = inner.cancel.cancelled() => break,
                 };
                 if let Some(other) = other {
-                    tracing::warn!("{} is tmux server {other} now, not {server}", inner.spec.socket.display());
-                    // Whoever names this socket means the other one. Nothing of the two is to be mixed.
-                    inner.close_all().await;
                     followed = None;
-                    inner.forget();
-                    inner.spec.file.release();
-                    inner.set_link(Link::Down { error: replaced(&inner.spec.socket, other), ended: true, attempts });
+                    inner.leave(server, other, attempts).await;
                     continue;
                 }
                 if since.elapsed() > SHORT_LINK {
@@ -373,6 +368,16 @@ async fn supervise(inner: Arc<Inner>, count: &AtomicU64) {
 }
 
 impl Inner {
+    /// Lets go of a server in whose place another one answers. Whoever names this socket means that one from now on, and
+    /// nothing of the two is to be mixed.
+    async fn leave(&self, server: u32, other: u32, attempts: u64) {
+        tracing::warn!("{} is tmux server {other} now, not {server}", self.spec.socket.display());
+        self.close_all().await;
+        self.forget();
+        self.spec.file.release();
+        self.set_link(Link::Down { error: replaced(&self.spec.socket, other), ended: true, attempts });
+    }
+
     fn set_link(&self, link: Link) {
         self.observer.link(&link);
         self.link.send_replace(link);

@@ -292,7 +292,7 @@ impl Status {
             status.log.as_deref().unwrap_or("none"),
         );
         for warning in &status.warnings {
-            text.push_str(&format!("warning {}\n", plain(warning)));
+            text = text + "warning " + &plain(warning) + "\n";
         }
         if status.servers.is_empty() {
             text.push_str("\nno tmux server is followed\n");
