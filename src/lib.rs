@@ -22,6 +22,8 @@ pub mod config;
 #[cfg(feature = "full")]
 pub mod daemon;
 #[cfg(feature = "full")]
+mod descriptors;
+#[cfg(feature = "full")]
 pub mod engine;
 #[cfg(feature = "full")]
 mod glob;

@@ -456,6 +456,9 @@ pub struct StatusAnswer {
     pub servers: Vec<ServerStatus>,
     /// Waits that are open.
     pub waits: u64,
+    /// What is wrong with the daemon itself, and what to do: its log cannot be written, it is out of file descriptors.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
 }
 
 /// What the daemon was told.
@@ -500,7 +503,7 @@ pub struct ServerStatus {
     pub panes: u32,
     /// Bytes their rings hold.
     pub ring_bytes: u64,
-    /// Why it is not connected.
+    /// Why it is not connected; or, where it is, what is wrong with its socket.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }

@@ -61,6 +61,15 @@ impl Caller {
         Ok(Client::new(stream, &self.paths, &self.server).await?.comparing_versions())
     }
 
+    /// Waits until a daemon answers in the place of one that was lost, and starts one where nobody else does. It takes
+    /// seconds where somebody else may; meanwhile other things can be awaited.
+    pub(super) async fn reconnect(&self) -> Result<()> {
+        let paths = self.paths.clone();
+        let connect = move || start::connect_or_start(&paths, &mut |warning| output::note(warning)).map(drop);
+        let connected = tokio::task::spawn_blocking(connect).await;
+        connected.unwrap_or_else(|error| Err(Error::internal(error.to_string())))
+    }
+
     /// A bare connection to the daemon; starts it when none runs.
     pub(super) fn stream(&self) -> Result<std::os::unix::net::UnixStream> {
         start::connect_or_start(&self.paths, &mut |warning| output::note(warning))

@@ -4,6 +4,7 @@ use std::{
     cell::Cell,
     os::unix::net::UnixStream,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -25,6 +26,7 @@ use crate::{
         paths::{self, Paths},
         start,
     },
+    tmux::death,
 };
 
 /// The header in which the daemon names its version.
@@ -91,20 +93,50 @@ impl Client {
     /// `GET path?query`, which changes nothing and is asked again, once, where the daemon went away without an answer: a
     /// process that was killed goes on taking connections until its last thread has ended.
     pub(super) async fn get<T: DeserializeOwned>(&mut self, path: &str, query: &impl Serialize) -> Result<T> {
-        let query = url::query(query);
-        let mut response = self.send(Method::GET, path, &query, Bytes::new()).await;
-        if response.is_err() {
-            let stream = start::connect_or_start(&self.paths, &mut |warning| output::note(warning))?;
-            let again = Self::new(stream, &self.paths, &self.server).await?;
-            *self = Self { compares_versions: self.compares_versions, ..again };
-            response = self.send(Method::GET, path, &query, Bytes::new()).await;
+        if let Ok(answer) = self.ask(Method::GET, path, &url::query(query), Bytes::new()).await {
+            return answer;
         }
-        self.read(response?).await
+        let stream = start::connect_or_start(&self.paths, &mut |warning| output::note(warning))?;
+        let again = Self::new(stream, &self.paths, &self.server).await?;
+        *self = Self { compares_versions: self.compares_versions, ..again };
+        self.once(Method::GET, path, &url::query(query), Bytes::new()).await
+    }
+
+    /// `GET path?query` about something that this daemon alone knows. It is asked again where only the connection was
+    /// lost. `Err(Lost)`: the daemon has gone, and what it knew with it.
+    pub(super) async fn get_of_this<T: DeserializeOwned>(
+        &mut self,
+        path: &str,
+        query: &impl Serialize,
+    ) -> Result<Result<T>, Lost> {
+        let lost = match self.ask(Method::GET, path, &url::query(query), Bytes::new()).await {
+            Err(lost) => lost,
+            answer => return answer,
+        };
+        let Ok(Some(stream)) = start::connect(&self.paths) else { return Err(lost) };
+        let Ok(again) = Self::new(stream, &self.paths, &self.server).await else { return Err(lost) };
+        if again.process.is_none() || again.process != self.process {
+            return Err(lost);
+        }
+        *self = Self { compares_versions: self.compares_versions, ..again };
+        self.ask(Method::GET, path, &url::query(query), Bytes::new()).await
     }
 
     /// `POST path` with a JSON body.
     pub(super) async fn post<T: DeserializeOwned>(&mut self, path: &str, body: &impl Serialize) -> Result<T> {
         self.with_body(Method::POST, path, body).await
+    }
+
+    /// `POST path` with a JSON body. `Err(Lost)`: nobody knows whether it was done.
+    pub(super) async fn try_post<T: DeserializeOwned>(
+        &mut self,
+        path: &str,
+        body: &impl Serialize,
+    ) -> Result<Result<T>, Lost> {
+        match serde_json::to_vec(body) {
+            Ok(body) => self.ask(Method::POST, path, "", body.into()).await,
+            Err(error) => Ok(Err(Error::internal(format!("request: {error}")))),
+        }
     }
 
     /// `PATCH path` with a JSON body.
@@ -114,19 +146,25 @@ impl Client {
 
     /// `DELETE path`.
     pub(super) async fn delete<T: DeserializeOwned>(&mut self, path: &str) -> Result<T> {
-        let response = self.send(Method::DELETE, path, "", Bytes::new()).await?;
-        self.read(response).await
+        self.once(Method::DELETE, path, "", Bytes::new()).await
     }
 
-    /// `GET path?query` whose answer is a stream of events; uses the connection up.
-    pub(super) async fn events(mut self, path: &str, query: &impl Serialize) -> Result<EventStream> {
-        let response = self.send(Method::GET, path, &url::query(query), Bytes::new()).await?;
+    /// `GET path?query` whose answer is a stream of events; uses the connection up. `resume`: the id of the last event that
+    /// was read.
+    pub(super) async fn events(
+        mut self,
+        path: &str,
+        query: &impl Serialize,
+        resume: Option<&str>,
+    ) -> Result<EventStream> {
+        let sent = self.send(Method::GET, path, &url::query(query), Bytes::new(), resume).await;
+        let response = match sent {
+            Ok(response) => response?,
+            Err(lost) => return Err(lost.into()),
+        };
         if !response.status().is_success() {
-            return Err(self
-                .read::<serde_json::Value>(response)
-                .await
-                .err()
-                .unwrap_or_else(|| self.lost(&"no events")));
+            let refused = self.read::<serde_json::Value>(response).await.map_err(Error::from)?;
+            return Err(refused.err().unwrap_or_else(|| Error::internal("the daemon gave no events")));
         }
         Ok(EventStream { body: response.into_body(), client: self, parser: sse::Parser::default() })
     }
@@ -141,11 +179,45 @@ impl Client {
 
     async fn with_body<T: DeserializeOwned>(&mut self, method: Method, path: &str, body: &impl Serialize) -> Result<T> {
         let body = serde_json::to_vec(body).map_err(|error| Error::internal(format!("request: {error}")))?;
-        let response = self.send(method, path, "", body.into()).await?;
-        self.read(response).await
+        self.once(method, path, "", body.into()).await
     }
 
-    async fn send(&mut self, method: Method, path: &str, query: &str, body: Bytes) -> Result<Response<Incoming>> {
+    /// Asks, and never again.
+    async fn once<T: DeserializeOwned>(&mut self, method: Method, path: &str, query: &str, body: Bytes) -> Result<T> {
+        let changes = method != Method::GET;
+        match self.ask(method, path, query, body).await {
+            Ok(answer) => answer,
+            Err(Lost(mut error)) => {
+                if changes {
+                    error.message.push_str("; whether it was done is not known: look before asking again");
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Asks. The outer error: no answer came.
+    async fn ask<T: DeserializeOwned>(
+        &mut self,
+        method: Method,
+        path: &str,
+        query: &str,
+        body: Bytes,
+    ) -> Result<Result<T>, Lost> {
+        match self.send(method, path, query, body, None).await? {
+            Ok(response) => self.read(response).await,
+            Err(error) => Ok(Err(error)),
+        }
+    }
+
+    async fn send(
+        &mut self,
+        method: Method,
+        path: &str,
+        query: &str,
+        body: Bytes,
+        resume: Option<&str>,
+    ) -> Result<Result<Response<Incoming>>, Lost> {
         let and = if query.is_empty() { "" } else { "&" };
         let mut request = Request::builder()
             .method(method)
@@ -154,30 +226,73 @@ impl Client {
         if !body.is_empty() {
             request = request.header(header::CONTENT_TYPE, "application/json");
         }
-        let request = request.body(Full::new(body)).map_err(|error| Error::internal(format!("request: {error}")))?;
-        self.sender.ready().await.map_err(|error| self.lost(&error))?;
-        let response = self.sender.send_request(request).await.map_err(|error| self.lost(&error))?;
+        if let Some(resume) = resume {
+            request = request.header("last-event-id", resume);
+        }
+        let request = match request.body(Full::new(body)) {
+            Ok(request) => request,
+            Err(error) => return Ok(Err(Error::internal(format!("request: {error}")))),
+        };
+        if let Err(error) = self.sender.ready().await {
+            return Err(self.lost(&error).await);
+        }
+        let response = match self.sender.send_request(request).await {
+            Ok(response) => response,
+            Err(error) => return Err(self.lost(&error).await),
+        };
         if self.compares_versions {
             warn_of_other_version(&response);
         }
-        Ok(response)
+        Ok(Ok(response))
     }
 
-    async fn read<T: DeserializeOwned>(&self, response: Response<Incoming>) -> Result<T> {
+    async fn read<T: DeserializeOwned>(&self, response: Response<Incoming>) -> Result<Result<T>, Lost> {
         let status = response.status();
-        let body = response.into_body().collect().await.map_err(|error| self.lost(&error))?.to_bytes();
+        let body = match response.into_body().collect().await {
+            Ok(body) => body.to_bytes(),
+            Err(error) => return Err(self.lost(&error).await),
+        };
         if status.is_success() {
-            return serde_json::from_slice(&body)
-                .map_err(|error| Error::internal(format!("the daemon's answer cannot be read: {error}")));
+            return Ok(serde_json::from_slice(&body)
+                .map_err(|error| Error::internal(format!("the daemon's answer cannot be read: {error}"))));
         }
-        Err(serde_json::from_slice(&body).unwrap_or_else(|_| unexpected(status, &body)))
+        Ok(Err(serde_json::from_slice(&body).unwrap_or_else(|_| unexpected(status, &body))))
     }
 
-    fn lost(&self, error: &dyn std::fmt::Display) -> Error {
-        Error::internal(format!(
-            "lost the connection to the muxtap daemon ({error}); its log is {}",
-            self.paths.log.display()
-        ))
+    /// No answer comes any more: says why, and whether the daemon has gone.
+    async fn lost(&self, error: &dyn std::fmt::Display) -> Lost {
+        let log = self.paths.log.display();
+        let ended = match self.process {
+            Some(process) => has_ended(process).await.then_some(process),
+            None => None,
+        };
+        Lost(Error::unavailable(match ended {
+            Some(process) => {
+                format!("the muxtap daemon (process {process}) was killed or crashed; its log is {log}")
+            }
+            None => format!("lost the connection to the muxtap daemon ({error}); its log is {log}"),
+        }))
+    }
+}
+
+/// No answer came, and none will: why.
+#[derive(Debug)]
+pub(super) struct Lost(pub(super) Error);
+
+impl From<Lost> for Error {
+    fn from(Lost(error): Lost) -> Self {
+        error
+    }
+}
+
+/// How long a process whose connection has ended may take to end itself.
+const END_LIMIT: Duration = Duration::from_millis(500);
+
+/// Whether the process has ended. Its connections end a little earlier.
+async fn has_ended(process: u32) -> bool {
+    match death::watch(process) {
+        Some(ends) => tokio::time::timeout(END_LIMIT, ends).await.is_ok(),
+        None => !death::is_alive(process),
     }
 }
 
@@ -189,11 +304,11 @@ pub(super) struct EventStream {
 }
 
 impl EventStream {
-    /// Gives the data of the next events to `event`; at least one chunk is read. `false`: the daemon ended the stream.
-    pub(super) async fn next(&mut self, event: impl FnMut(&[u8])) -> Result<bool> {
+    /// Gives the data of the next events to `event`; at least one chunk is read. `Ok(false)`: the daemon ended the stream.
+    pub(super) async fn next(&mut self, event: impl FnMut(&[u8])) -> Result<bool, Lost> {
         match self.body.frame().await {
             None => Ok(false),
-            Some(Err(error)) => Err(self.client.lost(&error)),
+            Some(Err(error)) => Err(self.client.lost(&error).await),
             Some(Ok(frame)) => {
                 if let Some(data) = frame.data_ref() {
                     self.parser.feed(data, event);
@@ -201,6 +316,11 @@ impl EventStream {
                 Ok(true)
             }
         }
+    }
+
+    /// Returns where to go on after the last event.
+    pub(super) fn last_id(&self) -> Option<&str> {
+        self.parser.last_id()
     }
 }
 

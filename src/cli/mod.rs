@@ -7,6 +7,7 @@ pub mod args;
 mod caller;
 mod client;
 mod commands;
+mod follow;
 mod lines;
 mod output;
 mod socket;
@@ -55,11 +56,16 @@ pub fn main() -> ExitCode {
             if status == EXIT_USAGE && std::env::args_os().any(hostile) {
                 // The error names it. Colours do not matter as much as that it is shown and not obeyed.
                 output::line_on_stderr(error.to_string().trim_end());
-            } else {
-                // Where not even the help can be printed there is nobody to tell.
-                let _ = error.print();
+                return ExitCode::from(status);
             }
-            return ExitCode::from(status);
+            return ExitCode::from(match error.print().map_err(Failure::from) {
+                Err(Failure::Error(error)) if status == 0 => {
+                    output::report(&error, false);
+                    EXIT_ERROR
+                }
+                // Where not even an error can be printed nobody reads another one.
+                _ => status,
+            });
         }
     };
     let json = invocation.json;

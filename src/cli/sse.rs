@@ -1,11 +1,15 @@
 //! Server-Sent Events (WHATWG HTML, "Interpreting an event stream"), as far as `GET /v1/events` uses them.
 
-/// Cuts a byte stream into the `data` of its events; names and ids are repeated in the data and not needed.
+/// Cuts a byte stream into the `data` of its events; names are repeated in the data and not needed.
 #[derive(Debug, Default)]
 pub(super) struct Parser {
     line: Vec<u8>,
     data: Vec<u8>,
     has_data: bool,
+    /// The id of the block that is being read.
+    id: Option<String>,
+    /// The id of the last block that was complete.
+    last_id: Option<String>,
 }
 
 impl Parser {
@@ -27,6 +31,11 @@ impl Parser {
         self.line.extend_from_slice(bytes);
     }
 
+    /// Returns where to go on after the last event.
+    pub(super) fn last_id(&self) -> Option<&str> {
+        self.last_id.as_deref()
+    }
+
     fn take_line(&mut self, line: &[u8], event: &mut impl FnMut(&[u8])) {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         if line.is_empty() {
@@ -35,6 +44,11 @@ impl Parser {
             }
             self.data.clear();
             self.has_data = false;
+            if let Some(id) = self.id.take() {
+                self.last_id = Some(id);
+            }
+        } else if let Some(id) = line.strip_prefix(b"id:") {
+            self.id = Some(String::from_utf8_lossy(id.strip_prefix(b" ").unwrap_or(id)).into_owned());
         } else if let Some(value) = line.strip_prefix(b"data:") {
             if self.has_data {
                 self.data.push(b'\n');
@@ -62,6 +76,18 @@ mod tests {
     fn an_event_is_its_data_lines_up_to_an_empty_line() {
         let stream = b": hello\n\nid: 7\nevent: output\ndata: {\"a\":1}\n\ndata:one\ndata: two\n\ndata: unfinished\n";
         assert_eq!(events(&[stream]), ["{\"a\":1}", "one\ntwo"]);
+    }
+
+    #[test]
+    fn an_id_counts_when_its_block_is_complete() {
+        let mut parser = Parser::default();
+        let mut ids = Vec::new();
+        for chunk in ["id: a\n", "\n", "data: 1\nid: b\n", "\ndata: 2\n\n", "id: c\ndata: 3"] {
+            parser.feed(chunk.as_bytes(), |_| {});
+            ids.push(parser.last_id().map(str::to_owned));
+        }
+        let expected = [None, Some("a"), Some("a"), Some("b"), Some("b")];
+        assert_eq!(ids, expected.map(|id| id.map(str::to_owned)));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The process that holds the engine: where it is found, how it starts, how it stays single.
 
 mod doors;
+pub(crate) mod log;
 pub mod paths;
 pub mod start;
 
@@ -13,6 +14,7 @@ use self::{doors::Door, paths::Paths};
 use crate::{
     api::{Error, Result},
     config::Settings,
+    descriptors,
     engine::{Engine, EngineOptions, agents::Rules, audit::Audit},
     http, metrics, net,
     tmux::Program,
@@ -22,10 +24,10 @@ use crate::{
 /// for `ready` on its stdout ([`start::report_ready`]).
 pub fn serve(settings: &Settings, background: bool) -> Result<()> {
     let paths = Paths::from_env()?;
-    let claim = start::claim(&paths)?;
-    log_to_stderr(&settings.log_level)?;
+    descriptors::prepare();
+    let claim = start::claim(&paths, background)?;
+    log::to_stderr(&settings.log_level)?;
     metrics::install();
-    raise_file_limit();
     keep_freed_memory();
     let doors = doors::open(settings, &paths)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -79,6 +81,7 @@ async fn answer(
         socket: paths.socket.display().to_string(),
         http: doors.iter().map(|door| door.url.clone()).collect(),
         log: Some(paths.log.display().to_string()),
+        trouble: Some(log::trouble),
         config: settings.answer(),
         mcp: crate::mcp::About {
             server: Some(own_socket_dir().join("default")),
@@ -109,10 +112,10 @@ async fn answer(
         ));
     }
     served.spawn(net::serve(net::Listener::Unix(listener), router, net::Limits::LOCAL, writers, stop.clone()));
-    if background {
-        start::report_ready();
-    }
     tracing::info!("muxtap {} answers on {}", env!("CARGO_PKG_VERSION"), paths.socket.display());
+    if background {
+        start::report_ready(log::trouble().as_deref());
+    }
     tokio::select! {
         () = app.stop_asked() => {}
         _ = terminate.recv() => {}
@@ -162,21 +165,6 @@ fn agents(settings: &Settings) -> Result<Rules> {
     }
 }
 
-/// Logs go to stderr; in the background that is the log file, opened by the one who started this process.
-pub(crate) fn log_to_stderr(level: &str) -> Result<()> {
-    // What the MCP library tells of each message is for those who name it.
-    let level = if level.contains("rmcp") { level.to_owned() } else { format!("{level},rmcp=error") };
-    let filter = tracing_subscriber::EnvFilter::try_new(&level)
-        .map_err(|error| Error::invalid(format!("log_level: {level:?}: {error}")))?;
-    let subscriber = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(|| crate::plain::Records(std::io::stderr()))
-        .with_ansi(false);
-    // A second subscriber in one process (a test) is no failure of the daemon.
-    let _ = subscriber.try_init();
-    Ok(())
-}
-
 /// Has the C library keep the end of its heap. As built in, it gives 128 KiB that are free there back to the kernel and asks for them again with
 /// the next wait: between a pane's byte and an answer that was the largest single cost. What it keeps is twice what it ever mapped for one thing
 /// that was freed (mallopt(3), `M_MMAP_THRESHOLD`). Other allocators start this program slower than all that a short command does.
@@ -186,13 +174,3 @@ fn keep_freed_memory() {
 
 /// Bytes at the end of the heap that stay when they are free.
 const FREED_KEPT: usize = 4 << 20;
-
-/// Every pane's process is watched by a descriptor of its own.
-pub(crate) fn raise_file_limit() {
-    use rustix::process::{Resource, getrlimit, setrlimit};
-    let limit = getrlimit(Resource::Nofile);
-    if limit.current < limit.maximum {
-        // The lower limit serves too, for fewer panes.
-        let _ = setrlimit(Resource::Nofile, rustix::process::Rlimit { current: limit.maximum, ..limit });
-    }
-}

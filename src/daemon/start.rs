@@ -1,8 +1,13 @@
 //! How a command finds the daemon or starts it, and how the daemon stays the only one.
 //!
-//! Three files stand next to the socket's name. `.lock` is locked by the daemon for as long as it lives. `.start` is
-//! locked by whoever starts or stops one, so that twenty commands at once start one daemon. Both stay when nobody holds
-//! them: a lock file that is removed can be locked twice. Nothing here sleeps or polls: locks block, a pipe tells.
+//! Three files stand next to the socket's name. `.lock` is locked by the daemon for as long as it lives, and says which
+//! process it is and who sees to it ([`Keeper`]). `.start` is locked by whoever starts or stops one, so that twenty
+//! commands at once start one daemon. Both stay when nobody holds them: a lock file that is removed can be locked twice.
+//! Nothing here sleeps or polls: locks block, a pipe or a watch of the folder wakes up.
+//!
+//! A daemon that ends in order leaves an empty `.lock`. So a lock file that names one which nobody has locked says that
+//! it was killed, and whether somebody else is about to start it again: then commands wait for that one instead of
+//! starting a second one beside it.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -16,9 +21,11 @@ use std::{
     },
     path::{Path, PathBuf},
     process::{Command, Stdio},
+    sync::mpsc,
     time::{Duration, Instant},
 };
 
+use notify::{RecursiveMode, Watcher as _};
 use rustix::{
     event::{PollFd, PollFlags, Timespec},
     fs::{FlockOperation, Mode},
@@ -31,8 +38,12 @@ use crate::api::{Error, ErrorCode, Result};
 const START_LIMIT: Duration = Duration::from_secs(10);
 /// How much of the log's end an error shows, in bytes.
 const LOG_TAIL: u64 = 2048;
-/// The line by which a background daemon tells its parent that it answers.
+/// The line by which a background daemon notifies its parent that it answers.
 const READY: &str = "ready";
+/// How long a daemon that `muxtap serve` ran and that was killed is waited for.
+const RETURN_LIMIT: Duration = Duration::from_secs(5);
+/// What stands before the warning with which it answers all the same.
+const WARNING: &str = "ready, but ";
 /// What stands before the error with which it could not start.
 const FAILED: &str = "error ";
 
@@ -60,8 +71,87 @@ pub fn connect_or_start(paths: &Paths, warn: &mut dyn FnMut(&str)) -> Result<Uni
     if let Some(stream) = connect(paths)? {
         return Ok(stream);
     }
+    if let Some(Record { pid, keeper: Keeper::Other }) = killed(paths)? {
+        if let Some(stream) = returned(paths)? {
+            return Ok(stream);
+        }
+        warn(&format!(
+            "the daemon that `muxtap serve` ran (process {pid}) was killed and is not back after {} s; this command starts \
+             another one",
+            RETURN_LIMIT.as_secs()
+        ));
+    }
     spawn(paths, warn)?;
     connect(paths)?.ok_or_else(|| Error::internal("the daemon that was just started is gone again"))
+}
+
+/// Who sees to it that a daemon runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Keeper {
+    /// Commands, which start it in the background when they need it.
+    Commands,
+    /// Whoever ran `muxtap serve`: a person, or a supervisor such as systemd or launchd, which starts it again.
+    Other,
+}
+
+/// What a daemon writes into its lock file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Record {
+    pid: u32,
+    keeper: Keeper,
+}
+
+impl Record {
+    fn text(self) -> String {
+        let keeper = match self.keeper {
+            Keeper::Commands => "background",
+            Keeper::Other => "serve",
+        };
+        format!("{}\n{keeper}\n", self.pid)
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let mut lines = text.lines();
+        let pid = lines.next()?.trim().parse().ok()?;
+        let keeper = if lines.next() == Some("serve") { Keeper::Other } else { Keeper::Commands };
+        Some(Self { pid, keeper })
+    }
+}
+
+/// The daemon that was killed here. `None`: there was none, it ended in order, or one lives.
+fn killed(paths: &Paths) -> Result<Option<Record>> {
+    let path = paths.lock_file();
+    let mut file = open_private(OpenOptions::new().read(true).write(true), &path)
+        .map_err(|error| cannot("open", &path, &error))?;
+    if rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared).is_err() {
+        return Ok(None);
+    }
+    let mut text = String::new();
+    Ok(file.read_to_string(&mut text).ok().and_then(|_| Record::parse(&text)))
+}
+
+/// A connection to the daemon that somebody else starts again within [`RETURN_LIMIT`].
+fn returned(paths: &Paths) -> Result<Option<UnixStream>> {
+    let (notify, changed) = mpsc::channel();
+    let watcher = notify::recommended_watcher(move |_| {
+        // The receiver may have seen enough.
+        let _ = notify.send(());
+    });
+    let Ok(mut watcher) = watcher else { return Ok(None) };
+    if watcher.watch(paths.dir(), RecursiveMode::NonRecursive).is_err() {
+        return Ok(None);
+    }
+    let deadline = Instant::now() + RETURN_LIMIT;
+    loop {
+        // It listens before it writes its lock file, which is the last change here.
+        if let Some(stream) = connect(paths)? {
+            return Ok(Some(stream));
+        }
+        let left = deadline.saturating_duration_since(Instant::now());
+        if changed.recv_timeout(left).is_err() {
+            return Ok(None);
+        }
+    }
 }
 
 /// Waits until nobody else starts or stops the daemon; holds that right until the answer is dropped.
@@ -110,6 +200,10 @@ fn spawn(paths: &Paths, warn: &mut dyn FnMut(&str)) -> Result<()> {
     let Some(mut stdout) = child.stdout.take() else { return Err(Error::internal("the daemon has no stdout")) };
     match first_line(&mut stdout, START_LIMIT) {
         Ok(Some(line)) if line == READY => Ok(()),
+        Ok(Some(line)) if line.starts_with(WARNING) => {
+            warn(&format!("the daemon runs, but {}", line.trim_start_matches(WARNING)));
+            Ok(())
+        }
         Ok(Some(line)) => match line.strip_prefix(FAILED).and_then(|json| serde_json::from_str(json).ok()) {
             Some(error) => Err(error),
             None => Err(Error::internal(format!("the daemon said {line:?} in place of `{READY}`"))),
@@ -184,9 +278,13 @@ pub fn enter_background() -> Result<()> {
     rustix::process::chdir("/").map_err(|error| Error::internal(format!("chdir /: {error}")))
 }
 
-/// Tells the command that waits in [`connect_or_start`] that the daemon answers, and lets go of its pipe.
-pub fn report_ready() {
-    report(READY);
+/// Notifies the command that waits in [`connect_or_start`] that the daemon answers, and lets go of its pipe. `warning`:
+/// what does not work.
+pub fn report_ready(warning: Option<&str>) {
+    match warning {
+        Some(warning) => report(&format!("{WARNING}{}", warning.replace('\n', " "))),
+        None => report(READY),
+    }
     let null = File::options().write(true).open("/dev/null");
     if let Ok(null) = null {
         // Failing leaves a pipe that nobody reads, and nothing writes to.
@@ -220,7 +318,7 @@ pub struct ClaimGuard {
     socket: PathBuf,
     /// Device and inode: a socket that somebody else put there in the meantime is not this one's to remove.
     identity: Option<(u64, u64)>,
-    _lock: File,
+    lock: File,
 }
 
 impl Drop for ClaimGuard {
@@ -228,13 +326,16 @@ impl Drop for ClaimGuard {
         if self.identity.is_some() && identity(&self.socket) == self.identity {
             let _ = fs::remove_file(&self.socket);
         }
+        // It was not killed. Where that cannot be noted the next command waits for a while.
+        let _ = self.lock.set_len(0);
     }
 }
 
-/// Makes this process the daemon. Call it before any thread starts (the umask is changed for a moment).
+/// Makes this process the daemon. Call it before any thread starts (the umask is changed for a moment). `background`: a
+/// command started it, and the next one may do so again.
 ///
 /// Error: `CONFLICT` when another daemon runs, or where something that is not a socket stands in its place.
-pub fn claim(paths: &Paths) -> Result<Claim> {
+pub fn claim(paths: &Paths, background: bool) -> Result<Claim> {
     paths.prepare()?;
     let path = paths.lock_file();
     let mut lock = open_private(OpenOptions::new().read(true).write(true), &path)
@@ -242,21 +343,18 @@ pub fn claim(paths: &Paths) -> Result<Claim> {
     match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => {}
         Err(rustix::io::Errno::WOULDBLOCK) => {
-            let mut pid = String::new();
-            let _ = lock.read_to_string(&mut pid);
+            let mut text = String::new();
+            let _ = lock.read_to_string(&mut text);
+            // One that has only begun has not written it yet, and one on a full disk could not.
+            let process = Record::parse(&text).map_or_else(String::new, |record| format!(" (process {})", record.pid));
             return Err(Error::new(
                 ErrorCode::Conflict,
-                format!(
-                    "another muxtap daemon (process {}) answers on {}; `muxtap stop` ends it",
-                    pid.trim(),
-                    paths.socket.display()
-                ),
+                format!("another muxtap daemon{process} answers on {}; `muxtap stop` ends it", paths.socket.display()),
             ));
         }
         Err(error) => return Err(cannot("lock", &path, &error.into())),
     }
-    // The number is for that message alone: a full disk must not hinder.
-    let _ = lock.set_len(0).and_then(|()| writeln!(lock, "{}", std::process::id()));
+    let _ = lock.set_len(0);
 
     if let Ok(found) = fs::symlink_metadata(&paths.socket) {
         if !found.file_type().is_socket() {
@@ -272,7 +370,10 @@ pub fn claim(paths: &Paths) -> Result<Claim> {
     rustix::process::umask(umask);
     let listener = bound.map_err(|error| cannot("listen on", &paths.socket, &error))?;
     listener.set_nonblocking(true).map_err(|error| cannot("listen on", &paths.socket, &error))?;
-    let guard = ClaimGuard { identity: identity(&paths.socket), socket: paths.socket.clone(), _lock: lock };
+    // After the socket answers: who waits for that is woken by this. A full disk must not hinder.
+    let keeper = if background { Keeper::Commands } else { Keeper::Other };
+    let _ = lock.write_all(Record { pid: std::process::id(), keeper }.text().as_bytes());
+    let guard = ClaimGuard { identity: identity(&paths.socket), socket: paths.socket.clone(), lock };
     Ok(Claim { listener, guard })
 }
 
@@ -299,7 +400,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let paths = paths(&dir);
         assert!(connect(&paths).unwrap().is_none());
-        let claim = claim(&paths).unwrap();
+        let claim = claim(&paths, true).unwrap();
         assert!(connect(&paths).unwrap().is_some());
         assert_eq!(fs::metadata(&paths.socket).unwrap().permissions().mode() & 0o777, 0o600);
         drop(claim);
@@ -310,12 +411,41 @@ mod tests {
     fn a_second_daemon_is_told_who_the_first_is() {
         let dir = tempfile::tempdir().unwrap();
         let paths = paths(&dir);
-        let first = claim(&paths).unwrap();
-        let error = claim(&paths).unwrap_err();
+        let first = claim(&paths, true).unwrap();
+        let error = claim(&paths, true).unwrap_err();
         assert_eq!(error.code, ErrorCode::Conflict);
         assert!(error.message.contains(&format!("process {}", std::process::id())), "{error}");
         drop(first);
-        claim(&paths).unwrap();
+        claim(&paths, true).unwrap();
+    }
+
+    #[test]
+    fn a_killed_daemon_leaves_word_of_who_starts_it_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let paths = paths(&dir);
+        for (background, keeper) in [(true, Keeper::Commands), (false, Keeper::Other)] {
+            let claimed = claim(&paths, background).unwrap();
+            assert_eq!(killed(&paths).unwrap(), None, "it lives");
+            let text = fs::read(paths.lock_file()).unwrap();
+            drop(claimed);
+            assert_eq!(killed(&paths).unwrap(), None, "it ended in order");
+            fs::write(paths.lock_file(), text).unwrap();
+            assert_eq!(killed(&paths).unwrap(), Some(Record { pid: std::process::id(), keeper }));
+        }
+        // What an older muxtap wrote.
+        assert_eq!(Record::parse("17\n"), Some(Record { pid: 17, keeper: Keeper::Commands }));
+    }
+
+    #[test]
+    fn who_waits_for_it_is_connected_when_it_is_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let paths = paths(&dir);
+        let waiter = std::thread::spawn({
+            let paths = paths.clone();
+            move || returned(&paths).unwrap().is_some()
+        });
+        let _claim = claim(&paths, false).unwrap();
+        assert!(waiter.join().unwrap());
     }
 
     #[test]
@@ -324,9 +454,9 @@ mod tests {
         let paths = paths(&dir);
         drop(UnixListener::bind(&paths.socket).unwrap());
         assert!(connect(&paths).unwrap().is_none(), "nobody listens there any more");
-        drop(claim(&paths).unwrap());
+        drop(claim(&paths, true).unwrap());
         fs::write(&paths.socket, "a letter").unwrap();
-        assert!(claim(&paths).unwrap_err().message.contains("not a socket"));
+        assert!(claim(&paths, true).unwrap_err().message.contains("not a socket"));
         assert_eq!(fs::read(&paths.socket).unwrap(), b"a letter");
     }
 
@@ -334,7 +464,7 @@ mod tests {
     fn a_socket_that_replaced_ours_is_left_alone() {
         let dir = tempfile::tempdir().unwrap();
         let paths = paths(&dir);
-        let claim = claim(&paths).unwrap();
+        let claim = claim(&paths, true).unwrap();
         let other = dir.path().join("other");
         let _other = UnixListener::bind(&other).unwrap();
         fs::rename(&other, &paths.socket).unwrap();
@@ -346,7 +476,7 @@ mod tests {
     fn stop_waits_for_the_daemons_end_and_not_longer() {
         let dir = tempfile::tempdir().unwrap();
         let paths = paths(&dir);
-        let claim = claim(&paths).unwrap();
+        let claim = claim(&paths, true).unwrap();
         let (tell, told) = std::sync::mpsc::channel();
         let waiter = std::thread::spawn({
             let paths = paths.clone();

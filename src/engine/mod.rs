@@ -40,7 +40,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     api::{Error, Event, Result, ServerStatus, Tiers},
-    tmux::{CoverageMode, Link, Proc, ProcessProbe, Program, Server, ServerSpec, Subject},
+    tmux::{CoverageMode, Link, Proc, ProcessProbe, Program, Server, ServerSpec, SocketFile, Subject},
 };
 
 pub use act::Caller;
@@ -164,6 +164,7 @@ impl Engine {
             program: self.shared.options.program.clone(),
             socket: socket.to_owned(),
             coverage: self.shared.options.coverage,
+            file: SocketFile::default(),
         };
         let server = Server::follow(spec, Arc::new(Arc::downgrade(&host)), host.cancel().clone(), &self.shared.tasks);
         host.set_server(server);
@@ -254,7 +255,15 @@ fn status(host: &Host) -> ServerStatus {
     let (clients, hub) = host.server().clients();
     let (state, version, error) = match host.server().link() {
         Link::Connecting => ("connecting", None, None),
-        Link::Connected(identity) => ("connected", Some(identity.version.to_string()), None),
+        Link::Connected(identity) => {
+            let gone = host.server().spec().is_local() && !host.socket().exists();
+            let message = format!(
+                "its socket's file is gone, so that tmux itself does not find this server; muxtap does. `kill -USR1 {}` has \
+                 tmux make it again",
+                identity.pid
+            );
+            ("connected", Some(identity.version.to_string()), gone.then_some(message))
+        }
         Link::Down { error, ended: true, .. } => ("gone", None, Some(error.message)),
         Link::Down { error, ended: false, .. } => ("absent", None, Some(error.message)),
     };

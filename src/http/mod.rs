@@ -7,6 +7,7 @@ mod guard;
 pub mod mcp;
 mod openapi;
 mod routes;
+mod scarce;
 mod stream;
 
 use std::{convert::Infallible, path::Path, sync::Arc};
@@ -59,6 +60,8 @@ pub struct About {
     pub http: Vec<String>,
     /// Its log.
     pub log: Option<String>,
+    /// Says what is wrong with that log.
+    pub trouble: Option<fn() -> Option<String>>,
     /// What it was told.
     pub config: ConfigAnswer,
     /// What agents over HTTP mean where they do not say, and what holds for all agents.
@@ -134,6 +137,7 @@ pub fn router(app: App) -> Router {
         .fallback(error::no_route)
         .method_not_allowed_fallback(error::no_method)
         .layer(DefaultBodyLimit::max(BODY_BYTES))
+        .layer(middleware::from_fn(scarce::refuse))
         .layer(middleware::map_response(version))
         .with_state(app)
 }

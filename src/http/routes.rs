@@ -16,8 +16,8 @@ use crate::{
         NewSessionRequest, NewWindowRequest, PaneList, PatchRequest, ReadAnswer, ReadRequest, Result, RunAnswer,
         RunRequest, ServerQuery, SessionList, SplitRequest, StatusAnswer, Tier, WaitAnswer, WaitRequest, WindowList,
     },
-    metrics as counted,
-    net::Peer,
+    descriptors, metrics as counted,
+    net::{Peer, Scarce},
 };
 
 type Answer<T> = Result<Json<T>>;
@@ -53,7 +53,8 @@ pub async fn metrics() -> Response {
     get, path = "/v1/status", tag = "daemon",
     responses((status = 200, description = "The answer", body = StatusAnswer))
 )]
-pub async fn status(app: App) -> Json<StatusAnswer> {
+pub async fn status(scarce: Option<Extension<Scarce>>, app: App) -> Json<StatusAnswer> {
+    let out_of_descriptors = scarce.map(|_| descriptors::error().message);
     Json(StatusAnswer {
         version: env!("CARGO_PKG_VERSION").into(),
         pid: std::process::id(),
@@ -63,6 +64,10 @@ pub async fn status(app: App) -> Json<StatusAnswer> {
         log: app.daemon.about.log.clone(),
         servers: app.engine.servers(),
         waits: app.engine.open_waits(),
+        warnings: out_of_descriptors
+            .into_iter()
+            .chain(app.daemon.about.trouble.and_then(|trouble| trouble()))
+            .collect(),
     })
 }
 

@@ -32,6 +32,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::Peer;
+use crate::descriptors::{self, Lent};
 
 type Failed = Box<dyn std::error::Error + Send + Sync>;
 
@@ -60,8 +61,12 @@ const STALL: Duration = Duration::from_secs(60);
 const GRACE: Duration = Duration::from_secs(5);
 /// Bytes of a request's head.
 const HEAD_BYTES: usize = 64 * 1024;
-/// After a failed accept (no descriptors left, mostly) it is tried again in this time: nothing tells when it would succeed.
+/// After a failed accept it is tried again in this time: nothing notifies when it would succeed.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// How long a connection may keep a descriptor of the reserve.
+const LENT_LIMIT: Duration = Duration::from_secs(5);
+/// How long the head of its request may take then: silent connections are not to keep all of the reserve.
+const LENT_HEAD: Duration = Duration::from_millis(500);
 
 impl Limits {
     /// For programs of this user: their readers may stop for as long as they like (`tail | less`).
@@ -92,6 +97,11 @@ pub struct Place {
 #[derive(Clone, Copy, Debug)]
 pub struct Streaming;
 
+/// Marks the requests of a connection that was accepted with a descriptor of the reserve: an extension of each. What needs
+/// another descriptor, or would keep this one, is to be refused; the connection is closed after one answer.
+#[derive(Clone, Copy, Debug)]
+pub struct Scarce;
+
 /// Serves until `stop` is cancelled, and then until open answers are written or the time for that has run out. Answers that are
 /// marked as [`Streaming`] are written on `writers`.
 pub async fn serve(listener: Listener, router: Router, limits: Limits, writers: Handle, stop: CancellationToken) {
@@ -100,25 +110,28 @@ pub async fn serve(listener: Listener, router: Router, limits: Limits, writers: 
         Listener::Tls(_, acceptor) => Some(acceptor.clone()),
         _ => None,
     };
-    let serving =
-        Serving { router, acceptor, limits, writers, stop, open: TaskTracker::new(), cut: CancellationToken::new() };
+    let serving = Serving {
+        router,
+        acceptor,
+        limits,
+        writers,
+        stop,
+        open: TaskTracker::new(),
+        cut: CancellationToken::new(),
+        scarce: false,
+    };
+    let mut complained = false;
     loop {
         let accepted = async {
             // The semaphore is never closed.
             let place = places.clone().acquire_owned().await;
-            (listener.accept().await, place)
+            (listener.admit(&mut complained).await, place)
         };
-        let (accepted, place) = tokio::select! {
+        let ((accepted, lent), place) = tokio::select! {
             accepted = accepted => accepted,
             () = serving.stop.cancelled() => break,
         };
-        match accepted {
-            Ok(accepted) => drop(serving.open.spawn(serving.clone().connection(accepted, place.ok()))),
-            Err(error) => {
-                tracing::warn!("cannot accept a connection: {error}");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
-            }
-        }
+        serving.open.spawn(serving.clone().connection(accepted, place.ok(), lent));
     }
     drop(listener);
     serving.open.close();
@@ -135,6 +148,35 @@ enum Accepted {
 }
 
 impl Listener {
+    /// Accepts the next connection; with a descriptor of the reserve where there is no other. `complained`: that it fails is
+    /// logged already.
+    async fn admit(&self, complained: &mut bool) -> (Accepted, Option<Lent>) {
+        loop {
+            let error = match self.accept().await {
+                Ok(accepted) => {
+                    *complained = false;
+                    descriptors::refill();
+                    return (accepted, None);
+                }
+                Err(error) => error,
+            };
+            if !std::mem::replace(complained, true) {
+                tracing::warn!("cannot accept a connection: {error}");
+            }
+            if descriptors::are_out(&error)
+                && let Some(lent) = descriptors::lend()
+                // Another thread may have opened a file meanwhile, or the caller has left.
+                && let Some(Ok(accepted)) = self.accept().now_or_never()
+            {
+                return (accepted, Some(lent));
+            }
+            tokio::select! {
+                () = descriptors::back() => {}
+                () = tokio::time::sleep(ACCEPT_PAUSE) => {}
+            }
+        }
+    }
+
     async fn accept(&self) -> io::Result<Accepted> {
         match self {
             Self::Unix(listener) => {
@@ -164,11 +206,21 @@ struct Serving {
     open: TaskTracker,
     /// Ends connections whatever they do.
     cut: CancellationToken,
+    /// The connection has a descriptor of the reserve.
+    scarce: bool,
 }
 
 impl Serving {
-    async fn connection(self, accepted: Accepted, place: Option<OwnedSemaphorePermit>) {
+    /// `lent`: the descriptor is one of the reserve, and goes back there.
+    async fn connection(mut self, accepted: Accepted, place: Option<OwnedSemaphorePermit>, lent: Option<Lent>) {
         let cut = self.cut.clone();
+        self.scarce = lent.is_some();
+        let too_long = async {
+            match &lent {
+                Some(_) => tokio::time::sleep(LENT_LIMIT).await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
             spoken = self.speak(accepted, place) => {
                 if let Err(error) = spoken {
@@ -176,7 +228,9 @@ impl Serving {
                 }
             }
             () = cut.cancelled() => {}
+            () = too_long => {}
         }
+        drop(lent);
     }
 
     async fn speak(self, accepted: Accepted, place: Option<OwnedSemaphorePermit>) -> Result<(), Failed> {
@@ -211,10 +265,19 @@ impl Serving {
         stream.set_write_timeout(self.limits.stall);
         let is_stream = Arc::new(AtomicBool::new(false));
         let place = Place { _held: place.map(Arc::new) };
-        let router = TowerToHyperService::new(self.router.layer(Extension(peer)).layer(Extension(place.clone())));
+        let mut router = self.router.layer(Extension(peer)).layer(Extension(place.clone()));
+        if self.scarce {
+            router = router.layer(Extension(Scarce));
+        }
+        let router = TowerToHyperService::new(router);
         let service = Requests { router, is_stream: is_stream.clone() };
         let mut builder = http1::Builder::new();
-        builder.timer(TokioTimer::new()).max_buf_size(HEAD_BYTES).header_read_timeout(self.limits.head);
+        builder.timer(TokioTimer::new()).max_buf_size(HEAD_BYTES).header_read_timeout(if self.scarce {
+            Some(LENT_HEAD)
+        } else {
+            self.limits.head
+        });
+        builder.keep_alive(!self.scarce);
         let mut connection =
             Box::pin(builder.serve_connection(TokioIo::new(Box::pin(stream)), service).with_upgrades());
         if drive(connection.as_mut(), &self.stop, Some(&is_stream)).await? {

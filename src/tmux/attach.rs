@@ -45,6 +45,7 @@ impl Inner {
     /// Finds the server (or starts it, where that was asked for) and attaches.
     pub(super) async fn connect(self: &Arc<Self>) -> Result<ServerIdentity, NoLink> {
         self.check_program().await.map_err(NoLink::Failed)?;
+        self.spec.file.review(&self.spec.socket);
         let question = ["list-sessions", "-F", LIST, ";", "display-message", "-p", DEFAULT];
         let printed = self.spec.call_within(SILENCE_LIMIT, &question).await;
         let printed = printed.map_err(NoLink::Failed)?;
@@ -271,6 +272,9 @@ impl Inner {
             started: start.parse().unwrap_or_default(),
             version,
         };
+        if self.spec.is_local() {
+            self.spec.file.hold(&self.spec.socket, identity.pid);
+        }
         self.identified(&identity);
         self.fresh().await?;
         Ok(identity)

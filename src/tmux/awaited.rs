@@ -12,42 +12,107 @@ use tokio::{
 use tokio_util::task::TaskTracker;
 
 use super::{
+    link::{FIRST_PAUSE, LONGEST_PAUSE},
     program::{Client, ServerSpec},
     relay::NotArrived,
+    socket::{LeadsTo, SocketFile},
 };
 use crate::{metrics, protocol::ids::SessionId};
 
 /// How long a listener may take to arrive.
 const ARRIVAL: Duration = Duration::from_secs(5);
 
-/// Resolves when something changed in `socket`'s folder (or, while that is missing, in its parent). Never, where that
-/// cannot be watched: then the next caller's request looks again.
+/// Resolves when something changed in `socket`'s folder (or, while that is missing, in its parent). Where that cannot be
+/// watched it resolves after a while: then the next attempt looks again, as every caller's request does.
 pub async fn socket(socket: &Path) {
-    let (sender, mut receiver) = mpsc::channel(1);
-    let folder = socket.parent().filter(|folder| folder.is_dir());
-    let missing_folder = folder.is_none();
-    let awaited = if missing_folder { socket.parent() } else { Some(socket) };
-    let name = awaited.and_then(Path::file_name).map(std::ffi::OsStr::to_owned);
-    let Some(place) = folder.or_else(|| socket.parent().and_then(Path::parent).filter(|place| place.is_dir())) else {
-        return std::future::pending().await;
-    };
-    let watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
-        let Ok(event) = event else { return };
-        if event.kind.is_create() && event.paths.iter().any(|path| path.file_name() == name.as_deref()) {
-            // Full means that a wake-up is under way already.
-            let _ = sender.try_send(());
-        }
-    });
-    let Ok(mut watcher) = watcher else { return std::future::pending().await };
-    if watcher.watch(place, RecursiveMode::NonRecursive).is_err() {
-        return std::future::pending().await;
-    }
+    let Some(mut changes) = Changes::watch(socket) else { return tokio::time::sleep(LONGEST_PAUSE).await };
     // It may have come between the caller's look and the watch.
-    if !missing_folder && socket.exists() && std::os::unix::net::UnixStream::connect(socket).is_ok() {
+    if socket.exists() && std::os::unix::net::UnixStream::connect(socket).is_ok() {
         return;
     }
-    receiver.recv().await;
-    drop(watcher);
+    changes.next().await;
+}
+
+/// Resolves when the name of the followed server's socket leads to another server; returns that one's process.
+pub async fn replacement(name: &Path, file: &SocketFile, server: u32) -> u32 {
+    loop {
+        let mut changes = Changes::watch(name);
+        // It may have come before the watch.
+        let mut looks = LOOKS;
+        loop {
+            match file.leads_to(name) {
+                LeadsTo::Another(other) => return other,
+                // tmux makes the file before it listens on it. Or it is a file that somebody left.
+                LeadsTo::Deaf if looks > 0 => {
+                    looks -= 1;
+                    tokio::time::sleep(FIRST_PAUSE).await;
+                    continue;
+                }
+                // Told to make its socket again tmux listens on a new file (N55).
+                LeadsTo::Same => file.hold(name, server),
+                LeadsTo::Nothing | LeadsTo::Deaf => {
+                    tracing::warn!("the socket {} of tmux server {server} is gone", name.display());
+                }
+            }
+            looks = LOOKS;
+            match &mut changes {
+                Some(changes) => changes.next().await,
+                None => tokio::time::sleep(LONGEST_PAUSE).await,
+            }
+            // The folder may have come or gone, too.
+            if changes.as_ref().is_none_or(|changes| !changes.is_current(name)) {
+                break;
+            }
+        }
+    }
+}
+
+/// How often a socket is looked at that nobody listens on yet.
+const LOOKS: u32 = 20;
+
+/// Changes of one name in its folder, or of the folder's while that is missing.
+struct Changes {
+    receiver: mpsc::Receiver<()>,
+    of_folder: bool,
+    _watcher: notify::RecommendedWatcher,
+}
+
+impl Changes {
+    fn watch(socket: &Path) -> Option<Self> {
+        let folder = socket.parent()?;
+        let of_folder = !folder.is_dir();
+        let (place, name) = if of_folder { (folder.parent()?, folder) } else { (folder, socket) };
+        let (name, place_name) = (name.file_name()?.to_owned(), place.file_name().map(std::ffi::OsStr::to_owned));
+        let (sender, receiver) = mpsc::channel(1);
+        let watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
+            let Ok(event) = event else { return };
+            let comes_or_goes = event.kind.is_create()
+                || event.kind.is_remove()
+                || matches!(event.kind, notify::EventKind::Modify(notify::event::ModifyKind::Name(_)));
+            let is_meant = |path: &std::path::PathBuf| {
+                let changed = path.file_name();
+                changed == Some(&name) || event.kind.is_remove() && changed == place_name.as_deref()
+            };
+            if comes_or_goes && event.paths.iter().any(is_meant) {
+                // Full means that a wake-up is under way already.
+                let _ = sender.try_send(());
+            }
+        });
+        let mut watcher = watcher.ok()?;
+        watcher.watch(place, RecursiveMode::NonRecursive).ok()?;
+        Some(Self { receiver, of_folder, _watcher: watcher })
+    }
+
+    async fn next(&mut self) {
+        if self.receiver.recv().await.is_none() {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// Whether what is watched is still where the name is.
+    fn is_current(&self, socket: &Path) -> bool {
+        self.of_folder != socket.parent().is_some_and(Path::is_dir)
+    }
 }
 
 /// A control client that waits for a session on a server that has none to follow.

@@ -69,6 +69,11 @@ pub(super) fn empty(socket: &Path) -> Error {
     Error::unavailable(format!("{EMPTY}{}; `muxtap new-session` makes one", socket.display()))
 }
 
+/// Another server answers on this socket than before.
+pub(super) fn replaced(socket: &Path, other: u32) -> Error {
+    Error::unavailable(format!("another tmux server (process {other}) is on {} now; ask again", socket.display()))
+}
+
 /// Whether the error says that no server runs, or none with a session, as opposed to one that could not be reached.
 pub fn is_absent(error: &Error) -> bool {
     error.code == ErrorCode::TmuxUnavailable && [ABSENT, EMPTY].iter().any(|start| error.message.starts_with(start))

@@ -21,6 +21,7 @@ mod scripted;
 mod seed;
 mod server;
 mod silence;
+mod socket;
 mod terminals;
 mod topology;
 mod tty;
@@ -36,6 +37,7 @@ pub use processes::{Process, Terminal};
 pub use program::{CoverageMode, Program, ServerSpec, same_socket};
 pub use seed::Seed;
 pub use server::Server;
+pub use socket::SocketFile;
 pub use topology::{PaneRow, SessionRow, Topology, WindowRow};
 pub use tty::Foreground;
 

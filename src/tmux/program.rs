@@ -12,10 +12,10 @@ use std::{
 
 use tokio::process::Command;
 
-use super::{link::UNANSWERED, relay::Relay};
+use super::{link::UNANSWERED, relay::Relay, socket::SocketFile};
 use crate::{
     api::{Error, Result},
-    metrics,
+    descriptors, metrics,
     protocol::version::Version,
 };
 
@@ -72,6 +72,8 @@ pub struct ServerSpec {
     pub socket: PathBuf,
     /// Which control clients follow it.
     pub coverage: CoverageMode,
+    /// The socket's file, while a server is followed.
+    pub file: SocketFile,
 }
 
 /// A control client that is to be started.
@@ -97,12 +99,17 @@ impl ServerSpec {
         self.program.prefix.is_empty()
     }
 
+    /// Returns the path on which clients reach the server. It differs from the socket's name while a server is followed.
+    pub fn reached_at(&self) -> PathBuf {
+        self.file.path(&self.socket)
+    }
+
     /// `PREFIX… tmux -u [-f CONFIG] -S SOCKET ARGS…`, with its standard streams not yet set.
     ///
     /// `-u`: without UTF-8 replies turn tabs and non-ASCII into `_` (F17). `$TMUX` is removed so that tmux does not take us for
     /// something that runs in one of its panes.
     pub fn command(&self, args: impl IntoIterator<Item = impl Into<OsString>>) -> Command {
-        self.command_at(&self.socket, args)
+        self.command_at(&self.reached_at(), args)
     }
 
     /// The command of a control client. One of a local server arrives over a relay and starts no server.
@@ -110,7 +117,7 @@ impl ServerSpec {
         if !self.is_local() {
             return Ok(Client { command: self.command(args), relay: None });
         }
-        let relay = Relay::listen(&self.socket)?;
+        let relay = Relay::listen(&self.reached_at())?;
         // `-N`: a relay that has gone is no reason to start a server in its place (N21).
         let args = std::iter::once("-N".into()).chain(args.into_iter().map(Into::into));
         Ok(Client { command: self.command_at(relay.socket(), args), relay: Some(relay) })
@@ -235,6 +242,11 @@ impl Program {
 
     /// The error for a tmux that cannot be started at all.
     fn cannot_run(&self, error: &io::Error) -> Error {
+        if descriptors::are_out(error) {
+            let mut error = descriptors::error();
+            error.message = format!("cannot run {}: {}", self.tmux.display(), error.message);
+            return error;
+        }
         let name = self.prefix.first().map_or_else(|| self.tmux.display().to_string(), Clone::clone);
         let hint = match error.kind() {
             io::ErrorKind::NotFound => "install tmux 3.2a or later, or name it with --tmux or $MUXTAP_TMUX",

@@ -40,6 +40,7 @@ use super::{
     coverage::Inner,
     model::Covering,
     program::{CoverageMode, Program, ServerSpec},
+    socket::SocketFile,
 };
 use crate::{
     api::Size,
@@ -80,7 +81,12 @@ impl Scripted {
         let observer = Arc::new(Told::default());
         // A prefix makes the server one of another machine: its processes are not watched.
         let program = Program { prefix: vec![program.into()], ..Program::default() };
-        let spec = ServerSpec { program, socket: "/nowhere".into(), coverage: CoverageMode::Sessions };
+        let spec = ServerSpec {
+            program,
+            socket: "/nowhere".into(),
+            coverage: CoverageMode::Sessions,
+            file: SocketFile::default(),
+        };
         let inner = Inner::new(spec, observer.clone(), CancellationToken::new(), TaskTracker::new());
         {
             let mut model = inner.lock();

@@ -19,7 +19,7 @@ use super::{
     coverage::Inner,
     death,
     launch::StartServer,
-    link::{self, FIRST_PAUSE, LONGEST_PAUSE, Link, NoLink, ServerIdentity},
+    link::{self, FIRST_PAUSE, LONGEST_PAUSE, Link, NoLink, ServerIdentity, replaced},
     program::ServerSpec,
     topology::Topology,
 };
@@ -277,12 +277,20 @@ async fn supervise(inner: Arc<Inner>, count: &AtomicU64) {
         };
         match attempt {
             Ok(identity) => {
+                let server = identity.pid;
                 followed = Some(identity.clone());
                 let since = Instant::now();
                 inner.set_link(Link::Connected(identity));
-                tokio::select! {
-                    () = inner.all_lost() => {}
+                let other = tokio::select! {
+                    () = inner.all_lost() => None,
+                    other = awaited::replacement(&inner.spec.socket, &inner.spec.file, server),
+                        if inner.spec.is_local() => Some(other),
                     () = inner.cancel.cancelled() => break,
+                };
+                if let Some(other) = other {
+                    followed = None;
+                    inner.leave(server, other, attempts).await;
+                    continue;
                 }
                 if since.elapsed() > SHORT_LINK {
                     pause = FIRST_PAUSE;
@@ -360,6 +368,16 @@ async fn supervise(inner: Arc<Inner>, count: &AtomicU64) {
 }
 
 impl Inner {
+    /// Lets go of a server in whose place another one answers. Whoever names this socket means that one from now on, and
+    /// nothing of the two is to be mixed.
+    async fn leave(&self, server: u32, other: u32, attempts: u64) {
+        tracing::warn!("{} is tmux server {other} now, not {server}", self.spec.socket.display());
+        self.close_all().await;
+        self.forget();
+        self.spec.file.release();
+        self.set_link(Link::Down { error: replaced(&self.spec.socket, other), ended: true, attempts });
+    }
+
     fn set_link(&self, link: Link) {
         self.observer.link(&link);
         self.link.send_replace(link);

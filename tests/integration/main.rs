@@ -19,6 +19,7 @@
 
 mod agents;
 mod arrival;
+mod bad_day;
 mod bad_input;
 mod bridge;
 mod capture;
@@ -43,6 +44,7 @@ mod screen_programs;
 mod screen_random;
 mod servers;
 mod soak;
+mod socket_file;
 mod stream_screens;
 mod stream_sse;
 mod stream_ws;

@@ -1,6 +1,10 @@
 //! Callers of all kinds at once, for a while: valid and invalid requests, callers that leave in the middle, a tmux server that is killed
 //! and started again. Nothing is left of it, and nothing of it is muxtap's failure.
 //!
+//! What this does itself to servers: every two seconds SIGTERM or SIGKILL, in turn, while callers ask; and SIGKILL to one that
+//! was told to end and has not after three seconds. A server that ends by any other signal has crashed. None is excused: each
+//! is counted, and [`World`] fails for it.
+//!
 //! `MUXTAP_SOAK_SECONDS` says for how long (default 8), `MUXTAP_SOAK_SEED` with which luck.
 
 use std::{

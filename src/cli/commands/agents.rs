@@ -12,7 +12,10 @@ use super::{
 };
 use crate::{
     api::{AgentInfo, AgentList, AgentState, Error, EventsRequest, PaneInfo},
-    cli::EXIT_ERROR,
+    cli::{
+        EXIT_ERROR,
+        follow::{Followed, Step},
+    },
     clock::now_ms,
     plain,
 };
@@ -71,15 +74,12 @@ impl Agents {
             types: Some("agent".into()),
             ..EventsRequest::default()
         };
-        let mut stream = caller.client().await?.events("/v1/events", &request).await?;
-        let list: AgentList = caller.client().await?.get("/v1/agents", &()).await?;
+        let mut followed = Followed::begin(caller, &request).await?;
         let mut told = HashMap::new();
-        for agent in list.agents.iter().filter(|agent| self.wants(agent)) {
-            tell(agent, caller.json, &mut told)?;
-        }
+        self.tell_all(caller, &mut told).await?;
         loop {
             let mut written = Ok(());
-            let goes_on = stream
+            let step = followed
                 .next(|data| {
                     if written.is_ok() {
                         written = serde_json::from_slice(data)
@@ -87,13 +87,26 @@ impl Agents {
                             .and_then(|agent: AgentInfo| tell(&agent, caller.json, &mut told));
                     }
                 })
-                .await?;
+                .await;
             written?;
-            if !goes_on {
-                output::note("the daemon has ended");
-                return Ok(EXIT_ERROR);
+            match step {
+                Step::GoesOn => {}
+                Step::Ended => {
+                    output::note("the daemon has ended");
+                    return Ok(EXIT_ERROR);
+                }
+                Step::Lost(lost) => {
+                    let place = followed.reconnect(caller, lost).await?;
+                    followed.go_on(caller, &request, place.as_deref()).await?;
+                    self.tell_all(caller, &mut told).await?;
+                }
             }
         }
+    }
+
+    async fn tell_all(&self, caller: &Caller, told: &mut Told) -> Result<(), Failure> {
+        let list: AgentList = caller.client().await?.get("/v1/agents", &()).await?;
+        list.agents.iter().filter(|agent| self.wants(agent)).try_for_each(|agent| tell(agent, caller.json, told))
     }
 
     fn wants(&self, agent: &AgentInfo) -> bool {
@@ -102,12 +115,11 @@ impl Agents {
     }
 }
 
+/// What the last line of each pane told.
+type Told = HashMap<String, (AgentState, u64, Option<u32>)>;
+
 /// One line, unless it tells what the last one of that pane told.
-fn tell(
-    agent: &AgentInfo,
-    json: bool,
-    told: &mut HashMap<String, (AgentState, u64, Option<u32>)>,
-) -> Result<(), Failure> {
+fn tell(agent: &AgentInfo, json: bool, told: &mut Told) -> Result<(), Failure> {
     let news = (agent.state, agent.since_ms, agent.pid);
     if told.insert(agent.pane.clone(), news) == Some(news) {
         return Ok(());

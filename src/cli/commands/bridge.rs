@@ -17,7 +17,8 @@ use crate::{
         socket::{Environment, ServerChoice},
     },
     config,
-    daemon::{self, paths, paths::Paths},
+    daemon::{log, paths, paths::Paths},
+    descriptors,
 };
 
 /// Let a spreadsheet's add-in use tmux (bridge contract v1)
@@ -86,8 +87,8 @@ impl Bridge {
         let mut common = config::Settings::gather(&Paths::from_env()?, &config::Flags::new(), &var, None)?;
         // The daemon's log has one writer, who also turns it.
         common.audit = common.audit.map(|audit| own_file(&audit));
-        daemon::log_to_stderr(&common.log_level)?;
-        daemon::raise_file_limit();
+        descriptors::prepare();
+        log::to_stderr(&common.log_level)?;
         // One thread, as the daemon: the task that reads tmux wakes the one that answers.
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()

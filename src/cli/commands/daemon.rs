@@ -291,6 +291,9 @@ impl Status {
             status.http.iter().fold(String::new(), |lines, url| lines + "http    " + url + "\n"),
             status.log.as_deref().unwrap_or("none"),
         );
+        for warning in &status.warnings {
+            text = text + "warning " + &crate::plain::message(warning) + "\n";
+        }
         if status.servers.is_empty() {
             text.push_str("\nno tmux server is followed\n");
         } else {

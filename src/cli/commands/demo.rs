@@ -222,7 +222,7 @@ async fn follow(caller: &Caller, mut lines: Lines) -> Result<(), Failure> {
         since: Some("start".to_owned()),
         ..EventsRequest::default()
     };
-    let mut stream = caller.client().await?.events("/v1/events", &request).await?;
+    let mut stream = caller.client().await?.events("/v1/events", &request, None).await?;
     let mut open = BUILDS.len();
     while open > 0 {
         let mut printed = Vec::new();
@@ -232,7 +232,8 @@ async fn follow(caller: &Caller, mut lines: Lines) -> Result<(), Failure> {
                     printed.extend(lines.feed(&pane, text.as_bytes()));
                 }
             })
-            .await?;
+            .await
+            .map_err(Error::from)?;
         let text = String::from_utf8_lossy(&printed);
         open =
             open.saturating_sub(text.lines().filter(|line| line.contains("DONE ") || line.contains("FAILED ")).count());

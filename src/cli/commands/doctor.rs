@@ -82,9 +82,13 @@ struct Report {
 
 impl Doctor {
     pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
-        let mut checks = vec![tmux_program().await, socket_directory(caller), log(caller), daemon(caller).await];
+        let mut checks = vec![tmux_program().await, socket_directory(caller), log(caller)];
+        let status = daemon_status(caller).await;
+        checks.push(daemon(caller, &status));
+        let status = status.ok().flatten();
+        checks.extend(status.iter().flat_map(|status| &status.warnings).map(warning));
         checks.extend(agent_rules(caller));
-        checks.extend(tmux_sockets(caller));
+        checks.extend(tmux_sockets(caller, status.as_ref()));
         if self.verify {
             checks.extend(screens(caller).await);
         }
@@ -198,16 +202,24 @@ fn log(caller: &Caller) -> Check {
     }
 }
 
-async fn daemon(caller: &Caller) -> Check {
-    const NAME: &str = "daemon";
+/// What the daemon says of itself; none where none runs.
+async fn daemon_status(caller: &Caller) -> Result<Option<StatusAnswer>, Error> {
     let answer = async {
         match caller.running().await? {
             Some(mut client) => client.get::<StatusAnswer>("/v1/status", &()).await.map(Some),
             None => Ok(None),
         }
     };
-    match tokio::time::timeout(TMUX_LIMIT, answer).await {
-        Ok(Ok(Some(status))) => {
+    tokio::time::timeout(TMUX_LIMIT, answer).await.unwrap_or_else(|_| {
+        let message = format!("it does not answer in {} s", TMUX_LIMIT.as_secs());
+        Err(Error::new(ErrorCode::Timeout, message))
+    })
+}
+
+fn daemon(caller: &Caller, status: &Result<Option<StatusAnswer>, Error>) -> Check {
+    const NAME: &str = "daemon";
+    match status {
+        Ok(Some(status)) => {
             let message = format!("muxtap {}, process {}", status.version, status.pid);
             if status.version == env!("CARGO_PKG_VERSION") {
                 Check::ok(NAME, message)
@@ -215,13 +227,17 @@ async fn daemon(caller: &Caller) -> Check {
                 Check::warning(NAME, message, format!("this is {}: muxtap stop", env!("CARGO_PKG_VERSION")))
             }
         }
-        Ok(Ok(None)) => Check::ok(NAME, "not running; the first command starts it"),
-        Ok(Err(error)) => Check::problem(NAME, error.message, "muxtap stop; if that does not help, see its log"),
-        Err(_) => {
-            let message = format!("it does not answer in {} s", TMUX_LIMIT.as_secs());
-            Check::problem(NAME, message, format!("see {}, then end the process", caller.paths.log.display()))
+        Ok(None) => Check::ok(NAME, "not running; the first command starts it"),
+        Err(error) if error.code == ErrorCode::Timeout => {
+            Check::problem(NAME, &error.message, format!("see {}, then end the process", caller.paths.log.display()))
         }
+        Err(error) => Check::problem(NAME, &error.message, "muxtap stop; if that does not help, see its log"),
     }
+}
+
+/// What the daemon says is wrong with itself.
+fn warning(message: &String) -> Check {
+    Check::warning("daemon", message, "the daemon goes on; what it says is missing comes back when there is room again")
 }
 
 /// The user's rules of agents, as a daemon that is started here and now reads them.
@@ -281,7 +297,7 @@ async fn screens(caller: &Caller) -> Vec<Check> {
     checks
 }
 
-fn tmux_sockets(caller: &Caller) -> Vec<Check> {
+fn tmux_sockets(caller: &Caller, status: Option<&StatusAnswer>) -> Vec<Check> {
     let environment = Environment { var: &|name| env::var_os(name), uid: paths::uid() };
     let mut sockets = BTreeSet::new();
     let mut checks = Vec::new();
@@ -291,7 +307,18 @@ fn tmux_sockets(caller: &Caller) -> Vec<Check> {
         sockets.extend(entries.map(|entry| entry.path()));
     }
     sockets.remove(&caller.server);
-    checks.push(tmux_socket(&caller.server, true));
+    let server = caller.server.to_string_lossy();
+    let followed = status.and_then(|status| status.servers.iter().find(|followed| followed.socket == server));
+    match followed.filter(|followed| followed.state == "connected").and_then(|followed| followed.error.clone()) {
+        Some(wrong) => {
+            checks.push(Check::problem(
+                "tmux server",
+                wrong,
+                "until then only muxtap reaches it; tmux itself does not",
+            ));
+        }
+        None => checks.push(tmux_socket(&caller.server, true)),
+    }
     checks.extend(sockets.iter().map(|socket| tmux_socket(socket, false)));
     checks
 }

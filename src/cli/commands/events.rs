@@ -5,13 +5,17 @@ use clap::Args;
 use super::{Caller, Outcome, output, read::Format};
 use crate::{
     api::{Error, EventsRequest},
-    cli::EXIT_ERROR,
+    cli::{
+        EXIT_ERROR,
+        follow::{Followed, Step},
+    },
 };
 
 /// Print what happens, one JSON object a line
 ///
 /// Panes that appear, end, ring or get a title, changes of sessions and windows, gaps, servers that come and go; with
-/// --types output also what panes print. Ends when the daemon ends or with Ctrl-C.
+/// --types output also what panes print. Ends when the daemon is stopped or with Ctrl-C. When the daemon was killed it goes
+/// on with the next one, with an event `gap` (muxtap-restarted) for each pane.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
   muxtap events
@@ -42,20 +46,27 @@ impl Events {
             since: self.since,
             ..EventsRequest::default()
         };
-        let mut stream = caller.client().await?.events("/v1/events", &request).await?;
+        let mut followed = Followed::begin(caller, &request).await?;
         loop {
             let mut written = Ok(());
-            let goes_on = stream
+            let step = followed
                 .next(|data| {
                     if written.is_ok() {
                         written = output::print_json_line(data);
                     }
                 })
-                .await?;
+                .await;
             written?;
-            if !goes_on {
-                output::note("the daemon has ended");
-                return Ok(EXIT_ERROR);
+            match step {
+                Step::GoesOn => {}
+                Step::Ended => {
+                    output::note("the daemon has ended");
+                    return Ok(EXIT_ERROR);
+                }
+                Step::Lost(lost) => {
+                    let place = followed.reconnect(caller, lost).await?;
+                    followed.go_on(caller, &request, place.as_deref()).await?;
+                }
             }
         }
     }

@@ -4,7 +4,11 @@ use base64::Engine as _;
 use clap::Args;
 
 use super::{Caller, Outcome, output, path_of, seconds};
-use crate::api::{Error, ReadAnswer, ReadFormat, ReadRequest, Result};
+use crate::{
+    api::{Error, ReadAnswer, ReadFormat, ReadRequest, Result},
+    cli::client::Client,
+    pane::cursor::Cursor,
+};
 
 /// How output is given.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -72,11 +76,11 @@ impl Read {
         };
         let mut client = caller.client().await?;
         if caller.json {
-            output::print_json(&client.get::<ReadAnswer>(&path, &request).await?)?;
+            output::print_json(&read(&mut client, &path, &request).await?)?;
             return Ok(0);
         }
         loop {
-            let answer: ReadAnswer = client.get(&path, &request).await?;
+            let answer = read(&mut client, &path, &request).await?;
             if let Some(gap) = answer.gap {
                 output::note_gap(&answer.pane, gap);
             }
@@ -90,6 +94,20 @@ impl Read {
             request.since = Some(answer.cursor);
         }
     }
+}
+
+/// Reads. A read that waits is not asked of another daemon, unless that one would answer exactly the same: only a cursor
+/// says where to go on whoever is asked, and what is missing then.
+async fn read(client: &mut Client, path: &str, request: &ReadRequest) -> Result<ReadAnswer> {
+    let is_exact = |since: &String| since == "start" || since.parse::<Cursor>().is_ok();
+    if request.wait_ms.is_none() || request.since.as_ref().is_some_and(is_exact) {
+        return client.get(path, request).await;
+    }
+    client.get_of_this(path, request).await.map_err(|lost| {
+        let mut error = Error::from(lost);
+        error.message.push_str("; the read is over: what the pane printed meanwhile is in --since start");
+        error
+    })?
 }
 
 /// The bytes of an answer's or event's text or data.

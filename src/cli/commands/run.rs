@@ -4,8 +4,8 @@ use clap::Args;
 
 use super::{Caller, Outcome, output, path_of, seconds};
 use crate::{
-    api::{ErrorCode, RunAnswer, RunRequest},
-    cli::{EXIT_ERROR, EXIT_TIMEOUT},
+    api::{Error, ErrorCode, RunAnswer, RunRequest},
+    cli::{EXIT_ERROR, EXIT_TIMEOUT, client::Lost},
 };
 
 /// Run a command in a pane's shell; prints its output, exits with its status
@@ -34,7 +34,8 @@ impl Run {
     pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
         let request = RunRequest { command: command_line(self.command), timeout_ms: self.timeout };
         let path = format!("{}/run", path_of("panes", &self.target));
-        let answer: RunAnswer = match caller.client().await?.post(&path, &request).await {
+        let mut client = caller.client().await?;
+        let answer: RunAnswer = match client.try_post(&path, &request).await.map_err(|lost| over(lost, &self.target))? {
             Ok(answer) => answer,
             Err(error) if error.code == ErrorCode::Timeout => {
                 let details = error.details.as_ref();
@@ -63,6 +64,16 @@ impl Run {
         // Shells give 0 to 255; what does not fit is still not a success.
         Ok(u8::try_from(status).unwrap_or(u8::MAX))
     }
+}
+
+/// The daemon has gone, and with it what it knew of the command.
+fn over(lost: Lost, target: &str) -> Error {
+    let mut error = Error::from(lost);
+    error.message += &format!(
+        "; the run in {target} is over: whether the command was typed, how it ended and what it printed are not known, and if \
+         it was typed it goes on; look with capture-pane before it is run again"
+    );
+    error
 }
 
 fn command_line(mut words: Vec<String>) -> String {

@@ -17,14 +17,19 @@ use super::{
 };
 use crate::{
     api::{Error, ErrorCode, Event, EventsRequest, PaneList, ReadAnswer, ReadFormat, ReadRequest},
-    cli::{EXIT_ERROR, EXIT_INTERRUPTED},
+    cli::{
+        EXIT_ERROR, EXIT_INTERRUPTED,
+        client::Lost,
+        follow::{Followed, Step},
+    },
 };
 
 /// Print the last lines of panes, and with -f what they print from now on
 ///
 /// A TARGET is a pane, or a pattern: a `*` in a session's, window's or pane's place stands for anything, and with -f
 /// panes that appear later and fit are followed too. With several panes each line stands behind its pane's name. -f
-/// ends when the panes have ended, or with Ctrl-C; a pattern has no end.
+/// ends when the panes have ended, when the daemon is stopped, or with Ctrl-C; a pattern has no end. When the daemon was
+/// killed it goes on with the next one, behind a remark that output is missing.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
   muxtap tail -n 50 -t %0
@@ -147,33 +152,76 @@ impl Follow {
             since: Some(since),
             ..EventsRequest::default()
         };
-        let mut stream = client.events("/v1/events", &request).await?;
+        let mut followed = Followed::begin(caller, &request).await?;
         let interrupted = tokio::signal::ctrl_c();
         tokio::pin!(interrupted);
         loop {
             let mut written = Ok(());
-            let next = stream.next(|data| {
+            let next = followed.next(|data| {
                 if written.is_ok() {
                     written = self.take(data);
                 }
             });
-            let goes_on = tokio::select! {
-                goes_on = next => goes_on?,
-                _ = &mut interrupted => {
-                    output::print_raw(self.lines.flush_all())?;
-                    return Ok(EXIT_INTERRUPTED);
-                }
+            let step = tokio::select! {
+                step = next => step,
+                _ = &mut interrupted => return self.interrupted(),
             };
             written?;
             if self.open.as_ref().is_some_and(BTreeSet::is_empty) {
                 return Ok(0);
             }
-            if !goes_on {
-                output::print_raw(self.lines.flush_all())?;
-                output::note("the daemon has ended");
-                return Ok(EXIT_ERROR);
+            match step {
+                Step::GoesOn => {}
+                Step::Ended => {
+                    output::print_raw(self.lines.flush_all())?;
+                    output::note("the daemon has ended");
+                    return Ok(EXIT_ERROR);
+                }
+                Step::Lost(lost) => {
+                    output::print_raw(self.lines.flush_all())?;
+                    let goes_on = tokio::select! {
+                        goes_on = self.go_on(caller, &mut followed, &request, lost) => goes_on?,
+                        _ = &mut interrupted => return self.interrupted(),
+                    };
+                    if !goes_on {
+                        return Ok(0);
+                    }
+                }
             }
         }
+    }
+
+    fn interrupted(&mut self) -> Outcome {
+        output::print_raw(self.lines.flush_all())?;
+        Ok(EXIT_INTERRUPTED)
+    }
+
+    /// Goes on with another daemon. Returns whether a pane is left.
+    async fn go_on(
+        &mut self,
+        caller: &Caller,
+        followed: &mut Followed,
+        request: &EventsRequest,
+        lost: Lost,
+    ) -> Result<bool, Error> {
+        let place = followed.reconnect(caller, lost).await?;
+        let mut request = request.clone();
+        if let Some(open) = &self.open {
+            // Another daemon does not know of panes that ended before it began.
+            let panes = caller.client().await?.get::<PaneList>("/v1/panes", &()).await?.panes;
+            let (there, gone): (BTreeSet<_>, BTreeSet<_>) =
+                open.iter().cloned().partition(|id| panes.iter().any(|pane| pane.id == *id));
+            for pane in gone {
+                self.remark(&pane, "ended meanwhile");
+            }
+            request.panes = join_targets(&there.iter().cloned().collect::<Vec<_>>())?;
+            self.open = Some(there);
+            if request.panes.is_none() {
+                return Ok(false);
+            }
+        }
+        followed.go_on(caller, &request, place.as_deref()).await?;
+        Ok(true)
     }
 
     fn take(&mut self, data: &[u8]) -> Result<(), Failure> {
@@ -198,7 +246,7 @@ impl Follow {
         match event {
             Event::Output { pane, text, gap, .. } => {
                 if let Some(gap) = gap {
-                    self.remark(&pane, &output::describe_gap(gap))?;
+                    self.flush_and_remark(&pane, &output::describe_gap(gap))?;
                 }
                 output::print_raw(self.lines.feed(&pane, text.unwrap_or_default().as_bytes()))
             }
@@ -207,19 +255,23 @@ impl Follow {
                 Ok(())
             }
             Event::PaneExited { pane, exit_status, exit_signal } => {
-                self.remark(&pane, &output::ended(exit_status, exit_signal))
+                self.flush_and_remark(&pane, &output::ended(exit_status, exit_signal))
             }
-            Event::Gap { pane, gap } => self.remark(&pane, &output::describe_gap(gap)),
+            // A gap stands in the output behind it, too.
             _ => Ok(()),
         }
     }
 
-    fn remark(&mut self, pane: &str, text: &str) -> Result<(), Failure> {
+    fn flush_and_remark(&mut self, pane: &str, text: &str) -> Result<(), Failure> {
         output::print_raw(self.lines.flush(pane))?;
+        self.remark(pane, text);
+        Ok(())
+    }
+
+    fn remark(&mut self, pane: &str, text: &str) {
         let remark = self.lines.remark(pane, text);
         // Where stderr is closed nobody wants to hear it.
         let _ = std::io::stderr().write_all(remark.as_bytes());
-        Ok(())
     }
 }
 

@@ -9,8 +9,12 @@ use clap::{ArgGroup, Args};
 
 use super::{Caller, Outcome, output, seconds};
 use crate::{
-    api::{PredicateKind, PredicateReport, WaitAnswer, WaitMode, WaitOutcome, WaitRequest},
-    cli::{EXIT_FAILED, EXIT_INTERRUPTED, EXIT_TIMEOUT, client::Client, url},
+    api::{Error, PredicateKind, PredicateReport, WaitAnswer, WaitMode, WaitOutcome, WaitRequest},
+    cli::{
+        EXIT_FAILED, EXIT_INTERRUPTED, EXIT_TIMEOUT,
+        client::{Client, Lost},
+        url,
+    },
     plain,
 };
 
@@ -162,9 +166,21 @@ async fn look_until_over(client: &mut Client, path: &str, first: WaitAnswer) -> 
                 PROGRESS_EVERY_MS
             }
         };
-        answer = client.get(path, &Look { timeout_ms }).await?;
+        answer = client.get_of_this(path, &Look { timeout_ms }).await.map_err(|lost| over(lost, &answer))??;
     }
     Ok(answer)
+}
+
+/// The daemon has gone, and the wait with it. Another one that waits anew could miss what this one would have seen.
+fn over(lost: Lost, last: &WaitAnswer) -> Error {
+    let mut error = Error::from(lost);
+    let open = last.predicates.iter().filter(|report| !report.latched).map(describe).collect::<Vec<_>>().join(", ");
+    error.message += &format!(
+        "; the wait {} is over, and whether it came true is not known: it was for {open}; wait again with --since start or \
+         --since screen to count what is there by now",
+        last.id
+    );
+    error
 }
 
 /// The line on stderr that says how far a long wait is; it goes when the wait does, however that ends.

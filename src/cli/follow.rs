@@ -1,0 +1,78 @@
+//! Event streams that go on when the daemon was killed and another one has taken its place.
+
+use std::time::{Duration, Instant};
+
+use super::{
+    caller::Caller,
+    client::{EventStream, Lost},
+    output,
+};
+use crate::api::{Error, ErrorCode, EventsRequest, Result};
+
+/// The events' path.
+const PATH: &str = "/v1/events";
+/// A stream that was lost sooner than this after it began was lost at once.
+const SHORT: Duration = Duration::from_secs(1);
+/// Streams in a row that may be lost at once: what kills the daemon may be the stream itself.
+const SHORT_ONES: u32 = 3;
+
+/// A stream of events, and the daemon that it comes from.
+pub(super) struct Followed {
+    stream: EventStream,
+    begun: Instant,
+    short_ones: u32,
+}
+
+/// What a step of a stream came to.
+pub(super) enum Step {
+    /// More may come.
+    GoesOn,
+    /// The daemon has ended in order, and the stream with it.
+    Ended,
+    /// The daemon was killed, or the connection to it was lost.
+    Lost(Lost),
+}
+
+impl Followed {
+    /// Begins a stream.
+    pub(super) async fn begin(caller: &Caller, request: &EventsRequest) -> Result<Self> {
+        let stream = caller.client().await?.events(PATH, request, None).await?;
+        Ok(Self { stream, begun: Instant::now(), short_ones: 0 })
+    }
+
+    /// Gives the data of the next events to `event`.
+    pub(super) async fn next(&mut self, event: impl FnMut(&[u8])) -> Step {
+        match self.stream.next(event).await {
+            Ok(true) => Step::GoesOn,
+            Ok(false) => Step::Ended,
+            Err(lost) => Step::Lost(lost),
+        }
+    }
+
+    /// Connects to the daemon that is there now, or is started for it. Returns the place behind the last event that was
+    /// read. Error: that daemon cannot be had, or streams are lost again and again.
+    pub(super) async fn reconnect(&mut self, caller: &Caller, lost: Lost) -> Result<Option<String>> {
+        self.short_ones = if self.begun.elapsed() < SHORT { self.short_ones + 1 } else { 0 };
+        if self.short_ones > SHORT_ONES {
+            return Err(lost.into());
+        }
+        output::note(&format!("{}; going on with another one", Error::from(lost).message));
+        caller.reconnect().await?;
+        Ok(self.stream.last_id().map(str::to_owned))
+    }
+
+    /// Goes on with the events behind `place`. They begin with a gap, since another daemon has not seen all of them.
+    pub(super) async fn go_on(&mut self, caller: &Caller, request: &EventsRequest, place: Option<&str>) -> Result<()> {
+        let again = caller.client().await?.events(PATH, request, place).await;
+        self.stream = match again {
+            // A place that only the other daemon knew.
+            Err(error) if error.code == ErrorCode::InvalidArgument && place.is_some() => {
+                let request = EventsRequest { since: Some("start".to_owned()), ..request.clone() };
+                caller.client().await?.events(PATH, &request, None).await?
+            }
+            again => again?,
+        };
+        self.begun = Instant::now();
+        Ok(())
+    }
+}

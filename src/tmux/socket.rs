@@ -1,0 +1,190 @@
+//! The file of a followed server's socket, held open so that the server stays reachable without it.
+//!
+//! A Unix socket is found by the inode of its file. An `O_PATH` descriptor keeps the inode when the file
+//! is removed, and `/proc/PID/fd/N` still leads to the server then (N54). It never leads to another
+//! server that was started under the same name. So while a server is followed its clients are started
+//! with that path: two servers are never taken for one.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+};
+
+/// The socket's file of the server that is followed; clones are the same.
+#[derive(Clone, Debug, Default)]
+pub struct SocketFile(Arc<Mutex<Option<Held>>>);
+
+/// What the socket's name leads to, compared with the server that is followed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LeadsTo {
+    /// That server; or it cannot be known.
+    Same,
+    /// Nothing: the file is gone.
+    Nothing,
+    /// A file on which nobody listens, or not yet.
+    Deaf,
+    /// The server that is this process.
+    Another(u32),
+}
+
+#[derive(Debug)]
+struct Held {
+    server: u32,
+    /// Leads to the server for as long as this lives.
+    #[cfg(target_os = "linux")]
+    descriptor: std::os::fd::OwnedFd,
+}
+
+impl SocketFile {
+    /// Returns the path on which clients reach the server: one that leads there for certain, or else `name`.
+    pub fn path(&self, name: &Path) -> PathBuf {
+        self.with(|held| held.as_ref().map(Held::path)).unwrap_or_else(|| name.to_owned())
+    }
+
+    /// Holds on to the file `name`, if `server` listens there. A file of that server that is held already stays
+    /// otherwise.
+    pub fn hold(&self, name: &Path, server: u32) {
+        if self.with(|held| held.as_ref().is_some_and(|held| held.server == server && held.is(name))) {
+            return;
+        }
+        let found = Held::find(name, server);
+        self.with(|held| {
+            if found.is_some() || held.as_ref().is_some_and(|held| held.server != server) {
+                *held = found;
+            }
+        });
+    }
+
+    /// Lets go of what no longer leads to a server, or is not what `name` leads to any more.
+    pub fn review(&self, name: &Path) {
+        let Some(server) = self.with(|held| held.as_ref().map(|held| held.server)) else { return };
+        match self.leads_to(name) {
+            LeadsTo::Another(_) => self.release(),
+            LeadsTo::Same => self.hold(name, server),
+            LeadsTo::Nothing | LeadsTo::Deaf => {}
+        }
+        // The server may have gone, with its file left behind or not.
+        if listener(&self.path(name)) == Err(rustix::io::Errno::CONNREFUSED) {
+            self.release();
+        }
+    }
+
+    /// Lets go of the file.
+    pub fn release(&self) {
+        self.with(Option::take);
+    }
+
+    /// Returns what `name` leads to now.
+    pub fn leads_to(&self, name: &Path) -> LeadsTo {
+        let held = self.with(|held| held.as_ref().map(|held| (held.server, held.is(name))));
+        let Some((server, false)) = held else { return LeadsTo::Same };
+        match listener(name) {
+            Ok(Some(pid)) if pid != server => LeadsTo::Another(pid),
+            Err(rustix::io::Errno::NOENT | rustix::io::Errno::NOTDIR) => LeadsTo::Nothing,
+            Err(rustix::io::Errno::CONNREFUSED) => LeadsTo::Deaf,
+            // A server that is stopped may not take a connection for a look.
+            Ok(_) | Err(_) => LeadsTo::Same,
+        }
+    }
+
+    fn with<T>(&self, done: impl FnOnce(&mut Option<Held>) -> T) -> T {
+        done(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+#[cfg(target_os = "linux")]
+impl Held {
+    fn find(name: &Path, server: u32) -> Option<Self> {
+        use rustix::fs::{Mode, OFlags};
+        let descriptor = rustix::fs::open(name, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
+        let held = Self { server, descriptor };
+        // By that path: where /proc cannot be used the name has to serve.
+        (listener(&held.path()) == Ok(Some(server))).then_some(held)
+    }
+
+    /// Whether `name` leads to this very file.
+    fn is(&self, name: &Path) -> bool {
+        use std::os::unix::fs::MetadataExt as _;
+        let named = std::fs::metadata(name).map(|found| (found.dev(), found.ino()));
+        let own = rustix::fs::fstat(&self.descriptor).map(|found| (found.st_dev, found.st_ino));
+        named.is_ok_and(|named| own == Ok(named))
+    }
+
+    fn path(&self) -> PathBuf {
+        use std::os::fd::AsRawFd as _;
+        format!("/proc/{}/fd/{}", std::process::id(), self.descriptor.as_raw_fd()).into()
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+impl Held {
+    fn find(_: &Path, _: u32) -> Option<Self> {
+        None
+    }
+
+    fn is(&self, _: &Path) -> bool {
+        false
+    }
+
+    fn path(&self) -> PathBuf {
+        PathBuf::new()
+    }
+}
+
+/// Returns the process that listens on a socket; `None` where the system does not say. Never blocks.
+fn listener(path: &Path) -> rustix::io::Result<Option<u32>> {
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketType};
+    let socket = rustix::net::socket(AddressFamily::UNIX, SocketType::STREAM, None)?;
+    rustix::io::fcntl_setfd(&socket, rustix::io::FdFlags::CLOEXEC)?;
+    rustix::io::ioctl_fionbio(&socket, true)?;
+    rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+    Ok(credentials(&socket))
+}
+
+#[cfg(target_os = "linux")]
+fn credentials(socket: &std::os::fd::OwnedFd) -> Option<u32> {
+    let found = rustix::net::sockopt::socket_peercred(socket).ok()?;
+    u32::try_from(found.pid.as_raw_nonzero().get()).ok()
+}
+
+#[cfg(not(target_os = "linux"))]
+fn credentials(_: &std::os::fd::OwnedFd) -> Option<u32> {
+    None
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    #[test]
+    fn a_server_is_reached_without_its_file_and_never_taken_for_another_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let name = dir.path().join("s");
+        let (file, own) = (SocketFile::default(), std::process::id());
+        let server = UnixListener::bind(&name).unwrap();
+        assert_eq!(file.path(&name), name, "nothing is held yet");
+        file.hold(&name, own + 1);
+        assert_eq!(file.path(&name), name, "another process listens there");
+        file.hold(&name, own);
+        let held = file.path(&name);
+        assert_ne!(held, name);
+        assert_eq!(file.leads_to(&name), LeadsTo::Same);
+
+        std::fs::remove_file(&name).unwrap();
+        assert_eq!(file.leads_to(&name), LeadsTo::Nothing);
+        file.review(&name);
+        assert_eq!(listener(&file.path(&name)), Ok(Some(own)), "it is reached without its file");
+
+        // A file on which nobody listens is no other server.
+        drop(UnixListener::bind(&name).unwrap());
+        assert_eq!(file.leads_to(&name), LeadsTo::Deaf);
+        file.review(&name);
+        assert_eq!(file.path(&name), held);
+
+        drop(server);
+        file.review(&name);
+        assert_eq!(file.path(&name), name, "the server has gone");
+    }
+}

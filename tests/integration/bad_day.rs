@@ -1,0 +1,325 @@
+//! Bad days of the daemon, each seen from outside: no file descriptor is left, the disk is full, it is killed.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io::{Read as _, Write as _},
+    os::unix::net::UnixStream,
+    process::Stdio,
+    time::{Duration, Instant},
+};
+
+use rustix::process::{Resource, Rlimit, Signal};
+use serde_json::{Value, json};
+
+use crate::common::{Background, World, eventually, is_alive, run, signal};
+
+/// A daemon that somebody runs in the foreground.
+fn served(world: &World) -> Background {
+    let daemon = Background::start(world.plain_muxtap_command().arg("serve"));
+    eventually("the daemon answers", || world.daemon_pid() == Some(daemon.pid()));
+    daemon
+}
+
+fn daemons(world: &World) -> Vec<u32> {
+    world.processes().into_iter().filter(|(_, line)| line.contains(" serve")).map(|(pid, _)| pid).collect()
+}
+
+#[cfg(target_os = "linux")]
+mod descriptors {
+    use super::*;
+
+    fn open(pid: u32) -> u64 {
+        fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count() as u64
+    }
+
+    fn limit(pid: u32, current: u64) {
+        let process = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
+        let new = Rlimit { current: Some(current), maximum: Some(current.max(20_000)) };
+        let hard = rustix::process::prlimit(Some(process), Resource::Nofile, new.clone());
+        // Who is not root keeps the hard limit that there is.
+        let _ = hard.or_else(|_| {
+            let maximum = rustix::process::getrlimit(Resource::Nofile).maximum;
+            rustix::process::prlimit(Some(process), Resource::Nofile, Rlimit { maximum, ..new })
+        });
+    }
+
+    /// Clock ticks of 10 ms that a process has used.
+    fn ticks(pid: u32) -> u64 {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+        let fields: Vec<&str> = stat.rsplit(") ").next().unwrap().split(' ').collect();
+        fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+    }
+
+    /// Asks over a connection that is open already; the answer's status and body.
+    fn ask(stream: &mut UnixStream, method: &str, path: &str, body: &Value) -> (u16, Value) {
+        let body = body.to_string();
+        let head = format!(
+            "{method} {path} HTTP/1.1\r\nhost: muxtap\r\nconnection: close\r\ncontent-type: application/json\r\n\
+             content-length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        stream.write_all(head.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        (head.split(' ').nth(1).unwrap().parse().unwrap(), serde_json::from_str(body).unwrap())
+    }
+
+    #[test]
+    fn without_a_descriptor_the_status_is_answered_and_the_rest_refused_until_there_are_some_again() {
+        let world = World::with_server();
+        let pane = world.panes().remove(0);
+        let daemon = world.daemon_pid().unwrap();
+        let mut before = UnixStream::connect(world.daemon_socket()).unwrap();
+        before.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        eventually("it is accepted", || world.daemon_pid() == Some(daemon));
+        limit(daemon, open(daemon) + 12);
+        let silent: Vec<_> = (0..40).map(|_| UnixStream::connect(world.daemon_socket()).unwrap()).collect();
+
+        // Ordinary ones take all that there are; what is behind them meets the reserve.
+        eventually("it is out of descriptors", || !world.json(&["status"])["warnings"].is_null());
+        let status = world.json(&["status"]);
+        let warning = status["warnings"][0].as_str().unwrap();
+        assert!(warning.contains("out of file descriptors") && warning.contains("ulimit -n"), "{warning}");
+        assert!(world.ok(&["status"]).contains("out of file descriptors"));
+        assert!(world.muxtap(&["doctor"]).text().contains("out of file descriptors"));
+        let refused = world.error("RESOURCE_LIMIT", &["list-panes"]);
+        assert!(refused.contains("out of file descriptors") && refused.contains("raise the limit"), "{refused}");
+        let told = world.http("GET", &format!("/v1/panes{}", world.query()), None);
+        assert_eq!((told.status, &told.json()["code"]), (503, &"RESOURCE_LIMIT".into()), "{told:?}");
+
+        // What needs descriptors of its own says that there are none, at once.
+        let begun = Instant::now();
+        let other = format!("/v1/sessions?socket={}", world.path("other").display());
+        let (status, error) = ask(&mut before, "POST", &other, &json!({"name": "work"}));
+        assert_eq!((status, &error["code"]), (429, &"RESOURCE_LIMIT".into()), "{error}");
+        assert!(error["message"].as_str().unwrap().contains("out of file descriptors"), "{error}");
+        assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+
+        // A queue of callers that cannot be accepted makes no busy loop.
+        let (used, begun) = (ticks(daemon), Instant::now());
+        std::thread::sleep(Duration::from_secs(1));
+        let busy = ticks(daemon) - used;
+        assert!(busy < 30, "{busy} of {:?}", begun.elapsed());
+
+        drop(silent);
+        eventually("there are descriptors again", || world.json(&["status"])["warnings"].is_null());
+        world.tmux(&["send-keys", "-t", &pane, "echo al''ive", "Enter"]);
+        world.await_output(&pane, "^alive");
+        let made = world.ok(&["new-session", "-s", "more", "echo made"]);
+        world.await_output(&made, "^made");
+        assert!(world.json(&["status"])["warnings"].is_null());
+    }
+}
+
+#[cfg(target_os = "linux")]
+mod full_disk {
+    use super::*;
+
+    fn full() -> Stdio {
+        OpenOptions::new().write(true).open("/dev/full").unwrap().into()
+    }
+
+    #[test]
+    fn the_daemon_runs_without_a_log_that_cannot_be_written_and_says_so() {
+        for background in [false, true] {
+            let world = World::with_server();
+            let mut command = world.plain_muxtap_command();
+            command.arg("serve").args(background.then_some("--background"));
+            let mut daemon = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(full()).spawn().unwrap();
+            if background {
+                let mut ready = String::new();
+                daemon.stdout.as_mut().unwrap().read_to_string(&mut ready).unwrap();
+                assert!(ready.starts_with("ready, but the log cannot be written: No space left"), "{ready:?}");
+            } else {
+                eventually("the daemon answers", || world.daemon_pid() == Some(daemon.id()));
+            }
+            assert_eq!(world.panes().len(), 1);
+            let warning = world.json(&["status"])["warnings"][0].as_str().unwrap().to_owned();
+            assert!(warning.starts_with("the log cannot be written: No space left on device"), "{warning}");
+            assert!(world.muxtap(&["doctor"]).text().contains(&warning));
+            world.ok(&["stop"]);
+            assert_eq!(daemon.wait().unwrap().code(), Some(0));
+        }
+    }
+
+    /// An answer that cannot be written is a failure; a reader that has seen enough is none.
+    #[test]
+    fn a_full_stdout_is_an_error_and_a_closed_one_is_quiet() {
+        let world = World::with_server();
+        let pane = world.panes().remove(0);
+        world.tmux(&["send-keys", "-t", &pane, "echo so''me", "Enter"]);
+        world.await_output(&pane, "^some");
+        let commands: [&[&str]; 16] = [
+            &["--help"],
+            &["--version"],
+            &["status"],
+            &["doctor"],
+            &["config"],
+            &["list-panes"],
+            &["--json", "list-sessions"],
+            &["list-windows"],
+            &["capture-pane", "-t", &pane],
+            &["read", "-t", &pane, "--since", "start"],
+            &["tail", "-t", &pane],
+            &["tail", "-f", "-t", &pane],
+            &["wait-for", "-t", &pane, "-p", "^some", "--since", "start"],
+            &["run", "-t", &pane, "echo out"],
+            &["completions", "bash"],
+            &["agents", "--json"],
+        ];
+        for args in commands {
+            let answer = world.muxtap_command(args).stdin(Stdio::null()).stdout(full()).output().unwrap();
+            let said = String::from_utf8_lossy(&answer.stderr);
+            assert_eq!(answer.status.code(), Some(1), "{args:?}: {said}");
+            assert!(said.contains("cannot write to stdout: No space left on device"), "{args:?}: {said}");
+
+            let (read, write) = std::io::pipe().unwrap();
+            drop(read);
+            let answer = world.muxtap_command(args).stdin(Stdio::null()).stdout(write).output().unwrap();
+            let said = String::from_utf8_lossy(&answer.stderr);
+            assert_eq!((answer.status.code(), said.as_ref()), (Some(0), ""), "{args:?}");
+        }
+        // Nor does it matter that an error cannot be printed.
+        let answer = world.muxtap_command(&["read", "-t", "%99"]).stdout(full()).stderr(full()).output().unwrap();
+        assert_eq!(answer.status.code(), Some(1));
+    }
+}
+
+#[test]
+fn waits_of_a_daemon_that_is_killed_say_that_they_are_over() {
+    let world = World::with_server();
+    let pane = world.panes().remove(0);
+    let daemon = world.daemon_pid().unwrap();
+    let wait = world.spawn(&["--json", "wait-for", "-t", &pane, "-p", "ready", "--exit", "--all", "-T", "50"]);
+    let quiet = world.window("exec sleep 1000");
+    let read = world.spawn(&["read", "-t", &quiet, "--since", "now", "--wait", "50"]);
+    let ran = world.spawn(&["--json", "run", "-t", &pane, "-T", "50", "sleep 30"]);
+    eventually("the wait is open", || world.json(&["status"])["waits"] == 1);
+    eventually("the command runs", || {
+        world.tmux(&["display-message", "-p", "-t", &pane, "#{pane_current_command}"]) == "sleep"
+    });
+    world.kill_daemon(Signal::KILL);
+    let (wait, read, ran) = (wait.finish(), read.finish(), ran.finish());
+    let killed = format!("the muxtap daemon (process {daemon}) was killed or crashed");
+    for answer in [&wait, &read, &ran] {
+        assert_eq!((answer.status, answer.text().as_str()), (1, ""), "{answer:?}");
+        assert!(answer.stderr.contains(&killed), "{answer:?}");
+    }
+    let said = wait.error()["message"].as_str().unwrap().to_owned();
+    assert!(said.contains(&format!("for /ready/ in {pane}, exit in {pane}")) && said.contains("is over"), "{said}");
+    assert!(said.contains("--since start"), "what to do: {said}");
+    assert!(read.stderr.contains("the read is over"), "{read:?}");
+    assert!(ran.error()["message"].as_str().unwrap().contains("the run in"), "{ran:?}");
+    // None of them has another one started, which would know nothing of them.
+    assert_eq!(daemons(&world), [0; 0]);
+    // A read that is asked for from a cursor goes on, with another daemon: what is missing is named there.
+    assert!(world.json(&["read", "-t", &pane, "--since", "start"])["text"].as_str().unwrap().contains("sleep 30"));
+}
+
+#[test]
+fn tail_and_events_go_on_behind_a_gap_when_the_daemon_was_killed() {
+    let world = World::with_server();
+    let pane = world.tmux(&["new-window", "-d", "-P", "-F", "#{pane_id}", "stty -echo; echo ready; cat"]);
+    let goes = world.window("exec sleep 1000");
+    world.await_output(&pane, "^ready");
+    let say = |text: &str| world.tmux(&["send-keys", "-l", "-t", &pane, text, ";", "send-keys", "-t", &pane, "Enter"]);
+    let mut tail = world.spawn(&["tail", "-f", "--color", "never", "-t", &pane]);
+    let mut both = world.spawn(&["tail", "-f", "--color", "never", &pane, &goes]);
+    let mut all = world.spawn(&["tail", "-f", "-n", "0", "--color", "never", "main:*"]);
+    let mut events = world.spawn(&["events", "-t", &pane, "--types", "output,gap"]);
+    tail.line_where("what was there", |line| line == "ready");
+    both.line_where("what was there", |line| line.ends_with("ready"));
+    eventually("all four are there", || world.metric("muxtap_streams") == 4);
+    say("before");
+    tail.line_where("a line", |line| line == "before");
+    all.line_where("a line", |line| line.ends_with("before"));
+    events.line_where("a line", |line| line.contains("before"));
+
+    // Meanwhile one pane ends, another prints.
+    let daemon = world.daemon_pid().unwrap();
+    let stopped: Vec<u32> = [&tail, &both, &all, &events].map(Background::pid).into();
+    for pid in &stopped {
+        signal(*pid, Signal::STOP);
+    }
+    world.kill_daemon(Signal::KILL);
+    say("meanwhile");
+    world.tmux(&["kill-pane", "-t", &goes]);
+    for pid in &stopped {
+        signal(*pid, Signal::CONT);
+    }
+    for follower in [&mut tail, &mut both, &mut all] {
+        follower.line_where("what was printed meanwhile", |line| line.ends_with("meanwhile"));
+    }
+    let gap = events.line_where("a gap", |line| line.contains("\"gap\""));
+    let gap: Value = serde_json::from_str(&gap).unwrap();
+    assert_eq!(gap["gap"]["reason"], "muxtap-restarted", "{gap}");
+    events.line_where("what was printed meanwhile", |line| line.contains("meanwhile"));
+    let next = world.daemon_pid().unwrap();
+    assert_ne!(next, daemon);
+    assert_eq!(daemons(&world), [next], "four that go on start one daemon");
+    say("after");
+    tail.line_where("a line", |line| line == "after");
+    events.line_where("a line", |line| line.contains("after"));
+
+    // A daemon that is stopped is another thing: they end.
+    world.ok(&["stop"]);
+    for (name, follower, gaps) in [("tail", tail, 1), ("both", both, 1), ("all", all, 2), ("events", events, 0)] {
+        let ended = follower.finish();
+        assert_eq!(ended.status, 1, "{name}: {ended:?}");
+        assert!(ended.stderr.contains(&format!("daemon (process {daemon}) was killed")), "{name}: {ended:?}");
+        assert!(ended.stderr.ends_with("the daemon has ended\n"), "{name}: {ended:?}");
+        let remarks = ended.stderr.matches("output is missing (muxtap-restarted)").count();
+        assert_eq!(remarks, gaps, "{name}: {ended:?}");
+        assert_eq!(ended.stderr.contains("ended meanwhile"), name == "both", "{name}: {ended:?}");
+    }
+    assert_eq!(daemons(&world), [0; 0]);
+}
+
+/// What systemd and launchd do: a daemon that was killed is started again, by them.
+#[test]
+fn no_second_daemon_is_started_beside_a_supervisors() {
+    let world = World::with_server();
+    let first = served(&world);
+    let pane = world.panes().remove(0);
+    let mut tail = world.spawn(&["tail", "-f", "-n", "0", "-t", &pane]);
+    eventually("tail is there", || world.metric("muxtap_streams") == 1);
+    first.kill();
+    let asked = world.spawn(&["--json", "list-panes"]);
+    std::thread::sleep(Duration::from_secs(1));
+    assert_eq!(daemons(&world), [0; 0], "the commands wait for the supervisor's");
+    let second = served(&world);
+    let answer = asked.finish();
+    assert_eq!((answer.status, answer.stderr.as_str()), (0, ""), "{answer:?}");
+    eventually("tail is back", || world.metric("muxtap_streams") == 1);
+    world.tmux(&["send-keys", "-t", &pane, "echo ba''ck", "Enter"]);
+    tail.line_where("a line", |line| line == "back");
+    assert_eq!(daemons(&world), [second.pid()]);
+
+    // Where nobody starts it again, a command does, and says so.
+    tail.kill();
+    second.kill();
+    let answer = world.muxtap(&["list-panes"]);
+    assert_eq!(answer.status, 0, "{answer:?}");
+    assert!(answer.stderr.contains("was killed and is not back"), "{answer:?}");
+    assert_eq!(daemons(&world).len(), 1);
+    // One that commands start is started again at once.
+    let pid = world.daemon_pid().unwrap();
+    world.kill_daemon(Signal::KILL);
+    let begun = Instant::now();
+    assert_eq!(world.panes(), [pane]);
+    assert!(!is_alive(pid) && begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
+}
+
+/// After an orderly end nobody is waited for.
+#[test]
+fn a_daemon_that_was_stopped_is_not_waited_for() {
+    let world = World::with_server();
+    let daemon = served(&world);
+    world.ok(&["stop"]);
+    assert_eq!(daemon.finish().status, 0);
+    assert_eq!(File::open(world.path("m.sock.lock")).unwrap().metadata().unwrap().len(), 0);
+    let begun = Instant::now();
+    assert_eq!(run(&mut world.muxtap_command(&["list-panes"])).status, 0);
+    assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
+}

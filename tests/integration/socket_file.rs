@@ -1,0 +1,114 @@
+//! The file of a tmux socket: removed under a server that is followed, and given to another one.
+
+use std::fs;
+
+use rustix::process::Signal;
+
+use crate::common::{World, eventually, is_alive, signal};
+
+/// What a pane runs that answers each line with `got LINE`.
+const ANSWERS: &str = "stty -echo; echo ready; while read -r line; do echo \"got $line\"; done";
+
+fn trouble(world: &World) -> Option<String> {
+    world.json(&["status"])["servers"][0]["error"].as_str().map(str::to_owned)
+}
+
+fn say(world: &World, pane: &str, line: &str) {
+    world.ok(&["send-keys", "-t", pane, line, "Enter"]);
+    world.await_output(pane, &format!("^got {line}$"));
+}
+
+/// The control clients of muxtap, as processes: tmux cannot be asked for them.
+fn clients(world: &World) -> Vec<u32> {
+    let clients =
+        world.processes().into_iter().filter(|(_, line)| line.contains("tmux") && line.contains("attach-session"));
+    clients.map(|(pid, _)| pid).collect()
+}
+
+#[test]
+fn a_server_whose_socket_is_gone_is_used_as_before_and_named() {
+    let world = World::with_server();
+    let pane = world.tmux(&["new-window", "-d", "-P", "-F", "#{pane_id}", ANSWERS]);
+    world.await_output(&pane, "^ready");
+    let server = world.server_pid();
+    assert_eq!(trouble(&world), None);
+    // Each time the server has another file.
+    for round in ["one", "two"] {
+        fs::remove_file(world.socket()).unwrap();
+        say(&world, &pane, &format!("{round}-over-the-connection"));
+        // What needs a client of its own.
+        let made = world.ok(&["new-session", "-s", round, ANSWERS]);
+        world.await_output(&made, "^ready");
+        say(&world, &made, "new");
+        assert_eq!(world.ok(&["run", "-t", "main:0", "echo ran"]), "ran");
+        world.ok(&["rename-session", "-t", round, &format!("{round}-renamed")]);
+        world.ok(&["kill-session", "-t", &format!("{round}-renamed")]);
+        assert_eq!(world.sessions(), ["main"]);
+
+        let told = trouble(&world).expect("the status says so");
+        assert!(told.contains(&format!("kill -USR1 {server}")), "{told}");
+        let doctor = world.muxtap(&["doctor"]);
+        assert_eq!(doctor.status, 1, "{doctor:?}");
+        assert!(doctor.text().contains(&format!("kill -USR1 {server}")), "{}", doctor.text());
+
+        // A connection that is lost is made anew.
+        for client in clients(&world) {
+            signal(client, Signal::KILL);
+        }
+        say(&world, &pane, &format!("{round}-over-another-connection"));
+        assert!(!world.socket().exists(), "nothing of this made the file");
+
+        signal(server, Signal::USR1);
+        eventually("tmux has made its socket again", || world.socket().exists());
+        eventually("the status is fine", || trouble(&world).is_none());
+        assert_eq!(world.server_pid(), server);
+        say(&world, &pane, &format!("{round}-back"));
+    }
+    world.session("plain");
+    eventually("it is followed", || world.metric("muxtap_control_clients") == 2);
+}
+
+#[test]
+fn a_new_server_in_the_place_of_one_that_lives_is_another_one() {
+    for renamed in [false, true] {
+        let world = World::with_server();
+        let old = world.tmux(&["new-window", "-d", "-P", "-F", "#{pane_id}", ANSWERS]);
+        world.await_output(&old, "^ready");
+        say(&world, &old, "old");
+        let server = world.server_pid();
+        let cursor = world.json(&["read", "-t", &old, "--since", "start"])["cursor"].as_str().unwrap().to_owned();
+        let wait = world.spawn(&["--json", "wait-for", "-t", &old, "-p", "never", "-T", "50"]);
+        let tail = world.spawn(&["tail", "-f", "-n", "0", "-t", &old]);
+        eventually("the wait is open", || world.json(&["status"])["waits"] == 1);
+        eventually("tail is there", || world.metric("muxtap_streams") == 1);
+
+        // Nobody asks: it is noticed by itself.
+        let place = if renamed { world.path("other") } else { world.socket().to_owned() };
+        if !renamed {
+            fs::remove_file(world.socket()).unwrap();
+        }
+        world.tmux_at(&place, &["new-session", "-d", "-s", "fresh", "-x", "80", "-y", "24"]);
+        let new = world.tmux_at(&place, &["new-window", "-d", "-P", "-F", "#{pane_id}", ANSWERS]);
+        if renamed {
+            fs::rename(&place, world.socket()).unwrap();
+        }
+        assert_eq!(new, old, "both have a pane of this id");
+        let ended = wait.finish();
+        assert_eq!((ended.status, &ended.json()["outcome"]), (3, &"ended".into()), "{ended:?}");
+        assert_eq!(tail.finish().status, 0);
+
+        assert_eq!(world.sessions(), ["fresh"]);
+        world.await_output(&new, "^ready");
+        say(&world, &new, "new");
+        let answer = world.json(&["read", "-t", &new, "--since", &cursor]);
+        assert_eq!(answer["gap"]["reason"], "server-restarted", "{answer}");
+        let text = answer["text"].as_str().unwrap();
+        assert!(text.contains("got new") && !text.contains("got old"), "{answer}");
+        assert_eq!(trouble(&world), None);
+        // The other one runs on, and muxtap has left it.
+        assert!(is_alive(server) && world.server_pid() != server);
+        eventually("a client of the new server's session only", || clients(&world).len() == 1);
+        signal(server, Signal::KILL);
+        eventually("it has ended", || !is_alive(server));
+    }
+}
