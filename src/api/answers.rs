@@ -21,11 +21,13 @@ pub enum GapReason {
     ProcessEnded,
     /// This reader was too slow for its queue.
     SlowReader,
+    /// The `id` with which this reader came back is not known any more.
+    ResumeExpired,
 }
 
 impl GapReason {
     /// Every reason there is.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Trimmed,
         Self::Paused,
         Self::Reconnected,
@@ -33,6 +35,7 @@ impl GapReason {
         Self::MuxtapRestarted,
         Self::ProcessEnded,
         Self::SlowReader,
+        Self::ResumeExpired,
     ];
 
     /// The reason as it stands on the wire.
@@ -45,6 +48,7 @@ impl GapReason {
             Self::MuxtapRestarted => "muxtap-restarted",
             Self::ProcessEnded => "process-ended",
             Self::SlowReader => "slow-reader",
+            Self::ResumeExpired => "resume-expired",
         }
     }
 }

@@ -8,9 +8,10 @@ mod pace;
 mod reader;
 mod shared;
 mod telling;
+mod trail;
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet, VecDeque},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque},
     path::Path,
     sync::Arc,
     time::Instant,
@@ -21,20 +22,22 @@ use tokio::sync::broadcast;
 use super::{Engine, Host, Pane, limits, list::PanePattern, pane::Listener};
 use crate::{
     api::{
-        AgentInfo, Error, ErrorCode, Event, EventKind, PaneInfo, ReadFormat, Result, ScreenFormat, SubscribeRequest,
-        Tier,
+        AgentInfo, Error, ErrorCode, Event, EventKind, GapReason, PaneInfo, ReadFormat, Result, ScreenFormat,
+        SubscribeRequest, Tier,
     },
     pane::{
         cursor::Since,
-        resume::{Place, Resume},
+        resume::{self, Place, Resume},
     },
     protocol::ids::PaneId,
 };
 
 use pace::Pace;
-use reader::{Next, Reader};
+use reader::{Beginning, Next, Reader};
 pub(super) use shared::Shared;
 pub use telling::Telling;
+pub(super) use trail::Trails;
+use trail::{Known, Trail};
 
 /// A running subscription.
 pub struct Subscription {
@@ -55,6 +58,10 @@ pub struct Subscription {
     pace: Pace,
     /// The place that was told last.
     told: String,
+    /// Where it was, once it has followed more panes than that place can name.
+    trail: Option<Trail>,
+    /// Those of its readers that may have moved since.
+    moved: BTreeSet<u32>,
     /// It cannot go on.
     failed: Option<Error>,
 }
@@ -102,10 +109,59 @@ impl Engine {
             ready: VecDeque::new(),
             pace: Pace::default(),
             told: String::new(),
+            trail: None,
+            moved: BTreeSet::new(),
             failed: None,
         };
-        subscription.find_panes(since, resume).await?;
+        let from = resume.map_or(From::Since, |resume| self.places_of(resume));
+        subscription.find_panes(since, from).await?;
         Ok(subscription)
+    }
+}
+
+/// Where a subscription begins.
+enum From {
+    /// Where its request says.
+    Since,
+    /// Where panes were told last. What is missing there, if the reader has seen less.
+    Places(HashMap<PaneId, Place>, Option<GapReason>),
+    /// At what is retained: the places are those of another run of muxtap.
+    OtherRun,
+    /// Where its request says, with a gap: the places are not known any more.
+    Forgotten,
+}
+
+impl Engine {
+    fn places_of(&self, resume: Resume) -> From {
+        let by_pane = |places: Vec<Place>| places.into_iter().map(|place| (place.cursor.pane, place)).collect();
+        match resume {
+            Resume::Places(places) => From::Places(by_pane(places), None),
+            Resume::Point(point) if point.engine != self.shared.nonce => From::OtherRun,
+            Resume::Point(point) => match self.shared.trails.look_up(point.stream, point.at) {
+                Known::Exactly(places) => From::Places(by_pane(places), None),
+                Known::Since(places) => From::Places(by_pane(places), Some(GapReason::ResumeExpired)),
+                Known::Nothing => From::Forgotten,
+            },
+        }
+    }
+}
+
+impl From {
+    /// Where a pane begins, and whether it has opened since the reader was here last.
+    fn of(&self, pane: PaneId, ended: bool, since: Since) -> (Beginning, bool) {
+        let beginning = Beginning { since, ..Beginning::default() };
+        match self {
+            Self::Since => (beginning, false),
+            Self::Places(places, missing) => match places.get(&pane).copied() {
+                Some(place) => (Beginning { place: Some(place), missing: *missing, ..beginning }, false),
+                None if ended => (beginning, false),
+                None => (Beginning { since: Since::Start, ..beginning }, true),
+            },
+            Self::OtherRun => {
+                (Beginning { since: Since::Start, missing: Some(GapReason::MuxtapRestarted), place: None }, false)
+            }
+            Self::Forgotten => (Beginning { missing: Some(GapReason::ResumeExpired), ..beginning }, false),
+        }
     }
 }
 
@@ -143,7 +199,7 @@ impl Wanted {
 impl Subscription {
     /// The panes that are there when the subscription begins. A target without `*` must mean one; it is looked up as
     /// everywhere.
-    async fn find_panes(&mut self, since: Since, resume: Option<Resume>) -> Result<()> {
+    async fn find_panes(&mut self, since: Since, from: From) -> Result<()> {
         let mut named = HashSet::new();
         for pattern in &self.wanted.patterns {
             // A whole session or window is followed when it is named; one pane when a pane is.
@@ -151,22 +207,18 @@ impl Subscription {
                 named.insert(self.engine.pane(&self.host, pattern).await?.id());
             }
         }
-        let resumes = resume.is_some();
-        let places: HashMap<PaneId, Place> =
-            resume.into_iter().flat_map(|resume| resume.places).map(|place| (place.cursor.pane, place)).collect();
         let listed = self.engine.panes(&self.host).await?;
         for info in &listed.panes {
             let Ok(id) = info.id.parse::<PaneId>() else { continue };
             let ended = info.window_id.is_empty();
-            let place = places.get(&id).copied();
+            let (beginning, opened) = from.of(id, ended, since);
             // Of one that has ended nobody knows any more how its window was called.
             let follow = named.contains(&id)
-                || if ended { place.is_some_and(|place| !place.ended) } else { self.wanted.fits(info) };
+                || if ended { beginning.place.is_some_and(|place| !place.ended) } else { self.wanted.fits(info) };
             if !follow {
                 continue;
             }
-            let opened = resumes && place.is_none() && !ended;
-            self.add(id, if opened { Since::Start } else { since }, place);
+            self.add(id, beginning);
             if opened {
                 self.announce(info);
             }
@@ -183,7 +235,7 @@ impl Subscription {
     }
 
     /// Follows a pane. Nothing happens where it is followed already.
-    fn add(&mut self, id: PaneId, since: Since, resume: Option<Place>) {
+    fn add(&mut self, id: PaneId, beginning: Beginning) {
         let Some(pane) = self.host.pane(id) else { return };
         if self.reader_of(&pane).is_some() {
             return;
@@ -197,12 +249,13 @@ impl Subscription {
             return;
         }
         self.last_number += 1;
-        let mut reader = Reader::new(pane, &self.listener, self.last_number, since, resume);
+        let mut reader = Reader::new(pane, &self.listener, self.last_number, beginning);
         if self.wanted.has(EventKind::Screen) && self.wanted.screen == ScreenFormat::Rows {
             // Who is told only which rows changed has seen the screen.
             reader.skip_screen();
         }
         self.readers.insert(self.last_number, reader);
+        self.moved.insert(self.last_number);
         self.mark(self.last_number);
     }
 
@@ -230,9 +283,24 @@ impl Subscription {
 
     /// How far every pane was told so far.
     pub fn place(&mut self) -> String {
-        let mut places: Vec<_> = self.readers.values().map(Reader::place).collect();
-        places.sort_by_key(|place| (place.cursor.epoch.server, place.cursor.epoch.engine, place.cursor.pane));
-        self.told = Resume { places }.to_string();
+        let mut moved = std::mem::take(&mut self.moved);
+        if self.trail.is_none() && self.readers.len() > limits::PLACES_TOLD {
+            self.trail = Some(self.engine.shared.trails.begin());
+            moved = self.readers.keys().copied().collect();
+        }
+        let resume = match &self.trail {
+            None => {
+                let mut places: Vec<_> = self.readers.values().map(Reader::place).collect();
+                places.sort_by_key(|place| (place.cursor.epoch.server, place.cursor.epoch.engine, place.cursor.pane));
+                Resume::Places(places)
+            }
+            Some(trail) => {
+                let place = |number: u32| (number, self.readers.get(&number).map(Reader::place));
+                let at = trail.note(moved.into_iter().map(place));
+                Resume::Point(resume::Point { engine: self.engine.shared.nonce, stream: trail.number(), at })
+            }
+        };
+        self.told = resume.to_string();
         self.told.clone()
     }
 
@@ -320,6 +388,7 @@ impl Subscription {
     fn look(&mut self, number: u32) {
         let Some(reader) = self.readers.get_mut(&number) else { return };
         reader.marked = false;
+        self.moved.insert(number);
         match reader.next(&self.wanted, &mut self.ready) {
             Next::Again => self.mark(number),
             Next::At(due) => {
@@ -333,6 +402,10 @@ impl Subscription {
                 // A pane that has gone and whose end was told has nothing more to say.
                 if reader.is_done() && !there.is_some_and(|there| Arc::ptr_eq(&there, reader.pane())) {
                     self.readers.remove(&number);
+                    self.moved.remove(&number);
+                    if let Some(trail) = &self.trail {
+                        trail.note([(number, None)]);
+                    }
                 }
             }
         }
@@ -350,7 +423,7 @@ impl Subscription {
         for pane in self.host.panes() {
             let info = self.host.info_of(pane.id());
             if self.reader_of(&pane).is_none() && self.wanted.fits(&info) {
-                self.add(pane.id(), Since::Start, None);
+                self.add(pane.id(), Beginning { since: Since::Start, ..Beginning::default() });
                 self.announce(&info);
             }
         }
@@ -384,7 +457,7 @@ impl Subscription {
                     && let Ok(id) = pane.id.parse()
                 {
                     // A pane that opens while someone listens is followed from its beginning.
-                    self.add(id, Since::Start, None);
+                    self.add(id, Beginning { since: Since::Start, ..Beginning::default() });
                     self.announce(pane);
                 }
                 return;

@@ -20,6 +20,10 @@ pub const CALLER_WAITS: usize = 2048;
 pub const ENDED_WAITS: usize = 8192;
 /// Bytes that those answers take together; above it the oldest go.
 pub const ENDED_BYTES: usize = 32 * 1024 * 1024;
+/// Sets of patterns that are compiled at the same time.
+pub const COMPILING: usize = 2;
+/// Sets of patterns that are compiled or wait for it; more are refused.
+pub const COMPILING_QUEUE: usize = 1024;
 /// Panes one wait may watch.
 pub const WAIT_PANES: usize = 256;
 /// How long a wait lasts when it does not say.
@@ -72,6 +76,14 @@ pub const SUBSCRIPTION_TARGETS: usize = 256;
 pub const TARGET_BYTES: usize = 1024;
 /// Panes one subscription follows at once.
 pub const SUBSCRIPTION_PANES: usize = 4096;
+/// Panes of a subscription whose places stand in the `id` of its events; of more they are kept by the engine.
+pub const PLACES_TOLD: usize = 3;
+/// Steps of a subscription that are kept, so that its reader may come back to any of them: 10 MB of its smallest events.
+pub const TRAIL_STEPS: usize = 64 * 1024;
+/// Steps of all subscriptions together (16 bytes each). Above that those of subscriptions that have ended go, the oldest first.
+pub const TRAIL_STEPS_ALL: usize = 2 * 1024 * 1024;
+/// Subscriptions that have ended to which a reader may come back; of more, the oldest go.
+pub const ENDED_TRAILS: usize = 1024;
 /// Raw bytes of one output event.
 pub const EVENT_BYTES: u64 = 64 * 1024;
 /// Bytes of events of one pane that are kept for its next subscriber to read, made once for all of them.

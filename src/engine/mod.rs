@@ -8,6 +8,7 @@ pub mod agents;
 pub mod audit;
 mod capture;
 mod change;
+mod compile;
 mod create;
 mod deadline;
 mod events;
@@ -105,6 +106,9 @@ pub struct Shared {
     pub(crate) aside: tokio::sync::Notify,
     /// Looks at processes and terminals, which may hang.
     pub(crate) probe: ProcessProbe,
+    compiling: compile::Compiling,
+    /// Where readers of events may come back to.
+    trails: Arc<events::Trails>,
     /// Bytes held for all panes: output and screens.
     pub(crate) held_bytes: std::sync::atomic::AtomicUsize,
     /// Makes this engine's cursors its own.
@@ -129,6 +133,8 @@ impl Engine {
             tasks: TaskTracker::new(),
             aside: tokio::sync::Notify::new(),
             probe,
+            compiling: compile::Compiling::default(),
+            trails: Arc::default(),
             held_bytes: std::sync::atomic::AtomicUsize::new(0),
             nonce: u64::from(std::collections::hash_map::RandomState::new().hash_one(0) as u32),
             started: Instant::now(),

@@ -318,10 +318,12 @@ async fn change(session: &Session, arguments: JsonObject) -> Result<Told> {
 async fn search(session: &Session, arguments: JsonObject) -> Result<Told> {
     let args: args::Search = parse(arguments)?;
     let host = session.host(args.server.as_deref())?;
-    let pattern = regex::RegexBuilder::new(&args.pattern)
-        .size_limit(SEARCH_BYTES)
-        .build()
-        .map_err(|error| Error::invalid(format!("pattern: {error}")))?;
+    let text = args.pattern.clone();
+    let compile = move || {
+        let pattern = regex::RegexBuilder::new(&text).size_limit(SEARCH_BYTES).build();
+        pattern.map_err(|error| Error::invalid(format!("pattern: {error}")))
+    };
+    let pattern = session.engine.compile([args.pattern.as_str()], compile).await?;
     let most = args.max_lines.unwrap_or(50).clamp(1, 1000);
     let mut panes = session.engine.panes(&host).await?.panes;
     panes.retain(|pane| args.targets.is_empty() || args.targets.iter().any(|target| matches(target, pane)));

@@ -1,4 +1,4 @@
-//! How far a reader of many panes has come, as one word that it can hold.
+//! How far a reader of many panes has come, as one short word that it can hold.
 
 use std::{fmt, str::FromStr};
 
@@ -8,42 +8,66 @@ use crate::{
     protocol::ids::PaneId,
 };
 
-/// How far one pane was told.
+/// How far a reader has come in one pane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// All before it was told.
+    /// All before it was read.
     pub cursor: Cursor,
     /// That the pane has ended was told too.
     pub ended: bool,
 }
 
-/// How far several panes were told.
-///
-/// As text: `r1`, then for each epoch `.SERVER.ENGINE` and `.PANE.OFFSET` for each of its panes (`PANE.OFFSETx` where its end was told), epochs
-/// separated by `_`; at the end check digits, as a [`Cursor`] has them. A single cursor is accepted in its place.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Resume {
-    /// One for each pane. Panes of one epoch stand together.
-    pub places: Vec<Place>,
+/// How far a reader has come in several panes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Resume {
+    /// The word says it by itself.
+    ///
+    /// As text: `r1`, then for each epoch `.SERVER.ENGINE` and `.PANE.OFFSET` for each of its panes (`PANE.OFFSETx` where its end was
+    /// told), epochs separated by `_`; at the end check digits, as a [`Cursor`] has them. Panes of one epoch stand together. A single
+    /// cursor is accepted in its place.
+    Places(Vec<Place>),
+    /// The engine knows it. As text: `r2.ENGINE.STREAM.POINT` and check digits.
+    Point(Point),
+}
+
+/// A point of a stream of events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Point {
+    /// Tells runs of muxtap apart, as [`Epoch::engine`].
+    pub engine: u64,
+    /// The stream, by its number in that run.
+    pub stream: u64,
+    /// How many steps its reader had taken.
+    pub at: u64,
 }
 
 impl fmt::Display for Resume {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        use std::fmt::Write as _;
-        let mut body = String::with_capacity(32 + 16 * self.places.len());
-        body.push_str("r1");
-        let mut last: Option<Epoch> = None;
-        for Place { cursor, ended } in &self.places {
-            if last != Some(cursor.epoch) {
-                let Epoch { server, engine } = cursor.epoch;
-                let between = if last.is_some() { "_" } else { "." };
-                write!(body, "{between}{}.{}", base36(server), base36(engine))?;
-                last = Some(cursor.epoch);
+        let body = match self {
+            Self::Places(places) => written(places)?,
+            Self::Point(Point { engine, stream, at }) => {
+                format!("r2.{}.{}.{}", base36(*engine), base36(*stream), base36(*at))
             }
-            write!(body, ".{}.{}{}", cursor.pane.0, cursor.offset, if *ended { "x" } else { "" })?;
-        }
+        };
         write!(f, "{body}.{}", check(&body))
     }
+}
+
+fn written(places: &[Place]) -> Result<String, fmt::Error> {
+    use fmt::Write as _;
+    let mut body = String::with_capacity(32 + 16 * places.len());
+    body.push_str("r1");
+    let mut last: Option<Epoch> = None;
+    for Place { cursor, ended } in places {
+        if last != Some(cursor.epoch) {
+            let Epoch { server, engine } = cursor.epoch;
+            let between = if last.is_some() { "_" } else { "." };
+            write!(body, "{between}{}.{}", base36(server), base36(engine))?;
+            last = Some(cursor.epoch);
+        }
+        write!(body, ".{}.{}{}", cursor.pane.0, cursor.offset, if *ended { "x" } else { "" })?;
+    }
+    Ok(body)
 }
 
 impl FromStr for Resume {
@@ -51,10 +75,10 @@ impl FromStr for Resume {
 
     fn from_str(text: &str) -> Result<Self> {
         if text.starts_with("c1.") {
-            return Ok(Self { places: vec![Place { cursor: text.parse()?, ended: false }] });
+            return Ok(Self::Places(vec![Place { cursor: text.parse()?, ended: false }]));
         }
-        let resume = parse(text).filter(|resume| resume.to_string() == text);
-        resume.ok_or_else(|| {
+        let resume = point(text).map(Self::Point).or_else(|| Some(Self::Places(places(text)?)));
+        resume.filter(|resume| resume.to_string() == text).ok_or_else(|| {
             let shown: String = text.chars().take(80).collect();
             Error::invalid(format!("resume: `{shown}` is not where an event ended: give its `id` exactly as it came"))
         })
@@ -62,7 +86,13 @@ impl FromStr for Resume {
 }
 
 /// What the word would say; whether it was muxtap's is told by writing it again.
-fn parse(text: &str) -> Option<Resume> {
+fn point(text: &str) -> Option<Point> {
+    let mut numbers = text.strip_prefix("r2.")?.split('.').map(|part| u64::from_str_radix(part, 36).ok());
+    Some(Point { engine: numbers.next()??, stream: numbers.next()??, at: numbers.next()?? })
+}
+
+/// The same for a word that says it by itself.
+fn places(text: &str) -> Option<Vec<Place>> {
     let (body, _) = text.strip_prefix("r1.")?.rsplit_once('.').unwrap_or_default();
     let mut places = Vec::new();
     for group in body.split('_').filter(|group| !group.is_empty()) {
@@ -76,7 +106,7 @@ fn parse(text: &str) -> Option<Resume> {
             places.push(Place { cursor, ended });
         }
     }
-    Some(Resume { places })
+    Some(places)
 }
 
 #[cfg(test)]
@@ -91,24 +121,40 @@ mod tests {
 
     #[test]
     fn it_is_a_short_word() {
-        let resume = Resume { places: vec![place(36, 0, 5, false), place(36, 12, 4711, true), place(37, 0, 1, false)] };
+        let resume = Resume::Places(vec![place(36, 0, 5, false), place(36, 12, 4711, true), place(37, 0, 1, false)]);
         let text = resume.to_string();
         assert!(text.starts_with("r1.10.7.0.5.12.4711x_11.7.0.1."), "{text}");
         assert_eq!(text.parse::<Resume>().unwrap(), resume);
-        assert_eq!(Resume::default().to_string().parse::<Resume>().unwrap(), Resume::default());
+        assert_eq!(Resume::Places(Vec::new()).to_string().parse::<Resume>().unwrap(), Resume::Places(Vec::new()));
+        let point = Resume::Point(Point { engine: u64::from(u32::MAX), stream: 1_000_000, at: 1_000_000_000 });
+        let text = point.to_string();
+        assert!(text.starts_with("r2.1z141z3.lfls.gjdgxs.") && text.len() < 32, "{text}");
+        assert_eq!(text.parse::<Resume>().unwrap(), point);
     }
 
     #[test]
     fn a_cursor_says_how_far_one_pane_was_told() {
         let one = place(3, 4, 5, false);
-        assert_eq!(one.cursor.to_string().parse::<Resume>().unwrap().places, [one]);
+        assert_eq!(one.cursor.to_string().parse::<Resume>().unwrap(), Resume::Places(vec![one]));
     }
 
     #[test]
     fn other_words_are_refused() {
-        for word in
-            ["", "r1", "r1.", "r2.1.1.0.5.abc", "x", "c1.1", "r1.1.7.0.5", "r1.1.7.0.5.000", "r1.1.7.0.\u{e9}.000"]
-        {
+        for word in [
+            "",
+            "r1",
+            "r1.",
+            "r2.1.1.0.5.abc",
+            "x",
+            "c1.1",
+            "r1.1.7.0.5",
+            "r1.1.7.0.5.000",
+            "r1.1.7.0.\u{e9}.000",
+            "r2",
+            "r2.1.2",
+            "r2.1.2.3",
+            "r2.1.2.3.000",
+        ] {
             assert!(word.parse::<Resume>().is_err(), "{word:?}");
         }
     }
@@ -117,13 +163,16 @@ mod tests {
         #[test]
         fn it_comes_back_and_a_changed_one_is_refused(
             places in proptest::collection::vec((0_u64..3, any::<u32>(), any::<u64>(), any::<bool>()), 0..9),
+            point in (any::<bool>(), any::<u64>(), any::<u64>(), any::<u64>()),
             at in any::<prop::sample::Index>(),
             byte in "[0-9a-z._]",
         ) {
             let mut places: Vec<_> =
                 places.into_iter().map(|(server, pane, offset, ended)| place(server, pane, offset, ended)).collect();
             places.sort_by_key(|place| place.cursor.epoch.server);
-            let resume = Resume { places };
+            let (is_point, engine, stream, step) = point;
+            let point = Resume::Point(Point { engine, stream, at: step });
+            let resume = if is_point { point } else { Resume::Places(places) };
             let text = resume.to_string();
             prop_assert_eq!(&text.parse::<Resume>().unwrap(), &resume);
             let at = at.index(text.len());

@@ -51,6 +51,7 @@ mod stream_ws;
 mod streams;
 mod subscribers;
 mod supervise;
+mod unheld;
 mod unresponsive;
 mod waits;
 mod wire;

@@ -115,6 +115,108 @@ fn who_comes_back_with_the_last_id_goes_on_without_loss_or_repetition() {
     assert_eq!(numbered.last(), Some(80 * 1500));
 }
 
+/// The bytes of panes as events tell them, and where each began.
+#[derive(Clone, Default)]
+struct Heard(BTreeMap<String, Vec<u8>>);
+
+impl Heard {
+    fn event(&mut self, event: &serde_json::Value) {
+        assert_eq!(event["gap"], serde_json::Value::Null, "{event}");
+        self.0.entry(event["pane"].as_str().unwrap().to_owned()).or_default().extend(raw(event));
+    }
+
+    fn ended(&self) -> usize {
+        self.0.values().filter(|bytes| bytes.ends_with(b"END\r\n")).count()
+    }
+}
+
+#[test]
+fn an_id_is_short_and_each_one_is_exact_however_many_panes_are_followed() {
+    const PANES: usize = 24;
+    let world = World::with_server();
+    world.ok(&["new-session", "-s", "work"]);
+    let make = |_| world.ok(&["new-window", "-t", "work", "-n", "many", "--", "sh", "-c", &bursts(40, 50)]);
+    let panes: Vec<String> = (0..PANES).map(make).collect();
+    panes.iter().for_each(|pane| ready(&world, pane));
+    let query = "panes=work:many&types=output&format=raw&since=start";
+    let mut events = Sse::open(&world, query);
+    panes.iter().for_each(|pane| drop(world.tmux(&["send-keys", "-t", pane, "Enter"])));
+    let mut heard = Heard::default();
+    let (mut cut_at, mut longest, mut earlier) = (1, 0, Vec::new());
+    while heard.ended() < PANES {
+        for _ in 0..cut_at {
+            heard.event(&events.next().expect("an event").data);
+            longest = longest.max(events.id.as_ref().unwrap().len());
+            if heard.ended() == PANES {
+                break;
+            }
+        }
+        let last = events.id.clone().expect("every event has an id");
+        earlier.push((last.clone(), heard.clone()));
+        cut_at = cut_at % 30 + 3;
+        drop(events);
+        events = Sse::resume(&world, query, Some(&last));
+    }
+    assert!(longest < 40, "an id of {longest} bytes");
+    assert!(earlier.len() > 3, "only {} connections", earlier.len());
+    let lines = (1..=40 * 50).fold(String::new(), |text, line| text + &format!("line {line}\r\n"));
+    for pane in &panes {
+        let text = String::from_utf8_lossy(&heard.0[pane]).into_owned();
+        assert_eq!(text, format!("ready\r\n{lines}END\r\n"), "{pane}");
+    }
+    // Whichever event a reader has seen last: from there on it is told the rest.
+    for (id, mut heard) in earlier.into_iter().step_by(3) {
+        let mut again = Sse::resume(&world, query, Some(&id));
+        while heard.ended() < PANES {
+            heard.event(&again.next().unwrap().data);
+        }
+        for pane in &panes {
+            assert_eq!(heard.0[pane].len(), 7 + lines.len() + 5, "{id} {pane}");
+        }
+    }
+}
+
+#[test]
+fn an_id_that_is_not_known_any_more_is_a_gap_in_every_pane() {
+    const PANES: usize = 5;
+    let world = World::with_server();
+    world.ok(&["new-session", "-s", "work"]);
+    let program = "stty -echo; echo ready; exec cat";
+    let make = |_| world.ok(&["new-window", "-t", "work", "-n", "many", "--", "sh", "-c", program]);
+    let panes: Vec<String> = (0..PANES).map(make).collect();
+    panes.iter().for_each(|pane| ready(&world, pane));
+    let query = "panes=work:many&types=output,pane-opened";
+    let mut first = Sse::open(&world, query);
+    world.ok(&["send-keys", "-t", &panes[0], "-l", "one\n"]);
+    assert_eq!(first.next().unwrap().data["text"], "one\n");
+    let id = first.id.clone().unwrap();
+    drop(first);
+    let gaps = |id: &str, reason: &str| {
+        let mut events = Sse::resume(&world, query, Some(id));
+        let mut told = BTreeSet::new();
+        while told.len() < PANES {
+            let event = events.next().unwrap().data;
+            assert_eq!(event["gap"]["reason"], reason, "{event}");
+            told.insert(event["pane"].as_str().unwrap().to_owned());
+        }
+        events
+    };
+    // So many streams end afterwards that it is forgotten.
+    for _ in 0..1030 {
+        drop(Sse::open(&world, query));
+    }
+    eventually("all have ended", || world.metric("muxtap_streams") == 0);
+    let mut events = gaps(&id, "resume-expired");
+    world.ok(&["send-keys", "-t", &panes[0], "-l", "two\n"]);
+    assert_eq!(events.next().unwrap().data["text"], "two\n", "it begins where the request says: now");
+    // Another run of muxtap begins at what is retained.
+    world.ok(&["stop"]);
+    panes.iter().for_each(|pane| ready(&world, pane));
+    let mut events = gaps(&id, "muxtap-restarted");
+    let text = events.find("the pane", |event| event.data["pane"] == panes[0].as_str()).data["text"].clone();
+    assert!(text.as_str().unwrap().starts_with("ready\n"), "{text}");
+}
+
 #[test]
 fn what_happened_while_a_reader_was_away_is_told_when_it_is_back() {
     let world = World::with_server();

@@ -51,6 +51,16 @@ pub(super) struct Reader {
     pub(super) marked: bool,
 }
 
+/// Where a pane is read first.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Beginning {
+    pub(super) since: Since,
+    /// Where it was told last; it counts more.
+    pub(super) place: Option<Place>,
+    /// Something is missing there.
+    pub(super) missing: Option<GapReason>,
+}
+
 /// Whether a pane has more to tell.
 pub(super) enum Next {
     /// Not before it is marked again.
@@ -70,14 +80,9 @@ enum Read {
 }
 
 impl Reader {
-    /// A pane from `since` on, or from where it was told last.
-    pub(super) fn new(
-        pane: Arc<Pane>,
-        listener: &Arc<Listener>,
-        number: u32,
-        since: Since,
-        resume: Option<Place>,
-    ) -> Self {
+    /// A pane from a beginning on.
+    pub(super) fn new(pane: Arc<Pane>, listener: &Arc<Listener>, number: u32, begin: Beginning) -> Self {
+        let Beginning { since, place: resume, missing } = begin;
         let seat = Seat::new(listener, number);
         pane.shared.enter();
         pane.listen(&seat);
@@ -87,6 +92,7 @@ impl Reader {
             // A cursor that is refused points behind the end: it was not made here.
             let (at, gap) = pane.begin_of(&state, &since).unwrap_or((state.ring.end(), None));
             // What rang since is news to one who comes back.
+            let gap = gap.or(missing.map(|reason| Gap { reason, bytes: None }));
             (at, gap, state.signs.bell.filter(|bell| resume.is_none() || *bell < at))
         };
         let told_its_end = resume.is_some_and(|place| place.ended && place.cursor.epoch == pane.epoch());
@@ -102,7 +108,7 @@ impl Reader {
             frame: None,
             drawn: None,
             last_gap: None,
-            announced: resume.is_some(),
+            announced: resume.is_some() || missing.is_some(),
             marked: false,
         }
     }

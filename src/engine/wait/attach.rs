@@ -1,6 +1,6 @@
 //! Where a wait begins, and what lay there already.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Instant};
 
 use super::{begins_on_screen, core::Core, watcher::Watcher};
 use crate::{
@@ -13,13 +13,35 @@ use crate::{
     },
 };
 
+/// A pane as it was when a wait was asked for; the wait begins there, though its patterns are still to be compiled.
+pub(super) struct Asked {
+    pub(super) pane: Arc<Pane>,
+    /// The end of its stream.
+    end: u64,
+    /// muxtap's last input to it.
+    last_input: Option<(u64, Instant)>,
+}
+
+impl Asked {
+    pub(super) fn of(pane: Arc<Pane>) -> Self {
+        let (end, last_input) = {
+            let state = pane.lock();
+            (state.ring.end(), state.last_input)
+        };
+        Self { pane, end, last_input }
+    }
+}
+
 impl Engine {
     /// Puts a watcher into every pane of a wait; what lies between its beginning and now is looked at first.
-    pub(super) async fn attach(&self, host: &Arc<Host>, core: &Arc<Core>) -> Result<()> {
-        for (at, pane) in core.panes.iter().enumerate() {
-            let on_screen =
-                if begins_on_screen(&core.spec) { self.latch_on_screen(host, core, at, pane).await? } else { None };
-            attach(core, at, pane, on_screen)?;
+    pub(super) async fn attach(&self, host: &Arc<Host>, core: &Arc<Core>, panes: &[Asked]) -> Result<()> {
+        for (at, asked) in panes.iter().enumerate() {
+            let screen = if begins_on_screen(&core.spec) {
+                self.latch_on_screen(host, core, at, &asked.pane).await?
+            } else {
+                None
+            };
+            attach(core, at, asked, screen)?;
         }
         Ok(())
     }
@@ -57,18 +79,18 @@ struct Beginning {
     signs: u64,
 }
 
-fn attach(core: &Arc<Core>, at: usize, pane: &Arc<Pane>, on_screen: Option<u64>) -> Result<()> {
-    let mut state = pane.lock();
+fn attach(core: &Arc<Core>, at: usize, asked: &Asked, on_screen: Option<u64>) -> Result<()> {
+    let mut state = asked.pane.lock();
     let end = state.ring.end();
-    let beginning = beginning(core, at, pane, &state, on_screen)?;
+    let beginning = beginning(core, at, asked, &state, on_screen)?;
     {
         let mut progress = core.lock();
         if let Some(on_pane) = progress.panes.get_mut(at) {
-            on_pane.asked_at = end;
+            on_pane.asked_at = asked.end;
             on_pane.quiet_from = match core.spec.since {
                 Since::Now => Some(core.asked),
                 // Without an input the wait begins now.
-                Since::Input => state.last_input.map_or(Some(core.asked), |(_, when)| Some(when)),
+                Since::Input => asked.last_input.map_or(Some(core.asked), |(_, when)| Some(when)),
                 _ => None,
             };
         }
@@ -105,14 +127,19 @@ fn attach(core: &Arc<Core>, at: usize, pane: &Arc<Pane>, on_screen: Option<u64>)
 /// Raw bytes that are decoded between two looks at the matches.
 const PIECE: u64 = 32 * 1024;
 
-fn beginning(core: &Core, at: usize, pane: &Pane, state: &State, on_screen: Option<u64>) -> Result<Beginning> {
-    let end = state.ring.end();
+fn beginning(core: &Core, at: usize, asked: &Asked, state: &State, on_screen: Option<u64>) -> Result<Beginning> {
+    let Asked { pane, end, last_input } = asked;
     let count = core.spec.set.as_ref().map_or(0, crate::pane::patterns::PatternSet::len);
     let same = |offset: u64| Beginning { first: offset, from: vec![offset; count], signs: offset };
-    Ok(match &core.spec.since {
-        Since::Now => same(end),
+    let since = match core.spec.since {
+        // From where it was asked on; that much may have been printed since that its beginning is not kept any more.
+        Since::Now => Since::At(pane.cursor(*end)),
+        since => since,
+    };
+    Ok(match &since {
         Since::Start => same(state.ring.start()),
-        Since::Screen => same(on_screen.unwrap_or(end)),
+        // What was printed while the screen was asked for may not stand there any more.
+        Since::Now | Since::Screen => same(on_screen.map_or(*end, |shown| shown.min(*end))),
         Since::Lines(lines) => same(state.lines_back(*lines)),
         Since::At(cursor) => {
             let (offset, gap) = pane.locate(state, cursor)?;
@@ -122,15 +149,15 @@ fn beginning(core: &Core, at: usize, pane: &Pane, state: &State, on_screen: Opti
             same(offset)
         }
         Since::Input => {
-            let input = state.last_input.map(|(offset, _)| offset);
+            let input = last_input.map(|(offset, _)| offset);
             let from: Vec<_> = (0..count)
                 .map(|pattern| {
                     let answered = state.answered_at(core.spec.text_of(pattern));
                     // `None` is less than any offset.
-                    input.max(answered).unwrap_or(end)
+                    input.max(answered).unwrap_or(*end)
                 })
                 .collect();
-            let signs = input.unwrap_or(end);
+            let signs = input.unwrap_or(*end);
             let first = from.iter().copied().min().unwrap_or(signs);
             Beginning { first: first.max(state.ring.start()), from, signs }
         }

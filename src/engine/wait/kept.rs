@@ -202,16 +202,25 @@ mod tests {
     use super::*;
     use crate::{
         api::WaitRequest,
-        engine::{EngineOptions, Host, Pane, wait::spec::Spec},
+        engine::{
+            EngineOptions, Host, Pane,
+            wait::{attach::Asked, spec::Spec},
+        },
         pane::cursor::Epoch,
         protocol::ids::PaneId,
     };
 
+    fn request(pattern: &str) -> WaitRequest {
+        WaitRequest { panes: vec!["%1".into()], patterns: vec![pattern.to_owned()], ..WaitRequest::default() }
+    }
+
     fn open(engine: &Engine, pane: &Arc<Pane>, pattern: &str) -> Open {
+        open_for(engine, pane, &request(pattern))
+    }
+
+    fn open_for(engine: &Engine, pane: &Arc<Pane>, request: &WaitRequest) -> Open {
         let host = Host::new(Path::new("/nowhere"), &engine.shared);
-        let patterns = vec![pattern.to_owned()];
-        let request = WaitRequest { panes: vec!["%1".into()], patterns, ..WaitRequest::default() };
-        let spec = Spec::new(&request).unwrap();
+        let spec = Spec::new(request).unwrap();
         Open::new(engine, |id| Core::new(id, host, spec, vec![pane.clone()])).unwrap()
     }
 
@@ -221,8 +230,34 @@ mod tests {
 
     async fn attached(engine: &Engine, pane: &Arc<Pane>, pattern: &str) -> Open {
         let open = open(engine, pane, pattern);
-        engine.attach(&open.core.host.clone(), &open.core).await.unwrap();
+        let asked: Vec<_> = open.core.panes.iter().cloned().map(Asked::of).collect();
+        engine.attach(&open.core.host.clone(), &open.core, &asked).await.unwrap();
         open
+    }
+
+    /// Patterns compile meanwhile, and other tasks have their turn.
+    #[tokio::test]
+    async fn what_is_printed_between_asking_and_watching_belongs_to_the_wait() {
+        let engine = Engine::new(EngineOptions::default());
+        for since in ["now", "input"] {
+            let pane = pane();
+            let _ = pane.push(b"DONE before\r\n");
+            let asked = [Asked::of(pane.clone())];
+            let _ = pane.push(b"DONE while it compiles\r\n");
+            pane.typed("x", false);
+            let request = WaitRequest { since: Some(since.into()), ..request("DONE.*") };
+            let open = open_for(&engine, &pane, &request);
+            engine.attach(&open.core.host.clone(), &open.core, &asked).await.unwrap();
+            let latch = open.core.lock().panes[0].latches[0].clone().expect("it is there already");
+            assert_eq!((latch.line.as_deref(), latch.before), (Some("DONE while it compiles"), false), "{since}");
+        }
+        // More was printed than is kept: the wait knows that.
+        let pane = pane();
+        let asked = [Asked::of(pane.clone())];
+        let _ = pane.push(&b"line\r\n".repeat(20_000));
+        let open = open_for(&engine, &pane, &WaitRequest { since: Some("now".into()), ..request("DONE") });
+        engine.attach(&open.core.host.clone(), &open.core, &asked).await.unwrap();
+        assert_eq!(open.core.lock().panes[0].gap.map(|gap| gap.reason), Some(crate::api::GapReason::Trimmed));
     }
 
     #[tokio::test]

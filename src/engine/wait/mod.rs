@@ -13,15 +13,19 @@ mod on_screen;
 mod spec;
 mod watcher;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use self::{
     answer::report,
+    attach::Asked,
     core::Core,
     kept::{Open, Wait},
     spec::Spec,
 };
-use super::{Engine, Host, Pane, deadline::Deadline, limits};
+use super::{Engine, Host, deadline::Deadline, limits};
 use crate::{
     api::{Result, Tier, WaitAnswer, WaitOutcome, WaitRequest},
     pane::cursor::Since,
@@ -39,13 +43,16 @@ impl Engine {
     /// result can be asked for by its id.
     pub async fn wait(&self, host: &Arc<Host>, request: &WaitRequest) -> Result<WaitAnswer> {
         self.may(Tier::Read)?;
-        let spec = Spec::new(request)?;
-        let deadline = Deadline::new(spec.asked, spec.timeout);
-        let panes = deadline.before(NOT_BEGUN, self.panes_of(host, request)).await?;
+        let asked = Instant::now();
+        let deadline = Deadline::new(asked, spec::timeout(request)?);
+        // Where the panes stand is noted while the patterns compile: what is printed meanwhile belongs to the wait.
+        let (spec, asked) =
+            tokio::try_join!(self.spec(request, asked), deadline.before(NOT_BEGUN, self.asked(host, request)))?;
+        let panes = asked.iter().map(|asked| asked.pane.clone()).collect();
         let mut open = Open::new(self, |id| Core::new(id, host.clone(), spec, panes))?;
         let core = open.core().clone();
         // When the caller goes away here the wait has not begun, and is closed where it stands.
-        deadline.before(NOT_BEGUN, self.attach(host, &core)).await?;
+        deadline.before(NOT_BEGUN, self.attach(host, &core, &asked)).await?;
         let engine = self.clone();
         let of = host.clone();
         self.shared.tasks.spawn(async move {
@@ -63,13 +70,22 @@ impl Engine {
         Ok(self.told(&core).await.deliver())
     }
 
-    /// The panes that a request names, each once.
-    async fn panes_of(&self, host: &Arc<Host>, request: &WaitRequest) -> Result<Vec<Arc<Pane>>> {
-        let mut panes = Vec::new();
-        for target in &request.panes {
+    /// Compiles what a request waits for.
+    async fn spec(&self, request: &WaitRequest, asked: Instant) -> Result<Spec> {
+        let WaitRequest { patterns, fail, screen, title, .. } = request;
+        let texts = patterns.iter().chain(fail).chain(screen).chain(title).map(String::as_str);
+        let request = request.clone();
+        self.compile(texts, move || Ok(Spec { asked, ..Spec::new(&request)? })).await
+    }
+
+    /// The panes of a wait, each once, as they are now.
+    async fn asked(&self, host: &Arc<Host>, request: &WaitRequest) -> Result<Vec<Asked>> {
+        let mut panes: Vec<Asked> = Vec::new();
+        // More are refused by the request's check.
+        for target in request.panes.iter().take(limits::WAIT_PANES) {
             let pane = self.pane(host, target).await?;
-            if !panes.iter().any(|known| Arc::ptr_eq(known, &pane)) {
-                panes.push(pane);
+            if !panes.iter().any(|known| Arc::ptr_eq(&known.pane, &pane)) {
+                panes.push(Asked::of(pane));
             }
         }
         Ok(panes)

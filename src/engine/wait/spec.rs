@@ -59,7 +59,7 @@ impl Spec {
             Some(since) => since.parse()?,
             None => Since::Input,
         };
-        let timeout = duration("timeout_ms", request.timeout_ms, limits::WAIT_LONGEST)?.unwrap_or(limits::WAIT_DEFAULT);
+        let timeout = timeout(request)?;
         let settle = duration("settle_ms", request.settle_ms, limits::WAIT_LONGEST)?;
         let stable = duration("stable_ms", request.stable_ms, limits::WAIT_LONGEST)?;
         let bounds = Limits::default();
@@ -135,6 +135,11 @@ impl Spec {
         };
         text.unwrap_or_default()
     }
+}
+
+/// Returns how long a wait may last.
+pub(super) fn timeout(request: &WaitRequest) -> Result<Duration> {
+    Ok(duration("timeout_ms", request.timeout_ms, limits::WAIT_LONGEST)?.unwrap_or(limits::WAIT_DEFAULT))
 }
 
 /// Milliseconds as a duration, within a limit.
