@@ -18,7 +18,11 @@ use std::{
 
 use tokio::sync::broadcast;
 
-use super::{Engine, Host, Pane, limits, list::PanePattern, pane::Listener};
+use super::{
+    Engine, Host, Pane, limits,
+    list::{PanePattern, check_pattern},
+    pane::Listener,
+};
 use crate::{
     api::{
         AgentInfo, Error, ErrorCode, Event, EventKind, PaneInfo, ReadFormat, Result, ScreenFormat, SubscribeRequest,
@@ -127,6 +131,9 @@ impl Wanted {
             [] => EventKind::ALL.iter().skip(2).copied().collect(),
             types => types.iter().copied().collect(),
         };
+        for pattern in panes {
+            check_pattern(pattern)?;
+        }
         let read = panes.iter().map(|pattern| PanePattern::new(pattern)).collect();
         Ok(Self { patterns: panes.clone(), read, kinds, format: *format, screen: *screen })
     }
@@ -155,7 +162,7 @@ impl Subscription {
         let places: HashMap<PaneId, Place> =
             resume.into_iter().flat_map(|resume| resume.places).map(|place| (place.cursor.pane, place)).collect();
         let listed = self.engine.panes(&self.host).await?;
-        for info in &listed.panes {
+        for info in listed.panes.iter().filter(|info| !info.earlier_server) {
             let Ok(id) = info.id.parse::<PaneId>() else { continue };
             let ended = info.window_id.is_empty();
             let place = places.get(&id).copied();
@@ -171,6 +178,14 @@ impl Subscription {
                 self.announce(info);
             }
         }
+        for place in places.values().filter(|place| !place.ended) {
+            // What a pane of an earlier server printed last is given where no other pane has its id by now.
+            if let Some(pane) = self.host.earlier_pane_of(&place.cursor)
+                && self.host.live_pane(pane.id()).is_none()
+            {
+                self.follow(pane, since, Some(*place));
+            }
+        }
         if let Some(error) = self.failed.take() {
             return Err(error);
         }
@@ -184,7 +199,12 @@ impl Subscription {
 
     /// Follows a pane. Nothing happens where it is followed already.
     fn add(&mut self, id: PaneId, since: Since, resume: Option<Place>) {
-        let Some(pane) = self.host.pane(id) else { return };
+        if let Some(pane) = self.host.pane(id) {
+            self.follow(pane, since, resume);
+        }
+    }
+
+    fn follow(&mut self, pane: Arc<Pane>, since: Since, resume: Option<Place>) {
         if self.reader_of(&pane).is_some() {
             return;
         }

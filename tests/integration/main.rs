@@ -47,6 +47,8 @@ mod stream_ws;
 mod streams;
 mod subscribers;
 mod supervise;
+mod targets;
 mod unresponsive;
+mod wait_begin;
 mod waits;
 mod wire;

@@ -14,6 +14,7 @@ use crate::{
     api::{AgentInfo, AgentList, AgentState, Error, EventsRequest, PaneInfo},
     cli::EXIT_ERROR,
     clock::now_ms,
+    engine::check_pattern,
 };
 
 /// List the agents that run in panes, and what they do
@@ -36,6 +37,9 @@ pub(in crate::cli) struct Agents {
 
 impl Agents {
     pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
+        for target in &self.targets {
+            check_pattern(target)?;
+        }
         if self.watch {
             return self.follow(caller).await;
         }

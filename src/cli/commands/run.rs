@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::{Caller, Outcome, output, path_of, seconds};
+use super::{Caller, Outcome, output, path_named, seconds};
 use crate::{
     api::{ErrorCode, RunAnswer, RunRequest},
     cli::{EXIT_ERROR, EXIT_TIMEOUT},
@@ -33,7 +33,7 @@ pub(in crate::cli) struct Run {
 impl Run {
     pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
         let request = RunRequest { command: command_line(self.command), timeout_ms: self.timeout };
-        let path = format!("{}/run", path_of("panes", &self.target));
+        let path = format!("{}/run", path_named("panes", &self.target)?);
         let answer: RunAnswer = match caller.client().await?.post(&path, &request).await {
             Ok(answer) => answer,
             Err(error) if error.code == ErrorCode::Timeout => {

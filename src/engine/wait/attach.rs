@@ -17,6 +17,11 @@ impl Engine {
     /// Puts a watcher into every pane of a wait; what lies between its beginning and now is looked at first.
     pub(super) async fn attach(&self, host: &Arc<Host>, core: &Arc<Core>) -> Result<()> {
         for (at, pane) in core.panes.iter().enumerate() {
+            // What is printed from here on, while a screen is asked for, was not there before.
+            let end = pane.lock().ring.end();
+            core.on_pane(at, |on_pane| on_pane.asked_at = end);
+        }
+        for (at, pane) in core.panes.iter().enumerate() {
             let on_screen =
                 if begins_on_screen(&core.spec) { self.latch_on_screen(host, core, at, pane).await? } else { None };
             attach(core, at, pane, on_screen)?;
@@ -34,6 +39,8 @@ impl Engine {
         pane: &Arc<Pane>,
     ) -> Result<Option<u64>> {
         let (text, offset) = self.screen(host, pane, true).await?;
+        // All that it shows was there before the wait began to watch.
+        core.on_pane(at, |on_pane| on_pane.asked_at = offset.max(on_pane.asked_at));
         let Some(set) = &core.spec.set else { return Ok(Some(offset)) };
         let mut matcher = Matcher::new(set.clone());
         for line in text.lines() {
@@ -64,11 +71,11 @@ fn attach(core: &Arc<Core>, at: usize, pane: &Arc<Pane>, on_screen: Option<u64>)
     {
         let mut progress = core.lock();
         if let Some(on_pane) = progress.panes.get_mut(at) {
-            on_pane.asked_at = end;
+            on_pane.from.clone_from(&beginning.from);
             on_pane.quiet_from = match core.spec.since {
                 Since::Now => Some(core.asked),
-                // Without an input the wait begins now.
-                Since::Input => state.last_input.map_or(Some(core.asked), |(_, when)| Some(when)),
+                // In a pane of others, without an input, the wait begins now.
+                Since::Input => state.origin().map_or(Some(core.asked), |(_, when)| Some(when)),
                 _ => None,
             };
         }
@@ -122,7 +129,7 @@ fn beginning(core: &Core, at: usize, pane: &Pane, state: &State, on_screen: Opti
             same(offset)
         }
         Since::Input => {
-            let input = state.last_input.map(|(offset, _)| offset);
+            let input = state.origin().map(|(offset, _)| offset);
             let from: Vec<_> = (0..count)
                 .map(|pattern| {
                     let answered = state.answered_at(core.spec.text_of(pattern));
