@@ -143,6 +143,10 @@ pub struct PaneInfo {
     pub size: Size,
     /// Its process has ended.
     pub dead: bool,
+    /// A tmux server that ran there before had it. Its id may be another pane's by now: what it printed is read by a
+    /// cursor of its own.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub earlier_server: bool,
     /// With which status, where that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_status: Option<i32>,
@@ -351,6 +355,18 @@ pub enum PredicateKind {
     Fail,
 }
 
+/// Where a pattern stood that was waited for in vain: before the wait began to count. The last such place.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct StandsBefore {
+    /// The line in which it matches.
+    pub line: String,
+    /// The raw offset at which the match begins, where it stands in the output.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub offset: Option<u64>,
+    /// The `since` that counts it: `screen` where it is on the screen, else `start`.
+    pub since: String,
+}
+
 /// One predicate of a wait on one pane, and what satisfied it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct PredicateReport {
@@ -381,6 +397,9 @@ pub struct PredicateReport {
     /// What satisfied it had been printed before the wait was asked.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub before: bool,
+    /// For a `pattern` of a wait that timed out: it stood there before the wait began to count.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stands_before: Option<StandsBefore>,
     /// For `prompt`: `osc133` or `rule`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub how: Option<String>,

@@ -116,6 +116,25 @@ impl Error {
     pub fn invalid(message: impl Into<String>) -> Self {
         Self::new(ErrorCode::InvalidArgument, message)
     }
+    /// [`ErrorCode::AmbiguousTarget`] for a target of digits alone. `candidates`: what is there that it may mean, as far
+    /// as that is known.
+    pub fn bare_number(number: &str, candidates: &[String]) -> Self {
+        let meanings = match candidates {
+            [] => format!(
+                "%{number} for the pane of that id, {number}: for the session of that name, work:{number} for a window"
+            ),
+            [only] => only.clone(),
+            several => format!("one of {}", several.join(", ")),
+        };
+        let message = format!(
+            "{number} alone may mean a pane, a window or a session, which tmux tells apart by what is current; write {meanings}"
+        );
+        let error = Self::new(ErrorCode::AmbiguousTarget, message);
+        if candidates.is_empty() {
+            return error;
+        }
+        error.with_details(serde_json::json!({ "candidates": candidates }))
+    }
     /// [`ErrorCode::TmuxUnavailable`].
     pub fn unavailable(message: impl Into<String>) -> Self {
         Self::new(ErrorCode::TmuxUnavailable, message)

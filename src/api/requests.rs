@@ -58,7 +58,8 @@ pub enum ReadFormat {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams, ToSchema)]
 #[into_params(parameter_in = Query)]
 pub struct ReadRequest {
-    /// A cursor, or `input` (default), `start`, `now`, or `lines:N` (the last N lines of what is retained).
+    /// A cursor, or `input` (default: muxtap's last input, or where muxtap made or respawned the pane; else `start`),
+    /// `start`, `now`, or `lines:N` (the last N lines of what is retained).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<String>,
     /// How to give it.
@@ -151,7 +152,8 @@ pub struct WaitRequest {
     /// Regexes that end the wait as failed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub fail: Vec<String>,
-    /// Where to begin: `input` (default), `now`, `start`, `screen`, or a cursor.
+    /// Where to begin: `input` (default: muxtap's last input, where muxtap made or respawned the pane, or the last match
+    /// of the same pattern, whichever is last; else now), `now`, `start`, `screen`, or a cursor.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<String>,
     /// After all latched: quiet for this long more.

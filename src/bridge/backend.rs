@@ -47,14 +47,15 @@ impl Backend {
     pub async fn act(&self, request: &Request, origin: &str) -> Result<Done, Refusal> {
         match self {
             Self::Live(live) => live.act(request, origin).await,
-            Self::Stub(stub) => stub.act(request),
+            Self::Stub(stub) => stub.act(request).await,
         }
     }
 
     /// Lets go of everything. Sessions of tmux live on.
     pub async fn stop(&self) {
-        if let Self::Live(live) = self {
-            live.stop().await;
+        match self {
+            Self::Live(live) => live.stop().await,
+            Self::Stub(stub) => stub.stop(),
         }
     }
 }

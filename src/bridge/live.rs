@@ -9,6 +9,7 @@ use super::{
     answer::{Object, Refusal},
     backend::{Done, made_up_name, sorted},
     js::Text,
+    own_program,
     pattern::Pool,
     request::{Action, Request},
     settings::Settings,
@@ -54,9 +55,7 @@ pub(super) struct Found {
 impl Live {
     /// Looks for tmux and begins to follow the server, if it runs. Error: why there is no tmux.
     pub async fn start(settings: &Settings, common: &config::Settings) -> std::result::Result<Self, String> {
-        let own = std::env::current_exe().map_err(|error| format!("cannot find muxtap's own program: {error}"))?;
-        // The same program even if its file is replaced meanwhile.
-        let own = if cfg!(target_os = "linux") { PathBuf::from("/proc/self/exe") } else { own };
+        let own = own_program()?;
         let program = Program {
             tmux: common.tmux.clone(),
             config: Some("/dev/null".into()),

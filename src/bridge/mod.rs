@@ -22,6 +22,7 @@ use std::{
     ffi::OsString,
     io::{self, Write as _},
     net::{IpAddr, SocketAddr},
+    path::PathBuf,
     sync::Arc,
 };
 
@@ -52,7 +53,7 @@ pub async fn serve(settings: &Settings, common: &config::Settings) -> Result<(),
         return Err("cannot listen for signals".into());
     };
     let backend = match settings.mode {
-        Mode::Stub => Backend::Stub(Stub::default()),
+        Mode::Stub => Backend::Stub(Stub::new(own_program()?)),
         Mode::Tmux => {
             let live = Live::start(settings, common).await;
             Backend::Live(Box::new(live.map_err(|error| format!("Failed to initialize tmux backend: {error}"))?))
@@ -102,6 +103,13 @@ pub async fn serve(settings: &Settings, common: &config::Settings) -> Result<(),
     // Open waits are answered when the engine stops; then their connections end.
     let ((), ()) = tokio::join!(face.backend.stop(), async { while serving.join_next().await.is_some() {} });
     Ok(())
+}
+
+/// The path of this program, of which some patterns need processes of their own.
+fn own_program() -> Result<PathBuf, String> {
+    let own = std::env::current_exe().map_err(|error| format!("cannot find muxtap's own program: {error}"))?;
+    // The same program even if its file is replaced meanwhile.
+    Ok(if cfg!(target_os = "linux") { PathBuf::from("/proc/self/exe") } else { own })
 }
 
 /// Whether this was started by somebody who does not want it to end with a terminal (`nohup`). Known on Linux only.

@@ -2,28 +2,52 @@
 
 use std::{
     collections::{BTreeMap, VecDeque},
-    sync::{Mutex, MutexGuard, PoisonError},
+    path::PathBuf,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use axum::http::StatusCode;
+use tokio::{sync::watch, time::timeout};
 
 use super::{
     answer::{Object, Refusal},
     backend::{Done, made_up_name, sorted},
     js::Text,
+    pattern::{Pattern, Pool},
     request::{Action, Request},
+    wait::too_late,
 };
 
 /// Lines that a session keeps.
 const LINES: usize = 5000;
 
 /// Sessions in memory.
-#[derive(Debug, Default)]
 pub struct Stub {
-    sessions: Mutex<BTreeMap<String, VecDeque<Text>>>,
+    sessions: Mutex<BTreeMap<String, Lines>>,
+    /// Sent when a session's lines have changed; true when the bridge stops.
+    changed: watch::Sender<bool>,
+    pool: Pool,
+}
+
+/// A session's lines.
+#[derive(Debug, Default)]
+struct Lines {
+    kept: VecDeque<Text>,
+    /// How many lines were dropped before those that are kept.
+    dropped: usize,
 }
 
 impl Stub {
+    /// Without a session. `program`: muxtap's own, which matches some of the patterns in processes of its own.
+    pub fn new(program: PathBuf) -> Self {
+        Self { sessions: Mutex::default(), changed: watch::Sender::new(false), pool: Pool::new(program) }
+    }
+
+    /// Ends what waits.
+    pub fn stop(&self) {
+        self.changed.send_replace(true);
+    }
+
     /// What `/health` says.
     pub fn health(&self) -> String {
         let health = Object::new().bool("ok", true).string("mode", "stub").string("backend", "stub");
@@ -31,26 +55,66 @@ impl Stub {
     }
 
     /// Does what is asked.
-    pub fn act(&self, request: &Request) -> Result<Done, Refusal> {
+    pub async fn act(&self, request: &Request) -> Result<Done, Refusal> {
         let name = &request.session;
         match request.action {
             Action::ListSessions => Ok(Done::Sessions(sorted(self.sessions().keys().cloned().collect()))),
             Action::CreateSession => self.create(name),
-            Action::SendKeys => self.with(name, |lines| type_in(lines, request)).map(|()| Done::session(name)),
+            Action::SendKeys => {
+                self.with(name, |lines| type_in(lines, request))?;
+                self.changed.send_modify(|_| {});
+                Ok(Done::session(name))
+            }
             Action::CapturePane => {
-                self.with(name, |lines| capture(lines, request)).map(|text| Done::output(name, text))
+                self.with(name, |lines| capture(lines, request)).map(|text| Done::output(name, text.to_json()))
             }
             Action::SendAndCapture => {
-                let captured = self.with(name, |lines| {
+                let mut changes = self.changed.subscribe();
+                let (before, text) = self.with(name, |lines| {
+                    let before = lines.dropped + lines.kept.len();
                     type_in(lines, request);
-                    capture(lines, request)
-                });
-                captured.map(|text| Done::output(name, text))
+                    (before, capture(lines, request))
+                })?;
+                self.changed.send_modify(|_| {});
+                match &request.wait_for {
+                    None => Ok(Done::output(name, text.to_json())),
+                    Some(pattern) => {
+                        let waited = self.wait(request, pattern, before, &mut changes);
+                        timeout(request.timeout, waited).await.unwrap_or_else(|_| Err(too_late(request)))
+                    }
+                }
             }
-            Action::KillSession => match self.sessions().remove(name) {
-                Some(_) => Ok(Done::session(name)),
-                None => Err(missing(name)),
-            },
+            Action::KillSession => {
+                let killed = self.sessions().remove(name);
+                self.changed.send_modify(|_| {});
+                killed.map(|_| Done::session(name)).ok_or_else(|| missing(name))
+            }
+        }
+    }
+
+    /// Waits until what would be answered matches. Nothing runs here: only what others type can change that. `before`: how
+    /// many lines the session had before the input.
+    async fn wait(
+        &self,
+        request: &Request,
+        pattern: &Arc<Pattern>,
+        before: usize,
+        changes: &mut watch::Receiver<bool>,
+    ) -> Result<Done, Refusal> {
+        loop {
+            if *changes.borrow_and_update() {
+                return Err(Refusal::stopping());
+            }
+            let name = &request.session;
+            let (shown, since) = self.with(name, |lines| {
+                let since = lines.kept.iter().skip(before.saturating_sub(lines.dropped)).cloned();
+                (capture(lines, request), request.from_send.then(|| joined(since, "\n")))
+            })?;
+            if pattern.is_match_in(since.as_ref().unwrap_or(&shown), &self.pool).await {
+                return Ok(Done::output(name, shown.to_json()));
+            }
+            // The sender lives as long as `self`.
+            let _ = changes.changed().await;
         }
     }
 
@@ -60,15 +124,15 @@ impl Stub {
         if sessions.contains_key(&name) {
             return Err(Refusal::new(StatusCode::CONFLICT, format!("Session already exists: {name}")));
         }
-        sessions.insert(name.clone(), VecDeque::new());
+        sessions.insert(name.clone(), Lines::default());
         Ok(Done::session(&name))
     }
 
-    fn with<T>(&self, name: &str, what: impl FnOnce(&mut VecDeque<Text>) -> T) -> Result<T, Refusal> {
+    fn with<T>(&self, name: &str, what: impl FnOnce(&mut Lines) -> T) -> Result<T, Refusal> {
         self.sessions().get_mut(name).map(what).ok_or_else(|| missing(name))
     }
 
-    fn sessions(&self) -> MutexGuard<'_, BTreeMap<String, VecDeque<Text>>> {
+    fn sessions(&self) -> MutexGuard<'_, BTreeMap<String, Lines>> {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -78,18 +142,19 @@ fn missing(name: &str) -> Refusal {
 }
 
 /// One call is one line.
-fn type_in(lines: &mut VecDeque<Text>, request: &Request) {
+fn type_in(lines: &mut Lines, request: &Request) {
     let keys = request.keys.iter().map(|key| Text::from(format!("<{key}>").as_str()));
     let enter = request.enter.then(|| Text::from("<Enter>"));
-    if lines.len() == LINES {
-        lines.pop_front();
+    if lines.kept.len() == LINES {
+        lines.kept.pop_front();
+        lines.dropped += 1;
     }
-    lines.push_back(joined(request.text.iter().cloned().chain(keys).chain(enter), " "));
+    lines.kept.push_back(joined(request.text.iter().cloned().chain(keys).chain(enter), " "));
 }
 
-fn capture(lines: &VecDeque<Text>, request: &Request) -> String {
-    let from = lines.len().saturating_sub(request.lines as usize);
-    joined(lines.iter().skip(from).cloned(), "\n").to_json()
+fn capture(lines: &Lines, request: &Request) -> Text {
+    let from = lines.kept.len().saturating_sub(request.lines as usize);
+    joined(lines.kept.iter().skip(from).cloned(), "\n")
 }
 
 fn joined(parts: impl Iterator<Item = Text>, separator: &str) -> Text {

@@ -33,6 +33,12 @@ enum Look {
     Gone,
 }
 
+/// The answer to a `wait_for` that did not match in time.
+pub(super) fn too_late(request: &Request) -> Refusal {
+    let message = format!("wait_for regex did not match before timeout ({}ms).", request.timeout.as_millis());
+    Refusal::new(StatusCode::REQUEST_TIMEOUT, message)
+}
+
 impl Live {
     /// Waits until what the session shows matches. `before`: where its output stood before the input.
     pub(super) async fn wait(
@@ -44,11 +50,7 @@ impl Live {
     ) -> Result<Done, Refusal> {
         let watched = self.watch(found, request, pattern, before);
         tokio::select! {
-            watched = timeout(request.timeout, watched) => watched.unwrap_or_else(|_| {
-                let message =
-                    format!("wait_for regex did not match before timeout ({}ms).", request.timeout.as_millis());
-                Err(Refusal::new(StatusCode::REQUEST_TIMEOUT, message))
-            }),
+            watched = timeout(request.timeout, watched) => watched.unwrap_or_else(|_| Err(too_late(request))),
             () = self.engine.stopping() => Err(Refusal::stopping()),
         }
     }

@@ -155,7 +155,13 @@ impl Engine {
         let (at, server, resume) = (pane.clone(), host.server().clone(), flow("continue"));
         host.server().submit(Some(pane.id()), Request::Plain(line), move |answer| {
             match &answer {
-                Ok(Ok(_)) if at.exit().is_none() => at.mark_gap(GapReason::Paused),
+                Ok(Ok(_)) => {
+                    // The reply stands behind all that the program before it printed.
+                    at.made_at(at.end_offset());
+                    if at.exit().is_none() {
+                        at.mark_gap(GapReason::Paused);
+                    }
+                }
                 Ok(Err(_)) => {
                     // The line stopped behind its pause: output goes on, and what the pause dropped is looked for.
                     server.submit(Some(at.id()), Request::Plain(CommandLine::of([resume])), |_| {});

@@ -186,7 +186,9 @@ impl Engine {
         let id: PaneId = pane.parse().map_err(|_| Error::new(ErrorCode::InconsistentState, "tmux told no pane"))?;
         host.server().cover(id).await?;
         let pane = host.pane(id).ok_or_else(|| Error::not_found(format!("pane {id} ended at once")))?;
-        let cursor = pane.cursor(pane.lock().ring.start());
+        let start = pane.lock().ring.start();
+        pane.made_at(start);
+        let cursor = pane.cursor(start);
         if care == Care::Ours {
             self.start(host, &pane, spawn).await?;
         }

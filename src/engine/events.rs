@@ -19,7 +19,11 @@ use std::{
 
 use tokio::sync::broadcast;
 
-use super::{Engine, Host, Pane, limits, list::PanePattern, pane::Listener};
+use super::{
+    Engine, Host, Pane, limits,
+    list::{PanePattern, check_pattern},
+    pane::Listener,
+};
 use crate::{
     api::{
         AgentInfo, Error, ErrorCode, Event, EventKind, GapReason, PaneInfo, ReadFormat, Result, ScreenFormat,
@@ -147,6 +151,15 @@ impl Engine {
 }
 
 impl From {
+    /// The places where panes were told last.
+    fn places(&self) -> impl Iterator<Item = &Place> {
+        let places = match self {
+            Self::Places(places, _) => Some(places),
+            _ => None,
+        };
+        places.into_iter().flat_map(HashMap::values)
+    }
+
     /// Where a pane begins, and whether it has opened since the reader was here last.
     fn of(&self, pane: PaneId, ended: bool, since: Since) -> (Beginning, bool) {
         let beginning = Beginning { since, ..Beginning::default() };
@@ -183,6 +196,9 @@ impl Wanted {
             [] => EventKind::ALL.iter().skip(2).copied().collect(),
             types => types.iter().copied().collect(),
         };
+        for pattern in panes {
+            check_pattern(pattern)?;
+        }
         let read = panes.iter().map(|pattern| PanePattern::new(pattern)).collect();
         Ok(Self { patterns: panes.clone(), read, kinds, format: *format, screen: *screen })
     }
@@ -208,7 +224,7 @@ impl Subscription {
             }
         }
         let listed = self.engine.panes(&self.host).await?;
-        for info in &listed.panes {
+        for info in listed.panes.iter().filter(|info| !info.earlier_server) {
             let Ok(id) = info.id.parse::<PaneId>() else { continue };
             let ended = info.window_id.is_empty();
             let (beginning, opened) = from.of(id, ended, since);
@@ -221,6 +237,15 @@ impl Subscription {
             self.add(id, beginning);
             if opened {
                 self.announce(info);
+            }
+        }
+        for place in from.places().filter(|place| !place.ended) {
+            // What a pane of an earlier server printed last is given where no other pane has its id by now.
+            if let Some(pane) = self.host.earlier_pane_of(&place.cursor)
+                && self.host.live_pane(pane.id()).is_none()
+            {
+                let (beginning, _) = from.of(pane.id(), true, since);
+                self.follow(pane, beginning);
             }
         }
         if let Some(error) = self.failed.take() {
@@ -236,7 +261,12 @@ impl Subscription {
 
     /// Follows a pane. Nothing happens where it is followed already.
     fn add(&mut self, id: PaneId, beginning: Beginning) {
-        let Some(pane) = self.host.pane(id) else { return };
+        if let Some(pane) = self.host.pane(id) {
+            self.follow(pane, beginning);
+        }
+    }
+
+    fn follow(&mut self, pane: Arc<Pane>, beginning: Beginning) {
         if self.reader_of(&pane).is_some() {
             return;
         }

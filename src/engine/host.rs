@@ -16,7 +16,7 @@ use super::{
 use crate::{
     api::{Event, GapReason, Size},
     metrics,
-    pane::cursor::Epoch,
+    pane::cursor::{Cursor, Epoch},
     protocol::ids::PaneId,
     screen::Rules,
     tmux::{Exit, Link, Observer, Proc, Seed, Seeding, Server, ServerIdentity, Subject, Topology, Value},
@@ -133,12 +133,29 @@ impl Host {
         self.panes.get(&id).map(|pane| pane.clone())
     }
 
-    /// A pane that is there, or that ended and is still readable.
+    /// A pane that is there, or that ended and is still readable. One of an earlier server is none: ids begin anew with
+    /// each server.
     pub fn pane(&self, id: PaneId) -> Option<Arc<Pane>> {
-        self.panes
-            .get(&id)
-            .map(|pane| pane.clone())
-            .or_else(|| self.ended().iter().rev().find(|pane| pane.id() == id).cloned())
+        self.live_pane(id).or_else(|| self.find_ended(|pane| pane.id() == id && !self.is_earlier(pane)))
+    }
+
+    /// A pane of a server that ran there before, the last one with this id.
+    pub(super) fn earlier_pane(&self, id: PaneId) -> Option<Arc<Pane>> {
+        self.find_ended(|pane| pane.id() == id && self.is_earlier(pane))
+    }
+
+    /// The ended pane of an earlier server in whose stream a cursor stands.
+    pub(super) fn earlier_pane_of(&self, cursor: &Cursor) -> Option<Arc<Pane>> {
+        self.find_ended(|pane| pane.id() == cursor.pane && pane.epoch() == cursor.epoch && self.is_earlier(pane))
+    }
+
+    /// Whether a pane is one of a server that ran there before.
+    pub(super) fn is_earlier(&self, pane: &Pane) -> bool {
+        pane.epoch().server != self.epoch().server
+    }
+
+    fn find_ended(&self, fits: impl Fn(&Pane) -> bool) -> Option<Arc<Pane>> {
+        self.ended().iter().rev().find(|pane| fits(pane)).cloned()
     }
 
     /// Every pane that is there.

@@ -66,6 +66,10 @@ pub const AGENT_ASK: Duration = Duration::from_secs(1);
 pub const PROMPT_REST: Duration = Duration::from_millis(120);
 /// Lines of the screen in the answer to a wait that timed out.
 pub const TIMEOUT_LINES: usize = 10;
+/// Raw output from before a wait in which the patterns of one that timed out are looked for.
+pub const STANDS_BYTES: u64 = 1024 * 1024;
+/// How long that may take.
+pub const STANDS_TIME: Duration = Duration::from_millis(500);
 /// Patterns whose last answer is remembered for a pane.
 pub const ANSWERED_PATTERNS: usize = 64;
 /// Bytes of text before the end of the stream in which its last, unfinished line is looked for.

@@ -4,9 +4,12 @@ use std::{collections::HashMap, sync::Arc};
 
 use tokio::sync::broadcast::error::RecvError;
 
-use super::{Engine, Host, target::Target};
+use super::{
+    Engine, Host, Pane,
+    target::{PanePart, Target, WindowPart},
+};
 use crate::{
-    api::{PaneInfo, PaneList, Result, SessionInfo, SessionList, Tier, WindowInfo, WindowList},
+    api::{Error, ErrorCode, PaneInfo, PaneList, Result, SessionInfo, SessionList, Tier, WindowInfo, WindowList},
     glob::Glob,
     protocol::ids::PaneId,
     tmux::{PaneRow, Topology, WindowRow},
@@ -48,7 +51,8 @@ impl Engine {
         Ok(WindowList { windows: windows.collect() })
     }
 
-    /// Every pane, then those that ended and are still readable. When the server has gone, only these.
+    /// Every pane, then those that ended and are still readable. When the server has gone, only these. A pane of the
+    /// server that ran there before says so, and shares nothing but its id with a pane that is there.
     pub async fn panes(&self, host: &Arc<Host>) -> Result<PaneList> {
         self.may(Tier::Read)?;
         let mut panes = match host.server().fresh().await {
@@ -61,11 +65,7 @@ impl Engine {
             Err(error) if host.ended_panes().is_empty() => return Err(error),
             Err(_) => Vec::new(),
         };
-        panes.extend(host.ended_panes().iter().map(|pane| {
-            let mut info = PaneInfo { id: pane.id().to_string(), dead: true, ..PaneInfo::default() };
-            host.fill(&mut info, pane.id());
-            info
-        }));
+        panes.extend(host.ended_panes().iter().map(|pane| host.ended_info(pane)));
         Ok(PaneList { panes })
     }
 }
@@ -97,6 +97,14 @@ impl Host {
         self.info(&topology, row, window)
     }
 
+    /// An ended pane as it is listed.
+    pub(super) fn ended_info(&self, pane: &Pane) -> PaneInfo {
+        let mut info = PaneInfo { id: pane.id().to_string(), dead: true, ..PaneInfo::default() };
+        info.earlier_server = self.is_earlier(pane);
+        fill(&mut info, pane);
+        info
+    }
+
     fn info(&self, topology: &Topology, row: &PaneRow, window: Option<&WindowRow>) -> PaneInfo {
         let mut info = PaneInfo {
             id: row.id.to_string(),
@@ -122,29 +130,52 @@ impl Host {
         info
     }
 
-    /// Adds what the stream knows.
+    /// Adds what the stream of the pane with this id knows.
     fn fill(&self, info: &mut PaneInfo, id: PaneId) {
-        let Some(pane) = self.pane(id) else { return };
-        info.cursor = pane.end_cursor().to_string();
-        if let Some(exit) = pane.exit() {
-            info.dead = true;
-            info.exit_status = exit.status.or(info.exit_status);
-            info.exit_signal = exit.signal;
+        if let Some(pane) = self.pane(id) {
+            fill(info, &pane);
         }
-        if info.window_id.is_empty() {
-            let about = pane.about();
-            info.title = about.title;
-            info.command = about.command;
-            info.path = about.path;
-            info.pid = about.pid;
-            info.size = about.size;
-        }
+    }
+}
+
+/// Adds what a pane's stream knows.
+fn fill(info: &mut PaneInfo, pane: &Pane) {
+    info.cursor = pane.end_cursor().to_string();
+    if let Some(exit) = pane.exit() {
+        info.dead = true;
+        info.exit_status = exit.status.or(info.exit_status);
+        info.exit_signal = exit.signal;
+    }
+    if info.window_id.is_empty() {
+        let about = pane.about();
+        info.title = about.title;
+        info.command = about.command;
+        info.path = about.path;
+        info.pid = about.pid;
+        info.size = about.size;
     }
 }
 
 /// Whether a pane is meant by a target in which `*` stands for any run of characters in a session's or window's name.
 pub fn matches(pattern: &str, info: &PaneInfo) -> bool {
     PanePattern::new(pattern).matches(info)
+}
+
+/// Refuses what is no pattern for panes. Without a `*` it is a target; a bare number and what counts from the current
+/// window mean nothing in a list.
+pub fn check_pattern(pattern: &str) -> Result<()> {
+    if pattern.contains('*') {
+        return Ok(());
+    }
+    match pattern.parse()? {
+        Target::Number(number) => Err(Error::bare_number(&number, &[])),
+        Target::Named { window: Some(WindowPart::Offset(_)), .. }
+        | Target::Named { pane: Some(PanePart::Offset(_)), .. } => {
+            let message = format!("{pattern}: write an index, a name or an id, not how far it is from the current one");
+            Err(Error::new(ErrorCode::InvalidTarget, message))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// A target in which `*` stands for any run of characters in a session's or window's name, read once for many panes.
@@ -172,12 +203,18 @@ impl PanePattern {
             Self::One(None) => false,
             Self::One(Some(Target::Pane(id))) => info.id == id.to_string(),
             Self::One(Some(Target::Window(id))) => info.window_id == id.to_string(),
+            Self::One(Some(Target::Number(session))) => *session == info.session,
             Self::One(Some(Target::Named { session, window, pane })) => {
                 (*session == info.session || *session == info.session_id)
-                    && window.as_ref().is_none_or(|window| {
-                        *window == info.window || *window == info.window_index.to_string() || *window == info.window_id
+                    && window.as_ref().is_none_or(|window| match window {
+                        WindowPart::Name(window) => {
+                            *window == info.window
+                                || *window == info.window_index.to_string()
+                                || *window == info.window_id
+                        }
+                        WindowPart::Offset(_) => false,
                     })
-                    && pane.is_none_or(|pane| pane == info.index)
+                    && pane.is_none_or(|pane| pane == PanePart::Index(info.index))
             }
             Self::Many { session, window } => {
                 session.matches(&info.session)
@@ -206,6 +243,12 @@ mod tests {
         };
         for yes in ["%1", "work", "work:2", "work:build-api.0", "w*", "work:*", "work:build-*", "*:*api", "work:2.*"] {
             assert!(matches(yes, &info), "{yes}");
+        }
+        for refused in ["2", "work:+1", "work:.-1", "+1", ""] {
+            assert!(check_pattern(refused).is_err(), "{refused:?}");
+        }
+        for taken in ["%1", "work", "2:", "work:2.0", "2*"] {
+            assert_eq!(check_pattern(taken), Ok(()), "{taken}");
         }
         for no in ["%2", "wor", "work:1", "x*", "work:test*", "work:2.1"] {
             assert!(!matches(no, &info), "{no}");

@@ -47,10 +47,10 @@ use crate::{
 pub use act::Caller;
 pub use events::{Subscription, Telling, Told};
 pub(crate) use host::Host;
-pub(crate) use list::matches;
+pub(crate) use list::{check_pattern, matches};
 pub(crate) use pane::{Pane, Point};
 pub(crate) use plain::{PlainPlace, PlainSpawn};
-pub(crate) use target::{Target, find_pane, find_session, find_window};
+pub(crate) use target::{Target, find_pane, find_session, find_window, is_number};
 use wait::Waits;
 
 /// What an engine is made with.
@@ -104,6 +104,8 @@ pub struct Shared {
     pub(crate) tasks: TaskTracker,
     /// Told when something was put aside that is to be dropped later.
     pub(crate) aside: tokio::sync::Notify,
+    /// Whose turn it is to look at what was there before a wait that timed out.
+    pub(crate) standing: tokio::sync::Semaphore,
     /// Looks at processes and terminals, which may hang.
     pub(crate) probe: ProcessProbe,
     compiling: compile::Compiling,
@@ -132,6 +134,7 @@ impl Engine {
             cancel: CancellationToken::new(),
             tasks: TaskTracker::new(),
             aside: tokio::sync::Notify::new(),
+            standing: tokio::sync::Semaphore::new(1),
             probe,
             compiling: compile::Compiling::default(),
             trails: Arc::default(),

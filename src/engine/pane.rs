@@ -67,6 +67,8 @@ pub(super) struct State {
     pub(super) last_output: Instant,
     /// The stream's end when muxtap last sent input, and when that was.
     pub(super) last_input: Option<(u64, Instant)>,
+    /// The stream's end when muxtap made the pane or respawned it, and when that was.
+    made: Option<(u64, Instant)>,
     /// Where the last match ended with which a pattern was answered.
     answered: HashMap<String, u64>,
     pub(super) exit: Option<(Exit, Instant)>,
@@ -111,6 +113,7 @@ impl Pane {
                 signs: Signs::default(),
                 last_output: Instant::now(),
                 last_input: None,
+                made: None,
                 answered: HashMap::new(),
                 exit: None,
                 exit_pid: None,
@@ -147,6 +150,17 @@ impl Pane {
     /// A cursor at the stream's end.
     pub(super) fn end_cursor(&self) -> Cursor {
         self.cursor(self.lock().ring.end())
+    }
+
+    /// The stream's end.
+    pub(super) fn end_offset(&self) -> u64 {
+        self.lock().ring.end()
+    }
+
+    /// Cursors at the beginning of what is kept and at the stream's end.
+    pub(super) fn kept_cursors(&self) -> (Cursor, Cursor) {
+        let state = self.lock();
+        (self.cursor(state.ring.start()), self.cursor(state.ring.end()))
     }
 
     /// Wakes at every change.
@@ -191,6 +205,11 @@ impl Pane {
             state.signs.expect(nonce);
         }
         state.ours = Some(ours);
+    }
+
+    /// Notes that muxtap has started the pane's program: what it prints follows this offset.
+    pub(super) fn made_at(&self, offset: u64) {
+        self.lock().made = Some((offset, Instant::now()));
     }
 
     /// muxtap made it and nobody asked to keep it.
@@ -445,6 +464,12 @@ impl State {
             self.signs.expect_no_more(&nonce);
         }
         Some(status)
+    }
+
+    /// Where `since: input` begins, and since when: at muxtap's last input, or where muxtap made or respawned the pane,
+    /// whichever is later.
+    pub(super) fn origin(&self) -> Option<(u64, Instant)> {
+        self.last_input.max(self.made)
     }
 
     fn kept_since(&self, before: usize) -> Kept {

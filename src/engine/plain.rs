@@ -11,8 +11,9 @@ use super::{
     create::{literal, refused},
 };
 use crate::{
-    api::{Result, Tier},
-    protocol::ids::SessionId,
+    api::{Error, ErrorCode, Result, Tier},
+    protocol::ids::{SessionId, WindowId},
+    tmux::make_socket_dir,
 };
 
 /// What is made.
@@ -40,24 +41,45 @@ pub(crate) struct PlainSpawn<'a> {
 }
 
 impl Engine {
-    /// Makes it. Errors: `CONFLICT` where a session has that name, `NOT_FOUND` where the session of a window has gone.
+    /// Makes it, and looks that it is there. Errors: `CONFLICT` where a session has that name, `NOT_FOUND` where the session
+    /// of a window has gone, `TMUX_UNAVAILABLE` where tmux made nothing, `INCONSISTENT_STATE` where it was made and has
+    /// ended at once.
     pub(crate) async fn make_plainly(&self, host: &Arc<Host>, spawn: &PlainSpawn<'_>) -> Result<()> {
         let act = self.act(Tier::Create, "spawn", host, spawn.name)?;
         let done = async {
             let mut args = match spawn.place {
-                PlainPlace::Session => vec!["new-session".to_owned(), "-d".into(), "-s".into()],
-                PlainPlace::Window(session) => {
-                    vec!["new-window".to_owned(), "-d".into(), "-t".into(), format!("{session}:"), "-n".into()]
-                }
+                PlainPlace::Session => vec!["new-session".to_owned()],
+                PlainPlace::Window(session) => vec!["new-window".to_owned(), "-t".into(), format!("{session}:")],
             };
+            args.extend(["-d", "-P", "-F", "#{window_id}"].map(str::to_owned));
+            args.push(if matches!(spawn.place, PlainPlace::Session) { "-s" } else { "-n" }.into());
             args.push(word(&literal(spawn.name)));
             if let Some(directory) = spawn.directory {
                 args.extend(["-c".into(), word(&literal(&directory.to_string_lossy()))]);
             }
             args.push(word(spawn.command));
             let args: Vec<&str> = args.iter().map(String::as_str).collect();
-            let printed = host.server().spec().call_as(spawn.caller, spawn.environment, &args).await?;
-            if printed.ok { Ok(()) } else { Err(refused(&printed.stderr)) }
+            let spec = host.server().spec();
+            if matches!(spawn.place, PlainPlace::Session) {
+                make_socket_dir(spec);
+            }
+            let printed = spec.call_as(spawn.caller, spawn.environment, &args).await?;
+            if !printed.ok {
+                return Err(refused(&printed.stderr));
+            }
+            // Up to 3.7c tmux says 0 as well when it cannot make its socket (N49). What it made has an id.
+            let made = String::from_utf8_lossy(&printed.stdout).trim().parse::<WindowId>().map_err(|_| {
+                let why = printed.stderr.trim();
+                let why = if why.is_empty() { "it printed no id" } else { why };
+                Error::unavailable(format!("tmux: nothing was made: {why}"))
+            })?;
+            let target = made.to_string();
+            let look = spec.call_as(spawn.caller, spawn.environment, &["list-panes", "-t", &target]).await?;
+            if look.ok {
+                return Ok(());
+            }
+            let message = format!("tmux made {} and it is not there any more: its command ended at once", spawn.name);
+            Err(Error::new(ErrorCode::InconsistentState, message))
         }
         .await;
         act.ended(done)

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use base64::Engine as _;
 
-use super::{Engine, Host, Pane, limits, pane::State, wait::duration};
+use super::{Engine, Host, Pane, limits, pane::State, target::Target, wait::duration};
 use crate::{
     api::{Error, ErrorCode, Gap, GapReason, ReadAnswer, ReadFormat, ReadRequest, Result, Tier},
     pane::{
@@ -34,7 +34,10 @@ impl Engine {
             None => Since::Input,
         };
         let format = request.format;
-        let pane = self.pane(host, target).await?;
+        let pane = match rest_of_earlier(host, target, &since) {
+            Some(pane) => pane,
+            None => self.pane(host, target).await?,
+        };
         let (from, gap) = {
             let state = pane.lock();
             pane.begin_of(&state, &since)?
@@ -83,12 +86,22 @@ impl Engine {
     }
 }
 
+/// The pane of an earlier server that a cursor stands in, when it has something left to read: with the next cursor the
+/// read goes over to the pane that has its id now, behind a gap.
+fn rest_of_earlier(host: &Host, target: &str, since: &Since) -> Option<Arc<Pane>> {
+    let Since::At(cursor) = since else { return None };
+    if target.parse() != Ok(Target::Pane(cursor.pane)) {
+        return None;
+    }
+    host.earlier_pane_of(cursor).filter(|pane| cursor.offset < pane.lock().ring.end())
+}
+
 impl Pane {
     /// The offset at which a read begins, and what is missing before it.
     pub(super) fn begin_of(&self, state: &State, since: &Since) -> Result<(u64, Option<Gap>)> {
         Ok(match since {
             Since::Input => {
-                (state.last_input.map_or(state.ring.start(), |(offset, _)| offset.max(state.ring.start())), None)
+                (state.origin().map_or(state.ring.start(), |(offset, _)| offset.max(state.ring.start())), None)
             }
             Since::Now => (state.ring.end(), None),
             Since::Start => (state.ring.start(), None),

@@ -50,7 +50,8 @@ impl IntoParams for PathTarget {
     fn into_params(_: impl Fn() -> Option<ParameterIn>) -> Vec<Parameter> {
         in_path(
             "id",
-            "A target: `$0`, `@1`, `%3`, `session`, `session:window` or `session:window.pane`, percent-encoded",
+            "A target: `$0`, `@1`, `%3`, `session`, `session:window` or `session:window.pane`, percent-encoded. A bare \
+             number is a session's name or a pane's id, and refused for a window",
         )
     }
 }
@@ -60,7 +61,11 @@ pub struct PathPane;
 
 impl IntoParams for PathPane {
     fn into_params(_: impl Fn() -> Option<ParameterIn>) -> Vec<Parameter> {
-        in_path("pane", "A pane: `%3` (percent-encoded), or another target that means one pane")
+        in_path(
+            "pane",
+            "A pane: `%3` (percent-encoded) or `3` (refused where a session is called so), or another target that means \
+             one pane",
+        )
     }
 }
 

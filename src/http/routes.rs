@@ -1,5 +1,7 @@
 //! One function a route.
 
+use std::sync::Arc;
+
 use axum::{Extension, Json, response::Response};
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -16,7 +18,9 @@ use crate::{
         NewSessionRequest, NewWindowRequest, PaneList, PatchRequest, ReadAnswer, ReadRequest, Result, RunAnswer,
         RunRequest, ServerQuery, SessionList, SplitRequest, StatusAnswer, Tier, WaitAnswer, WaitRequest, WindowList,
     },
-    descriptors, metrics as counted,
+    descriptors,
+    engine::Host,
+    metrics as counted,
     net::{Peer, Scarce},
 };
 
@@ -28,6 +32,13 @@ type Answer<T> = Result<Json<T>>;
 pub struct LookQuery {
     /// Wait this long for its end (default 0; at most 300,000).
     timeout_ms: Option<u64>,
+}
+
+/// The tmux server and the pane that a path means.
+async fn pane_at(app: &App, server: &ServerQuery, target: String) -> Result<(Arc<Host>, String)> {
+    let host = host(app, server)?;
+    let target = app.engine.path_target(&host, target).await?;
+    Ok((host, target))
 }
 
 /// The daemon lives.
@@ -235,7 +246,8 @@ pub async fn patch_pane(
     Params(server): Params<ServerQuery>,
     Body(patch): Body<PatchRequest>,
 ) -> Answer<DoneAnswer> {
-    app.engine.patch_pane(&host(&app, &server)?, &target, &patch).await.map(Json)
+    let (host, target) = pane_at(&app, &server, target).await?;
+    app.engine.patch_pane(&host, &target, &patch).await.map(Json)
 }
 
 /// Ends a pane.
@@ -245,7 +257,8 @@ pub async fn patch_pane(
     responses((status = 200, description = "Done", body = DoneAnswer), Failures)
 )]
 pub async fn kill_pane(app: App, Target(target): Target, Params(server): Params<ServerQuery>) -> Answer<DoneAnswer> {
-    app.engine.kill_pane(&host(&app, &server)?, &target).await.map(Json)
+    let (host, target) = pane_at(&app, &server, target).await?;
+    app.engine.kill_pane(&host, &target).await.map(Json)
 }
 
 /// What `tmux capture-pane -p` prints.
@@ -260,7 +273,8 @@ pub async fn capture(
     Params(server): Params<ServerQuery>,
     Params(request): Params<CaptureRequest>,
 ) -> Answer<CaptureAnswer> {
-    app.engine.capture(&host(&app, &server)?, &target, &request).await.map(Json)
+    let (host, target) = pane_at(&app, &server, target).await?;
+    app.engine.capture(&host, &target, &request).await.map(Json)
 }
 
 /// What a pane printed since a point.
@@ -275,7 +289,8 @@ pub async fn output(
     Params(server): Params<ServerQuery>,
     Params(request): Params<ReadRequest>,
 ) -> Answer<ReadAnswer> {
-    app.engine.read(&host(&app, &server)?, &target, &request).await.map(Json)
+    let (host, target) = pane_at(&app, &server, target).await?;
+    app.engine.read(&host, &target, &request).await.map(Json)
 }
 
 /// Types into a pane.
@@ -291,7 +306,8 @@ pub async fn input(
     Params(server): Params<ServerQuery>,
     Body(request): Body<InputRequest>,
 ) -> Answer<InputAnswer> {
-    app.engine.input(&host(&app, &server)?, &target, &request).await.map(Json)
+    let (host, target) = pane_at(&app, &server, target).await?;
+    app.engine.input(&host, &target, &request).await.map(Json)
 }
 
 /// Runs a command in a pane's shell.
@@ -307,7 +323,8 @@ pub async fn run(
     Params(server): Params<ServerQuery>,
     Body(request): Body<RunRequest>,
 ) -> Answer<RunAnswer> {
-    app.engine.run(&host(&app, &server)?, &target, &request).await.map(Json)
+    let (host, target) = pane_at(&app, &server, target).await?;
+    app.engine.run(&host, &target, &request).await.map(Json)
 }
 
 /// Waits.

@@ -33,7 +33,7 @@ pub struct List {
 }
 
 /// What is listed.
-#[derive(Clone, Copy, Debug, Default, Deserialize, ToSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum What {
     /// Sessions.
@@ -75,7 +75,7 @@ pub struct Read {
     /// A pane
     #[serde(alias = "pane")]
     pub target: String,
-    /// A cursor of an earlier answer, input (default: since the last input), start, now, or lines:N
+    /// A cursor of an earlier answer, input (default: since the last input, or since muxtap made the pane), start, now, or lines:N
     pub since: Option<String>,
     /// Where nothing is new: wait so long for it, at most 50000
     pub wait_ms: Option<u64>,
@@ -114,7 +114,7 @@ pub struct Wait {
     /// Every pane must (default: any)
     #[serde(default)]
     pub all: bool,
-    /// input (default: since the last input), now, start, screen, or a cursor
+    /// input (default: since the last input, or since muxtap made the pane), now, start, screen, or a cursor
     pub since: Option<String>,
     /// Default 30000, at most a day
     pub timeout_ms: Option<u64>,

@@ -57,6 +57,7 @@ impl Listed {
                 (true, Some(status)) => format!(" (ended with {status})"),
                 (true, None) => " (ended)".to_owned(),
             };
+            let state = if one.earlier_server { " (ended, on an earlier server)".to_owned() } else { state };
             let place = format!("{}:{}.{}", one.session, one.window_index, one.index);
             let _ = writeln!(text, "{} {place} {} in {}{state}", one.id, one.command, one.path);
         }

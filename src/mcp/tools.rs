@@ -19,7 +19,7 @@ use crate::{
         NewWindowRequest, PaneInfo, PatchRequest, ReadRequest, Result, RunRequest, SpawnRequest, SplitRequest, Tier,
         WaitAnswer,
     },
-    engine::{Host, Target, matches},
+    engine::{Host, Target, check_pattern, matches},
 };
 
 /// What a tool does to the world, for `annotations`.
@@ -117,6 +117,11 @@ pub(super) fn parse<T: DeserializeOwned>(arguments: JsonObject) -> Result<T> {
 async fn list(session: &Session, arguments: JsonObject) -> Result<Told> {
     let args: args::List = parse(arguments)?;
     let host = session.host(args.server.as_deref())?;
+    if let Some(target) = &args.target
+        && args.what != args::What::Sessions
+    {
+        check_pattern(target)?;
+    }
     let wanted = |one: &PaneInfo| args.target.as_deref().is_none_or(|target| matches(target, one));
     let mut listed = Listed::default();
     match args.what {
@@ -277,6 +282,7 @@ fn kind(target: &str, what: Option<args::Ended>) -> Result<args::Ended> {
     use args::Ended::{Pane, Session, Window};
     Ok(match (what, target.parse()?) {
         (Some(what), _) => what,
+        (None, Target::Number(number)) => return Err(Error::bare_number(&number, &[])),
         (None, Target::Pane(_) | Target::Named { pane: Some(_), .. }) => Pane,
         (None, Target::Window(_) | Target::Named { window: Some(_), .. }) => Window,
         (None, Target::Named { .. }) => Session,
@@ -325,7 +331,12 @@ async fn search(session: &Session, arguments: JsonObject) -> Result<Told> {
     };
     let pattern = session.engine.compile([args.pattern.as_str()], compile).await?;
     let most = args.max_lines.unwrap_or(50).clamp(1, 1000);
+    for target in &args.targets {
+        check_pattern(target)?;
+    }
     let mut panes = session.engine.panes(&host).await?.panes;
+    // An id is read from the pane that has it now.
+    panes.retain(|pane| !pane.earlier_server);
     panes.retain(|pane| args.targets.is_empty() || args.targets.iter().any(|target| matches(target, pane)));
     let mut told = SearchTold { searched: panes.len(), ..SearchTold::default() };
     let mut of_panes = BTreeMap::new();
@@ -440,7 +451,6 @@ mod tests {
         use args::Ended::{Pane, Session, Window};
         for (target, is) in [
             ("%3", Pane),
-            ("3", Session),
             ("@1", Window),
             ("work", Session),
             ("$0", Session),
@@ -452,5 +462,7 @@ mod tests {
             assert_eq!(kind(target, None).unwrap(), is, "{target}");
         }
         assert_eq!(kind("work", Some(Pane)).unwrap(), Pane);
+        assert_eq!(kind("3", Some(Session)).unwrap(), Session);
+        assert_eq!(kind("3", None).unwrap_err().code, ErrorCode::AmbiguousTarget);
     }
 }

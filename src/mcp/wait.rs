@@ -6,7 +6,7 @@ use rmcp::model::{JsonObject, ProgressNotificationParam};
 use serde_json::json;
 
 use super::{Session, args, told::Told, tools::parse};
-use crate::api::{Error, Result, WaitAnswer, WaitMode, WaitOutcome, WaitRequest};
+use crate::api::{Error, Result, StandsBefore, WaitAnswer, WaitMode, WaitOutcome, WaitRequest};
 
 /// Whoever asked for progress hears this often that the wait goes on; clients begin their own time limit anew then.
 const PROGRESS: Duration = Duration::from_secs(5);
@@ -92,7 +92,16 @@ fn text(answer: &WaitAnswer) -> String {
         }
         WaitOutcome::Pending => format!("pending: call wait_for again with id {}", answer.id),
         WaitOutcome::Timeout => {
-            format!("timeout {took}; the screen ends:\n{}", answer.screen.as_deref().unwrap_or_default())
+            let stand = answer.predicates.iter().filter_map(|open| Some((open, open.stands_before.as_ref()?)));
+            let stand = stand.map(|(open, stands)| {
+                let (pattern, StandsBefore { line, since, .. }) = (open.pattern.as_deref().unwrap_or_default(), stands);
+                format!(
+                    "/{pattern}/ stands in {} since before the wait (since: {since} counts it): {line}\n",
+                    open.pane
+                )
+            });
+            let stand: String = stand.collect();
+            format!("timeout {took}; {stand}the screen ends:\n{}", answer.screen.as_deref().unwrap_or_default())
         }
         WaitOutcome::Failed => {
             let hit = answer.predicates.iter().find(|hit| hit.latched && hit.kind == crate::api::PredicateKind::Fail);

@@ -28,7 +28,7 @@ mod tty;
 mod values;
 
 pub use connection::{Answer, Connection, Lost, Request};
-pub use launch::StartServer;
+pub use launch::{StartServer, make_socket_dir};
 pub use link::{Link, ServerIdentity, is_absent};
 #[cfg(test)]
 pub(crate) use probe::PATIENCE;

@@ -47,11 +47,19 @@ pub struct Plan {
     pub patience: Duration,
     pub tmux: String,
     pub allowed: Tiers,
+    /// Another socket than the world's.
+    pub socket: Option<PathBuf>,
 }
 
 impl Default for Plan {
     fn default() -> Self {
-        Self { confirm: Vec::new(), patience: Duration::from_secs(3600), tmux: tmux_program(), allowed: Tiers::ALL }
+        Self {
+            confirm: Vec::new(),
+            patience: Duration::from_secs(3600),
+            tmux: tmux_program(),
+            allowed: Tiers::ALL,
+            socket: None,
+        }
     }
 }
 
@@ -73,7 +81,7 @@ impl Stage {
         let program = Program { tmux: plan.tmux.into(), ..Program::default() };
         let engine = Engine::new(EngineOptions { program, allowed: plan.allowed, ..EngineOptions::default() });
         let options = Options {
-            socket: world.socket().to_owned(),
+            socket: plan.socket.unwrap_or_else(|| world.socket().to_owned()),
             directory: world.path("work"),
             environment: Some(environment),
             store: world.path("home/.config/earl/tmux_sessions.json"),

@@ -49,6 +49,14 @@ impl Pattern {
             None => pool.is_match(&self.units, haystack.text()).await,
         }
     }
+
+    /// Whether a text that may hold halves of pairs holds a match.
+    pub async fn is_match_in(&self, text: &Text, pool: &Pool) -> bool {
+        match String::from_utf16(text.units()) {
+            Ok(whole) => self.is_match(&Haystack::from(whole), pool).await,
+            Err(_) => pool.is_match(&self.units, text.units()).await,
+        }
+    }
 }
 
 /// Patterns that were compiled lately.

@@ -17,6 +17,7 @@ use crate::{
         follow::{Followed, Step},
     },
     clock::now_ms,
+    engine::check_pattern,
     plain,
 };
 
@@ -40,6 +41,9 @@ pub(in crate::cli) struct Agents {
 
 impl Agents {
     pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
+        for target in &self.targets {
+            check_pattern(target)?;
+        }
         if self.watch {
             return self.follow(caller).await;
         }

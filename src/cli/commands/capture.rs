@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::{Caller, Outcome, output, path_of};
+use super::{Caller, Outcome, output, path_named};
 use crate::{
     api::{CaptureAnswer, CaptureRequest},
     cli::EXIT_ERROR,
@@ -59,7 +59,7 @@ impl CapturePane {
             verify: self.verify,
         };
         let answer: CaptureAnswer =
-            caller.client().await?.get(&format!("{}/capture", path_of("panes", &target)), &request).await?;
+            caller.client().await?.get(&format!("{}/capture", path_named("panes", &target)?), &request).await?;
         if caller.json {
             output::print_json(&answer)?;
         } else if escapes {

@@ -5,7 +5,7 @@ use clap::Args;
 use super::{
     Caller, Outcome,
     create::{MAX_CELLS, Spawn},
-    output, path_of,
+    output, path_named,
 };
 use crate::api::{DoneAnswer, PatchRequest, RespawnRequest};
 
@@ -202,13 +202,13 @@ impl NewSize {
 
 async fn kill(caller: &Caller, kind: &str, target: Option<String>) -> Outcome {
     let target = caller.target(target)?;
-    let done = caller.client().await?.delete(&path_of(kind, &target)).await?;
+    let done = caller.client().await?.delete(&path_named(kind, &target)?).await?;
     print_done(caller, &done)
 }
 
 async fn patch(caller: &Caller, kind: &str, target: Option<String>, change: &PatchRequest) -> Outcome {
     let target = caller.target(target)?;
-    let done = caller.client().await?.patch(&path_of(kind, &target), change).await?;
+    let done = caller.client().await?.patch(&path_named(kind, &target)?, change).await?;
     print_done(caller, &done)
 }
 

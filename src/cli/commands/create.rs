@@ -8,6 +8,7 @@ use super::{Caller, Outcome, output, variable};
 use crate::{
     api::{CreatedAnswer, Error, NewSessionRequest, NewWindowRequest, Result, SpawnRequest, SplitRequest},
     cli::caller::whole_environment,
+    engine::is_number,
 };
 
 /// The largest window that tmux makes, in cells.
@@ -155,12 +156,13 @@ impl NewSession {
 
 impl NewWindow {
     pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
-        let request = NewWindowRequest {
-            session: caller.target(self.target)?,
-            name: self.name,
-            spawn: self.spawn.request(true)?,
-            select: self.select,
-        };
+        let session = caller.target(self.target)?;
+        if is_number(&session) {
+            // `-t 1` of tmux's `new-window` is the index of the window that is made.
+            return Err(Error::bare_number(&session, &[format!("{session}:")]).into());
+        }
+        let request =
+            NewWindowRequest { session, name: self.name, spawn: self.spawn.request(true)?, select: self.select };
         let created = caller.client().await?.post("/v1/windows", &request).await?;
         print_created(caller, &created)
     }

@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::{Caller, Outcome, output, path_of};
+use super::{Caller, Outcome, output, path_named};
 use crate::api::{Error, InputAnswer, InputRequest, Result};
 
 /// Type into a pane
@@ -44,7 +44,7 @@ impl SendKeys {
         let submit = self.submit;
         let request = self.request(&mut std::io::stdin().lock())?;
         let answer: InputAnswer =
-            caller.client().await?.post(&format!("{}/input", path_of("panes", &target)), &request).await?;
+            caller.client().await?.post(&format!("{}/input", path_named("panes", &target)?), &request).await?;
         if caller.json {
             output::print_json(&answer)?;
         } else if submit && answer.submit.is_some_and(|seen| !seen.changed) {

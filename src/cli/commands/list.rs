@@ -9,7 +9,10 @@ use super::{
     output::{self, Table, short_duration},
     targets::{label, names_pane},
 };
-use crate::api::{PaneInfo, PaneList, SessionList, Size, WindowList};
+use crate::{
+    api::{PaneInfo, PaneList, SessionList, Size, WindowList},
+    engine::{check_pattern, is_number},
+};
 
 /// List the sessions of the tmux server
 ///
@@ -121,6 +124,10 @@ impl ListPanes {
     pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
         let mut list: PaneList = caller.client().await?.get("/v1/panes", &()).await?;
         if let Some(target) = &self.target {
+            // With `-s` a bare number can be nothing but a session.
+            if !self.session || !is_number(target) {
+                check_pattern(target)?;
+            }
             list.panes.retain(|pane| names_pane(target, pane));
         }
         if caller.json {
@@ -154,5 +161,9 @@ fn mark(yes: bool) -> String {
 }
 
 fn state(pane: &PaneInfo) -> String {
-    if pane.dead { output::ended(pane.exit_status, pane.exit_signal) } else { "running".to_owned() }
+    if !pane.dead {
+        return "running".to_owned();
+    }
+    let ended = output::ended(pane.exit_status, pane.exit_signal);
+    if pane.earlier_server { format!("{ended}, on an earlier server") } else { ended }
 }

@@ -20,6 +20,7 @@ pub(super) mod tail;
 pub(super) mod wait_for;
 
 use super::{Outcome, args, caller::Caller, lines, output, targets, url};
+use crate::{api::Error, engine::is_number};
 
 /// The longest time limit that a wait or a run takes: a day.
 const MAX_SECONDS: f64 = 86_400.0;
@@ -48,6 +49,15 @@ fn path_of(kind: &str, target: &str) -> String {
     format!("/v1/{kind}/{}", url::encode(target))
 }
 
+/// The path of what a user's target names. Error: a bare number where not only a session can be meant. HTTP takes it for
+/// a pane's id, which tmux's own `-t` never does.
+fn path_named(kind: &str, target: &str) -> Result<String, Error> {
+    if kind != "sessions" && is_number(target) {
+        return Err(Error::bare_number(target, &[]));
+    }
+    Ok(path_of(kind, target))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -59,6 +69,15 @@ mod tests {
         assert_eq!(seconds("0.0001"), Ok(1));
         for text in ["", "-1", "nan", "inf", "86401", "1s"] {
             assert!(seconds(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_bare_number_is_a_session_or_nothing() {
+        assert_eq!(path_named("sessions", "1").unwrap(), "/v1/sessions/1");
+        assert_eq!(path_named("panes", "1:").unwrap(), "/v1/panes/1%3A");
+        for kind in ["panes", "windows"] {
+            assert_eq!(path_named(kind, "1").unwrap_err().code.as_str(), "AMBIGUOUS_TARGET");
         }
     }
 

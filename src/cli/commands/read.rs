@@ -3,7 +3,7 @@
 use base64::Engine as _;
 use clap::Args;
 
-use super::{Caller, Outcome, output, path_of, seconds};
+use super::{Caller, Outcome, output, path_named, seconds};
 use crate::{
     api::{Error, ReadAnswer, ReadFormat, ReadRequest, Result},
     cli::client::Client,
@@ -48,8 +48,8 @@ pub(in crate::cli) struct Read {
     /// The pane (default: the one this runs in)
     #[arg(short = 't', value_name = "PANE")]
     target: Option<String>,
-    /// A cursor from an earlier answer, or `input` (after the last input), `start` (all that is kept), `now`, or
-    /// `lines:N`
+    /// A cursor from an earlier answer, or `input` (after muxtap's last input, or since muxtap made the pane; else all that
+    /// is kept), `start` (all that is kept), `now`, or `lines:N`
     #[arg(long, value_name = "CURSOR|input|start|now", default_value = "input")]
     since: String,
     /// How to give it
@@ -67,7 +67,7 @@ pub(in crate::cli) struct Read {
 impl Read {
     pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
         let target = caller.target(self.target)?;
-        let path = format!("{}/output", path_of("panes", &target));
+        let path = format!("{}/output", path_named("panes", &target)?);
         let mut request = ReadRequest {
             since: Some(self.since),
             format: self.format.into(),

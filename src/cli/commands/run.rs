@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::{Caller, Outcome, output, path_of, seconds};
+use super::{Caller, Outcome, output, path_named, seconds};
 use crate::{
     api::{Error, ErrorCode, RunAnswer, RunRequest},
     cli::{EXIT_ERROR, EXIT_TIMEOUT, client::Lost},
@@ -33,7 +33,7 @@ pub(in crate::cli) struct Run {
 impl Run {
     pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
         let request = RunRequest { command: command_line(self.command), timeout_ms: self.timeout };
-        let path = format!("{}/run", path_of("panes", &self.target));
+        let path = format!("{}/run", path_named("panes", &self.target)?);
         let mut client = caller.client().await?;
         let answer: RunAnswer = match client.try_post(&path, &request).await.map_err(|lost| over(lost, &self.target))? {
             Ok(answer) => answer,

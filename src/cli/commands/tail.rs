@@ -12,14 +12,14 @@ use super::{
     events::join_targets,
     lines::{Lines, Style},
     output::{self, ColorChoice, Failure},
-    path_of,
+    path_named,
     targets::{is_pattern, label, names_pane},
 };
 use crate::{
-    api::{Error, ErrorCode, Event, EventsRequest, PaneList, ReadAnswer, ReadFormat, ReadRequest},
+    api::{Error, ErrorCode, Event, EventsRequest, PaneInfo, PaneList, ReadAnswer, ReadFormat, ReadRequest},
     cli::{
         EXIT_ERROR, EXIT_INTERRUPTED,
-        client::Lost,
+        client::{Client, Lost},
         follow::{Followed, Step},
     },
 };
@@ -80,7 +80,7 @@ async fn print_once(
     mut lines: Lines,
 ) -> Outcome {
     let mut client = caller.client().await?;
-    let panes = client.get::<PaneList>("/v1/panes", &()).await?.panes;
+    let panes = panes_now(&mut client).await?;
     for pane in &panes {
         lines.name(&pane.id, &label(pane));
     }
@@ -98,7 +98,7 @@ async fn print_once(
     }
     let mut seen = HashSet::new();
     for target in wanted {
-        let path = format!("{}/output", path_of("panes", &target));
+        let path = format!("{}/output", path_named("panes", &target)?);
         let mut request = ReadRequest { since: Some(since.clone()), format, ..ReadRequest::default() };
         loop {
             let answer: ReadAnswer = client.get(&path, &request).await?;
@@ -121,6 +121,13 @@ async fn print_once(
     Ok(0)
 }
 
+/// The panes that can be named. The id of one of an earlier server may be another pane's by now.
+async fn panes_now(client: &mut Client) -> Result<Vec<PaneInfo>, Error> {
+    let mut panes = client.get::<PaneList>("/v1/panes", &()).await?.panes;
+    panes.retain(|pane| !pane.earlier_server);
+    Ok(panes)
+}
+
 fn nothing_fits(target: &str) -> Error {
     let message = format!("no pane fits {target}; `muxtap list-panes` shows what is there");
     Error::new(ErrorCode::NotFound, message)
@@ -138,7 +145,7 @@ struct Follow {
 impl Follow {
     async fn run(mut self, caller: &Caller, targets: &[String], format: ReadFormat, since: String) -> Outcome {
         let mut client = caller.client().await?;
-        let panes = client.get::<PaneList>("/v1/panes", &()).await?.panes;
+        let panes = panes_now(&mut client).await?;
         for pane in &panes {
             self.lines.name(&pane.id, &label(pane));
         }
@@ -276,11 +283,11 @@ impl Follow {
 }
 
 /// The panes that targets without a pattern name.
-async fn resolve(client: &mut crate::cli::client::Client, targets: &[String]) -> Result<BTreeSet<String>, Error> {
+async fn resolve(client: &mut Client, targets: &[String]) -> Result<BTreeSet<String>, Error> {
     let mut open = BTreeSet::new();
     for target in targets {
         // A read of nothing says which pane the daemon takes it for, and is the error where it is none.
-        let path = format!("{}/output", path_of("panes", target));
+        let path = format!("{}/output", path_named("panes", target)?);
         let request = ReadRequest { since: Some("now".to_owned()), ..ReadRequest::default() };
         open.insert(client.get::<ReadAnswer>(&path, &request).await?.pane);
     }

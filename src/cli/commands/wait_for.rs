@@ -9,7 +9,7 @@ use clap::{ArgGroup, Args};
 
 use super::{Caller, Outcome, output, seconds};
 use crate::{
-    api::{Error, PredicateKind, PredicateReport, WaitAnswer, WaitMode, WaitOutcome, WaitRequest},
+    api::{Error, PredicateKind, PredicateReport, StandsBefore, WaitAnswer, WaitMode, WaitOutcome, WaitRequest},
     cli::{
         EXIT_FAILED, EXIT_INTERRUPTED, EXIT_TIMEOUT,
         client::{Client, Lost},
@@ -34,8 +34,8 @@ struct Look {
 /// Wait until panes print, show or do something
 ///
 /// Several conditions must all hold; each is remembered once it was seen. A wait begins, unless told otherwise, at the
-/// last input that muxtap sent to the pane: what was printed between the input and this command counts, and waiting
-/// again for the same pattern waits for the next time. The echo of what was typed does not count. Prints the line that
+/// last input that muxtap sent to the pane, or where muxtap made it: what was printed between the input and this command
+/// counts, and waiting again for the same pattern waits for the next time. The echo of what was typed does not count. Prints the line that
 /// matched.
 ///
 /// Exit status: 0 it happened; 3 a --fail pattern matched or the pane ended first; 124 the time ran out; 1 another
@@ -86,8 +86,8 @@ pub(in crate::cli) struct WaitFor {
     /// Give up, with exit status 3, when the output matches this regex; may be given several times
     #[arg(long, value_name = "REGEX", allow_hyphen_values = true)]
     fail: Vec<String>,
-    /// Where to begin: `input` (the last input, or the last match of the same pattern; the default), `now`, `start`
-    /// (all that is kept), `screen` (what stands there counts), or a cursor
+    /// Where to begin: `input` (the last input, where muxtap made the pane, or the last match of the same pattern; the
+    /// default), `now`, `start` (all that is kept), `screen` (what stands there counts), or a cursor
     #[arg(long, value_name = "input|now|start|screen|CURSOR")]
     since: Option<String>,
     /// When all has been seen: also wait until nothing was printed for this many seconds
@@ -234,6 +234,12 @@ fn describe(report: &PredicateReport) -> String {
     format!("{what} in {}", report.pane)
 }
 
+/// That what was waited for was there already, and how to count it.
+fn stands_before(report: &PredicateReport) -> String {
+    let Some(StandsBefore { line, since, .. }) = &report.stands_before else { return String::new() };
+    format!(" (it stands there since before the wait: `{}`; --since {since} counts it)", plain::name(line.trim()))
+}
+
 /// The lines that satisfied the wait, each once.
 fn matched_lines(answer: &WaitAnswer) -> String {
     let mut lines: Vec<&str> = Vec::new();
@@ -268,7 +274,7 @@ fn why_not(answer: &WaitAnswer) -> Option<String> {
                 .predicates
                 .iter()
                 .filter(|report| !report.latched && report.kind != PredicateKind::Fail)
-                .map(describe)
+                .map(|report| describe(report) + &stands_before(report))
                 .collect();
             let mut why = format!("not in {:.1} s: {}", answer.duration_ms / 1000.0, open.join(", "));
             if let Some(screen) = answer.screen.as_deref().map(str::trim_end).filter(|screen| !screen.is_empty()) {
@@ -316,6 +322,13 @@ mod tests {
         let timeout = answer("timeout", &[report("pattern", "%0", None), report("bell", "%0", Some(""))]);
         assert_eq!(why_not(&timeout).unwrap(), "not in 1.5 s: /x/ in %0; the screen ends:\na\nb");
         assert_eq!(matched_lines(&timeout), "");
+        let mut stands = report("pattern", "%0", None);
+        stands["stands_before"] = serde_json::json!({"line": "now x", "since": "start"});
+        assert_eq!(
+            why_not(&answer("timeout", &[stands])).unwrap(),
+            "not in 1.5 s: /x/ in %0 (it stands there since before the wait: `now x`; --since start counts it); the screen \
+             ends:\na\nb"
+        );
         let failed = answer("failed", &[report("pattern", "%0", None), report("fail", "%0", Some("error: 7"))]);
         assert_eq!(why_not(&failed).unwrap(), "failure /x/ in %0 matched: error: 7");
         assert_eq!(why_not(&answer("ended", &[])).unwrap(), "%0 ended first");

@@ -5,7 +5,10 @@ use std::{
     time::Instant,
 };
 
-use super::core::{Core, Latch, OnPane};
+use super::{
+    core::{Core, Latch, OnPane},
+    standing,
+};
 use crate::{
     api::{PredicateKind, PredicateReport, WaitAnswer, WaitOutcome},
     engine::{Engine, Pane, limits},
@@ -45,7 +48,8 @@ impl Told {
         let predicate = |report: &PredicateReport| {
             let captures = report.captures.iter().map(|capture| size_of::<Option<String>>() + text(capture));
             let groups = report.groups.iter().map(|(name, group)| 2 * size_of::<String>() + name.len() + group.len());
-            let texts = report.pane.len() + text(&report.pattern) + text(&report.line);
+            let stands = report.stands_before.as_ref().map_or(0, |stands| stands.line.len() + stands.since.len());
+            let texts = stands + report.pane.len() + text(&report.pattern) + text(&report.line);
             // A pattern stands once more among the matches.
             size_of::<PredicateReport>() + texts + text(&report.pattern) + captures.chain(groups).sum::<usize>()
         };
@@ -58,6 +62,7 @@ impl Engine {
     /// The answer of a wait that has ended, made once.
     pub(super) async fn told(&self, core: &Arc<Core>) -> Arc<Told> {
         let told = core.told.get_or_init(|| async {
+            standing::note(self, core).await;
             let (mut answer, matches) = report(core);
             if answer.outcome == WaitOutcome::Timeout
                 && let [pane] = core.panes.as_slice()
@@ -89,8 +94,10 @@ pub(super) fn report(core: &Core) -> (WaitAnswer, Matches) {
     let progress = core.lock();
     let mut predicates = Vec::new();
     for (pane, on_pane) in core.panes.iter().zip(&progress.panes) {
-        for (predicate, latch) in core.spec.predicates.iter().zip(&on_pane.latches) {
-            predicates.push(one(pane, predicate.kind, predicate.text.clone(), latch.as_ref()));
+        for (index, (predicate, latch)) in core.spec.predicates.iter().zip(&on_pane.latches).enumerate() {
+            let mut report = one(pane, predicate.kind, predicate.text.clone(), latch.as_ref());
+            report.stands_before = on_pane.standing.get(index).cloned().flatten();
+            predicates.push(report);
         }
         if let Some((pattern, latch)) = &on_pane.failed {
             let text = core.spec.text_of(*pattern).to_owned();
@@ -154,6 +161,7 @@ fn one(pane: &Arc<Pane>, kind: PredicateKind, pattern: Option<String>, latch: Op
         groups: latch.groups,
         after_ms: latched.then(|| ms(latch.after)),
         before: latch.before,
+        stands_before: None,
         how: latch.how.map(str::to_owned),
     }
 }

@@ -18,23 +18,27 @@ pub(super) struct Asked {
     pub(super) pane: Arc<Pane>,
     /// The end of its stream.
     end: u64,
-    /// muxtap's last input to it.
-    last_input: Option<(u64, Instant)>,
+    /// Where `since: input` begins, and since when.
+    origin: Option<(u64, Instant)>,
 }
 
 impl Asked {
     pub(super) fn of(pane: Arc<Pane>) -> Self {
-        let (end, last_input) = {
+        let (end, origin) = {
             let state = pane.lock();
-            (state.ring.end(), state.last_input)
+            (state.ring.end(), state.origin())
         };
-        Self { pane, end, last_input }
+        Self { pane, end, origin }
     }
 }
 
 impl Engine {
     /// Puts a watcher into every pane of a wait; what lies between its beginning and now is looked at first.
     pub(super) async fn attach(&self, host: &Arc<Host>, core: &Arc<Core>, panes: &[Asked]) -> Result<()> {
+        for (at, asked) in panes.iter().enumerate() {
+            // What is printed while a screen is asked for was not there before.
+            core.on_pane(at, |on_pane| on_pane.asked_at = asked.end);
+        }
         for (at, asked) in panes.iter().enumerate() {
             let screen = if begins_on_screen(&core.spec) {
                 self.latch_on_screen(host, core, at, &asked.pane).await?
@@ -56,6 +60,8 @@ impl Engine {
         pane: &Arc<Pane>,
     ) -> Result<Option<u64>> {
         let (text, offset) = self.screen(host, pane, true).await?;
+        // All that it shows was there before the wait began to watch.
+        core.on_pane(at, |on_pane| on_pane.asked_at = offset.max(on_pane.asked_at));
         let Some(set) = &core.spec.set else { return Ok(Some(offset)) };
         let mut matcher = Matcher::new(set.clone());
         for line in text.lines() {
@@ -86,11 +92,11 @@ fn attach(core: &Arc<Core>, at: usize, asked: &Asked, on_screen: Option<u64>) ->
     {
         let mut progress = core.lock();
         if let Some(on_pane) = progress.panes.get_mut(at) {
-            on_pane.asked_at = asked.end;
+            on_pane.from.clone_from(&beginning.from);
             on_pane.quiet_from = match core.spec.since {
                 Since::Now => Some(core.asked),
-                // Without an input the wait begins now.
-                Since::Input => asked.last_input.map_or(Some(core.asked), |(_, when)| Some(when)),
+                // In a pane of others, without an input, the wait begins now.
+                Since::Input => asked.origin.map_or(Some(core.asked), |(_, when)| Some(when)),
                 _ => None,
             };
         }
@@ -128,7 +134,7 @@ fn attach(core: &Arc<Core>, at: usize, asked: &Asked, on_screen: Option<u64>) ->
 const PIECE: u64 = 32 * 1024;
 
 fn beginning(core: &Core, at: usize, asked: &Asked, state: &State, on_screen: Option<u64>) -> Result<Beginning> {
-    let Asked { pane, end, last_input } = asked;
+    let Asked { pane, end, origin } = asked;
     let count = core.spec.set.as_ref().map_or(0, crate::pane::patterns::PatternSet::len);
     let same = |offset: u64| Beginning { first: offset, from: vec![offset; count], signs: offset };
     let since = match core.spec.since {
@@ -149,7 +155,7 @@ fn beginning(core: &Core, at: usize, asked: &Asked, state: &State, on_screen: Op
             same(offset)
         }
         Since::Input => {
-            let input = last_input.map(|(offset, _)| offset);
+            let input = origin.map(|(offset, _)| offset);
             let from: Vec<_> = (0..count)
                 .map(|pattern| {
                     let answered = state.answered_at(core.spec.text_of(pattern));

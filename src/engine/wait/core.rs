@@ -12,7 +12,7 @@ use tokio::sync::{Notify, OnceCell, watch};
 
 use super::{answer::Told, spec::Spec};
 use crate::{
-    api::{Gap, PredicateKind, WaitMode, WaitOutcome},
+    api::{Gap, PredicateKind, StandsBefore, WaitMode, WaitOutcome},
     engine::{Host, Pane},
     pane::matcher::Hit,
     tmux::Exit,
@@ -58,6 +58,10 @@ pub(super) struct OnPane {
     pub(super) complete: Option<Instant>,
     /// The stream's end when the wait was asked.
     pub(super) asked_at: u64,
+    /// For each regex of the set: a match counts from this offset on.
+    pub(super) from: Vec<u64>,
+    /// For each pattern: where it stood before the wait, as far as that was looked for.
+    pub(super) standing: Vec<Option<StandsBefore>>,
     /// Quiet is counted from here on, not from the last byte, if that was earlier.
     pub(super) quiet_from: Option<Instant>,
     /// Its watch looks at what only a rest can tell.
@@ -88,6 +92,8 @@ impl Core {
             gap: None,
             complete: None,
             asked_at: 0,
+            from: Vec::new(),
+            standing: Vec::new(),
             quiet_from: None,
             wants_rest: false,
             prompt_tried: None,

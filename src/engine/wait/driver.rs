@@ -188,7 +188,7 @@ struct Perhaps {
 fn prompt_by_rule(core: &Core, pane: &Pane) -> Prompt {
     let (line, about, end, last_input, marked) = {
         let state = pane.lock();
-        let input = state.last_input.map(|(offset, _)| offset);
+        let input = state.origin().map(|(offset, _)| offset);
         (state.resting_line(), state.about.clone(), state.ring.end(), input, state.signs.prompt)
     };
     if let Some((offset, rests)) = marked {

@@ -11,6 +11,7 @@ mod driver;
 mod kept;
 mod on_screen;
 mod spec;
+mod standing;
 mod watcher;
 
 use std::{

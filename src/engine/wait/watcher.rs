@@ -67,13 +67,15 @@ impl Watcher {
             && let Some(at) = signs.bell.filter(|at| *at >= self.begin)
         {
             self.bell = false;
-            self.core.latch_kind(self.at, PredicateKind::Bell, Latch { offset: Some(at), ..Latch::default() });
+            let before = self.was_there(at + 1);
+            self.core.latch_kind(self.at, PredicateKind::Bell, Latch { offset: Some(at), before, ..Latch::default() });
         }
         if self.prompt
             && let Some((at, true)) = signs.prompt.filter(|(at, _)| *at > self.begin)
         {
             self.prompt = false;
-            let latch = Latch { offset: Some(at), end: Some(at), how: Some("osc133"), ..Latch::default() };
+            let before = self.was_there(at);
+            let latch = Latch { offset: Some(at), end: Some(at), how: Some("osc133"), before, ..Latch::default() };
             self.core.latch_kind(self.at, PredicateKind::Prompt, latch);
         }
         if self.prompt {
@@ -121,6 +123,11 @@ impl Watcher {
                 None => true,
             }
         });
+    }
+
+    /// Whether what ends at this offset had been printed before the wait was asked.
+    fn was_there(&self, end: u64) -> bool {
+        self.core.lock().panes.get(self.at).is_some_and(|on_pane| end <= on_pane.asked_at)
     }
 
     /// The stream rests. Answers whether to go on.

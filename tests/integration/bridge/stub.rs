@@ -1,8 +1,10 @@
 //! The mode without tmux.
 
+use std::time::{Duration, Instant};
+
 use serde_json::json;
 
-use crate::common::World;
+use crate::common::{World, eventually};
 
 use super::{Bridge, Client, ORIGIN, error};
 
@@ -85,9 +87,14 @@ fn a_session_is_a_list_of_lines() {
             r#"{"ok":true,"action":"send_and_capture","session":"demo","output":"x"}"#,
         ),
         (
-            r#"{"action":"send_and_capture","session":"a.b:c","text":"\"\\\u0001é\u2028😀","wait_for":"never","timeout_ms":100}"#,
+            r#"{"action":"send_and_capture","session":"a.b:c","text":"\"\\\u0001é\u2028😀","wait_for":"é.😀$","timeout_ms":100}"#,
+            408,
+            r#"{"ok":false,"error":"wait_for regex did not match before timeout (100ms)."}"#,
+        ),
+        (
+            r#"{"action":"send_and_capture","session":"a.b:c","text":"x","wait_for":"^\"[^]*😀$","timeout_ms":100}"#,
             200,
-            "{\"ok\":true,\"action\":\"send_and_capture\",\"session\":\"a.b:c\",\"output\":\"\\\"\\\\\\u0001é\u{2028}😀\"}",
+            "{\"ok\":true,\"action\":\"send_and_capture\",\"session\":\"a.b:c\",\"output\":\"\\\"\\\\\\u0001é\u{2028}😀\\nx\"}",
         ),
         (
             r#"{"action":"send_and_capture","session":"B","text":"a\nb \ud800"}"#,
@@ -143,4 +150,52 @@ fn five_thousand_lines_are_kept() {
     let some = client.act(&json!({"action": "capture_pane", "session": "a"})).json();
     assert_eq!(some["output"].as_str().unwrap().lines().count(), 200);
     assert_eq!(client.act(&json!({"action": "kill_session", "session": "b"})).body, error("Session not found: b"));
+}
+
+/// What would be answered is what has to match, and nothing but another call can change it.
+#[test]
+fn a_wait_in_stub_mode_ends_when_its_pattern_matches_or_its_time_is_up() {
+    let world = World::new();
+    let bridge = Bridge::stub(&world);
+    let mut client = bridge.client();
+    client.act(&json!({"action": "create_session", "session": "a"}));
+    let sent = |text: &str, wait_for: &str| json!({"action": "send_and_capture", "session": "a", "text": text, "wait_for": wait_for, "timeout_ms": 150});
+    let late = error("wait_for regex did not match before timeout (150ms).");
+    let begun = Instant::now();
+    let reply = client.act(&sent("ls", "DONE"));
+    assert_eq!((reply.status, &reply.body), (408, &late));
+    assert!(begun.elapsed() >= Duration::from_millis(150), "{:?}", begun.elapsed());
+    // The input is left sent, and counts as what a pane shows does.
+    let reply = client.act(&sent("x", "^ls$"));
+    assert_eq!((reply.status, reply.json()["output"].as_str()), (200, Some("ls\nx")));
+    // A lookahead is matched in a process of its own, and halves of pairs are what they are.
+    assert_eq!(client.act(&sent("y", "l(?=s)")).status, 200);
+    let half = client.post(
+        br#"{"action":"send_and_capture","session":"a","text":"h\ud83d","wait_for":"h\\ud83d$","timeout_ms":150}"#,
+    );
+    assert_eq!(half.status, 200, "{half:?}");
+    // Only what was sent with this call or later.
+    let mut after = sent("z", "^ls$");
+    after["wait_from"] = "send".into();
+    let reply = client.act(&after);
+    assert_eq!((reply.status, &reply.body), (408, &late));
+    // What another client types meanwhile counts, and a session that is killed is not there.
+    for (act, status) in [
+        (json!({"action": "send_keys", "session": "a", "text": "DONE"}), 200),
+        (json!({"action": "kill_session", "session": "a"}), 404),
+    ] {
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| {
+                let mut long = sent("w", "^(DONE|never)$");
+                long["timeout_ms"] = 60_000.into();
+                long["wait_from"] = "send".into();
+                bridge.client().act(&long)
+            });
+            let lines = || client.act(&json!({"action": "capture_pane", "session": "a"})).json()["output"].clone();
+            let mut lines = lines;
+            eventually("its line is there", || lines().as_str().is_some_and(|lines| lines.ends_with('w')));
+            assert_eq!(client.act(&act).status, 200);
+            assert_eq!(waiting.join().unwrap().status, status);
+        });
+    }
 }

@@ -1,8 +1,12 @@
 //! `spawn`: its checks in their order, names, directories, windows.
 
-use std::sync::{
-    Arc, Mutex,
-    atomic::{AtomicUsize, Ordering},
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt as _,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
 use futures_util::future::BoxFuture;
@@ -218,5 +222,31 @@ async fn nobody_is_asked_about_what_is_not_allowed() {
     assert!(human.asked().is_empty());
     let refused = stage.action("kill", "main").await;
     assert!(refused.starts_with("Error: this muxtap does not allow `kill`"), "{refused}");
+    stage.end().await;
+}
+
+/// Up to 3.7c tmux exits with 0 where it cannot make its socket, and nothing is there.
+#[tokio::test(flavor = "multi_thread")]
+async fn spawned_is_said_of_what_is_there_and_of_nothing_else() {
+    let human = Human::who_says(Decision::Approved);
+    let world = World::new();
+    let socket = world.path("missing/t");
+    let stage = Stage::new(world, Plan { socket: Some(socket.clone()), ..plan(&human) });
+    let answer = stage.call(json!({ "action": "spawn", "prompt": "p", "name": "one" })).await;
+    assert!(answer.starts_with("Error: tmux command failed: tmux: "), "{answer}");
+    assert!(answer.contains("No such file or directory"), "{answer}");
+    assert!(!stage.store_path().exists() || stage.store() == json!({}), "nothing is kept of what is not there");
+    assert!(!socket.exists());
+    stage.end().await;
+    // The folder of the sockets that have names is made, as tmux makes it for `-L`.
+    let world = World::new();
+    let folder = world.path("run").join(format!("tmux-{}", rustix::process::getuid().as_raw()));
+    let socket = folder.join("default");
+    world.also_end(&socket);
+    let stage = Stage::new(world, Plan { socket: Some(socket.clone()), ..plan(&human) });
+    let answer = stage.call(json!({ "action": "spawn", "prompt": "p", "name": "one" })).await;
+    assert!(answer.starts_with("Spawned tmux session `one`."), "{answer}");
+    assert_eq!(stage.world.tmux_at(&socket, &["list-sessions", "-F", "#{session_name}"]), "one");
+    assert_eq!(fs::metadata(&folder).unwrap().permissions().mode() & 0o777, 0o700);
     stage.end().await;
 }

@@ -1,0 +1,164 @@
+//! What targets mean, beside what tmux takes them for.
+
+use serde_json::json;
+
+use crate::common::World;
+
+/// Sessions as tmux names them by itself, `0` and `1`, with the panes `%0` to `%4`: window 0 and 1 in each, two panes in `1:1`.
+fn numbered() -> World {
+    let world = World::new();
+    for session in ["0", "1"] {
+        world.session(session);
+        world.tmux(&["new-window", "-d", "-t", &format!("{session}:")]);
+    }
+    world.tmux(&["split-window", "-d", "-t", "1:1"]);
+    world
+}
+
+#[test]
+fn a_bare_number_acts_on_nothing_that_it_may_not_mean() {
+    let world = numbered();
+    let all = world.panes();
+    assert_eq!(all.len(), 5);
+    for args in [
+        &["kill-pane", "-t", "1"][..],
+        &["kill-window", "-t", "1"],
+        &["respawn-pane", "-k", "-t", "1"],
+        &["send-keys", "-t", "1", "x"],
+        &["run", "-t", "1", "true"],
+        &["read", "-t", "1"],
+        &["capture-pane", "-t", "1"],
+        &["split-window", "-t", "1"],
+        &["new-window", "-t", "1"],
+        &["rename-window", "-t", "1", "x"],
+        &["wait-for", "-t", "1", "-p", "x", "-T", "1"],
+        &["list-panes", "-t", "1"],
+        &["tail", "1"],
+        &["events", "-t", "1"],
+        &["agents", "-t", "1"],
+    ] {
+        let message = world.error("AMBIGUOUS_TARGET", args);
+        assert!(message.contains("1:"), "{args:?}: {message}");
+    }
+    // What has seen the server names what is there.
+    let waits = format!("/v1/waits{}", world.query());
+    let refused = world.http("POST", &waits, Some(&json!({"panes": ["1"], "patterns": ["x"]})));
+    assert_eq!(refused.status, 409, "{refused:?}");
+    assert_eq!(refused.json()["details"]["candidates"], json!(["%1", "1:", "0:1", "1:1"]));
+    // In a path, where `%` has to be encoded, a number is an id, unless a session is called so.
+    let path = |pane: &str| format!("/v1/panes/{pane}{}", world.query());
+    let refused = world.http("DELETE", &path("1"), None);
+    assert_eq!((refused.status, &refused.json()["code"]), (409, &"AMBIGUOUS_TARGET".into()), "{refused:?}");
+    assert_eq!(world.http("DELETE", &format!("/v1/windows/1{}", world.query()), None).status, 409);
+    assert_eq!((world.panes(), world.tmux(&["list-windows", "-a", "-F", "x"]).lines().count()), (all, 4));
+    assert_eq!(world.http("DELETE", &path("4"), None).status, 200);
+    assert!(!world.panes().contains(&"%4".to_owned()));
+    // What can be nothing but a session takes it, and `1:` is the session everywhere.
+    let listed = |args: &[&str]| crate::common::names(&world.json(args)["panes"], "id");
+    let of_one = world.tmux(&["list-panes", "-s", "-t", "1:", "-F", "#{pane_id}"]);
+    for args in [&["list-panes", "-s", "-t", "1"], &["list-panes", "-s", "-t", "1:"]] {
+        let mut live = listed(args);
+        live.retain(|id| id != "%4");
+        assert_eq!(live, of_one.lines().collect::<Vec<_>>(), "{args:?}");
+    }
+    assert_eq!(world.json(&["read", "-t", "1:"])["pane"], world.tmux(&["display-message", "-p", "-t", "1:", "#D"]));
+    world.ok(&["kill-session", "-t", "1"]);
+    assert_eq!(world.sessions(), ["0"]);
+}
+
+#[test]
+fn offsets_count_from_what_is_current_in_their_session() {
+    let world = World::new();
+    world.session("w");
+    for _ in 0..3 {
+        world.tmux(&["new-window", "-d", "-t", "w:"]);
+    }
+    world.tmux(&["new-window", "-d", "-t", "w:7", "-n", "+1"]);
+    world.tmux(&["split-window", "-d", "-t", "w:1"]);
+    world.tmux(&["split-window", "-t", "w:1"]);
+    for current in ["0", "1", "7"] {
+        world.tmux(&["select-window", "-t", &format!("w:{current}")]);
+        for target in
+            ["w:+1", "w:-1", "w:+", "w:-", "w:+2", "w:-3", "w:+7", "w:.+1", "w:.-1", "w:1.+", "w:1.-2", "w:+1.+1"]
+        {
+            let expected = world.tmux(&["display-message", "-p", "-t", target, "#{pane_id}"]);
+            assert_eq!(world.json(&["read", "-t", target])["pane"], expected, "{target} at {current}");
+        }
+    }
+    // tmux's window before the current one, and not the one with the index 1.
+    world.tmux(&["select-window", "-t", "w:3"]);
+    world.ok(&["kill-window", "-t", "w:-1"]);
+    assert_eq!(world.tmux(&["list-windows", "-t", "w", "-F", "#I"]), "0\n1\n3\n7");
+    // What counts from tmux's current session is refused: none is current here.
+    for target in ["+1", "-1", ":+1", ":1", "!", "{last}", "w:!", "w:^", "w:$", "w:{next}"] {
+        let message = world.error("INVALID_TARGET", &["kill-window", &format!("-t{target}")]);
+        assert!(message.contains("write"), "{target}: {message}");
+    }
+    assert_eq!(world.tmux(&["list-windows", "-t", "w", "-F", "#I"]), "0\n1\n3\n7");
+}
+
+#[test]
+fn panes_of_an_earlier_server_are_not_taken_for_those_of_the_one_that_runs() {
+    let world = World::new();
+    let tell = |name: &str| format!("echo I am {name}; exec cat");
+    world.tmux(&["new-session", "-d", "-s", "main", &tell("old zero")]);
+    world.tmux(&["new-window", "-d", &tell("old one")]);
+    world.await_output("%0", "I am old zero");
+    world.await_output("%1", "I am old one");
+    let pid = |pane: &str| world.tmux(&["display-message", "-p", "-t", pane, "#{pane_pid}"]).parse::<u64>().unwrap();
+    let old = [pid("%0"), pid("%1")];
+    let wait = world.spawn(&["wait-for", "-t", "%0", "%1", "--all", "--exit", "-T", "30"]);
+    crate::common::eventually("the wait is open", || world.json(&["status"])["waits"] == 1);
+    world.tmux(&["kill-server"]);
+    assert_eq!(wait.finish().status, 0);
+    // As long as no other server runs they are the last one's.
+    assert_eq!(world.read_all("%1"), "I am old one\n");
+    world.tmux(&["new-session", "-d", "-s", "main", &tell("new zero")]);
+    world.await_output("%0", "I am new zero");
+    let new = pid("%0");
+    let listed = world.json(&["list-panes"])["panes"].clone();
+    let rows: Vec<_> = listed
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|pane| {
+            (
+                pane["id"].as_str().unwrap(),
+                pane["pid"].as_u64().unwrap(),
+                pane["dead"] == true,
+                pane["earlier_server"] == true,
+            )
+        })
+        .collect();
+    let mut expected = [("%0", old[0], true, true), ("%1", old[1], true, true)];
+    let mut ended = rows[1..].to_vec();
+    ended.sort_unstable();
+    expected.sort_unstable();
+    assert_eq!((rows[0], ended.as_slice()), (("%0", new, false, false), &expected[..]), "{listed}");
+    let table = world.ok(&["list-panes"]);
+    assert_eq!(table.matches("earlier server").count(), 2, "{table}");
+    // An id means a pane of the server that runs; one of the earlier server's says what it is and how to read it.
+    assert_eq!(world.read_all("%0"), "I am new zero\n");
+    for args in [&["read", "-t", "%1"][..], &["capture-pane", "-t", "%1"], &["kill-pane", "-t", "%1"]] {
+        let message = world.error("NOT_FOUND", args);
+        assert!(message.contains("server that ran there before"), "{message}");
+    }
+    let error = world.muxtap(&["--json", "read", "-t", "%1"]).error();
+    let since = error["details"]["start"].as_str().unwrap();
+    let read = world.json(&["read", "-t", "%1", "--since", since]);
+    assert_eq!((&read["text"], &read["exited"]), (&"I am old one\n".into(), &true.into()), "{read}");
+    // What an earlier server's pane has left comes first, then a gap and the pane that has its id now.
+    let epoch_of_one = since.split('.').nth(1).unwrap().to_owned();
+    let zero = listed.as_array().unwrap().iter().find(|pane| pane["pid"] == old[0]).unwrap();
+    let end = zero["cursor"].as_str().unwrap();
+    assert_eq!(end.split('.').nth(1).unwrap(), epoch_of_one);
+    let next = world.json(&["read", "-t", "%0", "--since", end]);
+    assert_eq!(
+        (&next["gap"]["reason"], &next["text"]),
+        (&"server-restarted".into(), &"I am new zero\n".into()),
+        "{next}"
+    );
+    // What searches and follows by name does not take them for each other.
+    let tail = world.ok(&["tail", "*"]);
+    assert!(tail.contains("I am new zero") && !tail.contains("old"), "{tail}");
+}
