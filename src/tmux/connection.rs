@@ -317,7 +317,8 @@ impl Connection {
     }
 
     async fn drain(self, mut stream: Wire, mut process: Process, receiver: Arc<impl Receiver>) {
-        let drained = AssertUnwindSafe(self.drain_until_gone(&mut stream, &mut process, &receiver)).catch_unwind().await;
+        let drained =
+            AssertUnwindSafe(self.drain_until_gone(&mut stream, &mut process, &receiver)).catch_unwind().await;
         let mut why = drained.unwrap_or_else(|panic| {
             self.failed(&*panic);
             "muxtap failed while it read from it".to_owned()
@@ -343,7 +344,12 @@ impl Connection {
     }
 
     /// Hands over what comes, for as long as anything can. Answers why it ended, if the stream told.
-    async fn drain_until_gone(&self, stream: &mut Wire, process: &mut Process, receiver: &Arc<impl Receiver>) -> String {
+    async fn drain_until_gone(
+        &self,
+        stream: &mut Wire,
+        process: &mut Process,
+        receiver: &Arc<impl Receiver>,
+    ) -> String {
         // tmux holds the client's descriptors too: its output ends when the server has noticed that the client is gone, and a server that
         // hangs never does.
         let mut gone = pin!(async {

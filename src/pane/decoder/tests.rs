@@ -173,7 +173,19 @@ fn each_maximal_invalid_part_is_one_replacement() {
 /// S12
 #[test]
 fn a_string_that_is_given_up_is_followed_by_text() {
-    for string in ["\x1b]0;t", "\x1bkt", "\x1bP", "\x1bP1", "\x1bP1 ", "\x1bPq", "\x1bPq\x1b", "\x1bP:", "\x1b_a", "\x1b^p", "\x1bXs"] {
+    for string in [
+        "\x1b]0;t",
+        "\x1bkt",
+        "\x1bP",
+        "\x1bP1",
+        "\x1bP1 ",
+        "\x1bPq",
+        "\x1bPq\x1b",
+        "\x1bP:",
+        "\x1b_a",
+        "\x1b^p",
+        "\x1bXs",
+    ] {
         let mut decoder = TextDecoder::default();
         let mut events = Events::default();
         decoder.feed(0, string.as_bytes(), &mut events);

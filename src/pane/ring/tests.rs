@@ -65,7 +65,8 @@ fn a_read_from_what_was_trimmed_says_how_much_is_missing() {
     ring.trim_to(4);
     let missing = Gap { reason: GapReason::Trimmed, bytes: Some(4) };
     let state = DecoderState::default();
-    let first = Chunk { start: 6, end: 9, bytes: b"678".to_vec(), gap: Some(missing), more: true, state, given_up: vec![] };
+    let first =
+        Chunk { start: 6, end: 9, bytes: b"678".to_vec(), gap: Some(missing), more: true, state, given_up: vec![] };
     assert_eq!(ring.read(2, raw(3)), first);
     let second = Chunk { start: 9, end: 10, bytes: b"9".to_vec(), gap: None, more: false, state, given_up: vec![] };
     assert_eq!(ring.read(9, raw(100)), second);
