@@ -8,7 +8,7 @@ use super::{
     managed::{self, AtEnd, HELD_LONGEST, Hold, Launch, ManagedPane, PaneOptions},
 };
 use crate::{
-    api::{DoneAnswer, Error, RespawnRequest, Result, SpawnRequest},
+    api::{DoneAnswer, Error, ErrorCode, RespawnRequest, Result, SpawnRequest},
     protocol::command::Command,
     tmux::Request,
 };
@@ -49,6 +49,12 @@ async fn respawn_all(host: &Arc<Host>, pane: &Arc<Pane>, request: &RespawnReques
     if pane.exit().is_some() {
         // The end of a command is told when all it printed is here; its hold is let go a moment later.
         server.ended(pane.id(), HELD_LONGEST).await;
+    }
+    let topology = server.fresh().await?;
+    if !request.kill && topology.pane(pane.id()).is_some_and(|row| !row.dead) {
+        // tmux would say so as well, but only once the pane was paused, which drops output.
+        let message = format!("pane {} is still active: its process runs; -k (`kill`) ends it first", pane.id());
+        return Err(Error::new(ErrorCode::Conflict, message));
     }
     let Start { words, place: at, managed } = start(host, pane, request).await?;
     let mut command = Command::new("respawn-pane").opt("-t", pane.id().to_string());

@@ -333,3 +333,6 @@ impl Inner {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

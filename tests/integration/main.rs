@@ -36,6 +36,7 @@ mod mcp;
 mod mcp_clients;
 mod protocol;
 mod readme;
+mod respawn;
 mod run;
 mod screen_programs;
 mod screen_random;
