@@ -2,19 +2,17 @@
 
 use std::sync::Arc;
 
-use tokio::sync::oneshot;
-
 use super::{
-    Engine, Host, Pane,
-    create::{check, literal, place, program, refused},
+    Engine, Host,
+    create::{literal, refused},
 };
 use crate::{
-    api::{DoneAnswer, Error, GapReason, PatchRequest, RespawnRequest, Result, Tier},
+    api::{DoneAnswer, Error, PatchRequest, Result, Tier},
     protocol::{
         command::{Command, CommandLine},
         ids::PaneId,
     },
-    tmux::{Link, Lost, Request, Seed, Seeding, Server},
+    tmux::Request,
 };
 
 const DONE: DoneAnswer = DoneAnswer { ok: true };
@@ -134,54 +132,6 @@ impl Engine {
         act.ended(done)
     }
 
-    async fn respawn(&self, host: &Arc<Host>, pane: &Arc<Pane>, request: &RespawnRequest) -> Result<DoneAnswer> {
-        check(&request.spawn)?;
-        let id = pane.id().to_string();
-        let mut command = Command::new("respawn-pane").opt("-t", &id);
-        if request.kill {
-            command = command.flag("-k");
-        }
-        command = place(command, &request.spawn);
-        if let Some(words) = &request.spawn.command {
-            command = program(command, words);
-        }
-        // A server that respawns a pane on which a client lags behind may crash (F19, N12): the pause drops what is not sent yet. Nothing
-        // can be printed between the respawn and the end of the pause, since a line runs in one go.
-        let flow = |what: &str| Command::new("refresh-client").opt("-A", format!("{id}:{what}"));
-        let line = CommandLine::of([flow("pause"), command, flow("continue")]);
-        host.server().connected().await?;
-        host.server().expect_pause(pane.id());
-        let (sender, receiver) = oneshot::channel();
-        let (at, server, resume) = (pane.clone(), host.server().clone(), flow("continue"));
-        host.server().submit(Some(pane.id()), Request::Plain(line), move |answer| {
-            match &answer {
-                Ok(Ok(_)) => {
-                    // The reply stands behind all that the program before it printed.
-                    at.made_at(at.end_offset());
-                    if at.exit().is_none() {
-                        at.mark_gap(GapReason::Paused);
-                    }
-                }
-                Ok(Err(_)) => {
-                    // The line stopped behind its pause: output goes on, and what the pause dropped is looked for.
-                    server.submit(Some(at.id()), Request::Plain(CommandLine::of([resume])), |_| {});
-                    server.reseed(at.id(), Seeding::Again(GapReason::Paused));
-                }
-                _ => {}
-            }
-            // The asker may have given up.
-            let _ = sender.send(answer);
-        });
-        let answer = receiver.await.unwrap_or(Err(Lost::Ended));
-        let done = match answer {
-            Ok(Ok(_)) => Ok(DONE),
-            Ok(Err(message)) => Err(refused(&message)),
-            Err(lost) => return Err(lost.of_change("the respawn")),
-        };
-        host.server().fresh().await?;
-        done
-    }
-
     async fn order(
         &self,
         host: &Arc<Host>,
@@ -191,54 +141,6 @@ impl Engine {
         let answer = host.server().write(pane, Request::Plain(CommandLine::of(commands))).await?;
         answer.map(|_| DONE).map_err(|message| refused(&message))
     }
-
-    /// Gives panes that muxtap made back to tmux: they close by themselves from now on.
-    pub(super) async fn release_panes(&self, host: &Arc<Host>) {
-        if !matches!(host.server().link(), Link::Connected(_)) {
-            return;
-        }
-        for pane in host.panes().iter().filter(|pane| pane.close_when_ended()) {
-            let release = Command::new("set-option").flag("-p").flag("-u").opt("-t", pane.id().to_string());
-            let line = CommandLine::of([release.arg("remain-on-exit")]);
-            // A pane that has gone meanwhile needs no release.
-            // One that does not answer cannot be asked for the others either.
-            if host.server().write(Some(pane.id()), Request::Plain(line)).await.is_err() {
-                return;
-            }
-        }
-    }
-}
-
-/// Lets go of the hold on a command that has ended: the pane is closed, or dies with the command's status. Its screen is kept first.
-pub(super) fn close_held(host: &Arc<Host>, pane: &Arc<Pane>) {
-    let (server, rules, of) = (host.server(), host.rules(), Arc::downgrade(host));
-    let at = pane.clone();
-    let close = pane.close_when_ended();
-    // Elsewhere it lets go by itself after a few seconds.
-    let release = !close && server.spec().is_local();
-    let look = move |answer: std::result::Result<crate::tmux::Answer, crate::tmux::Lost>| {
-        if let Some(seed) = answer.ok().and_then(std::result::Result::ok).and_then(|parts| Seed::parse(&parts)) {
-            let kept = at.keep_screen(&seed, rules);
-            of.upgrade().inspect(|host| host.account(kept));
-            // tmux tells which process it is; what was listed last may be the placeholder's.
-            if release
-                && !seed.dead
-                && let Some(pid) = i32::try_from(seed.pid).ok().and_then(rustix::process::Pid::from_raw)
-            {
-                let _ = rustix::process::kill_process(pid, rustix::process::Signal::USR1);
-            }
-        }
-    };
-    server.submit(Some(pane.id()), Request::Framed(Seed::question(pane.id(), rules)), look);
-    if close {
-        close_ended(server, pane.id());
-    }
-}
-
-/// Closes a pane that muxtap made and that nobody asked to keep.
-pub(super) fn close_ended(server: &Server, pane: PaneId) {
-    let kill = Command::new("kill-pane").opt("-t", pane.to_string());
-    server.submit_at_last(Some(pane), Request::Plain(CommandLine::of([kill])));
 }
 
 fn sized(command: Command, patch: &PatchRequest) -> Command {

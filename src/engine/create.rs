@@ -1,15 +1,14 @@
 //! Making sessions, windows and panes, so that no byte of what runs in them is lost.
 //!
 //! A program that prints and ends at once would be gone before it is followed. So a pane for a command begins with a placeholder; when
-//! it is followed, the command takes the placeholder's place (`respawn-pane`).
-//!
-//! tmux drops what a program printed just before its end, from its own grid too (F9, N10). So the command is not the pane's process: a line of
-//! shell *holds* the pane until all of it has arrived. When the command has ended it prints a mark with the exit status; the mark stands in
-//! the stream behind the last byte of output, so whoever reads it has read everything. Then the pane is closed, or the hold is let go.
+//! it is followed, the command takes the placeholder's place (`respawn-pane`), held until all it prints has arrived ([`super::managed`]).
 
-use std::{collections::hash_map::RandomState, hash::BuildHasher, path::PathBuf, sync::Arc};
+use std::{path::PathBuf, sync::Arc};
 
-use super::{Engine, Host, Pane};
+use super::{
+    Engine, Host, Pane,
+    managed::{self, AtEnd, Hold, Launch, ManagedPane},
+};
 use crate::{
     api::{
         CreatedAnswer, Error, ErrorCode, NewSessionRequest, NewWindowRequest, Result, SpawnRequest, SplitRequest, Tier,
@@ -23,13 +22,6 @@ use crate::{
 
 /// What a pane runs until its command takes its place.
 const PLACEHOLDER: &str = "exec cat >/dev/null";
-/// Runs `$2…` and holds the pane until it is told that everything arrived, by a signal or by the end of the pane; a few seconds at most, for the
-/// case that muxtap has gone. `$1` is the mark's nonce. Its own complaints about a child that was killed are not the command's output.
-const HOLD: &str = "n=$1; shift; trap : INT QUIT; exec 3>&2 2>/dev/null; \"$@\" 2>&3 3>&-; s=$?; \
-                    trap \"exit $s\" USR1; printf '\\033]7717;%s;x;%s\\007' \"$n\" \"$s\"; sleep 5 & wait; exit \"$s\"";
-/// The same for a command line: the pane's shell runs it, as tmux would have it.
-const HOLD_LINE: &str = "n=$1; shift; trap : INT QUIT; exec 3>&2 2>/dev/null; \"${SHELL:-/bin/sh}\" -c \"$1\" 2>&3 3>&-; s=$?; \
-                         trap \"exit $s\" USR1; printf '\\033]7717;%s;x;%s\\007' \"$n\" \"$s\"; sleep 5 & wait; exit \"$s\"";
 /// What tmux tells of what it made.
 const MADE: &str = "#{session_id}|#{window_id}|#{pane_id}|#{session_name}";
 /// The variables that tmux takes from a client into a new session by default (`update-environment`).
@@ -203,25 +195,24 @@ impl Engine {
 
     /// Puts the command in the placeholder's place.
     async fn start(&self, host: &Arc<Host>, pane: &Arc<Pane>, spawn: &SpawnRequest) -> Result<()> {
-        let target = pane.id().to_string();
-        let option =
-            |name: &str, value: &str| Command::new("set-option").flag("-p").opt("-t", &target).arg(name).arg(value);
         let order = async |line| host.server().write(Some(pane.id()), Request::Plain(line)).await;
-        // Nothing of tmux's own is to stand in the pane. The option is newer than 3.2a; without it a line is drawn (N13).
-        let _ = order(CommandLine::of([option("remain-on-exit-format", "")])).await?;
-        let keep = option("remain-on-exit", "on");
-        let Some(words) = &spawn.command else {
-            pane.set_ours(Ours { keep: spawn.keep, hold: None });
-            return order(CommandLine::of([keep])).await?.map(drop).map_err(|message| refused(&message));
+        let at_end = if spawn.keep { AtEnd::Keep } else { AtEnd::Close };
+        let mut managed = ManagedPane { at_end, before: None, hold: None, launch: Launch::of(spawn) };
+        let Some(launch) = &managed.launch else {
+            pane.set_ours(managed);
+            return order(CommandLine::of(managed::remain(pane.id())))
+                .await?
+                .map(drop)
+                .map_err(|message| refused(&message));
         };
-        let nonce = format!("{:016x}", RandomState::new().hash_one(0));
-        pane.set_ours(Ours { keep: spawn.keep, hold: Some(nonce.clone()) });
-        let hold = if words.len() == 1 { HOLD_LINE } else { HOLD };
-        let held = ["sh", "-c", hold, "muxtap-hold", &nonce].map(str::to_owned);
-        let held: Vec<_> = held.into_iter().chain(words.iter().cloned()).collect();
-        let respawn = Command::new("respawn-pane").flag("-k").opt("-t", &target);
-        let respawn = program(place(respawn, spawn), &held);
-        order(CommandLine::of([keep, respawn])).await?.map_err(|message| refused(&message))?;
+        let nonce = managed::nonce();
+        let respawn = Command::new("respawn-pane").flag("-k").opt("-t", pane.id().to_string());
+        let respawn = program(place(respawn, spawn), &launch.held(&nonce));
+        let line = CommandLine::of(managed::remain(pane.id())).then(respawn);
+        pane.expect_mark(&nonce);
+        managed.hold = Some(Hold::of(nonce));
+        pane.set_ours(managed);
+        order(line).await?.map_err(|message| refused(&message))?;
         // The new process is watched from here on.
         host.server().fresh().await.map(drop)
     }
@@ -234,15 +225,6 @@ enum Care {
     Ours,
     /// tmux, as if muxtap had not made it.
     Tmux,
-}
-
-/// What is promised of a pane that muxtap made.
-#[derive(Clone, Debug)]
-pub(super) struct Ours {
-    /// It stays when its process has ended.
-    pub(super) keep: bool,
-    /// Its command is held; this is the nonce of the mark that tells its end.
-    pub(super) hold: Option<String>,
 }
 
 /// The directory and variables of what is made.

@@ -210,12 +210,12 @@ impl Host {
     }
 
     /// The command of a pane that muxtap made has ended, and all it printed is here.
-    fn held_command_ended(self: &Arc<Self>, pane: &Arc<Pane>, status: i32) {
+    pub(super) fn held_command_ended(self: &Arc<Self>, pane: &Arc<Pane>, status: i32) {
         let exit = Exit { status: Some(status), signal: None };
         if pane.end(exit) {
             self.tell(exit_event(pane, exit));
         }
-        super::change::close_held(self, pane);
+        super::managed::close_held(self, pane, exit);
     }
 
     pub(super) fn tell(&self, event: Event) {
@@ -356,14 +356,27 @@ impl Host {
         }
     }
 
-    fn exited(&self, id: PaneId, exit: Exit) {
+    fn moved(&self, id: PaneId, seed: &Seed, output: &[u8]) -> bool {
+        let Some(pane) = self.panes.get(&id).map(|pane| pane.clone()) else { return false };
+        let kept = pane.go_on(seed, self.rules(), output);
+        kept.map(|kept| self.account(kept)).is_some()
+    }
+
+    fn restarted(self: &Arc<Self>, id: PaneId, ran: bool) {
+        let Some(pane) = self.panes.get(&id).map(|pane| pane.clone()) else { return };
+        let (look, kept) = pane.restarted(ran);
+        self.account(kept);
+        if look {
+            self.look(&pane);
+        }
+    }
+
+    fn exited(self: &Arc<Self>, id: PaneId, exit: Exit) {
         let Some(pane) = self.panes.get(&id).map(|pane| pane.clone()) else { return };
         if pane.end(exit) {
             self.tell(exit_event(&pane, exit));
         }
-        if pane.close_when_ended() {
-            super::change::close_ended(self.server(), id);
-        }
+        super::managed::process_ended(self, &pane, exit);
     }
 
     fn closed(&self, id: PaneId) {
@@ -398,6 +411,12 @@ impl Observer for Weak<Host> {
         if let Some(host) = self.upgrade() {
             host.seeded(pane, &seed, why);
         }
+    }
+    fn moved(&self, pane: PaneId, seed: &Seed, output: &[u8]) -> bool {
+        self.upgrade().is_some_and(|host| host.moved(pane, seed, output))
+    }
+    fn restarted(&self, pane: PaneId, ran: bool) {
+        self.upgrade().inspect(|host| host.restarted(pane, ran));
     }
     fn sized(&self, pane: PaneId, size: Size) {
         self.upgrade().inspect(|host| host.sized(pane, size));

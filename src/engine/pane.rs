@@ -18,16 +18,15 @@ use tokio::sync::watch;
 
 use super::{
     agents::Tap,
-    create::Ours,
     events::Shared,
     limits,
+    managed::ManagedPane,
     signs::Signs,
     view::{Doubt, Place, View},
     wait::Watcher,
 };
 use crate::{
-    api::{Gap, GapReason, Size},
-    metrics,
+    api::Size,
     pane::{
         cursor::{Cursor, Epoch},
         echo::EchoFilter,
@@ -76,8 +75,8 @@ pub(super) struct State {
     exit_pid: Option<u32>,
     /// Its screen; of a pane that has ended the last one.
     pub(super) view: View,
-    /// muxtap made it.
-    pub(super) ours: Option<Ours>,
+    /// muxtap started something in it.
+    pub(super) ours: Option<ManagedPane>,
     /// A `run` is under way.
     pub(super) runs: bool,
     /// For the one who follows the agent in it.
@@ -198,13 +197,9 @@ impl Pane {
         self.lock().exit.map(|(_, at)| at)
     }
 
-    /// muxtap made it, and this is what was promised of it.
-    pub(super) fn set_ours(&self, ours: Ours) {
-        let mut state = self.lock();
-        if let Some(nonce) = &ours.hold {
-            state.signs.expect(nonce);
-        }
-        state.ours = Some(ours);
+    /// What was promised of it, where muxtap made it or started something in it.
+    pub(super) fn ours(&self) -> Option<ManagedPane> {
+        self.lock().ours.clone()
     }
 
     /// Notes that muxtap has started the pane's program: what it prints follows this offset.
@@ -212,9 +207,25 @@ impl Pane {
         self.lock().made = Some((offset, Instant::now()));
     }
 
-    /// muxtap made it and nobody asked to keep it.
-    pub(super) fn close_when_ended(&self) -> bool {
-        self.lock().ours.as_ref().is_some_and(|ours| !ours.keep)
+    /// Promises this of it from now on. The mark of its hold must be expected already. Returns the status that the mark told, if it has come.
+    pub(super) fn set_ours(&self, ours: ManagedPane) -> Option<i32> {
+        let mut state = self.lock();
+        let nonce = ours.hold.as_ref().map(|hold| hold.nonce.clone());
+        let before = state.ours.replace(ours).and_then(|ours| ours.hold);
+        if let Some(before) = before.filter(|before| Some(&before.nonce) != nonce.as_ref()) {
+            state.signs.expect_no_more(&before.nonce);
+        }
+        state.take_held_exit()
+    }
+
+    /// A command is about to be held here with this mark.
+    pub(super) fn expect_mark(&self, nonce: &str) {
+        self.lock().signs.expect(nonce);
+    }
+
+    /// It is not after all.
+    pub(super) fn expect_no_mark(&self, nonce: &str) {
+        self.lock().signs.expect_no_more(nonce);
     }
 
     /// Output came.
@@ -230,18 +241,6 @@ impl Pane {
         let string_due = state.watch_string();
         self.announce(state);
         Pushed { kept, held_exit, doubt, string_due }
-    }
-
-    /// Bytes may be missing here.
-    pub(super) fn mark_gap(&self, reason: GapReason) {
-        let gap = Gap { reason, bytes: None };
-        metrics::gap(reason);
-        let mut state = self.lock();
-        state.ring.push_gap(gap);
-        state.echo.interrupt();
-        for watcher in &state.watchers {
-            watcher.gap(gap);
-        }
     }
 
     /// The process has ended. Answers whether this was news.
@@ -457,12 +456,11 @@ pub(super) struct Pushed {
 impl State {
     /// The status told by the hold of this pane's command, once.
     fn take_held_exit(&mut self) -> Option<i32> {
-        let hold = &mut self.ours.as_mut()?.hold;
-        let (_, status) = self.signs.marks(hold.as_deref()?)?.end?;
+        let hold = self.ours.as_mut()?.hold.as_mut().filter(|hold| hold.is_awaited)?;
+        let (_, status) = self.signs.marks(&hold.nonce)?.end?;
         let status = status?;
-        if let Some(nonce) = hold.take() {
-            self.signs.expect_no_more(&nonce);
-        }
+        hold.is_awaited = false;
+        self.signs.expect_no_more(&hold.nonce);
         Some(status)
     }
 

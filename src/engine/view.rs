@@ -71,6 +71,8 @@ pub(super) struct View {
     /// How the running tmux draws.
     rules: Option<Rules>,
     doubt: Option<Doubt>,
+    /// It was doubted before its output was no longer followed.
+    doubted_before: bool,
     /// How often it was doubted or made anew: a look that began before says nothing.
     turns: u64,
     /// It was made from a seed while the alternate screen was shown.
@@ -173,7 +175,20 @@ impl View {
 
     /// Its output is not followed until it is seeded.
     pub(super) fn suspend(&mut self) {
+        self.doubted_before = self.doubt.is_some_and(|doubt| doubt != Doubt::Unfollowed || self.doubted_before);
         self.doubt(Doubt::Unfollowed);
+    }
+
+    /// Whether it would be what tmux has after this output; `None` where that cannot be told.
+    pub(super) fn agrees_after(&self, output: &[u8], seed: &screen::Seed, rules: Rules) -> Option<bool> {
+        let knows = self.is_proven() && self.doubt == Some(Doubt::Unfollowed) && !self.doubted_before;
+        let mut ours = self.screen.as_deref().filter(|_| knows)?.clone();
+        let theirs = Screen::from_seed(seed, rules, Settings::default())?;
+        if ours.size() != theirs.size() {
+            return None;
+        }
+        ours.feed(output);
+        ours.trusted().is_ok().then(|| is_same(&ours, &theirs, rules.knows_trailing()))
     }
 
     /// Whether a look can say anything: one that is about to be seeded is not looked at.

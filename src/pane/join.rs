@@ -3,7 +3,7 @@
 //! tmux drops output in known cases (F9, F11) but its grid still shows it. Both are reduced to lines of text; where the
 //! stream's last lines are found in the grid, what follows them there is missing.
 
-use super::{render, ring::Ring};
+use super::{decoder::TextDecoder, render, ring::Ring, text::Unheard};
 
 /// Bytes at the end of a stream that are compared.
 const COMPARED: u64 = 256 * 1024;
@@ -29,11 +29,25 @@ pub fn join(ring: &Ring, seed: &[u8]) -> Joined {
     join_text(have, &grid)
 }
 
+/// Whether a stream with this `output` behind it holds all that a pane's text shows, and the sequence that has begun and not ended there.
+pub fn is_whole_with(ring: &Ring, output: &[u8], seed: &[u8], pending: &[u8]) -> bool {
+    let from = ring.end().saturating_sub(COMPARED).max(ring.start());
+    let mut bytes = ring.bytes(from, ring.end());
+    bytes.extend_from_slice(output);
+    let mut decoder = TextDecoder::default();
+    decoder.feed(0, &bytes, &mut Unheard);
+    let open = decoder.state().open_since().and_then(|since| bytes.get(usize::try_from(since).ok()?..));
+    let have = render::render_bytes(&bytes);
+    let have = if from > ring.start() { have.split_once('\n').map_or("", |(_, rest)| rest) } else { &have };
+    open.unwrap_or_default() == pending && join_text(have, &render::render_bytes(seed)) == Joined::Missing(Vec::new())
+}
+
 fn join_text(have: &str, grid: &str) -> Joined {
     let grid: Vec<&str> = grid.split('\n').collect();
     let mut have: Vec<&str> = have.split('\n').collect();
     // What is not finished can be the beginning of a line in the grid.
-    let open = have.pop().unwrap_or_default().trim_end();
+    let whole = have.pop().unwrap_or_default();
+    let open = whole.trim_end();
     if have.is_empty() && open.is_empty() {
         return missing(&grid, 0, "");
     }
@@ -50,7 +64,7 @@ fn join_text(have: &str, grid: &str) -> Joined {
         let something = !open.is_empty() || have.iter().rev().take(equal).any(|line| !line.trim().is_empty());
         // A stream that holds more than the grid's history ends somewhere in it; one that holds less begins at its top.
         if something && (all || equal >= SURE) {
-            return missing(&grid, at, open);
+            return missing(&grid, at, whole);
         }
     }
     Joined::Unrelated
@@ -59,7 +73,8 @@ fn join_text(have: &str, grid: &str) -> Joined {
 /// What the grid holds from line `at` on, without what of that line is known.
 fn missing(grid: &[&str], at: usize, open: &str) -> Joined {
     let rest = grid.get(at..).unwrap_or_default().join("\r\n");
-    let rest = rest.strip_prefix(open).unwrap_or(&rest);
+    // The grid may show blanks at a line's end, or not.
+    let rest = rest.strip_prefix(open).or_else(|| rest.strip_prefix(open.trim_end())).unwrap_or(&rest);
     let mut text = rest.trim_end_matches(['\r', '\n']).as_bytes().to_vec();
     // A cursor below the last line has ended it; without this the next line would be glued to it.
     if rest.ends_with('\n') {
@@ -84,6 +99,7 @@ mod tests {
     fn a_stream_that_is_whole_misses_nothing() {
         assert_eq!(missing_of("one\ntwo\n", "one\ntwo").as_deref(), Some(""));
         assert_eq!(missing_of("one\n$ ", "one\n$").as_deref(), Some(""));
+        assert_eq!(missing_of("one\n$ ", "one\n$ ").as_deref(), Some(""));
     }
 
     #[test]
@@ -93,6 +109,23 @@ mod tests {
         assert_eq!(missing_of("one\n", "one\ntwo").as_deref(), Some("two"));
         assert_eq!(missing_of("one\n", "one\ntwo\n").as_deref(), Some("two\r\n"));
         assert_eq!(missing_of("one\n", "one\n").as_deref(), Some(""));
+    }
+
+    #[test]
+    fn a_stream_is_whole_with_what_came_elsewhere() {
+        let is_whole = |stream: &str, output: &str, seed: &str, pending: &str| {
+            let mut ring = Ring::new(1 << 16);
+            ring.push(stream.as_bytes(), &mut Unheard);
+            is_whole_with(&ring, output.as_bytes(), seed.as_bytes(), pending.as_bytes())
+        };
+        assert!(is_whole("one\r\n$ ", "", "one\r\n$ ", ""));
+        assert!(is_whole("one\r\n$ ", "\rtwo\r\n", "one\r\ntwo\r\n", ""), "an answer that goes over what stood there");
+        assert!(is_whole("one\r\nt\x1b[3", "1mwo", "one\r\ntwo", ""), "cut in a sequence");
+        assert!(is_whole("one\r\n", "two\x1b[", "one\r\ntwo", "\x1b["));
+        assert!(!is_whole("one\r\n", "two\x1b[", "one\r\ntwo", ""));
+        assert!(!is_whole("one\r\n", "three\r\n", "one\r\ntwo\r\nthree\r\n", ""), "a line is missing");
+        assert!(!is_whole("one\r\n", "", "one\r\ntwo\r\n", ""));
+        assert!(!is_whole("one\r\n", "two\r\n", "a menu", ""));
     }
 
     #[test]

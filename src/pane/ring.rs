@@ -194,6 +194,12 @@ impl Ring {
         self.decoder.state().string_start()
     }
 
+    /// Lets no open sequence or character reach over the end: another program begins there.
+    pub fn restart(&mut self) {
+        self.decoder.reset();
+        self.begin_fresh();
+    }
+
     /// Begins a segment into which no sequence reaches.
     fn begin_fresh(&mut self) {
         match self.segments.back_mut() {
@@ -213,8 +219,7 @@ impl Ring {
 
     /// Bytes are missing from here on: marks the place, and lets no open sequence or character reach over it.
     pub fn push_gap(&mut self, gap: Gap) {
-        self.decoder.reset();
-        self.begin_fresh();
+        self.restart();
         if self.gaps.len() > GAPS {
             // The earliest stays: it is what a reader that comes from before it has to know first.
             self.gaps.remove(1);

@@ -17,6 +17,7 @@ use super::{
     Exit, Observer, Seeding,
     connection::{ANSWER_LIMIT, Answer, Connection, LEAVE_LIMIT, Lost, Receiver, Request},
     death,
+    followed::Followed,
     link::{self, Link, ServerIdentity},
     model::{Action, Covering, Model, Refresh},
     program::ServerSpec,
@@ -25,7 +26,7 @@ use super::{
     values,
 };
 use crate::{
-    api::{Error, GapReason, Result},
+    api::{Error, Result},
     metrics,
     protocol::{
         codec::Event,
@@ -33,12 +34,11 @@ use crate::{
         ids::{PaneId, SessionId},
         notification::{Notification, Subscription},
     },
-    screen::Rules,
 };
 
 /// How often a pane whose process has ended is looked at until tmux has noticed too. Each look is a turn of tmux's own event loop, so it
 /// noticed after one or two; what is left is for the subscription to `#{pane_dead}`.
-const DEATH_LOOKS: u32 = 8;
+pub(super) const DEATH_LOOKS: u32 = 8;
 
 /// The shared state of a [`Server`](super::Server).
 pub struct Inner {
@@ -180,7 +180,7 @@ impl Inner {
     }
 
     /// Reads the model, unless that is under way: then once more after it.
-    fn refresh(self: &Arc<Self>) {
+    pub(super) fn refresh(self: &Arc<Self>) {
         let connection = {
             let mut model = self.lock();
             if model.refresh.running {
@@ -259,13 +259,13 @@ impl Inner {
                     let mut model = self.lock();
                     let owner = model.owner(pane);
                     match model.panes.get_mut(&pane) {
-                        Some(followed) if followed.seeded || followed.exited => return Ok(()),
-                        Some(_) if owner.is_some_and(|owner| owner.is_silent()) => return Err(Lost::Unanswered.into()),
-                        Some(followed) => {
-                            let (sender, receiver) = oneshot::channel();
-                            followed.waiters.push(sender);
-                            receiver
-                        }
+                        Some(followed) => match followed.wait() {
+                            None => return Ok(()),
+                            Some(_) if owner.is_some_and(|owner| owner.is_silent()) => {
+                                return Err(Lost::Unanswered.into());
+                            }
+                            Some(receiver) => receiver,
+                        },
                         None if was_there => return Ok(()),
                         None => return Err(Error::not_found(format!("pane {pane} ended before it could be followed"))),
                     }
@@ -283,10 +283,10 @@ impl Inner {
         })
     }
 
-    fn carry_out(self: &Arc<Self>, actions: Vec<Action>) {
+    pub(super) fn carry_out(self: &Arc<Self>, actions: Vec<Action>) {
         for action in actions {
             match action {
-                Action::Seed(pane, why) => self.seed(pane, why),
+                Action::Pane(pane, step) => self.step(pane, step),
                 Action::Send(connection, line) => connection.submit(Request::Plain(line), |answer| {
                     if let Ok(Err(message)) = answer {
                         tracing::debug!("tmux refused: {message}");
@@ -330,109 +330,17 @@ impl Inner {
         }
     }
 
-    /// Asks for the pane's content, so that it and the output after it join without a byte lost or doubled (C2).
-    ///
-    /// What the pane printed before tmux ran the line always arrives before the reply, and is in the seed. What it printed after may arrive
-    /// before the reply too, but only while other panes flood: tmux holds a reply back behind their output, not behind this pane's (N27). So a pane
-    /// that was quiet meanwhile is seeded by one line; one that was not is paused, and seeded by a line that ends the pause.
-    pub(super) fn seed(self: &Arc<Self>, pane: PaneId, why: Seeding) {
-        let Some((connection, seeding)) = self.begin_seeding(pane) else { return };
-        let this = self.clone();
-        connection.clone().submit(Request::Framed(self.question(pane)), move |answer| {
-            let Ok(Ok(parts)) = answer else { return };
-            if this.lock().panes.get(&pane).is_some_and(|followed| followed.noisy) {
-                this.seed_paused(&connection, pane, seeding, why);
-            } else {
-                this.seeded(pane, seeding, &parts, why);
-            }
-        });
-    }
-
-    /// What a pane's seed is asked with: some of it depends on the version.
-    fn question(&self, pane: PaneId) -> Vec<Command> {
-        let version = self.lock().identity.as_ref().map(|known| known.version);
-        Seed::question(pane, version.map(Rules::for_version))
-    }
-
-    fn begin_seeding(&self, pane: PaneId) -> Option<(Connection, u64)> {
-        let (owner, seeding) = {
-            let mut model = self.lock();
-            let followed = model.panes.get_mut(&pane).filter(|followed| !followed.exited)?;
-            followed.seeded = false;
-            followed.noisy = false;
-            followed.early = None;
-            followed.seeding += 1;
-            let seeding = followed.seeding;
-            (model.owner(pane), seeding)
-        };
-        self.observer.unfollowed(pane);
-        // Without an owner the pane is seeded when it gets one.
-        Some((owner?, seeding))
-    }
-
-    /// Once tmux has paused the pane, no output of it is under way. All that comes from then on is from after the line that ends the pause.
-    fn seed_paused(self: &Arc<Self>, connection: &Connection, pane: PaneId, seeding: u64, why: Seeding) {
-        let flow = move |what: &str| Command::new("refresh-client").opt("-A", format!("{pane}:{what}"));
-        let (this, next) = (self.clone(), connection.clone());
-        let mut question = self.question(pane);
-        question.push(flow("continue"));
-        self.lock().expected_pauses.insert(pane);
-        connection.submit(Request::Plain(CommandLine::of([flow("pause")])), move |answer| {
-            let goes_on = {
-                let mut model = this.lock();
-                let paused = matches!(answer, Ok(Ok(_)));
-                let followed = model.panes.get_mut(&pane).filter(|followed| paused && followed.seeding == seeding);
-                followed.map(|followed| followed.early = Some(Vec::new())).is_some()
-            };
-            if !goes_on {
-                // Whoever seeds it meanwhile, or later, must not find it paused here.
-                this.lock().expected_pauses.remove(&pane);
-                next.submit(Request::Plain(CommandLine::of([flow("continue")])), |_| {});
-                return;
-            }
-            let then = this.clone();
-            next.submit(Request::Framed(question), move |answer| {
-                let Ok(Ok(parts)) = answer else { return };
-                let seed = parts.split_last().map_or(&[][..], |(_, seed)| seed);
-                then.seeded(pane, seeding, seed, why);
-            });
-        });
-    }
-
-    /// The seed is here: what came ahead of it follows it.
-    fn seeded(self: &Arc<Self>, pane: PaneId, seeding: u64, parts: &[bytes::Bytes], why: Seeding) {
-        let Some(seed) = Seed::parse(parts) else { return };
-        let (waiters, early) = {
-            let mut model = self.lock();
-            let followed =
-                model.panes.get_mut(&pane).filter(|followed| followed.seeding == seeding && !followed.exited);
-            let Some(followed) = followed else { return };
-            followed.seeded = true;
-            followed.known = true;
-            (std::mem::take(&mut followed.waiters), followed.early.take().unwrap_or_default())
-        };
-        let dead = seed.dead;
-        self.observer.seeded(pane, seed, why);
-        if !early.is_empty() {
-            self.observer.output(pane, &early);
-        }
-        drop(waiters);
-        if dead {
-            self.look_at_dead(pane, DEATH_LOOKS);
-        }
-    }
-
     /// A pane's process has ended: what stands in it now is all it printed (F9).
-    fn look_at_dead(self: &Arc<Self>, pane: PaneId, looks: u32) {
+    pub(super) fn look_at_dead(self: &Arc<Self>, pane: PaneId, looks: u32) {
         let connection = {
             let model = self.lock();
-            if model.panes.get(&pane).is_none_or(|followed| followed.exited) {
+            if model.panes.get(&pane).is_none_or(Followed::has_ended) {
                 return;
             }
             model.owner(pane)
         };
         let Some(connection) = connection else { return };
-        let this = self.clone();
+        let (this, by) = (self.clone(), connection.id());
         connection.submit(Request::Framed(self.question(pane)), move |answer| match answer {
             Ok(Ok(parts)) => match Seed::parse(&parts) {
                 // Its status may come a turn later (N16).
@@ -441,7 +349,7 @@ impl Inner {
                 }
                 Some(seed) if seed.dead => {
                     let exit = Exit { status: seed.exit_status, signal: seed.exit_signal };
-                    if this.mark_exited(pane) {
+                    if this.mark_exited(pane, Some(by)) {
                         this.observer.seeded(pane, seed, Seeding::Last);
                         this.observer.exited(pane, exit);
                         this.refresh();
@@ -463,7 +371,7 @@ impl Inner {
         let connection = self.lock().owner(pane);
         let this = self.clone();
         let end = move |_| {
-            let told = this.mark_exited(pane);
+            let told = this.mark_exited(pane, None);
             this.lock().panes.remove(&pane);
             if told {
                 this.observer.exited(pane, Exit::default());
@@ -483,12 +391,8 @@ impl Inner {
         self.lock().panes.get(&pane).is_some_and(|followed| followed.pid != pid)
     }
 
-    fn mark_exited(&self, pane: PaneId) -> bool {
-        let mut model = self.lock();
-        let Some(followed) = model.panes.get_mut(&pane) else { return false };
-        followed.watch.cancel();
-        followed.waiters.clear();
-        !std::mem::replace(&mut followed.exited, true)
+    fn mark_exited(&self, pane: PaneId, by: Option<u64>) -> bool {
+        self.lock().panes.get_mut(&pane).is_some_and(|followed| followed.ended(by))
     }
 
     /// tmux pushed the values of a window's panes.
@@ -512,36 +416,10 @@ impl Inner {
         }
     }
 
-    /// Whether output is to be passed on now; what comes ahead of a seed is kept for after it.
-    fn is_wanted(&self, connection: &Connection, pane: PaneId, data: &[u8]) -> bool {
-        let mut model = self.lock();
-        let Some(followed) = model.panes.get_mut(&pane) else { return false };
-        if followed.owner != Some(connection.id()) {
-            return false;
-        }
-        if !followed.seeded {
-            match &mut followed.early {
-                Some(early) => early.extend_from_slice(data),
-                None => followed.noisy = true,
-            }
-        }
-        followed.seeded
-    }
-
     fn notified(self: &Arc<Self>, connection: &Connection, notification: Notification) {
         match notification {
             Notification::SessionChanged { session, .. } => self.session_changed(connection, session),
-            Notification::Pause(pane) => {
-                if self.lock().expected_pauses.remove(&pane) {
-                    return;
-                }
-                let ours = self.lock().panes.get(&pane).is_some_and(|followed| followed.owner == Some(connection.id()));
-                let resume = Command::new("refresh-client").flag("-A").arg(format!("{pane}:continue"));
-                connection.submit(Request::Plain(CommandLine::of([resume])), |_| {});
-                if ours {
-                    self.seed(pane, Seeding::Again(GapReason::Paused));
-                }
-            }
+            Notification::Pause(pane) => self.was_paused(connection, pane),
             Notification::SubscriptionChanged(subscription) => self.pushed(connection, &subscription),
             Notification::SessionsChanged
             // A session may have kept no client but ours.
@@ -603,9 +481,7 @@ impl Receiver for Inner {
         match event {
             Event::Output { pane, data, .. } => {
                 metrics::OUTPUT_BYTES.increment(data.len() as u64);
-                if self.is_wanted(connection, pane, &data) {
-                    self.observer.output(pane, &data);
-                }
+                self.output(connection, pane, &data);
             }
             Event::Notification(notification) => {
                 self.notified(connection, notification);
@@ -628,14 +504,14 @@ impl Receiver for Inner {
     }
 
     fn closed(self: &Arc<Self>, connection: &Connection, why: &str) {
-        let panes = self.lock().drop_connection(connection.id(), why);
+        let actions = self.lock().drop_connection(connection.id(), why);
         self.lost.notify_waiters();
         self.lost.notify_one();
-        for pane in panes {
-            // One pane's observer that fails must not keep the others from being told.
-            let told = AssertUnwindSafe(|| self.observer.unfollowed(pane));
-            if std::panic::catch_unwind(told).is_err() {
-                tracing::error!("a defect of muxtap: the observer of pane {pane} failed");
+        for action in actions {
+            // One pane's observer that fails must not keep the others from being notified.
+            let carried_out = AssertUnwindSafe(|| self.carry_out(vec![action]));
+            if std::panic::catch_unwind(carried_out).is_err() {
+                tracing::error!("a defect of muxtap: the observer of a pane failed");
             }
         }
         self.refresh();

@@ -9,9 +9,11 @@ mod awaited;
 mod connection;
 mod coverage;
 pub mod death;
+mod followed;
 mod launch;
 mod link;
 mod model;
+mod pauses;
 mod probe;
 mod processes;
 mod program;
@@ -19,6 +21,7 @@ mod relay;
 #[cfg(test)]
 mod scripted;
 mod seed;
+mod seeding;
 mod server;
 mod silence;
 mod socket;
@@ -74,6 +77,12 @@ pub trait Observer: Send + Sync + 'static {
     fn output(&self, pane: PaneId, data: &[u8]);
     /// What stands in a pane at exactly this point of its stream.
     fn seeded(&self, pane: PaneId, seed: Seed, why: Seeding);
+    /// Another connection carries the pane: `output` is what came over it so far, `seed` what stands in the pane at exactly this point.
+    /// Returns whether `output` is just what the stream lacks of it; then it is the stream's next part, and nothing was lost.
+    fn moved(&self, pane: PaneId, seed: &Seed, output: &[u8]) -> bool;
+    /// Another program begins in a pane: what comes from here on is its output. `ran`: muxtap put it in the place of one that had not ended,
+    /// of which the last output may be missing.
+    fn restarted(&self, pane: PaneId, ran: bool);
     /// From here on a pane's output is not followed, until it is seeded again.
     fn unfollowed(&self, pane: PaneId);
     /// A pane has this size from about this point of its stream on.

@@ -13,15 +13,16 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Seeding,
     connection::Connection,
+    followed::{Attempts, Carried, Followed, Step},
     launch::StartServer,
     link::{FIRST_PAUSE, LONGEST_PAUSE, ServerIdentity},
+    pauses::Pauses,
     topology::{PaneRow, SessionRow, Topology},
-    values::{self, Values},
+    values,
 };
 use crate::{
-    api::{GapReason, Size},
+    api::Size,
     clock::jittered,
     metrics,
     protocol::{
@@ -73,36 +74,6 @@ impl Covering {
     }
 }
 
-/// What is known of a pane that is followed.
-// Reasons: each is a fact of its own; as one state they would be twelve.
-#[allow(clippy::struct_excessive_bools)]
-pub struct Followed {
-    /// The connection its output is taken from.
-    pub(super) owner: Option<u64>,
-    /// Its output is passed on.
-    pub(super) seeded: bool,
-    /// It had been seeded before.
-    pub(super) known: bool,
-    /// Which of its seedings is under way; the answer to an older one is void.
-    pub(super) seeding: u64,
-    /// Output came while its seed was awaited.
-    pub(super) noisy: bool,
-    /// Output that came after its seed was taken but ahead of the seed.
-    pub(super) early: Option<Vec<u8>>,
-    /// The process whose end is watched.
-    pub(super) pid: u32,
-    /// Ends the watch.
-    pub(super) watch: CancellationToken,
-    /// Its end was told.
-    pub(super) exited: bool,
-    /// It is no longer listed and its end is about to be told.
-    leaving: bool,
-    /// What tmux pushed of it last.
-    pub(super) values: Option<Values>,
-    /// Resolved when it is seeded, dropped when it ends.
-    pub(super) waiters: Vec<oneshot::Sender<()>>,
-}
-
 /// The state of reading the model.
 #[derive(Default)]
 pub struct Refresh {
@@ -138,19 +109,23 @@ pub struct Model {
     subscribed: HashMap<WindowId, u64>,
     /// Sessions to which a guest is about to attach, and which attempt it is.
     attaching: HashMap<SessionId, u64>,
-    attempts: u64,
-    /// Panes that are about to be paused by a command of ours that also ends the pause.
-    pub(super) expected_pauses: HashSet<PaneId>,
+    attaches: u64,
+    /// Numbers the readings of panes' content.
+    pub(super) attempts: Attempts,
+    /// Connections that served when everything was last listed.
+    served: HashSet<u64>,
+    /// Pauses that muxtap asked for.
+    pub(super) pauses: Pauses,
     /// Sessions whose guest could not attach or was thrown out at once, and how long the next one waits.
-    pauses: HashMap<SessionId, Duration>,
+    put_off: HashMap<SessionId, Duration>,
     /// Users' sessions were seen: when the last one goes, the hub goes too.
     populated: bool,
 }
 
 /// What is to be done once the model's lock is released.
 pub enum Action {
-    /// Read the pane's content.
-    Seed(PaneId, Seeding),
+    /// Something for a pane.
+    Pane(PaneId, Step),
     /// Attach a guest after a pause; which attempt it is.
     Attach(SessionId, u64, Duration),
     /// Send a command whose reply does not matter.
@@ -175,7 +150,7 @@ impl Model {
 
     /// The connection that carries the pane's output.
     pub(super) fn owner(&self, pane: PaneId) -> Option<Connection> {
-        let owner = self.panes.get(&pane)?.owner?;
+        let owner = self.panes.get(&pane)?.owner()?;
         self.covering.get(&owner).filter(|covering| covering.is_serving())?.connection.clone()
     }
 
@@ -184,7 +159,7 @@ impl Model {
         let Ok(layout) = Layout::parse(layout) else { return Vec::new() };
         let known = self.topology.windows.iter().find(|row| row.id == window);
         let before = known.and_then(|row| Layout::parse(row.layout.as_bytes()).ok());
-        let carried = |pane: PaneId| self.panes.get(&pane).is_some_and(|followed| followed.owner == Some(connection));
+        let carried = |pane: PaneId| self.panes.get(&pane).is_some_and(|followed| followed.owner() == Some(connection));
         layout
             .leaves()
             .filter(|(pane, _)| carried(*pane))
@@ -210,27 +185,22 @@ impl Model {
         }
         self.panes.clear();
         self.subscribed.clear();
-        self.expected_pauses.clear();
-        self.attaching.clear();
         self.pauses.clear();
+        self.attaching.clear();
+        self.put_off.clear();
         self.populated = false;
         self.topology = Arc::default();
     }
 
-    /// A connection has gone. Answers the panes whose output it carried.
-    pub(super) fn drop_connection(&mut self, id: u64, why: &str) -> Vec<PaneId> {
+    /// Forgets a connection that has gone. Returns what follows for the panes whose output it carried.
+    pub(super) fn drop_connection(&mut self, id: u64, why: &str) -> Vec<Action> {
         let Some(covering) = self.covering.remove(&id) else { return Vec::new() };
-        let mut panes = Vec::new();
-        for (pane, followed) in self.panes.iter_mut().filter(|(_, followed)| followed.owner == Some(id)) {
-            followed.owner = None;
-            followed.seeded = false;
-            if !followed.exited {
-                panes.push(*pane);
-            }
+        let mut actions = Vec::new();
+        for (pane, followed) in &mut self.panes {
+            actions.extend(followed.lost(id).into_iter().map(|step| Action::Pane(*pane, step)));
         }
         self.subscribed.retain(|_, connection| *connection != id);
-        // Whoever asked for a pause over it will not be answered.
-        self.expected_pauses.clear();
+        self.pauses.forget(id);
         if let Some(ready) = covering.ready {
             let _ = ready.send(Err(if why.is_empty() { "it left at once".into() } else { why.into() }));
         }
@@ -238,18 +208,18 @@ impl Model {
         if stayed.is_some() {
             self.greeted &= self.covering.values().any(Covering::is_serving);
         }
-        let Some(session) = covering.session else { return panes };
+        let Some(session) = covering.session else { return actions };
         match stayed {
             None => self.put_off(session, FIRST_PAUSE),
             Some(stay) if stay < SHORT_STAY => self.put_off(session, SHORT_STAY),
-            Some(_) => drop(self.pauses.remove(&session)),
+            Some(_) => drop(self.put_off.remove(&session)),
         }
-        panes
+        actions
     }
 
     /// The next guest of a session waits: longer each time, and at least so long.
     pub(super) fn put_off(&mut self, session: SessionId, least: Duration) {
-        let pause = self.pauses.entry(session).or_default();
+        let pause = self.put_off.entry(session).or_default();
         *pause = (*pause * 2).min(LONGEST_PAUSE).max(least);
     }
 
@@ -271,7 +241,7 @@ impl Model {
 
     /// Every session has a guest, as long as it would be there without one.
     fn follow_as_guest(&mut self, actions: &mut Vec<Action>) {
-        self.pauses.retain(|session, _| self.topology.session(*session).is_some());
+        self.put_off.retain(|session, _| self.topology.session(*session).is_some());
         let ours: HashSet<_> =
             self.covering.values().filter_map(|covering| Some(covering.connection.as_ref()?.name())).collect();
         let others = |session: &SessionRow| session.clients.iter().any(|client| !ours.contains(client.as_str()));
@@ -288,10 +258,10 @@ impl Model {
             |session: &&SessionRow| !session.hub && !covered.contains(&session.id) && !over.contains(&session.id);
         for session in self.topology.sessions.iter().filter(wanted) {
             if !self.attaching.contains_key(&session.id) {
-                self.attempts += 1;
-                self.attaching.insert(session.id, self.attempts);
-                let pause = self.pauses.get(&session.id).copied().unwrap_or_default();
-                actions.push(Action::Attach(session.id, self.attempts, jittered(pause)));
+                self.attaches += 1;
+                self.attaching.insert(session.id, self.attaches);
+                let pause = self.put_off.get(&session.id).copied().unwrap_or_default();
+                actions.push(Action::Attach(session.id, self.attaches, jittered(pause)));
             }
         }
     }
@@ -331,6 +301,7 @@ impl Model {
             .filter(|(_, covering)| covering.is_serving())
             .filter_map(|(id, covering)| Some((covering.session?, *id)))
             .collect();
+        let serving: HashSet<u64> = carriers.values().copied().chain(hub).collect();
         let mut listed = HashSet::new();
         let mut pushed = BTreeMap::new();
         for row in &topology.panes {
@@ -339,15 +310,19 @@ impl Model {
                 continue;
             }
             listed.insert(row.id);
-            let carries =
-                |id: u64| Some(id) == hub || sessions.iter().any(|session| carriers.get(session) == Some(&id));
-            let candidate = hub.or_else(|| sessions.iter().filter_map(|session| carriers.get(session)).min().copied());
-            self.follow_pane(row, carries, candidate, local, actions);
-            let subscribed = self.subscribed.get(&row.window).copied().filter(|id| carries(*id));
+            let mut by: Vec<u64> = sessions.iter().filter_map(|session| carriers.get(session)).copied().collect();
+            by.extend(hub.filter(|hub| !by.contains(hub)));
+            let candidate = hub.or_else(|| by.iter().min().copied());
+            let subscribed = self.subscribed.get(&row.window).copied().filter(|id| by.contains(id));
             if let Some(by) = subscribed.or(candidate) {
                 pushed.insert(row.window, by);
             }
+            let stood = |id: u64| serving.contains(&id) && self.served.contains(&id);
+            let followed = self.panes.entry(row.id).or_default();
+            let carried = Carried { by, candidate, stood: &stood };
+            follow_pane(row, followed, carried, &mut self.attempts, local, actions);
         }
+        self.served = serving;
         self.follow_values(&pushed, actions);
         for (pane, followed) in &mut self.panes {
             if !listed.contains(pane) && !std::mem::replace(&mut followed.leaving, true) {
@@ -387,53 +362,34 @@ impl Model {
     pub(super) fn is_subscribed(&self, window: WindowId, connection: u64) -> bool {
         self.subscribed.get(&window) == Some(&connection)
     }
+}
 
-    fn follow_pane(
-        &mut self,
-        row: &PaneRow,
-        carries: impl Fn(u64) -> bool,
-        candidate: Option<u64>,
-        local: bool,
-        actions: &mut Vec<Action>,
-    ) {
-        let followed = self.panes.entry(row.id).or_insert_with(|| Followed {
-            owner: None,
-            seeded: false,
-            known: false,
-            seeding: 0,
-            noisy: false,
-            early: None,
-            pid: 0,
-            watch: CancellationToken::new(),
-            exited: false,
-            leaving: false,
-            values: None,
-            waiters: Vec::new(),
-        });
-        followed.leaving = false;
-        if !followed.owner.is_some_and(carries) {
-            followed.owner = candidate;
-            followed.seeded = false;
-            if candidate.is_some() && !followed.exited {
-                let why = if followed.known { Seeding::Again(GapReason::Reconnected) } else { Seeding::First };
-                actions.push(Action::Seed(row.id, why));
-            }
+/// Brings a pane's state in line with how tmux lists it.
+fn follow_pane(
+    row: &PaneRow,
+    followed: &mut Followed,
+    carried: Carried<'_>,
+    attempts: &mut Attempts,
+    local: bool,
+    actions: &mut Vec<Action>,
+) {
+    followed.leaving = false;
+    let mut steps = followed.listed(carried, attempts);
+    if row.dead {
+        if followed.is_known() && !followed.has_ended() {
+            actions.push(Action::Look(row.id));
         }
-        if row.dead {
-            if followed.known && !followed.exited {
-                actions.push(Action::Look(row.id));
-            }
-        } else if row.pid != followed.pid {
-            // A new pane, or one whose program was started anew (`respawn-pane`).
-            followed.exited = false;
-            followed.pid = row.pid;
-            followed.watch.cancel();
-            followed.watch = CancellationToken::new();
-            if local {
-                actions.push(Action::Watch(row.id, row.pid, followed.watch.clone()));
-            }
+    } else if row.pid != followed.pid {
+        // A new pane, or one whose program was started anew (`respawn-pane`).
+        followed.pid = row.pid;
+        followed.watch.cancel();
+        followed.watch = CancellationToken::new();
+        if local {
+            actions.push(Action::Watch(row.id, row.pid, followed.watch.clone()));
         }
+        steps.extend(followed.restarted(false, attempts));
     }
+    actions.extend(steps.into_iter().map(|step| Action::Pane(row.id, step)));
 }
 
 /// What each connection is to be asked so that these windows are subscribed to and no others.
@@ -543,6 +499,6 @@ mod tests {
         assert!(pause(&mut model) >= SHORT_STAY / 2, "one that was thrown out at once does not");
         model.topology = Arc::default();
         assert!(model.follow(false).is_empty());
-        assert!(model.pauses.is_empty(), "a session that has gone is forgotten");
+        assert!(model.put_off.is_empty(), "a session that has gone is forgotten");
     }
 }

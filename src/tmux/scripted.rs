@@ -168,6 +168,14 @@ impl Observer for Told {
     fn seeded(&self, pane: PaneId, seed: Seed, why: Seeding) {
         self.tell(format!("seeded {pane} {why:?} {}", String::from_utf8_lossy(&seed.text)));
     }
+    fn moved(&self, pane: PaneId, seed: &Seed, output: &[u8]) -> bool {
+        let (seed, output) = (String::from_utf8_lossy(&seed.text), String::from_utf8_lossy(output));
+        self.tell(format!("moved {pane} {seed:?} {output:?}"));
+        seed.ends_with(&*output)
+    }
+    fn restarted(&self, pane: PaneId, ran: bool) {
+        self.tell(format!("restarted {pane}{}", if ran { ", another one ran" } else { "" }));
+    }
     fn unfollowed(&self, pane: PaneId) {
         self.tell(format!("unfollowed {pane}"));
     }

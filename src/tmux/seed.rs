@@ -43,7 +43,9 @@ impl Seed {
     /// Reads the answer to [`Seed::question`]; `None` if it is not one.
     pub fn parse(parts: &[Bytes]) -> Option<Self> {
         let [content, pending, fields, ..] = parts else { return None };
-        let fields = std::str::from_utf8(fields).ok()?.trim_end();
+        let fields = String::from_utf8_lossy(fields);
+        let fields = fields.trim_end();
+        let drawn = fields.splitn(DRAWN_AT_DEATH + 1, '|').nth(DRAWN_AT_DEATH).unwrap_or_default();
         let mut fields = fields.split('|');
         let mut next = || fields.next().map(|field| field.parse::<i64>().ok());
         let (cursor_x, cursor_y, history, height, alternate, dead, status, signal, pid) =
@@ -53,6 +55,7 @@ impl Seed {
         let cursor_row = u64::from(small(history)) + u64::from(small(cursor_y));
         let rows = u64::from(small(history)) + u64::from(small(height));
         let dead = small(dead) == 1;
+        let content = if dead { without_the_row_of_death(content, drawn) } else { content };
         Some(Self {
             text: as_stream(content, rows, cursor_row, dead),
             pending: pending.strip_suffix(b"\n").map_or_else(|| pending.clone(), |bytes| pending.slice_ref(bytes)),
@@ -65,6 +68,38 @@ impl Seed {
             pid: small(pid),
             screen: screen::seed::parse(parts),
         })
+    }
+}
+
+/// Which of the fields is what tmux draws when a pane's process ends: `remain-on-exit-format`, expanded.
+const DRAWN_AT_DEATH: usize = 22;
+/// How that begins by default, and always on 3.2a, which has no such format.
+const DEFAULT_DRAWN: &[u8] = b"Pane is dead (";
+
+/// The lines of a dead pane without what tmux itself drew into the last row (N13). It marks the row above as one that goes on, so the two are
+/// captured as one line (N45).
+fn without_the_row_of_death<'a>(content: &'a [u8], drawn: &str) -> &'a [u8] {
+    let lines = content.trim_ascii_end();
+    let last = memchr::memrchr(b'\n', lines).map_or(0, |end| end + 1);
+    let Some((above, line)) = lines.split_at_checked(last) else { return content };
+    let at = if drawn.is_empty() {
+        // A status or a signal, and a time; in a narrow pane a part of that.
+        memchr::memmem::rfind(line, DEFAULT_DRAWN)
+    } else if line.ends_with(drawn.as_bytes()) {
+        Some(line.len() - drawn.len())
+    } else {
+        // In a pane that is narrower the rest was cut off.
+        let cut = (1..drawn.len()).rev().filter_map(|end| drawn.as_bytes().get(..end));
+        let cut = cut.take_while(|cut| cut.len() >= DEFAULT_DRAWN.len()).find(|cut| line.ends_with(cut));
+        cut.map(|cut| line.len() - cut.len())
+    };
+    match at.and_then(|at| line.get(..at)) {
+        // What stands above it, if anything, is the program's last line.
+        Some(program) if !program.trim_ascii_end().is_empty() => {
+            lines.get(..last + program.trim_ascii_end().len()).unwrap_or(lines)
+        }
+        Some(_) => above,
+        None => content,
     }
 }
 
@@ -121,6 +156,23 @@ mod tests {
     fn an_escape_that_has_begun_is_kept() {
         let seed = Seed::parse(&parts("a\n", "\x1b[3\n", "1|0|0|1|0|0|||55\n")).unwrap();
         assert_eq!(seed.pending.as_ref(), b"\x1b[3");
+    }
+
+    /// N45.
+    #[test]
+    fn what_tmux_draws_at_death_is_not_output() {
+        let drawn = "Pane is dead (status 3, Sun Nov 22 09:59:34 2026)";
+        let text = |content: &str, drawn: &str| {
+            let fields = format!("0|1|0|2|0|1|3||55|80|2000|0|0|0|0|0|0|1|1|8,16|1|1|{drawn}\n");
+            String::from_utf8(Seed::parse(&parts(content, "\n", &fields)).unwrap().text).unwrap()
+        };
+        assert_eq!(text(&format!("one\nabc{drawn}\n"), drawn), "one\r\nabc");
+        assert_eq!(text(&format!("one\n\n\n{drawn}\n"), drawn), "one");
+        assert_eq!(text(&format!("one\nabc       {drawn}   \n"), ""), "one\r\nabc", "3.2a");
+        assert_eq!(text(&format!("one\n{}\n", &drawn[..20]), drawn), "one", "a narrow pane");
+        assert_eq!(text(&format!("{drawn}\n"), drawn), "");
+        assert_eq!(text("one\nit has ended | 3\n", "it has ended | 3"), "one");
+        assert_eq!(text("one\ntwo\n", drawn), "one\r\ntwo", "drawn by nobody");
     }
 
     #[test]

@@ -18,6 +18,7 @@ use super::{
     connection::{Answer, Lost, Request},
     coverage::Inner,
     death,
+    followed::Followed,
     launch::StartServer,
     link::{self, FIRST_PAUSE, LONGEST_PAUSE, Link, NoLink, ServerIdentity, replaced},
     program::ServerSpec,
@@ -26,7 +27,7 @@ use super::{
 use crate::{
     api::{Error, Result},
     clock::jittered,
-    protocol::ids::PaneId,
+    protocol::{command::Command, ids::PaneId},
 };
 
 /// How long a caller waits for control clients to be attached.
@@ -203,14 +204,24 @@ impl Server {
         self.inner.cover(pane).await
     }
 
-    /// Seeds the pane anew because output may have been lost (or its content changed without output).
-    pub fn reseed(&self, pane: PaneId, why: super::Seeding) {
-        self.inner.seed(pane, why);
+    /// Starts another program in a pane, by `commands`, of which the first is a `respawn-pane`; the pane is paused meanwhile (F19, N12).
+    /// `done` is called in the task that reads the pane's connection, where the answer stands in the stream, with whether it was done.
+    pub async fn respawn(
+        &self,
+        pane: PaneId,
+        commands: Vec<Command>,
+        done: impl FnOnce(bool) + Send + 'static,
+    ) -> Result<std::result::Result<(), String>> {
+        self.connected().await?;
+        self.inner.respawn(pane, commands, done).await.map_err(|lost| lost.of_change("the respawn"))
     }
 
-    /// The next pause of this pane is made and ended by a command of the caller; nothing is to be seeded for it.
-    pub fn expect_pause(&self, pane: PaneId) {
-        self.inner.lock().expected_pauses.insert(pane);
+    /// Returns when the pane's process has ended, the pane is gone, or `limit` has passed.
+    pub async fn ended(&self, pane: PaneId, limit: Duration) {
+        let end = self.inner.lock().panes.get_mut(&pane).and_then(Followed::wait_for_end);
+        if let Some(end) = end {
+            let _ = tokio::time::timeout(limit, end).await;
+        }
     }
 
     /// The sessions to which one of our clients is attached.

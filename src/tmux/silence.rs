@@ -22,8 +22,8 @@ impl Inner {
                 model.refresh.now.clear();
                 model.refresh.next.clear();
             }
-            for followed in model.panes.values_mut().filter(|followed| followed.owner == Some(connection)) {
-                followed.waiters.clear();
+            for followed in model.panes.values_mut().filter(|followed| followed.owner() == Some(connection)) {
+                drop(followed.take_waiters());
             }
         }
         self.judge();

@@ -39,6 +39,7 @@ mod mcp_clients;
 mod open_strings;
 mod protocol;
 mod readme;
+mod respawn;
 mod run;
 mod screen_programs;
 mod screen_random;

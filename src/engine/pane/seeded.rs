@@ -5,7 +5,10 @@ use std::time::Instant;
 use super::{Kept, Pane, Point, State};
 use crate::{
     api::{Gap, GapReason},
-    engine::{look::Looked, view::Settled},
+    engine::{
+        look::Looked,
+        view::{Doubt, Settled},
+    },
     metrics,
     pane::join::{self, Joined},
     screen::Rules,
@@ -34,12 +37,7 @@ impl Pane {
         let before = state.held_bytes();
         let joined = state.join(seed);
         state.last_output = Instant::now();
-        metrics::gap(reason);
-        state.ring.push_gap(Gap { reason, bytes: None });
-        state.echo.interrupt();
-        for watcher in &state.watchers {
-            watcher.gap(Gap { reason, bytes: None });
-        }
+        state.push_gap(reason);
         // The seed says what the screen shows; what is added to the stream must not be drawn as well.
         state.view.adopt(None, None, true);
         match joined {
@@ -58,6 +56,64 @@ impl Pane {
         let kept = state.kept_since(before);
         self.announce(state);
         kept
+    }
+
+    /// Another connection carries the pane. If `output`, which came over it, is just what the stream lacks of the seed, it goes on with that;
+    /// `None` if not.
+    pub(in crate::engine) fn go_on(&self, seed: &Seed, rules: Option<Rules>, output: &[u8]) -> Option<Kept> {
+        let mut state = self.lock();
+        let screens = seed.screen.as_ref().zip(rules);
+        let agrees = screens.and_then(|(seed, rules)| state.view.agrees_after(output, seed, rules));
+        let is_whole = agrees
+            .unwrap_or_else(|| join::is_whole_with(&state.ring, output, seed.text.as_slice(), seed.pending.as_ref()));
+        if !is_whole {
+            return None;
+        }
+        let before = state.held_bytes();
+        if !output.is_empty() {
+            state.last_output = Instant::now();
+            state.feed(output, false);
+        }
+        match screens.filter(|_| state.view.is_proven()) {
+            // What it knows beyond what tmux tells, it keeps.
+            Some((seed, rules)) => {
+                state.view.settle(seed, rules);
+                state.show_all();
+            }
+            None => state.adopt(seed, rules, !seed.dead),
+        }
+        let kept = state.kept_since(before);
+        self.announce(state);
+        Some(kept)
+    }
+
+    /// Another program begins here: what the last one left open ends. Returns whether the screen is to be compared with tmux's. `ran`: the last
+    /// one was ended for it, and what it printed at its end may be missing.
+    pub(in crate::engine) fn restarted(&self, ran: bool) -> (bool, Kept) {
+        let mut state = self.lock();
+        let before = state.held_bytes();
+        let look = state.view.doubt(Doubt::Restarted);
+        let is_open = !state.resting_line().is_empty();
+        state.ring.restart();
+        if is_open {
+            state.feed(b"\r\n", false);
+        }
+        if ran {
+            state.push_gap(GapReason::Paused);
+        }
+        state.exit = None;
+        state.exit_pid = None;
+        // What plain tmux respawns is what ran before, in its hold.
+        let State { ours, signs, .. } = &mut *state;
+        if let Some(hold) = ours.as_mut().and_then(|ours| ours.hold.as_mut()) {
+            signs.expect_no_more(&hold.nonce);
+            signs.expect(&hold.nonce);
+            hold.is_awaited = true;
+        }
+        state.tap.program();
+        let kept = state.kept_since(before);
+        self.announce(state);
+        (look, kept)
     }
 
     /// What stands in the pane of a command whose end its hold has told.
@@ -130,6 +186,17 @@ impl Pane {
 }
 
 impl State {
+    /// Bytes may be missing here.
+    fn push_gap(&mut self, reason: GapReason) {
+        let gap = Gap { reason, bytes: None };
+        metrics::gap(reason);
+        self.ring.push_gap(gap);
+        self.echo.interrupt();
+        for watcher in &self.watchers {
+            watcher.gap(gap);
+        }
+    }
+
     /// tmux has this on its screen.
     fn adopt(&mut self, seed: &Seed, rules: Option<Rules>, live: bool) {
         self.view.adopt(seed.screen.as_ref(), rules, live);

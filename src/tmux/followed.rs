@@ -1,0 +1,497 @@
+//! One pane, as control clients follow it: a state machine that is told what happened and returns what is to be done.
+//!
+//! A pane is unowned (no connection carries it), seeding (its content is asked for), following (its output is passed on) or ended. There
+//! is no state for a live pane with an owner whose content nobody asks for: every way to an owner leads through [`Flow::Seeding`], and
+//! every way into that state returns [`Step::Seed`] or a pause after which it is asked for again.
+
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    Seeding,
+    link::{FIRST_PAUSE, LONGEST_PAUSE},
+    values::Values,
+};
+use crate::api::GapReason;
+
+/// Bytes of a pane's output that are held until its content is known: what came ahead of a seed, or over another connection than the
+/// owner's. Of more, all are dropped, and the pane is seeded anew with a gap.
+pub(super) const HELD_BYTES: usize = 1024 * 1024;
+
+/// Numbers the seedings of all panes of a server, so that the answer to an old one is known as such.
+#[derive(Default)]
+pub struct Attempts(u64);
+
+impl Attempts {
+    fn next(&mut self) -> u64 {
+        self.0 += 1;
+        self.0
+    }
+}
+
+/// A pane that is followed.
+pub struct Followed {
+    flow: Flow,
+    /// Its content was read before: what is read now is joined with that.
+    known: bool,
+    /// The connections that carried it when it was last listed.
+    carriers: Vec<u64>,
+    /// The process whose end is watched.
+    pub(super) pid: u32,
+    /// Ends the watch.
+    pub(super) watch: CancellationToken,
+    /// Not listed any more, and about to be reported as gone.
+    pub(super) leaving: bool,
+    /// What tmux pushed of it last.
+    pub(super) values: Option<Values>,
+    /// Resolved when it is followed, dropped when it ends.
+    waiters: Vec<oneshot::Sender<()>>,
+    /// Resolved when its process has ended, dropped when it is gone.
+    ends: Vec<oneshot::Sender<()>>,
+}
+
+/// Where a pane's output comes from, and what becomes of it.
+#[derive(Debug, PartialEq, Eq)]
+enum Flow {
+    /// No connection carries it.
+    Unowned,
+    /// Its content is asked for; output is in the answer or follows it (C2).
+    Seeding(Asking),
+    /// Its output is passed on.
+    Following {
+        owner: u64,
+        /// Output that came over a connection that did not carry the pane when it was last listed: the pane has been moved there, or is
+        /// linked there as well.
+        ahead: Option<Ahead>,
+    },
+    /// Its process has ended, and what it printed was told. It may remain on the server and be respawned.
+    Ended {
+        owner: Option<u64>,
+        /// The owner has carried it since before the end: what comes next follows what was told.
+        whole: bool,
+    },
+}
+
+/// A pane's content is being read.
+#[derive(Debug, PartialEq, Eq)]
+struct Asking {
+    owner: u64,
+    attempt: u64,
+    why: Why,
+    phase: Phase,
+    /// How often tmux did not give it.
+    refusals: u32,
+}
+
+/// Why a pane's content is read.
+#[derive(Debug, PartialEq, Eq)]
+enum Why {
+    /// Seen for the first time.
+    First,
+    /// Output may have been lost.
+    Again(GapReason),
+    /// Moved from one connection to another, both of which were there. This came over the new one so far.
+    Moved(Held),
+}
+
+/// How far the reading of a pane's content is.
+#[derive(Debug, PartialEq, Eq)]
+enum Phase {
+    /// One line was sent. Output since then may or may not be in its answer.
+    Quick { noisy: bool },
+    /// The pane printed meanwhile, so it is being paused; what is dropped by that is in the answer that will be asked for.
+    Pausing,
+    /// The line was sent that reads the paused pane and ends the pause; what comes follows its answer.
+    Paused { early: Held },
+    /// tmux did not give it; it is asked again in a moment.
+    Refused,
+}
+
+/// Output that is held back, up to [`HELD_BYTES`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Held {
+    bytes: Vec<u8>,
+    is_over: bool,
+}
+
+impl Held {
+    fn push(&mut self, data: &[u8]) {
+        if self.is_over {
+            return;
+        }
+        if self.bytes.len() + data.len() > HELD_BYTES {
+            *self = Self { bytes: Vec::new(), is_over: true };
+        } else {
+            self.bytes.extend_from_slice(data);
+        }
+    }
+
+    /// All of it; `None` where there was too much.
+    pub fn whole(self) -> Option<Vec<u8>> {
+        (!self.is_over).then_some(self.bytes)
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Ahead {
+    from: u64,
+    held: Held,
+}
+
+/// What is to be done for a pane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Ask for its content; which attempt it is.
+    Seed(u64),
+    /// Its output is not followed from here on.
+    Unfollowed,
+    /// Another program has begun in it, at exactly this point of its stream.
+    Restarted,
+}
+
+/// What becomes of a piece of output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Taken {
+    /// Passed on.
+    Passed,
+    /// Dropped, or held back.
+    Dropped,
+    /// Another program has begun in the pane: said first, then passed on.
+    Restarted,
+    /// Dropped; another program may have begun, so tmux is to be asked what there is.
+    Unsure,
+}
+
+/// What the answer to a seed's question leads to.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Answered {
+    /// The answer is to an attempt that is over.
+    Void,
+    /// The pane printed meanwhile: it is paused and asked again.
+    Pause,
+    /// The content is passed on, then what came ahead of it.
+    Deliver(Seeding, Held),
+    /// What came over the new connection is compared with the content; see [`Followed::handed_over`].
+    Compare(Vec<u8>),
+}
+
+/// Where a pane is carried, as of a listing.
+pub struct Carried<'a> {
+    /// The connections that carry it.
+    pub by: Vec<u64>,
+    /// The one to take its output from if it needs another.
+    pub candidate: Option<u64>,
+    /// Whether a connection serves now, and did when everything was last listed.
+    pub stood: &'a dyn Fn(u64) -> bool,
+}
+
+impl Default for Followed {
+    fn default() -> Self {
+        Self {
+            flow: Flow::Unowned,
+            known: false,
+            carriers: Vec::new(),
+            pid: 0,
+            watch: CancellationToken::new(),
+            leaving: false,
+            values: None,
+            waiters: Vec::new(),
+            ends: Vec::new(),
+        }
+    }
+}
+
+impl Followed {
+    /// The connection its output is taken from (C1).
+    pub fn owner(&self) -> Option<u64> {
+        match &self.flow {
+            Flow::Unowned => None,
+            Flow::Seeding(asking) => Some(asking.owner),
+            Flow::Following { owner, .. } => Some(*owner),
+            Flow::Ended { owner, .. } => *owner,
+        }
+    }
+
+    /// The connections that carried it when it was last listed, and its owner.
+    pub fn carriers(&self) -> impl Iterator<Item = u64> + '_ {
+        let owner = self.owner();
+        owner.into_iter().chain(self.carriers.iter().copied().filter(move |id| Some(*id) != owner))
+    }
+
+    /// Whether its process has ended and that was told.
+    pub fn has_ended(&self) -> bool {
+        matches!(self.flow, Flow::Ended { .. })
+    }
+
+    /// Whether its content was ever read.
+    pub fn is_known(&self) -> bool {
+        self.known
+    }
+
+    /// Resolves when it is followed or has ended; `None` if that is so.
+    pub fn wait(&mut self) -> Option<oneshot::Receiver<()>> {
+        if matches!(self.flow, Flow::Following { .. } | Flow::Ended { .. }) {
+            return None;
+        }
+        let (sender, receiver) = oneshot::channel();
+        self.waiters.push(sender);
+        Some(receiver)
+    }
+
+    /// Resolves when its process has ended; `None` if that is so.
+    pub fn wait_for_end(&mut self) -> Option<oneshot::Receiver<()>> {
+        if self.has_ended() {
+            return None;
+        }
+        let (sender, receiver) = oneshot::channel();
+        self.ends.push(sender);
+        Some(receiver)
+    }
+
+    /// tmux lists the pane, and this is where it is carried.
+    pub fn listed(&mut self, carried: Carried<'_>, attempts: &mut Attempts) -> Vec<Step> {
+        let Carried { by, candidate, stood } = carried;
+        let stays = |owner: u64| by.contains(&owner);
+        let steps = match &mut self.flow {
+            Flow::Following { owner, ahead } if stays(*owner) => {
+                // It is linked there as well, and comes twice from now on.
+                *ahead = None;
+                Vec::new()
+            }
+            Flow::Seeding(asking) if stays(asking.owner) => Vec::new(),
+            Flow::Ended { owner: Some(owner), .. } if stays(*owner) => Vec::new(),
+            Flow::Ended { .. } => {
+                self.flow = Flow::Ended { owner: candidate, whole: false };
+                Vec::new()
+            }
+            Flow::Unowned | Flow::Seeding(_) | Flow::Following { .. } => match candidate {
+                Some(candidate) => {
+                    let why = self.why_after_a_move(candidate, stood);
+                    self.begin(candidate, why, attempts)
+                }
+                None => self.disown(),
+            },
+        };
+        self.carriers = by;
+        steps
+    }
+
+    /// Why the content is read when the pane comes to another owner.
+    fn why_after_a_move(&mut self, to: u64, stood: &dyn Fn(u64) -> bool) -> Why {
+        match &mut self.flow {
+            Flow::Following { owner, ahead } if stood(*owner) && stood(to) => match ahead.take() {
+                None => Why::Moved(Held::default()),
+                Some(Ahead { from, held }) if from == to => Why::Moved(held),
+                Some(_) => Why::Again(GapReason::Reconnected),
+            },
+            _ => self.again(GapReason::Reconnected),
+        }
+    }
+
+    fn again(&self, reason: GapReason) -> Why {
+        if self.known { Why::Again(reason) } else { Why::First }
+    }
+
+    fn begin(&mut self, owner: u64, why: Why, attempts: &mut Attempts) -> Vec<Step> {
+        let attempt = attempts.next();
+        self.flow = Flow::Seeding(Asking { owner, attempt, why, phase: Phase::Quick { noisy: false }, refusals: 0 });
+        vec![Step::Unfollowed, Step::Seed(attempt)]
+    }
+
+    fn disown(&mut self) -> Vec<Step> {
+        match std::mem::replace(&mut self.flow, Flow::Unowned) {
+            Flow::Unowned => Vec::new(),
+            _ => vec![Step::Unfollowed],
+        }
+    }
+
+    /// A connection has gone.
+    pub fn lost(&mut self, connection: u64) -> Vec<Step> {
+        self.carriers.retain(|id| *id != connection);
+        if let Flow::Following { ahead, .. } = &mut self.flow
+            && ahead.as_ref().is_some_and(|ahead| ahead.from == connection)
+        {
+            *ahead = None;
+        }
+        if self.owner() != Some(connection) {
+            return Vec::new();
+        }
+        if self.has_ended() {
+            self.flow = Flow::Ended { owner: None, whole: false };
+            return Vec::new();
+        }
+        self.disown()
+    }
+
+    /// Output came over a connection.
+    pub fn output(&mut self, connection: u64, data: &[u8]) -> Taken {
+        match &mut self.flow {
+            Flow::Following { owner, .. } if *owner == connection => Taken::Passed,
+            Flow::Following { ahead, .. } => {
+                if !self.carriers.contains(&connection) {
+                    let ahead = ahead.get_or_insert_with(|| Ahead { from: connection, held: Held::default() });
+                    if ahead.from == connection {
+                        ahead.held.push(data);
+                    } else {
+                        // Two have it: nobody can tell in which order it was there and here.
+                        *ahead = Ahead { from: connection, held: Held { bytes: Vec::new(), is_over: true } };
+                    }
+                }
+                Taken::Dropped
+            }
+            Flow::Seeding(asking) if asking.owner == connection => {
+                match (&mut asking.phase, &mut asking.why) {
+                    (Phase::Quick { .. }, Why::Moved(held)) => held.push(data),
+                    (Phase::Quick { noisy }, _) => *noisy = true,
+                    (Phase::Paused { early }, _) => early.push(data),
+                    (Phase::Pausing | Phase::Refused, _) => {}
+                }
+                Taken::Dropped
+            }
+            Flow::Ended { owner, whole } if *owner == Some(connection) => {
+                if *whole {
+                    // All that the last program printed was here before its end was told (C3).
+                    self.flow = Flow::Following { owner: connection, ahead: None };
+                    Taken::Restarted
+                } else {
+                    Taken::Unsure
+                }
+            }
+            Flow::Unowned | Flow::Seeding(_) | Flow::Ended { .. } => Taken::Dropped,
+        }
+    }
+
+    /// Output may have been lost.
+    pub fn reseed(&mut self, reason: GapReason, attempts: &mut Attempts) -> Vec<Step> {
+        match &mut self.flow {
+            Flow::Unowned => Vec::new(),
+            Flow::Seeding(Asking { owner, .. }) | Flow::Following { owner, .. } => {
+                let owner = *owner;
+                let why = self.again(reason);
+                self.begin(owner, why, attempts)
+            }
+            Flow::Ended { whole, .. } => {
+                *whole = false;
+                Vec::new()
+            }
+        }
+    }
+
+    /// Another program runs in the pane. `here`: the owner has carried all that it printed.
+    pub fn restarted(&mut self, here: bool, attempts: &mut Attempts) -> Vec<Step> {
+        let Flow::Ended { owner, whole } = self.flow else { return Vec::new() };
+        let mut steps = vec![Step::Restarted];
+        match owner {
+            None => self.flow = Flow::Unowned,
+            Some(owner) if whole || here => self.flow = Flow::Following { owner, ahead: None },
+            Some(owner) => {
+                let why = self.again(GapReason::Reconnected);
+                steps.extend(self.begin(owner, why, attempts));
+            }
+        }
+        steps
+    }
+
+    /// The process has ended, and all it printed was told; `by` this connection, where one told. Returns whether that is news.
+    pub fn ended(&mut self, by: Option<u64>) -> bool {
+        self.watch.cancel();
+        self.waiters.clear();
+        for waiter in self.ends.drain(..) {
+            let _ = waiter.send(());
+        }
+        if self.has_ended() {
+            return false;
+        }
+        let owner = self.owner();
+        self.flow = Flow::Ended { owner, whole: owner.is_some() && owner == by };
+        self.known = true;
+        true
+    }
+
+    /// The reading that this attempt is about, if it is still under way.
+    fn asking(&mut self, attempt: u64) -> Option<&mut Asking> {
+        match &mut self.flow {
+            Flow::Seeding(asking) if asking.attempt == attempt => Some(asking),
+            _ => None,
+        }
+    }
+
+    /// Whether an attempt is still under way; which connection it is asked on.
+    pub fn is_asked(&mut self, attempt: u64) -> Option<u64> {
+        self.asking(attempt).map(|asking| asking.owner)
+    }
+
+    /// The content of an attempt is here.
+    pub fn answered(&mut self, attempt: u64) -> Answered {
+        let Some(asking) = self.asking(attempt) else { return Answered::Void };
+        let (noisy, early) = match &mut asking.phase {
+            Phase::Quick { noisy } => (*noisy, Held::default()),
+            Phase::Paused { early } => (false, std::mem::take(early)),
+            Phase::Pausing | Phase::Refused => return Answered::Void,
+        };
+        if noisy {
+            asking.phase = Phase::Pausing;
+            return Answered::Pause;
+        }
+        let why = match &asking.why {
+            Why::First => Seeding::First,
+            Why::Again(reason) => Seeding::Again(*reason),
+            Why::Moved(held) => match held.clone().whole() {
+                Some(output) => return Answered::Compare(output),
+                None => return self.not_handed_over(attempt),
+            },
+        };
+        self.flow = Flow::Following { owner: asking.owner, ahead: None };
+        self.known = true;
+        Answered::Deliver(why, early)
+    }
+
+    /// What came over the new connection goes on where the stream had ended.
+    pub fn handed_over(&mut self, attempt: u64) {
+        if let Some(Asking { owner, .. }) = self.asking(attempt) {
+            self.flow = Flow::Following { owner: *owner, ahead: None };
+        }
+    }
+
+    /// It does not, or nobody can tell: the pane is paused and read with a gap.
+    pub fn not_handed_over(&mut self, attempt: u64) -> Answered {
+        let Some(asking) = self.asking(attempt) else { return Answered::Void };
+        (asking.why, asking.phase) = (Why::Again(GapReason::Reconnected), Phase::Pausing);
+        Answered::Pause
+    }
+
+    /// tmux has paused the pane for an attempt. Returns whether that is still under way.
+    pub fn paused(&mut self, attempt: u64) -> bool {
+        let asking = self.asking(attempt).filter(|asking| asking.phase == Phase::Pausing);
+        asking.map(|asking| asking.phase = Phase::Paused { early: Held::default() }).is_some()
+    }
+
+    /// tmux did not give the content, or not in a way that can be read. Returns the next attempt and after which pause it is made.
+    pub fn refused(&mut self, attempt: u64, attempts: &mut Attempts) -> Option<(u64, Duration)> {
+        let asking = self.asking(attempt)?;
+        let pause = FIRST_PAUSE.saturating_mul(1 << asking.refusals.min(10)).min(LONGEST_PAUSE);
+        asking.refusals += 1;
+        asking.attempt = attempts.next();
+        asking.phase = Phase::Refused;
+        if matches!(asking.why, Why::Moved(_)) {
+            asking.why = Why::Again(GapReason::Reconnected);
+        }
+        Some((asking.attempt, pause))
+    }
+
+    /// The pause of a refused attempt is over. Returns whether it is to be made.
+    pub fn retry(&mut self, attempt: u64) -> bool {
+        let asking = self.asking(attempt).filter(|asking| asking.phase == Phase::Refused);
+        asking.map(|asking| asking.phase = Phase::Quick { noisy: false }).is_some()
+    }
+
+    /// Those who wait for it to be followed; dropping them wakes them.
+    pub fn take_waiters(&mut self) -> Vec<oneshot::Sender<()>> {
+        std::mem::take(&mut self.waiters)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,373 @@
+//! Tables: what a pane's state makes of what happens. Connections are numbers, steps and what becomes of output are values.
+
+use futures_util::FutureExt as _;
+
+use super::*;
+
+const O: u64 = 1;
+const N: u64 = 2;
+
+/// A pane with its counter, and everything it asked for.
+#[derive(Default)]
+struct World {
+    pane: Followed,
+    attempts: Attempts,
+}
+
+impl World {
+    /// tmux lists the pane as carried by these, all of which were there before.
+    fn listed(&mut self, by: &[u64]) -> Vec<Step> {
+        self.listed_when(by, &|_| true)
+    }
+
+    fn listed_when(&mut self, by: &[u64], stood: &dyn Fn(u64) -> bool) -> Vec<Step> {
+        let carried = Carried { by: by.to_vec(), candidate: by.iter().min().copied(), stood };
+        self.pane.listed(carried, &mut self.attempts)
+    }
+
+    fn attempt(&self) -> u64 {
+        self.attempts.0
+    }
+
+    /// The content of the attempt that is under way is here.
+    fn answered(&mut self) -> Answered {
+        self.pane.answered(self.attempts.0)
+    }
+
+    /// One that is followed on `O`.
+    fn following() -> Self {
+        let mut world = Self::default();
+        world.listed(&[O]);
+        assert_eq!(world.answered(), Answered::Deliver(Seeding::First, Held::default()));
+        world
+    }
+
+    /// One whose process ended while `O` carried it.
+    fn ended() -> Self {
+        let mut world = Self::following();
+        assert!(world.pane.ended(Some(O)));
+        world
+    }
+
+    fn restarted(&mut self, here: bool) -> Vec<Step> {
+        self.pane.restarted(here, &mut self.attempts)
+    }
+
+    fn is_following(&self, on: u64) -> bool {
+        matches!(&self.pane.flow, Flow::Following { owner, .. } if *owner == on)
+    }
+}
+
+fn seeded(attempt: u64) -> Vec<Step> {
+    vec![Step::Unfollowed, Step::Seed(attempt)]
+}
+
+fn held(bytes: &[u8]) -> Held {
+    Held { bytes: bytes.to_vec(), is_over: false }
+}
+
+const AGAIN: Seeding = Seeding::Again(GapReason::Reconnected);
+
+#[test]
+fn whoever_comes_to_an_owner_is_seeded() {
+    // What was, who carries it now, whether a seed is asked for and by whom.
+    type Case = (&'static str, fn() -> World, &'static [u64], Option<u64>);
+    let cases: [Case; 9] = [
+        ("new", World::default, &[O], Some(O)),
+        ("new, of nobody", World::default, &[], None),
+        ("two carry it: the one that has served longest", World::default, &[N, O], Some(O)),
+        ("it stays where it is", World::following, &[O, N], None),
+        ("moved", World::following, &[N], Some(N)),
+        ("nobody carries it any more", World::following, &[], None),
+        (
+            "its seed was awaited elsewhere",
+            || {
+                let mut world = World::default();
+                world.listed(&[O]);
+                world
+            },
+            &[N],
+            Some(N),
+        ),
+        (
+            "its seed is awaited",
+            || {
+                let mut world = World::default();
+                world.listed(&[O]);
+                world
+            },
+            &[O],
+            None,
+        ),
+        ("ended: it prints nothing", World::ended, &[N], None),
+    ];
+    for (what, world, by, owner) in cases {
+        let mut world = world();
+        let steps = world.listed(by);
+        let asked = steps.iter().any(|step| *step == Step::Seed(world.attempt()));
+        assert_eq!(asked, owner.is_some(), "{what}: {steps:?}");
+        if let Some(owner) = owner {
+            let attempt = world.attempt();
+            assert_eq!(world.pane.is_asked(attempt), Some(owner), "{what}");
+            assert!(world.pane.wait().is_some(), "{what}");
+        }
+    }
+}
+
+/// The defect that this state machine was made for: kept when dead, carried by another connection, then respawned.
+#[test]
+fn a_dead_pane_that_changed_its_connection_is_seeded_when_it_is_respawned() {
+    type Change = (&'static str, fn(&mut World));
+    let changes: [Change; 3] = [
+        ("move-window", |world| assert_eq!(world.listed(&[N]), [])),
+        ("attach -d, and back", |world| {
+            assert_eq!(world.pane.lost(O), []);
+            assert_eq!(world.listed(&[]), []);
+            assert_eq!(world.listed(&[N]), []);
+        }),
+        ("back before it was listed", |world| {
+            assert_eq!(world.pane.lost(O), []);
+            assert_eq!(world.listed(&[N]), []);
+        }),
+    ];
+    for (what, change) in changes {
+        let mut world = World::ended();
+        change(&mut world);
+        assert_eq!(world.pane.owner(), Some(N), "{what}");
+        // Output may be what was still under way when it ended.
+        assert_eq!(world.pane.output(N, b"x"), Taken::Unsure, "{what}");
+        let steps = world.restarted(false);
+        assert_eq!(steps, [&[Step::Restarted][..], &seeded(world.attempt())].concat(), "{what}");
+        assert_eq!(world.answered(), Answered::Deliver(AGAIN, Held::default()), "{what}");
+        assert_eq!(world.pane.output(N, b"y"), Taken::Passed, "{what}");
+    }
+}
+
+#[test]
+fn a_dead_pane_without_a_connection_is_seeded_when_it_is_respawned_and_gets_one() {
+    let mut world = World::ended();
+    world.pane.lost(O);
+    assert_eq!(world.restarted(false), [Step::Restarted]);
+    assert!(!world.pane.has_ended());
+    let steps = world.listed(&[N]);
+    assert_eq!(steps, seeded(world.attempt()));
+}
+
+#[test]
+fn a_respawn_that_its_owner_carries_is_told_where_it_begins() {
+    let mut world = World::ended();
+    assert_eq!(world.pane.output(N, b"x"), Taken::Dropped);
+    assert_eq!(world.pane.output(O, b"x"), Taken::Restarted, "what it prints first comes ahead of any listing");
+    assert_eq!(world.pane.output(O, b"y"), Taken::Passed);
+    assert_eq!(world.restarted(false), [], "once");
+
+    let mut world = World::ended();
+    assert_eq!(world.restarted(false), [Step::Restarted], "a listing tells");
+    assert!(world.is_following(O));
+
+    // muxtap's own respawn, on the connection that the pane came to after its end.
+    let mut world = World::ended();
+    world.listed(&[N]);
+    assert_eq!(world.restarted(true), [Step::Restarted]);
+    assert!(world.is_following(N));
+}
+
+#[test]
+fn the_end_is_told_once() {
+    let mut world = World::following();
+    let end = world.pane.wait_for_end().unwrap();
+    assert!(world.pane.ended(Some(O)) && !world.pane.ended(Some(O)));
+    assert!(end.now_or_never().is_some_and(|end| end.is_ok()));
+    assert!(world.pane.wait_for_end().is_none() && world.pane.wait().is_none());
+    // Told by a connection that is not the owner any more: what the new one has of it is not known.
+    let mut world = World::following();
+    world.listed(&[N]);
+    world.pane.ended(Some(O));
+    assert_eq!(world.pane.output(N, b"x"), Taken::Unsure);
+}
+
+#[test]
+fn output_around_a_seed() {
+    let mut world = World::default();
+    assert_eq!(world.pane.output(O, b"x"), Taken::Dropped);
+    world.listed(&[O]);
+    assert_eq!(world.pane.output(N, b"x"), Taken::Dropped, "of another connection");
+    assert_eq!(world.answered(), Answered::Deliver(Seeding::First, Held::default()), "C1");
+
+    let mut world = World::default();
+    world.listed(&[O]);
+    assert_eq!(world.pane.output(O, b"x"), Taken::Dropped);
+    assert_eq!(world.answered(), Answered::Pause, "N27");
+    assert_eq!(world.pane.output(O, b"dropped by the pause"), Taken::Dropped);
+    assert_eq!(world.answered(), Answered::Void, "it is not asked yet");
+    let attempt = world.attempt();
+    assert!(world.pane.paused(attempt) && !world.pane.paused(attempt));
+    assert_eq!(world.pane.output(O, b"ear"), Taken::Dropped);
+    assert_eq!(world.pane.output(O, b"ly"), Taken::Dropped);
+    assert_eq!(world.answered(), Answered::Deliver(Seeding::First, held(b"early")));
+    assert_eq!(world.pane.output(O, b"x"), Taken::Passed);
+}
+
+#[test]
+fn what_comes_early_is_bounded() {
+    let mut world = World::default();
+    world.listed(&[O]);
+    world.pane.output(O, b"x");
+    world.answered();
+    let attempt = world.attempt();
+    world.pane.paused(attempt);
+    for _ in 0..HELD_BYTES / 1024 {
+        world.pane.output(O, &[b'x'; 1024]);
+    }
+    let Flow::Seeding(Asking { phase: Phase::Paused { early }, .. }) = &world.pane.flow else { panic!() };
+    assert_eq!(early.bytes.len(), HELD_BYTES);
+    world.pane.output(O, b"y");
+    world.pane.output(O, b"z");
+    let Answered::Deliver(Seeding::First, early) = world.answered() else { panic!() };
+    assert_eq!((early.bytes.capacity(), early.whole()), (0, None));
+    // So it is read anew.
+    let steps = world.pane.reseed(GapReason::Paused, &mut world.attempts);
+    assert_eq!(steps, seeded(world.attempt()));
+    assert_eq!(world.answered(), Answered::Deliver(Seeding::Again(GapReason::Paused), Held::default()));
+}
+
+#[test]
+fn an_answer_to_an_old_attempt_is_void() {
+    let mut world = World::default();
+    world.listed(&[O]);
+    let old = world.attempt();
+    world.listed(&[N]);
+    assert_eq!(world.pane.answered(old), Answered::Void);
+    assert_eq!(world.pane.refused(old, &mut world.attempts), None);
+    assert!(!world.pane.paused(old) && !world.pane.retry(old));
+    assert_eq!(world.answered(), Answered::Deliver(Seeding::First, Held::default()));
+    assert_eq!(world.answered(), Answered::Void, "once");
+    world.pane.lost(N);
+    assert_eq!(world.answered(), Answered::Void);
+}
+
+#[test]
+fn a_refused_seed_is_asked_for_again_with_longer_and_longer_pauses() {
+    let mut world = World::default();
+    world.listed(&[O]);
+    let mut least = FIRST_PAUSE;
+    for _ in 0..40 {
+        let attempt = world.attempt();
+        let (next, pause) = world.pane.refused(attempt, &mut world.attempts).unwrap();
+        assert_eq!((next, pause), (attempt + 1, least));
+        least = (least * 2).min(LONGEST_PAUSE);
+        assert_eq!(world.listed(&[O]), [], "a listing does not make it sooner");
+        assert!(world.pane.retry(next) && !world.pane.retry(next));
+    }
+    assert_eq!(least, LONGEST_PAUSE);
+    world.pane.output(O, b"x");
+    assert_eq!(world.answered(), Answered::Pause, "as ever");
+    // Another connection is another chance, at once.
+    let steps = world.listed(&[N]);
+    assert_eq!(steps, seeded(world.attempt()));
+    let attempt = world.attempt();
+    assert_eq!(world.pane.refused(attempt, &mut world.attempts).map(|(_, pause)| pause), Some(FIRST_PAUSE));
+}
+
+#[test]
+fn a_pane_that_is_moved_goes_on_with_what_came_over_the_new_connection() {
+    let mut world = World::following();
+    assert_eq!(world.pane.output(N, b"ahead"), Taken::Dropped, "before anything is listed");
+    let steps = world.listed(&[N]);
+    assert_eq!(steps, seeded(world.attempt()));
+    assert_eq!(world.pane.output(N, b" of the seed"), Taken::Dropped);
+    assert_eq!(world.pane.output(O, b"late"), Taken::Dropped);
+    assert_eq!(world.answered(), Answered::Compare(b"ahead of the seed".to_vec()));
+    let attempt = world.attempt();
+    world.pane.handed_over(attempt);
+    assert!(world.is_following(N));
+    assert_eq!(world.pane.output(N, b"x"), Taken::Passed);
+
+    let mut world = World::following();
+    world.listed(&[N]);
+    assert_eq!(world.answered(), Answered::Compare(Vec::new()), "it was quiet");
+    let attempt = world.attempt();
+    assert_eq!(world.pane.not_handed_over(attempt), Answered::Pause, "but the two differ");
+    assert!(world.pane.paused(attempt));
+    assert_eq!(world.answered(), Answered::Deliver(AGAIN, Held::default()));
+}
+
+#[test]
+fn a_move_that_nobody_has_seen_whole_has_a_gap() {
+    type Move = (&'static str, fn(&mut World) -> Vec<Step>);
+    let moves: [Move; 5] = [
+        ("the old connection was lost", |world| {
+            world.pane.lost(O);
+            world.listed(&[N])
+        }),
+        ("it is not there any more", |world| world.listed_when(&[N], &|id| id != O)),
+        ("the new one has come since", |world| world.listed_when(&[N], &|id| id != N)),
+        ("it was at a third one", |world| {
+            world.pane.output(3, b"x");
+            world.listed(&[N])
+        }),
+        ("it was at two others", |world| {
+            world.pane.output(3, b"x");
+            world.pane.output(N, b"x");
+            world.listed(&[N])
+        }),
+    ];
+    for (what, change) in moves {
+        let mut world = World::following();
+        let steps = change(&mut world);
+        assert!(steps.contains(&Step::Seed(world.attempt())), "{what}");
+        let attempt = world.attempt();
+        let answered = match world.answered() {
+            Answered::Pause => {
+                assert!(world.pane.paused(attempt), "{what}");
+                world.answered()
+            }
+            answered => answered,
+        };
+        assert_eq!(answered, Answered::Deliver(AGAIN, Held::default()), "{what}");
+    }
+}
+
+#[test]
+fn a_window_that_is_linked_elsewhere_too_is_held_for_nobody() {
+    let mut world = World::following();
+    world.pane.output(N, b"twice");
+    assert_eq!(world.listed(&[O, N]), []);
+    for _ in 0..3 {
+        assert_eq!(world.pane.output(N, b"twice"), Taken::Dropped);
+    }
+    assert_eq!(world.pane.flow, Flow::Following { owner: O, ahead: None });
+    assert_eq!(world.pane.carriers().collect::<Vec<_>>(), [O, N]);
+}
+
+#[test]
+fn a_pause_is_followed_by_a_seed_with_a_gap() {
+    let mut world = World::following();
+    let steps = world.pane.reseed(GapReason::Paused, &mut world.attempts);
+    assert_eq!(steps, seeded(world.attempt()));
+    assert_eq!(world.answered(), Answered::Deliver(Seeding::Again(GapReason::Paused), Held::default()));
+    // Not yet known: there is nothing to which a gap could be.
+    let mut world = World::default();
+    world.listed(&[O]);
+    world.pane.reseed(GapReason::Paused, &mut world.attempts);
+    assert_eq!(world.answered(), Answered::Deliver(Seeding::First, Held::default()));
+    // It prints nothing; what is put there later is read.
+    let mut world = World::ended();
+    assert_eq!(world.pane.reseed(GapReason::Paused, &mut world.attempts), []);
+    let steps = world.restarted(false);
+    assert_eq!(steps, [&[Step::Restarted][..], &seeded(world.attempt())].concat());
+}
+
+#[test]
+fn who_waits_for_it_is_served_when_it_is_followed_or_has_ended() {
+    let mut world = World::default();
+    let first = world.pane.wait().unwrap();
+    world.listed(&[O]);
+    world.answered();
+    drop(world.pane.take_waiters());
+    assert!(first.now_or_never().is_some() && world.pane.wait().is_none());
+    let mut world = World::default();
+    let second = world.pane.wait().unwrap();
+    world.pane.ended(None);
+    assert!(second.now_or_never().is_some());
+}

@@ -1,0 +1,338 @@
+//! Reading what stands in a pane, so that it and the output after it join without a byte lost or doubled (C2), and what becomes of output
+//! meanwhile. [`super::followed`] decides; this asks.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::{
+    Seeding,
+    connection::{Connection, Lost, Request},
+    coverage::{DEATH_LOOKS, Inner},
+    followed::{Answered, Held, Step, Taken},
+    seed::Seed,
+};
+use crate::{
+    api::GapReason,
+    clock::jittered,
+    protocol::{
+        command::{Command, CommandLine},
+        ids::PaneId,
+    },
+    screen::Rules,
+};
+
+/// The command that pauses a pane for the client that sends it, or ends that.
+fn flow(pane: PaneId, what: &str) -> Command {
+    Command::new("refresh-client").opt("-A", format!("{pane}:{what}"))
+}
+
+impl Inner {
+    /// Does what a pane's state asks for.
+    pub(super) fn step(self: &Arc<Self>, pane: PaneId, step: Step) {
+        match step {
+            Step::Unfollowed => self.observer.unfollowed(pane),
+            Step::Restarted => self.observer.restarted(pane, false),
+            Step::Seed(attempt) => self.seed(pane, attempt),
+        }
+    }
+
+    fn steps(self: &Arc<Self>, pane: PaneId, steps: Vec<Step>) {
+        for step in steps {
+            self.step(pane, step);
+        }
+    }
+
+    /// Reads the pane anew, because output may have been lost.
+    pub(super) fn reseed(self: &Arc<Self>, pane: PaneId, reason: GapReason) {
+        let steps = {
+            let mut model = self.lock();
+            let model = &mut *model;
+            model.panes.get_mut(&pane).map(|followed| followed.reseed(reason, &mut model.attempts))
+        };
+        self.steps(pane, steps.unwrap_or_default());
+    }
+
+    /// Output of a pane came over a connection.
+    pub(super) fn output(self: &Arc<Self>, connection: &Connection, pane: PaneId, data: &[u8]) {
+        let taken = match self.lock().panes.get_mut(&pane) {
+            Some(followed) => followed.output(connection.id(), data),
+            None => Taken::Dropped,
+        };
+        match taken {
+            Taken::Passed => self.observer.output(pane, data),
+            Taken::Dropped => {}
+            Taken::Restarted => {
+                self.observer.restarted(pane, false);
+                self.observer.output(pane, data);
+                // Its new process is to be watched.
+                self.refresh();
+            }
+            Taken::Unsure => self.refresh(),
+        }
+    }
+
+    /// Asks for a pane's content.
+    ///
+    /// What the pane printed before tmux ran the line always arrives before the reply, and is in the seed. What it printed after may arrive
+    /// before the reply too, but only while other panes flood: tmux holds a reply back behind their output, not behind this pane's (N27). So a
+    /// pane that was quiet meanwhile is seeded by one line; one that was not is paused, and seeded by a line that ends the pause.
+    fn seed(self: &Arc<Self>, pane: PaneId, attempt: u64) {
+        let Some(connection) = self.asked_on(pane, attempt) else { return };
+        let this = self.clone();
+        connection.clone().submit(Request::Framed(self.question(pane)), move |answer| match answer {
+            Ok(Ok(parts)) => this.answered(&connection, pane, attempt, &parts),
+            Ok(Err(message)) => this.refused(pane, attempt, &message),
+            Err(lost) => this.refused(pane, attempt, &format!("{lost:?}")),
+        });
+    }
+
+    /// The connection of an attempt, if that is still under way.
+    fn asked_on(&self, pane: PaneId, attempt: u64) -> Option<Connection> {
+        let mut model = self.lock();
+        let owner = model.panes.get_mut(&pane)?.is_asked(attempt)?;
+        model.covering.get(&owner)?.connection.clone()
+    }
+
+    /// What a pane's seed is asked with: some of it depends on the version.
+    pub(super) fn question(&self, pane: PaneId) -> Vec<Command> {
+        let version = self.lock().identity.as_ref().map(|known| known.version);
+        Seed::question(pane, version.map(Rules::for_version))
+    }
+
+    /// The content of an attempt is here.
+    fn answered(self: &Arc<Self>, connection: &Connection, pane: PaneId, attempt: u64, parts: &[Bytes]) {
+        let Some(seed) = Seed::parse(parts) else {
+            self.refused(pane, attempt, "an answer that is no seed");
+            return;
+        };
+        let (answered, waiters) = {
+            let mut model = self.lock();
+            let Some(followed) = model.panes.get_mut(&pane) else { return };
+            let answered = followed.answered(attempt);
+            let is_followed = matches!(answered, Answered::Deliver(..));
+            (answered, if is_followed { followed.take_waiters() } else { Vec::new() })
+        };
+        match answered {
+            Answered::Void => {}
+            Answered::Pause => self.pause_and_seed(connection, pane, attempt),
+            Answered::Deliver(why, early) => {
+                self.deliver(pane, seed, why, early);
+                drop(waiters);
+            }
+            Answered::Compare(output) => self.compare(connection, pane, attempt, &seed, &output),
+        }
+    }
+
+    fn deliver(self: &Arc<Self>, pane: PaneId, seed: Seed, why: Seeding, early: Held) {
+        let dead = seed.dead;
+        self.observer.seeded(pane, seed, why);
+        match early.whole() {
+            Some(early) if early.is_empty() => {}
+            Some(early) => self.observer.output(pane, &early),
+            None => {
+                tracing::warn!("pane {pane} printed more than could be held while it was read; it is read anew");
+                self.reseed(pane, GapReason::Paused);
+            }
+        }
+        if dead {
+            self.look_at_dead(pane, DEATH_LOOKS);
+        }
+    }
+
+    /// The pane is carried by another connection: goes on without a gap if nothing is missing.
+    fn compare(self: &Arc<Self>, connection: &Connection, pane: PaneId, attempt: u64, seed: &Seed, output: &[u8]) {
+        let is_whole = self.observer.moved(pane, seed, output);
+        let (next, waiters) = {
+            let mut model = self.lock();
+            let Some(followed) = model.panes.get_mut(&pane) else { return };
+            if is_whole {
+                followed.handed_over(attempt);
+                (Answered::Void, followed.take_waiters())
+            } else {
+                (followed.not_handed_over(attempt), Vec::new())
+            }
+        };
+        drop(waiters);
+        if next == Answered::Pause {
+            self.pause_and_seed(connection, pane, attempt);
+        } else if seed.dead {
+            self.look_at_dead(pane, DEATH_LOOKS);
+        }
+    }
+
+    /// Once tmux has paused the pane, no output of it is under way. All that comes from then on is from after the line that ends the pause.
+    fn pause_and_seed(self: &Arc<Self>, connection: &Connection, pane: PaneId, attempt: u64) {
+        let (this, next) = (self.clone(), connection.clone());
+        let mut question = self.question(pane);
+        question.push(flow(pane, "continue"));
+        let pause = self.lock().pauses.ask(connection.id(), pane);
+        connection.submit(Request::Plain(CommandLine::of([flow(pane, "pause")])), move |answer| {
+            let goes_on = {
+                let mut model = this.lock();
+                let is_paused = matches!(answer, Ok(Ok(_)));
+                model.panes.get_mut(&pane).is_some_and(|followed| is_paused && followed.paused(attempt))
+            };
+            let then = this.clone();
+            if goes_on {
+                let connection = next.clone();
+                next.submit(Request::Framed(question), move |answer| {
+                    then.lock().pauses.over(&pause);
+                    match answer {
+                        Ok(Ok(parts)) => {
+                            let seed = parts.split_last().map_or(&[][..], |(_, seed)| seed);
+                            then.answered(&connection, pane, attempt, seed);
+                        }
+                        Ok(Err(message)) => {
+                            // The line stopped before its end.
+                            connection.submit(Request::Plain(CommandLine::of([flow(pane, "continue")])), |_| {});
+                            then.refused(pane, attempt, &message);
+                        }
+                        Err(lost) => then.refused(pane, attempt, &format!("{lost:?}")),
+                    }
+                });
+            } else {
+                // Whoever seeds it meanwhile, or later, must not find it paused here.
+                next.submit(Request::Plain(CommandLine::of([flow(pane, "continue")])), move |_| {
+                    then.lock().pauses.over(&pause);
+                });
+                match answer {
+                    Ok(Ok(_)) => {}
+                    Ok(Err(message)) => this.refused(pane, attempt, &message),
+                    Err(lost) => this.refused(pane, attempt, &format!("{lost:?}")),
+                }
+            }
+        });
+    }
+
+    /// tmux did not give a pane's content. It is asked again after a pause, which grows each time, for as long as the pane is there.
+    fn refused(self: &Arc<Self>, pane: PaneId, attempt: u64, message: &str) {
+        let next = {
+            let mut model = self.lock();
+            let model = &mut *model;
+            let followed = model.panes.get_mut(&pane);
+            followed.and_then(|followed| followed.refused(attempt, &mut model.attempts))
+        };
+        let Some((attempt, pause)) = next else { return };
+        tracing::warn!("pane {pane} could not be read, trying again in about {} ms: {message}", pause.as_millis());
+        // It may have gone, or its connection.
+        self.refresh();
+        let this = self.clone();
+        self.tasks.spawn(async move {
+            tokio::select! {
+                () = tokio::time::sleep(jittered(pause)) => {}
+                () = this.cancel.cancelled() => return,
+            }
+            if this.lock().panes.get_mut(&pane).is_some_and(|followed| followed.retry(attempt)) {
+                this.seed(pane, attempt);
+            }
+        });
+    }
+
+    /// tmux says that it has paused a pane for a connection.
+    pub(super) fn was_paused(self: &Arc<Self>, connection: &Connection, pane: PaneId) {
+        let is_owner = {
+            let mut model = self.lock();
+            if model.pauses.announced(connection.id(), pane) {
+                return;
+            }
+            model.panes.get(&pane).is_some_and(|followed| followed.owner() == Some(connection.id()))
+        };
+        connection.submit(Request::Plain(CommandLine::of([flow(pane, "continue")])), |_| {});
+        if is_owner {
+            self.reseed(pane, GapReason::Paused);
+        }
+    }
+
+    /// Starts another program in a pane, by `commands`, of which the first does it. `done` is called where the answer stands in the pane's
+    /// stream, with whether it was done. Returns when that is over.
+    ///
+    /// A server that respawns a pane on which a control client lags behind crashes or loses the new program's output (F19, N12): a pause drops
+    /// what is not sent yet, on every connection that carries the pane. On its owner's nothing can be printed between the respawn and the end
+    /// of the pause, since a line runs in one go.
+    pub(super) async fn respawn(
+        self: &Arc<Self>,
+        pane: PaneId,
+        commands: Vec<Command>,
+        done: impl FnOnce(bool) + Send + 'static,
+    ) -> Result<Result<(), String>, Lost> {
+        let (owner, others) = {
+            let model = self.lock();
+            let followed = model.panes.get(&pane);
+            let connection = |id| model.covering.get(&id).filter(|covering| covering.is_serving())?.connection.clone();
+            let owner = followed.and_then(|followed| connection(followed.owner()?));
+            let ids = followed.into_iter().flat_map(|followed| followed.carriers());
+            let mut others: Vec<_> = ids.filter_map(connection).collect();
+            others.retain(|other| owner.as_ref().is_none_or(|owner| owner.id() != other.id()));
+            (owner, others)
+        };
+        let mut paused = Vec::new();
+        for other in others {
+            let pause = self.lock().pauses.ask(other.id(), pane);
+            // One that is lost carries nothing any more.
+            let _ = other.ask(Request::Plain(CommandLine::of([flow(pane, "pause")]))).await;
+            paused.push((other, pause));
+        }
+        let answer = self.respawn_on(owner, pane, commands, done).await;
+        for (other, pause) in paused {
+            let this = self.clone();
+            other.submit(Request::Plain(CommandLine::of([flow(pane, "continue")])), move |_| {
+                this.lock().pauses.over(&pause);
+            });
+        }
+        answer
+    }
+
+    async fn respawn_on(
+        self: &Arc<Self>,
+        owner: Option<Connection>,
+        pane: PaneId,
+        mut commands: Vec<Command>,
+        done: impl FnOnce(bool) + Send + 'static,
+    ) -> Result<Result<(), String>, Lost> {
+        let (sender, receiver) = tokio::sync::oneshot::channel();
+        let ran = self.lock().panes.get(&pane).is_some_and(|followed| !followed.has_ended());
+        let connection = owner.clone().or_else(|| self.connection_of(None)).ok_or(Lost::Ended)?;
+        let pause = owner.as_ref().map(|owner| self.lock().pauses.ask(owner.id(), pane));
+        if owner.is_some() {
+            commands.insert(0, flow(pane, "pause"));
+            commands.push(flow(pane, "continue"));
+        }
+        let (this, next) = (self.clone(), owner.clone());
+        connection.submit_in_time(Request::Plain(CommandLine::of(commands)), move |answer| {
+            pause.inspect(|pause| this.lock().pauses.over(pause));
+            match &answer {
+                Ok(Ok(_)) => this.respawned(pane, ran, next.is_some()),
+                Ok(Err(_)) => {
+                    // The line stopped behind its pause: output goes on, and what the pause dropped is looked for.
+                    if let Some(owner) = next {
+                        owner.submit(Request::Plain(CommandLine::of([flow(pane, "continue")])), |_| {});
+                        this.reseed(pane, GapReason::Paused);
+                    }
+                }
+                Err(_) => {}
+            }
+            done(matches!(answer, Ok(Ok(_))));
+            // The asker may have given up.
+            let _ = sender.send(answer.map(|answer| answer.map(drop)));
+        });
+        receiver.await.unwrap_or(Err(Lost::Ended))
+    }
+
+    /// A program was put into a pane. `ran`: another one ran there when that was asked for. `here`: its owner carried all it printed.
+    fn respawned(self: &Arc<Self>, pane: PaneId, ran: bool, here: bool) {
+        let steps = {
+            let mut model = self.lock();
+            let model = &mut *model;
+            model.panes.get_mut(&pane).map(|followed| followed.restarted(here, &mut model.attempts))
+        };
+        // One whose process had ended was restarted at its first output, if that came sooner.
+        self.steps(pane, steps.unwrap_or_default());
+        if ran {
+            self.observer.restarted(pane, true);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
