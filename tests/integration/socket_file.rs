@@ -55,6 +55,8 @@ fn a_server_whose_socket_is_gone_is_used_as_before_and_named() {
         for client in clients(&world) {
             signal(client, Signal::KILL);
         }
+        // A question is asked again when its connection is lost; input would not be.
+        world.panes();
         say(&world, &pane, &format!("{round}-over-another-connection"));
         assert!(!world.socket().exists(), "nothing of this made the file");
 
