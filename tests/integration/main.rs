@@ -19,12 +19,12 @@
 
 mod agents;
 mod arrival;
-mod bad_day;
 mod bad_input;
 mod bridge;
 mod capture;
 mod cli;
 mod common;
+mod daemon_trouble;
 mod disconnect;
 mod docs;
 mod echo;
