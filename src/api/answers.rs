@@ -311,6 +311,9 @@ pub struct RunAnswer {
     /// The beginning of the output was dropped.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub truncated: bool,
+    /// The shell ended with it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub shell_ended: bool,
     /// How its end was known.
     pub method: RunMethod,
 }

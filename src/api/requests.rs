@@ -103,6 +103,9 @@ pub struct RunRequest {
     /// Give up after this long (default 30,000; at most 86,400,000). The command goes on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
+    /// Clear what is typed at the prompt; without it a prompt with something typed is a `CONFLICT`.
+    #[serde(default)]
+    pub clear_line: bool,
 }
 
 /// Whether one pane or all panes must satisfy a wait.

@@ -4,12 +4,16 @@ use std::{fmt::Write as _, sync::Arc};
 
 use tokio::sync::oneshot;
 
-use super::{Engine, Host, Pane, limits};
+use super::{Engine, Host, Pane, limits, prompt::Spot};
 use crate::{
     api::{Error, ErrorCode, InputAnswer, InputRequest, Result, Tier},
     pane::cursor::Cursor,
-    protocol::command::{Command, CommandLine, hex_keys},
-    tmux::{Lost, Request},
+    protocol::{
+        command::{Command, CommandLine, hex_keys},
+        ids::PaneId,
+        version::Version,
+    },
+    tmux::{Answer, Lost, Request},
 };
 
 /// What a request types, as it was given.
@@ -22,6 +26,12 @@ fn given(request: &InputRequest) -> Vec<u8> {
 /// Keys of one command; more are several commands.
 const KEYS_A_LINE: usize = 256;
 
+/// A command that tmux does not know. Where it is reached, the rest of its line is not run (N40).
+const REFUSAL: &str = "muxtap-refuses-a-pane-in-a-mode";
+
+/// The same for a line that is only to be sent while the cursor stands where it stood.
+const MOVED: &str = "muxtap-refuses-a-moved-cursor";
+
 /// What is sent, and what of it a terminal may echo.
 pub(super) struct Typed {
     lines: Vec<Line>,
@@ -30,14 +40,84 @@ pub(super) struct Typed {
 
 /// One line to tmux.
 struct Line {
-    commands: CommandLine,
-    /// The buffer that it makes, and deletes if all goes well.
-    buffer: Option<String>,
+    commands: Vec<Command>,
+    way: Way,
 }
 
-impl From<CommandLine> for Line {
-    fn from(commands: CommandLine) -> Self {
-        Self { commands, buffer: None }
+/// How a line reaches the program while somebody looks at the pane in one of tmux's modes.
+enum Way {
+    /// Keys: a mode would read them. tmux runs the line outside of modes only; in one, these bytes are pasted instead.
+    Keys(Result<Vec<u8>, WithoutBytes>),
+    /// A buffer of this name that is pasted as it is: no mode sees it (N41).
+    Buffer(String),
+    /// A bracketed paste: in a mode tmux leaves its marks out (N41), so it is refused there.
+    Bracketed(String),
+}
+
+/// A key whose bytes depend on what the program asked of its terminal, or on tmux's options.
+struct WithoutBytes(String);
+
+impl Line {
+    /// A line of keys, and what they are as bytes.
+    fn keys(commands: impl IntoIterator<Item = Command>, bytes: Result<Vec<u8>, WithoutBytes>) -> Self {
+        Self { commands: commands.into_iter().collect(), way: Way::Keys(bytes) }
+    }
+
+    /// The buffer that it makes, and deletes if all goes well.
+    fn buffer(&self) -> Option<&str> {
+        match &self.way {
+            Way::Keys(_) => None,
+            Way::Buffer(name) | Way::Bracketed(name) => Some(name),
+        }
+    }
+
+    /// What tmux is given: one line, which it runs without a break, and of which it runs nothing while the pane is in a
+    /// mode that would take it.
+    fn commands(&self, pane: PaneId, version: Version, only_at: Option<Spot>) -> CommandLine {
+        let mut commands = self.commands.clone();
+        match &self.way {
+            Way::Keys(_) | Way::Bracketed(_) => commands.insert(0, outside_of_modes(pane)),
+            Way::Buffer(name) => {
+                let paste = Command::new("paste-buffer").flag("-d").flag("-r");
+                let paste = if version.pastes_escape_controls() { paste.flag("-S") } else { paste };
+                commands.push(paste.opt("-b", name).opt("-t", pane.to_string()));
+            }
+        }
+        commands.splice(0..0, only_at.map(|spot| unmoved(pane, spot)));
+        CommandLine::of(commands)
+    }
+}
+
+/// Ends its line where the pane is in a mode. tmux reads the refused command only when it comes to run it, and one that
+/// it cannot read ends the line (N40). With `-F` nothing blocks (F15).
+fn outside_of_modes(pane: PaneId) -> Command {
+    Command::new("if-shell").flag("-F").opt("-t", pane.to_string()).format("#{pane_in_mode}").arg(REFUSAL)
+}
+
+/// Ends its line where the pane's cursor stands elsewhere: somebody has typed, or the program has printed.
+fn unmoved(pane: PaneId, Spot { x, y, .. }: Spot) -> Command {
+    let elsewhere = format!("#{{||:#{{!=:#{{cursor_x}},{x}}},#{{!=:#{{cursor_y}},{y}}}}}");
+    Command::new("if-shell").flag("-F").opt("-t", pane.to_string()).format(elsewhere).arg(MOVED)
+}
+
+impl Typed {
+    /// This, and then that: as one line where both are keys.
+    fn then(mut self, other: Self) -> Self {
+        self.echo.push_str(&other.echo);
+        for line in other.lines {
+            match (self.lines.last_mut(), line) {
+                (Some(Line { commands, way: Way::Keys(bytes) }), Line { commands: more, way: Way::Keys(other) }) => {
+                    commands.extend(more);
+                    match (bytes.as_mut(), other) {
+                        (Ok(bytes), Ok(more)) => bytes.extend(more),
+                        (Ok(_), Err(key)) => *bytes = Err(key),
+                        (Err(_), _) => {}
+                    }
+                }
+                (_, line) => self.lines.push(line),
+            }
+        }
+        self
     }
 }
 
@@ -57,7 +137,7 @@ impl Engine {
             act.means(pane.id());
             let typed = match (&request.keys, &request.text, &request.hex) {
                 (Some(keys), _, _) => keys_typed(&pane, keys)?,
-                (_, Some(text), _) if request.paste => pasted(&pane, text.as_bytes(), true)?,
+                (_, Some(text), _) if request.paste => pasted(&pane, text.as_bytes())?,
                 (_, Some(text), _) => text_typed(&pane, text.as_bytes())?,
                 (_, _, Some(hex)) => text_typed(&pane, &unhex(hex)?)?,
                 _ => Typed { lines: Vec::new(), echo: String::new() },
@@ -91,10 +171,7 @@ impl Engine {
         let done = async {
             let pane = self.pane(host, target).await?;
             act.means(pane.id());
-            let mut typed = text_typed(&pane, text.as_bytes())?;
-            let keys = keys_typed(&pane, keys)?;
-            typed.lines.extend(keys.lines);
-            typed.echo.push_str(&keys.echo);
+            let typed = text_typed(&pane, text.as_bytes())?.then(keys_typed(&pane, keys)?);
             let cursor = self.send(host, &pane, typed).await?;
             Ok(InputAnswer { pane: pane.id().to_string(), cursor: cursor.to_string(), submit: None })
         }
@@ -104,7 +181,19 @@ impl Engine {
 
     /// Sends, and marks the point of the stream before it: whatever answers it comes after that point.
     pub(super) async fn send(&self, host: &Arc<Host>, pane: &Arc<Pane>, typed: Typed) -> Result<Cursor> {
-        host.server().connected().await?;
+        let sent = self.send_if(host, pane, typed, None).await?;
+        sent.ok_or_else(|| Error::internal("input that could not be refused was refused"))
+    }
+
+    /// Sends if the cursor still stands on that spot; `None` if it does not, and nothing was sent.
+    pub(super) async fn send_if(
+        &self,
+        host: &Arc<Host>,
+        pane: &Arc<Pane>,
+        typed: Typed,
+        only_at: Option<Spot>,
+    ) -> Result<Option<Cursor>> {
+        let version = host.server().connected().await?.version;
         // Only what can be seen on a line is looked for as an echo.
         let terminal = if host.server().spec().is_local() && typed.echo.chars().any(|c| !c.is_control() && c != ' ') {
             host.probe(pane.about(), |proc, about| proc.foreground(about.pid, &about.tty)).await.flatten()
@@ -122,45 +211,135 @@ impl Engine {
         let silent = terminal.is_some_and(|terminal| terminal.canonical && !terminal.echo);
         // Marked before it is sent: while other panes flood, tmux may send this pane's answer ahead of its reply to us.
         let mark = pane.typed(if silent { "" } else { &typed.echo }, tty_echo);
-        let mut waiting = Vec::new();
-        for line in typed.lines {
-            let (sender, receiver) = oneshot::channel();
-            let server = host.server().clone();
-            host.server().submit(Some(pane.id()), Request::Plain(line.commands), move |answer| {
-                if let (Ok(Err(_)) | Err(_), Some(buffer)) = (&answer, line.buffer) {
-                    // What was to be pasted may be a secret, and is nobody's to find.
-                    let delete = CommandLine::of([Command::new("delete-buffer").opt("-b", buffer)]);
-                    server.submit_at_last(None, Request::Plain(delete));
-                }
-                // The asker may have given up.
-                let _ = sender.send(answer);
-            });
-            waiting.push(receiver);
-        }
-        for (line, receiver) in waiting.into_iter().enumerate() {
-            let what = if line == 0 { "the input" } else { "the rest of the input" };
-            match receiver.await {
-                Ok(Ok(Ok(_))) => {}
-                Ok(Ok(Err(message))) if message.contains("can't find pane") => {
-                    return Err(Error::not_found(format!("pane {} is no longer there", pane.id())));
-                }
-                Ok(Ok(Err(message))) => return Err(Error::invalid(format!("tmux: {message}"))),
-                Ok(Err(lost)) => return Err(lost.of_change(what)),
-                Err(_) => return Err(Lost::Ended.of_change(what)),
-            }
-        }
-        Ok(pane.cursor(mark))
+        let arrived = deliver(host, pane, typed.lines, version, only_at).await?;
+        Ok(arrived.then(|| pane.cursor(mark)))
     }
+
+    /// Presses keys of a line editor. It is no input of a caller's: no read or wait begins with it.
+    pub(super) async fn press(&self, host: &Host, pane: &Pane, keys: &[u8]) -> Result<()> {
+        let version = host.server().connected().await?.version;
+        let line = Line::keys(hex_keys(pane.id(), keys), Ok(keys.to_vec()));
+        deliver(host, pane, vec![line], version, None).await.map(|_| ())
+    }
+}
+
+/// Sends lines, one right after the other. Returns whether the cursor stood where it was to stand.
+async fn deliver(host: &Host, pane: &Pane, lines: Vec<Line>, version: Version, only_at: Option<Spot>) -> Result<bool> {
+    let sent: Vec<_> = lines.into_iter().map(|line| (send_line(host, pane, &line, version, only_at), line)).collect();
+    let mut some_arrived = false;
+    for (answer, line) in sent {
+        match answer.await.unwrap_or(Err(Lost::Ended)) {
+            Ok(Ok(_)) => {}
+            Ok(Err(message)) if message.contains(MOVED) => return Ok(false),
+            Ok(Err(message)) if message.contains(REFUSAL) => {
+                if !send_in_mode(host, pane, line, version, only_at, some_arrived).await? {
+                    return Ok(false);
+                }
+            }
+            Ok(Err(message)) => return Err(refused_by_tmux(pane, &message)),
+            Err(lost) => return Err(lost.of_change(if some_arrived { "the rest of the input" } else { "the input" })),
+        }
+        some_arrived = true;
+    }
+    Ok(true)
+}
+
+/// Gives a line to tmux, whose answer comes on the channel.
+fn send_line(
+    host: &Host,
+    pane: &Pane,
+    line: &Line,
+    version: Version,
+    only_at: Option<Spot>,
+) -> oneshot::Receiver<Result<Answer, Lost>> {
+    let (sender, receiver) = oneshot::channel();
+    let server = host.server().clone();
+    let buffer = line.buffer().map(str::to_owned);
+    host.server().submit(Some(pane.id()), Request::Plain(line.commands(pane.id(), version, only_at)), move |answer| {
+        if let (Ok(Err(_)) | Err(_), Some(buffer)) = (&answer, buffer) {
+            // What was to be pasted may be a secret, and is nobody's to find.
+            let delete = CommandLine::of([Command::new("delete-buffer").opt("-b", buffer)]);
+            server.submit_at_last(None, Request::Plain(delete));
+        }
+        // The asker may have given up.
+        let _ = sender.send(answer);
+    });
+    receiver
+}
+
+/// Sends what tmux refused because somebody looks at the pane in a mode: pasted, which reaches the program and leaves the
+/// mode and its scroll position alone; or not at all.
+async fn send_in_mode(
+    host: &Host,
+    pane: &Pane,
+    line: Line,
+    version: Version,
+    only_at: Option<Spot>,
+    some_arrived: bool,
+) -> Result<bool> {
+    let (what, hint) = match line.way {
+        Way::Keys(Ok(bytes)) if !bytes.contains(&0) => {
+            for line in raw_paste(pane, &bytes) {
+                match send_line(host, pane, &line, version, only_at).await.unwrap_or(Err(Lost::Ended)) {
+                    Ok(Ok(_)) => {}
+                    Ok(Err(message)) if message.contains(MOVED) => return Ok(false),
+                    Ok(Err(message)) => return Err(refused_by_tmux(pane, &message)),
+                    Err(lost) => return Err(lost.of_change("the input, or a part of it,")),
+                }
+            }
+            return Ok(true);
+        }
+        Way::Keys(Ok(_)) => ("a NUL byte".to_owned(), "send it when they have left it"),
+        Way::Keys(Err(WithoutBytes(key))) => {
+            (format!("the key {key}"), "send text, Enter, Tab, Escape or C- with a letter, or the key's bytes with -H")
+        }
+        Way::Buffer(_) | Way::Bracketed(_) => {
+            ("a bracketed paste".to_owned(), "send it without --paste, or when they have left it")
+        }
+    };
+    let mode = mode_of(host, pane).await?;
+    let sent = if some_arrived { "; what stood before it was sent" } else { "; nothing was sent" };
+    Err(Error::new(
+        ErrorCode::Conflict,
+        format!(
+            "pane {} is in {mode}: somebody looks at it there, and {what} cannot be sent past that{sent}; {hint}",
+            pane.id()
+        ),
+    )
+    .with_details(serde_json::json!({ "mode": mode })))
+}
+
+/// The name of the mode that a pane is in, by tmux's word (`copy-mode`, `tree-mode` …).
+async fn mode_of(host: &Host, pane: &Pane) -> Result<String> {
+    let question = || {
+        let ask = Command::new("display-message").flag("-p").opt("-t", pane.id().to_string());
+        Request::Plain(CommandLine::of([ask.format("#{pane_mode}")]))
+    };
+    let answer = host.server().read(Some(pane.id()), question).await?;
+    let answer = answer.map_err(|message| refused_by_tmux(pane, &message))?;
+    let mode = answer.first().map(|name| String::from_utf8_lossy(name).trim().to_owned());
+    Ok(mode.filter(|mode| !mode.is_empty()).unwrap_or_else(|| "a mode".to_owned()))
+}
+
+fn refused_by_tmux(pane: &Pane, message: &str) -> Error {
+    if message.contains("can't find pane") {
+        return Error::not_found(format!("pane {} is no longer there", pane.id()));
+    }
+    Error::invalid(format!("tmux: {message}"))
 }
 
 /// Keys by tmux's names; what is no name is text, as for `tmux send-keys`.
 pub(super) fn keys_typed(pane: &Pane, keys: &[String]) -> Result<Typed> {
     check_size(keys.iter().map(String::len).sum())?;
+    if keys.iter().any(|key| key.contains('\0')) {
+        return Err(Error::invalid("keys: a key's name cannot hold a NUL byte; send it as hex 00 or as C-Space"));
+    }
     let target = pane.id().to_string();
-    let lines = keys.chunks(KEYS_A_LINE).map(|keys| {
+    let commands = keys.chunks(KEYS_A_LINE).map(|keys| {
         let command = Command::new("send-keys").opt("-t", &target).end_of_flags();
-        CommandLine::of([keys.iter().fold(command, Command::arg)]).into()
+        keys.iter().fold(command, Command::arg)
     });
+    let mut bytes = Ok(Vec::new());
     let mut echo = String::new();
     for key in keys {
         match key.as_str() {
@@ -169,40 +348,56 @@ pub(super) fn keys_typed(pane: &Pane, keys: &[String]) -> Result<Typed> {
             name if is_key_name(name) => {}
             text => echo.push_str(text),
         }
+        bytes = bytes.and_then(|mut bytes: Vec<u8>| {
+            bytes.extend(key_bytes(key).ok_or_else(|| WithoutBytes(key.clone()))?);
+            Ok(bytes)
+        });
     }
-    if keys.iter().any(|key| key.contains('\0')) {
-        return Err(Error::invalid("keys: a key's name cannot hold a NUL byte; send it as hex 00 or as C-Space"));
-    }
-    Ok(Typed { lines: lines.collect(), echo })
+    let lines = if keys.is_empty() { Vec::new() } else { vec![Line::keys(commands, bytes)] };
+    Ok(Typed { lines, echo })
 }
 
 /// Text as if typed.
 pub(super) fn text_typed(pane: &Pane, bytes: &[u8]) -> Result<Typed> {
     check_size(bytes.len())?;
+    let echo = String::from_utf8_lossy(bytes).into_owned();
     if bytes.len() > limits::KEYS_BYTES && !bytes.contains(&0) {
-        return pasted(pane, bytes, false);
+        return Ok(Typed { lines: raw_paste(pane, bytes), echo });
     }
-    let lines = hex_keys(pane.id(), bytes).map(|command| CommandLine::of([command]).into()).collect();
-    Ok(Typed { lines, echo: String::from_utf8_lossy(bytes).into_owned() })
+    // One line: tmux runs it without a break, so that no mode begins in the midst of it.
+    let lines =
+        if bytes.is_empty() { Vec::new() } else { vec![Line::keys(hex_keys(pane.id(), bytes), Ok(bytes.to_vec()))] };
+    Ok(Typed { lines, echo })
 }
 
-/// Text by way of a buffer of tmux. `bracketed`: with the marks of a paste, where the program asked for them, and line
-/// ends as Enter.
-fn pasted(pane: &Pane, bytes: &[u8], bracketed: bool) -> Result<Typed> {
+/// Lines that paste these bytes as they are.
+fn raw_paste(pane: &Pane, bytes: &[u8]) -> Vec<Line> {
+    let pieces = bytes.chunks(limits::BUFFER_BYTES).enumerate();
+    let line = |(index, bytes)| {
+        let (name, set) = buffer(pane, index, bytes);
+        Line { commands: vec![set], way: Way::Buffer(name) }
+    };
+    pieces.map(line).collect()
+}
+
+/// Text as one paste: with its marks where the program asked for them, and line ends as Enter.
+fn pasted(pane: &Pane, bytes: &[u8]) -> Result<Typed> {
     check_size(bytes.len())?;
     if bytes.contains(&0) {
         return Err(Error::invalid("text: a paste cannot hold a NUL byte; send it as hex"));
     }
-    let target = pane.id().to_string();
     // One paste is one buffer: in pieces, each would have marks of its own.
-    let piece = if bracketed { bytes.len().max(1) } else { limits::BUFFER_BYTES };
-    let lines = bytes.chunks(piece).enumerate().map(|(index, bytes)| {
-        let name = format!("muxtap-{}-{index}", pane.id().0);
-        let set = Command::new("set-buffer").opt("-b", &name).end_of_flags().arg(bytes);
-        let paste = Command::new("paste-buffer").flag("-d").flag(if bracketed { "-p" } else { "-r" });
-        Line { commands: CommandLine::of([set, paste.opt("-b", &name).opt("-t", &target)]), buffer: Some(name) }
-    });
-    Ok(Typed { lines: lines.collect(), echo: String::from_utf8_lossy(bytes).into_owned() })
+    let (name, set) = buffer(pane, 0, bytes);
+    let paste = Command::new("paste-buffer").flag("-d").flag("-p").opt("-b", &name).opt("-t", pane.id().to_string());
+    let line = Line { commands: vec![set, paste], way: Way::Bracketed(name) };
+    Ok(Typed { lines: vec![line], echo: String::from_utf8_lossy(bytes).into_owned() })
+}
+
+/// A buffer's name, and the command that makes it.
+fn buffer(pane: &Pane, index: usize, bytes: &[u8]) -> (String, Command) {
+    let name = format!("muxtap-{}-{index}", pane.id().0);
+    let set = Command::new("set-buffer").opt("-b", &name).end_of_flags().arg(bytes);
+    (name, set)
 }
 
 fn check_size(bytes: usize) -> Result<()> {
@@ -231,6 +426,33 @@ fn is_key_name(key: &str) -> bool {
         || is_function("User")
 }
 
+/// The bytes that a key is to a program whatever it asked of its terminal; `None` where that depends, or is not known.
+fn key_bytes(key: &str) -> Option<Vec<u8>> {
+    let mut characters = key.chars();
+    if let (Some(_), None) = (characters.next(), characters.next()) {
+        return Some(key.as_bytes().to_vec());
+    }
+    match key.to_ascii_lowercase().as_str() {
+        "enter" => return Some(b"\r".to_vec()),
+        "tab" => return Some(b"\t".to_vec()),
+        "escape" => return Some(b"\x1b".to_vec()),
+        "space" => return Some(b" ".to_vec()),
+        _ => {}
+    }
+    let control = key.strip_prefix("C-").or_else(|| key.strip_prefix("c-")).or_else(|| key.strip_prefix('^'));
+    if let Some([letter @ (b'a'..=b'z' | b'A'..=b'Z')]) = control.map(str::as_bytes) {
+        return Some(vec![letter.to_ascii_lowercase() - b'a' + 1]);
+    }
+    // What may be a name to tmux though it is not known here: `0x1b`, `MouseDown1Pane`.
+    let is_name = is_key_name(key)
+        || key.starts_with("0x")
+        || ["Mouse", "Wheel", "Double", "Triple", "Second", "Focus", "Paste", "Drag"]
+            .iter()
+            .any(|kind| key.starts_with(kind))
+            && key.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    (!is_name).then(|| key.as_bytes().to_vec())
+}
+
 /// Bytes from hexadecimal digits.
 fn unhex(hex: &str) -> Result<Vec<u8>> {
     let digits: Vec<u8> = hex.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
@@ -245,10 +467,15 @@ fn unhex(hex: &str) -> Result<Vec<u8>> {
     bytes.collect::<Option<_>>().ok_or_else(|| Error::invalid("hex: only the digits 0-9 and a-f"))
 }
 
+/// Text whose echo is known otherwise.
+pub(super) fn typed_unseen(pane: &Pane, bytes: &[u8]) -> Result<Typed> {
+    Ok(Typed { echo: String::new(), ..text_typed(pane, bytes)? })
+}
+
 /// Enter as a key of its own.
 pub(super) fn enter(pane: &Pane) -> Typed {
     let command = Command::new("send-keys").opt("-t", pane.id().to_string()).arg("Enter");
-    Typed { lines: vec![CommandLine::of([command]).into()], echo: String::new() }
+    Typed { lines: vec![Line::keys([command], Ok(b"\r".to_vec()))], echo: String::new() }
 }
 
 impl std::fmt::Debug for Typed {
@@ -268,6 +495,22 @@ mod tests {
     fn hexadecimal_is_read_in_pairs() {
         assert_eq!(unhex("68 69\n0A").unwrap(), b"hi\n");
         assert!(unhex("6").is_err() && unhex("zz").is_err());
+    }
+
+    #[test]
+    fn keys_that_are_the_same_bytes_to_every_program() {
+        for (key, bytes) in [("Enter", "\r"), ("escape", "\x1b"), ("C-c", "\x03"), ("^U", "\x15"), ("Space", " ")] {
+            assert_eq!(key_bytes(key).as_deref(), Some(bytes.as_bytes()), "{key}");
+        }
+        for text in ["f", "ü", "make all", "F", "C", "^", "Pasted text", "--"] {
+            assert_eq!(key_bytes(text).as_deref(), Some(text.as_bytes()), "{text}");
+        }
+        // By the cursor keys' mode, by options, or by an encoding that the program asked for.
+        for key in
+            ["Up", "Home", "F1", "BSpace", "M-x", "C-Up", "C-Space", "S-Tab", "0x1b", "WheelUpPane", "PasteStart"]
+        {
+            assert_eq!(key_bytes(key), None, "{key}");
+        }
     }
 
     #[test]

@@ -79,12 +79,25 @@ pub(super) struct State {
     pub(super) ours: Option<ManagedPane>,
     /// A `run` is under way.
     pub(super) runs: bool,
+    /// The prompt of a shell without a line editor, once it was seen with nothing behind it.
+    pub(super) prompt: Option<String>,
+    /// How the output of the command line that is being typed is announced.
+    pub(super) announced: Announced,
     /// For the one who follows the agent in it.
     pub(super) tap: Tap,
     /// Where the string (OSC, DCS …) that is open at the stream's end began, and when that came.
     string: Option<(u64, Instant)>,
     /// A task waits for that string's time to be over.
     string_watched: bool,
+}
+
+/// What comes right before a command's output.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Announced {
+    /// `run`'s own start mark, with this nonce.
+    ByNonce(String),
+    /// The shell's mark, OSC 133 `C`.
+    ByPromptMark,
 }
 
 /// What tmux tells about a pane.
@@ -119,6 +132,8 @@ impl Pane {
                 view: View::default(),
                 ours: None,
                 runs: false,
+                prompt: None,
+                announced: Announced::ByPromptMark,
                 tap: Tap::default(),
                 string: None,
                 string_watched: false,
@@ -506,6 +521,7 @@ impl State {
         if let Some(title) = self.signs.take_title() {
             self.tell_title(&title);
         }
+        self.end_command_line();
         let Self { watchers, echo, signs, .. } = self;
         // Watchers whose wait is over stay until its driver takes them away: dropping one frees many small things, and the answer
         // comes first.
@@ -519,6 +535,18 @@ impl State {
             self.show(&changes);
         }
         over.or(doubt)
+    }
+
+    /// The typing of a command line is over when its output is announced.
+    fn end_command_line(&mut self) {
+        let Some(from) = self.echo.command_line() else { return };
+        let output = match &self.announced {
+            Announced::ByNonce(nonce) => self.signs.marks(nonce).and_then(|marks| marks.begin),
+            Announced::ByPromptMark => self.signs.output_began.filter(|began| *began > from),
+        };
+        if output.is_some() {
+            self.echo.command_line_ends(output);
+        }
     }
 
     /// Some rows of the screen are new.

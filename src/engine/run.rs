@@ -3,6 +3,7 @@
 use std::{
     collections::hash_map::RandomState,
     hash::BuildHasher,
+    pin::pin,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -11,12 +12,15 @@ use super::{
     Engine, Host, Pane,
     deadline::Deadline,
     input, limits,
-    shell::{self, Resting, Shell},
+    pane::Announced,
+    prompt::Prompt,
+    shell::{self, Reader, Resting},
     wait::duration,
 };
 use crate::{
     api::{Error, ErrorCode, Result, RunAnswer, RunMethod, RunRequest, Tier},
     pane::render,
+    tmux::death,
 };
 
 /// How long a shell that has only begun may take to its first prompt.
@@ -24,14 +28,40 @@ const SHELL_START: Duration = Duration::from_secs(5);
 /// How long after the last look at a shell that begins it is looked at again, if it printed nothing.
 const SHELL_LOOK: Duration = Duration::from_millis(20);
 
+/// How long a shell that rests is given to begin what was typed.
+const BEGINNING: Duration = Duration::from_secs(2);
+/// How long tmux may take to tell of the end of a pane whose shell has ended.
+const EXIT_KNOWN: Duration = Duration::from_secs(1);
+/// A look at what changes by itself is taken again no sooner.
+const CALM: Duration = Duration::from_millis(100);
+/// Characters of a pane's output that an error shows.
+const SEEN: usize = 500;
+/// How often the command is typed anew because somebody typed meanwhile.
+const TRIES: u32 = 3;
+
+/// Why nothing more is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ended {
+    /// The command has ended.
+    Command,
+    /// The shell has.
+    Shell,
+    /// The shell waits for a line and has not begun the command.
+    NotBegun,
+    /// The time is over.
+    Timeout,
+}
+
 /// What a caller learns whose time was up before tmux answered.
 const NOT_TYPED: &str = "nothing was typed";
-const TYPED: &str = "the command was sent, and whether it was or will be typed is not known";
+const TYPED: &str = "the command was not seen to run, and whether it was or will be typed is not known";
 
 /// Where a command's output lies.
 #[derive(Clone, Copy)]
 struct Found {
     begin: Option<u64>,
+    /// The command's length as the shell has it.
+    length: Option<usize>,
     end: Option<(u64, Option<i32>)>,
     exit: Option<crate::tmux::Exit>,
 }
@@ -56,39 +86,50 @@ impl Engine {
             act.means(pane.id());
             let alone = Alone::claim(&pane)?;
             let nonce = alone.nonce.as_str();
-            let shell = self.resting_shell(host, &pane, deadline).await?;
-            let marks = {
-                let state = pane.lock();
-                state.signs.prompt.is_some_and(|(_, rests)| rests) && state.signs.output_ended.is_some()
-            };
-            let method = if marks && !command.contains(['\n', '\t']) { RunMethod::Osc133 } else { RunMethod::Sentinel };
-            let line = match method {
-                RunMethod::Osc133 => format!(" {command}"),
-                RunMethod::Sentinel => shell.line(command, nonce)?,
-            };
-            let typed = input::text_typed(&pane, format!("{}\r", line.replace('\n', "\r")).as_bytes())?;
-            let mark = deadline.before(TYPED, self.send(host, &pane, typed)).await?.offset;
+            let reader = self.resting_shell(host, &pane, deadline).await?;
+            let typing = self.type_command(host, &pane, reader, command, nonce, request.clear_line);
+            let (method, mark) = deadline.before(TYPED, typing).await?;
             let find = || match method {
                 RunMethod::Osc133 => by_prompt_marks(&pane, mark),
                 RunMethod::Sentinel => by_nonce(&pane, nonce),
             };
             let left = deadline.left();
-            let ended = tokio::select! {
-                ended = tokio::time::timeout(left, ended(&pane, &find)) => ended.is_ok(),
-                () = self.stopping() => false,
+            let going = Going { host, pane: &pane, reader };
+            let end = tokio::select! {
+                end = tokio::time::timeout(left, going.ended(&find)) => end.unwrap_or(Ended::Timeout),
+                () = self.stopping() => Ended::Timeout,
             };
             let found = find();
-            let (output, end, truncated) = output(&pane, &found);
-            if !ended {
-                let stage = if found.begin.is_some() { "running" } else { "typed" };
+            let (output, end_offset, truncated) = output(&pane, &found);
+            let details = || {
+                let status = found.exit.and_then(|exit| exit.status);
+                let cursor = pane.cursor(end_offset).to_string();
+                let shell_ended = end == Ended::Shell;
+                serde_json::json!({ "output": output, "cursor": cursor, "shell_ended": shell_ended, "exit_status": status })
+            };
+            // The shell runs something else than the command.
+            let altered =
+                found.length.is_some_and(|length| length != command.len() && length != command.chars().count());
+            if altered || found.begin.is_none() {
+                let typed = seen(&pane, mark);
+                let (code, what) = match end {
+                    _ if altered => (ErrorCode::InconsistentState, "the shell got something else than the command"),
+                    Ended::Shell | Ended::Command => {
+                        (ErrorCode::Conflict, "the shell has ended, and whether it ran the command is not known,")
+                    }
+                    Ended::Timeout => (ErrorCode::Timeout, "the shell did not begin the command in time"),
+                    Ended::NotBegun => (ErrorCode::InconsistentState, "the shell did not run the command"),
+                };
+                let message = format!("{what} in pane {}; what stands there since: {typed:?}", pane.id());
+                return Err(Error::new(code, message).at_stage("typed").with_details(details()));
+            }
+            if end == Ended::Timeout {
                 let message = format!(
                     "the command did not end within {} ms; it goes on in pane {}",
                     timeout.as_millis(),
                     pane.id()
                 );
-                return Err(Error::new(ErrorCode::Timeout, message)
-                    .at_stage(stage)
-                    .with_details(serde_json::json!({ "output": output, "cursor": pane.cursor(end).to_string() })));
+                return Err(Error::new(ErrorCode::Timeout, message).at_stage("running").with_details(details()));
             }
             let status = found.end.map_or_else(|| found.exit.and_then(|exit| exit.status), |(_, status)| status);
             Ok(RunAnswer {
@@ -96,8 +137,9 @@ impl Engine {
                 output,
                 exit_status: status,
                 duration_ms: begun.elapsed().as_millis() as u64,
-                cursor: pane.cursor(end).to_string(),
+                cursor: pane.cursor(end_offset).to_string(),
                 truncated,
+                shell_ended: found.end.is_none(),
                 method,
             })
         }
@@ -105,15 +147,64 @@ impl Engine {
         act.ended(done)
     }
 
+    /// Types the command at an empty prompt. Returns how its output is found, and the stream's end just before.
+    async fn type_command(
+        &self,
+        host: &Arc<Host>,
+        pane: &Arc<Pane>,
+        reader: Reader,
+        command: &str,
+        nonce: &str,
+        clear: bool,
+    ) -> Result<(RunMethod, u64)> {
+        let Reader { shell, canonical, .. } = reader;
+        let prompt = Prompt { engine: self, host, pane, shell, canonical };
+        for _ in 0..TRIES {
+            let empty = prompt.empty(clear).await?;
+            let marks = {
+                let state = pane.lock();
+                state.signs.prompt.is_some_and(|(_, rests)| rests) && state.signs.output_ended.is_some()
+            };
+            let method = if marks && !command.contains(['\n', '\t']) { RunMethod::Osc133 } else { RunMethod::Sentinel };
+            let (keys, announced) = match method {
+                RunMethod::Osc133 => ([empty.clear, b" ", command.as_bytes(), b"\r"].concat(), Announced::ByPromptMark),
+                RunMethod::Sentinel => {
+                    let line = shell.command_line(command, nonce, &empty);
+                    if line.is_err() {
+                        prompt.take_back(&empty).await?;
+                    }
+                    (line?, Announced::ByNonce(nonce.to_owned()))
+                }
+            };
+            let mark = {
+                let mut state = pane.lock();
+                let mark = state.ring.end();
+                state.announced = announced;
+                state.echo.command_line_begins(mark);
+                mark
+            };
+            // tmux itself sees that nobody has typed since.
+            if self.send_if(host, pane, input::typed_unseen(pane, &keys)?, Some(empty.cursor)).await?.is_some() {
+                return Ok((method, mark));
+            }
+            pane.lock().echo.command_line_ends(None);
+            prompt.take_back(&empty).await?;
+        }
+        Err(Error::new(
+            ErrorCode::Conflict,
+            format!("somebody types at the prompt of pane {}; nothing was run", pane.id()),
+        ))
+    }
+
     /// The shell that rests in the pane; one that has only begun is waited for.
-    async fn resting_shell(&self, host: &Arc<Host>, pane: &Arc<Pane>, deadline: Deadline) -> Result<Shell> {
+    async fn resting_shell(&self, host: &Arc<Host>, pane: &Arc<Pane>, deadline: Deadline) -> Result<Reader> {
         deadline.before(NOT_TYPED, host.server().fresh()).await?;
         let mut changes = pane.changes();
         let rests = async {
             loop {
                 changes.borrow_and_update();
                 match shell::resting(host, pane.about()).await {
-                    Resting::Shell(shell) => return Ok(shell),
+                    Resting::Shell(reader) => return Ok(reader),
                     Resting::Other(what) => return Err(what),
                     Resting::Busy(_) => {}
                 }
@@ -133,7 +224,7 @@ impl Engine {
             )
         };
         match tokio::time::timeout(deadline.left().min(SHELL_START), rests).await {
-            Ok(Ok(shell)) => Ok(shell),
+            Ok(Ok(reader)) => Ok(reader),
             Ok(Err(what)) => Err(refused(&what)),
             Err(_) => Err(refused(&pane.about().command)),
         }
@@ -162,30 +253,81 @@ impl Drop for Alone {
     fn drop(&mut self) {
         let mut state = self.pane.lock();
         state.runs = false;
+        state.echo.command_line_ends(None);
         state.signs.expect_no_more(&self.nonce);
     }
 }
 
-/// Resolves when the command or the pane has ended.
-async fn ended(pane: &Pane, find: &impl Fn() -> Found) {
-    let mut changes = pane.changes();
-    loop {
-        changes.borrow_and_update();
-        let found = find();
-        if found.end.is_some() || found.exit.is_some() {
-            return;
-        }
-        if changes.changed().await.is_err() {
-            return;
+/// A command that was typed.
+struct Going<'a> {
+    host: &'a Arc<Host>,
+    pane: &'a Arc<Pane>,
+    reader: Reader,
+}
+
+impl Going<'_> {
+    /// Resolves when the command or its shell has ended, or when the shell waits for a line without having begun.
+    async fn ended(&self, find: &impl Fn() -> Found) -> Ended {
+        let mut changes = self.pane.changes();
+        let sent = Instant::now();
+        let mut shell = pin!(self.shell_ended());
+        let mut shell_ended = None;
+        loop {
+            changes.borrow_and_update();
+            let found = find();
+            if found.end.is_some() {
+                return Ended::Command;
+            }
+            if found.exit.is_some() {
+                return Ended::Shell;
+            }
+            // A shell that has ended says no more; tmux tells its status when it closes the pane.
+            if shell_ended.is_some_and(|at: Instant| at.elapsed() >= EXIT_KNOWN) {
+                return Ended::Shell;
+            }
+            let quiet_since = self.pane.lock().last_output.max(sent);
+            let unbegun = found.begin.is_none() && shell_ended.is_none();
+            if unbegun && quiet_since.elapsed() >= BEGINNING && self.rests().await {
+                return Ended::NotBegun;
+            }
+            let due = shell_ended.map_or(quiet_since + BEGINNING, |at| at + EXIT_KNOWN).max(Instant::now() + CALM);
+            let waits = shell_ended.is_some() || unbegun;
+            tokio::select! {
+                changed = changes.changed() => if changed.is_err() { return Ended::Shell },
+                () = &mut shell, if shell_ended.is_none() => shell_ended = Some(Instant::now()),
+                () = tokio::time::sleep_until(due.into()), if waits => {}
+            }
         }
     }
+
+    /// Resolves when the shell's process has ended, where that can be known.
+    async fn shell_ended(&self) {
+        let local = self.host.server().spec().is_local();
+        match self.reader.pid.filter(|_| local).and_then(death::watch) {
+            Some(ended) => ended.await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Whether the shell waits for a line.
+    async fn rests(&self) -> bool {
+        matches!(shell::resting(self.host, self.pane.about()).await, Resting::Shell(Reader { pid, .. }) if pid == self.reader.pid)
+    }
+}
+
+/// What the pane has printed since, for people.
+fn seen(pane: &Pane, since: u64) -> String {
+    let state = pane.lock();
+    let text = render::render_text(&state.ring, since.max(state.ring.start()), state.ring.end());
+    let skipped = text.chars().count().saturating_sub(SEEN);
+    text.chars().skip(skipped).collect()
 }
 
 /// By the marks that the typed line makes the shell print.
 fn by_nonce(pane: &Pane, nonce: &str) -> Found {
     let state = pane.lock();
     let marks = state.signs.marks(nonce).unwrap_or_default();
-    Found { begin: marks.begin, end: marks.end, exit: state.exit.map(|(exit, _)| exit) }
+    Found { begin: marks.begin, length: marks.length, end: marks.end, exit: state.exit.map(|(exit, _)| exit) }
 }
 
 /// By the shell's own marks (OSC 133): `C` begins the output, `D` ends it.
@@ -193,7 +335,7 @@ fn by_prompt_marks(pane: &Pane, since: u64) -> Found {
     let state = pane.lock();
     let begin = state.signs.output_began.filter(|begin| *begin > since);
     let end = state.signs.output_ended.filter(|(end, _)| begin.is_some_and(|begin| *end >= begin));
-    Found { begin, end, exit: state.exit.map(|(exit, _)| exit) }
+    Found { begin, length: None, end, exit: state.exit.map(|(exit, _)| exit) }
 }
 
 /// What lies between the marks, and whether its beginning was dropped.

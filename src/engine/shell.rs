@@ -1,32 +1,37 @@
-//! Which shell rests in a pane, and how a command is written for it.
+//! Which shell rests in a pane.
 
-use std::fmt::Write as _;
-
-use super::{Host, pane::About, signs::RUN_OSC};
-use crate::{
-    api::{Error, ErrorCode, Result},
-    tmux::{Foreground, Proc},
-};
-
-/// Bytes of one line that a terminal in cooked mode takes (F28).
-const COOKED_LINE: usize = 4095;
+use super::{Host, pane::About};
+use crate::tmux::{Foreground, Proc};
 
 /// The shells that are understood.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shell {
-    /// sh, dash, ash, ksh, mksh, bash: quoting as POSIX says.
+    /// sh, dash, ash, ksh, mksh: quoting as POSIX says.
     Posix,
+    /// bash: the same, and it has a history.
+    Bash,
     /// zsh: the same, but its `command` knows no builtins.
     Zsh,
     /// fish.
     Fish,
 }
 
+/// A shell that waits for a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reader {
+    /// Which shell.
+    pub shell: Shell,
+    /// Its process, where that is known.
+    pub pid: Option<u32>,
+    /// The terminal collects lines: the shell has no line editor.
+    pub canonical: bool,
+}
+
 /// What stands in a pane's foreground.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Resting {
     /// A shell that waits for a line.
-    Shell(Shell),
+    Shell(Reader),
     /// A shell that does something itself, or has only begun.
     Busy(String),
     /// Something else.
@@ -51,7 +56,10 @@ pub async fn resting(host: &Host, about: About) -> Resting {
 }
 
 fn by_command(command: &str) -> Resting {
-    kind(command).map_or_else(|| Resting::Other(command.to_owned()), Resting::Shell)
+    kind(command).map_or_else(
+        || Resting::Other(command.to_owned()),
+        |shell| Resting::Shell(Reader { shell, pid: None, canonical: shell == Shell::Posix }),
+    )
 }
 
 fn judge(proc: &Proc, foreground: &Foreground) -> Resting {
@@ -86,7 +94,7 @@ fn judge(proc: &Proc, foreground: &Foreground) -> Resting {
     if foreground.canonical && matches!(name, "bash" | "zsh" | "fish") {
         return Resting::Busy(name.to_owned());
     }
-    Resting::Shell(shell)
+    Resting::Shell(Reader { shell, pid: Some(foreground.group), canonical: foreground.canonical })
 }
 
 /// The shell that holds a command's pane (`create`).
@@ -125,7 +133,8 @@ pub async fn reads_lines(host: &Host, about: About) -> bool {
 
 fn kind(name: &str) -> Option<Shell> {
     match name {
-        "sh" | "dash" | "ash" | "ksh" | "mksh" | "bash" => Some(Shell::Posix),
+        "sh" | "dash" | "ash" | "ksh" | "mksh" => Some(Shell::Posix),
+        "bash" => Some(Shell::Bash),
         "zsh" => Some(Shell::Zsh),
         "fish" => Some(Shell::Fish),
         _ => None,
@@ -136,48 +145,6 @@ fn kind(name: &str) -> Option<Shell> {
 fn base_name(program: &str) -> &str {
     let program = program.strip_prefix('-').unwrap_or(program);
     program.rsplit('/').next().unwrap_or(program)
-}
-
-impl Shell {
-    /// The line that runs `command` between two marks that only its execution can print: in the line itself, and so in its echo, the
-    /// escape byte stands as four characters. The space in front keeps it out of most histories.
-    pub fn line(self, command: &str, nonce: &str) -> Result<String> {
-        let mark = |what: &str| format!("printf '\\033]{RUN_OSC};{nonce};{what}\\007'");
-        let plain = command.chars().all(|c| c == '\n' || !c.is_control());
-        let (run, status) = match self {
-            // A syntax error in a bare `eval` makes dash drop the rest of the line, and the mark with it.
-            Self::Posix if plain => (format!("command eval {}", quoted(command)), "\"$?\""),
-            Self::Posix => (format!("command eval \"$(printf '{}')\"", octal(command)), "\"$?\""),
-            Self::Zsh if plain => (format!("eval {}", quoted(command)), "\"$?\""),
-            Self::Zsh => (format!("eval \"$(printf '{}')\"", octal(command)), "\"$?\""),
-            Self::Fish if plain => (format!("eval '{}'", command.replace('\\', r"\\").replace('\'', r"\'")), "$status"),
-            Self::Fish => (format!("eval (printf '{}' | string collect)", octal(command)), "$status"),
-        };
-        let line = format!(" {}; {run}; {} {status}", mark("s"), mark("e;%s"));
-        if let Some(long) = line.split('\n').map(str::len).find(|length| *length > COOKED_LINE) {
-            return Err(Error::new(
-                ErrorCode::InvalidArgument,
-                format!(
-                    "command: a line of {long} bytes; a terminal takes at most {COOKED_LINE} in one line: write it to a file and run that"
-                ),
-            ));
-        }
-        Ok(line)
-    }
-}
-
-/// One word of a POSIX shell.
-fn quoted(command: &str) -> String {
-    format!("'{}'", command.replace('\'', r"'\''"))
-}
-
-/// Every byte as `\ooo`: nothing is special to printf, to a quote, or to a line editor.
-fn octal(command: &str) -> String {
-    command.bytes().fold(String::new(), |mut text, byte| {
-        // Writing to a String cannot fail.
-        let _ = write!(text, "\\{byte:03o}");
-        text
-    })
 }
 
 #[cfg(test)]
@@ -231,28 +198,13 @@ mod tests {
     #[test]
     fn only_a_shell_that_waits_for_a_line_rests() {
         let judge = |foreground: &Foreground| judge(&Proc::system(), foreground);
-        assert_eq!(judge(&foreground(&["-bash"], false)), Resting::Shell(Shell::Posix));
-        assert_eq!(judge(&foreground(&["/usr/bin/fish", "-l"], false)), Resting::Shell(Shell::Fish));
-        assert_eq!(judge(&foreground(&["sh"], true)), Resting::Shell(Shell::Posix));
+        let reads = |shell, canonical| Resting::Shell(Reader { shell, pid: Some(1), canonical });
+        assert_eq!(judge(&foreground(&["-bash"], false)), reads(Shell::Bash, false));
+        assert_eq!(judge(&foreground(&["/usr/bin/fish", "-l"], false)), reads(Shell::Fish, false));
+        assert_eq!(judge(&foreground(&["sh"], true)), reads(Shell::Posix, true));
         assert_eq!(judge(&foreground(&["bash"], true)), Resting::Busy("bash".into()));
         assert_eq!(judge(&foreground(&["bash", "build.sh"], false)), Resting::Other("bash build.sh".into()));
         assert_eq!(judge(&foreground(&["sleep", "9"], true)), Resting::Other("sleep".into()));
         assert_eq!(judge(&foreground(&["/usr/bin/env", "bash", "tool"], true)), Resting::Busy("env".into()));
-    }
-
-    #[test]
-    fn the_echo_of_a_line_holds_no_mark() {
-        let line = Shell::Posix.line("echo 'it''s'", "abc").unwrap();
-        assert!(!line.contains('\x1b'));
-        assert_eq!(
-            line,
-            r#" printf '\033]7717;abc;s\007'; command eval 'echo '\''it'\'''\''s'\'''; printf '\033]7717;abc;e;%s\007' "$?""#
-        );
-    }
-
-    #[test]
-    fn a_tab_would_be_completed_by_a_line_editor_and_is_written_in_octal() {
-        let line = Shell::Posix.line("a\tb", "n").unwrap();
-        assert!(line.contains(r"\141\011\142") && !line.contains('\t'));
     }
 }

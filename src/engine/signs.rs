@@ -27,6 +27,8 @@ pub(super) struct Signs {
 pub(super) struct RunMarks {
     /// Where the command's output begins.
     pub(super) begin: Option<u64>,
+    /// How long the command is that the shell is about to run, as the shell says.
+    pub(super) length: Option<usize>,
     /// Where it ended, and the exit status.
     pub(super) end: Option<(u64, Option<i32>)>,
 }
@@ -78,7 +80,10 @@ impl Signs {
         let (Some(nonce), Some(what)) = (fields.next(), fields.next()) else { return };
         let Some((_, marks)) = self.expected.iter_mut().find(|(expected, _)| expected == nonce) else { return };
         match (what, fields.next()) {
-            ("s", None) => marks.begin = marks.begin.or(Some(end)),
+            ("s", length) if marks.begin.is_none() => {
+                marks.begin = Some(end);
+                marks.length = length.and_then(|length| length.parse().ok());
+            }
             // `x`: of a command that is held.
             ("e" | "x", Some(status)) => marks.end = marks.end.or(Some((start, status.parse().ok()))),
             _ => {}
@@ -106,7 +111,7 @@ mod tests {
     fn a_pane_that_prints_marks_of_its_own_pushes_none_out() {
         let mut signs = Signs::default();
         signs.expect("abc");
-        let mut stream = b"\x1b]7717;abc;s\x07".to_vec();
+        let mut stream = b"\x1b]7717;abc;s;5\x07".to_vec();
         for number in 0..1000 {
             stream
                 .extend(format!("\x1b]7717;n{number};s\x07\x1b]7717;n{number};e;0\x07\x1b]7717;abc\x07").into_bytes());
@@ -114,7 +119,7 @@ mod tests {
         let end = stream.len() as u64;
         stream.extend(b"\x1b]7717;abc;e;3\x07\x1b]7717;abc;s\x07\x1b]7717;abc;e;4\x07");
         TextDecoder::default().feed(0, &stream, &mut signs);
-        assert_eq!(signs.marks("abc"), Some(RunMarks { begin: Some(13), end: Some((end, Some(3))) }));
+        assert_eq!(signs.marks("abc"), Some(RunMarks { begin: Some(15), length: Some(5), end: Some((end, Some(3))) }));
         assert_eq!(signs.expected.len(), 1);
         signs.expect_no_more("abc");
         assert_eq!(signs.marks("abc"), None);

@@ -135,6 +135,9 @@ pub struct Run {
     pub command: String,
     /// Give up waiting after (default 30000); the command goes on
     pub timeout_ms: Option<u64>,
+    /// Clear what is typed at the prompt; else that is refused
+    #[serde(default)]
+    pub clear_line: bool,
     /// Default 16000
     pub max_chars: Option<usize>,
     /// Even your own pane

@@ -200,7 +200,7 @@ async fn run(session: &Session, arguments: JsonObject) -> Result<Told> {
     let host = session.host(args.server.as_deref())?;
     let target = session.meant(&host, Tier::Input, &args.target, args::Ended::Pane, args.force).await?;
     session.confirm(Tier::Input, &format!("Run a command in {}", args.target)).await?;
-    let request = RunRequest { command: args.command, timeout_ms: args.timeout_ms };
+    let request = RunRequest { command: args.command, timeout_ms: args.timeout_ms, clear_line: args.clear_line };
     let answer = session.engine.run(&host, &target, &request).await?;
     let output = bounded(&answer.output, args.max_chars);
     let told = RunTold {

@@ -60,6 +60,8 @@ pub struct EchoFilter {
     line: Option<Line>,
     /// The line before it was an echo.
     follows_echo: bool,
+    /// Where the typing of a line began whose program will tell where its output begins.
+    command_line: Option<u64>,
 }
 
 /// An echo: raw offsets of the line on which it stands, of its own first byte, and of its end with the line end that belongs to it.
@@ -137,6 +139,24 @@ impl EchoFilter {
         self.expected.drain(..surplus);
     }
 
+    /// Takes note that a command line is typed from here on, and that its output will be announced. Until then nothing from here on is
+    /// decided.
+    pub fn command_line_begins(&mut self, mark: u64) {
+        self.command_line = Some(mark);
+    }
+
+    /// Where the command line began that is being typed.
+    pub fn command_line(&self) -> Option<u64> {
+        self.command_line
+    }
+
+    /// Ends the command line: with its output's beginning all before it was an echo; without one it was no command line.
+    pub fn command_line_ends(&mut self, output: Option<u64>) {
+        if let (Some(start), Some(end)) = (self.command_line.take(), output) {
+            self.remember(Region { start, typed: start, end });
+        }
+    }
+
     /// Output is missing here: what stands on the line is not known any more.
     pub fn interrupt(&mut self) {
         if let Some(line) = &mut self.line {
@@ -154,6 +174,9 @@ impl EchoFilter {
         let in_region = |region: &Region| region.start <= start && end <= region.end && end > region.typed;
         if self.regions.iter().rev().any(in_region) {
             return Verdict::Echo;
+        }
+        if self.command_line.is_some_and(|from| start >= from) {
+            return Verdict::Undecided;
         }
         let Some(line) = self.line.as_ref().filter(|line| !line.lost && start >= line.start) else {
             return Verdict::Answer;

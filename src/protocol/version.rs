@@ -85,6 +85,11 @@ impl Version {
         self < Self::release(3, 5, None)
     }
 
+    /// `paste-buffer` writes control characters as `^[` unless it has `-S`: from 3.7 on (N42).
+    pub fn pastes_escape_controls(self) -> bool {
+        self >= Self::release(3, 7, None)
+    }
+
     /// A pane must be drained or paused before `respawn-pane`, or the server can crash: from 3.6a on (F19).
     pub fn respawn_needs_a_drained_pane(self) -> bool {
         self >= Self::release(3, 6, Some('a'))
@@ -138,6 +143,11 @@ mod tests {
         for (text, expected) in cases {
             assert_eq!(version(text).lists_are_octal_encoded(), expected, "{text}");
         }
+    }
+
+    #[test]
+    fn pastes_are_made_visible_from_3_7_on() {
+        assert!(!version("3.6b").pastes_escape_controls() && version("3.7c").pastes_escape_controls());
     }
 
     #[test]

@@ -25,6 +25,9 @@ pub(in crate::cli) struct Run {
     /// Give up after this many seconds; fractions are allowed (default: 30)
     #[arg(short = 'T', long, value_name = "SECONDS", value_parser = seconds)]
     timeout: Option<u64>,
+    /// Clear what is typed at the prompt; without it a prompt with something typed is refused, and shown
+    #[arg(long)]
+    clear_line: bool,
     /// One word is a shell command line; several reach the command as they are, quoted for the shell
     #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true)]
     command: Vec<String>,
@@ -32,7 +35,8 @@ pub(in crate::cli) struct Run {
 
 impl Run {
     pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
-        let request = RunRequest { command: command_line(self.command), timeout_ms: self.timeout };
+        let request =
+            RunRequest { command: command_line(self.command), timeout_ms: self.timeout, clear_line: self.clear_line };
         let path = format!("{}/run", path_named("panes", &self.target)?);
         let mut client = caller.client().await?;
         let answer: RunAnswer = match client.try_post(&path, &request).await.map_err(|lost| over(lost, &self.target))? {

@@ -1,0 +1,156 @@
+//! The line that makes a shell run a command, tell where its output begins and ends, and leave no trace of the line itself.
+
+use std::fmt::Write as _;
+
+use super::{
+    prompt::{EmptyPrompt, Keymap},
+    shell::Shell,
+    signs::RUN_OSC,
+};
+use crate::api::{Error, ErrorCode, Result};
+
+/// Bytes of one line that a terminal in cooked mode takes (F28).
+const COOKED_LINE: usize = 4095;
+
+/// A word that zsh's line editor expands to `xx`. That sets the option by which zsh forgets a line that begins with a space, and keeps what it
+/// was: an option that the line itself set would come too late.
+const ZSH_FORGET: &str = "${${_muxtap_h::=$options[histignorespace]}:+x}${${options[histignorespace]::=on}:+x}";
+const ZSH_FORGET_SHOWN: usize = 2;
+/// Expands the word before the cursor (`expand-word`).
+const ZSH_EXPAND: &str = "\x18*";
+const ZSH_RESTORE: &str = ";options[histignorespace]=$_muxtap_h;unset _muxtap_h _muxtap";
+
+/// Words of zsh's prompt for the rest of a command (`%_`, zshmisc(1)).
+const ZSH_CONTINUES: [&str; 30] = [
+    "for",
+    "while",
+    "until",
+    "if",
+    "then",
+    "elif",
+    "else",
+    "case",
+    "select",
+    "repeat",
+    "function",
+    "quote",
+    "dquote",
+    "bquote",
+    "cmdsubst",
+    "mathsubst",
+    "heredoc",
+    "heredocd",
+    "pipe",
+    "errpipe",
+    "cmdand",
+    "cmdor",
+    "cursh",
+    "subsh",
+    "array",
+    "braceparam",
+    "foreach",
+    "always",
+    "nocorrect",
+    "cond",
+];
+
+impl Shell {
+    /// What is typed at an empty prompt, Enter included.
+    ///
+    /// The line keeps the command in a variable, takes itself off the screen and out of the history, prints the command in its own place, a
+    /// mark with the command's length, and behind the output one with its status. Only running it can print the marks: in the line, and so
+    /// in its echo, the escape byte stands as characters. It is printable ASCII throughout: what it takes on the screen is known, and no
+    /// line editor completes or expands anything in it. The space in front keeps it out of most histories.
+    pub(super) fn command_line(self, command: &str, nonce: &str, prompt: &EmptyPrompt) -> Result<Vec<u8>> {
+        let kept = self.assignment(command);
+        let forget = match self {
+            // `-s` replaces the line if it is in the history; then the newest entry is dropped.
+            Self::Bash => "history -s x;history -d -1 2>/dev/null;",
+            // A line that is to be forgotten goes as soon as something comes after it.
+            Self::Zsh if prompt.editor == Some(Keymap::Emacs) => "print -rs -- $_muxtap;",
+            _ => "",
+        };
+        let (value, length, run, status, end) = match self {
+            Self::Posix | Self::Bash => {
+                ("\"$_muxtap\"", "${#_muxtap}", "command eval \"$_muxtap\"", "$?", "unset _muxtap")
+            }
+            Self::Zsh => ("\"$_muxtap\"", "${#_muxtap}", "eval \"$_muxtap\"", "$?", "unset _muxtap"),
+            Self::Fish => ("$_muxtap", "(string length -- $_muxtap)", "eval $_muxtap", "$status", "set -e _muxtap"),
+        };
+        // What a terminal would obey is not shown.
+        let tame = command.chars().all(|character| !character.is_control() || matches!(character, '\n' | '\t'));
+        let shown = if tame { value } else { "'(a command with control characters)'" };
+        let tail = if self == Self::Zsh && prompt.editor == Some(Keymap::Emacs) {
+            (": ", ZSH_FORGET, ZSH_FORGET_SHOWN, ZSH_EXPAND, ZSH_RESTORE)
+        } else {
+            (end, "", 0, "", "")
+        };
+        let (above, column) = prompt.above;
+        let line = |rows: usize| {
+            format!(
+                " {kept};{forget}printf '\\33[{rows:04}A\\33[{:04}G\\33[J%s\\n\\33]{RUN_OSC};{nonce};s;%s\\7' {shown} {length};\
+                 {run};printf '\\33]{RUN_OSC};{nonce};e;%s\\7' {status};{}",
+                column + 1,
+                tail.0
+            )
+        };
+        let (_, word, word_shown, expand, restore) = tail;
+        let width = usize::from(prompt.cursor.width.max(1));
+        let cells = usize::from(prompt.column) + line(0).len() + word_shown + restore.len();
+        // A line that ends where a row does: the cursor is there, or in the next one.
+        let space = if cells.is_multiple_of(width) { " " } else { "" };
+        let rows = usize::from(above) + (cells + space.len()) / width + 1;
+        let typed = format!("{}{word}{expand}{restore}{space}\r", line(rows));
+        if prompt.editor.is_none() && typed.len() > COOKED_LINE {
+            return Err(Error::new(
+                ErrorCode::InvalidArgument,
+                format!(
+                    "command: typed it is a line of {} bytes; a terminal takes at most {COOKED_LINE} in one line: write it to a file and run that",
+                    typed.len()
+                ),
+            ));
+        }
+        Ok([prompt.clear, typed.as_bytes()].concat())
+    }
+
+    /// Whether a prompt is the one with which this shell asks for the rest of a command.
+    pub(super) fn is_continuation(self, prompt: &str) -> bool {
+        let Some(words) = prompt.trim_end().strip_suffix('>') else { return false };
+        match self {
+            Self::Posix | Self::Bash => words.is_empty(),
+            Self::Zsh => words.split(' ').all(|word| ZSH_CONTINUES.contains(&word)),
+            // Its line editor has all of it.
+            Self::Fish => false,
+        }
+    }
+
+    /// The command as the value of `_muxtap`.
+    fn assignment(self, command: &str) -> String {
+        let ends_quote = |byte: u8| byte == b'\'' || byte == b'\\' && self == Self::Fish;
+        let plain = command.bytes().all(|byte| matches!(byte, b' '..=b'~') && !ends_quote(byte));
+        match (self, plain) {
+            (Self::Fish, true) => format!("set -g _muxtap '{command}'"),
+            (Self::Fish, false) => format!("set -g _muxtap (printf '{}'|string collect)", as_format(command)),
+            (_, true) => format!("_muxtap='{command}'"),
+            (_, false) => format!("_muxtap=\"$(printf '{}')\"", as_format(command)),
+        }
+    }
+}
+
+/// A format that makes printf print this: nothing in it is special to a quote, to a history, or to a line editor.
+fn as_format(command: &str) -> String {
+    command.bytes().fold(String::new(), |mut text, byte| {
+        match byte {
+            b'%' => text.push_str("%%"),
+            b'\'' | b'"' | b'\\' | b'!' | b'`' | b'$' | b'(' | b')' | b'#' => octal(byte, &mut text),
+            b' '..=b'~' => text.push(char::from(byte)),
+            _ => octal(byte, &mut text),
+        }
+        text
+    })
+}
+
+fn octal(byte: u8, text: &mut String) {
+    // Writing to a String cannot fail.
+    let _ = write!(text, "\\{byte:03o}");
+}

@@ -1,0 +1,344 @@
+//! What is typed at a shell's prompt. The line editor is asked: a character is typed, the cursor sent to both ends of what is typed, and
+//! where it goes says how much there is. Where the terminal itself collects the line it is asked to print that again.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use super::{Engine, Host, Pane, shell::Shell};
+use crate::{
+    api::{Error, ErrorCode, Result},
+    pane::width::columns,
+    protocol::command::{Command, CommandLine},
+    tmux::Request,
+};
+
+/// A line editor has drawn all it will when it printed nothing for this long.
+const CALM: Duration = Duration::from_millis(150);
+/// How long a shell may take to show that a key arrived.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// How often a line that somebody else types on is looked at again.
+const LOOKS: u32 = 3;
+
+/// The character that is typed to see where it goes. In no shell does it expand what stands before it.
+const PROBE: &[u8] = b":";
+const BACKSPACE: &[u8] = b"\x7f";
+const ESCAPE: &[u8] = b"\x1b";
+const INTERRUPT: &[u8] = b"\x03";
+const KILL_LINE: &[u8] = b"\x15";
+const DELETE: &[u8] = b"\x04";
+/// Makes a terminal in cooked mode print once more what is typed (`VREPRINT`, termios(3)).
+const REPRINT: &[u8] = b"\x12";
+
+/// A pane's cursor and size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Spot {
+    /// Column of the cursor, from 0.
+    pub(super) x: u16,
+    /// Row of the cursor, from 0.
+    pub(super) y: u16,
+    /// Columns of the pane.
+    pub(super) width: u16,
+    height: u16,
+}
+
+impl Spot {
+    /// Cells from `other` to this, along the lines.
+    fn cells_from(self, other: Self) -> i64 {
+        let at = |spot: Self| i64::from(spot.y) * i64::from(spot.width) + i64::from(spot.x);
+        at(self) - at(other)
+    }
+
+    fn is_lowest(self) -> bool {
+        self.y + 1 >= self.height
+    }
+}
+
+/// A prompt at which nothing is typed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct EmptyPrompt {
+    /// Where the cursor stands.
+    pub(super) cursor: Spot,
+    /// What removes what was typed to find out.
+    pub(super) clear: &'static [u8],
+    /// The column at which a command line begins.
+    pub(super) column: u16,
+    /// How many rows above that the prompt ends, and in which column.
+    pub(super) above: (u16, u16),
+    /// A line editor has the line, and with its usual keys.
+    pub(super) editor: Option<Keymap>,
+}
+
+/// Which keys a line editor obeys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Keymap {
+    /// As emacs does.
+    Emacs,
+    /// As vi does, inserting.
+    Vi,
+}
+
+impl Keymap {
+    /// Removes the one character that is typed.
+    fn clear(self) -> &'static [u8] {
+        match self {
+            Self::Emacs => BACKSPACE,
+            // zsh's takes nothing back that was there before it began to insert.
+            Self::Vi => b"\x1b0xi",
+        }
+    }
+}
+
+/// What was found at a prompt.
+enum Found {
+    Empty(EmptyPrompt),
+    /// Something is typed.
+    Typed(String),
+    /// The shell waits for the rest of a command, with this prompt.
+    Continued(String),
+    /// It does not show what is typed.
+    Unknown,
+}
+
+/// Where the cursor went.
+struct Settled {
+    spot: Spot,
+    /// Where it was to go.
+    met: bool,
+}
+
+/// A shell whose prompt is looked at.
+pub(super) struct Prompt<'a> {
+    pub(super) engine: &'a Engine,
+    pub(super) host: &'a Arc<Host>,
+    pub(super) pane: &'a Arc<Pane>,
+    pub(super) shell: Shell,
+    /// The terminal collects lines: no line editor has them.
+    pub(super) canonical: bool,
+}
+
+impl Prompt<'_> {
+    /// Returns the prompt if nothing is typed there; `clear` makes it so. The error says what is typed.
+    pub(super) async fn empty(&self, clear: bool) -> Result<EmptyPrompt> {
+        for look in 0..LOOKS {
+            let found = if self.canonical { self.ask_terminal().await? } else { self.ask_editor().await? };
+            let abandon = match &found {
+                Found::Empty(prompt) => return Ok(*prompt),
+                Found::Typed(_) => look > 0,
+                Found::Continued(_) | Found::Unknown => true,
+            };
+            if !clear || look + 1 == LOOKS {
+                return Err(self.refusal(&found));
+            }
+            let keys = match (abandon, self.canonical) {
+                (true, _) => INTERRUPT,
+                (false, true) => KILL_LINE,
+                (false, false) => b"\x05\x15",
+            };
+            self.press(keys, |_| false).await?;
+        }
+        Err(self.refusal(&Found::Unknown))
+    }
+
+    /// Takes back what [`Prompt::empty`] typed, when somebody has typed behind it.
+    pub(super) async fn take_back(&self, prompt: &EmptyPrompt) -> Result<()> {
+        if !prompt.clear.is_empty() {
+            let keys = match prompt.editor {
+                Some(Keymap::Vi) => [ESCAPE, b"0xA"].concat(),
+                _ => [self.to_start(), DELETE, self.to_end()].concat(),
+            };
+            self.press(&keys, |_| false).await?;
+        }
+        Ok(())
+    }
+
+    fn refusal(&self, found: &Found) -> Error {
+        let pane = self.pane.id();
+        let (message, typed) = match found {
+            Found::Typed(text) => (
+                format!("`{text}` is typed at the prompt of pane {pane} already, and would be run with the command"),
+                Some(text),
+            ),
+            Found::Continued(prompt) => {
+                (format!("the shell in pane {pane} waits for the rest of a command (its prompt is `{prompt}`)"), None)
+            }
+            Found::Empty(_) | Found::Unknown => (
+                format!("whether something is typed at the prompt of pane {pane} cannot be told: it does not show"),
+                None,
+            ),
+        };
+        let message =
+            format!("{message}; nothing was run: run it or clear it, or let run clear it (--clear-line, clear_line)");
+        Error::new(ErrorCode::Conflict, message).with_details(serde_json::json!({ "typed": typed }))
+    }
+
+    async fn ask_editor(&self) -> Result<Found> {
+        let before = self.spot().await?;
+        let typed = self.press(PROBE, |spot| spot.cells_from(before) == 1).await?.spot;
+        if typed == before {
+            return Ok(Found::Unknown);
+        }
+        let mut keymap = Keymap::Emacs;
+        let mut start = self.press(self.to_start(), |spot| typed.cells_from(spot) == 1).await?;
+        let end = if start.spot.cells_from(typed) > 0 {
+            // It was taken as a character. That is vi's way.
+            keymap = Keymap::Vi;
+            self.press(BACKSPACE, |spot| spot == typed).await?;
+            // Escape goes one to the left by itself: what is waited for is that nothing moves any more.
+            start = self.press(&[ESCAPE, b"0"].concat(), |_| false).await?;
+            start.met = typed.cells_from(start.spot) == 1;
+            self.press(b"A", |spot| spot == typed).await?
+        } else {
+            self.press(self.to_end(), |spot| spot == typed).await?
+        };
+        let prompt = self.row(start.spot.y, start.spot.x).await?;
+        if start.met && end.met {
+            if self.shell.is_continuation(&prompt) {
+                self.press(keymap.clear(), |spot| spot == start.spot).await?;
+                return Ok(Found::Continued(prompt));
+            }
+            let Spot { x, .. } = start.spot;
+            return Ok(Found::Empty(EmptyPrompt {
+                cursor: typed,
+                clear: keymap.clear(),
+                column: x,
+                above: (0, x),
+                editor: Some(keymap),
+            }));
+        }
+        let cells = |cells: i64| usize::try_from(cells).unwrap_or_default();
+        let (left, right) = (cells(typed.cells_from(start.spot) - 1), cells(end.spot.cells_from(typed)));
+        let back = match keymap {
+            Keymap::Emacs => [b"\x02".repeat(right).as_slice(), BACKSPACE].concat(),
+            Keymap::Vi if left > 0 => [ESCAPE, format!("0{left}lxi").as_bytes()].concat(),
+            Keymap::Vi => [ESCAPE, b"0xi"].concat(),
+        };
+        self.press(&back, |_| false).await?;
+        if left + right == 0 {
+            return Ok(Found::Unknown);
+        }
+        self.text_from(start.spot, left + right).await.map(Found::Typed)
+    }
+
+    /// A terminal that collects the line shows it once more.
+    async fn ask_terminal(&self) -> Result<Found> {
+        let before = self.spot().await?;
+        let prompt = self.row(before.y, before.x).await?;
+        let empty = |cursor: Spot, above| EmptyPrompt { cursor, clear: b"", column: cursor.x, above, editor: None };
+        if self.shell.is_continuation(&prompt) {
+            return Ok(Found::Continued(prompt));
+        }
+        if matches!(prompt.as_str(), "$ " | "# ") || self.pane.lock().prompt.as_ref() == Some(&prompt) {
+            // A prompt that is known; what is typed would stand behind it.
+            return Ok(Found::Empty(empty(before, (0, before.x))));
+        }
+        let line_below = |spot: Spot| spot.x == 0 && (spot.y == before.y + 1 || before.is_lowest());
+        let after = self.press(REPRINT, line_below).await?;
+        if after.met {
+            self.pane.lock().prompt = Some(prompt);
+            return Ok(Found::Empty(empty(after.spot, (1, before.x))));
+        }
+        if after.spot == before {
+            return Ok(Found::Unknown);
+        }
+        let text = self.row(after.spot.y, after.spot.x).await?;
+        // It had only begun, and printed its prompt behind the question.
+        if matches!(text.as_str(), "$ " | "# ") {
+            return Ok(Found::Empty(empty(after.spot, (0, after.spot.x))));
+        }
+        Ok(Found::Typed(text))
+    }
+
+    /// The key that goes to the start of all that is typed: in fish that can be several lines.
+    fn to_start(&self) -> &'static [u8] {
+        if self.shell == Shell::Fish { b"\x1b<" } else { b"\x01" }
+    }
+
+    fn to_end(&self) -> &'static [u8] {
+        if self.shell == Shell::Fish { b"\x1b>" } else { b"\x05" }
+    }
+
+    /// Presses keys, and returns where the cursor then is: as soon as that is where it was to go, or when nothing moves any more.
+    async fn press(&self, keys: &[u8], is_there: impl Fn(Spot) -> bool) -> Result<Settled> {
+        let mut changes = self.pane.changes();
+        let (begin, sent) = (self.pane.lock().ring.end(), Instant::now());
+        self.engine.press(self.host, self.pane, keys).await?;
+        loop {
+            changes.borrow_and_update();
+            let due = {
+                let state = self.pane.lock();
+                if state.exit.is_some() {
+                    return Err(self.ended());
+                }
+                if state.ring.end() > begin { Some(state.last_output + CALM) } else { None }
+            };
+            if due.is_some() {
+                let spot = self.spot().await?;
+                if is_there(spot) {
+                    return Ok(Settled { spot, met: true });
+                }
+            }
+            let due = due.unwrap_or(sent + PATIENCE);
+            if Instant::now() >= due {
+                return Ok(Settled { spot: self.spot().await?, met: false });
+            }
+            tokio::select! {
+                () = tokio::time::sleep_until(due.into()) => {}
+                _ = changes.changed() => {}
+            }
+        }
+    }
+
+    fn ended(&self) -> Error {
+        Error::new(ErrorCode::Conflict, format!("the process in pane {} has ended; nothing was run", self.pane.id()))
+    }
+
+    /// Where the cursor is by tmux's word, which is ahead of what has come here.
+    async fn spot(&self) -> Result<Spot> {
+        let question = || {
+            let ask = Command::new("display-message").flag("-p").opt("-t", self.pane.id().to_string());
+            let format = "#{cursor_x} #{cursor_y} #{pane_width} #{pane_height}";
+            Request::Plain(CommandLine::of([ask.format(format)]))
+        };
+        let answer = self.host.server().read(Some(self.pane.id()), question).await?;
+        let answer = answer.ok().and_then(|bodies| {
+            let text = String::from_utf8_lossy(bodies.first()?).into_owned();
+            let mut numbers = text.split_whitespace().map(str::parse);
+            let mut next = || numbers.next()?.ok();
+            Some(Spot { x: next()?, y: next()?, width: next().filter(|width| *width > 0)?, height: next()? })
+        });
+        answer.ok_or_else(|| Error::not_found(format!("pane {} is no longer there", self.pane.id())))
+    }
+
+    /// The first cells of a row.
+    async fn row(&self, y: u16, cells: u16) -> Result<String> {
+        self.text_from(Spot { x: 0, y, width: 0, height: 0 }, usize::from(cells)).await
+    }
+
+    /// So many cells, from one on, over the ends of rows.
+    async fn text_from(&self, from: Spot, cells: usize) -> Result<String> {
+        let rows = if from.width == 0 { 0 } else { (usize::from(from.x) + cells) / usize::from(from.width) };
+        let last = usize::from(from.y) + rows;
+        let question = || {
+            let ask = Command::new("capture-pane").flag("-p").flag("-N").opt("-t", self.pane.id().to_string());
+            Request::Framed(vec![ask.opt("-S", from.y.to_string()).opt("-E", last.to_string())])
+        };
+        let answer = self.host.server().read(Some(self.pane.id()), question).await?;
+        let text = answer.ok().and_then(|parts| parts.into_iter().next()).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text).into_owned();
+        let mut all = String::new();
+        for row in text.lines() {
+            let taken: usize = row.chars().map(columns).sum();
+            all.push_str(row);
+            all.extend(std::iter::repeat_n(' ', usize::from(from.width).saturating_sub(taken)));
+        }
+        let mut column = 0;
+        let within = all.chars().filter(|character| {
+            let at = column;
+            column += columns(*character);
+            (usize::from(from.x)..usize::from(from.x) + cells).contains(&at)
+        });
+        Ok(within.collect())
+    }
+}

@@ -1,0 +1,278 @@
+//! `run` and the prompt that it finds: what is typed there is not run with the command, and of the line that `run` types nothing stays.
+
+use std::time::{Duration, Instant};
+
+use crate::common::World;
+
+/// The shells as they are started, without anybody's start-up files, and how they list their history.
+const SHELLS: [(&str, &str, &str); 4] = [
+    ("sh", "dash", "true"),
+    ("bash", "bash --norc", "history"),
+    ("zsh", "zsh -f", "fc -l 1"),
+    ("fish", "fish --no-config", "history | cat"),
+];
+
+/// A world for each shell that is installed, where plain tmux runs it in a pane of this size, with a prompt on screen.
+fn each_shell_at(columns: &str, rows: &str, test: impl Fn(&World, &str, &str)) {
+    for (name, program, _) in SHELLS {
+        let installed = program.split(' ').next().unwrap();
+        if std::process::Command::new(installed).args(["-c", "exit"]).status().is_err() {
+            eprintln!("{installed} is not installed: not tested");
+            continue;
+        }
+        let world = World::new();
+        let pane = world.tmux(&[
+            "new-session",
+            "-d",
+            "-s",
+            "main",
+            "-x",
+            columns,
+            "-y",
+            rows,
+            "-P",
+            "-F",
+            "#{pane_id}",
+            program,
+        ]);
+        world.ok(&["wait-for", "-t", &pane, "--prompt", "--since", "start", "-T", "30"]);
+        test(&world, &pane, name);
+    }
+}
+
+fn each_shell(test: impl Fn(&World, &str, &str)) {
+    each_shell_at("80", "24", test);
+}
+
+/// Types by plain tmux, as a person would, and waits until it shows.
+fn types(world: &World, pane: &str, text: &str) {
+    world.tmux(&["send-keys", "-t", pane, "-l", text]);
+    let shown = text.trim_end().to_owned();
+    crate::common::eventually("what is typed shows", || screen(world, pane).contains(&shown));
+}
+
+fn screen(world: &World, pane: &str) -> String {
+    world.tmux(&["capture-pane", "-p", "-J", "-S", "-", "-t", pane])
+}
+
+fn last_line(world: &World, pane: &str) -> String {
+    screen(world, pane).trim_end().lines().last().unwrap_or_default().to_owned()
+}
+
+/// Runs a command and says what it answered.
+fn ran(world: &World, pane: &str, flags: &[&str], command: &str) -> (String, i32) {
+    let answer = world.muxtap(&[&["run", "-t", pane, "-T", "30"], flags, &["--", command]].concat());
+    assert_eq!(answer.stderr, "", "{command}: {answer:?}");
+    (answer.text(), answer.status)
+}
+
+fn says(output: &str, status: i32) -> (String, i32) {
+    (output.to_owned(), status)
+}
+
+#[test]
+fn what_is_typed_already_is_shown_and_stays_and_nothing_is_run() {
+    each_shell(|world, pane, name| {
+        for (by_muxtap, text) in [(false, "touch mixed1 "), (true, "touch mixed2 "), (false, "touch mixed3")] {
+            if by_muxtap {
+                world.ok(&["send-keys", "-t", pane, "-l", text]);
+                crate::common::eventually("it shows", || screen(world, pane).contains(text.trim_end()));
+            } else {
+                types(world, pane, text);
+            }
+            let answer = world.muxtap(&["--json", "run", "-t", pane, "--", "touch ran"]);
+            let error = answer.error();
+            assert_eq!(
+                (&error["code"], &error["details"]["typed"]),
+                (&"CONFLICT".into(), &text.into()),
+                "{name}: {error}"
+            );
+            assert!(error["message"].as_str().unwrap().contains(text), "{name}: {error}");
+            assert!(last_line(world, pane).ends_with(text.trim_end()), "{name}: {}", screen(world, pane));
+            for file in ["mixed1", "mixed2", "mixed3", "ran"] {
+                assert!(!world.path("work").join(file).exists(), "{name}: {file}");
+            }
+            assert_eq!(ran(world, pane, &["--clear-line"], "echo cleared"), says("cleared\n", 0), "{name}");
+            assert_eq!(ran(world, pane, &[], "ls"), says("", 0), "{name}");
+        }
+    });
+}
+
+#[test]
+fn a_cursor_in_the_middle_of_a_line_is_put_back() {
+    each_shell(|world, pane, name| {
+        if name == "sh" {
+            return;
+        }
+        types(world, pane, "echo one two");
+        world.tmux(&["send-keys", "-t", pane, "Left", "Left", "Left", "Left"]);
+        world.error("CONFLICT", &["run", "-t", pane, "--", "touch ran"]);
+        types(world, pane, "X");
+        assert!(last_line(world, pane).contains("echo oneX two"), "{name}: {}", screen(world, pane));
+        world.tmux(&["send-keys", "-t", pane, "Home", "C-a"]);
+        world.error("CONFLICT", &["run", "-t", pane, "--", "touch ran"]);
+        assert!(!world.path("work/ran").exists());
+    });
+}
+
+#[test]
+fn the_rest_of_a_command_is_not_what_run_types() {
+    each_shell(|world, pane, name| {
+        let text = if name == "fish" { "for i in 1 2" } else { "echo 'open" };
+        types(world, pane, text);
+        world.tmux(&["send-keys", "-t", pane, "Enter"]);
+        std::thread::sleep(Duration::from_millis(200));
+        let answer = world.muxtap(&["--json", "run", "-t", pane, "-T", "20", "--", "touch ran"]);
+        assert_eq!(answer.error()["code"], "CONFLICT", "{name}: {answer:?}");
+        assert_eq!(ran(world, pane, &["--clear-line"], "echo cleared"), says("cleared\n", 0), "{name}");
+        assert!(!world.path("work/ran").exists(), "{name}");
+    });
+}
+
+#[test]
+fn somebody_who_types_while_it_starts() {
+    each_shell(|world, pane, name| {
+        for round in 0..8_u64 {
+            let running = world.spawn(&["run", "-t", pane, "-T", "20", "--", "echo clean"]);
+            std::thread::sleep(Duration::from_millis(round * 4));
+            for letter in ["touch", " mixed", " "] {
+                world.tmux(&["send-keys", "-t", pane, "-l", letter]);
+            }
+            let answer = running.finish();
+            if answer.status == 0 {
+                assert_eq!(answer.text(), "clean\n", "{name}: {answer:?}");
+            } else {
+                let told = ["is typed", "somebody types", "something else", "did not run", "cannot be told"];
+                assert!(told.iter().any(|told| answer.stderr.contains(told)), "{name}: {answer:?}");
+            }
+            world.tmux(&["send-keys", "-t", pane, "C-c"]);
+            world.ok(&["wait-for", "-t", pane, "--prompt", "-T", "20"]);
+            let left: Vec<_> =
+                std::fs::read_dir(world.path("work")).unwrap().map(|file| file.unwrap().file_name()).collect();
+            assert!(left.is_empty(), "{name}: a mixture was run: {left:?} {}", screen(world, pane));
+        }
+    });
+}
+
+#[test]
+fn vi_keys_are_understood() {
+    for (program, on) in
+        [("bash --norc", "set -o vi"), ("zsh -f", "bindkey -v"), ("fish --no-config -C fish_vi_key_bindings", "true")]
+    {
+        let world = World::new();
+        let pane = world.ok(&["new-session", "-x", "100", "--", "sh", "-c", &format!("exec {program}")]);
+        world.ok(&["wait-for", "-t", &pane, "--prompt", "--since", "start", "-T", "30"]);
+        ran(&world, &pane, &[], on);
+        assert_eq!(ran(&world, &pane, &[], "echo vi"), says("vi\n", 0), "{program}");
+        types(&world, &pane, "touch mixed ");
+        let answer = world.muxtap(&["--json", "run", "-t", &pane, "--", "echo no"]);
+        assert_eq!(answer.error()["details"]["typed"], "touch mixed ", "{program}: {answer:?}");
+        assert_eq!(ran(&world, &pane, &["--clear-line"], "echo yes"), says("yes\n", 0), "{program}");
+        assert!(!world.path("work/mixed").exists(), "{program}");
+    }
+}
+
+#[test]
+fn the_screen_shows_the_prompt_the_command_and_its_output() {
+    // In the last of them the line that is typed takes several rows, at the bottom of the screen.
+    for (columns, rows) in [("80", "24"), ("200", "24"), ("61", "12"), ("40", "14")] {
+        each_shell_at(columns, rows, |world, pane, name| {
+            let shown = || {
+                let screen = screen(world, pane);
+                screen.trim_end().lines().map(str::trim_end).collect::<Vec<_>>().join("\n")
+            };
+            let before = shown();
+            let prompt = before.lines().last().unwrap_or_default().to_owned();
+            let mut wanted = before.strip_suffix(&prompt).unwrap().to_owned();
+            for command in ["echo one", "seq 1 12", "printf '%s\\n' \"it's\" äöü", "true"] {
+                let (output, status) = ran(world, pane, &[], command);
+                assert_eq!(status, 0, "{name}: {command}");
+                wanted.push_str(&format!("{prompt} {command}\n{output}"));
+            }
+            wanted.push_str(&prompt);
+            crate::common::eventually(&format!("{name} {columns}x{rows}"), || shown() == wanted.trim_end());
+            let captured = world.ok(&["capture-pane", "-t", pane, "-S", "-"]);
+            assert!(!captured.contains("7717") && !captured.contains("_muxtap"), "{name}: {captured}");
+        });
+    }
+}
+
+#[test]
+fn the_history_holds_no_line_of_muxtap() {
+    for (name, _, history) in SHELLS {
+        each_shell(|world, pane, this| {
+            if this != name || name == "sh" {
+                return;
+            }
+            world.ok(&["send-keys", "-t", pane, "echo by''-hand", "Enter"]);
+            world.await_output(pane, "(?m)^by-hand$");
+            world.ok(&["wait-for", "-t", pane, "--prompt"]);
+            for command in ["echo one", "echo 'it''s'\necho two", "cd ."] {
+                assert_eq!(ran(world, pane, &[], command).1, 0);
+            }
+            let (listed, _) = ran(world, pane, &[], history);
+            assert!(listed.contains("by''-hand"), "{name}: what was there stays: {listed}");
+            assert!(!listed.contains("7717") && !listed.contains("muxtap"), "{name}: {listed}");
+            world.ok(&["send-keys", "-t", pane, history, "Enter"]);
+            world.ok(&["wait-for", "-t", pane, "--prompt"]);
+            let shown = screen(world, pane);
+            assert!(!shown.contains("7717") && !shown.contains("muxtap"), "{name}: {shown}");
+        });
+    }
+}
+
+#[test]
+fn a_history_that_forgets_lines_with_a_space_loses_nothing() {
+    let mut world = World::new();
+    world.set("HISTCONTROL", "ignoreboth");
+    let pane = world.ok(&["new-session", "--", "bash", "--norc"]);
+    world.ok(&["send-keys", "-t", &pane, "echo by''-hand", "Enter"]);
+    world.await_output(&pane, "(?m)^by-hand$");
+    ran(&world, &pane, &[], "echo one");
+    let (listed, _) = ran(&world, &pane, &[], "history");
+    assert_eq!(listed.trim().split_whitespace().collect::<Vec<_>>(), ["1", "echo", "by''-hand"]);
+}
+
+#[test]
+fn the_shells_own_end_is_seen_at_once() {
+    each_shell(|world, pane, name| {
+        // A shell within the shell: the pane goes on when it ends.
+        let program = SHELLS.iter().find(|(known, ..)| *known == name).unwrap().1;
+        world.ok(&["send-keys", "-t", pane, program, "Enter"]);
+        world.ok(&["wait-for", "-t", pane, "--prompt", "--settle", "0.3"]);
+        let begun = Instant::now();
+        let answer = world.muxtap(&["--json", "run", "-t", pane, "-T", "30", "--", "echo bye; exit 3"]);
+        assert!(begun.elapsed() < Duration::from_secs(10), "{name}: {:?}", begun.elapsed());
+        let told = answer.json();
+        assert_eq!(
+            (&told["shell_ended"], &told["exit_status"]),
+            (&true.into(), &serde_json::Value::Null),
+            "{name}: {told}"
+        );
+        assert!(told["output"].as_str().unwrap().starts_with("bye\n"), "{name}: {told}");
+        // The pane's own shell, killed.
+        let begun = Instant::now();
+        let kill = if name == "fish" { "kill -9 $fish_pid" } else { "kill -9 $$" };
+        let answer = world.muxtap(&["--json", "run", "-t", pane, "-T", "30", "--", kill]);
+        assert!(begun.elapsed() < Duration::from_secs(10), "{name}: {:?}", begun.elapsed());
+        // tmux may have dropped all that it printed: then whether the command ran is not known, and no success.
+        let told = if answer.stdout.is_empty() { answer.error()["details"].clone() } else { answer.json() };
+        assert_eq!(told["shell_ended"], true, "{name}: {answer:?}");
+    });
+}
+
+#[test]
+fn the_command_that_is_shown_is_no_answer_to_a_wait() {
+    each_shell(|world, pane, name| {
+        let running =
+            world.spawn(&["run", "-t", pane, "-T", "30", "--", "sh -c 'echo begun; read x; echo BAN''ANA BANANA'"]);
+        world.await_output(pane, "(?m)^begun$");
+        let early = world.muxtap(&["wait-for", "-t", pane, "-p", "BANANA", "-T", "0.4"]);
+        assert_eq!(early.status, 124, "{name}: the command was taken for its output: {early:?}");
+        let waiting = world.spawn(&["--json", "wait-for", "-t", pane, "-p", "BANANA.*", "-T", "20"]);
+        world.tmux(&["send-keys", "-t", pane, "Enter"]);
+        let answer = waiting.finish();
+        assert_eq!(answer.json()["predicates"][0]["line"], "BANANA BANANA", "{name}: {answer:?}");
+        assert_eq!(running.finish().status, 0, "{name}");
+    });
+}
