@@ -29,7 +29,7 @@ async fn two_guests() -> (Scripted, Wire, Wire) {
     (server, one, two)
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn a_seed_that_is_refused_or_cannot_be_read_is_asked_for_again() {
     let (server, mut wire) = unseeded().await;
     let asked = wire.request().await;
@@ -47,7 +47,7 @@ async fn a_seed_that_is_refused_or_cannot_be_read_is_asked_for_again() {
     assert_eq!(server.told(1).await, ["output %1 there"]);
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn what_is_printed_around_a_seed_is_told_once_whoever_else_pauses_the_pane() {
     let server = Scripted::start();
     let (mut one, mut two) = (server.guest(SessionId(0)), server.guest(SessionId(1)));
@@ -78,7 +78,7 @@ async fn what_is_printed_around_a_seed_is_told_once_whoever_else_pauses_the_pane
     assert_eq!(server.told(2).await, ["unfollowed %1", "seeded %1 Again(Paused) hello\r\nnoise"]);
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn a_pause_that_was_never_announced_hides_no_real_one() {
     let (server, mut wire) = unseeded().await;
     let asked = wire.request().await;
@@ -97,7 +97,7 @@ async fn a_pause_that_was_never_announced_hides_no_real_one() {
     assert_eq!(server.told(2).await, ["unfollowed %1", "seeded %1 Again(Paused) hello"]);
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn a_pane_that_is_moved_goes_on_where_the_other_connection_has_it() {
     let (server, mut one, mut two) = two_guests().await;
     // Its window has come to $1; what it prints there comes ahead of any listing.
@@ -112,7 +112,7 @@ async fn a_pane_that_is_moved_goes_on_where_the_other_connection_has_it() {
     assert_eq!(server.told_besides(), [""; 0]);
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn a_pane_of_which_something_is_missing_after_a_move_is_read_with_a_gap() {
     let (server, mut one, mut two) = two_guests().await;
     two.say("%output %1 lost");
