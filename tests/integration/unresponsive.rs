@@ -137,7 +137,8 @@ fn what_a_pane_prints_around_a_stop_is_all_there() {
     drop(stopped);
     world.await_output(&pane, "line 300\\b");
     let text = world.read_all(&pane);
-    let lines: Vec<_> = text.lines().filter(|line| line.starts_with("line ")).collect();
+    // A seed of 3.2a has blanks at the ends of its lines.
+    let lines: Vec<_> = text.lines().map(str::trim_end).filter(|line| line.starts_with("line ")).collect();
     let all: Vec<_> = (1..=300).map(|number| format!("line {number}")).collect();
     assert_eq!(lines, all);
 }
