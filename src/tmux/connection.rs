@@ -410,14 +410,13 @@ impl Connection {
     }
 
     fn answered(&self, answers: Option<queue::Answers>) {
-        match answers {
-            Some(answers) => {
-                if !answers.call() {
-                    tracing::error!("a defect of muxtap: the callback of a reply failed; {} is given up", self.name());
-                    self.give_up(Lost::Ended);
-                }
-            }
-            None => tracing::warn!("a reply came that nobody asked for"),
+        let Some(answers) = answers else {
+            tracing::warn!("a reply came that nobody asked for");
+            return;
+        };
+        if !answers.call() {
+            tracing::error!("a defect of muxtap: the callback of a reply failed; {} is given up", self.name());
+            self.give_up(Lost::Ended);
         }
     }
 }

@@ -5,7 +5,7 @@
 
 use std::{
     panic::AssertUnwindSafe,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicBool},
     time::{Duration, Instant},
 };
 
@@ -55,6 +55,8 @@ pub struct Inner {
     /// can crash servers before 3.8 when another control client leaves at that moment (N26).
     departures: Semaphore,
     model: Mutex<Model>,
+    /// It is being found out why a connection is silent.
+    pub(super) judging: AtomicBool,
 }
 
 impl Inner {
@@ -75,6 +77,7 @@ impl Inner {
             arrivals: Semaphore::new(1),
             departures: Semaphore::new(1),
             model: Mutex::default(),
+            judging: AtomicBool::new(false),
         })
     }
 

@@ -1,6 +1,6 @@
 //! Starting a tmux server, with a hub as its first session.
 
-use std::{collections::BTreeMap, os::unix::fs::DirBuilderExt as _, path::PathBuf};
+use std::{collections::BTreeMap, os::unix::fs::DirBuilderExt as _, path::PathBuf, time::Duration};
 
 use super::program::{Printed, ServerSpec};
 use crate::api::Result;
@@ -19,8 +19,8 @@ pub struct StartServer {
     pub cwd: Option<PathBuf>,
 }
 
-/// How many seconds a hub that was made for a new server is kept without a client.
-const ORPHANED: &str = "15";
+/// How long a hub that was made for a new server is kept without a client.
+const ORPHANED: Duration = Duration::from_secs(15);
 
 /// Starts the server with the session that is to be its hub, made first so that it never is the most recently active one
 /// (F33).
@@ -31,7 +31,8 @@ const ORPHANED: &str = "15";
 pub async fn start(spec: &ServerSpec, start: &StartServer, hub: &str) -> Result<Printed> {
     let end = format!("if-shell -F -t ={hub}: '#{{session_attached}}' '' 'kill-session -t ={hub}'");
     let make = ["new-session", "-d", "-E", "-s", hub, "-n", "muxtap", PLACEHOLDER];
-    let args = [&make[..], &[";", "run-shell", "-b", "-d", ORPHANED, "-C", &end]].concat();
+    let orphaned = ORPHANED.as_secs().to_string();
+    let args = [&make[..], &[";", "run-shell", "-b", "-d", &orphaned, "-C", &end]].concat();
     let mut command = spec.command(args.iter().copied());
     if let Some(env) = &start.env {
         command.env_clear();

@@ -96,8 +96,6 @@ pub struct Model {
     /// Callers for the first of whom a server is to be started if none runs.
     pub(super) starts: Vec<Arc<StartServer>>,
     pub(super) refresh: Refresh,
-    /// It is being found out why a connection is silent.
-    pub(super) judging: bool,
     pub(super) identity: Option<ServerIdentity>,
     /// The tmux program is not too old.
     pub(super) program_checked: bool,

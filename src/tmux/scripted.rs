@@ -256,7 +256,7 @@ impl Wire {
         let mut bodies = bodies.iter();
         for command in &asked.commands {
             match nonce(command) {
-                Some(nonce) => self.block(&nonce.to_owned(), "end"),
+                Some(nonce) => self.block(nonce, "end"),
                 None => self.block(bodies.next().unwrap_or(&""), "end"),
             }
         }
@@ -265,16 +265,14 @@ impl Wire {
     /// Answers a request with tmux's word for why its first own command cannot be done.
     pub fn refuse(&mut self, asked: &Asked, why: &str) {
         for command in &asked.commands[..asked.first_line] {
-            match nonce(command) {
-                Some(nonce) => self.block(&nonce.to_owned(), "end"),
-                None => {
-                    self.block(why, "error");
-                    break;
-                }
-            }
+            let Some(nonce) = nonce(command) else {
+                self.block(why, "error");
+                break;
+            };
+            self.block(nonce, "end");
         }
         for command in &asked.commands[asked.first_line..] {
-            self.block(&nonce(command).unwrap_or_default().to_owned(), "end");
+            self.block(nonce(command).unwrap_or_default(), "end");
         }
     }
 

@@ -1,6 +1,9 @@
 //! Connections that do not answer: who is told, and what it means.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use super::{
     connection::{Connection, Lost, SILENCE_LIMIT},
@@ -58,7 +61,7 @@ impl Inner {
             let _ = tokio::time::timeout(jittered(pause), spoken).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
-        self.lock().judging = false;
+        self.judging.store(false, Ordering::Relaxed);
         if !silent().is_empty() {
             self.judge();
         }
@@ -66,7 +69,7 @@ impl Inner {
 
     /// Begins to find out what the silence of a connection means, unless that is under way.
     fn judge(self: &Arc<Self>) {
-        if std::mem::replace(&mut self.lock().judging, true) {
+        if self.judging.swap(true, Ordering::Relaxed) {
             return;
         }
         let this = self.clone();

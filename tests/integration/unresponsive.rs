@@ -124,7 +124,7 @@ fn a_server_that_is_stopped_holds_up_no_other() {
     assert_ne!(hanging.finish().status, 0);
     assert_eq!(at_other(&["wait-for", "-t", "there", "-p", "hello", "--since", "start", "-T", "20"]).0.status, 0);
     drop(stopped);
-    world.ok(&["list-panes"]);
+    eventually("it answers again", || world.muxtap(&["list-panes"]).status == 0);
 }
 
 #[test]
@@ -137,7 +137,8 @@ fn what_a_pane_prints_around_a_stop_is_all_there() {
     drop(stopped);
     world.await_output(&pane, "line 300\\b");
     let text = world.read_all(&pane);
-    let lines: Vec<_> = text.lines().filter(|line| line.starts_with("line ")).collect();
+    // A seed of 3.2a has blanks at the ends of its lines.
+    let lines: Vec<_> = text.lines().map(str::trim_end).filter(|line| line.starts_with("line ")).collect();
     let all: Vec<_> = (1..=300).map(|number| format!("line {number}")).collect();
     assert_eq!(lines, all);
 }
