@@ -595,8 +595,8 @@ fn crashed_servers() -> Vec<(i32, i32)> {
         let by = status.and_then(|(_, status)| status.terminating_signal());
         // Tests that end one by a signal use the first two. The third ends what a server has forked for a pane, and what
         // has not become the pane's program yet, when the terminal goes.
-        use rustix::process::Signal;
-        let meant = [Signal::KILL, Signal::TERM, Signal::HUP].map(Signal::as_raw);
+        let meant = [rustix::process::Signal::KILL, rustix::process::Signal::TERM, rustix::process::Signal::HUP];
+        let meant = meant.map(rustix::process::Signal::as_raw);
         crashed.extend(by.filter(|by| !meant.contains(by)).map(|by| (pid.as_raw_nonzero().get(), by)));
     }
     crashed
