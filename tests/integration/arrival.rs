@@ -248,7 +248,7 @@ fn a_server_lives_while_a_script_makes_a_session_and_kills_it_a_moment_later() {
 fn a_server_whose_hub_cannot_be_attached_to_is_not_left_behind() {
     let mut world = World::new();
     let script = r#"#!/bin/sh
-case " $* " in *" -C "*) exit 7 ;; esac
+case " $* " in *" -C attach-session "*) exit 7 ;; esac
 exec TMUX "$@"
 "#;
     put_as_tmux(&mut world, &script.replace("TMUX", &tmux_program()));
@@ -263,7 +263,7 @@ fn a_daemon_that_is_killed_while_it_starts_a_server_leaves_none_behind() {
     let mut world = World::new();
     // The hub's client kills the daemon, which started it.
     let script = r#"#!/bin/sh
-case " $* " in *" -C "*) kill -KILL "$PPID"; exit 7 ;; esac
+case " $* " in *" -C attach-session "*) kill -KILL "$PPID"; exit 7 ;; esac
 exec TMUX "$@"
 "#;
     put_as_tmux(&mut world, &script.replace("TMUX", &tmux_program()));
