@@ -157,7 +157,7 @@ fn somebody_who_types_while_it_starts() {
 #[test]
 fn vi_keys_are_understood() {
     for (program, on) in
-        [("bash --norc", "set -o vi"), ("zsh -f", "bindkey -v"), ("fish --no-config -C fish_vi_key_bindings", "true")]
+        [("bash --norc", "set -o vi"), ("zsh -f", "bindkey -v"), ("fish --no-config --init-command=fish_vi_key_bindings", "true")]
     {
         let world = World::new();
         let pane = world.ok(&["new-session", "-x", "100", "--", "sh", "-c", &format!("exec {program}")]);
