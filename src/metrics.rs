@@ -151,16 +151,19 @@ pub fn render() -> String {
         .unwrap_or_default()
 }
 
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(test)]
 mod tests {
+    #[cfg(target_os = "linux")]
     use super::*;
 
+    #[cfg(target_os = "linux")]
     fn resident_bytes() -> usize {
         let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
         statm.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
     }
 
     #[test]
+    #[cfg(target_os = "linux")]
     fn the_histogram_of_waits_takes_no_memory_however_long_nobody_scrapes() {
         const WAITS: u32 = 8_000_000;
         install();

@@ -356,7 +356,7 @@ mod tests {
         let mut view = view();
         view.feed(b"a\x1b]2;half a title", false);
         let begun = view.string.unwrap().since;
-        assert_eq!(view.give_up_string(begun + limits::STRING - Duration::from_millis(1)), None);
+        assert_eq!(view.give_up_string(begun + limits::STRING.saturating_sub(Duration::from_millis(1))), None);
         assert_eq!(shown(&view), None);
         view.feed(b"\x1b]2;another", false);
         let again = view.string.unwrap().since;
@@ -371,7 +371,7 @@ mod tests {
     fn what_comes_as_a_string_is_given_up_is_doubted() {
         let mut view = view();
         view.feed(b"a\x1b]2;half a title", false);
-        let passed = limits::STRING - limits::STRING_NEAR / 2;
+        let passed = limits::STRING.saturating_sub(limits::STRING_NEAR / 2);
         view.string.as_mut().unwrap().since = Instant::now().checked_sub(passed).unwrap();
         assert_eq!(view.feed(b"\x07b", false).1, Some(Doubt::OpenString));
         assert_eq!(shown(&view), None);

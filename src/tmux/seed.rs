@@ -169,7 +169,7 @@ mod tests {
         assert_eq!(text(&format!("one\nabc{drawn}\n"), drawn), "one\r\nabc");
         assert_eq!(text(&format!("one\n\n\n{drawn}\n"), drawn), "one");
         assert_eq!(text(&format!("one\nabc       {drawn}   \n"), ""), "one\r\nabc", "3.2a");
-        assert_eq!(text(&format!("one\n{}\n", &drawn[..20]), drawn), "one", "a narrow pane");
+        assert_eq!(text(&format!("one\n{}\n", drawn.get(..20).unwrap()), drawn), "one", "a narrow pane");
         assert_eq!(text(&format!("{drawn}\n"), drawn), "");
         assert_eq!(text("one\nit has ended | 3\n", "it has ended | 3"), "one");
         assert_eq!(text("one\ntwo\n", drawn), "one\r\ntwo", "drawn by nobody");

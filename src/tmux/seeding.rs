@@ -9,7 +9,7 @@ use super::{
     Seeding,
     connection::{Connection, Lost, Request},
     coverage::{DEATH_LOOKS, Inner},
-    followed::{Answered, Held, Step, Taken},
+    followed::{Answered, Followed, Held, Step, Taken},
     seed::Seed,
 };
 use crate::{
@@ -261,7 +261,7 @@ impl Inner {
             let followed = model.panes.get(&pane);
             let connection = |id| model.covering.get(&id).filter(|covering| covering.is_serving())?.connection.clone();
             let owner = followed.and_then(|followed| connection(followed.owner()?));
-            let ids = followed.into_iter().flat_map(|followed| followed.carriers());
+            let ids = followed.into_iter().flat_map(Followed::carriers);
             let mut others: Vec<_> = ids.filter_map(connection).collect();
             others.retain(|other| owner.as_ref().is_none_or(|owner| owner.id() != other.id()));
             (owner, others)

@@ -35,7 +35,7 @@ mod descriptors {
     fn limit(pid: u32, current: u64) {
         let process = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
         let new = Rlimit { current: Some(current), maximum: Some(current.max(20_000)) };
-        let hard = rustix::process::prlimit(Some(process), Resource::Nofile, new.clone());
+        let hard = rustix::process::prlimit(Some(process), Resource::Nofile, new);
         // Who is not root keeps the hard limit that there is.
         let _ = hard.or_else(|_| {
             let maximum = rustix::process::getrlimit(Resource::Nofile).maximum;

@@ -156,9 +156,11 @@ fn somebody_who_types_while_it_starts() {
 
 #[test]
 fn vi_keys_are_understood() {
-    for (program, on) in
-        [("bash --norc", "set -o vi"), ("zsh -f", "bindkey -v"), ("fish --no-config --init-command=fish_vi_key_bindings", "true")]
-    {
+    for (program, on) in [
+        ("bash --norc", "set -o vi"),
+        ("zsh -f", "bindkey -v"),
+        ("fish --no-config --init-command=fish_vi_key_bindings", "true"),
+    ] {
         let world = World::new();
         let pane = world.ok(&["new-session", "-x", "100", "--", "sh", "-c", &format!("exec {program}")]);
         world.ok(&["wait-for", "-t", &pane, "--prompt", "--since", "start", "-T", "30"]);
@@ -187,7 +189,7 @@ fn the_screen_shows_the_prompt_the_command_and_its_output() {
             for command in ["echo one", "seq 1 12", "printf '%s\\n' \"it's\" äöü", "true"] {
                 let (output, status) = ran(world, pane, &[], command);
                 assert_eq!(status, 0, "{name}: {command}");
-                wanted.push_str(&format!("{prompt} {command}\n{output}"));
+                wanted.extend([prompt, " ", command, "\n", output]);
             }
             wanted.push_str(&prompt);
             crate::common::eventually(&format!("{name} {columns}x{rows}"), || shown() == wanted.trim_end());
@@ -230,7 +232,7 @@ fn a_history_that_forgets_lines_with_a_space_loses_nothing() {
     world.await_output(&pane, "(?m)^by-hand$");
     ran(&world, &pane, &[], "echo one");
     let (listed, _) = ran(&world, &pane, &[], "history");
-    assert_eq!(listed.trim().split_whitespace().collect::<Vec<_>>(), ["1", "echo", "by''-hand"]);
+    assert_eq!(listed.split_whitespace().collect::<Vec<_>>(), ["1", "echo", "by''-hand"]);
 }
 
 #[test]

@@ -137,10 +137,14 @@ fn an_id_is_short_and_each_one_is_exact_however_many_panes_are_followed() {
     world.ok(&["new-session", "-s", "work"]);
     let make = |_| world.ok(&["new-window", "-t", "work", "-n", "many", "--", "sh", "-c", &bursts(40, 50)]);
     let panes: Vec<String> = (0..PANES).map(make).collect();
-    panes.iter().for_each(|pane| ready(&world, pane));
+    for pane in &panes {
+        ready(&world, pane);
+    }
     let query = "panes=work:many&types=output&format=raw&since=start";
     let mut events = Sse::open(&world, query);
-    panes.iter().for_each(|pane| drop(world.tmux(&["send-keys", "-t", pane, "Enter"])));
+    for pane in &panes {
+        world.tmux(&["send-keys", "-t", pane, "Enter"]);
+    }
     let mut heard = Heard::default();
     let (mut cut_at, mut longest, mut earlier) = (1, 0, Vec::new());
     while heard.ended() < PANES {
@@ -184,7 +188,9 @@ fn an_id_that_is_not_known_any_more_is_a_gap_in_every_pane() {
     let program = "stty -echo; echo ready; exec cat";
     let make = |_| world.ok(&["new-window", "-t", "work", "-n", "many", "--", "sh", "-c", program]);
     let panes: Vec<String> = (0..PANES).map(make).collect();
-    panes.iter().for_each(|pane| ready(&world, pane));
+    for pane in &panes {
+        ready(&world, pane);
+    }
     let query = "panes=work:many&types=output,pane-opened";
     let mut first = Sse::open(&world, query);
     world.ok(&["send-keys", "-t", &panes[0], "-l", "one\n"]);
@@ -211,7 +217,9 @@ fn an_id_that_is_not_known_any_more_is_a_gap_in_every_pane() {
     assert_eq!(events.next().unwrap().data["text"], "two\n", "it begins where the request says: now");
     // Another run of muxtap begins at what is retained.
     world.ok(&["stop"]);
-    panes.iter().for_each(|pane| ready(&world, pane));
+    for pane in &panes {
+        ready(&world, pane);
+    }
     let mut events = gaps(&id, "muxtap-restarted");
     let text = events.find("the pane", |event| event.data["pane"] == panes[0].as_str()).data["text"].clone();
     assert!(text.as_str().unwrap().starts_with("ready\n"), "{text}");

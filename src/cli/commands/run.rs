@@ -73,8 +73,8 @@ impl Run {
 /// The daemon has gone, and with it what it knew of the command.
 fn over(lost: Lost, target: &str) -> Error {
     let mut error = Error::from(lost);
-    error.message += &format!(
-        "; the run in {target} is over: whether the command was typed, how it ended and what it printed are not known, and if \
+    error.message = format!(
+        "{error}; the run in {target} is over: whether the command was typed, how it ended and what it printed are not known, and if \
          it was typed it goes on; look with capture-pane before it is run again"
     );
     error

@@ -175,8 +175,8 @@ async fn look_until_over(client: &mut Client, path: &str, first: WaitAnswer) -> 
 fn over(lost: Lost, last: &WaitAnswer) -> Error {
     let mut error = Error::from(lost);
     let open = last.predicates.iter().filter(|report| !report.latched).map(describe).collect::<Vec<_>>().join(", ");
-    error.message += &format!(
-        "; the wait {} is over, and whether it came true is not known: it was for {open}; wait again with --since start or \
+    error.message = format!(
+        "{error}; the wait {} is over, and whether it came true is not known: it was for {open}; wait again with --since start or \
          --since screen to count what is there by now",
         last.id
     );

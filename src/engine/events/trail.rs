@@ -31,7 +31,7 @@ pub(in crate::engine) struct Trails {
 
 #[derive(Debug, Default)]
 struct Table {
-    trails: HashMap<u64, Arc<Mutex<Steps>>>,
+    trails: HashMap<u64, Arc<Mutex<Walk>>>,
     last: u64,
     /// Those whose streams have ended, in that order.
     ended: VecDeque<u64>,
@@ -51,12 +51,12 @@ pub(super) enum Known {
 pub(super) struct Trail {
     trails: Arc<Trails>,
     number: u64,
-    steps: Arc<Mutex<Steps>>,
+    steps: Arc<Mutex<Walk>>,
 }
 
-/// Steps from one place to the next.
+/// A way from one place to the next, step by step.
 #[derive(Debug, Default)]
-struct Steps {
+struct Walk {
     /// The readers that are or were in it, by their numbers.
     readers: BTreeMap<u32, Walker>,
     /// How many steps were taken before those that are kept.
@@ -142,7 +142,7 @@ impl Trails {
     }
 }
 
-fn lock(steps: &Mutex<Steps>) -> MutexGuard<'_, Steps> {
+fn lock(steps: &Mutex<Walk>) -> MutexGuard<'_, Walk> {
     steps.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -187,7 +187,7 @@ impl Drop for Trail {
     }
 }
 
-impl Steps {
+impl Walk {
     fn weight(&self) -> usize {
         self.steps.len() + READER_WEIGHT * self.readers.len()
     }
@@ -344,7 +344,7 @@ mod tests {
             moves in proptest::collection::vec((0_u32..4, proptest::option::of((0_u64..9, any::<bool>()))), 0..60),
             most in 1_usize..20,
         ) {
-            let mut steps = Steps::default();
+            let mut steps = Walk::default();
             let mut now: BTreeMap<u32, Place> = BTreeMap::new();
             let mut gone = std::collections::HashSet::new();
             let mut points = vec![(0, Vec::new())];
