@@ -68,19 +68,18 @@ impl Search {
         last.resize(self.before.len(), None);
         let found = self.before.iter().zip(last).enumerate().map(|(pattern, (before, last))| {
             let before = (*before)?;
-            let shown = shown.iter().filter(|hit| hit.pattern == pattern);
+            let mut shown = shown.iter().filter(|hit| hit.pattern == pattern);
             match last {
                 Some(hit) => {
-                    let is_shown = shown.into_iter().any(|shown| shown.line.trim_end() == hit.line.trim_end());
+                    let is_shown = shown.any(|shown| shown.line.trim_end() == hit.line.trim_end());
                     let since = if is_shown { "screen" } else { "start" };
                     Some(StandsBefore { line: hit.line, offset: Some(hit.start), since: since.into() })
                 }
                 // What programs draw need not stand in their output as it is read. It is from before if nothing came since.
-                None => shown.last().filter(|_| end <= before && !echoed.contains(&pattern)).map(|hit| StandsBefore {
-                    line: hit.line.clone(),
-                    offset: None,
-                    since: "screen".into(),
-                }),
+                None => shown
+                    .next_back()
+                    .filter(|_| end <= before && !echoed.contains(&pattern))
+                    .map(|hit| StandsBefore { line: hit.line.clone(), offset: None, since: "screen".into() }),
             }
         });
         found.collect()
