@@ -63,9 +63,9 @@ mod tests {
     fn plainly(pattern: &str, text: &str) -> bool {
         match pattern.split_once('*') {
             None => pattern == text,
-            Some((head, rest)) => text.strip_prefix(head).is_some_and(|text| {
-                (0..=text.len()).filter_map(|at| text.get(at..)).any(|text| plainly(rest, text))
-            }),
+            Some((head, rest)) => text
+                .strip_prefix(head)
+                .is_some_and(|text| (0..=text.len()).filter_map(|at| text.get(at..)).any(|text| plainly(rest, text))),
         }
     }
 

@@ -6,7 +6,7 @@ use tokio::sync::broadcast::error::RecvError;
 
 use super::{
     Engine, Host, Pane,
-    target::{PanePart, Target, WindowPart},
+    target::{Target, WindowPart},
 };
 use crate::{
     api::{Error, ErrorCode, PaneInfo, PaneList, Result, SessionInfo, SessionList, Tier, WindowInfo, WindowList},
@@ -169,8 +169,7 @@ pub fn check_pattern(pattern: &str) -> Result<()> {
     }
     match pattern.parse()? {
         Target::Number(number) => Err(Error::bare_number(&number, &[])),
-        Target::Named { window: Some(WindowPart::Offset(_)), .. }
-        | Target::Named { pane: Some(PanePart::Offset(_)), .. } => {
+        Target::Named { window: Some(WindowPart::Offset(_)), .. } => {
             let message = format!("{pattern}: write an index, a name or an id, not how far it is from the current one");
             Err(Error::new(ErrorCode::InvalidTarget, message))
         }
@@ -214,7 +213,7 @@ impl PanePattern {
                         }
                         WindowPart::Offset(_) => false,
                     })
-                    && pane.is_none_or(|pane| pane == PanePart::Index(info.index))
+                    && pane.is_none_or(|pane| pane == info.index)
             }
             Self::Many { session, window } => {
                 session.matches(&info.session)

@@ -30,8 +30,8 @@ pub enum Target {
         session: String,
         /// The window in it.
         window: Option<WindowPart>,
-        /// The pane in the window.
-        pane: Option<PanePart>,
+        /// The pane's index in the window.
+        pane: Option<u32>,
     },
 }
 
@@ -41,15 +41,6 @@ pub enum WindowPart {
     /// Its index, name or id.
     Name(String),
     /// So many windows after the session's current one (`+1`) or before it (`-1`), round the ends.
-    Offset(i64),
-}
-
-/// A pane in its window.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PanePart {
-    /// Its index.
-    Index(u32),
-    /// So many panes after the window's active one or before it, round the ends.
     Offset(i64),
 }
 
@@ -103,13 +94,12 @@ impl std::str::FromStr for Target {
         // A window's name may hold dots; only a number or an offset after the last one is a pane.
         let (window, pane) = match rest.rsplit_once('.') {
             Some((window, pane)) if is_number(pane) => match pane.parse() {
-                Ok(index) => (window, Some(PanePart::Index(index))),
+                Ok(index) => (window, Some(index)),
                 Err(_) => return invalid("no pane has such an index"),
             },
-            Some((window, pane)) if is_offset(pane) => match offset(pane) {
-                Some(offset) => (window, Some(PanePart::Offset(offset))),
-                None => return invalid("no pane is so far away"),
-            },
+            Some((_, pane)) if is_offset(pane) => {
+                return invalid("a pane is an index; what lies beside the active one is not counted");
+            }
             _ => (rest, None),
         };
         let window = match window {
@@ -307,14 +297,11 @@ pub fn find_pane(topology: &Topology, target: &Target) -> Result<PaneId> {
     let mut panes: Vec<_> = topology.panes.iter().filter(|row| row.window == window.id).collect();
     panes.sort_by_key(|row| row.index);
     match target {
-        Target::Named { pane: Some(PanePart::Index(index)), .. } => panes
+        Target::Named { pane: Some(index), .. } => panes
             .iter()
             .find(|row| row.index == *index)
             .map(|row| row.id)
             .ok_or_else(|| Error::not_found(format!("no pane {index} in window {}", window.name))),
-        Target::Named { pane: Some(PanePart::Offset(by)), .. } => {
-            beside(&panes, |row| row.active, *by).map(|row| row.id).ok_or_else(no_pane)
-        }
         _ => panes.iter().find(|row| row.active).map(|row| row.id).ok_or_else(no_pane),
     }
 }
@@ -384,11 +371,7 @@ mod tests {
     use crate::{api::Size, tmux::PaneRow};
 
     fn named(session: &str, window: Option<&str>, pane: Option<u32>) -> Target {
-        Target::Named {
-            session: session.into(),
-            window: window.map(|window| WindowPart::Name(window.into())),
-            pane: pane.map(PanePart::Index),
-        }
+        Target::Named { session: session.into(), window: window.map(|window| WindowPart::Name(window.into())), pane }
     }
 
     #[test]
@@ -416,18 +399,17 @@ mod tests {
 
     #[test]
     fn offsets_are_not_indexes() {
-        let by = |window: Option<i64>, pane: Option<i64>| Target::Named {
+        let by = |window: i64, pane: Option<u32>| Target::Named {
             session: "w".into(),
-            window: window.map(WindowPart::Offset),
-            pane: pane.map(PanePart::Offset),
+            window: Some(WindowPart::Offset(window)),
+            pane,
         };
         for (text, target) in [
-            ("w:+1", by(Some(1), None)),
-            ("w:-1", by(Some(-1), None)),
-            ("w:+", by(Some(1), None)),
-            ("w:-20", by(Some(-20), None)),
-            ("w:.+1", by(None, Some(1))),
-            ("w:+2.-", by(Some(2), Some(-1))),
+            ("w:+1", by(1, None)),
+            ("w:-1", by(-1, None)),
+            ("w:+", by(1, None)),
+            ("w:-20", by(-20, None)),
+            ("w:+2.1", by(2, Some(1))),
         ] {
             assert_eq!(text.parse::<Target>().unwrap(), target, "{text}");
         }
@@ -488,11 +470,6 @@ mod tests {
             ("1:+1", 0),
             ("1:-1", 0),
             ("1:+2", 3),
-            ("1:.+1", 1),
-            ("1:.-1", 2),
-            ("1:.+", 1),
-            ("1:5.-2", 1),
-            ("1:+.+", 0),
             ("work:+7", 4),
             // An index, and not the window that is called `+1`.
             ("1:5", 3),
@@ -535,6 +512,8 @@ mod tests {
             "w:^",
             "w:$",
             "w:{next}",
+            "w:.+1",
+            "w:1.-",
             "w:+99999999999",
             "w:1.99999999999",
         ] {

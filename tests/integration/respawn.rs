@@ -190,12 +190,14 @@ fn without_a_command_what_a_daemon_that_has_gone_had_started_is_held_again() {
     assert!(text == burst() && answer["exit_status"] == 3, "{}", text.len());
 }
 
+/// A change and how it is made; what comes back lives as long as it.
+type Change = (&'static str, fn(&World, &str) -> Option<Background>);
+
 /// What plain tmux respawns, in each of the ways in which a dead pane can have changed its connection meanwhile.
 #[test]
 fn a_dead_pane_that_was_moved_or_reattached_is_heard_again() {
     let world = World::with_server();
     world.session("other");
-    type Change = (&'static str, fn(&World, &str) -> Option<Background>);
     let changes: [Change; 3] = [
         ("nothing", |_, _| None),
         ("move-window", |world, pane| {

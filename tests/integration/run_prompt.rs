@@ -189,7 +189,7 @@ fn the_screen_shows_the_prompt_the_command_and_its_output() {
             for command in ["echo one", "seq 1 12", "printf '%s\\n' \"it's\" äöü", "true"] {
                 let (output, status) = ran(world, pane, &[], command);
                 assert_eq!(status, 0, "{name}: {command}");
-                wanted.extend([prompt, " ", command, "\n", output]);
+                wanted.extend([&prompt, " ", command, "\n", &output]);
             }
             wanted.push_str(&prompt);
             crate::common::eventually(&format!("{name} {columns}x{rows}"), || shown() == wanted.trim_end());

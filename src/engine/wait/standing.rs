@@ -62,7 +62,7 @@ impl Search {
     }
 
     fn run(self, deadline: Instant) -> Vec<Option<StandsBefore>> {
-        let mut last = self.in_output(deadline);
+        let (mut last, echoed) = self.in_output(deadline);
         let shown = self.on_screen();
         let end = self.pane.lock().ring.end();
         last.resize(self.before.len(), None);
@@ -76,20 +76,23 @@ impl Search {
                     Some(StandsBefore { line: hit.line, offset: Some(hit.start), since: since.into() })
                 }
                 // What programs draw need not stand in their output as it is read. It is from before if nothing came since.
-                None => shown.next_back().filter(|_| end <= before).map(|hit| StandsBefore {
-                    line: hit.line.clone(),
-                    offset: None,
-                    since: "screen".into(),
-                }),
+                None => shown
+                    .next_back()
+                    .filter(|_| end <= before && !echoed.contains(&pattern))
+                    .map(|hit| StandsBefore { line: hit.line.clone(), offset: None, since: "screen".into() }),
             }
         });
         found.collect()
     }
 
-    /// The last match of each pattern in the retained output that begins before the wait does, echoes left out.
-    fn in_output(&self, deadline: Instant) -> Vec<Option<Hit>> {
+    /// The last match of each pattern in the retained output that begins before the wait does, echoes left out, and the
+    /// patterns that match in echoes.
+    fn in_output(&self, deadline: Instant) -> (Vec<Option<Hit>>, Vec<usize>) {
+        let mut echoed = Vec::new();
         let mut last: Vec<Option<Hit>> = vec![None; self.before.len()];
-        let (Some(set), Some(limit)) = (&self.core.spec.set, self.before.iter().flatten().max()) else { return last };
+        let (Some(set), Some(limit)) = (&self.core.spec.set, self.before.iter().flatten().max()) else {
+            return (last, echoed);
+        };
         // A match may begin before the wait and end in it.
         let to = limit.saturating_add(PIECE);
         let mut matcher = Matcher::new(set.clone());
@@ -121,9 +124,9 @@ impl Search {
             let state = self.pane.lock();
             for hit in hits {
                 let text = hit.captures.first().and_then(Option::as_deref).unwrap_or_default();
-                if state.echo.verdict(hit.start, hit.end, text) == echo::Verdict::Answer
-                    && let Some(slot) = last.get_mut(hit.pattern)
-                {
+                if state.echo.verdict(hit.start, hit.end, text) != echo::Verdict::Answer {
+                    echoed.push(hit.pattern);
+                } else if let Some(slot) = last.get_mut(hit.pattern) {
                     *slot = Some(hit);
                 }
             }
@@ -133,7 +136,7 @@ impl Search {
             }
             from = chunk.end;
         }
-        last
+        (last, echoed)
     }
 
     /// The matches on the screen, where it is followed.

@@ -159,6 +159,7 @@ fn a_wait_in_stub_mode_ends_when_its_pattern_matches_or_its_time_is_up() {
     let bridge = Bridge::stub(&world);
     let mut client = bridge.client();
     client.act(&json!({"action": "create_session", "session": "a"}));
+    client.act(&json!({"action": "create_session", "session": "h"}));
     let sent = |text: &str, wait_for: &str| json!({"action": "send_and_capture", "session": "a", "text": text, "wait_for": wait_for, "timeout_ms": 150});
     let late = error("wait_for regex did not match before timeout (150ms).");
     let begun = Instant::now();
@@ -171,7 +172,7 @@ fn a_wait_in_stub_mode_ends_when_its_pattern_matches_or_its_time_is_up() {
     // A lookahead is matched in a process of its own, and halves of pairs are what they are.
     assert_eq!(client.act(&sent("y", "l(?=s)")).status, 200);
     let half = client.post(
-        br#"{"action":"send_and_capture","session":"a","text":"h\ud83d","wait_for":"h\\ud83d$","timeout_ms":150}"#,
+        br#"{"action":"send_and_capture","session":"h","text":"h\ud83d","wait_for":"h\\ud83d$","timeout_ms":150}"#,
     );
     assert_eq!(half.status, 200, "{half:?}");
     // Only what was sent with this call or later.
