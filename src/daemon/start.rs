@@ -1,7 +1,7 @@
 //! How a command finds the daemon or starts it, and how the daemon stays the only one.
 //!
 //! Three files stand next to the socket's name. `.lock` is locked by the daemon for as long as it lives, and says which
-//! process it is and who sees to it ([`Keeper`]). `.start` is locked by whoever starts or stops one, so that twenty
+//! process it is and who sees to it (`Keeper`). `.start` is locked by whoever starts or stops one, so that twenty
 //! commands at once start one daemon. Both stay when nobody holds them: a lock file that is removed can be locked twice.
 //! Nothing here sleeps or polls: locks block, a pipe or a watch of the folder wakes up.
 //!

@@ -6,7 +6,7 @@
 //!
 //! A second task, the *tending* one, writes what a full pipe did not take and looks at the open requests ([`Queue::tick`]):
 //!
-//! - A server that says nothing at all for [`SILENCE_LIMIT`] while it is asked is *silent*. Callers are answered with
+//! - A server that says nothing at all for `SILENCE_LIMIT` while it is asked is *silent*. Callers are answered with
 //!   [`Lost::Unsent`] where their request could be taken back, else with [`Lost::Unanswered`]; further callers are refused at
 //!   once. The connection stays: nothing is lost on it, and it goes on with the first byte that comes.
 //! - A connection on which output flows but that answers nothing for [`ANSWER_LIMIT`] is given up: its client is killed.
@@ -206,7 +206,7 @@ impl Connection {
         self.push(request, Patience::Unlimited, Box::new(done));
     }
 
-    /// Asks tmux for a caller. `done` is called with the reply, or with an error after [`queue::ANSWER_LIMIT`] at the latest.
+    /// Asks tmux for a caller. `done` is called with the reply, or with an error after `queue::ANSWER_LIMIT` at the latest.
     pub fn submit_in_time(&self, request: Request, done: impl FnOnce(Result<Answer, Lost>) + Send + 'static) {
         self.push(request, Patience::Limited, Box::new(done));
     }
@@ -223,7 +223,7 @@ impl Connection {
         refused.call();
     }
 
-    /// Asks tmux and awaits the reply, [`queue::ANSWER_LIMIT`] at most. An error message of tmux is the inner error.
+    /// Asks tmux and awaits the reply, `queue::ANSWER_LIMIT` at most. An error message of tmux is the inner error.
     pub async fn ask(&self, request: Request) -> Result<Answer, Lost> {
         let (sender, receiver) = oneshot::channel();
         self.submit_in_time(request, move |answer| {
@@ -258,7 +258,7 @@ impl Connection {
         self.queue().is_open()
     }
 
-    /// Whether the server was asked and has said nothing for [`SILENCE_LIMIT`] or longer.
+    /// Whether the server was asked and has said nothing for `SILENCE_LIMIT` or longer.
     pub fn is_silent(&self) -> bool {
         self.queue().is_silent()
     }

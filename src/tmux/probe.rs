@@ -107,7 +107,7 @@ impl ProcessProbe {
         Self { shared: Arc::new(Shared { proc, state: Mutex::default(), wake: Condvar::new() }) }
     }
 
-    /// Runs `look` on the probe's thread and returns what it finds. `None`: not known, since it took longer than [`PATIENCE`], an
+    /// Runs `look` on the probe's thread and returns what it finds. `None`: not known, since it took longer than `PATIENCE`, an
     /// earlier look at the same hangs still, or there is no thread to be had.
     pub async fn run<T: Send + 'static>(
         &self,

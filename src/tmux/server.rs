@@ -72,7 +72,7 @@ impl Server {
         self.inner.link.borrow().clone()
     }
 
-    /// Waits until control clients are attached, [`CONNECT_LIMIT`] at most. If they are not, an attempt is made now; its
+    /// Waits until control clients are attached, `CONNECT_LIMIT` at most. If they are not, an attempt is made now; its
     /// failure is the error.
     pub async fn connected(&self) -> Result<ServerIdentity> {
         tokio::time::timeout(CONNECT_LIMIT, self.connected_at_last()).await.unwrap_or_else(|_| {
