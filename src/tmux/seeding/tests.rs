@@ -136,8 +136,6 @@ async fn a_pane_that_comes_back_brings_nothing_that_was_passed_on() {
     parked(&mut one).await;
     let subscription = one.accept().await;
     assert!(subscription[0].starts_with("refresh-client -B"), "{subscription:?}");
-    // Behind its block, as on 3.8.
-    one.say("%pause %1");
     two.say("%output %1 there");
     assert_eq!(server.told(1).await, ["output %1 there"]);
     server.kick();
