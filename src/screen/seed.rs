@@ -58,6 +58,7 @@ const FORMAT: &str = "#{cursor_x}|#{cursor_y}|#{history_size}|#{pane_height}|#{a
                       #{pane_dead_status}|#{pane_dead_signal}|#{pane_pid}|#{pane_width}|#{history_limit}|\
                       #{alternate_saved_x}|#{alternate_saved_y}|#{scroll_region_upper}|#{scroll_region_lower}|\
                       #{insert_flag}|#{origin_flag}|#{wrap_flag}|#{cursor_flag}|#{pane_tabs}|#{scroll-on-clear}|#{alternate-screen}|\
+                      #{version}|\
                       #{?pane_dead,#{E:remain-on-exit-format},}";
 
 /// The commands whose framed replies [`parse`] reads, with the `\n` that ends their last line. They must be sent as one request: then they are atomic (F3).

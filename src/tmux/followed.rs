@@ -38,6 +38,9 @@ pub struct Followed {
     known: bool,
     /// The connections that carried it when it was last listed.
     carriers: Vec<u64>,
+    /// The connections that do not carry it any more, on which it is paused. tmux would otherwise
+    /// keep all its output for them, and send it if the pane came back (N60).
+    parked: Vec<u64>,
     /// The process whose end is watched.
     pub(super) pid: u32,
     /// Ends the watch.
@@ -57,6 +60,9 @@ pub struct Followed {
 enum Flow {
     /// No connection carries it.
     Unowned,
+    /// Its owner has gone since it was last listed. A session ends with its last window, and its
+    /// client with it: the pane may have been moved to another one before.
+    Orphaned { ahead: Option<Ahead> },
     /// Its content is asked for; output is in the answer or follows it (C2).
     Seeding(Asking),
     /// Its output is passed on.
@@ -147,6 +153,10 @@ pub enum Step {
     Seed(u64),
     /// Its output is not followed from here on.
     Unfollowed,
+    /// Pause it on this connection, which does not carry it any more.
+    Park(u64),
+    /// End that pause on this connection, which carries it again. What comes from then on is new.
+    Unpark(u64),
     /// Another program has begun in it, at exactly this point of its stream.
     Restarted,
 }
@@ -193,6 +203,7 @@ impl Default for Followed {
             flow: Flow::Unowned,
             known: false,
             carriers: Vec::new(),
+            parked: Vec::new(),
             pid: 0,
             watch: CancellationToken::new(),
             leaving: false,
@@ -207,7 +218,7 @@ impl Followed {
     /// The connection its output is taken from (C1).
     pub fn owner(&self) -> Option<u64> {
         match &self.flow {
-            Flow::Unowned => None,
+            Flow::Unowned | Flow::Orphaned { .. } => None,
             Flow::Seeding(asking) => Some(asking.owner),
             Flow::Following { owner, .. } => Some(*owner),
             Flow::Ended { owner, .. } => *owner,
@@ -218,6 +229,11 @@ impl Followed {
     pub fn carriers(&self) -> impl Iterator<Item = u64> + '_ {
         let owner = self.owner();
         owner.into_iter().chain(self.carriers.iter().copied().filter(move |id| Some(*id) != owner))
+    }
+
+    /// Whether it is to stay paused on this connection.
+    pub fn is_parked(&self, connection: u64) -> bool {
+        self.parked.contains(&connection)
     }
 
     /// Whether its process has ended and that was told.
@@ -254,7 +270,8 @@ impl Followed {
     pub fn listed(&mut self, carried: Carried<'_>, attempts: &mut Attempts) -> Vec<Step> {
         let Carried { by, candidate, stood } = carried;
         let stays = |owner: u64| by.contains(&owner);
-        let steps = match &mut self.flow {
+        let mut steps = self.park(&by);
+        steps.extend(match &mut self.flow {
             Flow::Following { owner, ahead } if stays(*owner) => {
                 // It is linked there as well, and comes twice from now on.
                 *ahead = None;
@@ -266,27 +283,45 @@ impl Followed {
                 self.flow = Flow::Ended { owner: candidate, whole: false };
                 Vec::new()
             }
-            Flow::Unowned | Flow::Seeding(_) | Flow::Following { .. } => match candidate {
+            Flow::Unowned | Flow::Orphaned { .. } | Flow::Seeding(_) | Flow::Following { .. } => match candidate {
                 Some(candidate) => {
                     let why = self.why_after_a_move(candidate, stood);
                     self.begin(candidate, why, attempts)
                 }
                 None => self.disown(),
             },
-        };
+        });
         self.carriers = by;
         steps
     }
 
+    /// Parks it on the connections that have stopped carrying it, and ends that on those that carry
+    /// it again.
+    fn park(&mut self, by: &[u64]) -> Vec<Step> {
+        let Self { parked, carriers, .. } = self;
+        let (back, away) = parked.iter().partition(|id| by.contains(id));
+        *parked = away;
+        let left: Vec<u64> = carriers.iter().copied().filter(|id| !by.contains(id)).collect();
+        parked.extend(&left);
+        let back: Vec<u64> = back;
+        back.into_iter().map(Step::Unpark).chain(left.into_iter().map(Step::Park)).collect()
+    }
+
     /// Why the content is read when the pane comes to another owner.
     fn why_after_a_move(&mut self, to: u64, stood: &dyn Fn(u64) -> bool) -> Why {
-        match &mut self.flow {
-            Flow::Following { owner, ahead } if stood(*owner) && stood(to) => match ahead.take() {
+        let ahead = match &mut self.flow {
+            Flow::Following { owner, ahead } if stood(*owner) => Some(ahead.take()),
+            // All that it sent was here before it went.
+            Flow::Orphaned { ahead } => Some(ahead.take()),
+            _ => None,
+        };
+        match ahead.filter(|_| stood(to)) {
+            Some(ahead) => match ahead {
                 None => Why::Moved(Held::default()),
                 Some(Ahead { from, held }) if from == to => Why::Moved(held),
                 Some(_) => Why::Again(GapReason::Reconnected),
             },
-            _ => self.again(GapReason::Reconnected),
+            None => self.again(GapReason::Reconnected),
         }
     }
 
@@ -302,7 +337,7 @@ impl Followed {
 
     fn disown(&mut self) -> Vec<Step> {
         match std::mem::replace(&mut self.flow, Flow::Unowned) {
-            Flow::Unowned => Vec::new(),
+            Flow::Unowned | Flow::Orphaned { .. } => Vec::new(),
             _ => vec![Step::Unfollowed],
         }
     }
@@ -310,7 +345,8 @@ impl Followed {
     /// A connection has gone.
     pub fn lost(&mut self, connection: u64) -> Vec<Step> {
         self.carriers.retain(|id| *id != connection);
-        if let Flow::Following { ahead, .. } = &mut self.flow
+        self.parked.retain(|id| *id != connection);
+        if let Flow::Following { ahead, .. } | Flow::Orphaned { ahead } = &mut self.flow
             && ahead.as_ref().is_some_and(|ahead| ahead.from == connection)
         {
             *ahead = None;
@@ -322,6 +358,10 @@ impl Followed {
             self.flow = Flow::Ended { owner: None, whole: false };
             return Vec::new();
         }
+        if let Flow::Following { ahead, .. } = &mut self.flow {
+            self.flow = Flow::Orphaned { ahead: ahead.take() };
+            return vec![Step::Unfollowed];
+        }
         self.disown()
     }
 
@@ -329,8 +369,9 @@ impl Followed {
     pub fn output(&mut self, connection: u64, data: &[u8]) -> Taken {
         match &mut self.flow {
             Flow::Following { owner, .. } if *owner == connection => Taken::Passed,
-            Flow::Following { ahead, .. } => {
-                if !self.carriers.contains(&connection) {
+            Flow::Following { ahead, .. } | Flow::Orphaned { ahead } => {
+                // On one where it is parked, what comes is from before its pause.
+                if !self.carriers.contains(&connection) && !self.parked.contains(&connection) {
                     let ahead = ahead.get_or_insert_with(|| Ahead { from: connection, held: Held::default() });
                     if ahead.from == connection {
                         ahead.held.push(data);
@@ -367,6 +408,7 @@ impl Followed {
     pub fn reseed(&mut self, reason: GapReason, attempts: &mut Attempts) -> Vec<Step> {
         match &mut self.flow {
             Flow::Unowned => Vec::new(),
+            Flow::Orphaned { .. } => self.disown(),
             Flow::Seeding(Asking { owner, .. }) | Flow::Following { owner, .. } => {
                 let owner = *owner;
                 let why = self.again(reason);

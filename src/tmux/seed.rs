@@ -3,6 +3,7 @@
 use bytes::Bytes;
 
 use crate::{
+    pane::render,
     protocol::{command::Command, ids::PaneId},
     screen::{self, Rules},
 };
@@ -46,6 +47,8 @@ impl Seed {
         let fields = String::from_utf8_lossy(fields);
         let fields = fields.trim_end();
         let drawn = fields.splitn(DRAWN_AT_DEATH + 1, '|').nth(DRAWN_AT_DEATH).unwrap_or_default();
+        let version = fields.split('|').nth(VERSION).unwrap_or_default();
+        let columns = fields.split('|').nth(COLUMNS).and_then(|columns| columns.parse().ok());
         let mut fields = fields.split('|');
         let mut next = || fields.next().map(|field| field.parse::<i64>().ok());
         let (cursor_x, cursor_y, history, height, alternate, dead, status, signal, pid) =
@@ -56,6 +59,14 @@ impl Seed {
         let rows = u64::from(small(history)) + u64::from(small(height));
         let dead = small(dead) == 1;
         let content = if dead { without_the_row_of_death(content, drawn) } else { content };
+        let unpadded;
+        let content = if version == "3.2" || version == "3.2a" {
+            let cursor = (!dead).then_some((cursor_row, small(cursor_x)));
+            unpadded = without_padding(content, rows, cursor, columns.unwrap_or(u32::MAX));
+            &unpadded
+        } else {
+            content
+        };
         Some(Self {
             text: as_stream(content, rows, cursor_row, dead),
             pending: pending.strip_suffix(b"\n").map_or_else(|| pending.clone(), |bytes| pending.slice_ref(bytes)),
@@ -71,8 +82,12 @@ impl Seed {
     }
 }
 
+/// Which of the fields is the pane's width.
+const COLUMNS: usize = 9;
+/// Which of the fields is tmux's version.
+const VERSION: usize = 22;
 /// Which of the fields is what tmux draws when a pane's process ends: `remain-on-exit-format`, expanded.
-const DRAWN_AT_DEATH: usize = 22;
+const DRAWN_AT_DEATH: usize = 23;
 /// How that begins by default, and always on 3.2a, which has no such format.
 const DEFAULT_DRAWN: &[u8] = b"Pane is dead (";
 
@@ -101,6 +116,30 @@ fn without_the_row_of_death<'a>(content: &'a [u8], drawn: &str) -> &'a [u8] {
         Some(_) => above,
         None => content,
     }
+}
+
+/// The lines without the blanks that `capture-pane -J` adds behind each on 3.2a, where cells exist
+/// that nothing was written to (N61). In the cursor's line those before the cursor stay: a prompt
+/// may end with one.
+fn without_padding(content: &[u8], rows: u64, cursor: Option<(u64, u32)>, columns: u32) -> Vec<u8> {
+    let content = content.strip_suffix(b"\n").unwrap_or(content);
+    let lines: Vec<&[u8]> = content.split(|byte| *byte == b'\n').collect();
+    let text = |line: &[u8]| line.iter().rposition(|byte| *byte != b' ').map_or(0, |last| last + 1);
+    let mut unpadded = Vec::with_capacity(content.len());
+    for (number, line) in lines.iter().enumerate() {
+        let mut kept = text(line);
+        // Counted from the end, where rows and lines agree.
+        let below = (lines.len() - number - 1) as u64;
+        if let Some((_, column)) = cursor.filter(|(row, _)| row + below + 1 == rows) {
+            let shown = crate::plain::columns(&render::render_bytes(line.get(..kept).unwrap_or_default()));
+            let shown = u32::try_from(shown).unwrap_or(u32::MAX);
+            let in_row = if shown == 0 { 0 } else { (shown - 1) % columns + 1 };
+            kept = line.len().min(kept + column.saturating_sub(in_row) as usize);
+        }
+        unpadded.extend_from_slice(line.get(..kept).unwrap_or(line));
+        unpadded.push(b'\n');
+    }
+    unpadded
 }
 
 /// A capture's lines as output: blank rows below the cursor are the screen's, not the program's.
@@ -163,7 +202,7 @@ mod tests {
     fn what_tmux_draws_at_death_is_not_output() {
         let drawn = "Pane is dead (status 3, Sun Nov 22 09:59:34 2026)";
         let text = |content: &str, drawn: &str| {
-            let fields = format!("0|1|0|2|0|1|3||55|80|2000|0|0|0|0|0|0|1|1|8,16|1|1|{drawn}\n");
+            let fields = format!("0|1|0|2|0|1|3||55|80|2000|0|0|0|0|0|0|1|1|8,16|1|1|3.3a|{drawn}\n");
             String::from_utf8(Seed::parse(&parts(content, "\n", &fields)).unwrap().text).unwrap()
         };
         assert_eq!(text(&format!("one\nabc{drawn}\n"), drawn), "one\r\nabc");
@@ -173,6 +212,20 @@ mod tests {
         assert_eq!(text(&format!("{drawn}\n"), drawn), "");
         assert_eq!(text("one\nit has ended | 3\n", "it has ended | 3"), "one");
         assert_eq!(text("one\ntwo\n", drawn), "one\r\ntwo", "drawn by nobody");
+    }
+
+    /// N61.
+    #[test]
+    fn what_was_never_written_is_not_output() {
+        let text = |content: &str, x: u32, y: u32, version: &str| {
+            let fields = format!("{x}|{y}|0|4|0|0|||55|20|2000|0|0|0|0|0|0|1|1|8,16|1|1|{version}|\n");
+            String::from_utf8(Seed::parse(&parts(content, "\n", &fields)).unwrap().text).unwrap()
+        };
+        let padded = "got 1               \n$                   \n\n\n";
+        assert_eq!(text(padded, 2, 1, "3.2a"), "got 1\r\n$ ");
+        assert_eq!(text(padded, 0, 2, "3.2a"), "got 1\r\n$\r\n");
+        assert_eq!(text("got 1               \n                    \n\n\n", 0, 1, "3.2a"), "got 1\r\n");
+        assert_eq!(text("got 1  \n\n\n\n", 0, 1, "3.3a"), "got 1  \r\n", "there it was printed");
     }
 
     #[test]

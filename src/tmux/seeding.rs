@@ -10,6 +10,7 @@ use super::{
     connection::{Connection, Lost, Request},
     coverage::{DEATH_LOOKS, Inner},
     followed::{Answered, Followed, Held, Step, Taken},
+    pauses::Asked,
     seed::Seed,
 };
 use crate::{
@@ -27,6 +28,11 @@ fn flow(pane: PaneId, what: &str) -> Command {
     Command::new("refresh-client").opt("-A", format!("{pane}:{what}"))
 }
 
+/// A command that does nothing: its block stands behind those of all before it.
+fn barrier() -> Command {
+    Command::new("display-message").flag("-p").arg("")
+}
+
 impl Inner {
     /// Does what a pane's state asks for.
     pub(super) fn step(self: &Arc<Self>, pane: PaneId, step: Step) {
@@ -34,7 +40,35 @@ impl Inner {
             Step::Unfollowed => self.observer.unfollowed(pane),
             Step::Restarted => self.observer.restarted(pane, false),
             Step::Seed(attempt) => self.seed(pane, attempt),
+            Step::Park(connection) => self.park(pane, connection, true),
+            Step::Unpark(connection) => self.park(pane, connection, false),
         }
+    }
+
+    /// Pauses a pane on a connection that does not carry it any more, or lets it flow there again.
+    /// A pause that is ended drops what tmux has kept, whether it was paused before or not (N60).
+    fn park(self: &Arc<Self>, pane: PaneId, id: u64, stays: bool) {
+        let (connection, pause) = {
+            let mut model = self.lock();
+            let connection = model.covering.get(&id).and_then(|covering| covering.connection.clone());
+            let Some(connection) = connection else { return };
+            (connection, model.pauses.ask(id, pane))
+        };
+        let next = if stays { barrier() } else { flow(pane, "continue") };
+        let this = self.clone();
+        connection.submit(Request::Plain(CommandLine::of([flow(pane, "pause"), next])), move |_| {
+            this.lock().pauses.over(&pause);
+        });
+    }
+
+    /// Ends a pause of a pane, but not on a connection that has stopped carrying it meanwhile.
+    fn resume(self: &Arc<Self>, connection: &Connection, pane: PaneId, pause: Option<Asked>) {
+        let stays = self.lock().panes.get(&pane).is_some_and(|followed| followed.is_parked(connection.id()));
+        let command = if stays { barrier() } else { flow(pane, "continue") };
+        let this = self.clone();
+        connection.submit(Request::Plain(CommandLine::of([command])), move |_| {
+            pause.inspect(|pause| this.lock().pauses.over(pause));
+        });
     }
 
     fn steps(self: &Arc<Self>, pane: PaneId, steps: Vec<Step>) {
@@ -185,7 +219,7 @@ impl Inner {
                         }
                         Ok(Err(message)) => {
                             // The line stopped before its end.
-                            connection.submit(Request::Plain(CommandLine::of([flow(pane, "continue")])), |_| {});
+                            then.resume(&connection, pane, None);
                             then.refused(pane, attempt, &message);
                         }
                         Err(lost) => then.refused(pane, attempt, &format!("{lost:?}")),
@@ -193,9 +227,7 @@ impl Inner {
                 });
             } else {
                 // Whoever seeds it meanwhile, or later, must not find it paused here.
-                next.submit(Request::Plain(CommandLine::of([flow(pane, "continue")])), move |_| {
-                    then.lock().pauses.over(&pause);
-                });
+                then.resume(&next, pane, Some(pause));
                 match answer {
                     Ok(Ok(_)) => {}
                     Ok(Err(message)) => this.refused(pane, attempt, &message),
@@ -238,7 +270,7 @@ impl Inner {
             }
             model.panes.get(&pane).is_some_and(|followed| followed.owner() == Some(connection.id()))
         };
-        connection.submit(Request::Plain(CommandLine::of([flow(pane, "continue")])), |_| {});
+        self.resume(connection, pane, None);
         if is_owner {
             self.reseed(pane, GapReason::Paused);
         }
@@ -275,10 +307,7 @@ impl Inner {
         }
         let answer = self.respawn_on(owner, pane, commands, done).await;
         for (other, pause) in paused {
-            let this = self.clone();
-            other.submit(Request::Plain(CommandLine::of([flow(pane, "continue")])), move |_| {
-                this.lock().pauses.over(&pause);
-            });
+            self.resume(&other, pane, Some(pause));
         }
         answer
     }
@@ -306,7 +335,7 @@ impl Inner {
                 Ok(Err(_)) => {
                     // The line stopped behind its pause: output goes on, and what the pause dropped is looked for.
                     if let Some(owner) = next {
-                        owner.submit(Request::Plain(CommandLine::of([flow(pane, "continue")])), |_| {});
+                        this.resume(&owner, pane, None);
                         this.reseed(pane, GapReason::Paused);
                     }
                 }

@@ -62,6 +62,11 @@ fn seeded(attempt: u64) -> Vec<Step> {
     vec![Step::Unfollowed, Step::Seed(attempt)]
 }
 
+/// The same of a pane that has left these connections.
+fn seeded_away(from: &[u64], attempt: u64) -> Vec<Step> {
+    from.iter().map(|id| Step::Park(*id)).chain(seeded(attempt)).collect()
+}
+
 fn held(bytes: &[u8]) -> Held {
     Held { bytes: bytes.to_vec(), is_over: false }
 }
@@ -119,7 +124,7 @@ fn whoever_comes_to_an_owner_is_seeded() {
 fn a_dead_pane_that_changed_its_connection_is_seeded_when_it_is_respawned() {
     type Change = (&'static str, fn(&mut World));
     let changes: [Change; 3] = [
-        ("move-window", |world| assert_eq!(world.listed(&[N]), [])),
+        ("move-window", |world| assert_eq!(world.listed(&[N]), [Step::Park(O)])),
         ("attach -d, and back", |world| {
             assert_eq!(world.pane.lost(O), []);
             assert_eq!(world.listed(&[]), []);
@@ -264,7 +269,7 @@ fn a_refused_seed_is_asked_for_again_with_longer_and_longer_pauses() {
     assert_eq!(world.answered(), Answered::Pause, "as ever");
     // Another connection is another chance, at once.
     let steps = world.listed(&[N]);
-    assert_eq!(steps, seeded(world.attempt()));
+    assert_eq!(steps, seeded_away(&[O], world.attempt()));
     let attempt = world.attempt();
     assert_eq!(world.pane.refused(attempt, &mut world.attempts).map(|(_, pause)| pause), Some(FIRST_PAUSE));
 }
@@ -274,7 +279,7 @@ fn a_pane_that_is_moved_goes_on_with_what_came_over_the_new_connection() {
     let mut world = World::following();
     assert_eq!(world.pane.output(N, b"ahead"), Taken::Dropped, "before anything is listed");
     let steps = world.listed(&[N]);
-    assert_eq!(steps, seeded(world.attempt()));
+    assert_eq!(steps, seeded_away(&[O], world.attempt()));
     assert_eq!(world.pane.output(N, b" of the seed"), Taken::Dropped);
     assert_eq!(world.pane.output(O, b"late"), Taken::Dropped);
     assert_eq!(world.answered(), Answered::Compare(b"ahead of the seed".to_vec()));
@@ -292,11 +297,77 @@ fn a_pane_that_is_moved_goes_on_with_what_came_over_the_new_connection() {
     assert_eq!(world.answered(), Answered::Deliver(AGAIN, Held::default()));
 }
 
+/// The last window of a session was moved: the session ends, and its client with it.
+#[test]
+fn a_pane_whose_owner_went_with_its_session_goes_on_where_it_was_moved() {
+    type Order = (&'static str, &'static [u8], fn(&mut World));
+    let orders: [Order; 3] = [
+        ("quiet", b"", |world| {
+            assert_eq!(world.pane.lost(O), [Step::Unfollowed]);
+        }),
+        ("it printed before the client went", b"ahead", |world| {
+            world.pane.output(N, b"ahead");
+            world.pane.lost(O);
+        }),
+        ("and after", b"ahead", |world| {
+            world.pane.output(N, b"ah");
+            world.pane.lost(O);
+            assert_eq!(world.pane.output(N, b"ead"), Taken::Dropped);
+        }),
+    ];
+    for (what, ahead, order) in orders {
+        let mut world = World::following();
+        order(&mut world);
+        assert_eq!(world.pane.owner(), None, "{what}");
+        let steps = world.listed(&[N]);
+        assert_eq!(steps, seeded(world.attempt()), "{what}");
+        assert_eq!(world.answered(), Answered::Compare(ahead.to_vec()), "{what}");
+    }
+}
+
+/// tmux keeps a pane's output for a client from whose session it was moved, and sends it when the
+/// pane is back (N60).
+#[test]
+fn a_pane_is_paused_where_it_is_not_carried_any_more() {
+    let mut world = World::following();
+    let steps = world.listed(&[N]);
+    assert_eq!(steps, seeded_away(&[O], world.attempt()));
+    assert!(world.pane.is_parked(O) && !world.pane.is_parked(N));
+    world.answered();
+    let attempt = world.attempt();
+    world.pane.handed_over(attempt);
+    assert_eq!(world.listed(&[N]), [], "once");
+    assert_eq!(world.pane.output(O, b"kept"), Taken::Dropped);
+    let steps = world.listed(&[O]);
+    let attempt = world.attempt();
+    assert_eq!(steps, [Step::Unpark(O), Step::Park(N), Step::Unfollowed, Step::Seed(attempt)]);
+    assert_eq!(world.answered(), Answered::Compare(Vec::new()), "what came before its pause is from before");
+    world.pane.handed_over(attempt);
+    // Linked where it is parked, it flows there again.
+    assert_eq!(world.listed(&[O, N]), [Step::Unpark(N)]);
+    assert_eq!(world.listed(&[O]), [Step::Park(N)]);
+    world.pane.lost(N);
+    assert!(!world.pane.is_parked(N), "nothing is kept for one that has gone");
+    // One that has ended is about to be respawned.
+    let mut world = World::ended();
+    assert_eq!(world.listed(&[N]), [Step::Park(O)]);
+}
+
 #[test]
 fn a_move_that_nobody_has_seen_whole_has_a_gap() {
     type Move = (&'static str, fn(&mut World) -> Vec<Step>);
-    let moves: [Move; 5] = [
-        ("the old connection was lost", |world| {
+    let moves: [Move; 7] = [
+        ("its client was thrown out, and another one came", |world| {
+            world.pane.lost(O);
+            world.listed_when(&[N], &|id| id != N)
+        }),
+        ("nobody carried it", |world| {
+            world.pane.lost(O);
+            world.listed(&[]);
+            world.listed(&[N])
+        }),
+        ("its client went while it was read for another gap", |world| {
+            world.pane.reseed(GapReason::Paused, &mut world.attempts);
             world.pane.lost(O);
             world.listed(&[N])
         }),

@@ -13,6 +13,17 @@ async fn unseeded() -> (Scripted, Wire) {
     (server, wire)
 }
 
+/// A pane is not carried by this connection any more: it is paused there.
+async fn parked(wire: &mut Wire) {
+    loop {
+        let asked = wire.accept().await;
+        if asked[0].starts_with("refresh-client -A") {
+            assert_eq!(asked, ["refresh-client -A \"%1:pause\"", "display-message -p \"\""]);
+            return;
+        }
+    }
+}
+
 /// Two guests, in $0 and $1; the first has a pane, followed. With it a pane of the second.
 async fn two_guests() -> (Scripted, Wire, Wire) {
     let server = Scripted::start();
@@ -33,9 +44,9 @@ async fn two_guests() -> (Scripted, Wire, Wire) {
 async fn a_seed_that_is_refused_or_cannot_be_read_is_asked_for_again() {
     let (server, mut wire) = unseeded().await;
     let asked = wire.request().await;
+    wire.refuse(&asked, "not now");
     let subscribed = wire.accept().await;
     assert!(subscribed[0].starts_with("refresh-client -B"), "{subscribed:?}");
-    wire.refuse(&asked, "not now");
     wire.list(&[row(0, 0, 1)]).await;
     let asked = wire.request().await;
     // No field is a number.
@@ -55,9 +66,9 @@ async fn what_is_printed_around_a_seed_is_told_once_whoever_else_pauses_the_pane
     // One window in two sessions.
     one.list(&[row(0, 0, 1), row(1, 0, 1)]).await;
     let asked = one.request().await;
-    one.accept().await;
     one.say("%output %1 noise");
     one.answer_seed(&asked, "hello");
+    one.accept().await;
     let pause = one.request().await;
     assert_eq!(pause.commands(), ["refresh-client -A \"%1:pause\""]);
     // The same pane, on the other connection: it goes on there, and uses nothing up here.
@@ -82,9 +93,9 @@ async fn what_is_printed_around_a_seed_is_told_once_whoever_else_pauses_the_pane
 async fn a_pause_that_was_never_announced_hides_no_real_one() {
     let (server, mut wire) = unseeded().await;
     let asked = wire.request().await;
-    wire.accept().await;
     wire.say("%output %1 noise");
     wire.answer_seed(&asked, "hello");
+    wire.accept().await;
     let pause = wire.request().await;
     wire.refuse(&pause, "no");
     assert_eq!(wire.accept().await, ["refresh-client -A \"%1:continue\""]);
@@ -109,6 +120,38 @@ async fn a_pane_that_is_moved_goes_on_where_the_other_connection_has_it() {
     assert_eq!(server.told(2).await, ["unfollowed %1", "moved %1 \"hello there\" \"there\""]);
     two.say("%output %1 and on");
     assert_eq!(server.told(1).await, ["output %1 and on"]);
+    assert_eq!(server.told_besides(), [""; 0]);
+    parked(&mut one).await;
+}
+
+/// tmux keeps a pane's output for a client from whose session it was moved, and sends it when the
+/// pane is back (N60).
+#[tokio::test]
+async fn a_pane_that_comes_back_brings_nothing_that_was_passed_on() {
+    let (server, mut one, mut two) = two_guests().await;
+    server.kick();
+    one.list(&[row(1, 0, 1), row(1, 1, 2)]).await;
+    two.seed("hello").await;
+    assert_eq!(server.told(2).await, ["unfollowed %1", "moved %1 \"hello\" \"\""]);
+    parked(&mut one).await;
+    let subscription = one.accept().await;
+    assert!(subscription[0].starts_with("refresh-client -B"), "{subscription:?}");
+    two.say("%output %1 there");
+    assert_eq!(server.told(1).await, ["output %1 there"]);
+    server.kick();
+    one.list(&[row(0, 0, 1), row(1, 1, 2)]).await;
+    let back = one.accept().await;
+    assert_eq!(back, ["refresh-client -A \"%1:pause\"", "refresh-client -A \"%1:continue\""]);
+    one.say("%continue %1");
+    one.seed("hello there").await;
+    assert_eq!(server.told(2).await, ["unfollowed %1", "moved %1 \"hello there\" \"\""]);
+    one.say("%output %1 and on");
+    assert_eq!(server.told(1).await, ["output %1 and on"]);
+    parked(&mut two).await;
+    two.accept().await;
+    // A pause there that nobody asked for is not ended.
+    two.say("%pause %1");
+    assert_eq!(two.accept().await, ["display-message -p \"\""]);
     assert_eq!(server.told_besides(), [""; 0]);
 }
 
