@@ -211,9 +211,11 @@ async fn run(session: &Session, arguments: JsonObject) -> Result<Told> {
         cursor: answer.cursor,
         cut: output.cut,
         truncated: answer.truncated,
+        shell_ended: answer.shell_ended,
     };
     let status = told.exit_status.map_or_else(|| "unknown".to_owned(), |status| status.to_string());
-    Ok(Told::new(format!("{}[exit status {status}]", told.output), &told))
+    let shell = if told.shell_ended { "; the shell ended with the command" } else { "" };
+    Ok(Told::new(format!("{}[exit status {status}{shell}]", told.output), &told))
 }
 
 async fn send(session: &Session, arguments: JsonObject) -> Result<Told> {
