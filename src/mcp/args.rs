@@ -56,7 +56,7 @@ pub struct Capture {
     pub target: String,
     /// Lines of history above the screen (default 0)
     pub history: Option<u32>,
-    /// Keep colours as escape sequences
+    /// Keep colours (escape sequences)
     #[serde(default)]
     pub escapes: bool,
     /// Join wrapped lines
@@ -133,7 +133,7 @@ pub struct Run {
     pub target: String,
     /// One or more lines of shell
     pub command: String,
-    /// Give up waiting after (default 30000); the command goes on
+    /// Give up after (default 30000); the command goes on
     pub timeout_ms: Option<u64>,
     /// Clear what is typed at the prompt; else that is refused
     #[serde(default)]
@@ -267,7 +267,7 @@ pub struct Search {
     /// Only these; names may hold *
     #[serde(default, deserialize_with = "one_or_many", alias = "target")]
     pub targets: Vec<String>,
-    /// At most this many lines, the last ones (default 50)
+    /// At most so many lines, the last ones (default 50)
     pub max_lines: Option<usize>,
     /// As in list
     pub server: Option<String>,

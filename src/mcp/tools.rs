@@ -59,7 +59,7 @@ pub static TOOLS: LazyLock<Vec<Tool>> = LazyLock::new(|| {
         tool::<args::Capture, CaptureTold>("capture_pane", "What a pane shows now (as tmux capture-pane -p).", Reads),
         tool::<args::Read, TextTold>(
             "read_since",
-            "What a pane has printed since a point. Give the cursor of the last answer to get only what is new.",
+            "What a pane printed since a point; with the cursor of the last answer, only what is new.",
             Reads,
         ),
         tool::<args::Wait, WaitAnswer>(

@@ -11,7 +11,7 @@ use std::{
 use rustix::process::{Resource, Rlimit, Signal};
 use serde_json::{Value, json};
 
-use crate::common::{Background, World, eventually, is_alive, run, signal};
+use crate::common::{Background, World, eventually, is_alive, signal};
 
 /// A daemon that somebody runs in the foreground.
 fn served(world: &World) -> Background {
@@ -288,8 +288,8 @@ fn no_second_daemon_is_started_beside_a_supervisors() {
     let asked = world.spawn(&["--json", "list-panes"]);
     // The one whose turn it is decides whether a daemon is started.
     eventually("a command has its turn", || {
-        let turn = File::open(world.path("m.sock.start")).unwrap();
-        rustix::fs::flock(&turn, rustix::fs::FlockOperation::NonBlockingLockShared).is_err()
+        File::open(world.path("m.sock.start"))
+            .is_ok_and(|turn| rustix::fs::flock(turn, rustix::fs::FlockOperation::NonBlockingLockShared).is_err())
     });
     assert_eq!(daemons(&world), [0; 0], "the commands wait for the supervisor's");
     let second = served(&world);
