@@ -19,7 +19,7 @@ use crate::{
     api::{Error, ErrorCode, NewSessionRequest, Result, SpawnRequest},
     config, daemon,
     engine::{Caller, Engine, EngineOptions, Host, Pane},
-    tmux::{CoverageMode, Program, SessionRow, is_absent},
+    tmux::{CoverageMode, Program, SessionRow, is_absent, is_unanswered},
 };
 
 /// A new session's size.
@@ -137,10 +137,31 @@ impl Live {
 
     /// A step that asks tmux, within its limit.
     pub(super) async fn within<T>(&self, step: impl Future<Output = Result<T>>) -> Result<Result<T>, Refusal> {
-        timeout(self.limit, step).await.map_err(|_| {
-            let message = format!("tmux command timed out after {}ms.", self.limit.as_millis());
-            Refusal::new(StatusCode::GATEWAY_TIMEOUT, message)
-        })
+        timeout(self.limit, step).await.map_err(|_| self.timed_out())
+    }
+
+    fn timed_out(&self) -> Refusal {
+        let message = format!("tmux command timed out after {}ms.", self.limit.as_millis());
+        Refusal::new(StatusCode::GATEWAY_TIMEOUT, message)
+    }
+
+    /// The engine's errors as the contract tells them: tmux's own words where they are tmux's.
+    pub(super) fn refusal(&self, error: &Error) -> Refusal {
+        let message = error.message.strip_prefix("tmux: ").unwrap_or(&error.message);
+        match error.code {
+            ErrorCode::NotFound => Refusal::new(StatusCode::NOT_FOUND, message),
+            ErrorCode::Conflict => Refusal::new(StatusCode::CONFLICT, message),
+            ErrorCode::ReadOnly => Refusal::new(StatusCode::FORBIDDEN, message),
+            // The engine knows before the limit is over that tmux hangs: from what was asked earlier.
+            ErrorCode::TmuxUnavailable if is_unanswered(error) => self.timed_out(),
+            // As everywhere in muxtap: 5xx would say that muxtap itself has failed.
+            ErrorCode::TmuxUnavailable => Refusal::new(StatusCode::FAILED_DEPENDENCY, message),
+            ErrorCode::InvalidArgument | ErrorCode::InvalidTarget | ErrorCode::ResourceLimit => Refusal::bad(message),
+            _ => {
+                tracing::error!("{}: {}", error.code.as_str(), error.message);
+                Refusal::unexpected()
+            }
+        }
     }
 
     async fn list(&self) -> Result<Vec<String>, Refusal> {
@@ -148,7 +169,7 @@ impl Live {
         match self.within(self.engine.sessions(&host)).await? {
             Ok(list) => Ok(sorted(list.sessions.into_iter().map(|session| session.name).collect())),
             Err(error) if is_absent(&error) => Ok(Vec::new()),
-            Err(error) => Err(refusal(&error)),
+            Err(error) => Err(self.refusal(&error)),
         }
     }
 
@@ -159,7 +180,7 @@ impl Live {
         match self.within(self.engine.pane_of_session(&host, pick)).await? {
             Ok((session, pane)) => Ok(Found { name: session.name, id: session.id.to_string(), pane }),
             Err(error) if is_gone(&error) => Err(missing(name)),
-            Err(error) => Err(refusal(&error)),
+            Err(error) => Err(self.refusal(&error)),
         }
     }
 
@@ -190,8 +211,8 @@ impl Live {
                 Err(error) => error,
             };
             // With its last session a server goes, and who asks it meanwhile gets no answer.
-            if error.code != ErrorCode::TmuxUnavailable || tries == TRIES {
-                return Err(refusal(&error));
+            if error.code != ErrorCode::TmuxUnavailable || is_unanswered(&error) || tries == TRIES {
+                return Err(self.refusal(&error));
             }
             if let Some(there) = self.there(&name).await? {
                 // It was made, and only the answer lost.
@@ -215,7 +236,7 @@ impl Live {
             Err(gone) if error.code == ErrorCode::TmuxUnavailable && gone.status == StatusCode::NOT_FOUND => {
                 Ok(Done::session(&found.name))
             }
-            _ => Err(refusal(&error)),
+            _ => Err(self.refusal(&error)),
         }
     }
 
@@ -228,7 +249,7 @@ impl Live {
         match self.within(engine.text_and_keys(&host, &pane, &text, &keys)).await? {
             Ok(typed) => Ok(typed.cursor),
             Err(error) if is_gone(&error) => Err(missing(&request.session)),
-            Err(error) => Err(refusal(&error)),
+            Err(error) => Err(self.refusal(&error)),
         }
     }
 
@@ -238,7 +259,7 @@ impl Live {
         match view {
             Ok(view) => Ok(Done::output(&found.name, view.json())),
             Err(error) if is_gone(&error) => Err(missing(&request.session)),
-            Err(error) => Err(refusal(&error)),
+            Err(error) => Err(self.refusal(&error)),
         }
     }
 }
@@ -272,23 +293,6 @@ pub(super) fn is_gone(error: &Error) -> bool {
 /// There is no such session; it is named as the client named it.
 pub(super) fn missing(name: &str) -> Refusal {
     Refusal::new(StatusCode::NOT_FOUND, format!("can't find session: {name}"))
-}
-
-/// The engine's errors as the contract tells them: tmux's own words where they are tmux's.
-pub(super) fn refusal(error: &Error) -> Refusal {
-    let message = error.message.strip_prefix("tmux: ").unwrap_or(&error.message);
-    match error.code {
-        ErrorCode::NotFound => Refusal::new(StatusCode::NOT_FOUND, message),
-        ErrorCode::Conflict => Refusal::new(StatusCode::CONFLICT, message),
-        ErrorCode::ReadOnly => Refusal::new(StatusCode::FORBIDDEN, message),
-        // As everywhere in muxtap: 5xx would say that muxtap itself has failed.
-        ErrorCode::TmuxUnavailable => Refusal::new(StatusCode::FAILED_DEPENDENCY, message),
-        ErrorCode::InvalidArgument | ErrorCode::InvalidTarget | ErrorCode::ResourceLimit => Refusal::bad(message),
-        _ => {
-            tracing::error!("{}: {}", error.code.as_str(), error.message);
-            Refusal::unexpected()
-        }
-    }
 }
 
 /// This process's environment, as far as it is text.

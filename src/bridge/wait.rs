@@ -8,7 +8,7 @@ use tokio::{sync::watch, time::timeout};
 use super::{
     answer::Refusal,
     backend::Done,
-    live::{Found, Live, is_gone, refusal},
+    live::{Found, Live, is_gone},
     pattern::{Haystack, Pattern},
     request::Request,
     sight::{Shape, Sight},
@@ -130,7 +130,7 @@ impl Live {
         let view = match self.within(sight.look(&self.engine, &host)).await? {
             Ok(view) => view,
             Err(error) if is_gone(&error) => return Ok(Look::Gone),
-            Err(error) => return Err(refusal(&error)),
+            Err(error) => return Err(self.refusal(&error)),
         };
         let matched = since.is_some() || view.is_match(pattern, &self.pool).await;
         Ok(if matched { Look::Matched(view.json()) } else { Look::NotYet })
@@ -150,7 +150,7 @@ impl Live {
                 Ok(read) => read,
                 // It has gone; whoever looks at what it shows finds out.
                 Err(error) if is_gone(&error) => return Ok(false),
-                Err(error) => return Err(refusal(&error)),
+                Err(error) => return Err(self.refusal(&error)),
             };
             if pattern.is_match(&Haystack::from(read.text.unwrap_or_default()), &self.pool).await {
                 return Ok(true);

@@ -42,6 +42,9 @@ const LOG_TAIL: u64 = 2048;
 const READY: &str = "ready";
 /// How long a daemon that `muxtap serve` ran and that was killed is waited for.
 const RETURN_LIMIT: Duration = Duration::from_secs(5);
+/// How long a new daemon waits for commands that read the lock file, and how often it looks.
+const READERS_LIMIT: Duration = Duration::from_secs(1);
+const READERS_PAUSE: Duration = Duration::from_millis(5);
 /// What stands before the warning with which it answers all the same.
 const WARNING: &str = "ready, but ";
 /// What stands before the error with which it could not start.
@@ -81,7 +84,11 @@ pub fn connect_or_start(paths: &Paths, warn: &mut dyn FnMut(&str)) -> Result<Uni
             RETURN_LIMIT.as_secs()
         ));
     }
-    spawn(paths, warn)?;
+    if let Err(error) = spawn(paths, warn) {
+        // A supervisor may have started one in the meantime, which then holds the lock.
+        let other = if error.code == ErrorCode::Conflict { connect(paths)? } else { None };
+        return other.ok_or(error);
+    }
     connect(paths)?.ok_or_else(|| Error::internal("the daemon that was just started is gone again"))
 }
 
@@ -340,7 +347,7 @@ pub fn claim(paths: &Paths, background: bool) -> Result<Claim> {
     let path = paths.lock_file();
     let mut lock = open_private(OpenOptions::new().read(true).write(true), &path)
         .map_err(|error| cannot("open", &path, &error))?;
-    match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+    match lock_alone(&lock) {
         Ok(()) => {}
         Err(rustix::io::Errno::WOULDBLOCK) => {
             let mut text = String::new();
@@ -377,6 +384,24 @@ pub fn claim(paths: &Paths, background: bool) -> Result<Claim> {
     Ok(Claim { listener, guard })
 }
 
+/// Locks a daemon's lock file. `WOULDBLOCK`: another daemon holds it.
+///
+/// Commands that read who was killed share the lock for a moment. They are waited for, `READERS_LIMIT` at most: a lock
+/// cannot be awaited with a limit, and no thread may be started yet.
+fn lock_alone(lock: &File) -> rustix::io::Result<()> {
+    let deadline = Instant::now() + READERS_LIMIT;
+    loop {
+        let locked = rustix::fs::flock(lock, FlockOperation::NonBlockingLockExclusive);
+        if locked != Err(rustix::io::Errno::WOULDBLOCK) || Instant::now() >= deadline {
+            return locked;
+        }
+        // A daemon shares it with nobody.
+        rustix::fs::flock(lock, FlockOperation::NonBlockingLockShared)?;
+        rustix::fs::flock(lock, FlockOperation::Unlock)?;
+        std::thread::sleep(READERS_PAUSE);
+    }
+}
+
 fn identity(path: &Path) -> Option<(u64, u64)> {
     fs::symlink_metadata(path).ok().map(|found| (found.dev(), found.ino()))
 }
@@ -405,6 +430,23 @@ mod tests {
         assert_eq!(fs::metadata(&paths.socket).unwrap().permissions().mode() & 0o777, 0o600);
         drop(claim);
         assert!(!paths.socket.exists());
+    }
+
+    #[test]
+    fn a_daemon_begins_though_a_command_reads_who_was_killed() {
+        let dir = tempfile::tempdir().unwrap();
+        let paths = paths(&dir);
+        drop(claim(&paths, false).unwrap());
+        let reader = File::open(paths.lock_file()).unwrap();
+        rustix::fs::flock(&reader, FlockOperation::NonBlockingLockShared).unwrap();
+        let claiming = std::thread::spawn({
+            let paths = paths.clone();
+            move || claim(&paths, false).map(drop)
+        });
+        // It reads for a while longer than the first look at the lock takes.
+        std::thread::sleep(READERS_PAUSE * 4);
+        drop(reader);
+        claiming.join().unwrap().unwrap();
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Compiling patterns where that holds nobody: a set may take a second.
 
+use std::sync::Arc;
+
 use tokio::sync::Semaphore;
 
 use super::{Engine, limits};
@@ -12,14 +14,15 @@ const AT_ONCE: usize = 512;
 #[derive(Debug)]
 pub struct Compiling {
     /// One for each set that is being compiled.
-    running: Semaphore,
+    running: Arc<Semaphore>,
     /// One for each that is or waits.
-    queued: Semaphore,
+    queued: Arc<Semaphore>,
 }
 
 impl Default for Compiling {
     fn default() -> Self {
-        Self { running: Semaphore::new(limits::COMPILING), queued: Semaphore::new(limits::COMPILING_QUEUE) }
+        let permits = |number| Arc::new(Semaphore::new(number));
+        Self { running: permits(limits::COMPILING), queued: permits(limits::COMPILING_QUEUE) }
     }
 }
 
@@ -34,12 +37,18 @@ impl Engine {
             return compile();
         }
         let Compiling { running, queued } = &self.shared.compiling;
-        let Ok(_queued) = queued.try_acquire() else {
+        let Ok(queued) = queued.clone().try_acquire_owned() else {
             let message = format!("{} sets of patterns wait to be compiled; try again later", limits::COMPILING_QUEUE);
             return Err(Error::new(ErrorCode::ResourceLimit, message));
         };
-        let _running = running.acquire().await.map_err(|_| Error::unavailable("muxtap is stopping"))?;
-        let compiled = tokio::task::spawn_blocking(compile).await;
+        let running = running.clone().acquire_owned().await;
+        let running = running.map_err(|_| Error::unavailable("muxtap is stopping"))?;
+        let compiled = tokio::task::spawn_blocking(move || {
+            // A blocking task goes on when its caller has left: the permits belong to the task.
+            let _permits = (queued, running);
+            compile()
+        });
+        let compiled = compiled.await;
         compiled.map_err(|error| Error::internal(format!("patterns were not compiled: {error}")))?
     }
 }
@@ -56,10 +65,13 @@ fn are_words<'a>(texts: impl IntoIterator<Item = &'a str>) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::time::{Duration, Instant};
+    use std::time::Duration;
 
     use super::*;
     use crate::engine::EngineOptions;
+
+    /// Ends a test that would hang.
+    const LONG: Duration = Duration::from_secs(20);
 
     #[test]
     fn words_are_short_and_hold_no_operator() {
@@ -71,31 +83,56 @@ mod tests {
 
     #[tokio::test]
     async fn what_takes_long_holds_nobody_and_few_are_compiled_at_the_same_time() {
-        use std::sync::{
-            Arc,
-            atomic::{AtomicUsize, Ordering},
-        };
+        use std::sync::atomic::{AtomicUsize, Ordering};
         let engine = Engine::new(EngineOptions::default());
         let at_once = Arc::new(AtomicUsize::new(0));
+        let (release, released) = std::sync::mpsc::channel::<()>();
+        let released = Arc::new(std::sync::Mutex::new(released));
         let sets = (0..8).map(|_| {
-            let at_once = at_once.clone();
+            let (at_once, released) = (at_once.clone(), released.clone());
             engine.compile(["a+"], move || {
                 let others = at_once.fetch_add(1, Ordering::SeqCst);
-                std::thread::sleep(Duration::from_millis(50));
+                let released = released.lock().unwrap().recv_timeout(LONG);
                 at_once.fetch_sub(1, Ordering::SeqCst);
+                assert!(released.is_ok(), "this thread was held");
                 Ok(others)
             })
         });
-        let began = Instant::now();
-        let ticks = async {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-            began.elapsed()
+        // Each set ends only after this thread has done something else meanwhile.
+        let others = async {
+            for _ in 0..8 {
+                tokio::task::yield_now().await;
+                release.send(()).unwrap();
+            }
         };
-        let (most, tick) = tokio::join!(futures_util::future::join_all(sets), ticks);
+        let (most, ()) = tokio::join!(futures_util::future::join_all(sets), others);
         assert!(most.iter().all(|others| *others.as_ref().unwrap() < limits::COMPILING));
-        assert!(tick < Duration::from_millis(50), "{tick:?}");
         // A panic is an error of this one only.
         assert!(engine.compile(["a+"], || -> Result<()> { panic!("as it never should") }).await.is_err());
+        assert!(engine.compile(["a+"], || Ok(())).await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_set_whose_caller_has_left_counts_until_it_is_compiled() {
+        let engine = Engine::new(EngineOptions::default());
+        let mut releases = Vec::new();
+        for _ in 0..limits::COMPILING {
+            let (began, mut begun) = tokio::sync::mpsc::unbounded_channel();
+            let (release, released) = std::sync::mpsc::channel::<()>();
+            let compiled = engine.compile(["a+"], move || {
+                began.send(()).unwrap();
+                let _ = released.recv_timeout(LONG);
+                Ok(())
+            });
+            tokio::select! {
+                _ = compiled => panic!("it is not released"),
+                _ = begun.recv() => releases.push(release),
+            }
+        }
+        let Compiling { running, queued } = &engine.shared.compiling;
+        assert_eq!(running.available_permits(), 0);
+        assert_eq!(queued.available_permits(), limits::COMPILING_QUEUE - limits::COMPILING);
+        drop(releases);
         assert!(engine.compile(["a+"], || Ok(())).await.is_ok());
     }
 

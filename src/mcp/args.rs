@@ -26,9 +26,9 @@ pub struct List {
     /// Default panes
     #[serde(default)]
     pub what: What,
-    /// Only those of this session, window or pane; names may hold *
+    /// Only in this session, window or pane; names may hold *
     pub target: Option<String>,
-    /// tmux server: a name as for tmux -L, or a socket's path (default: the caller's)
+    /// tmux server: name (as for tmux -L) or socket path (default: the caller's)
     pub server: Option<String>,
 }
 
@@ -56,7 +56,7 @@ pub struct Capture {
     pub target: String,
     /// Lines of history above the screen (default 0)
     pub history: Option<u32>,
-    /// Keep colours as escape sequences
+    /// Keep colours (escape sequences)
     #[serde(default)]
     pub escapes: bool,
     /// Join wrapped lines
@@ -77,7 +77,7 @@ pub struct Read {
     pub target: String,
     /// A cursor of an earlier answer, input (default: since the last input, or since muxtap made the pane), start, now, or lines:N
     pub since: Option<String>,
-    /// Where nothing is new: wait so long for it, at most 50000
+    /// Wait so long for something new, at most 50000
     pub wait_ms: Option<u64>,
     /// Default 16000
     pub max_chars: Option<usize>,
@@ -114,7 +114,7 @@ pub struct Wait {
     /// Every pane must (default: any)
     #[serde(default)]
     pub all: bool,
-    /// input (default: since the last input, or since muxtap made the pane), now, start, screen, or a cursor
+    /// As in read_since; or screen
     pub since: Option<String>,
     /// Default 30000, at most a day
     pub timeout_ms: Option<u64>,
@@ -133,7 +133,7 @@ pub struct Run {
     pub target: String,
     /// One or more lines of shell
     pub command: String,
-    /// Give up waiting after (default 30000); the command goes on
+    /// Give up after (default 30000); the command goes on
     pub timeout_ms: Option<u64>,
     /// Clear what is typed at the prompt; else that is refused
     #[serde(default)]
@@ -183,14 +183,14 @@ pub struct Create {
     pub target: Option<String>,
     /// Name of the session or window
     pub name: Option<String>,
-    /// Shell command line to run (default: a shell)
+    /// Shell command line (default: a shell)
     pub command: Option<String>,
     /// Working directory
     pub cwd: Option<String>,
     /// Variables
     #[serde(default)]
     pub env: BTreeMap<String, String>,
-    /// Keep the pane when the command has ended
+    /// Keep the pane when the command ends
     #[serde(default)]
     pub keep: bool,
     /// Split side by side
@@ -267,7 +267,7 @@ pub struct Search {
     /// Only these; names may hold *
     #[serde(default, deserialize_with = "one_or_many", alias = "target")]
     pub targets: Vec<String>,
-    /// Most lines that are told, the last ones (default 50)
+    /// At most so many lines, the last ones (default 50)
     pub max_lines: Option<usize>,
     /// As in list
     pub server: Option<String>,

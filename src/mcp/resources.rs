@@ -237,8 +237,10 @@ pub(super) fn follow_list(
         let mut events = loop {
             match session.engine.subscribe(&host, &request).await {
                 Ok(events) => break events,
-                // There is no server yet.
-                Err(error) if error.code == ErrorCode::TmuxUnavailable => host.server().reached().await,
+                // There is no server yet, or one that just begins or goes.
+                Err(error) if matches!(error.code, ErrorCode::TmuxUnavailable | ErrorCode::InconsistentState) => {
+                    host.server().reached().await;
+                }
                 Err(_) => return,
             }
             tokio::time::sleep(BETWEEN).await;

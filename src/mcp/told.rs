@@ -131,6 +131,9 @@ pub struct RunTold {
     /// The beginning of the output was dropped.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub truncated: bool,
+    /// The shell ended with the command.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub shell_ended: bool,
 }
 
 /// Answers `watch`.

@@ -59,7 +59,7 @@ pub static TOOLS: LazyLock<Vec<Tool>> = LazyLock::new(|| {
         tool::<args::Capture, CaptureTold>("capture_pane", "What a pane shows now (as tmux capture-pane -p).", Reads),
         tool::<args::Read, TextTold>(
             "read_since",
-            "What a pane has printed since a point. Give the cursor of the last answer to get only what is new.",
+            "What a pane printed since a point; with the cursor of the last answer, only what is new.",
             Reads,
         ),
         tool::<args::Wait, WaitAnswer>(
@@ -211,9 +211,11 @@ async fn run(session: &Session, arguments: JsonObject) -> Result<Told> {
         cursor: answer.cursor,
         cut: output.cut,
         truncated: answer.truncated,
+        shell_ended: answer.shell_ended,
     };
     let status = told.exit_status.map_or_else(|| "unknown".to_owned(), |status| status.to_string());
-    Ok(Told::new(format!("{}[exit status {status}]", told.output), &told))
+    let shell = if told.shell_ended { "; the shell ended with the command" } else { "" };
+    Ok(Told::new(format!("{}[exit status {status}{shell}]", told.output), &told))
 }
 
 async fn send(session: &Session, arguments: JsonObject) -> Result<Told> {

@@ -65,34 +65,9 @@ impl Version {
         self < Self::release(3, 8, None)
     }
 
-    /// `%message` is sent, inside blocks too; so are `%config-error` and `%paste-buffer-…`: from 3.4 on (F12, F22).
-    pub fn sends_messages(self) -> bool {
-        self >= Self::release(3, 4, None)
-    }
-
-    /// Panes can float above the tiled ones; layouts then end in `<…>`: from 3.7 on (F23).
-    pub fn has_floating_panes(self) -> bool {
-        self >= Self::release(3, 7, None)
-    }
-
-    /// `display-message -c CLIENT` reaches the client from a hook: not on 3.2a and 3.3a (F7).
-    pub fn displays_messages_to_clients(self) -> bool {
-        self >= Self::release(3, 4, None)
-    }
-
-    /// Output of `run-shell` throws the pane into view mode: up to 3.4 (F15).
-    pub fn run_shell_opens_view_mode(self) -> bool {
-        self < Self::release(3, 5, None)
-    }
-
     /// `paste-buffer` writes control characters as `^[` unless it has `-S`: from 3.7 on (N42).
     pub fn pastes_escape_controls(self) -> bool {
         self >= Self::release(3, 7, None)
-    }
-
-    /// A pane must be drained or paused before `respawn-pane`, or the server can crash: from 3.6a on (F19).
-    pub fn respawn_needs_a_drained_pane(self) -> bool {
-        self >= Self::release(3, 6, Some('a'))
     }
 }
 

@@ -26,9 +26,18 @@ const ARRIVAL: Duration = Duration::from_secs(5);
 /// watched it resolves after a while: then the next attempt looks again, as every caller's request does.
 pub async fn socket(socket: &Path) {
     let Some(mut changes) = Changes::watch(socket) else { return tokio::time::sleep(LONGEST_PAUSE).await };
-    // It may have come between the caller's look and the watch.
-    if socket.exists() && std::os::unix::net::UnixStream::connect(socket).is_ok() {
-        return;
+    // It may have come between the caller's look and the watch. tmux makes the file before it listens on it, of which no
+    // event tells; or it is a file that somebody left.
+    for _ in 0..LOOKS {
+        if !socket.exists() {
+            break;
+        }
+        if std::os::unix::net::UnixStream::connect(socket).is_ok() {
+            return;
+        }
+        if tokio::time::timeout(FIRST_PAUSE, changes.next()).await.is_ok() {
+            return;
+        }
     }
     changes.next().await;
 }
@@ -172,6 +181,30 @@ impl Listener {
         if let Some(relay) = self.relay {
             relay.abort();
             let _ = relay.await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, bind, listen, socket as new_socket};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_socket_that_is_listened_on_a_while_after_it_was_made_is_noticed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("t");
+        let made = new_socket(AddressFamily::UNIX, SocketType::STREAM, None).unwrap();
+        bind(&made, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+        let listens = async {
+            tokio::time::sleep(FIRST_PAUSE / 2).await;
+            listen(&made, 1).unwrap();
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            noticed = tokio::time::timeout(LONGEST_PAUSE, socket(&path)) => noticed.unwrap(),
+            () = listens => {}
         }
     }
 }

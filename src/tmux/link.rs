@@ -79,11 +79,11 @@ pub fn is_absent(error: &Error) -> bool {
     error.code == ErrorCode::TmuxUnavailable && [ABSENT, EMPTY].iter().any(|start| error.message.starts_with(start))
 }
 
-/// How the error of a tmux begins that does not end in time.
+/// How the error begins of a tmux that does not answer in time, whoever asked it.
 pub(super) const UNANSWERED: &str = "tmux does not answer: ";
 
 /// Whether the error says that a server may run and does not answer.
-pub(super) fn is_unanswered(error: &Error) -> bool {
+pub fn is_unanswered(error: &Error) -> bool {
     error.code == ErrorCode::TmuxUnavailable && error.message.starts_with(UNANSWERED)
 }
 

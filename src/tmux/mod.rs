@@ -32,7 +32,7 @@ mod values;
 
 pub use connection::{Answer, Connection, Lost, Request};
 pub use launch::{StartServer, make_socket_dir};
-pub use link::{Link, ServerIdentity, is_absent};
+pub use link::{Link, ServerIdentity, is_absent, is_unanswered};
 #[cfg(test)]
 pub(crate) use probe::PATIENCE;
 pub use probe::{Proc, ProcessProbe, Subject};

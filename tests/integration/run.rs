@@ -199,6 +199,20 @@ fn a_command_that_does_not_end_is_a_timeout_with_what_it_printed_and_goes_on() {
 }
 
 #[test]
+fn the_status_is_the_commands_though_nobody_reads_its_output() {
+    let world = World::new();
+    let pane = shell(&world, &["sh"]);
+    let status = |args: &[&str]| {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        world.muxtap_command(args).stdout(writer).stderr(std::process::Stdio::null()).status().unwrap().code()
+    };
+    assert_eq!(status(&["run", "-t", &pane, "-T", "30", "--", "echo x; (exit 7)"]), Some(7));
+    assert_eq!(status(&["--json", "run", "-t", &pane, "-T", "30", "--", "echo x; (exit 8)"]), Some(8));
+    assert_eq!(status(&["run", "-t", &pane, "-T", "1", "--", "echo x; read line"]), Some(124));
+}
+
+#[test]
 fn where_no_shell_rests_it_is_refused() {
     let world = World::new();
     // Some are scripts that start other programs before they become what they are called (pyenv's python3): what these show is awaited.

@@ -120,8 +120,13 @@ fn the_rest_of_a_command_is_not_what_run_types() {
     each_shell(|world, pane, name| {
         let text = if name == "fish" { "for i in 1 2" } else { "echo 'open" };
         types(world, pane, text);
+        let row = || world.tmux(&["display-message", "-p", "-t", pane, "#{cursor_y}"]);
+        let before = row();
         world.tmux(&["send-keys", "-t", pane, "Enter"]);
-        std::thread::sleep(Duration::from_millis(200));
+        // fish says nothing: it indents the next line.
+        crate::common::eventually("the shell asks for the rest", || {
+            row() != before && (name == "fish" || last_line(world, pane).ends_with('>'))
+        });
         let answer = world.muxtap(&["--json", "run", "-t", pane, "-T", "20", "--", "touch ran"]);
         assert_eq!(answer.error()["code"], "CONFLICT", "{name}: {answer:?}");
         assert_eq!(ran(world, pane, &["--clear-line"], "echo cleared"), says("cleared\n", 0), "{name}");

@@ -276,6 +276,8 @@ fn a_place_of_another_run_is_told_as_a_gap_and_what_is_none_is_refused() {
     let mut events = Sse::open(&world, query);
     world.tmux(&["send-keys", "-t", &pane, "x", "Enter"]);
     events.find("the echo", |event| event.data["text"].as_str().unwrap().contains('x'));
+    // The terminal's echo, and the line from cat: a cursor stands behind both.
+    eventually("both stand there", || world.read_all(&pane) == "before\nx\nx\n");
     let last = events.id.clone().unwrap();
     for wrong in ["nonsense", "r1.0.0.0.1.abc", &format!("{last}x")] {
         let refused = Sse::ask(&world, query, Some(wrong)).err().unwrap();

@@ -84,8 +84,8 @@ fn a_wait_begins_when_it_is_asked_for_however_long_its_patterns_compile() {
             "panes": [pane], "since": "now", "patterns": ["^nothing$"], "fail": patterns, "timeout_ms": 20_000
         });
         let mut answer = world.http_send("POST", &format!("/v1/waits{}", world.query()), Some(&wait));
-        // The request is read before the input's.
-        thread::sleep(Duration::from_millis(10));
+        // Requests are read in the order in which they come: when this one is answered the wait's has been read.
+        ping(&world);
         world.ok(&["send-keys", "-t", &pane, "-l", &format!("DONE {number}\n")]);
         let mut text = String::new();
         while !text.contains(&format!("DONE {number}\"")) {

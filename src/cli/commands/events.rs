@@ -26,7 +26,7 @@ pub(in crate::cli) struct Events {
     targets: Vec<String>,
     /// Only these types, separated by commas: output, screen, pane-opened, pane-exited, bell, title, agent, topology,
     /// gap, server
-    /// (default: all but output)
+    /// (default: all but output and screen)
     #[arg(long, value_name = "TYPES")]
     types: Option<String>,
     /// How to give output

@@ -2,7 +2,11 @@
 
 use clap::Args;
 
-use super::{Caller, Outcome, output, path_named, seconds};
+use super::{
+    Caller, Outcome,
+    output::{self, Failure},
+    path_named, seconds,
+};
 use crate::{
     api::{Error, ErrorCode, RunAnswer, RunRequest},
     cli::{EXIT_ERROR, EXIT_TIMEOUT, client::Lost},
@@ -46,7 +50,7 @@ impl Run {
                 if !caller.json
                     && let Some(printed) = details.and_then(|details| details.get("output")?.as_str())
                 {
-                    output::print(printed)?;
+                    unless_closed(output::print(printed))?;
                 }
                 output::report(&error, caller.json);
                 return Ok(EXIT_TIMEOUT);
@@ -54,12 +58,12 @@ impl Run {
             Err(error) => return Err(error.into()),
         };
         if caller.json {
-            output::print_json(&answer)?;
+            unless_closed(output::print_json(&answer))?;
         } else {
             if answer.truncated {
                 output::note("the beginning of the output is missing: it was longer than what is kept");
             }
-            output::print(&answer.output)?;
+            unless_closed(output::print(&answer.output))?;
         }
         let Some(status) = answer.exit_status else {
             output::note("the shell ended with the command, and its exit status is not known");
@@ -67,6 +71,14 @@ impl Run {
         };
         // Shells give 0 to 255; what does not fit is still not a success.
         Ok(u8::try_from(status).unwrap_or(u8::MAX))
+    }
+}
+
+/// Passes on a failure to print, except that stdout is closed: the exit status is the command's all the same.
+fn unless_closed(printed: Result<(), Failure>) -> Result<(), Failure> {
+    match printed {
+        Err(Failure::OutputClosed) => Ok(()),
+        printed => printed,
     }
 }
 
