@@ -354,14 +354,24 @@ impl Pane {
     }
 
     /// muxtap is about to send input. Answers the stream's end, before which nothing can answer it.
-    pub(super) fn typed(&self, text: &str, tty_echo: bool) -> u64 {
+    pub(super) fn typed(&self, text: &str, tty_echo: bool) -> Noted {
         let mut state = self.lock();
         let mark = state.ring.end();
-        state.last_input = Some((mark, Instant::now()));
+        let at = Instant::now();
+        let before = state.last_input.replace((mark, at));
         let line = render::resting_line(&state.ring);
         let columns = state.about.size.width.max(1);
         state.echo.typed(mark, text.as_bytes(), line, columns, tty_echo);
-        mark
+        Noted { mark, at, before, input: state.echo.last_input() }
+    }
+
+    /// Takes the note of an input back that was not sent.
+    pub(super) fn not_typed(&self, noted: &Noted) {
+        let mut state = self.lock();
+        if state.last_input == Some((noted.mark, noted.at)) {
+            state.last_input = noted.before;
+        }
+        state.echo.not_typed(noted.input);
     }
 
     /// A wait was answered with these patterns; the next one for the same pattern goes on after the match.
