@@ -211,7 +211,10 @@ impl Engine {
         let silent = terminal.is_some_and(|terminal| terminal.canonical && !terminal.echo);
         if only_at.is_some() && typed.lines.len() > 1 {
             // The cursor has moved once the first line was typed.
-            return Err(Error::new(ErrorCode::InvalidArgument, "the input is too long to be sent as one; nothing was sent"));
+            return Err(Error::new(
+                ErrorCode::InvalidArgument,
+                "the input is too long to be sent as one; nothing was sent",
+            ));
         }
         // Marked before it is sent: while other panes flood, tmux may send this pane's answer ahead of its reply to us.
         let before = pane.typed(if silent { "" } else { &typed.echo }, tty_echo);
