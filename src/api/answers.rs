@@ -288,8 +288,6 @@ pub struct InputAnswer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum RunMethod {
-    /// The shell's own OSC 133 marks.
-    Osc133,
     /// A mark that was typed with the command.
     Sentinel,
 }

@@ -18,7 +18,9 @@ const ZSH_FORGET: &str = "${${_muxtap_h::=$options[histignorespace]}:+x}${${opti
 const ZSH_FORGET_SHOWN: usize = 2;
 /// Expands the word before the cursor (`expand-word`).
 const ZSH_EXPAND: &str = "\x18*";
-const ZSH_RESTORE: &str = ";options[histignorespace]=$_muxtap_h;unset _muxtap_h _muxtap";
+/// Runs first: the shell may abandon the line, and has the line marked by then.
+const ZSH_RESTORE: &str = "options[histignorespace]=$_muxtap_h;unset _muxtap_h;";
+const ZSH_END: &str = ";unset _muxtap";
 
 /// Words of zsh's prompt for the rest of a command (`%_`, zshmisc(1)).
 const ZSH_CONTINUES: [&str; 30] = [
@@ -70,6 +72,7 @@ impl Shell {
             Self::Zsh if prompt.editor == Some(Keymap::Emacs) => "print -rs -- $_muxtap;",
             _ => "",
         };
+        let restore_history = if self == Self::Zsh && prompt.editor == Some(Keymap::Emacs) { ZSH_RESTORE } else { "" };
         let (value, length, run, status, end) = match self {
             Self::Posix | Self::Bash => {
                 ("\"$_muxtap\"", "${#_muxtap}", "command eval \"$_muxtap\"", "$?", "unset _muxtap")
@@ -81,14 +84,14 @@ impl Shell {
         let tame = command.chars().all(|character| !character.is_control() || matches!(character, '\n' | '\t'));
         let shown = if tame { value } else { "'(a command with control characters)'" };
         let tail = if self == Self::Zsh && prompt.editor == Some(Keymap::Emacs) {
-            (": ", ZSH_FORGET, ZSH_FORGET_SHOWN, ZSH_EXPAND, ZSH_RESTORE)
+            (": ", ZSH_FORGET, ZSH_FORGET_SHOWN, ZSH_EXPAND, ZSH_END)
         } else {
             (end, "", 0, "", "")
         };
         let (above, column) = prompt.above;
         let line = |rows: usize| {
             format!(
-                " {kept};{forget}printf '\\33[{rows:04}A\\33[{:04}G\\33[J%s\\n\\33]{RUN_OSC};{nonce};s;%s\\7' {shown} {length};\
+                " {restore_history}{kept};{forget}printf '\\33[{rows:04}A\\33[{:04}G\\33[J%s\\n\\33]{RUN_OSC};{nonce};s;%s\\7' {shown} {length};\
                  {run};printf '\\33]{RUN_OSC};{nonce};e;%s\\7' {status};{}",
                 column + 1,
                 tail.0
@@ -115,6 +118,12 @@ impl Shell {
 
     /// Whether a prompt is the one with which this shell asks for the rest of a command.
     pub(super) fn is_continuation(self, prompt: &str) -> bool {
+        let bare = prompt.trim();
+        // Of configurations: dots (`...`) and what starship and others show.
+        let is_dot = |character| matches!(character, '.' | '…' | '∙' | '·' | '⋅' | '•');
+        if self != Self::Fish && !bare.is_empty() && bare.chars().all(is_dot) {
+            return true;
+        }
         let Some(words) = prompt.trim_end().strip_suffix('>') else { return false };
         match self {
             Self::Posix | Self::Bash => words.is_empty(),

@@ -22,11 +22,15 @@ impl Deadline {
         self.given.saturating_sub(self.begun.elapsed())
     }
 
+    /// When the time is up; however short it is, tmux has [`limits::ANSWER_GRACE`] to answer.
+    pub(super) fn at(self) -> Instant {
+        self.begun + self.given.max(limits::ANSWER_GRACE)
+    }
+
     /// Awaits what tmux is needed for. When the time is up the error says that tmux does not answer, and `so`. However short the
     /// time, tmux has [`limits::ANSWER_GRACE`] to answer.
     pub(super) async fn before<T>(self, so: &str, answer: impl Future<Output = Result<T>>) -> Result<T> {
-        let at = self.begun + self.given.max(limits::ANSWER_GRACE);
-        tokio::time::timeout_at(at.into(), answer).await.unwrap_or_else(|_| {
+        tokio::time::timeout_at(self.at().into(), answer).await.unwrap_or_else(|_| {
             Err(Error::unavailable(format!(
                 "tmux does not answer: after {} ms {so}; is the server stopped or overloaded?",
                 self.begun.elapsed().as_millis()

@@ -209,37 +209,60 @@ impl Engine {
         let tty_echo = terminal.as_ref().is_some_and(|terminal| terminal.echo);
         // A terminal that collects lines and echoes nothing: what looks like an echo there is an answer.
         let silent = terminal.is_some_and(|terminal| terminal.canonical && !terminal.echo);
+        if only_at.is_some() && typed.lines.len() > 1 {
+            // The cursor has moved once the first line was typed.
+            return Err(Error::new(
+                ErrorCode::InvalidArgument,
+                "the input is too long to be sent as one; nothing was sent",
+            ));
+        }
         // Marked before it is sent: while other panes flood, tmux may send this pane's answer ahead of its reply to us.
-        let mark = pane.typed(if silent { "" } else { &typed.echo }, tty_echo);
-        let arrived = deliver(host, pane, typed.lines, version, only_at).await?;
-        Ok(arrived.then(|| pane.cursor(mark)))
+        let before = pane.typed(if silent { "" } else { &typed.echo }, tty_echo);
+        let mut some_arrived = false;
+        let arrived = deliver(host, pane, typed.lines, version, only_at, &mut some_arrived).await;
+        let refused = match &arrived {
+            Ok(arrived) => !arrived,
+            // Of anything else that goes wrong it is not known whether it was typed.
+            Err(error) => !some_arrived && error.code == ErrorCode::Conflict,
+        };
+        if refused {
+            pane.not_typed(&before);
+        }
+        Ok(arrived?.then(|| pane.cursor(before.mark)))
     }
 
     /// Presses keys of a line editor. It is no input of a caller's: no read or wait begins with it.
     pub(super) async fn press(&self, host: &Host, pane: &Pane, keys: &[u8]) -> Result<()> {
         let version = host.server().connected().await?.version;
         let line = Line::keys(hex_keys(pane.id(), keys), Ok(keys.to_vec()));
-        deliver(host, pane, vec![line], version, None).await.map(|_| ())
+        deliver(host, pane, vec![line], version, None, &mut false).await.map(|_| ())
     }
 }
 
-/// Sends lines, one right after the other. Returns whether the cursor stood where it was to stand.
-async fn deliver(host: &Host, pane: &Pane, lines: Vec<Line>, version: Version, only_at: Option<Spot>) -> Result<bool> {
+/// Sends lines, one right after the other. Returns whether the cursor stood where it was to stand; `some_arrived` is set
+/// once a line was typed.
+async fn deliver(
+    host: &Host,
+    pane: &Pane,
+    lines: Vec<Line>,
+    version: Version,
+    only_at: Option<Spot>,
+    some_arrived: &mut bool,
+) -> Result<bool> {
     let sent: Vec<_> = lines.into_iter().map(|line| (send_line(host, pane, &line, version, only_at), line)).collect();
-    let mut some_arrived = false;
     for (answer, line) in sent {
         match answer.await.unwrap_or(Err(Lost::Ended)) {
             Ok(Ok(_)) => {}
             Ok(Err(message)) if message.contains(MOVED) => return Ok(false),
             Ok(Err(message)) if message.contains(REFUSAL) => {
-                if !send_in_mode(host, pane, line, version, only_at, some_arrived).await? {
+                if !send_in_mode(host, pane, line, version, only_at, *some_arrived).await? {
                     return Ok(false);
                 }
             }
             Ok(Err(message)) => return Err(refused_by_tmux(pane, &message)),
-            Err(lost) => return Err(lost.of_change(if some_arrived { "the rest of the input" } else { "the input" })),
+            Err(lost) => return Err(lost.of_change(if *some_arrived { "the rest of the input" } else { "the input" })),
         }
-        some_arrived = true;
+        *some_arrived = true;
     }
     Ok(true)
 }
@@ -279,7 +302,9 @@ async fn send_in_mode(
 ) -> Result<bool> {
     let (what, hint) = match line.way {
         Way::Keys(Ok(bytes)) if !bytes.contains(&0) => {
-            for line in raw_paste(pane, &bytes) {
+            for (index, line) in raw_paste(pane, &bytes).into_iter().enumerate() {
+                // The first one moves the cursor.
+                let only_at = only_at.filter(|_| index == 0);
                 match send_line(host, pane, &line, version, only_at).await.unwrap_or(Err(Lost::Ended)) {
                     Ok(Ok(_)) => {}
                     Ok(Err(message)) if message.contains(MOVED) => return Ok(false),

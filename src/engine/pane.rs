@@ -81,8 +81,8 @@ pub(super) struct State {
     pub(super) runs: bool,
     /// The prompt of a shell without a line editor, once it was seen with nothing behind it.
     pub(super) prompt: Option<String>,
-    /// How the output of the command line that is being typed is announced.
-    pub(super) announced: Announced,
+    /// The nonce of the mark that begins the output of the command line that is being typed.
+    pub(super) announced: String,
     /// For the one who follows the agent in it.
     pub(super) tap: Tap,
     /// Where the string (OSC, DCS …) that is open at the stream's end began, and when that came.
@@ -91,13 +91,16 @@ pub(super) struct State {
     string_watched: bool,
 }
 
-/// What comes right before a command's output.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Announced {
-    /// `run`'s own start mark, with this nonce.
-    ByNonce(String),
-    /// The shell's mark, OSC 133 `C`.
-    ByPromptMark,
+/// An input that was noted before it was sent.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Noted {
+    /// The stream's end.
+    pub(super) mark: u64,
+    at: Instant,
+    /// The input before it.
+    before: Option<(u64, Instant)>,
+    /// Its number among the echoes that are expected.
+    input: u64,
 }
 
 /// What tmux tells about a pane.
@@ -133,7 +136,7 @@ impl Pane {
                 ours: None,
                 runs: false,
                 prompt: None,
-                announced: Announced::ByPromptMark,
+                announced: String::new(),
                 tap: Tap::default(),
                 string: None,
                 string_watched: false,
@@ -354,14 +357,24 @@ impl Pane {
     }
 
     /// muxtap is about to send input. Answers the stream's end, before which nothing can answer it.
-    pub(super) fn typed(&self, text: &str, tty_echo: bool) -> u64 {
+    pub(super) fn typed(&self, text: &str, tty_echo: bool) -> Noted {
         let mut state = self.lock();
         let mark = state.ring.end();
-        state.last_input = Some((mark, Instant::now()));
+        let at = Instant::now();
+        let before = state.last_input.replace((mark, at));
         let line = render::resting_line(&state.ring);
         let columns = state.about.size.width.max(1);
         state.echo.typed(mark, text.as_bytes(), line, columns, tty_echo);
-        mark
+        Noted { mark, at, before, input: state.echo.last_input() }
+    }
+
+    /// Takes the note of an input back that was not sent.
+    pub(super) fn not_typed(&self, noted: &Noted) {
+        let mut state = self.lock();
+        if state.last_input == Some((noted.mark, noted.at)) {
+            state.last_input = noted.before;
+        }
+        state.echo.not_typed(noted.input);
     }
 
     /// A wait was answered with these patterns; the next one for the same pattern goes on after the match.
@@ -539,11 +552,10 @@ impl State {
 
     /// The typing of a command line is over when its output is announced.
     fn end_command_line(&mut self) {
-        let Some(from) = self.echo.command_line() else { return };
-        let output = match &self.announced {
-            Announced::ByNonce(nonce) => self.signs.marks(nonce).and_then(|marks| marks.begin),
-            Announced::ByPromptMark => self.signs.output_began.filter(|began| *began > from),
-        };
+        if self.echo.command_line().is_none() {
+            return;
+        }
+        let output = self.signs.marks(&self.announced).and_then(|marks| marks.begin);
         if output.is_some() {
             self.echo.command_line_ends(output);
         }

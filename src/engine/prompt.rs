@@ -6,7 +6,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{Engine, Host, Pane, shell::Shell};
+use super::{
+    Engine, Host, Pane,
+    shell::{self, Resting, Shell},
+};
 use crate::{
     api::{Error, ErrorCode, Result},
     pane::width::columns,
@@ -27,7 +30,10 @@ const BACKSPACE: &[u8] = b"\x7f";
 const ESCAPE: &[u8] = b"\x1b";
 const INTERRUPT: &[u8] = b"\x03";
 const KILL_LINE: &[u8] = b"\x15";
-const DELETE: &[u8] = b"\x04";
+const LEFT: &[u8] = b"\x02";
+const RIGHT: &[u8] = b"\x06";
+/// What a line editor with vi's keys shows of Ctrl-A.
+const SHOWN_CTRL_A: &str = "^A";
 /// Makes a terminal in cooked mode print once more what is typed (`VREPRINT`, termios(3)).
 const REPRINT: &[u8] = b"\x12";
 
@@ -56,7 +62,7 @@ impl Spot {
 }
 
 /// A prompt at which nothing is typed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct EmptyPrompt {
     /// Where the cursor stands.
     pub(super) cursor: Spot,
@@ -68,6 +74,8 @@ pub(super) struct EmptyPrompt {
     pub(super) above: (u16, u16),
     /// A line editor has the line, and with its usual keys.
     pub(super) editor: Option<Keymap>,
+    /// The last row of the prompt as it shows, where a line editor has the line.
+    pub(super) text: String,
 }
 
 /// Which keys a line editor obeys.
@@ -99,6 +107,8 @@ enum Found {
     Continued(String),
     /// It does not show what is typed.
     Unknown,
+    /// Somebody else typed meanwhile, and the question was taken back.
+    Disturbed,
 }
 
 /// Where the cursor went.
@@ -123,10 +133,11 @@ impl Prompt<'_> {
     pub(super) async fn empty(&self, clear: bool) -> Result<EmptyPrompt> {
         for look in 0..LOOKS {
             let found = if self.canonical { self.ask_terminal().await? } else { self.ask_editor().await? };
-            let abandon = match &found {
-                Found::Empty(prompt) => return Ok(*prompt),
+            let abandon = match found {
+                Found::Empty(prompt) => return Ok(prompt),
+                Found::Disturbed if look + 1 < LOOKS => continue,
                 Found::Typed(_) => look > 0,
-                Found::Continued(_) | Found::Unknown => true,
+                Found::Continued(_) | Found::Unknown | Found::Disturbed => true,
             };
             if !clear || look + 1 == LOOKS {
                 return Err(self.refusal(&found));
@@ -141,16 +152,60 @@ impl Prompt<'_> {
         Err(self.refusal(&Found::Unknown))
     }
 
-    /// Takes back what [`Prompt::empty`] typed, when somebody has typed behind it.
+    /// Takes back what [`Prompt::empty`] typed, when somebody has typed behind it. Nothing is deleted but the question
+    /// itself: the line may be another one by now, and Ctrl-D at an empty one would end the shell.
     pub(super) async fn take_back(&self, prompt: &EmptyPrompt) -> Result<()> {
-        if !prompt.clear.is_empty() {
-            let keys = match prompt.editor {
-                Some(Keymap::Vi) => [ESCAPE, b"0xA"].concat(),
-                _ => [self.to_start(), DELETE, self.to_end()].concat(),
+        match prompt.editor {
+            None => Ok(()),
+            Some(keymap) => self.remove_question(keymap).await,
+        }
+    }
+
+    /// Removes the question from the beginning or the end of the line, if it stands there.
+    async fn remove_question(&self, keymap: Keymap) -> Result<()> {
+        if !matches!(shell::resting(self.host, self.pane.about()).await, Resting::Shell(_)) {
+            // The line was run: keys would go to the program.
+            return Ok(());
+        }
+        let (to_start, to_end) = match keymap {
+            Keymap::Emacs => (self.to_start(), self.to_end()),
+            Keymap::Vi => (b"\x1b0".as_slice(), b"A".as_slice()),
+        };
+        let start = self.press(to_start, |_| false).await?.spot;
+        let at_start = self.text_from(start, 1).await?.as_bytes() == PROBE;
+        if at_start {
+            let keys = match keymap {
+                Keymap::Emacs => [RIGHT, BACKSPACE].concat(),
+                Keymap::Vi => b"x".to_vec(),
             };
             self.press(&keys, |_| false).await?;
         }
+        let end = self.press(to_end, |_| false).await?.spot;
+        let typed = usize::try_from(end.cells_from(start)).unwrap_or_default();
+        if !at_start && typed > 0 && self.text_from(start, typed).await?.as_bytes().ends_with(PROBE) {
+            self.press(BACKSPACE, |_| false).await?;
+        }
         Ok(())
+    }
+
+    /// Moves the cursor to a spot on the line, and returns whether it is there. A key goes over one character, which takes
+    /// one cell, two or more: where it went is looked at after each.
+    async fn go_to(&self, target: Spot, from: Spot, left: &[u8], right: &[u8]) -> Result<bool> {
+        let mut here = from;
+        let most = 2 * here.cells_from(target).unsigned_abs() + 4;
+        for _ in 0..most {
+            let keys = match here.cells_from(target) {
+                0 => return Ok(true),
+                1.. => left,
+                _ => right,
+            };
+            let before = here;
+            here = self.press(keys, |spot| spot != before).await?.spot;
+            if here == before {
+                break;
+            }
+        }
+        Ok(here == target)
     }
 
     fn refusal(&self, found: &Found) -> Error {
@@ -163,7 +218,7 @@ impl Prompt<'_> {
             Found::Continued(prompt) => {
                 (format!("the shell in pane {pane} waits for the rest of a command (its prompt is `{prompt}`)"), None)
             }
-            Found::Empty(_) | Found::Unknown => (
+            Found::Empty(_) | Found::Unknown | Found::Disturbed => (
                 format!("whether something is typed at the prompt of pane {pane} cannot be told: it does not show"),
                 None,
             ),
@@ -177,11 +232,18 @@ impl Prompt<'_> {
         let before = self.spot().await?;
         let typed = self.press(PROBE, |spot| spot.cells_from(before) == 1).await?.spot;
         if typed == before {
+            // It may show later, or be read without being shown.
+            self.press(BACKSPACE, |_| false).await?;
             return Ok(Found::Unknown);
         }
         let mut keymap = Keymap::Emacs;
         let mut start = self.press(self.to_start(), |spot| typed.cells_from(spot) == 1).await?;
         let end = if start.spot.cells_from(typed) > 0 {
+            let shown = usize::try_from(start.spot.cells_from(typed)).unwrap_or_default();
+            if shown != SHOWN_CTRL_A.len() || self.text_from(typed, shown).await? != SHOWN_CTRL_A {
+                self.remove_question(Keymap::Emacs).await?;
+                return Ok(Found::Disturbed);
+            }
             // It was taken as a character. That is vi's way.
             keymap = Keymap::Vi;
             self.press(BACKSPACE, |spot| spot == typed).await?;
@@ -190,7 +252,14 @@ impl Prompt<'_> {
             start.met = typed.cells_from(start.spot) == 1;
             self.press(b"A", |spot| spot == typed).await?
         } else {
-            self.press(self.to_end(), |spot| spot == typed).await?
+            let mut end = self.press(self.to_end(), |spot| spot == typed).await?;
+            if self.shell == Shell::Fish && end.spot == start.spot {
+                // Escape was a key of its own: fish's vi mode, which goes over all lines by other keys.
+                keymap = Keymap::Vi;
+                start = self.press(b"gg0", |spot| typed.cells_from(spot) == 1).await?;
+                end = self.press(b"GA", |spot| spot == typed).await?;
+            }
+            end
         };
         let prompt = self.row(start.spot.y, start.spot.x).await?;
         if start.met && end.met {
@@ -205,16 +274,28 @@ impl Prompt<'_> {
                 column: x,
                 above: (0, x),
                 editor: Some(keymap),
+                text: prompt,
             }));
         }
         let cells = |cells: i64| usize::try_from(cells).unwrap_or_default();
         let (left, right) = (cells(typed.cells_from(start.spot) - 1), cells(end.spot.cells_from(typed)));
-        let back = match keymap {
-            Keymap::Emacs => [b"\x02".repeat(right).as_slice(), BACKSPACE].concat(),
-            Keymap::Vi if left > 0 => [ESCAPE, format!("0{left}lxi").as_bytes()].concat(),
-            Keymap::Vi => [ESCAPE, b"0xi"].concat(),
+        let is_back = match keymap {
+            Keymap::Emacs => self.go_to(typed, end.spot, LEFT, RIGHT).await?,
+            Keymap::Vi => {
+                // At the end this goes to the last character.
+                let last = self.press(ESCAPE, |_| false).await?.spot;
+                let question = Spot { x: typed.x.saturating_sub(1), ..typed };
+                self.go_to(question, last, b"h", b"l").await?
+            }
         };
-        self.press(&back, |_| false).await?;
+        if is_back {
+            let keys = match keymap {
+                Keymap::Emacs => BACKSPACE,
+                Keymap::Vi if right == 0 => b"xa",
+                Keymap::Vi => b"xi",
+            };
+            self.press(keys, |_| false).await?;
+        }
         if left + right == 0 {
             return Ok(Found::Unknown);
         }
@@ -225,7 +306,14 @@ impl Prompt<'_> {
     async fn ask_terminal(&self) -> Result<Found> {
         let before = self.spot().await?;
         let prompt = self.row(before.y, before.x).await?;
-        let empty = |cursor: Spot, above| EmptyPrompt { cursor, clear: b"", column: cursor.x, above, editor: None };
+        let empty = |cursor: Spot, above| EmptyPrompt {
+            cursor,
+            clear: b"",
+            column: cursor.x,
+            above,
+            editor: None,
+            text: String::new(),
+        };
         if self.shell.is_continuation(&prompt) {
             return Ok(Found::Continued(prompt));
         }
@@ -288,6 +376,12 @@ impl Prompt<'_> {
                 _ = changes.changed() => {}
             }
         }
+    }
+
+    /// Whether this prompt stands where the cursor is, with nothing behind it.
+    pub(super) async fn is_back(&self, prompt: &str) -> Result<bool> {
+        let Spot { x, y, .. } = self.spot().await?;
+        Ok(!prompt.trim().is_empty() && self.row(y, x).await? == prompt)
     }
 
     fn ended(&self) -> Error {

@@ -12,16 +12,17 @@ use super::{
     Engine, Host, Pane,
     deadline::Deadline,
     input, limits,
-    pane::Announced,
-    prompt::Prompt,
+    prompt::{EmptyPrompt, Prompt},
     shell::{self, Reader, Resting},
     wait::duration,
 };
 use crate::{
     api::{Error, ErrorCode, Result, RunAnswer, RunMethod, RunRequest, Tier},
     pane::render,
-    tmux::death,
+    protocol::command::{Command, CommandLine},
+    tmux::{Request, death},
 };
+use tokio_util::sync::CancellationToken;
 
 /// How long a shell that has only begun may take to its first prompt.
 const SHELL_START: Duration = Duration::from_secs(5);
@@ -48,6 +49,8 @@ enum Ended {
     Shell,
     /// The shell waits for a line and has not begun the command.
     NotBegun,
+    /// It has begun the command, and waits for a line without having ended it.
+    Abandoned,
     /// The time is over.
     Timeout,
 }
@@ -84,17 +87,13 @@ impl Engine {
             let deadline = Deadline::new(begun, timeout);
             let pane = deadline.before(NOT_TYPED, self.pane(host, target)).await?;
             act.means(pane.id());
-            let alone = Alone::claim(&pane)?;
-            let nonce = alone.nonce.as_str();
+            let alone = Arc::new(Alone::claim(&pane)?);
             let reader = self.resting_shell(host, &pane, deadline).await?;
-            let typing = self.type_command(host, &pane, reader, command, nonce, request.clear_line);
-            let (method, mark) = deadline.before(TYPED, typing).await?;
-            let find = || match method {
-                RunMethod::Osc133 => by_prompt_marks(&pane, mark),
-                RunMethod::Sentinel => by_nonce(&pane, nonce),
-            };
+            let typing = Typing { alone: alone.clone(), reader, command: command.to_owned(), clear: request.clear_line };
+            let (prompt, mark) = self.type_in_time(host, typing, deadline).await?;
+            let find = || by_nonce(&pane, &alone.nonce);
             let left = deadline.left();
-            let going = Going { host, pane: &pane, reader };
+            let going = Going { engine: self, host, pane: &pane, reader, prompt };
             let end = tokio::select! {
                 end = tokio::time::timeout(left, going.ended(&find)) => end.unwrap_or(Ended::Timeout),
                 () = self.stopping() => Ended::Timeout,
@@ -114,7 +113,7 @@ impl Engine {
                 let typed = seen(&pane, mark);
                 let (code, what) = match end {
                     _ if altered => (ErrorCode::InconsistentState, "the shell got something else than the command"),
-                    Ended::Shell | Ended::Command => {
+                    Ended::Shell | Ended::Command | Ended::Abandoned => {
                         (ErrorCode::Conflict, "the shell has ended, and whether it ran the command is not known,")
                     }
                     Ended::Timeout => (ErrorCode::Timeout, "the shell did not begin the command in time"),
@@ -131,6 +130,15 @@ impl Engine {
                 );
                 return Err(Error::new(ErrorCode::Timeout, message).at_stage("running").with_details(details()));
             }
+            if end == Ended::Abandoned {
+                let message = format!(
+                    "the command was interrupted in pane {}: the shell waits for a line again, and told no status",
+                    pane.id()
+                );
+                return Err(Error::new(ErrorCode::InconsistentState, message)
+                    .at_stage("running")
+                    .with_details(details()));
+            }
             let status = found.end.map_or_else(|| found.exit.and_then(|exit| exit.status), |(_, status)| status);
             Ok(RunAnswer {
                 pane: pane.id().to_string(),
@@ -140,55 +148,86 @@ impl Engine {
                 cursor: pane.cursor(end_offset).to_string(),
                 truncated,
                 shell_ended: found.end.is_none(),
-                method,
+                method: RunMethod::Sentinel,
             })
         }
         .await;
         act.ended(done)
     }
 
-    /// Types the command at an empty prompt. Returns how its output is found, and the stream's end just before.
+    /// Types the command, in a task of its own: a caller that goes away must leave nothing of the question on the line.
+    /// Without a caller, or when its time is up, the command is not typed any more.
+    async fn type_in_time(&self, host: &Arc<Host>, typing: Typing, deadline: Deadline) -> Result<(EmptyPrompt, u64)> {
+        let pane = typing.alone.pane.clone();
+        let wanted = CancellationToken::new();
+        let gone = wanted.clone();
+        let _left = wanted.clone().drop_guard();
+        let (engine, on) = (self.clone(), host.clone());
+        let mut task = self.shared.tasks.spawn(async move {
+            tokio::select! {
+                typed = engine.type_command(&on, &typing, &gone) => typed,
+                () = engine.stopping() => Err(Error::unavailable("muxtap is stopping")),
+            }
+        });
+        let failed = |_| Err(Error::internal("the command could not be typed"));
+        if let Ok(typed) = tokio::time::timeout_at(deadline.at().into(), &mut task).await {
+            return typed.unwrap_or_else(failed);
+        }
+        wanted.cancel();
+        if let Ok(typed) = tokio::time::timeout(limits::ANSWER_GRACE, &mut task).await {
+            return typed.unwrap_or_else(failed);
+        }
+        let question = || {
+            let ask = Command::new("display-message").flag("-p").opt("-t", pane.id().to_string());
+            Request::Plain(CommandLine::of([ask.format("#{pane_id}")]))
+        };
+        let asked = host.server().read(Some(pane.id()), question);
+        match tokio::time::timeout(limits::ANSWER_GRACE, asked).await {
+            Ok(Ok(_)) => Err(too_late(&pane)),
+            _ => deadline.before(TYPED, std::future::pending()).await,
+        }
+    }
+
+    /// Types the command at an empty prompt. Returns the prompt, and the stream's end just before.
     async fn type_command(
         &self,
         host: &Arc<Host>,
-        pane: &Arc<Pane>,
-        reader: Reader,
-        command: &str,
-        nonce: &str,
-        clear: bool,
-    ) -> Result<(RunMethod, u64)> {
-        let Reader { shell, canonical, .. } = reader;
-        let prompt = Prompt { engine: self, host, pane, shell, canonical };
+        typing: &Typing,
+        gone: &CancellationToken,
+    ) -> Result<(EmptyPrompt, u64)> {
+        let Typing { alone, reader: Reader { shell, canonical, .. }, command, clear } = typing;
+        let (pane, nonce) = (&alone.pane, &alone.nonce);
+        let prompt = Prompt { engine: self, host, pane, shell: *shell, canonical: *canonical };
         for _ in 0..TRIES {
-            let empty = prompt.empty(clear).await?;
-            let marks = {
-                let state = pane.lock();
-                state.signs.prompt.is_some_and(|(_, rests)| rests) && state.signs.output_ended.is_some()
-            };
-            let method = if marks && !command.contains(['\n', '\t']) { RunMethod::Osc133 } else { RunMethod::Sentinel };
-            let (keys, announced) = match method {
-                RunMethod::Osc133 => ([empty.clear, b" ", command.as_bytes(), b"\r"].concat(), Announced::ByPromptMark),
-                RunMethod::Sentinel => {
-                    let line = shell.command_line(command, nonce, &empty);
-                    if line.is_err() {
-                        prompt.take_back(&empty).await?;
-                    }
-                    (line?, Announced::ByNonce(nonce.to_owned()))
-                }
-            };
+            let empty = prompt.empty(*clear).await?;
+            if gone.is_cancelled() {
+                prompt.take_back(&empty).await?;
+                return Err(too_late(pane));
+            }
+            let line = shell.command_line(command, nonce, &empty);
+            if line.is_err() {
+                prompt.take_back(&empty).await?;
+            }
+            let keys = line?;
             let mark = {
                 let mut state = pane.lock();
                 let mark = state.ring.end();
-                state.announced = announced;
+                state.announced.clone_from(nonce);
                 state.echo.command_line_begins(mark);
                 mark
             };
             // tmux itself sees that nobody has typed since.
-            if self.send_if(host, pane, input::typed_unseen(pane, &keys)?, Some(empty.cursor)).await?.is_some() {
-                return Ok((method, mark));
+            let typed = input::typed_unseen(pane, &keys);
+            let sent = match typed {
+                Ok(typed) => self.send_if(host, pane, typed, Some(empty.cursor)).await,
+                Err(error) => Err(error),
+            };
+            if let Ok(Some(_)) = sent {
+                return Ok((empty, mark));
             }
             pane.lock().echo.command_line_ends(None);
             prompt.take_back(&empty).await?;
+            sent?;
         }
         Err(Error::new(
             ErrorCode::Conflict,
@@ -231,6 +270,20 @@ impl Engine {
     }
 }
 
+/// A command that is to be typed.
+struct Typing {
+    alone: Arc<Alone>,
+    reader: Reader,
+    command: String,
+    clear: bool,
+}
+
+fn too_late(pane: &Pane) -> Error {
+    let message =
+        format!("the time was over before the prompt of pane {} was known to be empty; nothing was run", pane.id());
+    Error::new(ErrorCode::Timeout, message).at_stage("prompt")
+}
+
 /// One command at a time in a pane, whose marks are kept meanwhile.
 struct Alone {
     pane: Arc<Pane>,
@@ -260,9 +313,12 @@ impl Drop for Alone {
 
 /// A command that was typed.
 struct Going<'a> {
+    engine: &'a Engine,
     host: &'a Arc<Host>,
     pane: &'a Arc<Pane>,
     reader: Reader,
+    /// Where it was typed.
+    prompt: EmptyPrompt,
 }
 
 impl Going<'_> {
@@ -287,11 +343,23 @@ impl Going<'_> {
             }
             let quiet_since = self.pane.lock().last_output.max(sent);
             let unbegun = found.begin.is_none() && shell_ended.is_none();
-            if unbegun && quiet_since.elapsed() >= BEGINNING && self.rests().await {
-                return Ended::NotBegun;
+            // Only a line editor tells that the shell waits for a line and runs nothing of its own.
+            let abandonable = found.begin.is_some() && shell_ended.is_none() && self.prompt.editor.is_some();
+            if (unbegun || abandonable) && quiet_since.elapsed() >= BEGINNING && self.rests().await {
+                // What has come meanwhile counts.
+                let is_back = abandonable && self.is_prompt_back().await;
+                let now = find();
+                if unbegun && now.begin.is_none() {
+                    return Ended::NotBegun;
+                }
+                if is_back && now.end.is_none() && self.pane.lock().last_output.max(sent) == quiet_since {
+                    return Ended::Abandoned;
+                }
             }
+            // A command that is quiet is looked at once when it begins to be.
+            let looks = unbegun || abandonable && quiet_since.elapsed() < BEGINNING;
             let due = shell_ended.map_or(quiet_since + BEGINNING, |at| at + EXIT_KNOWN).max(Instant::now() + CALM);
-            let waits = shell_ended.is_some() || unbegun;
+            let waits = shell_ended.is_some() || looks;
             tokio::select! {
                 changed = changes.changed() => if changed.is_err() { return Ended::Shell },
                 () = &mut shell, if shell_ended.is_none() => shell_ended = Some(Instant::now()),
@@ -307,6 +375,13 @@ impl Going<'_> {
             Some(ended) => ended.await,
             None => std::future::pending().await,
         }
+    }
+
+    /// Whether the prompt stands there at which the command was typed.
+    async fn is_prompt_back(&self) -> bool {
+        let Reader { shell, canonical, .. } = self.reader;
+        let prompt = Prompt { engine: self.engine, host: self.host, pane: self.pane, shell, canonical };
+        prompt.is_back(&self.prompt.text).await.unwrap_or(false)
     }
 
     /// Whether the shell waits for a line.
@@ -328,14 +403,6 @@ fn by_nonce(pane: &Pane, nonce: &str) -> Found {
     let state = pane.lock();
     let marks = state.signs.marks(nonce).unwrap_or_default();
     Found { begin: marks.begin, length: marks.length, end: marks.end, exit: state.exit.map(|(exit, _)| exit) }
-}
-
-/// By the shell's own marks (OSC 133): `C` begins the output, `D` ends it.
-fn by_prompt_marks(pane: &Pane, since: u64) -> Found {
-    let state = pane.lock();
-    let begin = state.signs.output_began.filter(|begin| *begin > since);
-    let end = state.signs.output_ended.filter(|(end, _)| begin.is_some_and(|begin| *end >= begin));
-    Found { begin, length: None, end, exit: state.exit.map(|(exit, _)| exit) }
 }
 
 /// What lies between the marks, and whether its beginning was dropped.

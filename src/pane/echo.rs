@@ -139,6 +139,16 @@ impl EchoFilter {
         self.expected.drain(..surplus);
     }
 
+    /// Number of the input that was noted last.
+    pub fn last_input(&self) -> u64 {
+        self.inputs
+    }
+
+    /// Forgets what is expected of an input that was not sent.
+    pub fn not_typed(&mut self, input: u64) {
+        self.expected.retain(|expected| expected.input != input);
+    }
+
     /// Takes note that a command line is typed from here on, and that its output will be announced. Until then nothing from here on is
     /// decided.
     pub fn command_line_begins(&mut self, mark: u64) {

@@ -164,7 +164,8 @@ fn vi_keys_are_understood() {
     for (program, on) in [
         ("bash --norc", "set -o vi"),
         ("zsh -f", "bindkey -v"),
-        ("fish --no-config --init-command=fish_vi_key_bindings", "true"),
+        // Without its configuration its vi mode knows no keys.
+        ("fish", "fish_vi_key_bindings"),
     ] {
         let world = World::new();
         let pane = world.ok(&["new-session", "-x", "100", "--", "sh", "-c", &format!("exec {program}")]);
@@ -282,4 +283,51 @@ fn the_command_that_is_shown_is_no_answer_to_a_wait() {
         assert_eq!(answer.json()["predicates"][0]["line"], "BANANA BANANA", "{name}: {answer:?}");
         assert_eq!(running.finish().status, 0, "{name}");
     });
+}
+
+#[test]
+fn wide_characters_are_gone_over_one_by_one() {
+    each_shell(|world, pane, name| {
+        // Where the locale has no such characters a line editor shows bytes.
+        if name == "sh" {
+            return;
+        }
+        types(world, pane, "echo 日本語x");
+        world.tmux(&["send-keys", "-t", pane, "Left", "Left", "Left"]);
+        world.error("CONFLICT", &["run", "-t", pane, "--", "touch ran"]);
+        types(world, pane, "X");
+        assert!(last_line(world, pane).contains("echo 日X本語x"), "{name}: {}", screen(world, pane));
+    });
+}
+
+#[test]
+fn a_command_that_is_interrupted_in_the_pane_is_no_time_out() {
+    each_shell(|world, pane, name| {
+        if name == "sh" || name == "fish" {
+            return;
+        }
+        let begun = Instant::now();
+        let running = world.spawn(&["--json", "run", "-t", pane, "-T", "60", "--", "echo begun; sleep 100"]);
+        world.await_output(pane, "(?m)^begun$");
+        world.tmux(&["send-keys", "-t", pane, "C-c"]);
+        let answer = running.finish();
+        assert!(begun.elapsed() < Duration::from_secs(40), "{name}: {answer:?}");
+        assert_ne!(answer.status, 124, "{name}: {answer:?}");
+        assert_eq!(ran(world, pane, &[], "echo on"), says("on\n", 0), "{name}");
+    });
+}
+
+#[test]
+fn a_caller_that_goes_away_leaves_nothing_on_the_line() {
+    let world = World::new();
+    let pane = world.ok(&["new-session", "--", "bash", "--norc"]);
+    world.ok(&["wait-for", "-t", &pane, "--prompt", "--since", "start", "-T", "30"]);
+    let before = last_line(&world, &pane);
+    for pause in [20, 60, 120, 200] {
+        let mut running = world.spawn(&["run", "-t", &pane, "-T", "20", "--", "true"]);
+        std::thread::sleep(Duration::from_millis(pause));
+        running.kill();
+        std::thread::sleep(Duration::from_secs(1));
+        assert_eq!(last_line(&world, &pane), before, "{}", screen(&world, &pane));
+    }
 }
