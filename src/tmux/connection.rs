@@ -137,6 +137,8 @@ struct Shared {
     more: Notify,
     /// How often something was read from the server.
     reads: AtomicU64,
+    /// How long the oldest output since the last tick lay in the server, in milliseconds.
+    oldest_ms: AtomicU64,
     /// A silent server has spoken.
     spoke: Notify,
     close: CancellationToken,
@@ -172,6 +174,7 @@ impl Connection {
             queue: Mutex::new(Queue::new(writer.clone(), unread, key.clone())),
             more: Notify::new(),
             reads: AtomicU64::new(0),
+            oldest_ms: AtomicU64::new(0),
             spoke: Notify::new(),
             close: CancellationToken::new(),
             given_up: OnceLock::new(),
@@ -263,6 +266,11 @@ impl Connection {
         self.queue().is_silent()
     }
 
+    /// How often something was read from the server.
+    pub fn reads(&self) -> u64 {
+        self.0.reads.load(Ordering::Relaxed)
+    }
+
     /// Resolves when the server is not silent, or the connection has ended.
     pub async fn speaks(&self) {
         loop {
@@ -329,7 +337,8 @@ impl Connection {
     }
 
     fn tick(&self, receiver: &Arc<impl Receiver>) {
-        let (verdict, answers) = self.in_queue(|queue| queue.tick(self.0.reads.load(Ordering::Relaxed)));
+        let oldest = Duration::from_millis(self.0.oldest_ms.swap(0, Ordering::Relaxed));
+        let (verdict, answers) = self.in_queue(|queue| queue.tick(self.reads(), oldest));
         match verdict {
             Verdict::Idle | Verdict::Open => {}
             Verdict::Silent => {
@@ -403,7 +412,14 @@ impl Connection {
                     let answers = self.in_queue(|queue| queue.framed(frame.parts, frame.error.as_ref()));
                     self.answered(answers);
                 }
-                Some(Ok(event)) => receiver.event(self, event),
+                Some(Ok(event)) => {
+                    if let Event::Output { age_ms: Some(age), .. } = event
+                        && age > self.0.oldest_ms.load(Ordering::Relaxed)
+                    {
+                        self.0.oldest_ms.store(age, Ordering::Relaxed);
+                    }
+                    receiver.event(self, event);
+                }
             }
         }
         String::new()

@@ -32,10 +32,11 @@ async fn two_guests() -> (Scripted, Wire, Wire) {
 #[tokio::test]
 async fn a_seed_that_is_refused_or_cannot_be_read_is_asked_for_again() {
     let (server, mut wire) = unseeded().await;
-    let asked = wire.request().await;
-    let subscribed = wire.accept().await;
-    assert!(subscribed[0].starts_with("refresh-client -B"), "{subscribed:?}");
+    let (asked, subscribing) = (wire.request().await, wire.request().await);
+    assert!(subscribing.commands()[0].starts_with("refresh-client -B"), "{subscribing:?}");
+    // Replies come in the order of the requests.
     wire.refuse(&asked, "not now");
+    wire.answer(&subscribing, &[]);
     wire.list(&[row(0, 0, 1)]).await;
     let asked = wire.request().await;
     // No field is a number.
@@ -54,10 +55,10 @@ async fn what_is_printed_around_a_seed_is_told_once_whoever_else_pauses_the_pane
     server.kick();
     // One window in two sessions.
     one.list(&[row(0, 0, 1), row(1, 0, 1)]).await;
-    let asked = one.request().await;
-    one.accept().await;
+    let (asked, subscribing) = (one.request().await, one.request().await);
     one.say("%output %1 noise");
     one.answer_seed(&asked, "hello");
+    one.answer(&subscribing, &[]);
     let pause = one.request().await;
     assert_eq!(pause.commands(), ["refresh-client -A \"%1:pause\""]);
     // The same pane, on the other connection: it goes on there, and uses nothing up here.
@@ -81,10 +82,10 @@ async fn what_is_printed_around_a_seed_is_told_once_whoever_else_pauses_the_pane
 #[tokio::test]
 async fn a_pause_that_was_never_announced_hides_no_real_one() {
     let (server, mut wire) = unseeded().await;
-    let asked = wire.request().await;
-    wire.accept().await;
+    let (asked, subscribing) = (wire.request().await, wire.request().await);
     wire.say("%output %1 noise");
     wire.answer_seed(&asked, "hello");
+    wire.answer(&subscribing, &[]);
     let pause = wire.request().await;
     wire.refuse(&pause, "no");
     assert_eq!(wire.accept().await, ["refresh-client -A \"%1:continue\""]);
