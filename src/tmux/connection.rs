@@ -9,7 +9,7 @@
 //! - A server that says nothing at all for `SILENCE_LIMIT` while it is asked is *silent*. Callers are answered with
 //!   [`Lost::Unsent`] where their request could be taken back, else with [`Lost::Unanswered`]; further callers are refused at
 //!   once. The connection stays: nothing is lost on it, and it goes on with the first byte that comes.
-//! - A connection on which output flows but that answers nothing for [`ANSWER_LIMIT`] is given up: its client is killed.
+//! - A connection on which recent output flows but that answers nothing for [`ANSWER_LIMIT`] is given up: its client is killed.
 //!   (A prompt of tmux's own can hold a client's commands back for ever.)
 //!
 //! A panic in either task gives the connection up as well, so that no request is left without an answer.
@@ -54,6 +54,8 @@ use crate::{
 
 pub(super) use client::Opened;
 pub(super) use queue::{ANSWER_LIMIT, SILENCE_LIMIT};
+#[cfg(test)]
+pub(super) use queue::BACKLOG_LIMIT;
 
 /// How much is read from a client at once, and the size asked for its pipe.
 const READ_CHUNK: usize = 256 * 1024;
