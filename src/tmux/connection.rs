@@ -53,9 +53,9 @@ use crate::{
 };
 
 pub(super) use client::Opened;
-pub(super) use queue::{ANSWER_LIMIT, SILENCE_LIMIT};
 #[cfg(test)]
 pub(super) use queue::BACKLOG_LIMIT;
+pub(super) use queue::{ANSWER_LIMIT, SILENCE_LIMIT};
 
 /// How much is read from a client at once, and the size asked for its pipe.
 const READ_CHUNK: usize = 256 * 1024;
