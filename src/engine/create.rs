@@ -17,7 +17,7 @@ use crate::{
         command::{Command, CommandLine},
         ids::PaneId,
     },
-    tmux::{Request, StartServer},
+    tmux::{Link, Request, StartServer},
 };
 
 /// What a pane runs until its command takes its place.
@@ -167,6 +167,7 @@ impl Engine {
             command = command.end_of_flags().arg(PLACEHOLDER);
         }
         let answer = host.server().write(None, Request::Framed(vec![command])).await?;
+        let made_by = server_of(host);
         let body = answer.map_err(|message| refused(&message))?;
         let made = body.first().map(|body| String::from_utf8_lossy(body).into_owned()).unwrap_or_default();
         let mut made = made.trim_end_matches('\n').splitn(4, '|');
@@ -176,34 +177,50 @@ impl Engine {
             return Err(Error::new(ErrorCode::InconsistentState, "tmux did not tell what it made"));
         };
         let id: PaneId = pane.parse().map_err(|_| Error::new(ErrorCode::InconsistentState, "tmux told no pane"))?;
-        host.server().cover(id).await?;
-        let pane = host.pane(id).ok_or_else(|| Error::not_found(format!("pane {id} ended at once")))?;
+        let cursor = match self.begin(host, id, spawn, care).await {
+            Ok(cursor) => cursor,
+            Err(unfinished) => return Err(unfinished.error(host, made_by, id, window, spawn)),
+        };
+        Ok(CreatedAnswer {
+            pane: id.to_string(),
+            window: window.to_owned(),
+            session: session.to_owned(),
+            session_name: session_name.to_owned(),
+            cursor,
+        })
+    }
+
+    /// Follows a pane that was made, and starts its command. Returns the cursor of its first byte.
+    async fn begin(
+        &self,
+        host: &Arc<Host>,
+        id: PaneId,
+        spawn: &SpawnRequest,
+        care: Care,
+    ) -> Result<String, Unfinished> {
+        host.server().cover(id).await.map_err(Unfinished::NotStarted)?;
+        let gone = || Unfinished::NotStarted(Error::not_found(format!("pane {id} ended at once")));
+        let pane = host.pane(id).ok_or_else(gone)?;
         let start = pane.lock().ring.start();
         pane.made_at(start);
         let cursor = pane.cursor(start);
         if care == Care::Ours {
             self.start(host, &pane, spawn).await?;
         }
-        Ok(CreatedAnswer {
-            pane: id.to_string(),
-            window: window.to_owned(),
-            session: session.to_owned(),
-            session_name: session_name.to_owned(),
-            cursor: cursor.to_string(),
-        })
+        Ok(cursor.to_string())
     }
 
     /// Puts the command in the placeholder's place.
-    async fn start(&self, host: &Arc<Host>, pane: &Arc<Pane>, spawn: &SpawnRequest) -> Result<()> {
-        let order = async |line| host.server().write(Some(pane.id()), Request::Plain(line)).await;
+    async fn start(&self, host: &Arc<Host>, pane: &Arc<Pane>, spawn: &SpawnRequest) -> Result<(), Unfinished> {
+        let order = async |line| {
+            let answer = host.server().write(Some(pane.id()), Request::Plain(line)).await;
+            answer.map_err(Unfinished::of)?.map_err(|message| Unfinished::NotStarted(refused(&message)))
+        };
         let at_end = if spawn.keep { AtEnd::Keep } else { AtEnd::Close };
         let mut managed = ManagedPane { at_end, before: None, hold: None, launch: Launch::of(spawn) };
         let Some(launch) = &managed.launch else {
             pane.set_ours(managed);
-            return order(CommandLine::of(managed::remain(pane.id())))
-                .await?
-                .map(drop)
-                .map_err(|message| refused(&message));
+            return order(CommandLine::of(managed::remain(pane.id()))).await.map(drop);
         };
         let nonce = managed::nonce();
         let respawn = Command::new("respawn-pane").flag("-k").opt("-t", pane.id().to_string());
@@ -212,9 +229,60 @@ impl Engine {
         pane.expect_mark(&nonce);
         managed.hold = Some(Hold::of(nonce));
         pane.set_ours(managed);
-        order(line).await?.map_err(|message| refused(&message))?;
-        // The new process is watched from here on.
-        host.server().fresh().await.map(drop)
+        order(line).await?;
+        // The new process is watched from here on. The command runs whether or not that can be known.
+        let _ = host.server().fresh().await;
+        Ok(())
+    }
+}
+
+/// Why a pane that was made is not as it was asked for.
+enum Unfinished {
+    /// Its command was not started and will not be.
+    NotStarted(Error),
+    /// Whether its command was started is not known.
+    Unknown(Error),
+}
+
+impl Unfinished {
+    /// What follows from a change that was not answered.
+    fn of(error: Error) -> Self {
+        let sent = error.details.as_ref().and_then(|details| details.get("sent")).and_then(serde_json::Value::as_bool);
+        if sent == Some(true) { Self::Unknown(error) } else { Self::NotStarted(error) }
+    }
+
+    /// The error for the caller, which says that the pane was made. A placeholder in which nothing will be started is closed.
+    fn error(
+        self,
+        host: &Arc<Host>,
+        made_by: Option<(u32, u64)>,
+        pane: PaneId,
+        window: &str,
+        spawn: &SpawnRequest,
+    ) -> Error {
+        let (mut error, state) = match self {
+            Self::NotStarted(error) if spawn.command.is_some() => {
+                // Another server has other panes of these ids.
+                if made_by.is_some() && made_by == server_of(host) {
+                    managed::close_ended(host.server(), pane);
+                }
+                (error, "its command was not started, and it is closed again")
+            }
+            Self::NotStarted(error) => (error, "but what was to be done with it then failed"),
+            Self::Unknown(error) if spawn.command.is_some() => (error, "whether its command was started is not known"),
+            Self::Unknown(error) => (error, "whether it stays at its end as asked is not known"),
+        };
+        // What is known of the last step (`sent`) is not true of the whole.
+        error.message = format!("pane {pane} was made; {state}: {}", error.message);
+        error.with_details(serde_json::json!({ "pane": pane.to_string(), "window": window }))
+    }
+}
+
+/// The process of the server that is followed, and when it was started.
+fn server_of(host: &Host) -> Option<(u32, u64)> {
+    match host.server().link() {
+        Link::Connected(identity) => Some((identity.pid, identity.started)),
+        _ => None,
     }
 }
 

@@ -216,13 +216,18 @@ pub(super) fn process_ended(host: &Arc<Host>, pane: &Arc<Pane>, exit: Exit) {
 
 /// Gives a pane the options back that it had, and does what tmux would have done by them.
 fn leave_to_tmux(host: &Arc<Host>, pane: &Arc<Pane>, exit: Exit, held: bool) {
-    let before = pane.lock().ours.as_mut().and_then(|ours| ours.before.take()).unwrap_or_default();
+    let taken = pane.lock().ours.as_mut().and_then(|ours| ours.before.take());
+    let before = taken.clone().unwrap_or_default();
     let mut commands: Vec<_> = before.give_back(pane.id()).into();
     let value = format!("#{{{REMAIN}}}");
     commands.push(Command::new("display-message").flag("-p").opt("-t", pane.id().to_string()).format(value));
     let (of, at) = (Arc::downgrade(host), pane.clone());
     let then = move |answer: std::result::Result<Answer, Lost>| {
         let Some(host) = of.upgrade() else { return };
+        if answer.is_err() {
+            // They are given back when its process ends or muxtap leaves.
+            at.owes_options(taken);
+        }
         let Ok(Ok(bodies)) = answer else { return };
         let remains = match bodies.last().map(|body| body.trim_ascii()) {
             Some(b"off") => false,
@@ -261,8 +266,8 @@ fn keep_screen(host: &Arc<Host>, pane: &Arc<Pane>, release: bool) {
     server.submit(Some(pane.id()), Request::Framed(Seed::question(pane.id(), rules)), look);
 }
 
-/// Closes a pane whose process has ended.
-fn close_ended(server: &Server, pane: PaneId) {
+/// Closes a pane whose process has ended, or in which nothing was started.
+pub(super) fn close_ended(server: &Server, pane: PaneId) {
     let kill = Command::new("kill-pane").opt("-t", pane.to_string());
     server.submit_at_last(Some(pane), Request::Plain(CommandLine::of([kill])));
 }

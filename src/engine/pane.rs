@@ -20,7 +20,7 @@ use super::{
     agents::Tap,
     events::Shared,
     limits,
-    managed::ManagedPane,
+    managed::{AtEnd, ManagedPane, PaneOptions},
     signs::Signs,
     view::{Doubt, Place, View},
     wait::Watcher,
@@ -234,6 +234,13 @@ impl Pane {
             state.signs.expect_no_more(&before.nonce);
         }
         state.take_held_exit()
+    }
+
+    /// Notes the options that a pane had, after giving them back failed. Those of a program started meanwhile count more.
+    pub(super) fn owes_options(&self, options: Option<PaneOptions>) {
+        if let Some(ours) = self.lock().ours.as_mut().filter(|ours| ours.at_end == AtEnd::AsBefore) {
+            ours.before = ours.before.take().or(options);
+        }
     }
 
     /// A command is about to be held here with this mark.

@@ -93,8 +93,8 @@ async fn respawn_all(host: &Arc<Host>, pane: &Arc<Pane>, request: &RespawnReques
     };
     let answer = server.respawn(pane.id(), commands, done).await?;
     answer.map_err(|message| refused(&message))?;
-    // The new process is watched from here on.
-    server.fresh().await?;
+    // The new process is watched from here on. The program runs whether or not that can be known.
+    let _ = server.fresh().await;
     Ok(DoneAnswer { ok: true })
 }
 

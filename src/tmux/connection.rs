@@ -9,7 +9,7 @@
 //! - A server that says nothing at all for `SILENCE_LIMIT` while it is asked is *silent*. Callers are answered with
 //!   [`Lost::Unsent`] where their request could be taken back, else with [`Lost::Unanswered`]; further callers are refused at
 //!   once. The connection stays: nothing is lost on it, and it goes on with the first byte that comes.
-//! - A connection on which output flows but that answers nothing for [`ANSWER_LIMIT`] is given up: its client is killed.
+//! - A connection on which recent output flows but that answers nothing for [`ANSWER_LIMIT`] is given up: its client is killed.
 //!   (A prompt of tmux's own can hold a client's commands back for ever.)
 //!
 //! A panic in either task gives the connection up as well, so that no request is left without an answer.
@@ -53,6 +53,8 @@ use crate::{
 };
 
 pub(super) use client::Opened;
+#[cfg(test)]
+pub(super) use queue::BACKLOG_LIMIT;
 pub(super) use queue::{ANSWER_LIMIT, SILENCE_LIMIT};
 
 /// How much is read from a client at once, and the size asked for its pipe.
@@ -137,6 +139,8 @@ struct Shared {
     more: Notify,
     /// How often something was read from the server.
     reads: AtomicU64,
+    /// How long the oldest output since the last tick lay in the server, in milliseconds.
+    oldest_ms: AtomicU64,
     /// A silent server has spoken.
     spoke: Notify,
     close: CancellationToken,
@@ -172,6 +176,7 @@ impl Connection {
             queue: Mutex::new(Queue::new(writer.clone(), unread, key.clone())),
             more: Notify::new(),
             reads: AtomicU64::new(0),
+            oldest_ms: AtomicU64::new(0),
             spoke: Notify::new(),
             close: CancellationToken::new(),
             given_up: OnceLock::new(),
@@ -263,6 +268,11 @@ impl Connection {
         self.queue().is_silent()
     }
 
+    /// How often something was read from the server.
+    pub fn reads(&self) -> u64 {
+        self.0.reads.load(Ordering::Relaxed)
+    }
+
     /// Resolves when the server is not silent, or the connection has ended.
     pub async fn speaks(&self) {
         loop {
@@ -329,7 +339,8 @@ impl Connection {
     }
 
     fn tick(&self, receiver: &Arc<impl Receiver>) {
-        let (verdict, answers) = self.in_queue(|queue| queue.tick(self.0.reads.load(Ordering::Relaxed)));
+        let oldest = Duration::from_millis(self.0.oldest_ms.swap(0, Ordering::Relaxed));
+        let (verdict, answers) = self.in_queue(|queue| queue.tick(self.reads(), oldest));
         match verdict {
             Verdict::Idle | Verdict::Open => {}
             Verdict::Silent => {
@@ -403,7 +414,14 @@ impl Connection {
                     let answers = self.in_queue(|queue| queue.framed(frame.parts, frame.error.as_ref()));
                     self.answered(answers);
                 }
-                Some(Ok(event)) => receiver.event(self, event),
+                Some(Ok(event)) => {
+                    if let Event::Output { age_ms: Some(age), .. } = event
+                        && age > self.0.oldest_ms.load(Ordering::Relaxed)
+                    {
+                        self.0.oldest_ms.store(age, Ordering::Relaxed);
+                    }
+                    receiver.event(self, event);
+                }
             }
         }
         String::new()

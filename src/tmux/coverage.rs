@@ -286,50 +286,60 @@ impl Inner {
         })
     }
 
+    /// Carries out all of them. Where an observer panics the others are carried out all the same, and then the panic goes on.
     pub(super) fn carry_out(self: &Arc<Self>, actions: Vec<Action>) {
+        let mut failure = None;
         for action in actions {
-            match action {
-                Action::Pane(pane, step) => self.step(pane, step),
-                Action::Send(connection, line) => connection.submit(Request::Plain(line), |answer| {
-                    if let Ok(Err(message)) = answer {
-                        tracing::debug!("tmux refused: {message}");
+            let carried_out = std::panic::catch_unwind(AssertUnwindSafe(|| self.carry_out_one(action)));
+            failure = failure.or(carried_out.err());
+        }
+        if let Some(panic) = failure {
+            std::panic::resume_unwind(panic);
+        }
+    }
+
+    fn carry_out_one(self: &Arc<Self>, action: Action) {
+        match action {
+            Action::Pane(pane, step) => self.step(pane, step),
+            Action::Send(connection, line) => connection.submit(Request::Plain(line), |answer| {
+                if let Ok(Err(message)) = answer {
+                    tracing::debug!("tmux refused: {message}");
+                }
+            }),
+            Action::Attach(session, attempt, pause) => {
+                let this = self.clone();
+                self.tasks.spawn(async move {
+                    let attaching = AssertUnwindSafe(this.attach_later(session, attempt, pause));
+                    let result = attaching.catch_unwind().await;
+                    if this.cancel.is_cancelled() {
+                        return;
                     }
-                }),
-                Action::Attach(session, attempt, pause) => {
+                    this.lock().attached(session, attempt);
+                    match result {
+                        Ok(Ok(())) => {}
+                        Ok(Err(error)) => tracing::info!("cannot attach to session {session}: {error}"),
+                        Err(_) => tracing::error!("a defect of muxtap: attaching to session {session} failed"),
+                    }
+                    // One that failed is tried again, after a pause, as long as the session is there.
+                    this.refresh();
+                });
+            }
+            Action::Watch(pane, pid, cancel) => {
+                if let Some(ended) = death::watch(pid) {
                     let this = self.clone();
                     self.tasks.spawn(async move {
-                        let attaching = AssertUnwindSafe(this.attach_later(session, attempt, pause));
-                        let result = attaching.catch_unwind().await;
-                        if this.cancel.is_cancelled() {
-                            return;
+                        tokio::select! {
+                            () = ended => this.look_at_dead(pane, DEATH_LOOKS),
+                            () = cancel.cancelled() => {}
+                            // A pane that lives on must not keep muxtap from leaving.
+                            () = this.cancel.cancelled() => {}
                         }
-                        this.lock().attached(session, attempt);
-                        match result {
-                            Ok(Ok(())) => {}
-                            Ok(Err(error)) => tracing::info!("cannot attach to session {session}: {error}"),
-                            Err(_) => tracing::error!("a defect of muxtap: attaching to session {session} failed"),
-                        }
-                        // One that failed is tried again, after a pause, as long as the session is there.
-                        this.refresh();
                     });
                 }
-                Action::Watch(pane, pid, cancel) => {
-                    if let Some(ended) = death::watch(pid) {
-                        let this = self.clone();
-                        self.tasks.spawn(async move {
-                            tokio::select! {
-                                () = ended => this.look_at_dead(pane, DEATH_LOOKS),
-                                () = cancel.cancelled() => {}
-                                // A pane that lives on must not keep muxtap from leaving.
-                                () = this.cancel.cancelled() => {}
-                            }
-                        });
-                    }
-                }
-                Action::Leave(connection) => self.let_go(connection),
-                Action::Gone(pane) => self.gone(pane),
-                Action::Look(pane) => self.look_at_dead(pane, DEATH_LOOKS),
             }
+            Action::Leave(connection) => self.let_go(connection),
+            Action::Gone(pane) => self.gone(pane),
+            Action::Look(pane) => self.look_at_dead(pane, DEATH_LOOKS),
         }
     }
 
@@ -510,12 +520,8 @@ impl Receiver for Inner {
         let actions = self.lock().drop_connection(connection.id(), why);
         self.lost.notify_waiters();
         self.lost.notify_one();
-        for action in actions {
-            // One pane's observer that fails must not keep the others from being notified.
-            let carried_out = AssertUnwindSafe(|| self.carry_out(vec![action]));
-            if std::panic::catch_unwind(carried_out).is_err() {
-                tracing::error!("a defect of muxtap: the observer of a pane failed");
-            }
+        if std::panic::catch_unwind(AssertUnwindSafe(|| self.carry_out(actions))).is_err() {
+            tracing::error!("a defect of muxtap: the observer of a pane failed");
         }
         self.refresh();
     }

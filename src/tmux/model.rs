@@ -199,6 +199,10 @@ impl Model {
         }
         self.subscribed.retain(|_, connection| *connection != id);
         self.pauses.forget(id);
+        if self.refresh.by.as_ref().is_some_and(|by| by.id() == id) {
+            // An observer that panicked during the listing has ended it without a word.
+            (self.refresh.running, self.refresh.by) = (false, None);
+        }
         if let Some(ready) = covering.ready {
             let _ = ready.send(Err(if why.is_empty() { "it left at once".into() } else { why.into() }));
         }

@@ -255,7 +255,9 @@ mod tests {
     #[tokio::test]
     async fn a_look_that_panics_finds_nothing_and_the_next_one_is_carried_out() {
         let probe = ProcessProbe::default();
-        assert_eq!(probe.run(Subject::All, |_| panic!("as a look never should")).await, None::<()>);
+        // Without a backtrace: printing one takes longer than `CHECK` on a busy machine, and the look would count as hanging.
+        let fails = |_: &Proc| std::panic::resume_unwind(Box::new("as a look never should"));
+        assert_eq!(probe.run(Subject::All, fails).await, None::<()>);
         assert_eq!(probe.run(Subject::All, |_| 7).await, Some(7));
     }
 

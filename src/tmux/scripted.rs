@@ -68,6 +68,8 @@ struct Told {
     more: Notify,
     /// The next word of the link makes it panic.
     fails_at_link: AtomicBool,
+    /// The next pane that is not followed makes it panic.
+    fails_at_unfollowed: AtomicBool,
 }
 
 impl Scripted {
@@ -177,6 +179,7 @@ impl Observer for Told {
         self.tell(format!("restarted {pane}{}", if ran { ", another one ran" } else { "" }));
     }
     fn unfollowed(&self, pane: PaneId) {
+        assert!(!self.fails_at_unfollowed.swap(false, Ordering::Relaxed), "an observer that fails, as a test wants it");
         self.tell(format!("unfollowed {pane}"));
     }
     fn sized(&self, pane: PaneId, size: Size) {

@@ -44,9 +44,14 @@ impl Inner {
         while !silent().is_empty() {
             let answers = self.spec.call_within(SILENCE_LIMIT, &["list-sessions", "-F", ""]).await.is_ok();
             if answers {
-                // What the server had to say on the connection was said before, but may not have been read yet.
+                // What the server had to say on the connection was said before, but may not have been read yet, or not be
+                // counted yet: a connection counts as silent until the next tick that finds something read.
+                let before: Vec<_> = silent().into_iter().map(|connection| (connection.reads(), connection)).collect();
                 tokio::time::sleep(JUDGED_AFTER).await;
-                for connection in silent() {
+                for (reads, connection) in before {
+                    if !connection.is_silent() || connection.reads() != reads {
+                        continue;
+                    }
                     tracing::warn!("{} is silent though its server answers; it is replaced", connection.name());
                     connection.give_up(Lost::Unanswered);
                     connection.closed().await;

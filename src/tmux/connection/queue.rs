@@ -25,7 +25,8 @@ use crate::protocol::{
 pub(super) const TICK: Duration = Duration::from_millis(500);
 /// A server from which nothing at all came for this long while it was asked something does not answer.
 pub const SILENCE_LIMIT: Duration = Duration::from_secs(5);
-/// The longest that a caller waits for a reply, and that a connection on which output flows may leave all requests unanswered.
+/// The longest that a caller waits for a reply, and that a connection on which recent output flows may leave all requests
+/// unanswered.
 pub const ANSWER_LIMIT: Duration = Duration::from_secs(15);
 /// Bytes that wait for tmux to read them; no request of a caller is accepted on top of more. The largest input takes as much
 /// when each of its bytes has to be quoted.
@@ -33,8 +34,17 @@ const QUEUE_BYTES: usize = 64 * 1024 * 1024;
 /// Requests that wait for their replies; no request of a caller is accepted on top of more.
 const QUEUE_REQUESTS: usize = 16384;
 
+/// The size of a pipe where the system does not tell it: Linux's default (pipe(7)).
+const PIPE_BYTES: usize = 64 * 1024;
+/// The longest that a connection may leave all requests unanswered while it is behind with its output. tmux pauses a pane for
+/// a client that is a minute behind (`pause-after=60`), and replies go on then.
+pub const BACKLOG_LIMIT: Duration = Duration::from_secs(75);
+/// Output that lay in the server for this long shows that the connection is behind: a reply waits in the same line (N27).
+pub const OLD_OUTPUT: Duration = Duration::from_secs(5);
+
 const SILENCE_TICKS: u64 = ticks(SILENCE_LIMIT);
 const ANSWER_TICKS: u64 = ticks(ANSWER_LIMIT);
+const BACKLOG_TICKS: u64 = ticks(BACKLOG_LIMIT);
 
 const fn ticks(limit: Duration) -> u64 {
     (limit.as_millis() / TICK.as_millis()) as u64
@@ -79,6 +89,8 @@ struct Watch {
     quiet: u64,
     /// Ticks without a reply.
     stuck: u64,
+    /// Ticks without a reply in which no old output came.
+    stuck_up_to_date: u64,
 }
 
 struct Pending {
@@ -210,7 +222,7 @@ impl Queue {
         let begins = !self.watch.running && !self.pending.is_empty();
         if begins {
             self.watch = Watch { running: true, answered: self.answered, ..std::mem::take(&mut self.watch) };
-            (self.watch.quiet, self.watch.stuck) = (0, 0);
+            (self.watch.quiet, self.watch.stuck, self.watch.stuck_up_to_date) = (0, 0, 0);
         }
         begins
     }
@@ -246,8 +258,9 @@ impl Queue {
         self.silent = false;
     }
 
-    /// Looks at what is open. `reads` counts how often something was read from the server so far.
-    pub(super) fn tick(&mut self, reads: u64) -> (Verdict, Answers) {
+    /// Looks at what is open. `reads` counts how often something was read from the server so far; `oldest` is how long the
+    /// oldest output since the last tick lay in the server.
+    pub(super) fn tick(&mut self, reads: u64, oldest: Duration) -> (Verdict, Answers) {
         let watch = &mut self.watch;
         watch.now += 1;
         let received = std::mem::replace(&mut watch.reads, reads) != reads;
@@ -261,7 +274,8 @@ impl Queue {
         self.silent &= !received;
         // A server that says nothing at all is not judged by what it does not answer.
         watch.stuck = if answered || self.silent { 0 } else { watch.stuck + 1 };
-        if watch.stuck >= ANSWER_TICKS {
+        watch.stuck_up_to_date = if watch.stuck == 0 || oldest >= OLD_OUTPUT { 0 } else { watch.stuck_up_to_date + 1 };
+        if watch.stuck_up_to_date >= ANSWER_TICKS || watch.stuck >= BACKLOG_TICKS {
             return (Verdict::Stuck, Answers::default());
         }
         if !self.silent && watch.quiet >= SILENCE_TICKS {
@@ -312,14 +326,15 @@ impl Queue {
     /// Reads out of the pipe what tmux has left in it: it stands before what is unsent.
     fn take_back(&mut self) {
         let Some(unread) = &mut self.unread else { return };
-        let mut back = BytesMut::new();
-        let mut chunk = [0; 4096];
-        while let Ok(read @ 1..) = unread.read(&mut chunk) {
-            back.extend_from_slice(chunk.get(..read).unwrap_or_default());
-        }
+        let size = pipe_size(unread);
+        // One call reads all that a pipe holds. Between two of them tmux could read the bytes in the middle, and would begin
+        // with half a line.
+        let mut back = vec![0; size];
+        let read = unread.read(&mut back).unwrap_or(0);
+        back.truncate(read);
         self.written -= back.len() as u64;
         back.extend_from_slice(&self.unsent);
-        self.unsent = back;
+        self.unsent = BytesMut::from(back.as_slice());
     }
 
     /// Ends the queue: nothing more is sent, and all that is open is answered so.
@@ -329,6 +344,17 @@ impl Queue {
         let open = std::mem::take(&mut self.pending).into_iter();
         Answers(open.filter_map(|pending| Some((pending.done?, Err(fate)))).collect())
     }
+}
+
+/// The number of bytes that a pipe holds.
+#[cfg(target_os = "linux")]
+fn pipe_size(pipe: &File) -> usize {
+    rustix::pipe::fcntl_getpipe_size(pipe).unwrap_or(PIPE_BYTES)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn pipe_size(_: &File) -> usize {
+    PIPE_BYTES
 }
 
 fn message(body: &[u8]) -> String {

@@ -10,7 +10,7 @@ use crate::{
     protocol::command::{Command, CommandLine},
     tmux::{
         Lost, Request,
-        connection::{ANSWER_LIMIT, SILENCE_LIMIT},
+        connection::{ANSWER_LIMIT, BACKLOG_LIMIT, SILENCE_LIMIT},
     },
 };
 
@@ -304,6 +304,53 @@ async fn an_observer_that_panics_ends_the_connection_and_nothing_else() {
     let asked = next.request().await;
     next.answer(&asked, &["x"]);
     assert_eq!(reader.await.unwrap().unwrap().unwrap(), ["x\n"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_observer_that_panics_during_a_listing_does_not_end_the_listings() {
+    let server = Scripted::start();
+    let mut wire = server.guest(SESSION);
+    server.observer.fails_at_unfollowed.store(true, Ordering::Relaxed);
+    server.kick();
+    wire.list(&[row(0, 0, 1), row(0, 1, 2)]).await;
+    wire.connection.closed().await;
+    let told = server.told_besides();
+    assert!(told.iter().any(|line| line == "unfollowed %2"), "the other pane was notified: {told:?}");
+    let mut next = server.guest(SESSION);
+    let cover = tokio::spawn({
+        let server = server.server.clone();
+        async move { server.cover(PANE).await }
+    });
+    next.list(&[row(0, 0, 1)]).await;
+    next.seed("hello").await;
+    cover.await.unwrap().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_is_behind_a_flood_is_not_given_up() {
+    let (server, mut wire) = one_pane().await;
+    let reader = tokio::spawn(read(server.server.clone()));
+    let asked = wire.request().await;
+    let begun = Instant::now();
+    while begun.elapsed() < 3 * ANSWER_LIMIT {
+        wire.say("%extended-output %1 20000 : old\n%extended-output %1 3 : new");
+        sleep(Duration::from_millis(400)).await;
+    }
+    unavailable(reader.await.unwrap());
+    wire.answer(&asked, &["late"]);
+    let reader = tokio::spawn(read(server.server.clone()));
+    let asked = wire.request().await;
+    wire.answer(&asked, &["x"]);
+    assert_eq!(reader.await.unwrap().unwrap().unwrap(), ["x\n"]);
+    // One whose output never stops being old is given up at last.
+    let reader = tokio::spawn(read(server.server.clone()));
+    let begun = Instant::now();
+    while wire.connection.is_open() {
+        assert!(begun.elapsed() <= BACKLOG_LIMIT + SOON, "{:?}", begun.elapsed());
+        wire.say("%extended-output %1 20000 : old");
+        sleep(Duration::from_millis(400)).await;
+    }
+    unavailable(reader.await.unwrap());
 }
 
 #[tokio::test(start_paused = true)]
