@@ -245,7 +245,7 @@ fn parse(text: &str, name: &str, limits: &Limits) -> api::Result<Hir> {
             limits.pattern_bytes
         )));
     }
-    ParserBuilder::new().multi_line(true).build().parse(text).map_err(|error| {
+    let hir = ParserBuilder::new().multi_line(true).build().parse(text).map_err(|error| {
         let (what, column) = match &error {
             regex_syntax::Error::Parse(error) => (error.kind().to_string(), Some(error.span().start.column)),
             regex_syntax::Error::Translate(error) => (error.kind().to_string(), Some(error.span().start.column)),
@@ -255,7 +255,33 @@ fn parse(text: &str, name: &str, limits: &Limits) -> api::Result<Hir> {
         api::Error::invalid(format!(
             "{name} is not a valid regex: {what}{place}; to mean a character literally, put `\\` before any of \\ . + * ? ( ) | [ ] {{ }} ^ $"
         ))
-    })
+    })?;
+    // Before it is compiled: all that memory would be asked for first, and the C library keeps what was freed.
+    let least = least_bytes(&hir);
+    if least > limits.compiled_bytes as u64 {
+        return Err(too_large_for(&format!("its repetitions take {least} bytes or more"), name, limits));
+    }
+    Ok(hir)
+}
+
+/// A lower bound of the bytes that a compiled pattern takes.
+fn least_bytes(hir: &Hir) -> u64 {
+    /// A state of the automaton, one for each byte or class.
+    const STATE: u64 = 24;
+    match hir.kind() {
+        HirKind::Empty | HirKind::Look(_) => 0,
+        HirKind::Literal(literal) => STATE.saturating_mul(literal.0.len() as u64),
+        HirKind::Class(_) => STATE,
+        // Each repetition that is counted is a copy.
+        HirKind::Repetition(repetition) => {
+            let copies = repetition.max.unwrap_or(repetition.min.max(1));
+            least_bytes(&repetition.sub).saturating_mul(copies.into())
+        }
+        HirKind::Capture(capture) => least_bytes(&capture.sub),
+        HirKind::Concat(parts) => parts.iter().map(least_bytes).fold(0, u64::saturating_add),
+        // Branches may share states.
+        HirKind::Alternation(parts) => parts.iter().map(least_bytes).max().unwrap_or(0),
+    }
 }
 
 fn too_large(error: &dyn Error, name: &str, limits: &Limits) -> api::Error {
@@ -263,6 +289,10 @@ fn too_large(error: &dyn Error, name: &str, limits: &Limits) -> api::Error {
     if let Some(source) = error.source() {
         cause = source.to_string();
     }
+    too_large_for(&cause, name, limits)
+}
+
+fn too_large_for(cause: &str, name: &str, limits: &Limits) -> api::Error {
     api::Error::invalid(format!(
         "{name} is too large when compiled ({cause}; at most {} bytes); use smaller repetition counts, or ASCII classes such as [0-9] and [A-Za-z] in place of \\d and \\w",
         limits.compiled_bytes
@@ -398,7 +428,8 @@ mod tests {
     fn w8_what_is_too_large_is_refused() {
         assert!(refusal(&[&"x".repeat(65 << 10)]).contains("66560 bytes long, 65536 are allowed"));
         assert!(refusal(&[r"\w{9999}"]).contains("too large when compiled"));
-        assert!(refusal(&["((a{100}){100}){100}"]).contains("too large when compiled"));
+        assert!(refusal(&["((a{100}){100}){100}"]).contains("too large when compiled (its repetitions"));
+        assert!(refusal(&["(a|[bc]{9}){1000}{1000}"]).contains("too large when compiled (its repetitions"));
         assert!(refusal(&["ok", &r"\pL{40}".repeat(64)]).contains("too large when compiled"));
     }
 
