@@ -114,7 +114,7 @@ pub struct Wait {
     /// Every pane must (default: any)
     #[serde(default)]
     pub all: bool,
-    /// As in read_since; or screen
+    /// As in `read_since`; or screen
     pub since: Option<String>,
     /// Default 30000, at most a day
     pub timeout_ms: Option<u64>,
