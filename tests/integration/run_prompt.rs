@@ -319,7 +319,7 @@ fn a_caller_that_goes_away_leaves_nothing_on_the_line() {
     world.ok(&["wait-for", "-t", &pane, "--prompt", "--since", "start", "-T", "30"]);
     let before = last_line(&world, &pane);
     for pause in [20, 60, 120, 200] {
-        let mut running = world.spawn(&["run", "-t", &pane, "-T", "20", "--", "true"]);
+        let running = world.spawn(&["run", "-t", &pane, "-T", "20", "--", "true"]);
         std::thread::sleep(Duration::from_millis(pause));
         running.kill();
         std::thread::sleep(Duration::from_secs(1));
