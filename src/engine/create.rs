@@ -251,7 +251,7 @@ impl Unfinished {
         if sent == Some(true) { Self::Unknown(error) } else { Self::NotStarted(error) }
     }
 
-    /// The error for the caller, which says that the pane was made. A placeholder in which nothing will be started is closed.
+    /// The error for the caller. A placeholder in which nothing will be started is closed.
     fn error(
         self,
         host: &Arc<Host>,
@@ -260,20 +260,27 @@ impl Unfinished {
         window: &str,
         spawn: &SpawnRequest,
     ) -> Error {
+        let is_placeholder = spawn.command.is_some();
+        // Another server has other panes of these ids.
+        let is_same = made_by.is_some() && made_by == server_of(host);
+        if is_placeholder && is_same && matches!(self, Self::NotStarted(_)) {
+            managed::close_ended(host.server(), pane);
+        }
+        self.of_pane(pane, window, is_placeholder)
+    }
+
+    /// The error, which says that the pane was made.
+    fn of_pane(self, pane: PaneId, window: &str, is_placeholder: bool) -> Error {
         let (mut error, state) = match self {
-            Self::NotStarted(error) if spawn.command.is_some() => {
-                // Another server has other panes of these ids.
-                if made_by.is_some() && made_by == server_of(host) {
-                    managed::close_ended(host.server(), pane);
-                }
-                (error, "its command was not started, and it is closed again")
+            Self::NotStarted(error) if is_placeholder => {
+                (error, "its command was not started, and the pane is closed again")
             }
             Self::NotStarted(error) => (error, "but what was to be done with it then failed"),
-            Self::Unknown(error) if spawn.command.is_some() => (error, "whether its command was started is not known"),
+            Self::Unknown(error) if is_placeholder => (error, "whether its command was started is not known"),
             Self::Unknown(error) => (error, "whether it stays at its end as asked is not known"),
         };
-        // What is known of the last step (`sent`) is not true of the whole.
         error.message = format!("pane {pane} was made; {state}: {}", error.message);
+        // What is known of the last step (`sent`) is not true of the whole.
         error.with_details(serde_json::json!({ "pane": pane.to_string(), "window": window }))
     }
 }
@@ -339,4 +346,21 @@ pub(super) fn refused(message: &str) -> Error {
         ErrorCode::InvalidArgument
     };
     Error::new(code, format!("tmux: {message}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tmux::Lost;
+
+    #[test]
+    fn a_later_step_that_fails_does_not_deny_the_pane_that_was_made() {
+        for (lost, state) in [(Lost::Unsent, "was not started"), (Lost::Unanswered, "is not known")] {
+            let error = Unfinished::of(lost.of_change("this")).of_pane(PaneId(3), "@2", true);
+            assert_eq!(error.code, ErrorCode::TmuxUnavailable);
+            assert_eq!(error.details, Some(serde_json::json!({ "pane": "%3", "window": "@2" })));
+            let (known, _) = error.message.split_once(':').unwrap();
+            assert!(known.starts_with("pane %3 was made; ") && known.contains(state), "{error:?}");
+        }
+    }
 }

@@ -256,8 +256,11 @@ impl Prompt<'_> {
             if self.shell == Shell::Fish && end.spot == start.spot {
                 // Escape was a key of its own: fish's vi mode, which goes over all lines by other keys.
                 keymap = Keymap::Vi;
-                start = self.press(b"gg0", |spot| typed.cells_from(spot) == 1).await?;
-                end = self.press(b"GA", |spot| spot == typed).await?;
+                start = self.press(b"gg0", |_| false).await?;
+                // Nothing is printed where it stands there already.
+                start.met = typed.cells_from(start.spot) == 1;
+                // Behind the last character. `A` and `a` would accept what fish suggests there.
+                end = self.press(b"Gi", |spot| spot == typed).await?;
             }
             end
         };
