@@ -154,6 +154,8 @@ impl Engine {
         // An id is as good as the pane; whether it still is there shows when it is used. One that ended may have a namesake on a new server.
         if let Target::Pane(id) = target
             && let Some(pane) = host.live_pane(id)
+            // tmux announces no respawn: whether another program runs in a dead pane by now shows when it is listed.
+            && pane.exit().is_none()
         {
             return Ok(pane);
         }
