@@ -28,7 +28,7 @@ pub struct List {
     pub what: What,
     /// Only in this session, window or pane; names may hold *
     pub target: Option<String>,
-    /// tmux server: name (as for tmux -L) or socket path (default: the caller's)
+    /// tmux server: name (tmux -L) or socket path (default: the caller's)
     pub server: Option<String>,
 }
 
@@ -75,7 +75,7 @@ pub struct Read {
     /// A pane
     #[serde(alias = "pane")]
     pub target: String,
-    /// A cursor of an earlier answer, input (default: since the last input, or since muxtap made the pane), start, now, or lines:N
+    /// A cursor of an answer, input (default: the last input, or when muxtap made the pane), start, now, or lines:N
     pub since: Option<String>,
     /// Wait so long for something new, at most 50000
     pub wait_ms: Option<u64>,
@@ -94,7 +94,7 @@ pub struct Wait {
     /// Panes
     #[serde(default, deserialize_with = "one_or_many", alias = "target", alias = "pane", alias = "targets")]
     pub panes: Vec<String>,
-    /// Regexes on the output; all must match. Echo of what was typed does not count
+    /// Regexes on the output; all must match; typed echo does not count
     #[serde(default, deserialize_with = "one_or_many", alias = "pattern")]
     pub patterns: Vec<String>,
     /// Regexes on the screen
@@ -159,7 +159,7 @@ pub struct Send {
     /// Keys by tmux's names: C-c, Enter, Up
     #[serde(default, deserialize_with = "one_or_many")]
     pub keys: Vec<String>,
-    /// Then press Enter, once the program has taken the text in
+    /// Then press Enter, once the text is taken in
     #[serde(default)]
     pub submit: bool,
     /// Paste the text (bracketed)
@@ -280,7 +280,7 @@ pub struct Watch {
     /// Only these; names may hold *
     #[serde(default, deserialize_with = "one_or_many", alias = "target")]
     pub targets: Vec<String>,
-    /// resume of the last answer; without it the watch begins now
+    /// resume of the last answer; without it: now
     pub resume: Option<String>,
     /// Wait so long for something (default 10000, at most 50000)
     pub wait_ms: Option<u64>,
