@@ -32,6 +32,8 @@ pub fn serve(settings: &Settings, background: bool) -> Result<()> {
     let doors = doors::open(settings, &paths)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
+        // The C library keeps what each thread has freed. What runs on them is short.
+        .max_blocking_threads(4)
         .build()
         .map_err(|error| Error::internal(format!("cannot start the runtime: {error}")))?;
     let writers = writers().map_err(|error| Error::internal(format!("cannot start threads: {error}")))?;

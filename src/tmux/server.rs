@@ -35,7 +35,7 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(30);
 /// A link that stood no longer than this is made anew after a pause.
 const SHORT_LINK: Duration = Duration::from_secs(1);
 /// How often a question is asked whose connection is lost.
-const TRIES: u32 = 3;
+const TRIES: u32 = 8;
 
 /// A handle to one server; clones are the same server.
 #[derive(Clone)]
