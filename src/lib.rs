@@ -36,6 +36,7 @@ pub mod metrics;
 #[cfg(feature = "full")]
 pub mod net;
 pub mod pane;
+#[cfg(feature = "full")]
 mod plain;
 pub mod protocol;
 pub mod screen;

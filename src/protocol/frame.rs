@@ -92,6 +92,7 @@ impl FrameKey {
     }
 
     /// The frame `seq` was taken back before tmux read any of it: no answer to it will come.
+    #[cfg(feature = "full")]
     pub(crate) fn forget(&self, seq: u64) {
         self.queue().retain(|pending| pending.seq != seq);
     }

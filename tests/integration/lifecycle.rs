@@ -206,12 +206,14 @@ fn renamed_things_are_found_by_their_new_names_only() {
 }
 
 #[test]
-fn panes_that_are_moved_about_lose_nothing_and_repeat_nothing() {
+fn panes_that_are_moved_about_go_on_without_a_gap() {
     let world = World::with_server();
     let pane = answering(&world, &["new-session", "-s", "one"]);
     let other = answering(&world, &["new-session", "-s", "two"]);
     let third = answering(&world, &["split-window", "-t", &other]);
     say(&world, &pane, "0");
+    let cursor_of = |pane| world.json(&["read", "-t", pane, "--since", "start"])["cursor"].as_str().unwrap().to_owned();
+    let (cursor, third_cursor) = (cursor_of(&pane), cursor_of(&third));
     let moves: [&[&str]; 6] = [
         &["move-window", "-d", "-s", "one:0", "-t", "main:9"],
         &["swap-pane", "-d", "-s", &pane, "-t", &third],
@@ -227,6 +229,15 @@ fn panes_that_are_moved_about_lose_nothing_and_repeat_nothing() {
     }
     assert_eq!(answers(&world, &pane), ["0", "1", "2", "3", "4", "5", "6"]);
     assert_eq!(answers(&world, &third), ["1", "2", "3", "4", "5", "6"]);
+    for (pane, cursor) in [(&pane, &cursor), (&third, &third_cursor)] {
+        let answer = world.json(&["read", "-t", pane, "--since", cursor]);
+        assert_eq!(answer["gap"], serde_json::Value::Null, "{answer}");
+        assert_eq!(
+            answer["text"].as_str().unwrap().matches("got ").count(),
+            6,
+            "one read goes over all of it: {answer}"
+        );
+    }
 }
 
 /// A server with `exit-empty off` goes on without a session, to which alone a client could attach.

@@ -135,7 +135,7 @@ fn the_rest_of_a_command_is_not_what_run_types() {
 }
 
 #[test]
-#[ignore = "in dash a typed character beside the question ran as part of a line, once in three runs"]
+#[ignore = "in dash a typed character beside the question ran as part of a line: failed on 3.3a, passed on 3.5a and 3.8"]
 fn somebody_who_types_while_it_starts() {
     each_shell(|world, pane, name| {
         for round in 0..8_u64 {
@@ -161,7 +161,7 @@ fn somebody_who_types_while_it_starts() {
 }
 
 #[test]
-#[ignore = "fish's vi mode is not understood on every machine: its first Escape may come before it has drawn"]
+#[ignore = "run was refused in fish's vi mode on 3.3a, 3.5a and 3.8; mended since, but not run on all of them"]
 fn vi_keys_are_understood() {
     for (program, on) in [
         ("bash --norc", "set -o vi"),
@@ -183,7 +183,7 @@ fn vi_keys_are_understood() {
 }
 
 #[test]
-#[ignore = "dash at 200 columns showed something else once in three runs; the cause is not known"]
+#[ignore = "dash at 200 columns showed something else: failed on 3.3a, passed on 3.5a and 3.8; the cause is not known"]
 fn the_screen_shows_the_prompt_the_command_and_its_output() {
     // In the last of them the line that is typed takes several rows, at the bottom of the screen.
     for (columns, rows) in [("80", "24"), ("200", "24"), ("61", "12"), ("40", "14")] {
@@ -304,7 +304,7 @@ fn wide_characters_are_gone_over_one_by_one() {
 }
 
 #[test]
-#[ignore = "hung once in three runs; the cause is not known"]
+#[ignore = "hung on 3.3a, passed on 3.5a and 3.8; the cause is not known"]
 fn a_command_that_is_interrupted_in_the_pane_is_no_time_out() {
     each_shell(|world, pane, name| {
         if name == "sh" || name == "fish" {
