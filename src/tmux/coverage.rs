@@ -362,7 +362,7 @@ impl Inner {
                 }
                 Some(seed) if seed.dead => {
                     let exit = Exit { status: seed.exit_status, signal: seed.exit_signal };
-                    if this.mark_exited(pane, Some(by)) {
+                    if this.mark_exited(pane, Some(by), Some(seed.pid)) {
                         this.observer.seeded(pane, seed, Seeding::Last);
                         this.observer.exited(pane, exit);
                         this.refresh();
@@ -384,7 +384,7 @@ impl Inner {
         let connection = self.lock().owner(pane);
         let this = self.clone();
         let end = move |_| {
-            let told = this.mark_exited(pane, None);
+            let told = this.mark_exited(pane, None, None);
             this.lock().panes.remove(&pane);
             if told {
                 this.observer.exited(pane, Exit::default());
@@ -401,11 +401,11 @@ impl Inner {
     }
 
     fn is_respawned(&self, pane: PaneId, pid: u32) -> bool {
-        self.lock().panes.get(&pane).is_some_and(|followed| followed.pid != pid)
+        self.lock().panes.get(&pane).is_some_and(|followed| !followed.is_process(pid))
     }
 
-    fn mark_exited(&self, pane: PaneId, by: Option<u64>) -> bool {
-        self.lock().panes.get_mut(&pane).is_some_and(|followed| followed.ended(by))
+    fn mark_exited(&self, pane: PaneId, by: Option<u64>, pid: Option<u32>) -> bool {
+        self.lock().panes.get_mut(&pane).is_some_and(|followed| followed.ended(by, pid))
     }
 
     /// tmux pushed the values of a window's panes.

@@ -41,8 +41,8 @@ pub struct Followed {
     /// The connections that do not carry it any more, on which it is paused. tmux would otherwise
     /// keep all its output for them, and send it if the pane came back (N60).
     parked: Vec<u64>,
-    /// The process whose end is watched.
-    pub(super) pid: u32,
+    /// The process that runs in it, or ran in it last. Its end is watched while it runs.
+    pid: u32,
     /// Ends the watch.
     pub(super) watch: CancellationToken,
     /// Not listed any more, and about to be reported as gone.
@@ -421,6 +421,16 @@ impl Followed {
         }
     }
 
+    /// Notes which process a listing shows alive. Returns whether it is another one than before.
+    pub fn shows(&mut self, pid: u32) -> bool {
+        std::mem::replace(&mut self.pid, pid) != pid
+    }
+
+    /// Whether this is the process that runs in it, or ran in it last.
+    pub fn is_process(&self, pid: u32) -> bool {
+        self.pid == pid
+    }
+
     /// Another program runs in the pane. `here`: the owner has carried all that it printed.
     pub fn restarted(&mut self, here: bool, attempts: &mut Attempts) -> Vec<Step> {
         let Flow::Ended { owner, whole } = self.flow else { return Vec::new() };
@@ -436,9 +446,13 @@ impl Followed {
         steps
     }
 
-    /// The process has ended, and all it printed was told; `by` this connection, where one told. Returns whether that is news.
-    pub fn ended(&mut self, by: Option<u64>) -> bool {
+    /// Notes that the pane's process has ended and that all it printed was passed on; `by` this
+    /// connection and with this `pid`, where tmux said so. Returns whether that is news.
+    pub fn ended(&mut self, by: Option<u64>, pid: Option<u32>) -> bool {
         self.watch.cancel();
+        // A program that was started and ended between two listings. One that was asked over another
+        // connection may still show it alive, and must not be taken for a restart.
+        self.pid = pid.unwrap_or(self.pid);
         self.waiters.clear();
         for waiter in self.ends.drain(..) {
             let _ = waiter.send(());

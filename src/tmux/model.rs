@@ -381,9 +381,8 @@ fn follow_pane(
         if followed.is_known() && !followed.has_ended() {
             actions.push(Action::Look(row.id));
         }
-    } else if row.pid != followed.pid {
+    } else if followed.shows(row.pid) {
         // A new pane, or one whose program was started anew (`respawn-pane`).
-        followed.pid = row.pid;
         followed.watch.cancel();
         followed.watch = CancellationToken::new();
         if local {

@@ -5,6 +5,7 @@ use futures_util::FutureExt as _;
 use super::*;
 
 const O: u64 = 1;
+const PID: u32 = 4711;
 const N: u64 = 2;
 
 /// A pane with its counter, and everything it asked for.
@@ -45,7 +46,7 @@ impl World {
     /// One whose process ended while `O` carried it.
     fn ended() -> Self {
         let mut world = Self::following();
-        assert!(world.pane.ended(Some(O)));
+        assert!(world.pane.ended(Some(O), Some(PID)));
         world
     }
 
@@ -159,6 +160,16 @@ fn a_dead_pane_without_a_connection_is_seeded_when_it_is_respawned_and_gets_one(
 }
 
 #[test]
+fn a_listing_that_comes_late_does_not_revive_what_has_ended() {
+    let mut world = World::following();
+    assert!(world.pane.shows(PID), "a first program");
+    // The next one starts and ends on the owner's connection; a listing over another one was asked in between.
+    assert!(world.pane.ended(Some(O), Some(PID + 1)));
+    assert!(!world.pane.shows(PID + 1), "it is the one that has ended");
+    assert!(world.pane.shows(PID + 2), "another one is not");
+}
+
+#[test]
 fn a_respawn_that_its_owner_carries_is_told_where_it_begins() {
     let mut world = World::ended();
     assert_eq!(world.pane.output(N, b"x"), Taken::Dropped);
@@ -181,13 +192,13 @@ fn a_respawn_that_its_owner_carries_is_told_where_it_begins() {
 fn the_end_is_told_once() {
     let mut world = World::following();
     let end = world.pane.wait_for_end().unwrap();
-    assert!(world.pane.ended(Some(O)) && !world.pane.ended(Some(O)));
+    assert!(world.pane.ended(Some(O), Some(PID)) && !world.pane.ended(Some(O), Some(PID)));
     assert!(end.now_or_never().is_some_and(|end| end.is_ok()));
     assert!(world.pane.wait_for_end().is_none() && world.pane.wait().is_none());
     // Told by a connection that is not the owner any more: what the new one has of it is not known.
     let mut world = World::following();
     world.listed(&[N]);
-    world.pane.ended(Some(O));
+    world.pane.ended(Some(O), Some(PID));
     assert_eq!(world.pane.output(N, b"x"), Taken::Unsure);
 }
 
@@ -439,6 +450,6 @@ fn who_waits_for_it_is_served_when_it_is_followed_or_has_ended() {
     assert!(first.now_or_never().is_some() && world.pane.wait().is_none());
     let mut world = World::default();
     let second = world.pane.wait().unwrap();
-    world.pane.ended(None);
+    world.pane.ended(None, None);
     assert!(second.now_or_never().is_some());
 }
