@@ -289,18 +289,20 @@ impl Pane {
     pub(super) fn describe(&self, row: &PaneRow) -> Described {
         let mut state = self.lock();
         let before = state.held_bytes();
-        let mut look = state.about.pid != 0 && state.about.pid != row.pid && state.view.doubt(Doubt::Restarted);
+        // A process that has just ended has no number any more, and is still the same one (N62).
+        let pid = if row.pid == 0 { state.about.pid } else { row.pid };
+        let mut look = state.about.pid != 0 && state.about.pid != pid && state.view.doubt(Doubt::Restarted);
         look |= state.view.resize(screen_size(row.size));
         let about = &mut state.about;
         let retitled = about.title != row.title;
-        let other_program = about.pid != row.pid || about.command != row.command;
+        let other_program = about.pid != pid || about.command != row.command;
         about.title.clone_from(&row.title);
         about.command.clone_from(&row.command);
         about.path.clone_from(&row.path);
         about.tty.clone_from(&row.tty);
-        about.pid = row.pid;
+        about.pid = pid;
         about.size = row.size;
-        if !row.dead && state.exit_pid.is_some_and(|ended| ended != row.pid) {
+        if !row.dead && state.exit_pid.is_some_and(|ended| ended != pid) {
             // A program was started in the place of the one that ended.
             state.exit = None;
             state.exit_pid = None;

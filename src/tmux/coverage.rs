@@ -401,7 +401,7 @@ impl Inner {
     }
 
     fn is_respawned(&self, pane: PaneId, pid: u32) -> bool {
-        self.lock().panes.get(&pane).is_some_and(|followed| !followed.is_process(pid))
+        self.lock().panes.get(&pane).is_some_and(|followed| followed.is_another(pid))
     }
 
     fn mark_exited(&self, pane: PaneId, by: Option<u64>, pid: Option<u32>) -> bool {

@@ -423,12 +423,17 @@ impl Followed {
 
     /// Notes which process a listing shows alive. Returns whether it is another one than before.
     pub fn shows(&mut self, pid: u32) -> bool {
-        std::mem::replace(&mut self.pid, pid) != pid
+        let is_new = self.is_another(pid);
+        if is_new {
+            self.pid = pid;
+        }
+        is_new
     }
 
-    /// Whether this is the process that runs in it, or ran in it last.
-    pub fn is_process(&self, pid: u32) -> bool {
-        self.pid == pid
+    /// Whether this is another process than the one that runs in it, or ran in it last. One without
+    /// a number is the same: it has just ended (N62).
+    pub fn is_another(&self, pid: u32) -> bool {
+        pid != 0 && pid != self.pid
     }
 
     /// Another program runs in the pane. `here`: the owner has carried all that it printed.
@@ -452,7 +457,7 @@ impl Followed {
         self.watch.cancel();
         // A program that was started and ended between two listings. One that was asked over another
         // connection may still show it alive, and must not be taken for a restart.
-        self.pid = pid.unwrap_or(self.pid);
+        self.pid = pid.filter(|pid| *pid != 0).unwrap_or(self.pid);
         self.waiters.clear();
         for waiter in self.ends.drain(..) {
             let _ = waiter.send(());

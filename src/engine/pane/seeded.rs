@@ -121,7 +121,7 @@ impl Pane {
         let mut state = self.lock();
         let before = state.held_bytes();
         state.adopt(seed, rules, false);
-        state.exit_pid = Some(seed.pid);
+        state.note_ended(seed.pid);
         state.kept_since(before)
     }
 
@@ -132,7 +132,7 @@ impl Pane {
         if state.exit.is_some() {
             // Its hold has told that everything arrived.
             state.adopt(seed, rules, false);
-            state.exit_pid = Some(seed.pid);
+            state.note_ended(seed.pid);
             return state.kept_since(before);
         }
         state.view.adopt(None, None, true);
@@ -148,7 +148,7 @@ impl Pane {
             }
         }
         state.adopt(seed, rules, false);
-        state.exit_pid = Some(seed.pid);
+        state.note_ended(seed.pid);
         let kept = state.kept_since(before);
         self.announce(state);
         kept
@@ -195,6 +195,11 @@ impl State {
         for watcher in &self.watchers {
             watcher.gap(gap);
         }
+    }
+
+    /// Notes which process has ended, where tmux still knows (N62).
+    fn note_ended(&mut self, pid: u32) {
+        self.exit_pid = Some(pid).filter(|pid| *pid != 0).or(self.exit_pid);
     }
 
     /// tmux has this on its screen.

@@ -166,6 +166,7 @@ fn a_listing_that_comes_late_does_not_revive_what_has_ended() {
     // The next one starts and ends on the owner's connection; a listing over another one was asked in between.
     assert!(world.pane.ended(Some(O), Some(PID + 1)));
     assert!(!world.pane.shows(PID + 1), "it is the one that has ended");
+    assert!(!world.pane.shows(0), "one that has just ended has no number");
     assert!(world.pane.shows(PID + 2), "another one is not");
 }
 
