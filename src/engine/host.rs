@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     Pane, Shared, limits,
-    pane::{About, Kept, give_up_strings},
+    pane::{About, Kept, Pushed, give_up_strings},
 };
 use crate::{
     api::{Event, GapReason, Size},
@@ -254,17 +254,21 @@ impl Host {
     fn output(self: &Arc<Self>, pane: PaneId, data: &[u8]) {
         if let Some(pane) = self.panes.get(&pane) {
             let pushed = pane.push(data);
-            self.account(pushed.kept);
-            if pushed.doubt.is_some() {
-                self.look(&pane);
-            }
-            if let Some(due) = pushed.string_due {
-                self.give_up_string_at(&pane, due);
-            }
-            if let Some(status) = pushed.held_exit {
-                let pane = pane.clone();
-                self.held_command_ended(&pane, status);
-            }
+            self.pushed(&pane, pushed);
+        }
+    }
+
+    /// Does what follows from output that has come to a pane.
+    fn pushed(self: &Arc<Self>, pane: &Arc<Pane>, pushed: Pushed) {
+        self.account(pushed.kept);
+        if pushed.doubt.is_some() {
+            self.look(pane);
+        }
+        if let Some(due) = pushed.string_due {
+            self.give_up_string_at(pane, due);
+        }
+        if let Some(status) = pushed.held_exit {
+            self.held_command_ended(pane, status);
         }
     }
 
@@ -356,10 +360,10 @@ impl Host {
         }
     }
 
-    fn moved(&self, id: PaneId, seed: &Seed, output: &[u8]) -> bool {
+    fn moved(self: &Arc<Self>, id: PaneId, seed: &Seed, output: &[u8]) -> bool {
         let Some(pane) = self.panes.get(&id).map(|pane| pane.clone()) else { return false };
-        let kept = pane.go_on(seed, self.rules(), output);
-        kept.map(|kept| self.account(kept)).is_some()
+        let pushed = pane.go_on(seed, self.rules(), output);
+        pushed.map(|pushed| self.pushed(&pane, pushed)).is_some()
     }
 
     fn restarted(self: &Arc<Self>, id: PaneId, ran: bool) {

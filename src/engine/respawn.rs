@@ -118,7 +118,9 @@ async fn start(host: &Arc<Host>, pane: &Arc<Pane>, request: &RespawnRequest) -> 
         Some(known) => known.at_end,
         None => AtEnd::AsBefore,
     };
-    let hold = launch.as_ref().map(|_| managed::nonce()).or(earlier);
+    // The line that tmux runs once more has the same nonce.
+    let same = || earlier.or_else(|| Some(known.as_ref()?.hold.as_ref()?.nonce.clone()));
+    let hold = launch.as_ref().map(|_| managed::nonce()).or_else(same);
     let words = launch.as_ref().zip(hold.as_ref()).map(|(launch, nonce)| launch.held(nonce));
     let place = match &launch {
         Some(launch) => SpawnRequest { cwd: launch.cwd.clone(), env: launch.env.clone(), ..SpawnRequest::default() },

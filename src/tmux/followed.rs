@@ -241,6 +241,11 @@ impl Followed {
         matches!(self.flow, Flow::Ended { .. })
     }
 
+    /// Whether its content is being read.
+    pub fn is_seeding(&self) -> bool {
+        matches!(self.flow, Flow::Seeding(_))
+    }
+
     /// Whether its content was ever read.
     pub fn is_known(&self) -> bool {
         self.known

@@ -33,7 +33,8 @@ pub async fn start(spec: &ServerSpec, start: &StartServer, hub: &str) -> Result<
     let make = ["new-session", "-d", "-E", "-s", hub, "-n", "muxtap", PLACEHOLDER];
     let orphaned = ORPHANED.as_secs().to_string();
     let args = [&make[..], &[";", "run-shell", "-b", "-d", &orphaned, "-C", &end]].concat();
-    let mut command = spec.command(args.iter().copied());
+    let mut call = spec.command(args.iter().copied());
+    let command = &mut call.command;
     if let Some(env) = &start.env {
         command.env_clear();
         command.envs(env.iter().filter(|(name, _)| !matches!(name.as_str(), "TMUX" | "TMUX_PANE")));
@@ -41,7 +42,7 @@ pub async fn start(spec: &ServerSpec, start: &StartServer, hub: &str) -> Result<
     if let Some(cwd) = start.cwd.as_ref().filter(|cwd| cwd.is_dir()) {
         command.current_dir(cwd);
     }
-    spec.run(command, &args).await
+    spec.run(call, &args).await
 }
 
 /// Makes the directory of sockets that have names, as tmux does for `-L` but not for `-S`: where no tmux ever ran it is missing.

@@ -12,7 +12,11 @@ use std::{
 
 use tokio::process::Command;
 
-use super::{link::UNANSWERED, relay::Relay, socket::SocketFile};
+use super::{
+    link::UNANSWERED,
+    relay::Relay,
+    socket::{SocketFile, Way},
+};
 use crate::{
     api::{Error, Result},
     descriptors, metrics,
@@ -83,6 +87,12 @@ pub struct Client {
     pub(super) relay: Option<Relay>,
 }
 
+/// A tmux that is about to be run, and the way on which it reaches its server.
+pub(super) struct Call {
+    pub(super) command: Command,
+    way: Way,
+}
+
 /// What a call that ended printed.
 pub struct Printed {
     /// It exited with status 0.
@@ -100,24 +110,25 @@ impl ServerSpec {
     }
 
     /// Returns the path on which clients reach the server. It differs from the socket's name while a server is followed.
-    pub fn reached_at(&self) -> PathBuf {
-        self.file.path(&self.socket)
+    fn way(&self) -> Way {
+        self.file.way(&self.socket)
     }
 
     /// `PREFIX… tmux -u [-f CONFIG] -S SOCKET ARGS…`, with its standard streams not yet set.
     ///
     /// `-u`: without UTF-8 replies turn tabs and non-ASCII into `_` (F17). `$TMUX` is removed so that tmux does not take us for
     /// something that runs in one of its panes.
-    pub fn command(&self, args: impl IntoIterator<Item = impl Into<OsString>>) -> Command {
-        self.command_at(&self.reached_at(), args)
+    pub(super) fn command(&self, args: impl IntoIterator<Item = impl Into<OsString>>) -> Call {
+        let way = self.way();
+        Call { command: self.command_at(way.as_ref(), args), way }
     }
 
     /// The command of a control client. One of a local server arrives over a relay and starts no server.
     pub(super) fn client(&self, args: impl IntoIterator<Item = impl Into<OsString>>) -> io::Result<Client> {
         if !self.is_local() {
-            return Ok(Client { command: self.command(args), relay: None });
+            return Ok(Client { command: self.command(args).command, relay: None });
         }
-        let relay = Relay::listen(&self.reached_at())?;
+        let relay = Relay::listen(self.way())?;
         // `-N`: a relay that has gone is no reason to start a server in its place (N21).
         let args = std::iter::once("-N".into()).chain(args.into_iter().map(Into::into));
         Ok(Client { command: self.command_at(relay.socket(), args), relay: Some(relay) })
@@ -145,7 +156,8 @@ impl ServerSpec {
     pub async fn call_within(&self, limit: Duration, args: &[&str]) -> Result<Printed> {
         let limited = Program { limit: limit.min(self.program.limit), ..self.program.clone() };
         let why = || format!("is the tmux server on {} stopped or overloaded?", self.socket.display());
-        limited.run(self.command(args), args, why).await
+        let call = self.command(args);
+        limited.run(call.command, args, why).await
     }
 
     /// The same as somebody else would call it: in this directory and, where one is given, with this environment alone.
@@ -155,12 +167,13 @@ impl ServerSpec {
         environment: Option<&BTreeMap<OsString, OsString>>,
         args: &[&str],
     ) -> Result<Printed> {
-        let mut command = self.command(args);
+        let mut call = self.command(args);
+        let command = &mut call.command;
         command.current_dir(directory);
         if let Some(environment) = environment {
             command.env_clear().envs(environment).env_remove("TMUX").env_remove("TMUX_PANE");
         }
-        self.run(command, args).await
+        self.run(call, args).await
     }
 
     /// Whether the tmux program is there to be run, as `path` (`PATH`) finds it. With a prefix it is over there, and taken to be.
@@ -178,8 +191,9 @@ impl ServerSpec {
         path.is_some_and(|path| std::env::split_paths(path).any(|dir| runs(&dir.join(tmux))))
     }
 
-    pub(super) async fn run(&self, command: Command, args: &[&str]) -> Result<Printed> {
+    pub(super) async fn run(&self, call: Call, args: &[&str]) -> Result<Printed> {
         let why = || format!("is the tmux server on {} stopped or overloaded?", self.socket.display());
+        let Call { command, way: _way } = call;
         self.program.run(command, args, why).await
     }
 

@@ -34,6 +34,8 @@ use tokio::{
     net::{UnixListener, UnixStream},
 };
 
+use super::socket::Way;
+
 use self::introduction::{Introduction, Malformed, Write};
 
 /// How long a client may take to introduce itself, and the server to accept it.
@@ -47,14 +49,14 @@ const LONGEST_PATH: usize = 103;
 pub(super) struct Relay {
     listener: UnixListener,
     place: Place,
-    server: PathBuf,
+    server: Way,
 }
 
 impl Relay {
-    /// Listens for a client of the server whose socket is `server`.
-    pub(super) fn listen(server: &Path) -> io::Result<Self> {
+    /// Listens for a client of the server that is reached at `server`.
+    pub(super) fn listen(server: Way) -> io::Result<Self> {
         let (place, listener) = Place::make()?;
-        Ok(Self { listener, place, server: server.to_owned() })
+        Ok(Self { listener, place, server })
     }
 
     /// Returns the path to which the client is to connect.
@@ -96,7 +98,7 @@ impl Relay {
                 break;
             }
         }
-        let server = UnixStream::connect(server).await.map_err(NotArrived::Server)?;
+        let server = UnixStream::connect(&server).await.map_err(NotArrived::Server)?;
         for write in introduction.in_order() {
             send(&server, write).await.map_err(NotArrived::Server)?;
         }

@@ -1,7 +1,7 @@
 //! Reading what stands in a pane, so that it and the output after it join without a byte lost or doubled (C2), and what becomes of output
 //! meanwhile. [`super::followed`] decides; this asks.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 
@@ -117,7 +117,7 @@ impl Inner {
         connection.clone().submit(Request::Framed(self.question(pane)), move |answer| match answer {
             Ok(Ok(parts)) => this.answered(&connection, pane, attempt, &parts),
             Ok(Err(message)) => this.refused(pane, attempt, &message),
-            Err(lost) => this.refused(pane, attempt, &format!("{lost:?}")),
+            Err(lost) => this.unread(pane, attempt, lost),
         });
     }
 
@@ -222,7 +222,7 @@ impl Inner {
                             then.resume(&connection, pane, None);
                             then.refused(pane, attempt, &message);
                         }
-                        Err(lost) => then.refused(pane, attempt, &format!("{lost:?}")),
+                        Err(lost) => then.unread(pane, attempt, lost),
                     }
                 });
             } else {
@@ -231,7 +231,7 @@ impl Inner {
                 match answer {
                     Ok(Ok(_)) => {}
                     Ok(Err(message)) => this.refused(pane, attempt, &message),
-                    Err(lost) => this.refused(pane, attempt, &format!("{lost:?}")),
+                    Err(lost) => this.unread(pane, attempt, lost),
                 }
             }
         });
@@ -239,14 +239,26 @@ impl Inner {
 
     /// tmux did not give a pane's content. It is asked again after a pause, which grows each time, for as long as the pane is there.
     fn refused(self: &Arc<Self>, pane: PaneId, attempt: u64, message: &str) {
-        let next = {
+        if let Some(pause) = self.try_again(pane, attempt) {
+            tracing::warn!("pane {pane} could not be read, trying again in about {} ms: {message}", pause.as_millis());
+        }
+    }
+
+    /// A pane's content was asked for and not answered, like all that was asked on that connection, which says so once.
+    fn unread(self: &Arc<Self>, pane: PaneId, attempt: u64, lost: Lost) {
+        if self.try_again(pane, attempt).is_some() {
+            tracing::debug!("pane {pane} was not read: {lost:?}");
+        }
+    }
+
+    /// Asks for a pane's content once more after a pause, if this attempt is still under way. Returns the pause.
+    fn try_again(self: &Arc<Self>, pane: PaneId, attempt: u64) -> Option<Duration> {
+        let (attempt, pause) = {
             let mut model = self.lock();
             let model = &mut *model;
             let followed = model.panes.get_mut(&pane);
-            followed.and_then(|followed| followed.refused(attempt, &mut model.attempts))
+            followed.and_then(|followed| followed.refused(attempt, &mut model.attempts))?
         };
-        let Some((attempt, pause)) = next else { return };
-        tracing::warn!("pane {pane} could not be read, trying again in about {} ms: {message}", pause.as_millis());
         // It may have gone, or its connection.
         self.refresh();
         let this = self.clone();
@@ -259,6 +271,7 @@ impl Inner {
                 this.seed(pane, attempt);
             }
         });
+        Some(pause)
     }
 
     /// tmux says that it has paused a pane for a connection.
@@ -339,7 +352,9 @@ impl Inner {
                         this.reseed(pane, GapReason::Paused);
                     }
                 }
-                Err(_) => {}
+                // tmux may still carry it out, and its pause drops output then.
+                Err(Lost::Unanswered) => this.reseed(pane, GapReason::Paused),
+                Err(Lost::Ended | Lost::Unsent) => {}
             }
             done(matches!(answer, Ok(Ok(_))));
             // The asker may have given up.
@@ -359,6 +374,11 @@ impl Inner {
         self.steps(pane, steps.unwrap_or_default());
         if ran {
             self.observer.restarted(pane, true);
+        }
+        // The respawn's line has ended the pause of a seed that was under way: what comes from now on would
+        // be in its answer and come once more.
+        if self.lock().panes.get(&pane).is_some_and(Followed::is_seeding) {
+            self.reseed(pane, GapReason::Paused);
         }
     }
 }

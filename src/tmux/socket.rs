@@ -32,13 +32,36 @@ struct Held {
     server: u32,
     /// Leads to the server for as long as this lives.
     #[cfg(target_os = "linux")]
-    descriptor: std::os::fd::OwnedFd,
+    descriptor: Descriptor,
+}
+
+type Descriptor = Arc<std::os::fd::OwnedFd>;
+
+/// A path on which clients reach a server, for as long as this lives.
+#[derive(Clone, Debug)]
+pub struct Way {
+    path: PathBuf,
+    /// The path leads through it.
+    _kept: Option<Descriptor>,
+}
+
+impl From<&Path> for Way {
+    /// The path itself, whatever it leads to.
+    fn from(path: &Path) -> Self {
+        Self { path: path.to_owned(), _kept: None }
+    }
+}
+
+impl AsRef<Path> for Way {
+    fn as_ref(&self) -> &Path {
+        &self.path
+    }
 }
 
 impl SocketFile {
     /// Returns the path on which clients reach the server: one that leads there for certain, or else `name`.
-    pub fn path(&self, name: &Path) -> PathBuf {
-        self.with(|held| held.as_ref().map(Held::path)).unwrap_or_else(|| name.to_owned())
+    pub fn way(&self, name: &Path) -> Way {
+        self.with(|held| held.as_ref().and_then(Held::way)).unwrap_or_else(|| name.into())
     }
 
     /// Holds on to the file `name`, if `server` listens there. A file of that server that is held already stays
@@ -64,7 +87,7 @@ impl SocketFile {
             LeadsTo::Nothing | LeadsTo::Deaf => {}
         }
         // The server may have gone, with its file left behind or not.
-        if listener(&self.path(name)) == Err(rustix::io::Errno::CONNREFUSED) {
+        if listener(self.way(name).as_ref()) == Err(rustix::io::Errno::CONNREFUSED) {
             self.release();
         }
     }
@@ -97,9 +120,9 @@ impl Held {
     fn find(name: &Path, server: u32) -> Option<Self> {
         use rustix::fs::{Mode, OFlags};
         let descriptor = rustix::fs::open(name, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
-        let held = Self { server, descriptor };
+        let held = Self { server, descriptor: Arc::new(descriptor) };
         // By that path: where /proc cannot be used the name has to serve.
-        (listener(&held.path()) == Ok(Some(server))).then_some(held)
+        (listener(held.way()?.as_ref()) == Ok(Some(server))).then_some(held)
     }
 
     /// Whether `name` leads to this very file.
@@ -110,9 +133,10 @@ impl Held {
         named.is_ok_and(|named| own == Ok(named))
     }
 
-    fn path(&self) -> PathBuf {
+    fn way(&self) -> Option<Way> {
         use std::os::fd::AsRawFd as _;
-        format!("/proc/{}/fd/{}", std::process::id(), self.descriptor.as_raw_fd()).into()
+        let path = format!("/proc/{}/fd/{}", std::process::id(), self.descriptor.as_raw_fd()).into();
+        Some(Way { path, _kept: Some(self.descriptor.clone()) })
     }
 }
 
@@ -126,8 +150,8 @@ impl Held {
         false
     }
 
-    fn path(&self) -> PathBuf {
-        PathBuf::new()
+    fn way(&self) -> Option<Way> {
+        None
     }
 }
 
@@ -164,27 +188,30 @@ mod tests {
         let name = dir.path().join("s");
         let (file, own) = (SocketFile::default(), std::process::id());
         let server = UnixListener::bind(&name).unwrap();
-        assert_eq!(file.path(&name), name, "nothing is held yet");
+        assert_eq!(file.way(&name).as_ref(), name, "nothing is held yet");
         file.hold(&name, own + 1);
-        assert_eq!(file.path(&name), name, "another process listens there");
+        assert_eq!(file.way(&name).as_ref(), name, "another process listens there");
         file.hold(&name, own);
-        let held = file.path(&name);
-        assert_ne!(held, name);
+        let held = file.way(&name);
+        assert_ne!(held.as_ref(), name);
         assert_eq!(file.leads_to(&name), LeadsTo::Same);
 
         std::fs::remove_file(&name).unwrap();
         assert_eq!(file.leads_to(&name), LeadsTo::Nothing);
         file.review(&name);
-        assert_eq!(listener(&file.path(&name)), Ok(Some(own)), "it is reached without its file");
+        assert_eq!(listener(file.way(&name).as_ref()), Ok(Some(own)), "it is reached without its file");
 
         // A file on which nobody listens is no other server.
         drop(UnixListener::bind(&name).unwrap());
         assert_eq!(file.leads_to(&name), LeadsTo::Deaf);
         file.review(&name);
-        assert_eq!(file.path(&name), held);
+        assert_eq!(file.way(&name).as_ref(), held.as_ref());
 
         drop(server);
         file.review(&name);
-        assert_eq!(file.path(&name), name, "the server has gone");
+        assert_eq!(file.way(&name).as_ref(), name, "the server has gone");
+        let other = UnixListener::bind(dir.path().join("other")).unwrap();
+        assert_eq!(listener(held.as_ref()), Err(rustix::io::Errno::CONNREFUSED), "it never leads to another one");
+        drop(other);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::{Kept, Pane, Point, State};
+use super::{Kept, Pane, Point, Pushed, State};
 use crate::{
     api::{Gap, GapReason},
     engine::{
@@ -60,7 +60,7 @@ impl Pane {
 
     /// Another connection carries the pane. If `output`, which came over it, is just what the stream lacks of the seed, it goes on with that;
     /// `None` if not.
-    pub(in crate::engine) fn go_on(&self, seed: &Seed, rules: Option<Rules>, output: &[u8]) -> Option<Kept> {
+    pub(in crate::engine) fn go_on(&self, seed: &Seed, rules: Option<Rules>, output: &[u8]) -> Option<Pushed> {
         let mut state = self.lock();
         let screens = seed.screen.as_ref().zip(rules);
         let agrees = screens.and_then(|(seed, rules)| state.view.agrees_after(output, seed, rules));
@@ -83,8 +83,11 @@ impl Pane {
             None => state.adopt(seed, rules, !seed.dead),
         }
         let kept = state.kept_since(before);
+        let held_exit = state.take_held_exit();
+        let string_due = state.watch_string();
         self.announce(state);
-        Some(kept)
+        // The seed has settled what was doubtful.
+        Some(Pushed { kept, held_exit, doubt: None, string_due })
     }
 
     /// Another program begins here: what the last one left open ends. Returns whether the screen is to be compared with tmux's. `ran`: the last

@@ -27,7 +27,7 @@ impl Server {
 
     /// A client that connects to a relay to this server.
     fn client(&self) -> (std::os::unix::net::UnixStream, PathBuf, JoinHandle<Result<(), NotArrived>>) {
-        let relay = Relay::listen(&self.socket).unwrap();
+        let relay = Relay::listen(self.socket.as_path().into()).unwrap();
         let place = relay.socket().to_owned();
         let client = std::os::unix::net::UnixStream::connect(&place).unwrap();
         client.set_read_timeout(Some(LIMIT)).unwrap();
@@ -160,7 +160,7 @@ async fn a_client_that_does_not_go_on_is_let_go() {
 
 #[tokio::test]
 async fn only_the_user_can_come_and_nothing_is_left() {
-    let relay = Relay::listen(Path::new("/nowhere")).unwrap();
+    let relay = Relay::listen(Path::new("/nowhere").into()).unwrap();
     let directory = relay.socket().parent().unwrap().to_owned();
     assert_eq!(std::fs::metadata(&directory).unwrap().permissions().mode() & 0o7777, 0o700);
     drop(relay);

@@ -261,6 +261,37 @@ async fn a_pause_that_nobody_asked_for_is_ended_and_the_pane_is_seeded_anew() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_respawn_while_the_pane_is_being_paused_for_its_seed_doubles_nothing() {
+    let (server, mut wire) = one_pane().await;
+    wire.say("%pause %1");
+    wire.accept().await;
+    let asked = wire.request().await;
+    wire.say("%output %1 noise");
+    wire.answer_seed(&asked, "hello noise");
+    let pause = wire.request().await;
+    assert_eq!(pause.commands(), ["refresh-client -A \"%1:pause\""]);
+    let respawn = tokio::spawn({
+        let server = server.server.clone();
+        async move { server.respawn(PANE, vec![Command::new("respawn-pane").flag("-k")], |_| {}).await }
+    });
+    let respawned = wire.request().await;
+    wire.answer(&pause, &[]);
+    let late = wire.request().await;
+    wire.answer(&respawned, &["", "", ""]);
+    respawn.await.unwrap().unwrap().unwrap();
+    wire.say("%output %1 new");
+    wire.answer_seed(&late, "hello noise new");
+    // That content shows what has come as output. It is not used; the pane printed, so it is paused and read again.
+    wire.seed("hello noise new").await;
+    assert_eq!(wire.accept().await, ["refresh-client -A \"%1:pause\""]);
+    wire.seed("hello noise new").await;
+    wire.say("%output %1 !");
+    let told = server.told(5).await;
+    assert_eq!(told[..2], ["unfollowed %1", "restarted %1, another one ran"]);
+    assert_eq!(told[2..], ["unfollowed %1", "seeded %1 Again(Paused) hello noise new", "output %1 !"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_caller_does_not_wait_for_a_pane_whose_seed_is_refused() {
     let server = Scripted::start();
     let mut wire = server.guest(SESSION);
