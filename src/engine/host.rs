@@ -456,7 +456,10 @@ mod tests {
     use std::sync::atomic::Ordering;
 
     use super::*;
-    use crate::engine::{Engine, EngineOptions};
+    use crate::engine::{
+        Engine, EngineOptions,
+        managed::{AtEnd, Hold, ManagedPane},
+    };
 
     /// Whatever way bytes come into a ring, the budget knows of them.
     #[tokio::test]
@@ -476,5 +479,23 @@ mod tests {
         assert_eq!(counted(), (17, 17));
         host.seeded(PaneId(1), &seed("one\r\ntwo\r\nthree\r\nfour\r\n"), Seeding::Last);
         assert_eq!(counted(), (23, 23));
+    }
+
+    /// A command may end, and a string begin, in what comes over the connection to which the pane was moved.
+    #[tokio::test]
+    async fn what_is_handed_over_is_output_like_any_other() {
+        let engine = Engine::new(EngineOptions::default());
+        let host = Host::new(Path::new("/nowhere"), &engine.shared);
+        let seed = |text: &str| Seed { text: text.into(), ..Seed::default() };
+        host.seeded(PaneId(1), &seed("one\r\n"), Seeding::First);
+        let pane = host.panes().pop().unwrap();
+        pane.expect_mark("f00");
+        let hold = Some(Hold::of("f00".into()));
+        pane.set_ours(ManagedPane { at_end: AtEnd::Keep, before: None, hold, launch: None });
+        let output = b"two\r\n\x1b]7717;f00;x;3\x07\x1b]2;a title";
+        let then = Seed { pending: b"\x1b]2;a title"[..].into(), ..seed("one\r\ntwo\r\n") };
+        let pushed = pane.go_on(&then, None, output).unwrap();
+        assert_eq!(pushed.held_exit, Some(3));
+        assert!(pushed.string_due.is_some());
     }
 }
