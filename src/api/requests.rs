@@ -292,7 +292,4 @@ pub struct McpHello {
     /// The directory of its user's named tmux sockets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sockets: Option<String>,
-    /// It waits for a byte, then sends the descriptors of its stdin and stdout; otherwise it passes on what is said.
-    #[serde(default)]
-    pub hands_over: bool,
 }

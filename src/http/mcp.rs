@@ -1,6 +1,4 @@
-//! MCP's two ways in: `/mcp` (streamable HTTP), and the connection that `muxtap mcp` turns its own stdio into.
-
-pub mod handed;
+//! MCP's two ways in: `/mcp` (streamable HTTP), and the connection that `muxtap mcp` passes its stdio on to.
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -17,15 +15,14 @@ use rmcp::{
         StreamableHttpServerConfig, StreamableHttpService, session::local::LocalSessionManager,
     },
 };
-use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, BufStream};
-use tokio_util::sync::CancellationToken;
+use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWrite, BufStream};
 
 use super::App;
 use crate::{
     api::{Error, ErrorCode, McpHello, Result},
     engine::{Caller, Engine},
     mcp::{About, Mcp},
-    net::{self, Peer},
+    net::Peer,
 };
 
 /// The protocol's name in `Upgrade`.
@@ -51,8 +48,7 @@ pub(super) fn service(engine: &Engine, about: About) -> StreamableHttpService<Mc
 
 /// Speaks MCP on this connection.
 ///
-/// For `muxtap mcp`, on the Unix socket: a line that says who calls; then its stdin and stdout where it hands them over, else the protocol, line by
-/// line, both ways.
+/// For `muxtap mcp`, on the Unix socket: a line that says who calls, then the protocol, line by line, both ways.
 #[utoipa::path(
     get, path = "/v1/mcp", tag = "mcp",
     responses(
@@ -86,18 +82,8 @@ pub async fn stdio(Extension(peer): Extension<Peer>, app: App, mut request: Requ
                 begun = begun => begun?,
                 () = stop.cancelled() => return Ok(()),
             };
-            if !hello.hands_over {
-                let (read, write) = tokio::io::split(connection);
-                return speak(&engine, common, hello, read, write).await;
-            }
-            let (mut socket, read, write) = tokio::time::timeout(HELLO_LIMIT, handed_over(connection)).await??;
-            let cut = CancellationToken::new();
-            let _cut = cut.clone().drop_guard();
-            tokio::select! {
-                spoken = speak(&engine, common, hello, read, handed::Until::new(write, cut)) => spoken,
-                // Its process has gone, or says what it never should.
-                _ = socket.read_u8() => Ok(()),
-            }
+            let (read, write) = tokio::io::split(connection);
+            speak(&engine, common, hello, read, write).await
         };
         if let Err(error) = spoken.await {
             tracing::debug!("an MCP client left: {error}");
@@ -117,18 +103,6 @@ async fn greeted(connection: &mut Connection) -> std::result::Result<McpHello, F
     let mut line = String::new();
     connection.take(HELLO_BYTES).read_line(&mut line).await?;
     Ok(serde_json::from_str(&line)?)
-}
-
-/// The socket, and what came over it.
-async fn handed_over(
-    mut connection: Connection,
-) -> std::result::Result<(tokio::net::UnixStream, handed::Stdin, handed::Stdout), Failed> {
-    connection.write_all(&[handed::READY]).await?;
-    connection.flush().await?;
-    let mut socket = net::unix_socket(connection.into_inner().into_inner()).ok_or("it is no Unix socket")??;
-    let (read, write) = handed::receive(&socket).await?;
-    socket.write_all(&[handed::READY]).await?;
-    Ok((socket, read, write))
 }
 
 async fn speak(

@@ -3,7 +3,6 @@
 use std::{
     convert::Infallible,
     io,
-    os::fd::AsFd as _,
     pin::Pin,
     sync::{
         Arc,
@@ -22,7 +21,7 @@ use hyper_util::{
 };
 use tokio::{
     io::{AsyncRead, AsyncWrite},
-    net::{TcpListener, UnixListener, UnixStream},
+    net::{TcpListener, UnixListener},
     runtime::Handle,
     sync::{OwnedSemaphorePermit, Semaphore},
     time::timeout,
@@ -295,19 +294,6 @@ impl Serving {
         );
         Ok(())
     }
-}
-
-/// The socket of a connection that was upgraded, which nobody else reads from now on. `None`: it is no Unix socket, or more was read of it than the
-/// request.
-pub fn unix_socket(upgraded: hyper::upgrade::Upgraded) -> Option<io::Result<UnixStream>> {
-    let parts = upgraded.downcast::<TokioIo<Pin<Box<TimeoutStream<UnixStream>>>>>().ok()?;
-    if !parts.read_buf.is_empty() {
-        return None;
-    }
-    // What bounds the time of a write cannot be taken apart; it is let go with its own descriptor.
-    let own = parts.io.inner().get_ref().as_fd().try_clone_to_owned();
-    drop(parts);
-    Some(own.and_then(|own| UnixStream::from_std(std::os::unix::net::UnixStream::from(own))))
 }
 
 /// Drives a connection to its end, or until it is a stream. Answers whether it has ended.

@@ -7,7 +7,7 @@ use std::{
     os::{fd::OwnedFd, unix::net::UnixStream},
 };
 
-use crate::common::{Background, Stopped, World, eventually, run};
+use crate::common::{Background, World, eventually, run};
 use serde_json::{Value, json};
 
 /// A client that has begun.
@@ -243,16 +243,21 @@ fn a_person_is_shown_all_that_is_to_be_typed() {
 }
 
 #[test]
-fn what_is_said_goes_to_the_daemon_itself() {
+fn a_daemon_that_ends_is_named() {
     let world = World::with_server();
-    let mut client = Client::new(&world);
-    {
-        let _stopped = Stopped::new(client.process.pid());
+    for how in [rustix::process::Signal::KILL, rustix::process::Signal::TERM] {
+        let mut client = Client::new(&world);
         assert_eq!(client.call("list", &json!({}))["panes"][0]["id"], "%0");
+        world.kill_daemon(how);
+        let ended = client.process.finish();
+        assert_eq!(ended.status, 1, "{how:?}: {ended:?}");
+        assert!(ended.stderr.contains("the daemon has ended"), "{how:?}: {ended:?}");
     }
-    // Its process lives as long as the daemon holds what it was given.
-    world.kill_daemon(rustix::process::Signal::KILL);
-    assert_eq!(client.process.line(), None);
+    // One whose client leaves ends as it should.
+    let mut client = Client::new(&world);
+    assert_eq!(client.call("list", &json!({}))["panes"][0]["id"], "%0");
+    client.process.close_stdin();
+    assert_eq!(client.process.finish().status, 0);
 }
 
 /// As Node starts its children.

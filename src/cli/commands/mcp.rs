@@ -1,34 +1,32 @@
-//! `mcp`: the daemon speaks MCP on this process's stdin and stdout, which are handed over to it; what is no pipe and no socket is passed on.
+//! `mcp`: passes stdin and stdout on to the daemon, which speaks MCP.
 
 use std::{
     io::{Read, Write},
     net::Shutdown,
-    os::{
-        fd::{AsFd as _, OwnedFd},
-        unix::net::UnixStream,
+    os::unix::net::UnixStream,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
     },
-    time::Duration,
 };
 
 use clap::{Args, ValueEnum};
 use http_body_util::Empty;
 use hyper::{Request, StatusCode, client::conn::http1, header};
 use hyper_util::rt::TokioIo;
-use rustix::fs::OFlags;
 
 use super::{Caller, Outcome, output};
 use crate::{
     api::{Error, McpHello, Result},
     cli::caller::whole_environment,
-    http::mcp::{UPGRADE, handed},
+    http::mcp::UPGRADE,
     mcp,
     supervise::{PlatformEnvironment, Supervisor},
 };
 
 /// Serve MCP on stdin and stdout, for an agent
 ///
-/// A client starts it. The work is done by the daemon, which all agents of a machine share and
-/// which is given this process's stdin and stdout. The tmux server that is meant is the one that any command run here would mean; the pane in which the client
+/// A client starts it. The work is done by the daemon, which all agents of a machine share. The tmux server that is meant is the one that any command run here would mean; the pane in which the client
 /// itself runs is not typed into or killed without `force`.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
@@ -63,9 +61,8 @@ impl Mcp {
             cwd: std::env::current_dir().ok().map(|dir| dir.display().to_string()),
             env: Some(whole_environment()),
             sockets: caller.sockets.as_ref().map(|dir| dir.display().to_string()),
-            ..McpHello::default()
         };
-        connect(stream, hello).await?;
+        connect(stream, &hello).await?;
         Ok(0)
     }
 }
@@ -86,8 +83,6 @@ async fn alone(caller: &Caller) -> Outcome {
     Ok(0)
 }
 
-/// How long the daemon may take to be ready for stdin and stdout, and to take them.
-const READY_LIMIT: Duration = Duration::from_secs(10);
 /// Bytes that are passed on at once.
 const CHUNK_BYTES: usize = 64 << 10;
 
@@ -95,7 +90,7 @@ fn lost(error: &dyn std::fmt::Display) -> Error {
     Error::unavailable(format!("the connection to the daemon was lost: {error}"))
 }
 
-async fn connect(stream: UnixStream, mut hello: McpHello) -> Result<()> {
+async fn connect(stream: UnixStream, hello: &McpHello) -> Result<()> {
     stream.set_nonblocking(true).map_err(|error| lost(&error))?;
     let stream = tokio::net::UnixStream::from_std(stream).map_err(|error| lost(&error))?;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(|error| lost(&error))?;
@@ -118,44 +113,34 @@ async fn connect(stream: UnixStream, mut hello: McpHello) -> Result<()> {
     let stream = parts.io.into_inner().into_std().map_err(|error| lost(&error))?;
     // From here on threads that block: nothing is quicker to wake up.
     stream.set_nonblocking(false).map_err(|error| lost(&error))?;
-    let stdio = handed::own(std::io::stdin().as_fd(), OFlags::RDONLY)
-        .zip(handed::own(std::io::stdout().as_fd(), OFlags::WRONLY));
-    hello.hands_over = stdio.is_some();
-    let mut line = serde_json::to_vec(&hello).map_err(|error| Error::internal(error.to_string()))?;
+    let mut line = serde_json::to_vec(hello).map_err(|error| Error::internal(error.to_string()))?;
     line.push(b'\n');
     (&stream).write_all(&line).map_err(|error| lost(&error))?;
-    let served = tokio::task::spawn_blocking(move || match stdio {
-        Some(stdio) => hand_over(&stream, stdio),
-        None => pass_on(stream, &parts.read_buf),
-    });
-    match served.await {
-        Ok(served) => served.map_err(|error| lost(&error)),
+    match tokio::task::spawn_blocking(move || pass_on(stream, &parts.read_buf)).await {
+        Ok(served) => served,
         Err(error) => Err(Error::internal(error.to_string())),
     }
 }
 
-/// Gives stdin and stdout to the daemon, and lives until it is done with them.
-fn hand_over(mut stream: &UnixStream, (stdin, stdout): (OwnedFd, OwnedFd)) -> std::io::Result<()> {
-    let mut ready = [0];
-    stream.set_read_timeout(Some(READY_LIMIT))?;
-    stream.read_exact(&mut ready)?;
-    handed::send(stream, [&stdin, &stdout])?;
-    drop((stdin, stdout));
-    stream.read_exact(&mut ready)?;
-    stream.set_read_timeout(None)?;
-    stream.read(&mut ready).map(drop)
-}
-
-fn pass_on(mut from: UnixStream, first: &[u8]) -> std::io::Result<()> {
-    let mut to = from.try_clone()?;
+/// Passes on what the client and the daemon say until one of them has said all. Error: that was the daemon.
+fn pass_on(mut from: UnixStream, first: &[u8]) -> Result<()> {
+    let mut to = from.try_clone().map_err(|error| lost(&error))?;
+    let is_over = Arc::new(AtomicBool::new(false));
+    let client = is_over.clone();
     std::thread::spawn(move || {
         // However it ends, the client has said all; what it is still owed is passed on below.
         let _ = copy(&mut std::io::stdin().lock(), &mut to);
+        client.store(true, Ordering::SeqCst);
         let _ = to.shutdown(Shutdown::Write);
     });
     let mut stdout = std::io::stdout().lock();
-    stdout.write_all(first)?;
-    copy(&mut from, &mut stdout)
+    let passed = stdout.write_all(first).and_then(|()| copy(&mut from, &mut stdout));
+    if is_over.load(Ordering::SeqCst) {
+        // Whether a client that has left reads its last answers is its own affair.
+        return Ok(());
+    }
+    passed.map_err(|error| lost(&error))?;
+    Err(Error::unavailable("the daemon has ended, and with it this session; `muxtap mcp` starts another one"))
 }
 
 /// Passes on what comes, as it comes, until nothing does.
