@@ -42,6 +42,14 @@ pub fn is_whole_with(ring: &Ring, output: &[u8], seed: &[u8], pending: &[u8]) ->
     open.unwrap_or_default() == pending && join_text(have, &render::render_bytes(seed)) == Joined::Missing(Vec::new())
 }
 
+/// Whether a seed's text ends with just these lines, without a style in them.
+pub fn ends_plainly(seed: &[u8], lines: &[u8]) -> bool {
+    let Some(before) = seed.strip_suffix(lines) else { return false };
+    let last = memchr::memrchr(b'\x1b', before).and_then(|at| before.get(at..));
+    // tmux goes on with a line's last style in the next one.
+    last.is_none_or(|last| last.starts_with(b"\x1b[0m"))
+}
+
 fn join_text(have: &str, grid: &str) -> Joined {
     let grid: Vec<&str> = grid.split('\n').collect();
     let mut have: Vec<&str> = have.split('\n').collect();
@@ -126,6 +134,13 @@ mod tests {
         assert!(!is_whole("one\r\n", "three\r\n", "one\r\ntwo\r\nthree\r\n", ""), "a line is missing");
         assert!(!is_whole("one\r\n", "", "one\r\ntwo\r\n", ""));
         assert!(!is_whole("one\r\n", "two\r\n", "a menu", ""));
+    }
+
+    #[test]
+    fn lines_with_a_style_are_not_plain() {
+        assert!(ends_plainly(b"one\r\ntwo\r\n", b"two\r\n") && ends_plainly(b"\x1b[31mone\x1b[0m\r\ntwo", b"two"));
+        assert!(!ends_plainly(b"one\r\n\x1b[31mtwo", b"two") && !ends_plainly(b"\x1b[31mone\r\ntwo\x1b[0m", b"two"));
+        assert!(!ends_plainly(b"one", b"two"));
     }
 
     #[test]

@@ -99,7 +99,19 @@ impl Inner {
             }
             first.ok_or_else(|| NoLink::Failed(Error::unavailable("every session refused a control client")))?
         };
-        self.greet(&connection).await.map_err(NoLink::Failed)
+        self.greet_by_any(connection).await.map_err(NoLink::Failed)
+    }
+
+    /// Learns who the server is over this connection, and over another one where that ends with its session.
+    async fn greet_by_any(self: &Arc<Self>, mut connection: Connection) -> Result<ServerIdentity> {
+        loop {
+            let greeted = self.greet(&connection).await;
+            let other = self.connection_of(None).filter(|_| greeted.is_err() && !connection.is_open());
+            match other {
+                Some(other) => connection = other,
+                None => return greeted,
+            }
+        }
     }
 
     /// Refuses a tmux that is too old before it is asked for what it does not know; once is enough.

@@ -113,11 +113,18 @@ impl Inner {
         model.forget_panes();
     }
 
-    /// Resolves when no client is attached any more.
+    /// Whether the server that was reached can be asked.
+    pub(super) fn is_reached(&self) -> bool {
+        let model = self.lock();
+        model.greeted && model.covering.values().any(Covering::is_serving)
+    }
+
+    /// Resolves when there was a moment without an attached client. A guest that attached just after it does not change
+    /// that: nobody knows yet which server it is attached to.
     pub(super) async fn all_lost(&self) {
         loop {
             let lost = self.lost.notified();
-            if !self.lock().covering.values().any(Covering::is_serving) {
+            if !self.is_reached() {
                 return;
             }
             lost.await;
@@ -252,9 +259,8 @@ impl Inner {
         }
     }
 
-    /// Makes sure a pane is followed and seeded.
+    /// Waits until a pane that was listed is followed and seeded.
     pub(super) async fn cover(self: &Arc<Self>, pane: PaneId) -> Result<()> {
-        self.fresh().await?;
         let covered = async {
             let mut was_there = false;
             loop {
@@ -410,6 +416,10 @@ impl Inner {
 
     /// tmux pushed the values of a window's panes.
     fn pushed(self: &Arc<Self>, connection: &Connection, subscription: &Subscription) {
+        if values::is_return(&subscription.name) {
+            self.refresh();
+            return;
+        }
         for (pane, values) in values::parse(&subscription.name, &subscription.value) {
             let before = {
                 let mut model = self.lock();

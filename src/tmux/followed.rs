@@ -170,7 +170,7 @@ pub enum Taken {
     Dropped,
     /// Another program has begun in the pane: said first, then passed on.
     Restarted,
-    /// Dropped; another program may have begun, so tmux is to be asked what there is.
+    /// Dropped, or held back; it may be elsewhere or another program may have begun, so tmux is to be asked what there is.
     Unsure,
 }
 
@@ -377,12 +377,17 @@ impl Followed {
             Flow::Following { ahead, .. } | Flow::Orphaned { ahead } => {
                 // On one where it is parked, what comes is from before its pause.
                 if !self.carriers.contains(&connection) && !self.parked.contains(&connection) {
+                    let is_news = ahead.is_none();
                     let ahead = ahead.get_or_insert_with(|| Ahead { from: connection, held: Held::default() });
                     if ahead.from == connection {
                         ahead.held.push(data);
                     } else {
                         // Two have it: nobody can tell in which order it was there and here.
                         *ahead = Ahead { from: connection, held: Held { bytes: Vec::new(), is_over: true } };
+                    }
+                    // It may have been moved by a `swap-window`, which is announced to no client (N80).
+                    if is_news {
+                        return Taken::Unsure;
                     }
                 }
                 Taken::Dropped

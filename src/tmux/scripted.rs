@@ -104,11 +104,17 @@ impl Scripted {
 
     /// A guest that has attached to this session: tmux's end of it. The model is not read for it.
     pub fn guest(&self, session: SessionId) -> Wire {
+        let wire = self.arrived(session);
+        // Its server is known to be the one of before.
+        self.inner.lock().greeted = true;
+        wire
+    }
+
+    /// A guest that has attached, and whose server nobody has asked who it is.
+    pub fn arrived(&self, session: SessionId) -> Wire {
         let (stdin, writer) = io::pipe().unwrap();
         let (reader, stdout) = io::pipe().unwrap();
         let mut model = self.inner.lock();
-        // Its server is known to be the one of before.
-        model.greeted = true;
         let id = model.next_connection;
         model.next_connection += 1;
         let mut covering = Covering::new(Some(session), oneshot::channel().0);

@@ -12,6 +12,7 @@ use super::{
     followed::{Answered, Followed, Held, Step, Taken},
     pauses::Asked,
     seed::Seed,
+    values,
 };
 use crate::{
     api::GapReason,
@@ -45,7 +46,7 @@ impl Inner {
         }
     }
 
-    /// Pauses a pane on a connection that does not carry it any more, or lets it flow there again.
+    /// Pauses a pane on a connection that does not carry it any more, until it is back; or lets it flow there again.
     /// A pause that is ended drops what tmux has kept, whether it was paused before or not (N60).
     fn park(self: &Arc<Self>, pane: PaneId, id: u64, stays: bool) {
         let (connection, pause) = {
@@ -54,9 +55,14 @@ impl Inner {
             let Some(connection) = connection else { return };
             (connection, model.pauses.ask(id, pane))
         };
-        let next = if stays { barrier() } else { flow(pane, "continue") };
+        let next = if stays {
+            [values::watch_return(pane), barrier()]
+        } else {
+            [flow(pane, "continue"), values::unwatch_return(pane)]
+        };
+        let line = CommandLine::of([flow(pane, "pause")].into_iter().chain(next));
         let this = self.clone();
-        connection.submit(Request::Plain(CommandLine::of([flow(pane, "pause"), next])), move |_| {
+        connection.submit(Request::Plain(line), move |_| {
             this.lock().pauses.over(&pause);
         });
     }

@@ -92,7 +92,7 @@ impl Server {
             let state = link.borrow_and_update().clone();
             match state {
                 // When the last client has gone the link is told so a moment later; until then nothing can be asked.
-                Link::Connected(identity) if self.inner.connection_of(None).is_some() => return Ok(identity),
+                Link::Connected(identity) if self.inner.is_reached() => return Ok(identity),
                 Link::Connected(_) | Link::Connecting => {}
                 Link::Down { error, attempts, .. } => {
                     // A server that did not answer an attempt that had begun before would not answer one that begins now.
@@ -201,6 +201,7 @@ impl Server {
 
     /// Makes sure that the pane's output is followed, and the pane is seeded, before it returns.
     pub async fn cover(&self, pane: PaneId) -> Result<()> {
+        self.fresh().await?;
         self.inner.cover(pane).await
     }
 

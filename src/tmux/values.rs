@@ -41,6 +41,25 @@ pub fn unsubscribe(window: WindowId) -> Command {
     Command::new("refresh-client").opt("-B", format!("{NAME}{window}"))
 }
 
+/// How the name of a subscription to a pane's return begins; the pane's id follows.
+const RETURN: &str = "muxtap-return-";
+
+/// Has tmux push something when a pane has come back to the session of the client that sends this. `swap-window` is
+/// announced to no client (N80). What a new subscription finds is always pushed, within a second.
+pub fn watch_return(pane: PaneId) -> Command {
+    Command::new("refresh-client").flag("-B").format(format!("{RETURN}{pane}:{pane}:#{{pane_id}}"))
+}
+
+/// Ends it.
+pub fn unwatch_return(pane: PaneId) -> Command {
+    Command::new("refresh-client").opt("-B", format!("{RETURN}{pane}"))
+}
+
+/// Whether a subscription with this name was pushed for a pane that has come back.
+pub fn is_return(name: &[u8]) -> bool {
+    name.starts_with(RETURN.as_bytes())
+}
+
 /// The values of one pane, as tmux pushed them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Values {

@@ -240,6 +240,35 @@ fn panes_that_are_moved_about_go_on_without_a_gap() {
     }
 }
 
+/// tmux keeps nothing of what a pane prints before it flows again to the client to which it has come back (N60).
+#[test]
+fn a_pane_that_prints_while_it_comes_back_goes_on_without_a_gap() {
+    let world = World::with_server();
+    let pane = answering(&world, &["new-window", "-t", "main"]);
+    let other = answering(&world, &["new-session", "-s", "two"]);
+    let cursor = world.json(&["read", "-t", &pane, "--since", "start"])["cursor"].as_str().unwrap().to_owned();
+    let swap = || world.tmux(&["swap-window", "-d", "-s", &pane, "-t", &other]);
+    swap();
+    say(&world, &pane, "1");
+    say(&world, &other, "1");
+    // It comes back and prints while muxtap does nothing.
+    let daemon = world.daemon_pid().unwrap();
+    let stopped = Stopped::new(daemon);
+    swap();
+    for line in ["2", "3"] {
+        type_line(&world, &pane, line);
+        eventually("it has answered", || {
+            world.tmux(&["capture-pane", "-p", "-t", &pane]).contains(&format!("got {line}"))
+        });
+    }
+    drop(stopped);
+    say(&world, &pane, "4");
+    let answer = world.json(&["read", "-t", &pane, "--since", &cursor]);
+    assert_eq!(answer["gap"], serde_json::Value::Null, "{answer}");
+    let lines = answer["text"].as_str().unwrap().lines().filter_map(|line| line.strip_prefix("got "));
+    assert_eq!(lines.collect::<Vec<_>>(), ["1", "2", "3", "4"], "one read goes over all of it: {answer}");
+}
+
 /// A server with `exit-empty off` goes on without a session, to which alone a client could attach.
 #[test]
 fn a_server_without_a_session_is_waited_for_and_used() {

@@ -222,3 +222,27 @@ fn nothing_is_left_of_it() {
     assert_eq!(ended.status, 0, "{ended:?}");
     assert!(!ended.stderr.contains("panicked"), "{}", ended.stderr);
 }
+
+/// The most that a process ever had resident, in MiB.
+fn peak(pid: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    peak.trim().trim_end_matches(" kB").parse::<u64>().unwrap() / 1024
+}
+
+/// A pattern can match at each byte of what was there before a wait, and each match has a line of 4 KiB.
+#[test]
+fn what_a_wait_passed_over_is_not_collected() {
+    let world = World::with_server();
+    let pane = world.window("head -c 300000 /dev/zero | tr '\\0' x; echo; echo end; sleep 100");
+    world.await_output(&pane, "^end$");
+    let daemon = world.daemon_pid().unwrap();
+    let before = peak(daemon);
+    for _ in 0..3 {
+        let missed = world.muxtap(&["--json", "wait-for", "-t", &pane, "-p", "x", "--since", "now", "-T", "0.1"]);
+        assert_eq!(missed.json()["outcome"], "timeout", "{missed:?}");
+    }
+    let after = peak(daemon);
+    println!("{before} MiB at most before, {after} MiB with it");
+    assert!(after <= before + 16, "{before} MiB at most before, {after} MiB with it");
+}

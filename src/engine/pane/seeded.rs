@@ -58,17 +58,16 @@ impl Pane {
         kept
     }
 
-    /// Another connection carries the pane. If `output`, which came over it, is just what the stream lacks of the seed, it goes on with that;
-    /// `None` if not.
+    /// Goes on with the stream where another connection carries the pane.
+    ///
+    /// That is with `output`, which came over it, if that is just what the stream lacks of the seed. A pane that came back
+    /// to a client may have printed before it flowed there again (N60): then with the lines that tmux shows more, if they
+    /// explain all that it shows. Returns `None` if neither is so.
     pub(in crate::engine) fn go_on(&self, seed: &Seed, rules: Option<Rules>, output: &[u8]) -> Option<Pushed> {
         let mut state = self.lock();
         let screens = seed.screen.as_ref().zip(rules);
-        let agrees = screens.and_then(|(seed, rules)| state.view.agrees_after(output, seed, rules));
-        let is_whole = agrees
-            .unwrap_or_else(|| join::is_whole_with(&state.ring, output, seed.text.as_slice(), seed.pending.as_ref()));
-        if !is_whole {
-            return None;
-        }
+        let shown = if state.is_whole_with(output, seed, rules) { None } else { Some(state.shown_more(seed, rules)?) };
+        let output = shown.as_deref().unwrap_or(output);
         let before = state.held_bytes();
         if !output.is_empty() {
             state.last_output = Instant::now();
@@ -209,6 +208,25 @@ impl State {
     fn adopt(&mut self, seed: &Seed, rules: Option<Rules>, live: bool) {
         self.view.adopt(seed.screen.as_ref(), rules, live);
         self.show_all();
+    }
+
+    /// Whether the stream with this output behind it is what tmux shows: the whole screen where it is followed, else the
+    /// text.
+    fn is_whole_with(&self, output: &[u8], seed: &Seed, rules: Option<Rules>) -> bool {
+        let screens = seed.screen.as_ref().zip(rules);
+        let agrees = screens.and_then(|(seed, rules)| self.view.agrees_after(output, seed, rules));
+        agrees.unwrap_or_else(|| join::is_whole_with(&self.ring, output, &seed.text, &seed.pending))
+    }
+
+    /// The lines that tmux shows and the stream lacks, if they explain all that it shows. Lines with styles do not: what
+    /// was printed for them is not known.
+    fn shown_more(&self, seed: &Seed, rules: Option<Rules>) -> Option<Vec<u8>> {
+        let Joined::Missing(mut lines) = self.join(seed) else { return None };
+        if seed.alternate || !join::ends_plainly(&seed.text, &lines) {
+            return None;
+        }
+        lines.extend_from_slice(&seed.pending);
+        self.is_whole_with(&lines, seed, rules).then_some(lines)
     }
 
     fn join(&self, seed: &Seed) -> Joined {

@@ -30,10 +30,17 @@ pub(super) async fn note(engine: &Engine, core: &Arc<Core>) {
         return;
     }
     let deadline = Instant::now() + limits::STANDS_TIME;
-    let Ok(Ok(_permit)) = timeout_at(deadline.into(), engine.shared.standing.acquire()).await else { return };
+    let permit = timeout_at(deadline.into(), engine.shared.standing.clone().acquire_owned()).await;
+    let Ok(Ok(permit)) = permit else { return };
+    let permit = Arc::new(permit);
     for (at, pane) in core.panes.iter().enumerate() {
         let Some(search) = Search::new(core, at, pane) else { continue };
-        let found = tokio::task::spawn_blocking(move || search.run(deadline));
+        let permit = permit.clone();
+        let found = tokio::task::spawn_blocking(move || {
+            // A blocking task goes on when its caller has left: the permit belongs to the task.
+            let _permit = permit;
+            search.run(deadline)
+        });
         let Ok(Ok(found)) = timeout_at(deadline.into(), found).await else { return };
         if let Some(on_pane) = core.lock().panes.get_mut(at) {
             on_pane.standing = found;
@@ -49,6 +56,19 @@ struct Search {
     before: Vec<Option<u64>>,
 }
 
+/// What is kept of a pattern's matches while they are passed over.
+#[derive(Default)]
+struct Kept {
+    /// The last match in the output that is no echo.
+    last: Option<Hit>,
+    /// The pattern matches in an echo.
+    echoed: bool,
+    /// The line of the last match on the screen.
+    shown: Option<String>,
+    /// The screen shows the line of `last`.
+    shows_last: bool,
+}
+
 impl Search {
     /// `None` where no pattern is open.
     fn new(core: &Arc<Core>, at: usize, pane: &Arc<Pane>) -> Option<Self> {
@@ -62,36 +82,34 @@ impl Search {
     }
 
     fn run(self, deadline: Instant) -> Vec<Option<StandsBefore>> {
-        let (mut last, echoed) = self.in_output(deadline);
-        let shown = self.on_screen();
+        let mut kept = self.in_output(deadline);
+        self.on_screen(&mut kept, deadline);
         let end = self.pane.lock().ring.end();
-        last.resize(self.before.len(), None);
-        let found = self.before.iter().zip(last).enumerate().map(|(pattern, (before, last))| {
+        let found = self.before.iter().zip(kept).map(|(before, kept)| {
             let before = (*before)?;
-            let mut shown = shown.iter().filter(|hit| hit.pattern == pattern);
-            match last {
+            match kept.last {
                 Some(hit) => {
-                    let is_shown = shown.any(|shown| shown.line.trim_end() == hit.line.trim_end());
-                    let since = if is_shown { "screen" } else { "start" };
+                    let since = if kept.shows_last { "screen" } else { "start" };
                     Some(StandsBefore { line: hit.line, offset: Some(hit.start), since: since.into() })
                 }
                 // What programs draw need not stand in their output as it is read. It is from before if nothing came since.
-                None => shown
-                    .next_back()
-                    .filter(|_| end <= before && !echoed.contains(&pattern))
-                    .map(|hit| StandsBefore { line: hit.line.clone(), offset: None, since: "screen".into() }),
+                None => kept.shown.filter(|_| end <= before && !kept.echoed).map(|line| StandsBefore {
+                    line,
+                    offset: None,
+                    since: "screen".into(),
+                }),
             }
         });
         found.collect()
     }
 
-    /// The last match of each pattern in the retained output that begins before the wait does, echoes left out, and the
-    /// patterns that match in echoes.
-    fn in_output(&self, deadline: Instant) -> (Vec<Option<Hit>>, Vec<usize>) {
-        let mut echoed = Vec::new();
-        let mut last: Vec<Option<Hit>> = vec![None; self.before.len()];
+    /// Notes the last match of each pattern in the retained output that begins before the wait does, echoes left out.
+    ///
+    /// A pattern can match at each byte, and a match has its whole line: only the last one is kept.
+    fn in_output(&self, deadline: Instant) -> Vec<Kept> {
+        let mut kept: Vec<Kept> = self.before.iter().map(|_| Kept::default()).collect();
         let (Some(set), Some(limit)) = (&self.core.spec.set, self.before.iter().flatten().max()) else {
-            return (last, echoed);
+            return kept;
         };
         // A match may begin before the wait and end in it.
         let to = limit.saturating_add(PIECE);
@@ -108,11 +126,16 @@ impl Search {
             }
             chunk.decode(&mut matcher);
             let is_last = chunk.bytes.is_empty() || chunk.end >= to;
-            let mut hits = Vec::new();
             // Each match is passed over, so that the last one is found.
-            let mut judge = |hit: &Hit| match self.before.get(hit.pattern) {
-                Some(Some(before)) if hit.start < *before => {
-                    hits.push(hit.clone());
+            let mut judge = |hit: &Hit| match (self.before.get(hit.pattern), kept.get_mut(hit.pattern)) {
+                (Some(Some(before)), Some(kept)) if hit.start < *before && Instant::now() < deadline => {
+                    let text = hit.captures.first().and_then(Option::as_deref).unwrap_or_default();
+                    let verdict = self.pane.lock().echo.verdict(hit.start, hit.end, text);
+                    if verdict == echo::Verdict::Answer {
+                        kept.last = Some(hit.clone());
+                    } else {
+                        kept.echoed = true;
+                    }
                     Verdict::Reject
                 }
                 _ => Verdict::Accept,
@@ -121,39 +144,31 @@ impl Search {
             if is_last && over {
                 matcher.rest(&mut judge);
             }
-            let state = self.pane.lock();
-            for hit in hits {
-                let text = hit.captures.first().and_then(Option::as_deref).unwrap_or_default();
-                if state.echo.verdict(hit.start, hit.end, text) != echo::Verdict::Answer {
-                    echoed.push(hit.pattern);
-                } else if let Some(slot) = last.get_mut(hit.pattern) {
-                    *slot = Some(hit);
-                }
-            }
-            drop(state);
             if is_last || matcher.is_done() {
                 break;
             }
             from = chunk.end;
         }
-        (last, echoed)
+        kept
     }
 
-    /// The matches on the screen, where it is followed.
-    fn on_screen(&self) -> Vec<Hit> {
-        let Some(set) = &self.core.spec.set else { return Vec::new() };
+    /// Notes the matches on the screen, where it is followed.
+    fn on_screen(&self, kept: &mut [Kept], deadline: Instant) {
+        let Some(set) = &self.core.spec.set else { return };
         let options = CaptureOptions { join: true, ..CaptureOptions::default() };
-        let Some(text) = self.pane.lock().view.capture(&options) else { return Vec::new() };
+        let Some(text) = self.pane.lock().view.capture(&options) else { return };
         let mut matcher = Matcher::new(set.clone());
         for line in String::from_utf8_lossy(&text).lines() {
             matcher.text(0, line.as_bytes());
             matcher.control(0, Control::LineFeed);
         }
-        let mut hits = Vec::new();
         matcher.rest(&mut |hit| {
-            hits.push(hit.clone());
-            Verdict::Reject
+            if let Some(kept) = kept.get_mut(hit.pattern) {
+                let last = kept.last.as_ref().map(|last| last.line.trim_end());
+                kept.shows_last |= last == Some(hit.line.trim_end());
+                kept.shown = Some(hit.line.clone());
+            }
+            if Instant::now() < deadline { Verdict::Reject } else { Verdict::Accept }
         });
-        hits
     }
 }

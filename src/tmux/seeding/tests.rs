@@ -18,7 +18,8 @@ async fn parked(wire: &mut Wire) {
     loop {
         let asked = wire.accept().await;
         if asked[0].starts_with("refresh-client -A") {
-            assert_eq!(asked, ["refresh-client -A \"%1:pause\"", "display-message -p \"\""]);
+            let watched = "refresh-client -B \"muxtap-return-%1:%1:#{pane_id}\"";
+            assert_eq!(asked, ["refresh-client -A \"%1:pause\"", watched, "display-message -p \"\""]);
             return;
         }
     }
@@ -111,9 +112,8 @@ async fn a_pause_that_was_never_announced_hides_no_real_one() {
 #[tokio::test]
 async fn a_pane_that_is_moved_goes_on_where_the_other_connection_has_it() {
     let (server, mut one, mut two) = two_guests().await;
-    // Its window has come to $1; what it prints there comes ahead of any listing.
+    // Its window has come to $1, which nobody announces (N80); what it prints there comes ahead of any listing.
     two.say("%output %1 there");
-    server.kick();
     one.list(&[row(1, 0, 1), row(1, 1, 2)]).await;
     let asked = two.request().await;
     two.answer_seed(&asked, "hello there");
@@ -138,10 +138,11 @@ async fn a_pane_that_comes_back_brings_nothing_that_was_passed_on() {
     assert!(subscription[0].starts_with("refresh-client -B"), "{subscription:?}");
     two.say("%output %1 there");
     assert_eq!(server.told(1).await, ["output %1 there"]);
-    server.kick();
+    one.say("%subscription-changed muxtap-return-%1 $0 @0 0 %1 : %1");
     one.list(&[row(0, 0, 1), row(1, 1, 2)]).await;
     let back = one.accept().await;
-    assert_eq!(back, ["refresh-client -A \"%1:pause\"", "refresh-client -A \"%1:continue\""]);
+    let unwatched = "refresh-client -B \"muxtap-return-%1\"";
+    assert_eq!(back, ["refresh-client -A \"%1:pause\"", "refresh-client -A \"%1:continue\"", unwatched]);
     one.say("%continue %1");
     one.seed("hello there").await;
     assert_eq!(server.told(2).await, ["unfollowed %1", "moved %1 \"hello there\" \"\""]);
@@ -159,7 +160,6 @@ async fn a_pane_that_comes_back_brings_nothing_that_was_passed_on() {
 async fn a_pane_of_which_something_is_missing_after_a_move_is_read_with_a_gap() {
     let (server, mut one, mut two) = two_guests().await;
     two.say("%output %1 lost");
-    server.kick();
     one.list(&[row(1, 0, 1), row(1, 1, 2)]).await;
     let asked = two.request().await;
     two.answer_seed(&asked, "hello there");
