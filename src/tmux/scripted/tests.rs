@@ -409,42 +409,43 @@ async fn a_link_whose_keeper_panics_is_made_anew() {
 #[tokio::test(start_paused = true)]
 async fn a_caller_for_whom_a_pane_is_covered_does_not_notice_a_connection_that_ends() {
     let server = Scripted::start();
-    let mut first = server.guest(SessionId(0));
-    let mut second = server.guest(SessionId(1));
+    let mut first = server.guest(SESSION);
     let cover = tokio::spawn({
         let server = server.server.clone();
         async move { server.cover(PANE).await }
     });
     let asked = first.request().await;
     assert!(asked.commands()[0].starts_with("list-panes"), "{asked:?}");
-    // It dies with its session.
+    // It dies with its session, and it was the only one.
+    let connection = first.connection.clone();
     drop(first);
-    second.list(&[row(1, 0, 1)]).await;
-    second.seed("hello").await;
+    connection.closed().await;
+    sleep(SOON).await;
+    assert!(!cover.is_finished(), "{:?}", cover.await);
+    let mut next = server.guest(SessionId(7));
+    server.inner.link.send_modify(|_| {});
+    next.list(&[row(7, 0, 1)]).await;
+    next.seed("hello").await;
     cover.await.unwrap().unwrap();
 }
 
-/// The last client goes with its session, and a guest that was on its way attaches before anybody has noticed: who the
-/// server is has to be asked anew, and until then nothing is.
+/// The last client goes with its session, and a guest that was on its way attaches before the link has noticed: who the
+/// server is has to be asked anew, and until then callers wait.
 #[tokio::test(start_paused = true)]
 async fn a_guest_that_attaches_just_as_the_last_client_goes_does_not_hide_that() {
     let server = Scripted::start();
     let first = server.guest(SESSION);
-    let lost = tokio::spawn({
-        let inner = server.inner.clone();
-        async move { inner.all_lost().await }
-    });
-    tokio::task::yield_now().await;
-    assert!(!lost.is_finished());
+    let mut lost = std::pin::pin!(server.inner.all_lost());
+    assert!(tokio::time::timeout(SOON, lost.as_mut()).await.is_err());
     let connection = first.connection.clone();
     drop(first);
-    // In the task that drains it, the model forgets the first one and then those who wait are notified.
-    while connection.is_open() || server.inner.is_reached() {
-        tokio::task::yield_now().await;
-    }
+    connection.closed().await;
     let _next = server.arrived(SessionId(7));
-    lost.await.unwrap();
-    let asker = tokio::spawn(read(server.server.clone()));
+    let asker = tokio::spawn({
+        let server = server.server.clone();
+        async move { server.fresh().await.map(drop) }
+    });
     sleep(SOON).await;
-    assert!(!asker.is_finished(), "a caller waits until the server is known again");
+    assert!(!asker.is_finished(), "{:?}", asker.await);
+    assert!(tokio::time::timeout(SOON, lost).await.is_ok(), "the link begins anew");
 }
