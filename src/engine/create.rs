@@ -225,11 +225,12 @@ impl Engine {
         let nonce = managed::nonce();
         let respawn = Command::new("respawn-pane").flag("-k").opt("-t", pane.id().to_string());
         let respawn = program(place(respawn, spawn), &launch.held(&nonce));
-        let line = CommandLine::of(managed::remain(pane.id())).then(respawn);
+        let commands = managed::remain(pane.id()).into_iter().chain([respawn]).collect();
         pane.expect_mark(&nonce);
         managed.hold = Some(Hold::of(nonce));
         pane.set_ours(managed);
-        order(line).await?;
+        let begun = host.server().begin(pane.id(), commands).await;
+        begun.map_err(Unfinished::of)?.map_err(|message| Unfinished::NotStarted(refused(&message)))?;
         // The new process is watched from here on. The command runs whether or not that can be known.
         let _ = host.server().fresh().await;
         Ok(())

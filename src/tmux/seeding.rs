@@ -296,7 +296,7 @@ impl Inner {
     }
 
     /// Starts another program in a pane, by `commands`, of which the first does it. `done` is called where the answer stands in the pane's
-    /// stream, with whether it was done. Returns when that is over.
+    /// stream, with whether it was done. Returns when that is over. `counts`: what the program before it printed is of interest.
     ///
     /// A server that respawns a pane on which a control client lags behind crashes or loses the new program's output (F19, N12): a pause drops
     /// what is not sent yet, on every connection that carries the pane. On its owner's nothing can be printed between the respawn and the end
@@ -305,6 +305,7 @@ impl Inner {
         self: &Arc<Self>,
         pane: PaneId,
         commands: Vec<Command>,
+        counts: bool,
         done: impl FnOnce(bool) + Send + 'static,
     ) -> Result<Result<(), String>, Lost> {
         let (owner, others) = {
@@ -324,7 +325,7 @@ impl Inner {
             let _ = other.ask(Request::Plain(CommandLine::of([flow(pane, "pause")]))).await;
             paused.push((other, pause));
         }
-        let answer = self.respawn_on(owner, pane, commands, done).await;
+        let answer = self.respawn_on(owner, pane, commands, counts, done).await;
         for (other, pause) in paused {
             self.resume(&other, pane, Some(pause));
         }
@@ -336,10 +337,11 @@ impl Inner {
         owner: Option<Connection>,
         pane: PaneId,
         mut commands: Vec<Command>,
+        counts: bool,
         done: impl FnOnce(bool) + Send + 'static,
     ) -> Result<Result<(), String>, Lost> {
         let (sender, receiver) = tokio::sync::oneshot::channel();
-        let ran = self.lock().panes.get(&pane).is_some_and(|followed| !followed.has_ended());
+        let ran = counts && self.lock().panes.get(&pane).is_some_and(|followed| !followed.has_ended());
         let connection = owner.clone().or_else(|| self.connection_of(None)).ok_or(Lost::Ended)?;
         let pause = owner.as_ref().map(|owner| self.lock().pauses.ask(owner.id(), pane));
         if owner.is_some() {

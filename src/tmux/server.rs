@@ -214,7 +214,14 @@ impl Server {
         done: impl FnOnce(bool) + Send + 'static,
     ) -> Result<std::result::Result<(), String>> {
         self.connected().await?;
-        self.inner.respawn(pane, commands, done).await.map_err(|lost| lost.of_change("the respawn"))
+        self.inner.respawn(pane, commands, true, done).await.map_err(|lost| lost.of_change("the respawn"))
+    }
+
+    /// Puts a program in the place of a placeholder, by `commands`, one of which is a `respawn-pane`. The pane is paused
+    /// meanwhile as for [`Self::respawn`]: what is typed into a placeholder is echoed, so it may have printed (N81).
+    pub async fn begin(&self, pane: PaneId, commands: Vec<Command>) -> Result<std::result::Result<(), String>> {
+        self.connected().await?;
+        self.inner.respawn(pane, commands, false, |_| {}).await.map_err(unknown_outcome)
     }
 
     /// Returns when the pane's process has ended, the pane is gone, or `limit` has passed.

@@ -261,6 +261,20 @@ async fn a_pause_that_nobody_asked_for_is_ended_and_the_pane_is_seeded_anew() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_placeholder_is_paused_while_its_program_takes_its_place() {
+    let (server, mut wire) = one_pane().await;
+    let begin = tokio::spawn({
+        let server = server.server.clone();
+        async move { server.begin(PANE, vec![Command::new("respawn-pane").flag("-k")]).await }
+    });
+    let pause = |how: &str| format!("refresh-client -A \"%1:{how}\"");
+    assert_eq!(wire.accept().await, [pause("pause"), "respawn-pane -k".into(), pause("continue")]);
+    begin.await.unwrap().unwrap().unwrap();
+    wire.say("%output %1 there");
+    assert_eq!(server.told(1).await, ["output %1 there"], "no gap: what a placeholder printed is of no interest");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_respawn_while_the_pane_is_being_paused_for_its_seed_doubles_nothing() {
     let (server, mut wire) = one_pane().await;
     wire.say("%pause %1");
