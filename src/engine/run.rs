@@ -195,16 +195,16 @@ impl Engine {
         typing: &Typing,
         gone: &CancellationToken,
     ) -> Result<(EmptyPrompt, u64)> {
-        let Typing { alone, reader: Reader { shell, canonical, .. }, command, clear } = typing;
+        let Typing { alone, reader, command, clear } = typing;
         let (pane, nonce) = (&alone.pane, &alone.nonce);
-        let prompt = Prompt { engine: self, host, pane, shell: *shell, canonical: *canonical };
+        let prompt = Prompt { engine: self, host, pane, reader: *reader };
         for _ in 0..TRIES {
             let empty = prompt.empty(*clear).await?;
             if gone.is_cancelled() {
                 prompt.take_back(&empty).await?;
                 return Err(too_late(pane));
             }
-            let line = shell.command_line(command, nonce, &empty);
+            let line = reader.shell.command_line(command, nonce, &empty);
             if line.is_err() {
                 prompt.take_back(&empty).await?;
             }
@@ -379,8 +379,7 @@ impl Going<'_> {
 
     /// Whether the prompt stands there at which the command was typed.
     async fn is_prompt_back(&self) -> bool {
-        let Reader { shell, canonical, .. } = self.reader;
-        let prompt = Prompt { engine: self.engine, host: self.host, pane: self.pane, shell, canonical };
+        let prompt = Prompt { engine: self.engine, host: self.host, pane: self.pane, reader: self.reader };
         prompt.is_back(&self.prompt.text).await.unwrap_or(false)
     }
 
