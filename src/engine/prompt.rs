@@ -38,7 +38,12 @@ const BASH_PS2: &[u8] = b"\"${PS2@P}\"\x1b\x05\x05";
 /// What zsh's line editor shows when it asks for the name of one of its commands.
 const ZSH_BY_NAME: &str = "execute: ";
 const ZSH_BY_NAME_CELLS: u16 = ZSH_BY_NAME.len() as u16;
+/// Takes all of a command back to be edited.
 const ZSH_TAKE_BACK: &[u8] = b"push-line-or-edit\r";
+/// Goes up in zsh's line editor: at the start of a line to the start of the one above.
+const ZSH_UP: &[u8] = &[0x01; 32];
+/// Goes down again, to the end of the last line.
+const ZSH_DOWN: &[u8] = &[0x05; 32];
 /// Makes a terminal in cooked mode print once more what is typed (`VREPRINT`, termios(3)).
 const REPRINT: &[u8] = b"\x12";
 
@@ -328,7 +333,7 @@ impl Prompt<'_> {
         }
         let mut keymap = Keymap::Emacs;
         let mut start = self.press(self.to_start(), |spot| typed.cells_from(spot) == 1).await?;
-        let end = if start.spot.cells_from(typed) > 0 {
+        let mut end = if start.spot.cells_from(typed) > 0 {
             let shown = usize::try_from(start.spot.cells_from(typed)).unwrap_or_default();
             if shown != SHOWN_CTRL_A.len() || self.text_from(typed, shown).await? != SHOWN_CTRL_A {
                 self.remove_question(Keymap::Emacs).await?;
@@ -354,6 +359,14 @@ impl Prompt<'_> {
             }
             end
         };
+        if self.reader.shell == Shell::Zsh && keymap == Keymap::Emacs && start.met && start.spot.x == 0 {
+            // No prompt stands before it: it may be one line of several.
+            let up = self.press(ZSH_UP, |spot| spot != start.spot).await?.spot;
+            if up != start.spot {
+                start = Settled { spot: up, met: false };
+                end = self.press(ZSH_DOWN, |spot| spot == typed).await?;
+            }
+        }
         let prompt = self.row(start.spot.y, start.spot.x).await?;
         if start.met && end.met {
             if self.reader.shell.is_continuation(&prompt) {

@@ -51,6 +51,16 @@ fn types(world: &World, pane: &str, text: &str) {
     crate::common::eventually("what is typed shows", || screen(world, pane).contains(&shown));
 }
 
+/// Presses Ctrl-C until a prompt is there, as a person would: zsh and fish lose one that arrives while they
+/// take the terminal back after a command (N73).
+fn interrupts(world: &World, pane: &str) {
+    let is_back = |_| {
+        world.tmux(&["send-keys", "-t", pane, "C-c"]);
+        world.muxtap(&["wait-for", "-t", pane, "--prompt", "-T", "3"]).status == 0
+    };
+    assert!((0..5).any(is_back), "no prompt: {}", screen(world, pane));
+}
+
 fn screen(world: &World, pane: &str) -> String {
     world.tmux(&["capture-pane", "-p", "-J", "-S", "-", "-t", pane])
 }
@@ -134,6 +144,103 @@ fn the_rest_of_a_command_is_not_what_run_types() {
     });
 }
 
+/// Custom prompts for the rest of a command: of bash and zsh any, with colours too.
+#[test]
+fn a_prompt_for_the_rest_is_known_whatever_it_shows() {
+    for (program, prompt) in [
+        ("bash --norc", "PS2='more: '"),
+        ("bash --norc", r"PS2='\[\e[1;33m\]more $ \[\e[0m\]'"),
+        ("zsh -f", "PS2='more: '"),
+        ("zsh -f", "PS2='%F{red}%_ $ %f'"),
+        ("dash", "PS2='more: '"),
+    ] {
+        for (half, ended) in
+            [("for i in 1 2; do", "echo again$i; done"), ("touch half &&", "true"), ("echo 'open", "closed'")]
+        {
+            let world = World::new();
+            let pane = world.ok(&["new-session", "-x", "100", "--", "sh", "-c", &format!("exec {program}")]);
+            world.ok(&["wait-for", "-t", &pane, "--prompt", "--since", "start", "-T", "30"]);
+            assert_eq!(ran(&world, &pane, &[], prompt).1, 0);
+            types(&world, &pane, half);
+            world.tmux(&["send-keys", "-t", &pane, "Enter"]);
+            let shown = if prompt.contains("more") { "more" } else { " $" };
+            crate::common::eventually("the shell asks for the rest", || {
+                last_line(&world, &pane).contains(shown) && !last_line(&world, &pane).contains(half)
+            });
+            let refused = |flags: &[&str]| {
+                world.error("CONFLICT", &[&["run", "-t", &pane, "-T", "20"], flags, &["--", "touch ran"]].concat());
+                assert!(!world.path("work/ran").exists() && !world.path("work/half").exists(), "{program} {half}");
+            };
+            refused(&[]);
+            refused(&[]);
+            // What was begun is still there to be ended.
+            world.tmux(&["send-keys", "-t", &pane, "-l", ended]);
+            world.tmux(&["send-keys", "-t", &pane, "Enter"]);
+            let done = || match half {
+                "for i in 1 2; do" => screen(&world, &pane).contains("again2"),
+                "touch half &&" => world.path("work/half").exists(),
+                _ => screen(&world, &pane).lines().any(|line| line == "closed"),
+            };
+            crate::common::eventually(&format!("{program}: {half} {}", screen(&world, &pane)), done);
+            std::fs::remove_file(world.path("work/half")).ok();
+            assert_eq!(ran(&world, &pane, &[], "echo on"), says("on\n", 0), "{program} {half}");
+            types(&world, &pane, half);
+            world.tmux(&["send-keys", "-t", &pane, "Enter"]);
+            crate::common::eventually("the shell asks for the rest", || !last_line(&world, &pane).contains(half));
+            assert_eq!(ran(&world, &pane, &["--clear-line"], "echo cleared"), says("cleared\n", 0), "{program} {half}");
+            assert!(!world.path("work/half").exists(), "{program}: a mixture was run");
+        }
+    }
+}
+
+/// Its echo stands above the prompt, at which nothing shows.
+#[test]
+fn what_was_typed_while_a_command_ran_is_seen() {
+    each_shell(|world, pane, name| {
+        let go = world.path("go").display().to_string();
+        let wait = format!("sh -c 'echo begun; until test -e {go}; do sleep 0.1; done; echo end''ed'");
+        world.tmux(&["send-keys", "-t", pane, &wait, "Enter"]);
+        world.await_output(pane, "(?m)^begun$");
+        world.tmux(&["send-keys", "-t", pane, "-l", "touch mixed "]);
+        crate::common::eventually("it shows", || screen(world, pane).contains("touch mixed"));
+        std::fs::write(&go, "").unwrap();
+        world.await_output(pane, "(?m)ended\r?$");
+        let answer = world.muxtap(&["--json", "run", "-t", pane, "-T", "20", "--", "touch ran"]);
+        let error = answer.error();
+        assert_eq!(
+            (&error["code"], &error["details"]["typed"]),
+            (&"CONFLICT".into(), &"touch mixed ".into()),
+            "{name}: {error}"
+        );
+        for file in ["mixed", "ran"] {
+            assert!(!world.path("work").join(file).exists(), "{name}: {file}");
+        }
+    });
+}
+
+/// The same as a person who types at every moment, for the shell that nothing can be asked of.
+#[test]
+fn keys_that_arrive_just_before_the_line_are_not_run() {
+    let world = World::new();
+    let pane = world.tmux(&["new-session", "-d", "-x", "100", "-P", "-F", "#{pane_id}", "dash"]);
+    world.ok(&["wait-for", "-t", &pane, "--prompt", "--since", "start", "-T", "30"]);
+    let mut succeeded = 0;
+    for round in 0..24_u64 {
+        let running = world.spawn(&["run", "-t", &pane, "-T", "20", "--", "echo clean"]);
+        std::thread::sleep(Duration::from_micros(2000 + round * 500));
+        world.tmux(&["send-keys", "-t", &pane, "-l", "touch mixed "]);
+        let answer = running.finish();
+        if answer.status == 0 {
+            succeeded += 1;
+            assert_eq!(answer.text(), "clean\n", "{answer:?}");
+        } else {
+            assert!(answer.stderr.contains("is typed") || answer.stderr.contains("somebody types"), "{answer:?}");
+        }
+        assert_eq!(ran(&world, &pane, &["--clear-line"], "ls"), says("", 0), "{}", screen(&world, &pane));
+    }
+    assert!(succeeded > 0);
+}
+
 #[test]
 fn somebody_who_types_while_it_starts() {
     each_shell(|world, pane, name| {
@@ -150,21 +257,7 @@ fn somebody_who_types_while_it_starts() {
                 let told = ["is typed", "somebody types", "something else", "did not run", "cannot be told"];
                 assert!(told.iter().any(|told| answer.stderr.contains(told)), "{name}: {answer:?}");
             }
-            world.tmux(&["send-keys", "-t", pane, "C-c"]);
-            let back = world.muxtap(&["wait-for", "-t", pane, "--prompt", "-T", "10"]);
-            if back.status != 0 {
-                let pid = world.tmux(&["display-message", "-p", "-t", pane, "#{pane_pid}"]);
-                let ps = std::process::Command::new("ps")
-                    .args(["-o", "pid,stat,wchan,args", "--ppid", pid.trim(), "-p", pid.trim()])
-                    .output()
-                    .unwrap();
-                eprintln!("DIAG {back:?}\nSCREEN {}\nPS {}", screen(world, pane), String::from_utf8_lossy(&ps.stdout));
-                eprintln!("STATUS {}", std::fs::read_to_string(format!("/proc/{}/status", pid.trim())).unwrap());
-                eprintln!("READ {}", world.ok(&["capture-pane", "-t", pane]));
-                world.tmux(&["send-keys", "-t", pane, "C-c"]);
-                std::thread::sleep(Duration::from_secs(1));
-                panic!("THEN {}", screen(world, pane));
-            }
+            interrupts(world, pane);
             let left: Vec<_> =
                 std::fs::read_dir(world.path("work")).unwrap().map(|file| file.unwrap().file_name()).collect();
             assert!(left.is_empty(), "{name}: a mixture was run: {left:?} {}", screen(world, pane));
@@ -322,7 +415,7 @@ fn a_command_that_is_interrupted_in_the_pane_is_no_time_out() {
         let begun = Instant::now();
         let running = world.spawn(&["--json", "run", "-t", pane, "-T", "60", "--", "echo begun; sleep 100"]);
         world.await_output(pane, "(?m)^begun$");
-        // Ctrl-C before the shell has started it is nobody's to obey.
+        // A Ctrl-C before that is for the shell, which goes on to start it (N73).
         crate::common::eventually("it runs", || {
             world.tmux(&["display-message", "-p", "-t", pane, "#{pane_current_command}"]) == "sleep"
         });
