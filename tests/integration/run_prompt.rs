@@ -183,6 +183,7 @@ fn a_prompt_for_the_rest_is_known_whatever_it_shows() {
             };
             crate::common::eventually(&format!("{program}: {half} {}", screen(&world, &pane)), done);
             std::fs::remove_file(world.path("work/half")).ok();
+            world.ok(&["wait-for", "-t", &pane, "--prompt", "--settle", "0.3", "-T", "20"]);
             assert_eq!(ran(&world, &pane, &[], "echo on"), says("on\n", 0), "{program} {half}");
             types(&world, &pane, half);
             world.tmux(&["send-keys", "-t", &pane, "Enter"]);
