@@ -328,6 +328,9 @@ impl Going<'_> {
         let sent = Instant::now();
         let mut shell = pin!(self.shell_ended());
         let mut shell_ended = None;
+        // A look can find the shell in the midst of something: the next one is after twice the quiet.
+        let mut quiet_since = sent;
+        let mut quiet = BEGINNING;
         loop {
             changes.borrow_and_update();
             let found = find();
@@ -341,11 +344,18 @@ impl Going<'_> {
             if shell_ended.is_some_and(|at: Instant| at.elapsed() >= EXIT_KNOWN) {
                 return Ended::Shell;
             }
-            let quiet_since = self.pane.lock().last_output.max(sent);
+            let last_output = self.pane.lock().last_output.max(sent);
+            if quiet_since != last_output {
+                (quiet_since, quiet) = (last_output, BEGINNING);
+            }
             let unbegun = found.begin.is_none() && shell_ended.is_none();
             // Only a line editor tells that the shell waits for a line and runs nothing of its own.
             let abandonable = found.begin.is_some() && shell_ended.is_none() && self.prompt.editor.is_some();
-            if (unbegun || abandonable) && quiet_since.elapsed() >= BEGINNING && self.rests().await {
+            let looks = (unbegun || abandonable) && quiet_since.elapsed() >= quiet;
+            if looks {
+                quiet = if unbegun { quiet } else { 2 * quiet };
+            }
+            if looks && self.rests().await {
                 // What has come meanwhile counts.
                 let is_back = abandonable && self.is_prompt_back().await;
                 let now = find();
@@ -356,10 +366,8 @@ impl Going<'_> {
                     return Ended::Abandoned;
                 }
             }
-            // A command that is quiet is looked at once when it begins to be.
-            let looks = unbegun || abandonable && quiet_since.elapsed() < BEGINNING;
-            let due = shell_ended.map_or(quiet_since + BEGINNING, |at| at + EXIT_KNOWN).max(Instant::now() + CALM);
-            let waits = shell_ended.is_some() || looks;
+            let due = shell_ended.map_or(quiet_since + quiet, |at| at + EXIT_KNOWN).max(Instant::now() + CALM);
+            let waits = shell_ended.is_some() || unbegun || abandonable;
             tokio::select! {
                 changed = changes.changed() => if changed.is_err() { return Ended::Shell },
                 () = &mut shell, if shell_ended.is_none() => shell_ended = Some(Instant::now()),
