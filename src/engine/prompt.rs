@@ -37,7 +37,7 @@ const SHOWN_CTRL_A: &str = "^A";
 const BASH_PS2: &[u8] = b"\"${PS2@P}\"\x1b\x05\x05";
 /// What zsh's line editor shows when it asks for the name of one of its commands.
 const ZSH_BY_NAME: &str = "execute: ";
-const ZSH_BY_NAME_CELLS: u16 = ZSH_BY_NAME.len() as u16;
+const ZSH_BY_NAME_CELLS: u16 = 9;
 /// Takes all of a command back to be edited.
 const ZSH_TAKE_BACK: &[u8] = b"push-line-or-edit\r";
 /// Goes up in zsh's line editor: at the start of a line to the start of the one above.

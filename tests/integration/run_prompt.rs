@@ -219,29 +219,6 @@ fn what_was_typed_while_a_command_ran_is_seen() {
     });
 }
 
-/// The same as a person who types at every moment, for the shell that nothing can be asked of.
-#[test]
-fn keys_that_arrive_just_before_the_line_are_not_run() {
-    let world = World::new();
-    let pane = world.tmux(&["new-session", "-d", "-x", "100", "-P", "-F", "#{pane_id}", "dash"]);
-    world.ok(&["wait-for", "-t", &pane, "--prompt", "--since", "start", "-T", "30"]);
-    let mut succeeded = 0;
-    for round in 0..24_u64 {
-        let running = world.spawn(&["run", "-t", &pane, "-T", "20", "--", "echo clean"]);
-        std::thread::sleep(Duration::from_micros(2000 + round * 500));
-        world.tmux(&["send-keys", "-t", &pane, "-l", "touch mixed "]);
-        let answer = running.finish();
-        if answer.status == 0 {
-            succeeded += 1;
-            assert_eq!(answer.text(), "clean\n", "{answer:?}");
-        } else {
-            assert!(answer.stderr.contains("is typed") || answer.stderr.contains("somebody types"), "{answer:?}");
-        }
-        assert_eq!(ran(&world, &pane, &["--clear-line"], "ls"), says("", 0), "{}", screen(&world, &pane));
-    }
-    assert!(succeeded > 0);
-}
-
 #[test]
 fn somebody_who_types_while_it_starts() {
     each_shell(|world, pane, name| {
