@@ -179,7 +179,7 @@ fn a_prompt_for_the_rest_is_known_whatever_it_shows() {
             let done = || match half {
                 "for i in 1 2; do" => screen(&world, &pane).contains("again2"),
                 "touch half &&" => world.path("work/half").exists(),
-                _ => screen(&world, &pane).lines().any(|line| line == "closed"),
+                _ => screen(&world, &pane).lines().any(|line| line.trim_end() == "closed"),
             };
             crate::common::eventually(&format!("{program}: {half} {}", screen(&world, &pane)), done);
             std::fs::remove_file(world.path("work/half")).ok();
