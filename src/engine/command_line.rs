@@ -113,7 +113,7 @@ impl Shell {
                 ),
             ));
         }
-        Ok([prompt.clear, typed.as_bytes()].concat())
+        Ok([prompt.clear.as_slice(), typed.as_bytes()].concat())
     }
 
     /// Whether a prompt is the one with which this shell asks for the rest of a command.

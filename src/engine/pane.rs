@@ -79,7 +79,7 @@ pub(super) struct State {
     pub(super) ours: Option<ManagedPane>,
     /// A `run` is under way.
     pub(super) runs: bool,
-    /// The prompt of a shell without a line editor, once it was seen with nothing behind it.
+    /// A prompt that is known to be the shell's own, and not one for the rest of a command.
     pub(super) prompt: Option<String>,
     /// The nonce of the mark that begins the output of the command line that is being typed.
     pub(super) announced: String,

@@ -8,7 +8,7 @@ use std::{
 
 use super::{
     Engine, Host, Pane,
-    shell::{self, Resting, Shell},
+    shell::{self, Reader, Resting, Shell},
 };
 use crate::{
     api::{Error, ErrorCode, Result},
@@ -29,11 +29,21 @@ const PROBE: &[u8] = b":";
 const BACKSPACE: &[u8] = b"\x7f";
 const ESCAPE: &[u8] = b"\x1b";
 const INTERRUPT: &[u8] = b"\x03";
-const KILL_LINE: &[u8] = b"\x15";
 const LEFT: &[u8] = b"\x02";
 const RIGHT: &[u8] = b"\x06";
 /// What a line editor with vi's keys shows of Ctrl-A.
 const SHOWN_CTRL_A: &str = "^A";
+/// Has bash's line editor expand its prompt for the rest of a command (`shell-expand-line`).
+const BASH_PS2: &[u8] = b"\"${PS2@P}\"\x1b\x05\x05";
+/// What zsh's line editor shows when it asks for the name of one of its commands.
+const ZSH_BY_NAME: &str = "execute: ";
+const ZSH_BY_NAME_CELLS: u16 = 9;
+/// Takes all of a command back to be edited.
+const ZSH_TAKE_BACK: &[u8] = b"push-line-or-edit\r";
+/// Goes up in zsh's line editor: at the start of a line to the start of the one above.
+const ZSH_UP: &[u8] = &[0x01; 32];
+/// Goes down again, to the end of the last line.
+const ZSH_DOWN: &[u8] = &[0x05; 32];
 /// Makes a terminal in cooked mode print once more what is typed (`VREPRINT`, termios(3)).
 const REPRINT: &[u8] = b"\x12";
 
@@ -66,8 +76,9 @@ impl Spot {
 pub(super) struct EmptyPrompt {
     /// Where the cursor stands.
     pub(super) cursor: Spot,
-    /// What removes what was typed to find out.
-    pub(super) clear: &'static [u8],
+    /// Removes what was typed to find out, and all that somebody types in the moment in which the
+    /// terminal has their keys and tmux has not yet seen them.
+    pub(super) clear: Vec<u8>,
     /// The column at which a command line begins.
     pub(super) column: u16,
     /// How many rows above that the prompt ends, and in which column.
@@ -88,12 +99,13 @@ pub(super) enum Keymap {
 }
 
 impl Keymap {
-    /// Removes the one character that is typed.
-    fn clear(self) -> &'static [u8] {
+    /// Removes the question, and what somebody types behind it. The question goes by Backspace, which
+    /// keeps it out of what Ctrl-Y brings back; the rest is there for Ctrl-Y.
+    fn clear(self) -> Vec<u8> {
         match self {
-            Self::Emacs => BACKSPACE,
+            Self::Emacs => b"\x7f\x01\x0b".to_vec(),
             // zsh's takes nothing back that was there before it began to insert.
-            Self::Vi => b"\x1b0xi",
+            Self::Vi => b"\x1b0Di".to_vec(),
         }
     }
 }
@@ -105,6 +117,8 @@ enum Found {
     Typed(String),
     /// The shell waits for the rest of a command, with this prompt.
     Continued(String),
+    /// A prompt that may be the shell's own, or one for the rest of a command.
+    Unsure(String),
     /// It does not show what is typed.
     Unknown,
     /// Somebody else typed meanwhile, and the question was taken back.
@@ -123,31 +137,35 @@ pub(super) struct Prompt<'a> {
     pub(super) engine: &'a Engine,
     pub(super) host: &'a Arc<Host>,
     pub(super) pane: &'a Arc<Pane>,
-    pub(super) shell: Shell,
-    /// The terminal collects lines: no line editor has them.
-    pub(super) canonical: bool,
+    pub(super) reader: Reader,
 }
 
 impl Prompt<'_> {
     /// Returns the prompt if nothing is typed there; `clear` makes it so. The error says what is typed.
     pub(super) async fn empty(&self, clear: bool) -> Result<EmptyPrompt> {
         for look in 0..LOOKS {
-            let found = if self.canonical { self.ask_terminal().await? } else { self.ask_editor().await? };
+            let found = if self.reader.canonical { self.ask_terminal().await? } else { self.ask_editor().await? };
             let abandon = match found {
                 Found::Empty(prompt) => return Ok(prompt),
                 Found::Disturbed if look + 1 < LOOKS => continue,
                 Found::Typed(_) => look > 0,
-                Found::Continued(_) | Found::Unknown | Found::Disturbed => true,
+                Found::Continued(_) | Found::Unsure(_) | Found::Unknown | Found::Disturbed => true,
             };
             if !clear || look + 1 == LOOKS {
                 return Err(self.refusal(&found));
             }
-            let keys = match (abandon, self.canonical) {
+            let kill = [self.reader.kill];
+            let keys = match (abandon, self.reader.canonical) {
                 (true, _) => INTERRUPT,
-                (false, true) => KILL_LINE,
+                (false, true) => &kill,
                 (false, false) => b"\x05\x15",
             };
-            self.press(keys, |_| false).await?;
+            let spot = self.press(keys, |_| false).await?.spot;
+            if abandon && self.reader.canonical {
+                // What a shell shows then is its own prompt.
+                let prompt = self.row(spot.y, spot.x).await?;
+                self.pane.lock().prompt = Some(prompt);
+            }
         }
         Err(self.refusal(&Found::Unknown))
     }
@@ -218,6 +236,12 @@ impl Prompt<'_> {
             Found::Continued(prompt) => {
                 (format!("the shell in pane {pane} waits for the rest of a command (its prompt is `{prompt}`)"), None)
             }
+            Found::Unsure(prompt) => (
+                format!(
+                    "whether the shell in pane {pane} waits for the rest of a command cannot be told by its prompt `{prompt}`"
+                ),
+                None,
+            ),
             Found::Empty(_) | Found::Unknown | Found::Disturbed => (
                 format!("whether something is typed at the prompt of pane {pane} cannot be told: it does not show"),
                 None,
@@ -229,6 +253,77 @@ impl Prompt<'_> {
     }
 
     async fn ask_editor(&self) -> Result<Found> {
+        let found = self.ask_line().await?;
+        let Found::Empty(prompt) = &found else { return Ok(found) };
+        if self.pane.lock().prompt.as_ref() == Some(&prompt.text) {
+            return Ok(found);
+        }
+        let found = match (self.reader.shell, prompt.editor) {
+            (Shell::Bash, Some(Keymap::Emacs)) => self.ask_bash(prompt).await?,
+            (Shell::Zsh, Some(keymap)) => self.ask_zsh(prompt, keymap).await?,
+            _ => return Ok(found),
+        };
+        if let Found::Empty(prompt) = &found {
+            self.pane.lock().prompt = Some(prompt.text.clone());
+        }
+        Ok(found)
+    }
+
+    /// Whether bash waits for the rest of a command: its line editor expands `PS2` (N71).
+    async fn ask_bash(&self, prompt: &EmptyPrompt) -> Result<Found> {
+        let end = self.press(BASH_PS2, |_| false).await?.spot;
+        let cells = usize::try_from(end.cells_from(prompt.cursor)).unwrap_or_default();
+        let shown = self.text_from(prompt.cursor, cells).await?;
+        let continuation = plain(&shown);
+        // Forward, so that what somebody types behind it stays.
+        let delete = [b"\x01".as_slice(), RIGHT, &vec![0x04; continuation.typed], b"\x05"].concat();
+        if !self.press(&delete, |spot| spot == prompt.cursor).await?.met {
+            self.remove_question(Keymap::Emacs).await?;
+            return Ok(Found::Disturbed);
+        }
+        let dense = |text: &str| text.split_whitespace().collect::<String>();
+        if dense(&continuation.text) == dense(&prompt.text) {
+            self.press(&Keymap::Emacs.clear(), |spot| spot.cells_from(prompt.cursor) == -1).await?;
+            return Ok(Found::Continued(prompt.text.clone()));
+        }
+        Ok(Found::Empty(prompt.clone()))
+    }
+
+    /// Whether zsh waits for the rest of a command: told to, its line editor takes all of the command
+    /// back to be edited, at a prompt of its own; at that prompt it does nothing (N72).
+    async fn ask_zsh(&self, prompt: &EmptyPrompt, keymap: Keymap) -> Result<Found> {
+        let empty = self.press(&keymap.clear(), |spot| spot.cells_from(prompt.cursor) == -1).await?;
+        if !empty.met {
+            self.remove_question(keymap).await?;
+            return Ok(Found::Disturbed);
+        }
+        let (by_name, insert) = match keymap {
+            Keymap::Emacs => (b"\x1bx", b"".as_slice()),
+            Keymap::Vi => (b"\x1b:", b"\x1bi".as_slice()),
+        };
+        // It asks on the row below, where the cursor does not go.
+        let asks = self.press(by_name, |_| false).await?.spot;
+        if self.row(asks.y + 1, ZSH_BY_NAME_CELLS).await? == ZSH_BY_NAME {
+            let back = self.press(ZSH_TAKE_BACK, |_| false).await?.spot;
+            if self.row(back.y + 1, ZSH_BY_NAME_CELLS).await? == ZSH_BY_NAME {
+                // Somebody typed there.
+                self.press(b"\x07", |_| false).await?;
+                return Ok(Found::Disturbed);
+            }
+            if back != asks {
+                return Ok(Found::Continued(prompt.text.clone()));
+            }
+        }
+        if !insert.is_empty() {
+            self.press(insert, |_| false).await?;
+        }
+        Ok(match self.ask_line().await? {
+            Found::Empty(again) if again.text != prompt.text => Found::Continued(prompt.text.clone()),
+            found => found,
+        })
+    }
+
+    async fn ask_line(&self) -> Result<Found> {
         let before = self.spot().await?;
         let typed = self.press(PROBE, |spot| spot.cells_from(before) == 1).await?.spot;
         if typed == before {
@@ -238,7 +333,7 @@ impl Prompt<'_> {
         }
         let mut keymap = Keymap::Emacs;
         let mut start = self.press(self.to_start(), |spot| typed.cells_from(spot) == 1).await?;
-        let end = if start.spot.cells_from(typed) > 0 {
+        let mut end = if start.spot.cells_from(typed) > 0 {
             let shown = usize::try_from(start.spot.cells_from(typed)).unwrap_or_default();
             if shown != SHOWN_CTRL_A.len() || self.text_from(typed, shown).await? != SHOWN_CTRL_A {
                 self.remove_question(Keymap::Emacs).await?;
@@ -253,7 +348,7 @@ impl Prompt<'_> {
             self.press(b"A", |spot| spot == typed).await?
         } else {
             let mut end = self.press(self.to_end(), |spot| spot == typed).await?;
-            if self.shell == Shell::Fish && end.spot == start.spot {
+            if self.reader.shell == Shell::Fish && end.spot == start.spot {
                 // Escape was a key of its own: fish's vi mode, which goes over all lines by other keys.
                 keymap = Keymap::Vi;
                 start = self.press(b"gg0", |_| false).await?;
@@ -264,10 +359,18 @@ impl Prompt<'_> {
             }
             end
         };
+        if self.reader.shell == Shell::Zsh && keymap == Keymap::Emacs && start.met && start.spot.x == 0 {
+            // No prompt stands before it: it may be one line of several.
+            let up = self.press(ZSH_UP, |spot| spot != start.spot).await?.spot;
+            if up != start.spot {
+                start = Settled { spot: up, met: false };
+                end = self.press(ZSH_DOWN, |spot| spot == typed).await?;
+            }
+        }
         let prompt = self.row(start.spot.y, start.spot.x).await?;
         if start.met && end.met {
-            if self.shell.is_continuation(&prompt) {
-                self.press(keymap.clear(), |spot| spot == start.spot).await?;
+            if self.reader.shell.is_continuation(&prompt) {
+                self.press(&keymap.clear(), |spot| spot == start.spot).await?;
                 return Ok(Found::Continued(prompt));
             }
             let Spot { x, .. } = start.spot;
@@ -305,49 +408,74 @@ impl Prompt<'_> {
         self.text_from(start.spot, left + right).await.map(Found::Typed)
     }
 
-    /// A terminal that collects the line shows it once more.
+    /// A terminal that collects the line shows it once more. Nothing else tells what was typed while
+    /// something ran: its echo stands above the prompt.
     async fn ask_terminal(&self) -> Result<Found> {
-        let before = self.spot().await?;
-        let prompt = self.row(before.y, before.x).await?;
-        let empty = |cursor: Spot, above| EmptyPrompt {
-            cursor,
-            clear: b"",
-            column: cursor.x,
-            above,
-            editor: None,
-            text: String::new(),
-        };
-        if self.shell.is_continuation(&prompt) {
-            return Ok(Found::Continued(prompt));
-        }
-        if matches!(prompt.as_str(), "$ " | "# ") || self.pane.lock().prompt.as_ref() == Some(&prompt) {
-            // A prompt that is known; what is typed would stand behind it.
-            return Ok(Found::Empty(empty(before, (0, before.x))));
-        }
-        let line_below = |spot: Spot| spot.x == 0 && (spot.y == before.y + 1 || before.is_lowest());
-        let after = self.press(REPRINT, line_below).await?;
-        if after.met {
-            self.pane.lock().prompt = Some(prompt);
-            return Ok(Found::Empty(empty(after.spot, (1, before.x))));
-        }
-        if after.spot == before {
+        if self.reader.kill == 0 {
             return Ok(Found::Unknown);
         }
-        let text = self.row(after.spot.y, after.spot.x).await?;
-        // It had only begun, and printed its prompt behind the question.
-        if matches!(text.as_str(), "$ " | "# ") {
-            return Ok(Found::Empty(empty(after.spot, (0, after.spot.x))));
+        let before = self.prompt_shown().await?;
+        let prompt = self.row(before.y, before.x).await?;
+        if self.reader.shell.is_continuation(&prompt) {
+            return Ok(Found::Continued(prompt));
         }
-        Ok(Found::Typed(text))
+        let is_usual = prompt.ends_with("$ ") || prompt.ends_with("# ");
+        if !is_usual && self.pane.lock().prompt.as_ref() != Some(&prompt) {
+            // It, or what is typed behind it: the question tells.
+            let (spot, met) = self.reprint(before).await?;
+            let text = self.row(spot.y, spot.x).await?;
+            return Ok(if met || text.is_empty() { Found::Unsure(prompt) } else { Found::Typed(text) });
+        }
+        let (after, met) = self.reprint(before).await?;
+        if met {
+            return Ok(Found::Empty(EmptyPrompt {
+                cursor: after,
+                clear: vec![self.reader.kill],
+                column: 0,
+                above: (1, before.x),
+                editor: None,
+                text: String::new(),
+            }));
+        }
+        if after == before {
+            return Ok(Found::Unknown);
+        }
+        self.row(after.y, after.x).await.map(Found::Typed)
+    }
+
+    /// Makes the terminal print once more what is typed. Returns where the cursor then is, and whether
+    /// nothing stands before it on a row of its own.
+    async fn reprint(&self, before: Spot) -> Result<(Spot, bool)> {
+        let line_below = |spot: Spot| spot.x == 0 && (spot.y == before.y + 1 || before.is_lowest());
+        let after = self.press(REPRINT, line_below).await?;
+        Ok((after.spot, after.met))
+    }
+
+    /// Returns where the cursor is once a prompt stands before it. A shell without a line editor does
+    /// not tell when it waits for a line, and prints its prompt a moment after a command has ended.
+    async fn prompt_shown(&self) -> Result<Spot> {
+        let mut changes = self.pane.changes();
+        let give_up = Instant::now() + PATIENCE;
+        loop {
+            changes.borrow_and_update();
+            let spot = self.spot().await?;
+            if spot.x > 0 || Instant::now() >= give_up {
+                return Ok(spot);
+            }
+            tokio::select! {
+                () = tokio::time::sleep_until(give_up.into()) => {}
+                changed = changes.changed() => if changed.is_err() { return Err(self.ended()) },
+            }
+        }
     }
 
     /// The key that goes to the start of all that is typed: in fish that can be several lines.
     fn to_start(&self) -> &'static [u8] {
-        if self.shell == Shell::Fish { b"\x1b<" } else { b"\x01" }
+        if self.reader.shell == Shell::Fish { b"\x1b<" } else { b"\x01" }
     }
 
     fn to_end(&self) -> &'static [u8] {
-        if self.shell == Shell::Fish { b"\x1b>" } else { b"\x05" }
+        if self.reader.shell == Shell::Fish { b"\x1b>" } else { b"\x05" }
     }
 
     /// Presses keys, and returns where the cursor then is: as soon as that is where it was to go, or when nothing moves any more.
@@ -437,5 +565,52 @@ impl Prompt<'_> {
             (usize::from(from.x)..usize::from(from.x) + cells).contains(&at)
         });
         Ok(within.collect())
+    }
+}
+
+/// A text as a line editor shows it.
+struct Plain {
+    /// The text, without what only colours it.
+    text: String,
+    /// How many characters the line has.
+    typed: usize,
+}
+
+/// Reads a text in which a line editor shows a control character as two (`^[`).
+fn plain(shown: &str) -> Plain {
+    let mut text = String::new();
+    let mut typed = 0;
+    let mut characters = shown.chars().peekable();
+    while let Some(character) = characters.next() {
+        typed += 1;
+        let control = characters.next_if(|next| character == '^' && matches!(next, '@'..='_'));
+        match control {
+            None => text.push(character),
+            // Only the last row is before the cursor.
+            Some('J') => text.clear(),
+            Some('[') if characters.next_if_eq(&'[').is_some() => {
+                typed += 1;
+                for parameter in characters.by_ref() {
+                    typed += 1;
+                    if matches!(parameter, '@'..='~') {
+                        break;
+                    }
+                }
+            }
+            Some(_) => {}
+        }
+    }
+    Plain { text, typed }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_colours_a_prompt_is_no_part_of_it() {
+        let Plain { text, typed } = plain("first^J^A^[[1;31m^Bmore: ^A^[[0m^B");
+        assert_eq!((text.as_str(), typed), ("more: ", "first\n\u{1}\u{1b}[1;31m\u{2}more: \u{1}\u{1b}[0m\u{2}".len()));
+        assert_eq!(plain("a^b").typed, 3);
     }
 }

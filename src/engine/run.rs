@@ -195,16 +195,16 @@ impl Engine {
         typing: &Typing,
         gone: &CancellationToken,
     ) -> Result<(EmptyPrompt, u64)> {
-        let Typing { alone, reader: Reader { shell, canonical, .. }, command, clear } = typing;
+        let Typing { alone, reader, command, clear } = typing;
         let (pane, nonce) = (&alone.pane, &alone.nonce);
-        let prompt = Prompt { engine: self, host, pane, shell: *shell, canonical: *canonical };
+        let prompt = Prompt { engine: self, host, pane, reader: *reader };
         for _ in 0..TRIES {
             let empty = prompt.empty(*clear).await?;
             if gone.is_cancelled() {
                 prompt.take_back(&empty).await?;
                 return Err(too_late(pane));
             }
-            let line = shell.command_line(command, nonce, &empty);
+            let line = reader.shell.command_line(command, nonce, &empty);
             if line.is_err() {
                 prompt.take_back(&empty).await?;
             }
@@ -328,6 +328,9 @@ impl Going<'_> {
         let sent = Instant::now();
         let mut shell = pin!(self.shell_ended());
         let mut shell_ended = None;
+        // A look can find the shell in the midst of something: the next one is after twice the quiet.
+        let mut quiet_since = sent;
+        let mut quiet = BEGINNING;
         loop {
             changes.borrow_and_update();
             let found = find();
@@ -341,11 +344,18 @@ impl Going<'_> {
             if shell_ended.is_some_and(|at: Instant| at.elapsed() >= EXIT_KNOWN) {
                 return Ended::Shell;
             }
-            let quiet_since = self.pane.lock().last_output.max(sent);
+            let last_output = self.pane.lock().last_output.max(sent);
+            if quiet_since != last_output {
+                (quiet_since, quiet) = (last_output, BEGINNING);
+            }
             let unbegun = found.begin.is_none() && shell_ended.is_none();
             // Only a line editor tells that the shell waits for a line and runs nothing of its own.
             let abandonable = found.begin.is_some() && shell_ended.is_none() && self.prompt.editor.is_some();
-            if (unbegun || abandonable) && quiet_since.elapsed() >= BEGINNING && self.rests().await {
+            let looks = (unbegun || abandonable) && quiet_since.elapsed() >= quiet;
+            if looks {
+                quiet = if unbegun { quiet } else { 2 * quiet };
+            }
+            if looks && self.rests().await {
                 // What has come meanwhile counts.
                 let is_back = abandonable && self.is_prompt_back().await;
                 let now = find();
@@ -356,10 +366,8 @@ impl Going<'_> {
                     return Ended::Abandoned;
                 }
             }
-            // A command that is quiet is looked at once when it begins to be.
-            let looks = unbegun || abandonable && quiet_since.elapsed() < BEGINNING;
-            let due = shell_ended.map_or(quiet_since + BEGINNING, |at| at + EXIT_KNOWN).max(Instant::now() + CALM);
-            let waits = shell_ended.is_some() || looks;
+            let due = shell_ended.map_or(quiet_since + quiet, |at| at + EXIT_KNOWN).max(Instant::now() + CALM);
+            let waits = shell_ended.is_some() || unbegun || abandonable;
             tokio::select! {
                 changed = changes.changed() => if changed.is_err() { return Ended::Shell },
                 () = &mut shell, if shell_ended.is_none() => shell_ended = Some(Instant::now()),
@@ -379,8 +387,7 @@ impl Going<'_> {
 
     /// Whether the prompt stands there at which the command was typed.
     async fn is_prompt_back(&self) -> bool {
-        let Reader { shell, canonical, .. } = self.reader;
-        let prompt = Prompt { engine: self.engine, host: self.host, pane: self.pane, shell, canonical };
+        let prompt = Prompt { engine: self.engine, host: self.host, pane: self.pane, reader: self.reader };
         prompt.is_back(&self.prompt.text).await.unwrap_or(false)
     }
 

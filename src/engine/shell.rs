@@ -25,7 +25,12 @@ pub struct Reader {
     pub pid: Option<u32>,
     /// The terminal collects lines: the shell has no line editor.
     pub canonical: bool,
+    /// The character that erases the line which the terminal collects; 0: none does.
+    pub kill: u8,
 }
+
+/// The usual character that erases a line (Ctrl-U).
+const KILL: u8 = 0x15;
 
 /// What stands in a pane's foreground.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,7 +63,7 @@ pub async fn resting(host: &Host, about: About) -> Resting {
 fn by_command(command: &str) -> Resting {
     kind(command).map_or_else(
         || Resting::Other(command.to_owned()),
-        |shell| Resting::Shell(Reader { shell, pid: None, canonical: shell == Shell::Posix }),
+        |shell| Resting::Shell(Reader { shell, pid: None, canonical: shell == Shell::Posix, kill: KILL }),
     )
 }
 
@@ -94,7 +99,12 @@ fn judge(proc: &Proc, foreground: &Foreground) -> Resting {
     if foreground.canonical && matches!(name, "bash" | "zsh" | "fish") {
         return Resting::Busy(name.to_owned());
     }
-    Resting::Shell(Reader { shell, pid: Some(foreground.group), canonical: foreground.canonical })
+    Resting::Shell(Reader {
+        shell,
+        pid: Some(foreground.group),
+        canonical: foreground.canonical,
+        kill: foreground.kill,
+    })
 }
 
 /// The shell that holds a command's pane (`create`).
@@ -192,13 +202,14 @@ mod tests {
             forked: false,
             canonical,
             echo: canonical,
+            kill: KILL,
         }
     }
 
     #[test]
     fn only_a_shell_that_waits_for_a_line_rests() {
         let judge = |foreground: &Foreground| judge(&Proc::system(), foreground);
-        let reads = |shell, canonical| Resting::Shell(Reader { shell, pid: Some(1), canonical });
+        let reads = |shell, canonical| Resting::Shell(Reader { shell, pid: Some(1), canonical, kill: KILL });
         assert_eq!(judge(&foreground(&["-bash"], false)), reads(Shell::Bash, false));
         assert_eq!(judge(&foreground(&["/usr/bin/fish", "-l"], false)), reads(Shell::Fish, false));
         assert_eq!(judge(&foreground(&["sh"], true)), reads(Shell::Posix, true));

@@ -15,6 +15,8 @@ pub struct Foreground {
     pub canonical: bool,
     /// The terminal echoes what is typed (`ECHO`).
     pub echo: bool,
+    /// The character that erases the line which the terminal collects (`VKILL`); 0: none does.
+    pub kill: u8,
 }
 
 #[cfg(target_os = "linux")]
@@ -23,7 +25,7 @@ impl Proc {
     pub fn foreground(&self, pid: u32, tty: &str) -> Option<Foreground> {
         use rustix::{
             fs::{Mode, OFlags},
-            termios::LocalModes,
+            termios::{LocalModes, SpecialCodeIndex},
         };
         let stat = self.stat(pid)?;
         let group = Some(stat.foreground).filter(|group| *group > 0)?;
@@ -31,13 +33,15 @@ impl Proc {
         let forked = group == pid && self.args_of(stat.parent).is_some_and(|parent| parent == args);
         let flags = OFlags::RDONLY | OFlags::NOCTTY | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let terminal = rustix::fs::open(tty, flags, Mode::empty()).ok()?;
-        let modes = rustix::termios::tcgetattr(&terminal).ok()?.local_modes;
+        let settings = rustix::termios::tcgetattr(&terminal).ok()?;
+        let modes = settings.local_modes;
         Some(Foreground {
             group,
             args,
             forked,
             canonical: modes.contains(LocalModes::ICANON),
             echo: modes.contains(LocalModes::ECHO),
+            kill: settings.special_codes[SpecialCodeIndex::VKILL],
         })
     }
 
