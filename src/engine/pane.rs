@@ -479,6 +479,7 @@ pub(super) struct Kept {
 }
 
 /// What a push did.
+#[derive(Clone, Copy)]
 #[must_use]
 pub(super) struct Pushed {
     pub(super) kept: Kept,

@@ -61,7 +61,7 @@ impl AsRef<Path> for Way {
 impl SocketFile {
     /// Returns the path on which clients reach the server: one that leads there for certain, or else `name`.
     pub fn way(&self, name: &Path) -> Way {
-        self.with(|held| held.as_ref().and_then(Held::way)).unwrap_or_else(|| name.into())
+        self.with(|held| held.as_ref().map(Held::way)).unwrap_or_else(|| name.into())
     }
 
     /// Holds on to the file `name`, if `server` listens there. A file of that server that is held already stays
@@ -122,7 +122,7 @@ impl Held {
         let descriptor = rustix::fs::open(name, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
         let held = Self { server, descriptor: Arc::new(descriptor) };
         // By that path: where /proc cannot be used the name has to serve.
-        (listener(held.way()?.as_ref()) == Ok(Some(server))).then_some(held)
+        (listener(held.way().as_ref()) == Ok(Some(server))).then_some(held)
     }
 
     /// Whether `name` leads to this very file.
@@ -133,10 +133,10 @@ impl Held {
         named.is_ok_and(|named| own == Ok(named))
     }
 
-    fn way(&self) -> Option<Way> {
+    fn way(&self) -> Way {
         use std::os::fd::AsRawFd as _;
         let path = format!("/proc/{}/fd/{}", std::process::id(), self.descriptor.as_raw_fd()).into();
-        Some(Way { path, _kept: Some(self.descriptor.clone()) })
+        Way { path, _kept: Some(self.descriptor.clone()) }
     }
 }
 
@@ -150,8 +150,8 @@ impl Held {
         false
     }
 
-    fn way(&self) -> Option<Way> {
-        None
+    fn way(&self) -> Way {
+        Path::new("").into()
     }
 }
 
