@@ -33,13 +33,9 @@ const LEFT: &[u8] = b"\x02";
 const RIGHT: &[u8] = b"\x06";
 /// What a line editor with vi's keys shows of Ctrl-A.
 const SHOWN_CTRL_A: &str = "^A";
-/// Has bash's line editor expand its prompt for the rest of a command (`shell-expand-line`).
-const BASH_PS2: &[u8] = b"\"${PS2@P}\"\x1b\x05\x05";
-/// What zsh's line editor shows when it asks for the name of one of its commands.
-const ZSH_BY_NAME: &str = "execute: ";
-const ZSH_BY_NAME_CELLS: u16 = 9;
-/// Takes all of a command back to be edited.
-const ZSH_TAKE_BACK: &[u8] = b"push-line-or-edit\r";
+/// Has bash's line editor expand its prompt for the rest of a command (`shell-expand-line`). It is an
+/// argument of the `:` before it: Enter, should somebody press it meanwhile, does nothing.
+const BASH_PS2: &[u8] = b" \"${PS2@P}\"\x1b\x05\x05";
 /// Goes up in zsh's line editor: at the start of a line to the start of the one above.
 const ZSH_UP: &[u8] = &[0x01; 32];
 /// Goes down again, to the end of the last line.
@@ -258,11 +254,10 @@ impl Prompt<'_> {
         if self.pane.lock().prompt.as_ref() == Some(&prompt.text) {
             return Ok(found);
         }
-        let found = match (self.reader.shell, prompt.editor) {
-            (Shell::Bash, Some(Keymap::Emacs)) => self.ask_bash(prompt).await?,
-            (Shell::Zsh, Some(keymap)) => self.ask_zsh(prompt, keymap).await?,
-            _ => return Ok(found),
-        };
+        if (self.reader.shell, prompt.editor) != (Shell::Bash, Some(Keymap::Emacs)) {
+            return Ok(found);
+        }
+        let found = self.ask_bash(prompt).await?;
         if let Found::Empty(prompt) = &found {
             self.pane.lock().prompt = Some(prompt.text.clone());
         }
@@ -287,40 +282,6 @@ impl Prompt<'_> {
             return Ok(Found::Continued(prompt.text.clone()));
         }
         Ok(Found::Empty(prompt.clone()))
-    }
-
-    /// Whether zsh waits for the rest of a command: told to, its line editor takes all of the command
-    /// back to be edited, at a prompt of its own; at that prompt it does nothing (N72).
-    async fn ask_zsh(&self, prompt: &EmptyPrompt, keymap: Keymap) -> Result<Found> {
-        let empty = self.press(&keymap.clear(), |spot| spot.cells_from(prompt.cursor) == -1).await?;
-        if !empty.met {
-            self.remove_question(keymap).await?;
-            return Ok(Found::Disturbed);
-        }
-        let (by_name, insert) = match keymap {
-            Keymap::Emacs => (b"\x1bx", b"".as_slice()),
-            Keymap::Vi => (b"\x1b:", b"\x1bi".as_slice()),
-        };
-        // It asks on the row below, where the cursor does not go.
-        let asks = self.press(by_name, |_| false).await?.spot;
-        if self.row(asks.y + 1, ZSH_BY_NAME_CELLS).await? == ZSH_BY_NAME {
-            let back = self.press(ZSH_TAKE_BACK, |_| false).await?.spot;
-            if self.row(back.y + 1, ZSH_BY_NAME_CELLS).await? == ZSH_BY_NAME {
-                // Somebody typed there.
-                self.press(b"\x07", |_| false).await?;
-                return Ok(Found::Disturbed);
-            }
-            if back != asks {
-                return Ok(Found::Continued(prompt.text.clone()));
-            }
-        }
-        if !insert.is_empty() {
-            self.press(insert, |_| false).await?;
-        }
-        Ok(match self.ask_line().await? {
-            Found::Empty(again) if again.text != prompt.text => Found::Continued(prompt.text.clone()),
-            found => found,
-        })
     }
 
     async fn ask_line(&self) -> Result<Found> {

@@ -51,14 +51,12 @@ fn types(world: &World, pane: &str, text: &str) {
     crate::common::eventually("what is typed shows", || screen(world, pane).contains(&shown));
 }
 
-/// Presses Ctrl-C until a prompt is there, as a person would: fish loses one that arrives while it
-/// takes the terminal back after a command (N73).
-fn interrupts(world: &World, pane: &str) {
-    let is_back = |_| {
-        world.tmux(&["send-keys", "-t", pane, "C-c"]);
-        world.muxtap(&["wait-for", "-t", pane, "--prompt", "-T", "3"]).status == 0
-    };
-    assert!((0..5).any(is_back), "no prompt: {}", screen(world, pane));
+/// Erases what is typed and asks for a new prompt, as a person would. Not by Ctrl-C: in fish one that comes while its prompt
+/// is made leaves it without a prompt until Enter (N73).
+fn starts_anew(world: &World, pane: &str) {
+    world.tmux(&["send-keys", "-t", pane, "C-e", "C-u", "Enter"]);
+    let waited = world.muxtap(&["wait-for", "-t", pane, "--prompt", "-T", "20"]);
+    assert_eq!(waited.status, 0, "no prompt: {}", screen(world, pane));
 }
 
 fn screen(world: &World, pane: &str) -> String {
@@ -144,14 +142,12 @@ fn the_rest_of_a_command_is_not_what_run_types() {
     });
 }
 
-/// Custom prompts for the rest of a command: of bash and zsh any, with colours too.
+/// Custom prompts for the rest of a command: of bash any, with colours too.
 #[test]
 fn a_prompt_for_the_rest_is_known_whatever_it_shows() {
     for (program, prompt) in [
         ("bash --norc", "PS2='more: '"),
         ("bash --norc", r"PS2='\[\e[1;33m\]more $ \[\e[0m\]'"),
-        ("zsh -f", "PS2='more: '"),
-        ("zsh -f", "PS2='%F{red}%_ $ %f'"),
         ("dash", "PS2='more: '"),
     ] {
         for (half, ended) in
@@ -163,9 +159,8 @@ fn a_prompt_for_the_rest_is_known_whatever_it_shows() {
             assert_eq!(ran(&world, &pane, &[], prompt).1, 0);
             types(&world, &pane, half);
             world.tmux(&["send-keys", "-t", &pane, "Enter"]);
-            let shown = if prompt.contains("more") { "more" } else { " $" };
             crate::common::eventually("the shell asks for the rest", || {
-                last_line(&world, &pane).contains(shown) && !last_line(&world, &pane).contains(half)
+                last_line(&world, &pane).contains("more") && !last_line(&world, &pane).contains(half)
             });
             let refused = |flags: &[&str]| {
                 world.error("CONFLICT", &[&["run", "-t", &pane, "-T", "20"], flags, &["--", "touch ran"]].concat());
@@ -230,14 +225,15 @@ fn somebody_who_types_while_it_starts() {
             }
             let answer = running.finish();
             if answer.status == 0 {
-                // What somebody types while the command runs is echoed within its output.
-                let echoed = answer.text().strip_prefix("clean\n").map(str::to_owned);
-                assert!(echoed.is_some_and(|echoed| "touch mixed ".contains(&echoed)), "{name}: {answer:?}");
+                // What somebody types while the command runs is echoed within its output, before or behind what it prints.
+                let text = answer.text();
+                let (before, after) = text.split_once("clean\n").unwrap_or_else(|| panic!("{name}: {answer:?}"));
+                assert!("touch mixed ".contains(&[before, after].concat()), "{name}: {answer:?}");
             } else {
                 let told = ["is typed", "somebody types", "cannot be told"];
                 assert!(told.iter().any(|told| answer.stderr.contains(told)), "{name}: {answer:?}");
             }
-            interrupts(world, pane);
+            starts_anew(world, pane);
             let left: Vec<_> =
                 std::fs::read_dir(world.path("work")).unwrap().map(|file| file.unwrap().file_name()).collect();
             assert!(left.is_empty(), "{name}: a mixture was run: {left:?} {}", screen(world, pane));
