@@ -100,9 +100,14 @@ fn request(luck: &mut Luck, query: &str) -> (&'static str, String, String) {
     }
 }
 
-/// Asks, or begins to, or stops listening; answers the status where one came.
-fn ask(luck: &mut Luck, addr: &str, token: &str, query: &str) -> Option<u16> {
+/// Asks, or begins to, or stops listening. Returns what was asked, and the status where one came.
+fn ask(luck: &mut Luck, addr: &str, token: &str, query: &str) -> (String, Option<u16>) {
     let (method, path, body) = request(luck, query);
+    let status = ask_for(luck, addr, token, method, &path, &body);
+    (format!("{method} {path} {}", body.get(..200).unwrap_or(&body)), status)
+}
+
+fn ask_for(luck: &mut Luck, addr: &str, token: &str, method: &str, path: &str, body: &str) -> Option<u16> {
     let mut stream = TcpStream::connect(addr).ok()?;
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let bearer = if luck.below(20) == 0 { "wrong" } else { token };
@@ -168,13 +173,21 @@ fn nothing_is_left_of_it() {
 
     let (asked, over) = (AtomicUsize::new(0), AtomicBool::new(false));
     let told: Mutex<BTreeMap<u16, usize>> = Mutex::default();
+    let slowest: Mutex<(Duration, String)> = Mutex::default();
     std::thread::scope(|scope| {
         for caller in 0..CALLERS {
-            let (asked, over, told, token, query) = (&asked, &over, &told, &token, &query);
+            let (asked, over, told, slowest, token, query) = (&asked, &over, &told, &slowest, &token, &query);
             scope.spawn(move || {
                 let mut luck = Luck((seed + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(caller));
                 while !over.load(Ordering::Relaxed) {
-                    if let Some(status) = ask(&mut luck, addr, token, query) {
+                    let begun = Instant::now();
+                    let (what, status) = ask(&mut luck, addr, token, query);
+                    let mut slowest = slowest.lock().unwrap();
+                    if begun.elapsed() > slowest.0 {
+                        *slowest = (begun.elapsed(), what);
+                    }
+                    drop(slowest);
+                    if let Some(status) = status {
                         *told.lock().unwrap().entry(status).or_default() += 1;
                     }
                     asked.fetch_add(1, Ordering::Relaxed);
@@ -207,6 +220,8 @@ fn nothing_is_left_of_it() {
 
     let told = told.into_inner().unwrap();
     println!("seed {seed}: {} requests in {seconds} s: {told:?}", asked.load(Ordering::Relaxed));
+    let (longest, what) = slowest.into_inner().unwrap();
+    println!("the slowest took {longest:?}: {what}");
     assert!(told.keys().all(|status| *status < 500), "seed {seed}: {told:?}");
     assert!(told.get(&200).is_some_and(|fine| *fine > 20), "seed {seed}: {told:?}");
     eventually("no wait is open", || world.http("GET", "/v1/status", None).json()["waits"] == 0);
