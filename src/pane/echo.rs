@@ -15,7 +15,7 @@
 mod line;
 mod typed;
 
-use std::collections::VecDeque;
+use std::{cell::OnceCell, collections::VecDeque};
 
 use line::Line;
 use typed::{Expected, LINES, Typed, trimmed_len, typed_lines};
@@ -62,6 +62,17 @@ pub struct EchoFilter {
     follows_echo: bool,
     /// Where the typing of a line began whose program will tell where its output begins.
     command_line: Option<u64>,
+    /// What the line that is being printed shows of what is expected; empty until a match is judged. A line can have
+    /// thousands of matches.
+    judged: OnceCell<Judged>,
+}
+
+/// What the line that is being printed shows of what is expected.
+#[derive(Debug)]
+struct Judged {
+    shown: Option<Shown>,
+    /// Where the characters behind that echo were printed, in order.
+    behind: Vec<u64>,
 }
 
 /// An echo: raw offsets of the line on which it stands, of its own first byte, and of its end with the line end that belongs to it.
@@ -73,6 +84,7 @@ struct Region {
 }
 
 /// An expected echo that a line shows, in part or whole.
+#[derive(Debug)]
 struct Shown {
     /// Which typed lines make it up.
     lines: std::ops::Range<usize>,
@@ -94,6 +106,7 @@ impl EchoFilter {
     /// that the line typed before it is complete.
     pub fn typed(&mut self, mark: u64, text: &[u8], resting: impl Into<RestingLine>, columns: u16, tty_echo: bool) {
         let resting = resting.into();
+        self.judged.take();
         self.inputs += 1;
         let input = self.inputs;
         let Typed { first, lines } = typed_lines(text);
@@ -146,6 +159,7 @@ impl EchoFilter {
 
     /// Forgets what is expected of an input that was not sent.
     pub fn not_typed(&mut self, input: u64) {
+        self.judged.take();
         self.expected.retain(|expected| expected.input != input);
     }
 
@@ -169,6 +183,7 @@ impl EchoFilter {
 
     /// Output is missing here: what stands on the line is not known any more.
     pub fn interrupt(&mut self) {
+        self.judged.take();
         if let Some(line) = &mut self.line {
             line.lost = true;
         }
@@ -191,12 +206,12 @@ impl EchoFilter {
         let Some(line) = self.line.as_ref().filter(|line| !line.lost && start >= line.start) else {
             return Verdict::Answer;
         };
-        let shown = self.shown(line);
-        let Some(shown) = shown.filter(|shown| end > shown.typed) else { return Verdict::Answer };
+        let Judged { shown, behind } = self.judged.get_or_init(|| self.judge(line));
+        let Some(shown) = shown.as_ref().filter(|shown| end > shown.typed) else { return Verdict::Answer };
         if !shown.complete {
             return Verdict::Undecided;
         }
-        if line.shows_from(shown.end_cell, start, end) {
+        if behind.get(behind.partition_point(|printed| *printed < start)).is_some_and(|printed| *printed < end) {
             // It reaches beyond the echo. Behind the cursor, or behind a shell's prompt, that is a suggestion that will go away again.
             let beyond_cursor = line.cursor() <= shown.end_cell;
             let edited =
@@ -206,6 +221,12 @@ impl EchoFilter {
         let entered =
             shown.lines.end.checked_sub(1).and_then(|last| self.expected.get(last)).is_some_and(|last| last.entered);
         if shown.anchored || !entered { Verdict::Echo } else { Verdict::Undecided }
+    }
+
+    fn judge(&self, line: &Line) -> Judged {
+        let shown = self.shown(line);
+        let behind = shown.as_ref().filter(|shown| shown.complete).map(|shown| line.printed_from(shown.end_cell));
+        Judged { shown, behind: behind.unwrap_or_default() }
     }
 
     /// What is expected and stands, in part or whole, on the line that is being printed.
@@ -280,10 +301,10 @@ impl EchoFilter {
                 return Some(shown(before, true));
             }
             if partial.is_none() {
-                let begun = splits(text).find(|(before, begun)| {
-                    !begun.is_empty() && wanted.starts_with(begun) && self.may_stand_behind(expected, before)
-                });
-                partial = begun.map(|(before, _)| shown(before, false));
+                let before = endings_that_begin(text, wanted).into_iter().filter_map(|cut| text.get(..cut));
+                let mut before = before.filter(|before| before.is_empty() || before.ends_with(' '));
+                let before = before.find(|before| self.may_stand_behind(expected, before));
+                partial = before.map(|before| shown(before, false));
             }
         }
         partial
@@ -408,12 +429,14 @@ impl EchoFilter {
 
 impl TextSink for EchoFilter {
     fn text(&mut self, offset: u64, text: &[u8]) {
+        self.judged.take();
         if let Some(line) = &mut self.line {
             line.print(offset, text);
         }
     }
 
     fn control(&mut self, offset: u64, control: Control) {
+        self.judged.take();
         let Some(line) = &mut self.line else { return };
         if control != Control::LineFeed || (!line.in_last_row() && !line.lost) {
             return line.control(control);
@@ -430,10 +453,27 @@ impl TextSink for EchoFilter {
     }
 }
 
-/// The ways to cut a line in a prompt and what was typed behind it, the whole line being typed first.
-fn splits(text: &str) -> impl Iterator<Item = (&str, &str)> {
-    let cuts = text.char_indices().filter(|(_, character)| *character == ' ').map(|(at, _)| at + 1);
-    std::iter::once(0).chain(cuts).filter_map(|cut| text.split_at_checked(cut))
+/// Returns where the endings of `text` begin that `wanted` begins with, the longest first. Looks at each byte of either about
+/// twice (Knuth, Morris and Pratt), however much both repeat themselves.
+fn endings_that_begin(text: &str, wanted: &str) -> Vec<usize> {
+    let wanted = wanted.as_bytes();
+    // How long the longest ending of the first n + 1 bytes is with which they also begin.
+    let mut borders: Vec<usize> = Vec::with_capacity(wanted.len());
+    let step = |borders: &[usize], mut length: usize, byte: u8| {
+        while length > 0 && wanted.get(length) != Some(&byte) {
+            length = borders.get(length - 1).copied().unwrap_or_default();
+        }
+        length + usize::from(wanted.get(length) == Some(&byte))
+    };
+    for byte in wanted {
+        let border = borders.last().map_or(0, |last| step(&borders, *last, *byte));
+        borders.push(border);
+    }
+    let tail = text.as_bytes().get(text.len().saturating_sub(wanted.len())..).unwrap_or_default();
+    let longest = tail.iter().fold(0, |length, byte| step(&borders, length, *byte));
+    let next = |length: &usize| borders.get(length.checked_sub(1)?).copied();
+    let lengths = std::iter::successors(Some(longest), next).take_while(|length| *length > 0);
+    lengths.map(|length| text.len() - length).collect()
 }
 
 /// Whether a text ends as shells' and REPLs' prompts do.
@@ -498,6 +538,15 @@ mod tests {
         assert_eq!(pane.verdicts("echo OK\r\n"), "E");
         assert_eq!(pane.verdicts("OK\r\nOK"), "A", "a match that reaches beyond the echo is output");
         assert!(pane.filter.is_idle());
+    }
+
+    #[test]
+    fn endings_that_begin_what_is_wanted_are_found_longest_first() {
+        assert_eq!(endings_that_begin("$ ls -l", "ls -la"), [2, 6]);
+        assert_eq!(endings_that_begin("x x x", "x x x x"), [0, 2, 4]);
+        assert_eq!(endings_that_begin("> äö", "äöü"), [2]);
+        assert!(endings_that_begin("abc", "d").is_empty() && endings_that_begin("", "d").is_empty());
+        assert_eq!(endings_that_begin("no ab", "ab"), [3], "all of it too");
     }
 
     #[test]
@@ -598,6 +647,13 @@ mod tests {
     }
 
     proptest::proptest! {
+        /// As by looking at each ending.
+        #[test]
+        fn endings_are_those_with_which_it_begins(text in "[ab ]{0,24}", wanted in "[ab ]{0,12}") {
+            let each = (0..text.len()).filter(|cut| wanted.starts_with(&text[*cut..]));
+            proptest::prop_assert_eq!(endings_that_begin(&text, &wanted), each.collect::<Vec<_>>());
+        }
+
         /// Whatever is typed and printed, it answers, and what it holds is bounded.
         #[test]
         fn no_bytes_make_it_fail(

@@ -71,6 +71,32 @@ fn patterns_that_take_long_to_compile_hold_nobody() {
     assert!(pings.len() > 2 * SETS && median < one / 2, "{} pings, median {median:?}; a set: {one:?}", pings.len());
 }
 
+/// A long line is shown again as it is typed, and a wait's pattern matches each of its characters.
+#[test]
+fn the_echo_of_a_long_line_holds_nobody() {
+    let world = World::with_server();
+    let pane = world.window("exec cat");
+    world.ok(&["list-panes"]);
+    let wait = json!({
+        "panes": [pane], "patterns": ["x", "x+", "[[:alpha:]]"], "since": "now", "detach": true,
+        "timeout_ms": 60_000
+    });
+    for body in [json!({ "text": "x x x ".repeat(600) }), json!({ "text": "x".repeat(3900) })] {
+        for _ in 0..6 {
+            let begun = world.http("POST", &format!("/v1/waits{}", world.query()), Some(&wait));
+            assert_eq!(begun.status, 200, "{begun:?}");
+            let path = format!("/v1/panes/{}/input{}", pane.replace('%', "%25"), world.query());
+            assert_eq!(world.http("POST", &path, Some(&body)).status, 200);
+            let took = ping(&world);
+            assert!(took < Duration::from_secs(2), "the daemon is held: {took:?}");
+        }
+        let enter = json!({ "keys": ["Enter"] });
+        let path = format!("/v1/panes/{}/input{}", pane.replace('%', "%25"), world.query());
+        assert_eq!(world.http("POST", &path, Some(&enter)).status, 200);
+        assert!(ping(&world) < Duration::from_secs(2), "the daemon is held");
+    }
+}
+
 /// What is printed while the patterns compile belongs to the wait.
 #[test]
 fn a_wait_begins_when_it_is_asked_for_however_long_its_patterns_compile() {

@@ -156,12 +156,12 @@ impl Line {
         let last = cells.filter(|cell| cell.character != SPACER).max_by_key(|cell| cell.last);
         self.start + last.map_or(0, |cell| u64::from(cell.last) + cell.character.len_utf8() as u64)
     }
-    /// Whether one of the cells from `cell` on was last printed between two raw offsets, and is not blank.
-    pub(super) fn shows_from(&self, cell: usize, start: u64, end: u64) -> bool {
-        self.cells.iter().skip(cell).any(|cell| {
-            let printed = self.start + u64::from(cell.last);
-            cell.character != ' ' && cell.character != SPACER && (start..end).contains(&printed)
-        })
+    /// Returns the raw offsets at which the cells from `cell` on that are not blank were last printed, in order.
+    pub(super) fn printed_from(&self, cell: usize) -> Vec<u64> {
+        let cells = self.cells.iter().skip(cell).filter(|cell| !matches!(cell.character, ' ' | SPACER));
+        let mut printed: Vec<_> = cells.map(|cell| self.start + u64::from(cell.last)).collect();
+        printed.sort_unstable();
+        printed
     }
 
     pub(super) fn print(&mut self, offset: u64, text: &[u8]) {
