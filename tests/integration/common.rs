@@ -7,11 +7,7 @@ use std::{
     os::unix::net::UnixStream,
     path::{Path, PathBuf},
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
-    sync::{
-        Mutex,
-        atomic::{AtomicBool, Ordering},
-        mpsc,
-    },
+    sync::{Mutex, mpsc},
     thread::JoinHandle,
     time::{Duration, Instant},
 };
@@ -271,9 +267,6 @@ pub struct World {
     extra_sockets: Mutex<Vec<PathBuf>>,
 }
 
-/// Of all worlds: where tests share a process, it is not known whose server it was.
-static SERVERS_MAY_CRASH: AtomicBool = AtomicBool::new(false);
-
 impl Default for World {
     fn default() -> Self {
         Self::new()
@@ -320,12 +313,6 @@ impl World {
         let world = Self::new();
         world.session("main");
         world
-    }
-
-    /// A tmux server may die of a signal of its own making: for a test that does what kills servers without muxtap, too.
-    /// How many did is printed.
-    pub fn let_servers_crash() {
-        SERVERS_MAY_CRASH.store(true, Ordering::Relaxed);
     }
 
     /// Sets a variable for everything that is started from here on.
@@ -582,10 +569,7 @@ impl Drop for World {
         assert!(left.is_empty() || std::thread::panicking(), "left behind: {left:?}");
         let crashed = crashed_servers();
         println!("tmux servers died of a signal: {}", crashed.len());
-        assert!(
-            crashed.is_empty() || SERVERS_MAY_CRASH.load(Ordering::Relaxed) || std::thread::panicking(),
-            "tmux servers died of a signal: {crashed:?}"
-        );
+        assert!(crashed.is_empty() || std::thread::panicking(), "tmux servers died of a signal: {crashed:?}");
     }
 }
 
