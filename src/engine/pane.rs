@@ -3,8 +3,8 @@
 //! Everything happens under one short lock, in the task that reads the connection: the byte that satisfies a wait and the answer to
 //! that wait are one call apart.
 
-mod edge;
-mod listener;
+mod notifier;
+mod published;
 mod seeded;
 mod strings;
 
@@ -39,8 +39,8 @@ use crate::{
     tmux::{Exit, PaneRow, Value},
 };
 
-pub(super) use edge::Glimpse;
-pub(super) use listener::{Listener, Seat};
+pub(super) use notifier::{DirtyFlag, Notifier};
+pub(super) use published::Snapshot;
 pub(super) use strings::give_up_strings;
 
 /// A pane; clones of the `Arc` are the same pane.
@@ -50,7 +50,7 @@ pub struct Pane {
     state: Mutex<State>,
     /// The stream's end; sent at every change, also when only the state changed.
     changed: watch::Sender<u64>,
-    edge: edge::Edge,
+    published: published::PublishedState,
     /// What subscribers are told of it, made once for all of them.
     pub(super) shared: Shared,
 }
@@ -59,7 +59,7 @@ pub(super) struct State {
     pub(super) ring: Ring,
     pub(super) echo: EchoFilter,
     pub(super) watchers: Vec<Watcher>,
-    seats: Vec<Weak<Seat>>,
+    dirty_flags: Vec<Weak<DirtyFlag>>,
     pub(super) about: About,
     pub(super) signs: Signs,
     /// When the last byte came (or the pane was first seen).
@@ -123,7 +123,7 @@ impl Pane {
                 ring: Ring::new(ring_bytes),
                 echo: EchoFilter::default(),
                 watchers: Vec::new(),
-                seats: Vec::new(),
+                dirty_flags: Vec::new(),
                 about: About::default(),
                 signs: Signs::default(),
                 last_output: Instant::now(),
@@ -142,7 +142,7 @@ impl Pane {
                 string_watched: false,
             }),
             changed: watch::Sender::new(0),
-            edge: edge::Edge::default(),
+            published: published::PublishedState::default(),
             shared: Shared::default(),
         })
     }
@@ -306,7 +306,7 @@ impl Pane {
             // A program was started in the place of the one that ended.
             state.exit = None;
             state.exit_pid = None;
-            self.edge.publish(&state);
+            self.published.publish(&state);
         }
         if other_program {
             state.tap.program();
@@ -403,24 +403,24 @@ impl Pane {
     }
 
     /// What changed last.
-    pub(super) fn glimpse(&self) -> Glimpse {
-        self.edge.glimpse()
+    pub(super) fn snapshot(&self) -> Snapshot {
+        self.published.snapshot()
     }
 
     /// The seat is marked whenever the pane changes, for as long as it lives.
-    pub(super) fn listen(&self, seat: &Arc<Seat>) {
+    pub(super) fn add_dirty_flag(&self, flag: &Arc<DirtyFlag>) {
         let mut state = self.lock();
-        state.seats.retain(|seat| seat.strong_count() > 0);
-        state.seats.push(Arc::downgrade(seat));
-        self.edge.publish(&state);
+        state.dirty_flags.retain(|flag| flag.strong_count() > 0);
+        state.dirty_flags.push(Arc::downgrade(flag));
+        self.published.publish(&state);
     }
 
     /// Wakes everybody who follows the pane, outside the lock.
     fn announce(&self, mut state: MutexGuard<'_, State>) {
-        self.edge.publish(&state);
-        state.seats.retain(|seat| match seat.upgrade() {
-            Some(seat) => {
-                seat.mark();
+        self.published.publish(&state);
+        state.dirty_flags.retain(|flag| match flag.upgrade() {
+            Some(flag) => {
+                flag.notify();
                 true
             }
             None => false,

@@ -6,7 +6,7 @@ use super::State;
 
 /// A pane's newest state in numbers. Each is published after what it tells of can be read.
 #[derive(Debug, Default)]
-pub(super) struct Edge {
+pub(super) struct PublishedState {
     end: AtomicU64,
     turns: AtomicU64,
     /// One more than where the last bell stood; 0: none rang.
@@ -16,7 +16,7 @@ pub(super) struct Edge {
 
 /// The same at one time. Two that are equal mean that nothing happened in between.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(in crate::engine) struct Glimpse {
+pub(in crate::engine) struct Snapshot {
     /// The stream's end.
     pub(in crate::engine) end: u64,
     /// How often its screen was doubted or made anew.
@@ -27,7 +27,7 @@ pub(in crate::engine) struct Glimpse {
     pub(in crate::engine) ended: bool,
 }
 
-impl Edge {
+impl PublishedState {
     pub(super) fn publish(&self, state: &State) {
         self.turns.store(state.view.turns(), Ordering::Release);
         self.bell.store(state.signs.bell.map_or(0, |at| at + 1), Ordering::Release);
@@ -35,8 +35,8 @@ impl Edge {
         self.end.store(state.ring.end(), Ordering::Release);
     }
 
-    pub(super) fn glimpse(&self) -> Glimpse {
-        Glimpse {
+    pub(super) fn snapshot(&self) -> Snapshot {
+        Snapshot {
             end: self.end.load(Ordering::Acquire),
             turns: self.turns.load(Ordering::Acquire),
             bell: self.bell.load(Ordering::Acquire).checked_sub(1),

@@ -9,27 +9,27 @@ use tokio::sync::Notify;
 
 /// Collects which panes changed, for someone who looks when it has time.
 #[derive(Default)]
-pub struct Listener {
+pub struct Notifier {
     /// Numbers of the seats that were marked, each once, in their order.
-    marked: Mutex<Vec<u32>>,
+    dirty: Mutex<Vec<u32>>,
     wake: Notify,
 }
 
 /// A listener's place at one pane. The pane forgets it when it is dropped.
-pub struct Seat {
+pub struct DirtyFlag {
     number: u32,
     /// It is in the listener's list.
-    marked: AtomicBool,
-    listener: Arc<Listener>,
+    is_set: AtomicBool,
+    notifier: Arc<Notifier>,
 }
 
-impl Listener {
+impl Notifier {
     /// Waits until some panes changed and takes the numbers of their seats. Nothing is lost when it is dropped while it waits.
     pub(in crate::engine) async fn changed(&self) -> Vec<u32> {
         loop {
-            let marked = self.take();
-            if !marked.is_empty() {
-                return marked;
+            let dirty = self.take();
+            if !dirty.is_empty() {
+                return dirty;
             }
             self.wake.notified().await;
         }
@@ -37,35 +37,35 @@ impl Listener {
 
     /// Takes the numbers of the seats that were marked so far.
     pub(in crate::engine) fn take(&self) -> Vec<u32> {
-        std::mem::take(&mut *self.marked.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *self.dirty.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-impl Seat {
-    pub(in crate::engine) fn new(listener: &Arc<Listener>, number: u32) -> Arc<Self> {
-        Arc::new(Self { number, marked: AtomicBool::new(false), listener: listener.clone() })
+impl DirtyFlag {
+    pub(in crate::engine) fn new(notifier: &Arc<Notifier>, number: u32) -> Arc<Self> {
+        Arc::new(Self { number, is_set: AtomicBool::new(false), notifier: notifier.clone() })
     }
 
     /// The pane changed.
-    pub(super) fn mark(&self) {
+    pub(super) fn notify(&self) {
         // Mostly it is marked already: the listener is slower than the pane.
-        if self.marked.swap(true, Ordering::AcqRel) {
+        if self.is_set.swap(true, Ordering::AcqRel) {
             return;
         }
         let first = {
-            let mut marked = self.listener.marked.lock().unwrap_or_else(PoisonError::into_inner);
-            marked.push(self.number);
-            marked.len() == 1
+            let mut dirty = self.notifier.dirty.lock().unwrap_or_else(PoisonError::into_inner);
+            dirty.push(self.number);
+            dirty.len() == 1
         };
         if first {
-            self.listener.wake.notify_one();
+            self.notifier.wake.notify_one();
         }
     }
 
     /// The pane is about to be looked at: what changes from here on is marked again.
     pub(in crate::engine) fn clear(&self) {
         // Not a store, which the loads of the look that follows could overtake: then a change between the two would be marked by nobody.
-        self.marked.swap(false, Ordering::AcqRel);
+        self.is_set.swap(false, Ordering::AcqRel);
     }
 }
 
@@ -75,15 +75,15 @@ mod tests {
 
     #[tokio::test]
     async fn a_seat_is_marked_once_until_it_is_looked_at() {
-        let listener = Arc::new(Listener::default());
-        let (one, two) = (Seat::new(&listener, 1), Seat::new(&listener, 2));
-        one.mark();
-        two.mark();
-        one.mark();
-        assert_eq!(listener.changed().await, [1, 2]);
-        one.mark();
+        let notifier = Arc::new(Notifier::default());
+        let (one, two) = (DirtyFlag::new(&notifier, 1), DirtyFlag::new(&notifier, 2));
+        one.notify();
+        two.notify();
+        one.notify();
+        assert_eq!(notifier.changed().await, [1, 2]);
+        one.notify();
         two.clear();
-        two.mark();
-        assert_eq!(listener.changed().await, [2]);
+        two.notify();
+        assert_eq!(notifier.changed().await, [2]);
     }
 }
