@@ -8,7 +8,7 @@ use std::{
 use bytes::Bytes;
 use tokio::sync::oneshot;
 
-use super::{Engine, Host, Pane, look, view::Doubt};
+use super::{Engine, Host, Pane, resync, view::Staleness};
 use crate::{
     api::{CaptureAnswer, CaptureRequest, CaptureSource, Error, ErrorCode, Result, Tier, Verified},
     metrics,
@@ -46,13 +46,13 @@ impl Engine {
         let refuse = |why: &str| Error::new(ErrorCode::Conflict, format!("cannot verify pane {}: {why}", pane.id()));
         let begun = Instant::now();
         while begun.elapsed() < VERIFY_LIMIT {
-            let before = pane.point();
+            let before = pane.revision();
             let Some((ours, offset)) = followed(pane, options) else {
-                let (why, looking) = {
+                let (why, resyncing) = {
                     let state = pane.lock();
-                    (state.view.why_not().unwrap_or(UNKNOWN), state.view.looking)
+                    (state.view.why_not_followed().unwrap_or(UNKNOWN), state.view.resyncing)
                 };
-                if !looking {
+                if !resyncing {
                     return Err(refuse(why));
                 }
                 // tmux is looked at just now.
@@ -60,13 +60,13 @@ impl Engine {
                 continue;
             };
             let (theirs, _) = self.ask_screen(host, pane, || command(pane, options)).await?;
-            if pane.point() != before {
-                look::rest(pane).await;
+            if pane.revision() != before {
+                resync::until_rest(pane).await;
                 continue;
             }
             let verified = compare(&ours, &theirs);
-            if !verified.same && pane.lock().view.doubt(Doubt::Different) {
-                host.look(pane);
+            if !verified.same && pane.lock().view.mark_stale(Staleness::Different) {
+                host.resync(pane);
             }
             return Ok(CaptureAnswer { verified: Some(verified), ..answer(pane, &ours, CaptureSource::Model, offset) });
         }

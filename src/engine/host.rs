@@ -261,8 +261,8 @@ impl Host {
     /// Does what follows from output that has come to a pane.
     fn pushed(self: &Arc<Self>, pane: &Arc<Pane>, pushed: Pushed) {
         self.account(pushed.kept);
-        if pushed.doubt.is_some() {
-            self.look(pane);
+        if pushed.staleness.is_some() {
+            self.resync(pane);
         }
         if let Some(due) = pushed.string_due {
             self.give_up_string_at(pane, due);
@@ -289,10 +289,10 @@ impl Host {
 
     fn sized(self: &Arc<Self>, pane: PaneId, size: Size) {
         if let Some(pane) = self.panes.get(&pane) {
-            let (look, kept) = pane.sized(size);
+            let (needs_resync, kept) = pane.sized(size);
             self.account(kept);
-            if look {
-                self.look(&pane);
+            if needs_resync {
+                self.resync(&pane);
             }
         }
     }
@@ -337,8 +337,8 @@ impl Host {
             let Some(pane) = self.panes.get(&row.id) else { continue };
             let described = pane.describe(row);
             self.account(described.kept);
-            if described.look {
-                self.look(&pane);
+            if described.needs_resync {
+                self.resync(&pane);
             }
             if described.retitled {
                 self.tell(Event::Title { pane: row.id.to_string(), title: row.title.clone() });
@@ -355,7 +355,7 @@ impl Host {
                 self.tell(Event::Title { pane: id.to_string(), title: title.clone() });
             }
             if let Some(when) = pane.set_value(value) {
-                self.look_when(&pane, when);
+                self.resync_when(&pane, when);
             }
         }
     }
@@ -368,10 +368,10 @@ impl Host {
 
     fn restarted(self: &Arc<Self>, id: PaneId, ran: bool) {
         let Some(pane) = self.panes.get(&id).map(|pane| pane.clone()) else { return };
-        let (look, kept) = pane.restarted(ran);
+        let (needs_resync, kept) = pane.restarted(ran);
         self.account(kept);
-        if look {
-            self.look(&pane);
+        if needs_resync {
+            self.resync(&pane);
         }
     }
 

@@ -22,7 +22,7 @@ use super::{
     limits,
     managed::{AtEnd, ManagedPane, PaneOptions},
     signs::Signs,
-    view::{Doubt, Place, View},
+    view::{CursorReport, Staleness, View},
     wait::Watcher,
 };
 use crate::{
@@ -260,12 +260,12 @@ impl Pane {
         let now = Instant::now();
         let quiet = now.duration_since(state.last_output) >= limits::REST;
         state.last_output = now;
-        let doubt = state.feed(data, quiet);
+        let staleness = state.feed(data, quiet);
         let kept = state.kept_since(before);
         let held_exit = state.take_held_exit();
         let string_due = state.watch_string();
         self.announce(state);
-        Pushed { kept, held_exit, doubt, string_due }
+        Pushed { kept, held_exit, staleness, string_due }
     }
 
     /// The process has ended. Answers whether this was news.
@@ -291,8 +291,9 @@ impl Pane {
         let before = state.held_bytes();
         // A process that has just ended has no number any more, and is still the same one (N62).
         let pid = if row.pid == 0 { state.about.pid } else { row.pid };
-        let mut look = state.about.pid != 0 && state.about.pid != pid && state.view.doubt(Doubt::Restarted);
-        look |= state.view.resize(screen_size(row.size));
+        let mut needs_resync =
+            state.about.pid != 0 && state.about.pid != pid && state.view.mark_stale(Staleness::Restarted);
+        needs_resync |= state.view.resize(screen_size(row.size));
         let about = &mut state.about;
         let retitled = about.title != row.title;
         let other_program = about.pid != pid || about.command != row.command;
@@ -314,7 +315,7 @@ impl Pane {
         if retitled {
             state.tell_title(&row.title);
         }
-        Described { retitled, look, kept: state.kept_since(before) }
+        Described { retitled, needs_resync, kept: state.kept_since(before) }
     }
 
     /// tmux has resized it. Answers whether its screen has to be compared with tmux's.
@@ -322,30 +323,30 @@ impl Pane {
         let mut state = self.lock();
         let before = state.held_bytes();
         state.about.size = size;
-        let look = state.view.resize(screen_size(size));
+        let needs_resync = state.view.resize(screen_size(size));
         let kept = state.kept_since(before);
         self.announce(state);
-        (look, kept)
+        (needs_resync, kept)
     }
 
     /// The stream's end and the screen's turns so far: what a look must find unchanged to mean anything.
-    pub(crate) fn point(&self) -> Point {
-        self.lock().point()
+    pub(crate) fn revision(&self) -> Revision {
+        self.lock().revision()
     }
 
     /// tmux pushed a value. Answers whether its screen has to be compared with tmux's.
-    pub(super) fn set_value(&self, value: Value) -> Option<Look> {
+    pub(super) fn set_value(&self, value: Value) -> Option<Resync> {
         let mut state = self.lock();
-        let mut look = None;
+        let mut resync = None;
         match value {
-            Value::Place(place) => {
-                let elsewhere = Place::parse(&place).is_some_and(|place| state.view.is_elsewhere(place));
+            Value::Place(value) => {
+                let elsewhere = CursorReport::parse(&value).is_some_and(|report| state.view.has_moved(report));
                 if elsewhere && state.exit.is_none() {
                     // While the pane prints, more is on its way than is here: then it says nothing, but may when the pane rests.
                     let rests = state.last_output.elapsed() >= limits::REST;
-                    look = Some(if rests { Look::Now } else { Look::AtRest });
+                    resync = Some(if rests { Resync::Now } else { Resync::AtRest });
                     if rests {
-                        state.view.doubt(Doubt::Moved);
+                        state.view.mark_stale(Staleness::Moved);
                     }
                 }
             }
@@ -362,7 +363,7 @@ impl Pane {
         let end = state.ring.end();
         drop(state);
         self.changed.send_replace(end);
-        look
+        resync
     }
 
     /// muxtap is about to send input. Answers the stream's end, before which nothing can answer it.
@@ -433,12 +434,12 @@ impl Pane {
 
 /// A point of a pane's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Point {
+pub(crate) struct Revision {
     end: u64,
-    turns: u64,
+    generation: u64,
 }
 
-impl Point {
+impl Revision {
     /// The stream's end there.
     pub(super) fn end(self) -> u64 {
         self.end
@@ -447,7 +448,7 @@ impl Point {
 
 /// When a screen is to be compared with tmux's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Look {
+pub(super) enum Resync {
     /// At once, and again when the pane rests if it prints meanwhile.
     Now,
     /// When the pane rests.
@@ -460,7 +461,7 @@ pub(super) struct Described {
     /// Its title is another one.
     pub(super) retitled: bool,
     /// Its screen has to be compared with tmux's.
-    pub(super) look: bool,
+    pub(super) needs_resync: bool,
     pub(super) kept: Kept,
 }
 
@@ -486,7 +487,7 @@ pub(super) struct Pushed {
     /// The pane's command has ended with this status and all it printed is here.
     pub(super) held_exit: Option<i32>,
     /// Its screen has to be compared with tmux's.
-    pub(super) doubt: Option<Doubt>,
+    pub(super) staleness: Option<Staleness>,
     /// A string began; at this time it is to be given up ([`Pane::give_up_string`]).
     pub(super) string_due: Option<Instant>,
 }
@@ -512,8 +513,8 @@ impl State {
         Kept { before, after: self.held_bytes() }
     }
 
-    pub(super) fn point(&self) -> Point {
-        Point { end: self.ring.end(), turns: self.view.turns() }
+    pub(super) fn revision(&self) -> Revision {
+        Revision { end: self.ring.end(), generation: self.view.generation() }
     }
 
     /// Bytes held: output and screen.
@@ -532,7 +533,7 @@ impl State {
 
     /// Bytes go into the ring and onto the screen, and what they say to everyone who wants to know. `quiet`: after a rest. Answers
     /// whether the screen is doubted from now on.
-    fn feed(&mut self, data: &[u8], quiet: bool) -> Option<Doubt> {
+    fn feed(&mut self, data: &[u8], quiet: bool) -> Option<Staleness> {
         if data.is_empty() {
             return None;
         }
@@ -552,12 +553,12 @@ impl State {
             watcher.end_of_chunk(echo, signs);
         }
         // Patterns first: whoever waits for one waits for nothing that is drawn.
-        let (changes, doubt) = self.view.feed(data, quiet);
+        let (changes, staleness) = self.view.feed(data, quiet);
         self.tap.drawn(changes.as_ref());
         if let Some(changes) = changes {
             self.show(&changes);
         }
-        over.or(doubt)
+        over.or(staleness)
     }
 
     /// The typing of a command line is over when its output is announced.

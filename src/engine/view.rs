@@ -13,7 +13,7 @@ use crate::{
 
 /// Why a screen may not be what tmux has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Doubt {
+pub(super) enum Staleness {
     /// The pane has another size.
     Resized,
     /// Another program was started in its place.
@@ -36,7 +36,7 @@ pub(super) enum Doubt {
     Dropped,
 }
 
-impl Doubt {
+impl Staleness {
     fn as_str(self) -> &'static str {
         match self {
             Self::Resized => "resized",
@@ -55,7 +55,7 @@ impl Doubt {
 
 /// What a look has told about a screen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Settled {
+pub(super) enum Reconciled {
     /// It was right.
     Same,
     /// It was wrong.
@@ -70,15 +70,15 @@ pub(super) struct View {
     screen: Option<Box<Screen>>,
     /// How the running tmux draws.
     rules: Option<Rules>,
-    doubt: Option<Doubt>,
+    staleness: Option<Staleness>,
     /// It was doubted before its output was no longer followed.
-    doubted_before: bool,
+    was_stale: bool,
     /// How often it was doubted or made anew: a look that began before says nothing.
-    turns: u64,
+    generation: u64,
     /// It was made from a seed while the alternate screen was shown.
     covered: bool,
     /// A look at what tmux has is under way.
-    pub(super) looking: bool,
+    pub(super) resyncing: bool,
     /// When a string was begun that has not ended, or the last one that was given up.
     string: Option<OpenString>,
 }
@@ -110,8 +110,8 @@ impl View {
     }
 
     fn set(&mut self, screen: Option<Screen>) {
-        self.turns += 1;
-        self.doubt = None;
+        self.generation += 1;
+        self.staleness = None;
         self.covered = screen.as_ref().is_some_and(Screen::alternate);
         let open = screen.as_ref().and_then(Screen::open_string);
         self.string = open.map(|number| OpenString::new(number, true));
@@ -119,7 +119,7 @@ impl View {
     }
 
     /// The pane printed this, `quiet` after what it printed before. Answers what changed, and whether it is doubted from now on.
-    pub(super) fn feed(&mut self, data: &[u8], quiet: bool) -> (Option<Changes>, Option<Doubt>) {
+    pub(super) fn feed(&mut self, data: &[u8], quiet: bool) -> (Option<Changes>, Option<Staleness>) {
         let Some(screen) = &mut self.screen else { return (None, None) };
         if quiet {
             screen.read_ended();
@@ -135,14 +135,14 @@ impl View {
             (None, _) => None,
         };
         let changes = screen.take_changes();
-        let doubt = match trouble {
-            _ if near => Some(Doubt::OpenString),
-            Some(Trouble::CursorLost) => Some(Doubt::CursorLost),
-            Some(Trouble::Image) => Some(Doubt::Image),
-            _ if self.covered && changes.alternate && !screen.alternate() => Some(Doubt::Uncovered),
+        let staleness = match trouble {
+            _ if near => Some(Staleness::OpenString),
+            Some(Trouble::CursorLost) => Some(Staleness::CursorLost),
+            Some(Trouble::Image) => Some(Staleness::Image),
+            _ if self.covered && changes.alternate && !screen.alternate() => Some(Staleness::Uncovered),
             _ => None,
         };
-        let news = doubt.filter(|_| self.doubt.is_none()).filter(|doubt| self.doubt(*doubt));
+        let news = staleness.filter(|_| self.staleness.is_none()).filter(|staleness| self.mark_stale(*staleness));
         (Some(changes), news)
     }
 
@@ -152,36 +152,36 @@ impl View {
     }
 
     /// Gives up a string whose time is over. Returns whether the screen is doubted from now on.
-    pub(super) fn give_up_string(&mut self, now: Instant) -> Option<Doubt> {
+    pub(super) fn give_up_string(&mut self, now: Instant) -> Option<Staleness> {
         let due = self.string_due()?;
         let string = self.string.as_mut().filter(|_| now >= due)?;
         string.given_up = true;
         self.screen.as_mut()?.give_up();
         // When a string began that a seed told of, nobody knows: what came meanwhile may have been text for tmux.
         let unsure = string.seeded && string.fed;
-        (unsure && self.doubt.is_none() && self.doubt(Doubt::OpenString)).then_some(Doubt::OpenString)
+        (unsure && self.staleness.is_none() && self.mark_stale(Staleness::OpenString)).then_some(Staleness::OpenString)
     }
 
     /// From now on it may be something else. Answers whether somebody has to look.
-    pub(super) fn doubt(&mut self, doubt: Doubt) -> bool {
+    pub(super) fn mark_stale(&mut self, staleness: Staleness) -> bool {
         if self.screen.is_none() || !self.is_proven() {
             return false;
         }
-        self.turns += 1;
-        self.doubt = Some(doubt);
-        metrics::screen_doubt(doubt.as_str());
+        self.generation += 1;
+        self.staleness = Some(staleness);
+        metrics::screen_doubt(staleness.as_str());
         true
     }
 
     /// Its output is not followed until it is seeded.
     pub(super) fn suspend(&mut self) {
-        self.doubted_before = self.doubt.is_some_and(|doubt| doubt != Doubt::Unfollowed || self.doubted_before);
-        self.doubt(Doubt::Unfollowed);
+        self.was_stale = self.staleness.is_some_and(|staleness| staleness != Staleness::Unfollowed || self.was_stale);
+        self.mark_stale(Staleness::Unfollowed);
     }
 
     /// Whether it would be what tmux has after this output; `None` where that cannot be told.
     pub(super) fn agrees_after(&self, output: &[u8], seed: &screen::Seed, rules: Rules) -> Option<bool> {
-        let knows = self.is_proven() && self.doubt == Some(Doubt::Unfollowed) && !self.doubted_before;
+        let knows = self.is_proven() && self.staleness == Some(Staleness::Unfollowed) && !self.was_stale;
         let mut ours = self.screen.as_deref().filter(|_| knows)?.clone();
         let theirs = Screen::from_seed(seed, rules, Settings::default())?;
         if ours.size() != theirs.size() {
@@ -192,27 +192,27 @@ impl View {
     }
 
     /// Whether a look can say anything: one that is about to be seeded is not looked at.
-    pub(super) fn can_settle(&self) -> bool {
-        self.doubt != Some(Doubt::Unfollowed)
+    pub(super) fn can_reconcile(&self) -> bool {
+        self.staleness != Some(Staleness::Unfollowed)
     }
 
     /// The pane has another size. Answers whether somebody has to look.
     pub(super) fn resize(&mut self, size: screen::Size) -> bool {
         let Some(screen) = self.screen.as_mut().filter(|screen| screen.size() != size) else { return false };
         screen.resize(size);
-        self.doubt(Doubt::Resized)
+        self.mark_stale(Staleness::Resized)
     }
 
     /// tmux says where the cursor is and how long the history. Answers whether it is elsewhere here.
-    pub(super) fn is_elsewhere(&self, place: Place) -> bool {
-        let Some(screen) = self.followed().filter(|_| !self.looking) else { return false };
+    pub(super) fn has_moved(&self, report: CursorReport) -> bool {
+        let Some(screen) = self.followed().filter(|_| !self.resyncing) else { return false };
         let cursor = screen.cursor();
-        place != Place { history: screen.history_size(), column: cursor.column, row: cursor.row }
+        report != CursorReport { history: screen.history_size(), column: cursor.column, row: cursor.row }
     }
 
     /// What tmux would print is printed from here.
     pub(super) fn followed(&self) -> Option<&Screen> {
-        self.screen.as_deref().filter(|screen| self.is_proven() && self.doubt.is_none() && screen.trusted().is_ok())
+        self.screen.as_deref().filter(|screen| self.is_proven() && self.staleness.is_none() && screen.trusted().is_ok())
     }
 
     /// What tmux would print, where that is certain.
@@ -228,11 +228,11 @@ impl View {
     }
 
     /// Why captures are not answered from here, if they are not.
-    pub(super) fn why_not(&self) -> Option<&'static str> {
-        match (&self.screen, self.doubt) {
+    pub(super) fn why_not_followed(&self) -> Option<&'static str> {
+        match (&self.screen, self.staleness) {
             _ if !self.is_proven() => Some("the screens of this version of tmux are not followed in memory"),
             (None, _) => Some("its screen is not in memory; it comes back when muxtap reads the pane anew"),
-            (_, Some(doubt)) => Some(doubt.as_str()),
+            (_, Some(staleness)) => Some(staleness.as_str()),
             (Some(screen), None) => screen.trusted().is_err().then_some("it has begun a string and not ended it"),
         }
     }
@@ -243,35 +243,35 @@ impl View {
     }
 
     /// Whether tmux has to be looked at.
-    pub(super) fn is_doubted(&self) -> bool {
-        self.doubt.is_some()
+    pub(super) fn is_stale(&self) -> bool {
+        self.staleness.is_some()
     }
 
     /// How often it was doubted or made anew so far.
-    pub(super) fn turns(&self) -> u64 {
-        self.turns
+    pub(super) fn generation(&self) -> u64 {
+        self.generation
     }
 
     /// tmux has this now. Keeps what it has if that is the same, with all that tmux does not tell.
-    pub(super) fn settle(&mut self, seed: &screen::Seed, rules: Rules) -> Settled {
+    pub(super) fn reconcile(&mut self, seed: &screen::Seed, rules: Rules) -> Reconciled {
         let theirs = Screen::from_seed(seed, rules, Settings::default());
         let ours = self.screen.as_deref().filter(|screen| screen.trusted().is_ok());
-        let settled = match (ours, &theirs) {
-            (None, _) => Settled::Unknown,
-            (Some(ours), Some(theirs)) if is_same(ours, theirs, rules.knows_trailing()) => Settled::Same,
-            _ => Settled::Different,
+        let outcome = match (ours, &theirs) {
+            (None, _) => Reconciled::Unknown,
+            (Some(ours), Some(theirs)) if is_same(ours, theirs, rules.knows_trailing()) => Reconciled::Same,
+            _ => Reconciled::Different,
         };
-        if settled != Settled::Same {
+        if outcome != Reconciled::Same {
             self.set(theirs);
         }
-        self.turns += 1;
-        self.doubt = None;
-        settled
+        self.generation += 1;
+        self.staleness = None;
+        outcome
     }
 
     /// Forgets it, and with it its memory.
     pub(super) fn drop_screen(&mut self) {
-        self.doubt(Doubt::Dropped);
+        self.mark_stale(Staleness::Dropped);
         self.screen = None;
         self.string = None;
     }
@@ -284,13 +284,13 @@ impl View {
 
 /// Where tmux says that a pane's cursor is, and how long its history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct CursorReport {
     pub(super) history: u32,
     pub(super) column: u32,
     pub(super) row: u32,
 }
 
-impl Place {
+impl CursorReport {
     /// As [`crate::tmux::Value::Place`] has it.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let mut numbers = text.split(' ').map(|number| number.parse().ok());
@@ -333,8 +333,8 @@ mod tests {
     #[test]
     fn what_is_doubted_is_not_shown() {
         let mut view = view();
-        let (changes, doubt) = view.feed(b"hello", false);
-        assert!(changes.is_some_and(|changes| changes.row(0) && !changes.row(1)) && doubt.is_none());
+        let (changes, staleness) = view.feed(b"hello", false);
+        assert!(changes.is_some_and(|changes| changes.row(0) && !changes.row(1)) && staleness.is_none());
         assert_eq!(shown(&view).as_deref(), Some("hello"));
         assert!(view.resize(screen::Size { columns: 30, rows: 4 }));
         assert_eq!(shown(&view), None);
@@ -373,7 +373,7 @@ mod tests {
         view.feed(b"a\x1b]2;half a title", false);
         let passed = limits::STRING.saturating_sub(limits::STRING_NEAR / 2);
         view.string.as_mut().unwrap().since = Instant::now().checked_sub(passed).unwrap();
-        assert_eq!(view.feed(b"\x07b", false).1, Some(Doubt::OpenString));
+        assert_eq!(view.feed(b"\x07b", false).1, Some(Staleness::OpenString));
         assert_eq!(shown(&view), None);
     }
 
@@ -381,20 +381,20 @@ mod tests {
     fn a_cursor_elsewhere_is_told() {
         let mut view = view();
         view.feed(b"ab\r\nc", false);
-        assert!(!view.is_elsewhere(Place { history: 0, column: 1, row: 1 }));
-        assert!(view.is_elsewhere(Place::parse("0 0 0").unwrap()));
-        view.doubt(Doubt::Moved);
-        assert!(!view.is_elsewhere(Place::parse("0 0 0").unwrap()), "it is doubted already");
-        assert_eq!(Place::parse("0 1"), None);
+        assert!(!view.has_moved(CursorReport { history: 0, column: 1, row: 1 }));
+        assert!(view.has_moved(CursorReport::parse("0 0 0").unwrap()));
+        view.mark_stale(Staleness::Moved);
+        assert!(!view.has_moved(CursorReport::parse("0 0 0").unwrap()), "it is doubted already");
+        assert_eq!(CursorReport::parse("0 1"), None);
     }
 
     #[test]
     fn a_screen_whose_output_is_not_followed_is_not_shown_and_not_settled() {
         let mut view = view();
         view.suspend();
-        assert!(shown(&view).is_none() && !view.can_settle());
+        assert!(shown(&view).is_none() && !view.can_reconcile());
         view.adopt(None, None, true);
-        assert!(view.can_settle());
+        assert!(view.can_reconcile());
     }
 
     #[test]
@@ -403,24 +403,24 @@ mod tests {
         let fields = "2|0|0|2|0|0|||7|20|2000|4294967295|4294967295|0|1|0|0|1|1|\n";
         let parts = ["ab\n\n", "\n", fields, "ab\n\n", "\n"].map(|part| bytes::Bytes::copy_from_slice(part.as_bytes()));
         let seed = screen::seed::parse(&parts).unwrap();
-        let settled = |output: &[u8]| {
+        let outcome = |output: &[u8]| {
             let mut view = View { rules: Some(rules), ..View::default() };
             let size = screen::Size { columns: 20, rows: 2 };
             view.set(Some(Screen::new(size, rules, Settings::default())));
             view.feed(output, false);
-            let settled = view.settle(&seed, rules);
+            let outcome = view.reconcile(&seed, rules);
             assert_eq!(shown(&view).as_deref(), Some("ab"));
-            settled
+            outcome
         };
-        assert_eq!(settled(b"ab"), Settled::Same);
-        assert_eq!(settled(b"ac"), Settled::Different);
-        assert_eq!(settled(b"ab\x1bPq#0~\x1b\\"), Settled::Unknown);
+        assert_eq!(outcome(b"ab"), Reconciled::Same);
+        assert_eq!(outcome(b"ac"), Reconciled::Different);
+        assert_eq!(outcome(b"ab\x1bPq#0~\x1b\\"), Reconciled::Unknown);
     }
 
     #[test]
     fn without_a_screen_nothing_is_doubted() {
         let mut view = View::default();
-        assert!(!view.doubt(Doubt::Restarted));
+        assert!(!view.mark_stale(Staleness::Restarted));
         assert_eq!(view.feed(b"x", false), (None, None));
     }
 }

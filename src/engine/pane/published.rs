@@ -8,7 +8,7 @@ use super::State;
 #[derive(Debug, Default)]
 pub(super) struct PublishedState {
     end: AtomicU64,
-    turns: AtomicU64,
+    generation: AtomicU64,
     /// One more than where the last bell stood; 0: none rang.
     bell: AtomicU64,
     ended: AtomicBool,
@@ -20,7 +20,7 @@ pub(in crate::engine) struct Snapshot {
     /// The stream's end.
     pub(in crate::engine) end: u64,
     /// How often its screen was doubted or made anew.
-    pub(in crate::engine) turns: u64,
+    pub(in crate::engine) generation: u64,
     /// Where the last bell stood.
     pub(in crate::engine) bell: Option<u64>,
     /// Its process has ended.
@@ -29,7 +29,7 @@ pub(in crate::engine) struct Snapshot {
 
 impl PublishedState {
     pub(super) fn publish(&self, state: &State) {
-        self.turns.store(state.view.turns(), Ordering::Release);
+        self.generation.store(state.view.generation(), Ordering::Release);
         self.bell.store(state.signs.bell.map_or(0, |at| at + 1), Ordering::Release);
         self.ended.store(state.exit.is_some(), Ordering::Release);
         self.end.store(state.ring.end(), Ordering::Release);
@@ -38,7 +38,7 @@ impl PublishedState {
     pub(super) fn snapshot(&self) -> Snapshot {
         Snapshot {
             end: self.end.load(Ordering::Acquire),
-            turns: self.turns.load(Ordering::Acquire),
+            generation: self.generation.load(Ordering::Acquire),
             bell: self.bell.load(Ordering::Acquire).checked_sub(1),
             ended: self.ended.load(Ordering::Acquire),
         }

@@ -2,12 +2,12 @@
 
 use std::time::Instant;
 
-use super::{Kept, Pane, Point, Pushed, State};
+use super::{Kept, Pane, Pushed, Revision, State};
 use crate::{
     api::{Gap, GapReason},
     engine::{
-        look::Looked,
-        view::{Doubt, Settled},
+        resync::ResyncOutcome,
+        view::{Reconciled, Staleness},
     },
     metrics,
     pane::join::{self, Joined},
@@ -76,7 +76,7 @@ impl Pane {
         match screens.filter(|_| state.view.is_proven()) {
             // What it knows beyond what tmux tells, it keeps.
             Some((seed, rules)) => {
-                state.view.settle(seed, rules);
+                state.view.reconcile(seed, rules);
                 state.show_all();
             }
             None => state.adopt(seed, rules, !seed.dead),
@@ -86,7 +86,7 @@ impl Pane {
         let string_due = state.watch_string();
         self.announce(state);
         // The seed has settled what was doubtful.
-        Some(Pushed { kept, held_exit, doubt: None, string_due })
+        Some(Pushed { kept, held_exit, staleness: None, string_due })
     }
 
     /// Another program begins here: what the last one left open ends. Returns whether the screen is to be compared with tmux's. `ran`: the last
@@ -94,7 +94,7 @@ impl Pane {
     pub(in crate::engine) fn restarted(&self, ran: bool) -> (bool, Kept) {
         let mut state = self.lock();
         let before = state.held_bytes();
-        let look = state.view.doubt(Doubt::Restarted);
+        let needs_resync = state.view.mark_stale(Staleness::Restarted);
         let is_open = !state.resting_line().is_empty();
         state.ring.restart();
         if is_open {
@@ -115,7 +115,7 @@ impl Pane {
         state.tap.program();
         let kept = state.kept_since(before);
         self.announce(state);
-        (look, kept)
+        (needs_resync, kept)
     }
 
     /// What stands in the pane of a command whose end its hold has told.
@@ -157,28 +157,28 @@ impl Pane {
     }
 
     /// What tmux had somewhere between `since` and now, if that can be told from what it has become since.
-    pub(in crate::engine) fn settle(&self, since: Point, seed: &Seed, rules: Rules) -> (Looked, Kept) {
+    pub(in crate::engine) fn reconcile(&self, since: Revision, seed: &Seed, rules: Rules) -> (ResyncOutcome, Kept) {
         let mut state = self.lock();
         let before = state.held_bytes();
-        let looked = match &seed.screen {
-            Some(_) if state.point() != since => Looked::Moving,
-            Some(seed) if state.view.can_settle() => {
-                let settled = state.view.settle(seed, rules);
+        let outcome = match &seed.screen {
+            Some(_) if state.revision() != since => ResyncOutcome::Moving,
+            Some(seed) if state.view.can_reconcile() => {
+                let outcome = state.view.reconcile(seed, rules);
                 state.show_all();
-                match settled {
-                    Settled::Same => Looked::Same,
-                    Settled::Different => {
+                match outcome {
+                    Reconciled::Same => ResyncOutcome::Same,
+                    Reconciled::Different => {
                         metrics::SCREEN_DIFFERENCES.increment(1);
-                        Looked::Different
+                        ResyncOutcome::Different
                     }
-                    Settled::Unknown => Looked::Different,
+                    Reconciled::Unknown => ResyncOutcome::Different,
                 }
             }
-            _ => Looked::Nothing,
+            _ => ResyncOutcome::Nothing,
         };
         let kept = state.kept_since(before);
         self.announce(state);
-        (looked, kept)
+        (outcome, kept)
     }
 
     /// Its output is not followed until it is seeded.

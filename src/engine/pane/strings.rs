@@ -11,14 +11,14 @@ use std::{
 use tokio_util::sync::CancellationToken;
 
 use super::{Kept, Pane, State};
-use crate::engine::{Host, limits, view::Doubt};
+use crate::engine::{Host, limits, view::Staleness};
 
 /// What became of a string whose time was over.
 #[must_use]
 pub(in crate::engine) struct GivenUp {
     pub(in crate::engine) kept: Kept,
     /// Its screen has to be compared with tmux's.
-    pub(in crate::engine) doubt: bool,
+    pub(in crate::engine) needs_resync: bool,
     /// Another string has begun: when its time is over.
     pub(in crate::engine) next: Option<Instant>,
 }
@@ -33,7 +33,7 @@ impl Pane {
     fn give_up_string(&self) -> GivenUp {
         let mut state = self.lock();
         let before = state.held_bytes();
-        let (given_up, doubt) = state.give_up_string(Instant::now());
+        let (given_up, staleness) = state.give_up_string(Instant::now());
         state.string_watched = false;
         let next = state.watch_string();
         let kept = state.kept_since(before);
@@ -41,7 +41,7 @@ impl Pane {
             // Readers may go on behind it.
             self.announce(state);
         }
-        GivenUp { kept, doubt: doubt.is_some(), next }
+        GivenUp { kept, needs_resync: staleness.is_some(), next }
     }
 }
 
@@ -69,7 +69,7 @@ impl State {
     }
 
     /// Gives up an open string whose time is over. Returns whether the text had one, and whether the screen is doubted now.
-    pub(super) fn give_up_string(&mut self, now: Instant) -> (bool, Option<Doubt>) {
+    pub(super) fn give_up_string(&mut self, now: Instant) -> (bool, Option<Staleness>) {
         let over = self.string.is_some_and(|(_, since)| now >= since + limits::STRING);
         if over {
             self.string = None;
@@ -93,8 +93,8 @@ pub(in crate::engine) async fn give_up_strings(
         let Some(host) = host.upgrade() else { return };
         let given_up = pane.give_up_string();
         host.account(given_up.kept);
-        if given_up.doubt {
-            host.look(&pane);
+        if given_up.needs_resync {
+            host.resync(&pane);
         }
         match given_up.next {
             Some(next) => due = next,

@@ -4,12 +4,12 @@ use std::{sync::Arc, time::Instant};
 
 use tokio::sync::oneshot;
 
-use super::{Host, Pane, limits, pane::Look};
+use super::{Host, Pane, limits, pane::Resync};
 use crate::tmux::{Request, Seed};
 
 /// What a look told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Looked {
+pub(super) enum ResyncOutcome {
     /// tmux had the same.
     Same,
     /// tmux had something else; now that is known.
@@ -23,43 +23,43 @@ pub(super) enum Looked {
 impl Host {
     /// Compares a pane's screen with tmux's, and puts it right: at once, or, if the pane prints meanwhile, as soon as it rests. One that
     /// never rests stays doubted, and tmux answers for it.
-    pub(super) fn look(self: &Arc<Self>, pane: &Arc<Pane>) {
-        self.look_when(pane, Look::Now);
+    pub(super) fn resync(self: &Arc<Self>, pane: &Arc<Pane>) {
+        self.resync_when(pane, Resync::Now);
     }
 
     /// The same, now or when the pane rests.
-    pub(super) fn look_when(self: &Arc<Self>, pane: &Arc<Pane>, when: Look) {
+    pub(super) fn resync_when(self: &Arc<Self>, pane: &Arc<Pane>, when: Resync) {
         let Some(shared) = self.shared() else { return };
-        if std::mem::replace(&mut pane.lock().view.looking, true) {
+        if std::mem::replace(&mut pane.lock().view.resyncing, true) {
             return;
         }
         let (host, pane) = (self.clone(), pane.clone());
         let cancel = shared.cancel.clone();
         shared.tasks.spawn(async move {
             tokio::select! {
-                () = host.look_until_settled(&pane, when) => {}
+                () = host.resync_until_reconciled(&pane, when) => {}
                 () = cancel.cancelled() => {}
             }
         });
     }
 
-    async fn look_until_settled(self: &Arc<Self>, pane: &Arc<Pane>, when: Look) {
-        if when == Look::AtRest {
-            rest(pane).await;
+    async fn resync_until_reconciled(self: &Arc<Self>, pane: &Arc<Pane>, when: Resync) {
+        if when == Resync::AtRest {
+            until_rest(pane).await;
         }
         loop {
             let begun = Instant::now();
-            let looked = self.look_once(pane).await;
-            if looked == Looked::Moving {
+            let outcome = self.resync_once(pane).await;
+            if outcome == ResyncOutcome::Moving {
                 // A long history is work for tmux: while somebody drags a border, looks take half of its time at most.
                 tokio::time::sleep(begun.elapsed()).await;
-                rest(pane).await;
+                until_rest(pane).await;
                 continue;
             }
             let mut state = pane.lock();
             // It may have been doubted again just now. Where nobody answers the next seed tells.
-            if looked == Looked::Nothing || !state.view.is_doubted() {
-                state.view.looking = false;
+            if outcome == ResyncOutcome::Nothing || !state.view.is_stale() {
+                state.view.resyncing = false;
                 return;
             }
         }
@@ -67,28 +67,28 @@ impl Host {
 
     /// Asks tmux now. The answer means something if the pane printed nothing between the question and the reply: all that it had printed
     /// before tmux was asked comes ahead of the reply, so then there was nothing.
-    pub(super) async fn look_once(self: &Arc<Self>, pane: &Arc<Pane>) -> Looked {
-        let Some(rules) = self.rules() else { return Looked::Nothing };
-        let since = pane.point();
+    pub(super) async fn resync_once(self: &Arc<Self>, pane: &Arc<Pane>) -> ResyncOutcome {
+        let Some(rules) = self.rules() else { return ResyncOutcome::Nothing };
+        let since = pane.revision();
         let (sender, receiver) = oneshot::channel();
         let (host, at) = (self.clone(), pane.clone());
         self.server().submit(Some(pane.id()), Request::Framed(Seed::question(pane.id(), Some(rules))), move |answer| {
             let seed = answer.ok().and_then(Result::ok).and_then(|parts| Seed::parse(&parts));
-            let looked = seed.map_or(Looked::Nothing, |seed| {
-                let (looked, kept) = at.settle(since, &seed, rules);
+            let outcome = seed.map_or(ResyncOutcome::Nothing, |seed| {
+                let (outcome, kept) = at.reconcile(since, &seed, rules);
                 host.account(kept);
                 host.watch_string(&at);
-                looked
+                outcome
             });
             // Whoever asked may be gone.
-            let _ = sender.send(looked);
+            let _ = sender.send(outcome);
         });
-        receiver.await.unwrap_or(Looked::Nothing)
+        receiver.await.unwrap_or(ResyncOutcome::Nothing)
     }
 }
 
 /// Resolves when the pane has printed nothing for a moment.
-pub(super) async fn rest(pane: &Pane) {
+pub(super) async fn until_rest(pane: &Pane) {
     let mut changes = pane.changes();
     loop {
         changes.borrow_and_update();
