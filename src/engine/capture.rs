@@ -8,7 +8,7 @@ use std::{
 use bytes::Bytes;
 use tokio::sync::oneshot;
 
-use super::{Engine, Host, Pane, resync, view::Staleness};
+use super::{Engine, Host, Pane, resync, screen_model::Staleness};
 use crate::{
     api::{CaptureAnswer, CaptureRequest, CaptureSource, Error, ErrorCode, Result, Tier, Verified},
     metrics,
@@ -50,7 +50,7 @@ impl Engine {
             let Some((ours, offset)) = followed(pane, options) else {
                 let (why, resyncing) = {
                     let state = pane.lock();
-                    (state.view.why_not_followed().unwrap_or(UNKNOWN), state.view.resyncing)
+                    (state.screen.why_not_followed().unwrap_or(UNKNOWN), state.screen.resyncing)
                 };
                 if !resyncing {
                     return Err(refuse(why));
@@ -65,7 +65,7 @@ impl Engine {
                 continue;
             }
             let verified = compare(&ours, &theirs);
-            if !verified.same && pane.lock().view.mark_stale(Staleness::Different) {
+            if !verified.same && pane.lock().screen.mark_stale(Staleness::Different) {
                 host.resync(pane);
             }
             return Ok(CaptureAnswer { verified: Some(verified), ..answer(pane, &ours, CaptureSource::Model, offset) });
@@ -82,7 +82,7 @@ impl Engine {
                 Ok(asked) => asked,
                 Err(error) => {
                     let state = pane.lock();
-                    let last = state.view.last().filter(|_| state.exit.is_some()).ok_or(error)?;
+                    let last = state.screen.last().filter(|_| state.exit.is_some()).ok_or(error)?;
                     (Bytes::from(last.capture(&options)), state.ring.end())
                 }
             },
@@ -129,7 +129,7 @@ impl Engine {
 /// What memory prints, where it is what tmux prints.
 fn followed(pane: &Pane, options: &CaptureOptions) -> Option<(Vec<u8>, u64)> {
     let state = pane.lock();
-    Some((state.view.capture(options)?, state.ring.end()))
+    Some((state.screen.capture(options)?, state.ring.end()))
 }
 
 fn answer(pane: &Pane, text: &[u8], source: CaptureSource, offset: u64) -> CaptureAnswer {
@@ -148,8 +148,8 @@ fn answer(pane: &Pane, text: &[u8], source: CaptureSource, offset: u64) -> Captu
 fn kept(pane: &Pane, options: &CaptureOptions, error: Error) -> Result<CaptureAnswer> {
     let (text, offset) = {
         let state = pane.lock();
-        let Some(last) = state.view.last().filter(|_| state.exit.is_some()) else { return Err(error) };
-        if !state.view.is_proven() && (options.escapes || options.join || options.trailing) {
+        let Some(last) = state.screen.last().filter(|_| state.exit.is_some()) else { return Err(error) };
+        if !state.screen.is_proven() && (options.escapes || options.join || options.trailing) {
             return Err(Error::new(
                 ErrorCode::UnsupportedCaptureMode,
                 format!("pane {} has ended; of this tmux's panes only plain text is kept", pane.id()),

@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     Pane, Shared, limits,
-    pane::{About, Kept, Pushed, give_up_strings},
+    pane::{About, MemoryDelta, Pushed, give_up_strings},
 };
 use crate::{
     api::{Event, GapReason, Size},
@@ -180,7 +180,7 @@ impl Host {
     }
 
     /// Takes the pane from those that are there to those that ended.
-    fn put_aside(&self, pane: &Arc<Pane>) {
+    fn retire(&self, pane: &Arc<Pane>) {
         if self.panes.remove_if(&pane.id(), |_, there| Arc::ptr_eq(there, pane)).is_some() {
             let mut ended = self.ended();
             ended.push(pane.clone());
@@ -191,11 +191,11 @@ impl Host {
             pane.lock().tap.program();
             for pane in dropped {
                 if let Some(shared) = self.shared() {
-                    shared.account(pane.held_bytes(), 0);
+                    shared.charge(pane.held_bytes(), 0);
                 }
             }
             if let Some(shared) = self.shared() {
-                shared.aside.notify_one();
+                shared.retired.notify_one();
             }
         }
     }
@@ -205,7 +205,7 @@ impl Host {
             if pane.end(Exit::default()) {
                 self.tell(exit_event(&pane, Exit::default()));
             }
-            self.put_aside(&pane);
+            self.retire(&pane);
         }
     }
 
@@ -225,11 +225,11 @@ impl Host {
         }
     }
 
-    pub(super) fn account(&self, kept: Kept) {
-        if kept.before != kept.after
+    pub(super) fn charge(&self, memory: MemoryDelta) {
+        if memory.before != memory.after
             && let Some(shared) = self.shared()
         {
-            shared.account(kept.before, kept.after);
+            shared.charge(memory.before, memory.after);
         }
     }
 }
@@ -260,7 +260,7 @@ impl Host {
 
     /// Does what follows from output that has come to a pane.
     fn pushed(self: &Arc<Self>, pane: &Arc<Pane>, pushed: Pushed) {
-        self.account(pushed.kept);
+        self.charge(pushed.memory);
         if pushed.staleness.is_some() {
             self.resync(pane);
         }
@@ -289,8 +289,8 @@ impl Host {
 
     fn sized(self: &Arc<Self>, pane: PaneId, size: Size) {
         if let Some(pane) = self.panes.get(&pane) {
-            let (needs_resync, kept) = pane.sized(size);
-            self.account(kept);
+            let (needs_resync, memory) = pane.sized(size);
+            self.charge(memory);
             if needs_resync {
                 self.resync(&pane);
             }
@@ -301,14 +301,14 @@ impl Host {
         let known = self.panes.get(&id).map(|pane| pane.clone());
         match (known, why) {
             (Some(pane), Seeding::First) => {
-                self.account(pane.catch_up(seed, self.rules(), GapReason::Reconnected));
+                self.charge(pane.catch_up(seed, self.rules(), GapReason::Reconnected));
                 self.watch_string(&pane);
             }
             (Some(pane), Seeding::Again(reason)) => {
-                self.account(pane.catch_up(seed, self.rules(), reason));
+                self.charge(pane.catch_up(seed, self.rules(), reason));
                 self.watch_string(&pane);
             }
-            (Some(pane), Seeding::Last) => self.account(pane.finish(seed, self.rules())),
+            (Some(pane), Seeding::Last) => self.charge(pane.finish(seed, self.rules())),
             (None, _) => {
                 let Some(shared) = self.shared() else { return };
                 let pane = Pane::new(id, self.epoch(), shared.options.ring_bytes);
@@ -316,7 +316,7 @@ impl Host {
                     // Its screen comes with the seed.
                     let _ = pane.describe(&row);
                 }
-                self.account(pane.begin(seed, self.rules()));
+                self.charge(pane.begin(seed, self.rules()));
                 self.watch_string(&pane);
                 self.panes.insert(id, pane.clone());
                 let rules = shared.options.agents.clone();
@@ -336,7 +336,7 @@ impl Host {
         for row in &topology.panes {
             let Some(pane) = self.panes.get(&row.id) else { continue };
             let described = pane.describe(row);
-            self.account(described.kept);
+            self.charge(described.memory);
             if described.needs_resync {
                 self.resync(&pane);
             }
@@ -368,8 +368,8 @@ impl Host {
 
     fn restarted(self: &Arc<Self>, id: PaneId, ran: bool) {
         let Some(pane) = self.panes.get(&id).map(|pane| pane.clone()) else { return };
-        let (needs_resync, kept) = pane.restarted(ran);
-        self.account(kept);
+        let (needs_resync, memory) = pane.restarted(ran);
+        self.charge(memory);
         if needs_resync {
             self.resync(&pane);
         }
@@ -385,7 +385,7 @@ impl Host {
 
     fn closed(&self, id: PaneId) {
         if let Some(pane) = self.panes.get(&id).map(|pane| pane.clone()) {
-            self.put_aside(&pane);
+            self.retire(&pane);
         }
     }
 

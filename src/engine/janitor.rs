@@ -17,7 +17,7 @@ pub(super) async fn run(shared: Arc<Shared>) {
     loop {
         tokio::select! {
             () = shared.cancel.cancelled() => return,
-            () = shared.aside.notified() => {}
+            () = shared.retired.notified() => {}
             () = async { tokio::time::sleep_until(due.unwrap_or_else(Instant::now).into()).await }, if due.is_some() => {}
         }
         let now = Instant::now();
@@ -67,7 +67,7 @@ fn trim(panes: &mut [Arc<Pane>], budget: usize) -> usize {
         }
         let mut state = pane.lock();
         let before = state.held_bytes();
-        state.view.drop_screen();
+        state.screen.drop_screen();
         total -= before - state.held_bytes();
     }
     total
@@ -75,7 +75,7 @@ fn trim(panes: &mut [Arc<Pane>], budget: usize) -> usize {
 
 impl Shared {
     /// What is held for a pane grew or shrank.
-    pub(super) fn account(&self, before: usize, after: usize) {
+    pub(super) fn charge(&self, before: usize, after: usize) {
         let total = if after >= before {
             self.held_bytes.fetch_add(after - before, Ordering::Relaxed) + (after - before)
         } else {
@@ -84,7 +84,7 @@ impl Shared {
         };
         metrics::held_bytes(total);
         if total > self.options.budget_bytes {
-            self.aside.notify_one();
+            self.retired.notify_one();
         }
     }
 }

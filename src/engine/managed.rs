@@ -252,8 +252,8 @@ fn keep_screen(host: &Arc<Host>, pane: &Arc<Pane>, release: bool) {
     let release = release && server.spec().is_local();
     let look = move |answer: std::result::Result<Answer, Lost>| {
         if let Some(seed) = answer.ok().and_then(std::result::Result::ok).and_then(|parts| Seed::parse(&parts)) {
-            let kept = at.keep_screen(&seed, rules);
-            of.upgrade().inspect(|host| host.account(kept));
+            let memory = at.keep_screen(&seed, rules);
+            of.upgrade().inspect(|host| host.charge(memory));
             // tmux tells which process it is; what was listed last may be the placeholder's.
             if release
                 && !seed.dead

@@ -26,11 +26,11 @@ mod read;
 mod respawn;
 mod resync;
 mod run;
+mod screen_model;
 mod shell;
 mod signs;
 mod submit;
 mod target;
-mod view;
 mod wait;
 
 use std::{
@@ -107,7 +107,7 @@ pub struct Shared {
     pub(crate) cancel: CancellationToken,
     pub(crate) tasks: TaskTracker,
     /// Told when something was put aside that is to be dropped later.
-    pub(crate) aside: tokio::sync::Notify,
+    pub(crate) retired: tokio::sync::Notify,
     /// Whose turn it is to look at what was there before a wait that timed out.
     pub(crate) standing: Arc<tokio::sync::Semaphore>,
     /// Looks at processes and terminals, which may hang.
@@ -137,7 +137,7 @@ impl Engine {
             events: broadcast::Sender::new(1024),
             cancel: CancellationToken::new(),
             tasks: TaskTracker::new(),
-            aside: tokio::sync::Notify::new(),
+            retired: tokio::sync::Notify::new(),
             standing: Arc::new(tokio::sync::Semaphore::new(1)),
             probe,
             compiling: compile::Compiling::default(),

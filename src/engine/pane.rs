@@ -21,8 +21,8 @@ use super::{
     events::Shared,
     limits,
     managed::{AtEnd, ManagedPane, PaneOptions},
+    screen_model::{CursorReport, ScreenModel, Staleness},
     signs::Signs,
-    view::{CursorReport, Staleness, View},
     wait::Watcher,
 };
 use crate::{
@@ -74,7 +74,7 @@ pub(super) struct State {
     /// The process that ended, once tmux has named it.
     exit_pid: Option<u32>,
     /// Its screen; of a pane that has ended the last one.
-    pub(super) view: View,
+    pub(super) screen: ScreenModel,
     /// muxtap started something in it.
     pub(super) ours: Option<ManagedPane>,
     /// A `run` is under way.
@@ -132,7 +132,7 @@ impl Pane {
                 answered: HashMap::new(),
                 exit: None,
                 exit_pid: None,
-                view: View::default(),
+                screen: ScreenModel::default(),
                 ours: None,
                 runs: false,
                 prompt: None,
@@ -261,11 +261,11 @@ impl Pane {
         let quiet = now.duration_since(state.last_output) >= limits::REST;
         state.last_output = now;
         let staleness = state.feed(data, quiet);
-        let kept = state.kept_since(before);
+        let memory = state.memory_since(before);
         let held_exit = state.take_held_exit();
         let string_due = state.watch_string();
         self.announce(state);
-        Pushed { kept, held_exit, staleness, string_due }
+        Pushed { memory, held_exit, staleness, string_due }
     }
 
     /// The process has ended. Answers whether this was news.
@@ -292,8 +292,8 @@ impl Pane {
         // A process that has just ended has no number any more, and is still the same one (N62).
         let pid = if row.pid == 0 { state.about.pid } else { row.pid };
         let mut needs_resync =
-            state.about.pid != 0 && state.about.pid != pid && state.view.mark_stale(Staleness::Restarted);
-        needs_resync |= state.view.resize(screen_size(row.size));
+            state.about.pid != 0 && state.about.pid != pid && state.screen.mark_stale(Staleness::Restarted);
+        needs_resync |= state.screen.resize(screen_size(row.size));
         let about = &mut state.about;
         let retitled = about.title != row.title;
         let other_program = about.pid != pid || about.command != row.command;
@@ -315,18 +315,18 @@ impl Pane {
         if retitled {
             state.tell_title(&row.title);
         }
-        Described { retitled, needs_resync, kept: state.kept_since(before) }
+        Described { retitled, needs_resync, memory: state.memory_since(before) }
     }
 
     /// tmux has resized it. Answers whether its screen has to be compared with tmux's.
-    pub(super) fn sized(&self, size: Size) -> (bool, Kept) {
+    pub(super) fn sized(&self, size: Size) -> (bool, MemoryDelta) {
         let mut state = self.lock();
         let before = state.held_bytes();
         state.about.size = size;
-        let needs_resync = state.view.resize(screen_size(size));
-        let kept = state.kept_since(before);
+        let needs_resync = state.screen.resize(screen_size(size));
+        let memory = state.memory_since(before);
         self.announce(state);
-        (needs_resync, kept)
+        (needs_resync, memory)
     }
 
     /// The stream's end and the screen's turns so far: what a look must find unchanged to mean anything.
@@ -340,13 +340,13 @@ impl Pane {
         let mut resync = None;
         match value {
             Value::Place(value) => {
-                let elsewhere = CursorReport::parse(&value).is_some_and(|report| state.view.has_moved(report));
+                let elsewhere = CursorReport::parse(&value).is_some_and(|report| state.screen.has_moved(report));
                 if elsewhere && state.exit.is_none() {
                     // While the pane prints, more is on its way than is here: then it says nothing, but may when the pane rests.
                     let rests = state.last_output.elapsed() >= limits::REST;
                     resync = Some(if rests { Resync::Now } else { Resync::AtRest });
                     if rests {
-                        state.view.mark_stale(Staleness::Moved);
+                        state.screen.mark_stale(Staleness::Moved);
                     }
                 }
             }
@@ -462,7 +462,7 @@ pub(super) struct Described {
     pub(super) retitled: bool,
     /// Its screen has to be compared with tmux's.
     pub(super) needs_resync: bool,
-    pub(super) kept: Kept,
+    pub(super) memory: MemoryDelta,
 }
 
 fn screen_size(size: Size) -> crate::screen::Size {
@@ -472,7 +472,7 @@ fn screen_size(size: Size) -> crate::screen::Size {
 /// How many bytes are held for a pane, for the budget.
 #[derive(Clone, Copy)]
 #[must_use]
-pub(super) struct Kept {
+pub(super) struct MemoryDelta {
     /// Bytes kept before.
     pub(super) before: usize,
     /// Bytes kept after.
@@ -483,7 +483,7 @@ pub(super) struct Kept {
 #[derive(Clone, Copy)]
 #[must_use]
 pub(super) struct Pushed {
-    pub(super) kept: Kept,
+    pub(super) memory: MemoryDelta,
     /// The pane's command has ended with this status and all it printed is here.
     pub(super) held_exit: Option<i32>,
     /// Its screen has to be compared with tmux's.
@@ -509,25 +509,25 @@ impl State {
         self.last_input.max(self.made)
     }
 
-    fn kept_since(&self, before: usize) -> Kept {
-        Kept { before, after: self.held_bytes() }
+    fn memory_since(&self, before: usize) -> MemoryDelta {
+        MemoryDelta { before, after: self.held_bytes() }
     }
 
     pub(super) fn revision(&self) -> Revision {
-        Revision { end: self.ring.end(), generation: self.view.generation() }
+        Revision { end: self.ring.end(), generation: self.screen.generation() }
     }
 
     /// Bytes held: output and screen.
     pub(super) fn held_bytes(&self) -> usize {
-        self.ring.len() + self.view.memory()
+        self.ring.len() + self.screen.memory()
     }
 
     /// The screen is another one: everything on it may be new.
     fn show_all(&mut self) {
         self.tap.drawn(None);
-        let Self { view, watchers, ring, .. } = self;
+        let Self { screen, watchers, ring, .. } = self;
         for watcher in watchers {
-            watcher.shown(view, None, ring.end());
+            watcher.shown(screen, None, ring.end());
         }
     }
 
@@ -539,8 +539,8 @@ impl State {
         }
         let over = self.string_due().and_then(|_| self.give_up_string(Instant::now()).1);
         let echo = if self.echo.is_idle() { None } else { Some(&mut self.echo) };
-        let mut fan = Fan { echo, watchers: &mut self.watchers, signs: &mut self.signs };
-        self.ring.push(data, &mut fan);
+        let mut tee = Tee { echo, watchers: &mut self.watchers, signs: &mut self.signs };
+        self.ring.push(data, &mut tee);
         self.note_string();
         if let Some(title) = self.signs.take_title() {
             self.tell_title(&title);
@@ -553,7 +553,7 @@ impl State {
             watcher.end_of_chunk(echo, signs);
         }
         // Patterns first: whoever waits for one waits for nothing that is drawn.
-        let (changes, staleness) = self.view.feed(data, quiet);
+        let (changes, staleness) = self.screen.feed(data, quiet);
         self.tap.drawn(changes.as_ref());
         if let Some(changes) = changes {
             self.show(&changes);
@@ -574,9 +574,9 @@ impl State {
 
     /// Some rows of the screen are new.
     fn show(&mut self, changes: &Changes) {
-        let Self { view, watchers, ring, .. } = self;
+        let Self { screen, watchers, ring, .. } = self;
         for watcher in watchers {
-            watcher.shown(view, Some(changes), ring.end());
+            watcher.shown(screen, Some(changes), ring.end());
         }
     }
 
@@ -610,13 +610,13 @@ impl State {
 }
 
 /// Hands the decoder's events to all who are interested.
-struct Fan<'a> {
+struct Tee<'a> {
     echo: Option<&'a mut EchoFilter>,
     watchers: &'a mut Vec<Watcher>,
     signs: &'a mut Signs,
 }
 
-impl TextSink for Fan<'_> {
+impl TextSink for Tee<'_> {
     fn text(&mut self, offset: u64, text: &[u8]) {
         if let Some(echo) = &mut self.echo {
             echo.text(offset, text);

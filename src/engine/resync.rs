@@ -30,7 +30,7 @@ impl Host {
     /// The same, now or when the pane rests.
     pub(super) fn resync_when(self: &Arc<Self>, pane: &Arc<Pane>, when: Resync) {
         let Some(shared) = self.shared() else { return };
-        if std::mem::replace(&mut pane.lock().view.resyncing, true) {
+        if std::mem::replace(&mut pane.lock().screen.resyncing, true) {
             return;
         }
         let (host, pane) = (self.clone(), pane.clone());
@@ -58,8 +58,8 @@ impl Host {
             }
             let mut state = pane.lock();
             // It may have been doubted again just now. Where nobody answers the next seed tells.
-            if outcome == ResyncOutcome::Nothing || !state.view.is_stale() {
-                state.view.resyncing = false;
+            if outcome == ResyncOutcome::Nothing || !state.screen.is_stale() {
+                state.screen.resyncing = false;
                 return;
             }
         }
@@ -75,8 +75,8 @@ impl Host {
         self.server().submit(Some(pane.id()), Request::Framed(Seed::question(pane.id(), Some(rules))), move |answer| {
             let seed = answer.ok().and_then(Result::ok).and_then(|parts| Seed::parse(&parts));
             let outcome = seed.map_or(ResyncOutcome::Nothing, |seed| {
-                let (outcome, kept) = at.reconcile(since, &seed, rules);
-                host.account(kept);
+                let (outcome, memory) = at.reconcile(since, &seed, rules);
+                host.charge(memory);
                 host.watch_string(&at);
                 outcome
             });

@@ -308,13 +308,13 @@ async fn picture(
         let mut state = pane.lock();
         let title = state.tap.last_title().unwrap_or(&state.about.title).to_owned();
         let seen = Seen { title, bell: state.signs.bell, rows: 0..0 };
-        match state.view.followed() {
+        match state.screen.followed() {
             Some(screen) => {
                 let rows: Vec<_> = (0..screen.size().rows).map(|row| plain(&screen.row_text(row))).collect();
                 (Some(rows), seen, Some(state.tap.take_changes()))
             }
             // It will be drawn anew when it is certain again.
-            None if state.view.is_proven() => return None,
+            None if state.screen.is_proven() => return None,
             None => (None, seen, None),
         }
     };

@@ -77,7 +77,7 @@ impl Pane {
         let due = last.as_ref().map(|last| last.made + limits::SCREEN_PACE).filter(|due| *due > now && !hurry);
         let frame = {
             let state = self.lock();
-            let Some(screen) = state.view.followed() else { return Look::Unknown };
+            let Some(screen) = state.screen.followed() else { return Look::Unknown };
             let point = state.revision();
             if let Some(last) = last.as_ref().filter(|last| last.point == point) {
                 return Look::At(last.clone());

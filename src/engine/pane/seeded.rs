@@ -2,12 +2,12 @@
 
 use std::time::Instant;
 
-use super::{Kept, Pane, Pushed, Revision, State};
+use super::{MemoryDelta, Pane, Pushed, Revision, State};
 use crate::{
     api::{Gap, GapReason},
     engine::{
         resync::ResyncOutcome,
-        view::{Reconciled, Staleness},
+        screen_model::{Reconciled, Staleness},
     },
     metrics,
     pane::join::{self, Joined},
@@ -17,7 +17,7 @@ use crate::{
 
 impl Pane {
     /// The first seed: what stood there before muxtap came.
-    pub(in crate::engine) fn begin(&self, seed: &Seed, rules: Option<Rules>) -> Kept {
+    pub(in crate::engine) fn begin(&self, seed: &Seed, rules: Option<Rules>) -> MemoryDelta {
         let mut state = self.lock();
         let before = state.held_bytes();
         state.feed(&seed.text, false);
@@ -26,20 +26,20 @@ impl Pane {
         if seed.dead {
             state.exit = Some((Exit { status: seed.exit_status, signal: seed.exit_signal }, Instant::now()));
         }
-        let kept = state.kept_since(before);
+        let memory = state.memory_since(before);
         self.announce(state);
-        kept
+        memory
     }
 
     /// Output may have been lost: what the seed shows and the stream has not is added, and the gap is marked.
-    pub(in crate::engine) fn catch_up(&self, seed: &Seed, rules: Option<Rules>, reason: GapReason) -> Kept {
+    pub(in crate::engine) fn catch_up(&self, seed: &Seed, rules: Option<Rules>, reason: GapReason) -> MemoryDelta {
         let mut state = self.lock();
         let before = state.held_bytes();
         let joined = state.join(seed);
         state.last_output = Instant::now();
         state.push_gap(reason);
         // The seed says what the screen shows; what is added to the stream must not be drawn as well.
-        state.view.adopt(None, None, true);
+        state.screen.adopt(None, None, true);
         match joined {
             Joined::Missing(text) => {
                 state.feed(&text, false);
@@ -53,9 +53,9 @@ impl Pane {
             }
         }
         state.adopt(seed, rules, !seed.dead);
-        let kept = state.kept_since(before);
+        let memory = state.memory_since(before);
         self.announce(state);
-        kept
+        memory
     }
 
     /// Goes on with the stream where another connection carries the pane.
@@ -73,28 +73,28 @@ impl Pane {
             state.last_output = Instant::now();
             state.feed(output, false);
         }
-        match screens.filter(|_| state.view.is_proven()) {
+        match screens.filter(|_| state.screen.is_proven()) {
             // What it knows beyond what tmux tells, it keeps.
             Some((seed, rules)) => {
-                state.view.reconcile(seed, rules);
+                state.screen.reconcile(seed, rules);
                 state.show_all();
             }
             None => state.adopt(seed, rules, !seed.dead),
         }
-        let kept = state.kept_since(before);
+        let memory = state.memory_since(before);
         let held_exit = state.take_held_exit();
         let string_due = state.watch_string();
         self.announce(state);
         // The seed has settled what was doubtful.
-        Some(Pushed { kept, held_exit, staleness: None, string_due })
+        Some(Pushed { memory, held_exit, staleness: None, string_due })
     }
 
     /// Another program begins here: what the last one left open ends. Returns whether the screen is to be compared with tmux's. `ran`: the last
     /// one was ended for it, and what it printed at its end may be missing.
-    pub(in crate::engine) fn restarted(&self, ran: bool) -> (bool, Kept) {
+    pub(in crate::engine) fn restarted(&self, ran: bool) -> (bool, MemoryDelta) {
         let mut state = self.lock();
         let before = state.held_bytes();
-        let needs_resync = state.view.mark_stale(Staleness::Restarted);
+        let needs_resync = state.screen.mark_stale(Staleness::Restarted);
         let is_open = !state.resting_line().is_empty();
         state.ring.restart();
         if is_open {
@@ -113,31 +113,31 @@ impl Pane {
             hold.is_awaited = true;
         }
         state.tap.program();
-        let kept = state.kept_since(before);
+        let memory = state.memory_since(before);
         self.announce(state);
-        (needs_resync, kept)
+        (needs_resync, memory)
     }
 
     /// What stands in the pane of a command whose end its hold has told.
-    pub(in crate::engine) fn keep_screen(&self, seed: &Seed, rules: Option<Rules>) -> Kept {
+    pub(in crate::engine) fn keep_screen(&self, seed: &Seed, rules: Option<Rules>) -> MemoryDelta {
         let mut state = self.lock();
         let before = state.held_bytes();
         state.adopt(seed, rules, false);
         state.note_ended(seed.pid);
-        state.kept_since(before)
+        state.memory_since(before)
     }
 
     /// The process has ended and this is all it printed (F9): what tmux did not send is added.
-    pub(in crate::engine) fn finish(&self, seed: &Seed, rules: Option<Rules>) -> Kept {
+    pub(in crate::engine) fn finish(&self, seed: &Seed, rules: Option<Rules>) -> MemoryDelta {
         let mut state = self.lock();
         let before = state.held_bytes();
         if state.exit.is_some() {
             // Its hold has told that everything arrived.
             state.adopt(seed, rules, false);
             state.note_ended(seed.pid);
-            return state.kept_since(before);
+            return state.memory_since(before);
         }
-        state.view.adopt(None, None, true);
+        state.screen.adopt(None, None, true);
         match state.join(seed) {
             Joined::Missing(text) => {
                 state.feed(&text, false);
@@ -151,19 +151,24 @@ impl Pane {
         }
         state.adopt(seed, rules, false);
         state.note_ended(seed.pid);
-        let kept = state.kept_since(before);
+        let memory = state.memory_since(before);
         self.announce(state);
-        kept
+        memory
     }
 
     /// What tmux had somewhere between `since` and now, if that can be told from what it has become since.
-    pub(in crate::engine) fn reconcile(&self, since: Revision, seed: &Seed, rules: Rules) -> (ResyncOutcome, Kept) {
+    pub(in crate::engine) fn reconcile(
+        &self,
+        since: Revision,
+        seed: &Seed,
+        rules: Rules,
+    ) -> (ResyncOutcome, MemoryDelta) {
         let mut state = self.lock();
         let before = state.held_bytes();
         let outcome = match &seed.screen {
             Some(_) if state.revision() != since => ResyncOutcome::Moving,
-            Some(seed) if state.view.can_reconcile() => {
-                let outcome = state.view.reconcile(seed, rules);
+            Some(seed) if state.screen.can_reconcile() => {
+                let outcome = state.screen.reconcile(seed, rules);
                 state.show_all();
                 match outcome {
                     Reconciled::Same => ResyncOutcome::Same,
@@ -176,14 +181,14 @@ impl Pane {
             }
             _ => ResyncOutcome::Nothing,
         };
-        let kept = state.kept_since(before);
+        let memory = state.memory_since(before);
         self.announce(state);
-        (outcome, kept)
+        (outcome, memory)
     }
 
     /// Its output is not followed until it is seeded.
     pub(in crate::engine) fn unfollowed(&self) {
-        self.lock().view.suspend();
+        self.lock().screen.suspend();
     }
 }
 
@@ -206,7 +211,7 @@ impl State {
 
     /// tmux has this on its screen.
     fn adopt(&mut self, seed: &Seed, rules: Option<Rules>, live: bool) {
-        self.view.adopt(seed.screen.as_ref(), rules, live);
+        self.screen.adopt(seed.screen.as_ref(), rules, live);
         self.show_all();
     }
 
@@ -214,7 +219,7 @@ impl State {
     /// text.
     fn is_whole_with(&self, output: &[u8], seed: &Seed, rules: Option<Rules>) -> bool {
         let screens = seed.screen.as_ref().zip(rules);
-        let agrees = screens.and_then(|(seed, rules)| self.view.agrees_after(output, seed, rules));
+        let agrees = screens.and_then(|(seed, rules)| self.screen.agrees_after(output, seed, rules));
         agrees.unwrap_or_else(|| join::is_whole_with(&self.ring, output, &seed.text, &seed.pending))
     }
 

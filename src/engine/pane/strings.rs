@@ -10,13 +10,13 @@ use std::{
 
 use tokio_util::sync::CancellationToken;
 
-use super::{Kept, Pane, State};
-use crate::engine::{Host, limits, view::Staleness};
+use super::{MemoryDelta, Pane, State};
+use crate::engine::{Host, limits, screen_model::Staleness};
 
 /// What became of a string whose time was over.
 #[must_use]
 pub(in crate::engine) struct GivenUp {
-    pub(in crate::engine) kept: Kept,
+    pub(in crate::engine) memory: MemoryDelta,
     /// Its screen has to be compared with tmux's.
     pub(in crate::engine) needs_resync: bool,
     /// Another string has begun: when its time is over.
@@ -36,12 +36,12 @@ impl Pane {
         let (given_up, staleness) = state.give_up_string(Instant::now());
         state.string_watched = false;
         let next = state.watch_string();
-        let kept = state.kept_since(before);
+        let memory = state.memory_since(before);
         if given_up {
             // Readers may go on behind it.
             self.announce(state);
         }
-        GivenUp { kept, needs_resync: staleness.is_some(), next }
+        GivenUp { memory, needs_resync: staleness.is_some(), next }
     }
 }
 
@@ -65,7 +65,7 @@ impl State {
     /// When the open string is to be given up. After a seed that only the screen was made from, the text's and the screen's differ.
     pub(super) fn string_due(&self) -> Option<Instant> {
         let text = self.string.map(|(_, since)| since + limits::STRING);
-        text.into_iter().chain(self.view.string_due()).min()
+        text.into_iter().chain(self.screen.string_due()).min()
     }
 
     /// Gives up an open string whose time is over. Returns whether the text had one, and whether the screen is doubted now.
@@ -74,7 +74,7 @@ impl State {
         if over {
             self.string = None;
         }
-        (over && self.ring.give_up(), self.view.give_up_string(now))
+        (over && self.ring.give_up(), self.screen.give_up_string(now))
     }
 }
 
@@ -92,7 +92,7 @@ pub(in crate::engine) async fn give_up_strings(
         }
         let Some(host) = host.upgrade() else { return };
         let given_up = pane.give_up_string();
-        host.account(given_up.kept);
+        host.charge(given_up.memory);
         if given_up.needs_resync {
             host.resync(&pane);
         }

@@ -103,7 +103,7 @@ fn attach(core: &Arc<Core>, at: usize, asked: &Asked, on_screen: Option<u64>) ->
     }
     let mut watcher = Watcher::new(core, at, beginning.from, beginning.signs);
     let title = state.about.title.clone();
-    watcher.shown(&state.view, None, end);
+    watcher.shown(&state.screen, None, end);
     let mut go_on = watcher.title(&title);
     if beginning.first < end {
         // In pieces, so that a matcher's window stays small.

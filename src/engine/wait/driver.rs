@@ -233,7 +233,7 @@ async fn watch_screen(engine: &Engine, host: &Arc<Host>, core: &Arc<Core>, at: u
     loop {
         changes.borrow_and_update();
         // The watcher in the pane sees every change of a screen that is followed.
-        let followed = pane.lock().view.followed().is_some();
+        let followed = pane.lock().screen.followed().is_some();
         if !followed && let Ok((text, offset)) = engine.screen(host, pane, false).await {
             let before = core.lock().panes.get(at).is_some_and(|on_pane| offset <= on_pane.asked_at);
             for (predicate, regex) in core.spec.screens() {

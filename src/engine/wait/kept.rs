@@ -170,7 +170,7 @@ impl Open {
         let told = self.engine.told(&self.core).await;
         self.engine.shared.waits.keep(&self.core.id, told);
         self.kept = true;
-        self.engine.shared.aside.notify_one();
+        self.engine.shared.retired.notify_one();
     }
 
     /// Takes the watchers out of the panes.

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     api::{Gap, PredicateKind},
-    engine::{signs::Signs, view::View},
+    engine::{screen_model::ScreenModel, signs::Signs},
     pane::{
         echo::{self, EchoFilter},
         matcher::{Hit, Matcher, Verdict},
@@ -99,7 +99,7 @@ impl Watcher {
     }
 
     /// The screen changed: `changes`, or all of it. A pattern that stands within a line is looked for in the lines that changed.
-    pub fn shown(&mut self, view: &View, changes: Option<&Changes>, end: u64) {
+    pub fn shown(&mut self, view: &ScreenModel, changes: Option<&Changes>, end: u64) {
         if self.screens.is_empty() || self.core.is_over() {
             return;
         }

@@ -66,7 +66,7 @@ pub(super) enum Reconciled {
 
 /// A pane's screen.
 #[derive(Default)]
-pub(super) struct View {
+pub(super) struct ScreenModel {
     screen: Option<Box<Screen>>,
     /// How the running tmux draws.
     rules: Option<Rules>,
@@ -101,7 +101,7 @@ impl OpenString {
     }
 }
 
-impl View {
+impl ScreenModel {
     /// What tmux has is this. `live`: it will be followed on; of a version that is not proven only a last screen is kept.
     pub(super) fn adopt(&mut self, seed: Option<&screen::Seed>, rules: Option<Rules>, live: bool) {
         self.rules = rules;
@@ -320,81 +320,81 @@ mod tests {
     use super::*;
     use crate::protocol::version::Version;
 
-    fn view() -> View {
+    fn model() -> ScreenModel {
         let rules = Rules::for_version(Version::parse(b"3.3a").unwrap());
         let screen = Screen::new(screen::Size { columns: 20, rows: 4 }, rules, Settings::default());
-        View { screen: Some(Box::new(screen)), rules: Some(rules), ..View::default() }
+        ScreenModel { screen: Some(Box::new(screen)), rules: Some(rules), ..ScreenModel::default() }
     }
 
-    fn shown(view: &View) -> Option<String> {
-        view.followed().map(|screen| screen.row_text(0))
+    fn shown(model: &ScreenModel) -> Option<String> {
+        model.followed().map(|screen| screen.row_text(0))
     }
 
     #[test]
     fn what_is_doubted_is_not_shown() {
-        let mut view = view();
-        let (changes, staleness) = view.feed(b"hello", false);
+        let mut model = model();
+        let (changes, staleness) = model.feed(b"hello", false);
         assert!(changes.is_some_and(|changes| changes.row(0) && !changes.row(1)) && staleness.is_none());
-        assert_eq!(shown(&view).as_deref(), Some("hello"));
-        assert!(view.resize(screen::Size { columns: 30, rows: 4 }));
-        assert_eq!(shown(&view), None);
-        assert!(!view.resize(screen::Size { columns: 30, rows: 4 }), "it has that size");
-        assert_eq!(view.last().map(|screen| screen.row_text(0)).as_deref(), Some("hello"));
+        assert_eq!(shown(&model).as_deref(), Some("hello"));
+        assert!(model.resize(screen::Size { columns: 30, rows: 4 }));
+        assert_eq!(shown(&model), None);
+        assert!(!model.resize(screen::Size { columns: 30, rows: 4 }), "it has that size");
+        assert_eq!(model.last().map(|screen| screen.row_text(0)).as_deref(), Some("hello"));
     }
 
     #[test]
     fn a_string_that_is_open_hides_the_screen_until_it_ends() {
-        let mut view = view();
-        view.feed(b"a\x1b]2;half a title", false);
-        assert_eq!(shown(&view), None);
-        view.feed(b" more\x07b", false);
-        assert_eq!(shown(&view).as_deref(), Some("ab"));
+        let mut model = model();
+        model.feed(b"a\x1b]2;half a title", false);
+        assert_eq!(shown(&model), None);
+        model.feed(b" more\x07b", false);
+        assert_eq!(shown(&model).as_deref(), Some("ab"));
     }
 
     #[test]
     fn a_string_that_never_ends_is_given_up() {
-        let mut view = view();
-        view.feed(b"a\x1b]2;half a title", false);
-        let begun = view.string.unwrap().since;
-        assert_eq!(view.give_up_string(begun + limits::STRING.saturating_sub(Duration::from_millis(1))), None);
-        assert_eq!(shown(&view), None);
-        view.feed(b"\x1b]2;another", false);
-        let again = view.string.unwrap().since;
+        let mut model = model();
+        model.feed(b"a\x1b]2;half a title", false);
+        let begun = model.string.unwrap().since;
+        assert_eq!(model.give_up_string(begun + limits::STRING.saturating_sub(Duration::from_millis(1))), None);
+        assert_eq!(shown(&model), None);
+        model.feed(b"\x1b]2;another", false);
+        let again = model.string.unwrap().since;
         assert!(again > begun, "each string has its own time");
-        assert_eq!(view.give_up_string(again + limits::STRING), None, "nothing came near it");
-        assert_eq!(shown(&view).as_deref(), Some("a"));
-        assert_eq!(view.feed(b"b", false).1, None);
-        assert_eq!(shown(&view).as_deref(), Some("ab"));
+        assert_eq!(model.give_up_string(again + limits::STRING), None, "nothing came near it");
+        assert_eq!(shown(&model).as_deref(), Some("a"));
+        assert_eq!(model.feed(b"b", false).1, None);
+        assert_eq!(shown(&model).as_deref(), Some("ab"));
     }
 
     #[test]
     fn what_comes_as_a_string_is_given_up_is_doubted() {
-        let mut view = view();
-        view.feed(b"a\x1b]2;half a title", false);
+        let mut model = model();
+        model.feed(b"a\x1b]2;half a title", false);
         let passed = limits::STRING.saturating_sub(limits::STRING_NEAR / 2);
-        view.string.as_mut().unwrap().since = Instant::now().checked_sub(passed).unwrap();
-        assert_eq!(view.feed(b"\x07b", false).1, Some(Staleness::OpenString));
-        assert_eq!(shown(&view), None);
+        model.string.as_mut().unwrap().since = Instant::now().checked_sub(passed).unwrap();
+        assert_eq!(model.feed(b"\x07b", false).1, Some(Staleness::OpenString));
+        assert_eq!(shown(&model), None);
     }
 
     #[test]
     fn a_cursor_elsewhere_is_told() {
-        let mut view = view();
-        view.feed(b"ab\r\nc", false);
-        assert!(!view.has_moved(CursorReport { history: 0, column: 1, row: 1 }));
-        assert!(view.has_moved(CursorReport::parse("0 0 0").unwrap()));
-        view.mark_stale(Staleness::Moved);
-        assert!(!view.has_moved(CursorReport::parse("0 0 0").unwrap()), "it is doubted already");
+        let mut model = model();
+        model.feed(b"ab\r\nc", false);
+        assert!(!model.has_moved(CursorReport { history: 0, column: 1, row: 1 }));
+        assert!(model.has_moved(CursorReport::parse("0 0 0").unwrap()));
+        model.mark_stale(Staleness::Moved);
+        assert!(!model.has_moved(CursorReport::parse("0 0 0").unwrap()), "it is doubted already");
         assert_eq!(CursorReport::parse("0 1"), None);
     }
 
     #[test]
     fn a_screen_whose_output_is_not_followed_is_not_shown_and_not_settled() {
-        let mut view = view();
-        view.suspend();
-        assert!(shown(&view).is_none() && !view.can_reconcile());
-        view.adopt(None, None, true);
-        assert!(view.can_reconcile());
+        let mut model = model();
+        model.suspend();
+        assert!(shown(&model).is_none() && !model.can_reconcile());
+        model.adopt(None, None, true);
+        assert!(model.can_reconcile());
     }
 
     #[test]
@@ -404,12 +404,12 @@ mod tests {
         let parts = ["ab\n\n", "\n", fields, "ab\n\n", "\n"].map(|part| bytes::Bytes::copy_from_slice(part.as_bytes()));
         let seed = screen::seed::parse(&parts).unwrap();
         let outcome = |output: &[u8]| {
-            let mut view = View { rules: Some(rules), ..View::default() };
+            let mut model = ScreenModel { rules: Some(rules), ..ScreenModel::default() };
             let size = screen::Size { columns: 20, rows: 2 };
-            view.set(Some(Screen::new(size, rules, Settings::default())));
-            view.feed(output, false);
-            let outcome = view.reconcile(&seed, rules);
-            assert_eq!(shown(&view).as_deref(), Some("ab"));
+            model.set(Some(Screen::new(size, rules, Settings::default())));
+            model.feed(output, false);
+            let outcome = model.reconcile(&seed, rules);
+            assert_eq!(shown(&model).as_deref(), Some("ab"));
             outcome
         };
         assert_eq!(outcome(b"ab"), Reconciled::Same);
@@ -419,8 +419,8 @@ mod tests {
 
     #[test]
     fn without_a_screen_nothing_is_doubted() {
-        let mut view = View::default();
-        assert!(!view.mark_stale(Staleness::Restarted));
-        assert_eq!(view.feed(b"x", false), (None, None));
+        let mut model = ScreenModel::default();
+        assert!(!model.mark_stale(Staleness::Restarted));
+        assert_eq!(model.feed(b"x", false), (None, None));
     }
 }
