@@ -205,7 +205,7 @@ impl Live {
         };
         let mut tries = 1;
         loop {
-            let made = self.within(engine.new_plain_session(&host, &wanted)).await?;
+            let made = self.within(engine.new_unmanaged_session(&host, &wanted)).await?;
             let error = match made {
                 Ok(made) => return Ok(Done::session(&made.session_name)),
                 Err(error) => error,

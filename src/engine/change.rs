@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{
     Engine, Host,
-    create::{literal, refused},
+    create::{literal, tmux_error},
 };
 use crate::{
     api::{DoneAnswer, Error, PatchRequest, Result, Tier},
@@ -139,7 +139,7 @@ impl Engine {
         commands: impl IntoIterator<Item = Command>,
     ) -> Result<DoneAnswer> {
         let answer = host.server().write(pane, Request::Plain(CommandLine::of(commands))).await?;
-        answer.map(|_| DONE).map_err(|message| refused(&message))
+        answer.map(|_| DONE).map_err(|message| tmux_error(&message))
     }
 }
 

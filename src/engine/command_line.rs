@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::{
     prompt::{EmptyPrompt, Keymap},
     shell::Shell,
-    signs::RUN_OSC,
+    shell_marks::RUN_OSC,
 };
 use crate::api::{Error, ErrorCode, Result};
 

@@ -7,7 +7,7 @@ use std::{path::PathBuf, sync::Arc};
 
 use super::{
     Engine, Host, Pane,
-    managed::{self, AtEnd, Hold, Launch, ManagedPane},
+    managed::{self, ExitWrapper, Launch, ManagedPane, OnExit},
 };
 use crate::{
     api::{
@@ -39,27 +39,27 @@ const UPDATED: [&str; 8] = [
 impl Engine {
     /// Makes a session; where no tmux server runs, one is started for the caller.
     pub async fn new_session(&self, host: &Arc<Host>, request: &NewSessionRequest) -> Result<CreatedAnswer> {
-        self.session_with_care(host, request, Care::Ours).await
+        self.make_session(host, request, ExitPolicy::Managed).await
     }
 
     /// The same, but its shell ends as one that tmux made: whether muxtap lives then or was killed before, nothing of it remains.
-    pub(crate) async fn new_plain_session(
+    pub(crate) async fn new_unmanaged_session(
         &self,
         host: &Arc<Host>,
         request: &NewSessionRequest,
     ) -> Result<CreatedAnswer> {
-        self.session_with_care(host, request, Care::Tmux).await
+        self.make_session(host, request, ExitPolicy::Tmux).await
     }
 
-    async fn session_with_care(
+    async fn make_session(
         &self,
         host: &Arc<Host>,
         request: &NewSessionRequest,
-        care: Care,
+        policy: ExitPolicy,
     ) -> Result<CreatedAnswer> {
         let act = self.act(Tier::Create, "new-session", host, request.name.as_deref().unwrap_or_default())?;
         let done = async {
-            check(&request.spawn)?;
+            check_spawn(&request.spawn)?;
             let cwd = request.spawn.cwd.as_ref().map(PathBuf::from);
             let start = StartServer { env: request.spawn.caller_env.clone(), cwd };
             host.server().connected_or_started(start).await?;
@@ -77,7 +77,7 @@ impl Engine {
             for (name, value) in caller.filter(|(name, _)| UPDATED.contains(&name.as_str())) {
                 command = command.opt("-e", format!("{name}={value}"));
             }
-            self.make(host, command, &request.spawn, care).await
+            self.make(host, command, &request.spawn, policy).await
         }
         .await;
         if let Ok(made) = &done {
@@ -90,7 +90,7 @@ impl Engine {
     pub async fn new_window(&self, host: &Arc<Host>, request: &NewWindowRequest) -> Result<CreatedAnswer> {
         let act = self.act(Tier::Create, "new-window", host, &request.session)?;
         let done = async {
-            check(&request.spawn)?;
+            check_spawn(&request.spawn)?;
             let session = self.session(host, &request.session).await?;
             let mut command =
                 Command::new("new-window").flag("-P").opt("-F", MADE).opt("-t", format!("{}:", session.id));
@@ -100,7 +100,7 @@ impl Engine {
             if let Some(name) = &request.name {
                 command = command.opt("-n", literal(name));
             }
-            self.make(host, command, &request.spawn, Care::Ours).await
+            self.make(host, command, &request.spawn, ExitPolicy::Managed).await
         }
         .await;
         if let Ok(made) = &done {
@@ -113,7 +113,7 @@ impl Engine {
     pub async fn split(&self, host: &Arc<Host>, request: &SplitRequest) -> Result<CreatedAnswer> {
         let act = self.act(Tier::Create, "split-window", host, &request.pane)?;
         let done = async {
-            check(&request.spawn)?;
+            check_spawn(&request.spawn)?;
             let pane = self.pane(host, &request.pane).await?;
             let mut command = Command::new("split-window").flag("-P").opt("-F", MADE).opt("-t", pane.id().to_string());
             if !request.select {
@@ -127,7 +127,7 @@ impl Engine {
                 }
                 command = command.opt("-l", size);
             }
-            self.make(host, command, &request.spawn, Care::Ours).await
+            self.make(host, command, &request.spawn, ExitPolicy::Managed).await
         }
         .await;
         if let Ok(made) = &done {
@@ -143,32 +143,32 @@ impl Engine {
         host: &Arc<Host>,
         command: Command,
         spawn: &SpawnRequest,
-        care: Care,
+        policy: ExitPolicy,
     ) -> Result<CreatedAnswer> {
         let (engine, host, spawn) = (self.clone(), host.clone(), spawn.clone());
         let task = self.shared.tasks.spawn(async move {
             tokio::select! {
-                made = engine.make_all(&host, command, &spawn, care) => made,
+                made = engine.make_steps(&host, command, &spawn, policy) => made,
                 () = engine.stopping() => Err(Error::unavailable("muxtap is stopping")),
             }
         });
         task.await.unwrap_or_else(|_| Err(Error::internal("what was to be made failed halfway")))
     }
 
-    async fn make_all(
+    async fn make_steps(
         &self,
         host: &Arc<Host>,
         command: Command,
         spawn: &SpawnRequest,
-        care: Care,
+        policy: ExitPolicy,
     ) -> Result<CreatedAnswer> {
-        let mut command = place(command, spawn);
+        let mut command = with_place(command, spawn);
         if spawn.command.is_some() {
             command = command.end_of_flags().arg(PLACEHOLDER);
         }
         let answer = host.server().write(None, Request::Framed(vec![command])).await?;
         let made_by = server_of(host);
-        let body = answer.map_err(|message| refused(&message))?;
+        let body = answer.map_err(|message| tmux_error(&message))?;
         let made = body.first().map(|body| String::from_utf8_lossy(body).into_owned()).unwrap_or_default();
         let mut made = made.trim_end_matches('\n').splitn(4, '|');
         let (Some(session), Some(window), Some(pane), Some(session_name)) =
@@ -177,9 +177,9 @@ impl Engine {
             return Err(Error::new(ErrorCode::InconsistentState, "tmux did not tell what it made"));
         };
         let id: PaneId = pane.parse().map_err(|_| Error::new(ErrorCode::InconsistentState, "tmux told no pane"))?;
-        let cursor = match self.begin(host, id, spawn, care).await {
+        let cursor = match self.follow_and_start(host, id, spawn, policy).await {
             Ok(cursor) => cursor,
-            Err(unfinished) => return Err(unfinished.error(host, made_by, id, window, spawn)),
+            Err(partial) => return Err(partial.error(host, made_by, id, window, spawn)),
         };
         Ok(CreatedAnswer {
             pane: id.to_string(),
@@ -191,46 +191,51 @@ impl Engine {
     }
 
     /// Follows a pane that was made, and starts its command. Returns the cursor of its first byte.
-    async fn begin(
+    async fn follow_and_start(
         &self,
         host: &Arc<Host>,
         id: PaneId,
         spawn: &SpawnRequest,
-        care: Care,
-    ) -> Result<String, Unfinished> {
-        host.server().cover(id).await.map_err(Unfinished::NotStarted)?;
-        let gone = || Unfinished::NotStarted(Error::not_found(format!("pane {id} ended at once")));
+        policy: ExitPolicy,
+    ) -> Result<String, PartialCreate> {
+        host.server().cover(id).await.map_err(PartialCreate::NotStarted)?;
+        let gone = || PartialCreate::NotStarted(Error::not_found(format!("pane {id} ended at once")));
         let pane = host.pane(id).ok_or_else(gone)?;
         let start = pane.lock().ring.start();
         pane.made_at(start);
         let cursor = pane.cursor(start);
-        if care == Care::Ours {
-            self.start(host, &pane, spawn).await?;
+        if policy == ExitPolicy::Managed {
+            self.start_command(host, &pane, spawn).await?;
         }
         Ok(cursor.to_string())
     }
 
     /// Puts the command in the placeholder's place.
-    async fn start(&self, host: &Arc<Host>, pane: &Arc<Pane>, spawn: &SpawnRequest) -> Result<(), Unfinished> {
+    async fn start_command(
+        &self,
+        host: &Arc<Host>,
+        pane: &Arc<Pane>,
+        spawn: &SpawnRequest,
+    ) -> Result<(), PartialCreate> {
         let order = async |line| {
             let answer = host.server().write(Some(pane.id()), Request::Plain(line)).await;
-            answer.map_err(Unfinished::of)?.map_err(|message| Unfinished::NotStarted(refused(&message)))
+            answer.map_err(PartialCreate::of)?.map_err(|message| PartialCreate::NotStarted(tmux_error(&message)))
         };
-        let at_end = if spawn.keep { AtEnd::Keep } else { AtEnd::Close };
-        let mut managed = ManagedPane { at_end, before: None, hold: None, launch: Launch::of(spawn) };
+        let on_exit = if spawn.keep { OnExit::Keep } else { OnExit::Close };
+        let mut managed = ManagedPane { on_exit, before: None, wrapper: None, launch: Launch::of(spawn) };
         let Some(launch) = &managed.launch else {
-            pane.set_ours(managed);
+            pane.set_managed(managed);
             return order(CommandLine::of(managed::remain(pane.id()))).await.map(drop);
         };
         let nonce = managed::nonce();
         let respawn = Command::new("respawn-pane").flag("-k").opt("-t", pane.id().to_string());
-        let respawn = program(place(respawn, spawn), &launch.held(&nonce));
+        let respawn = with_program(with_place(respawn, spawn), &launch.wrapped(&nonce));
         let commands = managed::remain(pane.id()).into_iter().chain([respawn]).collect();
-        pane.expect_mark(&nonce);
-        managed.hold = Some(Hold::of(nonce));
-        pane.set_ours(managed);
+        pane.register_nonce(&nonce);
+        managed.wrapper = Some(ExitWrapper::of(nonce));
+        pane.set_managed(managed);
         let begun = host.server().begin(pane.id(), commands).await;
-        begun.map_err(Unfinished::of)?.map_err(|message| Unfinished::NotStarted(refused(&message)))?;
+        begun.map_err(PartialCreate::of)?.map_err(|message| PartialCreate::NotStarted(tmux_error(&message)))?;
         // The new process is watched from here on. The command runs whether or not that can be known.
         let _ = host.server().fresh().await;
         Ok(())
@@ -238,14 +243,14 @@ impl Engine {
 }
 
 /// Why a pane that was made is not as it was asked for.
-enum Unfinished {
+enum PartialCreate {
     /// Its command was not started and will not be.
     NotStarted(Error),
     /// Whether its command was started is not known.
     Unknown(Error),
 }
 
-impl Unfinished {
+impl PartialCreate {
     /// What follows from a change that was not answered.
     fn of(error: Error) -> Self {
         let sent = error.details.as_ref().and_then(|details| details.get("sent")).and_then(serde_json::Value::as_bool);
@@ -296,15 +301,15 @@ fn server_of(host: &Host) -> Option<(u32, u64)> {
 
 /// Who sees to the end of what is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Care {
+enum ExitPolicy {
     /// muxtap: not a byte is lost, and the pane is kept or closed as was asked for.
-    Ours,
+    Managed,
     /// tmux, as if muxtap had not made it.
     Tmux,
 }
 
 /// The directory and variables of what is made.
-pub(super) fn place(command: Command, spawn: &SpawnRequest) -> Command {
+pub(super) fn with_place(command: Command, spawn: &SpawnRequest) -> Command {
     let command = match &spawn.cwd {
         Some(cwd) => command.opt("-c", literal(cwd)),
         None => command,
@@ -313,11 +318,11 @@ pub(super) fn place(command: Command, spawn: &SpawnRequest) -> Command {
 }
 
 /// The program of a pane: one word is a shell command line, several are a program and its arguments, as for tmux.
-pub(super) fn program(command: Command, words: &[String]) -> Command {
+pub(super) fn with_program(command: Command, words: &[String]) -> Command {
     words.iter().fold(command.end_of_flags(), Command::arg)
 }
 
-pub(super) fn check(spawn: &SpawnRequest) -> Result<()> {
+pub(super) fn check_spawn(spawn: &SpawnRequest) -> Result<()> {
     if spawn.command.as_ref().is_some_and(|command| command.iter().all(|word| word.trim().is_empty())) {
         return Err(Error::invalid("command: it is empty; leave it out for a shell"));
     }
@@ -338,7 +343,7 @@ pub(super) fn literal(text: &str) -> String {
 }
 
 /// tmux's word for what cannot be done.
-pub(super) fn refused(message: &str) -> Error {
+pub(super) fn tmux_error(message: &str) -> Error {
     let code = if message.contains("can't find") {
         ErrorCode::NotFound
     } else if message.contains("duplicate") || message.contains("still active") || message.contains("no space") {
@@ -357,7 +362,7 @@ mod tests {
     #[test]
     fn a_later_step_that_fails_does_not_deny_the_pane_that_was_made() {
         for (lost, state) in [(Lost::Unsent, "was not started"), (Lost::Unanswered, "is not known")] {
-            let error = Unfinished::of(lost.of_change("this")).of_pane(PaneId(3), "@2", true);
+            let error = PartialCreate::of(lost.of_change("this")).of_pane(PaneId(3), "@2", true);
             assert_eq!(error.code, ErrorCode::TmuxUnavailable);
             assert_eq!(error.details, Some(serde_json::json!({ "pane": "%3", "window": "@2" })));
             let (known, _) = error.message.split_once(':').unwrap();

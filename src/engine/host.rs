@@ -210,12 +210,12 @@ impl Host {
     }
 
     /// The command of a pane that muxtap made has ended, and all it printed is here.
-    pub(super) fn held_command_ended(self: &Arc<Self>, pane: &Arc<Pane>, status: i32) {
+    pub(super) fn wrapped_command_ended(self: &Arc<Self>, pane: &Arc<Pane>, status: i32) {
         let exit = Exit { status: Some(status), signal: None };
         if pane.end(exit) {
             self.tell(exit_event(pane, exit));
         }
-        super::managed::close_held(self, pane, exit);
+        super::managed::release_wrapper(self, pane, exit);
     }
 
     pub(super) fn tell(&self, event: Event) {
@@ -267,8 +267,8 @@ impl Host {
         if let Some(due) = pushed.string_due {
             self.give_up_string_at(pane, due);
         }
-        if let Some(status) = pushed.held_exit {
-            self.held_command_ended(pane, status);
+        if let Some(status) = pushed.wrapper_exit {
+            self.wrapped_command_ended(pane, status);
         }
     }
 
@@ -458,7 +458,7 @@ mod tests {
     use super::*;
     use crate::engine::{
         Engine, EngineOptions,
-        managed::{AtEnd, Hold, ManagedPane},
+        managed::{ExitWrapper, ManagedPane, OnExit},
     };
 
     /// Whatever way bytes come into a ring, the budget knows of them.
@@ -489,13 +489,13 @@ mod tests {
         let seed = |text: &str| Seed { text: text.into(), ..Seed::default() };
         host.seeded(PaneId(1), &seed("one\r\n"), Seeding::First);
         let pane = host.panes().pop().unwrap();
-        pane.expect_mark("f00");
-        let hold = Some(Hold::of("f00".into()));
-        pane.set_ours(ManagedPane { at_end: AtEnd::Keep, before: None, hold, launch: None });
+        pane.register_nonce("f00");
+        let wrapper = Some(ExitWrapper::of("f00".into()));
+        pane.set_managed(ManagedPane { on_exit: OnExit::Keep, before: None, wrapper, launch: None });
         let output = b"two\r\n\x1b]7717;f00;x;3\x07\x1b]2;a title";
         let then = Seed { pending: b"\x1b]2;a title"[..].into(), ..seed("one\r\ntwo\r\n") };
         let pushed = pane.go_on(&then, None, output).unwrap();
-        assert_eq!(pushed.held_exit, Some(3));
+        assert_eq!(pushed.wrapper_exit, Some(3));
         assert!(pushed.string_due.is_some());
     }
 }

@@ -24,49 +24,49 @@ use crate::{
 
 /// Runs `$2…` and holds the pane until it is told that everything arrived, by a signal or by the end of the pane; a few seconds at most, for the
 /// case that muxtap has gone. `$1` is the mark's nonce. Its own complaints about a child that was killed are not the command's output.
-const HOLD: &str = "n=$1; shift; trap : INT QUIT; exec 3>&2 2>/dev/null; \"$@\" 2>&3 3>&-; s=$?; \
+const WRAPPER: &str = "n=$1; shift; trap : INT QUIT; exec 3>&2 2>/dev/null; \"$@\" 2>&3 3>&-; s=$?; \
                     trap \"exit $s\" USR1; printf '\\033]7717;%s;x;%s\\007' \"$n\" \"$s\"; sleep 5 & wait; exit \"$s\"";
 /// The same for a command line: the pane's shell runs it, as tmux would have it.
-const HOLD_LINE: &str = "n=$1; shift; trap : INT QUIT; exec 3>&2 2>/dev/null; \"${SHELL:-/bin/sh}\" -c \"$1\" 2>&3 3>&-; s=$?; \
+const WRAPPER_LINE: &str = "n=$1; shift; trap : INT QUIT; exec 3>&2 2>/dev/null; \"${SHELL:-/bin/sh}\" -c \"$1\" 2>&3 3>&-; s=$?; \
                          trap \"exit $s\" USR1; printf '\\033]7717;%s;x;%s\\007' \"$n\" \"$s\"; sleep 5 & wait; exit \"$s\"";
 /// What the wrapper is called, behind its line of shell.
-const HOLD_NAME: &str = "muxtap-hold";
+const WRAPPER_NAME: &str = "muxtap-hold";
 /// How long a wrapper holds its pane at most once its command has ended, and the pane takes to end.
 pub(super) const HELD_LONGEST: Duration = Duration::from_secs(6);
 
 /// What is promised of a pane in which muxtap started something.
 #[derive(Clone, Debug)]
 pub(super) struct ManagedPane {
-    pub(super) at_end: AtEnd,
+    pub(super) on_exit: OnExit,
     /// The options of a pane that somebody else made, as they were, until they are given back.
     pub(super) before: Option<PaneOptions>,
     /// Its command is held.
-    pub(super) hold: Option<Hold>,
+    pub(super) wrapper: Option<ExitWrapper>,
     /// What was started, so that it can be started again.
     pub(super) launch: Option<Launch>,
 }
 
 /// What becomes of a pane when its process has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum AtEnd {
+pub(super) enum OnExit {
     /// It stays.
     Keep,
     /// It is closed.
     Close,
     /// Somebody else made it: what tmux would do by the options that it had.
-    AsBefore,
+    Restore,
 }
 
 /// The wrapper of a pane's command.
 #[derive(Clone, Debug)]
-pub(super) struct Hold {
+pub(super) struct ExitWrapper {
     /// The nonce of the mark that it prints at its command's end.
     pub(super) nonce: String,
     /// The mark has not come yet.
     pub(super) is_awaited: bool,
 }
 
-impl Hold {
+impl ExitWrapper {
     pub(super) fn of(nonce: String) -> Self {
         Self { nonce, is_awaited: true }
     }
@@ -94,10 +94,10 @@ impl Launch {
     }
 
     /// The words that tmux runs in its place: its exit wrapper with it.
-    pub(super) fn held(&self, nonce: &str) -> Vec<String> {
-        let hold = if self.command.len() == 1 { HOLD_LINE } else { HOLD };
-        let held = ["sh", "-c", hold, HOLD_NAME, nonce].map(str::to_owned);
-        held.into_iter().chain(self.command.iter().cloned()).collect()
+    pub(super) fn wrapped(&self, nonce: &str) -> Vec<String> {
+        let wrapper = if self.command.len() == 1 { WRAPPER_LINE } else { WRAPPER };
+        let wrapped = ["sh", "-c", wrapper, WRAPPER_NAME, nonce].map(str::to_owned);
+        wrapped.into_iter().chain(self.command.iter().cloned()).collect()
     }
 }
 
@@ -107,7 +107,7 @@ pub(super) fn nonce() -> String {
 }
 
 /// The nonce of the wrapper in a pane's start command, if that is one: a muxtap that ran before has made it.
-pub(super) fn nonce_of(start_command: &str) -> Option<String> {
+pub(super) fn wrapper_nonce(start_command: &str) -> Option<String> {
     let (_, rest) = start_command.split_once(&format!(" {HOLD_NAME} "))?;
     let nonce = rest.split(' ').next()?;
     (nonce.len() == 16 && nonce.bytes().all(|byte| byte.is_ascii_hexdigit())).then(|| nonce.to_owned())
@@ -164,11 +164,11 @@ impl ManagedPane {
     /// The commands after which tmux does by itself what was promised.
     fn release(&self, pane: PaneId) -> Vec<Command> {
         let none = PaneOptions::default();
-        match (self.at_end, &self.before) {
-            (AtEnd::Keep, before) => vec![before.as_ref().unwrap_or(&none).give_format_back(pane)],
-            (AtEnd::Close, _) => none.give_back(pane).into(),
-            (AtEnd::AsBefore, Some(before)) => before.give_back(pane).into(),
-            (AtEnd::AsBefore, None) => Vec::new(),
+        match (self.on_exit, &self.before) {
+            (OnExit::Keep, before) => vec![before.as_ref().unwrap_or(&none).give_format_back(pane)],
+            (OnExit::Close, _) => none.give_back(pane).into(),
+            (OnExit::Restore, Some(before)) => before.give_back(pane).into(),
+            (OnExit::Restore, None) => Vec::new(),
         }
     }
 }
@@ -180,7 +180,7 @@ impl Engine {
             return;
         }
         for pane in host.panes() {
-            let release = pane.ours().map(|ours| ours.release(pane.id())).unwrap_or_default();
+            let release = pane.managed().map(|managed| managed.release(pane.id())).unwrap_or_default();
             if !release.is_empty() {
                 // A pane that has gone meanwhile needs no release.
                 let released = host.server().write(Some(pane.id()), Request::Plain(CommandLine::of(release))).await;
@@ -194,29 +194,29 @@ impl Engine {
 }
 
 /// Lets go of the hold on a command that has ended: the pane is closed, or dies with the command's status. Its screen is kept first.
-pub(super) fn close_held(host: &Arc<Host>, pane: &Arc<Pane>, exit: Exit) {
-    match pane.ours().map(|ours| ours.at_end) {
-        Some(AtEnd::Close) => {
+pub(super) fn release_wrapper(host: &Arc<Host>, pane: &Arc<Pane>, exit: Exit) {
+    match pane.managed().map(|managed| managed.on_exit) {
+        Some(OnExit::Close) => {
             keep_screen(host, pane, false);
             close_ended(host.server(), pane.id());
         }
-        Some(AtEnd::AsBefore) => leave_to_tmux(host, pane, exit, true),
-        Some(AtEnd::Keep) | None => keep_screen(host, pane, true),
+        Some(OnExit::Restore) => leave_to_tmux(host, pane, exit, true),
+        Some(OnExit::Keep) | None => keep_screen(host, pane, true),
     }
 }
 
 /// Does what was promised of a pane whose process has ended.
 pub(super) fn process_ended(host: &Arc<Host>, pane: &Arc<Pane>, exit: Exit) {
-    match pane.ours().map(|ours| (ours.at_end, ours.before.is_some())) {
-        Some((AtEnd::Close, _)) => close_ended(host.server(), pane.id()),
-        Some((AtEnd::AsBefore, true)) => leave_to_tmux(host, pane, exit, false),
+    match pane.managed().map(|managed| (managed.on_exit, managed.before.is_some())) {
+        Some((OnExit::Close, _)) => close_ended(host.server(), pane.id()),
+        Some((OnExit::Restore, true)) => leave_to_tmux(host, pane, exit, false),
         _ => {}
     }
 }
 
 /// Gives a pane the options back that it had, and does what tmux would have done by them.
-fn leave_to_tmux(host: &Arc<Host>, pane: &Arc<Pane>, exit: Exit, held: bool) {
-    let taken = pane.lock().ours.as_mut().and_then(|ours| ours.before.take());
+fn leave_to_tmux(host: &Arc<Host>, pane: &Arc<Pane>, exit: Exit, wrapped: bool) {
+    let taken = pane.lock().managed.as_mut().and_then(|managed| managed.before.take());
     let before = taken.clone().unwrap_or_default();
     let mut commands: Vec<_> = before.give_back(pane.id()).into();
     let value = format!("#{{{REMAIN}}}");
@@ -226,7 +226,7 @@ fn leave_to_tmux(host: &Arc<Host>, pane: &Arc<Pane>, exit: Exit, held: bool) {
         let Some(host) = of.upgrade() else { return };
         if answer.is_err() {
             // They are given back when its process ends or muxtap leaves.
-            at.owes_options(taken);
+            at.restore_options_later(taken);
         }
         let Ok(Ok(bodies)) = answer else { return };
         let remains = match bodies.last().map(|body| body.trim_ascii()) {
@@ -234,7 +234,7 @@ fn leave_to_tmux(host: &Arc<Host>, pane: &Arc<Pane>, exit: Exit, held: bool) {
             Some(b"failed") => exit.status != Some(0),
             _ => true,
         };
-        if held {
+        if wrapped {
             keep_screen(&host, &at, remains);
         }
         if !remains {
@@ -280,9 +280,9 @@ mod tests {
     fn the_wrapper_of_an_earlier_muxtap_is_known() {
         let nonce = nonce();
         let start = format!("sh -c \"n=$1; …\" muxtap-hold {nonce} \"seq 1 3; exit 3\"");
-        assert_eq!(nonce_of(&start), Some(nonce));
+        assert_eq!(wrapper_nonce(&start), Some(nonce));
         for other in ["", "sh", "sh -c 'echo muxtap-hold 1'", "x muxtap-hold 0123456789abcdeg y", "x muxtap-hold"] {
-            assert_eq!(nonce_of(other), None, "{other}");
+            assert_eq!(wrapper_nonce(other), None, "{other}");
         }
     }
 
@@ -300,8 +300,8 @@ mod tests {
 
     #[test]
     fn what_was_changed_is_given_back() {
-        let lines = |at_end, before| -> Vec<String> {
-            let managed = ManagedPane { at_end, before, hold: None, launch: None };
+        let lines = |on_exit, before| -> Vec<String> {
+            let managed = ManagedPane { on_exit, before, wrapper: None, launch: None };
             let lines = managed.release(PaneId(3)).into_iter().map(|command| command.line().unwrap());
             lines.map(|line| String::from_utf8(line).unwrap().trim().to_owned()).collect()
         };
@@ -309,11 +309,11 @@ mod tests {
         let theirs = PaneOptions { remain_on_exit: Some("failed".into()), format: Some(String::new()) };
         let unset =
             ["remain-on-exit", "remain-on-exit-format"].map(|name| format!("set-option -p -q -u -t \"%3\" {name}"));
-        assert_eq!(lines(AtEnd::Close, None), unset);
-        assert_eq!(lines(AtEnd::Keep, None), unset[1..]);
-        assert_eq!(lines(AtEnd::AsBefore, Some(none)), unset);
-        let given = lines(AtEnd::AsBefore, Some(theirs));
+        assert_eq!(lines(OnExit::Close, None), unset);
+        assert_eq!(lines(OnExit::Keep, None), unset[1..]);
+        assert_eq!(lines(OnExit::Restore, Some(none)), unset);
+        let given = lines(OnExit::Restore, Some(theirs));
         assert!(given[0].ends_with("remain-on-exit failed") && !given[1].contains("-u"), "{given:?}");
-        assert!(lines(AtEnd::AsBefore, None).is_empty(), "it was given back at its end");
+        assert!(lines(OnExit::Restore, None).is_empty(), "it was given back at its end");
     }
 }

@@ -20,7 +20,6 @@ pub mod limits;
 mod list;
 mod managed;
 mod pane;
-mod plain;
 mod prompt;
 mod read;
 mod respawn;
@@ -28,9 +27,10 @@ mod resync;
 mod run;
 mod screen_model;
 mod shell;
-mod signs;
+mod shell_marks;
 mod submit;
 mod target;
+mod unmanaged;
 mod wait;
 
 use std::{
@@ -53,8 +53,8 @@ pub use events::{Subscription, Telling, Told};
 pub(crate) use host::Host;
 pub(crate) use list::{check_pattern, matches};
 pub(crate) use pane::{Pane, Revision};
-pub(crate) use plain::{PlainPlace, PlainSpawn};
 pub(crate) use target::{Target, find_pane, find_session, find_window, is_number};
+pub(crate) use unmanaged::{UnmanagedPlace, UnmanagedSpawn};
 use wait::Waits;
 
 /// What an engine is made with.

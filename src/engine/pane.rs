@@ -20,9 +20,9 @@ use super::{
     agents::Tap,
     events::Shared,
     limits,
-    managed::{AtEnd, ManagedPane, PaneOptions},
+    managed::{ManagedPane, OnExit, PaneOptions},
     screen_model::{CursorReport, ScreenModel, Staleness},
-    signs::Signs,
+    shell_marks::ShellMarks,
     wait::Watcher,
 };
 use crate::{
@@ -61,7 +61,7 @@ pub(super) struct State {
     pub(super) watchers: Vec<Watcher>,
     dirty_flags: Vec<Weak<DirtyFlag>>,
     pub(super) about: About,
-    pub(super) signs: Signs,
+    pub(super) shell_marks: ShellMarks,
     /// When the last byte came (or the pane was first seen).
     pub(super) last_output: Instant,
     /// The stream's end when muxtap last sent input, and when that was.
@@ -76,7 +76,7 @@ pub(super) struct State {
     /// Its screen; of a pane that has ended the last one.
     pub(super) screen: ScreenModel,
     /// muxtap started something in it.
-    pub(super) ours: Option<ManagedPane>,
+    pub(super) managed: Option<ManagedPane>,
     /// A `run` is under way.
     pub(super) runs: bool,
     /// A prompt that is known to be the shell's own, and not one for the rest of a command.
@@ -125,7 +125,7 @@ impl Pane {
                 watchers: Vec::new(),
                 dirty_flags: Vec::new(),
                 about: About::default(),
-                signs: Signs::default(),
+                shell_marks: ShellMarks::default(),
                 last_output: Instant::now(),
                 last_input: None,
                 made: None,
@@ -133,7 +133,7 @@ impl Pane {
                 exit: None,
                 exit_pid: None,
                 screen: ScreenModel::default(),
-                ours: None,
+                managed: None,
                 runs: false,
                 prompt: None,
                 announced: String::new(),
@@ -216,8 +216,8 @@ impl Pane {
     }
 
     /// What was promised of it, where muxtap made it or started something in it.
-    pub(super) fn ours(&self) -> Option<ManagedPane> {
-        self.lock().ours.clone()
+    pub(super) fn managed(&self) -> Option<ManagedPane> {
+        self.lock().managed.clone()
     }
 
     /// Notes that muxtap has started the pane's program: what it prints follows this offset.
@@ -226,31 +226,31 @@ impl Pane {
     }
 
     /// Promises this of it from now on. The mark of its hold must be expected already. Returns the status that the mark told, if it has come.
-    pub(super) fn set_ours(&self, ours: ManagedPane) -> Option<i32> {
+    pub(super) fn set_managed(&self, managed: ManagedPane) -> Option<i32> {
         let mut state = self.lock();
-        let nonce = ours.hold.as_ref().map(|hold| hold.nonce.clone());
-        let before = state.ours.replace(ours).and_then(|ours| ours.hold);
+        let nonce = managed.wrapper.as_ref().map(|wrapper| wrapper.nonce.clone());
+        let before = state.managed.replace(managed).and_then(|managed| managed.wrapper);
         if let Some(before) = before.filter(|before| Some(&before.nonce) != nonce.as_ref()) {
-            state.signs.expect_no_more(&before.nonce);
+            state.shell_marks.unregister_nonce(&before.nonce);
         }
-        state.take_held_exit()
+        state.take_wrapper_exit()
     }
 
     /// Notes the options that a pane had, after giving them back failed. Those of a program started meanwhile count more.
-    pub(super) fn owes_options(&self, options: Option<PaneOptions>) {
-        if let Some(ours) = self.lock().ours.as_mut().filter(|ours| ours.at_end == AtEnd::AsBefore) {
-            ours.before = ours.before.take().or(options);
+    pub(super) fn restore_options_later(&self, options: Option<PaneOptions>) {
+        if let Some(managed) = self.lock().managed.as_mut().filter(|managed| managed.on_exit == OnExit::Restore) {
+            managed.before = managed.before.take().or(options);
         }
     }
 
     /// A command is about to be held here with this mark.
-    pub(super) fn expect_mark(&self, nonce: &str) {
-        self.lock().signs.expect(nonce);
+    pub(super) fn register_nonce(&self, nonce: &str) {
+        self.lock().shell_marks.register_nonce(nonce);
     }
 
     /// It is not after all.
-    pub(super) fn expect_no_mark(&self, nonce: &str) {
-        self.lock().signs.expect_no_more(nonce);
+    pub(super) fn unregister_nonce(&self, nonce: &str) {
+        self.lock().shell_marks.unregister_nonce(nonce);
     }
 
     /// Output came.
@@ -262,10 +262,10 @@ impl Pane {
         state.last_output = now;
         let staleness = state.feed(data, quiet);
         let memory = state.memory_since(before);
-        let held_exit = state.take_held_exit();
+        let wrapper_exit = state.take_wrapper_exit();
         let string_due = state.watch_string();
         self.announce(state);
-        Pushed { memory, held_exit, staleness, string_due }
+        Pushed { memory, wrapper_exit, staleness, string_due }
     }
 
     /// The process has ended. Answers whether this was news.
@@ -485,7 +485,7 @@ pub(super) struct MemoryDelta {
 pub(super) struct Pushed {
     pub(super) memory: MemoryDelta,
     /// The pane's command has ended with this status and all it printed is here.
-    pub(super) held_exit: Option<i32>,
+    pub(super) wrapper_exit: Option<i32>,
     /// Its screen has to be compared with tmux's.
     pub(super) staleness: Option<Staleness>,
     /// A string began; at this time it is to be given up ([`Pane::give_up_string`]).
@@ -494,12 +494,12 @@ pub(super) struct Pushed {
 
 impl State {
     /// The status told by the hold of this pane's command, once.
-    fn take_held_exit(&mut self) -> Option<i32> {
-        let hold = self.ours.as_mut()?.hold.as_mut().filter(|hold| hold.is_awaited)?;
-        let (_, status) = self.signs.marks(&hold.nonce)?.end?;
+    fn take_wrapper_exit(&mut self) -> Option<i32> {
+        let wrapper = self.managed.as_mut()?.wrapper.as_mut().filter(|wrapper| wrapper.is_awaited)?;
+        let (_, status) = self.shell_marks.marks(&wrapper.nonce)?.end?;
         let status = status?;
-        hold.is_awaited = false;
-        self.signs.expect_no_more(&hold.nonce);
+        wrapper.is_awaited = false;
+        self.shell_marks.unregister_nonce(&wrapper.nonce);
         Some(status)
     }
 
@@ -539,18 +539,18 @@ impl State {
         }
         let over = self.string_due().and_then(|_| self.give_up_string(Instant::now()).1);
         let echo = if self.echo.is_idle() { None } else { Some(&mut self.echo) };
-        let mut tee = Tee { echo, watchers: &mut self.watchers, signs: &mut self.signs };
+        let mut tee = Tee { echo, watchers: &mut self.watchers, shell_marks: &mut self.shell_marks };
         self.ring.push(data, &mut tee);
         self.note_string();
-        if let Some(title) = self.signs.take_title() {
+        if let Some(title) = self.shell_marks.take_title() {
             self.tell_title(&title);
         }
         self.end_command_line();
-        let Self { watchers, echo, signs, .. } = self;
+        let Self { watchers, echo, shell_marks, .. } = self;
         // Watchers whose wait is over stay until its driver takes them away: dropping one frees many small things, and the answer
         // comes first.
         for watcher in watchers {
-            watcher.end_of_chunk(echo, signs);
+            watcher.end_of_chunk(echo, shell_marks);
         }
         // Patterns first: whoever waits for one waits for nothing that is drawn.
         let (changes, staleness) = self.screen.feed(data, quiet);
@@ -566,7 +566,7 @@ impl State {
         if self.echo.command_line().is_none() {
             return;
         }
-        let output = self.signs.marks(&self.announced).and_then(|marks| marks.begin);
+        let output = self.shell_marks.marks(&self.announced).and_then(|marks| marks.begin);
         if output.is_some() {
             self.echo.command_line_ends(output);
         }
@@ -613,7 +613,7 @@ impl State {
 struct Tee<'a> {
     echo: Option<&'a mut EchoFilter>,
     watchers: &'a mut Vec<Watcher>,
-    signs: &'a mut Signs,
+    shell_marks: &'a mut ShellMarks,
 }
 
 impl TextSink for Tee<'_> {
@@ -636,6 +636,6 @@ impl TextSink for Tee<'_> {
     }
 
     fn mark(&mut self, start: u64, end: u64, mark: Mark<'_>) {
-        self.signs.mark(start, end, mark);
+        self.shell_marks.mark(start, end, mark);
     }
 }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::{
     Engine, Host, Pane,
-    create::{check, place, program, refused},
-    managed::{self, AtEnd, HELD_LONGEST, Hold, Launch, ManagedPane, PaneOptions},
+    create::{check_spawn, tmux_error, with_place, with_program},
+    managed::{self, ExitWrapper, HELD_LONGEST, Launch, ManagedPane, OnExit, PaneOptions},
 };
 use crate::{
     api::{DoneAnswer, Error, ErrorCode, RespawnRequest, Result, SpawnRequest},
@@ -31,7 +31,7 @@ impl Engine {
         pane: &Arc<Pane>,
         request: &RespawnRequest,
     ) -> Result<DoneAnswer> {
-        check(&request.spawn)?;
+        check_spawn(&request.spawn)?;
         let (engine, host, pane, request) = (self.clone(), host.clone(), pane.clone(), request.clone());
         let task = self.shared.tasks.spawn(async move {
             tokio::select! {
@@ -61,18 +61,18 @@ async fn respawn_all(host: &Arc<Host>, pane: &Arc<Pane>, request: &RespawnReques
     if request.kill {
         command = command.flag("-k");
     }
-    command = place(command, &at);
+    command = with_place(command, &at);
     if let Some(words) = &words {
-        command = program(command, words);
+        command = with_program(command, words);
     }
     let mut commands = vec![command];
     if managed.is_some() {
         commands.extend(managed::remain(pane.id()));
     }
-    let nonce = managed.as_ref().and_then(|managed| Some(managed.hold.as_ref()?.nonce.clone()));
+    let nonce = managed.as_ref().and_then(|managed| Some(managed.wrapper.as_ref()?.nonce.clone()));
     if let Some(nonce) = &nonce {
         // Its mark may stand ahead of the answer (N27).
-        pane.expect_mark(nonce);
+        pane.register_nonce(nonce);
     }
     let (of, on) = (Arc::downgrade(host), pane.clone());
     let done = move |is_done: bool| {
@@ -82,17 +82,17 @@ async fn respawn_all(host: &Arc<Host>, pane: &Arc<Pane>, request: &RespawnReques
         }
         match (is_done, managed, nonce) {
             (true, Some(managed), _) => {
-                let status = on.set_ours(managed);
+                let status = on.set_managed(managed);
                 if let (Some(status), Some(host)) = (status, of.upgrade()) {
-                    host.held_command_ended(&on, status);
+                    host.wrapped_command_ended(&on, status);
                 }
             }
-            (false, _, Some(nonce)) => on.expect_no_mark(&nonce),
+            (false, _, Some(nonce)) => on.unregister_nonce(&nonce),
             _ => {}
         }
     };
     let answer = server.respawn(pane.id(), commands, done).await?;
-    answer.map_err(|message| refused(&message))?;
+    answer.map_err(|message| tmux_error(&message))?;
     // The new process is watched from here on. The program runs whether or not that can be known.
     let _ = server.fresh().await;
     Ok(DoneAnswer { ok: true })
@@ -100,7 +100,7 @@ async fn respawn_all(host: &Arc<Host>, pane: &Arc<Pane>, request: &RespawnReques
 
 /// Decides what is started, and what is promised of the pane then.
 async fn start(host: &Arc<Host>, pane: &Arc<Pane>, request: &RespawnRequest) -> Result<Start> {
-    let (server, spawn, known) = (host.server(), &request.spawn, pane.ours());
+    let (server, spawn, known) = (host.server(), &request.spawn, pane.managed());
     let again = || Some(known.as_ref()?.launch.as_ref()?.again(spawn));
     let launch = Launch::of(spawn).or_else(again);
     // Without a command tmux runs the line once more that it ran before. It may be the wrapper that a muxtap made which has ended since.
@@ -109,24 +109,28 @@ async fn start(host: &Arc<Host>, pane: &Arc<Pane>, request: &RespawnRequest) -> 
         return Ok(Start { words: None, place: spawn.clone(), managed: None });
     }
     let before = match &known {
-        Some(ManagedPane { at_end: AtEnd::Keep | AtEnd::Close, before, .. }) => before.clone(),
+        Some(ManagedPane { on_exit: OnExit::Keep | OnExit::Close, before, .. }) => before.clone(),
         Some(ManagedPane { before: Some(before), .. }) => Some(before.clone()),
         Some(ManagedPane { before: None, .. }) | None => Some(PaneOptions::of(server, pane.id()).await?),
     };
-    let at_end = match &known {
-        _ if spawn.keep => AtEnd::Keep,
-        Some(known) => known.at_end,
-        None => AtEnd::AsBefore,
+    let on_exit = match &known {
+        _ if spawn.keep => OnExit::Keep,
+        Some(known) => known.on_exit,
+        None => OnExit::Restore,
     };
     // The line that tmux runs once more has the same nonce.
-    let same = || earlier.or_else(|| Some(known.as_ref()?.hold.as_ref()?.nonce.clone()));
-    let hold = launch.as_ref().map(|_| managed::nonce()).or_else(same);
-    let words = launch.as_ref().zip(hold.as_ref()).map(|(launch, nonce)| launch.held(nonce));
+    let same = || earlier.or_else(|| Some(known.as_ref()?.wrapper.as_ref()?.nonce.clone()));
+    let wrapper = launch.as_ref().map(|_| managed::nonce()).or_else(same);
+    let words = launch.as_ref().zip(wrapper.as_ref()).map(|(launch, nonce)| launch.wrapped(nonce));
     let place = match &launch {
         Some(launch) => SpawnRequest { cwd: launch.cwd.clone(), env: launch.env.clone(), ..SpawnRequest::default() },
         None => spawn.clone(),
     };
-    Ok(Start { words, place, managed: Some(ManagedPane { at_end, before, hold: hold.map(Hold::of), launch }) })
+    Ok(Start {
+        words,
+        place,
+        managed: Some(ManagedPane { on_exit, before, wrapper: wrapper.map(ExitWrapper::of), launch }),
+    })
 }
 
 /// The nonce of the wrapper that an earlier muxtap left as the pane's command.
@@ -135,5 +139,5 @@ async fn earlier_nonce(host: &Arc<Host>, pane: &Arc<Pane>) -> Result<Option<Stri
     let question = || Request::Framed(vec![question().format("#{pane_start_command}")]);
     let answer = host.server().read(Some(pane.id()), question).await?;
     let command = answer.ok().and_then(|parts| parts.first().map(|body| String::from_utf8_lossy(body).into_owned()));
-    Ok(command.and_then(|command| managed::nonce_of(&command)))
+    Ok(command.and_then(|command| managed::wrapper_nonce(&command)))
 }

@@ -297,7 +297,7 @@ impl Alone {
             return Err(Error::new(ErrorCode::Conflict, format!("another run is under way in pane {}", pane.id())));
         }
         let nonce = format!("{:016x}", RandomState::new().hash_one(0));
-        state.signs.expect(&nonce);
+        state.shell_marks.register_nonce(&nonce);
         Ok(Self { pane: pane.clone(), nonce })
     }
 }
@@ -307,7 +307,7 @@ impl Drop for Alone {
         let mut state = self.pane.lock();
         state.runs = false;
         state.echo.command_line_ends(None);
-        state.signs.expect_no_more(&self.nonce);
+        state.shell_marks.unregister_nonce(&self.nonce);
     }
 }
 
@@ -408,7 +408,7 @@ fn seen(pane: &Pane, since: u64) -> String {
 /// By the marks that the typed line makes the shell print.
 fn by_nonce(pane: &Pane, nonce: &str) -> Found {
     let state = pane.lock();
-    let marks = state.signs.marks(nonce).unwrap_or_default();
+    let marks = state.shell_marks.marks(nonce).unwrap_or_default();
     Found { begin: marks.begin, length: marks.length, end: marks.end, exit: state.exit.map(|(exit, _)| exit) }
 }
 

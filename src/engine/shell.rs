@@ -68,15 +68,17 @@ fn by_command(command: &str) -> Resting {
 }
 
 fn judge(proc: &Proc, foreground: &Foreground) -> Resting {
-    if is_hold(&foreground.args) {
+    if is_exit_wrapper(&foreground.args) {
         // What it holds is in its own process group: a program without job control, or a shell before it has made a group of its own.
-        let mut held = proc.child(foreground.group);
+        let mut wrapped = proc.child(foreground.group);
         // A `-c` is about to become, or to start, what it is told to run.
-        while let Some((pid, _)) = held.as_ref().filter(|(_, args)| is_command_line(args)) {
-            held = proc.child(*pid);
+        while let Some((pid, _)) = wrapped.as_ref().filter(|(_, args)| is_command_line(args)) {
+            wrapped = proc.child(*pid);
         }
-        return match held {
-            Some((group, args)) if !is_hold(&args) => judge(proc, &Foreground { group, args, ..foreground.clone() }),
+        return match wrapped {
+            Some((group, args)) if !is_exit_wrapper(&args) => {
+                judge(proc, &Foreground { group, args, ..foreground.clone() })
+            }
             _ => Resting::Busy("sh".into()),
         };
     }
@@ -108,18 +110,18 @@ fn judge(proc: &Proc, foreground: &Foreground) -> Resting {
 }
 
 /// The shell that holds a command's pane (`create`).
-fn is_hold(args: &[String]) -> bool {
+fn is_exit_wrapper(args: &[String]) -> bool {
     args.get(3).is_some_and(|name| name == "muxtap-hold")
 }
 
 fn is_command_line(args: &[String]) -> bool {
-    !is_hold(args) && args.get(1).is_some_and(|flag| flag == "-c")
+    !is_exit_wrapper(args) && args.get(1).is_some_and(|flag| flag == "-c")
 }
 
 /// A shell that was told what to run: the hold of a command (`create`), or one with a `-c`.
 pub fn is_told(args: &[String]) -> bool {
     let name = args.first().map_or("", |program| base_name(program));
-    is_hold(args)
+    is_exit_wrapper(args)
         || kind(name).is_some()
             && args
                 .iter()

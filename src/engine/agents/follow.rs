@@ -216,7 +216,7 @@ impl Follower {
         state.tap.keep_changes(true);
         // What stands there already is looked at when it rests.
         state.tap.drawn(None);
-        let bell = state.signs.bell;
+        let bell = state.shell_marks.bell;
         self.present = Some(Present { agent, pid, end, known: None, seen: None, bell, asked: None });
     }
 
@@ -307,7 +307,7 @@ async fn picture(
     let (rows, seen, changes) = {
         let mut state = pane.lock();
         let title = state.tap.last_title().unwrap_or(&state.about.title).to_owned();
-        let seen = Seen { title, bell: state.signs.bell, rows: 0..0 };
+        let seen = Seen { title, bell: state.shell_marks.bell, rows: 0..0 };
         match state.screen.followed() {
             Some(screen) => {
                 let rows: Vec<_> = (0..screen.size().rows).map(|row| plain(&screen.row_text(row))).collect();

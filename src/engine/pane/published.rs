@@ -30,7 +30,7 @@ pub(in crate::engine) struct Snapshot {
 impl PublishedState {
     pub(super) fn publish(&self, state: &State) {
         self.generation.store(state.screen.generation(), Ordering::Release);
-        self.bell.store(state.signs.bell.map_or(0, |at| at + 1), Ordering::Release);
+        self.bell.store(state.shell_marks.bell.map_or(0, |at| at + 1), Ordering::Release);
         self.ended.store(state.exit.is_some(), Ordering::Release);
         self.end.store(state.ring.end(), Ordering::Release);
     }

@@ -82,11 +82,11 @@ impl Pane {
             None => state.adopt(seed, rules, !seed.dead),
         }
         let memory = state.memory_since(before);
-        let held_exit = state.take_held_exit();
+        let wrapper_exit = state.take_wrapper_exit();
         let string_due = state.watch_string();
         self.announce(state);
         // The seed has settled what was doubtful.
-        Some(Pushed { memory, held_exit, staleness: None, string_due })
+        Some(Pushed { memory, wrapper_exit, staleness: None, string_due })
     }
 
     /// Another program begins here: what the last one left open ends. Returns whether the screen is to be compared with tmux's. `ran`: the last
@@ -106,11 +106,11 @@ impl Pane {
         state.exit = None;
         state.exit_pid = None;
         // What plain tmux respawns is what ran before, in its hold.
-        let State { ours, signs, .. } = &mut *state;
-        if let Some(hold) = ours.as_mut().and_then(|ours| ours.hold.as_mut()) {
-            signs.expect_no_more(&hold.nonce);
-            signs.expect(&hold.nonce);
-            hold.is_awaited = true;
+        let State { managed, shell_marks, .. } = &mut *state;
+        if let Some(wrapper) = managed.as_mut().and_then(|managed| managed.wrapper.as_mut()) {
+            shell_marks.unregister_nonce(&wrapper.nonce);
+            shell_marks.register_nonce(&wrapper.nonce);
+            wrapper.is_awaited = true;
         }
         state.tap.program();
         let memory = state.memory_since(before);

@@ -111,13 +111,13 @@ fn attach(core: &Arc<Core>, at: usize, asked: &Asked, on_screen: Option<u64>) ->
         while from < end && go_on {
             let to = (from + PIECE).min(end);
             state.ring.decode_from(from, to, &mut watcher as &mut dyn TextSink);
-            let State { echo, signs, .. } = &*state;
-            go_on = watcher.end_of_chunk(echo, signs);
+            let State { echo, shell_marks, .. } = &*state;
+            go_on = watcher.end_of_chunk(echo, shell_marks);
             from = to;
         }
     } else {
-        let State { echo, signs, .. } = &*state;
-        go_on = go_on && watcher.end_of_chunk(echo, signs);
+        let State { echo, shell_marks, .. } = &*state;
+        go_on = go_on && watcher.end_of_chunk(echo, shell_marks);
     }
     if let Some((exit, _)) = state.exit {
         go_on = go_on && watcher.rest(&state.echo);

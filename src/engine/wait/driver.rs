@@ -189,7 +189,7 @@ fn prompt_by_rule(core: &Core, pane: &Pane) -> Prompt {
     let (line, about, end, last_input, marked) = {
         let state = pane.lock();
         let input = state.origin().map(|(offset, _)| offset);
-        (state.resting_line(), state.about.clone(), state.ring.end(), input, state.signs.prompt)
+        (state.resting_line(), state.about.clone(), state.ring.end(), input, state.shell_marks.prompt)
     };
     if let Some((offset, rests)) = marked {
         // This shell marks its prompts: its word counts. Not all of them mark where a command begins, so a prompt into which

@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, ffi::OsString, path::Path, sync::Arc};
 
 use super::{
     Engine, Host,
-    create::{literal, refused},
+    create::{literal, tmux_error},
 };
 use crate::{
     api::{Error, ErrorCode, Result, Tier},
@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// What is made.
-pub(crate) enum PlainPlace {
+pub(crate) enum UnmanagedPlace {
     /// `new-session -d`; where no server runs this starts one.
     Session,
     /// `new-window -d` at the end of this session.
@@ -25,9 +25,9 @@ pub(crate) enum PlainPlace {
 }
 
 /// How it is made.
-pub(crate) struct PlainSpawn<'a> {
+pub(crate) struct UnmanagedSpawn<'a> {
     /// A session or a window.
-    pub(crate) place: PlainPlace,
+    pub(crate) place: UnmanagedPlace,
     /// Its name.
     pub(crate) name: &'a str,
     /// The directory in which the command starts, absolute; `None`: `caller`.
@@ -44,15 +44,15 @@ impl Engine {
     /// Makes it, and looks that it is there. Errors: `CONFLICT` where a session has that name, `NOT_FOUND` where the session
     /// of a window has gone, `TMUX_UNAVAILABLE` where tmux made nothing, `INCONSISTENT_STATE` where it was made and has
     /// ended at once.
-    pub(crate) async fn make_plainly(&self, host: &Arc<Host>, spawn: &PlainSpawn<'_>) -> Result<()> {
+    pub(crate) async fn spawn_unmanaged(&self, host: &Arc<Host>, spawn: &UnmanagedSpawn<'_>) -> Result<()> {
         let act = self.act(Tier::Create, "spawn", host, spawn.name)?;
         let done = async {
             let mut args = match spawn.place {
-                PlainPlace::Session => vec!["new-session".to_owned()],
-                PlainPlace::Window(session) => vec!["new-window".to_owned(), "-t".into(), format!("{session}:")],
+                UnmanagedPlace::Session => vec!["new-session".to_owned()],
+                UnmanagedPlace::Window(session) => vec!["new-window".to_owned(), "-t".into(), format!("{session}:")],
             };
             args.extend(["-d", "-P", "-F", "#{window_id}"].map(str::to_owned));
-            args.push(if matches!(spawn.place, PlainPlace::Session) { "-s" } else { "-n" }.into());
+            args.push(if matches!(spawn.place, UnmanagedPlace::Session) { "-s" } else { "-n" }.into());
             args.push(word(&literal(spawn.name)));
             if let Some(directory) = spawn.directory {
                 args.extend(["-c".into(), word(&literal(&directory.to_string_lossy()))]);
@@ -60,12 +60,12 @@ impl Engine {
             args.push(word(spawn.command));
             let args: Vec<&str> = args.iter().map(String::as_str).collect();
             let spec = host.server().spec();
-            if matches!(spawn.place, PlainPlace::Session) {
+            if matches!(spawn.place, UnmanagedPlace::Session) {
                 make_socket_dir(spec);
             }
             let printed = spec.call_as(spawn.caller, spawn.environment, &args).await?;
             if !printed.ok {
-                return Err(refused(&printed.stderr));
+                return Err(tmux_error(&printed.stderr));
             }
             // Up to 3.7c tmux says 0 as well when it cannot make its socket (N49). What it made has an id.
             let made = String::from_utf8_lossy(&printed.stdout).trim().parse::<WindowId>().map_err(|_| {
