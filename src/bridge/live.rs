@@ -99,7 +99,7 @@ impl Live {
 
     /// Does what this page asks.
     pub async fn act(&self, request: &Request, origin: &str) -> Result<Done, Refusal> {
-        let engine = self.engine.by(Caller { face: "bridge", who: origin.to_owned() });
+        let engine = self.engine.with_caller(Caller { face: "bridge", who: origin.to_owned() });
         match request.action {
             Action::ListSessions => Ok(Done::Sessions(self.list().await?)),
             Action::CreateSession => self.create(&engine, request).await,

@@ -25,7 +25,7 @@ const UNKNOWN: &str = "with these flags it shows what tmux alone can print (hype
 impl Engine {
     /// What `tmux capture-pane -p` prints: from memory where the screen is followed, else from tmux.
     pub async fn capture(&self, host: &Arc<Host>, target: &str, request: &CaptureRequest) -> Result<CaptureAnswer> {
-        self.may(Tier::Read)?;
+        self.authorize(Tier::Read)?;
         let options = options(request)?;
         let pane = self.pane(host, target).await?;
         if request.verify {

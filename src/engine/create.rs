@@ -57,7 +57,7 @@ impl Engine {
         request: &NewSessionRequest,
         policy: ExitPolicy,
     ) -> Result<CreatedAnswer> {
-        let act = self.act(Tier::Create, "new-session", host, request.name.as_deref().unwrap_or_default())?;
+        let audit = self.audit(Tier::Create, "new-session", host, request.name.as_deref().unwrap_or_default())?;
         let done = async {
             check_spawn(&request.spawn)?;
             let cwd = request.spawn.cwd.as_ref().map(PathBuf::from);
@@ -81,14 +81,14 @@ impl Engine {
         }
         .await;
         if let Ok(made) = &done {
-            act.means(&made.pane);
+            audit.resolved(&made.pane);
         }
-        act.ended(done)
+        audit.finish(done)
     }
 
     /// Makes a window.
     pub async fn new_window(&self, host: &Arc<Host>, request: &NewWindowRequest) -> Result<CreatedAnswer> {
-        let act = self.act(Tier::Create, "new-window", host, &request.session)?;
+        let audit = self.audit(Tier::Create, "new-window", host, &request.session)?;
         let done = async {
             check_spawn(&request.spawn)?;
             let session = self.session(host, &request.session).await?;
@@ -104,14 +104,14 @@ impl Engine {
         }
         .await;
         if let Ok(made) = &done {
-            act.means(&made.pane);
+            audit.resolved(&made.pane);
         }
-        act.ended(done)
+        audit.finish(done)
     }
 
     /// Splits a pane.
     pub async fn split(&self, host: &Arc<Host>, request: &SplitRequest) -> Result<CreatedAnswer> {
-        let act = self.act(Tier::Create, "split-window", host, &request.pane)?;
+        let audit = self.audit(Tier::Create, "split-window", host, &request.pane)?;
         let done = async {
             check_spawn(&request.spawn)?;
             let pane = self.pane(host, &request.pane).await?;
@@ -131,9 +131,9 @@ impl Engine {
         }
         .await;
         if let Ok(made) = &done {
-            act.means(&made.pane);
+            audit.resolved(&made.pane);
         }
-        act.ended(done)
+        audit.finish(done)
     }
 
     /// Makes what `command` says. It takes several steps, and a caller that goes away in the middle must not leave a placeholder behind: they

@@ -91,7 +91,7 @@ pub struct Told {
 impl Engine {
     /// Subscribes to events of one server.
     pub async fn subscribe(&self, host: &Arc<Host>, request: &SubscribeRequest) -> Result<Subscription> {
-        self.may(Tier::Read)?;
+        self.authorize(Tier::Read)?;
         let wanted = Wanted::of(request)?;
         let since = request.since.as_deref().map_or(Ok(Since::Now), str::parse)?;
         if matches!(since, Since::At(_) | Since::Screen | Since::Input) {

@@ -124,7 +124,7 @@ impl Typed {
 impl Engine {
     /// Sends input to a pane. The answer's cursor is the end of the output just before it arrived.
     pub async fn input(&self, host: &Arc<Host>, target: &str, request: &InputRequest) -> Result<InputAnswer> {
-        let act = self.act(Tier::Input, "input", host, target)?.typed(|| given(request));
+        let audit = self.audit(Tier::Input, "input", host, target)?.input(|| given(request));
         let done = async {
             let kinds = [request.keys.is_some(), request.text.is_some(), request.hex.is_some()];
             if kinds.iter().filter(|given| **given).count() != 1 && !(request.submit && kinds == [false; 3]) {
@@ -134,7 +134,7 @@ impl Engine {
                 return Err(Error::invalid("paste: only text can be pasted"));
             }
             let pane = self.pane(host, target).await?;
-            act.means(pane.id());
+            audit.resolved(pane.id());
             let typed = match (&request.keys, &request.text, &request.hex) {
                 (Some(keys), _, _) => keys_typed(&pane, keys)?,
                 (_, Some(text), _) if request.paste => pasted(&pane, text.as_bytes())?,
@@ -152,7 +152,7 @@ impl Engine {
             Ok(InputAnswer { pane: pane.id().to_string(), cursor: cursor.to_string(), submit })
         }
         .await;
-        act.ended(done)
+        audit.finish(done)
     }
 
     /// Sends text and then keys, with nothing of other callers between them.
@@ -163,20 +163,20 @@ impl Engine {
         text: &str,
         keys: &[String],
     ) -> Result<InputAnswer> {
-        let act = self.act(Tier::Input, "input", host, target)?;
-        let act = act.typed(|| {
+        let audit = self.audit(Tier::Input, "input", host, target)?;
+        let audit = audit.input(|| {
             let text = Some(text).filter(|text| !text.is_empty());
             text.into_iter().chain(keys.iter().map(String::as_str)).collect::<Vec<_>>().join(" ").into_bytes()
         });
         let done = async {
             let pane = self.pane(host, target).await?;
-            act.means(pane.id());
+            audit.resolved(pane.id());
             let typed = text_typed(&pane, text.as_bytes())?.then(keys_typed(&pane, keys)?);
             let cursor = self.send(host, &pane, typed).await?;
             Ok(InputAnswer { pane: pane.id().to_string(), cursor: cursor.to_string(), submit: None })
         }
         .await;
-        act.ended(done)
+        audit.finish(done)
     }
 
     /// Sends, and marks the point of the stream before it: whatever answers it comes after that point.

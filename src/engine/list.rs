@@ -18,7 +18,7 @@ use crate::{
 impl Engine {
     /// Every session.
     pub async fn sessions(&self, host: &Arc<Host>) -> Result<SessionList> {
-        self.may(Tier::Read)?;
+        self.authorize(Tier::Read)?;
         let topology = host.server().fresh().await?;
         let ours = host.server().attached_sessions();
         let shown = topology.without_hubs();
@@ -35,7 +35,7 @@ impl Engine {
 
     /// Every window, once for each session that links it.
     pub async fn windows(&self, host: &Arc<Host>) -> Result<WindowList> {
-        self.may(Tier::Read)?;
+        self.authorize(Tier::Read)?;
         let topology = host.server().fresh().await?.without_hubs();
         let windows = topology.windows.iter().map(|row| WindowInfo {
             id: row.id.to_string(),
@@ -54,7 +54,7 @@ impl Engine {
     /// Every pane, then those that ended and are still readable. When the server has gone, only these. A pane of the
     /// server that ran there before says so, and shares nothing but its id with a pane that is there.
     pub async fn panes(&self, host: &Arc<Host>) -> Result<PaneList> {
-        self.may(Tier::Read)?;
+        self.authorize(Tier::Read)?;
         let mut panes = match host.server().fresh().await {
             Ok(topology) => {
                 let shown = topology.without_hubs();

@@ -108,7 +108,7 @@ pub(super) fn nonce() -> String {
 
 /// The nonce of the wrapper in a pane's start command, if that is one: a muxtap that ran before has made it.
 pub(super) fn wrapper_nonce(start_command: &str) -> Option<String> {
-    let (_, rest) = start_command.split_once(&format!(" {HOLD_NAME} "))?;
+    let (_, rest) = start_command.split_once(&format!(" {WRAPPER_NAME} "))?;
     let nonce = rest.split(' ').next()?;
     (nonce.len() == 16 && nonce.bytes().all(|byte| byte.is_ascii_hexdigit())).then(|| nonce.to_owned())
 }

@@ -3,9 +3,9 @@
 //! An [`Engine`] follows any number of tmux servers. It is a cheap handle; clones are the same engine. What it answers comes from
 //! memory wherever that is exact, and from the open connection otherwise. No lock is held across an await anywhere in here.
 
-mod act;
 pub mod agents;
 pub mod audit;
+mod audit_scope;
 mod capture;
 mod change;
 mod command_line;
@@ -48,7 +48,7 @@ use crate::{
     tmux::{CoverageMode, Link, Proc, ProcessProbe, Program, Server, ServerSpec, SocketFile, Subject},
 };
 
-pub use act::Caller;
+pub use audit_scope::Caller;
 pub use events::{Subscription, Telling, Told};
 pub(crate) use host::Host;
 pub(crate) use list::{check_pattern, matches};

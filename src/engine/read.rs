@@ -23,7 +23,7 @@ pub(super) struct Piece {
 impl Engine {
     /// What a pane printed since a point. With `wait_ms` and nothing new: waits for it.
     pub async fn read(&self, host: &Arc<Host>, target: &str, request: &ReadRequest) -> Result<ReadAnswer> {
-        self.may(Tier::Read)?;
+        self.authorize(Tier::Read)?;
         let wait = duration("wait_ms", request.wait_ms, limits::POLL_LONGEST)?.unwrap_or(Duration::ZERO);
         let most = request.max_bytes.unwrap_or(limits::READ_DEFAULT);
         if most == 0 || most > limits::READ_MOST {

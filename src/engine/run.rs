@@ -72,7 +72,7 @@ struct Found {
 impl Engine {
     /// Runs a command in the shell that rests in a pane. TIMEOUT: `details` holds `output` and `cursor`; the command goes on.
     pub async fn run(&self, host: &Arc<Host>, target: &str, request: &RunRequest) -> Result<RunAnswer> {
-        let act = self.act(Tier::Input, "run", host, target)?.typed(|| request.command.as_bytes().to_vec());
+        let audit = self.audit(Tier::Input, "run", host, target)?.input(|| request.command.as_bytes().to_vec());
         let done = async {
             let timeout =
                 duration("timeout_ms", request.timeout_ms, limits::WAIT_LONGEST)?.unwrap_or(limits::WAIT_DEFAULT);
@@ -86,7 +86,7 @@ impl Engine {
             let begun = Instant::now();
             let deadline = Deadline::new(begun, timeout);
             let pane = deadline.before(NOT_TYPED, self.pane(host, target)).await?;
-            act.means(pane.id());
+            audit.resolved(pane.id());
             let alone = Arc::new(Alone::claim(&pane)?);
             let reader = self.resting_shell(host, &pane, deadline).await?;
             let typing = Typing { alone: alone.clone(), reader, command: command.to_owned(), clear: request.clear_line };
@@ -152,7 +152,7 @@ impl Engine {
             })
         }
         .await;
-        act.ended(done)
+        audit.finish(done)
     }
 
     /// Types the command, in a task of its own: a caller that goes away must leave nothing of the question on the line.

@@ -45,7 +45,7 @@ impl Engine {
     /// of a window has gone, `TMUX_UNAVAILABLE` where tmux made nothing, `INCONSISTENT_STATE` where it was made and has
     /// ended at once.
     pub(crate) async fn spawn_unmanaged(&self, host: &Arc<Host>, spawn: &UnmanagedSpawn<'_>) -> Result<()> {
-        let act = self.act(Tier::Create, "spawn", host, spawn.name)?;
+        let audit = self.audit(Tier::Create, "spawn", host, spawn.name)?;
         let done = async {
             let mut args = match spawn.place {
                 UnmanagedPlace::Session => vec!["new-session".to_owned()],
@@ -82,7 +82,7 @@ impl Engine {
             Err(Error::new(ErrorCode::InconsistentState, message))
         }
         .await;
-        act.ended(done)
+        audit.finish(done)
     }
 }
 

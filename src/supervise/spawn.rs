@@ -62,7 +62,7 @@ impl Supervisor {
     async fn check(&self, host: &Arc<Host>, arguments: &Arguments<'_>) -> Result<Checked, String> {
         let prompt = arguments.prompt().ok_or("Error: prompt is required for spawn")?;
         // Nobody is asked about what muxtap would refuse afterwards.
-        self.shared.engine.may(Tier::Create).map_err(|error| failed(&error))?;
+        self.shared.engine.authorize(Tier::Create).map_err(|error| failed(&error))?;
         let named = arguments.working_dir();
         let directory = match &named {
             Some(named) => self.directory(named),

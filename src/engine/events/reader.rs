@@ -93,7 +93,7 @@ impl Reader {
             let (at, gap) = pane.begin_of(&state, &since).unwrap_or((state.ring.end(), None));
             // What rang since is news to one who comes back.
             let gap = gap.or(missing.map(|reason| Gap { reason, bytes: None }));
-            (at, gap, state.signs.bell.filter(|bell| resume.is_none() || *bell < at))
+            (at, gap, state.shell_marks.bell.filter(|bell| resume.is_none() || *bell < at))
         };
         let told_its_end = resume.is_some_and(|place| place.ended && place.cursor.epoch == pane.epoch());
         let done = told_its_end && pane.snapshot().ended;
