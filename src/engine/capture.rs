@@ -32,12 +32,12 @@ impl Engine {
             return self.verify(host, &pane, &options).await;
         }
         let there = host.live_pane(pane.id()).is_some_and(|there| Arc::ptr_eq(&there, &pane));
-        if let Some((text, offset)) = followed(&pane, &options).filter(|_| there) {
+        if let Some((text, offset)) = from_memory(&pane, &options).filter(|_| there) {
             return Ok(answer(&pane, &text, CaptureSource::Model, offset));
         }
-        match self.ask_screen(host, &pane, || command(&pane, &options)).await {
+        match self.ask_screen(host, &pane, || capture_command(&pane, &options)).await {
             Ok((text, offset)) => Ok(answer(&pane, &text, CaptureSource::Tmux, offset)),
-            Err(error) => kept(&pane, &options, error),
+            Err(error) => of_ended(&pane, &options, error),
         }
     }
 
@@ -47,7 +47,7 @@ impl Engine {
         let begun = Instant::now();
         while begun.elapsed() < VERIFY_LIMIT {
             let before = pane.revision();
-            let Some((ours, offset)) = followed(pane, options) else {
+            let Some((ours, offset)) = from_memory(pane, options) else {
                 let (why, resyncing) = {
                     let state = pane.lock();
                     (state.screen.why_not_followed().unwrap_or(UNKNOWN), state.screen.resyncing)
@@ -59,7 +59,7 @@ impl Engine {
                 let _ = tokio::time::timeout(VERIFY_LIMIT, pane.changes().changed()).await;
                 continue;
             };
-            let (theirs, _) = self.ask_screen(host, pane, || command(pane, options)).await?;
+            let (theirs, _) = self.ask_screen(host, pane, || capture_command(pane, options)).await?;
             if pane.revision() != before {
                 resync::until_rest(pane).await;
                 continue;
@@ -76,9 +76,9 @@ impl Engine {
     /// The visible screen as text, and the point of the stream at which it looked so. `joined`: wrapped lines are one.
     pub(super) async fn screen(&self, host: &Arc<Host>, pane: &Arc<Pane>, joined: bool) -> Result<(String, u64)> {
         let options = CaptureOptions { join: joined, ..CaptureOptions::default() };
-        let (text, offset) = match followed(pane, &options) {
+        let (text, offset) = match from_memory(pane, &options) {
             Some((text, offset)) => (Bytes::from(text), offset),
-            None => match self.ask_screen(host, pane, || command(pane, &options)).await {
+            None => match self.ask_screen(host, pane, || capture_command(pane, &options)).await {
                 Ok(asked) => asked,
                 Err(error) => {
                     let state = pane.lock();
@@ -127,7 +127,7 @@ impl Engine {
 }
 
 /// What memory prints, where it is what tmux prints.
-fn followed(pane: &Pane, options: &CaptureOptions) -> Option<(Vec<u8>, u64)> {
+fn from_memory(pane: &Pane, options: &CaptureOptions) -> Option<(Vec<u8>, u64)> {
     let state = pane.lock();
     Some((state.screen.capture(options)?, state.ring.end()))
 }
@@ -145,7 +145,7 @@ fn answer(pane: &Pane, text: &[u8], source: CaptureSource, offset: u64) -> Captu
 }
 
 /// For a pane that has gone: its last screen, with its history.
-fn kept(pane: &Pane, options: &CaptureOptions, error: Error) -> Result<CaptureAnswer> {
+fn of_ended(pane: &Pane, options: &CaptureOptions, error: Error) -> Result<CaptureAnswer> {
     let (text, offset) = {
         let state = pane.lock();
         let Some(last) = state.screen.last().filter(|_| state.exit.is_some()) else { return Err(error) };
@@ -161,7 +161,7 @@ fn kept(pane: &Pane, options: &CaptureOptions, error: Error) -> Result<CaptureAn
 }
 
 /// The question that tmux is asked.
-fn command(pane: &Pane, options: &CaptureOptions) -> Command {
+fn capture_command(pane: &Pane, options: &CaptureOptions) -> Command {
     let mut command = Command::new("capture-pane").flag("-p").opt("-t", pane.id().to_string());
     for (wanted, flag) in [(options.escapes, "-e"), (options.join, "-J"), (options.trailing, "-N")] {
         if wanted {

@@ -202,7 +202,7 @@ impl Engine {
         let gone = || PartialCreate::NotStarted(Error::not_found(format!("pane {id} ended at once")));
         let pane = host.pane(id).ok_or_else(gone)?;
         let start = pane.lock().ring.start();
-        pane.made_at(start);
+        pane.mark_started(start);
         let cursor = pane.cursor(start);
         if policy == ExitPolicy::Managed {
             self.start_command(host, &pane, spawn).await?;

@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     Pane, Shared, limits,
-    pane::{About, MemoryDelta, Pushed, give_up_strings},
+    pane::{MemoryDelta, PaneMetadata, PushOutcome, give_up_strings},
 };
 use crate::{
     api::{Event, GapReason, Size},
@@ -71,10 +71,10 @@ impl Host {
     /// must be on this machine.
     pub(super) async fn probe<T: Send + 'static>(
         &self,
-        about: About,
-        look: impl FnOnce(&Proc, &About) -> T + Send + 'static,
+        metadata: PaneMetadata,
+        look: impl FnOnce(&Proc, &PaneMetadata) -> T + Send + 'static,
     ) -> Option<T> {
-        self.shared()?.probe.run(Subject::Process(about.pid), move |proc| look(proc, &about)).await
+        self.shared()?.probe.run(Subject::Process(metadata.pid), move |proc| look(proc, &metadata)).await
     }
 
     /// Ends the link to it when it is cancelled.
@@ -202,8 +202,8 @@ impl Host {
 
     fn end_all(&self) {
         for pane in self.panes() {
-            if pane.end(Exit::default()) {
-                self.tell(exit_event(&pane, Exit::default()));
+            if pane.mark_exited(Exit::default()) {
+                self.publish(exit_event(&pane, Exit::default()));
             }
             self.retire(&pane);
         }
@@ -212,13 +212,13 @@ impl Host {
     /// The command of a pane that muxtap made has ended, and all it printed is here.
     pub(super) fn wrapped_command_ended(self: &Arc<Self>, pane: &Arc<Pane>, status: i32) {
         let exit = Exit { status: Some(status), signal: None };
-        if pane.end(exit) {
-            self.tell(exit_event(pane, exit));
+        if pane.mark_exited(exit) {
+            self.publish(exit_event(pane, exit));
         }
         super::managed::release_wrapper(self, pane, exit);
     }
 
-    pub(super) fn tell(&self, event: Event) {
+    pub(super) fn publish(&self, event: Event) {
         if let Some(shared) = self.shared() {
             // Nobody may be listening.
             let _ = shared.events.send((self.socket.as_path().into(), event));
@@ -259,7 +259,7 @@ impl Host {
     }
 
     /// Does what follows from output that has come to a pane.
-    fn pushed(self: &Arc<Self>, pane: &Arc<Pane>, pushed: Pushed) {
+    fn pushed(self: &Arc<Self>, pane: &Arc<Pane>, pushed: PushOutcome) {
         self.charge(pushed.memory);
         if pushed.staleness.is_some() {
             self.resync(pane);
@@ -289,7 +289,7 @@ impl Host {
 
     fn sized(self: &Arc<Self>, pane: PaneId, size: Size) {
         if let Some(pane) = self.panes.get(&pane) {
-            let (needs_resync, memory) = pane.sized(size);
+            let (needs_resync, memory) = pane.resize(size);
             self.charge(memory);
             if needs_resync {
                 self.resync(&pane);
@@ -301,22 +301,22 @@ impl Host {
         let known = self.panes.get(&id).map(|pane| pane.clone());
         match (known, why) {
             (Some(pane), Seeding::First) => {
-                self.charge(pane.catch_up(seed, self.rules(), GapReason::Reconnected));
+                self.charge(pane.seed_after_gap(seed, self.rules(), GapReason::Reconnected));
                 self.watch_string(&pane);
             }
             (Some(pane), Seeding::Again(reason)) => {
-                self.charge(pane.catch_up(seed, self.rules(), reason));
+                self.charge(pane.seed_after_gap(seed, self.rules(), reason));
                 self.watch_string(&pane);
             }
-            (Some(pane), Seeding::Last) => self.charge(pane.finish(seed, self.rules())),
+            (Some(pane), Seeding::Last) => self.charge(pane.seed_last(seed, self.rules())),
             (None, _) => {
                 let Some(shared) = self.shared() else { return };
                 let pane = Pane::new(id, self.epoch(), shared.options.ring_bytes);
                 if let Some(row) = self.server.get().and_then(|server| server.topology().pane(id).cloned()) {
                     // Its screen comes with the seed.
-                    let _ = pane.describe(&row);
+                    let _ = pane.update_metadata(&row);
                 }
-                self.charge(pane.begin(seed, self.rules()));
+                self.charge(pane.seed_first(seed, self.rules()));
                 self.watch_string(&pane);
                 self.panes.insert(id, pane.clone());
                 let rules = shared.options.agents.clone();
@@ -326,7 +326,7 @@ impl Host {
                 metrics::PANES.increment(1.0);
                 // Describing a pane costs more than following it, and mostly nobody listens.
                 if shared.events.receiver_count() > 0 {
-                    self.tell(Event::PaneOpened { pane: Box::new(self.info_of(id)) });
+                    self.publish(Event::PaneOpened { pane: Box::new(self.info_of(id)) });
                 }
             }
         }
@@ -335,16 +335,16 @@ impl Host {
     fn topology(self: &Arc<Self>, topology: &Topology) {
         for row in &topology.panes {
             let Some(pane) = self.panes.get(&row.id) else { continue };
-            let described = pane.describe(row);
-            self.charge(described.memory);
-            if described.needs_resync {
+            let update = pane.update_metadata(row);
+            self.charge(update.memory);
+            if update.needs_resync {
                 self.resync(&pane);
             }
-            if described.retitled {
-                self.tell(Event::Title { pane: row.id.to_string(), title: row.title.clone() });
+            if update.retitled {
+                self.publish(Event::Title { pane: row.id.to_string(), title: row.title.clone() });
             }
         }
-        self.tell(Event::Topology { socket: self.socket.display().to_string() });
+        self.publish(Event::Topology { socket: self.socket.display().to_string() });
     }
 
     fn value(self: &Arc<Self>, id: PaneId, value: Value) {
@@ -352,7 +352,7 @@ impl Host {
             if let Value::Title(title) = &value
                 && pane.title() != *title
             {
-                self.tell(Event::Title { pane: id.to_string(), title: title.clone() });
+                self.publish(Event::Title { pane: id.to_string(), title: title.clone() });
             }
             if let Some(when) = pane.set_value(value) {
                 self.resync_when(&pane, when);
@@ -362,13 +362,13 @@ impl Host {
 
     fn moved(self: &Arc<Self>, id: PaneId, seed: &Seed, output: &[u8]) -> bool {
         let Some(pane) = self.panes.get(&id).map(|pane| pane.clone()) else { return false };
-        let pushed = pane.go_on(seed, self.rules(), output);
+        let pushed = pane.resume(seed, self.rules(), output);
         pushed.map(|pushed| self.pushed(&pane, pushed)).is_some()
     }
 
     fn restarted(self: &Arc<Self>, id: PaneId, ran: bool) {
         let Some(pane) = self.panes.get(&id).map(|pane| pane.clone()) else { return };
-        let (needs_resync, memory) = pane.restarted(ran);
+        let (needs_resync, memory) = pane.restart(ran);
         self.charge(memory);
         if needs_resync {
             self.resync(&pane);
@@ -377,8 +377,8 @@ impl Host {
 
     fn exited(self: &Arc<Self>, id: PaneId, exit: Exit) {
         let Some(pane) = self.panes.get(&id).map(|pane| pane.clone()) else { return };
-        if pane.end(exit) {
-            self.tell(exit_event(&pane, exit));
+        if pane.mark_exited(exit) {
+            self.publish(exit_event(&pane, exit));
         }
         super::managed::process_ended(self, &pane, exit);
     }
@@ -399,7 +399,7 @@ impl Host {
             }
             Link::Down { .. } => "absent",
         };
-        self.tell(Event::Server { socket: self.socket.display().to_string(), state: state.into() });
+        self.publish(Event::Server { socket: self.socket.display().to_string(), state: state.into() });
     }
 }
 
@@ -429,7 +429,7 @@ impl Observer for Weak<Host> {
         if let Some(host) = self.upgrade()
             && let Some(pane) = host.live_pane(pane)
         {
-            pane.unfollowed();
+            pane.suspend_screen();
         }
     }
     fn topology(&self, topology: &Topology) {
@@ -494,7 +494,7 @@ mod tests {
         pane.set_managed(ManagedPane { on_exit: OnExit::Keep, before: None, wrapper, launch: None });
         let output = b"two\r\n\x1b]7717;f00;x;3\x07\x1b]2;a title";
         let then = Seed { pending: b"\x1b]2;a title"[..].into(), ..seed("one\r\ntwo\r\n") };
-        let pushed = pane.go_on(&then, None, output).unwrap();
+        let pushed = pane.resume(&then, None, output).unwrap();
         assert_eq!(pushed.wrapper_exit, Some(3));
         assert!(pushed.string_due.is_some());
     }

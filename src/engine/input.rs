@@ -4,7 +4,7 @@ use std::{fmt::Write as _, sync::Arc};
 
 use tokio::sync::oneshot;
 
-use super::{Engine, Host, Pane, limits, prompt::Spot};
+use super::{Engine, Host, Pane, limits, prompt::CursorPosition};
 use crate::{
     api::{Error, ErrorCode, InputAnswer, InputRequest, Result, Tier},
     pane::cursor::Cursor,
@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// What a request types, as it was given.
-fn given(request: &InputRequest) -> Vec<u8> {
+fn audited_input(request: &InputRequest) -> Vec<u8> {
     let InputRequest { keys, text, hex, .. } = request;
     let keys = keys.iter().flatten().map(String::as_str);
     keys.chain(text.as_deref()).chain(hex.as_deref()).collect::<Vec<_>>().join(" ").into_bytes()
@@ -33,7 +33,7 @@ const REFUSAL: &str = "muxtap-refuses-a-pane-in-a-mode";
 const MOVED: &str = "muxtap-refuses-a-moved-cursor";
 
 /// What is sent, and what of it a terminal may echo.
-pub(super) struct Typed {
+pub(super) struct PreparedInput {
     lines: Vec<Line>,
     echo: String,
 }
@@ -41,13 +41,13 @@ pub(super) struct Typed {
 /// One line to tmux.
 struct Line {
     commands: Vec<Command>,
-    way: Way,
+    kind: InputKind,
 }
 
 /// How a line reaches the program while somebody looks at the pane in one of tmux's modes.
-enum Way {
+enum InputKind {
     /// Keys: a mode would read them. tmux runs the line outside of modes only; in one, these bytes are pasted instead.
-    Keys(Result<Vec<u8>, WithoutBytes>),
+    Keys(Result<Vec<u8>, UnknownBytes>),
     /// A buffer of this name that is pasted as it is: no mode sees it (N41).
     Buffer(String),
     /// A bracketed paste: in a mode tmux leaves its marks out (N41), so it is refused there.
@@ -55,29 +55,29 @@ enum Way {
 }
 
 /// A key whose bytes depend on what the program asked of its terminal, or on tmux's options.
-struct WithoutBytes(String);
+struct UnknownBytes(String);
 
 impl Line {
     /// A line of keys, and what they are as bytes.
-    fn keys(commands: impl IntoIterator<Item = Command>, bytes: Result<Vec<u8>, WithoutBytes>) -> Self {
-        Self { commands: commands.into_iter().collect(), way: Way::Keys(bytes) }
+    fn keys(commands: impl IntoIterator<Item = Command>, bytes: Result<Vec<u8>, UnknownBytes>) -> Self {
+        Self { commands: commands.into_iter().collect(), kind: InputKind::Keys(bytes) }
     }
 
     /// The buffer that it makes, and deletes if all goes well.
     fn buffer(&self) -> Option<&str> {
-        match &self.way {
-            Way::Keys(_) => None,
-            Way::Buffer(name) | Way::Bracketed(name) => Some(name),
+        match &self.kind {
+            InputKind::Keys(_) => None,
+            InputKind::Buffer(name) | InputKind::Bracketed(name) => Some(name),
         }
     }
 
     /// What tmux is given: one line, which it runs without a break, and of which it runs nothing while the pane is in a
     /// mode that would take it.
-    fn commands(&self, pane: PaneId, version: Version, only_at: Option<Spot>) -> CommandLine {
+    fn commands(&self, pane: PaneId, version: Version, only_at: Option<CursorPosition>) -> CommandLine {
         let mut commands = self.commands.clone();
-        match &self.way {
-            Way::Keys(_) | Way::Bracketed(_) => commands.insert(0, outside_of_modes(pane)),
-            Way::Buffer(name) => {
+        match &self.kind {
+            InputKind::Keys(_) | InputKind::Bracketed(_) => commands.insert(0, outside_of_modes(pane)),
+            InputKind::Buffer(name) => {
                 let paste = Command::new("paste-buffer").flag("-d").flag("-r");
                 let paste = if version.pastes_escape_controls() { paste.flag("-S") } else { paste };
                 commands.push(paste.opt("-b", name).opt("-t", pane.to_string()));
@@ -95,18 +95,21 @@ fn outside_of_modes(pane: PaneId) -> Command {
 }
 
 /// Ends its line where the pane's cursor stands elsewhere: somebody has typed, or the program has printed.
-fn unmoved(pane: PaneId, Spot { x, y, .. }: Spot) -> Command {
+fn unmoved(pane: PaneId, CursorPosition { x, y, .. }: CursorPosition) -> Command {
     let elsewhere = format!("#{{||:#{{!=:#{{cursor_x}},{x}}},#{{!=:#{{cursor_y}},{y}}}}}");
     Command::new("if-shell").flag("-F").opt("-t", pane.to_string()).format(elsewhere).arg(MOVED)
 }
 
-impl Typed {
+impl PreparedInput {
     /// This, and then that: as one line where both are keys.
     fn then(mut self, other: Self) -> Self {
         self.echo.push_str(&other.echo);
         for line in other.lines {
             match (self.lines.last_mut(), line) {
-                (Some(Line { commands, way: Way::Keys(bytes) }), Line { commands: more, way: Way::Keys(other) }) => {
+                (
+                    Some(Line { commands, kind: InputKind::Keys(bytes) }),
+                    Line { commands: more, kind: InputKind::Keys(other) },
+                ) => {
                     commands.extend(more);
                     match (bytes.as_mut(), other) {
                         (Ok(bytes), Ok(more)) => bytes.extend(more),
@@ -124,7 +127,7 @@ impl Typed {
 impl Engine {
     /// Sends input to a pane. The answer's cursor is the end of the output just before it arrived.
     pub async fn input(&self, host: &Arc<Host>, target: &str, request: &InputRequest) -> Result<InputAnswer> {
-        let audit = self.audit(Tier::Input, "input", host, target)?.input(|| given(request));
+        let audit = self.audit(Tier::Input, "input", host, target)?.input(|| audited_input(request));
         let done = async {
             let kinds = [request.keys.is_some(), request.text.is_some(), request.hex.is_some()];
             if kinds.iter().filter(|given| **given).count() != 1 && !(request.submit && kinds == [false; 3]) {
@@ -136,11 +139,11 @@ impl Engine {
             let pane = self.pane(host, target).await?;
             audit.resolved(pane.id());
             let typed = match (&request.keys, &request.text, &request.hex) {
-                (Some(keys), _, _) => keys_typed(&pane, keys)?,
-                (_, Some(text), _) if request.paste => pasted(&pane, text.as_bytes())?,
-                (_, Some(text), _) => text_typed(&pane, text.as_bytes())?,
-                (_, _, Some(hex)) => text_typed(&pane, &unhex(hex)?)?,
-                _ => Typed { lines: Vec::new(), echo: String::new() },
+                (Some(keys), _, _) => prepare_keys(&pane, keys)?,
+                (_, Some(text), _) if request.paste => prepare_paste(&pane, text.as_bytes())?,
+                (_, Some(text), _) => prepare_text(&pane, text.as_bytes())?,
+                (_, _, Some(hex)) => prepare_text(&pane, &unhex(hex)?)?,
+                _ => PreparedInput { lines: Vec::new(), echo: String::new() },
             };
             let (cursor, submit) = if request.submit {
                 let text = typed.echo.clone();
@@ -171,7 +174,7 @@ impl Engine {
         let done = async {
             let pane = self.pane(host, target).await?;
             audit.resolved(pane.id());
-            let typed = text_typed(&pane, text.as_bytes())?.then(keys_typed(&pane, keys)?);
+            let typed = prepare_text(&pane, text.as_bytes())?.then(prepare_keys(&pane, keys)?);
             let cursor = self.send(host, &pane, typed).await?;
             Ok(InputAnswer { pane: pane.id().to_string(), cursor: cursor.to_string(), submit: None })
         }
@@ -180,7 +183,7 @@ impl Engine {
     }
 
     /// Sends, and marks the point of the stream before it: whatever answers it comes after that point.
-    pub(super) async fn send(&self, host: &Arc<Host>, pane: &Arc<Pane>, typed: Typed) -> Result<Cursor> {
+    pub(super) async fn send(&self, host: &Arc<Host>, pane: &Arc<Pane>, typed: PreparedInput) -> Result<Cursor> {
         let sent = self.send_if(host, pane, typed, None).await?;
         sent.ok_or_else(|| Error::internal("input that could not be refused was refused"))
     }
@@ -190,13 +193,13 @@ impl Engine {
         &self,
         host: &Arc<Host>,
         pane: &Arc<Pane>,
-        typed: Typed,
-        only_at: Option<Spot>,
+        typed: PreparedInput,
+        only_at: Option<CursorPosition>,
     ) -> Result<Option<Cursor>> {
         let version = host.server().connected().await?.version;
         // Only what can be seen on a line is looked for as an echo.
         let terminal = if host.server().spec().is_local() && typed.echo.chars().any(|c| !c.is_control() && c != ' ') {
-            host.probe(pane.about(), |proc, about| proc.foreground(about.pid, &about.tty)).await.flatten()
+            host.probe(pane.metadata(), |proc, metadata| proc.foreground(metadata.pid, &metadata.tty)).await.flatten()
         } else {
             None
         };
@@ -217,16 +220,16 @@ impl Engine {
             ));
         }
         // Marked before it is sent: while other panes flood, tmux may send this pane's answer ahead of its reply to us.
-        let before = pane.typed(if silent { "" } else { &typed.echo }, tty_echo);
+        let before = pane.record_input(if silent { "" } else { &typed.echo }, tty_echo);
         let mut some_arrived = false;
-        let arrived = deliver(host, pane, typed.lines, version, only_at, &mut some_arrived).await;
+        let arrived = send_lines(host, pane, typed.lines, version, only_at, &mut some_arrived).await;
         let refused = match &arrived {
             Ok(arrived) => !arrived,
             // Of anything else that goes wrong it is not known whether it was typed.
             Err(error) => !some_arrived && error.code == ErrorCode::Conflict,
         };
         if refused {
-            pane.not_typed(&before);
+            pane.retract_input(&before);
         }
         Ok(arrived?.then(|| pane.cursor(before.mark)))
     }
@@ -235,18 +238,18 @@ impl Engine {
     pub(super) async fn press(&self, host: &Host, pane: &Pane, keys: &[u8]) -> Result<()> {
         let version = host.server().connected().await?.version;
         let line = Line::keys(hex_keys(pane.id(), keys), Ok(keys.to_vec()));
-        deliver(host, pane, vec![line], version, None, &mut false).await.map(|_| ())
+        send_lines(host, pane, vec![line], version, None, &mut false).await.map(|_| ())
     }
 }
 
 /// Sends lines, one right after the other. Returns whether the cursor stood where it was to stand; `some_arrived` is set
 /// once a line was typed.
-async fn deliver(
+async fn send_lines(
     host: &Host,
     pane: &Pane,
     lines: Vec<Line>,
     version: Version,
-    only_at: Option<Spot>,
+    only_at: Option<CursorPosition>,
     some_arrived: &mut bool,
 ) -> Result<bool> {
     let sent: Vec<_> = lines.into_iter().map(|line| (send_line(host, pane, &line, version, only_at), line)).collect();
@@ -273,7 +276,7 @@ fn send_line(
     pane: &Pane,
     line: &Line,
     version: Version,
-    only_at: Option<Spot>,
+    only_at: Option<CursorPosition>,
 ) -> oneshot::Receiver<Result<Answer, Lost>> {
     let (sender, receiver) = oneshot::channel();
     let server = host.server().clone();
@@ -297,11 +300,11 @@ async fn send_in_mode(
     pane: &Pane,
     line: Line,
     version: Version,
-    only_at: Option<Spot>,
+    only_at: Option<CursorPosition>,
     some_arrived: bool,
 ) -> Result<bool> {
-    let (what, hint) = match line.way {
-        Way::Keys(Ok(bytes)) if !bytes.contains(&0) => {
+    let (what, hint) = match line.kind {
+        InputKind::Keys(Ok(bytes)) if !bytes.contains(&0) => {
             for (index, line) in raw_paste(pane, &bytes).into_iter().enumerate() {
                 // The first one moves the cursor.
                 let only_at = only_at.filter(|_| index == 0);
@@ -314,11 +317,11 @@ async fn send_in_mode(
             }
             return Ok(true);
         }
-        Way::Keys(Ok(_)) => ("a NUL byte".to_owned(), "send it when they have left it"),
-        Way::Keys(Err(WithoutBytes(key))) => {
+        InputKind::Keys(Ok(_)) => ("a NUL byte".to_owned(), "send it when they have left it"),
+        InputKind::Keys(Err(UnknownBytes(key))) => {
             (format!("the key {key}"), "send text, Enter, Tab, Escape or C- with a letter, or the key's bytes with -H")
         }
-        Way::Buffer(_) | Way::Bracketed(_) => {
+        InputKind::Buffer(_) | InputKind::Bracketed(_) => {
             ("a bracketed paste".to_owned(), "send it without --paste, or when they have left it")
         }
     };
@@ -354,7 +357,7 @@ fn refused_by_tmux(pane: &Pane, message: &str) -> Error {
 }
 
 /// Keys by tmux's names; what is no name is text, as for `tmux send-keys`.
-pub(super) fn keys_typed(pane: &Pane, keys: &[String]) -> Result<Typed> {
+pub(super) fn prepare_keys(pane: &Pane, keys: &[String]) -> Result<PreparedInput> {
     check_size(keys.iter().map(String::len).sum())?;
     if keys.iter().any(|key| key.contains('\0')) {
         return Err(Error::invalid("keys: a key's name cannot hold a NUL byte; send it as hex 00 or as C-Space"));
@@ -374,25 +377,25 @@ pub(super) fn keys_typed(pane: &Pane, keys: &[String]) -> Result<Typed> {
             text => echo.push_str(text),
         }
         bytes = bytes.and_then(|mut bytes: Vec<u8>| {
-            bytes.extend(key_bytes(key).ok_or_else(|| WithoutBytes(key.clone()))?);
+            bytes.extend(key_bytes(key).ok_or_else(|| UnknownBytes(key.clone()))?);
             Ok(bytes)
         });
     }
     let lines = if keys.is_empty() { Vec::new() } else { vec![Line::keys(commands, bytes)] };
-    Ok(Typed { lines, echo })
+    Ok(PreparedInput { lines, echo })
 }
 
 /// Text as if typed.
-pub(super) fn text_typed(pane: &Pane, bytes: &[u8]) -> Result<Typed> {
+pub(super) fn prepare_text(pane: &Pane, bytes: &[u8]) -> Result<PreparedInput> {
     check_size(bytes.len())?;
     let echo = String::from_utf8_lossy(bytes).into_owned();
     if bytes.len() > limits::KEYS_BYTES && !bytes.contains(&0) {
-        return Ok(Typed { lines: raw_paste(pane, bytes), echo });
+        return Ok(PreparedInput { lines: raw_paste(pane, bytes), echo });
     }
     // One line: tmux runs it without a break, so that no mode begins in the midst of it.
     let lines =
         if bytes.is_empty() { Vec::new() } else { vec![Line::keys(hex_keys(pane.id(), bytes), Ok(bytes.to_vec()))] };
-    Ok(Typed { lines, echo })
+    Ok(PreparedInput { lines, echo })
 }
 
 /// Lines that paste these bytes as they are.
@@ -400,13 +403,13 @@ fn raw_paste(pane: &Pane, bytes: &[u8]) -> Vec<Line> {
     let pieces = bytes.chunks(limits::BUFFER_BYTES).enumerate();
     let line = |(index, bytes)| {
         let (name, set) = buffer(pane, index, bytes);
-        Line { commands: vec![set], way: Way::Buffer(name) }
+        Line { commands: vec![set], kind: InputKind::Buffer(name) }
     };
     pieces.map(line).collect()
 }
 
 /// Text as one paste: with its marks where the program asked for them, and line ends as Enter.
-fn pasted(pane: &Pane, bytes: &[u8]) -> Result<Typed> {
+fn prepare_paste(pane: &Pane, bytes: &[u8]) -> Result<PreparedInput> {
     check_size(bytes.len())?;
     if bytes.contains(&0) {
         return Err(Error::invalid("text: a paste cannot hold a NUL byte; send it as hex"));
@@ -414,8 +417,8 @@ fn pasted(pane: &Pane, bytes: &[u8]) -> Result<Typed> {
     // One paste is one buffer: in pieces, each would have marks of its own.
     let (name, set) = buffer(pane, 0, bytes);
     let paste = Command::new("paste-buffer").flag("-d").flag("-p").opt("-b", &name).opt("-t", pane.id().to_string());
-    let line = Line { commands: vec![set, paste], way: Way::Bracketed(name) };
-    Ok(Typed { lines: vec![line], echo: String::from_utf8_lossy(bytes).into_owned() })
+    let line = Line { commands: vec![set, paste], kind: InputKind::Bracketed(name) };
+    Ok(PreparedInput { lines: vec![line], echo: String::from_utf8_lossy(bytes).into_owned() })
 }
 
 /// A buffer's name, and the command that makes it.
@@ -493,17 +496,17 @@ fn unhex(hex: &str) -> Result<Vec<u8>> {
 }
 
 /// Text whose echo is known otherwise.
-pub(super) fn typed_unseen(pane: &Pane, bytes: &[u8]) -> Result<Typed> {
-    Ok(Typed { echo: String::new(), ..text_typed(pane, bytes)? })
+pub(super) fn prepare_unechoed(pane: &Pane, bytes: &[u8]) -> Result<PreparedInput> {
+    Ok(PreparedInput { echo: String::new(), ..prepare_text(pane, bytes)? })
 }
 
 /// Enter as a key of its own.
-pub(super) fn enter(pane: &Pane) -> Typed {
+pub(super) fn enter(pane: &Pane) -> PreparedInput {
     let command = Command::new("send-keys").opt("-t", pane.id().to_string()).arg("Enter");
-    Typed { lines: vec![Line::keys([command], Ok(b"\r".to_vec()))], echo: String::new() }
+    PreparedInput { lines: vec![Line::keys([command], Ok(b"\r".to_vec()))], echo: String::new() }
 }
 
-impl std::fmt::Debug for Typed {
+impl std::fmt::Debug for PreparedInput {
     /// Without what is typed: it may be a secret.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Typed(")?;

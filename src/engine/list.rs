@@ -147,12 +147,12 @@ fn fill(info: &mut PaneInfo, pane: &Pane) {
         info.exit_signal = exit.signal;
     }
     if info.window_id.is_empty() {
-        let about = pane.about();
-        info.title = about.title;
-        info.command = about.command;
-        info.path = about.path;
-        info.pid = about.pid;
-        info.size = about.size;
+        let metadata = pane.metadata();
+        info.title = metadata.title;
+        info.command = metadata.command;
+        info.path = metadata.path;
+        info.pid = metadata.pid;
+        info.size = metadata.size;
     }
 }
 

@@ -60,16 +60,16 @@ pub(super) struct State {
     pub(super) echo: EchoFilter,
     pub(super) watchers: Vec<Watcher>,
     dirty_flags: Vec<Weak<DirtyFlag>>,
-    pub(super) about: About,
+    pub(super) metadata: PaneMetadata,
     pub(super) shell_marks: ShellMarks,
     /// When the last byte came (or the pane was first seen).
     pub(super) last_output: Instant,
     /// The stream's end when muxtap last sent input, and when that was.
     pub(super) last_input: Option<(u64, Instant)>,
     /// The stream's end when muxtap made the pane or respawned it, and when that was.
-    made: Option<(u64, Instant)>,
+    started: Option<(u64, Instant)>,
     /// Where the last match ended with which a pattern was answered.
-    answered: HashMap<String, u64>,
+    last_matches: HashMap<String, u64>,
     pub(super) exit: Option<(Exit, Instant)>,
     /// The process that ended, once tmux has named it.
     exit_pid: Option<u32>,
@@ -78,11 +78,11 @@ pub(super) struct State {
     /// muxtap started something in it.
     pub(super) managed: Option<ManagedPane>,
     /// A `run` is under way.
-    pub(super) runs: bool,
+    pub(super) run_active: bool,
     /// A prompt that is known to be the shell's own, and not one for the rest of a command.
     pub(super) prompt: Option<String>,
     /// The nonce of the mark that begins the output of the command line that is being typed.
-    pub(super) announced: String,
+    pub(super) run_nonce: String,
     /// For the one who follows the agent in it.
     pub(super) tap: Tap,
     /// Where the string (OSC, DCS …) that is open at the stream's end began, and when that came.
@@ -93,7 +93,7 @@ pub(super) struct State {
 
 /// An input that was noted before it was sent.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Noted {
+pub(super) struct InputRecord {
     /// The stream's end.
     pub(super) mark: u64,
     at: Instant,
@@ -105,7 +105,7 @@ pub(super) struct Noted {
 
 /// What tmux tells about a pane.
 #[derive(Clone, Debug, Default)]
-pub(super) struct About {
+pub(super) struct PaneMetadata {
     pub(super) title: String,
     pub(super) command: String,
     pub(super) path: String,
@@ -124,19 +124,19 @@ impl Pane {
                 echo: EchoFilter::default(),
                 watchers: Vec::new(),
                 dirty_flags: Vec::new(),
-                about: About::default(),
+                metadata: PaneMetadata::default(),
                 shell_marks: ShellMarks::default(),
                 last_output: Instant::now(),
                 last_input: None,
-                made: None,
-                answered: HashMap::new(),
+                started: None,
+                last_matches: HashMap::new(),
                 exit: None,
                 exit_pid: None,
                 screen: ScreenModel::default(),
                 managed: None,
-                runs: false,
+                run_active: false,
                 prompt: None,
-                announced: String::new(),
+                run_nonce: String::new(),
                 tap: Tap::default(),
                 string: None,
                 string_watched: false,
@@ -175,7 +175,7 @@ impl Pane {
     }
 
     /// Cursors at the beginning of what is kept and at the stream's end.
-    pub(super) fn kept_cursors(&self) -> (Cursor, Cursor) {
+    pub(super) fn retained_cursors(&self) -> (Cursor, Cursor) {
         let state = self.lock();
         (self.cursor(state.ring.start()), self.cursor(state.ring.end()))
     }
@@ -195,16 +195,16 @@ impl Pane {
         self.lock().ring.len()
     }
 
-    pub(super) fn about(&self) -> About {
-        self.lock().about.clone()
+    pub(super) fn metadata(&self) -> PaneMetadata {
+        self.lock().metadata.clone()
     }
 
     pub(super) fn size(&self) -> Size {
-        self.lock().about.size
+        self.lock().metadata.size
     }
 
     pub(super) fn title(&self) -> String {
-        self.lock().about.title.clone()
+        self.lock().metadata.title.clone()
     }
 
     pub(crate) fn exit(&self) -> Option<Exit> {
@@ -221,8 +221,8 @@ impl Pane {
     }
 
     /// Notes that muxtap has started the pane's program: what it prints follows this offset.
-    pub(super) fn made_at(&self, offset: u64) {
-        self.lock().made = Some((offset, Instant::now()));
+    pub(super) fn mark_started(&self, offset: u64) {
+        self.lock().started = Some((offset, Instant::now()));
     }
 
     /// Promises this of it from now on. The mark of its hold must be expected already. Returns the status that the mark told, if it has come.
@@ -254,7 +254,7 @@ impl Pane {
     }
 
     /// Output came.
-    pub(super) fn push(&self, data: &[u8]) -> Pushed {
+    pub(super) fn push(&self, data: &[u8]) -> PushOutcome {
         let mut state = self.lock();
         let before = state.held_bytes();
         let now = Instant::now();
@@ -264,12 +264,12 @@ impl Pane {
         let memory = state.memory_since(before);
         let wrapper_exit = state.take_wrapper_exit();
         let string_due = state.watch_string();
-        self.announce(state);
-        Pushed { memory, wrapper_exit, staleness, string_due }
+        self.notify_changed(state);
+        PushOutcome { memory, wrapper_exit, staleness, string_due }
     }
 
     /// The process has ended. Answers whether this was news.
-    pub(super) fn end(&self, exit: Exit) -> bool {
+    pub(super) fn mark_exited(&self, exit: Exit) -> bool {
         let mut state = self.lock();
         if state.exit.is_some() {
             return false;
@@ -281,28 +281,28 @@ impl Pane {
             watcher.ended(exit);
         }
         state.tap.program();
-        self.announce(state);
+        self.notify_changed(state);
         true
     }
 
     /// tmux lists it like this.
-    pub(super) fn describe(&self, row: &PaneRow) -> Described {
+    pub(super) fn update_metadata(&self, row: &PaneRow) -> MetadataUpdate {
         let mut state = self.lock();
         let before = state.held_bytes();
         // A process that has just ended has no number any more, and is still the same one (N62).
-        let pid = if row.pid == 0 { state.about.pid } else { row.pid };
+        let pid = if row.pid == 0 { state.metadata.pid } else { row.pid };
         let mut needs_resync =
-            state.about.pid != 0 && state.about.pid != pid && state.screen.mark_stale(Staleness::Restarted);
+            state.metadata.pid != 0 && state.metadata.pid != pid && state.screen.mark_stale(Staleness::Restarted);
         needs_resync |= state.screen.resize(screen_size(row.size));
-        let about = &mut state.about;
-        let retitled = about.title != row.title;
-        let other_program = about.pid != pid || about.command != row.command;
-        about.title.clone_from(&row.title);
-        about.command.clone_from(&row.command);
-        about.path.clone_from(&row.path);
-        about.tty.clone_from(&row.tty);
-        about.pid = pid;
-        about.size = row.size;
+        let metadata = &mut state.metadata;
+        let retitled = metadata.title != row.title;
+        let other_program = metadata.pid != pid || metadata.command != row.command;
+        metadata.title.clone_from(&row.title);
+        metadata.command.clone_from(&row.command);
+        metadata.path.clone_from(&row.path);
+        metadata.tty.clone_from(&row.tty);
+        metadata.pid = pid;
+        metadata.size = row.size;
         if !row.dead && state.exit_pid.is_some_and(|ended| ended != pid) {
             // A program was started in the place of the one that ended.
             state.exit = None;
@@ -313,19 +313,19 @@ impl Pane {
             state.tap.program();
         }
         if retitled {
-            state.tell_title(&row.title);
+            state.notify_title(&row.title);
         }
-        Described { retitled, needs_resync, memory: state.memory_since(before) }
+        MetadataUpdate { retitled, needs_resync, memory: state.memory_since(before) }
     }
 
     /// tmux has resized it. Answers whether its screen has to be compared with tmux's.
-    pub(super) fn sized(&self, size: Size) -> (bool, MemoryDelta) {
+    pub(super) fn resize(&self, size: Size) -> (bool, MemoryDelta) {
         let mut state = self.lock();
         let before = state.held_bytes();
-        state.about.size = size;
+        state.metadata.size = size;
         let needs_resync = state.screen.resize(screen_size(size));
         let memory = state.memory_since(before);
-        self.announce(state);
+        self.notify_changed(state);
         (needs_resync, memory)
     }
 
@@ -351,14 +351,14 @@ impl Pane {
                 }
             }
             Value::Title(title) => {
-                state.about.title.clone_from(&title);
-                state.tell_title(&title);
+                state.metadata.title.clone_from(&title);
+                state.notify_title(&title);
             }
             Value::Command(command) => {
-                state.about.command = command;
+                state.metadata.command = command;
                 state.tap.program();
             }
-            Value::Path(path) => state.about.path = path,
+            Value::Path(path) => state.metadata.path = path,
         }
         let end = state.ring.end();
         drop(state);
@@ -367,38 +367,38 @@ impl Pane {
     }
 
     /// muxtap is about to send input. Answers the stream's end, before which nothing can answer it.
-    pub(super) fn typed(&self, text: &str, tty_echo: bool) -> Noted {
+    pub(super) fn record_input(&self, text: &str, tty_echo: bool) -> InputRecord {
         let mut state = self.lock();
         let mark = state.ring.end();
         let at = Instant::now();
         let before = state.last_input.replace((mark, at));
         let line = render::resting_line(&state.ring);
-        let columns = state.about.size.width.max(1);
+        let columns = state.metadata.size.width.max(1);
         state.echo.typed(mark, text.as_bytes(), line, columns, tty_echo);
-        Noted { mark, at, before, input: state.echo.last_input() }
+        InputRecord { mark, at, before, input: state.echo.last_input() }
     }
 
     /// Takes the note of an input back that was not sent.
-    pub(super) fn not_typed(&self, noted: &Noted) {
+    pub(super) fn retract_input(&self, record: &InputRecord) {
         let mut state = self.lock();
-        if state.last_input == Some((noted.mark, noted.at)) {
-            state.last_input = noted.before;
+        if state.last_input == Some((record.mark, record.at)) {
+            state.last_input = record.before;
         }
-        state.echo.not_typed(noted.input);
+        state.echo.not_typed(record.input);
     }
 
     /// A wait was answered with these patterns; the next one for the same pattern goes on after the match.
-    pub(super) fn answered(&self, patterns: impl IntoIterator<Item = (String, u64)>) {
+    pub(super) fn record_matches(&self, patterns: impl IntoIterator<Item = (String, u64)>) {
         let mut state = self.lock();
         for (pattern, end) in patterns {
-            if state.answered.len() >= limits::ANSWERED_PATTERNS && !state.answered.contains_key(&pattern) {
+            if state.last_matches.len() >= limits::ANSWERED_PATTERNS && !state.last_matches.contains_key(&pattern) {
                 // The oldest answer is the one furthest back in the stream.
-                let oldest = state.answered.iter().min_by_key(|(_, end)| **end).map(|(pattern, _)| pattern.clone());
+                let oldest = state.last_matches.iter().min_by_key(|(_, end)| **end).map(|(pattern, _)| pattern.clone());
                 if let Some(oldest) = oldest {
-                    state.answered.remove(&oldest);
+                    state.last_matches.remove(&oldest);
                 }
             }
-            let last = state.answered.entry(pattern).or_default();
+            let last = state.last_matches.entry(pattern).or_default();
             *last = end.max(*last);
         }
     }
@@ -417,7 +417,7 @@ impl Pane {
     }
 
     /// Wakes everybody who follows the pane, outside the lock.
-    fn announce(&self, mut state: MutexGuard<'_, State>) {
+    fn notify_changed(&self, mut state: MutexGuard<'_, State>) {
         self.published.publish(&state);
         state.dirty_flags.retain(|flag| match flag.upgrade() {
             Some(flag) => {
@@ -457,7 +457,7 @@ pub(super) enum Resync {
 
 /// What a new description of a pane said.
 #[must_use]
-pub(super) struct Described {
+pub(super) struct MetadataUpdate {
     /// Its title is another one.
     pub(super) retitled: bool,
     /// Its screen has to be compared with tmux's.
@@ -482,7 +482,7 @@ pub(super) struct MemoryDelta {
 /// What a push did.
 #[derive(Clone, Copy)]
 #[must_use]
-pub(super) struct Pushed {
+pub(super) struct PushOutcome {
     pub(super) memory: MemoryDelta,
     /// The pane's command has ended with this status and all it printed is here.
     pub(super) wrapper_exit: Option<i32>,
@@ -505,8 +505,8 @@ impl State {
 
     /// Where `since: input` begins, and since when: at muxtap's last input, or where muxtap made or respawned the pane,
     /// whichever is later.
-    pub(super) fn origin(&self) -> Option<(u64, Instant)> {
-        self.last_input.max(self.made)
+    pub(super) fn since_input(&self) -> Option<(u64, Instant)> {
+        self.last_input.max(self.started)
     }
 
     fn memory_since(&self, before: usize) -> MemoryDelta {
@@ -523,7 +523,7 @@ impl State {
     }
 
     /// The screen is another one: everything on it may be new.
-    fn show_all(&mut self) {
+    fn notify_redrawn(&mut self) {
         self.tap.drawn(None);
         let Self { screen, watchers, ring, .. } = self;
         for watcher in watchers {
@@ -543,7 +543,7 @@ impl State {
         self.ring.push(data, &mut tee);
         self.note_string();
         if let Some(title) = self.shell_marks.take_title() {
-            self.tell_title(&title);
+            self.notify_title(&title);
         }
         self.end_command_line();
         let Self { watchers, echo, shell_marks, .. } = self;
@@ -556,7 +556,7 @@ impl State {
         let (changes, staleness) = self.screen.feed(data, quiet);
         self.tap.drawn(changes.as_ref());
         if let Some(changes) = changes {
-            self.show(&changes);
+            self.notify_rows(&changes);
         }
         over.or(staleness)
     }
@@ -566,21 +566,21 @@ impl State {
         if self.echo.command_line().is_none() {
             return;
         }
-        let output = self.shell_marks.marks(&self.announced).and_then(|marks| marks.begin);
+        let output = self.shell_marks.marks(&self.run_nonce).and_then(|marks| marks.begin);
         if output.is_some() {
             self.echo.command_line_ends(output);
         }
     }
 
     /// Some rows of the screen are new.
-    fn show(&mut self, changes: &Changes) {
+    fn notify_rows(&mut self, changes: &Changes) {
         let Self { screen, watchers, ring, .. } = self;
         for watcher in watchers {
             watcher.shown(screen, Some(changes), ring.end());
         }
     }
 
-    fn tell_title(&mut self, title: &str) {
+    fn notify_title(&mut self, title: &str) {
         self.tap.title(title);
         for watcher in &mut self.watchers {
             watcher.title(title);
@@ -596,8 +596,8 @@ impl State {
     }
 
     /// Where the last match of this pattern ended that was answered.
-    pub(super) fn answered_at(&self, pattern: &str) -> Option<u64> {
-        self.answered.get(pattern).copied()
+    pub(super) fn last_match_end(&self, pattern: &str) -> Option<u64> {
+        self.last_matches.get(pattern).copied()
     }
 
     /// The line that has begun and not ended.

@@ -8,7 +8,7 @@ use std::{
 
 use super::{
     Engine, Host, Pane,
-    shell::{self, Reader, Resting, Shell},
+    shell::{self, ForegroundState, IdleShell, Shell},
 };
 use crate::{
     api::{Error, ErrorCode, Result},
@@ -22,7 +22,7 @@ const CALM: Duration = Duration::from_millis(150);
 /// How long a shell may take to show that a key arrived.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// How often a line that somebody else types on is looked at again.
-const LOOKS: u32 = 3;
+const ATTEMPTS: u32 = 3;
 
 /// The character that is typed to see where it goes. In no shell does it expand what stands before it.
 const PROBE: &[u8] = b":";
@@ -45,7 +45,7 @@ const REPRINT: &[u8] = b"\x12";
 
 /// A pane's cursor and size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Spot {
+pub(super) struct CursorPosition {
     /// Column of the cursor, from 0.
     pub(super) x: u16,
     /// Row of the cursor, from 0.
@@ -55,7 +55,7 @@ pub(super) struct Spot {
     height: u16,
 }
 
-impl Spot {
+impl CursorPosition {
     /// Cells from `other` to this, along the lines.
     fn cells_from(self, other: Self) -> i64 {
         let at = |spot: Self| i64::from(spot.y) * i64::from(spot.width) + i64::from(spot.x);
@@ -71,7 +71,7 @@ impl Spot {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct EmptyPrompt {
     /// Where the cursor stands.
-    pub(super) cursor: Spot,
+    pub(super) cursor: CursorPosition,
     /// Removes what was typed to find out, and all that somebody types in the moment in which the
     /// terminal has their keys and tmux has not yet seen them.
     pub(super) clear: Vec<u8>,
@@ -107,7 +107,7 @@ impl Keymap {
 }
 
 /// What was found at a prompt.
-enum Found {
+enum PromptState {
     Empty(EmptyPrompt),
     /// Something is typed.
     Typed(String),
@@ -122,10 +122,10 @@ enum Found {
 }
 
 /// Where the cursor went.
-struct Settled {
-    spot: Spot,
+struct CursorMove {
+    spot: CursorPosition,
     /// Where it was to go.
-    met: bool,
+    reached: bool,
 }
 
 /// A shell whose prompt is looked at.
@@ -133,21 +133,23 @@ pub(super) struct Prompt<'a> {
     pub(super) engine: &'a Engine,
     pub(super) host: &'a Arc<Host>,
     pub(super) pane: &'a Arc<Pane>,
-    pub(super) reader: Reader,
+    pub(super) reader: IdleShell,
 }
 
 impl Prompt<'_> {
     /// Returns the prompt if nothing is typed there; `clear` makes it so. The error says what is typed.
     pub(super) async fn empty(&self, clear: bool) -> Result<EmptyPrompt> {
-        for look in 0..LOOKS {
+        for attempt in 0..ATTEMPTS {
             let found = if self.reader.canonical { self.ask_terminal().await? } else { self.ask_editor().await? };
             let abandon = match found {
-                Found::Empty(prompt) => return Ok(prompt),
-                Found::Disturbed if look + 1 < LOOKS => continue,
-                Found::Typed(_) => look > 0,
-                Found::Continued(_) | Found::Unsure(_) | Found::Unknown | Found::Disturbed => true,
+                PromptState::Empty(prompt) => return Ok(prompt),
+                PromptState::Disturbed if attempt + 1 < ATTEMPTS => continue,
+                PromptState::Typed(_) => attempt > 0,
+                PromptState::Continued(_) | PromptState::Unsure(_) | PromptState::Unknown | PromptState::Disturbed => {
+                    true
+                }
             };
-            if !clear || look + 1 == LOOKS {
+            if !clear || attempt + 1 == ATTEMPTS {
                 return Err(self.refusal(&found));
             }
             let kill = [self.reader.kill];
@@ -163,7 +165,7 @@ impl Prompt<'_> {
                 self.pane.lock().prompt = Some(prompt);
             }
         }
-        Err(self.refusal(&Found::Unknown))
+        Err(self.refusal(&PromptState::Unknown))
     }
 
     /// Takes back what [`Prompt::empty`] typed, when somebody has typed behind it. Nothing is deleted but the question
@@ -177,7 +179,7 @@ impl Prompt<'_> {
 
     /// Removes the question from the beginning or the end of the line, if it stands there.
     async fn remove_question(&self, keymap: Keymap) -> Result<()> {
-        if !matches!(shell::resting(self.host, self.pane.about()).await, Resting::Shell(_)) {
+        if !matches!(shell::foreground_state(self.host, self.pane.metadata()).await, ForegroundState::Shell(_)) {
             // The line was run: keys would go to the program.
             return Ok(());
         }
@@ -204,7 +206,7 @@ impl Prompt<'_> {
 
     /// Moves the cursor to a spot on the line, and returns whether it is there. A key goes over one character, which takes
     /// one cell, two or more: where it went is looked at after each.
-    async fn go_to(&self, target: Spot, from: Spot, left: &[u8], right: &[u8]) -> Result<bool> {
+    async fn go_to(&self, target: CursorPosition, from: CursorPosition, left: &[u8], right: &[u8]) -> Result<bool> {
         let mut here = from;
         let most = 2 * here.cells_from(target).unsigned_abs() + 4;
         for _ in 0..most {
@@ -222,23 +224,23 @@ impl Prompt<'_> {
         Ok(here == target)
     }
 
-    fn refusal(&self, found: &Found) -> Error {
+    fn refusal(&self, found: &PromptState) -> Error {
         let pane = self.pane.id();
         let (message, typed) = match found {
-            Found::Typed(text) => (
+            PromptState::Typed(text) => (
                 format!("`{text}` is typed at the prompt of pane {pane} already, and would be run with the command"),
                 Some(text),
             ),
-            Found::Continued(prompt) => {
+            PromptState::Continued(prompt) => {
                 (format!("the shell in pane {pane} waits for the rest of a command (its prompt is `{prompt}`)"), None)
             }
-            Found::Unsure(prompt) => (
+            PromptState::Unsure(prompt) => (
                 format!(
                     "whether the shell in pane {pane} waits for the rest of a command cannot be told by its prompt `{prompt}`"
                 ),
                 None,
             ),
-            Found::Empty(_) | Found::Unknown | Found::Disturbed => (
+            PromptState::Empty(_) | PromptState::Unknown | PromptState::Disturbed => (
                 format!("whether something is typed at the prompt of pane {pane} cannot be told: it does not show"),
                 None,
             ),
@@ -248,9 +250,9 @@ impl Prompt<'_> {
         Error::new(ErrorCode::Conflict, message).with_details(serde_json::json!({ "typed": typed }))
     }
 
-    async fn ask_editor(&self) -> Result<Found> {
+    async fn ask_editor(&self) -> Result<PromptState> {
         let found = self.ask_line().await?;
-        let Found::Empty(prompt) = &found else { return Ok(found) };
+        let PromptState::Empty(prompt) = &found else { return Ok(found) };
         if self.pane.lock().prompt.as_ref() == Some(&prompt.text) {
             return Ok(found);
         }
@@ -258,39 +260,39 @@ impl Prompt<'_> {
             return Ok(found);
         }
         let found = self.ask_bash(prompt).await?;
-        if let Found::Empty(prompt) = &found {
+        if let PromptState::Empty(prompt) = &found {
             self.pane.lock().prompt = Some(prompt.text.clone());
         }
         Ok(found)
     }
 
     /// Whether bash waits for the rest of a command: its line editor expands `PS2` (N71).
-    async fn ask_bash(&self, prompt: &EmptyPrompt) -> Result<Found> {
+    async fn ask_bash(&self, prompt: &EmptyPrompt) -> Result<PromptState> {
         let end = self.press(BASH_PS2, |_| false).await?.spot;
         let cells = usize::try_from(end.cells_from(prompt.cursor)).unwrap_or_default();
         let shown = self.text_from(prompt.cursor, cells).await?;
-        let continuation = plain(&shown);
+        let continuation = parse_shown(&shown);
         // Forward, so that what somebody types behind it stays.
         let delete = [b"\x01".as_slice(), RIGHT, &vec![0x04; continuation.typed], b"\x05"].concat();
-        if !self.press(&delete, |spot| spot == prompt.cursor).await?.met {
+        if !self.press(&delete, |spot| spot == prompt.cursor).await?.reached {
             self.remove_question(Keymap::Emacs).await?;
-            return Ok(Found::Disturbed);
+            return Ok(PromptState::Disturbed);
         }
         let dense = |text: &str| text.split_whitespace().collect::<String>();
         if dense(&continuation.text) == dense(&prompt.text) {
             self.press(&Keymap::Emacs.clear(), |spot| spot.cells_from(prompt.cursor) == -1).await?;
-            return Ok(Found::Continued(prompt.text.clone()));
+            return Ok(PromptState::Continued(prompt.text.clone()));
         }
-        Ok(Found::Empty(prompt.clone()))
+        Ok(PromptState::Empty(prompt.clone()))
     }
 
-    async fn ask_line(&self) -> Result<Found> {
+    async fn ask_line(&self) -> Result<PromptState> {
         let before = self.spot().await?;
         let typed = self.press(PROBE, |spot| spot.cells_from(before) == 1).await?.spot;
         if typed == before {
             // It may show later, or be read without being shown.
             self.press(BACKSPACE, |_| false).await?;
-            return Ok(Found::Unknown);
+            return Ok(PromptState::Unknown);
         }
         let mut keymap = Keymap::Emacs;
         let mut start = self.press(self.to_start(), |spot| typed.cells_from(spot) == 1).await?;
@@ -298,14 +300,14 @@ impl Prompt<'_> {
             let shown = usize::try_from(start.spot.cells_from(typed)).unwrap_or_default();
             if shown != SHOWN_CTRL_A.len() || self.text_from(typed, shown).await? != SHOWN_CTRL_A {
                 self.remove_question(Keymap::Emacs).await?;
-                return Ok(Found::Disturbed);
+                return Ok(PromptState::Disturbed);
             }
             // It was taken as a character. That is vi's way.
             keymap = Keymap::Vi;
             self.press(BACKSPACE, |spot| spot == typed).await?;
             // Escape goes one to the left by itself: what is waited for is that nothing moves any more.
             start = self.press(&[ESCAPE, b"0"].concat(), |_| false).await?;
-            start.met = typed.cells_from(start.spot) == 1;
+            start.reached = typed.cells_from(start.spot) == 1;
             self.press(b"A", |spot| spot == typed).await?
         } else {
             let mut end = self.press(self.to_end(), |spot| spot == typed).await?;
@@ -314,28 +316,28 @@ impl Prompt<'_> {
                 keymap = Keymap::Vi;
                 start = self.press(b"gg0", |_| false).await?;
                 // Nothing is printed where it stands there already.
-                start.met = typed.cells_from(start.spot) == 1;
+                start.reached = typed.cells_from(start.spot) == 1;
                 // Behind the last character. `A` and `a` would accept what fish suggests there.
                 end = self.press(b"Gi", |spot| spot == typed).await?;
             }
             end
         };
-        if self.reader.shell == Shell::Zsh && keymap == Keymap::Emacs && start.met && start.spot.x == 0 {
+        if self.reader.shell == Shell::Zsh && keymap == Keymap::Emacs && start.reached && start.spot.x == 0 {
             // No prompt stands before it: it may be one line of several.
             let up = self.press(ZSH_UP, |spot| spot != start.spot).await?.spot;
             if up != start.spot {
-                start = Settled { spot: up, met: false };
+                start = CursorMove { spot: up, reached: false };
                 end = self.press(ZSH_DOWN, |spot| spot == typed).await?;
             }
         }
         let prompt = self.row(start.spot.y, start.spot.x).await?;
-        if start.met && end.met {
+        if start.reached && end.reached {
             if self.reader.shell.is_continuation(&prompt) {
                 self.press(&keymap.clear(), |spot| spot == start.spot).await?;
-                return Ok(Found::Continued(prompt));
+                return Ok(PromptState::Continued(prompt));
             }
-            let Spot { x, .. } = start.spot;
-            return Ok(Found::Empty(EmptyPrompt {
+            let CursorPosition { x, .. } = start.spot;
+            return Ok(PromptState::Empty(EmptyPrompt {
                 cursor: typed,
                 clear: keymap.clear(),
                 column: x,
@@ -351,7 +353,7 @@ impl Prompt<'_> {
             Keymap::Vi => {
                 // At the end this goes to the last character.
                 let last = self.press(ESCAPE, |_| false).await?.spot;
-                let question = Spot { x: typed.x.saturating_sub(1), ..typed };
+                let question = CursorPosition { x: typed.x.saturating_sub(1), ..typed };
                 self.go_to(question, last, b"h", b"l").await?
             }
         };
@@ -364,32 +366,32 @@ impl Prompt<'_> {
             self.press(keys, |_| false).await?;
         }
         if left + right == 0 {
-            return Ok(Found::Unknown);
+            return Ok(PromptState::Unknown);
         }
-        self.text_from(start.spot, left + right).await.map(Found::Typed)
+        self.text_from(start.spot, left + right).await.map(PromptState::Typed)
     }
 
     /// A terminal that collects the line shows it once more. Nothing else tells what was typed while
     /// something ran: its echo stands above the prompt.
-    async fn ask_terminal(&self) -> Result<Found> {
+    async fn ask_terminal(&self) -> Result<PromptState> {
         if self.reader.kill == 0 {
-            return Ok(Found::Unknown);
+            return Ok(PromptState::Unknown);
         }
         let before = self.prompt_shown().await?;
         let prompt = self.row(before.y, before.x).await?;
         if self.reader.shell.is_continuation(&prompt) {
-            return Ok(Found::Continued(prompt));
+            return Ok(PromptState::Continued(prompt));
         }
         let is_usual = prompt.ends_with("$ ") || prompt.ends_with("# ");
         if !is_usual && self.pane.lock().prompt.as_ref() != Some(&prompt) {
             // It, or what is typed behind it: the question tells.
-            let (spot, met) = self.reprint(before).await?;
+            let (spot, reached) = self.reprint(before).await?;
             let text = self.row(spot.y, spot.x).await?;
-            return Ok(if met || text.is_empty() { Found::Unsure(prompt) } else { Found::Typed(text) });
+            return Ok(if reached || text.is_empty() { PromptState::Unsure(prompt) } else { PromptState::Typed(text) });
         }
-        let (after, met) = self.reprint(before).await?;
-        if met {
-            return Ok(Found::Empty(EmptyPrompt {
+        let (after, reached) = self.reprint(before).await?;
+        if reached {
+            return Ok(PromptState::Empty(EmptyPrompt {
                 cursor: after,
                 clear: vec![self.reader.kill],
                 column: 0,
@@ -399,22 +401,22 @@ impl Prompt<'_> {
             }));
         }
         if after == before {
-            return Ok(Found::Unknown);
+            return Ok(PromptState::Unknown);
         }
-        self.row(after.y, after.x).await.map(Found::Typed)
+        self.row(after.y, after.x).await.map(PromptState::Typed)
     }
 
     /// Makes the terminal print once more what is typed. Returns where the cursor then is, and whether
     /// nothing stands before it on a row of its own.
-    async fn reprint(&self, before: Spot) -> Result<(Spot, bool)> {
-        let line_below = |spot: Spot| spot.x == 0 && (spot.y == before.y + 1 || before.is_lowest());
+    async fn reprint(&self, before: CursorPosition) -> Result<(CursorPosition, bool)> {
+        let line_below = |spot: CursorPosition| spot.x == 0 && (spot.y == before.y + 1 || before.is_lowest());
         let after = self.press(REPRINT, line_below).await?;
-        Ok((after.spot, after.met))
+        Ok((after.spot, after.reached))
     }
 
     /// Returns where the cursor is once a prompt stands before it. A shell without a line editor does
     /// not tell when it waits for a line, and prints its prompt a moment after a command has ended.
-    async fn prompt_shown(&self) -> Result<Spot> {
+    async fn prompt_shown(&self) -> Result<CursorPosition> {
         let mut changes = self.pane.changes();
         let give_up = Instant::now() + PATIENCE;
         loop {
@@ -440,7 +442,7 @@ impl Prompt<'_> {
     }
 
     /// Presses keys, and returns where the cursor then is: as soon as that is where it was to go, or when nothing moves any more.
-    async fn press(&self, keys: &[u8], is_there: impl Fn(Spot) -> bool) -> Result<Settled> {
+    async fn press(&self, keys: &[u8], is_there: impl Fn(CursorPosition) -> bool) -> Result<CursorMove> {
         let mut changes = self.pane.changes();
         let (begin, sent) = (self.pane.lock().ring.end(), Instant::now());
         self.engine.press(self.host, self.pane, keys).await?;
@@ -456,12 +458,12 @@ impl Prompt<'_> {
             if due.is_some() {
                 let spot = self.spot().await?;
                 if is_there(spot) {
-                    return Ok(Settled { spot, met: true });
+                    return Ok(CursorMove { spot, reached: true });
                 }
             }
             let due = due.unwrap_or(sent + PATIENCE);
             if Instant::now() >= due {
-                return Ok(Settled { spot: self.spot().await?, met: false });
+                return Ok(CursorMove { spot: self.spot().await?, reached: false });
             }
             tokio::select! {
                 () = tokio::time::sleep_until(due.into()) => {}
@@ -472,7 +474,7 @@ impl Prompt<'_> {
 
     /// Whether this prompt stands where the cursor is, with nothing behind it.
     pub(super) async fn is_back(&self, prompt: &str) -> Result<bool> {
-        let Spot { x, y, .. } = self.spot().await?;
+        let CursorPosition { x, y, .. } = self.spot().await?;
         Ok(!prompt.trim().is_empty() && self.row(y, x).await? == prompt)
     }
 
@@ -481,7 +483,7 @@ impl Prompt<'_> {
     }
 
     /// Where the cursor is by tmux's word, which is ahead of what has come here.
-    async fn spot(&self) -> Result<Spot> {
+    async fn spot(&self) -> Result<CursorPosition> {
         let question = || {
             let ask = Command::new("display-message").flag("-p").opt("-t", self.pane.id().to_string());
             let format = "#{cursor_x} #{cursor_y} #{pane_width} #{pane_height}";
@@ -492,18 +494,18 @@ impl Prompt<'_> {
             let text = String::from_utf8_lossy(bodies.first()?).into_owned();
             let mut numbers = text.split_whitespace().map(str::parse);
             let mut next = || numbers.next()?.ok();
-            Some(Spot { x: next()?, y: next()?, width: next().filter(|width| *width > 0)?, height: next()? })
+            Some(CursorPosition { x: next()?, y: next()?, width: next().filter(|width| *width > 0)?, height: next()? })
         });
         answer.ok_or_else(|| Error::not_found(format!("pane {} is no longer there", self.pane.id())))
     }
 
     /// The first cells of a row.
     async fn row(&self, y: u16, cells: u16) -> Result<String> {
-        self.text_from(Spot { x: 0, y, width: 0, height: 0 }, usize::from(cells)).await
+        self.text_from(CursorPosition { x: 0, y, width: 0, height: 0 }, usize::from(cells)).await
     }
 
     /// So many cells, from one on, over the ends of rows.
-    async fn text_from(&self, from: Spot, cells: usize) -> Result<String> {
+    async fn text_from(&self, from: CursorPosition, cells: usize) -> Result<String> {
         let rows = if from.width == 0 { 0 } else { (usize::from(from.x) + cells) / usize::from(from.width) };
         let last = usize::from(from.y) + rows;
         let question = || {
@@ -530,7 +532,7 @@ impl Prompt<'_> {
 }
 
 /// A text as a line editor shows it.
-struct Plain {
+struct ShownText {
     /// The text, without what only colours it.
     text: String,
     /// How many characters the line has.
@@ -538,7 +540,7 @@ struct Plain {
 }
 
 /// Reads a text in which a line editor shows a control character as two (`^[`).
-fn plain(shown: &str) -> Plain {
+fn parse_shown(shown: &str) -> ShownText {
     let mut text = String::new();
     let mut typed = 0;
     let mut characters = shown.chars().peekable();
@@ -561,7 +563,7 @@ fn plain(shown: &str) -> Plain {
             Some(_) => {}
         }
     }
-    Plain { text, typed }
+    ShownText { text, typed }
 }
 
 #[cfg(test)]
@@ -570,8 +572,8 @@ mod tests {
 
     #[test]
     fn what_colours_a_prompt_is_no_part_of_it() {
-        let Plain { text, typed } = plain("first^J^A^[[1;31m^Bmore: ^A^[[0m^B");
+        let ShownText { text, typed } = parse_shown("first^J^A^[[1;31m^Bmore: ^A^[[0m^B");
         assert_eq!((text.as_str(), typed), ("more: ", "first\n\u{1}\u{1b}[1;31m\u{2}more: \u{1}\u{1b}[0m\u{2}".len()));
-        assert_eq!(plain("a^b").typed, 3);
+        assert_eq!(parse_shown("a^b").typed, 3);
     }
 }

@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// A chunk as it is told.
-pub(super) struct Piece {
+pub(super) struct FormattedChunk {
     pub(super) data: Option<String>,
     pub(super) text: Option<String>,
 }
@@ -34,13 +34,13 @@ impl Engine {
             None => Since::Input,
         };
         let format = request.format;
-        let pane = match rest_of_earlier(host, target, &since) {
+        let pane = match earlier_pane_with_output(host, target, &since) {
             Some(pane) => pane,
             None => self.pane(host, target).await?,
         };
         let (from, gap) = {
             let state = pane.lock();
-            pane.begin_of(&state, &since)?
+            pane.resolve_since(&state, &since)?
         };
         if !wait.is_zero() {
             let mut changes = pane.changes();
@@ -71,7 +71,7 @@ impl Engine {
         };
         let (end, more, gap) = (chunk.end, chunk.more, gap.or(chunk.gap));
         let exit = exit.filter(|_| !more);
-        let Piece { data, text } = Piece::of_any_size(chunk, format).await?;
+        let FormattedChunk { data, text } = FormattedChunk::of_large(chunk, format).await?;
         Ok(ReadAnswer {
             pane: pane.id().to_string(),
             data,
@@ -88,7 +88,7 @@ impl Engine {
 
 /// The pane of an earlier server that a cursor stands in, when it has something left to read: with the next cursor the
 /// read goes over to the pane that has its id now, behind a gap.
-fn rest_of_earlier(host: &Host, target: &str, since: &Since) -> Option<Arc<Pane>> {
+fn earlier_pane_with_output(host: &Host, target: &str, since: &Since) -> Option<Arc<Pane>> {
     let Since::At(cursor) = since else { return None };
     if target.parse() != Ok(Target::Pane(cursor.pane)) {
         return None;
@@ -98,10 +98,10 @@ fn rest_of_earlier(host: &Host, target: &str, since: &Since) -> Option<Arc<Pane>
 
 impl Pane {
     /// The offset at which a read begins, and what is missing before it.
-    pub(super) fn begin_of(&self, state: &State, since: &Since) -> Result<(u64, Option<Gap>)> {
+    pub(super) fn resolve_since(&self, state: &State, since: &Since) -> Result<(u64, Option<Gap>)> {
         Ok(match since {
             Since::Input => {
-                (state.origin().map_or(state.ring.start(), |(offset, _)| offset.max(state.ring.start())), None)
+                (state.since_input().map_or(state.ring.start(), |(offset, _)| offset.max(state.ring.start())), None)
             }
             Since::Now => (state.ring.end(), None),
             Since::Start => (state.ring.start(), None),
@@ -182,7 +182,7 @@ impl State {
 /// Bytes of a chunk above which it is made readable elsewhere than in the tasks that answer others.
 const AT_ONCE: usize = 64 * 1024;
 
-impl Piece {
+impl FormattedChunk {
     /// A chunk in the format that was asked for; never under a pane's lock.
     pub(super) fn of(chunk: &Chunk, format: ReadFormat) -> Self {
         match format {
@@ -194,7 +194,7 @@ impl Piece {
         }
     }
 
-    async fn of_any_size(chunk: Chunk, format: ReadFormat) -> Result<Self> {
+    async fn of_large(chunk: Chunk, format: ReadFormat) -> Result<Self> {
         if chunk.bytes.len() <= AT_ONCE {
             return Ok(Self::of(&chunk, format));
         }

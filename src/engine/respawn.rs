@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// What is started in a pane.
-struct Start {
+struct RespawnPlan {
     /// What tmux runs; `None`: what it ran there before.
     words: Option<Vec<String>>,
     /// Where, and with what environment.
@@ -35,7 +35,7 @@ impl Engine {
         let (engine, host, pane, request) = (self.clone(), host.clone(), pane.clone(), request.clone());
         let task = self.shared.tasks.spawn(async move {
             tokio::select! {
-                done = respawn_all(&host, &pane, &request) => done,
+                done = respawn_steps(&host, &pane, &request) => done,
                 () = engine.stopping() => Err(Error::unavailable("muxtap is stopping")),
             }
         });
@@ -43,7 +43,7 @@ impl Engine {
     }
 }
 
-async fn respawn_all(host: &Arc<Host>, pane: &Arc<Pane>, request: &RespawnRequest) -> Result<DoneAnswer> {
+async fn respawn_steps(host: &Arc<Host>, pane: &Arc<Pane>, request: &RespawnRequest) -> Result<DoneAnswer> {
     let server = host.server();
     server.connected().await?;
     if pane.exit().is_some() {
@@ -56,7 +56,7 @@ async fn respawn_all(host: &Arc<Host>, pane: &Arc<Pane>, request: &RespawnReques
         let message = format!("pane {} is still active: its process runs; -k (`kill`) ends it first", pane.id());
         return Err(Error::new(ErrorCode::Conflict, message));
     }
-    let Start { words, place: at, managed } = start(host, pane, request).await?;
+    let RespawnPlan { words, place: at, managed } = plan(host, pane, request).await?;
     let mut command = Command::new("respawn-pane").opt("-t", pane.id().to_string());
     if request.kill {
         command = command.flag("-k");
@@ -78,7 +78,7 @@ async fn respawn_all(host: &Arc<Host>, pane: &Arc<Pane>, request: &RespawnReques
     let done = move |is_done: bool| {
         if is_done {
             // The reply stands behind all that the program before it printed.
-            on.made_at(on.end_offset());
+            on.mark_started(on.end_offset());
         }
         match (is_done, managed, nonce) {
             (true, Some(managed), _) => {
@@ -99,14 +99,14 @@ async fn respawn_all(host: &Arc<Host>, pane: &Arc<Pane>, request: &RespawnReques
 }
 
 /// Decides what is started, and what is promised of the pane then.
-async fn start(host: &Arc<Host>, pane: &Arc<Pane>, request: &RespawnRequest) -> Result<Start> {
+async fn plan(host: &Arc<Host>, pane: &Arc<Pane>, request: &RespawnRequest) -> Result<RespawnPlan> {
     let (server, spawn, known) = (host.server(), &request.spawn, pane.managed());
     let again = || Some(known.as_ref()?.launch.as_ref()?.again(spawn));
     let launch = Launch::of(spawn).or_else(again);
     // Without a command tmux runs the line once more that it ran before. It may be the wrapper that a muxtap made which has ended since.
     let earlier = if launch.is_none() && known.is_none() { earlier_nonce(host, pane).await? } else { None };
     if launch.is_none() && known.is_none() && earlier.is_none() && !spawn.keep {
-        return Ok(Start { words: None, place: spawn.clone(), managed: None });
+        return Ok(RespawnPlan { words: None, place: spawn.clone(), managed: None });
     }
     let before = match &known {
         Some(ManagedPane { on_exit: OnExit::Keep | OnExit::Close, before, .. }) => before.clone(),
@@ -126,7 +126,7 @@ async fn start(host: &Arc<Host>, pane: &Arc<Pane>, request: &RespawnRequest) -> 
         Some(launch) => SpawnRequest { cwd: launch.cwd.clone(), env: launch.env.clone(), ..SpawnRequest::default() },
         None => spawn.clone(),
     };
-    Ok(Start {
+    Ok(RespawnPlan {
         words,
         place,
         managed: Some(ManagedPane { on_exit, before, wrapper: wrapper.map(ExitWrapper::of), launch }),

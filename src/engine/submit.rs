@@ -8,7 +8,7 @@ use std::{
 
 use super::{
     Engine, Host, Pane,
-    input::{self, Typed},
+    input::{self, PreparedInput},
 };
 use crate::{
     api::{Result, SubmitSeen},
@@ -30,7 +30,7 @@ impl Engine {
         &self,
         host: &Arc<Host>,
         pane: &Arc<Pane>,
-        typed: Typed,
+        typed: PreparedInput,
         text: &str,
     ) -> Result<(Cursor, SubmitSeen)> {
         let cursor = self.send(host, pane, typed).await?;
@@ -38,17 +38,17 @@ impl Engine {
         let echoed = if text.is_empty() {
             false
         } else {
-            let _ = tokio::time::timeout(PATIENCE, settled(pane, sent)).await;
-            shows(pane, cursor.offset, text)
+            let _ = tokio::time::timeout(PATIENCE, until_burst_over(pane, sent)).await;
+            is_echoed(pane, cursor.offset, text)
         };
         let entered = self.send(host, pane, input::enter(pane)).await?;
-        let changed = tokio::time::timeout(REACTION, moved(pane, entered.offset)).await.is_ok();
+        let changed = tokio::time::timeout(REACTION, until_output(pane, entered.offset)).await.is_ok();
         Ok((cursor, SubmitSeen { echoed, changed }))
     }
 }
 
 /// Resolves when the burst is over and the stream is quiet.
-async fn settled(pane: &Pane, sent: Instant) {
+async fn until_burst_over(pane: &Pane, sent: Instant) {
     let mut changes = pane.changes();
     loop {
         changes.borrow_and_update();
@@ -64,7 +64,7 @@ async fn settled(pane: &Pane, sent: Instant) {
 }
 
 /// Resolves when the pane printed something after `offset`, or ended.
-async fn moved(pane: &Pane, offset: u64) {
+async fn until_output(pane: &Pane, offset: u64) {
     let mut changes = pane.changes();
     loop {
         changes.borrow_and_update();
@@ -81,7 +81,7 @@ async fn moved(pane: &Pane, offset: u64) {
 }
 
 /// Whether what was printed since holds the end of the text, however it was wrapped or coloured.
-fn shows(pane: &Pane, since: u64, text: &str) -> bool {
+fn is_echoed(pane: &Pane, since: u64, text: &str) -> bool {
     let dense = |text: &str| text.chars().filter(|c| !c.is_whitespace() && !c.is_control()).collect::<Vec<_>>();
     let state = pane.lock();
     let end = state.ring.end();

@@ -254,7 +254,7 @@ fn last_ended(host: &Host, target: &Target) -> Option<Arc<Pane>> {
 fn of_earlier(error: Error, target: &Target, host: &Host) -> Error {
     let Target::Pane(id) = target else { return located(error, host) };
     let Some(pane) = host.earlier_pane(*id) else { return located(error, host) };
-    let (start, end) = pane.kept_cursors();
+    let (start, end) = pane.retained_cursors();
     let message = format!(
         "{} on {}: it was a pane of the server that ran there before and has ended; what it printed is read by its cursor, \
          since {start}",

@@ -90,7 +90,7 @@ impl Reader {
         let (at, gap, bell) = {
             let state = pane.lock();
             // A cursor that is refused points behind the end: it was not made here.
-            let (at, gap) = pane.begin_of(&state, &since).unwrap_or((state.ring.end(), None));
+            let (at, gap) = pane.resolve_since(&state, &since).unwrap_or((state.ring.end(), None));
             // What rang since is news to one who comes back.
             let gap = gap.or(missing.map(|reason| Gap { reason, bytes: None }));
             (at, gap, state.shell_marks.bell.filter(|bell| resume.is_none() || *bell < at))
@@ -316,6 +316,6 @@ fn told(pane: &Pane, format: ReadFormat, chunk: Option<Chunk>, end: u64, gap: Op
         let bytes = chunk.map(|chunk| chunk.bytes).unwrap_or_default();
         return Telling::raw(Event::Output { pane: name, data: None, text: None, cursor, gap }, bytes.into());
     }
-    let text = chunk.and_then(|chunk| read::Piece::of(&chunk, format).text).unwrap_or_default();
+    let text = chunk.and_then(|chunk| read::FormattedChunk::of(&chunk, format).text).unwrap_or_default();
     Telling::new(&Event::Output { pane: name, data: None, text: Some(text), cursor, gap })
 }

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::{MemoryDelta, Pane, Pushed, Revision, State};
+use super::{MemoryDelta, Pane, PushOutcome, Revision, State};
 use crate::{
     api::{Gap, GapReason},
     engine::{
@@ -17,7 +17,7 @@ use crate::{
 
 impl Pane {
     /// The first seed: what stood there before muxtap came.
-    pub(in crate::engine) fn begin(&self, seed: &Seed, rules: Option<Rules>) -> MemoryDelta {
+    pub(in crate::engine) fn seed_first(&self, seed: &Seed, rules: Option<Rules>) -> MemoryDelta {
         let mut state = self.lock();
         let before = state.held_bytes();
         state.feed(&seed.text, false);
@@ -27,12 +27,17 @@ impl Pane {
             state.exit = Some((Exit { status: seed.exit_status, signal: seed.exit_signal }, Instant::now()));
         }
         let memory = state.memory_since(before);
-        self.announce(state);
+        self.notify_changed(state);
         memory
     }
 
     /// Output may have been lost: what the seed shows and the stream has not is added, and the gap is marked.
-    pub(in crate::engine) fn catch_up(&self, seed: &Seed, rules: Option<Rules>, reason: GapReason) -> MemoryDelta {
+    pub(in crate::engine) fn seed_after_gap(
+        &self,
+        seed: &Seed,
+        rules: Option<Rules>,
+        reason: GapReason,
+    ) -> MemoryDelta {
         let mut state = self.lock();
         let before = state.held_bytes();
         let joined = state.join(seed);
@@ -54,7 +59,7 @@ impl Pane {
         }
         state.adopt(seed, rules, !seed.dead);
         let memory = state.memory_since(before);
-        self.announce(state);
+        self.notify_changed(state);
         memory
     }
 
@@ -63,7 +68,7 @@ impl Pane {
     /// That is with `output`, which came over it, if that is just what the stream lacks of the seed. A pane that came back
     /// to a client may have printed before it flowed there again (N60): then with the lines that tmux shows more, if they
     /// explain all that it shows. Returns `None` if neither is so.
-    pub(in crate::engine) fn go_on(&self, seed: &Seed, rules: Option<Rules>, output: &[u8]) -> Option<Pushed> {
+    pub(in crate::engine) fn resume(&self, seed: &Seed, rules: Option<Rules>, output: &[u8]) -> Option<PushOutcome> {
         let mut state = self.lock();
         let screens = seed.screen.as_ref().zip(rules);
         let shown = if state.is_whole_with(output, seed, rules) { None } else { Some(state.shown_more(seed, rules)?) };
@@ -77,21 +82,21 @@ impl Pane {
             // What it knows beyond what tmux tells, it keeps.
             Some((seed, rules)) => {
                 state.screen.reconcile(seed, rules);
-                state.show_all();
+                state.notify_redrawn();
             }
             None => state.adopt(seed, rules, !seed.dead),
         }
         let memory = state.memory_since(before);
         let wrapper_exit = state.take_wrapper_exit();
         let string_due = state.watch_string();
-        self.announce(state);
+        self.notify_changed(state);
         // The seed has settled what was doubtful.
-        Some(Pushed { memory, wrapper_exit, staleness: None, string_due })
+        Some(PushOutcome { memory, wrapper_exit, staleness: None, string_due })
     }
 
     /// Another program begins here: what the last one left open ends. Returns whether the screen is to be compared with tmux's. `ran`: the last
     /// one was ended for it, and what it printed at its end may be missing.
-    pub(in crate::engine) fn restarted(&self, ran: bool) -> (bool, MemoryDelta) {
+    pub(in crate::engine) fn restart(&self, ran: bool) -> (bool, MemoryDelta) {
         let mut state = self.lock();
         let before = state.held_bytes();
         let needs_resync = state.screen.mark_stale(Staleness::Restarted);
@@ -114,7 +119,7 @@ impl Pane {
         }
         state.tap.program();
         let memory = state.memory_since(before);
-        self.announce(state);
+        self.notify_changed(state);
         (needs_resync, memory)
     }
 
@@ -128,7 +133,7 @@ impl Pane {
     }
 
     /// The process has ended and this is all it printed (F9): what tmux did not send is added.
-    pub(in crate::engine) fn finish(&self, seed: &Seed, rules: Option<Rules>) -> MemoryDelta {
+    pub(in crate::engine) fn seed_last(&self, seed: &Seed, rules: Option<Rules>) -> MemoryDelta {
         let mut state = self.lock();
         let before = state.held_bytes();
         if state.exit.is_some() {
@@ -152,7 +157,7 @@ impl Pane {
         state.adopt(seed, rules, false);
         state.note_ended(seed.pid);
         let memory = state.memory_since(before);
-        self.announce(state);
+        self.notify_changed(state);
         memory
     }
 
@@ -169,7 +174,7 @@ impl Pane {
             Some(_) if state.revision() != since => ResyncOutcome::Moving,
             Some(seed) if state.screen.can_reconcile() => {
                 let outcome = state.screen.reconcile(seed, rules);
-                state.show_all();
+                state.notify_redrawn();
                 match outcome {
                     Reconciled::Same => ResyncOutcome::Same,
                     Reconciled::Different => {
@@ -182,12 +187,12 @@ impl Pane {
             _ => ResyncOutcome::Nothing,
         };
         let memory = state.memory_since(before);
-        self.announce(state);
+        self.notify_changed(state);
         (outcome, memory)
     }
 
     /// Its output is not followed until it is seeded.
-    pub(in crate::engine) fn unfollowed(&self) {
+    pub(in crate::engine) fn suspend_screen(&self) {
         self.lock().screen.suspend();
     }
 }
@@ -212,7 +217,7 @@ impl State {
     /// tmux has this on its screen.
     fn adopt(&mut self, seed: &Seed, rules: Option<Rules>, live: bool) {
         self.screen.adopt(seed.screen.as_ref(), rules, live);
-        self.show_all();
+        self.notify_redrawn();
     }
 
     /// Whether the stream with this output behind it is what tmux shows: the whole screen where it is followed, else the

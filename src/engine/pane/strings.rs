@@ -15,7 +15,7 @@ use crate::engine::{Host, limits, screen_model::Staleness};
 
 /// What became of a string whose time was over.
 #[must_use]
-pub(in crate::engine) struct GivenUp {
+pub(in crate::engine) struct GiveUpOutcome {
     pub(in crate::engine) memory: MemoryDelta,
     /// Its screen has to be compared with tmux's.
     pub(in crate::engine) needs_resync: bool,
@@ -30,7 +30,7 @@ impl Pane {
     }
 
     /// Gives up the open string if its time is over. What comes next is text.
-    fn give_up_string(&self) -> GivenUp {
+    fn give_up_string(&self) -> GiveUpOutcome {
         let mut state = self.lock();
         let before = state.held_bytes();
         let (given_up, staleness) = state.give_up_string(Instant::now());
@@ -39,9 +39,9 @@ impl Pane {
         let memory = state.memory_since(before);
         if given_up {
             // Readers may go on behind it.
-            self.announce(state);
+            self.notify_changed(state);
         }
-        GivenUp { memory, needs_resync: staleness.is_some(), next }
+        GiveUpOutcome { memory, needs_resync: staleness.is_some(), next }
     }
 }
 

@@ -270,13 +270,13 @@ mod tests {
         open.keep().await;
         assert!(core.upgrade().is_none(), "patterns and panes are let go of");
         assert_eq!(engine.open_waits(), 0);
-        assert_eq!(pane.lock().answered_at("DO(NE)"), None, "nobody has heard of it yet");
+        assert_eq!(pane.lock().last_match_end("DO(NE)"), None, "nobody has heard of it yet");
         for _ in 0..2 {
             let answer = engine.wait_result(&id, None).await.unwrap();
             assert_eq!(answer.outcome, WaitOutcome::Matched);
             assert_eq!(answer.predicates[0].captures[1].as_deref(), Some("NE"));
         }
-        assert_eq!(pane.lock().answered_at("DO(NE)"), Some(4));
+        assert_eq!(pane.lock().last_match_end("DO(NE)"), Some(4));
         assert_eq!(engine.cancel_wait(&id).await.unwrap().outcome, WaitOutcome::Matched);
         let left = Arc::downgrade(&pane);
         drop(pane);
