@@ -1,7 +1,8 @@
-//! A pane's stream with all that hangs on it: ring, echoes, waits, listeners.
+//! A pane: its output, the screen it shows, and everything that follows it (echo filter, waits,
+//! subscribers).
 //!
-//! Everything happens under one short lock, in the task that reads the connection: the byte that satisfies a wait and the answer to
-//! that wait are one call apart.
+//! Everything happens under one short lock, in the task that reads the connection. The byte that
+//! satisfies a wait and the end of that wait are one call stack.
 
 mod notifier;
 mod published;
@@ -43,15 +44,15 @@ pub(super) use notifier::{DirtyFlag, Notifier};
 pub(super) use published::Snapshot;
 pub(super) use strings::give_up_strings;
 
-/// A pane; clones of the `Arc` are the same pane.
+/// A pane. Clones of the `Arc` are the same pane.
 pub struct Pane {
     id: PaneId,
     epoch: Epoch,
     state: Mutex<State>,
-    /// The stream's end; sent at every change, also when only the state changed.
+    /// The end of the pane's stream. Sent at every change, also when only the state changed.
     changed: watch::Sender<u64>,
     published: published::PublishedState,
-    /// What subscribers are told of it, made once for all of them.
+    /// Events of the pane, encoded once for all of its subscribers.
     pub(super) shared: Shared,
 }
 
@@ -62,48 +63,48 @@ pub(super) struct State {
     dirty_flags: Vec<Weak<DirtyFlag>>,
     pub(super) metadata: PaneMetadata,
     pub(super) shell_marks: ShellMarks,
-    /// When the last byte came (or the pane was first seen).
+    /// When the last output arrived (or when the pane was first seen).
     pub(super) last_output: Instant,
-    /// The stream's end when muxtap last sent input, and when that was.
+    /// The stream's end when muxtap last sent input, and the time of that.
     pub(super) last_input: Option<(u64, Instant)>,
-    /// The stream's end when muxtap made the pane or respawned it, and when that was.
+    /// The stream's end when muxtap created or respawned the pane, and the time of that.
     started: Option<(u64, Instant)>,
-    /// Where the last match ended with which a pattern was answered.
+    /// For each pattern of a finished wait: the offset at which its last match ended.
     last_matches: HashMap<String, u64>,
     pub(super) exit: Option<(Exit, Instant)>,
-    /// The process that ended, once tmux has named it.
+    /// The pid of the process that ended, once tmux has named it.
     exit_pid: Option<u32>,
-    /// Its screen; of a pane that has ended the last one.
+    /// The pane's screen. For a pane that has ended: its last screen.
     pub(super) screen: ScreenModel,
-    /// muxtap started something in it.
+    /// Set if muxtap started something in the pane.
     pub(super) managed: Option<ManagedPane>,
-    /// A `run` is under way.
+    /// Whether a `run` is active in the pane.
     pub(super) run_active: bool,
-    /// A prompt that is known to be the shell's own, and not one for the rest of a command.
+    /// A prompt known to be the shell's primary prompt, not its prompt for the rest of a command.
     pub(super) prompt: Option<String>,
-    /// The nonce of the mark that begins the output of the command line that is being typed.
+    /// The nonce of the mark that begins the output of the command line being typed.
     pub(super) run_nonce: String,
-    /// For the one who follows the agent in it.
+    /// Signals for the task that follows the agent in the pane.
     pub(super) tap: Tap,
-    /// Where the string (OSC, DCS …) that is open at the stream's end began, and when that came.
+    /// The unterminated string (OSC, DCS …) at the stream's end: where it began, and when.
     string: Option<(u64, Instant)>,
-    /// A task waits for that string's time to be over.
+    /// Whether a task waits for the timeout of that string.
     string_watched: bool,
 }
 
-/// An input that was noted before it was sent.
+/// An input that was recorded before it was sent.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct InputRecord {
-    /// The stream's end.
+    /// The stream's end at that time.
     pub(super) mark: u64,
     at: Instant,
-    /// The input before it.
+    /// The input before this one.
     before: Option<(u64, Instant)>,
-    /// Its number among the echoes that are expected.
+    /// Number of this input in the echo filter.
     input: u64,
 }
 
-/// What tmux tells about a pane.
+/// A pane's title, command, directory, terminal, process and size, as tmux reports them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PaneMetadata {
     pub(super) title: String,
@@ -155,7 +156,7 @@ impl Pane {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A cursor at this offset.
+    /// Returns a cursor at this offset.
     pub(super) fn cursor(&self, offset: u64) -> Cursor {
         Cursor { epoch: self.epoch, pane: self.id, offset }
     }
@@ -164,33 +165,33 @@ impl Pane {
         self.epoch
     }
 
-    /// A cursor at the stream's end.
+    /// Returns a cursor at the stream's end.
     pub(super) fn end_cursor(&self) -> Cursor {
         self.cursor(self.lock().ring.end())
     }
 
-    /// The stream's end.
+    /// Returns the offset of the stream's end.
     pub(super) fn end_offset(&self) -> u64 {
         self.lock().ring.end()
     }
 
-    /// Cursors at the beginning of what is kept and at the stream's end.
+    /// Returns cursors at the start of the retained output and at the stream's end.
     pub(super) fn retained_cursors(&self) -> (Cursor, Cursor) {
         let state = self.lock();
         (self.cursor(state.ring.start()), self.cursor(state.ring.end()))
     }
 
-    /// Wakes at every change.
+    /// Returns a channel that is notified of every change.
     pub(crate) fn changes(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
     }
 
-    /// Bytes held for it: output and screen.
+    /// Bytes held for the pane: output and screen.
     pub(super) fn held_bytes(&self) -> usize {
         self.lock().held_bytes()
     }
 
-    /// Bytes of output that are kept.
+    /// Bytes of output in the ring.
     pub(super) fn ring_len(&self) -> usize {
         self.lock().ring.len()
     }
@@ -215,17 +216,18 @@ impl Pane {
         self.lock().exit.map(|(_, at)| at)
     }
 
-    /// What was promised of it, where muxtap made it or started something in it.
+    /// The exit policy and wrapper of a pane in which muxtap started something.
     pub(super) fn managed(&self) -> Option<ManagedPane> {
         self.lock().managed.clone()
     }
 
-    /// Notes that muxtap has started the pane's program: what it prints follows this offset.
+    /// Records that muxtap has started the pane's program. Its output follows this offset.
     pub(super) fn mark_started(&self, offset: u64) {
         self.lock().started = Some((offset, Instant::now()));
     }
 
-    /// Promises this of it from now on. The mark of its hold must be expected already. Returns the status that the mark told, if it has come.
+    /// Sets the exit policy and wrapper of the pane. The nonce of the wrapper must be registered
+    /// already. Returns the exit status if the wrapper's mark has come.
     pub(super) fn set_managed(&self, managed: ManagedPane) -> Option<i32> {
         let mut state = self.lock();
         let nonce = managed.wrapper.as_ref().map(|wrapper| wrapper.nonce.clone());
@@ -236,24 +238,25 @@ impl Pane {
         state.take_wrapper_exit()
     }
 
-    /// Notes the options that a pane had, after giving them back failed. Those of a program started meanwhile count more.
+    /// Keeps a pane's original options for a later attempt, after restoring them failed. Those of a
+    /// program started meanwhile take precedence.
     pub(super) fn restore_options_later(&self, options: Option<PaneOptions>) {
         if let Some(managed) = self.lock().managed.as_mut().filter(|managed| managed.on_exit == OnExit::Restore) {
             managed.before = managed.before.take().or(options);
         }
     }
 
-    /// A command is about to be held here with this mark.
+    /// Registers the nonce of an exit wrapper that is about to start here.
     pub(super) fn register_nonce(&self, nonce: &str) {
         self.lock().shell_marks.register_nonce(nonce);
     }
 
-    /// It is not after all.
+    /// Unregisters a nonce whose wrapper was not started.
     pub(super) fn unregister_nonce(&self, nonce: &str) {
         self.lock().shell_marks.unregister_nonce(nonce);
     }
 
-    /// Output came.
+    /// Appends output.
     pub(super) fn push(&self, data: &[u8]) -> PushOutcome {
         let mut state = self.lock();
         let before = state.held_bytes();
@@ -268,7 +271,7 @@ impl Pane {
         PushOutcome { memory, wrapper_exit, staleness, string_due }
     }
 
-    /// The process has ended. Answers whether this was news.
+    /// Records that the process has ended. Returns whether that was new.
     pub(super) fn mark_exited(&self, exit: Exit) -> bool {
         let mut state = self.lock();
         if state.exit.is_some() {
@@ -285,11 +288,11 @@ impl Pane {
         true
     }
 
-    /// tmux lists it like this.
+    /// Updates the metadata from a row of tmux's list.
     pub(super) fn update_metadata(&self, row: &PaneRow) -> MetadataUpdate {
         let mut state = self.lock();
         let before = state.held_bytes();
-        // A process that has just ended has no number any more, and is still the same one (N62).
+        // A process that has just ended has no pid any more, and is still the same one (N62).
         let pid = if row.pid == 0 { state.metadata.pid } else { row.pid };
         let mut needs_resync =
             state.metadata.pid != 0 && state.metadata.pid != pid && state.screen.mark_stale(Staleness::Restarted);
@@ -304,7 +307,7 @@ impl Pane {
         metadata.pid = pid;
         metadata.size = row.size;
         if !row.dead && state.exit_pid.is_some_and(|ended| ended != pid) {
-            // A program was started in the place of the one that ended.
+            // A program was started in place of the one that ended.
             state.exit = None;
             state.exit_pid = None;
             self.published.publish(&state);
@@ -318,7 +321,7 @@ impl Pane {
         MetadataUpdate { retitled, needs_resync, memory: state.memory_since(before) }
     }
 
-    /// tmux has resized it. Answers whether its screen has to be compared with tmux's.
+    /// Records a resize by tmux. Returns whether the screen needs a resync.
     pub(super) fn resize(&self, size: Size) -> (bool, MemoryDelta) {
         let mut state = self.lock();
         let before = state.held_bytes();
@@ -329,12 +332,13 @@ impl Pane {
         (needs_resync, memory)
     }
 
-    /// The stream's end and the screen's turns so far: what a look must find unchanged to mean anything.
+    /// Returns the stream's end and the screen's generation. A resync is valid only if neither
+    /// changed.
     pub(crate) fn revision(&self) -> Revision {
         self.lock().revision()
     }
 
-    /// tmux pushed a value. Answers whether its screen has to be compared with tmux's.
+    /// Applies a value that tmux pushed. Returns when the screen needs a resync, if it does.
     pub(super) fn set_value(&self, value: Value) -> Option<Resync> {
         let mut state = self.lock();
         let mut resync = None;
@@ -342,7 +346,8 @@ impl Pane {
             Value::Place(value) => {
                 let elsewhere = CursorReport::parse(&value).is_some_and(|report| state.screen.has_moved(report));
                 if elsewhere && state.exit.is_none() {
-                    // While the pane prints, more is on its way than is here: then it says nothing, but may when the pane rests.
+                    // While the pane prints, tmux is ahead of the output that has arrived here: the
+                    // position proves nothing now, but may when the pane rests.
                     let rests = state.last_output.elapsed() >= limits::REST;
                     resync = Some(if rests { Resync::Now } else { Resync::AtRest });
                     if rests {
@@ -366,7 +371,8 @@ impl Pane {
         resync
     }
 
-    /// muxtap is about to send input. Answers the stream's end, before which nothing can answer it.
+    /// Records an input that is about to be sent. The echo and the program's reaction lie behind
+    /// the returned mark (the stream's end).
     pub(super) fn record_input(&self, text: &str, tty_echo: bool) -> InputRecord {
         let mut state = self.lock();
         let mark = state.ring.end();
@@ -378,7 +384,7 @@ impl Pane {
         InputRecord { mark, at, before, input: state.echo.last_input() }
     }
 
-    /// Takes the note of an input back that was not sent.
+    /// Takes back the record of an input that was not sent.
     pub(super) fn retract_input(&self, record: &InputRecord) {
         let mut state = self.lock();
         if state.last_input == Some((record.mark, record.at)) {
@@ -387,12 +393,13 @@ impl Pane {
         state.echo.not_typed(record.input);
     }
 
-    /// A wait was answered with these patterns; the next one for the same pattern goes on after the match.
+    /// Records where patterns of a finished wait matched. The next wait for the same pattern
+    /// continues behind the match.
     pub(super) fn record_matches(&self, patterns: impl IntoIterator<Item = (String, u64)>) {
         let mut state = self.lock();
         for (pattern, end) in patterns {
             if state.last_matches.len() >= limits::ANSWERED_PATTERNS && !state.last_matches.contains_key(&pattern) {
-                // The oldest answer is the one furthest back in the stream.
+                // The oldest match is the one furthest back in the stream.
                 let oldest = state.last_matches.iter().min_by_key(|(_, end)| **end).map(|(pattern, _)| pattern.clone());
                 if let Some(oldest) = oldest {
                     state.last_matches.remove(&oldest);
@@ -403,12 +410,12 @@ impl Pane {
         }
     }
 
-    /// What changed last.
+    /// Returns the newest published state, without a lock.
     pub(super) fn snapshot(&self) -> Snapshot {
         self.published.snapshot()
     }
 
-    /// The seat is marked whenever the pane changes, for as long as it lives.
+    /// Adds a flag that is set at every change of the pane, as long as the flag lives.
     pub(super) fn add_dirty_flag(&self, flag: &Arc<DirtyFlag>) {
         let mut state = self.lock();
         state.dirty_flags.retain(|flag| flag.strong_count() > 0);
@@ -416,7 +423,7 @@ impl Pane {
         self.published.publish(&state);
     }
 
-    /// Wakes everybody who follows the pane, outside the lock.
+    /// Notifies all followers of the pane, after releasing the lock.
     fn notify_changed(&self, mut state: MutexGuard<'_, State>) {
         self.published.publish(&state);
         state.dirty_flags.retain(|flag| match flag.upgrade() {
@@ -432,7 +439,7 @@ impl Pane {
     }
 }
 
-/// A point of a pane's life.
+/// A version of a pane's content: the stream's end and the screen's generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Revision {
     end: u64,
@@ -440,27 +447,27 @@ pub(crate) struct Revision {
 }
 
 impl Revision {
-    /// The stream's end there.
+    /// The stream's end in this revision.
     pub(super) fn end(self) -> u64 {
         self.end
     }
 }
 
-/// When a screen is to be compared with tmux's.
+/// When to resync a screen with tmux.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Resync {
-    /// At once, and again when the pane rests if it prints meanwhile.
+    /// Now, and again when the pane rests if it prints meanwhile.
     Now,
     /// When the pane rests.
     AtRest,
 }
 
-/// What a new description of a pane said.
+/// What changed in a pane's metadata.
 #[must_use]
 pub(super) struct MetadataUpdate {
-    /// Its title is another one.
+    /// Whether the title changed.
     pub(super) retitled: bool,
-    /// Its screen has to be compared with tmux's.
+    /// Whether the screen needs a resync.
     pub(super) needs_resync: bool,
     pub(super) memory: MemoryDelta,
 }
@@ -469,31 +476,31 @@ fn screen_size(size: Size) -> crate::screen::Size {
     crate::screen::Size { columns: size.width.max(1), rows: size.height.max(1) }
 }
 
-/// How many bytes are held for a pane, for the budget.
+/// Bytes held for a pane before and after a change, for the memory budget.
 #[derive(Clone, Copy)]
 #[must_use]
 pub(super) struct MemoryDelta {
-    /// Bytes kept before.
+    /// Bytes held before.
     pub(super) before: usize,
-    /// Bytes kept after.
+    /// Bytes held after.
     pub(super) after: usize,
 }
 
-/// What a push did.
+/// What follows from appended output.
 #[derive(Clone, Copy)]
 #[must_use]
 pub(super) struct PushOutcome {
     pub(super) memory: MemoryDelta,
-    /// The pane's command has ended with this status and all it printed is here.
+    /// The exit status of the pane's wrapped command. All of its output has arrived.
     pub(super) wrapper_exit: Option<i32>,
-    /// Its screen has to be compared with tmux's.
+    /// Why the screen became stale, if it did: it needs a resync.
     pub(super) staleness: Option<Staleness>,
-    /// A string began; at this time it is to be given up ([`Pane::give_up_string`]).
+    /// When to give up the string that began ([`Pane::give_up_string`]).
     pub(super) string_due: Option<Instant>,
 }
 
 impl State {
-    /// The status told by the hold of this pane's command, once.
+    /// Returns the exit status that the pane's exit wrapper reported, once.
     fn take_wrapper_exit(&mut self) -> Option<i32> {
         let wrapper = self.managed.as_mut()?.wrapper.as_mut().filter(|wrapper| wrapper.is_awaited)?;
         let (_, status) = self.shell_marks.marks(&wrapper.nonce)?.end?;
@@ -503,8 +510,8 @@ impl State {
         Some(status)
     }
 
-    /// Where `since: input` begins, and since when: at muxtap's last input, or where muxtap made or respawned the pane,
-    /// whichever is later.
+    /// Returns where `since: input` begins, and since when: at muxtap's last input, or where muxtap
+    /// created or respawned the pane, whichever is later.
     pub(super) fn since_input(&self) -> Option<(u64, Instant)> {
         self.last_input.max(self.started)
     }
@@ -522,7 +529,7 @@ impl State {
         self.ring.len() + self.screen.memory()
     }
 
-    /// The screen is another one: everything on it may be new.
+    /// Notifies followers that the screen was replaced: everything on it may be new.
     fn notify_redrawn(&mut self) {
         self.tap.drawn(None);
         let Self { screen, watchers, ring, .. } = self;
@@ -531,8 +538,8 @@ impl State {
         }
     }
 
-    /// Bytes go into the ring and onto the screen, and what they say to everyone who wants to know. `quiet`: after a rest. Answers
-    /// whether the screen is doubted from now on.
+    /// Feeds output to the ring, the screen, the echo filter and the watchers. `quiet`: the pane
+    /// had rested before. Returns why the screen became stale, if it did.
     fn feed(&mut self, data: &[u8], quiet: bool) -> Option<Staleness> {
         if data.is_empty() {
             return None;
@@ -547,12 +554,12 @@ impl State {
         }
         self.end_command_line();
         let Self { watchers, echo, shell_marks, .. } = self;
-        // Watchers whose wait is over stay until its driver takes them away: dropping one frees many small things, and the answer
-        // comes first.
+        // Watchers of a decided wait stay until its driver removes them. Dropping one frees many
+        // small objects, and the result comes first.
         for watcher in watchers {
             watcher.end_of_chunk(echo, shell_marks);
         }
-        // Patterns first: whoever waits for one waits for nothing that is drawn.
+        // Patterns before the screen: a caller that waits for a pattern does not wait for drawing.
         let (changes, staleness) = self.screen.feed(data, quiet);
         self.tap.drawn(changes.as_ref());
         if let Some(changes) = changes {
@@ -561,7 +568,7 @@ impl State {
         over.or(staleness)
     }
 
-    /// The typing of a command line is over when its output is announced.
+    /// Ends the typing of a command line once the mark that begins its output has come.
     fn end_command_line(&mut self) {
         if self.echo.command_line().is_none() {
             return;
@@ -572,7 +579,7 @@ impl State {
         }
     }
 
-    /// Some rows of the screen are new.
+    /// Notifies watchers of changed rows on the screen.
     fn notify_rows(&mut self, changes: &Changes) {
         let Self { screen, watchers, ring, .. } = self;
         for watcher in watchers {
@@ -587,7 +594,7 @@ impl State {
         }
     }
 
-    /// The stream rests: what only its end can satisfy is looked at.
+    /// Notifies watchers that the stream rests: some matches are only certain then.
     pub(super) fn rest_watchers(&mut self) {
         let Self { watchers, echo, .. } = self;
         for watcher in watchers {
@@ -595,12 +602,12 @@ impl State {
         }
     }
 
-    /// Where the last match of this pattern ended that was answered.
+    /// Returns where the last match of this pattern in a finished wait ended.
     pub(super) fn last_match_end(&self, pattern: &str) -> Option<u64> {
         self.last_matches.get(pattern).copied()
     }
 
-    /// The line that has begun and not ended.
+    /// Returns the unfinished last line.
     pub(super) fn resting_line(&self) -> String {
         let end = self.ring.end();
         let from = end.saturating_sub(limits::LAST_LINE_BYTES).max(self.ring.start());
@@ -609,7 +616,7 @@ impl State {
     }
 }
 
-/// Hands the decoder's events to all who are interested.
+/// Passes the decoder's events on to echo filter, watchers and shell marks.
 struct Tee<'a> {
     echo: Option<&'a mut EchoFilter>,
     watchers: &'a mut Vec<Watcher>,

@@ -1,4 +1,4 @@
-//! For those who want to know which panes changed, and look when they have time.
+//! Notification of which panes changed, for a reader that looks at them when it has time.
 
 use std::sync::{
     Arc, Mutex, PoisonError,
@@ -7,24 +7,25 @@ use std::sync::{
 
 use tokio::sync::Notify;
 
-/// Collects which panes changed, for someone who looks when it has time.
+/// Collects which panes changed, until their reader takes them.
 #[derive(Default)]
 pub struct Notifier {
-    /// Numbers of the seats that were marked, each once, in their order.
+    /// Numbers of the flags that are set, each once, in the order they were set.
     dirty: Mutex<Vec<u32>>,
     wake: Notify,
 }
 
-/// A listener's place at one pane. The pane forgets it when it is dropped.
+/// A flag that one pane sets when it changes. Dropping the flag removes it from the pane.
 pub struct DirtyFlag {
     number: u32,
-    /// It is in the listener's list.
+    /// Whether this flag is in the notifier's list.
     is_set: AtomicBool,
     notifier: Arc<Notifier>,
 }
 
 impl Notifier {
-    /// Waits until some panes changed and takes the numbers of their seats. Nothing is lost when it is dropped while it waits.
+    /// Waits until panes changed, and takes the numbers of their flags. Cancel-safe: dropping the
+    /// future loses nothing.
     pub(in crate::engine) async fn changed(&self) -> Vec<u32> {
         loop {
             let dirty = self.take();
@@ -35,7 +36,7 @@ impl Notifier {
         }
     }
 
-    /// Takes the numbers of the seats that were marked so far.
+    /// Takes the numbers of the flags that are set.
     pub(in crate::engine) fn take(&self) -> Vec<u32> {
         std::mem::take(&mut *self.dirty.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -46,9 +47,9 @@ impl DirtyFlag {
         Arc::new(Self { number, is_set: AtomicBool::new(false), notifier: notifier.clone() })
     }
 
-    /// The pane changed.
+    /// Sets the flag and wakes the reader.
     pub(super) fn notify(&self) {
-        // Mostly it is marked already: the listener is slower than the pane.
+        // Mostly the flag is set already: the reader is slower than the pane.
         if self.is_set.swap(true, Ordering::AcqRel) {
             return;
         }
@@ -62,9 +63,10 @@ impl DirtyFlag {
         }
     }
 
-    /// The pane is about to be looked at: what changes from here on is marked again.
+    /// Clears the flag before the pane is read: later changes set it again.
     pub(in crate::engine) fn clear(&self) {
-        // Not a store, which the loads of the look that follows could overtake: then a change between the two would be marked by nobody.
+        // A swap, not a store. The loads of the following read could overtake a store; then a
+        // change between the two would set no flag.
         self.is_set.swap(false, Ordering::AcqRel);
     }
 }

@@ -1,29 +1,30 @@
-//! What changed last in a pane, for those who look often: it takes no lock, so nobody is held up by being asked whether something is new.
+//! A pane's newest state in atomics. Reading it takes no lock, so frequent readers hold up nobody.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::State;
 
-/// A pane's newest state in numbers. Each is published after what it tells of can be read.
+/// A pane's newest state in numbers. Each number is published after the data that it describes can
+/// be read.
 #[derive(Debug, Default)]
 pub(super) struct PublishedState {
     end: AtomicU64,
     generation: AtomicU64,
-    /// One more than where the last bell stood; 0: none rang.
+    /// One more than the offset of the last bell. 0: no bell rang.
     bell: AtomicU64,
     ended: AtomicBool,
 }
 
-/// The same at one time. Two that are equal mean that nothing happened in between.
+/// The published state at one time. Two equal snapshots mean that nothing happened in between.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::engine) struct Snapshot {
     /// The stream's end.
     pub(in crate::engine) end: u64,
-    /// How often its screen was doubted or made anew.
+    /// How often the screen became stale or was replaced.
     pub(in crate::engine) generation: u64,
-    /// Where the last bell stood.
+    /// The offset of the last bell.
     pub(in crate::engine) bell: Option<u64>,
-    /// Its process has ended.
+    /// Whether the process has ended.
     pub(in crate::engine) ended: bool,
 }
 

@@ -1,7 +1,9 @@
-//! Strings that never end: tmux gives one up five seconds after it began (N57), and so does everything here.
+//! Timeout of unterminated strings: tmux gives one up five seconds after it began (N57), and so
+//! does muxtap.
 //!
-//! The floors below have no clock. The time of a string begins when its first bytes come; it is over either when the next
-//! bytes come, if they come later, or when the task that waits for it wakes, so that what the string held back is shown.
+//! The floors below have no clock. A string's time begins with its first bytes. It is over when the
+//! next bytes come after the timeout, or when the task that waits for it wakes, so that what the
+//! string held back is shown.
 
 use std::{
     sync::{Arc, Weak},
@@ -13,23 +15,23 @@ use tokio_util::sync::CancellationToken;
 use super::{MemoryDelta, Pane, State};
 use crate::engine::{Host, limits, screen_model::Staleness};
 
-/// What became of a string whose time was over.
+/// What follows from giving up a string.
 #[must_use]
 pub(in crate::engine) struct GiveUpOutcome {
     pub(in crate::engine) memory: MemoryDelta,
-    /// Its screen has to be compared with tmux's.
+    /// Whether the screen needs a resync.
     pub(in crate::engine) needs_resync: bool,
-    /// Another string has begun: when its time is over.
+    /// When to give up the next string, if another one has begun.
     pub(in crate::engine) next: Option<Instant>,
 }
 
 impl Pane {
-    /// Returns when the string that is open is to be given up, if no task waits for that yet.
+    /// Returns when to give up the open string, if no task waits for that yet.
     pub(in crate::engine) fn watch_string(&self) -> Option<Instant> {
         self.lock().watch_string()
     }
 
-    /// Gives up the open string if its time is over. What comes next is text.
+    /// Gives up the open string if its time is over. The next bytes are text.
     fn give_up_string(&self) -> GiveUpOutcome {
         let mut state = self.lock();
         let before = state.held_bytes();
@@ -38,7 +40,7 @@ impl Pane {
         let next = state.watch_string();
         let memory = state.memory_since(before);
         if given_up {
-            // Readers may go on behind it.
+            // Readers can continue behind it.
             self.notify_changed(state);
         }
         GiveUpOutcome { memory, needs_resync: staleness.is_some(), next }
@@ -46,7 +48,7 @@ impl Pane {
 }
 
 impl State {
-    /// Remembers when the string began that is open at the stream's end.
+    /// Records when the string at the stream's end began.
     pub(super) fn note_string(&mut self) {
         self.string = match (self.ring.string_start(), self.string) {
             (None, _) => None,
@@ -55,20 +57,23 @@ impl State {
         };
     }
 
-    /// Returns when the open string is to be given up, if no task waits for that yet. The caller starts one.
+    /// Returns when to give up the open string, if no task waits for that yet. The caller starts
+    /// one.
     pub(super) fn watch_string(&mut self) -> Option<Instant> {
         let due = self.string_due().filter(|_| !self.string_watched)?;
         self.string_watched = true;
         Some(due)
     }
 
-    /// When the open string is to be given up. After a seed that only the screen was made from, the text's and the screen's differ.
+    /// Returns when to give up the open string. The text's and the screen's strings differ after a
+    /// seed that only the screen was built from.
     pub(super) fn string_due(&self) -> Option<Instant> {
         let text = self.string.map(|(_, since)| since + limits::STRING);
         text.into_iter().chain(self.screen.string_due()).min()
     }
 
-    /// Gives up an open string whose time is over. Returns whether the text had one, and whether the screen is doubted now.
+    /// Gives up an open string whose time is over. Returns whether the text had one, and why the
+    /// screen became stale, if it did.
     pub(super) fn give_up_string(&mut self, now: Instant) -> (bool, Option<Staleness>) {
         let over = self.string.is_some_and(|(_, since)| now >= since + limits::STRING);
         if over {
@@ -78,7 +83,8 @@ impl State {
     }
 }
 
-/// Waits until the open string of a pane is to be given up, and does it; goes on while there are such strings.
+/// Waits for the timeout of a pane's open string and gives it up, as long as there are such
+/// strings.
 pub(in crate::engine) async fn give_up_strings(
     host: Weak<Host>,
     pane: Arc<Pane>,
