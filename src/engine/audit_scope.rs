@@ -1,4 +1,4 @@
-//! Who asks, what they may do, and the record of what they did.
+//! Callers, what they are allowed to do, and the record of what they did.
 
 use std::{
     fmt::Write as _,
@@ -11,23 +11,23 @@ use sha2::{Digest as _, Sha256};
 use super::{Engine, Host, audit::Entry};
 use crate::api::{Error, ErrorCode, Result, Tier};
 
-/// Who asks the engine.
+/// A caller of the engine.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Caller {
-    /// By which face: `unix`, `http`, `mcp` and so on.
+    /// The face the caller came by: `unix`, `http`, `mcp` and so on.
     pub face: &'static str,
-    /// Whoever is behind it, as far as the face knows: a process, an address.
+    /// The process or address behind the face, as far as it is known.
     pub who: String,
 }
 
 impl Default for Caller {
-    /// The engine's owner.
+    /// Returns the engine's owner.
     fn default() -> Self {
         Self { face: "engine", who: String::new() }
     }
 }
 
-/// Something that changes tmux, from the question whether it is allowed to its record.
+/// A change to tmux that is audited: from its authorization to its record.
 pub(super) struct AuditScope<'a> {
     engine: &'a Engine,
     action: &'static str,
@@ -40,22 +40,24 @@ pub(super) struct AuditScope<'a> {
 }
 
 impl Engine {
-    /// The same engine for this caller: what it asks is counted and recorded as its own.
+    /// Returns a handle of the same engine for this caller. Its requests are counted and recorded
+    /// as the caller's own.
     pub fn with_caller(&self, caller: Caller) -> Self {
         Self { shared: self.shared.clone(), caller: Arc::new(caller) }
     }
 
-    /// Who asks.
+    /// Returns the caller of this handle.
     pub fn caller(&self) -> &Caller {
         &self.caller
     }
 
-    /// Error: `READ_ONLY` where this is not allowed, which is recorded.
+    /// Authorizes an action of this tier. Error: `READ_ONLY` where it is not allowed, which is
+    /// recorded.
     pub fn authorize(&self, tier: Tier) -> Result<()> {
         self.check_tier(tier).inspect_err(|refused| self.record(tier.as_str(), refused.code.as_str()))
     }
 
-    /// Records what belongs to no tmux server.
+    /// Records an action that belongs to no tmux server.
     pub fn record(&self, action: &str, result: &str) {
         let Some(audit) = &self.shared.options.audit else { return };
         let Caller { face, who } = self.caller();
@@ -74,7 +76,7 @@ impl Engine {
         ))
     }
 
-    /// Begins something that changes tmux. Error: `READ_ONLY`, which is recorded.
+    /// Authorizes a change to tmux and begins its record. Error: `READ_ONLY`, which is recorded.
     pub(super) fn audit<'a>(
         &'a self,
         tier: Tier,
@@ -101,7 +103,7 @@ impl Engine {
 }
 
 impl AuditScope<'_> {
-    /// What is typed: its length and digest are recorded, never itself.
+    /// Adds the length and digest of typed input to the record, never the input itself.
     pub(super) fn input(mut self, bytes: impl FnOnce() -> Vec<u8>) -> Self {
         if self.engine.shared.options.audit.is_some() {
             let bytes = bytes();
@@ -114,13 +116,13 @@ impl AuditScope<'_> {
         self
     }
 
-    /// What the target turned out to mean.
+    /// Adds the id of the pane, window or session that the target resolved to.
     pub(super) fn resolved(&self, id: impl std::fmt::Display) {
-        // Once is enough: the first is what the caller named.
+        // The first one counts: it is what the caller named.
         let _ = self.resolved.set(id.to_string());
     }
 
-    /// It is over, and this is what became of it.
+    /// Writes the record with this result, and returns the result.
     pub(super) fn finish<T>(mut self, result: Result<T>) -> Result<T> {
         self.record(result.as_ref().map_or_else(|error| error.code.as_str(), |_| "ok"));
         result
@@ -147,7 +149,7 @@ impl AuditScope<'_> {
 }
 
 impl Drop for AuditScope<'_> {
-    /// Whoever asked has gone: what was begun may have been done.
+    /// Records a change whose caller has gone. It may have been done.
     fn drop(&mut self) {
         if !self.finished {
             self.record("abandoned");

@@ -1,4 +1,4 @@
-//! One followed tmux server, as the engine sees it: its panes, alive and ended.
+//! One followed tmux server, as the engine sees it: its panes, live and ended.
 
 use std::{
     path::{Path, PathBuf},
@@ -30,13 +30,13 @@ pub struct Host {
     panes: DashMap<PaneId, Arc<Pane>>,
     ended: Mutex<Vec<Arc<Pane>>>,
     epoch: Mutex<Epoch>,
-    /// The agents in its panes.
+    /// The agents in the server's panes.
     pub(super) agents: super::agents::Board,
-    /// How the running tmux draws.
+    /// How the running version of tmux draws.
     rules: Mutex<Option<Rules>>,
-    /// When it was last asked for.
+    /// When a caller last asked for this server.
     asked: Mutex<Instant>,
-    /// Ends the link to it.
+    /// Ends the link to the server.
     cancel: CancellationToken,
 }
 
@@ -57,18 +57,19 @@ impl Host {
     }
 
     pub(super) fn set_server(&self, server: Server) {
-        // It is set once, by the one who made this host.
+        // Set once, by the caller that created this host.
         let _ = self.server.set(server);
     }
 
-    /// The link to it.
+    /// Returns the link to the server.
     #[allow(clippy::expect_used, reason = "`Engine::host` sets it before anyone else sees the host")]
     pub fn server(&self) -> &Server {
         self.server.get().expect("a host has a server before it is handed out")
     }
 
-    /// Runs `look` where it may block, for a pane that is described like this. `None`: not known (`ProcessProbe::run`). The server
-    /// must be on this machine.
+    /// Runs `look` on the probe's thread, where it may block, for the process in `metadata`.
+    /// Returns `None` if the result is not known in time (`ProcessProbe::run`). The server must be
+    /// on this machine.
     pub(super) async fn probe<T: Send + 'static>(
         &self,
         metadata: PaneMetadata,
@@ -77,12 +78,12 @@ impl Host {
         self.shared()?.probe.run(Subject::Process(metadata.pid), move |proc| look(proc, &metadata)).await
     }
 
-    /// Ends the link to it when it is cancelled.
+    /// Returns the token that ends the link to the server.
     pub(super) fn cancel(&self) -> &CancellationToken {
         &self.cancel
     }
 
-    /// Somebody asks for it.
+    /// Records that a caller asks for this server.
     pub(super) fn touch(&self) {
         *self.asked.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
     }
@@ -91,65 +92,66 @@ impl Host {
         *self.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Nothing is lost when it is forgotten: no server runs there, nothing of one is readable any more, and nobody holds it but the one
-    /// who asks (requests, waits and subscriptions each do).
+    /// Returns whether the host can be dropped without losing anything: no server runs there, no
+    /// pane is readable any more, and only the caller holds it (requests, waits and subscriptions
+    /// each do).
     pub(super) fn is_idle(self: &Arc<Self>) -> bool {
         let down = matches!(self.server().link(), Link::Down { .. });
         down && Arc::strong_count(self) == 1 && self.panes.is_empty() && self.ended().is_empty()
     }
 
-    /// Its socket.
+    /// Returns the path of the server's socket.
     pub fn socket(&self) -> &Path {
         &self.socket
     }
 
-    /// The engine; `None` while it is going down.
+    /// Returns the engine; `None` while it is shutting down.
     pub fn shared(&self) -> Option<Arc<Shared>> {
         self.shared.upgrade()
     }
 
-    /// What makes cursors of this server, as it runs now, its own.
+    /// Returns the epoch that ties cursors to this server process and this engine.
     pub fn epoch(&self) -> Epoch {
         *self.epoch.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How the running tmux draws; `None` before it was reached.
+    /// Returns how the running version of tmux draws; `None` before it was reached.
     pub(super) fn rules(&self) -> Option<Rules> {
         *self.rules.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many panes are followed.
+    /// Returns how many panes are followed.
     pub fn pane_count(&self) -> usize {
         self.panes.len()
     }
 
-    /// Bytes the rings hold.
+    /// Returns how many bytes the rings hold.
     pub fn ring_bytes(&self) -> u64 {
         self.panes.iter().map(|pane| pane.ring_len() as u64).sum()
     }
 
-    /// A pane that is there.
+    /// Returns a live pane.
     pub fn live_pane(&self, id: PaneId) -> Option<Arc<Pane>> {
         self.panes.get(&id).map(|pane| pane.clone())
     }
 
-    /// A pane that is there, or that ended and is still readable. One of an earlier server is none: ids begin anew with
-    /// each server.
+    /// Returns a pane that is live, or has ended and is still readable. Panes of an earlier server
+    /// are excluded: ids begin anew with each server.
     pub fn pane(&self, id: PaneId) -> Option<Arc<Pane>> {
         self.live_pane(id).or_else(|| self.find_ended(|pane| pane.id() == id && !self.is_earlier(pane)))
     }
 
-    /// A pane of a server that ran there before, the last one with this id.
+    /// Returns the last pane with this id of a server that ran there before.
     pub(super) fn earlier_pane(&self, id: PaneId) -> Option<Arc<Pane>> {
         self.find_ended(|pane| pane.id() == id && self.is_earlier(pane))
     }
 
-    /// The ended pane of an earlier server in whose stream a cursor stands.
+    /// Returns the ended pane of an earlier server in whose stream a cursor stands.
     pub(super) fn earlier_pane_of(&self, cursor: &Cursor) -> Option<Arc<Pane>> {
         self.find_ended(|pane| pane.id() == cursor.pane && pane.epoch() == cursor.epoch && self.is_earlier(pane))
     }
 
-    /// Whether a pane is one of a server that ran there before.
+    /// Returns whether a pane belongs to a server that ran there before.
     pub(super) fn is_earlier(&self, pane: &Pane) -> bool {
         pane.epoch().server != self.epoch().server
     }
@@ -158,17 +160,17 @@ impl Host {
         self.ended().iter().rev().find(|pane| fits(pane)).cloned()
     }
 
-    /// Every pane that is there.
+    /// Returns every live pane.
     pub fn panes(&self) -> Vec<Arc<Pane>> {
         self.panes.iter().map(|pane| pane.clone()).collect()
     }
 
-    /// Panes that ended and are still readable, oldest first.
+    /// Returns panes that ended and are still readable, oldest first.
     pub fn ended_panes(&self) -> Vec<Arc<Pane>> {
         self.ended().clone()
     }
 
-    /// Drops panes that ended before `limit`; answers when the next one is due.
+    /// Drops panes that ended more than [`limits::KEEP`] ago. Returns when the next one is due.
     pub fn drop_ended(&self, now: Instant) -> Option<Instant> {
         let mut ended = self.ended();
         ended.retain(|pane| pane.ended_at().is_none_or(|at| now.duration_since(at) < limits::KEEP));
@@ -179,7 +181,7 @@ impl Host {
         self.ended.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the pane from those that are there to those that ended.
+    /// Moves a pane from the live ones to the ended ones.
     fn retire(&self, pane: &Arc<Pane>) {
         if self.panes.remove_if(&pane.id(), |_, there| Arc::ptr_eq(there, pane)).is_some() {
             let mut ended = self.ended();
@@ -209,7 +211,7 @@ impl Host {
         }
     }
 
-    /// The command of a pane that muxtap made has ended, and all it printed is here.
+    /// Handles the end of a wrapped command, all of whose output has arrived.
     pub(super) fn wrapped_command_ended(self: &Arc<Self>, pane: &Arc<Pane>, status: i32) {
         let exit = Exit { status: Some(status), signal: None };
         if pane.mark_exited(exit) {
@@ -220,7 +222,7 @@ impl Host {
 
     pub(super) fn publish(&self, event: Event) {
         if let Some(shared) = self.shared() {
-            // Nobody may be listening.
+            // There may be no receiver.
             let _ = shared.events.send((self.socket.as_path().into(), event));
         }
     }
@@ -258,7 +260,7 @@ impl Host {
         }
     }
 
-    /// Does what follows from output that has come to a pane.
+    /// Does what follows from output that was appended to a pane.
     fn pushed(self: &Arc<Self>, pane: &Arc<Pane>, pushed: PushOutcome) {
         self.charge(pushed.memory);
         if pushed.staleness.is_some() {
@@ -272,14 +274,14 @@ impl Host {
         }
     }
 
-    /// A seed may have told of a string that is open.
+    /// Schedules giving up a string that may have come open with a seed.
     pub(super) fn watch_string(self: &Arc<Self>, pane: &Arc<Pane>) {
         if let Some(due) = pane.watch_string() {
             self.give_up_string_at(pane, due);
         }
     }
 
-    /// A string is open: gives it up when its time is over.
+    /// Gives up an open string when its time is over.
     fn give_up_string_at(self: &Arc<Self>, pane: &Arc<Pane>, due: Instant) {
         if let Some(shared) = self.shared() {
             let watching = give_up_strings(Arc::downgrade(self), pane.clone(), due, self.cancel.clone());
@@ -313,7 +315,7 @@ impl Host {
                 let Some(shared) = self.shared() else { return };
                 let pane = Pane::new(id, self.epoch(), shared.options.ring_bytes);
                 if let Some(row) = self.server.get().and_then(|server| server.topology().pane(id).cloned()) {
-                    // Its screen comes with the seed.
+                    // The pane's screen comes with the seed.
                     let _ = pane.update_metadata(&row);
                 }
                 self.charge(pane.seed_first(seed, self.rules()));
@@ -324,7 +326,8 @@ impl Host {
                     shared.tasks.spawn(super::agents::follow(Arc::downgrade(self), pane, rules, self.cancel.clone()));
                 }
                 metrics::PANES.increment(1.0);
-                // Describing a pane costs more than following it, and mostly nobody listens.
+                // Describing a pane costs more than following it, and mostly there is no
+                // subscriber.
                 if shared.events.receiver_count() > 0 {
                     self.publish(Event::PaneOpened { pane: Box::new(self.info_of(id)) });
                 }
@@ -403,7 +406,7 @@ impl Host {
     }
 }
 
-/// What its link tells; the link does not keep it.
+/// Receives the events of the server's link. The link holds no strong reference.
 impl Observer for Weak<Host> {
     fn identified(&self, identity: &ServerIdentity) {
         self.upgrade().inspect(|host| host.identified(identity));
@@ -461,7 +464,7 @@ mod tests {
         managed::{ExitWrapper, ManagedPane, OnExit},
     };
 
-    /// Whatever way bytes come into a ring, the budget knows of them.
+    /// The budget counts bytes whatever way they come into a ring.
     #[tokio::test]
     async fn the_budget_counts_every_byte_that_is_kept() {
         let engine = Engine::new(EngineOptions::default());
@@ -481,7 +484,8 @@ mod tests {
         assert_eq!(counted(), (23, 23));
     }
 
-    /// A command may end, and a string begin, in what comes over the connection to which the pane was moved.
+    /// A command may end, and a string begin, in output of the connection to which the pane was
+    /// moved.
     #[tokio::test]
     async fn what_is_handed_over_is_output_like_any_other() {
         let engine = Engine::new(EngineOptions::default());

@@ -1,4 +1,4 @@
-//! Looking at what tmux has on a pane's screen, when that is doubted.
+//! Resync: comparing a stale screen with tmux's, and correcting it.
 
 use std::{sync::Arc, time::Instant};
 
@@ -7,27 +7,28 @@ use tokio::sync::oneshot;
 use super::{Host, Pane, limits, pane::Resync};
 use crate::tmux::{Request, Seed};
 
-/// What a look told.
+/// Result of a resync.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ResyncOutcome {
-    /// tmux had the same.
+    /// tmux's screen was the same.
     Same,
-    /// tmux had something else; now that is known.
+    /// tmux's screen was another one, which has been adopted.
     Different,
-    /// The pane printed meanwhile, or was doubted once more.
+    /// The pane printed meanwhile, or became stale once more.
     Moving,
-    /// Nobody answered, or there is nothing to compare.
+    /// tmux did not reply, or there is nothing to compare.
     Nothing,
 }
 
 impl Host {
-    /// Compares a pane's screen with tmux's, and puts it right: at once, or, if the pane prints meanwhile, as soon as it rests. One that
-    /// never rests stays doubted, and tmux answers for it.
+    /// Compares a pane's screen with tmux's and corrects it: now, or, if the pane prints meanwhile,
+    /// as soon as it rests. The screen of a pane that never rests stays stale; its captures come
+    /// from tmux.
     pub(super) fn resync(self: &Arc<Self>, pane: &Arc<Pane>) {
         self.resync_when(pane, Resync::Now);
     }
 
-    /// The same, now or when the pane rests.
+    /// Resyncs a pane's screen, now or when the pane rests.
     pub(super) fn resync_when(self: &Arc<Self>, pane: &Arc<Pane>, when: Resync) {
         let Some(shared) = self.shared() else { return };
         if std::mem::replace(&mut pane.lock().screen.resyncing, true) {
@@ -51,13 +52,15 @@ impl Host {
             let begun = Instant::now();
             let outcome = self.resync_once(pane).await;
             if outcome == ResyncOutcome::Moving {
-                // A long history is work for tmux: while somebody drags a border, looks take half of its time at most.
+                // A long history is work for tmux: while a user drags a border, resyncs take half
+                // of its time at most.
                 tokio::time::sleep(begun.elapsed()).await;
                 until_rest(pane).await;
                 continue;
             }
             let mut state = pane.lock();
-            // It may have been doubted again just now. Where nobody answers the next seed tells.
+            // It may have become stale again just now. Where tmux does not reply the next seed
+            // corrects it.
             if outcome == ResyncOutcome::Nothing || !state.screen.is_stale() {
                 state.screen.resyncing = false;
                 return;
@@ -65,8 +68,9 @@ impl Host {
         }
     }
 
-    /// Asks tmux now. The answer means something if the pane printed nothing between the question and the reply: all that it had printed
-    /// before tmux was asked comes ahead of the reply, so then there was nothing.
+    /// Asks tmux for the screen now. The reply is valid if the pane printed nothing between the
+    /// question and the reply: everything that it had printed before tmux was asked comes ahead of
+    /// the reply, so then there was nothing.
     pub(super) async fn resync_once(self: &Arc<Self>, pane: &Arc<Pane>) -> ResyncOutcome {
         let Some(rules) = self.rules() else { return ResyncOutcome::Nothing };
         let since = pane.revision();
@@ -80,14 +84,14 @@ impl Host {
                 host.watch_string(&at);
                 outcome
             });
-            // Whoever asked may be gone.
+            // The caller may be gone.
             let _ = sender.send(outcome);
         });
         receiver.await.unwrap_or(ResyncOutcome::Nothing)
     }
 }
 
-/// Resolves when the pane has printed nothing for a moment.
+/// Resolves when the pane has printed nothing for [`limits::REST`].
 pub(super) async fn until_rest(pane: &Pane) {
     let mut changes = pane.changes();
     loop {

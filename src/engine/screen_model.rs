@@ -1,7 +1,8 @@
-//! A pane's screen, as far as it is known, and what is doubted about it.
+//! A pane's screen, as far as it is known, and why it may be stale.
 //!
-//! The stream says nearly everything that happens to a screen. What it does not say (a resize, a history that was cleared, output that was
-//! lost) puts the screen in *doubt*: until tmux was asked and agrees, captures come from tmux. `docs/screen.md` lists the cases.
+//! The stream says nearly everything that happens to a screen. What it does not say (a resize, a
+//! history that was cleared, output that was lost) makes the screen *stale*: until a resync with
+//! tmux, captures come from tmux. `docs/screen.md` lists the cases.
 
 use std::time::Instant;
 
@@ -11,28 +12,31 @@ use crate::{
     screen::{self, CaptureOptions, Changes, Line, Rules, Screen, Settings, Trouble},
 };
 
-/// Why a screen may not be what tmux has.
+/// Why a screen may differ from tmux's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Staleness {
-    /// The pane has another size.
+    /// The pane was resized.
     Resized,
-    /// Another program was started in its place.
+    /// Another program was started in the pane.
     Restarted,
-    /// tmux says that its cursor or history is elsewhere: somebody cleared or reset it.
+    /// tmux reports another cursor position or history size: the history was cleared, or the pane
+    /// reset.
     Moved,
-    /// Somebody compared it with tmux's, and it was not the same.
+    /// A comparison with tmux's screen found a difference.
     Different,
-    /// A string went on, or ended, so near to when tmux gave it up that it may have been on the other side.
+    /// A string went on, or ended, so near to when tmux gave it up that tmux may have done it in
+    /// the other order.
     OpenString,
-    /// A resize left the cursor where nobody can tell.
+    /// A resize left the cursor where it cannot be computed.
     CursorLost,
     /// A sixel image, which moves the cursor by the size of the client's characters.
     Image,
-    /// Its output is not followed just now: it has no connection, or its seed is awaited.
+    /// The pane's output is not followed now: it has no connection, or its seed has not come.
     Unfollowed,
-    /// The alternate screen was left that a seed had told of: tmux does not tell all that comes back.
+    /// The program left an alternate screen that came from a seed: tmux does not report all that
+    /// comes back.
     Uncovered,
-    /// It was dropped, to stay within the budget.
+    /// The screen was dropped, to stay within the memory budget.
     Dropped,
 }
 
@@ -53,44 +57,47 @@ impl Staleness {
     }
 }
 
-/// What a look has told about a screen.
+/// Result of comparing a screen with tmux's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reconciled {
-    /// It was right.
+    /// The screen was right.
     Same,
-    /// It was wrong.
+    /// The screen was wrong.
     Different,
-    /// It knew that it could not be followed (an image, a lost cursor, an open string), or had been dropped.
+    /// The screen was known not to be followed (an image, a lost cursor, an open string), or had
+    /// been dropped.
     Unknown,
 }
 
-/// A pane's screen.
+/// A pane's screen and how far it can be trusted.
 #[derive(Default)]
 pub(super) struct ScreenModel {
     screen: Option<Box<Screen>>,
-    /// How the running tmux draws.
+    /// How the running version of tmux draws.
     rules: Option<Rules>,
     staleness: Option<Staleness>,
-    /// It was doubted before its output was no longer followed.
+    /// Whether the screen was stale before its output was no longer followed.
     was_stale: bool,
-    /// How often it was doubted or made anew: a look that began before says nothing.
+    /// How often the screen became stale or was replaced. A resync that began in an earlier
+    /// generation proves nothing.
     generation: u64,
-    /// It was made from a seed while the alternate screen was shown.
+    /// Whether the screen came from a seed taken while the alternate screen was shown.
     covered: bool,
-    /// A look at what tmux has is under way.
+    /// Whether a resync is in progress.
     pub(super) resyncing: bool,
-    /// When a string was begun that has not ended, or the last one that was given up.
+    /// The string that has not ended, or the last one that was given up.
     string: Option<OpenString>,
 }
 
-/// A string on the screen's way.
+/// An unterminated string in the output to the screen.
 #[derive(Clone, Copy)]
 struct OpenString {
     number: u64,
     since: Instant,
-    /// A seed told of it: it may have begun earlier, and tmux may have given it up already.
+    /// Whether the string came with a seed: then it may have begun earlier, and tmux may have given
+    /// it up already.
     seeded: bool,
-    /// Output came since.
+    /// Whether output came since.
     fed: bool,
     given_up: bool,
 }
@@ -102,7 +109,8 @@ impl OpenString {
 }
 
 impl ScreenModel {
-    /// What tmux has is this. `live`: it will be followed on; of a version that is not proven only a last screen is kept.
+    /// Replaces the screen with tmux's. `live`: the pane will be followed. In a version of tmux
+    /// whose screens are not proven, only a last screen is kept.
     pub(super) fn adopt(&mut self, seed: Option<&screen::Seed>, rules: Option<Rules>, live: bool) {
         self.rules = rules;
         let seed = seed.zip(rules).filter(|_| self.is_proven() || !live);
@@ -118,7 +126,8 @@ impl ScreenModel {
         self.screen = screen.map(Box::new);
     }
 
-    /// The pane printed this, `quiet` after what it printed before. Answers what changed, and whether it is doubted from now on.
+    /// Feeds output to the screen. `quiet`: the pane had rested before. Returns what changed, and
+    /// why the screen became stale, if it did.
     pub(super) fn feed(&mut self, data: &[u8], quiet: bool) -> (Option<Changes>, Option<Staleness>) {
         let Some(screen) = &mut self.screen else { return (None, None) };
         if quiet {
@@ -146,23 +155,24 @@ impl ScreenModel {
         (Some(changes), news)
     }
 
-    /// When the string that is open is to be given up.
+    /// Returns when to give up the open string.
     pub(super) fn string_due(&self) -> Option<Instant> {
         self.string.filter(|string| !string.given_up).map(|string| string.since + limits::STRING)
     }
 
-    /// Gives up a string whose time is over. Returns whether the screen is doubted from now on.
+    /// Gives up a string whose time is over. Returns why the screen became stale, if it did.
     pub(super) fn give_up_string(&mut self, now: Instant) -> Option<Staleness> {
         let due = self.string_due()?;
         let string = self.string.as_mut().filter(|_| now >= due)?;
         string.given_up = true;
         self.screen.as_mut()?.give_up();
-        // When a string began that a seed told of, nobody knows: what came meanwhile may have been text for tmux.
+        // When a string from a seed began is not known: what came meanwhile may have been text for
+        // tmux.
         let unsure = string.seeded && string.fed;
         (unsure && self.staleness.is_none() && self.mark_stale(Staleness::OpenString)).then_some(Staleness::OpenString)
     }
 
-    /// From now on it may be something else. Answers whether somebody has to look.
+    /// Marks the screen as stale. Returns whether it needs a resync.
     pub(super) fn mark_stale(&mut self, staleness: Staleness) -> bool {
         if self.screen.is_none() || !self.is_proven() {
             return false;
@@ -173,13 +183,14 @@ impl ScreenModel {
         true
     }
 
-    /// Its output is not followed until it is seeded.
+    /// Suspends the screen: the pane's output is not followed until it is seeded.
     pub(super) fn suspend(&mut self) {
         self.was_stale = self.staleness.is_some_and(|staleness| staleness != Staleness::Unfollowed || self.was_stale);
         self.mark_stale(Staleness::Unfollowed);
     }
 
-    /// Whether it would be what tmux has after this output; `None` where that cannot be told.
+    /// Returns whether the screen would equal tmux's after this output; `None` where that cannot be
+    /// decided.
     pub(super) fn agrees_after(&self, output: &[u8], seed: &screen::Seed, rules: Rules) -> Option<bool> {
         let knows = self.is_proven() && self.staleness == Some(Staleness::Unfollowed) && !self.was_stale;
         let mut ours = self.screen.as_deref().filter(|_| knows)?.clone();
@@ -191,43 +202,43 @@ impl ScreenModel {
         ours.trusted().is_ok().then(|| is_same(&ours, &theirs, rules.knows_trailing()))
     }
 
-    /// Whether a look can say anything: one that is about to be seeded is not looked at.
+    /// Returns whether a resync can prove anything. A pane that is about to be seeded needs none.
     pub(super) fn can_reconcile(&self) -> bool {
         self.staleness != Some(Staleness::Unfollowed)
     }
 
-    /// The pane has another size. Answers whether somebody has to look.
+    /// Resizes the screen. Returns whether it needs a resync.
     pub(super) fn resize(&mut self, size: screen::Size) -> bool {
         let Some(screen) = self.screen.as_mut().filter(|screen| screen.size() != size) else { return false };
         screen.resize(size);
         self.mark_stale(Staleness::Resized)
     }
 
-    /// tmux says where the cursor is and how long the history. Answers whether it is elsewhere here.
+    /// Returns whether tmux reports another cursor position or history size than this screen has.
     pub(super) fn has_moved(&self, report: CursorReport) -> bool {
         let Some(screen) = self.followed().filter(|_| !self.resyncing) else { return false };
         let cursor = screen.cursor();
         report != CursorReport { history: screen.history_size(), column: cursor.column, row: cursor.row }
     }
 
-    /// What tmux would print is printed from here.
+    /// Returns the screen if it is certain to be what tmux shows.
     pub(super) fn followed(&self) -> Option<&Screen> {
         self.screen.as_deref().filter(|screen| self.is_proven() && self.staleness.is_none() && screen.trusted().is_ok())
     }
 
-    /// What tmux would print, where that is certain.
+    /// Returns what `capture-pane` would print, where that is certain.
     pub(super) fn capture(&self, options: &CaptureOptions) -> Option<Vec<u8>> {
         self.followed()
             .filter(|_| !options.trailing || self.rules.is_some_and(|rules| rules.knows_trailing()))?
             .known(options)
     }
 
-    /// The last that is known of it, doubted or not.
+    /// Returns the last known screen, stale or not.
     pub(super) fn last(&self) -> Option<&Screen> {
         self.screen.as_deref()
     }
 
-    /// Why captures are not answered from here, if they are not.
+    /// Returns why captures are not served from memory, if they are not.
     pub(super) fn why_not_followed(&self) -> Option<&'static str> {
         match (&self.screen, self.staleness) {
             _ if !self.is_proven() => Some("the screens of this version of tmux are not followed in memory"),
@@ -237,22 +248,23 @@ impl ScreenModel {
         }
     }
 
-    /// Whether captures with every flag are right as long as nothing is doubted.
+    /// Returns whether captures with every flag are right as long as the screen is not stale.
     pub(super) fn is_proven(&self) -> bool {
         self.rules.is_some_and(|rules| rules.proven())
     }
 
-    /// Whether tmux has to be looked at.
+    /// Returns whether the screen needs a resync.
     pub(super) fn is_stale(&self) -> bool {
         self.staleness.is_some()
     }
 
-    /// How often it was doubted or made anew so far.
+    /// Returns how often the screen became stale or was replaced so far.
     pub(super) fn generation(&self) -> u64 {
         self.generation
     }
 
-    /// tmux has this now. Keeps what it has if that is the same, with all that tmux does not tell.
+    /// Reconciles the screen with tmux's. Keeps a screen that is the same, with all that tmux does
+    /// not report.
     pub(super) fn reconcile(&mut self, seed: &screen::Seed, rules: Rules) -> Reconciled {
         let theirs = Screen::from_seed(seed, rules, Settings::default());
         let ours = self.screen.as_deref().filter(|screen| screen.trusted().is_ok());
@@ -269,7 +281,7 @@ impl ScreenModel {
         outcome
     }
 
-    /// Forgets it, and with it its memory.
+    /// Drops the screen and frees its memory.
     pub(super) fn drop_screen(&mut self) {
         self.mark_stale(Staleness::Dropped);
         self.screen = None;
@@ -282,7 +294,7 @@ impl ScreenModel {
     }
 }
 
-/// Where tmux says that a pane's cursor is, and how long its history.
+/// A pane's cursor position and history size, as tmux reports them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct CursorReport {
     pub(super) history: u32,
@@ -291,14 +303,14 @@ pub(super) struct CursorReport {
 }
 
 impl CursorReport {
-    /// As [`crate::tmux::Value::Place`] has it.
+    /// Parses the text of a [`crate::tmux::Value::Place`].
     pub(super) fn parse(text: &str) -> Option<Self> {
         let mut numbers = text.split(' ').map(|number| number.parse().ok());
         Some(Self { history: numbers.next()??, column: numbers.next()??, row: numbers.next()?? })
     }
 }
 
-/// Whether tmux would print the same of both.
+/// Returns whether tmux would print the same for both.
 fn is_same(one: &Screen, other: &Screen, with_trailing: bool) -> bool {
     let all = CaptureOptions { start: Line::Edge, escapes: true, ..CaptureOptions::default() };
     let joined = CaptureOptions { join: true, ..all };

@@ -1,40 +1,44 @@
-//! What a pane's stream tells besides text: bells, titles, prompts, and the marks that muxtap makes shells print.
+//! What a pane's stream carries besides text: bells, titles, prompts, and the marks that muxtap
+//! makes shells print.
 
 use crate::pane::text::Mark;
 
-/// The OSC number of the marks that muxtap makes a shell print. Terminals ignore numbers they do not know.
+/// The OSC number of the marks that muxtap makes a shell print. Terminals ignore numbers they do
+/// not know.
 pub(super) const RUN_OSC: &str = "7717";
 
-/// What the stream told besides text.
+/// Bells, titles, prompts and marks of a pane's stream.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ShellMarks {
-    /// Where the last bell stood.
+    /// The offset of the last bell.
     pub(super) bell: Option<u64>,
-    /// Where the last OSC 133 mark stood that begins or ends a prompt, and that it rests (`A`, `B`) or is over (`C`, `D`).
+    /// The last OSC 133 mark that begins or ends a prompt: its offset, and whether the prompt is
+    /// shown (`A`, `B`) or over (`C`, `D`).
     pub(super) prompt: Option<(u64, bool)>,
     /// Where a command's output began by OSC 133.
     pub(super) output_began: Option<u64>,
-    /// Where it ended, and with which status.
+    /// Where a command's output ended by OSC 133, with the exit status.
     pub(super) output_ended: Option<(u64, Option<i32>)>,
-    /// The marks that are expected: a `run`'s and a held command's, each by its nonce. What a pane prints by itself is none of them.
+    /// The registered nonces (of a `run` and of an exit wrapper), each with its marks. Marks with
+    /// other nonces, which a pane prints by itself, are ignored.
     registered: Vec<(String, RunMarks)>,
-    /// A title that came with this chunk.
+    /// The title that came with this chunk.
     title: Option<String>,
 }
 
-/// The marks with one nonce that have come. Each is printed once; the first of each kind counts.
+/// The marks that came with one nonce. Each is printed once; the first of each kind counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct RunMarks {
     /// Where the command's output begins.
     pub(super) begin: Option<u64>,
-    /// How long the command is that the shell is about to run, as the shell says.
+    /// Length of the command that the shell is about to run, as the shell reports it.
     pub(super) length: Option<usize>,
-    /// Where it ended, and the exit status.
+    /// Where the command's output ended, with the exit status.
     pub(super) end: Option<(u64, Option<i32>)>,
 }
 
 impl ShellMarks {
-    /// Marks with this nonce are kept from now on.
+    /// Registers a nonce: marks with it are stored from now on.
     pub(super) fn register_nonce(&mut self, nonce: &str) {
         self.registered.push((nonce.to_owned(), RunMarks::default()));
     }
@@ -43,7 +47,7 @@ impl ShellMarks {
         self.registered.retain(|(registered, _)| registered != nonce);
     }
 
-    /// What has come with an expected nonce.
+    /// Returns the marks that came with a registered nonce.
     pub(super) fn marks(&self, nonce: &str) -> Option<RunMarks> {
         self.registered.iter().find(|(registered, _)| registered == nonce).map(|(_, marks)| *marks)
     }
@@ -84,7 +88,7 @@ impl ShellMarks {
                 marks.begin = Some(end);
                 marks.length = length.and_then(|length| length.parse().ok());
             }
-            // `x`: of a command that is held.
+            // `x`: of a command in an exit wrapper.
             ("e" | "x", Some(status)) => marks.end = marks.end.or(Some((start, status.parse().ok()))),
             _ => {}
         }

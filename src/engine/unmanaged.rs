@@ -1,8 +1,9 @@
-//! Sessions and windows as plain `tmux` makes them: by one call of tmux in the caller's surroundings, with the command itself as the
-//! pane's process.
+//! Sessions and windows as plain `tmux` makes them: by one call of tmux in the caller's
+//! environment, with the command itself as the pane's process.
 //!
-//! What [`Engine::new_session`] makes holds the command so that none of its output is lost; a program that a person goes on using
-//! wants nothing between itself and tmux, and the environment and directory of whoever asked.
+//! [`Engine::new_session`] runs the command in an exit wrapper so that none of its output is lost.
+//! A program that a person goes on using wants nothing between itself and tmux, and the environment
+//! and directory of its caller.
 
 use std::{collections::BTreeMap, ffi::OsString, path::Path, sync::Arc};
 
@@ -16,7 +17,7 @@ use crate::{
     tmux::make_socket_dir,
 };
 
-/// What is made.
+/// What to create.
 pub(crate) enum UnmanagedPlace {
     /// `new-session -d`; where no server runs this starts one.
     Session,
@@ -24,11 +25,11 @@ pub(crate) enum UnmanagedPlace {
     Window(SessionId),
 }
 
-/// How it is made.
+/// A session or window to create, and its command.
 pub(crate) struct UnmanagedSpawn<'a> {
     /// A session or a window.
     pub(crate) place: UnmanagedPlace,
-    /// Its name.
+    /// The name of the session or window.
     pub(crate) name: &'a str,
     /// The directory in which the command starts, absolute; `None`: `caller`.
     pub(crate) directory: Option<&'a Path>,
@@ -41,9 +42,9 @@ pub(crate) struct UnmanagedSpawn<'a> {
 }
 
 impl Engine {
-    /// Makes it, and looks that it is there. Errors: `CONFLICT` where a session has that name, `NOT_FOUND` where the session
-    /// of a window has gone, `TMUX_UNAVAILABLE` where tmux made nothing, `INCONSISTENT_STATE` where it was made and has
-    /// ended at once.
+    /// Creates a session or window, and checks that it is there. Errors: `CONFLICT` where a session
+    /// has that name, `NOT_FOUND` where the session of a window has gone, `TMUX_UNAVAILABLE` where
+    /// tmux made nothing, `INCONSISTENT_STATE` where it was made and has ended at once.
     pub(crate) async fn spawn_unmanaged(&self, host: &Arc<Host>, spawn: &UnmanagedSpawn<'_>) -> Result<()> {
         let audit = self.audit(Tier::Create, "spawn", host, spawn.name)?;
         let done = async {
@@ -67,7 +68,8 @@ impl Engine {
             if !printed.ok {
                 return Err(tmux_error(&printed.stderr));
             }
-            // Up to 3.7c tmux says 0 as well when it cannot make its socket (N49). What it made has an id.
+            // Up to 3.7c tmux exits with 0 as well when it cannot make its socket (N49). What it
+            // made has an id.
             let made = String::from_utf8_lossy(&printed.stdout).trim().parse::<WindowId>().map_err(|_| {
                 let why = printed.stderr.trim();
                 let why = if why.is_empty() { "it printed no id" } else { why };
@@ -86,7 +88,7 @@ impl Engine {
     }
 }
 
-/// A word that tmux takes as it is: a `;` at a word's end would begin another command.
+/// Quotes a word so that tmux takes it as it is: a `;` at a word's end would begin another command.
 fn word(text: &str) -> String {
     match text.strip_suffix(';') {
         Some(head) => format!("{head}\\;"),

@@ -244,7 +244,7 @@ mod tests {
             let _ = pane.push(b"DONE before\r\n");
             let asked = [Asked::of(pane.clone())];
             let _ = pane.push(b"DONE while it compiles\r\n");
-            pane.typed("x", false);
+            pane.record_input("x", false);
             let request = WaitRequest { since: Some(since.into()), ..request("DONE.*") };
             let open = open_for(&engine, &pane, &request);
             engine.attach(&open.core.host.clone(), &open.core, &asked).await.unwrap();
