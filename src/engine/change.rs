@@ -1,4 +1,4 @@
-//! Changing and ending what is there.
+//! Changing and killing panes, windows and sessions.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::{
 const DONE: DoneAnswer = DoneAnswer { ok: true };
 
 impl Engine {
-    /// Ends a pane.
+    /// Kills a pane.
     pub async fn kill_pane(&self, host: &Arc<Host>, target: &str) -> Result<DoneAnswer> {
         let audit = self.audit(Tier::Kill, "kill-pane", host, target)?;
         let done = async {
@@ -30,7 +30,7 @@ impl Engine {
         audit.finish(done)
     }
 
-    /// Ends a window everywhere.
+    /// Kills a window in every session.
     pub async fn kill_window(&self, host: &Arc<Host>, target: &str) -> Result<DoneAnswer> {
         let audit = self.audit(Tier::Kill, "kill-window", host, target)?;
         let done = async {
@@ -42,7 +42,7 @@ impl Engine {
         audit.finish(done)
     }
 
-    /// Ends a session.
+    /// Kills a session.
     pub async fn kill_session(&self, host: &Arc<Host>, target: &str) -> Result<DoneAnswer> {
         let audit = self.audit(Tier::Kill, "kill-session", host, target)?;
         let done = async {

@@ -1,4 +1,4 @@
-//! Compiling patterns where that holds nobody: a set may take a second.
+//! Compiling patterns on other threads: a set may take a second.
 
 use std::sync::Arc;
 
@@ -7,15 +7,15 @@ use tokio::sync::Semaphore;
 use super::{Engine, limits};
 use crate::api::{Error, ErrorCode, Result};
 
-/// Bytes of texts that are compiled at once where they are.
+/// Bytes of patterns that are compiled on the calling thread.
 const AT_ONCE: usize = 512;
 
-/// Who may compile, and who waits for it.
+/// Permits to compile, and to wait for that.
 #[derive(Debug)]
 pub struct Compiling {
-    /// One for each set that is being compiled.
+    /// One permit for each set that is being compiled.
     running: Arc<Semaphore>,
-    /// One for each that is or waits.
+    /// One permit for each set that is being compiled or waits for it.
     queued: Arc<Semaphore>,
 }
 
@@ -53,7 +53,8 @@ impl Engine {
     }
 }
 
-/// Whether these are a few words without an operator: they compile in the time that it takes to ask another thread.
+/// Returns whether these are a few words without an operator. They compile in the time that it
+/// takes to ask another thread.
 fn are_words<'a>(texts: impl IntoIterator<Item = &'a str>) -> bool {
     let mut left = AT_ONCE;
     texts.into_iter().all(|text| {

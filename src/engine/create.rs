@@ -1,7 +1,9 @@
-//! Making sessions, windows and panes, so that no byte of what runs in them is lost.
+//! Creating sessions, windows and panes without losing a byte of their programs' output.
 //!
-//! A program that prints and ends at once would be gone before it is followed. So a pane for a command begins with a placeholder; when
-//! it is followed, the command takes the placeholder's place (`respawn-pane`), held until all it prints has arrived ([`super::managed`]).
+//! A program that prints and ends at once would be gone before it is followed. So a pane for a
+//! command begins with a placeholder. When the pane is followed, the command takes the
+//! placeholder's place (`respawn-pane`), in a wrapper that holds the pane until all output has
+//! arrived ([`super::managed`]).
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -22,7 +24,7 @@ use crate::{
 
 /// What a pane runs until its command takes its place.
 const PLACEHOLDER: &str = "exec cat >/dev/null";
-/// What tmux tells of what it made.
+/// The format in which tmux prints what it created.
 const MADE: &str = "#{session_id}|#{window_id}|#{pane_id}|#{session_name}";
 /// The variables that tmux takes from a client into a new session by default (`update-environment`).
 const UPDATED: [&str; 8] = [
@@ -37,12 +39,13 @@ const UPDATED: [&str; 8] = [
 ];
 
 impl Engine {
-    /// Makes a session; where no tmux server runs, one is started for the caller.
+    /// Creates a session. Where no tmux server runs, one is started for the caller.
     pub async fn new_session(&self, host: &Arc<Host>, request: &NewSessionRequest) -> Result<CreatedAnswer> {
         self.make_session(host, request, ExitPolicy::Managed).await
     }
 
-    /// The same, but its shell ends as one that tmux made: whether muxtap lives then or was killed before, nothing of it remains.
+    /// Creates a session whose shell ends as one that tmux made: whether muxtap still runs then or
+    /// was killed, nothing of it remains.
     pub(crate) async fn new_unmanaged_session(
         &self,
         host: &Arc<Host>,
@@ -86,7 +89,7 @@ impl Engine {
         audit.finish(done)
     }
 
-    /// Makes a window.
+    /// Creates a window.
     pub async fn new_window(&self, host: &Arc<Host>, request: &NewWindowRequest) -> Result<CreatedAnswer> {
         let audit = self.audit(Tier::Create, "new-window", host, &request.session)?;
         let done = async {
@@ -136,8 +139,8 @@ impl Engine {
         audit.finish(done)
     }
 
-    /// Makes what `command` says. It takes several steps, and a caller that goes away in the middle must not leave a placeholder behind: they
-    /// are taken to the end, unless the engine stops.
+    /// Runs the steps of `command`. A caller that goes away in the middle must not leave a
+    /// placeholder behind, so they run to the end in a task, unless the engine stops.
     async fn make(
         &self,
         host: &Arc<Host>,
@@ -190,7 +193,7 @@ impl Engine {
         })
     }
 
-    /// Follows a pane that was made, and starts its command. Returns the cursor of its first byte.
+    /// Follows a new pane, and starts its command. Returns the cursor of its first byte.
     async fn follow_and_start(
         &self,
         host: &Arc<Host>,
@@ -210,7 +213,7 @@ impl Engine {
         Ok(cursor.to_string())
     }
 
-    /// Puts the command in the placeholder's place.
+    /// Replaces the placeholder with the command.
     async fn start_command(
         &self,
         host: &Arc<Host>,
@@ -236,28 +239,29 @@ impl Engine {
         pane.set_managed(managed);
         let begun = host.server().begin(pane.id(), commands).await;
         begun.map_err(PartialCreate::of)?.map_err(|message| PartialCreate::NotStarted(tmux_error(&message)))?;
-        // The new process is watched from here on. The command runs whether or not that can be known.
+        // The new process is watched from here on. The command runs whether or not that can be
+        // known.
         let _ = host.server().fresh().await;
         Ok(())
     }
 }
 
-/// Why a pane that was made is not as it was asked for.
+/// Why a pane that was created is not as requested.
 enum PartialCreate {
-    /// Its command was not started and will not be.
+    /// The command was not started and will not be.
     NotStarted(Error),
-    /// Whether its command was started is not known.
+    /// Whether the command was started is not known.
     Unknown(Error),
 }
 
 impl PartialCreate {
-    /// What follows from a change that was not answered.
+    /// Classifies the error of a change to which tmux did not reply.
     fn of(error: Error) -> Self {
         let sent = error.details.as_ref().and_then(|details| details.get("sent")).and_then(serde_json::Value::as_bool);
         if sent == Some(true) { Self::Unknown(error) } else { Self::NotStarted(error) }
     }
 
-    /// The error for the caller. A placeholder in which nothing will be started is closed.
+    /// Returns the error for the caller. Closes a placeholder in which nothing will be started.
     fn error(
         self,
         host: &Arc<Host>,
@@ -275,7 +279,7 @@ impl PartialCreate {
         self.of_pane(pane, window, is_placeholder)
     }
 
-    /// The error, which says that the pane was made.
+    /// Returns the error, with the fact that the pane was created.
     fn of_pane(self, pane: PaneId, window: &str, is_placeholder: bool) -> Error {
         let (mut error, state) = match self {
             Self::NotStarted(error) if is_placeholder => {
@@ -286,12 +290,12 @@ impl PartialCreate {
             Self::Unknown(error) => (error, "whether it stays at its end as asked is not known"),
         };
         error.message = format!("pane {pane} was made; {state}: {}", error.message);
-        // What is known of the last step (`sent`) is not true of the whole.
+        // The last step's `sent` is not true of the whole.
         error.with_details(serde_json::json!({ "pane": pane.to_string(), "window": window }))
     }
 }
 
-/// The process of the server that is followed, and when it was started.
+/// Returns the pid of the followed server and when it was started.
 fn server_of(host: &Host) -> Option<(u32, u64)> {
     match host.server().link() {
         Link::Connected(identity) => Some((identity.pid, identity.started)),
@@ -299,16 +303,16 @@ fn server_of(host: &Host) -> Option<(u32, u64)> {
     }
 }
 
-/// Who sees to the end of what is made.
+/// How a new pane's end is handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ExitPolicy {
-    /// muxtap: not a byte is lost, and the pane is kept or closed as was asked for.
+    /// By muxtap: not a byte is lost, and the pane is kept or closed as requested.
     Managed,
-    /// tmux, as if muxtap had not made it.
+    /// By tmux, as if muxtap had not created the pane.
     Tmux,
 }
 
-/// The directory and variables of what is made.
+/// Adds the directory and variables of a request to a command.
 pub(super) fn with_place(command: Command, spawn: &SpawnRequest) -> Command {
     let command = match &spawn.cwd {
         Some(cwd) => command.opt("-c", literal(cwd)),
@@ -317,7 +321,8 @@ pub(super) fn with_place(command: Command, spawn: &SpawnRequest) -> Command {
     spawn.env.iter().fold(command, |command, (name, value)| command.opt("-e", format!("{name}={value}")))
 }
 
-/// The program of a pane: one word is a shell command line, several are a program and its arguments, as for tmux.
+/// Adds a pane's program to a command: one word is a shell command line, several are a program and
+/// its arguments, as for tmux.
 pub(super) fn with_program(command: Command, words: &[String]) -> Command {
     words.iter().fold(command.end_of_flags(), Command::arg)
 }
@@ -337,12 +342,12 @@ pub(super) fn check_spawn(spawn: &SpawnRequest) -> Result<()> {
     Ok(())
 }
 
-/// A value that tmux expands as a format, so that it stays what it is.
+/// Escapes a value that tmux expands as a format.
 pub(super) fn literal(text: &str) -> String {
     text.replace('#', "##")
 }
 
-/// tmux's word for what cannot be done.
+/// Returns the error for a message of tmux.
 pub(super) fn tmux_error(message: &str) -> Error {
     let code = if message.contains("can't find") {
         ErrorCode::NotFound

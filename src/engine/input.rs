@@ -1,4 +1,4 @@
-//! Input: keys, text, bytes, pastes. What is typed cannot become a command of tmux (F27, F28).
+//! Input: keys, text, bytes, pastes. What is typed cannot become a tmux command (F27, F28).
 
 use std::{fmt::Write as _, sync::Arc};
 
@@ -16,41 +16,42 @@ use crate::{
     tmux::{Answer, Lost, Request},
 };
 
-/// What a request types, as it was given.
+/// Returns the input of a request as it was given, for the audit log.
 fn audited_input(request: &InputRequest) -> Vec<u8> {
     let InputRequest { keys, text, hex, .. } = request;
     let keys = keys.iter().flatten().map(String::as_str);
     keys.chain(text.as_deref()).chain(hex.as_deref()).collect::<Vec<_>>().join(" ").into_bytes()
 }
 
-/// Keys of one command; more are several commands.
+/// Keys of one command; more are split over several commands.
 const KEYS_A_LINE: usize = 256;
 
-/// A command that tmux does not know. Where it is reached, the rest of its line is not run (N40).
+/// A command that tmux does not know. Where tmux reaches it, the rest of the line is not run (N40).
 const REFUSAL: &str = "muxtap-refuses-a-pane-in-a-mode";
 
-/// The same for a line that is only to be sent while the cursor stands where it stood.
+/// A second unknown command, for lines that are only sent while the cursor has not moved.
 const MOVED: &str = "muxtap-refuses-a-moved-cursor";
 
-/// What is sent, and what of it a terminal may echo.
+/// Input that is ready to be sent, and how much of it a terminal may echo.
 pub(super) struct PreparedInput {
     lines: Vec<Line>,
     echo: String,
 }
 
-/// One line to tmux.
+/// One command line to tmux.
 struct Line {
     commands: Vec<Command>,
     kind: InputKind,
 }
 
-/// How a line reaches the program while somebody looks at the pane in one of tmux's modes.
+/// How a line reaches the program while a user views the pane in one of tmux's modes.
 enum InputKind {
-    /// Keys: a mode would read them. tmux runs the line outside of modes only; in one, these bytes are pasted instead.
+    /// Keys, which a mode would read. tmux runs the line outside of modes only; in a mode these
+    /// bytes are pasted instead.
     Keys(Result<Vec<u8>, UnknownBytes>),
-    /// A buffer of this name that is pasted as it is: no mode sees it (N41).
+    /// A buffer of this name that is pasted as it is: modes do not see it (N41).
     Buffer(String),
-    /// A bracketed paste: in a mode tmux leaves its marks out (N41), so it is refused there.
+    /// A bracketed paste, which is refused in a mode: tmux leaves its marks out there (N41).
     Bracketed(String),
 }
 
@@ -58,12 +59,12 @@ enum InputKind {
 struct UnknownBytes(String);
 
 impl Line {
-    /// A line of keys, and what they are as bytes.
+    /// Creates a line of keys, with the same keys as bytes.
     fn keys(commands: impl IntoIterator<Item = Command>, bytes: Result<Vec<u8>, UnknownBytes>) -> Self {
         Self { commands: commands.into_iter().collect(), kind: InputKind::Keys(bytes) }
     }
 
-    /// The buffer that it makes, and deletes if all goes well.
+    /// Returns the buffer that the line creates, and deletes if all goes well.
     fn buffer(&self) -> Option<&str> {
         match &self.kind {
             InputKind::Keys(_) => None,
@@ -71,8 +72,8 @@ impl Line {
         }
     }
 
-    /// What tmux is given: one line, which it runs without a break, and of which it runs nothing while the pane is in a
-    /// mode that would take it.
+    /// Returns the commands for tmux: one line, which tmux runs without a break, and of which it
+    /// runs nothing while the pane is in a mode that would take it.
     fn commands(&self, pane: PaneId, version: Version, only_at: Option<CursorPosition>) -> CommandLine {
         let mut commands = self.commands.clone();
         match &self.kind {
@@ -88,20 +89,22 @@ impl Line {
     }
 }
 
-/// Ends its line where the pane is in a mode. tmux reads the refused command only when it comes to run it, and one that
-/// it cannot read ends the line (N40). With `-F` nothing blocks (F15).
+/// Returns a command that ends its line where the pane is in a mode. tmux reads the unknown command
+/// only when it comes to run it, and a command that it cannot read ends the line (N40). With `-F`
+/// nothing blocks (F15).
 fn outside_of_modes(pane: PaneId) -> Command {
     Command::new("if-shell").flag("-F").opt("-t", pane.to_string()).format("#{pane_in_mode}").arg(REFUSAL)
 }
 
-/// Ends its line where the pane's cursor stands elsewhere: somebody has typed, or the program has printed.
+/// Returns a command that ends its line where the pane's cursor has moved: a user has typed, or the
+/// program has printed.
 fn unmoved(pane: PaneId, CursorPosition { x, y, .. }: CursorPosition) -> Command {
     let elsewhere = format!("#{{||:#{{!=:#{{cursor_x}},{x}}},#{{!=:#{{cursor_y}},{y}}}}}");
     Command::new("if-shell").flag("-F").opt("-t", pane.to_string()).format(elsewhere).arg(MOVED)
 }
 
 impl PreparedInput {
-    /// This, and then that: as one line where both are keys.
+    /// Appends other input: as one line where both are keys.
     fn then(mut self, other: Self) -> Self {
         self.echo.push_str(&other.echo);
         for line in other.lines {
@@ -158,7 +161,7 @@ impl Engine {
         audit.finish(done)
     }
 
-    /// Sends text and then keys, with nothing of other callers between them.
+    /// Sends text and then keys, with no other caller's input between them.
     pub(crate) async fn text_and_keys(
         &self,
         host: &Arc<Host>,
@@ -182,13 +185,15 @@ impl Engine {
         audit.finish(done)
     }
 
-    /// Sends, and marks the point of the stream before it: whatever answers it comes after that point.
+    /// Sends input. Returns the cursor just before it: the program's reaction comes behind that
+    /// cursor.
     pub(super) async fn send(&self, host: &Arc<Host>, pane: &Arc<Pane>, typed: PreparedInput) -> Result<Cursor> {
         let sent = self.send_if(host, pane, typed, None).await?;
         sent.ok_or_else(|| Error::internal("input that could not be refused was refused"))
     }
 
-    /// Sends if the cursor still stands on that spot; `None` if it does not, and nothing was sent.
+    /// Sends input if the cursor still stands at `only_at`. Returns `None` if it does not; then
+    /// nothing was sent.
     pub(super) async fn send_if(
         &self,
         host: &Arc<Host>,
@@ -197,7 +202,7 @@ impl Engine {
         only_at: Option<CursorPosition>,
     ) -> Result<Option<Cursor>> {
         let version = host.server().connected().await?.version;
-        // Only what can be seen on a line is looked for as an echo.
+        // Only printable input is looked for as an echo.
         let terminal = if host.server().spec().is_local() && typed.echo.chars().any(|c| !c.is_control() && c != ' ') {
             host.probe(pane.metadata(), |proc, metadata| proc.foreground(metadata.pid, &metadata.tty)).await.flatten()
         } else {
@@ -210,7 +215,8 @@ impl Engine {
             ));
         }
         let tty_echo = terminal.as_ref().is_some_and(|terminal| terminal.echo);
-        // A terminal that collects lines and echoes nothing: what looks like an echo there is an answer.
+        // A terminal that collects lines and echoes nothing: what looks like an echo there is the
+        // program's output.
         let silent = terminal.is_some_and(|terminal| terminal.canonical && !terminal.echo);
         if only_at.is_some() && typed.lines.len() > 1 {
             // The cursor has moved once the first line was typed.
@@ -219,13 +225,14 @@ impl Engine {
                 "the input is too long to be sent as one; nothing was sent",
             ));
         }
-        // Marked before it is sent: while other panes flood, tmux may send this pane's answer ahead of its reply to us.
+        // Recorded before it is sent: while other panes flood, tmux may send this pane's output
+        // ahead of its reply (N27).
         let before = pane.record_input(if silent { "" } else { &typed.echo }, tty_echo);
         let mut some_arrived = false;
         let arrived = send_lines(host, pane, typed.lines, version, only_at, &mut some_arrived).await;
         let refused = match &arrived {
             Ok(arrived) => !arrived,
-            // Of anything else that goes wrong it is not known whether it was typed.
+            // After any other error it is not known whether the input was typed.
             Err(error) => !some_arrived && error.code == ErrorCode::Conflict,
         };
         if refused {
@@ -234,7 +241,7 @@ impl Engine {
         Ok(arrived?.then(|| pane.cursor(before.mark)))
     }
 
-    /// Presses keys of a line editor. It is no input of a caller's: no read or wait begins with it.
+    /// Presses keys of a line editor. This is no input of a caller: no read or wait begins with it.
     pub(super) async fn press(&self, host: &Host, pane: &Pane, keys: &[u8]) -> Result<()> {
         let version = host.server().connected().await?.version;
         let line = Line::keys(hex_keys(pane.id(), keys), Ok(keys.to_vec()));
@@ -242,8 +249,8 @@ impl Engine {
     }
 }
 
-/// Sends lines, one right after the other. Returns whether the cursor stood where it was to stand; `some_arrived` is set
-/// once a line was typed.
+/// Sends lines, one right after the other. Returns whether the cursor stood at `only_at`. Sets
+/// `some_arrived` once a line was typed.
 async fn send_lines(
     host: &Host,
     pane: &Pane,
@@ -270,7 +277,7 @@ async fn send_lines(
     Ok(true)
 }
 
-/// Gives a line to tmux, whose answer comes on the channel.
+/// Sends a line to tmux. The reply comes on the channel.
 fn send_line(
     host: &Host,
     pane: &Pane,
@@ -283,18 +290,18 @@ fn send_line(
     let buffer = line.buffer().map(str::to_owned);
     host.server().submit(Some(pane.id()), Request::Plain(line.commands(pane.id(), version, only_at)), move |answer| {
         if let (Ok(Err(_)) | Err(_), Some(buffer)) = (&answer, buffer) {
-            // What was to be pasted may be a secret, and is nobody's to find.
+            // The buffer may hold a secret, so it must not stay.
             let delete = CommandLine::of([Command::new("delete-buffer").opt("-b", buffer)]);
             server.submit_at_last(None, Request::Plain(delete));
         }
-        // The asker may have given up.
+        // The caller may have given up.
         let _ = sender.send(answer);
     });
     receiver
 }
 
-/// Sends what tmux refused because somebody looks at the pane in a mode: pasted, which reaches the program and leaves the
-/// mode and its scroll position alone; or not at all.
+/// Sends input that tmux refused because a user views the pane in a mode. It is pasted, which
+/// reaches the program and leaves the mode and its scroll position alone; or refused.
 async fn send_in_mode(
     host: &Host,
     pane: &Pane,
@@ -306,7 +313,7 @@ async fn send_in_mode(
     let (what, hint) = match line.kind {
         InputKind::Keys(Ok(bytes)) if !bytes.contains(&0) => {
             for (index, line) in raw_paste(pane, &bytes).into_iter().enumerate() {
-                // The first one moves the cursor.
+                // The first line moves the cursor.
                 let only_at = only_at.filter(|_| index == 0);
                 match send_line(host, pane, &line, version, only_at).await.unwrap_or(Err(Lost::Ended)) {
                     Ok(Ok(_)) => {}
@@ -337,7 +344,7 @@ async fn send_in_mode(
     .with_details(serde_json::json!({ "mode": mode })))
 }
 
-/// The name of the mode that a pane is in, by tmux's word (`copy-mode`, `tree-mode` …).
+/// Returns the name of the mode that a pane is in, as tmux calls it (`copy-mode`, `tree-mode` …).
 async fn mode_of(host: &Host, pane: &Pane) -> Result<String> {
     let question = || {
         let ask = Command::new("display-message").flag("-p").opt("-t", pane.id().to_string());
@@ -356,7 +363,7 @@ fn refused_by_tmux(pane: &Pane, message: &str) -> Error {
     Error::invalid(format!("tmux: {message}"))
 }
 
-/// Keys by tmux's names; what is no name is text, as for `tmux send-keys`.
+/// Prepares keys by tmux's names. What is no name is text, as for `tmux send-keys`.
 pub(super) fn prepare_keys(pane: &Pane, keys: &[String]) -> Result<PreparedInput> {
     check_size(keys.iter().map(String::len).sum())?;
     if keys.iter().any(|key| key.contains('\0')) {
@@ -385,20 +392,20 @@ pub(super) fn prepare_keys(pane: &Pane, keys: &[String]) -> Result<PreparedInput
     Ok(PreparedInput { lines, echo })
 }
 
-/// Text as if typed.
+/// Prepares text to be typed.
 pub(super) fn prepare_text(pane: &Pane, bytes: &[u8]) -> Result<PreparedInput> {
     check_size(bytes.len())?;
     let echo = String::from_utf8_lossy(bytes).into_owned();
     if bytes.len() > limits::KEYS_BYTES && !bytes.contains(&0) {
         return Ok(PreparedInput { lines: raw_paste(pane, bytes), echo });
     }
-    // One line: tmux runs it without a break, so that no mode begins in the midst of it.
+    // One line: tmux runs it without a break, so that no mode begins in the middle of it.
     let lines =
         if bytes.is_empty() { Vec::new() } else { vec![Line::keys(hex_keys(pane.id(), bytes), Ok(bytes.to_vec()))] };
     Ok(PreparedInput { lines, echo })
 }
 
-/// Lines that paste these bytes as they are.
+/// Returns lines that paste these bytes as they are.
 fn raw_paste(pane: &Pane, bytes: &[u8]) -> Vec<Line> {
     let pieces = bytes.chunks(limits::BUFFER_BYTES).enumerate();
     let line = |(index, bytes)| {
@@ -408,7 +415,8 @@ fn raw_paste(pane: &Pane, bytes: &[u8]) -> Vec<Line> {
     pieces.map(line).collect()
 }
 
-/// Text as one paste: with its marks where the program asked for them, and line ends as Enter.
+/// Prepares text as one paste: with its marks where the program asked for them, and line ends as
+/// Enter.
 fn prepare_paste(pane: &Pane, bytes: &[u8]) -> Result<PreparedInput> {
     check_size(bytes.len())?;
     if bytes.contains(&0) {
@@ -421,7 +429,7 @@ fn prepare_paste(pane: &Pane, bytes: &[u8]) -> Result<PreparedInput> {
     Ok(PreparedInput { lines: vec![line], echo: String::from_utf8_lossy(bytes).into_owned() })
 }
 
-/// A buffer's name, and the command that makes it.
+/// Returns a buffer's name, and the command that creates it.
 fn buffer(pane: &Pane, index: usize, bytes: &[u8]) -> (String, Command) {
     let name = format!("muxtap-{}-{index}", pane.id().0);
     let set = Command::new("set-buffer").opt("-b", &name).end_of_flags().arg(bytes);
@@ -438,7 +446,7 @@ fn check_size(bytes: usize) -> Result<()> {
     Ok(())
 }
 
-/// Whether tmux takes it as a key and not as text.
+/// Returns whether tmux takes this as a key and not as text.
 fn is_key_name(key: &str) -> bool {
     const NAMES: [&str; 24] = [
         "Up", "Down", "Left", "Right", "Home", "End", "PageUp", "PgUp", "PageDown", "PgDn", "PPage", "NPage", "Insert",
@@ -454,7 +462,8 @@ fn is_key_name(key: &str) -> bool {
         || is_function("User")
 }
 
-/// The bytes that a key is to a program whatever it asked of its terminal; `None` where that depends, or is not known.
+/// Returns the bytes that a key sends whatever the program asked of its terminal; `None` where that
+/// depends, or is not known.
 fn key_bytes(key: &str) -> Option<Vec<u8>> {
     let mut characters = key.chars();
     if let (Some(_), None) = (characters.next(), characters.next()) {
@@ -471,7 +480,7 @@ fn key_bytes(key: &str) -> Option<Vec<u8>> {
     if let Some([letter @ (b'a'..=b'z' | b'A'..=b'Z')]) = control.map(str::as_bytes) {
         return Some(vec![letter.to_ascii_lowercase() - b'a' + 1]);
     }
-    // What may be a name to tmux though it is not known here: `0x1b`, `MouseDown1Pane`.
+    // Names that tmux may know though they are not listed here: `0x1b`, `MouseDown1Pane`.
     let is_name = is_key_name(key)
         || key.starts_with("0x")
         || ["Mouse", "Wheel", "Double", "Triple", "Second", "Focus", "Paste", "Drag"]
@@ -481,7 +490,7 @@ fn key_bytes(key: &str) -> Option<Vec<u8>> {
     (!is_name).then(|| key.as_bytes().to_vec())
 }
 
-/// Bytes from hexadecimal digits.
+/// Decodes hexadecimal digits.
 fn unhex(hex: &str) -> Result<Vec<u8>> {
     let digits: Vec<u8> = hex.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
     let value = |digit: u8| char::from(digit).to_digit(16).map(|value| value as u8);
@@ -495,19 +504,19 @@ fn unhex(hex: &str) -> Result<Vec<u8>> {
     bytes.collect::<Option<_>>().ok_or_else(|| Error::invalid("hex: only the digits 0-9 and a-f"))
 }
 
-/// Text whose echo is known otherwise.
+/// Prepares text without an expected echo. The caller handles the echo.
 pub(super) fn prepare_unechoed(pane: &Pane, bytes: &[u8]) -> Result<PreparedInput> {
     Ok(PreparedInput { echo: String::new(), ..prepare_text(pane, bytes)? })
 }
 
-/// Enter as a key of its own.
+/// Prepares Enter as a key of its own.
 pub(super) fn enter(pane: &Pane) -> PreparedInput {
     let command = Command::new("send-keys").opt("-t", pane.id().to_string()).arg("Enter");
     PreparedInput { lines: vec![Line::keys([command], Ok(b"\r".to_vec()))], echo: String::new() }
 }
 
 impl std::fmt::Debug for PreparedInput {
-    /// Without what is typed: it may be a secret.
+    /// Leaves out what is typed: it may be a secret.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Typed(")?;
         write!(f, "{} bytes", self.echo.len())?;
@@ -533,7 +542,8 @@ mod tests {
         for text in ["f", "ü", "make all", "F", "C", "^", "Pasted text", "--"] {
             assert_eq!(key_bytes(text).as_deref(), Some(text.as_bytes()), "{text}");
         }
-        // By the cursor keys' mode, by options, or by an encoding that the program asked for.
+        // Depend on the mode of the cursor keys, on options, or on an encoding that the program
+        // asked for.
         for key in
             ["Up", "Home", "F1", "BSpace", "M-x", "C-Up", "C-Space", "S-Tab", "0x1b", "WheelUpPane", "PasteStart"]
         {
