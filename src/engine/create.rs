@@ -26,7 +26,8 @@ use crate::{
 const PLACEHOLDER: &str = "exec cat >/dev/null";
 /// The format in which tmux prints what it created.
 const MADE: &str = "#{session_id}|#{window_id}|#{pane_id}|#{session_name}";
-/// The variables that tmux takes from a client into a new session by default (`update-environment`).
+/// The variables that tmux takes from a client into a new session by default
+/// (`update-environment`).
 const UPDATED: [&str; 8] = [
     "DISPLAY",
     "KRB5CCNAME",

@@ -234,7 +234,7 @@ impl Engine {
         self.shared.waits.cancel_all();
         let hosts: Vec<_> = self.hosts().values().cloned().collect();
         let released = hosts.iter().map(|host| self.release_panes(host));
-        // A server that does not reply delays the end by a second at most.
+        // A server that does not reply delays the end by `limits::RELEASE` at most.
         let _ = tokio::time::timeout(limits::RELEASE, futures_util::future::join_all(released)).await;
         self.shared.cancel.cancel();
         self.shared.tasks.close();

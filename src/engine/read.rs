@@ -1,4 +1,4 @@
-//! Since-reads: what a pane printed since a point, from its ring.
+//! Since-reads: what a pane printed since a cursor, from its ring.
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,14 +14,14 @@ use crate::{
     },
 };
 
-/// A chunk as it is told.
+/// A chunk of output in the format that was asked for.
 pub(super) struct FormattedChunk {
     pub(super) data: Option<String>,
     pub(super) text: Option<String>,
 }
 
 impl Engine {
-    /// What a pane printed since a point. With `wait_ms` and nothing new: waits for it.
+    /// Reads what a pane printed since a cursor. With `wait_ms` and nothing new: waits for it.
     pub async fn read(&self, host: &Arc<Host>, target: &str, request: &ReadRequest) -> Result<ReadAnswer> {
         self.authorize(Tier::Read)?;
         let wait = duration("wait_ms", request.wait_ms, limits::POLL_LONGEST)?.unwrap_or(Duration::ZERO);
@@ -60,7 +60,7 @@ impl Engine {
                 }
             };
             tokio::select! {
-                // A time that runs out answers with nothing new.
+                // When the time is over the read returns with nothing new.
                 _ = tokio::time::timeout(wait, news) => {}
                 () = self.stopping() => {}
             }
@@ -86,8 +86,8 @@ impl Engine {
     }
 }
 
-/// The pane of an earlier server that a cursor stands in, when it has something left to read: with the next cursor the
-/// read goes over to the pane that has its id now, behind a gap.
+/// Returns the pane of an earlier server in which a cursor stands, when it has output left to read.
+/// With the next cursor the read goes over to the pane that has its id now, behind a gap.
 fn earlier_pane_with_output(host: &Host, target: &str, since: &Since) -> Option<Arc<Pane>> {
     let Since::At(cursor) = since else { return None };
     if target.parse() != Ok(Target::Pane(cursor.pane)) {
@@ -97,7 +97,7 @@ fn earlier_pane_with_output(host: &Host, target: &str, since: &Since) -> Option<
 }
 
 impl Pane {
-    /// The offset at which a read begins, and what is missing before it.
+    /// Returns the offset at which a read begins, and what is missing before it.
     pub(super) fn resolve_since(&self, state: &State, since: &Since) -> Result<(u64, Option<Gap>)> {
         Ok(match since {
             Since::Input => {
@@ -115,8 +115,8 @@ impl Pane {
         })
     }
 
-    /// Where a cursor points in this stream. A cursor of another epoch, or one whose bytes were dropped, is answered
-    /// with what is left and the gap that lies before it.
+    /// Returns where a cursor points in this stream. For a cursor of another epoch, or one whose
+    /// bytes were dropped, returns the start of the remaining output and the gap before it.
     pub(super) fn locate(&self, state: &State, cursor: &Cursor) -> Result<(u64, Option<Gap>)> {
         let start = state.ring.start();
         if cursor.pane != self.id() {
@@ -146,17 +146,17 @@ impl Pane {
 }
 
 impl State {
-    /// How a reader of this format reads.
+    /// Returns how a reader of this format reads.
     pub(super) fn reading(&self, most: u64, format: ReadFormat) -> Reading {
         Reading { most, whole: format != ReadFormat::Raw, over: self.exit.is_some() }
     }
 
-    /// Where the last `lines` lines begin.
+    /// Returns where the last `lines` lines begin.
     pub(super) fn lines_back(&self, lines: u32) -> u64 {
         let (start, end) = (self.ring.start(), self.ring.end());
         let mut from = end;
         let mut left = lines;
-        // From the end in pieces, until there are enough line ends.
+        // Searches from the end in pieces, until there are enough line ends.
         let mut last = true;
         while from > start {
             let to = from;
@@ -179,11 +179,11 @@ impl State {
     }
 }
 
-/// Bytes of a chunk above which it is made readable elsewhere than in the tasks that answer others.
+/// Chunks above this size are converted on another thread, so that other tasks are not delayed.
 const AT_ONCE: usize = 64 * 1024;
 
 impl FormattedChunk {
-    /// A chunk in the format that was asked for; never under a pane's lock.
+    /// Converts a chunk to the format that was asked for. Never called under a pane's lock.
     pub(super) fn of(chunk: &Chunk, format: ReadFormat) -> Self {
         match format {
             ReadFormat::Raw => {

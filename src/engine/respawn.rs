@@ -1,4 +1,5 @@
-//! Starting a program anew in a pane, or another one in its place, so that no byte of it is lost.
+//! Respawning a pane: starting its program again, or another one in its place, without losing a
+//! byte of output.
 
 use std::sync::Arc;
 
@@ -13,18 +14,19 @@ use crate::{
     tmux::Request,
 };
 
-/// What is started in a pane.
+/// What to start in a pane.
 struct RespawnPlan {
-    /// What tmux runs; `None`: what it ran there before.
+    /// The words that tmux runs; `None`: what it ran there before.
     words: Option<Vec<String>>,
-    /// Where, and with what environment.
+    /// The directory and environment.
     place: SpawnRequest,
-    /// What is promised of the pane then; `None`: nothing, it is left to tmux.
+    /// The new state of the managed pane; `None`: the pane is left to tmux.
     managed: Option<ManagedPane>,
 }
 
 impl Engine {
-    /// Takes all steps, unless the engine stops: a caller that goes away must not leave a pane paused.
+    /// Respawns a pane. All steps run to the end in a task, unless the engine stops: a caller that
+    /// goes away must not leave a pane paused.
     pub(super) async fn respawn(
         &self,
         host: &Arc<Host>,
@@ -47,12 +49,13 @@ async fn respawn_steps(host: &Arc<Host>, pane: &Arc<Pane>, request: &RespawnRequ
     let server = host.server();
     server.connected().await?;
     if pane.exit().is_some() {
-        // The end of a command is told when all it printed is here; its hold is let go a moment later.
+        // A command's end is reported when all of its output is here; its wrapper is released a
+        // moment later.
         server.ended(pane.id(), HELD_LONGEST).await;
     }
     let topology = server.fresh().await?;
     if !request.kill && topology.pane(pane.id()).is_some_and(|row| !row.dead) {
-        // tmux would say so as well, but only once the pane was paused, which drops output.
+        // tmux would refuse as well, but only once the pane was paused, which drops output.
         let message = format!("pane {} is still active: its process runs; -k (`kill`) ends it first", pane.id());
         return Err(Error::new(ErrorCode::Conflict, message));
     }
@@ -71,13 +74,13 @@ async fn respawn_steps(host: &Arc<Host>, pane: &Arc<Pane>, request: &RespawnRequ
     }
     let nonce = managed.as_ref().and_then(|managed| Some(managed.wrapper.as_ref()?.nonce.clone()));
     if let Some(nonce) = &nonce {
-        // Its mark may stand ahead of the answer (N27).
+        // The mark may stand ahead of the reply (N27).
         pane.register_nonce(nonce);
     }
     let (of, on) = (Arc::downgrade(host), pane.clone());
     let done = move |is_done: bool| {
         if is_done {
-            // The reply stands behind all that the program before it printed.
+            // The reply stands behind everything that the previous program printed.
             on.mark_started(on.end_offset());
         }
         match (is_done, managed, nonce) {
@@ -98,12 +101,13 @@ async fn respawn_steps(host: &Arc<Host>, pane: &Arc<Pane>, request: &RespawnRequ
     Ok(DoneAnswer { ok: true })
 }
 
-/// Decides what is started, and what is promised of the pane then.
+/// Decides what to start, and how the pane is managed then.
 async fn plan(host: &Arc<Host>, pane: &Arc<Pane>, request: &RespawnRequest) -> Result<RespawnPlan> {
     let (server, spawn, known) = (host.server(), &request.spawn, pane.managed());
     let again = || Some(known.as_ref()?.launch.as_ref()?.again(spawn));
     let launch = Launch::of(spawn).or_else(again);
-    // Without a command tmux runs the line once more that it ran before. It may be the wrapper that a muxtap made which has ended since.
+    // Without a command tmux runs again the line that it ran before. That may be the exit wrapper
+    // of an earlier muxtap.
     let earlier = if launch.is_none() && known.is_none() { earlier_nonce(host, pane).await? } else { None };
     if launch.is_none() && known.is_none() && earlier.is_none() && !spawn.keep {
         return Ok(RespawnPlan { words: None, place: spawn.clone(), managed: None });
@@ -118,7 +122,7 @@ async fn plan(host: &Arc<Host>, pane: &Arc<Pane>, request: &RespawnRequest) -> R
         Some(known) => known.on_exit,
         None => OnExit::Restore,
     };
-    // The line that tmux runs once more has the same nonce.
+    // The line that tmux runs again has the same nonce.
     let same = || earlier.or_else(|| Some(known.as_ref()?.wrapper.as_ref()?.nonce.clone()));
     let wrapper = launch.as_ref().map(|_| managed::nonce()).or_else(same);
     let words = launch.as_ref().zip(wrapper.as_ref()).map(|(launch, nonce)| launch.wrapped(nonce));
@@ -133,7 +137,7 @@ async fn plan(host: &Arc<Host>, pane: &Arc<Pane>, request: &RespawnRequest) -> R
     })
 }
 
-/// The nonce of the wrapper that an earlier muxtap left as the pane's command.
+/// Returns the nonce of the wrapper that an earlier muxtap left as the pane's command.
 async fn earlier_nonce(host: &Arc<Host>, pane: &Arc<Pane>) -> Result<Option<String>> {
     let question = || Command::new("display-message").flag("-p").opt("-t", pane.id().to_string());
     let question = || Request::Framed(vec![question().format("#{pane_start_command}")]);

@@ -1,4 +1,4 @@
-//! `run`: types a command into a shell that rests and answers with exactly its output and its exit status.
+//! `run`: types a command into an idle shell. Returns exactly its output and its exit status.
 
 use std::{
     collections::hash_map::RandomState,
@@ -26,51 +26,52 @@ use tokio_util::sync::CancellationToken;
 
 /// How long a shell that has only begun may take to its first prompt.
 const SHELL_START: Duration = Duration::from_secs(5);
-/// How long after the last look at a shell that begins it is looked at again, if it printed nothing.
+/// How soon a shell that begins is examined again, if it printed nothing.
 const SHELL_LOOK: Duration = Duration::from_millis(20);
 
-/// How long a shell that rests is given to begin what was typed.
+/// How long an idle shell may take to begin what was typed.
 const BEGINNING: Duration = Duration::from_secs(2);
-/// How long tmux may take to tell of the end of a pane whose shell has ended.
+/// How long tmux may take to report the end of a pane whose shell has ended.
 const EXIT_KNOWN: Duration = Duration::from_secs(1);
-/// A look at what changes by itself is taken again no sooner.
+/// The shortest interval between checks of what changes without output.
 const CALM: Duration = Duration::from_millis(100);
 /// Characters of a pane's output that an error shows.
 const SEEN: usize = 500;
-/// How often the command is typed anew because somebody typed meanwhile.
+/// How often the command is typed anew because a user typed meanwhile.
 const ATTEMPTS: u32 = 3;
 
-/// Why nothing more is waited for.
+/// Why the wait for a command is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RunEnd {
     /// The command has ended.
     Command,
-    /// The shell has.
+    /// The shell has ended.
     Shell,
     /// The shell waits for a line and has not begun the command.
     NotBegun,
-    /// It has begun the command, and waits for a line without having ended it.
+    /// The shell has begun the command, and waits for a line without having ended it.
     Abandoned,
-    /// The time is over.
+    /// The timeout is over.
     Timeout,
 }
 
-/// What a caller learns whose time was up before tmux answered.
+/// Error texts for a caller whose time was over before tmux replied.
 const NOT_TYPED: &str = "nothing was typed";
 const TYPED: &str = "the command was not seen to run, and whether it was or will be typed is not known";
 
-/// Where a command's output lies.
+/// Where a command's output lies, from the marks that the shell printed.
 #[derive(Clone, Copy)]
 struct CommandMarks {
     begin: Option<u64>,
-    /// The command's length as the shell has it.
+    /// The command's length as the shell reports it.
     length: Option<usize>,
     end: Option<(u64, Option<i32>)>,
     exit: Option<crate::tmux::Exit>,
 }
 
 impl Engine {
-    /// Runs a command in the shell that rests in a pane. TIMEOUT: `details` holds `output` and `cursor`; the command goes on.
+    /// Runs a command in the idle shell of a pane. TIMEOUT: `details` holds `output` and `cursor`;
+    /// the command goes on.
     pub async fn run(&self, host: &Arc<Host>, target: &str, request: &RunRequest) -> Result<RunAnswer> {
         let audit = self.audit(Tier::Input, "run", host, target)?.input(|| request.command.as_bytes().to_vec());
         let done = async {
@@ -160,8 +161,9 @@ impl Engine {
         audit.finish(done)
     }
 
-    /// Types the command, in a task of its own: a caller that goes away must leave nothing of the question on the line.
-    /// Without a caller, or when its time is up, the command is not typed any more.
+    /// Types the command, in a task of its own: a caller that goes away must leave nothing of the
+    /// question on the line. Without a caller, or when its time is up, the command is not typed any
+    /// more.
     async fn type_in_time(
         &self,
         host: &Arc<Host>,
@@ -226,7 +228,7 @@ impl Engine {
                 state.echo.command_line_begins(mark);
                 mark
             };
-            // tmux itself sees that nobody has typed since.
+            // tmux itself checks that no user has typed since.
             let typed = input::prepare_unechoed(pane, &keys);
             let sent = match typed {
                 Ok(typed) => self.send_if(host, pane, typed, Some(empty.cursor)).await,
@@ -245,7 +247,7 @@ impl Engine {
         ))
     }
 
-    /// The shell that rests in the pane; one that has only begun is waited for.
+    /// Returns the idle shell of the pane. Waits for a shell that has only begun.
     async fn wait_for_idle_shell(&self, host: &Arc<Host>, pane: &Arc<Pane>, deadline: Deadline) -> Result<IdleShell> {
         deadline.before(NOT_TYPED, host.server().fresh()).await?;
         let mut changes = pane.changes();
@@ -257,7 +259,8 @@ impl Engine {
                     ForegroundState::Other(what) => return Err(what),
                     ForegroundState::Busy(_) => {}
                 }
-                // A shell that begins may print its prompt before it takes the terminal over, and nothing tells of that.
+                // A shell that begins may print its prompt before it takes the terminal over, and
+                // no event tells of that.
                 if let Ok(Err(_)) = tokio::time::timeout(SHELL_LOOK, changes.changed()).await {
                     return Err("nothing".into());
                 }
@@ -294,7 +297,7 @@ fn too_late(pane: &Pane) -> Error {
     Error::new(ErrorCode::Timeout, message).at_stage("prompt")
 }
 
-/// One command at a time in a pane, whose marks are kept meanwhile.
+/// A pane's permit for one `run` at a time. Its nonce is registered meanwhile.
 struct ExclusiveRun {
     pane: Arc<Pane>,
     nonce: String,
@@ -321,24 +324,26 @@ impl Drop for ExclusiveRun {
     }
 }
 
-/// A command that was typed.
+/// A command that was typed into a shell.
 struct RunningCommand<'a> {
     engine: &'a Engine,
     host: &'a Arc<Host>,
     pane: &'a Arc<Pane>,
     reader: IdleShell,
-    /// Where it was typed.
+    /// The prompt at which the command was typed.
     prompt: EmptyPrompt,
 }
 
 impl RunningCommand<'_> {
-    /// Resolves when the command or its shell has ended, or when the shell waits for a line without having begun.
+    /// Resolves when the command or its shell has ended, or when the shell waits for a line without
+    /// having begun.
     async fn until_end(&self, find: &impl Fn() -> CommandMarks) -> RunEnd {
         let mut changes = self.pane.changes();
         let sent = Instant::now();
         let mut shell = pin!(self.shell_ended());
         let mut shell_ended = None;
-        // A look can find the shell in the midst of something: the next one is after twice the quiet.
+        // A check can find the shell in the middle of something: the next one is after twice the
+        // quiet.
         let mut quiet_since = sent;
         let mut quiet = BEGINNING;
         loop {
@@ -350,7 +355,8 @@ impl RunningCommand<'_> {
             if found.exit.is_some() {
                 return RunEnd::Shell;
             }
-            // A shell that has ended says no more; tmux tells its status when it closes the pane.
+            // A shell that has ended prints nothing more; tmux reports its status when it closes
+            // the pane.
             if shell_ended.is_some_and(|at: Instant| at.elapsed() >= EXIT_KNOWN) {
                 return RunEnd::Shell;
             }
@@ -359,7 +365,7 @@ impl RunningCommand<'_> {
                 (quiet_since, quiet) = (last_output, BEGINNING);
             }
             let unbegun = found.begin.is_none() && shell_ended.is_none();
-            // Only a line editor tells that the shell waits for a line and runs nothing of its own.
+            // Only a line editor shows that the shell waits for a line and runs nothing of its own.
             let abandonable = found.begin.is_some() && shell_ended.is_none() && self.prompt.editor.is_some();
             let looks = (unbegun || abandonable) && quiet_since.elapsed() >= quiet;
             if looks {
@@ -395,19 +401,19 @@ impl RunningCommand<'_> {
         }
     }
 
-    /// Whether the prompt stands there at which the command was typed.
+    /// Returns whether the prompt at which the command was typed is shown again.
     async fn is_prompt_back(&self) -> bool {
         let prompt = Prompt { engine: self.engine, host: self.host, pane: self.pane, reader: self.reader };
         prompt.is_back(&self.prompt.text).await.unwrap_or(false)
     }
 
-    /// Whether the shell waits for a line.
+    /// Returns whether the shell waits for a line.
     async fn is_idle(&self) -> bool {
         matches!(shell::foreground_state(self.host, self.pane.metadata()).await, ForegroundState::Shell(IdleShell { pid, .. }) if pid == self.reader.pid)
     }
 }
 
-/// What the pane has printed since, for people.
+/// Returns the end of what the pane has printed since, for an error message.
 fn recent_output(pane: &Pane, since: u64) -> String {
     let state = pane.lock();
     let text = render::render_text(&state.ring, since.max(state.ring.start()), state.ring.end());
@@ -415,14 +421,14 @@ fn recent_output(pane: &Pane, since: u64) -> String {
     text.chars().skip(skipped).collect()
 }
 
-/// By the marks that the typed line makes the shell print.
+/// Returns the marks with this nonce that the typed line made the shell print.
 fn command_marks(pane: &Pane, nonce: &str) -> CommandMarks {
     let state = pane.lock();
     let marks = state.shell_marks.marks(nonce).unwrap_or_default();
     CommandMarks { begin: marks.begin, length: marks.length, end: marks.end, exit: state.exit.map(|(exit, _)| exit) }
 }
 
-/// What lies between the marks, and whether its beginning was dropped.
+/// Returns the output between the marks, its end, and whether its beginning was dropped.
 fn output(pane: &Pane, found: &CommandMarks) -> (String, u64, bool) {
     let state = pane.lock();
     let end = found.end.map_or_else(|| state.ring.end(), |(end, _)| end);

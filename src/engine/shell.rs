@@ -1,9 +1,9 @@
-//! Which shell rests in a pane.
+//! The shell in a pane's foreground, and whether it is idle.
 
 use super::{Host, pane::PaneMetadata};
 use crate::tmux::{Foreground, Proc};
 
-/// The shells that are understood.
+/// Shells that `run` supports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shell {
     /// sh, dash, ash, ksh, mksh: quoting as POSIX says.
@@ -21,30 +21,31 @@ pub enum Shell {
 pub struct IdleShell {
     /// Which shell.
     pub shell: Shell,
-    /// Its process, where that is known.
+    /// The shell's pid, where that is known.
     pub pid: Option<u32>,
-    /// The terminal collects lines: the shell has no line editor.
+    /// Whether the terminal collects lines: the shell has no line editor.
     pub canonical: bool,
-    /// The character that erases the line which the terminal collects; 0: none does.
+    /// The character that erases the line in the terminal; 0: there is none.
     pub kill: u8,
 }
 
 /// The usual character that erases a line (Ctrl-U).
 const KILL: u8 = 0x15;
 
-/// What stands in a pane's foreground.
+/// The program in a pane's foreground.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ForegroundState {
     /// A shell that waits for a line.
     Shell(IdleShell),
-    /// A shell that does something itself, or has only begun.
+    /// A shell that runs something itself, or has only begun.
     Busy(String),
-    /// Something else.
+    /// Another program.
     Other(String),
 }
 
-/// Returns what stands in the foreground of a pane's terminal. Where that is not known in time the pane counts as busy; on systems and
-/// machines where it cannot be known tmux's word for the command is taken.
+/// Returns the program in the foreground of a pane's terminal. A pane for which that is not known
+/// in time counts as busy. On systems and machines where it cannot be known, tmux's name of the
+/// command decides.
 pub async fn foreground_state(host: &Host, metadata: PaneMetadata) -> ForegroundState {
     if !host.server().spec().is_local() {
         return by_command(&metadata.command);
@@ -53,7 +54,7 @@ pub async fn foreground_state(host: &Host, metadata: PaneMetadata) -> Foreground
     let found = host.probe(metadata, |proc, metadata| match proc.foreground(metadata.pid, &metadata.tty) {
         Some(foreground) if foreground.forked => ForegroundState::Busy(metadata.command.clone()),
         Some(foreground) => classify(proc, &foreground),
-        // The pane is between two processes: tmux's word is of the one before.
+        // The pane is between two processes: tmux names the one before.
         None if proc.is_there() => ForegroundState::Busy(metadata.command.clone()),
         None => by_command(&metadata.command),
     });
@@ -69,9 +70,10 @@ fn by_command(command: &str) -> ForegroundState {
 
 fn classify(proc: &Proc, foreground: &Foreground) -> ForegroundState {
     if is_exit_wrapper(&foreground.args) {
-        // What it holds is in its own process group: a program without job control, or a shell before it has made a group of its own.
+        // The wrapped command is in its own process group: a program without job control, or a
+        // shell before it has made a group of its own.
         let mut wrapped = proc.child(foreground.group);
-        // A `-c` is about to become, or to start, what it is told to run.
+        // A `-c` is about to become, or to start, its command.
         while let Some((pid, _)) = wrapped.as_ref().filter(|(_, args)| is_command_line(args)) {
             wrapped = proc.child(*pid);
         }
@@ -109,7 +111,7 @@ fn classify(proc: &Proc, foreground: &Foreground) -> ForegroundState {
     })
 }
 
-/// The shell that holds a command's pane (`create`).
+/// Returns whether these are the arguments of an exit wrapper ([`super::managed`]).
 fn is_exit_wrapper(args: &[String]) -> bool {
     args.get(3).is_some_and(|name| name == "muxtap-hold")
 }
@@ -118,7 +120,8 @@ fn is_command_line(args: &[String]) -> bool {
     !is_exit_wrapper(args) && args.get(1).is_some_and(|flag| flag == "-c")
 }
 
-/// A shell that was told what to run: the hold of a command (`create`), or one with a `-c`.
+/// Returns whether these are the arguments of a shell that was given a command: an exit wrapper, or
+/// a shell with `-c`.
 pub fn runs_given_command(args: &[String]) -> bool {
     let name = args.first().map_or("", |program| base_name(program));
     is_exit_wrapper(args)
@@ -130,13 +133,15 @@ pub fn runs_given_command(args: &[String]) -> bool {
                 .any(|arg| !arg.starts_with("--") && arg.contains('c'))
 }
 
-/// Whether what runs in the pane reads lines from its user (a shell or a REPL). True where that is not known.
+/// Returns whether the program in the pane reads lines from its user (a shell or a REPL). True
+/// where that is not known.
 pub async fn reads_lines(host: &Host, metadata: PaneMetadata) -> bool {
     if !host.server().spec().is_local() {
         return true;
     }
     let found = host.probe(metadata, |proc, metadata| match proc.foreground(metadata.pid, &metadata.tty) {
-        // A line editor of a shell or REPL; of shells without one the prompt is the only sign.
+        // The program has a line editor, as shells and REPLs do. For shells without one the prompt
+        // is the only sign.
         Some(foreground) => !foreground.canonical || matches!(classify(proc, &foreground), ForegroundState::Shell(_)),
         None => true,
     });
@@ -153,7 +158,7 @@ fn kind(name: &str) -> Option<Shell> {
     }
 }
 
-/// `-bash` and `/bin/bash` are `bash`.
+/// Returns a program's name without folder and login dash: `-bash` and `/bin/bash` are `bash`.
 fn base_name(program: &str) -> &str {
     let program = program.strip_prefix('-').unwrap_or(program);
     program.rsplit('/').next().unwrap_or(program)

@@ -1,5 +1,5 @@
-//! A submit that programs take as one (F29): the text, a look that it arrived, Enter alone, a look that something
-//! happened.
+//! A submit that programs take as one (F29): the text, a check that it arrived, Enter alone, a
+//! check that something happened.
 
 use std::{
     sync::Arc,
@@ -15,12 +15,12 @@ use crate::{
     pane::{cursor::Cursor, render},
 };
 
-/// Terminal programs take characters that come closer together than this as a paste, and an Enter among them as part of
-/// it.
+/// Terminal programs take characters that come closer together than this as a paste, and an Enter
+/// among them as part of it.
 const BURST: Duration = Duration::from_millis(150);
-/// The program has taken the text in when it printed nothing for this long.
+/// How long the program prints nothing when it has taken the text in.
 const QUIET: Duration = Duration::from_millis(40);
-/// A program that never rests gets Enter after this long all the same.
+/// How long to wait for a program that never rests, before Enter is pressed all the same.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// How long the program may take to show that Enter arrived.
 const REACTION: Duration = Duration::from_secs(2);
@@ -80,7 +80,8 @@ async fn until_output(pane: &Pane, offset: u64) {
     }
 }
 
-/// Whether what was printed since holds the end of the text, however it was wrapped or coloured.
+/// Returns whether the output since an offset holds the end of the text, however it was wrapped or
+/// coloured.
 fn is_echoed(pane: &Pane, since: u64, text: &str) -> bool {
     let dense = |text: &str| text.chars().filter(|c| !c.is_whitespace() && !c.is_control()).collect::<Vec<_>>();
     let state = pane.lock();

@@ -166,8 +166,8 @@ impl Pane {
         memory
     }
 
-    /// Reconciles the screen with a seed that was requested at revision `since`. Returns `Moving` if the
-    /// pane has changed since then.
+    /// Reconciles the screen with a seed that was requested at revision `since`. Returns `Moving`
+    /// if the pane has changed since then.
     pub(in crate::engine) fn reconcile(
         &self,
         since: Revision,
