@@ -1,8 +1,8 @@
 //! The audit log: one JSON object a line for everything that changed a terminal, or was refused.
 //!
 //! The file is the user's alone (0600) and is rotated when it is full. A thread of its own writes
-//! it, so that a disk that hangs holds nobody up. What cannot be written is counted and logged, and
-//! hinders nobody.
+//! it, so that a disk that hangs delays no caller. What cannot be written is counted and logged,
+//! and hinders nobody.
 
 use std::{
     fs::{self, DirBuilder, File, OpenOptions},
@@ -44,7 +44,7 @@ pub struct Entry<'a> {
     /// The target as it was given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target: Option<&'a str>,
-    /// What the target resolved to: `%3`, `@1`, `$0`.
+    /// The id that the target resolved to: `%3`, `@1`, `$0`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pane: Option<&'a str>,
     /// The action.

@@ -12,14 +12,14 @@ const AT_ONCE: usize = 512;
 
 /// Permits to compile, and to wait for that.
 #[derive(Debug)]
-pub struct Compiling {
+pub struct CompileQueue {
     /// One permit for each set that is being compiled.
     running: Arc<Semaphore>,
     /// One permit for each set that is being compiled or waits for it.
     queued: Arc<Semaphore>,
 }
 
-impl Default for Compiling {
+impl Default for CompileQueue {
     fn default() -> Self {
         let permits = |number| Arc::new(Semaphore::new(number));
         Self { running: permits(limits::COMPILING), queued: permits(limits::COMPILING_QUEUE) }
@@ -36,7 +36,7 @@ impl Engine {
         if are_words(texts) {
             return compile();
         }
-        let Compiling { running, queued } = &self.shared.compiling;
+        let CompileQueue { running, queued } = &self.shared.compile_queue;
         let Ok(queued) = queued.clone().try_acquire_owned() else {
             let message = format!("{} sets of patterns wait to be compiled; try again later", limits::COMPILING_QUEUE);
             return Err(Error::new(ErrorCode::ResourceLimit, message));
@@ -130,7 +130,7 @@ mod tests {
                 _ = begun.recv() => releases.push(release),
             }
         }
-        let Compiling { running, queued } = &engine.shared.compiling;
+        let CompileQueue { running, queued } = &engine.shared.compile_queue;
         assert_eq!(running.available_permits(), 0);
         assert_eq!(queued.available_permits(), limits::COMPILING_QUEUE - limits::COMPILING);
         drop(releases);

@@ -22,7 +22,7 @@ use crate::{
     tmux::{Link, Request, StartServer},
 };
 
-/// What a pane runs until its command takes its place.
+/// The placeholder: a command that a pane runs until its own takes its place.
 const PLACEHOLDER: &str = "exec cat >/dev/null";
 /// The format in which tmux prints what it created.
 const MADE: &str = "#{session_id}|#{window_id}|#{pane_id}|#{session_name}";
@@ -223,23 +223,23 @@ impl Engine {
     ) -> Result<(), PartialCreate> {
         let order = async |line| {
             let answer = host.server().write(Some(pane.id()), Request::Plain(line)).await;
-            answer.map_err(PartialCreate::of)?.map_err(|message| PartialCreate::NotStarted(tmux_error(&message)))
+            answer.map_err(PartialCreate::classify)?.map_err(|message| PartialCreate::NotStarted(tmux_error(&message)))
         };
         let on_exit = if spawn.keep { OnExit::Keep } else { OnExit::Close };
         let mut managed = ManagedPane { on_exit, before: None, wrapper: None, launch: Launch::of(spawn) };
         let Some(launch) = &managed.launch else {
             pane.set_managed(managed);
-            return order(CommandLine::of(managed::remain(pane.id()))).await.map(drop);
+            return order(CommandLine::of(managed::keep_on_exit(pane.id()))).await.map(drop);
         };
         let nonce = managed::nonce();
         let respawn = Command::new("respawn-pane").flag("-k").opt("-t", pane.id().to_string());
         let respawn = with_program(with_place(respawn, spawn), &launch.wrapped(&nonce));
-        let commands = managed::remain(pane.id()).into_iter().chain([respawn]).collect();
+        let commands = managed::keep_on_exit(pane.id()).into_iter().chain([respawn]).collect();
         pane.register_nonce(&nonce);
         managed.wrapper = Some(ExitWrapper::of(nonce));
         pane.set_managed(managed);
         let begun = host.server().begin(pane.id(), commands).await;
-        begun.map_err(PartialCreate::of)?.map_err(|message| PartialCreate::NotStarted(tmux_error(&message)))?;
+        begun.map_err(PartialCreate::classify)?.map_err(|message| PartialCreate::NotStarted(tmux_error(&message)))?;
         // The new process is watched from here on. The command runs whether or not that can be
         // known.
         let _ = host.server().fresh().await;
@@ -257,7 +257,7 @@ enum PartialCreate {
 
 impl PartialCreate {
     /// Classifies the error of a change to which tmux did not reply.
-    fn of(error: Error) -> Self {
+    fn classify(error: Error) -> Self {
         let sent = error.details.as_ref().and_then(|details| details.get("sent")).and_then(serde_json::Value::as_bool);
         if sent == Some(true) { Self::Unknown(error) } else { Self::NotStarted(error) }
     }
@@ -368,7 +368,7 @@ mod tests {
     #[test]
     fn a_later_step_that_fails_does_not_deny_the_pane_that_was_made() {
         for (lost, state) in [(Lost::Unsent, "was not started"), (Lost::Unanswered, "is not known")] {
-            let error = PartialCreate::of(lost.of_change("this")).of_pane(PaneId(3), "@2", true);
+            let error = PartialCreate::classify(lost.of_change("this")).of_pane(PaneId(3), "@2", true);
             assert_eq!(error.code, ErrorCode::TmuxUnavailable);
             assert_eq!(error.details, Some(serde_json::json!({ "pane": "%3", "window": "@2" })));
             let (known, _) = error.message.split_once(':').unwrap();

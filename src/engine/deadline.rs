@@ -18,7 +18,7 @@ impl Deadline {
     }
 
     /// Returns how much of the time is left.
-    pub(super) fn left(self) -> Duration {
+    pub(super) fn remaining(self) -> Duration {
         self.given.saturating_sub(self.begun.elapsed())
     }
 
@@ -64,6 +64,6 @@ mod tests {
             Ok(7)
         });
         assert_eq!(answer.await.unwrap(), 7);
-        assert_eq!(asked(300, 200).left(), Duration::ZERO);
+        assert_eq!(asked(300, 200).remaining(), Duration::ZERO);
     }
 }

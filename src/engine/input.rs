@@ -510,7 +510,7 @@ pub(super) fn prepare_unechoed(pane: &Pane, bytes: &[u8]) -> Result<PreparedInpu
 }
 
 /// Prepares Enter as a key of its own.
-pub(super) fn enter(pane: &Pane) -> PreparedInput {
+pub(super) fn prepare_enter(pane: &Pane) -> PreparedInput {
     let command = Command::new("send-keys").opt("-t", pane.id().to_string()).arg("Enter");
     PreparedInput { lines: vec![Line::keys([command], Ok(b"\r".to_vec()))], echo: String::new() }
 }

@@ -50,7 +50,7 @@ pub(super) struct ManagedPane {
     pub(super) launch: Option<Launch>,
 }
 
-/// What to do with a pane when its process has ended.
+/// The action on a pane when its process has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OnExit {
     /// Keep the pane.
@@ -92,7 +92,7 @@ impl Launch {
 
     /// Returns this command for another start, with the directory and variables of the request
     /// where it gives any.
-    pub(super) fn again(&self, spawn: &SpawnRequest) -> Self {
+    pub(super) fn with_changes(&self, spawn: &SpawnRequest) -> Self {
         let mut env = self.env.clone();
         env.extend(spawn.env.clone());
         Self { command: self.command.clone(), cwd: spawn.cwd.clone().or_else(|| self.cwd.clone()), env }
@@ -141,13 +141,13 @@ fn set(pane: PaneId, name: &str, value: Option<&str>) -> Command {
 
 /// Returns the commands that make tmux keep a pane when its process ends, and draw nothing into it
 /// (N13).
-pub(super) fn remain(pane: PaneId) -> [Command; 2] {
+pub(super) fn keep_on_exit(pane: PaneId) -> [Command; 2] {
     [set(pane, REMAIN, Some("on")), set(pane, FORMAT, Some(""))]
 }
 
 impl PaneOptions {
     /// Reads the options of a pane.
-    pub(super) async fn of(server: &Server, pane: PaneId) -> Result<Self> {
+    pub(super) async fn read(server: &Server, pane: PaneId) -> Result<Self> {
         let value = async |name: &str| {
             let show = Command::new("show-options").flag("-p").flag("-q").flag("-v").opt("-t", pane.to_string());
             let answer = server.read(Some(pane), || Request::Framed(vec![show.clone().arg(name)])).await?;
@@ -159,11 +159,11 @@ impl PaneOptions {
         Ok(Self { remain_on_exit: value(REMAIN).await?, format: value(FORMAT).await? })
     }
 
-    fn give_back(&self, pane: PaneId) -> [Command; 2] {
-        [set(pane, REMAIN, self.remain_on_exit.as_deref()), self.give_format_back(pane)]
+    fn restore(&self, pane: PaneId) -> [Command; 2] {
+        [set(pane, REMAIN, self.remain_on_exit.as_deref()), self.restore_format(pane)]
     }
 
-    fn give_format_back(&self, pane: PaneId) -> Command {
+    fn restore_format(&self, pane: PaneId) -> Command {
         set(pane, FORMAT, self.format.as_deref())
     }
 }
@@ -173,9 +173,9 @@ impl ManagedPane {
     fn release(&self, pane: PaneId) -> Vec<Command> {
         let none = PaneOptions::default();
         match (self.on_exit, &self.before) {
-            (OnExit::Keep, before) => vec![before.as_ref().unwrap_or(&none).give_format_back(pane)],
-            (OnExit::Close, _) => none.give_back(pane).into(),
-            (OnExit::Restore, Some(before)) => before.give_back(pane).into(),
+            (OnExit::Keep, before) => vec![before.as_ref().unwrap_or(&none).restore_format(pane)],
+            (OnExit::Close, _) => none.restore(pane).into(),
+            (OnExit::Restore, Some(before)) => before.restore(pane).into(),
             (OnExit::Restore, None) => Vec::new(),
         }
     }
@@ -227,7 +227,7 @@ pub(super) fn process_ended(host: &Arc<Host>, pane: &Arc<Pane>, exit: Exit) {
 fn leave_to_tmux(host: &Arc<Host>, pane: &Arc<Pane>, exit: Exit, wrapped: bool) {
     let taken = pane.lock().managed.as_mut().and_then(|managed| managed.before.take());
     let before = taken.clone().unwrap_or_default();
-    let mut commands: Vec<_> = before.give_back(pane.id()).into();
+    let mut commands: Vec<_> = before.restore(pane.id()).into();
     let value = format!("#{{{REMAIN}}}");
     commands.push(Command::new("display-message").flag("-p").opt("-t", pane.id().to_string()).format(value));
     let (of, at) = (Arc::downgrade(host), pane.clone());
@@ -303,9 +303,9 @@ mod tests {
             |pairs: &[(&str, &str)]| pairs.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
         let first =
             Launch { command: vec!["make".into()], cwd: Some("/a".into()), env: env(&[("A", "1"), ("B", "1")]) };
-        assert_eq!(first.again(&SpawnRequest::default()), first);
+        assert_eq!(first.with_changes(&SpawnRequest::default()), first);
         let spawn = SpawnRequest { cwd: Some("/b".into()), env: env(&[("B", "2")]), ..SpawnRequest::default() };
-        let again = first.again(&spawn);
+        let again = first.with_changes(&spawn);
         assert_eq!((again.cwd.as_deref(), again.env), (Some("/b"), env(&[("A", "1"), ("B", "2")])));
     }
 

@@ -69,7 +69,7 @@ pub struct EngineOptions {
     pub ring_bytes: usize,
     /// Memory budget: bytes of output and screens of all panes together.
     pub budget_bytes: usize,
-    /// What callers are allowed to do.
+    /// Tiers of actions that callers are allowed.
     pub allowed: Tiers,
     /// Where their actions are recorded.
     pub audit: Option<Arc<audit::Audit>>,
@@ -114,7 +114,7 @@ pub struct Shared {
     pub(crate) standing: Arc<tokio::sync::Semaphore>,
     /// Reads processes and terminals, which may hang.
     pub(crate) probe: ProcessProbe,
-    compiling: compile::Compiling,
+    compile_queue: compile::CompileQueue,
     /// Positions at which readers of events can resume.
     trails: Arc<events::Trails>,
     /// Bytes held for all panes: output and screens.
@@ -142,7 +142,7 @@ impl Engine {
             retired: tokio::sync::Notify::new(),
             standing: Arc::new(tokio::sync::Semaphore::new(1)),
             probe,
-            compiling: compile::Compiling::default(),
+            compile_queue: compile::CompileQueue::default(),
             trails: Arc::default(),
             held_bytes: std::sync::atomic::AtomicUsize::new(0),
             nonce: u64::from(std::collections::hash_map::RandomState::new().hash_one(0) as u32),

@@ -462,7 +462,7 @@ pub(super) enum Resync {
     AtRest,
 }
 
-/// What changed in a pane's metadata.
+/// Result of an update of a pane's metadata.
 #[must_use]
 pub(super) struct MetadataUpdate {
     /// Whether the title changed.
@@ -486,7 +486,7 @@ pub(super) struct MemoryDelta {
     pub(super) after: usize,
 }
 
-/// What follows from appended output.
+/// Result of appending output: the follow-up work for the caller.
 #[derive(Clone, Copy)]
 #[must_use]
 pub(super) struct PushOutcome {

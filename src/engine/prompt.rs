@@ -33,7 +33,7 @@ const ESCAPE: &[u8] = b"\x1b";
 const INTERRUPT: &[u8] = b"\x03";
 const LEFT: &[u8] = b"\x02";
 const RIGHT: &[u8] = b"\x06";
-/// What a line editor with vi's keys shows of Ctrl-A.
+/// Ctrl-A as shown by a line editor with vi keys.
 const SHOWN_CTRL_A: &str = "^A";
 /// Makes bash's line editor expand its prompt for the rest of a command (`shell-expand-line`). The
 /// text is an argument of the `:` before it: Enter, should a user press it meanwhile, does nothing.
@@ -109,7 +109,7 @@ impl Keymap {
     }
 }
 
-/// What stands at a prompt.
+/// State of a prompt: empty, or why not.
 enum PromptState {
     Empty(EmptyPrompt),
     /// This text is typed.
@@ -175,7 +175,7 @@ impl Prompt<'_> {
     /// Removes what [`Prompt::empty`] typed, when a user has typed behind it. Nothing is deleted
     /// but the question itself: the line may be another one by now, and Ctrl-D at an empty one
     /// would end the shell.
-    pub(super) async fn take_back(&self, prompt: &EmptyPrompt) -> Result<()> {
+    pub(super) async fn undo(&self, prompt: &EmptyPrompt) -> Result<()> {
         match prompt.editor {
             None => Ok(()),
             Some(keymap) => self.remove_question(keymap).await,

@@ -14,7 +14,7 @@ use crate::{
     tmux::Request,
 };
 
-/// What to start in a pane.
+/// The program of a respawn, and how its pane is managed.
 struct RespawnPlan {
     /// The words that tmux runs; `None`: what it ran there before.
     words: Option<Vec<String>>,
@@ -70,7 +70,7 @@ async fn respawn_steps(host: &Arc<Host>, pane: &Arc<Pane>, request: &RespawnRequ
     }
     let mut commands = vec![command];
     if managed.is_some() {
-        commands.extend(managed::remain(pane.id()));
+        commands.extend(managed::keep_on_exit(pane.id()));
     }
     let nonce = managed.as_ref().and_then(|managed| Some(managed.wrapper.as_ref()?.nonce.clone()));
     if let Some(nonce) = &nonce {
@@ -104,7 +104,7 @@ async fn respawn_steps(host: &Arc<Host>, pane: &Arc<Pane>, request: &RespawnRequ
 /// Decides what to start, and how the pane is managed then.
 async fn plan(host: &Arc<Host>, pane: &Arc<Pane>, request: &RespawnRequest) -> Result<RespawnPlan> {
     let (server, spawn, known) = (host.server(), &request.spawn, pane.managed());
-    let again = || Some(known.as_ref()?.launch.as_ref()?.again(spawn));
+    let again = || Some(known.as_ref()?.launch.as_ref()?.with_changes(spawn));
     let launch = Launch::of(spawn).or_else(again);
     // Without a command tmux runs again the line that it ran before. That may be the exit wrapper
     // of an earlier muxtap.
@@ -115,7 +115,7 @@ async fn plan(host: &Arc<Host>, pane: &Arc<Pane>, request: &RespawnRequest) -> R
     let before = match &known {
         Some(ManagedPane { on_exit: OnExit::Keep | OnExit::Close, before, .. }) => before.clone(),
         Some(ManagedPane { before: Some(before), .. }) => Some(before.clone()),
-        Some(ManagedPane { before: None, .. }) | None => Some(PaneOptions::of(server, pane.id()).await?),
+        Some(ManagedPane { before: None, .. }) | None => Some(PaneOptions::read(server, pane.id()).await?),
     };
     let on_exit = match &known {
         _ if spawn.keep => OnExit::Keep,

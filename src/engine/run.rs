@@ -98,7 +98,7 @@ impl Engine {
             };
             let (prompt, mark) = self.type_in_time(host, pending, deadline).await?;
             let find = || command_marks(&pane, &exclusive.nonce);
-            let left = deadline.left();
+            let left = deadline.remaining();
             let running = RunningCommand { engine: self, host, pane: &pane, reader, prompt };
             let end = tokio::select! {
                 end = tokio::time::timeout(left, running.until_end(&find)) => end.unwrap_or(RunEnd::Timeout),
@@ -213,12 +213,12 @@ impl Engine {
         for _ in 0..ATTEMPTS {
             let empty = prompt.empty(*clear).await?;
             if gone.is_cancelled() {
-                prompt.take_back(&empty).await?;
+                prompt.undo(&empty).await?;
                 return Err(too_late(pane));
             }
             let line = reader.shell.command_line(command, nonce, &empty);
             if line.is_err() {
-                prompt.take_back(&empty).await?;
+                prompt.undo(&empty).await?;
             }
             let keys = line?;
             let mark = {
@@ -238,7 +238,7 @@ impl Engine {
                 return Ok((empty, mark));
             }
             pane.lock().echo.command_line_ends(None);
-            prompt.take_back(&empty).await?;
+            prompt.undo(&empty).await?;
             sent?;
         }
         Err(Error::new(
@@ -275,7 +275,7 @@ impl Engine {
                 ),
             )
         };
-        match tokio::time::timeout(deadline.left().min(SHELL_START), rests).await {
+        match tokio::time::timeout(deadline.remaining().min(SHELL_START), rests).await {
             Ok(Ok(reader)) => Ok(reader),
             Ok(Err(what)) => Err(refused(&what)),
             Err(_) => Err(refused(&pane.metadata().command)),

@@ -41,7 +41,7 @@ impl Engine {
             let _ = tokio::time::timeout(PATIENCE, until_burst_over(pane, sent)).await;
             is_echoed(pane, cursor.offset, text)
         };
-        let entered = self.send(host, pane, input::enter(pane)).await?;
+        let entered = self.send(host, pane, input::prepare_enter(pane)).await?;
         let changed = tokio::time::timeout(REACTION, until_output(pane, entered.offset)).await.is_ok();
         Ok((cursor, SubmitSeen { echoed, changed }))
     }

@@ -169,13 +169,13 @@ impl Engine {
         };
         let id = match find_pane(&topology, &target) {
             Ok(id) => id,
-            Err(error) => return last_ended(host, &target).ok_or_else(|| of_earlier(error, &target, host)),
+            Err(error) => return last_ended(host, &target).ok_or_else(|| earlier_pane_error(error, &target, host)),
         };
         if let Some(pane) = host.live_pane(id) {
             return Ok(pane);
         }
         host.server().cover(id).await?;
-        host.pane(id).ok_or_else(|| located(Error::not_found(format!("no pane {id}")), host))
+        host.pane(id).ok_or_else(|| with_socket(Error::not_found(format!("no pane {id}")), host))
     }
 
     /// Returns the target of a URL path. `%` must be encoded in an address, so there a bare number
@@ -232,7 +232,7 @@ impl Engine {
         let topology = host.server().fresh().await?.without_hubs();
         match text.parse()? {
             Target::Number(session) | Target::Named { session, window: None, pane: None } => {
-                find_session(&topology, &session).cloned().map_err(|error| located(error, host))
+                find_session(&topology, &session).cloned().map_err(|error| with_socket(error, host))
             }
             _ => Err(Error::new(ErrorCode::InvalidTarget, format!("{text:?} is no session; write its name or $0"))),
         }
@@ -242,7 +242,7 @@ impl Engine {
     pub(super) async fn window(&self, host: &Arc<Host>, text: &str) -> Result<WindowRow> {
         let topology = host.server().fresh().await?.without_hubs();
         let target = text.parse()?;
-        find_window(&topology, &target).cloned().map_err(|error| located(error, host))
+        find_window(&topology, &target).cloned().map_err(|error| with_socket(error, host))
     }
 }
 
@@ -255,9 +255,9 @@ fn last_ended(host: &Host, target: &Target) -> Option<Arc<Pane>> {
 
 /// Returns the error about a pane that is not there. An id may be that of a pane of the server that
 /// ran there before.
-fn of_earlier(error: Error, target: &Target, host: &Host) -> Error {
-    let Target::Pane(id) = target else { return located(error, host) };
-    let Some(pane) = host.earlier_pane(*id) else { return located(error, host) };
+fn earlier_pane_error(error: Error, target: &Target, host: &Host) -> Error {
+    let Target::Pane(id) = target else { return with_socket(error, host) };
+    let Some(pane) = host.earlier_pane(*id) else { return with_socket(error, host) };
     let (start, end) = pane.retained_cursors();
     let message = format!(
         "{} on {}: it was a pane of the server that ran there before and has ended; what it printed is read by its cursor, \
@@ -285,7 +285,7 @@ fn ambiguous_number(topology: &Topology, number: &str) -> Error {
     Error::bare_number(number, &candidates)
 }
 
-fn located(error: Error, host: &Host) -> Error {
+fn with_socket(error: Error, host: &Host) -> Error {
     if error.code == ErrorCode::NotFound {
         let message =
             format!("{} on {}; `muxtap list-panes` shows what is there", error.message, host.socket().display());

@@ -17,7 +17,7 @@ use crate::{
     tmux::make_socket_dir,
 };
 
-/// What to create.
+/// The kind of thing to create.
 pub(crate) enum UnmanagedPlace {
     /// `new-session -d`; where no server runs this starts one.
     Session,

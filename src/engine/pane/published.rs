@@ -1,4 +1,4 @@
-//! A pane's newest state in atomics. Reading it takes no lock, so frequent readers hold up nobody.
+//! A pane's newest state in atomics. Reading it takes no lock, so frequent readers delay no writer.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 

@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use super::{MemoryDelta, Pane, State};
 use crate::engine::{Host, limits, screen_model::Staleness};
 
-/// What follows from giving up a string.
+/// Result of giving up a string: the follow-up work for the caller.
 #[must_use]
 pub(in crate::engine) struct GiveUpOutcome {
     pub(in crate::engine) memory: MemoryDelta,
