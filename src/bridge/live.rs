@@ -99,7 +99,7 @@ impl Live {
 
     /// Does what this page asks.
     pub async fn act(&self, request: &Request, origin: &str) -> Result<Done, Refusal> {
-        let engine = self.engine.by(Caller { face: "bridge", who: origin.to_owned() });
+        let engine = self.engine.with_caller(Caller { face: "bridge", who: origin.to_owned() });
         match request.action {
             Action::ListSessions => Ok(Done::Sessions(self.list().await?)),
             Action::CreateSession => self.create(&engine, request).await,
@@ -205,7 +205,7 @@ impl Live {
         };
         let mut tries = 1;
         loop {
-            let made = self.within(engine.new_plain_session(&host, &wanted)).await?;
+            let made = self.within(engine.new_unmanaged_session(&host, &wanted)).await?;
             let error = match made {
                 Ok(made) => return Ok(Done::session(&made.session_name)),
                 Err(error) => error,

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     api::{CaptureRequest, CaptureSource, Result},
-    engine::{Engine, Host, Pane, Point},
+    engine::{Engine, Host, Pane, Revision},
 };
 
 /// How a pane is looked at.
@@ -36,7 +36,7 @@ pub struct View {
     /// When it was asked for.
     asked: Instant,
     /// The point of the pane's life that it shows, where that is known.
-    point: Option<Point>,
+    point: Option<Revision>,
     verdicts: Mutex<HashMap<usize, Verdict>>,
 }
 
@@ -82,7 +82,7 @@ impl Sight {
     pub async fn look(&self, engine: &Engine, host: &Arc<Host>) -> Result<Arc<View>> {
         let called = Instant::now();
         let mut last = self.last.lock().await;
-        let serves = |view: &&Arc<View>| view.asked >= called || view.point == Some(self.pane.point());
+        let serves = |view: &&Arc<View>| view.asked >= called || view.point == Some(self.pane.revision());
         if let Some(view) = last.as_ref().filter(serves) {
             return Ok(view.clone());
         }
@@ -98,10 +98,10 @@ impl View {
         let request =
             CaptureRequest { start: Some(format!("-{}", shape.lines)), join: shape.join, ..CaptureRequest::default() };
         let asked = Instant::now();
-        let point = pane.point();
+        let point = pane.revision();
         let answer = engine.capture(host, &pane.id().to_string(), &request).await?;
         // What comes from tmux may be newer than what was known before it was asked, and memory does not tell when it changes.
-        let is_known = answer.source == CaptureSource::Model && pane.point() == point;
+        let is_known = answer.source == CaptureSource::Model && pane.revision() == point;
         let mut text = answer.text;
         text.retain(|character| character != '\r');
         text.truncate(js::trim_end(&text).len());

@@ -1,7 +1,8 @@
 //! The audit log: one JSON object a line for everything that changed a terminal, or was refused.
 //!
-//! The file is the user's alone (0600) and is turned when it is full. A thread of its own writes it, so that a disk that hangs
-//! holds nobody up; what cannot be written is counted and told in the log, and hinders nobody.
+//! The file is the user's alone (0600) and is rotated when it is full. A thread of its own writes
+//! it, so that a disk that hangs delays no caller. What cannot be written is counted and logged,
+//! and hinders nobody.
 
 use std::{
     fs::{self, DirBuilder, File, OpenOptions},
@@ -21,42 +22,42 @@ use crate::{
     metrics,
 };
 
-/// Bytes after which the file is turned, unless configured otherwise.
+/// Size at which the file is rotated, unless configured otherwise.
 pub const AUDIT_BYTES: u64 = 10 * 1024 * 1024;
-/// Older files that are kept: `audit.jsonl.1` is the youngest.
+/// Rotated files that are kept: `audit.jsonl.1` is the youngest.
 pub const AUDIT_FILES: usize = 3;
 /// Entries that wait for the disk; of more, the newest are lost (and counted).
 const QUEUE: usize = 4096;
-/// At the end, the disk may take this long.
+/// How long the disk may take when the log is closed.
 const CLOSE_LIMIT: Duration = Duration::from_secs(2);
 
-/// What is recorded of one act.
+/// A record of one action.
 #[derive(Serialize)]
 pub struct Entry<'a> {
-    /// By which face it was asked.
+    /// The face the caller came by.
     pub face: &'a str,
-    /// Who asked.
+    /// The caller.
     pub who: &'a str,
-    /// The tmux server's socket; empty where none is meant.
+    /// The tmux server's socket; empty for an action that belongs to none.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub server: &'a str,
     /// The target as it was given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target: Option<&'a str>,
-    /// What it meant: `%3`, `@1`, `$0`.
+    /// The id that the target resolved to: `%3`, `@1`, `$0`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pane: Option<&'a str>,
-    /// What was to be done.
+    /// The action.
     pub action: &'a str,
-    /// `ok`, an error's code, or `abandoned` when the asker left before it was known.
+    /// `ok`, an error's code, or `abandoned` when the caller left before the result was known.
     pub result: &'a str,
-    /// Bytes that were typed.
+    /// How many bytes were typed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes: Option<usize>,
-    /// Their SHA-256.
+    /// SHA-256 of those bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sha256: Option<String>,
-    /// How long it took, in milliseconds.
+    /// How long the action took, in milliseconds.
     pub ms: u64,
 }
 
@@ -75,7 +76,8 @@ pub struct Audit {
 }
 
 impl Audit {
-    /// Opens the log, or makes it. Error: `CONFLICT` where the file is not the user's alone or cannot be written.
+    /// Opens the log, or creates it. Error: `CONFLICT` where the file is not the user's alone or
+    /// cannot be written.
     pub fn open(path: &Path, most: u64) -> Result<Self> {
         let file = LogFile::open(path, most).map_err(|error| {
             Error::new(ErrorCode::Conflict, format!("cannot write the audit log {}: {error}", path.display()))
@@ -151,7 +153,7 @@ impl LogFile {
                 found.mode() & 0o7777
             )));
         }
-        // Two that turn one file would throw away each other's lines.
+        // Two processes that rotate one file would throw away each other's lines.
         rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)
             .map_err(|_| io::Error::other("another muxtap writes it: audit_file names another place"))?;
         Ok(Self { path: path.to_owned(), length: found.len(), file, most })
@@ -161,7 +163,7 @@ impl LogFile {
         let full = self.length > 0 && self.length + line.len() as u64 > self.most;
         if full && let Err(error) = self.turn() {
             tracing::warn!("cannot turn the audit log {}: {error}; it grows on", self.path.display());
-            // It is tried again when as much has been written once more.
+            // Rotation is tried again when as much has been written once more.
             self.length = 0;
         }
         let before = self.file.metadata()?.len();
@@ -175,7 +177,7 @@ impl LogFile {
         written
     }
 
-    /// The file becomes the youngest old one, the oldest goes.
+    /// Rotates the files: this one becomes the youngest old one, the oldest goes.
     fn turn(&mut self) -> io::Result<()> {
         let old = |number: usize| {
             let mut name = self.path.as_os_str().to_owned();
@@ -189,7 +191,7 @@ impl LogFile {
             }
         }
         match fs::rename(&self.path, old(1)) {
-            // Somebody has moved it away.
+            // The file was moved away.
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }

@@ -8,7 +8,7 @@ use std::{
 use bytes::Bytes;
 use tokio::sync::oneshot;
 
-use super::{Engine, Host, Pane, look, view::Doubt};
+use super::{Engine, Host, Pane, resync, screen_model::Staleness};
 use crate::{
     api::{CaptureAnswer, CaptureRequest, CaptureSource, Error, ErrorCode, Result, Tier, Verified},
     metrics,
@@ -19,70 +19,72 @@ use crate::{
 
 /// How long a pane that is verified may take to rest.
 const VERIFY_LIMIT: Duration = Duration::from_secs(2);
-/// Why a screen that is followed does not answer.
+/// Error text: why a followed screen cannot print a capture.
 const UNKNOWN: &str = "with these flags it shows what tmux alone can print (hyperlinks, or cells that nobody wrote)";
 
 impl Engine {
-    /// What `tmux capture-pane -p` prints: from memory where the screen is followed, else from tmux.
+    /// Returns what `tmux capture-pane -p` prints: from memory where the screen is followed, else
+    /// from tmux.
     pub async fn capture(&self, host: &Arc<Host>, target: &str, request: &CaptureRequest) -> Result<CaptureAnswer> {
-        self.may(Tier::Read)?;
+        self.authorize(Tier::Read)?;
         let options = options(request)?;
         let pane = self.pane(host, target).await?;
         if request.verify {
             return self.verify(host, &pane, &options).await;
         }
         let there = host.live_pane(pane.id()).is_some_and(|there| Arc::ptr_eq(&there, &pane));
-        if let Some((text, offset)) = followed(&pane, &options).filter(|_| there) {
+        if let Some((text, offset)) = from_memory(&pane, &options).filter(|_| there) {
             return Ok(answer(&pane, &text, CaptureSource::Model, offset));
         }
-        match self.ask_screen(host, &pane, || command(&pane, &options)).await {
+        match self.ask_screen(host, &pane, || capture_command(&pane, &options)).await {
             Ok((text, offset)) => Ok(answer(&pane, &text, CaptureSource::Tmux, offset)),
-            Err(error) => kept(&pane, &options, error),
+            Err(error) => of_ended(&pane, &options, error),
         }
     }
 
-    /// Answers from memory, and compares with what tmux prints at the same point of the stream.
+    /// Captures from memory, and compares with what tmux prints at the same point of the stream.
     async fn verify(&self, host: &Arc<Host>, pane: &Arc<Pane>, options: &CaptureOptions) -> Result<CaptureAnswer> {
         let refuse = |why: &str| Error::new(ErrorCode::Conflict, format!("cannot verify pane {}: {why}", pane.id()));
         let begun = Instant::now();
         while begun.elapsed() < VERIFY_LIMIT {
-            let before = pane.point();
-            let Some((ours, offset)) = followed(pane, options) else {
-                let (why, looking) = {
+            let before = pane.revision();
+            let Some((ours, offset)) = from_memory(pane, options) else {
+                let (why, resyncing) = {
                     let state = pane.lock();
-                    (state.view.why_not().unwrap_or(UNKNOWN), state.view.looking)
+                    (state.screen.why_not_followed().unwrap_or(UNKNOWN), state.screen.resyncing)
                 };
-                if !looking {
+                if !resyncing {
                     return Err(refuse(why));
                 }
-                // tmux is looked at just now.
+                // A resync is in progress.
                 let _ = tokio::time::timeout(VERIFY_LIMIT, pane.changes().changed()).await;
                 continue;
             };
-            let (theirs, _) = self.ask_screen(host, pane, || command(pane, options)).await?;
-            if pane.point() != before {
-                look::rest(pane).await;
+            let (theirs, _) = self.ask_screen(host, pane, || capture_command(pane, options)).await?;
+            if pane.revision() != before {
+                resync::until_rest(pane).await;
                 continue;
             }
             let verified = compare(&ours, &theirs);
-            if !verified.same && pane.lock().view.doubt(Doubt::Different) {
-                host.look(pane);
+            if !verified.same && pane.lock().screen.mark_stale(Staleness::Different) {
+                host.resync(pane);
             }
             return Ok(CaptureAnswer { verified: Some(verified), ..answer(pane, &ours, CaptureSource::Model, offset) });
         }
         Err(refuse("it does not rest"))
     }
 
-    /// The visible screen as text, and the point of the stream at which it looked so. `joined`: wrapped lines are one.
+    /// Returns the visible screen as text, and the stream offset at which it looked so. `joined`:
+    /// wrapped lines are one.
     pub(super) async fn screen(&self, host: &Arc<Host>, pane: &Arc<Pane>, joined: bool) -> Result<(String, u64)> {
         let options = CaptureOptions { join: joined, ..CaptureOptions::default() };
-        let (text, offset) = match followed(pane, &options) {
+        let (text, offset) = match from_memory(pane, &options) {
             Some((text, offset)) => (Bytes::from(text), offset),
-            None => match self.ask_screen(host, pane, || command(pane, &options)).await {
+            None => match self.ask_screen(host, pane, || capture_command(pane, &options)).await {
                 Ok(asked) => asked,
                 Err(error) => {
                     let state = pane.lock();
-                    let last = state.view.last().filter(|_| state.exit.is_some()).ok_or(error)?;
+                    let last = state.screen.last().filter(|_| state.exit.is_some()).ok_or(error)?;
                     (Bytes::from(last.capture(&options)), state.ring.end())
                 }
             },
@@ -90,8 +92,8 @@ impl Engine {
         Ok((String::from_utf8_lossy(&text).into_owned(), offset))
     }
 
-    /// A capture, and a point of the stream that it shows for certain. It changes nothing, so it is asked again over another
-    /// connection when one is lost.
+    /// Asks tmux for a capture. Returns it with a stream offset that it shows for certain. It
+    /// changes nothing, so it is asked again over another connection when one is lost.
     async fn ask_screen(
         &self,
         host: &Arc<Host>,
@@ -101,11 +103,12 @@ impl Engine {
         for _ in 0..3 {
             host.server().connected().await?;
             let (sender, receiver) = oneshot::channel();
-            // Taken before it is asked: what the pane prints meanwhile may come ahead of the reply and not be shown in it. Reading on from
-            // here can show a line once more, never leave one out.
+            // Taken before tmux is asked: what the pane prints meanwhile may come ahead of the
+            // reply and not be shown in it. Reading on from here can show a line once more, never
+            // leave one out.
             let end = pane.lock().ring.end();
             host.server().submit(Some(pane.id()), Request::Framed(vec![command()]), move |answer| {
-                // The asker may have given up.
+                // The caller may have given up.
                 let _ = sender.send(answer);
             });
             match receiver.await {
@@ -126,10 +129,10 @@ impl Engine {
     }
 }
 
-/// What memory prints, where it is what tmux prints.
-fn followed(pane: &Pane, options: &CaptureOptions) -> Option<(Vec<u8>, u64)> {
+/// Returns the capture from memory, where it is certain to be what tmux prints.
+fn from_memory(pane: &Pane, options: &CaptureOptions) -> Option<(Vec<u8>, u64)> {
     let state = pane.lock();
-    Some((state.view.capture(options)?, state.ring.end()))
+    Some((state.screen.capture(options)?, state.ring.end()))
 }
 
 fn answer(pane: &Pane, text: &[u8], source: CaptureSource, offset: u64) -> CaptureAnswer {
@@ -144,12 +147,12 @@ fn answer(pane: &Pane, text: &[u8], source: CaptureSource, offset: u64) -> Captu
     }
 }
 
-/// For a pane that has gone: its last screen, with its history.
-fn kept(pane: &Pane, options: &CaptureOptions, error: Error) -> Result<CaptureAnswer> {
+/// Captures the last screen, with its history, of a pane that has ended.
+fn of_ended(pane: &Pane, options: &CaptureOptions, error: Error) -> Result<CaptureAnswer> {
     let (text, offset) = {
         let state = pane.lock();
-        let Some(last) = state.view.last().filter(|_| state.exit.is_some()) else { return Err(error) };
-        if !state.view.is_proven() && (options.escapes || options.join || options.trailing) {
+        let Some(last) = state.screen.last().filter(|_| state.exit.is_some()) else { return Err(error) };
+        if !state.screen.is_proven() && (options.escapes || options.join || options.trailing) {
             return Err(Error::new(
                 ErrorCode::UnsupportedCaptureMode,
                 format!("pane {} has ended; of this tmux's panes only plain text is kept", pane.id()),
@@ -160,8 +163,8 @@ fn kept(pane: &Pane, options: &CaptureOptions, error: Error) -> Result<CaptureAn
     Ok(answer(pane, &text, CaptureSource::Kept, offset))
 }
 
-/// The question that tmux is asked.
-fn command(pane: &Pane, options: &CaptureOptions) -> Command {
+/// Returns the `capture-pane` command for these options.
+fn capture_command(pane: &Pane, options: &CaptureOptions) -> Command {
     let mut command = Command::new("capture-pane").flag("-p").opt("-t", pane.id().to_string());
     for (wanted, flag) in [(options.escapes, "-e"), (options.join, "-J"), (options.trailing, "-N")] {
         if wanted {
@@ -188,7 +191,7 @@ fn options(request: &CaptureRequest) -> Result<CaptureOptions> {
     })
 }
 
-/// A line as `-S` and `-E` take it: a number or `-`.
+/// Parses a line as `-S` and `-E` take it: a number or `-`.
 fn line(field: &str, value: Option<&str>) -> Result<Line> {
     match value {
         None => Ok(Line::Default),
@@ -201,7 +204,7 @@ fn line(field: &str, value: Option<&str>) -> Result<Line> {
     }
 }
 
-/// Where two captures differ first.
+/// Returns where two captures differ first.
 fn compare(ours: &[u8], theirs: &[u8]) -> Verified {
     if ours == theirs {
         return Verified { same: true, line: None, model: None, tmux: None };

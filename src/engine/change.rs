@@ -1,10 +1,10 @@
-//! Changing and ending what is there.
+//! Changing and killing panes, windows and sessions.
 
 use std::sync::Arc;
 
 use super::{
     Engine, Host,
-    create::{literal, refused},
+    create::{literal, tmux_error},
 };
 use crate::{
     api::{DoneAnswer, Error, PatchRequest, Result, Tier},
@@ -18,65 +18,65 @@ use crate::{
 const DONE: DoneAnswer = DoneAnswer { ok: true };
 
 impl Engine {
-    /// Ends a pane.
+    /// Kills a pane.
     pub async fn kill_pane(&self, host: &Arc<Host>, target: &str) -> Result<DoneAnswer> {
-        let act = self.act(Tier::Kill, "kill-pane", host, target)?;
+        let audit = self.audit(Tier::Kill, "kill-pane", host, target)?;
         let done = async {
             let pane = self.pane(host, target).await?;
-            act.means(pane.id());
+            audit.resolved(pane.id());
             self.order(host, Some(pane.id()), [Command::new("kill-pane").opt("-t", pane.id().to_string())]).await
         }
         .await;
-        act.ended(done)
+        audit.finish(done)
     }
 
-    /// Ends a window everywhere.
+    /// Kills a window in every session.
     pub async fn kill_window(&self, host: &Arc<Host>, target: &str) -> Result<DoneAnswer> {
-        let act = self.act(Tier::Kill, "kill-window", host, target)?;
+        let audit = self.audit(Tier::Kill, "kill-window", host, target)?;
         let done = async {
             let window = self.window(host, target).await?;
-            act.means(window.id);
+            audit.resolved(window.id);
             self.order(host, None, [Command::new("kill-window").opt("-t", window.id.to_string())]).await
         }
         .await;
-        act.ended(done)
+        audit.finish(done)
     }
 
-    /// Ends a session.
+    /// Kills a session.
     pub async fn kill_session(&self, host: &Arc<Host>, target: &str) -> Result<DoneAnswer> {
-        let act = self.act(Tier::Kill, "kill-session", host, target)?;
+        let audit = self.audit(Tier::Kill, "kill-session", host, target)?;
         let done = async {
             let session = self.session(host, target).await?;
-            act.means(session.id);
+            audit.resolved(session.id);
             self.order(host, None, [Command::new("kill-session").opt("-t", session.id.to_string())]).await
         }
         .await;
-        act.ended(done)
+        audit.finish(done)
     }
 
     /// Changes a session: its name.
     pub async fn patch_session(&self, host: &Arc<Host>, target: &str, patch: &PatchRequest) -> Result<DoneAnswer> {
-        let act = self.act(Tier::Create, "change-session", host, target)?;
+        let audit = self.audit(Tier::Create, "change-session", host, target)?;
         let done = async {
             only(patch, "a session", &["name"])?;
             let session = self.session(host, target).await?;
-            act.means(session.id);
+            audit.resolved(session.id);
             let name = patch.name.as_deref().ok_or_else(nothing)?;
             let command =
                 Command::new("rename-session").opt("-t", session.id.to_string()).end_of_flags().arg(literal(name));
             self.order(host, None, [command]).await
         }
         .await;
-        act.ended(done)
+        audit.finish(done)
     }
 
     /// Changes a window: its name, layout and size.
     pub async fn patch_window(&self, host: &Arc<Host>, target: &str, patch: &PatchRequest) -> Result<DoneAnswer> {
-        let act = self.act(Tier::Create, "change-window", host, target)?;
+        let audit = self.audit(Tier::Create, "change-window", host, target)?;
         let done = async {
             only(patch, "a window", &["name", "layout", "width", "height"])?;
             let window = self.window(host, target).await?.id.to_string();
-            act.means(&window);
+            audit.resolved(&window);
             let mut commands = Vec::new();
             if let Some(name) = &patch.name {
                 commands.push(Command::new("rename-window").opt("-t", &window).end_of_flags().arg(literal(name)));
@@ -94,7 +94,7 @@ impl Engine {
             self.order(host, None, commands).await
         }
         .await;
-        act.ended(done)
+        audit.finish(done)
     }
 
     /// Changes a pane: its title, size and program.
@@ -104,11 +104,11 @@ impl Engine {
             Some(_) => (Tier::Create, "respawn-pane"),
             None => (Tier::Create, "change-pane"),
         };
-        let act = self.act(tier, action, host, target)?;
+        let audit = self.audit(tier, action, host, target)?;
         let done = async {
             only(patch, "a pane", &["name", "width", "height", "respawn"])?;
             let pane = self.pane(host, target).await?;
-            act.means(pane.id());
+            audit.resolved(pane.id());
             let id = pane.id().to_string();
             let mut commands = Vec::new();
             if let Some(title) = &patch.name {
@@ -129,7 +129,7 @@ impl Engine {
             }
         }
         .await;
-        act.ended(done)
+        audit.finish(done)
     }
 
     async fn order(
@@ -139,7 +139,7 @@ impl Engine {
         commands: impl IntoIterator<Item = Command>,
     ) -> Result<DoneAnswer> {
         let answer = host.server().write(pane, Request::Plain(CommandLine::of(commands))).await?;
-        answer.map(|_| DONE).map_err(|message| refused(&message))
+        answer.map(|_| DONE).map_err(|message| tmux_error(&message))
     }
 }
 

@@ -1,24 +1,26 @@
-//! The line that makes a shell run a command, tell where its output begins and ends, and leave no trace of the line itself.
+//! The line that makes a shell run a command, report where its output begins and ends, and leave no
+//! trace of the line itself.
 
 use std::fmt::Write as _;
 
 use super::{
     prompt::{EmptyPrompt, Keymap},
     shell::Shell,
-    signs::RUN_OSC,
+    shell_marks::RUN_OSC,
 };
 use crate::api::{Error, ErrorCode, Result};
 
 /// Bytes of one line that a terminal in cooked mode takes (F28).
 const COOKED_LINE: usize = 4095;
 
-/// A word that zsh's line editor expands to `xx`. That sets the option by which zsh forgets a line that begins with a space, and keeps what it
-/// was: an option that the line itself set would come too late.
+/// A word that zsh's line editor expands to `xx`. The expansion sets the option by which zsh
+/// forgets a line that begins with a space, and stores its old value. An option that the line
+/// itself set would come too late.
 const ZSH_FORGET: &str = "${${_muxtap_h::=$options[histignorespace]}:+x}${${options[histignorespace]::=on}:+x}";
 const ZSH_FORGET_SHOWN: usize = 2;
 /// Expands the word before the cursor (`expand-word`).
 const ZSH_EXPAND: &str = "\x18*";
-/// Runs first: the shell may abandon the line, and has the line marked by then.
+/// Runs first: the shell may abandon the line, and has marked the line as one to forget by then.
 const ZSH_RESTORE: &str = "options[histignorespace]=$_muxtap_h;unset _muxtap_h;";
 const ZSH_END: &str = ";unset _muxtap";
 
@@ -57,18 +59,20 @@ const ZSH_CONTINUES: [&str; 30] = [
 ];
 
 impl Shell {
-    /// What is typed at an empty prompt, Enter included.
+    /// Returns what to type at an empty prompt, Enter included.
     ///
-    /// The line keeps the command in a variable, takes itself off the screen and out of the history, prints the command in its own place, a
-    /// mark with the command's length, and behind the output one with its status. Only running it can print the marks: in the line, and so
-    /// in its echo, the escape byte stands as characters. It is printable ASCII throughout: what it takes on the screen is known, and no
-    /// line editor completes or expands anything in it. The space in front keeps it out of most histories.
+    /// The line stores the command in a variable and takes itself off the screen and out of the
+    /// history. It prints the command in its own place, a mark with the command's length, and
+    /// behind the output a mark with its status. Only running the line can print the marks: in the
+    /// line, and so in its echo, the escape byte stands as characters. The line is printable ASCII
+    /// throughout: its width on the screen is known, and no line editor completes or expands
+    /// anything in it. The space in front keeps it out of most histories.
     pub(super) fn command_line(self, command: &str, nonce: &str, prompt: &EmptyPrompt) -> Result<Vec<u8>> {
         let kept = self.assignment(command);
         let forget = match self {
             // `-s` replaces the line if it is in the history; then the newest entry is dropped.
             Self::Bash => "history -s x;history -d -1 2>/dev/null;",
-            // A line that is to be forgotten goes as soon as something comes after it.
+            // A line that is to be forgotten goes as soon as another one follows.
             Self::Zsh if prompt.editor == Some(Keymap::Emacs) => "print -rs -- $_muxtap;",
             _ => "",
         };
@@ -80,7 +84,7 @@ impl Shell {
             Self::Zsh => ("\"$_muxtap\"", "${#_muxtap}", "eval \"$_muxtap\"", "$?", "unset _muxtap"),
             Self::Fish => ("$_muxtap", "(string length -- $_muxtap)", "eval $_muxtap", "$status", "set -e _muxtap"),
         };
-        // What a terminal would obey is not shown.
+        // Control characters, which the terminal would obey, are not shown.
         let tame = command.chars().all(|character| !character.is_control() || matches!(character, '\n' | '\t'));
         let shown = if tame { value } else { "'(a command with control characters)'" };
         let tail = if self == Self::Zsh && prompt.editor == Some(Keymap::Emacs) {
@@ -100,7 +104,8 @@ impl Shell {
         let (_, word, word_shown, expand, restore) = tail;
         let width = usize::from(prompt.cursor.width.max(1));
         let cells = usize::from(prompt.column) + line(0).len() + word_shown + restore.len();
-        // A line that ends where a row does: the cursor is there, or in the next one.
+        // Where a line ends with its row the cursor is on that row or on the next one: a space
+        // decides.
         let space = if cells.is_multiple_of(width) { " " } else { "" };
         let rows = usize::from(above) + (cells + space.len()) / width + 1;
         let typed = format!("{}{word}{expand}{restore}{space}\r", line(rows));
@@ -116,10 +121,10 @@ impl Shell {
         Ok([prompt.clear.as_slice(), typed.as_bytes()].concat())
     }
 
-    /// Whether a prompt is the one with which this shell asks for the rest of a command.
+    /// Returns whether a prompt is the one with which this shell asks for the rest of a command.
     pub(super) fn is_continuation(self, prompt: &str) -> bool {
         let bare = prompt.trim();
-        // Of configurations: dots (`...`) and what starship and others show.
+        // Prompts of configurations: dots (`...`) and what starship and others show.
         let is_dot = |character| matches!(character, '.' | '…' | '∙' | '·' | '⋅' | '•');
         if self != Self::Fish && !bare.is_empty() && bare.chars().all(is_dot) {
             return true;
@@ -128,12 +133,12 @@ impl Shell {
         match self {
             Self::Posix | Self::Bash => words.is_empty(),
             Self::Zsh => words.split(' ').all(|word| ZSH_CONTINUES.contains(&word)),
-            // Its line editor has all of it.
+            // Fish's line editor holds the whole command.
             Self::Fish => false,
         }
     }
 
-    /// The command as the value of `_muxtap`.
+    /// Returns the assignment of the command to `_muxtap`.
     fn assignment(self, command: &str) -> String {
         let ends_quote = |byte: u8| byte == b'\'' || byte == b'\\' && self == Self::Fish;
         let plain = command.bytes().all(|byte| matches!(byte, b' '..=b'~') && !ends_quote(byte));
@@ -146,7 +151,8 @@ impl Shell {
     }
 }
 
-/// A format that makes printf print this: nothing in it is special to a quote, to a history, or to a line editor.
+/// Returns a format with which printf prints this text: nothing in it is special to a quote, a
+/// history or a line editor.
 fn as_format(command: &str) -> String {
     command.bytes().fold(String::new(), |mut text, byte| {
         match byte {

@@ -1,4 +1,4 @@
-//! Compiling patterns where that holds nobody: a set may take a second.
+//! Compiling patterns on other threads: a set may take a second.
 
 use std::sync::Arc;
 
@@ -7,19 +7,19 @@ use tokio::sync::Semaphore;
 use super::{Engine, limits};
 use crate::api::{Error, ErrorCode, Result};
 
-/// Bytes of texts that are compiled at once where they are.
+/// Bytes of patterns that are compiled on the calling thread.
 const AT_ONCE: usize = 512;
 
-/// Who may compile, and who waits for it.
+/// Permits to compile, and to wait for that.
 #[derive(Debug)]
-pub struct Compiling {
-    /// One for each set that is being compiled.
+pub struct CompileQueue {
+    /// One permit for each set that is being compiled.
     running: Arc<Semaphore>,
-    /// One for each that is or waits.
+    /// One permit for each set that is being compiled or waits for it.
     queued: Arc<Semaphore>,
 }
 
-impl Default for Compiling {
+impl Default for CompileQueue {
     fn default() -> Self {
         let permits = |number| Arc::new(Semaphore::new(number));
         Self { running: permits(limits::COMPILING), queued: permits(limits::COMPILING_QUEUE) }
@@ -36,7 +36,7 @@ impl Engine {
         if are_words(texts) {
             return compile();
         }
-        let Compiling { running, queued } = &self.shared.compiling;
+        let CompileQueue { running, queued } = &self.shared.compile_queue;
         let Ok(queued) = queued.clone().try_acquire_owned() else {
             let message = format!("{} sets of patterns wait to be compiled; try again later", limits::COMPILING_QUEUE);
             return Err(Error::new(ErrorCode::ResourceLimit, message));
@@ -53,7 +53,8 @@ impl Engine {
     }
 }
 
-/// Whether these are a few words without an operator: they compile in the time that it takes to ask another thread.
+/// Returns whether these are a few words without an operator. They compile in the time that it
+/// takes to ask another thread.
 fn are_words<'a>(texts: impl IntoIterator<Item = &'a str>) -> bool {
     let mut left = AT_ONCE;
     texts.into_iter().all(|text| {
@@ -129,7 +130,7 @@ mod tests {
                 _ = begun.recv() => releases.push(release),
             }
         }
-        let Compiling { running, queued } = &engine.shared.compiling;
+        let CompileQueue { running, queued } = &engine.shared.compile_queue;
         assert_eq!(running.available_permits(), 0);
         assert_eq!(queued.available_permits(), limits::COMPILING_QUEUE - limits::COMPILING);
         drop(releases);

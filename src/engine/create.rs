@@ -1,13 +1,15 @@
-//! Making sessions, windows and panes, so that no byte of what runs in them is lost.
+//! Creating sessions, windows and panes without losing a byte of their programs' output.
 //!
-//! A program that prints and ends at once would be gone before it is followed. So a pane for a command begins with a placeholder; when
-//! it is followed, the command takes the placeholder's place (`respawn-pane`), held until all it prints has arrived ([`super::managed`]).
+//! A program that prints and ends at once would be gone before it is followed. So a pane for a
+//! command begins with a placeholder. When the pane is followed, the command takes the
+//! placeholder's place (`respawn-pane`), in a wrapper that holds the pane until all output has
+//! arrived ([`super::managed`]).
 
 use std::{path::PathBuf, sync::Arc};
 
 use super::{
     Engine, Host, Pane,
-    managed::{self, AtEnd, Hold, Launch, ManagedPane},
+    managed::{self, ExitWrapper, Launch, ManagedPane, OnExit},
 };
 use crate::{
     api::{
@@ -20,11 +22,12 @@ use crate::{
     tmux::{Link, Request, StartServer},
 };
 
-/// What a pane runs until its command takes its place.
+/// The placeholder: a command that a pane runs until its own takes its place.
 const PLACEHOLDER: &str = "exec cat >/dev/null";
-/// What tmux tells of what it made.
+/// The format in which tmux prints what it created.
 const MADE: &str = "#{session_id}|#{window_id}|#{pane_id}|#{session_name}";
-/// The variables that tmux takes from a client into a new session by default (`update-environment`).
+/// The variables that tmux takes from a client into a new session by default
+/// (`update-environment`).
 const UPDATED: [&str; 8] = [
     "DISPLAY",
     "KRB5CCNAME",
@@ -37,29 +40,30 @@ const UPDATED: [&str; 8] = [
 ];
 
 impl Engine {
-    /// Makes a session; where no tmux server runs, one is started for the caller.
+    /// Creates a session. Where no tmux server runs, one is started for the caller.
     pub async fn new_session(&self, host: &Arc<Host>, request: &NewSessionRequest) -> Result<CreatedAnswer> {
-        self.session_with_care(host, request, Care::Ours).await
+        self.make_session(host, request, ExitPolicy::Managed).await
     }
 
-    /// The same, but its shell ends as one that tmux made: whether muxtap lives then or was killed before, nothing of it remains.
-    pub(crate) async fn new_plain_session(
+    /// Creates a session whose shell ends as one that tmux made: whether muxtap still runs then or
+    /// was killed, nothing of it remains.
+    pub(crate) async fn new_unmanaged_session(
         &self,
         host: &Arc<Host>,
         request: &NewSessionRequest,
     ) -> Result<CreatedAnswer> {
-        self.session_with_care(host, request, Care::Tmux).await
+        self.make_session(host, request, ExitPolicy::Tmux).await
     }
 
-    async fn session_with_care(
+    async fn make_session(
         &self,
         host: &Arc<Host>,
         request: &NewSessionRequest,
-        care: Care,
+        policy: ExitPolicy,
     ) -> Result<CreatedAnswer> {
-        let act = self.act(Tier::Create, "new-session", host, request.name.as_deref().unwrap_or_default())?;
+        let audit = self.audit(Tier::Create, "new-session", host, request.name.as_deref().unwrap_or_default())?;
         let done = async {
-            check(&request.spawn)?;
+            check_spawn(&request.spawn)?;
             let cwd = request.spawn.cwd.as_ref().map(PathBuf::from);
             let start = StartServer { env: request.spawn.caller_env.clone(), cwd };
             host.server().connected_or_started(start).await?;
@@ -77,20 +81,20 @@ impl Engine {
             for (name, value) in caller.filter(|(name, _)| UPDATED.contains(&name.as_str())) {
                 command = command.opt("-e", format!("{name}={value}"));
             }
-            self.make(host, command, &request.spawn, care).await
+            self.make(host, command, &request.spawn, policy).await
         }
         .await;
         if let Ok(made) = &done {
-            act.means(&made.pane);
+            audit.resolved(&made.pane);
         }
-        act.ended(done)
+        audit.finish(done)
     }
 
-    /// Makes a window.
+    /// Creates a window.
     pub async fn new_window(&self, host: &Arc<Host>, request: &NewWindowRequest) -> Result<CreatedAnswer> {
-        let act = self.act(Tier::Create, "new-window", host, &request.session)?;
+        let audit = self.audit(Tier::Create, "new-window", host, &request.session)?;
         let done = async {
-            check(&request.spawn)?;
+            check_spawn(&request.spawn)?;
             let session = self.session(host, &request.session).await?;
             let mut command =
                 Command::new("new-window").flag("-P").opt("-F", MADE).opt("-t", format!("{}:", session.id));
@@ -100,20 +104,20 @@ impl Engine {
             if let Some(name) = &request.name {
                 command = command.opt("-n", literal(name));
             }
-            self.make(host, command, &request.spawn, Care::Ours).await
+            self.make(host, command, &request.spawn, ExitPolicy::Managed).await
         }
         .await;
         if let Ok(made) = &done {
-            act.means(&made.pane);
+            audit.resolved(&made.pane);
         }
-        act.ended(done)
+        audit.finish(done)
     }
 
     /// Splits a pane.
     pub async fn split(&self, host: &Arc<Host>, request: &SplitRequest) -> Result<CreatedAnswer> {
-        let act = self.act(Tier::Create, "split-window", host, &request.pane)?;
+        let audit = self.audit(Tier::Create, "split-window", host, &request.pane)?;
         let done = async {
-            check(&request.spawn)?;
+            check_spawn(&request.spawn)?;
             let pane = self.pane(host, &request.pane).await?;
             let mut command = Command::new("split-window").flag("-P").opt("-F", MADE).opt("-t", pane.id().to_string());
             if !request.select {
@@ -127,48 +131,48 @@ impl Engine {
                 }
                 command = command.opt("-l", size);
             }
-            self.make(host, command, &request.spawn, Care::Ours).await
+            self.make(host, command, &request.spawn, ExitPolicy::Managed).await
         }
         .await;
         if let Ok(made) = &done {
-            act.means(&made.pane);
+            audit.resolved(&made.pane);
         }
-        act.ended(done)
+        audit.finish(done)
     }
 
-    /// Makes what `command` says. It takes several steps, and a caller that goes away in the middle must not leave a placeholder behind: they
-    /// are taken to the end, unless the engine stops.
+    /// Runs the steps of `command`. A caller that goes away in the middle must not leave a
+    /// placeholder behind, so they run to the end in a task, unless the engine stops.
     async fn make(
         &self,
         host: &Arc<Host>,
         command: Command,
         spawn: &SpawnRequest,
-        care: Care,
+        policy: ExitPolicy,
     ) -> Result<CreatedAnswer> {
         let (engine, host, spawn) = (self.clone(), host.clone(), spawn.clone());
         let task = self.shared.tasks.spawn(async move {
             tokio::select! {
-                made = engine.make_all(&host, command, &spawn, care) => made,
+                made = engine.make_steps(&host, command, &spawn, policy) => made,
                 () = engine.stopping() => Err(Error::unavailable("muxtap is stopping")),
             }
         });
         task.await.unwrap_or_else(|_| Err(Error::internal("what was to be made failed halfway")))
     }
 
-    async fn make_all(
+    async fn make_steps(
         &self,
         host: &Arc<Host>,
         command: Command,
         spawn: &SpawnRequest,
-        care: Care,
+        policy: ExitPolicy,
     ) -> Result<CreatedAnswer> {
-        let mut command = place(command, spawn);
+        let mut command = with_place(command, spawn);
         if spawn.command.is_some() {
             command = command.end_of_flags().arg(PLACEHOLDER);
         }
         let answer = host.server().write(None, Request::Framed(vec![command])).await?;
         let made_by = server_of(host);
-        let body = answer.map_err(|message| refused(&message))?;
+        let body = answer.map_err(|message| tmux_error(&message))?;
         let made = body.first().map(|body| String::from_utf8_lossy(body).into_owned()).unwrap_or_default();
         let mut made = made.trim_end_matches('\n').splitn(4, '|');
         let (Some(session), Some(window), Some(pane), Some(session_name)) =
@@ -177,9 +181,9 @@ impl Engine {
             return Err(Error::new(ErrorCode::InconsistentState, "tmux did not tell what it made"));
         };
         let id: PaneId = pane.parse().map_err(|_| Error::new(ErrorCode::InconsistentState, "tmux told no pane"))?;
-        let cursor = match self.begin(host, id, spawn, care).await {
+        let cursor = match self.follow_and_start(host, id, spawn, policy).await {
             Ok(cursor) => cursor,
-            Err(unfinished) => return Err(unfinished.error(host, made_by, id, window, spawn)),
+            Err(partial) => return Err(partial.error(host, made_by, id, window, spawn)),
         };
         Ok(CreatedAnswer {
             pane: id.to_string(),
@@ -190,69 +194,75 @@ impl Engine {
         })
     }
 
-    /// Follows a pane that was made, and starts its command. Returns the cursor of its first byte.
-    async fn begin(
+    /// Follows a new pane, and starts its command. Returns the cursor of its first byte.
+    async fn follow_and_start(
         &self,
         host: &Arc<Host>,
         id: PaneId,
         spawn: &SpawnRequest,
-        care: Care,
-    ) -> Result<String, Unfinished> {
-        host.server().cover(id).await.map_err(Unfinished::NotStarted)?;
-        let gone = || Unfinished::NotStarted(Error::not_found(format!("pane {id} ended at once")));
+        policy: ExitPolicy,
+    ) -> Result<String, PartialCreate> {
+        host.server().cover(id).await.map_err(PartialCreate::NotStarted)?;
+        let gone = || PartialCreate::NotStarted(Error::not_found(format!("pane {id} ended at once")));
         let pane = host.pane(id).ok_or_else(gone)?;
         let start = pane.lock().ring.start();
-        pane.made_at(start);
+        pane.mark_started(start);
         let cursor = pane.cursor(start);
-        if care == Care::Ours {
-            self.start(host, &pane, spawn).await?;
+        if policy == ExitPolicy::Managed {
+            self.start_command(host, &pane, spawn).await?;
         }
         Ok(cursor.to_string())
     }
 
-    /// Puts the command in the placeholder's place.
-    async fn start(&self, host: &Arc<Host>, pane: &Arc<Pane>, spawn: &SpawnRequest) -> Result<(), Unfinished> {
+    /// Replaces the placeholder with the command.
+    async fn start_command(
+        &self,
+        host: &Arc<Host>,
+        pane: &Arc<Pane>,
+        spawn: &SpawnRequest,
+    ) -> Result<(), PartialCreate> {
         let order = async |line| {
             let answer = host.server().write(Some(pane.id()), Request::Plain(line)).await;
-            answer.map_err(Unfinished::of)?.map_err(|message| Unfinished::NotStarted(refused(&message)))
+            answer.map_err(PartialCreate::classify)?.map_err(|message| PartialCreate::NotStarted(tmux_error(&message)))
         };
-        let at_end = if spawn.keep { AtEnd::Keep } else { AtEnd::Close };
-        let mut managed = ManagedPane { at_end, before: None, hold: None, launch: Launch::of(spawn) };
+        let on_exit = if spawn.keep { OnExit::Keep } else { OnExit::Close };
+        let mut managed = ManagedPane { on_exit, before: None, wrapper: None, launch: Launch::of(spawn) };
         let Some(launch) = &managed.launch else {
-            pane.set_ours(managed);
-            return order(CommandLine::of(managed::remain(pane.id()))).await.map(drop);
+            pane.set_managed(managed);
+            return order(CommandLine::of(managed::keep_on_exit(pane.id()))).await.map(drop);
         };
         let nonce = managed::nonce();
         let respawn = Command::new("respawn-pane").flag("-k").opt("-t", pane.id().to_string());
-        let respawn = program(place(respawn, spawn), &launch.held(&nonce));
-        let commands = managed::remain(pane.id()).into_iter().chain([respawn]).collect();
-        pane.expect_mark(&nonce);
-        managed.hold = Some(Hold::of(nonce));
-        pane.set_ours(managed);
+        let respawn = with_program(with_place(respawn, spawn), &launch.wrapped(&nonce));
+        let commands = managed::keep_on_exit(pane.id()).into_iter().chain([respawn]).collect();
+        pane.register_nonce(&nonce);
+        managed.wrapper = Some(ExitWrapper::of(nonce));
+        pane.set_managed(managed);
         let begun = host.server().begin(pane.id(), commands).await;
-        begun.map_err(Unfinished::of)?.map_err(|message| Unfinished::NotStarted(refused(&message)))?;
-        // The new process is watched from here on. The command runs whether or not that can be known.
+        begun.map_err(PartialCreate::classify)?.map_err(|message| PartialCreate::NotStarted(tmux_error(&message)))?;
+        // The new process is watched from here on. The command runs whether or not that can be
+        // known.
         let _ = host.server().fresh().await;
         Ok(())
     }
 }
 
-/// Why a pane that was made is not as it was asked for.
-enum Unfinished {
-    /// Its command was not started and will not be.
+/// Why a pane that was created is not as requested.
+enum PartialCreate {
+    /// The command was not started and will not be.
     NotStarted(Error),
-    /// Whether its command was started is not known.
+    /// Whether the command was started is not known.
     Unknown(Error),
 }
 
-impl Unfinished {
-    /// What follows from a change that was not answered.
-    fn of(error: Error) -> Self {
+impl PartialCreate {
+    /// Classifies the error of a change to which tmux did not reply.
+    fn classify(error: Error) -> Self {
         let sent = error.details.as_ref().and_then(|details| details.get("sent")).and_then(serde_json::Value::as_bool);
         if sent == Some(true) { Self::Unknown(error) } else { Self::NotStarted(error) }
     }
 
-    /// The error for the caller. A placeholder in which nothing will be started is closed.
+    /// Returns the error for the caller. Closes a placeholder in which nothing will be started.
     fn error(
         self,
         host: &Arc<Host>,
@@ -270,7 +280,7 @@ impl Unfinished {
         self.of_pane(pane, window, is_placeholder)
     }
 
-    /// The error, which says that the pane was made.
+    /// Returns the error, with the fact that the pane was created.
     fn of_pane(self, pane: PaneId, window: &str, is_placeholder: bool) -> Error {
         let (mut error, state) = match self {
             Self::NotStarted(error) if is_placeholder => {
@@ -281,12 +291,12 @@ impl Unfinished {
             Self::Unknown(error) => (error, "whether it stays at its end as asked is not known"),
         };
         error.message = format!("pane {pane} was made; {state}: {}", error.message);
-        // What is known of the last step (`sent`) is not true of the whole.
+        // The last step's `sent` is not true of the whole.
         error.with_details(serde_json::json!({ "pane": pane.to_string(), "window": window }))
     }
 }
 
-/// The process of the server that is followed, and when it was started.
+/// Returns the pid of the followed server and when it was started.
 fn server_of(host: &Host) -> Option<(u32, u64)> {
     match host.server().link() {
         Link::Connected(identity) => Some((identity.pid, identity.started)),
@@ -294,17 +304,17 @@ fn server_of(host: &Host) -> Option<(u32, u64)> {
     }
 }
 
-/// Who sees to the end of what is made.
+/// How a new pane's end is handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Care {
-    /// muxtap: not a byte is lost, and the pane is kept or closed as was asked for.
-    Ours,
-    /// tmux, as if muxtap had not made it.
+enum ExitPolicy {
+    /// By muxtap: not a byte is lost, and the pane is kept or closed as requested.
+    Managed,
+    /// By tmux, as if muxtap had not created the pane.
     Tmux,
 }
 
-/// The directory and variables of what is made.
-pub(super) fn place(command: Command, spawn: &SpawnRequest) -> Command {
+/// Adds the directory and variables of a request to a command.
+pub(super) fn with_place(command: Command, spawn: &SpawnRequest) -> Command {
     let command = match &spawn.cwd {
         Some(cwd) => command.opt("-c", literal(cwd)),
         None => command,
@@ -312,12 +322,13 @@ pub(super) fn place(command: Command, spawn: &SpawnRequest) -> Command {
     spawn.env.iter().fold(command, |command, (name, value)| command.opt("-e", format!("{name}={value}")))
 }
 
-/// The program of a pane: one word is a shell command line, several are a program and its arguments, as for tmux.
-pub(super) fn program(command: Command, words: &[String]) -> Command {
+/// Adds a pane's program to a command: one word is a shell command line, several are a program and
+/// its arguments, as for tmux.
+pub(super) fn with_program(command: Command, words: &[String]) -> Command {
     words.iter().fold(command.end_of_flags(), Command::arg)
 }
 
-pub(super) fn check(spawn: &SpawnRequest) -> Result<()> {
+pub(super) fn check_spawn(spawn: &SpawnRequest) -> Result<()> {
     if spawn.command.as_ref().is_some_and(|command| command.iter().all(|word| word.trim().is_empty())) {
         return Err(Error::invalid("command: it is empty; leave it out for a shell"));
     }
@@ -332,13 +343,13 @@ pub(super) fn check(spawn: &SpawnRequest) -> Result<()> {
     Ok(())
 }
 
-/// A value that tmux expands as a format, so that it stays what it is.
+/// Escapes a value that tmux expands as a format.
 pub(super) fn literal(text: &str) -> String {
     text.replace('#', "##")
 }
 
-/// tmux's word for what cannot be done.
-pub(super) fn refused(message: &str) -> Error {
+/// Returns the error for a message of tmux.
+pub(super) fn tmux_error(message: &str) -> Error {
     let code = if message.contains("can't find") {
         ErrorCode::NotFound
     } else if message.contains("duplicate") || message.contains("still active") || message.contains("no space") {
@@ -357,7 +368,7 @@ mod tests {
     #[test]
     fn a_later_step_that_fails_does_not_deny_the_pane_that_was_made() {
         for (lost, state) in [(Lost::Unsent, "was not started"), (Lost::Unanswered, "is not known")] {
-            let error = Unfinished::of(lost.of_change("this")).of_pane(PaneId(3), "@2", true);
+            let error = PartialCreate::classify(lost.of_change("this")).of_pane(PaneId(3), "@2", true);
             assert_eq!(error.code, ErrorCode::TmuxUnavailable);
             assert_eq!(error.details, Some(serde_json::json!({ "pane": "%3", "window": "@2" })));
             let (known, _) = error.message.split_once(':').unwrap();

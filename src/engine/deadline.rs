@@ -1,11 +1,11 @@
-//! The end of the time that a caller gave.
+//! Deadlines of requests.
 
 use std::time::{Duration, Instant};
 
 use super::limits;
 use crate::api::{Error, Result};
 
-/// The end of the time that a caller gave, counted from when it asked: finding what a target means is part of it.
+/// The deadline of a request, counted from when it arrived: finding the target is part of it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Deadline {
     begun: Instant,
@@ -17,18 +17,19 @@ impl Deadline {
         Self { begun, given }
     }
 
-    /// How much of the time is left.
-    pub(super) fn left(self) -> Duration {
+    /// Returns how much of the time is left.
+    pub(super) fn remaining(self) -> Duration {
         self.given.saturating_sub(self.begun.elapsed())
     }
 
-    /// When the time is up; however short it is, tmux has [`limits::ANSWER_GRACE`] to answer.
+    /// Returns when the time is up. However short it is, tmux has [`limits::ANSWER_GRACE`] to
+    /// answer.
     pub(super) fn at(self) -> Instant {
         self.begun + self.given.max(limits::ANSWER_GRACE)
     }
 
-    /// Awaits what tmux is needed for. When the time is up the error says that tmux does not answer, and `so`. However short the
-    /// time, tmux has [`limits::ANSWER_GRACE`] to answer.
+    /// Awaits a reply of tmux until the deadline. Then the error says that tmux does not answer,
+    /// and `so`. However short the time, tmux has [`limits::ANSWER_GRACE`] to answer.
     pub(super) async fn before<T>(self, so: &str, answer: impl Future<Output = Result<T>>) -> Result<T> {
         tokio::time::timeout_at(self.at().into(), answer).await.unwrap_or_else(|_| {
             Err(Error::unavailable(format!(
@@ -63,6 +64,6 @@ mod tests {
             Ok(7)
         });
         assert_eq!(answer.await.unwrap(), 7);
-        assert_eq!(asked(300, 200).left(), Duration::ZERO);
+        assert_eq!(asked(300, 200).remaining(), Duration::ZERO);
     }
 }

@@ -22,7 +22,7 @@ use tokio::sync::broadcast;
 use super::{
     Engine, Host, Pane, limits,
     list::{PanePattern, check_pattern},
-    pane::Listener,
+    pane::Notifier,
 };
 use crate::{
     api::{
@@ -48,7 +48,7 @@ pub struct Subscription {
     engine: Engine,
     host: Arc<Host>,
     wanted: Wanted,
-    listener: Arc<Listener>,
+    notifier: Arc<Notifier>,
     news: broadcast::Receiver<(Arc<Path>, Event)>,
     /// The panes that are followed, by the numbers of their seats.
     readers: BTreeMap<u32, Reader>,
@@ -91,7 +91,7 @@ pub struct Told {
 impl Engine {
     /// Subscribes to events of one server.
     pub async fn subscribe(&self, host: &Arc<Host>, request: &SubscribeRequest) -> Result<Subscription> {
-        self.may(Tier::Read)?;
+        self.authorize(Tier::Read)?;
         let wanted = Wanted::of(request)?;
         let since = request.since.as_deref().map_or(Ok(Since::Now), str::parse)?;
         if matches!(since, Since::At(_) | Since::Screen | Since::Input) {
@@ -104,7 +104,7 @@ impl Engine {
             engine: self.clone(),
             host: host.clone(),
             wanted,
-            listener: Arc::default(),
+            notifier: Arc::default(),
             news: self.shared.events.subscribe(),
             readers: BTreeMap::new(),
             last_number: 0,
@@ -279,7 +279,7 @@ impl Subscription {
             return;
         }
         self.last_number += 1;
-        let mut reader = Reader::new(pane, &self.listener, self.last_number, beginning);
+        let mut reader = Reader::new(pane, &self.notifier, self.last_number, beginning);
         if self.wanted.has(EventKind::Screen) && self.wanted.screen == ScreenFormat::Rows {
             // Who is told only which rows changed has seen the screen.
             reader.skip_screen();
@@ -359,7 +359,7 @@ impl Subscription {
             }
             let due = self.later.front().map(|(due, _)| *due);
             tokio::select! {
-                marked = async { self.pace.turn().await; self.listener.changed().await } => {
+                marked = async { self.pace.turn().await; self.notifier.changed().await } => {
                     self.pace.take();
                     self.mark_all(marked);
                 }
@@ -376,7 +376,7 @@ impl Subscription {
 
     /// Takes what happened while this subscriber had enough to read.
     fn take_news(&mut self) {
-        let marked = self.listener.take();
+        let marked = self.notifier.take();
         self.mark_all(marked);
         let now = Instant::now();
         while let Some((_, number)) = self.later.front().filter(|(due, _)| *due <= now).copied() {

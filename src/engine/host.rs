@@ -1,4 +1,4 @@
-//! One followed tmux server, as the engine sees it: its panes, alive and ended.
+//! One followed tmux server, as the engine sees it: its panes, live and ended.
 
 use std::{
     path::{Path, PathBuf},
@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     Pane, Shared, limits,
-    pane::{About, Kept, Pushed, give_up_strings},
+    pane::{MemoryDelta, PaneMetadata, PushOutcome, give_up_strings},
 };
 use crate::{
     api::{Event, GapReason, Size},
@@ -30,13 +30,13 @@ pub struct Host {
     panes: DashMap<PaneId, Arc<Pane>>,
     ended: Mutex<Vec<Arc<Pane>>>,
     epoch: Mutex<Epoch>,
-    /// The agents in its panes.
+    /// The agents in the server's panes.
     pub(super) agents: super::agents::Board,
-    /// How the running tmux draws.
+    /// How the running version of tmux draws.
     rules: Mutex<Option<Rules>>,
-    /// When it was last asked for.
+    /// When a caller last asked for this server.
     asked: Mutex<Instant>,
-    /// Ends the link to it.
+    /// Ends the link to the server.
     cancel: CancellationToken,
 }
 
@@ -57,32 +57,33 @@ impl Host {
     }
 
     pub(super) fn set_server(&self, server: Server) {
-        // It is set once, by the one who made this host.
+        // Set once, by the caller that created this host.
         let _ = self.server.set(server);
     }
 
-    /// The link to it.
+    /// Returns the link to the server.
     #[allow(clippy::expect_used, reason = "`Engine::host` sets it before anyone else sees the host")]
     pub fn server(&self) -> &Server {
         self.server.get().expect("a host has a server before it is handed out")
     }
 
-    /// Runs `look` where it may block, for a pane that is described like this. `None`: not known (`ProcessProbe::run`). The server
-    /// must be on this machine.
+    /// Runs `look` on the probe's thread, where it may block, for the process in `metadata`.
+    /// Returns `None` if the result is not known in time (`ProcessProbe::run`). The server must be
+    /// on this machine.
     pub(super) async fn probe<T: Send + 'static>(
         &self,
-        about: About,
-        look: impl FnOnce(&Proc, &About) -> T + Send + 'static,
+        metadata: PaneMetadata,
+        look: impl FnOnce(&Proc, &PaneMetadata) -> T + Send + 'static,
     ) -> Option<T> {
-        self.shared()?.probe.run(Subject::Process(about.pid), move |proc| look(proc, &about)).await
+        self.shared()?.probe.run(Subject::Process(metadata.pid), move |proc| look(proc, &metadata)).await
     }
 
-    /// Ends the link to it when it is cancelled.
+    /// Returns the token that ends the link to the server.
     pub(super) fn cancel(&self) -> &CancellationToken {
         &self.cancel
     }
 
-    /// Somebody asks for it.
+    /// Records that a caller asks for this server.
     pub(super) fn touch(&self) {
         *self.asked.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
     }
@@ -91,65 +92,66 @@ impl Host {
         *self.asked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Nothing is lost when it is forgotten: no server runs there, nothing of one is readable any more, and nobody holds it but the one
-    /// who asks (requests, waits and subscriptions each do).
+    /// Returns whether the host can be dropped without losing anything: no server runs there, no
+    /// pane is readable any more, and only the caller holds it (requests, waits and subscriptions
+    /// each do).
     pub(super) fn is_idle(self: &Arc<Self>) -> bool {
         let down = matches!(self.server().link(), Link::Down { .. });
         down && Arc::strong_count(self) == 1 && self.panes.is_empty() && self.ended().is_empty()
     }
 
-    /// Its socket.
+    /// Returns the path of the server's socket.
     pub fn socket(&self) -> &Path {
         &self.socket
     }
 
-    /// The engine; `None` while it is going down.
+    /// Returns the engine; `None` while it is shutting down.
     pub fn shared(&self) -> Option<Arc<Shared>> {
         self.shared.upgrade()
     }
 
-    /// What makes cursors of this server, as it runs now, its own.
+    /// Returns the epoch that ties cursors to this server process and this engine.
     pub fn epoch(&self) -> Epoch {
         *self.epoch.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How the running tmux draws; `None` before it was reached.
+    /// Returns how the running version of tmux draws; `None` before it was reached.
     pub(super) fn rules(&self) -> Option<Rules> {
         *self.rules.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many panes are followed.
+    /// Returns how many panes are followed.
     pub fn pane_count(&self) -> usize {
         self.panes.len()
     }
 
-    /// Bytes the rings hold.
+    /// Returns how many bytes the rings hold.
     pub fn ring_bytes(&self) -> u64 {
         self.panes.iter().map(|pane| pane.ring_len() as u64).sum()
     }
 
-    /// A pane that is there.
+    /// Returns a live pane.
     pub fn live_pane(&self, id: PaneId) -> Option<Arc<Pane>> {
         self.panes.get(&id).map(|pane| pane.clone())
     }
 
-    /// A pane that is there, or that ended and is still readable. One of an earlier server is none: ids begin anew with
-    /// each server.
+    /// Returns a pane that is live, or has ended and is still readable. Panes of an earlier server
+    /// are excluded: ids begin anew with each server.
     pub fn pane(&self, id: PaneId) -> Option<Arc<Pane>> {
         self.live_pane(id).or_else(|| self.find_ended(|pane| pane.id() == id && !self.is_earlier(pane)))
     }
 
-    /// A pane of a server that ran there before, the last one with this id.
+    /// Returns the last pane with this id of a server that ran there before.
     pub(super) fn earlier_pane(&self, id: PaneId) -> Option<Arc<Pane>> {
         self.find_ended(|pane| pane.id() == id && self.is_earlier(pane))
     }
 
-    /// The ended pane of an earlier server in whose stream a cursor stands.
+    /// Returns the ended pane of an earlier server in whose stream a cursor stands.
     pub(super) fn earlier_pane_of(&self, cursor: &Cursor) -> Option<Arc<Pane>> {
         self.find_ended(|pane| pane.id() == cursor.pane && pane.epoch() == cursor.epoch && self.is_earlier(pane))
     }
 
-    /// Whether a pane is one of a server that ran there before.
+    /// Returns whether a pane belongs to a server that ran there before.
     pub(super) fn is_earlier(&self, pane: &Pane) -> bool {
         pane.epoch().server != self.epoch().server
     }
@@ -158,17 +160,17 @@ impl Host {
         self.ended().iter().rev().find(|pane| fits(pane)).cloned()
     }
 
-    /// Every pane that is there.
+    /// Returns every live pane.
     pub fn panes(&self) -> Vec<Arc<Pane>> {
         self.panes.iter().map(|pane| pane.clone()).collect()
     }
 
-    /// Panes that ended and are still readable, oldest first.
+    /// Returns panes that ended and are still readable, oldest first.
     pub fn ended_panes(&self) -> Vec<Arc<Pane>> {
         self.ended().clone()
     }
 
-    /// Drops panes that ended before `limit`; answers when the next one is due.
+    /// Drops panes that ended more than [`limits::KEEP`] ago. Returns when the next one is due.
     pub fn drop_ended(&self, now: Instant) -> Option<Instant> {
         let mut ended = self.ended();
         ended.retain(|pane| pane.ended_at().is_none_or(|at| now.duration_since(at) < limits::KEEP));
@@ -179,8 +181,8 @@ impl Host {
         self.ended.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the pane from those that are there to those that ended.
-    fn put_aside(&self, pane: &Arc<Pane>) {
+    /// Moves a pane from the live ones to the ended ones.
+    fn retire(&self, pane: &Arc<Pane>) {
         if self.panes.remove_if(&pane.id(), |_, there| Arc::ptr_eq(there, pane)).is_some() {
             let mut ended = self.ended();
             ended.push(pane.clone());
@@ -191,45 +193,45 @@ impl Host {
             pane.lock().tap.program();
             for pane in dropped {
                 if let Some(shared) = self.shared() {
-                    shared.account(pane.held_bytes(), 0);
+                    shared.charge(pane.held_bytes(), 0);
                 }
             }
             if let Some(shared) = self.shared() {
-                shared.aside.notify_one();
+                shared.retired.notify_one();
             }
         }
     }
 
     fn end_all(&self) {
         for pane in self.panes() {
-            if pane.end(Exit::default()) {
-                self.tell(exit_event(&pane, Exit::default()));
+            if pane.mark_exited(Exit::default()) {
+                self.publish(exit_event(&pane, Exit::default()));
             }
-            self.put_aside(&pane);
+            self.retire(&pane);
         }
     }
 
-    /// The command of a pane that muxtap made has ended, and all it printed is here.
-    pub(super) fn held_command_ended(self: &Arc<Self>, pane: &Arc<Pane>, status: i32) {
+    /// Handles the end of a wrapped command, all of whose output has arrived.
+    pub(super) fn wrapped_command_ended(self: &Arc<Self>, pane: &Arc<Pane>, status: i32) {
         let exit = Exit { status: Some(status), signal: None };
-        if pane.end(exit) {
-            self.tell(exit_event(pane, exit));
+        if pane.mark_exited(exit) {
+            self.publish(exit_event(pane, exit));
         }
-        super::managed::close_held(self, pane, exit);
+        super::managed::release_wrapper(self, pane, exit);
     }
 
-    pub(super) fn tell(&self, event: Event) {
+    pub(super) fn publish(&self, event: Event) {
         if let Some(shared) = self.shared() {
-            // Nobody may be listening.
+            // There may be no receiver.
             let _ = shared.events.send((self.socket.as_path().into(), event));
         }
     }
 
-    pub(super) fn account(&self, kept: Kept) {
-        if kept.before != kept.after
+    pub(super) fn charge(&self, memory: MemoryDelta) {
+        if memory.before != memory.after
             && let Some(shared) = self.shared()
         {
-            shared.account(kept.before, kept.after);
+            shared.charge(memory.before, memory.after);
         }
     }
 }
@@ -258,28 +260,28 @@ impl Host {
         }
     }
 
-    /// Does what follows from output that has come to a pane.
-    fn pushed(self: &Arc<Self>, pane: &Arc<Pane>, pushed: Pushed) {
-        self.account(pushed.kept);
-        if pushed.doubt.is_some() {
-            self.look(pane);
+    /// Does what follows from output that was appended to a pane.
+    fn pushed(self: &Arc<Self>, pane: &Arc<Pane>, pushed: PushOutcome) {
+        self.charge(pushed.memory);
+        if pushed.staleness.is_some() {
+            self.resync(pane);
         }
         if let Some(due) = pushed.string_due {
             self.give_up_string_at(pane, due);
         }
-        if let Some(status) = pushed.held_exit {
-            self.held_command_ended(pane, status);
+        if let Some(status) = pushed.wrapper_exit {
+            self.wrapped_command_ended(pane, status);
         }
     }
 
-    /// A seed may have told of a string that is open.
+    /// Schedules giving up a string that may have come open with a seed.
     pub(super) fn watch_string(self: &Arc<Self>, pane: &Arc<Pane>) {
         if let Some(due) = pane.watch_string() {
             self.give_up_string_at(pane, due);
         }
     }
 
-    /// A string is open: gives it up when its time is over.
+    /// Gives up an open string when its time is over.
     fn give_up_string_at(self: &Arc<Self>, pane: &Arc<Pane>, due: Instant) {
         if let Some(shared) = self.shared() {
             let watching = give_up_strings(Arc::downgrade(self), pane.clone(), due, self.cancel.clone());
@@ -289,10 +291,10 @@ impl Host {
 
     fn sized(self: &Arc<Self>, pane: PaneId, size: Size) {
         if let Some(pane) = self.panes.get(&pane) {
-            let (look, kept) = pane.sized(size);
-            self.account(kept);
-            if look {
-                self.look(&pane);
+            let (needs_resync, memory) = pane.resize(size);
+            self.charge(memory);
+            if needs_resync {
+                self.resync(&pane);
             }
         }
     }
@@ -301,22 +303,22 @@ impl Host {
         let known = self.panes.get(&id).map(|pane| pane.clone());
         match (known, why) {
             (Some(pane), Seeding::First) => {
-                self.account(pane.catch_up(seed, self.rules(), GapReason::Reconnected));
+                self.charge(pane.seed_after_gap(seed, self.rules(), GapReason::Reconnected));
                 self.watch_string(&pane);
             }
             (Some(pane), Seeding::Again(reason)) => {
-                self.account(pane.catch_up(seed, self.rules(), reason));
+                self.charge(pane.seed_after_gap(seed, self.rules(), reason));
                 self.watch_string(&pane);
             }
-            (Some(pane), Seeding::Last) => self.account(pane.finish(seed, self.rules())),
+            (Some(pane), Seeding::Last) => self.charge(pane.seed_last(seed, self.rules())),
             (None, _) => {
                 let Some(shared) = self.shared() else { return };
                 let pane = Pane::new(id, self.epoch(), shared.options.ring_bytes);
                 if let Some(row) = self.server.get().and_then(|server| server.topology().pane(id).cloned()) {
-                    // Its screen comes with the seed.
-                    let _ = pane.describe(&row);
+                    // The pane's screen comes with the seed.
+                    let _ = pane.update_metadata(&row);
                 }
-                self.account(pane.begin(seed, self.rules()));
+                self.charge(pane.seed_first(seed, self.rules()));
                 self.watch_string(&pane);
                 self.panes.insert(id, pane.clone());
                 let rules = shared.options.agents.clone();
@@ -324,9 +326,10 @@ impl Host {
                     shared.tasks.spawn(super::agents::follow(Arc::downgrade(self), pane, rules, self.cancel.clone()));
                 }
                 metrics::PANES.increment(1.0);
-                // Describing a pane costs more than following it, and mostly nobody listens.
+                // Describing a pane costs more than following it, and mostly there is no
+                // subscriber.
                 if shared.events.receiver_count() > 0 {
-                    self.tell(Event::PaneOpened { pane: Box::new(self.info_of(id)) });
+                    self.publish(Event::PaneOpened { pane: Box::new(self.info_of(id)) });
                 }
             }
         }
@@ -335,16 +338,16 @@ impl Host {
     fn topology(self: &Arc<Self>, topology: &Topology) {
         for row in &topology.panes {
             let Some(pane) = self.panes.get(&row.id) else { continue };
-            let described = pane.describe(row);
-            self.account(described.kept);
-            if described.look {
-                self.look(&pane);
+            let update = pane.update_metadata(row);
+            self.charge(update.memory);
+            if update.needs_resync {
+                self.resync(&pane);
             }
-            if described.retitled {
-                self.tell(Event::Title { pane: row.id.to_string(), title: row.title.clone() });
+            if update.retitled {
+                self.publish(Event::Title { pane: row.id.to_string(), title: row.title.clone() });
             }
         }
-        self.tell(Event::Topology { socket: self.socket.display().to_string() });
+        self.publish(Event::Topology { socket: self.socket.display().to_string() });
     }
 
     fn value(self: &Arc<Self>, id: PaneId, value: Value) {
@@ -352,40 +355,40 @@ impl Host {
             if let Value::Title(title) = &value
                 && pane.title() != *title
             {
-                self.tell(Event::Title { pane: id.to_string(), title: title.clone() });
+                self.publish(Event::Title { pane: id.to_string(), title: title.clone() });
             }
             if let Some(when) = pane.set_value(value) {
-                self.look_when(&pane, when);
+                self.resync_when(&pane, when);
             }
         }
     }
 
     fn moved(self: &Arc<Self>, id: PaneId, seed: &Seed, output: &[u8]) -> bool {
         let Some(pane) = self.panes.get(&id).map(|pane| pane.clone()) else { return false };
-        let pushed = pane.go_on(seed, self.rules(), output);
+        let pushed = pane.resume(seed, self.rules(), output);
         pushed.map(|pushed| self.pushed(&pane, pushed)).is_some()
     }
 
     fn restarted(self: &Arc<Self>, id: PaneId, ran: bool) {
         let Some(pane) = self.panes.get(&id).map(|pane| pane.clone()) else { return };
-        let (look, kept) = pane.restarted(ran);
-        self.account(kept);
-        if look {
-            self.look(&pane);
+        let (needs_resync, memory) = pane.restart(ran);
+        self.charge(memory);
+        if needs_resync {
+            self.resync(&pane);
         }
     }
 
     fn exited(self: &Arc<Self>, id: PaneId, exit: Exit) {
         let Some(pane) = self.panes.get(&id).map(|pane| pane.clone()) else { return };
-        if pane.end(exit) {
-            self.tell(exit_event(&pane, exit));
+        if pane.mark_exited(exit) {
+            self.publish(exit_event(&pane, exit));
         }
         super::managed::process_ended(self, &pane, exit);
     }
 
     fn closed(&self, id: PaneId) {
         if let Some(pane) = self.panes.get(&id).map(|pane| pane.clone()) {
-            self.put_aside(&pane);
+            self.retire(&pane);
         }
     }
 
@@ -399,11 +402,11 @@ impl Host {
             }
             Link::Down { .. } => "absent",
         };
-        self.tell(Event::Server { socket: self.socket.display().to_string(), state: state.into() });
+        self.publish(Event::Server { socket: self.socket.display().to_string(), state: state.into() });
     }
 }
 
-/// What its link tells; the link does not keep it.
+/// Receives the events of the server's link. The link holds no strong reference.
 impl Observer for Weak<Host> {
     fn identified(&self, identity: &ServerIdentity) {
         self.upgrade().inspect(|host| host.identified(identity));
@@ -429,7 +432,7 @@ impl Observer for Weak<Host> {
         if let Some(host) = self.upgrade()
             && let Some(pane) = host.live_pane(pane)
         {
-            pane.unfollowed();
+            pane.suspend_screen();
         }
     }
     fn topology(&self, topology: &Topology) {
@@ -458,10 +461,10 @@ mod tests {
     use super::*;
     use crate::engine::{
         Engine, EngineOptions,
-        managed::{AtEnd, Hold, ManagedPane},
+        managed::{ExitWrapper, ManagedPane, OnExit},
     };
 
-    /// Whatever way bytes come into a ring, the budget knows of them.
+    /// The budget counts bytes whatever way they come into a ring.
     #[tokio::test]
     async fn the_budget_counts_every_byte_that_is_kept() {
         let engine = Engine::new(EngineOptions::default());
@@ -481,7 +484,8 @@ mod tests {
         assert_eq!(counted(), (23, 23));
     }
 
-    /// A command may end, and a string begin, in what comes over the connection to which the pane was moved.
+    /// A command may end, and a string begin, in output of the connection to which the pane was
+    /// moved.
     #[tokio::test]
     async fn what_is_handed_over_is_output_like_any_other() {
         let engine = Engine::new(EngineOptions::default());
@@ -489,13 +493,13 @@ mod tests {
         let seed = |text: &str| Seed { text: text.into(), ..Seed::default() };
         host.seeded(PaneId(1), &seed("one\r\n"), Seeding::First);
         let pane = host.panes().pop().unwrap();
-        pane.expect_mark("f00");
-        let hold = Some(Hold::of("f00".into()));
-        pane.set_ours(ManagedPane { at_end: AtEnd::Keep, before: None, hold, launch: None });
+        pane.register_nonce("f00");
+        let wrapper = Some(ExitWrapper::of("f00".into()));
+        pane.set_managed(ManagedPane { on_exit: OnExit::Keep, before: None, wrapper, launch: None });
         let output = b"two\r\n\x1b]7717;f00;x;3\x07\x1b]2;a title";
         let then = Seed { pending: b"\x1b]2;a title"[..].into(), ..seed("one\r\ntwo\r\n") };
-        let pushed = pane.go_on(&then, None, output).unwrap();
-        assert_eq!(pushed.held_exit, Some(3));
+        let pushed = pane.resume(&then, None, output).unwrap();
+        assert_eq!(pushed.wrapper_exit, Some(3));
         assert!(pushed.string_due.is_some());
     }
 }

@@ -1,10 +1,10 @@
-//! Input: keys, text, bytes, pastes. What is typed cannot become a command of tmux (F27, F28).
+//! Input: keys, text, bytes, pastes. What is typed cannot become a tmux command (F27, F28).
 
 use std::{fmt::Write as _, sync::Arc};
 
 use tokio::sync::oneshot;
 
-use super::{Engine, Host, Pane, limits, prompt::Spot};
+use super::{Engine, Host, Pane, limits, prompt::CursorPosition};
 use crate::{
     api::{Error, ErrorCode, InputAnswer, InputRequest, Result, Tier},
     pane::cursor::Cursor,
@@ -16,68 +16,69 @@ use crate::{
     tmux::{Answer, Lost, Request},
 };
 
-/// What a request types, as it was given.
-fn given(request: &InputRequest) -> Vec<u8> {
+/// Returns the input of a request as it was given, for the audit log.
+fn audited_input(request: &InputRequest) -> Vec<u8> {
     let InputRequest { keys, text, hex, .. } = request;
     let keys = keys.iter().flatten().map(String::as_str);
     keys.chain(text.as_deref()).chain(hex.as_deref()).collect::<Vec<_>>().join(" ").into_bytes()
 }
 
-/// Keys of one command; more are several commands.
+/// Keys of one command; more are split over several commands.
 const KEYS_A_LINE: usize = 256;
 
-/// A command that tmux does not know. Where it is reached, the rest of its line is not run (N40).
+/// A command that tmux does not know. Where tmux reaches it, the rest of the line is not run (N40).
 const REFUSAL: &str = "muxtap-refuses-a-pane-in-a-mode";
 
-/// The same for a line that is only to be sent while the cursor stands where it stood.
+/// A second unknown command, for lines that are only sent while the cursor has not moved.
 const MOVED: &str = "muxtap-refuses-a-moved-cursor";
 
-/// What is sent, and what of it a terminal may echo.
-pub(super) struct Typed {
+/// Input that is ready to be sent, and how much of it a terminal may echo.
+pub(super) struct PreparedInput {
     lines: Vec<Line>,
     echo: String,
 }
 
-/// One line to tmux.
+/// One command line to tmux.
 struct Line {
     commands: Vec<Command>,
-    way: Way,
+    kind: InputKind,
 }
 
-/// How a line reaches the program while somebody looks at the pane in one of tmux's modes.
-enum Way {
-    /// Keys: a mode would read them. tmux runs the line outside of modes only; in one, these bytes are pasted instead.
-    Keys(Result<Vec<u8>, WithoutBytes>),
-    /// A buffer of this name that is pasted as it is: no mode sees it (N41).
+/// How a line reaches the program while a user views the pane in one of tmux's modes.
+enum InputKind {
+    /// Keys, which a mode would read. tmux runs the line outside of modes only; in a mode these
+    /// bytes are pasted instead.
+    Keys(Result<Vec<u8>, UnknownBytes>),
+    /// A buffer of this name that is pasted as it is: modes do not see it (N41).
     Buffer(String),
-    /// A bracketed paste: in a mode tmux leaves its marks out (N41), so it is refused there.
+    /// A bracketed paste, which is refused in a mode: tmux leaves its marks out there (N41).
     Bracketed(String),
 }
 
 /// A key whose bytes depend on what the program asked of its terminal, or on tmux's options.
-struct WithoutBytes(String);
+struct UnknownBytes(String);
 
 impl Line {
-    /// A line of keys, and what they are as bytes.
-    fn keys(commands: impl IntoIterator<Item = Command>, bytes: Result<Vec<u8>, WithoutBytes>) -> Self {
-        Self { commands: commands.into_iter().collect(), way: Way::Keys(bytes) }
+    /// Creates a line of keys, with the same keys as bytes.
+    fn keys(commands: impl IntoIterator<Item = Command>, bytes: Result<Vec<u8>, UnknownBytes>) -> Self {
+        Self { commands: commands.into_iter().collect(), kind: InputKind::Keys(bytes) }
     }
 
-    /// The buffer that it makes, and deletes if all goes well.
+    /// Returns the buffer that the line creates, and deletes if all goes well.
     fn buffer(&self) -> Option<&str> {
-        match &self.way {
-            Way::Keys(_) => None,
-            Way::Buffer(name) | Way::Bracketed(name) => Some(name),
+        match &self.kind {
+            InputKind::Keys(_) => None,
+            InputKind::Buffer(name) | InputKind::Bracketed(name) => Some(name),
         }
     }
 
-    /// What tmux is given: one line, which it runs without a break, and of which it runs nothing while the pane is in a
-    /// mode that would take it.
-    fn commands(&self, pane: PaneId, version: Version, only_at: Option<Spot>) -> CommandLine {
+    /// Returns the commands for tmux: one line, which tmux runs without a break, and of which it
+    /// runs nothing while the pane is in a mode that would take it.
+    fn commands(&self, pane: PaneId, version: Version, only_at: Option<CursorPosition>) -> CommandLine {
         let mut commands = self.commands.clone();
-        match &self.way {
-            Way::Keys(_) | Way::Bracketed(_) => commands.insert(0, outside_of_modes(pane)),
-            Way::Buffer(name) => {
+        match &self.kind {
+            InputKind::Keys(_) | InputKind::Bracketed(_) => commands.insert(0, outside_of_modes(pane)),
+            InputKind::Buffer(name) => {
                 let paste = Command::new("paste-buffer").flag("-d").flag("-r");
                 let paste = if version.pastes_escape_controls() { paste.flag("-S") } else { paste };
                 commands.push(paste.opt("-b", name).opt("-t", pane.to_string()));
@@ -88,25 +89,30 @@ impl Line {
     }
 }
 
-/// Ends its line where the pane is in a mode. tmux reads the refused command only when it comes to run it, and one that
-/// it cannot read ends the line (N40). With `-F` nothing blocks (F15).
+/// Returns a command that ends its line where the pane is in a mode. tmux reads the unknown command
+/// only when it comes to run it, and a command that it cannot read ends the line (N40). With `-F`
+/// nothing blocks (F15).
 fn outside_of_modes(pane: PaneId) -> Command {
     Command::new("if-shell").flag("-F").opt("-t", pane.to_string()).format("#{pane_in_mode}").arg(REFUSAL)
 }
 
-/// Ends its line where the pane's cursor stands elsewhere: somebody has typed, or the program has printed.
-fn unmoved(pane: PaneId, Spot { x, y, .. }: Spot) -> Command {
+/// Returns a command that ends its line where the pane's cursor has moved: a user has typed, or the
+/// program has printed.
+fn unmoved(pane: PaneId, CursorPosition { x, y, .. }: CursorPosition) -> Command {
     let elsewhere = format!("#{{||:#{{!=:#{{cursor_x}},{x}}},#{{!=:#{{cursor_y}},{y}}}}}");
     Command::new("if-shell").flag("-F").opt("-t", pane.to_string()).format(elsewhere).arg(MOVED)
 }
 
-impl Typed {
-    /// This, and then that: as one line where both are keys.
+impl PreparedInput {
+    /// Appends other input: as one line where both are keys.
     fn then(mut self, other: Self) -> Self {
         self.echo.push_str(&other.echo);
         for line in other.lines {
             match (self.lines.last_mut(), line) {
-                (Some(Line { commands, way: Way::Keys(bytes) }), Line { commands: more, way: Way::Keys(other) }) => {
+                (
+                    Some(Line { commands, kind: InputKind::Keys(bytes) }),
+                    Line { commands: more, kind: InputKind::Keys(other) },
+                ) => {
                     commands.extend(more);
                     match (bytes.as_mut(), other) {
                         (Ok(bytes), Ok(more)) => bytes.extend(more),
@@ -124,7 +130,7 @@ impl Typed {
 impl Engine {
     /// Sends input to a pane. The answer's cursor is the end of the output just before it arrived.
     pub async fn input(&self, host: &Arc<Host>, target: &str, request: &InputRequest) -> Result<InputAnswer> {
-        let act = self.act(Tier::Input, "input", host, target)?.typed(|| given(request));
+        let audit = self.audit(Tier::Input, "input", host, target)?.input(|| audited_input(request));
         let done = async {
             let kinds = [request.keys.is_some(), request.text.is_some(), request.hex.is_some()];
             if kinds.iter().filter(|given| **given).count() != 1 && !(request.submit && kinds == [false; 3]) {
@@ -134,13 +140,13 @@ impl Engine {
                 return Err(Error::invalid("paste: only text can be pasted"));
             }
             let pane = self.pane(host, target).await?;
-            act.means(pane.id());
+            audit.resolved(pane.id());
             let typed = match (&request.keys, &request.text, &request.hex) {
-                (Some(keys), _, _) => keys_typed(&pane, keys)?,
-                (_, Some(text), _) if request.paste => pasted(&pane, text.as_bytes())?,
-                (_, Some(text), _) => text_typed(&pane, text.as_bytes())?,
-                (_, _, Some(hex)) => text_typed(&pane, &unhex(hex)?)?,
-                _ => Typed { lines: Vec::new(), echo: String::new() },
+                (Some(keys), _, _) => prepare_keys(&pane, keys)?,
+                (_, Some(text), _) if request.paste => prepare_paste(&pane, text.as_bytes())?,
+                (_, Some(text), _) => prepare_text(&pane, text.as_bytes())?,
+                (_, _, Some(hex)) => prepare_text(&pane, &unhex(hex)?)?,
+                _ => PreparedInput { lines: Vec::new(), echo: String::new() },
             };
             let (cursor, submit) = if request.submit {
                 let text = typed.echo.clone();
@@ -152,10 +158,10 @@ impl Engine {
             Ok(InputAnswer { pane: pane.id().to_string(), cursor: cursor.to_string(), submit })
         }
         .await;
-        act.ended(done)
+        audit.finish(done)
     }
 
-    /// Sends text and then keys, with nothing of other callers between them.
+    /// Sends text and then keys, with no other caller's input between them.
     pub(crate) async fn text_and_keys(
         &self,
         host: &Arc<Host>,
@@ -163,40 +169,42 @@ impl Engine {
         text: &str,
         keys: &[String],
     ) -> Result<InputAnswer> {
-        let act = self.act(Tier::Input, "input", host, target)?;
-        let act = act.typed(|| {
+        let audit = self.audit(Tier::Input, "input", host, target)?;
+        let audit = audit.input(|| {
             let text = Some(text).filter(|text| !text.is_empty());
             text.into_iter().chain(keys.iter().map(String::as_str)).collect::<Vec<_>>().join(" ").into_bytes()
         });
         let done = async {
             let pane = self.pane(host, target).await?;
-            act.means(pane.id());
-            let typed = text_typed(&pane, text.as_bytes())?.then(keys_typed(&pane, keys)?);
+            audit.resolved(pane.id());
+            let typed = prepare_text(&pane, text.as_bytes())?.then(prepare_keys(&pane, keys)?);
             let cursor = self.send(host, &pane, typed).await?;
             Ok(InputAnswer { pane: pane.id().to_string(), cursor: cursor.to_string(), submit: None })
         }
         .await;
-        act.ended(done)
+        audit.finish(done)
     }
 
-    /// Sends, and marks the point of the stream before it: whatever answers it comes after that point.
-    pub(super) async fn send(&self, host: &Arc<Host>, pane: &Arc<Pane>, typed: Typed) -> Result<Cursor> {
+    /// Sends input. Returns the cursor just before it: the program's reaction comes behind that
+    /// cursor.
+    pub(super) async fn send(&self, host: &Arc<Host>, pane: &Arc<Pane>, typed: PreparedInput) -> Result<Cursor> {
         let sent = self.send_if(host, pane, typed, None).await?;
         sent.ok_or_else(|| Error::internal("input that could not be refused was refused"))
     }
 
-    /// Sends if the cursor still stands on that spot; `None` if it does not, and nothing was sent.
+    /// Sends input if the cursor still stands at `only_at`. Returns `None` if it does not; then
+    /// nothing was sent.
     pub(super) async fn send_if(
         &self,
         host: &Arc<Host>,
         pane: &Arc<Pane>,
-        typed: Typed,
-        only_at: Option<Spot>,
+        typed: PreparedInput,
+        only_at: Option<CursorPosition>,
     ) -> Result<Option<Cursor>> {
         let version = host.server().connected().await?.version;
-        // Only what can be seen on a line is looked for as an echo.
+        // Only printable input is looked for as an echo.
         let terminal = if host.server().spec().is_local() && typed.echo.chars().any(|c| !c.is_control() && c != ' ') {
-            host.probe(pane.about(), |proc, about| proc.foreground(about.pid, &about.tty)).await.flatten()
+            host.probe(pane.metadata(), |proc, metadata| proc.foreground(metadata.pid, &metadata.tty)).await.flatten()
         } else {
             None
         };
@@ -207,7 +215,8 @@ impl Engine {
             ));
         }
         let tty_echo = terminal.as_ref().is_some_and(|terminal| terminal.echo);
-        // A terminal that collects lines and echoes nothing: what looks like an echo there is an answer.
+        // A terminal that collects lines and echoes nothing: what looks like an echo there is the
+        // program's output.
         let silent = terminal.is_some_and(|terminal| terminal.canonical && !terminal.echo);
         if only_at.is_some() && typed.lines.len() > 1 {
             // The cursor has moved once the first line was typed.
@@ -216,37 +225,38 @@ impl Engine {
                 "the input is too long to be sent as one; nothing was sent",
             ));
         }
-        // Marked before it is sent: while other panes flood, tmux may send this pane's answer ahead of its reply to us.
-        let before = pane.typed(if silent { "" } else { &typed.echo }, tty_echo);
+        // Recorded before it is sent: while other panes flood, tmux may send this pane's output
+        // ahead of its reply (N27).
+        let before = pane.record_input(if silent { "" } else { &typed.echo }, tty_echo);
         let mut some_arrived = false;
-        let arrived = deliver(host, pane, typed.lines, version, only_at, &mut some_arrived).await;
+        let arrived = send_lines(host, pane, typed.lines, version, only_at, &mut some_arrived).await;
         let refused = match &arrived {
             Ok(arrived) => !arrived,
-            // Of anything else that goes wrong it is not known whether it was typed.
+            // After any other error it is not known whether the input was typed.
             Err(error) => !some_arrived && error.code == ErrorCode::Conflict,
         };
         if refused {
-            pane.not_typed(&before);
+            pane.retract_input(&before);
         }
         Ok(arrived?.then(|| pane.cursor(before.mark)))
     }
 
-    /// Presses keys of a line editor. It is no input of a caller's: no read or wait begins with it.
+    /// Presses keys of a line editor. This is no input of a caller: no read or wait begins with it.
     pub(super) async fn press(&self, host: &Host, pane: &Pane, keys: &[u8]) -> Result<()> {
         let version = host.server().connected().await?.version;
         let line = Line::keys(hex_keys(pane.id(), keys), Ok(keys.to_vec()));
-        deliver(host, pane, vec![line], version, None, &mut false).await.map(|_| ())
+        send_lines(host, pane, vec![line], version, None, &mut false).await.map(|_| ())
     }
 }
 
-/// Sends lines, one right after the other. Returns whether the cursor stood where it was to stand; `some_arrived` is set
-/// once a line was typed.
-async fn deliver(
+/// Sends lines, one right after the other. Returns whether the cursor stood at `only_at`. Sets
+/// `some_arrived` once a line was typed.
+async fn send_lines(
     host: &Host,
     pane: &Pane,
     lines: Vec<Line>,
     version: Version,
-    only_at: Option<Spot>,
+    only_at: Option<CursorPosition>,
     some_arrived: &mut bool,
 ) -> Result<bool> {
     let sent: Vec<_> = lines.into_iter().map(|line| (send_line(host, pane, &line, version, only_at), line)).collect();
@@ -267,43 +277,43 @@ async fn deliver(
     Ok(true)
 }
 
-/// Gives a line to tmux, whose answer comes on the channel.
+/// Sends a line to tmux. The reply comes on the channel.
 fn send_line(
     host: &Host,
     pane: &Pane,
     line: &Line,
     version: Version,
-    only_at: Option<Spot>,
+    only_at: Option<CursorPosition>,
 ) -> oneshot::Receiver<Result<Answer, Lost>> {
     let (sender, receiver) = oneshot::channel();
     let server = host.server().clone();
     let buffer = line.buffer().map(str::to_owned);
     host.server().submit(Some(pane.id()), Request::Plain(line.commands(pane.id(), version, only_at)), move |answer| {
         if let (Ok(Err(_)) | Err(_), Some(buffer)) = (&answer, buffer) {
-            // What was to be pasted may be a secret, and is nobody's to find.
+            // The buffer may hold a secret, so it must not stay.
             let delete = CommandLine::of([Command::new("delete-buffer").opt("-b", buffer)]);
             server.submit_at_last(None, Request::Plain(delete));
         }
-        // The asker may have given up.
+        // The caller may have given up.
         let _ = sender.send(answer);
     });
     receiver
 }
 
-/// Sends what tmux refused because somebody looks at the pane in a mode: pasted, which reaches the program and leaves the
-/// mode and its scroll position alone; or not at all.
+/// Sends input that tmux refused because a user views the pane in a mode. It is pasted, which
+/// reaches the program and leaves the mode and its scroll position alone; or refused.
 async fn send_in_mode(
     host: &Host,
     pane: &Pane,
     line: Line,
     version: Version,
-    only_at: Option<Spot>,
+    only_at: Option<CursorPosition>,
     some_arrived: bool,
 ) -> Result<bool> {
-    let (what, hint) = match line.way {
-        Way::Keys(Ok(bytes)) if !bytes.contains(&0) => {
+    let (what, hint) = match line.kind {
+        InputKind::Keys(Ok(bytes)) if !bytes.contains(&0) => {
             for (index, line) in raw_paste(pane, &bytes).into_iter().enumerate() {
-                // The first one moves the cursor.
+                // The first line moves the cursor.
                 let only_at = only_at.filter(|_| index == 0);
                 match send_line(host, pane, &line, version, only_at).await.unwrap_or(Err(Lost::Ended)) {
                     Ok(Ok(_)) => {}
@@ -314,11 +324,11 @@ async fn send_in_mode(
             }
             return Ok(true);
         }
-        Way::Keys(Ok(_)) => ("a NUL byte".to_owned(), "send it when they have left it"),
-        Way::Keys(Err(WithoutBytes(key))) => {
+        InputKind::Keys(Ok(_)) => ("a NUL byte".to_owned(), "send it when they have left it"),
+        InputKind::Keys(Err(UnknownBytes(key))) => {
             (format!("the key {key}"), "send text, Enter, Tab, Escape or C- with a letter, or the key's bytes with -H")
         }
-        Way::Buffer(_) | Way::Bracketed(_) => {
+        InputKind::Buffer(_) | InputKind::Bracketed(_) => {
             ("a bracketed paste".to_owned(), "send it without --paste, or when they have left it")
         }
     };
@@ -334,7 +344,7 @@ async fn send_in_mode(
     .with_details(serde_json::json!({ "mode": mode })))
 }
 
-/// The name of the mode that a pane is in, by tmux's word (`copy-mode`, `tree-mode` …).
+/// Returns the name of the mode that a pane is in, as tmux calls it (`copy-mode`, `tree-mode` …).
 async fn mode_of(host: &Host, pane: &Pane) -> Result<String> {
     let question = || {
         let ask = Command::new("display-message").flag("-p").opt("-t", pane.id().to_string());
@@ -353,8 +363,8 @@ fn refused_by_tmux(pane: &Pane, message: &str) -> Error {
     Error::invalid(format!("tmux: {message}"))
 }
 
-/// Keys by tmux's names; what is no name is text, as for `tmux send-keys`.
-pub(super) fn keys_typed(pane: &Pane, keys: &[String]) -> Result<Typed> {
+/// Prepares keys by tmux's names. What is no name is text, as for `tmux send-keys`.
+pub(super) fn prepare_keys(pane: &Pane, keys: &[String]) -> Result<PreparedInput> {
     check_size(keys.iter().map(String::len).sum())?;
     if keys.iter().any(|key| key.contains('\0')) {
         return Err(Error::invalid("keys: a key's name cannot hold a NUL byte; send it as hex 00 or as C-Space"));
@@ -374,39 +384,40 @@ pub(super) fn keys_typed(pane: &Pane, keys: &[String]) -> Result<Typed> {
             text => echo.push_str(text),
         }
         bytes = bytes.and_then(|mut bytes: Vec<u8>| {
-            bytes.extend(key_bytes(key).ok_or_else(|| WithoutBytes(key.clone()))?);
+            bytes.extend(key_bytes(key).ok_or_else(|| UnknownBytes(key.clone()))?);
             Ok(bytes)
         });
     }
     let lines = if keys.is_empty() { Vec::new() } else { vec![Line::keys(commands, bytes)] };
-    Ok(Typed { lines, echo })
+    Ok(PreparedInput { lines, echo })
 }
 
-/// Text as if typed.
-pub(super) fn text_typed(pane: &Pane, bytes: &[u8]) -> Result<Typed> {
+/// Prepares text to be typed.
+pub(super) fn prepare_text(pane: &Pane, bytes: &[u8]) -> Result<PreparedInput> {
     check_size(bytes.len())?;
     let echo = String::from_utf8_lossy(bytes).into_owned();
     if bytes.len() > limits::KEYS_BYTES && !bytes.contains(&0) {
-        return Ok(Typed { lines: raw_paste(pane, bytes), echo });
+        return Ok(PreparedInput { lines: raw_paste(pane, bytes), echo });
     }
-    // One line: tmux runs it without a break, so that no mode begins in the midst of it.
+    // One line: tmux runs it without a break, so that no mode begins in the middle of it.
     let lines =
         if bytes.is_empty() { Vec::new() } else { vec![Line::keys(hex_keys(pane.id(), bytes), Ok(bytes.to_vec()))] };
-    Ok(Typed { lines, echo })
+    Ok(PreparedInput { lines, echo })
 }
 
-/// Lines that paste these bytes as they are.
+/// Returns lines that paste these bytes as they are.
 fn raw_paste(pane: &Pane, bytes: &[u8]) -> Vec<Line> {
     let pieces = bytes.chunks(limits::BUFFER_BYTES).enumerate();
     let line = |(index, bytes)| {
         let (name, set) = buffer(pane, index, bytes);
-        Line { commands: vec![set], way: Way::Buffer(name) }
+        Line { commands: vec![set], kind: InputKind::Buffer(name) }
     };
     pieces.map(line).collect()
 }
 
-/// Text as one paste: with its marks where the program asked for them, and line ends as Enter.
-fn pasted(pane: &Pane, bytes: &[u8]) -> Result<Typed> {
+/// Prepares text as one paste: with its marks where the program asked for them, and line ends as
+/// Enter.
+fn prepare_paste(pane: &Pane, bytes: &[u8]) -> Result<PreparedInput> {
     check_size(bytes.len())?;
     if bytes.contains(&0) {
         return Err(Error::invalid("text: a paste cannot hold a NUL byte; send it as hex"));
@@ -414,11 +425,11 @@ fn pasted(pane: &Pane, bytes: &[u8]) -> Result<Typed> {
     // One paste is one buffer: in pieces, each would have marks of its own.
     let (name, set) = buffer(pane, 0, bytes);
     let paste = Command::new("paste-buffer").flag("-d").flag("-p").opt("-b", &name).opt("-t", pane.id().to_string());
-    let line = Line { commands: vec![set, paste], way: Way::Bracketed(name) };
-    Ok(Typed { lines: vec![line], echo: String::from_utf8_lossy(bytes).into_owned() })
+    let line = Line { commands: vec![set, paste], kind: InputKind::Bracketed(name) };
+    Ok(PreparedInput { lines: vec![line], echo: String::from_utf8_lossy(bytes).into_owned() })
 }
 
-/// A buffer's name, and the command that makes it.
+/// Returns a buffer's name, and the command that creates it.
 fn buffer(pane: &Pane, index: usize, bytes: &[u8]) -> (String, Command) {
     let name = format!("muxtap-{}-{index}", pane.id().0);
     let set = Command::new("set-buffer").opt("-b", &name).end_of_flags().arg(bytes);
@@ -435,7 +446,7 @@ fn check_size(bytes: usize) -> Result<()> {
     Ok(())
 }
 
-/// Whether tmux takes it as a key and not as text.
+/// Returns whether tmux takes this as a key and not as text.
 fn is_key_name(key: &str) -> bool {
     const NAMES: [&str; 24] = [
         "Up", "Down", "Left", "Right", "Home", "End", "PageUp", "PgUp", "PageDown", "PgDn", "PPage", "NPage", "Insert",
@@ -451,7 +462,8 @@ fn is_key_name(key: &str) -> bool {
         || is_function("User")
 }
 
-/// The bytes that a key is to a program whatever it asked of its terminal; `None` where that depends, or is not known.
+/// Returns the bytes that a key sends whatever the program asked of its terminal; `None` where that
+/// depends, or is not known.
 fn key_bytes(key: &str) -> Option<Vec<u8>> {
     let mut characters = key.chars();
     if let (Some(_), None) = (characters.next(), characters.next()) {
@@ -468,7 +480,7 @@ fn key_bytes(key: &str) -> Option<Vec<u8>> {
     if let Some([letter @ (b'a'..=b'z' | b'A'..=b'Z')]) = control.map(str::as_bytes) {
         return Some(vec![letter.to_ascii_lowercase() - b'a' + 1]);
     }
-    // What may be a name to tmux though it is not known here: `0x1b`, `MouseDown1Pane`.
+    // Names that tmux may know though they are not listed here: `0x1b`, `MouseDown1Pane`.
     let is_name = is_key_name(key)
         || key.starts_with("0x")
         || ["Mouse", "Wheel", "Double", "Triple", "Second", "Focus", "Paste", "Drag"]
@@ -478,7 +490,7 @@ fn key_bytes(key: &str) -> Option<Vec<u8>> {
     (!is_name).then(|| key.as_bytes().to_vec())
 }
 
-/// Bytes from hexadecimal digits.
+/// Decodes hexadecimal digits.
 fn unhex(hex: &str) -> Result<Vec<u8>> {
     let digits: Vec<u8> = hex.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
     let value = |digit: u8| char::from(digit).to_digit(16).map(|value| value as u8);
@@ -492,19 +504,19 @@ fn unhex(hex: &str) -> Result<Vec<u8>> {
     bytes.collect::<Option<_>>().ok_or_else(|| Error::invalid("hex: only the digits 0-9 and a-f"))
 }
 
-/// Text whose echo is known otherwise.
-pub(super) fn typed_unseen(pane: &Pane, bytes: &[u8]) -> Result<Typed> {
-    Ok(Typed { echo: String::new(), ..text_typed(pane, bytes)? })
+/// Prepares text without an expected echo. The caller handles the echo.
+pub(super) fn prepare_unechoed(pane: &Pane, bytes: &[u8]) -> Result<PreparedInput> {
+    Ok(PreparedInput { echo: String::new(), ..prepare_text(pane, bytes)? })
 }
 
-/// Enter as a key of its own.
-pub(super) fn enter(pane: &Pane) -> Typed {
+/// Prepares Enter as a key of its own.
+pub(super) fn prepare_enter(pane: &Pane) -> PreparedInput {
     let command = Command::new("send-keys").opt("-t", pane.id().to_string()).arg("Enter");
-    Typed { lines: vec![Line::keys([command], Ok(b"\r".to_vec()))], echo: String::new() }
+    PreparedInput { lines: vec![Line::keys([command], Ok(b"\r".to_vec()))], echo: String::new() }
 }
 
-impl std::fmt::Debug for Typed {
-    /// Without what is typed: it may be a secret.
+impl std::fmt::Debug for PreparedInput {
+    /// Leaves out what is typed: it may be a secret.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Typed(")?;
         write!(f, "{} bytes", self.echo.len())?;
@@ -530,7 +542,8 @@ mod tests {
         for text in ["f", "ü", "make all", "F", "C", "^", "Pasted text", "--"] {
             assert_eq!(key_bytes(text).as_deref(), Some(text.as_bytes()), "{text}");
         }
-        // By the cursor keys' mode, by options, or by an encoding that the program asked for.
+        // Depend on the mode of the cursor keys, on options, or on an encoding that the program
+        // asked for.
         for key in
             ["Up", "Home", "F1", "BSpace", "M-x", "C-Up", "C-Space", "S-Tab", "0x1b", "WheelUpPane", "PasteStart"]
         {

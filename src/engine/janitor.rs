@@ -1,4 +1,5 @@
-//! Drops what was kept long enough, and keeps output and screens within their budget. It sleeps until something is due.
+//! The janitor drops expired panes and results, and keeps output and screens within the memory
+//! budget. It sleeps until something is due.
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -8,7 +9,7 @@ use std::{
 use super::{Pane, Shared};
 use crate::metrics;
 
-/// Bytes of a ring that is not worth trimming.
+/// Rings up to this size are not worth trimming.
 const SMALL_RING: usize = 64 * 1024;
 
 /// Runs as long as the engine.
@@ -17,7 +18,7 @@ pub(super) async fn run(shared: Arc<Shared>) {
     loop {
         tokio::select! {
             () = shared.cancel.cancelled() => return,
-            () = shared.aside.notified() => {}
+            () = shared.retired.notified() => {}
             () = async { tokio::time::sleep_until(due.unwrap_or_else(Instant::now).into()).await }, if due.is_some() => {}
         }
         let now = Instant::now();
@@ -30,7 +31,8 @@ pub(super) async fn run(shared: Arc<Shared>) {
         for host in &hosts {
             due = due.into_iter().chain(host.drop_ended(now)).min();
         }
-        // It comes here whenever a wait ends; only a drop or a full budget is a reason to look at every pane.
+        // The loop also runs whenever a wait ends. Only a drop or an exceeded budget is a reason to
+        // look at every pane.
         if !dropping && shared.held_bytes.load(Ordering::Relaxed) <= shared.options.budget_bytes {
             continue;
         }
@@ -42,8 +44,8 @@ pub(super) async fn run(shared: Arc<Shared>) {
     }
 }
 
-/// Halves the largest ring until all fit; when rings are small, drops the largest screens, first those that tmux still has. Answers what is
-/// held then.
+/// Halves the largest ring until all fit. When rings are small, drops the largest screens, first
+/// those of panes that tmux still has. Returns how many bytes are held then.
 fn trim(panes: &mut [Arc<Pane>], budget: usize) -> usize {
     let mut total: usize = panes.iter().map(|pane| pane.held_bytes()).sum();
     while total > budget {
@@ -67,15 +69,15 @@ fn trim(panes: &mut [Arc<Pane>], budget: usize) -> usize {
         }
         let mut state = pane.lock();
         let before = state.held_bytes();
-        state.view.drop_screen();
+        state.screen.drop_screen();
         total -= before - state.held_bytes();
     }
     total
 }
 
 impl Shared {
-    /// What is held for a pane grew or shrank.
-    pub(super) fn account(&self, before: usize, after: usize) {
+    /// Charges a change of a pane's memory to the budget.
+    pub(super) fn charge(&self, before: usize, after: usize) {
         let total = if after >= before {
             self.held_bytes.fetch_add(after - before, Ordering::Relaxed) + (after - before)
         } else {
@@ -84,7 +86,7 @@ impl Shared {
         };
         metrics::held_bytes(total);
         if total > self.options.budget_bytes {
-            self.aside.notify_one();
+            self.retired.notify_one();
         }
     }
 }

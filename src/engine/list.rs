@@ -16,9 +16,9 @@ use crate::{
 };
 
 impl Engine {
-    /// Every session.
+    /// Lists every session.
     pub async fn sessions(&self, host: &Arc<Host>) -> Result<SessionList> {
-        self.may(Tier::Read)?;
+        self.authorize(Tier::Read)?;
         let topology = host.server().fresh().await?;
         let ours = host.server().attached_sessions();
         let shown = topology.without_hubs();
@@ -33,9 +33,9 @@ impl Engine {
         Ok(SessionList { sessions: sessions.collect() })
     }
 
-    /// Every window, once for each session that links it.
+    /// Lists every window, once for each session that links it.
     pub async fn windows(&self, host: &Arc<Host>) -> Result<WindowList> {
-        self.may(Tier::Read)?;
+        self.authorize(Tier::Read)?;
         let topology = host.server().fresh().await?.without_hubs();
         let windows = topology.windows.iter().map(|row| WindowInfo {
             id: row.id.to_string(),
@@ -51,10 +51,11 @@ impl Engine {
         Ok(WindowList { windows: windows.collect() })
     }
 
-    /// Every pane, then those that ended and are still readable. When the server has gone, only these. A pane of the
-    /// server that ran there before says so, and shares nothing but its id with a pane that is there.
+    /// Lists every pane, then those that ended and are still readable. When the server has gone,
+    /// only these. A pane of the server that ran there before is marked as such, and shares nothing
+    /// but its id with a live pane.
     pub async fn panes(&self, host: &Arc<Host>) -> Result<PaneList> {
-        self.may(Tier::Read)?;
+        self.authorize(Tier::Read)?;
         let mut panes = match host.server().fresh().await {
             Ok(topology) => {
                 let shown = topology.without_hubs();
@@ -71,11 +72,12 @@ impl Engine {
 }
 
 impl Host {
-    /// Resolves when the model has the pane no more. Whoever was told that it is there learns here of its end.
+    /// Resolves when the model no longer has the pane. A caller that saw the pane listed waits here
+    /// for its end.
     pub(crate) async fn until_unlisted(&self, id: PaneId) {
         let Some(shared) = self.shared() else { return };
         let mut events = shared.events.subscribe();
-        // Looked at behind the subscription: what changes after this look is told.
+        // Read after subscribing: a later change is an event.
         while self.server().topology().pane(id).is_some() {
             if let Err(RecvError::Closed) = events.recv().await {
                 return;
@@ -83,9 +85,10 @@ impl Host {
         }
     }
 
-    /// A pane as it is listed, from the model as last read.
+    /// Returns a pane's entry in the list, from the model as last read.
     pub fn info_of(&self, id: PaneId) -> PaneInfo {
-        // The model is not copied: this is called for each of a thousand panes when muxtap attaches.
+        // The model is not copied: this is called for each of a thousand panes when muxtap
+        // attaches.
         let topology = self.server().topology();
         let Some(row) = topology.pane(id) else {
             let mut info = PaneInfo { id: id.to_string(), ..PaneInfo::default() };
@@ -97,7 +100,7 @@ impl Host {
         self.info(&topology, row, window)
     }
 
-    /// An ended pane as it is listed.
+    /// Returns an ended pane's entry in the list.
     pub(super) fn ended_info(&self, pane: &Pane) -> PaneInfo {
         let mut info = PaneInfo { id: pane.id().to_string(), dead: true, ..PaneInfo::default() };
         info.earlier_server = self.is_earlier(pane);
@@ -147,22 +150,23 @@ fn fill(info: &mut PaneInfo, pane: &Pane) {
         info.exit_signal = exit.signal;
     }
     if info.window_id.is_empty() {
-        let about = pane.about();
-        info.title = about.title;
-        info.command = about.command;
-        info.path = about.path;
-        info.pid = about.pid;
-        info.size = about.size;
+        let metadata = pane.metadata();
+        info.title = metadata.title;
+        info.command = metadata.command;
+        info.path = metadata.path;
+        info.pid = metadata.pid;
+        info.size = metadata.size;
     }
 }
 
-/// Whether a pane is meant by a target in which `*` stands for any run of characters in a session's or window's name.
+/// Returns whether a pane matches a target in which `*` stands for any run of characters in a
+/// session's or window's name.
 pub fn matches(pattern: &str, info: &PaneInfo) -> bool {
     PanePattern::new(pattern).matches(info)
 }
 
-/// Refuses what is no pattern for panes. Without a `*` it is a target; a bare number and what counts from the current
-/// window mean nothing in a list.
+/// Refuses text that is no pattern for panes. Without a `*` it must be a target. A bare number, and
+/// an offset from the current window, mean nothing in a list.
 pub fn check_pattern(pattern: &str) -> Result<()> {
     if pattern.contains('*') {
         return Ok(());
@@ -177,9 +181,10 @@ pub fn check_pattern(pattern: &str) -> Result<()> {
     }
 }
 
-/// A target in which `*` stands for any run of characters in a session's or window's name, read once for many panes.
+/// A target in which `*` stands for any run of characters in a session's or window's name, parsed
+/// once for many panes.
 pub(super) enum PanePattern {
-    /// Without a `*`. `None`: it is no target.
+    /// Without a `*`. `None`: the text is no target.
     One(Option<Target>),
     Many {
         session: Glob,
@@ -196,7 +201,7 @@ impl PanePattern {
         Self::Many { session: Glob::new(session), window: Glob::new(window) }
     }
 
-    /// Whether a pane is meant.
+    /// Returns whether a pane matches.
     pub(super) fn matches(&self, info: &PaneInfo) -> bool {
         match self {
             Self::One(None) => false,

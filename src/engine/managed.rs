@@ -1,9 +1,11 @@
-//! Panes in which muxtap started something: what was promised of them, and how their commands are held until all output has arrived.
+//! Panes in which muxtap started something: what to do at the end of their process, and the exit
+//! wrapper that holds a pane until all output has arrived.
 //!
-//! tmux drops what a program printed just before its end, from its own grid too (F9, N10). So a command that muxtap starts is not the pane's
-//! process: a line of shell, its exit wrapper, *holds* the pane until all of it has arrived. When the command has ended the wrapper prints a
-//! mark with the exit status; the mark stands in the stream behind the last byte of output, so whoever reads it has read everything. Then the
-//! pane is closed, or the hold is let go.
+//! tmux drops what a program printed just before its end, from its own grid too (F9, N10). So a
+//! command that muxtap starts is not the pane's process: a line of shell, its exit wrapper, *holds*
+//! the pane until all output has arrived. When the command has ended the wrapper prints a mark with
+//! the exit status. The mark stands in the stream behind the last byte of output, so a reader of
+//! the mark has read everything. Then the pane is closed, or the wrapper is released.
 
 use std::{
     collections::{BTreeMap, hash_map::RandomState},
@@ -22,57 +24,59 @@ use crate::{
     tmux::{Answer, Exit, Link, Lost, Request, Seed, Server},
 };
 
-/// Runs `$2…` and holds the pane until it is told that everything arrived, by a signal or by the end of the pane; a few seconds at most, for the
-/// case that muxtap has gone. `$1` is the mark's nonce. Its own complaints about a child that was killed are not the command's output.
-const HOLD: &str = "n=$1; shift; trap : INT QUIT; exec 3>&2 2>/dev/null; \"$@\" 2>&3 3>&-; s=$?; \
+/// Runs `$2…` and holds the pane until everything arrived, which a signal or the end of the pane
+/// says; a few seconds at most, in case muxtap has gone. `$1` is the mark's nonce. The wrapper's
+/// own complaints about a child that was killed are not the command's output.
+const WRAPPER: &str = "n=$1; shift; trap : INT QUIT; exec 3>&2 2>/dev/null; \"$@\" 2>&3 3>&-; s=$?; \
                     trap \"exit $s\" USR1; printf '\\033]7717;%s;x;%s\\007' \"$n\" \"$s\"; sleep 5 & wait; exit \"$s\"";
-/// The same for a command line: the pane's shell runs it, as tmux would have it.
-const HOLD_LINE: &str = "n=$1; shift; trap : INT QUIT; exec 3>&2 2>/dev/null; \"${SHELL:-/bin/sh}\" -c \"$1\" 2>&3 3>&-; s=$?; \
+/// The wrapper for a command line: the pane's shell runs it, as tmux would have it.
+const WRAPPER_LINE: &str = "n=$1; shift; trap : INT QUIT; exec 3>&2 2>/dev/null; \"${SHELL:-/bin/sh}\" -c \"$1\" 2>&3 3>&-; s=$?; \
                          trap \"exit $s\" USR1; printf '\\033]7717;%s;x;%s\\007' \"$n\" \"$s\"; sleep 5 & wait; exit \"$s\"";
-/// What the wrapper is called, behind its line of shell.
-const HOLD_NAME: &str = "muxtap-hold";
-/// How long a wrapper holds its pane at most once its command has ended, and the pane takes to end.
+/// The wrapper's `$0`, by which it is recognised.
+const WRAPPER_NAME: &str = "muxtap-hold";
+/// The longest that a wrapper holds its pane after its command has ended, with the time that the
+/// pane takes to end.
 pub(super) const HELD_LONGEST: Duration = Duration::from_secs(6);
 
-/// What is promised of a pane in which muxtap started something.
+/// State of a pane in which muxtap started something.
 #[derive(Clone, Debug)]
 pub(super) struct ManagedPane {
-    pub(super) at_end: AtEnd,
-    /// The options of a pane that somebody else made, as they were, until they are given back.
+    pub(super) on_exit: OnExit,
+    /// The original options of a pane that a user made, until they are restored.
     pub(super) before: Option<PaneOptions>,
-    /// Its command is held.
-    pub(super) hold: Option<Hold>,
-    /// What was started, so that it can be started again.
+    /// The exit wrapper of the pane's command.
+    pub(super) wrapper: Option<ExitWrapper>,
+    /// The command, so that it can be started again.
     pub(super) launch: Option<Launch>,
 }
 
-/// What becomes of a pane when its process has ended.
+/// The action on a pane when its process has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum AtEnd {
-    /// It stays.
+pub(super) enum OnExit {
+    /// Keep the pane.
     Keep,
-    /// It is closed.
+    /// Close the pane.
     Close,
-    /// Somebody else made it: what tmux would do by the options that it had.
-    AsBefore,
+    /// Restore the options of a pane that a user made, and do what tmux would do by them.
+    Restore,
 }
 
-/// The wrapper of a pane's command.
+/// The exit wrapper of a pane's command.
 #[derive(Clone, Debug)]
-pub(super) struct Hold {
-    /// The nonce of the mark that it prints at its command's end.
+pub(super) struct ExitWrapper {
+    /// The nonce of the mark that the wrapper prints when its command ends.
     pub(super) nonce: String,
-    /// The mark has not come yet.
+    /// Whether the mark has not come yet.
     pub(super) is_awaited: bool,
 }
 
-impl Hold {
+impl ExitWrapper {
     pub(super) fn of(nonce: String) -> Self {
         Self { nonce, is_awaited: true }
     }
 }
 
-/// A command, where and with what environment it is started.
+/// A command, with the directory and environment in which it is started.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Launch {
     pub(super) command: Vec<String>,
@@ -81,39 +85,41 @@ pub(super) struct Launch {
 }
 
 impl Launch {
-    /// What a request starts; `None` without a command.
+    /// Returns the command of a request; `None` without one.
     pub(super) fn of(spawn: &SpawnRequest) -> Option<Self> {
         Some(Self { command: spawn.command.clone()?, cwd: spawn.cwd.clone(), env: spawn.env.clone() })
     }
 
-    /// The same command once more, elsewhere or with more variables where the request says so.
-    pub(super) fn again(&self, spawn: &SpawnRequest) -> Self {
+    /// Returns this command for another start, with the directory and variables of the request
+    /// where it gives any.
+    pub(super) fn with_changes(&self, spawn: &SpawnRequest) -> Self {
         let mut env = self.env.clone();
         env.extend(spawn.env.clone());
         Self { command: self.command.clone(), cwd: spawn.cwd.clone().or_else(|| self.cwd.clone()), env }
     }
 
-    /// The words that tmux runs in its place: its exit wrapper with it.
-    pub(super) fn held(&self, nonce: &str) -> Vec<String> {
-        let hold = if self.command.len() == 1 { HOLD_LINE } else { HOLD };
-        let held = ["sh", "-c", hold, HOLD_NAME, nonce].map(str::to_owned);
-        held.into_iter().chain(self.command.iter().cloned()).collect()
+    /// Returns the words that tmux runs in place of the command: the command in its exit wrapper.
+    pub(super) fn wrapped(&self, nonce: &str) -> Vec<String> {
+        let wrapper = if self.command.len() == 1 { WRAPPER_LINE } else { WRAPPER };
+        let wrapped = ["sh", "-c", wrapper, WRAPPER_NAME, nonce].map(str::to_owned);
+        wrapped.into_iter().chain(self.command.iter().cloned()).collect()
     }
 }
 
-/// A nonce for a mark.
+/// Returns a new nonce for a mark.
 pub(super) fn nonce() -> String {
     format!("{:016x}", RandomState::new().hash_one(0))
 }
 
-/// The nonce of the wrapper in a pane's start command, if that is one: a muxtap that ran before has made it.
-pub(super) fn nonce_of(start_command: &str) -> Option<String> {
-    let (_, rest) = start_command.split_once(&format!(" {HOLD_NAME} "))?;
+/// Returns the wrapper's nonce from a pane's start command, if that is a wrapper: an earlier muxtap
+/// has made it.
+pub(super) fn wrapper_nonce(start_command: &str) -> Option<String> {
+    let (_, rest) = start_command.split_once(&format!(" {WRAPPER_NAME} "))?;
     let nonce = rest.split(' ').next()?;
     (nonce.len() == 16 && nonce.bytes().all(|byte| byte.is_ascii_hexdigit())).then(|| nonce.to_owned())
 }
 
-/// The options of a pane that muxtap changes; `None` where the pane has no value of its own.
+/// The pane options that muxtap changes; `None` where the pane has no value of its own.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct PaneOptions {
     remain_on_exit: Option<String>,
@@ -121,7 +127,8 @@ pub(super) struct PaneOptions {
 }
 
 const REMAIN: &str = "remain-on-exit";
-/// New in 3.3: `set-option -q` takes no offence at an option that is not there, `show-options -q` does (N46).
+/// New in 3.3: `set-option -q` accepts an option that does not exist, `show-options -q` does not
+/// (N46).
 const FORMAT: &str = "remain-on-exit-format";
 
 fn set(pane: PaneId, name: &str, value: Option<&str>) -> Command {
@@ -132,14 +139,15 @@ fn set(pane: PaneId, name: &str, value: Option<&str>) -> Command {
     }
 }
 
-/// The commands that make tmux leave a pane as it is when its process ends, and draw nothing into it (N13).
-pub(super) fn remain(pane: PaneId) -> [Command; 2] {
+/// Returns the commands that make tmux keep a pane when its process ends, and draw nothing into it
+/// (N13).
+pub(super) fn keep_on_exit(pane: PaneId) -> [Command; 2] {
     [set(pane, REMAIN, Some("on")), set(pane, FORMAT, Some(""))]
 }
 
 impl PaneOptions {
-    /// Reads them.
-    pub(super) async fn of(server: &Server, pane: PaneId) -> Result<Self> {
+    /// Reads the options of a pane.
+    pub(super) async fn read(server: &Server, pane: PaneId) -> Result<Self> {
         let value = async |name: &str| {
             let show = Command::new("show-options").flag("-p").flag("-q").flag("-v").opt("-t", pane.to_string());
             let answer = server.read(Some(pane), || Request::Framed(vec![show.clone().arg(name)])).await?;
@@ -151,41 +159,41 @@ impl PaneOptions {
         Ok(Self { remain_on_exit: value(REMAIN).await?, format: value(FORMAT).await? })
     }
 
-    fn give_back(&self, pane: PaneId) -> [Command; 2] {
-        [set(pane, REMAIN, self.remain_on_exit.as_deref()), self.give_format_back(pane)]
+    fn restore(&self, pane: PaneId) -> [Command; 2] {
+        [set(pane, REMAIN, self.remain_on_exit.as_deref()), self.restore_format(pane)]
     }
 
-    fn give_format_back(&self, pane: PaneId) -> Command {
+    fn restore_format(&self, pane: PaneId) -> Command {
         set(pane, FORMAT, self.format.as_deref())
     }
 }
 
 impl ManagedPane {
-    /// The commands after which tmux does by itself what was promised.
+    /// Returns the commands after which tmux carries out the exit policy by itself.
     fn release(&self, pane: PaneId) -> Vec<Command> {
         let none = PaneOptions::default();
-        match (self.at_end, &self.before) {
-            (AtEnd::Keep, before) => vec![before.as_ref().unwrap_or(&none).give_format_back(pane)],
-            (AtEnd::Close, _) => none.give_back(pane).into(),
-            (AtEnd::AsBefore, Some(before)) => before.give_back(pane).into(),
-            (AtEnd::AsBefore, None) => Vec::new(),
+        match (self.on_exit, &self.before) {
+            (OnExit::Keep, before) => vec![before.as_ref().unwrap_or(&none).restore_format(pane)],
+            (OnExit::Close, _) => none.restore(pane).into(),
+            (OnExit::Restore, Some(before)) => before.restore(pane).into(),
+            (OnExit::Restore, None) => Vec::new(),
         }
     }
 }
 
 impl Engine {
-    /// Gives panes in which muxtap started something back to tmux.
+    /// Leaves the panes in which muxtap started something to tmux.
     pub(super) async fn release_panes(&self, host: &Arc<Host>) {
         if !matches!(host.server().link(), Link::Connected(_)) {
             return;
         }
         for pane in host.panes() {
-            let release = pane.ours().map(|ours| ours.release(pane.id())).unwrap_or_default();
+            let release = pane.managed().map(|managed| managed.release(pane.id())).unwrap_or_default();
             if !release.is_empty() {
                 // A pane that has gone meanwhile needs no release.
                 let released = host.server().write(Some(pane.id()), Request::Plain(CommandLine::of(release))).await;
                 if released.is_err() {
-                    // One that does not answer cannot be asked for the others either.
+                    // A server that does not reply cannot be asked for the other panes either.
                     return;
                 }
             }
@@ -193,40 +201,41 @@ impl Engine {
     }
 }
 
-/// Lets go of the hold on a command that has ended: the pane is closed, or dies with the command's status. Its screen is kept first.
-pub(super) fn close_held(host: &Arc<Host>, pane: &Arc<Pane>, exit: Exit) {
-    match pane.ours().map(|ours| ours.at_end) {
-        Some(AtEnd::Close) => {
+/// Releases the wrapper of a command that has ended: the pane is closed, or dies with the command's
+/// status. Its screen is stored first.
+pub(super) fn release_wrapper(host: &Arc<Host>, pane: &Arc<Pane>, exit: Exit) {
+    match pane.managed().map(|managed| managed.on_exit) {
+        Some(OnExit::Close) => {
             keep_screen(host, pane, false);
             close_ended(host.server(), pane.id());
         }
-        Some(AtEnd::AsBefore) => leave_to_tmux(host, pane, exit, true),
-        Some(AtEnd::Keep) | None => keep_screen(host, pane, true),
+        Some(OnExit::Restore) => leave_to_tmux(host, pane, exit, true),
+        Some(OnExit::Keep) | None => keep_screen(host, pane, true),
     }
 }
 
-/// Does what was promised of a pane whose process has ended.
+/// Carries out the exit policy of a pane whose process has ended.
 pub(super) fn process_ended(host: &Arc<Host>, pane: &Arc<Pane>, exit: Exit) {
-    match pane.ours().map(|ours| (ours.at_end, ours.before.is_some())) {
-        Some((AtEnd::Close, _)) => close_ended(host.server(), pane.id()),
-        Some((AtEnd::AsBefore, true)) => leave_to_tmux(host, pane, exit, false),
+    match pane.managed().map(|managed| (managed.on_exit, managed.before.is_some())) {
+        Some((OnExit::Close, _)) => close_ended(host.server(), pane.id()),
+        Some((OnExit::Restore, true)) => leave_to_tmux(host, pane, exit, false),
         _ => {}
     }
 }
 
-/// Gives a pane the options back that it had, and does what tmux would have done by them.
-fn leave_to_tmux(host: &Arc<Host>, pane: &Arc<Pane>, exit: Exit, held: bool) {
-    let taken = pane.lock().ours.as_mut().and_then(|ours| ours.before.take());
+/// Restores a pane's original options, and does what tmux would have done by them.
+fn leave_to_tmux(host: &Arc<Host>, pane: &Arc<Pane>, exit: Exit, wrapped: bool) {
+    let taken = pane.lock().managed.as_mut().and_then(|managed| managed.before.take());
     let before = taken.clone().unwrap_or_default();
-    let mut commands: Vec<_> = before.give_back(pane.id()).into();
+    let mut commands: Vec<_> = before.restore(pane.id()).into();
     let value = format!("#{{{REMAIN}}}");
     commands.push(Command::new("display-message").flag("-p").opt("-t", pane.id().to_string()).format(value));
     let (of, at) = (Arc::downgrade(host), pane.clone());
     let then = move |answer: std::result::Result<Answer, Lost>| {
         let Some(host) = of.upgrade() else { return };
         if answer.is_err() {
-            // They are given back when its process ends or muxtap leaves.
-            at.owes_options(taken);
+            // The options are restored when the process ends or muxtap leaves.
+            at.restore_options_later(taken);
         }
         let Ok(Ok(bodies)) = answer else { return };
         let remains = match bodies.last().map(|body| body.trim_ascii()) {
@@ -234,7 +243,7 @@ fn leave_to_tmux(host: &Arc<Host>, pane: &Arc<Pane>, exit: Exit, held: bool) {
             Some(b"failed") => exit.status != Some(0),
             _ => true,
         };
-        if held {
+        if wrapped {
             keep_screen(&host, &at, remains);
         }
         if !remains {
@@ -244,17 +253,19 @@ fn leave_to_tmux(host: &Arc<Host>, pane: &Arc<Pane>, exit: Exit, held: bool) {
     host.server().submit(Some(pane.id()), Request::Plain(CommandLine::of(commands)), then);
 }
 
-/// Keeps the screen of a pane whose command has ended, and lets go of its hold then, if it is to die and not to be closed.
+/// Stores the screen of a pane whose command has ended. Then releases its wrapper, if the pane is
+/// to die and not to be closed.
 fn keep_screen(host: &Arc<Host>, pane: &Arc<Pane>, release: bool) {
     let (server, rules, of) = (host.server(), host.rules(), Arc::downgrade(host));
     let at = pane.clone();
-    // Elsewhere it lets go by itself after a few seconds.
+    // On a remote server the wrapper ends by itself after a few seconds.
     let release = release && server.spec().is_local();
     let look = move |answer: std::result::Result<Answer, Lost>| {
         if let Some(seed) = answer.ok().and_then(std::result::Result::ok).and_then(|parts| Seed::parse(&parts)) {
-            let kept = at.keep_screen(&seed, rules);
-            of.upgrade().inspect(|host| host.account(kept));
-            // tmux tells which process it is; what was listed last may be the placeholder's.
+            let memory = at.keep_screen(&seed, rules);
+            of.upgrade().inspect(|host| host.charge(memory));
+            // tmux reports which process it is; the pid that was listed last may be the
+            // placeholder's.
             if release
                 && !seed.dead
                 && let Some(pid) = i32::try_from(seed.pid).ok().and_then(rustix::process::Pid::from_raw)
@@ -280,9 +291,9 @@ mod tests {
     fn the_wrapper_of_an_earlier_muxtap_is_known() {
         let nonce = nonce();
         let start = format!("sh -c \"n=$1; …\" muxtap-hold {nonce} \"seq 1 3; exit 3\"");
-        assert_eq!(nonce_of(&start), Some(nonce));
+        assert_eq!(wrapper_nonce(&start), Some(nonce));
         for other in ["", "sh", "sh -c 'echo muxtap-hold 1'", "x muxtap-hold 0123456789abcdeg y", "x muxtap-hold"] {
-            assert_eq!(nonce_of(other), None, "{other}");
+            assert_eq!(wrapper_nonce(other), None, "{other}");
         }
     }
 
@@ -292,16 +303,16 @@ mod tests {
             |pairs: &[(&str, &str)]| pairs.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
         let first =
             Launch { command: vec!["make".into()], cwd: Some("/a".into()), env: env(&[("A", "1"), ("B", "1")]) };
-        assert_eq!(first.again(&SpawnRequest::default()), first);
+        assert_eq!(first.with_changes(&SpawnRequest::default()), first);
         let spawn = SpawnRequest { cwd: Some("/b".into()), env: env(&[("B", "2")]), ..SpawnRequest::default() };
-        let again = first.again(&spawn);
+        let again = first.with_changes(&spawn);
         assert_eq!((again.cwd.as_deref(), again.env), (Some("/b"), env(&[("A", "1"), ("B", "2")])));
     }
 
     #[test]
     fn what_was_changed_is_given_back() {
-        let lines = |at_end, before| -> Vec<String> {
-            let managed = ManagedPane { at_end, before, hold: None, launch: None };
+        let lines = |on_exit, before| -> Vec<String> {
+            let managed = ManagedPane { on_exit, before, wrapper: None, launch: None };
             let lines = managed.release(PaneId(3)).into_iter().map(|command| command.line().unwrap());
             lines.map(|line| String::from_utf8(line).unwrap().trim().to_owned()).collect()
         };
@@ -309,11 +320,11 @@ mod tests {
         let theirs = PaneOptions { remain_on_exit: Some("failed".into()), format: Some(String::new()) };
         let unset =
             ["remain-on-exit", "remain-on-exit-format"].map(|name| format!("set-option -p -q -u -t \"%3\" {name}"));
-        assert_eq!(lines(AtEnd::Close, None), unset);
-        assert_eq!(lines(AtEnd::Keep, None), unset[1..]);
-        assert_eq!(lines(AtEnd::AsBefore, Some(none)), unset);
-        let given = lines(AtEnd::AsBefore, Some(theirs));
+        assert_eq!(lines(OnExit::Close, None), unset);
+        assert_eq!(lines(OnExit::Keep, None), unset[1..]);
+        assert_eq!(lines(OnExit::Restore, Some(none)), unset);
+        let given = lines(OnExit::Restore, Some(theirs));
         assert!(given[0].ends_with("remain-on-exit failed") && !given[1].contains("-u"), "{given:?}");
-        assert!(lines(AtEnd::AsBefore, None).is_empty(), "it was given back at its end");
+        assert!(lines(OnExit::Restore, None).is_empty(), "it was given back at its end");
     }
 }

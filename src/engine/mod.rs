@@ -1,11 +1,12 @@
 //! The engine: the one API that faces call.
 //!
-//! An [`Engine`] follows any number of tmux servers. It is a cheap handle; clones are the same engine. What it answers comes from
-//! memory wherever that is exact, and from the open connection otherwise. No lock is held across an await anywhere in here.
+//! An [`Engine`] follows any number of tmux servers. It is a cheap handle; clones are the same
+//! engine. Requests are served from memory wherever that is exact, and over the open connection
+//! otherwise. No lock is held across an await anywhere in here.
 
-mod act;
 pub mod agents;
 pub mod audit;
+mod audit_scope;
 mod capture;
 mod change;
 mod command_line;
@@ -18,19 +19,19 @@ mod input;
 mod janitor;
 pub mod limits;
 mod list;
-mod look;
 mod managed;
 mod pane;
-mod plain;
 mod prompt;
 mod read;
 mod respawn;
+mod resync;
 mod run;
+mod screen_model;
 mod shell;
-mod signs;
+mod shell_marks;
 mod submit;
 mod target;
-mod view;
+mod unmanaged;
 mod wait;
 
 use std::{
@@ -48,31 +49,31 @@ use crate::{
     tmux::{CoverageMode, Link, Proc, ProcessProbe, Program, Server, ServerSpec, SocketFile, Subject},
 };
 
-pub use act::Caller;
+pub use audit_scope::Caller;
 pub use events::{Subscription, Telling, Told};
 pub(crate) use host::Host;
 pub(crate) use list::{check_pattern, matches};
-pub(crate) use pane::{Pane, Point};
-pub(crate) use plain::{PlainPlace, PlainSpawn};
+pub(crate) use pane::{Pane, Revision};
 pub(crate) use target::{Target, find_pane, find_session, find_window, is_number};
+pub(crate) use unmanaged::{UnmanagedPlace, UnmanagedSpawn};
 use wait::Waits;
 
-/// What an engine is made with.
+/// Options of an engine.
 #[derive(Clone, Debug)]
 pub struct EngineOptions {
-    /// The tmux program, and what stands in front of it.
+    /// The tmux program, with any words that precede it.
     pub program: Program,
     /// Which control clients follow a server.
     pub coverage: CoverageMode,
-    /// Bytes a pane's ring keeps.
+    /// Bytes that a pane's ring keeps.
     pub ring_bytes: usize,
-    /// Bytes of output and screens of all panes together.
+    /// Memory budget: bytes of output and screens of all panes together.
     pub budget_bytes: usize,
-    /// What callers may do.
+    /// Tiers of actions that callers are allowed.
     pub allowed: Tiers,
-    /// Where what they did is recorded.
+    /// Where their actions are recorded.
     pub audit: Option<Arc<audit::Audit>>,
-    /// How agents are known.
+    /// Rules by which agents are recognised.
     pub agents: Arc<agents::Rules>,
 }
 
@@ -97,33 +98,34 @@ pub struct Engine {
     caller: Arc<Caller>,
 }
 
-/// What all handles of one engine share.
+/// State shared by all handles of one engine.
 pub struct Shared {
     pub(crate) options: EngineOptions,
     hosts: Mutex<HashMap<PathBuf, Arc<Host>>>,
     pub(crate) waits: Waits,
-    /// What happens on any server, with its socket.
+    /// Events of all servers, each with its server's socket.
     pub(crate) events: broadcast::Sender<(Arc<Path>, Event)>,
     pub(crate) cancel: CancellationToken,
     pub(crate) tasks: TaskTracker,
-    /// Told when something was put aside that is to be dropped later.
-    pub(crate) aside: tokio::sync::Notify,
-    /// Whose turn it is to look at what was there before a wait that timed out.
+    /// Notified when a pane or result was retired, to be dropped later, or when the memory budget
+    /// is exceeded.
+    pub(crate) retired: tokio::sync::Notify,
+    /// Permit to search the output from before a wait that timed out.
     pub(crate) standing: Arc<tokio::sync::Semaphore>,
-    /// Looks at processes and terminals, which may hang.
+    /// Reads processes and terminals, which may hang.
     pub(crate) probe: ProcessProbe,
-    compiling: compile::Compiling,
-    /// Where readers of events may come back to.
+    compile_queue: compile::CompileQueue,
+    /// Positions at which readers of events can resume.
     trails: Arc<events::Trails>,
     /// Bytes held for all panes: output and screens.
     pub(crate) held_bytes: std::sync::atomic::AtomicUsize,
-    /// Makes this engine's cursors its own.
+    /// Ties cursors to this engine.
     nonce: u64,
     started: Instant,
 }
 
 impl Engine {
-    /// An engine that follows nothing yet. Must be made within a tokio runtime.
+    /// Creates an engine that follows nothing yet. Must be called within a tokio runtime.
     pub fn new(options: EngineOptions) -> Self {
         Self::with_probe(options, ProcessProbe::default())
     }
@@ -137,10 +139,10 @@ impl Engine {
             events: broadcast::Sender::new(1024),
             cancel: CancellationToken::new(),
             tasks: TaskTracker::new(),
-            aside: tokio::sync::Notify::new(),
+            retired: tokio::sync::Notify::new(),
             standing: Arc::new(tokio::sync::Semaphore::new(1)),
             probe,
-            compiling: compile::Compiling::default(),
+            compile_queue: compile::CompileQueue::default(),
             trails: Arc::default(),
             held_bytes: std::sync::atomic::AtomicUsize::new(0),
             nonce: u64::from(std::collections::hash_map::RandomState::new().hash_one(0) as u32),
@@ -150,12 +152,12 @@ impl Engine {
         Self::of(shared)
     }
 
-    /// A handle to the engine itself, for what it does on its own.
+    /// Returns a handle for what the engine does by itself.
     fn of(shared: Arc<Shared>) -> Self {
         Self { shared, caller: Arc::default() }
     }
 
-    /// The server on the socket at this absolute path; it is followed from now on.
+    /// Returns the server on the socket at this absolute path. It is followed from now on.
     pub(crate) fn host(&self, socket: &Path) -> Result<Arc<Host>> {
         if !socket.is_absolute() {
             return Err(Error::invalid(format!(
@@ -189,17 +191,17 @@ impl Engine {
         self.shared.hosts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Cancelled when the engine ends.
+    /// Returns the token that is cancelled when the engine ends.
     pub fn end(&self) -> CancellationToken {
         self.shared.cancel.clone()
     }
 
-    /// Runs something that ends with the engine by itself.
+    /// Spawns a task that ends by itself when the engine does.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         self.shared.tasks.spawn(task);
     }
 
-    /// Runs a look at processes where it may block ([`ProcessProbe::run`]).
+    /// Runs `look` on the probe's thread, where it may block ([`ProcessProbe::run`]).
     pub(crate) async fn probe<T: Send + 'static>(
         &self,
         subject: Subject,
@@ -208,17 +210,17 @@ impl Engine {
         self.shared.probe.run(subject, look).await
     }
 
-    /// Seconds since the engine was made.
+    /// Returns the seconds since the engine was created.
     pub fn uptime_s(&self) -> u64 {
         self.shared.started.elapsed().as_secs()
     }
 
-    /// How many waits are open.
+    /// Returns how many waits are open.
     pub fn open_waits(&self) -> u64 {
         self.shared.waits.open() as u64
     }
 
-    /// Each server that is followed and how it is.
+    /// Returns each followed server and its state.
     pub fn servers(&self) -> Vec<ServerStatus> {
         let hosts: Vec<_> = self.hosts().values().cloned().collect();
         let mut servers: Vec<_> = hosts.iter().map(|host| status(host)).collect();
@@ -226,19 +228,20 @@ impl Engine {
         servers
     }
 
-    /// Lets go of every server and waits until nothing of muxtap is left on them. Open waits are answered as cancelled.
+    /// Leaves every server, and waits until nothing of muxtap is left on them. Open waits end as
+    /// cancelled.
     pub async fn stop(&self) {
         self.shared.waits.cancel_all();
         let hosts: Vec<_> = self.hosts().values().cloned().collect();
         let released = hosts.iter().map(|host| self.release_panes(host));
-        // A server that does not answer keeps nobody from leaving.
+        // A server that does not reply delays the end by `limits::RELEASE` at most.
         let _ = tokio::time::timeout(limits::RELEASE, futures_util::future::join_all(released)).await;
         self.shared.cancel.cancel();
         self.shared.tasks.close();
         self.shared.tasks.wait().await;
     }
 
-    /// It is stopping.
+    /// Returns whether the engine is stopping.
     pub(crate) fn is_stopping(&self) -> bool {
         self.shared.cancel.is_cancelled()
     }
@@ -249,12 +252,13 @@ impl Engine {
     }
 }
 
-/// Of the sockets on which no server runs only the last ones that were asked for are watched: a mistyped one costs a watch of its folder.
+/// Forgets sockets on which no server runs, but for those that were asked for last: a mistyped one
+/// costs a watch of its folder.
 fn forget_idle(hosts: &mut HashMap<PathBuf, Arc<Host>>) {
     let idle = hosts.values().filter(|host| host.is_idle());
     let mut idle: Vec<_> = idle.map(|host| (host.last_asked(), host.socket().to_owned())).collect();
     idle.sort();
-    // Room for one more.
+    // Leaves room for one more.
     let surplus = (idle.len() + 1).saturating_sub(limits::IDLE_HOSTS);
     for (_, socket) in idle.into_iter().take(surplus) {
         if let Some(host) = hosts.remove(&socket) {

@@ -1,10 +1,11 @@
-//! A pane's stream with all that hangs on it: ring, echoes, waits, listeners.
+//! A pane: its output, the screen it shows, and everything that follows it (echo filter, waits,
+//! subscribers).
 //!
-//! Everything happens under one short lock, in the task that reads the connection: the byte that satisfies a wait and the answer to
-//! that wait are one call apart.
+//! Everything happens under one short lock, in the task that reads the connection. The byte that
+//! satisfies a wait and the end of that wait are one call stack.
 
-mod edge;
-mod listener;
+mod notifier;
+mod published;
 mod seeded;
 mod strings;
 
@@ -20,9 +21,9 @@ use super::{
     agents::Tap,
     events::Shared,
     limits,
-    managed::{AtEnd, ManagedPane, PaneOptions},
-    signs::Signs,
-    view::{Doubt, Place, View},
+    managed::{ManagedPane, OnExit, PaneOptions},
+    screen_model::{CursorReport, ScreenModel, Staleness},
+    shell_marks::ShellMarks,
     wait::Watcher,
 };
 use crate::{
@@ -39,19 +40,19 @@ use crate::{
     tmux::{Exit, PaneRow, Value},
 };
 
-pub(super) use edge::Glimpse;
-pub(super) use listener::{Listener, Seat};
+pub(super) use notifier::{DirtyFlag, Notifier};
+pub(super) use published::Snapshot;
 pub(super) use strings::give_up_strings;
 
-/// A pane; clones of the `Arc` are the same pane.
+/// A pane. Clones of the `Arc` are the same pane.
 pub struct Pane {
     id: PaneId,
     epoch: Epoch,
     state: Mutex<State>,
-    /// The stream's end; sent at every change, also when only the state changed.
+    /// The end of the pane's stream. Sent at every change, also when only the state changed.
     changed: watch::Sender<u64>,
-    edge: edge::Edge,
-    /// What subscribers are told of it, made once for all of them.
+    published: published::PublishedState,
+    /// Events of the pane, encoded once for all of its subscribers.
     pub(super) shared: Shared,
 }
 
@@ -59,53 +60,53 @@ pub(super) struct State {
     pub(super) ring: Ring,
     pub(super) echo: EchoFilter,
     pub(super) watchers: Vec<Watcher>,
-    seats: Vec<Weak<Seat>>,
-    pub(super) about: About,
-    pub(super) signs: Signs,
-    /// When the last byte came (or the pane was first seen).
+    dirty_flags: Vec<Weak<DirtyFlag>>,
+    pub(super) metadata: PaneMetadata,
+    pub(super) shell_marks: ShellMarks,
+    /// When the last output arrived (or when the pane was first seen).
     pub(super) last_output: Instant,
-    /// The stream's end when muxtap last sent input, and when that was.
+    /// The stream's end when muxtap last sent input, and the time of that.
     pub(super) last_input: Option<(u64, Instant)>,
-    /// The stream's end when muxtap made the pane or respawned it, and when that was.
-    made: Option<(u64, Instant)>,
-    /// Where the last match ended with which a pattern was answered.
-    answered: HashMap<String, u64>,
+    /// The stream's end when muxtap created or respawned the pane, and the time of that.
+    started: Option<(u64, Instant)>,
+    /// For each pattern of a finished wait: the offset at which its last match ended.
+    last_matches: HashMap<String, u64>,
     pub(super) exit: Option<(Exit, Instant)>,
-    /// The process that ended, once tmux has named it.
+    /// The pid of the process that ended, once tmux has named it.
     exit_pid: Option<u32>,
-    /// Its screen; of a pane that has ended the last one.
-    pub(super) view: View,
-    /// muxtap started something in it.
-    pub(super) ours: Option<ManagedPane>,
-    /// A `run` is under way.
-    pub(super) runs: bool,
-    /// A prompt that is known to be the shell's own, and not one for the rest of a command.
+    /// The pane's screen. For a pane that has ended: its last screen.
+    pub(super) screen: ScreenModel,
+    /// Set if muxtap started something in the pane.
+    pub(super) managed: Option<ManagedPane>,
+    /// Whether a `run` is active in the pane.
+    pub(super) run_active: bool,
+    /// A prompt known to be the shell's primary prompt, not its prompt for the rest of a command.
     pub(super) prompt: Option<String>,
-    /// The nonce of the mark that begins the output of the command line that is being typed.
-    pub(super) announced: String,
-    /// For the one who follows the agent in it.
+    /// The nonce of the mark that begins the output of the command line being typed.
+    pub(super) run_nonce: String,
+    /// Signals for the task that follows the agent in the pane.
     pub(super) tap: Tap,
-    /// Where the string (OSC, DCS …) that is open at the stream's end began, and when that came.
+    /// The unterminated string (OSC, DCS …) at the stream's end: where it began, and when.
     string: Option<(u64, Instant)>,
-    /// A task waits for that string's time to be over.
+    /// Whether a task waits for the timeout of that string.
     string_watched: bool,
 }
 
-/// An input that was noted before it was sent.
+/// An input that was recorded before it was sent.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Noted {
-    /// The stream's end.
+pub(super) struct InputRecord {
+    /// The stream's end at that time.
     pub(super) mark: u64,
     at: Instant,
-    /// The input before it.
+    /// The input before this one.
     before: Option<(u64, Instant)>,
-    /// Its number among the echoes that are expected.
+    /// Number of this input in the echo filter.
     input: u64,
 }
 
-/// What tmux tells about a pane.
+/// A pane's title, command, directory, terminal, process and size, as tmux reports them.
 #[derive(Clone, Debug, Default)]
-pub(super) struct About {
+pub(super) struct PaneMetadata {
     pub(super) title: String,
     pub(super) command: String,
     pub(super) path: String,
@@ -123,26 +124,26 @@ impl Pane {
                 ring: Ring::new(ring_bytes),
                 echo: EchoFilter::default(),
                 watchers: Vec::new(),
-                seats: Vec::new(),
-                about: About::default(),
-                signs: Signs::default(),
+                dirty_flags: Vec::new(),
+                metadata: PaneMetadata::default(),
+                shell_marks: ShellMarks::default(),
                 last_output: Instant::now(),
                 last_input: None,
-                made: None,
-                answered: HashMap::new(),
+                started: None,
+                last_matches: HashMap::new(),
                 exit: None,
                 exit_pid: None,
-                view: View::default(),
-                ours: None,
-                runs: false,
+                screen: ScreenModel::default(),
+                managed: None,
+                run_active: false,
                 prompt: None,
-                announced: String::new(),
+                run_nonce: String::new(),
                 tap: Tap::default(),
                 string: None,
                 string_watched: false,
             }),
             changed: watch::Sender::new(0),
-            edge: edge::Edge::default(),
+            published: published::PublishedState::default(),
             shared: Shared::default(),
         })
     }
@@ -155,7 +156,7 @@ impl Pane {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A cursor at this offset.
+    /// Returns a cursor at this offset.
     pub(super) fn cursor(&self, offset: u64) -> Cursor {
         Cursor { epoch: self.epoch, pane: self.id, offset }
     }
@@ -164,47 +165,47 @@ impl Pane {
         self.epoch
     }
 
-    /// A cursor at the stream's end.
+    /// Returns a cursor at the stream's end.
     pub(super) fn end_cursor(&self) -> Cursor {
         self.cursor(self.lock().ring.end())
     }
 
-    /// The stream's end.
+    /// Returns the offset of the stream's end.
     pub(super) fn end_offset(&self) -> u64 {
         self.lock().ring.end()
     }
 
-    /// Cursors at the beginning of what is kept and at the stream's end.
-    pub(super) fn kept_cursors(&self) -> (Cursor, Cursor) {
+    /// Returns cursors at the start of the retained output and at the stream's end.
+    pub(super) fn retained_cursors(&self) -> (Cursor, Cursor) {
         let state = self.lock();
         (self.cursor(state.ring.start()), self.cursor(state.ring.end()))
     }
 
-    /// Wakes at every change.
+    /// Returns a channel that is notified of every change.
     pub(crate) fn changes(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
     }
 
-    /// Bytes held for it: output and screen.
+    /// Bytes held for the pane: output and screen.
     pub(super) fn held_bytes(&self) -> usize {
         self.lock().held_bytes()
     }
 
-    /// Bytes of output that are kept.
+    /// Bytes of output in the ring.
     pub(super) fn ring_len(&self) -> usize {
         self.lock().ring.len()
     }
 
-    pub(super) fn about(&self) -> About {
-        self.lock().about.clone()
+    pub(super) fn metadata(&self) -> PaneMetadata {
+        self.lock().metadata.clone()
     }
 
     pub(super) fn size(&self) -> Size {
-        self.lock().about.size
+        self.lock().metadata.size
     }
 
     pub(super) fn title(&self) -> String {
-        self.lock().about.title.clone()
+        self.lock().metadata.title.clone()
     }
 
     pub(crate) fn exit(&self) -> Option<Exit> {
@@ -215,61 +216,63 @@ impl Pane {
         self.lock().exit.map(|(_, at)| at)
     }
 
-    /// What was promised of it, where muxtap made it or started something in it.
-    pub(super) fn ours(&self) -> Option<ManagedPane> {
-        self.lock().ours.clone()
+    /// The exit policy and wrapper of a pane in which muxtap started something.
+    pub(super) fn managed(&self) -> Option<ManagedPane> {
+        self.lock().managed.clone()
     }
 
-    /// Notes that muxtap has started the pane's program: what it prints follows this offset.
-    pub(super) fn made_at(&self, offset: u64) {
-        self.lock().made = Some((offset, Instant::now()));
+    /// Records that muxtap has started the pane's program. Its output follows this offset.
+    pub(super) fn mark_started(&self, offset: u64) {
+        self.lock().started = Some((offset, Instant::now()));
     }
 
-    /// Promises this of it from now on. The mark of its hold must be expected already. Returns the status that the mark told, if it has come.
-    pub(super) fn set_ours(&self, ours: ManagedPane) -> Option<i32> {
+    /// Sets the exit policy and wrapper of the pane. The nonce of the wrapper must be registered
+    /// already. Returns the exit status if the wrapper's mark has come.
+    pub(super) fn set_managed(&self, managed: ManagedPane) -> Option<i32> {
         let mut state = self.lock();
-        let nonce = ours.hold.as_ref().map(|hold| hold.nonce.clone());
-        let before = state.ours.replace(ours).and_then(|ours| ours.hold);
+        let nonce = managed.wrapper.as_ref().map(|wrapper| wrapper.nonce.clone());
+        let before = state.managed.replace(managed).and_then(|managed| managed.wrapper);
         if let Some(before) = before.filter(|before| Some(&before.nonce) != nonce.as_ref()) {
-            state.signs.expect_no_more(&before.nonce);
+            state.shell_marks.unregister_nonce(&before.nonce);
         }
-        state.take_held_exit()
+        state.take_wrapper_exit()
     }
 
-    /// Notes the options that a pane had, after giving them back failed. Those of a program started meanwhile count more.
-    pub(super) fn owes_options(&self, options: Option<PaneOptions>) {
-        if let Some(ours) = self.lock().ours.as_mut().filter(|ours| ours.at_end == AtEnd::AsBefore) {
-            ours.before = ours.before.take().or(options);
+    /// Keeps a pane's original options for a later attempt, after restoring them failed. Those of a
+    /// program started meanwhile take precedence.
+    pub(super) fn restore_options_later(&self, options: Option<PaneOptions>) {
+        if let Some(managed) = self.lock().managed.as_mut().filter(|managed| managed.on_exit == OnExit::Restore) {
+            managed.before = managed.before.take().or(options);
         }
     }
 
-    /// A command is about to be held here with this mark.
-    pub(super) fn expect_mark(&self, nonce: &str) {
-        self.lock().signs.expect(nonce);
+    /// Registers the nonce of an exit wrapper that is about to start here.
+    pub(super) fn register_nonce(&self, nonce: &str) {
+        self.lock().shell_marks.register_nonce(nonce);
     }
 
-    /// It is not after all.
-    pub(super) fn expect_no_mark(&self, nonce: &str) {
-        self.lock().signs.expect_no_more(nonce);
+    /// Unregisters a nonce whose wrapper was not started.
+    pub(super) fn unregister_nonce(&self, nonce: &str) {
+        self.lock().shell_marks.unregister_nonce(nonce);
     }
 
-    /// Output came.
-    pub(super) fn push(&self, data: &[u8]) -> Pushed {
+    /// Appends output.
+    pub(super) fn push(&self, data: &[u8]) -> PushOutcome {
         let mut state = self.lock();
         let before = state.held_bytes();
         let now = Instant::now();
         let quiet = now.duration_since(state.last_output) >= limits::REST;
         state.last_output = now;
-        let doubt = state.feed(data, quiet);
-        let kept = state.kept_since(before);
-        let held_exit = state.take_held_exit();
+        let staleness = state.feed(data, quiet);
+        let memory = state.memory_since(before);
+        let wrapper_exit = state.take_wrapper_exit();
         let string_due = state.watch_string();
-        self.announce(state);
-        Pushed { kept, held_exit, doubt, string_due }
+        self.notify_changed(state);
+        PushOutcome { memory, wrapper_exit, staleness, string_due }
     }
 
-    /// The process has ended. Answers whether this was news.
-    pub(super) fn end(&self, exit: Exit) -> bool {
+    /// Records that the process has ended. Returns whether that was new.
+    pub(super) fn mark_exited(&self, exit: Exit) -> bool {
         let mut state = self.lock();
         if state.exit.is_some() {
             return false;
@@ -281,146 +284,151 @@ impl Pane {
             watcher.ended(exit);
         }
         state.tap.program();
-        self.announce(state);
+        self.notify_changed(state);
         true
     }
 
-    /// tmux lists it like this.
-    pub(super) fn describe(&self, row: &PaneRow) -> Described {
+    /// Updates the metadata from a row of tmux's list.
+    pub(super) fn update_metadata(&self, row: &PaneRow) -> MetadataUpdate {
         let mut state = self.lock();
         let before = state.held_bytes();
-        // A process that has just ended has no number any more, and is still the same one (N62).
-        let pid = if row.pid == 0 { state.about.pid } else { row.pid };
-        let mut look = state.about.pid != 0 && state.about.pid != pid && state.view.doubt(Doubt::Restarted);
-        look |= state.view.resize(screen_size(row.size));
-        let about = &mut state.about;
-        let retitled = about.title != row.title;
-        let other_program = about.pid != pid || about.command != row.command;
-        about.title.clone_from(&row.title);
-        about.command.clone_from(&row.command);
-        about.path.clone_from(&row.path);
-        about.tty.clone_from(&row.tty);
-        about.pid = pid;
-        about.size = row.size;
+        // A process that has just ended has no pid any more, and is still the same one (N62).
+        let pid = if row.pid == 0 { state.metadata.pid } else { row.pid };
+        let mut needs_resync =
+            state.metadata.pid != 0 && state.metadata.pid != pid && state.screen.mark_stale(Staleness::Restarted);
+        needs_resync |= state.screen.resize(screen_size(row.size));
+        let metadata = &mut state.metadata;
+        let retitled = metadata.title != row.title;
+        let other_program = metadata.pid != pid || metadata.command != row.command;
+        metadata.title.clone_from(&row.title);
+        metadata.command.clone_from(&row.command);
+        metadata.path.clone_from(&row.path);
+        metadata.tty.clone_from(&row.tty);
+        metadata.pid = pid;
+        metadata.size = row.size;
         if !row.dead && state.exit_pid.is_some_and(|ended| ended != pid) {
-            // A program was started in the place of the one that ended.
+            // A program was started in place of the one that ended.
             state.exit = None;
             state.exit_pid = None;
-            self.edge.publish(&state);
+            self.published.publish(&state);
         }
         if other_program {
             state.tap.program();
         }
         if retitled {
-            state.tell_title(&row.title);
+            state.notify_title(&row.title);
         }
-        Described { retitled, look, kept: state.kept_since(before) }
+        MetadataUpdate { retitled, needs_resync, memory: state.memory_since(before) }
     }
 
-    /// tmux has resized it. Answers whether its screen has to be compared with tmux's.
-    pub(super) fn sized(&self, size: Size) -> (bool, Kept) {
+    /// Records a resize by tmux. Returns whether the screen needs a resync.
+    pub(super) fn resize(&self, size: Size) -> (bool, MemoryDelta) {
         let mut state = self.lock();
         let before = state.held_bytes();
-        state.about.size = size;
-        let look = state.view.resize(screen_size(size));
-        let kept = state.kept_since(before);
-        self.announce(state);
-        (look, kept)
+        state.metadata.size = size;
+        let needs_resync = state.screen.resize(screen_size(size));
+        let memory = state.memory_since(before);
+        self.notify_changed(state);
+        (needs_resync, memory)
     }
 
-    /// The stream's end and the screen's turns so far: what a look must find unchanged to mean anything.
-    pub(crate) fn point(&self) -> Point {
-        self.lock().point()
+    /// Returns the stream's end and the screen's generation. A resync is valid only if neither
+    /// changed.
+    pub(crate) fn revision(&self) -> Revision {
+        self.lock().revision()
     }
 
-    /// tmux pushed a value. Answers whether its screen has to be compared with tmux's.
-    pub(super) fn set_value(&self, value: Value) -> Option<Look> {
+    /// Applies a value that tmux pushed. Returns when the screen needs a resync, if it does.
+    pub(super) fn set_value(&self, value: Value) -> Option<Resync> {
         let mut state = self.lock();
-        let mut look = None;
+        let mut resync = None;
         match value {
-            Value::Place(place) => {
-                let elsewhere = Place::parse(&place).is_some_and(|place| state.view.is_elsewhere(place));
+            Value::Place(value) => {
+                let elsewhere = CursorReport::parse(&value).is_some_and(|report| state.screen.has_moved(report));
                 if elsewhere && state.exit.is_none() {
-                    // While the pane prints, more is on its way than is here: then it says nothing, but may when the pane rests.
+                    // While the pane prints, tmux is ahead of the output that has arrived here: the
+                    // position proves nothing now, but may when the pane rests.
                     let rests = state.last_output.elapsed() >= limits::REST;
-                    look = Some(if rests { Look::Now } else { Look::AtRest });
+                    resync = Some(if rests { Resync::Now } else { Resync::AtRest });
                     if rests {
-                        state.view.doubt(Doubt::Moved);
+                        state.screen.mark_stale(Staleness::Moved);
                     }
                 }
             }
             Value::Title(title) => {
-                state.about.title.clone_from(&title);
-                state.tell_title(&title);
+                state.metadata.title.clone_from(&title);
+                state.notify_title(&title);
             }
             Value::Command(command) => {
-                state.about.command = command;
+                state.metadata.command = command;
                 state.tap.program();
             }
-            Value::Path(path) => state.about.path = path,
+            Value::Path(path) => state.metadata.path = path,
         }
         let end = state.ring.end();
         drop(state);
         self.changed.send_replace(end);
-        look
+        resync
     }
 
-    /// muxtap is about to send input. Answers the stream's end, before which nothing can answer it.
-    pub(super) fn typed(&self, text: &str, tty_echo: bool) -> Noted {
+    /// Records an input that is about to be sent. The echo and the program's reaction lie behind
+    /// the returned mark (the stream's end).
+    pub(super) fn record_input(&self, text: &str, tty_echo: bool) -> InputRecord {
         let mut state = self.lock();
         let mark = state.ring.end();
         let at = Instant::now();
         let before = state.last_input.replace((mark, at));
         let line = render::resting_line(&state.ring);
-        let columns = state.about.size.width.max(1);
+        let columns = state.metadata.size.width.max(1);
         state.echo.typed(mark, text.as_bytes(), line, columns, tty_echo);
-        Noted { mark, at, before, input: state.echo.last_input() }
+        InputRecord { mark, at, before, input: state.echo.last_input() }
     }
 
-    /// Takes the note of an input back that was not sent.
-    pub(super) fn not_typed(&self, noted: &Noted) {
+    /// Takes back the record of an input that was not sent.
+    pub(super) fn retract_input(&self, record: &InputRecord) {
         let mut state = self.lock();
-        if state.last_input == Some((noted.mark, noted.at)) {
-            state.last_input = noted.before;
+        if state.last_input == Some((record.mark, record.at)) {
+            state.last_input = record.before;
         }
-        state.echo.not_typed(noted.input);
+        state.echo.not_typed(record.input);
     }
 
-    /// A wait was answered with these patterns; the next one for the same pattern goes on after the match.
-    pub(super) fn answered(&self, patterns: impl IntoIterator<Item = (String, u64)>) {
+    /// Records where patterns of a finished wait matched. The next wait for the same pattern
+    /// continues behind the match.
+    pub(super) fn record_matches(&self, patterns: impl IntoIterator<Item = (String, u64)>) {
         let mut state = self.lock();
         for (pattern, end) in patterns {
-            if state.answered.len() >= limits::ANSWERED_PATTERNS && !state.answered.contains_key(&pattern) {
-                // The oldest answer is the one furthest back in the stream.
-                let oldest = state.answered.iter().min_by_key(|(_, end)| **end).map(|(pattern, _)| pattern.clone());
+            if state.last_matches.len() >= limits::ANSWERED_PATTERNS && !state.last_matches.contains_key(&pattern) {
+                // The oldest match is the one furthest back in the stream.
+                let oldest = state.last_matches.iter().min_by_key(|(_, end)| **end).map(|(pattern, _)| pattern.clone());
                 if let Some(oldest) = oldest {
-                    state.answered.remove(&oldest);
+                    state.last_matches.remove(&oldest);
                 }
             }
-            let last = state.answered.entry(pattern).or_default();
+            let last = state.last_matches.entry(pattern).or_default();
             *last = end.max(*last);
         }
     }
 
-    /// What changed last.
-    pub(super) fn glimpse(&self) -> Glimpse {
-        self.edge.glimpse()
+    /// Returns the newest published state, without a lock.
+    pub(super) fn snapshot(&self) -> Snapshot {
+        self.published.snapshot()
     }
 
-    /// The seat is marked whenever the pane changes, for as long as it lives.
-    pub(super) fn listen(&self, seat: &Arc<Seat>) {
+    /// Adds a flag that is set at every change of the pane, as long as the flag lives.
+    pub(super) fn add_dirty_flag(&self, flag: &Arc<DirtyFlag>) {
         let mut state = self.lock();
-        state.seats.retain(|seat| seat.strong_count() > 0);
-        state.seats.push(Arc::downgrade(seat));
-        self.edge.publish(&state);
+        state.dirty_flags.retain(|flag| flag.strong_count() > 0);
+        state.dirty_flags.push(Arc::downgrade(flag));
+        self.published.publish(&state);
     }
 
-    /// Wakes everybody who follows the pane, outside the lock.
-    fn announce(&self, mut state: MutexGuard<'_, State>) {
-        self.edge.publish(&state);
-        state.seats.retain(|seat| match seat.upgrade() {
-            Some(seat) => {
-                seat.mark();
+    /// Notifies all followers of the pane, after releasing the lock.
+    fn notify_changed(&self, mut state: MutexGuard<'_, State>) {
+        self.published.publish(&state);
+        state.dirty_flags.retain(|flag| match flag.upgrade() {
+            Some(flag) => {
+                flag.notify();
                 true
             }
             None => false,
@@ -431,162 +439,162 @@ impl Pane {
     }
 }
 
-/// A point of a pane's life.
+/// A version of a pane's content: the stream's end and the screen's generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Point {
+pub(crate) struct Revision {
     end: u64,
-    turns: u64,
+    generation: u64,
 }
 
-impl Point {
-    /// The stream's end there.
+impl Revision {
+    /// The stream's end in this revision.
     pub(super) fn end(self) -> u64 {
         self.end
     }
 }
 
-/// When a screen is to be compared with tmux's.
+/// When to resync a screen with tmux.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Look {
-    /// At once, and again when the pane rests if it prints meanwhile.
+pub(super) enum Resync {
+    /// Now, and again when the pane rests if it prints meanwhile.
     Now,
     /// When the pane rests.
     AtRest,
 }
 
-/// What a new description of a pane said.
+/// Result of an update of a pane's metadata.
 #[must_use]
-pub(super) struct Described {
-    /// Its title is another one.
+pub(super) struct MetadataUpdate {
+    /// Whether the title changed.
     pub(super) retitled: bool,
-    /// Its screen has to be compared with tmux's.
-    pub(super) look: bool,
-    pub(super) kept: Kept,
+    /// Whether the screen needs a resync.
+    pub(super) needs_resync: bool,
+    pub(super) memory: MemoryDelta,
 }
 
 fn screen_size(size: Size) -> crate::screen::Size {
     crate::screen::Size { columns: size.width.max(1), rows: size.height.max(1) }
 }
 
-/// How many bytes are held for a pane, for the budget.
+/// Bytes held for a pane before and after a change, for the memory budget.
 #[derive(Clone, Copy)]
 #[must_use]
-pub(super) struct Kept {
-    /// Bytes kept before.
+pub(super) struct MemoryDelta {
+    /// Bytes held before.
     pub(super) before: usize,
-    /// Bytes kept after.
+    /// Bytes held after.
     pub(super) after: usize,
 }
 
-/// What a push did.
+/// Result of appending output: the follow-up work for the caller.
 #[derive(Clone, Copy)]
 #[must_use]
-pub(super) struct Pushed {
-    pub(super) kept: Kept,
-    /// The pane's command has ended with this status and all it printed is here.
-    pub(super) held_exit: Option<i32>,
-    /// Its screen has to be compared with tmux's.
-    pub(super) doubt: Option<Doubt>,
-    /// A string began; at this time it is to be given up ([`Pane::give_up_string`]).
+pub(super) struct PushOutcome {
+    pub(super) memory: MemoryDelta,
+    /// The exit status of the pane's wrapped command. All of its output has arrived.
+    pub(super) wrapper_exit: Option<i32>,
+    /// Why the screen became stale, if it did: it needs a resync.
+    pub(super) staleness: Option<Staleness>,
+    /// When to give up the string that began ([`Pane::give_up_string`]).
     pub(super) string_due: Option<Instant>,
 }
 
 impl State {
-    /// The status told by the hold of this pane's command, once.
-    fn take_held_exit(&mut self) -> Option<i32> {
-        let hold = self.ours.as_mut()?.hold.as_mut().filter(|hold| hold.is_awaited)?;
-        let (_, status) = self.signs.marks(&hold.nonce)?.end?;
+    /// Returns the exit status that the pane's exit wrapper reported, once.
+    fn take_wrapper_exit(&mut self) -> Option<i32> {
+        let wrapper = self.managed.as_mut()?.wrapper.as_mut().filter(|wrapper| wrapper.is_awaited)?;
+        let (_, status) = self.shell_marks.marks(&wrapper.nonce)?.end?;
         let status = status?;
-        hold.is_awaited = false;
-        self.signs.expect_no_more(&hold.nonce);
+        wrapper.is_awaited = false;
+        self.shell_marks.unregister_nonce(&wrapper.nonce);
         Some(status)
     }
 
-    /// Where `since: input` begins, and since when: at muxtap's last input, or where muxtap made or respawned the pane,
-    /// whichever is later.
-    pub(super) fn origin(&self) -> Option<(u64, Instant)> {
-        self.last_input.max(self.made)
+    /// Returns where `since: input` begins, and since when: at muxtap's last input, or where muxtap
+    /// created or respawned the pane, whichever is later.
+    pub(super) fn since_input(&self) -> Option<(u64, Instant)> {
+        self.last_input.max(self.started)
     }
 
-    fn kept_since(&self, before: usize) -> Kept {
-        Kept { before, after: self.held_bytes() }
+    fn memory_since(&self, before: usize) -> MemoryDelta {
+        MemoryDelta { before, after: self.held_bytes() }
     }
 
-    pub(super) fn point(&self) -> Point {
-        Point { end: self.ring.end(), turns: self.view.turns() }
+    pub(super) fn revision(&self) -> Revision {
+        Revision { end: self.ring.end(), generation: self.screen.generation() }
     }
 
     /// Bytes held: output and screen.
     pub(super) fn held_bytes(&self) -> usize {
-        self.ring.len() + self.view.memory()
+        self.ring.len() + self.screen.memory()
     }
 
-    /// The screen is another one: everything on it may be new.
-    fn show_all(&mut self) {
+    /// Notifies followers that the screen was replaced: everything on it may be new.
+    fn notify_redrawn(&mut self) {
         self.tap.drawn(None);
-        let Self { view, watchers, ring, .. } = self;
+        let Self { screen, watchers, ring, .. } = self;
         for watcher in watchers {
-            watcher.shown(view, None, ring.end());
+            watcher.shown(screen, None, ring.end());
         }
     }
 
-    /// Bytes go into the ring and onto the screen, and what they say to everyone who wants to know. `quiet`: after a rest. Answers
-    /// whether the screen is doubted from now on.
-    fn feed(&mut self, data: &[u8], quiet: bool) -> Option<Doubt> {
+    /// Feeds output to the ring, the screen, the echo filter and the watchers. `quiet`: the pane
+    /// had rested before. Returns why the screen became stale, if it did.
+    fn feed(&mut self, data: &[u8], quiet: bool) -> Option<Staleness> {
         if data.is_empty() {
             return None;
         }
         let over = self.string_due().and_then(|_| self.give_up_string(Instant::now()).1);
         let echo = if self.echo.is_idle() { None } else { Some(&mut self.echo) };
-        let mut fan = Fan { echo, watchers: &mut self.watchers, signs: &mut self.signs };
-        self.ring.push(data, &mut fan);
+        let mut tee = Tee { echo, watchers: &mut self.watchers, shell_marks: &mut self.shell_marks };
+        self.ring.push(data, &mut tee);
         self.note_string();
-        if let Some(title) = self.signs.take_title() {
-            self.tell_title(&title);
+        if let Some(title) = self.shell_marks.take_title() {
+            self.notify_title(&title);
         }
         self.end_command_line();
-        let Self { watchers, echo, signs, .. } = self;
-        // Watchers whose wait is over stay until its driver takes them away: dropping one frees many small things, and the answer
-        // comes first.
+        let Self { watchers, echo, shell_marks, .. } = self;
+        // Watchers of a decided wait stay until its driver removes them. Dropping one frees many
+        // small objects, and the result comes first.
         for watcher in watchers {
-            watcher.end_of_chunk(echo, signs);
+            watcher.end_of_chunk(echo, shell_marks);
         }
-        // Patterns first: whoever waits for one waits for nothing that is drawn.
-        let (changes, doubt) = self.view.feed(data, quiet);
+        // Patterns before the screen: a caller that waits for a pattern does not wait for drawing.
+        let (changes, staleness) = self.screen.feed(data, quiet);
         self.tap.drawn(changes.as_ref());
         if let Some(changes) = changes {
-            self.show(&changes);
+            self.notify_rows(&changes);
         }
-        over.or(doubt)
+        over.or(staleness)
     }
 
-    /// The typing of a command line is over when its output is announced.
+    /// Ends the typing of a command line once the mark that begins its output has come.
     fn end_command_line(&mut self) {
         if self.echo.command_line().is_none() {
             return;
         }
-        let output = self.signs.marks(&self.announced).and_then(|marks| marks.begin);
+        let output = self.shell_marks.marks(&self.run_nonce).and_then(|marks| marks.begin);
         if output.is_some() {
             self.echo.command_line_ends(output);
         }
     }
 
-    /// Some rows of the screen are new.
-    fn show(&mut self, changes: &Changes) {
-        let Self { view, watchers, ring, .. } = self;
+    /// Notifies watchers of changed rows on the screen.
+    fn notify_rows(&mut self, changes: &Changes) {
+        let Self { screen, watchers, ring, .. } = self;
         for watcher in watchers {
-            watcher.shown(view, Some(changes), ring.end());
+            watcher.shown(screen, Some(changes), ring.end());
         }
     }
 
-    fn tell_title(&mut self, title: &str) {
+    fn notify_title(&mut self, title: &str) {
         self.tap.title(title);
         for watcher in &mut self.watchers {
             watcher.title(title);
         }
     }
 
-    /// The stream rests: what only its end can satisfy is looked at.
+    /// Notifies watchers that the stream rests: some matches are only certain then.
     pub(super) fn rest_watchers(&mut self) {
         let Self { watchers, echo, .. } = self;
         for watcher in watchers {
@@ -594,12 +602,12 @@ impl State {
         }
     }
 
-    /// Where the last match of this pattern ended that was answered.
-    pub(super) fn answered_at(&self, pattern: &str) -> Option<u64> {
-        self.answered.get(pattern).copied()
+    /// Returns where the last match of this pattern in a finished wait ended.
+    pub(super) fn last_match_end(&self, pattern: &str) -> Option<u64> {
+        self.last_matches.get(pattern).copied()
     }
 
-    /// The line that has begun and not ended.
+    /// Returns the unfinished last line.
     pub(super) fn resting_line(&self) -> String {
         let end = self.ring.end();
         let from = end.saturating_sub(limits::LAST_LINE_BYTES).max(self.ring.start());
@@ -608,14 +616,14 @@ impl State {
     }
 }
 
-/// Hands the decoder's events to all who are interested.
-struct Fan<'a> {
+/// Passes the decoder's events on to echo filter, watchers and shell marks.
+struct Tee<'a> {
     echo: Option<&'a mut EchoFilter>,
     watchers: &'a mut Vec<Watcher>,
-    signs: &'a mut Signs,
+    shell_marks: &'a mut ShellMarks,
 }
 
-impl TextSink for Fan<'_> {
+impl TextSink for Tee<'_> {
     fn text(&mut self, offset: u64, text: &[u8]) {
         if let Some(echo) = &mut self.echo {
             echo.text(offset, text);
@@ -635,6 +643,6 @@ impl TextSink for Fan<'_> {
     }
 
     fn mark(&mut self, start: u64, end: u64, mark: Mark<'_>) {
-        self.signs.mark(start, end, mark);
+        self.shell_marks.mark(start, end, mark);
     }
 }

@@ -1,5 +1,6 @@
-//! What is typed at a shell's prompt. The line editor is asked: a character is typed, the cursor sent to both ends of what is typed, and
-//! where it goes says how much there is. Where the terminal itself collects the line it is asked to print that again.
+//! Finding out what is typed at a shell's prompt, by asking the line editor. A character is typed
+//! and the cursor sent to both ends of the input: where it goes shows how much there is. Where the
+//! terminal itself collects the line, it is made to print that line again.
 
 use std::{
     sync::Arc,
@@ -8,7 +9,7 @@ use std::{
 
 use super::{
     Engine, Host, Pane,
-    shell::{self, Reader, Resting, Shell},
+    shell::{self, ForegroundState, IdleShell, Shell},
 };
 use crate::{
     api::{Error, ErrorCode, Result},
@@ -17,35 +18,36 @@ use crate::{
     tmux::Request,
 };
 
-/// A line editor has drawn all it will when it printed nothing for this long.
+/// How long a line editor prints nothing when it has drawn everything.
 const CALM: Duration = Duration::from_millis(150);
 /// How long a shell may take to show that a key arrived.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// How often a line that somebody else types on is looked at again.
-const LOOKS: u32 = 3;
+/// How often a line on which a user types is examined again.
+const ATTEMPTS: u32 = 3;
 
-/// The character that is typed to see where it goes. In no shell does it expand what stands before it.
+/// The character that is typed to see where it goes (the question). In no shell does it expand what
+/// stands before it.
 const PROBE: &[u8] = b":";
 const BACKSPACE: &[u8] = b"\x7f";
 const ESCAPE: &[u8] = b"\x1b";
 const INTERRUPT: &[u8] = b"\x03";
 const LEFT: &[u8] = b"\x02";
 const RIGHT: &[u8] = b"\x06";
-/// What a line editor with vi's keys shows of Ctrl-A.
+/// Ctrl-A as shown by a line editor with vi keys.
 const SHOWN_CTRL_A: &str = "^A";
-/// Has bash's line editor expand its prompt for the rest of a command (`shell-expand-line`). It is an
-/// argument of the `:` before it: Enter, should somebody press it meanwhile, does nothing.
+/// Makes bash's line editor expand its prompt for the rest of a command (`shell-expand-line`). The
+/// text is an argument of the `:` before it: Enter, should a user press it meanwhile, does nothing.
 const BASH_PS2: &[u8] = b" \"${PS2@P}\"\x1b\x05\x05";
 /// Goes up in zsh's line editor: at the start of a line to the start of the one above.
 const ZSH_UP: &[u8] = &[0x01; 32];
 /// Goes down again, to the end of the last line.
 const ZSH_DOWN: &[u8] = &[0x05; 32];
-/// Makes a terminal in cooked mode print once more what is typed (`VREPRINT`, termios(3)).
+/// Makes a terminal in cooked mode print the typed line again (`VREPRINT`, termios(3)).
 const REPRINT: &[u8] = b"\x12";
 
 /// A pane's cursor and size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Spot {
+pub(super) struct CursorPosition {
     /// Column of the cursor, from 0.
     pub(super) x: u16,
     /// Row of the cursor, from 0.
@@ -55,8 +57,8 @@ pub(super) struct Spot {
     height: u16,
 }
 
-impl Spot {
-    /// Cells from `other` to this, along the lines.
+impl CursorPosition {
+    /// Returns the number of cells from `other` to this position, along the lines.
     fn cells_from(self, other: Self) -> i64 {
         let at = |spot: Self| i64::from(spot.y) * i64::from(spot.width) + i64::from(spot.x);
         at(self) - at(other)
@@ -70,84 +72,88 @@ impl Spot {
 /// A prompt at which nothing is typed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct EmptyPrompt {
-    /// Where the cursor stands.
-    pub(super) cursor: Spot,
-    /// Removes what was typed to find out, and all that somebody types in the moment in which the
+    /// The cursor's position.
+    pub(super) cursor: CursorPosition,
+    /// Keys that remove the question, and everything a user types in the moment in which the
     /// terminal has their keys and tmux has not yet seen them.
     pub(super) clear: Vec<u8>,
     /// The column at which a command line begins.
     pub(super) column: u16,
-    /// How many rows above that the prompt ends, and in which column.
+    /// How many rows above that column the prompt ends, and in which column.
     pub(super) above: (u16, u16),
-    /// A line editor has the line, and with its usual keys.
+    /// The keymap of the line editor; `None`: the terminal collects the line.
     pub(super) editor: Option<Keymap>,
-    /// The last row of the prompt as it shows, where a line editor has the line.
+    /// The last row of the prompt as shown, where a line editor has the line.
     pub(super) text: String,
 }
 
-/// Which keys a line editor obeys.
+/// The keymap of a line editor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Keymap {
-    /// As emacs does.
+    /// Emacs keys.
     Emacs,
-    /// As vi does, inserting.
+    /// Vi keys, in insert mode.
     Vi,
 }
 
 impl Keymap {
-    /// Removes the question, and what somebody types behind it. The question goes by Backspace, which
-    /// keeps it out of what Ctrl-Y brings back; the rest is there for Ctrl-Y.
+    /// Returns the keys that remove the question, and what a user types behind it. The question
+    /// goes by Backspace, which keeps it out of what Ctrl-Y brings back; the rest is there for
+    /// Ctrl-Y.
     fn clear(self) -> Vec<u8> {
         match self {
             Self::Emacs => b"\x7f\x01\x0b".to_vec(),
-            // zsh's takes nothing back that was there before it began to insert.
+            // zsh's vi mode deletes nothing that was there before it began to insert.
             Self::Vi => b"\x1b0Di".to_vec(),
         }
     }
 }
 
-/// What was found at a prompt.
-enum Found {
+/// State of a prompt: empty, or why not.
+enum PromptState {
     Empty(EmptyPrompt),
-    /// Something is typed.
+    /// This text is typed.
     Typed(String),
     /// The shell waits for the rest of a command, with this prompt.
     Continued(String),
     /// A prompt that may be the shell's own, or one for the rest of a command.
     Unsure(String),
-    /// It does not show what is typed.
+    /// The line does not show what is typed.
     Unknown,
-    /// Somebody else typed meanwhile, and the question was taken back.
+    /// A user typed meanwhile, and the question was removed.
     Disturbed,
 }
 
 /// Where the cursor went.
-struct Settled {
-    spot: Spot,
-    /// Where it was to go.
-    met: bool,
+struct CursorMove {
+    spot: CursorPosition,
+    /// Whether that is where it was to go.
+    reached: bool,
 }
 
-/// A shell whose prompt is looked at.
+/// A shell's prompt that is examined.
 pub(super) struct Prompt<'a> {
     pub(super) engine: &'a Engine,
     pub(super) host: &'a Arc<Host>,
     pub(super) pane: &'a Arc<Pane>,
-    pub(super) reader: Reader,
+    pub(super) reader: IdleShell,
 }
 
 impl Prompt<'_> {
-    /// Returns the prompt if nothing is typed there; `clear` makes it so. The error says what is typed.
+    /// Returns the prompt if nothing is typed there; `clear` clears it first. The error says what
+    /// is typed.
     pub(super) async fn empty(&self, clear: bool) -> Result<EmptyPrompt> {
-        for look in 0..LOOKS {
+        for attempt in 0..ATTEMPTS {
             let found = if self.reader.canonical { self.ask_terminal().await? } else { self.ask_editor().await? };
             let abandon = match found {
-                Found::Empty(prompt) => return Ok(prompt),
-                Found::Disturbed if look + 1 < LOOKS => continue,
-                Found::Typed(_) => look > 0,
-                Found::Continued(_) | Found::Unsure(_) | Found::Unknown | Found::Disturbed => true,
+                PromptState::Empty(prompt) => return Ok(prompt),
+                PromptState::Disturbed if attempt + 1 < ATTEMPTS => continue,
+                PromptState::Typed(_) => attempt > 0,
+                PromptState::Continued(_) | PromptState::Unsure(_) | PromptState::Unknown | PromptState::Disturbed => {
+                    true
+                }
             };
-            if !clear || look + 1 == LOOKS {
+            if !clear || attempt + 1 == ATTEMPTS {
                 return Err(self.refusal(&found));
             }
             let kill = [self.reader.kill];
@@ -158,17 +164,18 @@ impl Prompt<'_> {
             };
             let spot = self.press(keys, |_| false).await?.spot;
             if abandon && self.reader.canonical {
-                // What a shell shows then is its own prompt.
+                // The prompt that a shell shows then is its own.
                 let prompt = self.row(spot.y, spot.x).await?;
                 self.pane.lock().prompt = Some(prompt);
             }
         }
-        Err(self.refusal(&Found::Unknown))
+        Err(self.refusal(&PromptState::Unknown))
     }
 
-    /// Takes back what [`Prompt::empty`] typed, when somebody has typed behind it. Nothing is deleted but the question
-    /// itself: the line may be another one by now, and Ctrl-D at an empty one would end the shell.
-    pub(super) async fn take_back(&self, prompt: &EmptyPrompt) -> Result<()> {
+    /// Removes what [`Prompt::empty`] typed, when a user has typed behind it. Nothing is deleted
+    /// but the question itself: the line may be another one by now, and Ctrl-D at an empty one
+    /// would end the shell.
+    pub(super) async fn undo(&self, prompt: &EmptyPrompt) -> Result<()> {
         match prompt.editor {
             None => Ok(()),
             Some(keymap) => self.remove_question(keymap).await,
@@ -177,7 +184,7 @@ impl Prompt<'_> {
 
     /// Removes the question from the beginning or the end of the line, if it stands there.
     async fn remove_question(&self, keymap: Keymap) -> Result<()> {
-        if !matches!(shell::resting(self.host, self.pane.about()).await, Resting::Shell(_)) {
+        if !matches!(shell::foreground_state(self.host, self.pane.metadata()).await, ForegroundState::Shell(_)) {
             // The line was run: keys would go to the program.
             return Ok(());
         }
@@ -202,9 +209,9 @@ impl Prompt<'_> {
         Ok(())
     }
 
-    /// Moves the cursor to a spot on the line, and returns whether it is there. A key goes over one character, which takes
-    /// one cell, two or more: where it went is looked at after each.
-    async fn go_to(&self, target: Spot, from: Spot, left: &[u8], right: &[u8]) -> Result<bool> {
+    /// Moves the cursor to a position on the line. Returns whether it is there. A key goes over one
+    /// character, which takes one cell, two or more: the position is read again after each.
+    async fn go_to(&self, target: CursorPosition, from: CursorPosition, left: &[u8], right: &[u8]) -> Result<bool> {
         let mut here = from;
         let most = 2 * here.cells_from(target).unsigned_abs() + 4;
         for _ in 0..most {
@@ -222,23 +229,23 @@ impl Prompt<'_> {
         Ok(here == target)
     }
 
-    fn refusal(&self, found: &Found) -> Error {
+    fn refusal(&self, found: &PromptState) -> Error {
         let pane = self.pane.id();
         let (message, typed) = match found {
-            Found::Typed(text) => (
+            PromptState::Typed(text) => (
                 format!("`{text}` is typed at the prompt of pane {pane} already, and would be run with the command"),
                 Some(text),
             ),
-            Found::Continued(prompt) => {
+            PromptState::Continued(prompt) => {
                 (format!("the shell in pane {pane} waits for the rest of a command (its prompt is `{prompt}`)"), None)
             }
-            Found::Unsure(prompt) => (
+            PromptState::Unsure(prompt) => (
                 format!(
                     "whether the shell in pane {pane} waits for the rest of a command cannot be told by its prompt `{prompt}`"
                 ),
                 None,
             ),
-            Found::Empty(_) | Found::Unknown | Found::Disturbed => (
+            PromptState::Empty(_) | PromptState::Unknown | PromptState::Disturbed => (
                 format!("whether something is typed at the prompt of pane {pane} cannot be told: it does not show"),
                 None,
             ),
@@ -248,9 +255,9 @@ impl Prompt<'_> {
         Error::new(ErrorCode::Conflict, message).with_details(serde_json::json!({ "typed": typed }))
     }
 
-    async fn ask_editor(&self) -> Result<Found> {
+    async fn ask_editor(&self) -> Result<PromptState> {
         let found = self.ask_line().await?;
-        let Found::Empty(prompt) = &found else { return Ok(found) };
+        let PromptState::Empty(prompt) = &found else { return Ok(found) };
         if self.pane.lock().prompt.as_ref() == Some(&prompt.text) {
             return Ok(found);
         }
@@ -258,39 +265,39 @@ impl Prompt<'_> {
             return Ok(found);
         }
         let found = self.ask_bash(prompt).await?;
-        if let Found::Empty(prompt) = &found {
+        if let PromptState::Empty(prompt) = &found {
             self.pane.lock().prompt = Some(prompt.text.clone());
         }
         Ok(found)
     }
 
-    /// Whether bash waits for the rest of a command: its line editor expands `PS2` (N71).
-    async fn ask_bash(&self, prompt: &EmptyPrompt) -> Result<Found> {
+    /// Finds out whether bash waits for the rest of a command: its line editor expands `PS2` (N71).
+    async fn ask_bash(&self, prompt: &EmptyPrompt) -> Result<PromptState> {
         let end = self.press(BASH_PS2, |_| false).await?.spot;
         let cells = usize::try_from(end.cells_from(prompt.cursor)).unwrap_or_default();
         let shown = self.text_from(prompt.cursor, cells).await?;
-        let continuation = plain(&shown);
-        // Forward, so that what somebody types behind it stays.
+        let continuation = parse_shown(&shown);
+        // Deletes forward, so that what a user types behind it stays.
         let delete = [b"\x01".as_slice(), RIGHT, &vec![0x04; continuation.typed], b"\x05"].concat();
-        if !self.press(&delete, |spot| spot == prompt.cursor).await?.met {
+        if !self.press(&delete, |spot| spot == prompt.cursor).await?.reached {
             self.remove_question(Keymap::Emacs).await?;
-            return Ok(Found::Disturbed);
+            return Ok(PromptState::Disturbed);
         }
         let dense = |text: &str| text.split_whitespace().collect::<String>();
         if dense(&continuation.text) == dense(&prompt.text) {
             self.press(&Keymap::Emacs.clear(), |spot| spot.cells_from(prompt.cursor) == -1).await?;
-            return Ok(Found::Continued(prompt.text.clone()));
+            return Ok(PromptState::Continued(prompt.text.clone()));
         }
-        Ok(Found::Empty(prompt.clone()))
+        Ok(PromptState::Empty(prompt.clone()))
     }
 
-    async fn ask_line(&self) -> Result<Found> {
+    async fn ask_line(&self) -> Result<PromptState> {
         let before = self.spot().await?;
         let typed = self.press(PROBE, |spot| spot.cells_from(before) == 1).await?.spot;
         if typed == before {
-            // It may show later, or be read without being shown.
+            // The question may show later, or be read without being shown.
             self.press(BACKSPACE, |_| false).await?;
-            return Ok(Found::Unknown);
+            return Ok(PromptState::Unknown);
         }
         let mut keymap = Keymap::Emacs;
         let mut start = self.press(self.to_start(), |spot| typed.cells_from(spot) == 1).await?;
@@ -298,44 +305,45 @@ impl Prompt<'_> {
             let shown = usize::try_from(start.spot.cells_from(typed)).unwrap_or_default();
             if shown != SHOWN_CTRL_A.len() || self.text_from(typed, shown).await? != SHOWN_CTRL_A {
                 self.remove_question(Keymap::Emacs).await?;
-                return Ok(Found::Disturbed);
+                return Ok(PromptState::Disturbed);
             }
-            // It was taken as a character. That is vi's way.
+            // Ctrl-A was taken as a character. That is vi's way.
             keymap = Keymap::Vi;
             self.press(BACKSPACE, |spot| spot == typed).await?;
-            // Escape goes one to the left by itself: what is waited for is that nothing moves any more.
+            // Escape goes one to the left by itself: wait until nothing moves any more.
             start = self.press(&[ESCAPE, b"0"].concat(), |_| false).await?;
-            start.met = typed.cells_from(start.spot) == 1;
+            start.reached = typed.cells_from(start.spot) == 1;
             self.press(b"A", |spot| spot == typed).await?
         } else {
             let mut end = self.press(self.to_end(), |spot| spot == typed).await?;
             if self.reader.shell == Shell::Fish && end.spot == start.spot {
-                // Escape was a key of its own: fish's vi mode, which goes over all lines by other keys.
+                // Escape was a key of its own: fish's vi mode, which goes over all lines by other
+                // keys.
                 keymap = Keymap::Vi;
                 start = self.press(b"gg0", |_| false).await?;
-                // Nothing is printed where it stands there already.
-                start.met = typed.cells_from(start.spot) == 1;
+                // Nothing is printed where the cursor stands there already.
+                start.reached = typed.cells_from(start.spot) == 1;
                 // Behind the last character. `A` and `a` would accept what fish suggests there.
                 end = self.press(b"Gi", |spot| spot == typed).await?;
             }
             end
         };
-        if self.reader.shell == Shell::Zsh && keymap == Keymap::Emacs && start.met && start.spot.x == 0 {
-            // No prompt stands before it: it may be one line of several.
+        if self.reader.shell == Shell::Zsh && keymap == Keymap::Emacs && start.reached && start.spot.x == 0 {
+            // No prompt stands before the line: it may be one line of several.
             let up = self.press(ZSH_UP, |spot| spot != start.spot).await?.spot;
             if up != start.spot {
-                start = Settled { spot: up, met: false };
+                start = CursorMove { spot: up, reached: false };
                 end = self.press(ZSH_DOWN, |spot| spot == typed).await?;
             }
         }
         let prompt = self.row(start.spot.y, start.spot.x).await?;
-        if start.met && end.met {
+        if start.reached && end.reached {
             if self.reader.shell.is_continuation(&prompt) {
                 self.press(&keymap.clear(), |spot| spot == start.spot).await?;
-                return Ok(Found::Continued(prompt));
+                return Ok(PromptState::Continued(prompt));
             }
-            let Spot { x, .. } = start.spot;
-            return Ok(Found::Empty(EmptyPrompt {
+            let CursorPosition { x, .. } = start.spot;
+            return Ok(PromptState::Empty(EmptyPrompt {
                 cursor: typed,
                 clear: keymap.clear(),
                 column: x,
@@ -349,9 +357,9 @@ impl Prompt<'_> {
         let is_back = match keymap {
             Keymap::Emacs => self.go_to(typed, end.spot, LEFT, RIGHT).await?,
             Keymap::Vi => {
-                // At the end this goes to the last character.
+                // At the end of the line Escape goes to the last character.
                 let last = self.press(ESCAPE, |_| false).await?.spot;
-                let question = Spot { x: typed.x.saturating_sub(1), ..typed };
+                let question = CursorPosition { x: typed.x.saturating_sub(1), ..typed };
                 self.go_to(question, last, b"h", b"l").await?
             }
         };
@@ -364,32 +372,32 @@ impl Prompt<'_> {
             self.press(keys, |_| false).await?;
         }
         if left + right == 0 {
-            return Ok(Found::Unknown);
+            return Ok(PromptState::Unknown);
         }
-        self.text_from(start.spot, left + right).await.map(Found::Typed)
+        self.text_from(start.spot, left + right).await.map(PromptState::Typed)
     }
 
-    /// A terminal that collects the line shows it once more. Nothing else tells what was typed while
-    /// something ran: its echo stands above the prompt.
-    async fn ask_terminal(&self) -> Result<Found> {
+    /// Asks a terminal that collects the line to show it again. Nothing else shows what was typed
+    /// while a program ran: its echo stands above the prompt.
+    async fn ask_terminal(&self) -> Result<PromptState> {
         if self.reader.kill == 0 {
-            return Ok(Found::Unknown);
+            return Ok(PromptState::Unknown);
         }
         let before = self.prompt_shown().await?;
         let prompt = self.row(before.y, before.x).await?;
         if self.reader.shell.is_continuation(&prompt) {
-            return Ok(Found::Continued(prompt));
+            return Ok(PromptState::Continued(prompt));
         }
         let is_usual = prompt.ends_with("$ ") || prompt.ends_with("# ");
         if !is_usual && self.pane.lock().prompt.as_ref() != Some(&prompt) {
-            // It, or what is typed behind it: the question tells.
-            let (spot, met) = self.reprint(before).await?;
+            // The row is the prompt alone, or has typed text behind it: the reprint decides.
+            let (spot, reached) = self.reprint(before).await?;
             let text = self.row(spot.y, spot.x).await?;
-            return Ok(if met || text.is_empty() { Found::Unsure(prompt) } else { Found::Typed(text) });
+            return Ok(if reached || text.is_empty() { PromptState::Unsure(prompt) } else { PromptState::Typed(text) });
         }
-        let (after, met) = self.reprint(before).await?;
-        if met {
-            return Ok(Found::Empty(EmptyPrompt {
+        let (after, reached) = self.reprint(before).await?;
+        if reached {
+            return Ok(PromptState::Empty(EmptyPrompt {
                 cursor: after,
                 clear: vec![self.reader.kill],
                 column: 0,
@@ -399,22 +407,23 @@ impl Prompt<'_> {
             }));
         }
         if after == before {
-            return Ok(Found::Unknown);
+            return Ok(PromptState::Unknown);
         }
-        self.row(after.y, after.x).await.map(Found::Typed)
+        self.row(after.y, after.x).await.map(PromptState::Typed)
     }
 
-    /// Makes the terminal print once more what is typed. Returns where the cursor then is, and whether
-    /// nothing stands before it on a row of its own.
-    async fn reprint(&self, before: Spot) -> Result<(Spot, bool)> {
-        let line_below = |spot: Spot| spot.x == 0 && (spot.y == before.y + 1 || before.is_lowest());
+    /// Makes the terminal print the typed line again. Returns the cursor's position after that, and
+    /// whether nothing stands before it on a row of its own.
+    async fn reprint(&self, before: CursorPosition) -> Result<(CursorPosition, bool)> {
+        let line_below = |spot: CursorPosition| spot.x == 0 && (spot.y == before.y + 1 || before.is_lowest());
         let after = self.press(REPRINT, line_below).await?;
-        Ok((after.spot, after.met))
+        Ok((after.spot, after.reached))
     }
 
-    /// Returns where the cursor is once a prompt stands before it. A shell without a line editor does
-    /// not tell when it waits for a line, and prints its prompt a moment after a command has ended.
-    async fn prompt_shown(&self) -> Result<Spot> {
+    /// Returns the cursor's position once a prompt stands before it. A shell without a line editor
+    /// gives no sign when it waits for a line, and prints its prompt a moment after a command has
+    /// ended.
+    async fn prompt_shown(&self) -> Result<CursorPosition> {
         let mut changes = self.pane.changes();
         let give_up = Instant::now() + PATIENCE;
         loop {
@@ -430,7 +439,7 @@ impl Prompt<'_> {
         }
     }
 
-    /// The key that goes to the start of all that is typed: in fish that can be several lines.
+    /// Returns the key that goes to the start of the input: in fish that can be several lines.
     fn to_start(&self) -> &'static [u8] {
         if self.reader.shell == Shell::Fish { b"\x1b<" } else { b"\x01" }
     }
@@ -439,8 +448,9 @@ impl Prompt<'_> {
         if self.reader.shell == Shell::Fish { b"\x1b>" } else { b"\x05" }
     }
 
-    /// Presses keys, and returns where the cursor then is: as soon as that is where it was to go, or when nothing moves any more.
-    async fn press(&self, keys: &[u8], is_there: impl Fn(Spot) -> bool) -> Result<Settled> {
+    /// Presses keys. Returns the cursor's position as soon as it is where it was to go, or when
+    /// nothing moves any more.
+    async fn press(&self, keys: &[u8], is_there: impl Fn(CursorPosition) -> bool) -> Result<CursorMove> {
         let mut changes = self.pane.changes();
         let (begin, sent) = (self.pane.lock().ring.end(), Instant::now());
         self.engine.press(self.host, self.pane, keys).await?;
@@ -456,12 +466,12 @@ impl Prompt<'_> {
             if due.is_some() {
                 let spot = self.spot().await?;
                 if is_there(spot) {
-                    return Ok(Settled { spot, met: true });
+                    return Ok(CursorMove { spot, reached: true });
                 }
             }
             let due = due.unwrap_or(sent + PATIENCE);
             if Instant::now() >= due {
-                return Ok(Settled { spot: self.spot().await?, met: false });
+                return Ok(CursorMove { spot: self.spot().await?, reached: false });
             }
             tokio::select! {
                 () = tokio::time::sleep_until(due.into()) => {}
@@ -470,9 +480,9 @@ impl Prompt<'_> {
         }
     }
 
-    /// Whether this prompt stands where the cursor is, with nothing behind it.
+    /// Returns whether this prompt stands where the cursor is, with nothing behind it.
     pub(super) async fn is_back(&self, prompt: &str) -> Result<bool> {
-        let Spot { x, y, .. } = self.spot().await?;
+        let CursorPosition { x, y, .. } = self.spot().await?;
         Ok(!prompt.trim().is_empty() && self.row(y, x).await? == prompt)
     }
 
@@ -480,8 +490,9 @@ impl Prompt<'_> {
         Error::new(ErrorCode::Conflict, format!("the process in pane {} has ended; nothing was run", self.pane.id()))
     }
 
-    /// Where the cursor is by tmux's word, which is ahead of what has come here.
-    async fn spot(&self) -> Result<Spot> {
+    /// Returns the cursor's position as tmux reports it, which is ahead of the output that has
+    /// arrived here.
+    async fn spot(&self) -> Result<CursorPosition> {
         let question = || {
             let ask = Command::new("display-message").flag("-p").opt("-t", self.pane.id().to_string());
             let format = "#{cursor_x} #{cursor_y} #{pane_width} #{pane_height}";
@@ -492,18 +503,18 @@ impl Prompt<'_> {
             let text = String::from_utf8_lossy(bodies.first()?).into_owned();
             let mut numbers = text.split_whitespace().map(str::parse);
             let mut next = || numbers.next()?.ok();
-            Some(Spot { x: next()?, y: next()?, width: next().filter(|width| *width > 0)?, height: next()? })
+            Some(CursorPosition { x: next()?, y: next()?, width: next().filter(|width| *width > 0)?, height: next()? })
         });
         answer.ok_or_else(|| Error::not_found(format!("pane {} is no longer there", self.pane.id())))
     }
 
-    /// The first cells of a row.
+    /// Returns the first cells of a row.
     async fn row(&self, y: u16, cells: u16) -> Result<String> {
-        self.text_from(Spot { x: 0, y, width: 0, height: 0 }, usize::from(cells)).await
+        self.text_from(CursorPosition { x: 0, y, width: 0, height: 0 }, usize::from(cells)).await
     }
 
-    /// So many cells, from one on, over the ends of rows.
-    async fn text_from(&self, from: Spot, cells: usize) -> Result<String> {
+    /// Returns the text of this many cells, beginning at a position, over the ends of rows.
+    async fn text_from(&self, from: CursorPosition, cells: usize) -> Result<String> {
         let rows = if from.width == 0 { 0 } else { (usize::from(from.x) + cells) / usize::from(from.width) };
         let last = usize::from(from.y) + rows;
         let question = || {
@@ -530,15 +541,15 @@ impl Prompt<'_> {
 }
 
 /// A text as a line editor shows it.
-struct Plain {
-    /// The text, without what only colours it.
+struct ShownText {
+    /// The text, without colours.
     text: String,
     /// How many characters the line has.
     typed: usize,
 }
 
-/// Reads a text in which a line editor shows a control character as two (`^[`).
-fn plain(shown: &str) -> Plain {
+/// Parses a text in which a line editor shows a control character as two (`^[`).
+fn parse_shown(shown: &str) -> ShownText {
     let mut text = String::new();
     let mut typed = 0;
     let mut characters = shown.chars().peekable();
@@ -547,7 +558,7 @@ fn plain(shown: &str) -> Plain {
         let control = characters.next_if(|next| character == '^' && matches!(next, '@'..='_'));
         match control {
             None => text.push(character),
-            // Only the last row is before the cursor.
+            // Only the last row stands before the cursor.
             Some('J') => text.clear(),
             Some('[') if characters.next_if_eq(&'[').is_some() => {
                 typed += 1;
@@ -561,7 +572,7 @@ fn plain(shown: &str) -> Plain {
             Some(_) => {}
         }
     }
-    Plain { text, typed }
+    ShownText { text, typed }
 }
 
 #[cfg(test)]
@@ -570,8 +581,8 @@ mod tests {
 
     #[test]
     fn what_colours_a_prompt_is_no_part_of_it() {
-        let Plain { text, typed } = plain("first^J^A^[[1;31m^Bmore: ^A^[[0m^B");
+        let ShownText { text, typed } = parse_shown("first^J^A^[[1;31m^Bmore: ^A^[[0m^B");
         assert_eq!((text.as_str(), typed), ("more: ", "first\n\u{1}\u{1b}[1;31m\u{2}more: \u{1}\u{1b}[0m\u{2}".len()));
-        assert_eq!(plain("a^b").typed, 3);
+        assert_eq!(parse_shown("a^b").typed, 3);
     }
 }

@@ -1,4 +1,4 @@
-//! Since-reads: what a pane printed since a point, from its ring.
+//! Since-reads: what a pane printed since a cursor, from its ring.
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,16 +14,16 @@ use crate::{
     },
 };
 
-/// A chunk as it is told.
-pub(super) struct Piece {
+/// A chunk of output in the format that was asked for.
+pub(super) struct FormattedChunk {
     pub(super) data: Option<String>,
     pub(super) text: Option<String>,
 }
 
 impl Engine {
-    /// What a pane printed since a point. With `wait_ms` and nothing new: waits for it.
+    /// Reads what a pane printed since a cursor. With `wait_ms` and nothing new: waits for it.
     pub async fn read(&self, host: &Arc<Host>, target: &str, request: &ReadRequest) -> Result<ReadAnswer> {
-        self.may(Tier::Read)?;
+        self.authorize(Tier::Read)?;
         let wait = duration("wait_ms", request.wait_ms, limits::POLL_LONGEST)?.unwrap_or(Duration::ZERO);
         let most = request.max_bytes.unwrap_or(limits::READ_DEFAULT);
         if most == 0 || most > limits::READ_MOST {
@@ -34,13 +34,13 @@ impl Engine {
             None => Since::Input,
         };
         let format = request.format;
-        let pane = match rest_of_earlier(host, target, &since) {
+        let pane = match earlier_pane_with_output(host, target, &since) {
             Some(pane) => pane,
             None => self.pane(host, target).await?,
         };
         let (from, gap) = {
             let state = pane.lock();
-            pane.begin_of(&state, &since)?
+            pane.resolve_since(&state, &since)?
         };
         if !wait.is_zero() {
             let mut changes = pane.changes();
@@ -60,7 +60,7 @@ impl Engine {
                 }
             };
             tokio::select! {
-                // A time that runs out answers with nothing new.
+                // When the time is over the read returns with nothing new.
                 _ = tokio::time::timeout(wait, news) => {}
                 () = self.stopping() => {}
             }
@@ -71,7 +71,7 @@ impl Engine {
         };
         let (end, more, gap) = (chunk.end, chunk.more, gap.or(chunk.gap));
         let exit = exit.filter(|_| !more);
-        let Piece { data, text } = Piece::of_any_size(chunk, format).await?;
+        let FormattedChunk { data, text } = FormattedChunk::of_large(chunk, format).await?;
         Ok(ReadAnswer {
             pane: pane.id().to_string(),
             data,
@@ -86,9 +86,9 @@ impl Engine {
     }
 }
 
-/// The pane of an earlier server that a cursor stands in, when it has something left to read: with the next cursor the
-/// read goes over to the pane that has its id now, behind a gap.
-fn rest_of_earlier(host: &Host, target: &str, since: &Since) -> Option<Arc<Pane>> {
+/// Returns the pane of an earlier server in which a cursor stands, when it has output left to read.
+/// With the next cursor the read goes over to the pane that has its id now, behind a gap.
+fn earlier_pane_with_output(host: &Host, target: &str, since: &Since) -> Option<Arc<Pane>> {
     let Since::At(cursor) = since else { return None };
     if target.parse() != Ok(Target::Pane(cursor.pane)) {
         return None;
@@ -97,11 +97,11 @@ fn rest_of_earlier(host: &Host, target: &str, since: &Since) -> Option<Arc<Pane>
 }
 
 impl Pane {
-    /// The offset at which a read begins, and what is missing before it.
-    pub(super) fn begin_of(&self, state: &State, since: &Since) -> Result<(u64, Option<Gap>)> {
+    /// Returns the offset at which a read begins, and what is missing before it.
+    pub(super) fn resolve_since(&self, state: &State, since: &Since) -> Result<(u64, Option<Gap>)> {
         Ok(match since {
             Since::Input => {
-                (state.origin().map_or(state.ring.start(), |(offset, _)| offset.max(state.ring.start())), None)
+                (state.since_input().map_or(state.ring.start(), |(offset, _)| offset.max(state.ring.start())), None)
             }
             Since::Now => (state.ring.end(), None),
             Since::Start => (state.ring.start(), None),
@@ -115,8 +115,8 @@ impl Pane {
         })
     }
 
-    /// Where a cursor points in this stream. A cursor of another epoch, or one whose bytes were dropped, is answered
-    /// with what is left and the gap that lies before it.
+    /// Returns where a cursor points in this stream. For a cursor of another epoch, or one whose
+    /// bytes were dropped, returns the start of the remaining output and the gap before it.
     pub(super) fn locate(&self, state: &State, cursor: &Cursor) -> Result<(u64, Option<Gap>)> {
         let start = state.ring.start();
         if cursor.pane != self.id() {
@@ -146,17 +146,17 @@ impl Pane {
 }
 
 impl State {
-    /// How a reader of this format reads.
+    /// Returns how a reader of this format reads.
     pub(super) fn reading(&self, most: u64, format: ReadFormat) -> Reading {
         Reading { most, whole: format != ReadFormat::Raw, over: self.exit.is_some() }
     }
 
-    /// Where the last `lines` lines begin.
+    /// Returns where the last `lines` lines begin.
     pub(super) fn lines_back(&self, lines: u32) -> u64 {
         let (start, end) = (self.ring.start(), self.ring.end());
         let mut from = end;
         let mut left = lines;
-        // From the end in pieces, until there are enough line ends.
+        // Searches from the end in pieces, until there are enough line ends.
         let mut last = true;
         while from > start {
             let to = from;
@@ -179,11 +179,11 @@ impl State {
     }
 }
 
-/// Bytes of a chunk above which it is made readable elsewhere than in the tasks that answer others.
+/// Chunks above this size are converted on another thread, so that other tasks are not delayed.
 const AT_ONCE: usize = 64 * 1024;
 
-impl Piece {
-    /// A chunk in the format that was asked for; never under a pane's lock.
+impl FormattedChunk {
+    /// Converts a chunk to the format that was asked for. Never called under a pane's lock.
     pub(super) fn of(chunk: &Chunk, format: ReadFormat) -> Self {
         match format {
             ReadFormat::Raw => {
@@ -194,7 +194,7 @@ impl Piece {
         }
     }
 
-    async fn of_any_size(chunk: Chunk, format: ReadFormat) -> Result<Self> {
+    async fn of_large(chunk: Chunk, format: ReadFormat) -> Result<Self> {
         if chunk.bytes.len() <= AT_ONCE {
             return Ok(Self::of(&chunk, format));
         }

@@ -1,4 +1,4 @@
-//! `run`: types a command into a shell that rests and answers with exactly its output and its exit status.
+//! `run`: types a command into an idle shell. Returns exactly its output and its exit status.
 
 use std::{
     collections::hash_map::RandomState,
@@ -13,7 +13,7 @@ use super::{
     deadline::Deadline,
     input, limits,
     prompt::{EmptyPrompt, Prompt},
-    shell::{self, Reader, Resting},
+    shell::{self, ForegroundState, IdleShell},
     wait::duration,
 };
 use crate::{
@@ -26,53 +26,54 @@ use tokio_util::sync::CancellationToken;
 
 /// How long a shell that has only begun may take to its first prompt.
 const SHELL_START: Duration = Duration::from_secs(5);
-/// How long after the last look at a shell that begins it is looked at again, if it printed nothing.
+/// How soon a shell that begins is examined again, if it printed nothing.
 const SHELL_LOOK: Duration = Duration::from_millis(20);
 
-/// How long a shell that rests is given to begin what was typed.
+/// How long an idle shell may take to begin what was typed.
 const BEGINNING: Duration = Duration::from_secs(2);
-/// How long tmux may take to tell of the end of a pane whose shell has ended.
+/// How long tmux may take to report the end of a pane whose shell has ended.
 const EXIT_KNOWN: Duration = Duration::from_secs(1);
-/// A look at what changes by itself is taken again no sooner.
+/// The shortest interval between checks of what changes without output.
 const CALM: Duration = Duration::from_millis(100);
 /// Characters of a pane's output that an error shows.
 const SEEN: usize = 500;
-/// How often the command is typed anew because somebody typed meanwhile.
-const TRIES: u32 = 3;
+/// How often the command is typed anew because a user typed meanwhile.
+const ATTEMPTS: u32 = 3;
 
-/// Why nothing more is waited for.
+/// Why the wait for a command is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Ended {
+enum RunEnd {
     /// The command has ended.
     Command,
-    /// The shell has.
+    /// The shell has ended.
     Shell,
     /// The shell waits for a line and has not begun the command.
     NotBegun,
-    /// It has begun the command, and waits for a line without having ended it.
+    /// The shell has begun the command, and waits for a line without having ended it.
     Abandoned,
-    /// The time is over.
+    /// The timeout is over.
     Timeout,
 }
 
-/// What a caller learns whose time was up before tmux answered.
+/// Error texts for a caller whose time was over before tmux replied.
 const NOT_TYPED: &str = "nothing was typed";
 const TYPED: &str = "the command was not seen to run, and whether it was or will be typed is not known";
 
-/// Where a command's output lies.
+/// Where a command's output lies, from the marks that the shell printed.
 #[derive(Clone, Copy)]
-struct Found {
+struct CommandMarks {
     begin: Option<u64>,
-    /// The command's length as the shell has it.
+    /// The command's length as the shell reports it.
     length: Option<usize>,
     end: Option<(u64, Option<i32>)>,
     exit: Option<crate::tmux::Exit>,
 }
 
 impl Engine {
-    /// Runs a command in the shell that rests in a pane. TIMEOUT: `details` holds `output` and `cursor`; the command goes on.
+    /// Runs a command in the idle shell of a pane. TIMEOUT: `details` holds `output` and `cursor`;
+    /// the command goes on.
     pub async fn run(&self, host: &Arc<Host>, target: &str, request: &RunRequest) -> Result<RunAnswer> {
-        let act = self.act(Tier::Input, "run", host, target)?.typed(|| request.command.as_bytes().to_vec());
+        let audit = self.audit(Tier::Input, "run", host, target)?.input(|| request.command.as_bytes().to_vec());
         let done = async {
             let timeout =
                 duration("timeout_ms", request.timeout_ms, limits::WAIT_LONGEST)?.unwrap_or(limits::WAIT_DEFAULT);
@@ -86,43 +87,48 @@ impl Engine {
             let begun = Instant::now();
             let deadline = Deadline::new(begun, timeout);
             let pane = deadline.before(NOT_TYPED, self.pane(host, target)).await?;
-            act.means(pane.id());
-            let alone = Arc::new(Alone::claim(&pane)?);
-            let reader = self.resting_shell(host, &pane, deadline).await?;
-            let typing = Typing { alone: alone.clone(), reader, command: command.to_owned(), clear: request.clear_line };
-            let (prompt, mark) = self.type_in_time(host, typing, deadline).await?;
-            let find = || by_nonce(&pane, &alone.nonce);
-            let left = deadline.left();
-            let going = Going { engine: self, host, pane: &pane, reader, prompt };
+            audit.resolved(pane.id());
+            let exclusive = Arc::new(ExclusiveRun::claim(&pane)?);
+            let reader = self.wait_for_idle_shell(host, &pane, deadline).await?;
+            let pending = PendingCommand {
+                exclusive: exclusive.clone(),
+                reader,
+                command: command.to_owned(),
+                clear: request.clear_line,
+            };
+            let (prompt, mark) = self.type_in_time(host, pending, deadline).await?;
+            let find = || command_marks(&pane, &exclusive.nonce);
+            let left = deadline.remaining();
+            let running = RunningCommand { engine: self, host, pane: &pane, reader, prompt };
             let end = tokio::select! {
-                end = tokio::time::timeout(left, going.ended(&find)) => end.unwrap_or(Ended::Timeout),
-                () = self.stopping() => Ended::Timeout,
+                end = tokio::time::timeout(left, running.until_end(&find)) => end.unwrap_or(RunEnd::Timeout),
+                () = self.stopping() => RunEnd::Timeout,
             };
             let found = find();
             let (output, end_offset, truncated) = output(&pane, &found);
             let details = || {
                 let status = found.exit.and_then(|exit| exit.status);
                 let cursor = pane.cursor(end_offset).to_string();
-                let shell_ended = end == Ended::Shell;
+                let shell_ended = end == RunEnd::Shell;
                 serde_json::json!({ "output": output, "cursor": cursor, "shell_ended": shell_ended, "exit_status": status })
             };
             // The shell runs something else than the command.
             let altered =
                 found.length.is_some_and(|length| length != command.len() && length != command.chars().count());
             if altered || found.begin.is_none() {
-                let typed = seen(&pane, mark);
+                let typed = recent_output(&pane, mark);
                 let (code, what) = match end {
                     _ if altered => (ErrorCode::InconsistentState, "the shell got something else than the command"),
-                    Ended::Shell | Ended::Command | Ended::Abandoned => {
+                    RunEnd::Shell | RunEnd::Command | RunEnd::Abandoned => {
                         (ErrorCode::Conflict, "the shell has ended, and whether it ran the command is not known,")
                     }
-                    Ended::Timeout => (ErrorCode::Timeout, "the shell did not begin the command in time"),
-                    Ended::NotBegun => (ErrorCode::InconsistentState, "the shell did not run the command"),
+                    RunEnd::Timeout => (ErrorCode::Timeout, "the shell did not begin the command in time"),
+                    RunEnd::NotBegun => (ErrorCode::InconsistentState, "the shell did not run the command"),
                 };
                 let message = format!("{what} in pane {}; what stands there since: {typed:?}", pane.id());
                 return Err(Error::new(code, message).at_stage("typed").with_details(details()));
             }
-            if end == Ended::Timeout {
+            if end == RunEnd::Timeout {
                 let message = format!(
                     "the command did not end within {} ms; it goes on in pane {}",
                     timeout.as_millis(),
@@ -130,7 +136,7 @@ impl Engine {
                 );
                 return Err(Error::new(ErrorCode::Timeout, message).at_stage("running").with_details(details()));
             }
-            if end == Ended::Abandoned {
+            if end == RunEnd::Abandoned {
                 let message = format!(
                     "the command was interrupted in pane {}: the shell waits for a line again, and told no status",
                     pane.id()
@@ -152,20 +158,26 @@ impl Engine {
             })
         }
         .await;
-        act.ended(done)
+        audit.finish(done)
     }
 
-    /// Types the command, in a task of its own: a caller that goes away must leave nothing of the question on the line.
-    /// Without a caller, or when its time is up, the command is not typed any more.
-    async fn type_in_time(&self, host: &Arc<Host>, typing: Typing, deadline: Deadline) -> Result<(EmptyPrompt, u64)> {
-        let pane = typing.alone.pane.clone();
+    /// Types the command, in a task of its own: a caller that goes away must leave nothing of the
+    /// question on the line. Without a caller, or when its time is up, the command is not typed any
+    /// more.
+    async fn type_in_time(
+        &self,
+        host: &Arc<Host>,
+        pending: PendingCommand,
+        deadline: Deadline,
+    ) -> Result<(EmptyPrompt, u64)> {
+        let pane = pending.exclusive.pane.clone();
         let wanted = CancellationToken::new();
         let gone = wanted.clone();
         let _left = wanted.clone().drop_guard();
         let (engine, on) = (self.clone(), host.clone());
         let mut task = self.shared.tasks.spawn(async move {
             tokio::select! {
-                typed = engine.type_command(&on, &typing, &gone) => typed,
+                typed = engine.type_command(&on, &pending, &gone) => typed,
                 () = engine.stopping() => Err(Error::unavailable("muxtap is stopping")),
             }
         });
@@ -192,32 +204,32 @@ impl Engine {
     async fn type_command(
         &self,
         host: &Arc<Host>,
-        typing: &Typing,
+        pending: &PendingCommand,
         gone: &CancellationToken,
     ) -> Result<(EmptyPrompt, u64)> {
-        let Typing { alone, reader, command, clear } = typing;
-        let (pane, nonce) = (&alone.pane, &alone.nonce);
+        let PendingCommand { exclusive, reader, command, clear } = pending;
+        let (pane, nonce) = (&exclusive.pane, &exclusive.nonce);
         let prompt = Prompt { engine: self, host, pane, reader: *reader };
-        for _ in 0..TRIES {
+        for _ in 0..ATTEMPTS {
             let empty = prompt.empty(*clear).await?;
             if gone.is_cancelled() {
-                prompt.take_back(&empty).await?;
+                prompt.undo(&empty).await?;
                 return Err(too_late(pane));
             }
             let line = reader.shell.command_line(command, nonce, &empty);
             if line.is_err() {
-                prompt.take_back(&empty).await?;
+                prompt.undo(&empty).await?;
             }
             let keys = line?;
             let mark = {
                 let mut state = pane.lock();
                 let mark = state.ring.end();
-                state.announced.clone_from(nonce);
+                state.run_nonce.clone_from(nonce);
                 state.echo.command_line_begins(mark);
                 mark
             };
-            // tmux itself sees that nobody has typed since.
-            let typed = input::typed_unseen(pane, &keys);
+            // tmux itself checks that no user has typed since.
+            let typed = input::prepare_unechoed(pane, &keys);
             let sent = match typed {
                 Ok(typed) => self.send_if(host, pane, typed, Some(empty.cursor)).await,
                 Err(error) => Err(error),
@@ -226,7 +238,7 @@ impl Engine {
                 return Ok((empty, mark));
             }
             pane.lock().echo.command_line_ends(None);
-            prompt.take_back(&empty).await?;
+            prompt.undo(&empty).await?;
             sent?;
         }
         Err(Error::new(
@@ -235,19 +247,20 @@ impl Engine {
         ))
     }
 
-    /// The shell that rests in the pane; one that has only begun is waited for.
-    async fn resting_shell(&self, host: &Arc<Host>, pane: &Arc<Pane>, deadline: Deadline) -> Result<Reader> {
+    /// Returns the idle shell of the pane. Waits for a shell that has only begun.
+    async fn wait_for_idle_shell(&self, host: &Arc<Host>, pane: &Arc<Pane>, deadline: Deadline) -> Result<IdleShell> {
         deadline.before(NOT_TYPED, host.server().fresh()).await?;
         let mut changes = pane.changes();
         let rests = async {
             loop {
                 changes.borrow_and_update();
-                match shell::resting(host, pane.about()).await {
-                    Resting::Shell(reader) => return Ok(reader),
-                    Resting::Other(what) => return Err(what),
-                    Resting::Busy(_) => {}
+                match shell::foreground_state(host, pane.metadata()).await {
+                    ForegroundState::Shell(reader) => return Ok(reader),
+                    ForegroundState::Other(what) => return Err(what),
+                    ForegroundState::Busy(_) => {}
                 }
-                // A shell that begins may print its prompt before it takes the terminal over, and nothing tells of that.
+                // A shell that begins may print its prompt before it takes the terminal over, and
+                // no event tells of that.
                 if let Ok(Err(_)) = tokio::time::timeout(SHELL_LOOK, changes.changed()).await {
                     return Err("nothing".into());
                 }
@@ -262,18 +275,18 @@ impl Engine {
                 ),
             )
         };
-        match tokio::time::timeout(deadline.left().min(SHELL_START), rests).await {
+        match tokio::time::timeout(deadline.remaining().min(SHELL_START), rests).await {
             Ok(Ok(reader)) => Ok(reader),
             Ok(Err(what)) => Err(refused(&what)),
-            Err(_) => Err(refused(&pane.about().command)),
+            Err(_) => Err(refused(&pane.metadata().command)),
         }
     }
 }
 
 /// A command that is to be typed.
-struct Typing {
-    alone: Arc<Alone>,
-    reader: Reader,
+struct PendingCommand {
+    exclusive: Arc<ExclusiveRun>,
+    reader: IdleShell,
     command: String,
     clear: bool,
 }
@@ -284,92 +297,95 @@ fn too_late(pane: &Pane) -> Error {
     Error::new(ErrorCode::Timeout, message).at_stage("prompt")
 }
 
-/// One command at a time in a pane, whose marks are kept meanwhile.
-struct Alone {
+/// A pane's permit for one `run` at a time. Its nonce is registered meanwhile.
+struct ExclusiveRun {
     pane: Arc<Pane>,
     nonce: String,
 }
 
-impl Alone {
+impl ExclusiveRun {
     fn claim(pane: &Arc<Pane>) -> Result<Self> {
         let mut state = pane.lock();
-        if std::mem::replace(&mut state.runs, true) {
+        if std::mem::replace(&mut state.run_active, true) {
             return Err(Error::new(ErrorCode::Conflict, format!("another run is under way in pane {}", pane.id())));
         }
         let nonce = format!("{:016x}", RandomState::new().hash_one(0));
-        state.signs.expect(&nonce);
+        state.shell_marks.register_nonce(&nonce);
         Ok(Self { pane: pane.clone(), nonce })
     }
 }
 
-impl Drop for Alone {
+impl Drop for ExclusiveRun {
     fn drop(&mut self) {
         let mut state = self.pane.lock();
-        state.runs = false;
+        state.run_active = false;
         state.echo.command_line_ends(None);
-        state.signs.expect_no_more(&self.nonce);
+        state.shell_marks.unregister_nonce(&self.nonce);
     }
 }
 
-/// A command that was typed.
-struct Going<'a> {
+/// A command that was typed into a shell.
+struct RunningCommand<'a> {
     engine: &'a Engine,
     host: &'a Arc<Host>,
     pane: &'a Arc<Pane>,
-    reader: Reader,
-    /// Where it was typed.
+    reader: IdleShell,
+    /// The prompt at which the command was typed.
     prompt: EmptyPrompt,
 }
 
-impl Going<'_> {
-    /// Resolves when the command or its shell has ended, or when the shell waits for a line without having begun.
-    async fn ended(&self, find: &impl Fn() -> Found) -> Ended {
+impl RunningCommand<'_> {
+    /// Resolves when the command or its shell has ended, or when the shell waits for a line without
+    /// having begun.
+    async fn until_end(&self, find: &impl Fn() -> CommandMarks) -> RunEnd {
         let mut changes = self.pane.changes();
         let sent = Instant::now();
         let mut shell = pin!(self.shell_ended());
         let mut shell_ended = None;
-        // A look can find the shell in the midst of something: the next one is after twice the quiet.
+        // A check can find the shell in the middle of something: the next one is after twice the
+        // quiet.
         let mut quiet_since = sent;
         let mut quiet = BEGINNING;
         loop {
             changes.borrow_and_update();
             let found = find();
             if found.end.is_some() {
-                return Ended::Command;
+                return RunEnd::Command;
             }
             if found.exit.is_some() {
-                return Ended::Shell;
+                return RunEnd::Shell;
             }
-            // A shell that has ended says no more; tmux tells its status when it closes the pane.
+            // A shell that has ended prints nothing more; tmux reports its status when it closes
+            // the pane.
             if shell_ended.is_some_and(|at: Instant| at.elapsed() >= EXIT_KNOWN) {
-                return Ended::Shell;
+                return RunEnd::Shell;
             }
             let last_output = self.pane.lock().last_output.max(sent);
             if quiet_since != last_output {
                 (quiet_since, quiet) = (last_output, BEGINNING);
             }
             let unbegun = found.begin.is_none() && shell_ended.is_none();
-            // Only a line editor tells that the shell waits for a line and runs nothing of its own.
+            // Only a line editor shows that the shell waits for a line and runs nothing of its own.
             let abandonable = found.begin.is_some() && shell_ended.is_none() && self.prompt.editor.is_some();
             let looks = (unbegun || abandonable) && quiet_since.elapsed() >= quiet;
             if looks {
                 quiet = if unbegun { quiet } else { 2 * quiet };
             }
-            if looks && self.rests().await {
+            if looks && self.is_idle().await {
                 // What has come meanwhile counts.
                 let is_back = abandonable && self.is_prompt_back().await;
                 let now = find();
                 if unbegun && now.begin.is_none() {
-                    return Ended::NotBegun;
+                    return RunEnd::NotBegun;
                 }
                 if is_back && now.end.is_none() && self.pane.lock().last_output.max(sent) == quiet_since {
-                    return Ended::Abandoned;
+                    return RunEnd::Abandoned;
                 }
             }
             let due = shell_ended.map_or(quiet_since + quiet, |at| at + EXIT_KNOWN).max(Instant::now() + CALM);
             let waits = shell_ended.is_some() || unbegun || abandonable;
             tokio::select! {
-                changed = changes.changed() => if changed.is_err() { return Ended::Shell },
+                changed = changes.changed() => if changed.is_err() { return RunEnd::Shell },
                 () = &mut shell, if shell_ended.is_none() => shell_ended = Some(Instant::now()),
                 () = tokio::time::sleep_until(due.into()), if waits => {}
             }
@@ -385,35 +401,35 @@ impl Going<'_> {
         }
     }
 
-    /// Whether the prompt stands there at which the command was typed.
+    /// Returns whether the prompt at which the command was typed is shown again.
     async fn is_prompt_back(&self) -> bool {
         let prompt = Prompt { engine: self.engine, host: self.host, pane: self.pane, reader: self.reader };
         prompt.is_back(&self.prompt.text).await.unwrap_or(false)
     }
 
-    /// Whether the shell waits for a line.
-    async fn rests(&self) -> bool {
-        matches!(shell::resting(self.host, self.pane.about()).await, Resting::Shell(Reader { pid, .. }) if pid == self.reader.pid)
+    /// Returns whether the shell waits for a line.
+    async fn is_idle(&self) -> bool {
+        matches!(shell::foreground_state(self.host, self.pane.metadata()).await, ForegroundState::Shell(IdleShell { pid, .. }) if pid == self.reader.pid)
     }
 }
 
-/// What the pane has printed since, for people.
-fn seen(pane: &Pane, since: u64) -> String {
+/// Returns the end of what the pane has printed since, for an error message.
+fn recent_output(pane: &Pane, since: u64) -> String {
     let state = pane.lock();
     let text = render::render_text(&state.ring, since.max(state.ring.start()), state.ring.end());
     let skipped = text.chars().count().saturating_sub(SEEN);
     text.chars().skip(skipped).collect()
 }
 
-/// By the marks that the typed line makes the shell print.
-fn by_nonce(pane: &Pane, nonce: &str) -> Found {
+/// Returns the marks with this nonce that the typed line made the shell print.
+fn command_marks(pane: &Pane, nonce: &str) -> CommandMarks {
     let state = pane.lock();
-    let marks = state.signs.marks(nonce).unwrap_or_default();
-    Found { begin: marks.begin, length: marks.length, end: marks.end, exit: state.exit.map(|(exit, _)| exit) }
+    let marks = state.shell_marks.marks(nonce).unwrap_or_default();
+    CommandMarks { begin: marks.begin, length: marks.length, end: marks.end, exit: state.exit.map(|(exit, _)| exit) }
 }
 
-/// What lies between the marks, and whether its beginning was dropped.
-fn output(pane: &Pane, found: &Found) -> (String, u64, bool) {
+/// Returns the output between the marks, its end, and whether its beginning was dropped.
+fn output(pane: &Pane, found: &CommandMarks) -> (String, u64, bool) {
     let state = pane.lock();
     let end = found.end.map_or_else(|| state.ring.end(), |(end, _)| end);
     let Some(begin) = found.begin else { return (String::new(), end, false) };

@@ -1,9 +1,9 @@
-//! Which shell rests in a pane.
+//! The shell in a pane's foreground, and whether it is idle.
 
-use super::{Host, pane::About};
+use super::{Host, pane::PaneMetadata};
 use crate::tmux::{Foreground, Proc};
 
-/// The shells that are understood.
+/// Shells that `run` supports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shell {
     /// sh, dash, ash, ksh, mksh: quoting as POSIX says.
@@ -18,88 +18,92 @@ pub enum Shell {
 
 /// A shell that waits for a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Reader {
+pub struct IdleShell {
     /// Which shell.
     pub shell: Shell,
-    /// Its process, where that is known.
+    /// The shell's pid, where that is known.
     pub pid: Option<u32>,
-    /// The terminal collects lines: the shell has no line editor.
+    /// Whether the terminal collects lines: the shell has no line editor.
     pub canonical: bool,
-    /// The character that erases the line which the terminal collects; 0: none does.
+    /// The character that erases the line in the terminal; 0: there is none.
     pub kill: u8,
 }
 
 /// The usual character that erases a line (Ctrl-U).
 const KILL: u8 = 0x15;
 
-/// What stands in a pane's foreground.
+/// The program in a pane's foreground.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Resting {
+pub enum ForegroundState {
     /// A shell that waits for a line.
-    Shell(Reader),
-    /// A shell that does something itself, or has only begun.
+    Shell(IdleShell),
+    /// A shell that runs something itself, or has only begun.
     Busy(String),
-    /// Something else.
+    /// Another program.
     Other(String),
 }
 
-/// Returns what stands in the foreground of a pane's terminal. Where that is not known in time the pane counts as busy; on systems and
-/// machines where it cannot be known tmux's word for the command is taken.
-pub async fn resting(host: &Host, about: About) -> Resting {
+/// Returns the program in the foreground of a pane's terminal. A pane for which that is not known
+/// in time counts as busy. On systems and machines where it cannot be known, tmux's name of the
+/// command decides.
+pub async fn foreground_state(host: &Host, metadata: PaneMetadata) -> ForegroundState {
     if !host.server().spec().is_local() {
-        return by_command(&about.command);
+        return by_command(&metadata.command);
     }
-    let command = about.command.clone();
-    let found = host.probe(about, |proc, about| match proc.foreground(about.pid, &about.tty) {
-        Some(foreground) if foreground.forked => Resting::Busy(about.command.clone()),
-        Some(foreground) => judge(proc, &foreground),
-        // The pane is between two processes: tmux's word is of the one before.
-        None if proc.is_there() => Resting::Busy(about.command.clone()),
-        None => by_command(&about.command),
+    let command = metadata.command.clone();
+    let found = host.probe(metadata, |proc, metadata| match proc.foreground(metadata.pid, &metadata.tty) {
+        Some(foreground) if foreground.forked => ForegroundState::Busy(metadata.command.clone()),
+        Some(foreground) => classify(proc, &foreground),
+        // The pane is between two processes: tmux names the one before.
+        None if proc.is_there() => ForegroundState::Busy(metadata.command.clone()),
+        None => by_command(&metadata.command),
     });
-    found.await.unwrap_or(Resting::Busy(command))
+    found.await.unwrap_or(ForegroundState::Busy(command))
 }
 
-fn by_command(command: &str) -> Resting {
+fn by_command(command: &str) -> ForegroundState {
     kind(command).map_or_else(
-        || Resting::Other(command.to_owned()),
-        |shell| Resting::Shell(Reader { shell, pid: None, canonical: shell == Shell::Posix, kill: KILL }),
+        || ForegroundState::Other(command.to_owned()),
+        |shell| ForegroundState::Shell(IdleShell { shell, pid: None, canonical: shell == Shell::Posix, kill: KILL }),
     )
 }
 
-fn judge(proc: &Proc, foreground: &Foreground) -> Resting {
-    if is_hold(&foreground.args) {
-        // What it holds is in its own process group: a program without job control, or a shell before it has made a group of its own.
-        let mut held = proc.child(foreground.group);
-        // A `-c` is about to become, or to start, what it is told to run.
-        while let Some((pid, _)) = held.as_ref().filter(|(_, args)| is_command_line(args)) {
-            held = proc.child(*pid);
+fn classify(proc: &Proc, foreground: &Foreground) -> ForegroundState {
+    if is_exit_wrapper(&foreground.args) {
+        // The wrapped command is in its own process group: a program without job control, or a
+        // shell before it has made a group of its own.
+        let mut wrapped = proc.child(foreground.group);
+        // A `-c` is about to become, or to start, its command.
+        while let Some((pid, _)) = wrapped.as_ref().filter(|(_, args)| is_command_line(args)) {
+            wrapped = proc.child(*pid);
         }
-        return match held {
-            Some((group, args)) if !is_hold(&args) => judge(proc, &Foreground { group, args, ..foreground.clone() }),
-            _ => Resting::Busy("sh".into()),
+        return match wrapped {
+            Some((group, args)) if !is_exit_wrapper(&args) => {
+                classify(proc, &Foreground { group, args, ..foreground.clone() })
+            }
+            _ => ForegroundState::Busy("sh".into()),
         };
     }
     let name = foreground.args.first().map_or("", |program| base_name(program));
     if name.is_empty() {
         // Between two programs, or a pipeline whose first program has ended.
-        return Resting::Busy(String::new());
+        return ForegroundState::Busy(String::new());
     }
     if name == "env" {
         // About to become what it names: `#!/usr/bin/env bash`.
-        return Resting::Busy(name.to_owned());
+        return ForegroundState::Busy(name.to_owned());
     }
-    let Some(shell) = kind(name) else { return Resting::Other(name.to_owned()) };
+    let Some(shell) = kind(name) else { return ForegroundState::Other(name.to_owned()) };
     // `bash build.sh` and `sh -c …` are programs, not shells that read commands.
     let runs_a_script = foreground.args.iter().skip(1).any(|arg| arg == "-c" || !arg.starts_with(['-', '+']));
     if runs_a_script {
-        return Resting::Other(foreground.args.join(" "));
+        return ForegroundState::Other(foreground.args.join(" "));
     }
     // A shell with a line editor takes the terminal out of cooked mode only while it reads a line.
     if foreground.canonical && matches!(name, "bash" | "zsh" | "fish") {
-        return Resting::Busy(name.to_owned());
+        return ForegroundState::Busy(name.to_owned());
     }
-    Resting::Shell(Reader {
+    ForegroundState::Shell(IdleShell {
         shell,
         pid: Some(foreground.group),
         canonical: foreground.canonical,
@@ -107,19 +111,20 @@ fn judge(proc: &Proc, foreground: &Foreground) -> Resting {
     })
 }
 
-/// The shell that holds a command's pane (`create`).
-fn is_hold(args: &[String]) -> bool {
+/// Returns whether these are the arguments of an exit wrapper ([`super::managed`]).
+fn is_exit_wrapper(args: &[String]) -> bool {
     args.get(3).is_some_and(|name| name == "muxtap-hold")
 }
 
 fn is_command_line(args: &[String]) -> bool {
-    !is_hold(args) && args.get(1).is_some_and(|flag| flag == "-c")
+    !is_exit_wrapper(args) && args.get(1).is_some_and(|flag| flag == "-c")
 }
 
-/// A shell that was told what to run: the hold of a command (`create`), or one with a `-c`.
-pub fn is_told(args: &[String]) -> bool {
+/// Returns whether these are the arguments of a shell that was given a command: an exit wrapper, or
+/// a shell with `-c`.
+pub fn runs_given_command(args: &[String]) -> bool {
     let name = args.first().map_or("", |program| base_name(program));
-    is_hold(args)
+    is_exit_wrapper(args)
         || kind(name).is_some()
             && args
                 .iter()
@@ -128,14 +133,16 @@ pub fn is_told(args: &[String]) -> bool {
                 .any(|arg| !arg.starts_with("--") && arg.contains('c'))
 }
 
-/// Whether what runs in the pane reads lines from its user (a shell or a REPL). True where that is not known.
-pub async fn reads_lines(host: &Host, about: About) -> bool {
+/// Returns whether the program in the pane reads lines from its user (a shell or a REPL). True
+/// where that is not known.
+pub async fn reads_lines(host: &Host, metadata: PaneMetadata) -> bool {
     if !host.server().spec().is_local() {
         return true;
     }
-    let found = host.probe(about, |proc, about| match proc.foreground(about.pid, &about.tty) {
-        // A line editor of a shell or REPL; of shells without one the prompt is the only sign.
-        Some(foreground) => !foreground.canonical || matches!(judge(proc, &foreground), Resting::Shell(_)),
+    let found = host.probe(metadata, |proc, metadata| match proc.foreground(metadata.pid, &metadata.tty) {
+        // The program has a line editor, as shells and REPLs do. For shells without one the prompt
+        // is the only sign.
+        Some(foreground) => !foreground.canonical || matches!(classify(proc, &foreground), ForegroundState::Shell(_)),
         None => true,
     });
     found.await.unwrap_or(true)
@@ -151,7 +158,7 @@ fn kind(name: &str) -> Option<Shell> {
     }
 }
 
-/// `-bash` and `/bin/bash` are `bash`.
+/// Returns a program's name without folder and login dash: `-bash` and `/bin/bash` are `bash`.
 fn base_name(program: &str) -> &str {
     let program = program.strip_prefix('-').unwrap_or(program);
     program.rsplit('/').next().unwrap_or(program)
@@ -180,16 +187,17 @@ mod tests {
         mknodat(CWD, proc.path().join("7/stat"), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
         let engine = Engine::with_probe(EngineOptions::default(), ProcessProbe::of(proc.path()));
         let host = engine.host(&proc.path().join("no-server")).unwrap();
-        let about = |pid| About { pid, command: "bash".into(), ..About::default() };
+        let metadata = |pid| PaneMetadata { pid, command: "bash".into(), ..PaneMetadata::default() };
         let began = Instant::now();
         // The runtime has one thread: it goes on, and so do looks at other panes.
         let others = async {
             tokio::time::sleep(Duration::from_millis(1)).await;
-            assert_eq!(resting(&host, about(8)).await, Resting::Busy("bash".into()));
+            assert_eq!(foreground_state(&host, metadata(8)).await, ForegroundState::Busy("bash".into()));
             began.elapsed()
         };
-        let (rests, reads, others) = tokio::join!(resting(&host, about(7)), reads_lines(&host, about(7)), others);
-        assert_eq!((rests, reads), (Resting::Busy("bash".into()), true));
+        let (rests, reads, others) =
+            tokio::join!(foreground_state(&host, metadata(7)), reads_lines(&host, metadata(7)), others);
+        assert_eq!((rests, reads), (ForegroundState::Busy("bash".into()), true));
         assert!(others < PATIENCE && began.elapsed() < 2 * PATIENCE, "{others:?}, {:?}", began.elapsed());
         // The thread ends.
         std::fs::write(proc.path().join("7/stat"), "").unwrap();
@@ -208,14 +216,14 @@ mod tests {
 
     #[test]
     fn only_a_shell_that_waits_for_a_line_rests() {
-        let judge = |foreground: &Foreground| judge(&Proc::system(), foreground);
-        let reads = |shell, canonical| Resting::Shell(Reader { shell, pid: Some(1), canonical, kill: KILL });
-        assert_eq!(judge(&foreground(&["-bash"], false)), reads(Shell::Bash, false));
-        assert_eq!(judge(&foreground(&["/usr/bin/fish", "-l"], false)), reads(Shell::Fish, false));
-        assert_eq!(judge(&foreground(&["sh"], true)), reads(Shell::Posix, true));
-        assert_eq!(judge(&foreground(&["bash"], true)), Resting::Busy("bash".into()));
-        assert_eq!(judge(&foreground(&["bash", "build.sh"], false)), Resting::Other("bash build.sh".into()));
-        assert_eq!(judge(&foreground(&["sleep", "9"], true)), Resting::Other("sleep".into()));
-        assert_eq!(judge(&foreground(&["/usr/bin/env", "bash", "tool"], true)), Resting::Busy("env".into()));
+        let classify = |foreground: &Foreground| classify(&Proc::system(), foreground);
+        let reads = |shell, canonical| ForegroundState::Shell(IdleShell { shell, pid: Some(1), canonical, kill: KILL });
+        assert_eq!(classify(&foreground(&["-bash"], false)), reads(Shell::Bash, false));
+        assert_eq!(classify(&foreground(&["/usr/bin/fish", "-l"], false)), reads(Shell::Fish, false));
+        assert_eq!(classify(&foreground(&["sh"], true)), reads(Shell::Posix, true));
+        assert_eq!(classify(&foreground(&["bash"], true)), ForegroundState::Busy("bash".into()));
+        assert_eq!(classify(&foreground(&["bash", "build.sh"], false)), ForegroundState::Other("bash build.sh".into()));
+        assert_eq!(classify(&foreground(&["sleep", "9"], true)), ForegroundState::Other("sleep".into()));
+        assert_eq!(classify(&foreground(&["/usr/bin/env", "bash", "tool"], true)), ForegroundState::Busy("env".into()));
     }
 }

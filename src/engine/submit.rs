@@ -1,5 +1,5 @@
-//! A submit that programs take as one (F29): the text, a look that it arrived, Enter alone, a look that something
-//! happened.
+//! A submit that programs take as one (F29): the text, a check that it arrived, Enter alone, a
+//! check that something happened.
 
 use std::{
     sync::Arc,
@@ -8,19 +8,19 @@ use std::{
 
 use super::{
     Engine, Host, Pane,
-    input::{self, Typed},
+    input::{self, PreparedInput},
 };
 use crate::{
     api::{Result, SubmitSeen},
     pane::{cursor::Cursor, render},
 };
 
-/// Terminal programs take characters that come closer together than this as a paste, and an Enter among them as part of
-/// it.
+/// Terminal programs take characters that come closer together than this as a paste, and an Enter
+/// among them as part of it.
 const BURST: Duration = Duration::from_millis(150);
-/// The program has taken the text in when it printed nothing for this long.
+/// How long the program prints nothing when it has taken the text in.
 const QUIET: Duration = Duration::from_millis(40);
-/// A program that never rests gets Enter after this long all the same.
+/// How long to wait for a program that never rests, before Enter is pressed all the same.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// How long the program may take to show that Enter arrived.
 const REACTION: Duration = Duration::from_secs(2);
@@ -30,7 +30,7 @@ impl Engine {
         &self,
         host: &Arc<Host>,
         pane: &Arc<Pane>,
-        typed: Typed,
+        typed: PreparedInput,
         text: &str,
     ) -> Result<(Cursor, SubmitSeen)> {
         let cursor = self.send(host, pane, typed).await?;
@@ -38,17 +38,17 @@ impl Engine {
         let echoed = if text.is_empty() {
             false
         } else {
-            let _ = tokio::time::timeout(PATIENCE, settled(pane, sent)).await;
-            shows(pane, cursor.offset, text)
+            let _ = tokio::time::timeout(PATIENCE, until_burst_over(pane, sent)).await;
+            is_echoed(pane, cursor.offset, text)
         };
-        let entered = self.send(host, pane, input::enter(pane)).await?;
-        let changed = tokio::time::timeout(REACTION, moved(pane, entered.offset)).await.is_ok();
+        let entered = self.send(host, pane, input::prepare_enter(pane)).await?;
+        let changed = tokio::time::timeout(REACTION, until_output(pane, entered.offset)).await.is_ok();
         Ok((cursor, SubmitSeen { echoed, changed }))
     }
 }
 
 /// Resolves when the burst is over and the stream is quiet.
-async fn settled(pane: &Pane, sent: Instant) {
+async fn until_burst_over(pane: &Pane, sent: Instant) {
     let mut changes = pane.changes();
     loop {
         changes.borrow_and_update();
@@ -64,7 +64,7 @@ async fn settled(pane: &Pane, sent: Instant) {
 }
 
 /// Resolves when the pane printed something after `offset`, or ended.
-async fn moved(pane: &Pane, offset: u64) {
+async fn until_output(pane: &Pane, offset: u64) {
     let mut changes = pane.changes();
     loop {
         changes.borrow_and_update();
@@ -80,8 +80,9 @@ async fn moved(pane: &Pane, offset: u64) {
     }
 }
 
-/// Whether what was printed since holds the end of the text, however it was wrapped or coloured.
-fn shows(pane: &Pane, since: u64, text: &str) -> bool {
+/// Returns whether the output since an offset holds the end of the text, however it was wrapped or
+/// coloured.
+fn is_echoed(pane: &Pane, since: u64, text: &str) -> bool {
     let dense = |text: &str| text.chars().filter(|c| !c.is_whitespace() && !c.is_control()).collect::<Vec<_>>();
     let state = pane.lock();
     let end = state.ring.end();

@@ -1,5 +1,5 @@
-//! Targets: `%3`, `@1`, `$0`, `session`, `session:window`, `session:window.pane`. Names are exact; more than one match
-//! is an error.
+//! Targets: `%3`, `@1`, `$0`, `session`, `session:window`, `session:window.pane`. Names are exact;
+//! more than one match is an error.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::{
     tmux::{SessionRow, Topology, WindowRow},
 };
 
-/// Candidates that the error about a bare number names.
+/// Candidates that the error about a bare number lists.
 const CANDIDATES: usize = 8;
 
 /// A target as it was written.
@@ -20,9 +20,9 @@ pub enum Target {
     Pane(PaneId),
     /// `@1`.
     Window(WindowId),
-    /// Digits alone. tmux takes them for a pane's or a window's index in the session that is current there, else for a
-    /// session's name, by command (`cmd_find_target`). Nothing is current for muxtap, so only what can be nothing but a
-    /// session takes them.
+    /// Digits alone. tmux takes them for a pane's or a window's index in the session that is
+    /// current there, else for a session's name, by command (`cmd_find_target`). Nothing is current
+    /// for muxtap, so only commands that can take nothing but a session accept them.
     Number(String),
     /// `$0`, a name, and what follows it.
     Named {
@@ -38,9 +38,10 @@ pub enum Target {
 /// A window in its session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WindowPart {
-    /// Its index, name or id.
+    /// The window's index, name or id.
     Name(String),
-    /// So many windows after the session's current one (`+1`) or before it (`-1`), round the ends.
+    /// This many windows after the session's current one (`+1`) or before it (`-1`), round the
+    /// ends.
     Offset(i64),
 }
 
@@ -118,29 +119,29 @@ impl std::str::FromStr for Target {
     }
 }
 
-/// Whether a text is nothing but digits.
+/// Returns whether a text is nothing but digits.
 pub(crate) fn is_number(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// Whether a text is `+`, `-`, or one of them and a number.
+/// Returns whether a text is `+`, `-`, or one of them and a number.
 fn is_offset(text: &str) -> bool {
     text.strip_prefix(['+', '-']).is_some_and(|number| number.is_empty() || is_number(number))
 }
 
-/// How far `+`, `-`, `+2` or `-2` goes.
+/// Returns how far `+`, `-`, `+2` or `-2` goes.
 fn offset(text: &str) -> Option<i64> {
     let (sign, number) = text.split_at_checked(1)?;
     let number = if number.is_empty() { 1 } else { i64::from(number.parse::<u32>().ok()?) };
     Some(if sign == "-" { -number } else { number })
 }
 
-/// Whether tmux takes a text for a place beside what is current, and not for a name.
+/// Returns whether tmux takes a text for a place beside what is current, and not for a name.
 fn is_relative(text: &str) -> bool {
     is_offset(text) || matches!(text, "!" | "^" | "$" | "~" | "=") || text.starts_with('{') && text.ends_with('}')
 }
 
-/// The item that lies `offset` after the current one, round the ends.
+/// Returns the item that lies `offset` after the current one, round the ends.
 fn beside<T>(items: &[T], current: impl Fn(&T) -> bool, offset: i64) -> Option<&T> {
     let at = i64::try_from(items.iter().position(current)?).ok()?;
     let count = i64::try_from(items.len()).ok()?;
@@ -148,13 +149,15 @@ fn beside<T>(items: &[T], current: impl Fn(&T) -> bool, offset: i64) -> Option<&
 }
 
 impl Engine {
-    /// The pane a target means; a session's or window's is its active one.
+    /// Finds the pane of a target; of a session or window, its active one.
     pub(crate) async fn pane(&self, host: &Arc<Host>, text: &str) -> Result<Arc<Pane>> {
         let target = text.parse()?;
-        // An id is as good as the pane; whether it still is there shows when it is used. One that ended may have a namesake on a new server.
+        // An id is as good as the pane; whether it still is there shows when it is used. An ended
+        // pane may have a namesake on a new server.
         if let Target::Pane(id) = target
             && let Some(pane) = host.live_pane(id)
-            // tmux announces no respawn: whether another program runs in a dead pane by now shows when it is listed.
+            // tmux announces no respawn: whether another program runs in a dead pane by now shows
+            // when it is listed.
             && pane.exit().is_none()
         {
             return Ok(pane);
@@ -166,17 +169,17 @@ impl Engine {
         };
         let id = match find_pane(&topology, &target) {
             Ok(id) => id,
-            Err(error) => return last_ended(host, &target).ok_or_else(|| of_earlier(error, &target, host)),
+            Err(error) => return last_ended(host, &target).ok_or_else(|| earlier_pane_error(error, &target, host)),
         };
         if let Some(pane) = host.live_pane(id) {
             return Ok(pane);
         }
         host.server().cover(id).await?;
-        host.pane(id).ok_or_else(|| located(Error::not_found(format!("no pane {id}")), host))
+        host.pane(id).ok_or_else(|| with_socket(Error::not_found(format!("no pane {id}")), host))
     }
 
-    /// The target of a path. `%` must be encoded in an address, so there a bare number is a pane's id; where a session
-    /// is called so it is refused.
+    /// Returns the target of a URL path. `%` must be encoded in an address, so there a bare number
+    /// is a pane's id. It is refused where a session is called so.
     pub(crate) async fn path_target(&self, host: &Arc<Host>, text: String) -> Result<String> {
         if !is_number(&text) {
             return Ok(text);
@@ -191,22 +194,22 @@ impl Engine {
         Ok(format!("%{text}"))
     }
 
-    /// The id of the pane that a target means.
+    /// Returns the id of the pane that a target means.
     pub(crate) async fn pane_id(&self, host: &Arc<Host>, text: &str) -> Result<String> {
         Ok(self.pane(host, text).await?.id().to_string())
     }
 
-    /// The id of the window that a target means.
+    /// Returns the id of the window that a target means.
     pub(crate) async fn window_id(&self, host: &Arc<Host>, text: &str) -> Result<String> {
         Ok(self.window(host, text).await?.id.to_string())
     }
 
-    /// The id of the session that a target means.
+    /// Returns the id of the session that a target means.
     pub(crate) async fn session_id(&self, host: &Arc<Host>, text: &str) -> Result<String> {
         Ok(self.session(host, text).await?.id.to_string())
     }
 
-    /// The session that `pick` picks by its name, and its active pane.
+    /// Returns the session that `pick` chooses, and its active pane.
     pub(crate) async fn pane_of_session(
         &self,
         host: &Arc<Host>,
@@ -224,22 +227,22 @@ impl Engine {
         Ok((session, pane))
     }
 
-    /// The session a target means.
+    /// Finds the session of a target.
     pub(super) async fn session(&self, host: &Arc<Host>, text: &str) -> Result<SessionRow> {
         let topology = host.server().fresh().await?.without_hubs();
         match text.parse()? {
             Target::Number(session) | Target::Named { session, window: None, pane: None } => {
-                find_session(&topology, &session).cloned().map_err(|error| located(error, host))
+                find_session(&topology, &session).cloned().map_err(|error| with_socket(error, host))
             }
             _ => Err(Error::new(ErrorCode::InvalidTarget, format!("{text:?} is no session; write its name or $0"))),
         }
     }
 
-    /// The window a target means; a session's is its current one.
+    /// Finds the window of a target; of a session, its current one.
     pub(super) async fn window(&self, host: &Arc<Host>, text: &str) -> Result<WindowRow> {
         let topology = host.server().fresh().await?.without_hubs();
         let target = text.parse()?;
-        find_window(&topology, &target).cloned().map_err(|error| located(error, host))
+        find_window(&topology, &target).cloned().map_err(|error| with_socket(error, host))
     }
 }
 
@@ -250,11 +253,12 @@ fn last_ended(host: &Host, target: &Target) -> Option<Arc<Pane>> {
     }
 }
 
-/// The error about a pane that is not there. An id may be that of a pane of the server that ran there before.
-fn of_earlier(error: Error, target: &Target, host: &Host) -> Error {
-    let Target::Pane(id) = target else { return located(error, host) };
-    let Some(pane) = host.earlier_pane(*id) else { return located(error, host) };
-    let (start, end) = pane.kept_cursors();
+/// Returns the error about a pane that is not there. An id may be that of a pane of the server that
+/// ran there before.
+fn earlier_pane_error(error: Error, target: &Target, host: &Host) -> Error {
+    let Target::Pane(id) = target else { return with_socket(error, host) };
+    let Some(pane) = host.earlier_pane(*id) else { return with_socket(error, host) };
+    let (start, end) = pane.retained_cursors();
     let message = format!(
         "{} on {}: it was a pane of the server that ran there before and has ended; what it printed is read by its cursor, \
          since {start}",
@@ -264,7 +268,7 @@ fn of_earlier(error: Error, target: &Target, host: &Host) -> Error {
     Error::not_found(message).with_details(serde_json::json!({ "start": start.to_string(), "end": end.to_string() }))
 }
 
-/// The error about a bare number, which names what it may mean.
+/// Returns the error about a bare number, which lists what it may mean.
 fn ambiguous_number(topology: &Topology, number: &str) -> Error {
     let mut candidates = Vec::new();
     let pane = format!("%{number}");
@@ -281,7 +285,7 @@ fn ambiguous_number(topology: &Topology, number: &str) -> Error {
     Error::bare_number(number, &candidates)
 }
 
-fn located(error: Error, host: &Host) -> Error {
+fn with_socket(error: Error, host: &Host) -> Error {
     if error.code == ErrorCode::NotFound {
         let message =
             format!("{} on {}; `muxtap list-panes` shows what is there", error.message, host.socket().display());
@@ -290,7 +294,7 @@ fn located(error: Error, host: &Host) -> Error {
     error
 }
 
-/// The pane among what is there.
+/// Finds a target's pane in the topology.
 pub fn find_pane(topology: &Topology, target: &Target) -> Result<PaneId> {
     if let Target::Pane(id) = target {
         return topology.pane(*id).map(|row| row.id).ok_or_else(|| Error::not_found(format!("no pane {id}")));
@@ -312,7 +316,7 @@ fn no_pane() -> Error {
     Error::not_found("the window has no pane")
 }
 
-/// The window among what is there.
+/// Finds a target's window in the topology.
 pub fn find_window<'a>(topology: &'a Topology, target: &Target) -> Result<&'a WindowRow> {
     match target {
         Target::Pane(id) => {
@@ -337,7 +341,7 @@ pub fn find_window<'a>(topology: &'a Topology, target: &Target) -> Result<&'a Wi
     }
 }
 
-/// The window of a session with this index, id or name.
+/// Finds the window of a session with this index, id or name.
 fn named_window<'a>(session: &SessionRow, windows: &[&'a WindowRow], wanted: &str) -> Result<&'a WindowRow> {
     // As in tmux an index comes before a name.
     let by_index = wanted.parse().ok().filter(|_| is_number(wanted));
@@ -358,7 +362,7 @@ fn named_window<'a>(session: &SessionRow, windows: &[&'a WindowRow], wanted: &st
     }
 }
 
-/// The session with this name or id among what is there.
+/// Finds the session with this name or id in the topology.
 pub fn find_session<'a>(topology: &'a Topology, wanted: &str) -> Result<&'a SessionRow> {
     if let Ok(id) = wanted.parse::<SessionId>() {
         return topology.session(id).ok_or_else(|| Error::not_found(format!("no session {id}")));
@@ -417,7 +421,8 @@ mod tests {
         }
     }
 
-    /// Sessions `1` (windows 0 and 5, 5 is current, with panes 0 to 2, of which 2 is active) and `work` (window 1).
+    /// Sessions `1` (windows 0 and 5, 5 is current, with panes 0 to 2, of which 2 is active) and
+    /// `work` (window 1).
     fn topology() -> Topology {
         let session = |id, name: &str| SessionRow {
             id: SessionId(id),

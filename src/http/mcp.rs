@@ -40,7 +40,7 @@ pub(super) fn service(engine: &Engine, about: About) -> StreamableHttpService<Mc
     config.allowed_origins = Vec::new();
     config.max_request_body_bytes = super::BODY_BYTES;
     config.cancellation_token = engine.end();
-    let engine = engine.by(Caller { face: "mcp", who: "http".into() });
+    let engine = engine.with_caller(Caller { face: "mcp", who: "http".into() });
     let stop = engine.end();
     let make = move || Ok(Mcp::new(engine.clone(), about.clone(), stop.clone()));
     StreamableHttpService::new(make, Arc::new(LocalSessionManager::default()), config)
@@ -122,7 +122,7 @@ async fn speak(
         ..common
     };
     let stop = engine.end();
-    let mcp = Mcp::new(engine.by(caller), about, stop.clone());
+    let mcp = Mcp::new(engine.with_caller(caller), about, stop.clone());
     let begun = mcp.serve((read, write));
     let running = tokio::select! {
         begun = begun => begun?,

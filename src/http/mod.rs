@@ -103,7 +103,7 @@ impl FromRequestParts<Self> for App {
             Some(Peer::Tcp { addr, .. }) => Caller { face: "http", who: addr.ip().to_string() },
             None => Caller::default(),
         };
-        Ok(Self { engine: app.engine.by(caller), daemon: app.daemon.clone() })
+        Ok(Self { engine: app.engine.with_caller(caller), daemon: app.daemon.clone() })
     }
 }
 

@@ -90,9 +90,9 @@ pub async fn status(scarce: Option<Extension<Scarce>>, app: App) -> Json<StatusA
 pub async fn stop(Extension(peer): Extension<Peer>, app: App) -> Answer<DoneAnswer> {
     // Whoever has the socket is the user, who can end any process of his.
     if matches!(peer, Peer::Tcp { .. }) {
-        app.engine.may(Tier::Kill)?;
+        app.engine.authorize(Tier::Kill)?;
     }
-    app.engine.note("stop", "ok");
+    app.engine.record("stop", "ok");
     app.daemon.stop.send_replace(true);
     Ok(Json(DoneAnswer { ok: true }))
 }

@@ -170,7 +170,7 @@ impl Session {
     /// Asks a person, where the configuration says so. Error: `READ_ONLY` where nobody can be asked, or somebody said no.
     async fn confirm(&self, tier: Tier, what: &str) -> Result<()> {
         // Nobody is asked about what is refused afterwards.
-        self.engine.may(tier)?;
+        self.engine.authorize(tier)?;
         if !self.about.confirm.contains(&tier) {
             return Ok(());
         }

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     api::{Error, ErrorCode, Tier},
-    engine::{Host, PlainPlace, PlainSpawn, find_session},
+    engine::{Host, UnmanagedPlace, UnmanagedSpawn, find_session},
     protocol::ids::SessionId,
     tmux::is_absent,
 };
@@ -62,7 +62,7 @@ impl Supervisor {
     async fn check(&self, host: &Arc<Host>, arguments: &Arguments<'_>) -> Result<Checked, String> {
         let prompt = arguments.prompt().ok_or("Error: prompt is required for spawn")?;
         // Nobody is asked about what muxtap would refuse afterwards.
-        self.shared.engine.may(Tier::Create).map_err(|error| failed(&error))?;
+        self.shared.engine.authorize(Tier::Create).map_err(|error| failed(&error))?;
         let named = arguments.working_dir();
         let directory = match &named {
             Some(named) => self.directory(named),
@@ -113,14 +113,14 @@ impl Supervisor {
         let Checked { request, directory } = checked;
         let Request { name, prompt, directory: named, session } = request;
         let place = match &session {
-            None => PlainPlace::Session,
+            None => UnmanagedPlace::Session,
             // Asking may have taken a day.
             Some(session) => match session_named(host, session).await? {
-                Some(id) => PlainPlace::Window(id),
+                Some(id) => UnmanagedPlace::Window(id),
                 None => return Err(format!("Error: session '{session}' not found")),
             },
         };
-        let spawn = PlainSpawn {
+        let spawn = UnmanagedSpawn {
             place,
             name: &name,
             directory: named.is_some().then_some(directory.as_path()),
@@ -128,7 +128,7 @@ impl Supervisor {
             caller: &self.shared.options.directory,
             environment: self.shared.options.environment.as_ref(),
         };
-        if let Err(error) = self.shared.engine.make_plainly(host, &spawn).await {
+        if let Err(error) = self.shared.engine.spawn_unmanaged(host, &spawn).await {
             return Err(match (error.code, &session) {
                 (ErrorCode::Conflict, None) => exists(&name),
                 (ErrorCode::NotFound, Some(session)) => format!("Error: session '{session}' not found"),

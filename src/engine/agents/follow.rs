@@ -159,7 +159,7 @@ impl Follower {
             self.identify(host).await;
         } else if self.present.is_none() {
             let Some(shared) = host.shared() else { return };
-            let pid = self.pane.about().pid;
+            let pid = self.pane.metadata().pid;
             let Some(group) = shared.probe.run(Subject::Process(pid), move |proc| proc.foreground_group(pid)).await
             else {
                 self.could_not_look();
@@ -185,7 +185,7 @@ impl Follower {
     /// Which agent runs in the pane now?
     async fn identify(&mut self, host: &Host) {
         let Some(shared) = host.shared() else { return };
-        let about = self.pane.about();
+        let about = self.pane.metadata();
         self.looked = Instant::now();
         let Some(terminal) =
             shared.probe.run(Subject::Process(about.pid), move |proc| proc.terminal_of(about.pid)).await
@@ -216,7 +216,7 @@ impl Follower {
         state.tap.keep_changes(true);
         // What stands there already is looked at when it rests.
         state.tap.drawn(None);
-        let bell = state.signs.bell;
+        let bell = state.shell_marks.bell;
         self.present = Some(Present { agent, pid, end, known: None, seen: None, bell, asked: None });
     }
 
@@ -292,7 +292,7 @@ impl Follower {
         place(&mut info, &host.info_of(id));
         host.agents.set(id, info.clone());
         if news {
-            host.tell(Event::Agent(Box::new(info)));
+            host.publish(Event::Agent(Box::new(info)));
         }
     }
 }
@@ -306,15 +306,15 @@ async fn picture(
 ) -> Option<Picture> {
     let (rows, seen, changes) = {
         let mut state = pane.lock();
-        let title = state.tap.last_title().unwrap_or(&state.about.title).to_owned();
-        let seen = Seen { title, bell: state.signs.bell, rows: 0..0 };
-        match state.view.followed() {
+        let title = state.tap.last_title().unwrap_or(&state.metadata.title).to_owned();
+        let seen = Seen { title, bell: state.shell_marks.bell, rows: 0..0 };
+        match state.screen.followed() {
             Some(screen) => {
                 let rows: Vec<_> = (0..screen.size().rows).map(|row| plain(&screen.row_text(row))).collect();
                 (Some(rows), seen, Some(state.tap.take_changes()))
             }
             // It will be drawn anew when it is certain again.
-            None if state.view.is_proven() => return None,
+            None if state.screen.is_proven() => return None,
             None => (None, seen, None),
         }
     };

@@ -25,7 +25,7 @@ impl Engine {
     /// The agents of a server. Every pane's processes are looked at for it; what an agent does is what its screen showed when it last
     /// rested.
     pub async fn agents(&self, host: &Arc<Host>) -> Result<AgentList> {
-        self.may(Tier::Read)?;
+        self.authorize(Tier::Read)?;
         if let Err(error) = host.server().fresh().await
             && host.agents.all().is_empty()
         {

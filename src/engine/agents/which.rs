@@ -12,7 +12,7 @@ const INTERPRETERS: [&str; 13] =
 /// The agent and its process: the first of the processes that is one. Those that were stopped do nothing, and a shell that was told a
 /// command line (`sh -c …`) is not what it names.
 pub(super) fn which<'a>(rules: &'a Rules, processes: &[Process]) -> Option<(&'a Arc<Agent>, u32)> {
-    let mut running = processes.iter().filter(|process| !process.stopped && !shell::is_told(&process.args));
+    let mut running = processes.iter().filter(|process| !process.stopped && !shell::runs_given_command(&process.args));
     running.find_map(|process| Some((rules.agents.iter().find(|agent| is(agent, &process.args))?, process.pid)))
 }
 

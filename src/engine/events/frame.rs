@@ -8,7 +8,7 @@ use std::{
 use super::telling::Telling;
 use crate::{
     api::{Event, ScreenFormat, Size},
-    engine::{Pane, limits, pane::Point},
+    engine::{Pane, limits, pane::Revision},
     screen::{Cursor, Screen},
 };
 
@@ -20,7 +20,7 @@ const DIFFERENCES: usize = 8;
 pub(super) struct Frame {
     /// Tells it from every other of its pane.
     number: u64,
-    point: Point,
+    point: Revision,
     made: Instant,
     size: Size,
     cursor: Cursor,
@@ -77,8 +77,8 @@ impl Pane {
         let due = last.as_ref().map(|last| last.made + limits::SCREEN_PACE).filter(|due| *due > now && !hurry);
         let frame = {
             let state = self.lock();
-            let Some(screen) = state.view.followed() else { return Look::Unknown };
-            let point = state.point();
+            let Some(screen) = state.screen.followed() else { return Look::Unknown };
+            let point = state.revision();
             if let Some(last) = last.as_ref().filter(|last| last.point == point) {
                 return Look::At(last.clone());
             }
@@ -94,7 +94,7 @@ impl Pane {
 }
 
 impl Frame {
-    fn of(screen: &Screen, number: u64, point: Point, made: Instant, escapes: bool) -> Self {
+    fn of(screen: &Screen, number: u64, point: Revision, made: Instant, escapes: bool) -> Self {
         let size = screen.size();
         Self {
             number,

@@ -12,7 +12,7 @@ use crate::{
     api::{Event, EventKind, Gap, GapReason, ReadFormat, ScreenFormat},
     engine::{
         Pane, limits,
-        pane::{Glimpse, Listener, Seat, State},
+        pane::{DirtyFlag, Notifier, Snapshot, State},
         read,
     },
     metrics,
@@ -29,7 +29,7 @@ const LINE_BYTES: u64 = 4 * 1024;
 /// How far a pane was read.
 pub(super) struct Reader {
     pane: Arc<Pane>,
-    seat: Arc<Seat>,
+    dirty_flag: Arc<DirtyFlag>,
     /// All before it was told.
     at: u64,
     /// Missing before what is told next.
@@ -39,7 +39,7 @@ pub(super) struct Reader {
     /// Where the last bell stood that was told.
     bell: Option<u64>,
     /// What was there when all of it had been told.
-    seen: Option<Glimpse>,
+    seen: Option<Snapshot>,
     /// What was told of its screen, and of which state.
     frame: Option<Arc<Frame>>,
     drawn: Option<(u64, u64)>,
@@ -81,25 +81,25 @@ enum Read {
 
 impl Reader {
     /// A pane from a beginning on.
-    pub(super) fn new(pane: Arc<Pane>, listener: &Arc<Listener>, number: u32, begin: Beginning) -> Self {
+    pub(super) fn new(pane: Arc<Pane>, notifier: &Arc<Notifier>, number: u32, begin: Beginning) -> Self {
         let Beginning { since, place: resume, missing } = begin;
-        let seat = Seat::new(listener, number);
+        let dirty_flag = DirtyFlag::new(notifier, number);
         pane.shared.enter();
-        pane.listen(&seat);
+        pane.add_dirty_flag(&dirty_flag);
         let since = resume.map_or(since, |place| Since::At(place.cursor));
         let (at, gap, bell) = {
             let state = pane.lock();
             // A cursor that is refused points behind the end: it was not made here.
-            let (at, gap) = pane.begin_of(&state, &since).unwrap_or((state.ring.end(), None));
+            let (at, gap) = pane.resolve_since(&state, &since).unwrap_or((state.ring.end(), None));
             // What rang since is news to one who comes back.
             let gap = gap.or(missing.map(|reason| Gap { reason, bytes: None }));
-            (at, gap, state.signs.bell.filter(|bell| resume.is_none() || *bell < at))
+            (at, gap, state.shell_marks.bell.filter(|bell| resume.is_none() || *bell < at))
         };
         let told_its_end = resume.is_some_and(|place| place.ended && place.cursor.epoch == pane.epoch());
-        let done = told_its_end && pane.glimpse().ended;
+        let done = told_its_end && pane.snapshot().ended;
         Self {
             pane,
-            seat,
+            dirty_flag,
             at,
             gap,
             done,
@@ -137,22 +137,22 @@ impl Reader {
     /// Puts what is to be told next into `out`: a bell, a screen, one piece of output with the gap before it, or the end.
     pub(super) fn next(&mut self, wanted: &Wanted, out: &mut VecDeque<Arc<Telling>>) -> Next {
         // First: what changes from here on is marked again.
-        self.seat.clear();
-        let glimpse = self.pane.glimpse();
+        self.dirty_flag.clear();
+        let snapshot = self.pane.snapshot();
         // Its program may have been started anew.
-        self.done &= glimpse.ended;
-        if glimpse.bell != self.bell {
-            self.bell = glimpse.bell;
-            if wanted.has(EventKind::Bell) && glimpse.bell.is_some() {
+        self.done &= snapshot.ended;
+        if snapshot.bell != self.bell {
+            self.bell = snapshot.bell;
+            if wanted.has(EventKind::Bell) && snapshot.bell.is_some() {
                 out.push_back(Telling::new(&Event::Bell { pane: self.name() }));
             }
         }
-        let later = self.screen(wanted, glimpse, out);
-        if self.seen != Some(glimpse) && self.output(wanted, glimpse, out) {
+        let later = self.screen(wanted, snapshot, out);
+        if self.seen != Some(snapshot) && self.output(wanted, snapshot, out) {
             return Next::Again;
         }
-        self.seen = Some(glimpse);
-        if glimpse.ended && !self.done {
+        self.seen = Some(snapshot);
+        if snapshot.ended && !self.done {
             self.done = true;
             if wanted.has(EventKind::PaneExited)
                 && let Some(exit) = self.pane.exit()
@@ -169,8 +169,8 @@ impl Reader {
     }
 
     /// Tells what is new on the screen. Answers when to look again, if it is too early.
-    fn screen(&mut self, wanted: &Wanted, glimpse: Glimpse, out: &mut VecDeque<Arc<Telling>>) -> Option<Instant> {
-        let point = (glimpse.end, glimpse.turns);
+    fn screen(&mut self, wanted: &Wanted, snapshot: Snapshot, out: &mut VecDeque<Arc<Telling>>) -> Option<Instant> {
+        let point = (snapshot.end, snapshot.generation);
         if !wanted.has(EventKind::Screen) || self.drawn == Some(point) {
             return None;
         }
@@ -188,12 +188,12 @@ impl Reader {
     }
 
     /// Tells one piece of output, or what is missing. Answers whether there may be more.
-    fn output(&mut self, wanted: &Wanted, glimpse: Glimpse, out: &mut VecDeque<Arc<Telling>>) -> bool {
+    fn output(&mut self, wanted: &Wanted, snapshot: Snapshot, out: &mut VecDeque<Arc<Telling>>) -> bool {
         if !wanted.has(EventKind::Output) {
-            self.skip_output(wanted, glimpse, out);
+            self.skip_output(wanted, snapshot, out);
             return false;
         }
-        match self.read(wanted.format, glimpse) {
+        match self.read(wanted.format, snapshot) {
             Read::Nothing => false,
             Read::Piece(piece) => {
                 self.at = piece.end;
@@ -225,12 +225,12 @@ impl Reader {
     }
 
     /// Passes over output that is not told; only the gaps in it are.
-    fn skip_output(&mut self, wanted: &Wanted, glimpse: Glimpse, out: &mut VecDeque<Arc<Telling>>) {
+    fn skip_output(&mut self, wanted: &Wanted, snapshot: Snapshot, out: &mut VecDeque<Arc<Telling>>) {
         let own = self.gap.take();
         let marked = {
             let state = self.pane.lock();
             let end = state.ring.end();
-            let to = if glimpse.ended && !self.done { end + 1 } else { end };
+            let to = if snapshot.ended && !self.done { end + 1 } else { end };
             let mut marked = Vec::new();
             let mut from = self.at;
             while let Some(gap) = state.ring.gap_between(from, to) {
@@ -247,13 +247,13 @@ impl Reader {
     }
 
     /// The next piece: one that was made for somebody else, or a new one.
-    fn read(&mut self, format: ReadFormat, glimpse: Glimpse) -> Read {
-        let over = glimpse.ended && !self.done;
+    fn read(&mut self, format: ReadFormat, snapshot: Snapshot) -> Read {
+        let over = snapshot.ended && !self.done;
         if self.gap.is_none() {
             if let Some(piece) = self.pane.shared.find(format, self.at) {
                 return Read::Piece(piece);
             }
-            if self.at == glimpse.end && !over {
+            if self.at == snapshot.end && !over {
                 return Read::Nothing;
             }
         }
@@ -316,6 +316,6 @@ fn told(pane: &Pane, format: ReadFormat, chunk: Option<Chunk>, end: u64, gap: Op
         let bytes = chunk.map(|chunk| chunk.bytes).unwrap_or_default();
         return Telling::raw(Event::Output { pane: name, data: None, text: None, cursor, gap }, bytes.into());
     }
-    let text = chunk.and_then(|chunk| read::Piece::of(&chunk, format).text).unwrap_or_default();
+    let text = chunk.and_then(|chunk| read::FormattedChunk::of(&chunk, format).text).unwrap_or_default();
     Telling::new(&Event::Output { pane: name, data: None, text: Some(text), cursor, gap })
 }

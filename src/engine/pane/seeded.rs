@@ -1,13 +1,14 @@
-//! What tmux tells of a pane all at once: the first seed, the one after a gap, the last one, and the one that settles a doubt.
+//! Seeds applied to a pane: the first one, one after a gap, the last one, and one that resyncs a
+//! stale screen.
 
 use std::time::Instant;
 
-use super::{Kept, Pane, Point, Pushed, State};
+use super::{MemoryDelta, Pane, PushOutcome, Revision, State};
 use crate::{
     api::{Gap, GapReason},
     engine::{
-        look::Looked,
-        view::{Doubt, Settled},
+        resync::ResyncOutcome,
+        screen_model::{Reconciled, Staleness},
     },
     metrics,
     pane::join::{self, Joined},
@@ -16,8 +17,8 @@ use crate::{
 };
 
 impl Pane {
-    /// The first seed: what stood there before muxtap came.
-    pub(in crate::engine) fn begin(&self, seed: &Seed, rules: Option<Rules>) -> Kept {
+    /// Applies the first seed: what the pane showed before muxtap came.
+    pub(in crate::engine) fn seed_first(&self, seed: &Seed, rules: Option<Rules>) -> MemoryDelta {
         let mut state = self.lock();
         let before = state.held_bytes();
         state.feed(&seed.text, false);
@@ -26,44 +27,51 @@ impl Pane {
         if seed.dead {
             state.exit = Some((Exit { status: seed.exit_status, signal: seed.exit_signal }, Instant::now()));
         }
-        let kept = state.kept_since(before);
-        self.announce(state);
-        kept
+        let memory = state.memory_since(before);
+        self.notify_changed(state);
+        memory
     }
 
-    /// Output may have been lost: what the seed shows and the stream has not is added, and the gap is marked.
-    pub(in crate::engine) fn catch_up(&self, seed: &Seed, rules: Option<Rules>, reason: GapReason) -> Kept {
+    /// Applies a seed after output may have been lost. Adds what the seed shows and the stream
+    /// lacks, and marks the gap.
+    pub(in crate::engine) fn seed_after_gap(
+        &self,
+        seed: &Seed,
+        rules: Option<Rules>,
+        reason: GapReason,
+    ) -> MemoryDelta {
         let mut state = self.lock();
         let before = state.held_bytes();
         let joined = state.join(seed);
         state.last_output = Instant::now();
         state.push_gap(reason);
-        // The seed says what the screen shows; what is added to the stream must not be drawn as well.
-        state.view.adopt(None, None, true);
+        // The seed also holds the screen: what is added to the stream must not be drawn as well.
+        state.screen.adopt(None, None, true);
         match joined {
             Joined::Missing(text) => {
                 state.feed(&text, false);
                 state.feed(&seed.pending, false);
             }
             Joined::Unrelated => {
-                // Nothing of what was known stands there any more: all of it is new.
+                // Nothing of the known text stands there any more: all of it is new.
                 state.feed(b"\r\n", false);
                 state.feed(&seed.text, false);
                 state.feed(&seed.pending, false);
             }
         }
         state.adopt(seed, rules, !seed.dead);
-        let kept = state.kept_since(before);
-        self.announce(state);
-        kept
+        let memory = state.memory_since(before);
+        self.notify_changed(state);
+        memory
     }
 
-    /// Goes on with the stream where another connection carries the pane.
+    /// Resumes the stream where another connection carries the pane.
     ///
-    /// That is with `output`, which came over it, if that is just what the stream lacks of the seed. A pane that came back
-    /// to a client may have printed before it flowed there again (N60): then with the lines that tmux shows more, if they
-    /// explain all that it shows. Returns `None` if neither is so.
-    pub(in crate::engine) fn go_on(&self, seed: &Seed, rules: Option<Rules>, output: &[u8]) -> Option<Pushed> {
+    /// Continues with `output`, which came over that connection, if it is exactly what the stream
+    /// lacks of the seed. A pane that came back to a client may have printed before its output
+    /// flowed there again (N60): then continues with the lines that tmux shows in addition, if they
+    /// explain all that it shows. Returns `None` if neither holds.
+    pub(in crate::engine) fn resume(&self, seed: &Seed, rules: Option<Rules>, output: &[u8]) -> Option<PushOutcome> {
         let mut state = self.lock();
         let screens = seed.screen.as_ref().zip(rules);
         let shown = if state.is_whole_with(output, seed, rules) { None } else { Some(state.shown_more(seed, rules)?) };
@@ -73,28 +81,29 @@ impl Pane {
             state.last_output = Instant::now();
             state.feed(output, false);
         }
-        match screens.filter(|_| state.view.is_proven()) {
-            // What it knows beyond what tmux tells, it keeps.
+        match screens.filter(|_| state.screen.is_proven()) {
+            // The screen keeps what it knows beyond what tmux reports.
             Some((seed, rules)) => {
-                state.view.settle(seed, rules);
-                state.show_all();
+                state.screen.reconcile(seed, rules);
+                state.notify_redrawn();
             }
             None => state.adopt(seed, rules, !seed.dead),
         }
-        let kept = state.kept_since(before);
-        let held_exit = state.take_held_exit();
+        let memory = state.memory_since(before);
+        let wrapper_exit = state.take_wrapper_exit();
         let string_due = state.watch_string();
-        self.announce(state);
-        // The seed has settled what was doubtful.
-        Some(Pushed { kept, held_exit, doubt: None, string_due })
+        self.notify_changed(state);
+        // The seed has reconciled the screen.
+        Some(PushOutcome { memory, wrapper_exit, staleness: None, string_due })
     }
 
-    /// Another program begins here: what the last one left open ends. Returns whether the screen is to be compared with tmux's. `ran`: the last
-    /// one was ended for it, and what it printed at its end may be missing.
-    pub(in crate::engine) fn restarted(&self, ran: bool) -> (bool, Kept) {
+    /// Restarts the stream for another program: closes whatever the last one left open. Returns
+    /// whether the screen needs a resync. `ran`: the last program was killed for the new one, and
+    /// its last output may be missing.
+    pub(in crate::engine) fn restart(&self, ran: bool) -> (bool, MemoryDelta) {
         let mut state = self.lock();
         let before = state.held_bytes();
-        let look = state.view.doubt(Doubt::Restarted);
+        let needs_resync = state.screen.mark_stale(Staleness::Restarted);
         let is_open = !state.resting_line().is_empty();
         state.ring.restart();
         if is_open {
@@ -105,44 +114,45 @@ impl Pane {
         }
         state.exit = None;
         state.exit_pid = None;
-        // What plain tmux respawns is what ran before, in its hold.
-        let State { ours, signs, .. } = &mut *state;
-        if let Some(hold) = ours.as_mut().and_then(|ours| ours.hold.as_mut()) {
-            signs.expect_no_more(&hold.nonce);
-            signs.expect(&hold.nonce);
-            hold.is_awaited = true;
+        // Plain tmux respawns the previous command line, with its exit wrapper.
+        let State { managed, shell_marks, .. } = &mut *state;
+        if let Some(wrapper) = managed.as_mut().and_then(|managed| managed.wrapper.as_mut()) {
+            shell_marks.unregister_nonce(&wrapper.nonce);
+            shell_marks.register_nonce(&wrapper.nonce);
+            wrapper.is_awaited = true;
         }
         state.tap.program();
-        let kept = state.kept_since(before);
-        self.announce(state);
-        (look, kept)
+        let memory = state.memory_since(before);
+        self.notify_changed(state);
+        (needs_resync, memory)
     }
 
-    /// What stands in the pane of a command whose end its hold has told.
-    pub(in crate::engine) fn keep_screen(&self, seed: &Seed, rules: Option<Rules>) -> Kept {
+    /// Stores the last screen of a pane whose wrapped command has ended.
+    pub(in crate::engine) fn keep_screen(&self, seed: &Seed, rules: Option<Rules>) -> MemoryDelta {
         let mut state = self.lock();
         let before = state.held_bytes();
         state.adopt(seed, rules, false);
         state.note_ended(seed.pid);
-        state.kept_since(before)
+        state.memory_since(before)
     }
 
-    /// The process has ended and this is all it printed (F9): what tmux did not send is added.
-    pub(in crate::engine) fn finish(&self, seed: &Seed, rules: Option<Rules>) -> Kept {
+    /// Applies the last seed: the process has ended and this is all of its output (F9). Adds what
+    /// tmux did not send.
+    pub(in crate::engine) fn seed_last(&self, seed: &Seed, rules: Option<Rules>) -> MemoryDelta {
         let mut state = self.lock();
         let before = state.held_bytes();
         if state.exit.is_some() {
-            // Its hold has told that everything arrived.
+            // The exit wrapper has reported that everything arrived.
             state.adopt(seed, rules, false);
             state.note_ended(seed.pid);
-            return state.kept_since(before);
+            return state.memory_since(before);
         }
-        state.view.adopt(None, None, true);
+        state.screen.adopt(None, None, true);
         match state.join(seed) {
             Joined::Missing(text) => {
                 state.feed(&text, false);
             }
-            // A program that draws its screen: nobody can tell whether its last bytes came.
+            // The program draws its screen: whether its last bytes came cannot be decided.
             Joined::Unrelated => {
                 let gap = Gap { reason: GapReason::ProcessEnded, bytes: None };
                 metrics::gap(gap.reason);
@@ -151,44 +161,50 @@ impl Pane {
         }
         state.adopt(seed, rules, false);
         state.note_ended(seed.pid);
-        let kept = state.kept_since(before);
-        self.announce(state);
-        kept
+        let memory = state.memory_since(before);
+        self.notify_changed(state);
+        memory
     }
 
-    /// What tmux had somewhere between `since` and now, if that can be told from what it has become since.
-    pub(in crate::engine) fn settle(&self, since: Point, seed: &Seed, rules: Rules) -> (Looked, Kept) {
+    /// Reconciles the screen with a seed that was requested at revision `since`. Returns `Moving`
+    /// if the pane has changed since then.
+    pub(in crate::engine) fn reconcile(
+        &self,
+        since: Revision,
+        seed: &Seed,
+        rules: Rules,
+    ) -> (ResyncOutcome, MemoryDelta) {
         let mut state = self.lock();
         let before = state.held_bytes();
-        let looked = match &seed.screen {
-            Some(_) if state.point() != since => Looked::Moving,
-            Some(seed) if state.view.can_settle() => {
-                let settled = state.view.settle(seed, rules);
-                state.show_all();
-                match settled {
-                    Settled::Same => Looked::Same,
-                    Settled::Different => {
+        let outcome = match &seed.screen {
+            Some(_) if state.revision() != since => ResyncOutcome::Moving,
+            Some(seed) if state.screen.can_reconcile() => {
+                let outcome = state.screen.reconcile(seed, rules);
+                state.notify_redrawn();
+                match outcome {
+                    Reconciled::Same => ResyncOutcome::Same,
+                    Reconciled::Different => {
                         metrics::SCREEN_DIFFERENCES.increment(1);
-                        Looked::Different
+                        ResyncOutcome::Different
                     }
-                    Settled::Unknown => Looked::Different,
+                    Reconciled::Unknown => ResyncOutcome::Different,
                 }
             }
-            _ => Looked::Nothing,
+            _ => ResyncOutcome::Nothing,
         };
-        let kept = state.kept_since(before);
-        self.announce(state);
-        (looked, kept)
+        let memory = state.memory_since(before);
+        self.notify_changed(state);
+        (outcome, memory)
     }
 
-    /// Its output is not followed until it is seeded.
-    pub(in crate::engine) fn unfollowed(&self) {
-        self.lock().view.suspend();
+    /// Suspends the screen: the pane's output is not followed until it is seeded.
+    pub(in crate::engine) fn suspend_screen(&self) {
+        self.lock().screen.suspend();
     }
 }
 
 impl State {
-    /// Bytes may be missing here.
+    /// Marks a gap: bytes may be missing here.
     fn push_gap(&mut self, reason: GapReason) {
         let gap = Gap { reason, bytes: None };
         metrics::gap(reason);
@@ -199,27 +215,27 @@ impl State {
         }
     }
 
-    /// Notes which process has ended, where tmux still knows (N62).
+    /// Records which process has ended, where tmux still knows (N62).
     fn note_ended(&mut self, pid: u32) {
         self.exit_pid = Some(pid).filter(|pid| *pid != 0).or(self.exit_pid);
     }
 
-    /// tmux has this on its screen.
+    /// Replaces the screen with what tmux shows.
     fn adopt(&mut self, seed: &Seed, rules: Option<Rules>, live: bool) {
-        self.view.adopt(seed.screen.as_ref(), rules, live);
-        self.show_all();
+        self.screen.adopt(seed.screen.as_ref(), rules, live);
+        self.notify_redrawn();
     }
 
-    /// Whether the stream with this output behind it is what tmux shows: the whole screen where it is followed, else the
-    /// text.
+    /// Returns whether the stream followed by this output is what tmux shows: the whole screen
+    /// where it is followed, else the text.
     fn is_whole_with(&self, output: &[u8], seed: &Seed, rules: Option<Rules>) -> bool {
         let screens = seed.screen.as_ref().zip(rules);
-        let agrees = screens.and_then(|(seed, rules)| self.view.agrees_after(output, seed, rules));
+        let agrees = screens.and_then(|(seed, rules)| self.screen.agrees_after(output, seed, rules));
         agrees.unwrap_or_else(|| join::is_whole_with(&self.ring, output, &seed.text, &seed.pending))
     }
 
-    /// The lines that tmux shows and the stream lacks, if they explain all that it shows. Lines with styles do not: what
-    /// was printed for them is not known.
+    /// Returns the lines that tmux shows and the stream lacks, if they explain all that it shows.
+    /// Lines with styles do not: what was printed for them is not known.
     fn shown_more(&self, seed: &Seed, rules: Option<Rules>) -> Option<Vec<u8>> {
         let Joined::Missing(mut lines) = self.join(seed) else { return None };
         if seed.alternate || !join::ends_plainly(&seed.text, &lines) {

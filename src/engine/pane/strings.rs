@@ -1,7 +1,9 @@
-//! Strings that never end: tmux gives one up five seconds after it began (N57), and so does everything here.
+//! Timeout of unterminated strings: tmux gives one up five seconds after it began (N57), and so
+//! does muxtap.
 //!
-//! The floors below have no clock. The time of a string begins when its first bytes come; it is over either when the next
-//! bytes come, if they come later, or when the task that waits for it wakes, so that what the string held back is shown.
+//! The floors below have no clock. A string's time begins with its first bytes. It is over when the
+//! next bytes come after the timeout, or when the task that waits for it wakes, so that what the
+//! string held back is shown.
 
 use std::{
     sync::{Arc, Weak},
@@ -10,43 +12,43 @@ use std::{
 
 use tokio_util::sync::CancellationToken;
 
-use super::{Kept, Pane, State};
-use crate::engine::{Host, limits, view::Doubt};
+use super::{MemoryDelta, Pane, State};
+use crate::engine::{Host, limits, screen_model::Staleness};
 
-/// What became of a string whose time was over.
+/// Result of giving up a string: the follow-up work for the caller.
 #[must_use]
-pub(in crate::engine) struct GivenUp {
-    pub(in crate::engine) kept: Kept,
-    /// Its screen has to be compared with tmux's.
-    pub(in crate::engine) doubt: bool,
-    /// Another string has begun: when its time is over.
+pub(in crate::engine) struct GiveUpOutcome {
+    pub(in crate::engine) memory: MemoryDelta,
+    /// Whether the screen needs a resync.
+    pub(in crate::engine) needs_resync: bool,
+    /// When to give up the next string, if another one has begun.
     pub(in crate::engine) next: Option<Instant>,
 }
 
 impl Pane {
-    /// Returns when the string that is open is to be given up, if no task waits for that yet.
+    /// Returns when to give up the open string, if no task waits for that yet.
     pub(in crate::engine) fn watch_string(&self) -> Option<Instant> {
         self.lock().watch_string()
     }
 
-    /// Gives up the open string if its time is over. What comes next is text.
-    fn give_up_string(&self) -> GivenUp {
+    /// Gives up the open string if its time is over. The next bytes are text.
+    fn give_up_string(&self) -> GiveUpOutcome {
         let mut state = self.lock();
         let before = state.held_bytes();
-        let (given_up, doubt) = state.give_up_string(Instant::now());
+        let (given_up, staleness) = state.give_up_string(Instant::now());
         state.string_watched = false;
         let next = state.watch_string();
-        let kept = state.kept_since(before);
+        let memory = state.memory_since(before);
         if given_up {
-            // Readers may go on behind it.
-            self.announce(state);
+            // Readers can continue behind it.
+            self.notify_changed(state);
         }
-        GivenUp { kept, doubt: doubt.is_some(), next }
+        GiveUpOutcome { memory, needs_resync: staleness.is_some(), next }
     }
 }
 
 impl State {
-    /// Remembers when the string began that is open at the stream's end.
+    /// Records when the string at the stream's end began.
     pub(super) fn note_string(&mut self) {
         self.string = match (self.ring.string_start(), self.string) {
             (None, _) => None,
@@ -55,30 +57,34 @@ impl State {
         };
     }
 
-    /// Returns when the open string is to be given up, if no task waits for that yet. The caller starts one.
+    /// Returns when to give up the open string, if no task waits for that yet. The caller starts
+    /// one.
     pub(super) fn watch_string(&mut self) -> Option<Instant> {
         let due = self.string_due().filter(|_| !self.string_watched)?;
         self.string_watched = true;
         Some(due)
     }
 
-    /// When the open string is to be given up. After a seed that only the screen was made from, the text's and the screen's differ.
+    /// Returns when to give up the open string. The text's and the screen's strings differ after a
+    /// seed that only the screen was built from.
     pub(super) fn string_due(&self) -> Option<Instant> {
         let text = self.string.map(|(_, since)| since + limits::STRING);
-        text.into_iter().chain(self.view.string_due()).min()
+        text.into_iter().chain(self.screen.string_due()).min()
     }
 
-    /// Gives up an open string whose time is over. Returns whether the text had one, and whether the screen is doubted now.
-    pub(super) fn give_up_string(&mut self, now: Instant) -> (bool, Option<Doubt>) {
+    /// Gives up an open string whose time is over. Returns whether the text had one, and why the
+    /// screen became stale, if it did.
+    pub(super) fn give_up_string(&mut self, now: Instant) -> (bool, Option<Staleness>) {
         let over = self.string.is_some_and(|(_, since)| now >= since + limits::STRING);
         if over {
             self.string = None;
         }
-        (over && self.ring.give_up(), self.view.give_up_string(now))
+        (over && self.ring.give_up(), self.screen.give_up_string(now))
     }
 }
 
-/// Waits until the open string of a pane is to be given up, and does it; goes on while there are such strings.
+/// Waits for the timeout of a pane's open string and gives it up, as long as there are such
+/// strings.
 pub(in crate::engine) async fn give_up_strings(
     host: Weak<Host>,
     pane: Arc<Pane>,
@@ -92,9 +98,9 @@ pub(in crate::engine) async fn give_up_strings(
         }
         let Some(host) = host.upgrade() else { return };
         let given_up = pane.give_up_string();
-        host.account(given_up.kept);
-        if given_up.doubt {
-            host.look(&pane);
+        host.charge(given_up.memory);
+        if given_up.needs_resync {
+            host.resync(&pane);
         }
         match given_up.next {
             Some(next) => due = next,

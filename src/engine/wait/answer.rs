@@ -35,7 +35,7 @@ impl Told {
             metrics::wait_latency(self.ended.elapsed());
             for (pane, matches) in matches {
                 if let Some(pane) = pane.upgrade() {
-                    pane.answered(matches);
+                    pane.record_matches(matches);
                 }
             }
         }

@@ -26,7 +26,7 @@ impl Asked {
     pub(super) fn of(pane: Arc<Pane>) -> Self {
         let (end, origin) = {
             let state = pane.lock();
-            (state.ring.end(), state.origin())
+            (state.ring.end(), state.since_input())
         };
         Self { pane, end, origin }
     }
@@ -102,8 +102,8 @@ fn attach(core: &Arc<Core>, at: usize, asked: &Asked, on_screen: Option<u64>) ->
         }
     }
     let mut watcher = Watcher::new(core, at, beginning.from, beginning.signs);
-    let title = state.about.title.clone();
-    watcher.shown(&state.view, None, end);
+    let title = state.metadata.title.clone();
+    watcher.shown(&state.screen, None, end);
     let mut go_on = watcher.title(&title);
     if beginning.first < end {
         // In pieces, so that a matcher's window stays small.
@@ -111,13 +111,13 @@ fn attach(core: &Arc<Core>, at: usize, asked: &Asked, on_screen: Option<u64>) ->
         while from < end && go_on {
             let to = (from + PIECE).min(end);
             state.ring.decode_from(from, to, &mut watcher as &mut dyn TextSink);
-            let State { echo, signs, .. } = &*state;
-            go_on = watcher.end_of_chunk(echo, signs);
+            let State { echo, shell_marks, .. } = &*state;
+            go_on = watcher.end_of_chunk(echo, shell_marks);
             from = to;
         }
     } else {
-        let State { echo, signs, .. } = &*state;
-        go_on = go_on && watcher.end_of_chunk(echo, signs);
+        let State { echo, shell_marks, .. } = &*state;
+        go_on = go_on && watcher.end_of_chunk(echo, shell_marks);
     }
     if let Some((exit, _)) = state.exit {
         go_on = go_on && watcher.rest(&state.echo);
@@ -158,7 +158,7 @@ fn beginning(core: &Core, at: usize, asked: &Asked, state: &State, on_screen: Op
             let input = origin.map(|(offset, _)| offset);
             let from: Vec<_> = (0..count)
                 .map(|pattern| {
-                    let answered = state.answered_at(core.spec.text_of(pattern));
+                    let answered = state.last_match_end(core.spec.text_of(pattern));
                     // `None` is less than any offset.
                     input.max(answered).unwrap_or(*end)
                 })

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     api::{PredicateKind, WaitMode, WaitOutcome},
-    engine::{Engine, Host, Pane, limits, pane::About, shell},
+    engine::{Engine, Host, Pane, limits, pane::PaneMetadata, shell},
     pane::cursor::Since,
 };
 
@@ -180,7 +180,7 @@ enum Prompt {
 struct Perhaps {
     latch: Latch,
     /// The pane when that line stood there, and the stream's end.
-    about: About,
+    about: PaneMetadata,
     end: u64,
 }
 
@@ -188,8 +188,8 @@ struct Perhaps {
 fn prompt_by_rule(core: &Core, pane: &Pane) -> Prompt {
     let (line, about, end, last_input, marked) = {
         let state = pane.lock();
-        let input = state.origin().map(|(offset, _)| offset);
-        (state.resting_line(), state.about.clone(), state.ring.end(), input, state.signs.prompt)
+        let input = state.since_input().map(|(offset, _)| offset);
+        (state.resting_line(), state.metadata.clone(), state.ring.end(), input, state.shell_marks.prompt)
     };
     if let Some((offset, rests)) = marked {
         // This shell marks its prompts: its word counts. Not all of them mark where a command begins, so a prompt into which
@@ -233,7 +233,7 @@ async fn watch_screen(engine: &Engine, host: &Arc<Host>, core: &Arc<Core>, at: u
     loop {
         changes.borrow_and_update();
         // The watcher in the pane sees every change of a screen that is followed.
-        let followed = pane.lock().view.followed().is_some();
+        let followed = pane.lock().screen.followed().is_some();
         if !followed && let Ok((text, offset)) = engine.screen(host, pane, false).await {
             let before = core.lock().panes.get(at).is_some_and(|on_pane| offset <= on_pane.asked_at);
             for (predicate, regex) in core.spec.screens() {

@@ -170,7 +170,7 @@ impl Open {
         let told = self.engine.told(&self.core).await;
         self.engine.shared.waits.keep(&self.core.id, told);
         self.kept = true;
-        self.engine.shared.aside.notify_one();
+        self.engine.shared.retired.notify_one();
     }
 
     /// Takes the watchers out of the panes.
@@ -244,7 +244,7 @@ mod tests {
             let _ = pane.push(b"DONE before\r\n");
             let asked = [Asked::of(pane.clone())];
             let _ = pane.push(b"DONE while it compiles\r\n");
-            pane.typed("x", false);
+            pane.record_input("x", false);
             let request = WaitRequest { since: Some(since.into()), ..request("DONE.*") };
             let open = open_for(&engine, &pane, &request);
             engine.attach(&open.core.host.clone(), &open.core, &asked).await.unwrap();
@@ -270,13 +270,13 @@ mod tests {
         open.keep().await;
         assert!(core.upgrade().is_none(), "patterns and panes are let go of");
         assert_eq!(engine.open_waits(), 0);
-        assert_eq!(pane.lock().answered_at("DO(NE)"), None, "nobody has heard of it yet");
+        assert_eq!(pane.lock().last_match_end("DO(NE)"), None, "nobody has heard of it yet");
         for _ in 0..2 {
             let answer = engine.wait_result(&id, None).await.unwrap();
             assert_eq!(answer.outcome, WaitOutcome::Matched);
             assert_eq!(answer.predicates[0].captures[1].as_deref(), Some("NE"));
         }
-        assert_eq!(pane.lock().answered_at("DO(NE)"), Some(4));
+        assert_eq!(pane.lock().last_match_end("DO(NE)"), Some(4));
         assert_eq!(engine.cancel_wait(&id).await.unwrap().outcome, WaitOutcome::Matched);
         let left = Arc::downgrade(&pane);
         drop(pane);

@@ -43,7 +43,7 @@ impl Engine {
     /// Waits as the request says; the answer of a detached wait comes at once. A caller that goes away does not end a wait that has begun: the
     /// result can be asked for by its id.
     pub async fn wait(&self, host: &Arc<Host>, request: &WaitRequest) -> Result<WaitAnswer> {
-        self.may(Tier::Read)?;
+        self.authorize(Tier::Read)?;
         let asked = Instant::now();
         let deadline = Deadline::new(asked, spec::timeout(request)?);
         // Where the panes stand is noted while the patterns compile: what is printed meanwhile belongs to the wait.
@@ -94,7 +94,7 @@ impl Engine {
 
     /// Looks at a wait, at most `timeout_ms` for its end.
     pub async fn wait_result(&self, id: &str, timeout_ms: Option<u64>) -> Result<WaitAnswer> {
-        self.may(Tier::Read)?;
+        self.authorize(Tier::Read)?;
         let timeout = duration("timeout_ms", timeout_ms, limits::POLL_LONGEST)?.unwrap_or(Duration::ZERO);
         let core = match self.shared.waits.get(id)? {
             Wait::Open(core) => core,
@@ -107,7 +107,7 @@ impl Engine {
 
     /// Ends a wait. One that has ended keeps its result.
     pub async fn cancel_wait(&self, id: &str) -> Result<WaitAnswer> {
-        self.may(Tier::Read)?;
+        self.authorize(Tier::Read)?;
         match self.shared.waits.get(id)? {
             Wait::Open(core) => {
                 core.finish(WaitOutcome::Cancelled, None);

@@ -156,7 +156,7 @@ impl Search {
     fn on_screen(&self, kept: &mut [Kept], deadline: Instant) {
         let Some(set) = &self.core.spec.set else { return };
         let options = CaptureOptions { join: true, ..CaptureOptions::default() };
-        let Some(text) = self.pane.lock().view.capture(&options) else { return };
+        let Some(text) = self.pane.lock().screen.capture(&options) else { return };
         let mut matcher = Matcher::new(set.clone());
         for line in String::from_utf8_lossy(&text).lines() {
             matcher.text(0, line.as_bytes());

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     api::{Gap, PredicateKind},
-    engine::{signs::Signs, view::View},
+    engine::{screen_model::ScreenModel, shell_marks::ShellMarks},
     pane::{
         echo::{self, EchoFilter},
         matcher::{Hit, Matcher, Verdict},
@@ -58,20 +58,20 @@ impl Watcher {
     }
 
     /// A chunk has been fed. Answers whether to go on.
-    pub fn end_of_chunk(&mut self, echo: &EchoFilter, signs: &Signs) -> bool {
+    pub fn end_of_chunk(&mut self, echo: &EchoFilter, shell_marks: &ShellMarks) -> bool {
         if self.core.is_over() {
             return false;
         }
         self.look(echo, Matcher::end_of_chunk);
         if self.bell
-            && let Some(at) = signs.bell.filter(|at| *at >= self.begin)
+            && let Some(at) = shell_marks.bell.filter(|at| *at >= self.begin)
         {
             self.bell = false;
             let before = self.was_there(at + 1);
             self.core.latch_kind(self.at, PredicateKind::Bell, Latch { offset: Some(at), before, ..Latch::default() });
         }
         if self.prompt
-            && let Some((at, true)) = signs.prompt.filter(|(at, _)| *at > self.begin)
+            && let Some((at, true)) = shell_marks.prompt.filter(|(at, _)| *at > self.begin)
         {
             self.prompt = false;
             let before = self.was_there(at);
@@ -99,7 +99,7 @@ impl Watcher {
     }
 
     /// The screen changed: `changes`, or all of it. A pattern that stands within a line is looked for in the lines that changed.
-    pub fn shown(&mut self, view: &View, changes: Option<&Changes>, end: u64) {
+    pub fn shown(&mut self, view: &ScreenModel, changes: Option<&Changes>, end: u64) {
         if self.screens.is_empty() || self.core.is_over() {
             return;
         }

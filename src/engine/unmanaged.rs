@@ -1,14 +1,15 @@
-//! Sessions and windows as plain `tmux` makes them: by one call of tmux in the caller's surroundings, with the command itself as the
-//! pane's process.
+//! Sessions and windows as plain `tmux` makes them: by one call of tmux in the caller's
+//! environment, with the command itself as the pane's process.
 //!
-//! What [`Engine::new_session`] makes holds the command so that none of its output is lost; a program that a person goes on using
-//! wants nothing between itself and tmux, and the environment and directory of whoever asked.
+//! [`Engine::new_session`] runs the command in an exit wrapper so that none of its output is lost.
+//! A program that a person goes on using wants nothing between itself and tmux, and the environment
+//! and directory of its caller.
 
 use std::{collections::BTreeMap, ffi::OsString, path::Path, sync::Arc};
 
 use super::{
     Engine, Host,
-    create::{literal, refused},
+    create::{literal, tmux_error},
 };
 use crate::{
     api::{Error, ErrorCode, Result, Tier},
@@ -16,19 +17,19 @@ use crate::{
     tmux::make_socket_dir,
 };
 
-/// What is made.
-pub(crate) enum PlainPlace {
+/// The kind of thing to create.
+pub(crate) enum UnmanagedPlace {
     /// `new-session -d`; where no server runs this starts one.
     Session,
     /// `new-window -d` at the end of this session.
     Window(SessionId),
 }
 
-/// How it is made.
-pub(crate) struct PlainSpawn<'a> {
+/// A session or window to create, and its command.
+pub(crate) struct UnmanagedSpawn<'a> {
     /// A session or a window.
-    pub(crate) place: PlainPlace,
-    /// Its name.
+    pub(crate) place: UnmanagedPlace,
+    /// The name of the session or window.
     pub(crate) name: &'a str,
     /// The directory in which the command starts, absolute; `None`: `caller`.
     pub(crate) directory: Option<&'a Path>,
@@ -41,18 +42,18 @@ pub(crate) struct PlainSpawn<'a> {
 }
 
 impl Engine {
-    /// Makes it, and looks that it is there. Errors: `CONFLICT` where a session has that name, `NOT_FOUND` where the session
-    /// of a window has gone, `TMUX_UNAVAILABLE` where tmux made nothing, `INCONSISTENT_STATE` where it was made and has
-    /// ended at once.
-    pub(crate) async fn make_plainly(&self, host: &Arc<Host>, spawn: &PlainSpawn<'_>) -> Result<()> {
-        let act = self.act(Tier::Create, "spawn", host, spawn.name)?;
+    /// Creates a session or window, and checks that it is there. Errors: `CONFLICT` where a session
+    /// has that name, `NOT_FOUND` where the session of a window has gone, `TMUX_UNAVAILABLE` where
+    /// tmux made nothing, `INCONSISTENT_STATE` where it was made and has ended at once.
+    pub(crate) async fn spawn_unmanaged(&self, host: &Arc<Host>, spawn: &UnmanagedSpawn<'_>) -> Result<()> {
+        let audit = self.audit(Tier::Create, "spawn", host, spawn.name)?;
         let done = async {
             let mut args = match spawn.place {
-                PlainPlace::Session => vec!["new-session".to_owned()],
-                PlainPlace::Window(session) => vec!["new-window".to_owned(), "-t".into(), format!("{session}:")],
+                UnmanagedPlace::Session => vec!["new-session".to_owned()],
+                UnmanagedPlace::Window(session) => vec!["new-window".to_owned(), "-t".into(), format!("{session}:")],
             };
             args.extend(["-d", "-P", "-F", "#{window_id}"].map(str::to_owned));
-            args.push(if matches!(spawn.place, PlainPlace::Session) { "-s" } else { "-n" }.into());
+            args.push(if matches!(spawn.place, UnmanagedPlace::Session) { "-s" } else { "-n" }.into());
             args.push(word(&literal(spawn.name)));
             if let Some(directory) = spawn.directory {
                 args.extend(["-c".into(), word(&literal(&directory.to_string_lossy()))]);
@@ -60,14 +61,15 @@ impl Engine {
             args.push(word(spawn.command));
             let args: Vec<&str> = args.iter().map(String::as_str).collect();
             let spec = host.server().spec();
-            if matches!(spawn.place, PlainPlace::Session) {
+            if matches!(spawn.place, UnmanagedPlace::Session) {
                 make_socket_dir(spec);
             }
             let printed = spec.call_as(spawn.caller, spawn.environment, &args).await?;
             if !printed.ok {
-                return Err(refused(&printed.stderr));
+                return Err(tmux_error(&printed.stderr));
             }
-            // Up to 3.7c tmux says 0 as well when it cannot make its socket (N49). What it made has an id.
+            // Up to 3.7c tmux exits with 0 as well when it cannot make its socket (N49). What it
+            // made has an id.
             let made = String::from_utf8_lossy(&printed.stdout).trim().parse::<WindowId>().map_err(|_| {
                 let why = printed.stderr.trim();
                 let why = if why.is_empty() { "it printed no id" } else { why };
@@ -82,11 +84,11 @@ impl Engine {
             Err(Error::new(ErrorCode::InconsistentState, message))
         }
         .await;
-        act.ended(done)
+        audit.finish(done)
     }
 }
 
-/// A word that tmux takes as it is: a `;` at a word's end would begin another command.
+/// Quotes a word so that tmux takes it as it is: a `;` at a word's end would begin another command.
 fn word(text: &str) -> String {
     match text.strip_suffix(';') {
         Some(head) => format!("{head}\\;"),

@@ -1,51 +1,55 @@
-//! What a pane's stream tells besides text: bells, titles, prompts, and the marks that muxtap makes shells print.
+//! What a pane's stream carries besides text: bells, titles, prompts, and the marks that muxtap
+//! makes shells print.
 
 use crate::pane::text::Mark;
 
-/// The OSC number of the marks that muxtap makes a shell print. Terminals ignore numbers they do not know.
+/// The OSC number of the marks that muxtap makes a shell print. Terminals ignore numbers they do
+/// not know.
 pub(super) const RUN_OSC: &str = "7717";
 
-/// What the stream told besides text.
+/// Bells, titles, prompts and marks of a pane's stream.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Signs {
-    /// Where the last bell stood.
+pub(super) struct ShellMarks {
+    /// The offset of the last bell.
     pub(super) bell: Option<u64>,
-    /// Where the last OSC 133 mark stood that begins or ends a prompt, and that it rests (`A`, `B`) or is over (`C`, `D`).
+    /// The last OSC 133 mark that begins or ends a prompt: its offset, and whether the prompt is
+    /// shown (`A`, `B`) or over (`C`, `D`).
     pub(super) prompt: Option<(u64, bool)>,
     /// Where a command's output began by OSC 133.
     pub(super) output_began: Option<u64>,
-    /// Where it ended, and with which status.
+    /// Where a command's output ended by OSC 133, with the exit status.
     pub(super) output_ended: Option<(u64, Option<i32>)>,
-    /// The marks that are expected: a `run`'s and a held command's, each by its nonce. What a pane prints by itself is none of them.
-    expected: Vec<(String, RunMarks)>,
-    /// A title that came with this chunk.
+    /// The registered nonces (of a `run` and of an exit wrapper), each with its marks. Marks with
+    /// other nonces, which a pane prints by itself, are ignored.
+    registered: Vec<(String, RunMarks)>,
+    /// The title that came with this chunk.
     title: Option<String>,
 }
 
-/// The marks with one nonce that have come. Each is printed once; the first of each kind counts.
+/// The marks that came with one nonce. Each is printed once; the first of each kind counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct RunMarks {
     /// Where the command's output begins.
     pub(super) begin: Option<u64>,
-    /// How long the command is that the shell is about to run, as the shell says.
+    /// Length of the command that the shell is about to run, as the shell reports it.
     pub(super) length: Option<usize>,
-    /// Where it ended, and the exit status.
+    /// Where the command's output ended, with the exit status.
     pub(super) end: Option<(u64, Option<i32>)>,
 }
 
-impl Signs {
-    /// Marks with this nonce are kept from now on.
-    pub(super) fn expect(&mut self, nonce: &str) {
-        self.expected.push((nonce.to_owned(), RunMarks::default()));
+impl ShellMarks {
+    /// Registers a nonce: marks with it are stored from now on.
+    pub(super) fn register_nonce(&mut self, nonce: &str) {
+        self.registered.push((nonce.to_owned(), RunMarks::default()));
     }
 
-    pub(super) fn expect_no_more(&mut self, nonce: &str) {
-        self.expected.retain(|(expected, _)| expected != nonce);
+    pub(super) fn unregister_nonce(&mut self, nonce: &str) {
+        self.registered.retain(|(registered, _)| registered != nonce);
     }
 
-    /// What has come with an expected nonce.
+    /// Returns the marks that came with a registered nonce.
     pub(super) fn marks(&self, nonce: &str) -> Option<RunMarks> {
-        self.expected.iter().find(|(expected, _)| expected == nonce).map(|(_, marks)| *marks)
+        self.registered.iter().find(|(registered, _)| registered == nonce).map(|(_, marks)| *marks)
     }
 
     pub(super) fn take_title(&mut self) -> Option<String> {
@@ -78,13 +82,13 @@ impl Signs {
         let Some(ours) = ours.and_then(|ours| std::str::from_utf8(ours).ok()) else { return };
         let mut fields = ours.splitn(3, ';');
         let (Some(nonce), Some(what)) = (fields.next(), fields.next()) else { return };
-        let Some((_, marks)) = self.expected.iter_mut().find(|(expected, _)| expected == nonce) else { return };
+        let Some((_, marks)) = self.registered.iter_mut().find(|(registered, _)| registered == nonce) else { return };
         match (what, fields.next()) {
             ("s", length) if marks.begin.is_none() => {
                 marks.begin = Some(end);
                 marks.length = length.and_then(|length| length.parse().ok());
             }
-            // `x`: of a command that is held.
+            // `x`: of a command in an exit wrapper.
             ("e" | "x", Some(status)) => marks.end = marks.end.or(Some((start, status.parse().ok()))),
             _ => {}
         }
@@ -99,7 +103,7 @@ mod tests {
         text::{Control, TextSink},
     };
 
-    impl TextSink for Signs {
+    impl TextSink for ShellMarks {
         fn text(&mut self, _: u64, _: &[u8]) {}
         fn control(&mut self, _: u64, _: Control) {}
         fn mark(&mut self, start: u64, end: u64, mark: Mark<'_>) {
@@ -109,8 +113,8 @@ mod tests {
 
     #[test]
     fn a_pane_that_prints_marks_of_its_own_pushes_none_out() {
-        let mut signs = Signs::default();
-        signs.expect("abc");
+        let mut marks = ShellMarks::default();
+        marks.register_nonce("abc");
         let mut stream = b"\x1b]7717;abc;s;5\x07".to_vec();
         for number in 0..1000 {
             stream
@@ -118,10 +122,10 @@ mod tests {
         }
         let end = stream.len() as u64;
         stream.extend(b"\x1b]7717;abc;e;3\x07\x1b]7717;abc;s\x07\x1b]7717;abc;e;4\x07");
-        TextDecoder::default().feed(0, &stream, &mut signs);
-        assert_eq!(signs.marks("abc"), Some(RunMarks { begin: Some(15), length: Some(5), end: Some((end, Some(3))) }));
-        assert_eq!(signs.expected.len(), 1);
-        signs.expect_no_more("abc");
-        assert_eq!(signs.marks("abc"), None);
+        TextDecoder::default().feed(0, &stream, &mut marks);
+        assert_eq!(marks.marks("abc"), Some(RunMarks { begin: Some(15), length: Some(5), end: Some((end, Some(3))) }));
+        assert_eq!(marks.registered.len(), 1);
+        marks.unregister_nonce("abc");
+        assert_eq!(marks.marks("abc"), None);
     }
 }

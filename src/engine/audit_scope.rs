@@ -1,0 +1,158 @@
+//! Callers, what they are allowed to do, and the record of what they did.
+
+use std::{
+    fmt::Write as _,
+    sync::{Arc, OnceLock},
+    time::Instant,
+};
+
+use sha2::{Digest as _, Sha256};
+
+use super::{Engine, Host, audit::Entry};
+use crate::api::{Error, ErrorCode, Result, Tier};
+
+/// A caller of the engine.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Caller {
+    /// The face the caller came by: `unix`, `http`, `mcp` and so on.
+    pub face: &'static str,
+    /// The process or address behind the face, as far as it is known.
+    pub who: String,
+}
+
+impl Default for Caller {
+    /// Returns the engine's owner.
+    fn default() -> Self {
+        Self { face: "engine", who: String::new() }
+    }
+}
+
+/// A change to tmux that is audited: from its authorization to its record.
+pub(super) struct AuditScope<'a> {
+    engine: &'a Engine,
+    action: &'static str,
+    host: &'a Host,
+    target: &'a str,
+    resolved: OnceLock<String>,
+    input: Option<(usize, String)>,
+    started: Instant,
+    finished: bool,
+}
+
+impl Engine {
+    /// Returns a handle of the same engine for this caller. Its requests are counted and recorded
+    /// as the caller's own.
+    pub fn with_caller(&self, caller: Caller) -> Self {
+        Self { shared: self.shared.clone(), caller: Arc::new(caller) }
+    }
+
+    /// Returns the caller of this handle.
+    pub fn caller(&self) -> &Caller {
+        &self.caller
+    }
+
+    /// Authorizes an action of this tier. Error: `READ_ONLY` where it is not allowed, which is
+    /// recorded.
+    pub fn authorize(&self, tier: Tier) -> Result<()> {
+        self.check_tier(tier).inspect_err(|refused| self.record(tier.as_str(), refused.code.as_str()))
+    }
+
+    /// Records an action that belongs to no tmux server.
+    pub fn record(&self, action: &str, result: &str) {
+        let Some(audit) = &self.shared.options.audit else { return };
+        let Caller { face, who } = self.caller();
+        let (server, target, pane) = ("", None, None);
+        audit.record(&Entry { face, who, server, target, pane, action, result, bytes: None, sha256: None, ms: 0 });
+    }
+
+    fn check_tier(&self, tier: Tier) -> Result<()> {
+        if self.shared.options.allowed.has(tier) {
+            return Ok(());
+        }
+        let allowed = self.shared.options.allowed.names().join(", ");
+        Err(Error::new(
+            ErrorCode::ReadOnly,
+            format!("this muxtap does not allow `{tier}`, only: {allowed}; see `muxtap config`"),
+        ))
+    }
+
+    /// Authorizes a change to tmux and begins its record. Error: `READ_ONLY`, which is recorded.
+    pub(super) fn audit<'a>(
+        &'a self,
+        tier: Tier,
+        action: &'static str,
+        host: &'a Host,
+        target: &'a str,
+    ) -> Result<AuditScope<'a>> {
+        let resolved = OnceLock::new();
+        let audit = AuditScope {
+            engine: self,
+            action,
+            host,
+            target,
+            resolved,
+            input: None,
+            started: Instant::now(),
+            finished: false,
+        };
+        match self.check_tier(tier) {
+            Ok(()) => Ok(audit),
+            Err(refused) => audit.finish(Err(refused)),
+        }
+    }
+}
+
+impl AuditScope<'_> {
+    /// Adds the length and digest of typed input to the record, never the input itself.
+    pub(super) fn input(mut self, bytes: impl FnOnce() -> Vec<u8>) -> Self {
+        if self.engine.shared.options.audit.is_some() {
+            let bytes = bytes();
+            let digest = Sha256::digest(&bytes).iter().fold(String::new(), |mut hex, byte| {
+                let _ = write!(hex, "{byte:02x}");
+                hex
+            });
+            self.input = Some((bytes.len(), digest));
+        }
+        self
+    }
+
+    /// Adds the id of the pane, window or session that the target resolved to.
+    pub(super) fn resolved(&self, id: impl std::fmt::Display) {
+        // The first one counts: it is what the caller named.
+        let _ = self.resolved.set(id.to_string());
+    }
+
+    /// Writes the record with this result, and returns the result.
+    pub(super) fn finish<T>(mut self, result: Result<T>) -> Result<T> {
+        self.record(result.as_ref().map_or_else(|error| error.code.as_str(), |_| "ok"));
+        result
+    }
+
+    fn record(&mut self, result: &str) {
+        self.finished = true;
+        let Some(audit) = &self.engine.shared.options.audit else { return };
+        let caller = self.engine.caller();
+        let (bytes, sha256) = self.input.take().unzip();
+        audit.record(&Entry {
+            face: caller.face,
+            who: &caller.who,
+            server: &self.host.socket().to_string_lossy(),
+            target: Some(self.target).filter(|target| !target.is_empty()),
+            pane: self.resolved.get().map(String::as_str),
+            action: self.action,
+            result,
+            bytes,
+            sha256,
+            ms: u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX),
+        });
+    }
+}
+
+impl Drop for AuditScope<'_> {
+    /// Records a change whose caller has gone. It may have been done.
+    fn drop(&mut self) {
+        if !self.finished {
+            self.record("abandoned");
+        }
+    }
+}

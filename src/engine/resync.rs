@@ -1,0 +1,108 @@
+//! Resync: comparing a stale screen with tmux's, and correcting it.
+
+use std::{sync::Arc, time::Instant};
+
+use tokio::sync::oneshot;
+
+use super::{Host, Pane, limits, pane::Resync};
+use crate::tmux::{Request, Seed};
+
+/// Result of a resync.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ResyncOutcome {
+    /// tmux's screen was the same.
+    Same,
+    /// tmux's screen was another one, which has been adopted.
+    Different,
+    /// The pane printed meanwhile, or became stale once more.
+    Moving,
+    /// tmux did not reply, or there is nothing to compare.
+    Nothing,
+}
+
+impl Host {
+    /// Compares a pane's screen with tmux's and corrects it: now, or, if the pane prints meanwhile,
+    /// as soon as it rests. The screen of a pane that never rests stays stale; its captures come
+    /// from tmux.
+    pub(super) fn resync(self: &Arc<Self>, pane: &Arc<Pane>) {
+        self.resync_when(pane, Resync::Now);
+    }
+
+    /// Resyncs a pane's screen, now or when the pane rests.
+    pub(super) fn resync_when(self: &Arc<Self>, pane: &Arc<Pane>, when: Resync) {
+        let Some(shared) = self.shared() else { return };
+        if std::mem::replace(&mut pane.lock().screen.resyncing, true) {
+            return;
+        }
+        let (host, pane) = (self.clone(), pane.clone());
+        let cancel = shared.cancel.clone();
+        shared.tasks.spawn(async move {
+            tokio::select! {
+                () = host.resync_until_reconciled(&pane, when) => {}
+                () = cancel.cancelled() => {}
+            }
+        });
+    }
+
+    async fn resync_until_reconciled(self: &Arc<Self>, pane: &Arc<Pane>, when: Resync) {
+        if when == Resync::AtRest {
+            until_rest(pane).await;
+        }
+        loop {
+            let begun = Instant::now();
+            let outcome = self.resync_once(pane).await;
+            if outcome == ResyncOutcome::Moving {
+                // A long history is work for tmux: while a user drags a border, resyncs take half
+                // of its time at most.
+                tokio::time::sleep(begun.elapsed()).await;
+                until_rest(pane).await;
+                continue;
+            }
+            let mut state = pane.lock();
+            // It may have become stale again just now. Where tmux does not reply the next seed
+            // corrects it.
+            if outcome == ResyncOutcome::Nothing || !state.screen.is_stale() {
+                state.screen.resyncing = false;
+                return;
+            }
+        }
+    }
+
+    /// Asks tmux for the screen now. The reply is valid if the pane printed nothing between the
+    /// question and the reply: everything that it had printed before tmux was asked comes ahead of
+    /// the reply, so then there was nothing.
+    pub(super) async fn resync_once(self: &Arc<Self>, pane: &Arc<Pane>) -> ResyncOutcome {
+        let Some(rules) = self.rules() else { return ResyncOutcome::Nothing };
+        let since = pane.revision();
+        let (sender, receiver) = oneshot::channel();
+        let (host, at) = (self.clone(), pane.clone());
+        self.server().submit(Some(pane.id()), Request::Framed(Seed::question(pane.id(), Some(rules))), move |answer| {
+            let seed = answer.ok().and_then(Result::ok).and_then(|parts| Seed::parse(&parts));
+            let outcome = seed.map_or(ResyncOutcome::Nothing, |seed| {
+                let (outcome, memory) = at.reconcile(since, &seed, rules);
+                host.charge(memory);
+                host.watch_string(&at);
+                outcome
+            });
+            // The caller may be gone.
+            let _ = sender.send(outcome);
+        });
+        receiver.await.unwrap_or(ResyncOutcome::Nothing)
+    }
+}
+
+/// Resolves when the pane has printed nothing for [`limits::REST`].
+pub(super) async fn until_rest(pane: &Pane) {
+    let mut changes = pane.changes();
+    loop {
+        changes.borrow_and_update();
+        let due = pane.lock().last_output + limits::REST;
+        if Instant::now() >= due {
+            return;
+        }
+        tokio::select! {
+            () = tokio::time::sleep_until(due.into()) => {}
+            _ = changes.changed() => {}
+        }
+    }
+}

@@ -1,0 +1,438 @@
+//! A pane's screen, as far as it is known, and why it may be stale.
+//!
+//! The stream says nearly everything that happens to a screen. What it does not say (a resize, a
+//! history that was cleared, output that was lost) makes the screen *stale*: until a resync with
+//! tmux, captures come from tmux. `docs/screen.md` lists the cases.
+
+use std::time::Instant;
+
+use super::limits;
+use crate::{
+    metrics,
+    screen::{self, CaptureOptions, Changes, Line, Rules, Screen, Settings, Trouble},
+};
+
+/// Why a screen may differ from tmux's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Staleness {
+    /// The pane was resized.
+    Resized,
+    /// Another program was started in the pane.
+    Restarted,
+    /// tmux reports another cursor position or history size: the history was cleared, or the pane
+    /// reset.
+    Moved,
+    /// A comparison with tmux's screen found a difference.
+    Different,
+    /// A string went on, or ended, so near to when tmux gave it up that tmux may have done it in
+    /// the other order.
+    OpenString,
+    /// A resize left the cursor where it cannot be computed.
+    CursorLost,
+    /// A sixel image, which moves the cursor by the size of the client's characters.
+    Image,
+    /// The pane's output is not followed now: it has no connection, or its seed has not come.
+    Unfollowed,
+    /// The program left an alternate screen that came from a seed: tmux does not report all that
+    /// comes back.
+    Uncovered,
+    /// The screen was dropped, to stay within the memory budget.
+    Dropped,
+}
+
+impl Staleness {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Resized => "resized",
+            Self::Restarted => "restarted",
+            Self::Moved => "moved",
+            Self::Different => "different",
+            Self::OpenString => "open-string",
+            Self::CursorLost => "cursor-lost",
+            Self::Image => "image",
+            Self::Unfollowed => "unfollowed",
+            Self::Uncovered => "uncovered",
+            Self::Dropped => "dropped",
+        }
+    }
+}
+
+/// Result of comparing a screen with tmux's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reconciled {
+    /// The screen was right.
+    Same,
+    /// The screen was wrong.
+    Different,
+    /// The screen was known not to be followed (an image, a lost cursor, an open string), or had
+    /// been dropped.
+    Unknown,
+}
+
+/// A pane's screen and how far it can be trusted.
+#[derive(Default)]
+pub(super) struct ScreenModel {
+    screen: Option<Box<Screen>>,
+    /// How the running version of tmux draws.
+    rules: Option<Rules>,
+    staleness: Option<Staleness>,
+    /// Whether the screen was stale before its output was no longer followed.
+    was_stale: bool,
+    /// How often the screen became stale or was replaced. A resync that began in an earlier
+    /// generation proves nothing.
+    generation: u64,
+    /// Whether the screen came from a seed taken while the alternate screen was shown.
+    covered: bool,
+    /// Whether a resync is in progress.
+    pub(super) resyncing: bool,
+    /// The string that has not ended, or the last one that was given up.
+    string: Option<OpenString>,
+}
+
+/// An unterminated string in the output to the screen.
+#[derive(Clone, Copy)]
+struct OpenString {
+    number: u64,
+    since: Instant,
+    /// Whether the string came with a seed: then it may have begun earlier, and tmux may have given
+    /// it up already.
+    seeded: bool,
+    /// Whether output came since.
+    fed: bool,
+    given_up: bool,
+}
+
+impl OpenString {
+    fn new(number: u64, seeded: bool) -> Self {
+        Self { number, since: Instant::now(), seeded, fed: false, given_up: false }
+    }
+}
+
+impl ScreenModel {
+    /// Replaces the screen with tmux's. `live`: the pane will be followed. In a version of tmux
+    /// whose screens are not proven, only a last screen is kept.
+    pub(super) fn adopt(&mut self, seed: Option<&screen::Seed>, rules: Option<Rules>, live: bool) {
+        self.rules = rules;
+        let seed = seed.zip(rules).filter(|_| self.is_proven() || !live);
+        self.set(seed.and_then(|(seed, rules)| Screen::from_seed(seed, rules, Settings::default())));
+    }
+
+    fn set(&mut self, screen: Option<Screen>) {
+        self.generation += 1;
+        self.staleness = None;
+        self.covered = screen.as_ref().is_some_and(Screen::alternate);
+        let open = screen.as_ref().and_then(Screen::open_string);
+        self.string = open.map(|number| OpenString::new(number, true));
+        self.screen = screen.map(Box::new);
+    }
+
+    /// Feeds output to the screen. `quiet`: the pane had rested before. Returns what changed, and
+    /// why the screen became stale, if it did.
+    pub(super) fn feed(&mut self, data: &[u8], quiet: bool) -> (Option<Changes>, Option<Staleness>) {
+        let Some(screen) = &mut self.screen else { return (None, None) };
+        if quiet {
+            screen.read_ended();
+        }
+        let near =
+            self.string.is_some_and(|string| string.since.elapsed().abs_diff(limits::STRING) <= limits::STRING_NEAR);
+        screen.feed(data);
+        let trouble = screen.trusted().err();
+        self.string = match (screen.open_string(), self.string) {
+            (Some(number), Some(string)) if string.number == number => Some(OpenString { fed: true, ..string }),
+            (Some(number), _) => Some(OpenString::new(number, false)),
+            (None, Some(string)) if string.given_up => Some(string),
+            (None, _) => None,
+        };
+        let changes = screen.take_changes();
+        let staleness = match trouble {
+            _ if near => Some(Staleness::OpenString),
+            Some(Trouble::CursorLost) => Some(Staleness::CursorLost),
+            Some(Trouble::Image) => Some(Staleness::Image),
+            _ if self.covered && changes.alternate && !screen.alternate() => Some(Staleness::Uncovered),
+            _ => None,
+        };
+        let news = staleness.filter(|_| self.staleness.is_none()).filter(|staleness| self.mark_stale(*staleness));
+        (Some(changes), news)
+    }
+
+    /// Returns when to give up the open string.
+    pub(super) fn string_due(&self) -> Option<Instant> {
+        self.string.filter(|string| !string.given_up).map(|string| string.since + limits::STRING)
+    }
+
+    /// Gives up a string whose time is over. Returns why the screen became stale, if it did.
+    pub(super) fn give_up_string(&mut self, now: Instant) -> Option<Staleness> {
+        let due = self.string_due()?;
+        let string = self.string.as_mut().filter(|_| now >= due)?;
+        string.given_up = true;
+        self.screen.as_mut()?.give_up();
+        // When a string from a seed began is not known: what came meanwhile may have been text for
+        // tmux.
+        let unsure = string.seeded && string.fed;
+        (unsure && self.staleness.is_none() && self.mark_stale(Staleness::OpenString)).then_some(Staleness::OpenString)
+    }
+
+    /// Marks the screen as stale. Returns whether it needs a resync.
+    pub(super) fn mark_stale(&mut self, staleness: Staleness) -> bool {
+        if self.screen.is_none() || !self.is_proven() {
+            return false;
+        }
+        self.generation += 1;
+        self.staleness = Some(staleness);
+        metrics::screen_doubt(staleness.as_str());
+        true
+    }
+
+    /// Suspends the screen: the pane's output is not followed until it is seeded.
+    pub(super) fn suspend(&mut self) {
+        self.was_stale = self.staleness.is_some_and(|staleness| staleness != Staleness::Unfollowed || self.was_stale);
+        self.mark_stale(Staleness::Unfollowed);
+    }
+
+    /// Returns whether the screen would equal tmux's after this output; `None` where that cannot be
+    /// decided.
+    pub(super) fn agrees_after(&self, output: &[u8], seed: &screen::Seed, rules: Rules) -> Option<bool> {
+        let knows = self.is_proven() && self.staleness == Some(Staleness::Unfollowed) && !self.was_stale;
+        let mut ours = self.screen.as_deref().filter(|_| knows)?.clone();
+        let theirs = Screen::from_seed(seed, rules, Settings::default())?;
+        if ours.size() != theirs.size() {
+            return None;
+        }
+        ours.feed(output);
+        ours.trusted().is_ok().then(|| is_same(&ours, &theirs, rules.knows_trailing()))
+    }
+
+    /// Returns whether a resync can prove anything. A pane that is about to be seeded needs none.
+    pub(super) fn can_reconcile(&self) -> bool {
+        self.staleness != Some(Staleness::Unfollowed)
+    }
+
+    /// Resizes the screen. Returns whether it needs a resync.
+    pub(super) fn resize(&mut self, size: screen::Size) -> bool {
+        let Some(screen) = self.screen.as_mut().filter(|screen| screen.size() != size) else { return false };
+        screen.resize(size);
+        self.mark_stale(Staleness::Resized)
+    }
+
+    /// Returns whether tmux reports another cursor position or history size than this screen has.
+    pub(super) fn has_moved(&self, report: CursorReport) -> bool {
+        let Some(screen) = self.followed().filter(|_| !self.resyncing) else { return false };
+        let cursor = screen.cursor();
+        report != CursorReport { history: screen.history_size(), column: cursor.column, row: cursor.row }
+    }
+
+    /// Returns the screen if it is certain to be what tmux shows.
+    pub(super) fn followed(&self) -> Option<&Screen> {
+        self.screen.as_deref().filter(|screen| self.is_proven() && self.staleness.is_none() && screen.trusted().is_ok())
+    }
+
+    /// Returns what `capture-pane` would print, where that is certain.
+    pub(super) fn capture(&self, options: &CaptureOptions) -> Option<Vec<u8>> {
+        self.followed()
+            .filter(|_| !options.trailing || self.rules.is_some_and(|rules| rules.knows_trailing()))?
+            .known(options)
+    }
+
+    /// Returns the last known screen, stale or not.
+    pub(super) fn last(&self) -> Option<&Screen> {
+        self.screen.as_deref()
+    }
+
+    /// Returns why captures are not served from memory, if they are not.
+    pub(super) fn why_not_followed(&self) -> Option<&'static str> {
+        match (&self.screen, self.staleness) {
+            _ if !self.is_proven() => Some("the screens of this version of tmux are not followed in memory"),
+            (None, _) => Some("its screen is not in memory; it comes back when muxtap reads the pane anew"),
+            (_, Some(staleness)) => Some(staleness.as_str()),
+            (Some(screen), None) => screen.trusted().is_err().then_some("it has begun a string and not ended it"),
+        }
+    }
+
+    /// Returns whether captures with every flag are right as long as the screen is not stale.
+    pub(super) fn is_proven(&self) -> bool {
+        self.rules.is_some_and(|rules| rules.proven())
+    }
+
+    /// Returns whether the screen needs a resync.
+    pub(super) fn is_stale(&self) -> bool {
+        self.staleness.is_some()
+    }
+
+    /// Returns how often the screen became stale or was replaced so far.
+    pub(super) fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// Reconciles the screen with tmux's. Keeps a screen that is the same, with all that tmux does
+    /// not report.
+    pub(super) fn reconcile(&mut self, seed: &screen::Seed, rules: Rules) -> Reconciled {
+        let theirs = Screen::from_seed(seed, rules, Settings::default());
+        let ours = self.screen.as_deref().filter(|screen| screen.trusted().is_ok());
+        let outcome = match (ours, &theirs) {
+            (None, _) => Reconciled::Unknown,
+            (Some(ours), Some(theirs)) if is_same(ours, theirs, rules.knows_trailing()) => Reconciled::Same,
+            _ => Reconciled::Different,
+        };
+        if outcome != Reconciled::Same {
+            self.set(theirs);
+        }
+        self.generation += 1;
+        self.staleness = None;
+        outcome
+    }
+
+    /// Drops the screen and frees its memory.
+    pub(super) fn drop_screen(&mut self) {
+        self.mark_stale(Staleness::Dropped);
+        self.screen = None;
+        self.string = None;
+    }
+
+    /// Bytes held.
+    pub(super) fn memory(&self) -> usize {
+        self.screen.as_ref().map_or(0, |screen| screen.memory())
+    }
+}
+
+/// A pane's cursor position and history size, as tmux reports them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct CursorReport {
+    pub(super) history: u32,
+    pub(super) column: u32,
+    pub(super) row: u32,
+}
+
+impl CursorReport {
+    /// Parses the text of a [`crate::tmux::Value::Place`].
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        let mut numbers = text.split(' ').map(|number| number.parse().ok());
+        Some(Self { history: numbers.next()??, column: numbers.next()??, row: numbers.next()?? })
+    }
+}
+
+/// Returns whether tmux would print the same for both.
+fn is_same(one: &Screen, other: &Screen, with_trailing: bool) -> bool {
+    let all = CaptureOptions { start: Line::Edge, escapes: true, ..CaptureOptions::default() };
+    let joined = CaptureOptions { join: true, ..all };
+    let (cursor, theirs) = (one.cursor(), other.cursor());
+    one.size() == other.size()
+        && one.history_size() == other.history_size()
+        && (cursor.column, cursor.row) == (theirs.column, theirs.row)
+        && one.capture(&joined) == other.capture(&joined)
+        // Where one of them does not know, there is nothing to compare.
+        && [all, CaptureOptions { trailing: with_trailing, ..all }].iter().all(|options| {
+            one.known(options).zip(other.known(options)).is_none_or(|(one, other)| one == other)
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::protocol::version::Version;
+
+    fn model() -> ScreenModel {
+        let rules = Rules::for_version(Version::parse(b"3.3a").unwrap());
+        let screen = Screen::new(screen::Size { columns: 20, rows: 4 }, rules, Settings::default());
+        ScreenModel { screen: Some(Box::new(screen)), rules: Some(rules), ..ScreenModel::default() }
+    }
+
+    fn shown(model: &ScreenModel) -> Option<String> {
+        model.followed().map(|screen| screen.row_text(0))
+    }
+
+    #[test]
+    fn what_is_doubted_is_not_shown() {
+        let mut model = model();
+        let (changes, staleness) = model.feed(b"hello", false);
+        assert!(changes.is_some_and(|changes| changes.row(0) && !changes.row(1)) && staleness.is_none());
+        assert_eq!(shown(&model).as_deref(), Some("hello"));
+        assert!(model.resize(screen::Size { columns: 30, rows: 4 }));
+        assert_eq!(shown(&model), None);
+        assert!(!model.resize(screen::Size { columns: 30, rows: 4 }), "it has that size");
+        assert_eq!(model.last().map(|screen| screen.row_text(0)).as_deref(), Some("hello"));
+    }
+
+    #[test]
+    fn a_string_that_is_open_hides_the_screen_until_it_ends() {
+        let mut model = model();
+        model.feed(b"a\x1b]2;half a title", false);
+        assert_eq!(shown(&model), None);
+        model.feed(b" more\x07b", false);
+        assert_eq!(shown(&model).as_deref(), Some("ab"));
+    }
+
+    #[test]
+    fn a_string_that_never_ends_is_given_up() {
+        let mut model = model();
+        model.feed(b"a\x1b]2;half a title", false);
+        let begun = model.string.unwrap().since;
+        assert_eq!(model.give_up_string(begun + limits::STRING.saturating_sub(Duration::from_millis(1))), None);
+        assert_eq!(shown(&model), None);
+        model.feed(b"\x1b]2;another", false);
+        let again = model.string.unwrap().since;
+        assert!(again > begun, "each string has its own time");
+        assert_eq!(model.give_up_string(again + limits::STRING), None, "nothing came near it");
+        assert_eq!(shown(&model).as_deref(), Some("a"));
+        assert_eq!(model.feed(b"b", false).1, None);
+        assert_eq!(shown(&model).as_deref(), Some("ab"));
+    }
+
+    #[test]
+    fn what_comes_as_a_string_is_given_up_is_doubted() {
+        let mut model = model();
+        model.feed(b"a\x1b]2;half a title", false);
+        let passed = limits::STRING.saturating_sub(limits::STRING_NEAR / 2);
+        model.string.as_mut().unwrap().since = Instant::now().checked_sub(passed).unwrap();
+        assert_eq!(model.feed(b"\x07b", false).1, Some(Staleness::OpenString));
+        assert_eq!(shown(&model), None);
+    }
+
+    #[test]
+    fn a_cursor_elsewhere_is_told() {
+        let mut model = model();
+        model.feed(b"ab\r\nc", false);
+        assert!(!model.has_moved(CursorReport { history: 0, column: 1, row: 1 }));
+        assert!(model.has_moved(CursorReport::parse("0 0 0").unwrap()));
+        model.mark_stale(Staleness::Moved);
+        assert!(!model.has_moved(CursorReport::parse("0 0 0").unwrap()), "it is doubted already");
+        assert_eq!(CursorReport::parse("0 1"), None);
+    }
+
+    #[test]
+    fn a_screen_whose_output_is_not_followed_is_not_shown_and_not_settled() {
+        let mut model = model();
+        model.suspend();
+        assert!(shown(&model).is_none() && !model.can_reconcile());
+        model.adopt(None, None, true);
+        assert!(model.can_reconcile());
+    }
+
+    #[test]
+    fn what_cannot_be_followed_is_no_difference() {
+        let rules = Rules::for_version(Version::parse(b"3.5a").unwrap());
+        let fields = "2|0|0|2|0|0|||7|20|2000|4294967295|4294967295|0|1|0|0|1|1|\n";
+        let parts = ["ab\n\n", "\n", fields, "ab\n\n", "\n"].map(|part| bytes::Bytes::copy_from_slice(part.as_bytes()));
+        let seed = screen::seed::parse(&parts).unwrap();
+        let outcome = |output: &[u8]| {
+            let mut model = ScreenModel { rules: Some(rules), ..ScreenModel::default() };
+            let size = screen::Size { columns: 20, rows: 2 };
+            model.set(Some(Screen::new(size, rules, Settings::default())));
+            model.feed(output, false);
+            let outcome = model.reconcile(&seed, rules);
+            assert_eq!(shown(&model).as_deref(), Some("ab"));
+            outcome
+        };
+        assert_eq!(outcome(b"ab"), Reconciled::Same);
+        assert_eq!(outcome(b"ac"), Reconciled::Different);
+        assert_eq!(outcome(b"ab\x1bPq#0~\x1b\\"), Reconciled::Unknown);
+    }
+
+    #[test]
+    fn without_a_screen_nothing_is_doubted() {
+        let mut model = ScreenModel::default();
+        assert!(!model.mark_stale(Staleness::Restarted));
+        assert_eq!(model.feed(b"x", false), (None, None));
+    }
+}
