@@ -445,7 +445,7 @@ impl Subscription {
     fn find_new(&mut self) {
         if self.wanted.has(EventKind::Agent) {
             // What was missed of agents is in what they do now.
-            for agent in self.host.agents_now() {
+            for agent in self.host.known_agents() {
                 let socket = self.host.socket().to_owned();
                 self.hear(&socket, &Event::Agent(Box::new(agent)));
             }

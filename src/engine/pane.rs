@@ -17,7 +17,7 @@ use std::{
 use tokio::sync::watch;
 
 use super::{
-    agents::Tap,
+    agents::AgentSignals,
     events::Shared,
     limits,
     managed::{AtEnd, ManagedPane, PaneOptions},
@@ -84,7 +84,7 @@ pub(super) struct State {
     /// The nonce of the mark that begins the output of the command line that is being typed.
     pub(super) announced: String,
     /// For the one who follows the agent in it.
-    pub(super) tap: Tap,
+    pub(super) agent_signals: AgentSignals,
     /// Where the string (OSC, DCS …) that is open at the stream's end began, and when that came.
     string: Option<(u64, Instant)>,
     /// A task waits for that string's time to be over.
@@ -137,7 +137,7 @@ impl Pane {
                 runs: false,
                 prompt: None,
                 announced: String::new(),
-                tap: Tap::default(),
+                agent_signals: AgentSignals::default(),
                 string: None,
                 string_watched: false,
             }),
@@ -280,7 +280,7 @@ impl Pane {
         for watcher in &watchers {
             watcher.ended(exit);
         }
-        state.tap.program();
+        state.agent_signals.program_changed();
         self.announce(state);
         true
     }
@@ -309,7 +309,7 @@ impl Pane {
             self.edge.publish(&state);
         }
         if other_program {
-            state.tap.program();
+            state.agent_signals.program_changed();
         }
         if retitled {
             state.tell_title(&row.title);
@@ -355,7 +355,7 @@ impl Pane {
             }
             Value::Command(command) => {
                 state.about.command = command;
-                state.tap.program();
+                state.agent_signals.program_changed();
             }
             Value::Path(path) => state.about.path = path,
         }
@@ -523,7 +523,7 @@ impl State {
 
     /// The screen is another one: everything on it may be new.
     fn show_all(&mut self) {
-        self.tap.drawn(None);
+        self.agent_signals.screen_changed(None);
         let Self { view, watchers, ring, .. } = self;
         for watcher in watchers {
             watcher.shown(view, None, ring.end());
@@ -553,7 +553,7 @@ impl State {
         }
         // Patterns first: whoever waits for one waits for nothing that is drawn.
         let (changes, doubt) = self.view.feed(data, quiet);
-        self.tap.drawn(changes.as_ref());
+        self.agent_signals.screen_changed(changes.as_ref());
         if let Some(changes) = changes {
             self.show(&changes);
         }
@@ -580,7 +580,7 @@ impl State {
     }
 
     fn tell_title(&mut self, title: &str) {
-        self.tap.title(title);
+        self.agent_signals.title_changed(title);
         for watcher in &mut self.watchers {
             watcher.title(title);
         }

@@ -5,19 +5,19 @@ use std::ops::Range;
 use regex::Regex;
 
 use super::{
-    options::{self, bare},
+    options::{self, unboxed},
     rules::{Agent, Options, Rule},
 };
 use crate::api::{AgentEvidence, AgentOption, AgentRow, AgentState};
 
 /// What a pane shows.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Picture {
+pub(super) struct PaneContent {
     /// The rows of its screen, from the top.
     pub(super) rows: Vec<String>,
     pub(super) title: String,
     /// The bell rang since the agent last worked.
-    pub(super) rang: bool,
+    pub(super) bell_rang: bool,
 }
 
 /// What that says.
@@ -32,7 +32,7 @@ pub(super) struct Judgement {
 impl Judgement {
     /// Whether somebody who was told the other one has to be told this one. Where the cursor stands in a list is no news, and neither is
     /// what else the screen shows.
-    pub(super) fn is_news(&self, other: &Self) -> bool {
+    pub(super) fn differs(&self, other: &Self) -> bool {
         let answers = |judgement: &Self| {
             judgement.options.iter().map(|option| (option.key.clone(), option.label.clone())).collect::<Vec<_>>()
         };
@@ -41,10 +41,10 @@ impl Judgement {
 }
 
 /// The first rule that applies decides; where none does the agent is idle.
-pub(super) fn judge(agent: &Agent, picture: &Picture) -> Judgement {
-    let applies = |rule| Some((rule, Sign::of(rule, picture)?));
+pub(super) fn judge(agent: &Agent, content: &PaneContent) -> Judgement {
+    let applies = |rule| Some((rule, RuleMatch::of(rule, content)?));
     match agent.rules.iter().find_map(applies) {
-        Some((rule, sign)) => sign.judgement(rule, picture),
+        Some((rule, sign)) => sign.judgement(rule, content),
         None => Judgement {
             state: AgentState::Idle,
             question: None,
@@ -55,14 +55,14 @@ pub(super) fn judge(agent: &Agent, picture: &Picture) -> Judgement {
 }
 
 /// The rows that a rule looks at, as one text.
-struct Part<'a> {
+struct Excerpt<'a> {
     rows: &'a [String],
     /// Which of the screen's rows the first one is.
     first: usize,
     text: String,
 }
 
-impl<'a> Part<'a> {
+impl<'a> Excerpt<'a> {
     /// The last rows that are not empty, so many at most.
     fn last(rows: &'a [String], most: u16) -> Self {
         let end = rows.iter().rposition(|row| !row.trim().is_empty()).map_or(0, |last| last + 1);
@@ -92,18 +92,18 @@ impl<'a> Part<'a> {
 }
 
 /// Why a rule applies.
-struct Sign<'a> {
-    part: Part<'a>,
+struct RuleMatch<'a> {
+    part: Excerpt<'a>,
     /// The rows that matched, for each of its expressions, counted in the part.
     rows: Vec<Range<usize>>,
 }
 
-impl<'a> Sign<'a> {
-    fn of(rule: &Rule, picture: &'a Picture) -> Option<Self> {
-        if rule.bell && !picture.rang || rule.title.as_ref().is_some_and(|title| !title.is_match(&picture.title)) {
+impl<'a> RuleMatch<'a> {
+    fn of(rule: &Rule, content: &'a PaneContent) -> Option<Self> {
+        if rule.bell && !content.bell_rang || rule.title.as_ref().is_some_and(|title| !title.is_match(&content.title)) {
             return None;
         }
-        let mut part = Part::last(&picture.rows, rule.rows);
+        let mut part = Excerpt::last(&content.rows, rule.rows);
         if let Some(below) = &rule.below {
             part = part.below(below);
         }
@@ -116,7 +116,7 @@ impl<'a> Sign<'a> {
         Some(Self { part, rows })
     }
 
-    fn judgement(&self, rule: &Rule, picture: &Picture) -> Judgement {
+    fn judgement(&self, rule: &Rule, content: &PaneContent) -> Judgement {
         let rows: Vec<&str> = self.part.rows.iter().map(String::as_str).collect();
         let sign = self.rows.first().map_or(0, |rows| rows.start);
         let (first, options) = match &rule.options {
@@ -129,11 +129,11 @@ impl<'a> Sign<'a> {
         };
         let asks = matches!(rule.state, AgentState::Permission | AgentState::Question);
         let above = || {
-            let above = rows.get(..first?)?.iter().rev().map(|row| bare(row));
+            let above = rows.get(..first?)?.iter().rev().map(|row| unboxed(row));
             above.into_iter().find(|text| !text.is_empty()).map(str::to_owned)
         };
-        let own = || rows.get(sign).filter(|_| !self.rows.is_empty()).map(|row| bare(row).to_owned());
-        let question = asks.then(|| self.asked(rule).or_else(above).or_else(own)).flatten();
+        let own = || rows.get(sign).filter(|_| !self.rows.is_empty()).map(|row| unboxed(row).to_owned());
+        let question = asks.then(|| self.question(rule).or_else(above).or_else(own)).flatten();
         let mut fitted: Vec<usize> = self.rows.iter().flat_map(Clone::clone).collect();
         fitted.sort_unstable();
         fitted.dedup();
@@ -148,15 +148,15 @@ impl<'a> Sign<'a> {
             evidence: AgentEvidence {
                 rule: rule.name.clone(),
                 rows: fitted.into_iter().filter_map(row).collect(),
-                title: rule.title.as_ref().map(|_| picture.title.clone()),
+                title: rule.title.as_ref().map(|_| content.title.clone()),
             },
         }
     }
 
     /// What the rule's own expression finds: its first group, or all of the match.
-    fn asked(&self, rule: &Rule) -> Option<String> {
+    fn question(&self, rule: &Rule) -> Option<String> {
         let found = rule.question.as_ref()?.captures_iter(&self.part.text).last()?;
-        Some(bare(found.get(1).or_else(|| found.get(0))?.as_str()).to_owned())
+        Some(unboxed(found.get(1).or_else(|| found.get(0))?.as_str()).to_owned())
     }
 }
 

@@ -11,15 +11,15 @@ static NUMBERED: LazyLock<Option<Regex>> =
     LazyLock::new(|| Regex::new(r"^[\s│┃|▌]*(?P<cursor>[❯›>●▶▸→➤])?\s*(?P<key>\d{1,2})[.)]\s+(?P<label>\S.*)$").ok());
 
 /// Answers of one list.
-const MOST: usize = 32;
+const MAX_OPTIONS: usize = 32;
 /// Rows that may stand between two answers.
-const BETWEEN: usize = 8;
+const MAX_ROWS_BETWEEN: usize = 8;
 
 /// Answers, and the place of the first one among the rows.
-pub(super) type Found = Option<(usize, Vec<AgentOption>)>;
+pub(super) type FirstAndOptions = Option<(usize, Vec<AgentOption>)>;
 
 /// The last list of the rows that counts 1, 2, 3 … and has a cursor.
-pub(super) fn numbered(rows: &[&str]) -> Found {
+pub(super) fn numbered(rows: &[&str]) -> FirstAndOptions {
     let mut last = None;
     let mut at = 0;
     while at < rows.len() {
@@ -50,23 +50,23 @@ fn list_at(rows: &[&str], first: usize) -> Option<(usize, Vec<AgentOption>)> {
         }
         let next = found.filter(|_| number == Some(list.len() + 1));
         if let Some(found) = next {
-            if list.len() == MOST {
+            if list.len() == MAX_OPTIONS {
                 break;
             }
             let group = |name| found.name(name).map(|group| group.as_str());
             let label = group("label").unwrap_or_default();
-            indent = found.name("label").map_or(0, |label| columns(row.get(..label.start()).unwrap_or_default()));
+            indent = found.name("label").map_or(0, |label| char_count(row.get(..label.start()).unwrap_or_default()));
             list.push(AgentOption {
                 key: group("key").unwrap_or_default().into(),
-                label: bare(label).into(),
+                label: unboxed(label).into(),
                 detail: None,
                 selected: group("cursor").is_some(),
             });
             end = at + 1;
-        } else if list.is_empty() || at >= end + BETWEEN {
+        } else if list.is_empty() || at >= end + MAX_ROWS_BETWEEN {
             break;
-        } else if let Some(option) = list.last_mut().filter(|_| at == end && begins(row) == Some(indent)) {
-            let text = bare(row);
+        } else if let Some(option) = list.last_mut().filter(|_| at == end && text_column(row) == Some(indent)) {
+            let text = unboxed(row);
             option.detail = Some(option.detail.take().map_or_else(|| text.into(), |detail| format!("{detail} {text}")));
             end = at + 1;
         }
@@ -76,11 +76,11 @@ fn list_at(rows: &[&str], first: usize) -> Option<(usize, Vec<AgentOption>)> {
 
 /// Every match of an expression with a group `label`.
 pub(super) fn matching(regex: &Regex, text: &str) -> Vec<AgentOption> {
-    let found = regex.captures_iter(text).take(MOST).zip(1..);
+    let found = regex.captures_iter(text).take(MAX_OPTIONS).zip(1..);
     let options = found.filter_map(|(found, place)| {
         Some(AgentOption {
             key: found.name("key").map_or_else(|| place.to_string(), |key| key.as_str().into()),
-            label: bare(found.name("label")?.as_str()).into(),
+            label: unboxed(found.name("label")?.as_str()).into(),
             detail: None,
             selected: found.name("cursor").is_some(),
         })
@@ -89,19 +89,19 @@ pub(super) fn matching(regex: &Regex, text: &str) -> Vec<AgentOption> {
 }
 
 /// A row without the box around it.
-pub(super) fn bare(row: &str) -> &str {
+pub(super) fn unboxed(row: &str) -> &str {
     row.trim_matches(|c: char| c.is_whitespace() || "│┃|▌╭╮╰╯─━".contains(c))
 }
 
 /// Characters of a row's beginning.
-fn columns(text: &str) -> usize {
+fn char_count(text: &str) -> usize {
     text.chars().count()
 }
 
 /// Where a row's text begins; none where it has none.
-fn begins(row: &str) -> Option<usize> {
-    let text = bare(row);
-    (!text.is_empty()).then(|| row.find(text).and_then(|at| row.get(..at))).flatten().map(columns)
+fn text_column(row: &str) -> Option<usize> {
+    let text = unboxed(row);
+    (!text.is_empty()).then(|| row.find(text).and_then(|at| row.get(..at))).flatten().map(char_count)
 }
 
 #[cfg(test)]

@@ -112,7 +112,7 @@ impl Pane {
             signs.expect(&hold.nonce);
             hold.is_awaited = true;
         }
-        state.tap.program();
+        state.agent_signals.program_changed();
         let kept = state.kept_since(before);
         self.announce(state);
         (look, kept)

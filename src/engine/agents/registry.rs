@@ -14,7 +14,7 @@ use crate::{
 
 /// The last that was told of each pane's agent.
 #[derive(Debug, Default)]
-pub(in crate::engine) struct Board {
+pub(in crate::engine) struct AgentRegistry {
     panes: Mutex<BTreeMap<PaneId, Entry>>,
 }
 
@@ -24,7 +24,7 @@ struct Entry {
     ended: Option<Instant>,
 }
 
-impl Board {
+impl AgentRegistry {
     /// This is known now.
     pub(super) fn set(&self, id: PaneId, info: AgentInfo) {
         let ended = (info.state == AgentState::Ended).then(Instant::now);
@@ -38,7 +38,7 @@ impl Board {
     }
 
     /// What was known of a pane last.
-    pub(super) fn last(&self, id: PaneId) -> Option<AgentInfo> {
+    pub(super) fn get(&self, id: PaneId) -> Option<AgentInfo> {
         self.lock().get(&id).map(|entry| entry.info.clone())
     }
 
@@ -62,7 +62,7 @@ impl Entry {
 }
 
 /// Puts into an agent's description where its pane is now. One that has gone keeps its last place.
-pub(super) fn place(info: &mut AgentInfo, pane: &PaneInfo) {
+pub(super) fn update_location(info: &mut AgentInfo, pane: &PaneInfo) {
     if pane.window_id.is_empty() {
         return;
     }

@@ -11,18 +11,18 @@ const INTERPRETERS: [&str; 13] =
 
 /// The agent and its process: the first of the processes that is one. Those that were stopped do nothing, and a shell that was told a
 /// command line (`sh -c …`) is not what it names.
-pub(super) fn which<'a>(rules: &'a Rules, processes: &[Process]) -> Option<(&'a Arc<Agent>, u32)> {
+pub(super) fn find_agent<'a>(rules: &'a Rules, processes: &[Process]) -> Option<(&'a Arc<Agent>, u32)> {
     let mut running = processes.iter().filter(|process| !process.stopped && !shell::is_told(&process.args));
-    running.find_map(|process| Some((rules.agents.iter().find(|agent| is(agent, &process.args))?, process.pid)))
+    running.find_map(|process| Some((rules.agents.iter().find(|agent| runs(agent, &process.args))?, process.pid)))
 }
 
 /// The agent of this name, where the system tells no more than that.
-pub(super) fn by_name<'a>(rules: &'a Rules, command: &str) -> Option<&'a Arc<Agent>> {
+pub(super) fn find_by_name<'a>(rules: &'a Rules, command: &str) -> Option<&'a Arc<Agent>> {
     let name = name_of(command);
     rules.agents.iter().find(|agent| agent.programs.contains(&name))
 }
 
-fn is(agent: &Agent, args: &[String]) -> bool {
+fn runs(agent: &Agent, args: &[String]) -> bool {
     let line = args.join(" ");
     let named = || program(args).is_some_and(|name| agent.programs.contains(&name));
     (named() || agent.process.iter().any(|regex| regex.is_match(&line)))
@@ -60,7 +60,7 @@ mod tests {
                 stopped: line.ends_with(" (stopped)"),
             })
             .collect();
-        which(&Rules::built_in(), &processes).map(|(agent, pid)| (agent.id.clone(), pid))
+        find_agent(&Rules::built_in(), &processes).map(|(agent, pid)| (agent.id.clone(), pid))
     }
 
     fn id(line: &str) -> Option<String> {
@@ -111,6 +111,6 @@ mod tests {
     fn the_outermost_that_runs_counts() {
         assert_eq!(agent(&["bash", "node x", "claude", "codex"]), Some(("claude".into(), 3)));
         assert_eq!(agent(&["bash", "claude (stopped)", "codex"]), Some(("codex".into(), 3)));
-        assert_eq!(by_name(&Rules::built_in(), "Claude").map(|agent| agent.id.as_str()), Some("claude"));
+        assert_eq!(find_by_name(&Rules::built_in(), "Claude").map(|agent| agent.id.as_str()), Some("claude"));
     }
 }
