@@ -3,11 +3,11 @@
 //! A subscription holds a place in each pane's ring and reads on when its reader has time: nothing is queued for it, and a reader that is too
 //! slow meets a gap, not a full queue. What is read is shared by all who stand at the same place.
 
+mod cache;
+mod encoded;
 mod frame;
-mod pace;
+mod rate;
 mod reader;
-mod shared;
-mod telling;
 mod trail;
 
 use std::{
@@ -36,32 +36,32 @@ use crate::{
     protocol::ids::PaneId,
 };
 
-use pace::Pace;
-use reader::{Beginning, Next, Reader};
-pub(super) use shared::Shared;
-pub use telling::Telling;
+pub(super) use cache::EventCache;
+pub use encoded::EncodedEvent;
+use rate::RateLimiter;
+use reader::{Next, Reader, StartPoint};
 pub(super) use trail::Trails;
-use trail::{Known, Trail};
+use trail::{Lookup, Trail};
 
 /// A running subscription.
 pub struct Subscription {
     engine: Engine,
     host: Arc<Host>,
-    wanted: Wanted,
+    filter: Filter,
     listener: Arc<Listener>,
-    news: broadcast::Receiver<(Arc<Path>, Event)>,
+    broadcast: broadcast::Receiver<(Arc<Path>, Event)>,
     /// The panes that are followed, by the numbers of their seats.
     readers: BTreeMap<u32, Reader>,
     last_number: u32,
     /// Seats whose panes are to be looked at, in their turn.
-    marked: VecDeque<u32>,
+    queue: VecDeque<u32>,
     /// Those that are to be looked at later, the next one first.
-    later: VecDeque<(Instant, u32)>,
+    scheduled: VecDeque<(Instant, u32)>,
     /// What one look gave.
-    ready: VecDeque<Arc<Telling>>,
-    pace: Pace,
+    ready: VecDeque<Arc<EncodedEvent>>,
+    rate: RateLimiter,
     /// The place that was told last.
-    told: String,
+    last_resume: String,
     /// Where it was, once it has followed more panes than that place can name.
     trail: Option<Trail>,
     /// Those of its readers that may have moved since.
@@ -71,7 +71,7 @@ pub struct Subscription {
 }
 
 /// What is told.
-struct Wanted {
+struct Filter {
     /// Of which panes; none: of all.
     patterns: Vec<String>,
     read: Vec<PanePattern>,
@@ -81,9 +81,9 @@ struct Wanted {
 }
 
 /// An event as it is told to one subscriber.
-pub struct Told {
+pub struct Delivery {
     /// The event.
-    pub telling: Arc<Telling>,
+    pub event: Arc<EncodedEvent>,
     /// Where to go on after it, if that is another place than the last one that was told.
     pub resume: Option<String>,
 }
@@ -92,7 +92,7 @@ impl Engine {
     /// Subscribes to events of one server.
     pub async fn subscribe(&self, host: &Arc<Host>, request: &SubscribeRequest) -> Result<Subscription> {
         self.may(Tier::Read)?;
-        let wanted = Wanted::of(request)?;
+        let filter = Filter::of(request)?;
         let since = request.since.as_deref().map_or(Ok(Since::Now), str::parse)?;
         if matches!(since, Since::At(_) | Since::Screen | Since::Input) {
             return Err(Error::invalid(
@@ -103,28 +103,28 @@ impl Engine {
         let mut subscription = Subscription {
             engine: self.clone(),
             host: host.clone(),
-            wanted,
+            filter,
             listener: Arc::default(),
-            news: self.shared.events.subscribe(),
+            broadcast: self.shared.events.subscribe(),
             readers: BTreeMap::new(),
             last_number: 0,
-            marked: VecDeque::new(),
-            later: VecDeque::new(),
+            queue: VecDeque::new(),
+            scheduled: VecDeque::new(),
             ready: VecDeque::new(),
-            pace: Pace::default(),
-            told: String::new(),
+            rate: RateLimiter::default(),
+            last_resume: String::new(),
             trail: None,
             moved: BTreeSet::new(),
             failed: None,
         };
-        let from = resume.map_or(From::Since, |resume| self.places_of(resume));
+        let from = resume.map_or(StartFrom::Since, |resume| self.resolve_resume(resume));
         subscription.find_panes(since, from).await?;
         Ok(subscription)
     }
 }
 
 /// Where a subscription begins.
-enum From {
+enum StartFrom {
     /// Where its request says.
     Since,
     /// Where panes were told last. What is missing there, if the reader has seen less.
@@ -136,21 +136,21 @@ enum From {
 }
 
 impl Engine {
-    fn places_of(&self, resume: Resume) -> From {
+    fn resolve_resume(&self, resume: Resume) -> StartFrom {
         let by_pane = |places: Vec<Place>| places.into_iter().map(|place| (place.cursor.pane, place)).collect();
         match resume {
-            Resume::Places(places) => From::Places(by_pane(places), None),
-            Resume::Point(point) if point.engine != self.shared.nonce => From::OtherRun,
+            Resume::Places(places) => StartFrom::Places(by_pane(places), None),
+            Resume::Point(point) if point.engine != self.shared.nonce => StartFrom::OtherRun,
             Resume::Point(point) => match self.shared.trails.look_up(point.stream, point.at) {
-                Known::Exactly(places) => From::Places(by_pane(places), None),
-                Known::Since(places) => From::Places(by_pane(places), Some(GapReason::ResumeExpired)),
-                Known::Nothing => From::Forgotten,
+                Lookup::Exact(places) => StartFrom::Places(by_pane(places), None),
+                Lookup::Since(places) => StartFrom::Places(by_pane(places), Some(GapReason::ResumeExpired)),
+                Lookup::Unknown => StartFrom::Forgotten,
             },
         }
     }
 }
 
-impl From {
+impl StartFrom {
     /// The places where panes were told last.
     fn places(&self) -> impl Iterator<Item = &Place> {
         let places = match self {
@@ -161,24 +161,24 @@ impl From {
     }
 
     /// Where a pane begins, and whether it has opened since the reader was here last.
-    fn of(&self, pane: PaneId, ended: bool, since: Since) -> (Beginning, bool) {
-        let beginning = Beginning { since, ..Beginning::default() };
+    fn of(&self, pane: PaneId, ended: bool, since: Since) -> (StartPoint, bool) {
+        let beginning = StartPoint { since, ..StartPoint::default() };
         match self {
             Self::Since => (beginning, false),
             Self::Places(places, missing) => match places.get(&pane).copied() {
-                Some(place) => (Beginning { place: Some(place), missing: *missing, ..beginning }, false),
+                Some(place) => (StartPoint { place: Some(place), missing: *missing, ..beginning }, false),
                 None if ended => (beginning, false),
-                None => (Beginning { since: Since::Start, ..beginning }, true),
+                None => (StartPoint { since: Since::Start, ..beginning }, true),
             },
             Self::OtherRun => {
-                (Beginning { since: Since::Start, missing: Some(GapReason::MuxtapRestarted), place: None }, false)
+                (StartPoint { since: Since::Start, missing: Some(GapReason::MuxtapRestarted), place: None }, false)
             }
-            Self::Forgotten => (Beginning { missing: Some(GapReason::ResumeExpired), ..beginning }, false),
+            Self::Forgotten => (StartPoint { missing: Some(GapReason::ResumeExpired), ..beginning }, false),
         }
     }
 }
 
-impl Wanted {
+impl Filter {
     fn of(request: &SubscribeRequest) -> Result<Self> {
         let SubscribeRequest { panes, types, format, binary, screen, .. } = request;
         if panes.len() > limits::SUBSCRIPTION_TARGETS {
@@ -203,11 +203,11 @@ impl Wanted {
         Ok(Self { patterns: panes.clone(), read, kinds, format: *format, screen: *screen })
     }
 
-    fn has(&self, kind: EventKind) -> bool {
+    fn includes(&self, kind: EventKind) -> bool {
         self.kinds.contains(&kind)
     }
 
-    fn fits(&self, info: &PaneInfo) -> bool {
+    fn matches(&self, info: &PaneInfo) -> bool {
         self.read.is_empty() || self.read.iter().any(|pattern| pattern.matches(info))
     }
 }
@@ -215,9 +215,9 @@ impl Wanted {
 impl Subscription {
     /// The panes that are there when the subscription begins. A target without `*` must mean one; it is looked up as
     /// everywhere.
-    async fn find_panes(&mut self, since: Since, from: From) -> Result<()> {
+    async fn find_panes(&mut self, since: Since, from: StartFrom) -> Result<()> {
         let mut named = HashSet::new();
-        for pattern in &self.wanted.patterns {
+        for pattern in &self.filter.patterns {
             // A whole session or window is followed when it is named; one pane when a pane is.
             if pattern.starts_with('%') || pattern.contains('.') && !pattern.contains('*') {
                 named.insert(self.engine.pane(&self.host, pattern).await?.id());
@@ -230,7 +230,7 @@ impl Subscription {
             let (beginning, opened) = from.of(id, ended, since);
             // Of one that has ended nobody knows any more how its window was called.
             let follow = named.contains(&id)
-                || if ended { beginning.place.is_some_and(|place| !place.ended) } else { self.wanted.fits(info) };
+                || if ended { beginning.place.is_some_and(|place| !place.ended) } else { self.filter.matches(info) };
             if !follow {
                 continue;
             }
@@ -251,7 +251,7 @@ impl Subscription {
         if let Some(error) = self.failed.take() {
             return Err(error);
         }
-        let patterns = &self.wanted.patterns;
+        let patterns = &self.filter.patterns;
         if self.readers.is_empty() && !patterns.is_empty() && patterns.iter().all(|pattern| !pattern.contains('*')) {
             let message = format!("no pane matches {}; `muxtap list-panes` shows what is there", patterns.join(", "));
             return Err(Error::not_found(message));
@@ -260,13 +260,13 @@ impl Subscription {
     }
 
     /// Follows a pane. Nothing happens where it is followed already.
-    fn add(&mut self, id: PaneId, beginning: Beginning) {
+    fn add(&mut self, id: PaneId, beginning: StartPoint) {
         if let Some(pane) = self.host.pane(id) {
             self.follow(pane, beginning);
         }
     }
 
-    fn follow(&mut self, pane: Arc<Pane>, beginning: Beginning) {
+    fn follow(&mut self, pane: Arc<Pane>, beginning: StartPoint) {
         if self.reader_of(&pane).is_some() {
             return;
         }
@@ -280,13 +280,13 @@ impl Subscription {
         }
         self.last_number += 1;
         let mut reader = Reader::new(pane, &self.listener, self.last_number, beginning);
-        if self.wanted.has(EventKind::Screen) && self.wanted.screen == ScreenFormat::Rows {
+        if self.filter.includes(EventKind::Screen) && self.filter.screen == ScreenFormat::Rows {
             // Who is told only which rows changed has seen the screen.
-            reader.skip_screen();
+            reader.skip_current_screen();
         }
         self.readers.insert(self.last_number, reader);
         self.moved.insert(self.last_number);
-        self.mark(self.last_number);
+        self.enqueue(self.last_number);
     }
 
     fn reader_of(&mut self, pane: &Arc<Pane>) -> Option<&mut Reader> {
@@ -298,9 +298,9 @@ impl Subscription {
         let pane = info.id.parse().ok().and_then(|id| self.host.pane(id));
         if let Some(reader) = pane.and_then(|pane| self.reader_of(&pane))
             && !std::mem::replace(&mut reader.announced, true)
-            && self.wanted.has(EventKind::PaneOpened)
+            && self.filter.includes(EventKind::PaneOpened)
         {
-            self.ready.push_back(Telling::new(&Event::PaneOpened { pane: Box::new(info.clone()) }));
+            self.ready.push_back(EncodedEvent::new(&Event::PaneOpened { pane: Box::new(info.clone()) }));
         }
     }
 
@@ -312,7 +312,7 @@ impl Subscription {
     }
 
     /// How far every pane was told so far.
-    pub fn place(&mut self) -> String {
+    pub fn resume_token(&mut self) -> String {
         let mut moved = std::mem::take(&mut self.moved);
         if self.trail.is_none() && self.readers.len() > limits::PLACES_TOLD {
             self.trail = Some(self.engine.shared.trails.begin());
@@ -320,53 +320,53 @@ impl Subscription {
         }
         let resume = match &self.trail {
             None => {
-                let mut places: Vec<_> = self.readers.values().map(Reader::place).collect();
+                let mut places: Vec<_> = self.readers.values().map(Reader::position).collect();
                 places.sort_by_key(|place| (place.cursor.epoch.server, place.cursor.epoch.engine, place.cursor.pane));
                 Resume::Places(places)
             }
             Some(trail) => {
-                let place = |number: u32| (number, self.readers.get(&number).map(Reader::place));
-                let at = trail.note(moved.into_iter().map(place));
+                let place = |number: u32| (number, self.readers.get(&number).map(Reader::position));
+                let at = trail.record(moved.into_iter().map(place));
                 Resume::Point(resume::Point { engine: self.engine.shared.nonce, stream: trail.number(), at })
             }
         };
-        self.told = resume.to_string();
-        self.told.clone()
+        self.last_resume = resume.to_string();
+        self.last_resume.clone()
     }
 
     /// The next event. `None`: the engine stops. An error: the subscription cannot go on, and this is the last that it gives. Nothing is lost
     /// when it is dropped while it waits.
-    pub async fn next(&mut self) -> Option<Result<Told>> {
+    pub async fn next(&mut self) -> Option<Result<Delivery>> {
         loop {
             if self.engine.is_stopping() {
                 return None;
             }
-            if let Some(telling) = self.ready.pop_front() {
+            if let Some(event) = self.ready.pop_front() {
                 // Only the last of several that one look gave has it: it speaks for all of them.
-                let resume = if self.ready.is_empty() { self.new_place() } else { None };
-                return Some(Ok(Told { telling, resume }));
+                let resume = if self.ready.is_empty() { self.new_resume_token() } else { None };
+                return Some(Ok(Delivery { event, resume }));
             }
-            self.take_news();
+            self.drain_pending();
             if !self.ready.is_empty() {
                 continue;
             }
-            if let Some(number) = self.marked.pop_front() {
-                self.look(number);
+            if let Some(number) = self.queue.pop_front() {
+                self.read_pane(number);
                 continue;
             }
             if let Some(error) = self.failed.take() {
                 return Some(Err(error));
             }
-            let due = self.later.front().map(|(due, _)| *due);
+            let due = self.scheduled.front().map(|(due, _)| *due);
             tokio::select! {
-                marked = async { self.pace.turn().await; self.listener.changed().await } => {
-                    self.pace.take();
-                    self.mark_all(marked);
+                marked = async { self.rate.ready().await; self.listener.changed().await } => {
+                    self.rate.consume();
+                    self.enqueue_all(marked);
                 }
                 () = until(due) => {}
-                news = self.news.recv() => match news {
-                    Ok((socket, event)) => self.hear(&socket, &event),
-                    Err(broadcast::error::RecvError::Lagged(_)) => self.missed(),
+                news = self.broadcast.recv() => match news {
+                    Ok((socket, event)) => self.on_broadcast(&socket, &event),
+                    Err(broadcast::error::RecvError::Lagged(_)) => self.on_lagged(),
                     Err(broadcast::error::RecvError::Closed) => return None,
                 },
                 () = self.engine.stopping() => return None,
@@ -375,66 +375,66 @@ impl Subscription {
     }
 
     /// Takes what happened while this subscriber had enough to read.
-    fn take_news(&mut self) {
+    fn drain_pending(&mut self) {
         let marked = self.listener.take();
-        self.mark_all(marked);
+        self.enqueue_all(marked);
         let now = Instant::now();
-        while let Some((_, number)) = self.later.front().filter(|(due, _)| *due <= now).copied() {
-            self.later.pop_front();
-            self.mark(number);
+        while let Some((_, number)) = self.scheduled.front().filter(|(due, _)| *due <= now).copied() {
+            self.scheduled.pop_front();
+            self.enqueue(number);
         }
         loop {
-            match self.news.try_recv() {
-                Ok((socket, event)) => self.hear(&socket, &event),
+            match self.broadcast.try_recv() {
+                Ok((socket, event)) => self.on_broadcast(&socket, &event),
                 // What was missed is also in the panes' states, but for panes that are new.
-                Err(broadcast::error::TryRecvError::Lagged(_)) => self.missed(),
+                Err(broadcast::error::TryRecvError::Lagged(_)) => self.on_lagged(),
                 Err(_) => return,
             }
         }
     }
 
-    fn mark_all(&mut self, numbers: Vec<u32>) {
+    fn enqueue_all(&mut self, numbers: Vec<u32>) {
         for number in numbers {
-            self.mark(number);
+            self.enqueue(number);
         }
     }
 
     /// A pane is to be looked at in its turn.
-    fn mark(&mut self, number: u32) {
+    fn enqueue(&mut self, number: u32) {
         if let Some(reader) = self.readers.get_mut(&number)
-            && !std::mem::replace(&mut reader.marked, true)
+            && !std::mem::replace(&mut reader.queued, true)
         {
-            self.marked.push_back(number);
+            self.queue.push_back(number);
         }
     }
 
     /// How far every pane was told, if that is not where it was told last.
-    fn new_place(&mut self) -> Option<String> {
-        let last = std::mem::take(&mut self.told);
-        Some(self.place()).filter(|place| *place != last)
+    fn new_resume_token(&mut self) -> Option<String> {
+        let last = std::mem::take(&mut self.last_resume);
+        Some(self.resume_token()).filter(|place| *place != last)
     }
 
     /// Reads what is new in a pane.
-    fn look(&mut self, number: u32) {
+    fn read_pane(&mut self, number: u32) {
         let Some(reader) = self.readers.get_mut(&number) else { return };
-        reader.marked = false;
+        reader.queued = false;
         self.moved.insert(number);
-        match reader.next(&self.wanted, &mut self.ready) {
-            Next::Again => self.mark(number),
+        match reader.next(&self.filter, &mut self.ready) {
+            Next::Again => self.enqueue(number),
             Next::At(due) => {
-                if !self.later.iter().any(|(_, waiting)| *waiting == number) {
-                    let at = self.later.partition_point(|(other, _)| *other <= due);
-                    self.later.insert(at, (due, number));
+                if !self.scheduled.iter().any(|(_, waiting)| *waiting == number) {
+                    let at = self.scheduled.partition_point(|(other, _)| *other <= due);
+                    self.scheduled.insert(at, (due, number));
                 }
             }
-            Next::Nothing => {
+            Next::Idle => {
                 let there = self.host.live_pane(reader.pane().id());
                 // A pane that has gone and whose end was told has nothing more to say.
-                if reader.is_done() && !there.is_some_and(|there| Arc::ptr_eq(&there, reader.pane())) {
+                if reader.is_end_sent() && !there.is_some_and(|there| Arc::ptr_eq(&there, reader.pane())) {
                     self.readers.remove(&number);
                     self.moved.remove(&number);
                     if let Some(trail) = &self.trail {
-                        trail.note([(number, None)]);
+                        trail.record([(number, None)]);
                     }
                 }
             }
@@ -442,18 +442,18 @@ impl Subscription {
     }
 
     /// Follows the panes that opened unheard.
-    fn find_new(&mut self) {
-        if self.wanted.has(EventKind::Agent) {
+    fn add_new_panes(&mut self) {
+        if self.filter.includes(EventKind::Agent) {
             // What was missed of agents is in what they do now.
             for agent in self.host.known_agents() {
                 let socket = self.host.socket().to_owned();
-                self.hear(&socket, &Event::Agent(Box::new(agent)));
+                self.on_broadcast(&socket, &Event::Agent(Box::new(agent)));
             }
         }
         for pane in self.host.panes() {
             let info = self.host.info_of(pane.id());
-            if self.reader_of(&pane).is_none() && self.wanted.fits(&info) {
-                self.add(pane.id(), Beginning { since: Since::Start, ..Beginning::default() });
+            if self.reader_of(&pane).is_none() && self.filter.matches(&info) {
+                self.add(pane.id(), StartPoint { since: Since::Start, ..StartPoint::default() });
                 self.announce(&info);
             }
         }
@@ -464,30 +464,30 @@ impl Subscription {
         let followed =
             || agent.pane.parse().is_ok_and(|id| self.readers.values().any(|reader| reader.pane().id() == id));
         agent.socket == self.host.socket().display().to_string()
-            && (followed() || self.wanted.fits(&PaneInfo::from(agent)))
+            && (followed() || self.filter.matches(&PaneInfo::from(agent)))
     }
 
     /// More happened than is kept for those who are slow: what is new is found, and what may have changed is to be looked at again.
-    fn missed(&mut self) {
-        self.find_new();
-        if self.wanted.has(EventKind::Topology) {
+    fn on_lagged(&mut self) {
+        self.add_new_panes();
+        if self.filter.includes(EventKind::Topology) {
             let socket = self.host.socket().display().to_string();
-            self.ready.push_back(Telling::new(&Event::Topology { socket }));
+            self.ready.push_back(EncodedEvent::new(&Event::Topology { socket }));
         }
     }
 
-    fn hear(&mut self, socket: &Path, event: &Event) {
+    fn on_broadcast(&mut self, socket: &Path, event: &Event) {
         // Every server has a pane %0.
         if socket != self.host.socket() {
             return;
         }
         match event {
             Event::PaneOpened { pane } => {
-                if self.wanted.fits(pane)
+                if self.filter.matches(pane)
                     && let Ok(id) = pane.id.parse()
                 {
                     // A pane that opens while someone listens is followed from its beginning.
-                    self.add(id, Beginning { since: Since::Start, ..Beginning::default() });
+                    self.add(id, StartPoint { since: Since::Start, ..StartPoint::default() });
                     self.announce(pane);
                 }
                 return;
@@ -511,8 +511,8 @@ impl Subscription {
             }
             Event::Topology { .. } | Event::Server { .. } => {}
         }
-        if self.wanted.has(event.kind()) {
-            self.ready.push_back(Telling::new(event));
+        if self.filter.includes(event.kind()) {
+            self.ready.push_back(EncodedEvent::new(event));
         }
     }
 }

@@ -49,7 +49,7 @@ use crate::{
 };
 
 pub use act::Caller;
-pub use events::{Subscription, Telling, Told};
+pub use events::{Delivery, EncodedEvent, Subscription};
 pub(crate) use host::Host;
 pub(crate) use list::{check_pattern, matches};
 pub(crate) use pane::{Pane, Point};

@@ -18,7 +18,7 @@ use tokio::sync::watch;
 
 use super::{
     agents::AgentSignals,
-    events::Shared,
+    events::EventCache,
     limits,
     managed::{AtEnd, ManagedPane, PaneOptions},
     signs::Signs,
@@ -52,7 +52,7 @@ pub struct Pane {
     changed: watch::Sender<u64>,
     edge: edge::Edge,
     /// What subscribers are told of it, made once for all of them.
-    pub(super) shared: Shared,
+    pub(super) event_cache: EventCache,
 }
 
 pub(super) struct State {
@@ -143,7 +143,7 @@ impl Pane {
             }),
             changed: watch::Sender::new(0),
             edge: edge::Edge::default(),
-            shared: Shared::default(),
+            event_cache: EventCache::default(),
         })
     }
 

@@ -5,7 +5,7 @@ use std::{
     time::Instant,
 };
 
-use super::telling::Telling;
+use super::encoded::EncodedEvent;
 use crate::{
     api::{Event, ScreenFormat, Size},
     engine::{Pane, limits, pane::Point},
@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// Differences kept for a picture; readers of one pace ask for the same one.
-const DIFFERENCES: usize = 8;
+const MAX_DIFFS: usize = 8;
 
 /// What a screen showed at one point of its stream.
 #[derive(Debug)]
@@ -26,20 +26,20 @@ pub(super) struct Frame {
     cursor: Cursor,
     alternate: bool,
     rows: Vec<Box<str>>,
-    told: Mutex<Vec<Difference>>,
+    diffs: Mutex<Vec<FrameDiff>>,
 }
 
 /// What is new since the frame with this number (0: everything), and how that is told.
 #[derive(Debug)]
-struct Difference {
+struct FrameDiff {
     since: u64,
     format: ScreenFormat,
-    telling: Option<Arc<Telling>>,
+    event: Option<Arc<EncodedEvent>>,
 }
 
 /// The newest picture of a pane, plain and with escapes.
 #[derive(Debug, Default)]
-pub(super) struct Frames(Mutex<Newest>);
+pub(super) struct FrameCache(Mutex<Newest>);
 
 #[derive(Debug, Default)]
 struct Newest {
@@ -50,16 +50,16 @@ struct Newest {
 }
 
 /// What a reader finds.
-pub(super) enum Look {
+pub(super) enum FrameResult {
     /// What the screen shows now.
-    At(Arc<Frame>),
+    Ready(Arc<Frame>),
     /// There is one, but the last one is too young to make another.
-    Later(Instant),
+    TooEarly(Instant),
     /// The screen is not known for certain just now.
     Unknown,
 }
 
-impl Frames {
+impl FrameCache {
     pub(super) fn clear(&self) {
         let mut newest = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         (newest.plain, newest.styled) = (None, None);
@@ -68,8 +68,8 @@ impl Frames {
 
 impl Pane {
     /// What its screen shows now. `hurry`: whatever the last picture's age.
-    pub(super) fn frame(&self, format: ScreenFormat, hurry: bool) -> Look {
-        let mut newest = self.shared.frames.0.lock().unwrap_or_else(PoisonError::into_inner);
+    pub(super) fn frame(&self, format: ScreenFormat, hurry: bool) -> FrameResult {
+        let mut newest = self.event_cache.frames.0.lock().unwrap_or_else(PoisonError::into_inner);
         // Which rows changed is told of their looks too.
         let escapes = format != ScreenFormat::Text;
         let last = if escapes { &newest.styled } else { &newest.plain };
@@ -77,19 +77,19 @@ impl Pane {
         let due = last.as_ref().map(|last| last.made + limits::SCREEN_PACE).filter(|due| *due > now && !hurry);
         let frame = {
             let state = self.lock();
-            let Some(screen) = state.view.followed() else { return Look::Unknown };
+            let Some(screen) = state.view.followed() else { return FrameResult::Unknown };
             let point = state.point();
             if let Some(last) = last.as_ref().filter(|last| last.point == point) {
-                return Look::At(last.clone());
+                return FrameResult::Ready(last.clone());
             }
             if let Some(due) = due {
-                return Look::Later(due);
+                return FrameResult::TooEarly(due);
             }
             Arc::new(Frame::of(screen, newest.made + 1, point, now, escapes))
         };
         newest.made += 1;
         *(if escapes { &mut newest.styled } else { &mut newest.plain }) = Some(frame.clone());
-        Look::At(frame)
+        FrameResult::Ready(frame)
     }
 }
 
@@ -104,26 +104,31 @@ impl Frame {
             cursor: screen.cursor(),
             alternate: screen.alternate(),
             rows: (0..size.rows).map(|row| screen.row(row, escapes).into()).collect(),
-            told: Mutex::default(),
+            diffs: Mutex::default(),
         }
     }
 
     /// What is new since an earlier picture, or everything; none if nothing is.
-    pub(super) fn since(&self, last: Option<&Self>, format: ScreenFormat, pane: &Pane) -> Option<Arc<Telling>> {
+    pub(super) fn diff_since(
+        &self,
+        last: Option<&Self>,
+        format: ScreenFormat,
+        pane: &Pane,
+    ) -> Option<Arc<EncodedEvent>> {
         let since = last.map_or(0, |last| last.number);
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = told.iter().find(|known| known.since == since && known.format == format) {
-            return known.telling.clone();
+        let mut diffs = self.diffs.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = diffs.iter().find(|known| known.since == since && known.format == format) {
+            return known.event.clone();
         }
-        let telling = self.compared(last, format, pane).map(|event| Telling::new(&event));
-        if told.len() >= DIFFERENCES {
-            told.remove(0);
+        let event = self.screen_event(last, format, pane).map(|event| EncodedEvent::new(&event));
+        if diffs.len() >= MAX_DIFFS {
+            diffs.remove(0);
         }
-        told.push(Difference { since, format, telling: telling.clone() });
-        telling
+        diffs.push(FrameDiff { since, format, event: event.clone() });
+        event
     }
 
-    fn compared(&self, last: Option<&Self>, format: ScreenFormat, pane: &Pane) -> Option<Event> {
+    fn screen_event(&self, last: Option<&Self>, format: ScreenFormat, pane: &Pane) -> Option<Event> {
         let last = last.filter(|last| last.size == self.size);
         let rows = self.rows.iter().enumerate();
         let changed = rows.filter(|(row, text)| last.and_then(|last| last.rows.get(*row)) != Some(*text));

@@ -9,7 +9,7 @@ use crate::api::{Event, EventKind};
 
 /// An event as JSON; of raw output the bytes themselves too. All that is made of it is made once, whoever asks.
 #[derive(Debug)]
-pub struct Telling {
+pub struct EncodedEvent {
     kind: EventKind,
     /// The JSON, of raw output without `data`.
     head: Bytes,
@@ -24,7 +24,7 @@ struct Raw {
     whole: OnceLock<Bytes>,
 }
 
-impl Telling {
+impl EncodedEvent {
     /// An event with all that it says.
     pub(super) fn new(event: &Event) -> Arc<Self> {
         Arc::new(Self { kind: event.kind(), head: json(event), raw: None, framed: OnceLock::new() })
@@ -83,13 +83,13 @@ mod tests {
     #[test]
     fn raw_output_is_told_with_its_bytes_beside_it_or_in_it() {
         let event = Event::Output { pane: "%0".into(), text: None, data: None, cursor: "c".into(), gap: None };
-        let telling = Telling::raw(event, Bytes::from_static(b"\x00\xff"));
-        let (head, bytes) = telling.binary().unwrap();
+        let event = EncodedEvent::raw(event, Bytes::from_static(b"\x00\xff"));
+        let (head, bytes) = event.binary().unwrap();
         assert_eq!(head, r#"{"type":"output","pane":"%0","cursor":"c"}"#);
         assert_eq!(&bytes[..], b"\x00\xff");
-        assert_eq!(telling.json(), r#"{"type":"output","pane":"%0","data":"AP8=","cursor":"c"}"#);
-        let framed = telling.framed(|kind, json| format!("{} {}", kind.as_str(), json.len()).into());
+        assert_eq!(event.json(), r#"{"type":"output","pane":"%0","data":"AP8=","cursor":"c"}"#);
+        let framed = event.framed(|kind, json| format!("{} {}", kind.as_str(), json.len()).into());
         assert_eq!(framed, "output 56");
-        assert_eq!(telling.framed(|_, _| Bytes::new()), "output 56");
+        assert_eq!(event.framed(|_, _| Bytes::new()), "output 56");
     }
 }
