@@ -109,7 +109,7 @@ pub struct Shared {
     /// Told when something was put aside that is to be dropped later.
     pub(crate) aside: tokio::sync::Notify,
     /// Whose turn it is to look at what was there before a wait that timed out.
-    pub(crate) standing: Arc<tokio::sync::Semaphore>,
+    pub(crate) earlier_search: Arc<tokio::sync::Semaphore>,
     /// Looks at processes and terminals, which may hang.
     pub(crate) probe: ProcessProbe,
     compiling: compile::Compiling,
@@ -138,7 +138,7 @@ impl Engine {
             cancel: CancellationToken::new(),
             tasks: TaskTracker::new(),
             aside: tokio::sync::Notify::new(),
-            standing: Arc::new(tokio::sync::Semaphore::new(1)),
+            earlier_search: Arc::new(tokio::sync::Semaphore::new(1)),
             probe,
             compiling: compile::Compiling::default(),
             trails: Arc::default(),

@@ -278,7 +278,7 @@ impl Pane {
         state.rest_watchers();
         let watchers = std::mem::take(&mut state.watchers);
         for watcher in &watchers {
-            watcher.ended(exit);
+            watcher.pane_ended(exit);
         }
         state.agent_signals.program_changed();
         self.announce(state);
@@ -526,7 +526,7 @@ impl State {
         self.agent_signals.screen_changed(None);
         let Self { view, watchers, ring, .. } = self;
         for watcher in watchers {
-            watcher.shown(view, None, ring.end());
+            watcher.screen_changed(view, None, ring.end());
         }
     }
 
@@ -575,14 +575,14 @@ impl State {
     fn show(&mut self, changes: &Changes) {
         let Self { view, watchers, ring, .. } = self;
         for watcher in watchers {
-            watcher.shown(view, Some(changes), ring.end());
+            watcher.screen_changed(view, Some(changes), ring.end());
         }
     }
 
     fn tell_title(&mut self, title: &str) {
         self.agent_signals.title_changed(title);
         for watcher in &mut self.watchers {
-            watcher.title(title);
+            watcher.title_changed(title);
         }
     }
 
@@ -590,7 +590,7 @@ impl State {
     pub(super) fn rest_watchers(&mut self) {
         let Self { watchers, echo, .. } = self;
         for watcher in watchers {
-            watcher.rest(echo);
+            watcher.stream_rested(echo);
         }
     }
 

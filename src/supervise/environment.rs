@@ -3,7 +3,7 @@
 use std::{path::PathBuf, time::Duration};
 
 /// How long a human may take where nothing else is set: a day.
-const PATIENCE: Duration = Duration::from_secs(86_400);
+const DEFAULT_ANSWER_TIMEOUT: Duration = Duration::from_secs(86_400);
 /// The longest that can be set: no clock runs over.
 const LONGEST: u64 = 100 * 365 * 86_400 * 1000;
 
@@ -46,7 +46,7 @@ pub struct PlatformEnvironment {
     /// The chat.
     pub platform: Platform,
     /// How long a human may take.
-    pub patience: Duration,
+    pub answer_timeout: Duration,
     /// The file of spawned sessions.
     pub store: PathBuf,
 }
@@ -64,7 +64,11 @@ impl PlatformEnvironment {
             bot: required(bot)?,
             allowed: names(&var("ALLOWED_USERS").unwrap_or_default()),
         };
-        Ok(Self { platform, patience: patience(var("PERMISSION_TIMEOUT_MS").as_deref()), store: store(var) })
+        Ok(Self {
+            platform,
+            answer_timeout: answer_timeout(var("PERMISSION_TIMEOUT_MS").as_deref()),
+            store: store(var),
+        })
     }
 }
 
@@ -79,12 +83,12 @@ fn names(list: &str) -> Vec<String> {
     list.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect()
 }
 
-fn patience(text: Option<&str>) -> Duration {
-    let Some(text) = text.map(str::trim).filter(|text| !text.is_empty()) else { return PATIENCE };
+fn answer_timeout(text: Option<&str>) -> Duration {
+    let Some(text) = text.map(str::trim).filter(|text| !text.is_empty()) else { return DEFAULT_ANSWER_TIMEOUT };
     text.parse::<u64>().map_or_else(
         |_| {
             tracing::warn!("PERMISSION_TIMEOUT_MS={text} is no number of milliseconds; a day is taken");
-            PATIENCE
+            DEFAULT_ANSWER_TIMEOUT
         },
         |milliseconds| Duration::from_millis(milliseconds.min(LONGEST)),
     )
@@ -116,15 +120,15 @@ mod tests {
         let vars =
             |more: &[(&'static str, &'static str)]| read(&[&required[..], &[("HOME", "/h")], more].concat()).unwrap();
         let plain = vars(&[]);
-        assert_eq!(plain.patience, Duration::from_secs(86_400));
+        assert_eq!(plain.answer_timeout, Duration::from_secs(86_400));
         assert_eq!(plain.store, PathBuf::from("/h/.config/earl/tmux_sessions.json"));
         assert!(plain.platform.allowed.is_empty());
         let set =
             vars(&[("ALLOWED_USERS", " ann, ,bob "), ("PERMISSION_TIMEOUT_MS", "1500"), ("EARL_ENV", "development")]);
         assert_eq!(set.platform.allowed, ["ann", "bob"]);
-        assert_eq!(set.patience, Duration::from_millis(1500));
+        assert_eq!(set.answer_timeout, Duration::from_millis(1500));
         assert_eq!(set.store, PathBuf::from("/h/.config/earl-dev/tmux_sessions.json"));
-        assert_eq!(vars(&[("PERMISSION_TIMEOUT_MS", "soon")]).patience, PATIENCE);
+        assert_eq!(vars(&[("PERMISSION_TIMEOUT_MS", "soon")]).answer_timeout, DEFAULT_ANSWER_TIMEOUT);
     }
 
     #[test]

@@ -7,7 +7,7 @@ mod arguments;
 pub mod confirm;
 mod definition;
 mod environment;
-mod look;
+mod inspect;
 mod operate;
 mod spawn;
 mod state;
@@ -60,7 +60,7 @@ pub struct Options {
     /// Who is asked before a session is spawned: the first of them that can ask decides.
     pub confirm: Vec<Arc<dyn Confirm>>,
     /// How long a human may take; then the answer is no.
-    pub patience: Duration,
+    pub answer_timeout: Duration,
 }
 
 /// The tool. Clones are the same one.
@@ -132,7 +132,7 @@ impl Supervisor {
     /// humans in Mattermost, and an engine of its own. Must be made within a tokio runtime of one thread, in the program `muxtap` itself: its
     /// control clients end with that thread.
     pub fn compatible(tmux: PathBuf, socket: PathBuf, environment: PlatformEnvironment) -> std::io::Result<Self> {
-        let PlatformEnvironment { platform, patience, store } = environment;
+        let PlatformEnvironment { platform, answer_timeout, store } = environment;
         // As a guest it makes no session of its own, whoever started the server.
         let coverage = CoverageMode::Sessions;
         let program = Program { tmux, ..Program::default() };
@@ -145,7 +145,7 @@ impl Supervisor {
             channel: Some(platform.channel.clone()),
             thread: Some(platform.thread.clone()),
             confirm: vec![Arc::new(Mattermost::new(platform))],
-            patience,
+            answer_timeout,
         };
         Ok(Self::new(engine, options))
     }
@@ -199,7 +199,7 @@ fn about_target(error: &Error, target: &str) -> String {
 
 /// A target as the engine reads it. A bare number is a session's name here, as tmux's first sessions have it, and not a pane; and a pane
 /// that has gone is not there, though the engine still knows what it printed. Error: `NOT_FOUND`.
-async fn spelled(host: &Host, target: &str) -> Result<String, Error> {
+async fn engine_target(host: &Host, target: &str) -> Result<String, Error> {
     if target.bytes().all(|byte| byte.is_ascii_digit()) {
         return Ok(format!("{target}:"));
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Supervisor, about_target, failed, spelled};
+use super::{Supervisor, about_target, engine_target, failed};
 use crate::{
     api::{Error, InputRequest},
     engine::{Host, Target, find_pane, find_window},
@@ -66,8 +66,8 @@ impl Supervisor {
 
     async fn input(&self, host: &Arc<Host>, target: &str, request: &InputRequest) -> Result<(), String> {
         let done = async {
-            let spelled = spelled(host, target).await?;
-            self.shared.engine.input(host, &spelled, request).await
+            let target = engine_target(host, target).await?;
+            self.shared.engine.input(host, &target, request).await
         };
         done.await.map(drop).map_err(|error: Error| about_target(&error, target))
     }

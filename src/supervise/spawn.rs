@@ -21,11 +21,11 @@ use crate::{
 };
 
 /// What is answered where no human can be asked at all.
-const NOBODY: &str = "Error: spawn needs a human's approval, and there is no way to ask one: set PLATFORM_URL, PLATFORM_TOKEN, \
+const NO_CONFIRMER: &str = "Error: spawn needs a human's approval, and there is no way to ask one: set PLATFORM_URL, PLATFORM_TOKEN, \
     PLATFORM_CHANNEL_ID, PLATFORM_THREAD_ID and PLATFORM_BOT_ID for Mattermost, or let a human run `muxtap approvals --watch`";
 
 /// A spawn that passed its checks.
-struct Checked {
+struct CheckedSpawn {
     request: Request,
     /// Where it begins, absolute.
     directory: PathBuf,
@@ -47,7 +47,7 @@ impl Supervisor {
         let (done, result) = oneshot::channel();
         let task = async move {
             let result = match this.ask(&checked.request, ways, withdrawn).await {
-                Decision::Approved => this.make(&host, checked).await,
+                Decision::Approved => this.create(&host, checked).await,
                 Decision::Denied => Ok("Spawn denied by user.".into()),
                 Decision::Unavailable(why) => Err(why),
             };
@@ -59,7 +59,7 @@ impl Supervisor {
         result.await.unwrap_or_else(|_| Err(failed(&Error::internal("the question was lost"))))
     }
 
-    async fn check(&self, host: &Arc<Host>, arguments: &Arguments<'_>) -> Result<Checked, String> {
+    async fn check(&self, host: &Arc<Host>, arguments: &Arguments<'_>) -> Result<CheckedSpawn, String> {
         let prompt = arguments.prompt().ok_or("Error: prompt is required for spawn")?;
         // Nobody is asked about what muxtap would refuse afterwards.
         self.shared.engine.may(Tier::Create).map_err(|error| failed(&error))?;
@@ -90,13 +90,13 @@ impl Supervisor {
         if let Some(field) = [("prompt", &prompt), ("name", &name)].iter().find(|(_, text)| text.contains('\0')) {
             return Err(format!("Error: {} cannot contain a NUL character", field.0));
         }
-        Ok(Checked { request: Request { name, prompt, directory: named, session }, directory })
+        Ok(CheckedSpawn { request: Request { name, prompt, directory: named, session }, directory })
     }
 
     /// Asks by the first way that can ask.
     async fn ask(&self, request: &Request, ways: Vec<Arc<dyn Confirm>>, withdrawn: CancellationToken) -> Decision {
-        let deadline = Instant::now() + self.shared.options.patience;
-        let mut decision = Decision::Unavailable(NOBODY.into());
+        let deadline = Instant::now() + self.shared.options.answer_timeout;
+        let mut decision = Decision::Unavailable(NO_CONFIRMER.into());
         for way in ways {
             let question = Question { request: request.clone(), deadline, withdrawn: withdrawn.clone() };
             decision = way.ask(question).await;
@@ -109,8 +109,8 @@ impl Supervisor {
     }
 
     /// Makes what was approved and keeps it in the store.
-    async fn make(&self, host: &Arc<Host>, checked: Checked) -> Result<String, String> {
-        let Checked { request, directory } = checked;
+    async fn create(&self, host: &Arc<Host>, checked: CheckedSpawn) -> Result<String, String> {
+        let CheckedSpawn { request, directory } = checked;
         let Request { name, prompt, directory: named, session } = request;
         let place = match &session {
             None => PlainPlace::Session,
@@ -170,7 +170,7 @@ async fn session_named(host: &Host, name: &str) -> Result<Option<SessionId>, Str
 /// A name for what was given none.
 fn new_name() -> String {
     use std::hash::{BuildHasher as _, RandomState};
-    format!("earl-{}-{:04x}", store::stamp(), RandomState::new().hash_one(0) & 0xffff)
+    format!("earl-{}-{:04x}", store::compact_timestamp(), RandomState::new().hash_one(0) & 0xffff)
 }
 
 /// One word for a shell. Quotes and backslashes stand outside quotes, where sh and fish read them alike.

@@ -41,12 +41,12 @@ pub struct Entry {
 /// An entry, or what somebody else put in its place: it is kept as it is.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
-enum Kept {
+enum StoredValue {
     Entry(Box<Entry>),
     Other(Value),
 }
 
-type Entries = BTreeMap<String, Kept>;
+type Entries = BTreeMap<String, StoredValue>;
 
 /// The file. Clones are the same one.
 #[derive(Clone, Debug)]
@@ -63,7 +63,7 @@ impl Store {
     /// Adds an entry, in the place of one of the same name.
     pub async fn put(&self, entry: Entry) -> io::Result<()> {
         self.change(move |entries| {
-            entries.insert(entry.name.clone(), Kept::Entry(Box::new(entry)));
+            entries.insert(entry.name.clone(), StoredValue::Entry(Box::new(entry)));
             true
         })
         .await
@@ -86,7 +86,7 @@ impl Store {
         tokio::task::spawn_blocking(move || {
             let folder = path.parent().unwrap_or(Path::new("/"));
             DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-            let _lock = locked(&beside(&path, ".lock"))?;
+            let _lock = lock_file(&sibling(&path, ".lock"))?;
             let mut entries = read(&path)?;
             if change(&mut entries) { write(&path, &entries) } else { Ok(()) }
         })
@@ -107,18 +107,18 @@ pub(super) fn iso(time: OffsetDateTime) -> String {
 }
 
 /// Now, as names have it: `YYYYmmddHHMMSS`.
-pub(super) fn stamp() -> String {
+pub(super) fn compact_timestamp() -> String {
     now().chars().filter(char::is_ascii_digit).collect()
 }
 
-fn beside(path: &Path, suffix: &str) -> PathBuf {
+fn sibling(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);
     name.into()
 }
 
 /// The lock of a file, held until the answer is dropped. Waits for it.
-pub(super) fn locked(path: &Path) -> io::Result<File> {
+pub(super) fn lock_file(path: &Path) -> io::Result<File> {
     let file = OpenOptions::new()
         .create(true)
         .truncate(false)
@@ -139,10 +139,10 @@ fn read(path: &Path) -> io::Result<Entries> {
     if let Ok(entries) = serde_json::from_slice(&bytes) {
         return Ok(entries);
     }
-    let mut aside = beside(path, &format!(".corrupt.{}", stamp()));
+    let mut aside = sibling(path, &format!(".corrupt.{}", compact_timestamp()));
     let mut number = 1;
     while aside.exists() {
-        aside = beside(path, &format!(".corrupt.{}.{number}", stamp()));
+        aside = sibling(path, &format!(".corrupt.{}.{number}", compact_timestamp()));
         number += 1;
     }
     tracing::warn!("{} cannot be read; it is kept as {}", path.display(), aside.display());
@@ -153,13 +153,13 @@ fn read(path: &Path) -> io::Result<Entries> {
 /// Writes the file anew so that a crash leaves the old one or this one.
 fn write(path: &Path, entries: &Entries) -> io::Result<()> {
     let text = serde_json::to_vec_pretty(entries)?;
-    write_whole(path, &text)
+    replace_file(path, &text)
 }
 
 /// Writes beside and renames; 0600. The caller holds the lock that keeps other writers of this file away.
-pub(super) fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
+pub(super) fn replace_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     // One name, since whoever writes holds the lock: what a crash left behind goes with the next write.
-    let temporary = beside(path, ".muxtap-tmp");
+    let temporary = sibling(path, ".muxtap-tmp");
     match fs::remove_file(&temporary) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}

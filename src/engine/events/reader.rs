@@ -64,7 +64,7 @@ pub(super) struct StartPoint {
 /// Whether a pane has more to tell.
 pub(super) enum Next {
     /// Not before it is marked again.
-    Nothing,
+    Idle,
     /// Perhaps: look again when others had their turn.
     Again,
     /// Its screen does, from then on.

@@ -195,7 +195,7 @@ impl State {
         self.ring.push_gap(gap);
         self.echo.interrupt();
         for watcher in &self.watchers {
-            watcher.gap(gap);
+            watcher.record_gap(gap);
         }
     }
 

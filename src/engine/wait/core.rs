@@ -10,7 +10,7 @@ use std::{
 
 use tokio::sync::{Notify, OnceCell, watch};
 
-use super::{answer::Told, spec::Spec};
+use super::{result::WaitResult, spec::Spec};
 use crate::{
     api::{Gap, PredicateKind, StandsBefore, WaitMode, WaitOutcome},
     engine::{Host, Pane},
@@ -23,14 +23,14 @@ pub struct Core {
     pub(super) id: String,
     pub(super) host: Arc<Host>,
     pub(super) spec: Spec,
-    pub(super) asked: Instant,
+    pub(super) requested_at: Instant,
     pub(super) panes: Vec<Arc<Pane>>,
     progress: Mutex<Progress>,
     /// Told when a deadline may have come nearer.
     pub(super) wake: Notify,
     over: watch::Sender<bool>,
     /// Its answer, once it has ended and someone asked.
-    pub(super) told: OnceCell<Arc<Told>>,
+    pub(super) result: OnceCell<Arc<WaitResult>>,
 }
 
 /// How far it has come.
@@ -57,17 +57,17 @@ pub(super) struct OnPane {
     /// When the last predicate latched.
     pub(super) complete: Option<Instant>,
     /// The stream's end when the wait was asked.
-    pub(super) asked_at: u64,
+    pub(super) request_offset: u64,
     /// For each regex of the set: a match counts from this offset on.
     pub(super) from: Vec<u64>,
     /// For each pattern: where it stood before the wait, as far as that was looked for.
-    pub(super) standing: Vec<Option<StandsBefore>>,
+    pub(super) stands_before: Vec<Option<StandsBefore>>,
     /// Quiet is counted from here on, not from the last byte, if that was earlier.
-    pub(super) quiet_from: Option<Instant>,
+    pub(super) quiet_since: Option<Instant>,
     /// Its watch looks at what only a rest can tell.
     pub(super) wants_rest: bool,
     /// For which end of the stream the prompt rule was tried.
-    pub(super) prompt_tried: Option<u64>,
+    pub(super) prompt_tried_at: Option<u64>,
 }
 
 /// What satisfied a predicate.
@@ -91,24 +91,24 @@ impl Core {
             ended: None,
             gap: None,
             complete: None,
-            asked_at: 0,
+            request_offset: 0,
             from: Vec::new(),
-            standing: Vec::new(),
-            quiet_from: None,
+            stands_before: Vec::new(),
+            quiet_since: None,
             wants_rest: false,
-            prompt_tried: None,
+            prompt_tried_at: None,
         };
         let progress = Progress { panes: panes.iter().map(on_pane).collect(), end: None };
         Arc::new(Self {
             id,
             host,
-            asked: spec.asked,
+            requested_at: spec.requested_at,
             spec,
             panes,
             progress: Mutex::new(progress),
             wake: Notify::new(),
             over: watch::Sender::new(false),
-            told: OnceCell::new(),
+            result: OnceCell::new(),
         })
     }
 
@@ -141,7 +141,7 @@ impl Core {
 
     /// A predicate is satisfied on a pane. The first time counts.
     pub(super) fn latch(&self, at: usize, predicate: usize, mut latch: Latch) {
-        latch.after = if latch.before { Duration::ZERO } else { self.asked.elapsed() };
+        latch.after = if latch.before { Duration::ZERO } else { self.requested_at.elapsed() };
         self.on_pane(at, |on_pane| {
             if let Some(slot @ None) = on_pane.latches.get_mut(predicate) {
                 *slot = Some(latch);
@@ -159,28 +159,28 @@ impl Core {
     /// A regex of the set matched.
     pub(super) fn hit(&self, at: usize, hit: Hit) {
         let pattern = hit.pattern;
-        let asked_at = self.lock().panes.get(at).map_or(0, |on_pane| on_pane.asked_at);
+        let request_offset = self.lock().panes.get(at).map_or(0, |on_pane| on_pane.request_offset);
         let latch = Latch {
             offset: Some(hit.start),
             end: Some(hit.end),
             line: Some(hit.line),
             captures: hit.captures,
             groups: hit.groups,
-            before: hit.end <= asked_at,
+            before: hit.end <= request_offset,
             ..Latch::default()
         };
         if pattern < self.spec.pattern_count() {
             self.latch(at, pattern, latch);
         } else {
-            let latch = Latch { after: self.asked.elapsed(), ..latch };
+            let latch = Latch { after: self.requested_at.elapsed(), ..latch };
             self.on_pane(at, |on_pane| on_pane.failed = on_pane.failed.take().or(Some((pattern, latch))));
         }
     }
 
     /// The pane's process has ended; nothing more will come.
-    pub(super) fn ended(&self, at: usize, exit: Exit) {
+    pub(super) fn pane_ended(&self, at: usize, exit: Exit) {
         let exits = self.spec.index_of(PredicateKind::Exit);
-        let after = self.asked.elapsed();
+        let after = self.requested_at.elapsed();
         self.on_pane(at, |on_pane| {
             on_pane.ended = Some(exit);
             if let Some(slot @ None) = exits.and_then(|exits| on_pane.latches.get_mut(exits)) {
@@ -321,7 +321,7 @@ mod tests {
         let core = wait(1, WaitMode::Any);
         core.hit(0, hit(0, 5));
         core.hit(0, hit(1, 6));
-        core.ended(0, Exit::default());
+        core.pane_ended(0, Exit::default());
         assert_eq!(outcome(&core), Some((WaitOutcome::Matched, Some(0))));
     }
 
@@ -329,16 +329,16 @@ mod tests {
     #[tokio::test]
     async fn an_end_is_hopeless_only_when_nobody_is_left() {
         let any = wait(2, WaitMode::Any);
-        any.ended(0, Exit::default());
+        any.pane_ended(0, Exit::default());
         assert_eq!(outcome(&any), None);
-        any.ended(1, Exit::default());
+        any.pane_ended(1, Exit::default());
         assert_eq!(outcome(&any), Some((WaitOutcome::Ended, Some(1))));
         let all = wait(2, WaitMode::All);
         all.hit(1, hit(0, 5));
         all.hit(1, hit(1, 6));
-        all.ended(1, Exit::default());
+        all.pane_ended(1, Exit::default());
         assert_eq!(outcome(&all), None, "the pane that ended had all it needed");
-        all.ended(0, Exit::default());
+        all.pane_ended(0, Exit::default());
         assert_eq!(outcome(&all), Some((WaitOutcome::Ended, Some(0))));
     }
 }

@@ -39,8 +39,8 @@ pub(super) async fn drive(engine: &Engine, host: &Arc<Host>, core: &Arc<Core>) {
             Some(()) = screens.next() => {}
             Some(()) = prompts.next() => {}
             () = tokio::time::sleep_until(deadline.into()) => {
-                let perhaps = look(core).into_iter();
-                prompts.extend(perhaps.map(|(at, perhaps)| latch_if_read(host, core, at, perhaps)));
+                let candidate = run_due(core).into_iter();
+                prompts.extend(candidate.map(|(at, candidate)| latch_if_interactive(host, core, at, candidate)));
             }
         }
     }
@@ -48,11 +48,11 @@ pub(super) async fn drive(engine: &Engine, host: &Arc<Host>, core: &Arc<Core>) {
 
 /// The next moment at which time decides something.
 fn deadline(core: &Core) -> Instant {
-    let mut next = core.asked + core.spec.timeout;
+    let mut next = core.requested_at + core.spec.timeout;
     for (at, pane) in core.panes.iter().enumerate() {
-        let quiet = quiet_from(core, at, pane);
+        let quiet = quiet_on(core, at, pane);
         if let Some(stable) = core.spec.stable.filter(|_| is_open(core, at, PredicateKind::Stable)) {
-            next = next.min(quiet.since_begin + stable);
+            next = next.min(quiet.since_start + stable);
         }
         if core.lock().panes.get(at).is_some_and(|on_pane| on_pane.wants_rest) {
             next = next.min(quiet.since + limits::REST);
@@ -65,11 +65,11 @@ fn deadline(core: &Core) -> Instant {
 }
 
 /// Does what is due. Returns the panes on which there may be a prompt.
-fn look(core: &Arc<Core>) -> Vec<(usize, Perhaps)> {
+fn run_due(core: &Arc<Core>) -> Vec<(usize, PromptCandidate)> {
     let now = Instant::now();
     let mut prompts = Vec::new();
     for (at, pane) in core.panes.iter().enumerate() {
-        let quiet = quiet_from(core, at, pane);
+        let quiet = quiet_on(core, at, pane);
         let wants_rest = {
             let mut progress = core.lock();
             let due = quiet.since + limits::REST <= now;
@@ -79,7 +79,7 @@ fn look(core: &Arc<Core>) -> Vec<(usize, Perhaps)> {
             pane.lock().rest_watchers();
         }
         if let Some(stable) = core.spec.stable
-            && quiet.since_begin + stable <= now
+            && quiet.since_start + stable <= now
         {
             core.latch_kind(at, PredicateKind::Stable, Latch { offset: Some(quiet.end), ..Latch::default() });
         }
@@ -88,11 +88,11 @@ fn look(core: &Arc<Core>) -> Vec<(usize, Perhaps)> {
             && !was_tried(core, at, quiet.end)
         {
             if let Some(on_pane) = core.lock().panes.get_mut(at) {
-                on_pane.prompt_tried = Some(quiet.end);
+                on_pane.prompt_tried_at = Some(quiet.end);
             }
-            match prompt_by_rule(core, pane) {
+            match find_prompt(core, pane) {
                 Prompt::Certain(latch) => core.latch_kind(at, PredicateKind::Prompt, latch),
-                Prompt::Perhaps(perhaps) => prompts.push((at, perhaps)),
+                Prompt::Candidate(candidate) => prompts.push((at, candidate)),
                 Prompt::None => {}
             }
         }
@@ -104,7 +104,7 @@ fn look(core: &Arc<Core>) -> Vec<(usize, Perhaps)> {
         };
         core.finish(WaitOutcome::Matched, decided_by);
     }
-    if core.asked + core.spec.timeout <= now {
+    if core.requested_at + core.spec.timeout <= now {
         core.finish(WaitOutcome::Timeout, (core.panes.len() == 1).then_some(0));
     }
     prompts
@@ -115,18 +115,18 @@ struct Quiet {
     /// Since its last byte.
     since: Instant,
     /// The same, but not before the wait's beginning.
-    since_begin: Instant,
+    since_start: Instant,
     /// The stream's end.
     end: u64,
 }
 
-fn quiet_from(core: &Core, at: usize, pane: &Pane) -> Quiet {
+fn quiet_on(core: &Core, at: usize, pane: &Pane) -> Quiet {
     let (since, end) = {
         let state = pane.lock();
         (state.last_output, state.ring.end())
     };
-    let begin = core.lock().panes.get(at).and_then(|on_pane| on_pane.quiet_from);
-    Quiet { since, since_begin: begin.map_or(since, |begin| begin.max(since)), end }
+    let begin = core.lock().panes.get(at).and_then(|on_pane| on_pane.quiet_since);
+    Quiet { since, since_start: begin.map_or(since, |begin| begin.max(since)), end }
 }
 
 fn is_open(core: &Core, at: usize, kind: PredicateKind) -> bool {
@@ -145,7 +145,7 @@ fn screens_open(core: &Core, at: usize) -> bool {
 }
 
 fn was_tried(core: &Core, at: usize, end: u64) -> bool {
-    core.lock().panes.get(at).is_some_and(|on_pane| on_pane.prompt_tried == Some(end))
+    core.lock().panes.get(at).is_some_and(|on_pane| on_pane.prompt_tried_at == Some(end))
 }
 
 /// When the panes that have all predicates have been quiet for long enough.
@@ -173,11 +173,11 @@ fn settled(core: &Core) -> impl Iterator<Item = (usize, Instant)> {
 enum Prompt {
     None,
     Certain(Latch),
-    Perhaps(Perhaps),
+    Candidate(PromptCandidate),
 }
 
 /// A line that looks like a prompt.
-struct Perhaps {
+struct PromptCandidate {
     latch: Latch,
     /// The pane when that line stood there, and the stream's end.
     about: About,
@@ -185,7 +185,7 @@ struct Perhaps {
 }
 
 /// Looks for a prompt: by the shell's marks, or, without any, by a line that ends like one.
-fn prompt_by_rule(core: &Core, pane: &Pane) -> Prompt {
+fn find_prompt(core: &Core, pane: &Pane) -> Prompt {
     let (line, about, end, last_input, marked) = {
         let state = pane.lock();
         let input = state.origin().map(|(offset, _)| offset);
@@ -212,13 +212,13 @@ fn prompt_by_rule(core: &Core, pane: &Pane) -> Prompt {
         return Prompt::None;
     }
     let latch = Latch { offset: Some(end), line: Some(line), how: Some("rule"), ..Latch::default() };
-    Prompt::Perhaps(Perhaps { latch, about, end })
+    Prompt::Candidate(PromptCandidate { latch, about, end })
 }
 
 /// Latches what looks like a prompt if what reads the terminal is no batch program. Asking takes time: a pane that has printed
 /// meanwhile is looked at again when it rests.
-async fn latch_if_read(host: &Host, core: &Core, at: usize, perhaps: Perhaps) {
-    let Perhaps { latch, about, end } = perhaps;
+async fn latch_if_interactive(host: &Host, core: &Core, at: usize, candidate: PromptCandidate) {
+    let PromptCandidate { latch, about, end } = candidate;
     let reads = shell::reads_lines(host, about).await;
     let rests = core.panes.get(at).is_some_and(|pane| pane.lock().ring.end() == end);
     if reads && rests {
@@ -235,7 +235,7 @@ async fn watch_screen(engine: &Engine, host: &Arc<Host>, core: &Arc<Core>, at: u
         // The watcher in the pane sees every change of a screen that is followed.
         let followed = pane.lock().view.followed().is_some();
         if !followed && let Ok((text, offset)) = engine.screen(host, pane, false).await {
-            let before = core.lock().panes.get(at).is_some_and(|on_pane| offset <= on_pane.asked_at);
+            let before = core.lock().panes.get(at).is_some_and(|on_pane| offset <= on_pane.request_offset);
             for (predicate, regex) in core.spec.screens() {
                 if let Some(latch) = on_screen::in_text(&text, regex, offset, before) {
                     core.latch(at, predicate, latch);

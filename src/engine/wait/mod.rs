@@ -4,14 +4,14 @@
 //! sleeps until the next moment at which *time* could matter (a quiet spell, a time limit) and never otherwise wakes. When it has ended
 //! only its answer stays, for ten minutes, under the wait's id.
 
-mod answer;
 mod attach;
 mod core;
 mod driver;
-mod kept;
+mod earlier;
 mod on_screen;
+mod registry;
+mod result;
 mod spec;
-mod standing;
 mod watcher;
 
 use std::{
@@ -20,10 +20,10 @@ use std::{
 };
 
 use self::{
-    answer::report,
-    attach::Asked,
+    attach::StartState,
     core::Core,
-    kept::{Open, Wait},
+    registry::{Wait, WaitGuard},
+    result::report,
     spec::Spec,
 };
 use super::{Engine, Host, deadline::Deadline, limits};
@@ -32,7 +32,7 @@ use crate::{
     pane::cursor::Since,
 };
 
-pub use kept::Waits;
+pub use registry::Waits;
 pub(super) use spec::duration;
 pub use watcher::Watcher;
 
@@ -44,49 +44,51 @@ impl Engine {
     /// result can be asked for by its id.
     pub async fn wait(&self, host: &Arc<Host>, request: &WaitRequest) -> Result<WaitAnswer> {
         self.may(Tier::Read)?;
-        let asked = Instant::now();
-        let deadline = Deadline::new(asked, spec::timeout(request)?);
+        let requested_at = Instant::now();
+        let deadline = Deadline::new(requested_at, spec::timeout(request)?);
         // Where the panes stand is noted while the patterns compile: what is printed meanwhile belongs to the wait.
-        let (spec, asked) =
-            tokio::try_join!(self.spec(request, asked), deadline.before(NOT_BEGUN, self.asked(host, request)))?;
-        let panes = asked.iter().map(|asked| asked.pane.clone()).collect();
-        let mut open = Open::new(self, |id| Core::new(id, host.clone(), spec, panes))?;
-        let core = open.core().clone();
+        let (spec, starts) = tokio::try_join!(
+            self.spec(request, requested_at),
+            deadline.before(NOT_BEGUN, self.start_states(host, request))
+        )?;
+        let panes = starts.iter().map(|start| start.pane.clone()).collect();
+        let mut guard = WaitGuard::new(self, |id| Core::new(id, host.clone(), spec, panes))?;
+        let core = guard.core().clone();
         // When the caller goes away here the wait has not begun, and is closed where it stands.
-        deadline.before(NOT_BEGUN, self.attach(host, &core, &asked)).await?;
+        deadline.before(NOT_BEGUN, self.attach(host, &core, &starts)).await?;
         let engine = self.clone();
         let of = host.clone();
         self.shared.tasks.spawn(async move {
-            driver::drive(&engine, &of, open.core()).await;
+            driver::drive(&engine, &of, guard.core()).await;
             // Whoever asks for the next one has this one no more.
-            open.discount();
+            guard.release_slot();
             // The answer comes before the cleaning: what the wait held is hundreds of small things to be freed.
             tokio::task::yield_now().await;
-            open.keep().await;
+            guard.store_result().await;
         });
         if request.detach && !core.is_over() {
             return Ok(report(&core).0);
         }
         core.over().await;
-        Ok(self.told(&core).await.deliver())
+        Ok(self.result(&core).await.acknowledge())
     }
 
     /// Compiles what a request waits for.
-    async fn spec(&self, request: &WaitRequest, asked: Instant) -> Result<Spec> {
+    async fn spec(&self, request: &WaitRequest, requested_at: Instant) -> Result<Spec> {
         let WaitRequest { patterns, fail, screen, title, .. } = request;
         let texts = patterns.iter().chain(fail).chain(screen).chain(title).map(String::as_str);
         let request = request.clone();
-        self.compile(texts, move || Ok(Spec { asked, ..Spec::new(&request)? })).await
+        self.compile(texts, move || Ok(Spec { requested_at, ..Spec::new(&request)? })).await
     }
 
     /// The panes of a wait, each once, as they are now.
-    async fn asked(&self, host: &Arc<Host>, request: &WaitRequest) -> Result<Vec<Asked>> {
-        let mut panes: Vec<Asked> = Vec::new();
+    async fn start_states(&self, host: &Arc<Host>, request: &WaitRequest) -> Result<Vec<StartState>> {
+        let mut panes: Vec<StartState> = Vec::new();
         // More are refused by the request's check.
         for target in request.panes.iter().take(limits::WAIT_PANES) {
             let pane = self.pane(host, target).await?;
             if !panes.iter().any(|known| Arc::ptr_eq(&known.pane, &pane)) {
-                panes.push(Asked::of(pane));
+                panes.push(StartState::of(pane));
             }
         }
         Ok(panes)
@@ -98,11 +100,11 @@ impl Engine {
         let timeout = duration("timeout_ms", timeout_ms, limits::POLL_LONGEST)?.unwrap_or(Duration::ZERO);
         let core = match self.shared.waits.get(id)? {
             Wait::Open(core) => core,
-            Wait::Ended(told) => return Ok(told.deliver()),
+            Wait::Ended(result) => return Ok(result.acknowledge()),
         };
         // A time that runs out is no failure: the answer says that the wait goes on.
         let _ = tokio::time::timeout(timeout, core.over()).await;
-        if core.is_over() { Ok(self.told(&core).await.deliver()) } else { Ok(report(&core).0) }
+        if core.is_over() { Ok(self.result(&core).await.acknowledge()) } else { Ok(report(&core).0) }
     }
 
     /// Ends a wait. One that has ended keeps its result.
@@ -111,14 +113,14 @@ impl Engine {
         match self.shared.waits.get(id)? {
             Wait::Open(core) => {
                 core.finish(WaitOutcome::Cancelled, None);
-                Ok(self.told(&core).await.deliver())
+                Ok(self.result(&core).await.acknowledge())
             }
-            Wait::Ended(told) => Ok(told.deliver()),
+            Wait::Ended(result) => Ok(result.acknowledge()),
         }
     }
 }
 
 /// Whether a wait begins with what stands on the screen.
-fn begins_on_screen(spec: &Spec) -> bool {
+fn starts_on_screen(spec: &Spec) -> bool {
     spec.since == Since::Screen
 }

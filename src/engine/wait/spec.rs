@@ -18,7 +18,7 @@ pub struct Spec {
     pub(super) mode: WaitMode,
     pub(super) since: Since,
     /// When it was asked; its time counts from here.
-    pub(super) asked: Instant,
+    pub(super) requested_at: Instant,
     pub(super) timeout: Duration,
     pub(super) settle: Option<Duration>,
     pub(super) stable: Option<Duration>,
@@ -44,7 +44,7 @@ pub struct Predicate {
 impl Spec {
     /// Checks a request.
     pub(super) fn new(request: &WaitRequest) -> Result<Self> {
-        let asked = Instant::now();
+        let requested_at = Instant::now();
         if request.panes.is_empty() {
             return Err(Error::invalid("panes: give at least one target to wait on"));
         }
@@ -106,7 +106,7 @@ impl Spec {
             ));
         }
         let fail = request.fail.clone();
-        Ok(Self { mode: request.mode, since, asked, timeout, settle, stable, predicates, fail, set })
+        Ok(Self { mode: request.mode, since, requested_at, timeout, settle, stable, predicates, fail, set })
     }
 
     /// How many predicates are patterns; they come first.
@@ -145,9 +145,9 @@ pub(super) fn timeout(request: &WaitRequest) -> Result<Duration> {
 /// Milliseconds as a duration, within a limit.
 pub fn duration(field: &str, ms: Option<u64>, most: Duration) -> Result<Option<Duration>> {
     let Some(ms) = ms else { return Ok(None) };
-    let asked = Duration::from_millis(ms);
-    if asked > most {
+    let duration = Duration::from_millis(ms);
+    if duration > most {
         return Err(Error::invalid(format!("{field}: {ms} is too long; at most {}", most.as_millis())));
     }
-    Ok(Some(asked))
+    Ok(Some(duration))
 }

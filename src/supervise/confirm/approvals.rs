@@ -18,11 +18,11 @@ use rustix::{fs::FlockOperation, io::Errno};
 use serde::{Deserialize, Serialize};
 
 use super::{Decision, Request};
-use crate::supervise::store::{locked, now, write_whole};
+use crate::supervise::store::{lock_file, now, replace_file};
 
 /// A question as it stands in its file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Open {
+pub struct OpenQuestion {
     /// What names it: six hexadecimal digits.
     pub id: String,
     /// What is to be spawned: `session` or `window`.
@@ -45,13 +45,13 @@ pub struct Open {
     pub pid: u32,
     /// What a human said.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub answer: Option<Word>,
+    pub answer: Option<Verdict>,
 }
 
 /// What a human can say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Word {
+pub enum Verdict {
     /// Yes.
     Approved,
     /// No.
@@ -60,7 +60,7 @@ pub enum Word {
 
 /// Why a word did not count.
 #[derive(Debug, thiserror::Error)]
-pub enum Refused {
+pub enum AnswerError {
     /// No question of this name is open.
     #[error("no question {0} is open; `muxtap approvals` lists those that are")]
     Unknown(String),
@@ -80,7 +80,7 @@ pub struct Approvals {
 
 /// A question that this process asks; it is taken away when this is dropped.
 #[derive(Debug)]
-pub struct Asked {
+pub struct AskedQuestion {
     folder: Approvals,
     id: String,
     /// Locked: the asker lives (A2).
@@ -89,7 +89,7 @@ pub struct Asked {
 
 /// Somebody watches for questions, until this is dropped.
 #[derive(Debug)]
-pub struct Watching {
+pub struct WatchGuard {
     _lock: File,
 }
 
@@ -105,16 +105,16 @@ impl Approvals {
     }
 
     /// Asks. `until`: when it lapses, ISO 8601.
-    pub fn ask(&self, request: &Request, until: String) -> io::Result<Asked> {
+    pub fn ask(&self, request: &Request, until: String) -> io::Result<AskedQuestion> {
         let _lock = self.lock()?;
         let (id, alive) = loop {
             let id = new_id();
             if !self.file(&id).exists() {
-                let alive = locked(&self.alive_file(&id))?;
+                let alive = lock_file(&self.alive_file(&id))?;
                 break (id, alive);
             }
         };
-        let open = Open {
+        let open = OpenQuestion {
             id: id.clone(),
             kind: request.kind().into(),
             name: request.name.clone(),
@@ -126,12 +126,12 @@ impl Approvals {
             pid: std::process::id(),
             answer: None,
         };
-        write_whole(&self.file(&id), &serde_json::to_vec_pretty(&open)?)?;
-        Ok(Asked { folder: self.clone(), id, _alive: alive })
+        replace_file(&self.file(&id), &serde_json::to_vec_pretty(&open)?)?;
+        Ok(AskedQuestion { folder: self.clone(), id, _alive: alive })
     }
 
     /// The questions that wait for an answer, oldest first. Those of askers that have died are swept away.
-    pub fn open(&self) -> io::Result<Vec<Open>> {
+    pub fn open(&self) -> io::Result<Vec<OpenQuestion>> {
         if !self.dir.exists() {
             return Ok(Vec::new());
         }
@@ -148,7 +148,7 @@ impl Approvals {
                 continue;
             }
             // One that cannot be read is not one that can be answered.
-            if let Ok(open) = serde_json::from_slice::<Open>(&fs::read(&path)?)
+            if let Ok(open) = serde_json::from_slice::<OpenQuestion>(&fs::read(&path)?)
                 && open.answer.is_none()
                 && open.id == id
             {
@@ -160,8 +160,8 @@ impl Approvals {
     }
 
     /// Answers a question. When this succeeds the asker acts on it, unless it dies.
-    pub fn answer(&self, id: &str, word: Word) -> Result<(), Refused> {
-        let unknown = || Refused::Unknown(id.to_owned());
+    pub fn answer(&self, id: &str, word: Verdict) -> Result<(), AnswerError> {
+        let unknown = || AnswerError::Unknown(id.to_owned());
         if id.is_empty() || !id.bytes().all(|byte| byte.is_ascii_hexdigit()) || !self.dir.exists() {
             return Err(unknown());
         }
@@ -172,19 +172,19 @@ impl Approvals {
             return Err(unknown());
         }
         if open.answer.is_some() {
-            return Err(Refused::Answered(id.to_owned()));
+            return Err(AnswerError::Answered(id.to_owned()));
         }
         open.answer = Some(word);
-        write_whole(&self.file(id), &serde_json::to_vec_pretty(&open).map_err(io::Error::from)?)?;
+        replace_file(&self.file(id), &serde_json::to_vec_pretty(&open).map_err(io::Error::from)?)?;
         Ok(())
     }
 
     /// Says that somebody watches from now on.
-    pub fn watch(&self) -> io::Result<Watching> {
+    pub fn watch(&self) -> io::Result<WatchGuard> {
         let _lock = self.lock()?;
         let lock = open_file(&self.watchers_file())?;
         rustix::fs::flock(&lock, FlockOperation::LockShared)?;
-        Ok(Watching { _lock: lock })
+        Ok(WatchGuard { _lock: lock })
     }
 
     /// Whether somebody watches.
@@ -217,10 +217,10 @@ impl Approvals {
             let why = format!("{} must be a folder of yours that nobody else can write to", self.dir.display());
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
         }
-        locked(&self.dir.join(".lock"))
+        lock_file(&self.dir.join(".lock"))
     }
 
-    fn read(&self, id: &str) -> io::Result<Option<Open>> {
+    fn read(&self, id: &str) -> io::Result<Option<OpenQuestion>> {
         match fs::read(self.file(id)) {
             Ok(bytes) => Ok(serde_json::from_slice(&bytes).ok()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -243,7 +243,7 @@ impl Approvals {
     }
 }
 
-impl Asked {
+impl AskedQuestion {
     /// What names it.
     pub fn id(&self) -> &str {
         &self.id
@@ -252,7 +252,7 @@ impl Asked {
     /// What was said so far.
     pub fn answer(&self) -> io::Result<Option<Decision>> {
         let open = self.folder.read(&self.id)?;
-        Ok(open.and_then(|open| open.answer).map(Word::decision))
+        Ok(open.and_then(|open| open.answer).map(Verdict::decision))
     }
 
     /// Takes the question away; answers what was said up to now. After this nobody can answer it (A3).
@@ -264,13 +264,13 @@ impl Asked {
     }
 }
 
-impl Drop for Asked {
+impl Drop for AskedQuestion {
     fn drop(&mut self) {
         self.folder.sweep(&self.id);
     }
 }
 
-impl Word {
+impl Verdict {
     const fn decision(self) -> Decision {
         match self {
             Self::Approved => Decision::Approved,
@@ -321,12 +321,12 @@ mod tests {
         let open = folder.open().unwrap();
         assert_eq!((open.len(), open[0].id.as_str(), open[0].kind.as_str()), (1, asked.id(), "session"));
         assert_eq!(asked.answer().unwrap(), None);
-        folder.answer(asked.id(), Word::Denied).unwrap();
-        assert!(matches!(folder.answer(asked.id(), Word::Approved), Err(Refused::Answered(_))));
+        folder.answer(asked.id(), Verdict::Denied).unwrap();
+        assert!(matches!(folder.answer(asked.id(), Verdict::Approved), Err(AnswerError::Answered(_))));
         assert!(folder.open().unwrap().is_empty());
         let id = asked.id().to_owned();
         assert_eq!(asked.close().unwrap(), Some(Decision::Denied));
-        assert!(matches!(folder.answer(&id, Word::Approved), Err(Refused::Unknown(_))));
+        assert!(matches!(folder.answer(&id, Verdict::Approved), Err(AnswerError::Unknown(_))));
     }
 
     #[test]
@@ -339,7 +339,7 @@ mod tests {
         // As a killed asker leaves it: the files are there and nobody holds the lock.
         fs::write(folder.file(&id), text).unwrap();
         fs::write(folder.alive_file(&id), "").unwrap();
-        assert!(matches!(folder.answer(&id, Word::Approved), Err(Refused::Unknown(_))));
+        assert!(matches!(folder.answer(&id, Verdict::Approved), Err(AnswerError::Unknown(_))));
         assert!(!folder.file(&id).exists() && !folder.alive_file(&id).exists());
     }
 
@@ -368,7 +368,7 @@ mod tests {
         let (_dir, folder) = folder();
         let _asked = folder.ask(&request(), String::new()).unwrap();
         for id in ["", "../x", "a/b", "."] {
-            assert!(matches!(folder.answer(id, Word::Approved), Err(Refused::Unknown(_))), "{id}");
+            assert!(matches!(folder.answer(id, Verdict::Approved), Err(AnswerError::Unknown(_))), "{id}");
         }
     }
 }

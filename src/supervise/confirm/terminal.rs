@@ -61,7 +61,7 @@ async fn ask(terminal: &Terminal, question: Question) -> io::Result<Decision> {
 }
 
 /// Resolves when it was answered.
-async fn answered(folder: &Approvals, asked: &super::approvals::Asked) -> io::Result<()> {
+async fn answered(folder: &Approvals, asked: &super::approvals::AskedQuestion) -> io::Result<()> {
     let (_watcher, mut changes) = changes(folder)?;
     // An answer is a small file of this machine: read here, after each change of the folder.
     while asked.answer()?.is_none() {

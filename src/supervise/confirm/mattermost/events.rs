@@ -29,7 +29,7 @@ const MESSAGE_BYTES: usize = 1 << 20;
 pub(super) struct Events {
     socket: WebSocketStream<Box<dyn Wire>>,
     ping: Interval,
-    heard: Instant,
+    last_received: Instant,
 }
 
 /// What the server sends: events, and answers to what was sent (`seq_reply`).
@@ -69,7 +69,7 @@ impl Events {
             .map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "the WebSocket did not open"))??;
         let mut ping = tokio::time::interval_at(Instant::now() + PING_EVERY, PING_EVERY);
         ping.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        Ok(Self { socket, ping, heard: Instant::now() })
+        Ok(Self { socket, ping, last_received: Instant::now() })
     }
 
     /// The next reaction, to whatever post. Error: the connection is lost.
@@ -78,7 +78,7 @@ impl Events {
             let message = tokio::select! {
                 message = self.socket.next() => message,
                 _ = self.ping.tick() => {
-                    if self.heard.elapsed() > SILENCE {
+                    if self.last_received.elapsed() > SILENCE {
                         return Err(io::Error::new(io::ErrorKind::TimedOut, "the WebSocket is silent"));
                     }
                     self.socket.send(Message::Ping(Vec::new().into())).await.map_err(io::Error::other)?;
@@ -87,7 +87,7 @@ impl Events {
             };
             let lost = || io::Error::new(io::ErrorKind::UnexpectedEof, "the WebSocket was closed");
             let message = message.ok_or_else(lost)?.map_err(io::Error::other)?;
-            self.heard = Instant::now();
+            self.last_received = Instant::now();
             match message {
                 Message::Text(text) => {
                     if let Some(reaction) = read(&text)? {

@@ -167,9 +167,9 @@ impl Rest {
 /// How long a server that says "too soon" wants to be left alone.
 fn pause(headers: &header::HeaderMap) -> Duration {
     let seconds = |name| headers.get(name)?.to_str().ok()?.trim().parse::<f64>().ok();
-    let told = seconds("retry-after").or_else(|| seconds("x-ratelimit-reset"));
-    let told = told.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    told.unwrap_or(PAUSE).clamp(Duration::from_millis(50), LONGEST_PAUSE)
+    let delay = seconds("retry-after").or_else(|| seconds("x-ratelimit-reset"));
+    let delay = delay.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    delay.unwrap_or(PAUSE).clamp(Duration::from_millis(50), LONGEST_PAUSE)
 }
 
 #[cfg(test)]
@@ -178,13 +178,13 @@ mod tests {
 
     #[test]
     fn a_pause_is_what_the_server_says_within_limits() {
-        let told = |name: &'static str, value: &'static str| {
+        let delay = |name: &'static str, value: &'static str| {
             pause(&header::HeaderMap::from_iter([(header::HeaderName::from_static(name), value.parse().unwrap())]))
         };
-        assert_eq!(told("retry-after", "2"), Duration::from_secs(2));
-        assert_eq!(told("x-ratelimit-reset", "3"), Duration::from_secs(3));
-        assert_eq!(told("retry-after", "9999"), LONGEST_PAUSE);
-        assert_eq!(told("retry-after", "Wed, 21 Oct 2015 07:28:00 GMT"), PAUSE);
-        assert_eq!(told("retry-after", "-1"), PAUSE);
+        assert_eq!(delay("retry-after", "2"), Duration::from_secs(2));
+        assert_eq!(delay("x-ratelimit-reset", "3"), Duration::from_secs(3));
+        assert_eq!(delay("retry-after", "9999"), LONGEST_PAUSE);
+        assert_eq!(delay("retry-after", "Wed, 21 Oct 2015 07:28:00 GMT"), PAUSE);
+        assert_eq!(delay("retry-after", "-1"), PAUSE);
     }
 }

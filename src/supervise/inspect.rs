@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::{
-    Supervisor, about_target, failed, spelled,
+    Supervisor, about_target, engine_target, failed,
     state::{State, is_claude, lines_of},
 };
 use crate::{
@@ -85,7 +85,7 @@ impl Supervisor {
     /// The screen and so many lines of history above it.
     async fn screen(&self, host: &Arc<Host>, target: &str, history: u64) -> Result<String, Error> {
         let request = CaptureRequest { start: Some(format!("-{history}")), ..CaptureRequest::default() };
-        Ok(self.shared.engine.capture(host, &spelled(host, target).await?, &request).await?.text)
+        Ok(self.shared.engine.capture(host, &engine_target(host, target).await?, &request).await?.text)
     }
 }
 

@@ -7,7 +7,7 @@ use std::{
 
 use super::{
     core::{Core, Latch, OnPane},
-    standing,
+    earlier,
 };
 use crate::{
     api::{PredicateKind, PredicateReport, WaitAnswer, WaitOutcome},
@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// What is left of a wait that has ended: its answer, and what its delivery tells the panes.
-pub struct Told {
+pub struct WaitResult {
     answer: WaitAnswer,
     ended: Instant,
     /// The matches that count as answered once the answer is delivered; taken by the first delivery.
@@ -26,10 +26,10 @@ pub struct Told {
 /// Of each pane: the patterns that were satisfied there and where.
 type Matches = Vec<(Weak<Pane>, Vec<(String, u64)>)>;
 
-impl Told {
+impl WaitResult {
     /// Gives the answer to someone who asked. Only then its matches are behind what `since: input` looks at: nobody may have heard of them
     /// when the one who waited has gone.
-    pub(super) fn deliver(&self) -> WaitAnswer {
+    pub(super) fn acknowledge(&self) -> WaitAnswer {
         let matches = self.matches.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(matches) = matches {
             metrics::wait_latency(self.ended.elapsed());
@@ -60,9 +60,9 @@ impl Told {
 
 impl Engine {
     /// The answer of a wait that has ended, made once.
-    pub(super) async fn told(&self, core: &Arc<Core>) -> Arc<Told> {
-        let told = core.told.get_or_init(|| async {
-            standing::note(self, core).await;
+    pub(super) async fn result(&self, core: &Arc<Core>) -> Arc<WaitResult> {
+        let result = core.result.get_or_init(|| async {
+            earlier::record(self, core).await;
             let (mut answer, matches) = report(core);
             if answer.outcome == WaitOutcome::Timeout
                 && let [pane] = core.panes.as_slice()
@@ -70,9 +70,9 @@ impl Engine {
                 answer.screen = self.last_lines(core, pane).await;
             }
             let ended = core.lock().end.map_or_else(Instant::now, |end| end.at);
-            Arc::new(Told { answer, ended, matches: Mutex::new(Some(matches)) })
+            Arc::new(WaitResult { answer, ended, matches: Mutex::new(Some(matches)) })
         });
-        told.await.clone()
+        result.await.clone()
     }
 
     /// What the screen shows last. On a pane that has gone meanwhile there is none.
@@ -96,7 +96,7 @@ pub(super) fn report(core: &Core) -> (WaitAnswer, Matches) {
     for (pane, on_pane) in core.panes.iter().zip(&progress.panes) {
         for (index, (predicate, latch)) in core.spec.predicates.iter().zip(&on_pane.latches).enumerate() {
             let mut report = one(pane, predicate.kind, predicate.text.clone(), latch.as_ref());
-            report.stands_before = on_pane.standing.get(index).cloned().flatten();
+            report.stands_before = on_pane.stands_before.get(index).cloned().flatten();
             predicates.push(report);
         }
         if let Some((pattern, latch)) = &on_pane.failed {
@@ -121,7 +121,7 @@ pub(super) fn report(core: &Core) -> (WaitAnswer, Matches) {
         pane: deciding.map(|(pane, _)| pane.id().to_string()),
         predicates,
         cursor: None,
-        duration_ms: ms(end.map_or_else(|| core.asked.elapsed(), |end| end.at.duration_since(core.asked))),
+        duration_ms: ms(end.map_or_else(|| core.requested_at.elapsed(), |end| end.at.duration_since(core.requested_at))),
         gap: progress.panes.iter().find_map(|on_pane| on_pane.gap),
         screen: None,
         exit_status: exit.and_then(|exit| exit.status),
