@@ -1,7 +1,8 @@
-//! One pane, from its beginning to its end: which agent runs in it, and what that does.
+//! Follows one pane from its beginning to its end: which agent runs in it, and what the agent does.
 //!
-//! A task for each pane that sleeps until the pane tells something. It looks at processes when another program may run, and at an
-//! agent's screen when that rests after a change. `docs/agents.md` says what is looked at when, and what it costs.
+//! Each pane has a task that sleeps until its [`AgentSignals`](super::AgentSignals) wake it. It
+//! looks at processes when another program may run, and at an agent's screen when the screen rests
+//! after a change. `docs/agents.md` says what is looked at when, and what it costs.
 
 use std::{
     sync::{Arc, Weak},
@@ -51,18 +52,18 @@ struct Follower {
     pane: Arc<Pane>,
     rules: Arc<Rules>,
     running: Option<RunningAgent>,
-    /// How long to wait before the processes are looked at again because something was printed.
+    /// How long to wait before looking at the processes again because of output.
     pause: Duration,
     checked_at: Instant,
-    /// The process group that had the terminal when they were looked at.
+    /// The foreground process group when the processes were last looked at.
     foreground_group: Option<u32>,
-    /// Since when something is printed that was not looked at.
+    /// When the oldest output was noticed that has not been looked at.
     changed_since: Option<Instant>,
-    /// When to look at what was printed.
+    /// When to look at the changed screen.
     screen_due: Option<Instant>,
-    /// When to look at the processes again.
+    /// When to try again what was postponed: a look at the processes or a question to tmux.
     retry_at: Option<Instant>,
-    /// Nobody could look at the processes when they were to be looked at.
+    /// Whether the last look at the processes failed.
     probe_missed: bool,
 }
 
@@ -71,17 +72,17 @@ struct RunningAgent {
     agent: Arc<Agent>,
     pid: Option<u32>,
     end: std::pin::Pin<Box<dyn Future<Output = ()> + Send>>,
-    /// What was told of it, and since when.
+    /// The judgement that was last published, and since when it holds.
     reported: Option<(Judgement, u64)>,
-    /// What that was judged by.
+    /// The inputs of the last judgement.
     observed: Option<Observed>,
-    /// Where the last bell stood that belongs to the past.
+    /// The offset of the last bell that the agent has since worked past.
     bell: Option<u64>,
-    /// When tmux was last asked for its screen.
+    /// When tmux was last asked for the screen.
     queried_at: Option<Instant>,
 }
 
-/// The part of a screen that the rules look at, and the rest.
+/// A judgement's inputs: title, bell, and which rows the rules look at.
 #[derive(PartialEq)]
 struct Observed {
     title: String,
@@ -98,7 +99,7 @@ impl Follower {
                 () = until(due) => false,
                 () = ended(self.running.as_mut()) => true,
             };
-            // Whoever waits for what was printed comes first.
+            // Tasks that wait for this output run first.
             tokio::task::yield_now().await;
             let Some(host) = self.host.upgrade() else { return };
             if !self.step(&host, ended).await {
@@ -107,7 +108,7 @@ impl Follower {
         }
     }
 
-    /// Looks at what is to be looked at. `false`: there will be nothing more.
+    /// Handles what is due. Returns `false` when the pane has gone for good.
     async fn step(&mut self, host: &Arc<Host>, ended: bool) -> bool {
         let (program, gone) = {
             let mut state = self.pane.lock();
@@ -116,7 +117,7 @@ impl Follower {
         let there = host.live_pane(self.pane.id()).is_some_and(|pane| Arc::ptr_eq(&pane, &self.pane));
         if gone || !there {
             self.end_agent(host);
-            // A pane that stays without a process has nothing due: what is told next wakes this.
+            // A pane that stays without a process has nothing due: the next signal wakes this task.
             (self.changed_since, self.screen_due, self.retry_at) = (None, None, None);
             let mut state = self.pane.lock();
             state.agent_signals.clear_screen_changed();
@@ -135,7 +136,8 @@ impl Follower {
         let later = self.retry_at.take_if(|later| *later <= now).is_some();
         if screen_changed {
             let since = *self.changed_since.get_or_insert(now);
-            // It rests, or has printed for so long without a rest that nobody should wait for it.
+            // The screen rests, or has changed for so long without a rest that callers should not
+            // wait longer.
             let due = (last_output + limits::REST).min(since + limits::AGENT_LATEST);
             self.screen_due = Some(due).filter(|due| *due > now);
             if self.screen_due.is_none() {
@@ -152,7 +154,8 @@ impl Follower {
         true
     }
 
-    /// Something was printed.
+    /// Looks at the pane after output: at its processes if they may have changed, then at its
+    /// screen.
     async fn check(&mut self, host: &Arc<Host>) {
         self.retry_at = None;
         if self.probe_missed {
@@ -173,7 +176,7 @@ impl Follower {
                 self.retry_at = Some(next);
                 return;
             } else {
-                // Whoever prints on and on is no agent that has only begun.
+                // A program that prints continuously is no agent that has only begun.
                 let quiet = now.duration_since(next) > self.pause;
                 self.pause = if quiet { limits::AGENT_LOOK } else { (self.pause * 2).min(limits::AGENT_LOOK_LATEST) };
             }
@@ -182,7 +185,7 @@ impl Follower {
         self.judge(host).await;
     }
 
-    /// Which agent runs in the pane now?
+    /// Determines which agent runs in the pane now.
     async fn identify(&mut self, host: &Host) {
         let Some(shared) = host.shared() else { return };
         let about = self.pane.about();
@@ -214,20 +217,20 @@ impl Follower {
         };
         let mut state = self.pane.lock();
         state.agent_signals.track_changes(true);
-        // What stands there already is looked at when it rests.
+        // What the screen shows already is looked at when it rests.
         state.agent_signals.screen_changed(None);
         let bell = state.signs.bell;
         self.running = Some(RunningAgent { agent, pid, end, reported: None, observed: None, bell, queried_at: None });
     }
 
-    /// What was known stands until somebody can look.
+    /// Schedules another look at the processes. What is known holds until one succeeds.
     fn probe_failed(&mut self) {
         self.probe_missed = true;
         self.retry_at = Some(Instant::now() + self.pause);
         self.pause = (self.pause * 2).min(limits::AGENT_LOOK_LATEST);
     }
 
-    /// The agent has ended, if there was one.
+    /// Publishes the end of the agent, if one was running.
     fn end_agent(&mut self, host: &Host) {
         let Some(mut running) = self.running.take() else { return };
         self.pane.lock().agent_signals.track_changes(false);
@@ -237,7 +240,7 @@ impl Follower {
         self.publish(host, &running, true);
     }
 
-    /// What does the agent do, by what the pane shows now?
+    /// Judges what the agent does by what the pane shows now, and publishes changes.
     async fn judge(&mut self, host: &Arc<Host>) {
         let Some(running) = &mut self.running else { return };
         let Some(content) = read_content(host, &self.pane, running, &mut self.retry_at).await else { return };
@@ -256,7 +259,7 @@ impl Follower {
         }
     }
 
-    /// Writes down what is known, and tells it if that is news.
+    /// Stores the agent's state in the registry, and sends an event if `news` is set.
     fn publish(&self, host: &Host, running: &RunningAgent, news: bool) {
         let Some((judgement, since_ms)) = running.reported.clone() else { return };
         let id = self.pane.id();
@@ -297,7 +300,8 @@ impl Follower {
     }
 }
 
-/// What the pane shows, if that is something else than what was judged last.
+/// Returns what the pane shows, unless nothing that the rules look at has changed since the last
+/// judgement.
 async fn read_content(
     host: &Arc<Host>,
     pane: &Arc<Pane>,
@@ -313,7 +317,7 @@ async fn read_content(
                 let rows: Vec<_> = (0..screen.size().rows).map(|row| normalize(&screen.row_text(row))).collect();
                 (Some(rows), seen, Some(state.agent_signals.take_changes()))
             }
-            // It will be drawn anew when it is certain again.
+            // The screen is marked as changed when it is certain again.
             None if state.view.is_proven() => return None,
             None => (None, seen, None),
         }
@@ -336,7 +340,7 @@ async fn read_content(
     Some(content)
 }
 
-/// The screen as tmux has it, where it is not followed; at most once in a while.
+/// Asks tmux for a screen that is not followed, at most once per [`limits::AGENT_ASK`].
 async fn query_screen(
     host: &Arc<Host>,
     pane: &Arc<Pane>,
@@ -354,7 +358,7 @@ async fn query_screen(
     Some(text.lines().map(normalize).collect())
 }
 
-/// Some programs print spaces that do not break.
+/// Replaces the no-break spaces that some programs print, and trims the row's end.
 fn normalize(row: &str) -> String {
     row.replace('\u{a0}', " ").trim_end().to_owned()
 }
@@ -371,7 +375,7 @@ async fn ended(running: Option<&mut RunningAgent>) {
     match running {
         Some(running) => {
             running.end.as_mut().await;
-            // A future that has resolved is not asked again.
+            // A future that has resolved must not be polled again.
             running.end = Box::pin(std::future::pending());
         }
         None => std::future::pending().await,

@@ -1,22 +1,23 @@
-//! Which agent runs in a pane, by the processes on its terminal.
+//! Identifies the agent in a pane by the processes on its terminal.
 
 use std::sync::Arc;
 
 use super::rules::{Agent, Rules};
 use crate::{engine::shell, tmux::Process};
 
-/// Programs that run a script whose name counts in their place.
+/// Interpreters: the name of the script that they run counts instead of their own.
 const INTERPRETERS: [&str; 13] =
     ["node", "nodejs", "bun", "deno", "python", "ruby", "sh", "bash", "dash", "zsh", "ksh", "env", "fish"];
 
-/// The agent and its process: the first of the processes that is one. Those that were stopped do nothing, and a shell that was told a
-/// command line (`sh -c …`) is not what it names.
+/// Returns the first process that is an agent, and which agent it is. Stopped processes are
+/// skipped: they do nothing. So is a shell that was given a command line (`sh -c …`): it is not
+/// what its arguments name.
 pub(super) fn find_agent<'a>(rules: &'a Rules, processes: &[Process]) -> Option<(&'a Arc<Agent>, u32)> {
     let mut running = processes.iter().filter(|process| !process.stopped && !shell::is_told(&process.args));
     running.find_map(|process| Some((rules.agents.iter().find(|agent| runs(agent, &process.args))?, process.pid)))
 }
 
-/// The agent of this name, where the system tells no more than that.
+/// Returns the agent with a program of this name, for systems that tell no more than the name.
 pub(super) fn find_by_name<'a>(rules: &'a Rules, command: &str) -> Option<&'a Arc<Agent>> {
     let name = name_of(command);
     rules.agents.iter().find(|agent| agent.programs.contains(&name))
@@ -29,7 +30,7 @@ fn runs(agent: &Agent, args: &[String]) -> bool {
         && !agent.except.iter().any(|regex| regex.is_match(&line))
 }
 
-/// The name of the program, or of the script that an interpreter runs.
+/// Returns the name of the program, or of the script that an interpreter runs.
 fn program(args: &[String]) -> Option<String> {
     let first = name_of(args.first()?);
     if !INTERPRETERS.contains(&first.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.')) {
@@ -39,7 +40,8 @@ fn program(args: &[String]) -> Option<String> {
     Some(name_of(script))
 }
 
-/// `/usr/bin/Codex.js` is `codex`.
+/// Returns a path's file name in lower case without a script's extension: `/usr/bin/Codex.js` is
+/// `codex`.
 fn name_of(path: &str) -> String {
     let name = path.strip_prefix('-').unwrap_or(path).rsplit('/').next().unwrap_or(path).to_lowercase();
     let ending = [".js", ".mjs", ".cjs", ".py", ".exe"].into_iter().find_map(|ending| name.strip_suffix(ending));

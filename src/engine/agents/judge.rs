@@ -1,4 +1,4 @@
-//! What an agent does, by what its pane shows.
+//! Judges what an agent does by what its pane shows.
 
 use std::ops::Range;
 
@@ -10,17 +10,17 @@ use super::{
 };
 use crate::api::{AgentEvidence, AgentOption, AgentRow, AgentState};
 
-/// What a pane shows.
+/// The text and title of a pane's screen.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PaneContent {
-    /// The rows of its screen, from the top.
+    /// The rows of the screen, from the top.
     pub(super) rows: Vec<String>,
     pub(super) title: String,
-    /// The bell rang since the agent last worked.
+    /// Whether the bell rang since the agent last worked.
     pub(super) bell_rang: bool,
 }
 
-/// What that says.
+/// The agent's state as the rules judge it, with the evidence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Judgement {
     pub(super) state: AgentState,
@@ -30,8 +30,8 @@ pub(super) struct Judgement {
 }
 
 impl Judgement {
-    /// Whether somebody who was told the other one has to be told this one. Where the cursor stands in a list is no news, and neither is
-    /// what else the screen shows.
+    /// Returns whether a subscriber who was sent `other` must be sent this one. The cursor's place
+    /// in a list does not count, and neither does what else the screen shows.
     pub(super) fn differs(&self, other: &Self) -> bool {
         let answers = |judgement: &Self| {
             judgement.options.iter().map(|option| (option.key.clone(), option.label.clone())).collect::<Vec<_>>()
@@ -40,7 +40,7 @@ impl Judgement {
     }
 }
 
-/// The first rule that applies decides; where none does the agent is idle.
+/// Judges by the first rule that applies. Where none does the agent is idle.
 pub(super) fn judge(agent: &Agent, content: &PaneContent) -> Judgement {
     let applies = |rule| Some((rule, RuleMatch::of(rule, content)?));
     match agent.rules.iter().find_map(applies) {
@@ -57,13 +57,13 @@ pub(super) fn judge(agent: &Agent, content: &PaneContent) -> Judgement {
 /// The rows that a rule looks at, as one text.
 struct Excerpt<'a> {
     rows: &'a [String],
-    /// Which of the screen's rows the first one is.
+    /// The index of the first row on the screen.
     first: usize,
     text: String,
 }
 
 impl<'a> Excerpt<'a> {
-    /// The last rows that are not empty, so many at most.
+    /// Returns the last rows that are not empty, at most `most`.
     fn last(rows: &'a [String], most: u16) -> Self {
         let end = rows.iter().rposition(|row| !row.trim().is_empty()).map_or(0, |last| last + 1);
         let first = end.saturating_sub(usize::from(most));
@@ -74,7 +74,7 @@ impl<'a> Excerpt<'a> {
         Self { rows, first, text: rows.join("\n") }
     }
 
-    /// What stands below the last row that matches.
+    /// Returns what stands below the last row that matches.
     fn below(self, regex: &Regex) -> Self {
         match self.rows.iter().rposition(|row| regex.is_match(row)).map(|at| at + 1) {
             Some(at) => Self::of(self.rows.get(at..).unwrap_or_default(), self.first + at),
@@ -82,7 +82,7 @@ impl<'a> Excerpt<'a> {
         }
     }
 
-    /// The rows, counted in this part, on which these bytes stand.
+    /// Returns the rows on which these bytes stand, counted within this excerpt.
     fn rows_of(&self, bytes: &Range<usize>) -> Range<usize> {
         let breaks = |to: usize| self.text.get(..to).map_or(0, |text| text.matches('\n').count());
         // An empty match at a row's end is in that row.
@@ -91,10 +91,10 @@ impl<'a> Excerpt<'a> {
     }
 }
 
-/// Why a rule applies.
+/// The match of a rule: why it applies.
 struct RuleMatch<'a> {
     part: Excerpt<'a>,
-    /// The rows that matched, for each of its expressions, counted in the part.
+    /// The rows that each expression matched, counted within the excerpt.
     rows: Vec<Range<usize>>,
 }
 
@@ -107,7 +107,7 @@ impl<'a> RuleMatch<'a> {
         if let Some(below) = &rule.below {
             part = part.below(below);
         }
-        // The last match: what stands lowest is newest.
+        // The last match counts: what stands lowest is newest.
         let found = rule.screen.iter().map(|regex| Some(part.rows_of(&regex.find_iter(&part.text).last()?.range())));
         let rows = found.collect::<Option<Vec<_>>>()?;
         if rule.unless.iter().any(|regex| regex.is_match(&part.text)) {
@@ -153,7 +153,7 @@ impl<'a> RuleMatch<'a> {
         }
     }
 
-    /// What the rule's own expression finds: its first group, or all of the match.
+    /// Returns what the rule's own expression finds: its first group, or all of the match.
     fn question(&self, rule: &Rule) -> Option<String> {
         let found = rule.question.as_ref()?.captures_iter(&self.part.text).last()?;
         Some(unboxed(found.get(1).or_else(|| found.get(0))?.as_str()).to_owned())

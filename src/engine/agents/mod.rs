@@ -22,8 +22,8 @@ pub use rules::Rules;
 pub(super) use signals::AgentSignals;
 
 impl Engine {
-    /// The agents of a server. Every pane's processes are looked at for it; what an agent does is what its screen showed when it last
-    /// rested.
+    /// Returns the agents of a server. Every pane's processes are looked at first. What an agent
+    /// does is what its screen showed when it last rested.
     pub async fn agents(&self, host: &Arc<Host>) -> Result<AgentList> {
         self.may(Tier::Read)?;
         if let Err(error) = host.server().fresh().await
@@ -35,7 +35,7 @@ impl Engine {
             return Ok(AgentList::default());
         }
         let asked: Vec<_> = host.panes().iter().map(|pane| pane.lock().agent_signals.request_check()).collect();
-        // A pane that goes meanwhile answers, too; one whose screen is not certain for long does not.
+        // A pane that goes meanwhile responds too. A pane whose screen stays uncertain does not.
         let all = futures_util::future::join_all(asked);
         let _ = tokio::time::timeout(limits::AGENT_LATEST * 2, all).await;
         Ok(AgentList { agents: host.known_agents(), rules_error: self.shared.options.agents.error.clone() })
@@ -43,7 +43,7 @@ impl Engine {
 }
 
 impl Host {
-    /// The agents as they are known.
+    /// Returns the registered agents with the present locations of their panes.
     pub(super) fn known_agents(&self) -> Vec<AgentInfo> {
         let known = self.agents.all().into_iter();
         let placed = known.map(|(id, mut info)| {

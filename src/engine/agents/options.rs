@@ -1,4 +1,4 @@
-//! The answers that an agent offers, as they stand on its screen.
+//! Finds the answers that an agent offers on its screen.
 
 use std::sync::LazyLock;
 
@@ -6,19 +6,19 @@ use regex::Regex;
 
 use crate::api::AgentOption;
 
-/// An answer of a numbered list, in a box or not.
+/// Matches an answer of a numbered list, in a box or not.
 static NUMBERED: LazyLock<Option<Regex>> =
     LazyLock::new(|| Regex::new(r"^[\s│┃|▌]*(?P<cursor>[❯›>●▶▸→➤])?\s*(?P<key>\d{1,2})[.)]\s+(?P<label>\S.*)$").ok());
 
-/// Answers of one list.
+/// The most answers of one list.
 const MAX_OPTIONS: usize = 32;
-/// Rows that may stand between two answers.
+/// The most rows that may stand between two answers.
 const MAX_ROWS_BETWEEN: usize = 8;
 
-/// Answers, and the place of the first one among the rows.
+/// The row index of the first answer, and the answers.
 pub(super) type FirstAndOptions = Option<(usize, Vec<AgentOption>)>;
 
-/// The last list of the rows that counts 1, 2, 3 … and has a cursor.
+/// Returns the last list that counts 1, 2, 3 … and has a cursor.
 pub(super) fn numbered(rows: &[&str]) -> FirstAndOptions {
     let mut last = None;
     let mut at = 0;
@@ -35,17 +35,17 @@ pub(super) fn numbered(rows: &[&str]) -> FirstAndOptions {
     last
 }
 
-/// The list that begins in this row, and the row after it.
+/// Returns the list that begins in this row, and the index of the row after it.
 fn list_at(rows: &[&str], first: usize) -> Option<(usize, Vec<AgentOption>)> {
     let mut list: Vec<AgentOption> = Vec::new();
-    // Where the labels begin: what stands under one belongs to it.
+    // The column of the labels. Text under a label at the same column belongs to it.
     let mut indent = 0;
     let mut end = first;
     for (at, row) in rows.iter().enumerate().skip(first) {
         let found = NUMBERED.as_ref().and_then(|regex| regex.captures(row));
         let number = found.as_ref().and_then(|found| found.name("key")?.as_str().parse::<usize>().ok());
         if number == Some(1) && !list.is_empty() {
-            // Another list begins.
+            // Another list begins here.
             break;
         }
         let next = found.filter(|_| number == Some(list.len() + 1));
@@ -74,7 +74,7 @@ fn list_at(rows: &[&str], first: usize) -> Option<(usize, Vec<AgentOption>)> {
     (!list.is_empty()).then_some((end, list))
 }
 
-/// Every match of an expression with a group `label`.
+/// Returns every match of an expression with a group `label`.
 pub(super) fn matching(regex: &Regex, text: &str) -> Vec<AgentOption> {
     let found = regex.captures_iter(text).take(MAX_OPTIONS).zip(1..);
     let options = found.filter_map(|(found, place)| {
@@ -88,17 +88,17 @@ pub(super) fn matching(regex: &Regex, text: &str) -> Vec<AgentOption> {
     options.collect()
 }
 
-/// A row without the box around it.
+/// Returns a row's text without the box around it.
 pub(super) fn unboxed(row: &str) -> &str {
     row.trim_matches(|c: char| c.is_whitespace() || "│┃|▌╭╮╰╯─━".contains(c))
 }
 
-/// Characters of a row's beginning.
+/// Returns the number of characters.
 fn char_count(text: &str) -> usize {
     text.chars().count()
 }
 
-/// Where a row's text begins; none where it has none.
+/// Returns the column at which a row's text begins, or `None` for an empty row.
 fn text_column(row: &str) -> Option<usize> {
     let text = unboxed(row);
     (!text.is_empty()).then(|| row.find(text).and_then(|at| row.get(..at))).flatten().map(char_count)

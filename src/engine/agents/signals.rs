@@ -1,4 +1,4 @@
-//! What a pane tells the one who follows its agent.
+//! Signals from a pane to the task that follows its agent.
 
 use std::sync::Arc;
 
@@ -6,24 +6,25 @@ use tokio::sync::{Notify, oneshot};
 
 use crate::screen::Changes;
 
-/// A pane's end of it. Until something is taken, more of the same wakes nobody.
+/// Edge-triggered flags that wake the follower of a pane. A flag that is set already wakes nothing
+/// when it is set again.
 #[derive(Debug, Default)]
 pub(in crate::engine) struct AgentSignals {
     wake: Arc<Notify>,
-    /// It printed, or its screen is another one.
+    /// Whether the screen has changed, or is another one.
     screen: bool,
-    /// What changed on its screen; kept only where an agent is known to run.
+    /// The rows that changed, kept only while an agent is known to run.
     changes: Option<Changes>,
-    /// Another program may run in it.
+    /// Whether another program may run in the pane.
     program: bool,
-    /// The title that it set last.
+    /// The title that the pane set last.
     title: Option<String>,
-    /// Those who want to be told when it was looked at.
+    /// Callers that wait until the pane has been looked at.
     requests: Vec<oneshot::Sender<()>>,
 }
 
 impl AgentSignals {
-    /// It printed: these rows changed, or nobody knows which.
+    /// Notes that the screen changed: in these rows, or in unknown ones.
     pub(in crate::engine) fn screen_changed(&mut self, changes: Option<&Changes>) {
         if let Some(known) = &mut self.changes {
             match changes {
@@ -36,14 +37,14 @@ impl AgentSignals {
         }
     }
 
-    /// Another program may run in it.
+    /// Notes that another program may run in the pane.
     pub(in crate::engine) fn program_changed(&mut self) {
         if !std::mem::replace(&mut self.program, true) {
             self.wake.notify_one();
         }
     }
 
-    /// It has this title.
+    /// Notes the pane's title.
     pub(in crate::engine) fn title_changed(&mut self, title: &str) {
         if self.title.as_deref() == Some(title) {
             return;
@@ -56,7 +57,7 @@ impl AgentSignals {
         self.screen_changed(Some(&Changes::default()));
     }
 
-    /// Somebody asks what runs in it.
+    /// Requests a look at the pane. The receiver resolves when it has happened.
     pub(super) fn request_check(&mut self) -> oneshot::Receiver<()> {
         let (sender, receiver) = oneshot::channel();
         self.requests.push(sender);
@@ -69,40 +70,40 @@ impl AgentSignals {
         self.wake.clone()
     }
 
-    /// Whether it printed.
+    /// Returns whether the screen has changed.
     pub(super) fn is_screen_changed(&self) -> bool {
         self.screen
     }
 
-    /// Whether another program may run in it, once.
+    /// Returns whether another program may run in the pane, and clears that flag.
     pub(super) fn take_program_changed(&mut self) -> bool {
         std::mem::take(&mut self.program)
     }
 
-    /// What it printed so far is being looked at.
+    /// Clears the flag of a changed screen: what it shows so far is being looked at.
     pub(super) fn clear_screen_changed(&mut self) {
         self.screen = false;
     }
 
-    /// From now on changes are kept, or not any more.
+    /// Starts or stops keeping which rows change.
     pub(super) fn track_changes(&mut self, keep: bool) {
         self.changes = keep.then(Changes::everything);
     }
 
-    /// What changed since this was last asked.
+    /// Returns the rows that changed since the last call.
     pub(super) fn take_changes(&mut self) -> Changes {
         self.changes.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    /// The title that it set last.
+    /// Returns the title that the pane set last.
     pub(super) fn last_title(&self) -> Option<&str> {
         self.title.as_deref()
     }
 
-    /// It was looked at.
+    /// Notifies the callers of [`Self::request_check`] that the pane has been looked at.
     pub(super) fn notify_checked(&mut self) {
         for request in self.requests.drain(..) {
-            // Whoever asked may be gone.
+            // The caller may have gone.
             let _ = request.send(());
         }
     }
