@@ -1,7 +1,8 @@
 //! Events of many panes, for readers of any speed.
 //!
-//! A subscription holds a place in each pane's ring and reads on when its reader has time: nothing is queued for it, and a reader that is too
-//! slow meets a gap, not a full queue. What is read is shared by all who stand at the same place.
+//! A subscription holds an offset into each pane's ring and reads on when its reader has time.
+//! Nothing is queued for it: a reader that is too slow meets a gap, not a full queue. What is read
+//! is shared by all subscriptions at the same offset.
 
 mod cache;
 mod encoded;
@@ -43,36 +44,37 @@ use reader::{Next, Reader, StartPoint};
 pub(super) use trail::Trails;
 use trail::{Lookup, Trail};
 
-/// A running subscription.
+/// A running subscription to the events of one server.
 pub struct Subscription {
     engine: Engine,
     host: Arc<Host>,
     filter: Filter,
     listener: Arc<Listener>,
     broadcast: broadcast::Receiver<(Arc<Path>, Event)>,
-    /// The panes that are followed, by the numbers of their seats.
+    /// The readers of the panes that are followed, by the numbers under which the panes notify.
     readers: BTreeMap<u32, Reader>,
     last_number: u32,
-    /// Seats whose panes are to be looked at, in their turn.
+    /// Numbers of readers whose panes have news, in the order in which they are read.
     queue: VecDeque<u32>,
-    /// Those that are to be looked at later, the next one first.
+    /// Numbers of readers that read again at a set time, the next one first.
     scheduled: VecDeque<(Instant, u32)>,
-    /// What one look gave.
+    /// Events that one read gave and that are still to be delivered.
     ready: VecDeque<Arc<EncodedEvent>>,
     rate: RateLimiter,
-    /// The place that was told last.
+    /// The resume token that was delivered last.
     last_resume: String,
-    /// Where it was, once it has followed more panes than that place can name.
+    /// The positions of all readers, step by step. Kept once the subscription has followed more
+    /// panes than a resume token can name.
     trail: Option<Trail>,
-    /// Those of its readers that may have moved since.
+    /// Readers that may have moved since the last resume token.
     moved: BTreeSet<u32>,
-    /// It cannot go on.
+    /// Why the subscription cannot go on.
     failed: Option<Error>,
 }
 
-/// What is told.
+/// The events that a subscription wants.
 struct Filter {
-    /// Of which panes; none: of all.
+    /// Targets whose panes are followed. Empty: all panes.
     patterns: Vec<String>,
     read: Vec<PanePattern>,
     kinds: HashSet<EventKind>,
@@ -80,11 +82,11 @@ struct Filter {
     screen: ScreenFormat,
 }
 
-/// An event as it is told to one subscriber.
+/// An event as it is delivered to one subscriber.
 pub struct Delivery {
     /// The event.
     pub event: Arc<EncodedEvent>,
-    /// Where to go on after it, if that is another place than the last one that was told.
+    /// The resume token after this event, if it differs from the last one delivered.
     pub resume: Option<String>,
 }
 
@@ -125,13 +127,14 @@ impl Engine {
 
 /// Where a subscription begins.
 enum StartFrom {
-    /// Where its request says.
+    /// At the `since` of the request.
     Since,
-    /// Where panes were told last. What is missing there, if the reader has seen less.
+    /// At the positions where each pane was left. The reason, if something is missing there because
+    /// the reader has seen less.
     Places(HashMap<PaneId, Place>, Option<GapReason>),
-    /// At what is retained: the places are those of another run of muxtap.
+    /// At the start of what is retained: the resume token is of another run of muxtap.
     OtherRun,
-    /// Where its request says, with a gap: the places are not known any more.
+    /// At the `since` of the request, with a gap: the positions are not known any more.
     Forgotten,
 }
 
@@ -151,7 +154,7 @@ impl Engine {
 }
 
 impl StartFrom {
-    /// The places where panes were told last.
+    /// Returns the positions where panes were left.
     fn places(&self) -> impl Iterator<Item = &Place> {
         let places = match self {
             Self::Places(places, _) => Some(places),
@@ -160,7 +163,7 @@ impl StartFrom {
         places.into_iter().flat_map(HashMap::values)
     }
 
-    /// Where a pane begins, and whether it has opened since the reader was here last.
+    /// Returns where a pane begins, and whether it has opened since the reader was last connected.
     fn of(&self, pane: PaneId, ended: bool, since: Since) -> (StartPoint, bool) {
         let beginning = StartPoint { since, ..StartPoint::default() };
         match self {
@@ -213,12 +216,13 @@ impl Filter {
 }
 
 impl Subscription {
-    /// The panes that are there when the subscription begins. A target without `*` must mean one; it is looked up as
-    /// everywhere.
+    /// Follows the panes that exist when the subscription begins. A target without `*` must match
+    /// one pane; it is looked up as everywhere.
     async fn find_panes(&mut self, since: Since, from: StartFrom) -> Result<()> {
         let mut named = HashSet::new();
         for pattern in &self.filter.patterns {
-            // A whole session or window is followed when it is named; one pane when a pane is.
+            // A target of a session or window follows all of its panes; a target of a pane must be
+            // found.
             if pattern.starts_with('%') || pattern.contains('.') && !pattern.contains('*') {
                 named.insert(self.engine.pane(&self.host, pattern).await?.id());
             }
@@ -228,7 +232,7 @@ impl Subscription {
             let Ok(id) = info.id.parse::<PaneId>() else { continue };
             let ended = info.window_id.is_empty();
             let (beginning, opened) = from.of(id, ended, since);
-            // Of one that has ended nobody knows any more how its window was called.
+            // The window's name of an ended pane is not known any more.
             let follow = named.contains(&id)
                 || if ended { beginning.place.is_some_and(|place| !place.ended) } else { self.filter.matches(info) };
             if !follow {
@@ -240,7 +244,8 @@ impl Subscription {
             }
         }
         for place in from.places().filter(|place| !place.ended) {
-            // What a pane of an earlier server printed last is given where no other pane has its id by now.
+            // The last output of an earlier server's pane is delivered unless another pane has its
+            // id by now.
             if let Some(pane) = self.host.earlier_pane_of(&place.cursor)
                 && self.host.live_pane(pane.id()).is_none()
             {
@@ -259,7 +264,7 @@ impl Subscription {
         Ok(())
     }
 
-    /// Follows a pane. Nothing happens where it is followed already.
+    /// Follows a pane, unless it is followed already.
     fn add(&mut self, id: PaneId, beginning: StartPoint) {
         if let Some(pane) = self.host.pane(id) {
             self.follow(pane, beginning);
@@ -281,7 +286,7 @@ impl Subscription {
         self.last_number += 1;
         let mut reader = Reader::new(pane, &self.listener, self.last_number, beginning);
         if self.filter.includes(EventKind::Screen) && self.filter.screen == ScreenFormat::Rows {
-            // Who is told only which rows changed has seen the screen.
+            // A subscriber that receives only row numbers has seen the screen.
             reader.skip_current_screen();
         }
         self.readers.insert(self.last_number, reader);
@@ -293,7 +298,7 @@ impl Subscription {
         self.readers.values_mut().find(|reader| Arc::ptr_eq(reader.pane(), pane))
     }
 
-    /// Tells once that a pane is there.
+    /// Sends `pane-opened` for a pane, once.
     fn announce(&mut self, info: &PaneInfo) {
         let pane = info.id.parse().ok().and_then(|id| self.host.pane(id));
         if let Some(reader) = pane.and_then(|pane| self.reader_of(&pane))
@@ -304,14 +309,14 @@ impl Subscription {
         }
     }
 
-    /// The panes that are followed.
+    /// Returns the ids of the panes that are followed.
     pub fn panes(&self) -> Vec<String> {
         let mut panes: Vec<_> = self.readers.values().map(|reader| reader.pane().id()).collect();
         panes.sort_unstable();
         panes.iter().map(ToString::to_string).collect()
     }
 
-    /// How far every pane was told so far.
+    /// Returns the resume token: how far each pane has been delivered.
     pub fn resume_token(&mut self) -> String {
         let mut moved = std::mem::take(&mut self.moved);
         if self.trail.is_none() && self.readers.len() > limits::PLACES_TOLD {
@@ -334,15 +339,17 @@ impl Subscription {
         self.last_resume.clone()
     }
 
-    /// The next event. `None`: the engine stops. An error: the subscription cannot go on, and this is the last that it gives. Nothing is lost
-    /// when it is dropped while it waits.
+    /// Returns the next event. `None`: the engine stops. An error: the subscription cannot go on,
+    /// and this is the last item. Cancel safe: nothing is lost when the future is dropped while it
+    /// waits.
     pub async fn next(&mut self) -> Option<Result<Delivery>> {
         loop {
             if self.engine.is_stopping() {
                 return None;
             }
             if let Some(event) = self.ready.pop_front() {
-                // Only the last of several that one look gave has it: it speaks for all of them.
+                // Only the last of several events of one read has a token: it speaks for all of
+                // them.
                 let resume = if self.ready.is_empty() { self.new_resume_token() } else { None };
                 return Some(Ok(Delivery { event, resume }));
             }
@@ -374,7 +381,7 @@ impl Subscription {
         }
     }
 
-    /// Takes what happened while this subscriber had enough to read.
+    /// Takes everything that happened while this subscriber was busy.
     fn drain_pending(&mut self) {
         let marked = self.listener.take();
         self.enqueue_all(marked);
@@ -386,7 +393,7 @@ impl Subscription {
         loop {
             match self.broadcast.try_recv() {
                 Ok((socket, event)) => self.on_broadcast(&socket, &event),
-                // What was missed is also in the panes' states, but for panes that are new.
+                // The state of the panes has what was missed, except for panes that are new.
                 Err(broadcast::error::TryRecvError::Lagged(_)) => self.on_lagged(),
                 Err(_) => return,
             }
@@ -399,7 +406,7 @@ impl Subscription {
         }
     }
 
-    /// A pane is to be looked at in its turn.
+    /// Queues a reader, unless it is queued already.
     fn enqueue(&mut self, number: u32) {
         if let Some(reader) = self.readers.get_mut(&number)
             && !std::mem::replace(&mut reader.queued, true)
@@ -408,7 +415,7 @@ impl Subscription {
         }
     }
 
-    /// How far every pane was told, if that is not where it was told last.
+    /// Returns the resume token, if it differs from the last one.
     fn new_resume_token(&mut self) -> Option<String> {
         let last = std::mem::take(&mut self.last_resume);
         Some(self.resume_token()).filter(|place| *place != last)
@@ -429,7 +436,7 @@ impl Subscription {
             }
             Next::Idle => {
                 let there = self.host.live_pane(reader.pane().id());
-                // A pane that has gone and whose end was told has nothing more to say.
+                // A pane that has gone and whose end was sent has no more events.
                 if reader.is_end_sent() && !there.is_some_and(|there| Arc::ptr_eq(&there, reader.pane())) {
                     self.readers.remove(&number);
                     self.moved.remove(&number);
@@ -441,7 +448,7 @@ impl Subscription {
         }
     }
 
-    /// Follows the panes that opened unheard.
+    /// Follows panes whose opening was missed, and sends the states of agents.
     fn add_new_panes(&mut self) {
         if self.filter.includes(EventKind::Agent) {
             // What was missed of agents is in what they do now.
@@ -459,7 +466,8 @@ impl Subscription {
         }
     }
 
-    /// Whether it is in a pane that is followed. One that has gone is not followed any more, and its agent's end comes after its own.
+    /// Returns whether an agent is in a pane that is followed. A pane that has gone is not followed
+    /// any more, and its agent's end comes after its own.
     fn wants_agent(&self, agent: &AgentInfo) -> bool {
         let followed =
             || agent.pane.parse().is_ok_and(|id| self.readers.values().any(|reader| reader.pane().id() == id));
@@ -467,7 +475,8 @@ impl Subscription {
             && (followed() || self.filter.matches(&PaneInfo::from(agent)))
     }
 
-    /// More happened than is kept for those who are slow: what is new is found, and what may have changed is to be looked at again.
+    /// Handles a lag: the broadcast dropped events before this subscriber received them. Finds new
+    /// panes, and sends what may have changed.
     fn on_lagged(&mut self) {
         self.add_new_panes();
         if self.filter.includes(EventKind::Topology) {
@@ -486,13 +495,13 @@ impl Subscription {
                 if self.filter.matches(pane)
                     && let Ok(id) = pane.id.parse()
                 {
-                    // A pane that opens while someone listens is followed from its beginning.
+                    // A pane that opens during a subscription is followed from its beginning.
                     self.add(id, StartPoint { since: Since::Start, ..StartPoint::default() });
                     self.announce(pane);
                 }
                 return;
             }
-            // Told by the pane's own reader, after its last output.
+            // The pane's own reader sends these, after its last output.
             Event::PaneExited { .. }
             | Event::Bell { .. }
             | Event::Gap { .. }
@@ -517,7 +526,7 @@ impl Subscription {
     }
 }
 
-/// Resolves then; never without a time.
+/// Resolves at this time; never without one.
 async fn until(due: Option<Instant>) {
     match due {
         Some(due) => tokio::time::sleep_until(due.into()).await,

@@ -76,7 +76,7 @@ struct RunningAgent {
     reported: Option<(Judgement, u64)>,
     /// The inputs of the last judgement.
     observed: Option<Observed>,
-    /// The offset of the last bell that the agent has since worked past.
+    /// The offset of the last bell that does not count: it rang before the agent began or last worked.
     bell: Option<u64>,
     /// When tmux was last asked for the screen.
     queried_at: Option<Instant>,

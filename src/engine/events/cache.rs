@@ -1,8 +1,9 @@
-//! What the subscribers of one pane are told, made once for all of them.
+//! Caches the events of one pane's output, made once for all of its subscribers.
 //!
-//! Readers that follow a pane stand at the same places again and again: where one's event ended, the next one's begins. The first that
-//! comes to a place reads the ring there, and makes text and JSON of it; the others find it. A reader that fell behind ends its event where a
-//! known one begins, so that it is among the others from then on.
+//! Readers that follow a pane stand at the same offsets again and again: where one's event ended,
+//! the next one's begins. The first reader at an offset reads the ring there and makes text and
+//! JSON of it; the others find it here. A reader that fell behind ends its event where a cached one
+//! begins, so that it is among the others from then on.
 
 use std::{
     collections::VecDeque,
@@ -15,22 +16,22 @@ use crate::{
     engine::limits,
 };
 
-/// Pieces kept at most, whatever their size: they are looked through one by one.
+/// The most outputs that are kept, whatever their size: a lookup scans them.
 const MAX_OUTPUTS: usize = 64;
 
 /// A part of a pane's output as an event.
 #[derive(Clone, Debug)]
 pub(in crate::engine) struct CachedOutput {
     pub(super) format: ReadFormat,
-    /// The stream's offsets from and to which it goes.
+    /// The stream's offsets from and to which the output goes.
     pub(super) start: u64,
     pub(super) end: u64,
-    /// Missing before it, for everybody.
+    /// The gap before the output, the same for all subscribers.
     pub(super) gap: Option<Gap>,
     pub(super) event: Arc<EncodedEvent>,
 }
 
-/// What was made for subscribers of a pane.
+/// The events and frames that were made for subscribers of a pane.
 #[derive(Debug, Default)]
 pub(in crate::engine) struct EventCache {
     outputs: Mutex<Outputs>,
@@ -39,19 +40,19 @@ pub(in crate::engine) struct EventCache {
 
 #[derive(Debug, Default)]
 struct Outputs {
-    /// How many subscribers there are.
+    /// How many readers there are.
     readers: usize,
     list: VecDeque<CachedOutput>,
     bytes: usize,
 }
 
 impl EventCache {
-    /// One more subscriber.
+    /// Counts one more reader.
     pub(super) fn add_reader(&self) {
         self.outputs().readers += 1;
     }
 
-    /// One less; for nobody nothing is kept.
+    /// Counts one reader less. The last one clears the cache.
     pub(super) fn remove_reader(&self) {
         let mut outputs = self.outputs();
         outputs.readers = outputs.readers.saturating_sub(1);
@@ -61,13 +62,14 @@ impl EventCache {
         }
     }
 
-    /// The piece that begins here.
+    /// Returns the output that begins at this offset.
     pub(super) fn find(&self, format: ReadFormat, start: u64) -> Option<CachedOutput> {
         // Mostly one of the last is wanted.
         self.outputs().list.iter().rev().find(|output| output.start == start && output.format == format).cloned()
     }
 
-    /// The first and the last place in `from..=to` at which a known piece begins or ends.
+    /// Returns the first and the last offset in `from..=to` at which a cached output begins or
+    /// ends.
     pub(super) fn boundaries(&self, format: ReadFormat, from: u64, to: u64) -> Option<(u64, u64)> {
         let outputs = self.outputs();
         let places = outputs.list.iter().filter(|output| output.format == format);
@@ -75,7 +77,7 @@ impl EventCache {
         places.map(|place| (place, place)).reduce(|(first, last), (place, _)| (first.min(place), last.max(place)))
     }
 
-    /// Keeps a piece for those who come to its place next.
+    /// Caches an output for readers that come to its offset next.
     pub(super) fn insert(&self, output: CachedOutput) {
         let mut outputs = self.outputs();
         outputs.bytes += output.event.len();

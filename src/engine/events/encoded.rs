@@ -1,4 +1,4 @@
-//! An event as it is sent, made once for everybody who is told it.
+//! An event in the form in which it is sent, made once for all subscribers.
 
 use std::sync::{Arc, OnceLock};
 
@@ -7,11 +7,12 @@ use bytes::Bytes;
 
 use crate::api::{Event, EventKind};
 
-/// An event as JSON; of raw output the bytes themselves too. All that is made of it is made once, whoever asks.
+/// An event as JSON. Raw output also has the bytes themselves. Each form is made once, on first
+/// use.
 #[derive(Debug)]
 pub struct EncodedEvent {
     kind: EventKind,
-    /// The JSON, of raw output without `data`.
+    /// The JSON; of raw output without `data`.
     head: Bytes,
     raw: Option<Raw>,
     framed: OnceLock<Bytes>,
@@ -25,23 +26,23 @@ struct Raw {
 }
 
 impl EncodedEvent {
-    /// An event with all that it says.
+    /// Encodes an event as JSON.
     pub(super) fn new(event: &Event) -> Arc<Self> {
         Arc::new(Self { kind: event.kind(), head: json(event), raw: None, framed: OnceLock::new() })
     }
 
-    /// Raw output: an event without `data`, and the bytes that belong there.
+    /// Encodes raw output: an event without `data`, and the bytes that belong there.
     pub(super) fn raw(event: Event, bytes: Bytes) -> Arc<Self> {
         let (kind, head) = (event.kind(), json(&event));
         Arc::new(Self { kind, head, raw: Some(Raw { event, bytes, whole: OnceLock::new() }), framed: OnceLock::new() })
     }
 
-    /// What kind of event it is.
+    /// Returns the kind of the event.
     pub fn kind(&self) -> EventKind {
         self.kind
     }
 
-    /// The event as JSON.
+    /// Returns the event as JSON.
     pub fn json(&self) -> &Bytes {
         match &self.raw {
             None => &self.head,
@@ -55,24 +56,25 @@ impl EncodedEvent {
         }
     }
 
-    /// Of raw output: the JSON without `data`, and the bytes.
+    /// Returns the JSON without `data`, and the bytes, of raw output; else `None`.
     pub fn binary(&self) -> Option<(&Bytes, &Bytes)> {
         self.raw.as_ref().map(|raw| (&self.head, &raw.bytes))
     }
 
-    /// What a face makes of the event's kind and JSON. There is one such face: whoever asks first says what is made.
+    /// Returns the event in a face's framing, made by `frame` from kind and JSON at the first call.
+    /// There is one such face.
     pub fn framed(&self, frame: impl FnOnce(EventKind, &[u8]) -> Bytes) -> &Bytes {
         self.framed.get_or_init(|| frame(self.kind, self.json()))
     }
 
-    /// Bytes it is about.
+    /// Returns about how many bytes the event holds.
     pub(super) fn len(&self) -> usize {
         self.head.len() + self.raw.as_ref().map_or(0, |raw| raw.bytes.len())
     }
 }
 
 fn json(event: &Event) -> Bytes {
-    // What these types hold can always be written.
+    // Serializing these types cannot fail.
     serde_json::to_vec(event).unwrap_or_default().into()
 }
 

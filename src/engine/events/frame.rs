@@ -1,4 +1,4 @@
-//! Pictures of a pane's screen, shared by all who draw it, and what is new from one to the next.
+//! Frames of a pane's screen, shared by all subscribers that show it, and their differences.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -12,13 +12,13 @@ use crate::{
     screen::{Cursor, Screen},
 };
 
-/// Differences kept for a picture; readers of one pace ask for the same one.
+/// The most differences kept for a frame; readers at one rate ask for the same one.
 const MAX_DIFFS: usize = 8;
 
-/// What a screen showed at one point of its stream.
+/// The content of a screen at one point of its stream.
 #[derive(Debug)]
 pub(super) struct Frame {
-    /// Tells it from every other of its pane.
+    /// The frame's number, unique within its pane.
     number: u64,
     point: Point,
     made: Instant,
@@ -29,7 +29,7 @@ pub(super) struct Frame {
     diffs: Mutex<Vec<FrameDiff>>,
 }
 
-/// What is new since the frame with this number (0: everything), and how that is told.
+/// The event with what is new since the frame `since` (0: everything), or `None` if nothing is.
 #[derive(Debug)]
 struct FrameDiff {
     since: u64,
@@ -37,7 +37,7 @@ struct FrameDiff {
     event: Option<Arc<EncodedEvent>>,
 }
 
-/// The newest picture of a pane, plain and with escapes.
+/// The newest frames of a pane, plain and with escapes.
 #[derive(Debug, Default)]
 pub(super) struct FrameCache(Mutex<Newest>);
 
@@ -45,17 +45,17 @@ pub(super) struct FrameCache(Mutex<Newest>);
 struct Newest {
     plain: Option<Arc<Frame>>,
     styled: Option<Arc<Frame>>,
-    /// How many were made.
+    /// How many frames were made.
     made: u64,
 }
 
-/// What a reader finds.
+/// The result of [`Pane::frame`].
 pub(super) enum FrameResult {
-    /// What the screen shows now.
+    /// The frame of the screen as it is now.
     Ready(Arc<Frame>),
-    /// There is one, but the last one is too young to make another.
+    /// A new frame is due then: the last one is too recent.
     TooEarly(Instant),
-    /// The screen is not known for certain just now.
+    /// The screen is not known for certain at present.
     Unknown,
 }
 
@@ -67,10 +67,11 @@ impl FrameCache {
 }
 
 impl Pane {
-    /// What its screen shows now. `hurry`: whatever the last picture's age.
+    /// Returns a frame of the screen as it is now. `hurry` makes one however recent the last one
+    /// is.
     pub(super) fn frame(&self, format: ScreenFormat, hurry: bool) -> FrameResult {
         let mut newest = self.event_cache.frames.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // Which rows changed is told of their looks too.
+        // The event that names changed rows covers changes of style too.
         let escapes = format != ScreenFormat::Text;
         let last = if escapes { &newest.styled } else { &newest.plain };
         let now = Instant::now();
@@ -108,7 +109,8 @@ impl Frame {
         }
     }
 
-    /// What is new since an earlier picture, or everything; none if nothing is.
+    /// Returns the event with what is new since an earlier frame, or with everything; `None` if
+    /// nothing is new.
     pub(super) fn diff_since(
         &self,
         last: Option<&Self>,

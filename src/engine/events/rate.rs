@@ -1,4 +1,4 @@
-//! How often a subscriber wakes up.
+//! Limits how often a subscriber wakes up.
 
 use std::time::Duration;
 
@@ -6,11 +6,11 @@ use tokio::time::Instant;
 
 use crate::engine::limits;
 
-/// Lets a subscriber wake up at once a few times, and then in steps, so that what a pane prints bit by bit is told in fewer, larger events. A
-/// turn comes back after each step.
+/// A token bucket for a subscriber's wake-ups. A few come at once, then one per step, so that what
+/// a pane prints bit by bit is sent in fewer, larger events. One token comes back after each step.
 #[derive(Debug)]
 pub(super) struct RateLimiter {
-    /// When all turns will have come back.
+    /// When the bucket will be full again.
     full: Instant,
 }
 
@@ -21,7 +21,7 @@ impl Default for RateLimiter {
 }
 
 impl RateLimiter {
-    /// Waits until there is a turn. It is only used up by [`RateLimiter::take`].
+    /// Waits until there is a token. Only [`RateLimiter::consume`] uses it up.
     pub(super) async fn ready(&self) {
         let delay = self.delay(Instant::now());
         if !delay.is_zero() {
@@ -29,13 +29,13 @@ impl RateLimiter {
         }
     }
 
-    /// Uses a turn up.
+    /// Uses a token up.
     pub(super) fn consume(&mut self) {
         self.full = self.full.max(Instant::now()) + limits::PACE;
     }
 
     fn delay(&self, now: Instant) -> Duration {
-        // All used up: the first comes back after one step.
+        // With an empty bucket the first token comes back after one step.
         let used_up = limits::PACE * (limits::PACE_BURST - 1);
         self.full.saturating_duration_since(now).saturating_sub(used_up)
     }

@@ -1,4 +1,4 @@
-//! One pane as one subscriber reads it.
+//! Reads one pane for one subscriber.
 
 use std::{collections::VecDeque, sync::Arc, time::Instant};
 
@@ -23,64 +23,66 @@ use crate::{
     },
 };
 
-/// How far after the middle of a ring a slow reader looks for a line to go on with.
+/// How many bytes after the middle of a ring a slow reader searches for a line's end to go on
+/// after.
 const LINE_BYTES: u64 = 4 * 1024;
 
-/// How far a pane was read.
+/// A subscriber's position in one pane, and what it has been sent of the pane.
 pub(super) struct Reader {
     pane: Arc<Pane>,
     seat: Arc<Seat>,
-    /// All before it was told.
+    /// The stream's offset up to which output was sent.
     offset: u64,
-    /// Missing before what is told next.
+    /// The gap before what is sent next.
     gap: Option<Gap>,
-    /// Its end was told.
+    /// Whether the pane's end was sent.
     end_sent: bool,
-    /// Where the last bell stood that was told.
+    /// The offset of the last bell that was sent.
     bell: Option<u64>,
-    /// What was there when all of it had been told.
+    /// The pane's state when all of it had been sent.
     last_state: Option<Glimpse>,
-    /// What was told of its screen, and of which state.
+    /// The frame that was sent last, and the point of the stream for which the screen was last
+    /// looked at.
     frame: Option<Arc<Frame>>,
     frame_point: Option<(u64, u64)>,
-    /// Where a gap was told behind which nothing comes.
+    /// The offset of the last gap that was sent with nothing behind it.
     last_gap: Option<u64>,
-    /// That it is there was told.
+    /// Whether `pane-opened` was sent.
     pub(super) announced: bool,
-    /// Its turn comes.
+    /// Whether the reader is queued in its subscription.
     pub(super) queued: bool,
 }
 
-/// Where a pane is read first.
+/// Where the reading of a pane begins.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct StartPoint {
     pub(super) since: Since,
-    /// Where it was told last; it counts more.
+    /// The position where the pane was left; it takes precedence over `since`.
     pub(super) place: Option<Place>,
-    /// Something is missing there.
+    /// Why something is missing there, if it is.
     pub(super) missing: Option<GapReason>,
 }
 
-/// Whether a pane has more to tell.
+/// When to read a pane again.
 pub(super) enum Next {
-    /// Not before it is marked again.
+    /// When the pane notifies again.
     Idle,
-    /// Perhaps: look again when others had their turn.
+    /// After other panes had their turn: there may be more.
     Again,
-    /// Its screen does, from then on.
+    /// At this time, for the screen.
     At(Instant),
 }
 
-/// What a read of the ring gives.
+/// The result of one read of the ring.
 enum Read {
     Nothing,
     Output(CachedOutput),
-    /// Something is missing here; reading goes on behind it.
+    /// A gap, and the offset behind it at which reading goes on.
     Missing(Gap, u64),
 }
 
 impl Reader {
-    /// A pane from a beginning on.
+    /// Begins to read a pane.
     pub(super) fn new(pane: Arc<Pane>, listener: &Arc<Listener>, number: u32, begin: StartPoint) -> Self {
         let StartPoint { since, place: resume, missing } = begin;
         let seat = Seat::new(listener, number);
@@ -91,7 +93,7 @@ impl Reader {
             let state = pane.lock();
             // A cursor that is refused points behind the end: it was not made here.
             let (at, gap) = pane.begin_of(&state, &since).unwrap_or((state.ring.end(), None));
-            // What rang since is news to one who comes back.
+            // A bell since then is new to a subscriber that resumes.
             let gap = gap.or(missing.map(|reason| Gap { reason, bytes: None }));
             (at, gap, state.signs.bell.filter(|bell| resume.is_none() || *bell < at))
         };
@@ -113,7 +115,7 @@ impl Reader {
         }
     }
 
-    /// What its screen shows counts as told.
+    /// Counts what the screen shows as sent.
     pub(super) fn skip_current_screen(&mut self) {
         if let FrameResult::Ready(frame) = self.pane.frame(ScreenFormat::Rows, true) {
             self.frame = Some(frame);
@@ -124,22 +126,23 @@ impl Reader {
         &self.pane
     }
 
-    /// How far it was told.
+    /// Returns how far the pane was sent.
     pub(super) fn position(&self) -> Place {
         Place { cursor: self.pane.cursor(self.offset), ended: self.end_sent }
     }
 
-    /// Its end was told.
+    /// Returns whether the pane's end was sent.
     pub(super) fn is_end_sent(&self) -> bool {
         self.end_sent
     }
 
-    /// Puts what is to be told next into `out`: a bell, a screen, one piece of output with the gap before it, or the end.
+    /// Appends what is to be sent next to `out`: a bell, a screen, one piece of output with the gap
+    /// before it, or the end.
     pub(super) fn next(&mut self, filter: &Filter, out: &mut VecDeque<Arc<EncodedEvent>>) -> Next {
-        // First: what changes from here on is marked again.
+        // Cleared first, so that what changes from here on notifies again.
         self.seat.clear();
         let glimpse = self.pane.glimpse();
-        // Its program may have been started anew.
+        // The program may have been started anew.
         self.end_sent &= glimpse.ended;
         if glimpse.bell != self.bell {
             self.bell = glimpse.bell;
@@ -168,7 +171,7 @@ impl Reader {
         self.pane.id().to_string()
     }
 
-    /// Tells what is new on the screen. Answers when to look again, if it is too early.
+    /// Sends what is new on the screen. Returns when to look again, if it is too early.
     fn read_screen(
         &mut self,
         filter: &Filter,
@@ -181,7 +184,7 @@ impl Reader {
         }
         match self.pane.frame(filter.screen, false) {
             FrameResult::TooEarly(due) => return Some(due),
-            // It will be marked when it is known again.
+            // The pane notifies when the screen is known again.
             FrameResult::Unknown => {}
             FrameResult::Ready(frame) => {
                 out.extend(frame.diff_since(self.frame.as_deref(), filter.screen, &self.pane));
@@ -192,7 +195,7 @@ impl Reader {
         None
     }
 
-    /// Tells one piece of output, or what is missing. Answers whether there may be more.
+    /// Sends one piece of output, or a gap. Returns whether there may be more.
     fn read_output(&mut self, filter: &Filter, glimpse: Glimpse, out: &mut VecDeque<Arc<EncodedEvent>>) -> bool {
         if !filter.includes(EventKind::Output) {
             self.skip_output(filter, glimpse, out);
@@ -218,7 +221,7 @@ impl Reader {
                 if filter.includes(EventKind::Gap) {
                     out.push_back(self.gap_event(gap));
                 }
-                // The gap is this reader's alone; what follows it is told to others too.
+                // The gap is this reader's alone; what follows it is sent to others too.
                 out.push_back(output_event(&self.pane, filter.format, None, to, Some(gap)));
                 true
             }
@@ -229,7 +232,7 @@ impl Reader {
         EncodedEvent::new(&Event::Gap { pane: self.name(), gap })
     }
 
-    /// Passes over output that is not told; only the gaps in it are.
+    /// Passes over output that is not wanted, and sends only the gaps in it.
     fn skip_output(&mut self, filter: &Filter, glimpse: Glimpse, out: &mut VecDeque<Arc<EncodedEvent>>) {
         let own = self.gap.take();
         let marked = {
@@ -253,7 +256,7 @@ impl Reader {
         }
     }
 
-    /// The next piece: one that was made for somebody else, or a new one.
+    /// Returns the next output: a cached one, or a new one.
     fn next_output(&mut self, format: ReadFormat, glimpse: Glimpse) -> Read {
         let over = glimpse.ended && !self.end_sent;
         if self.gap.is_none() {
@@ -264,7 +267,7 @@ impl Reader {
                 return Read::Nothing;
             }
         }
-        // To where others stand, so that this reader is among them from there on.
+        // Up to where other readers stand, so that this reader is among them from there on.
         let far = self.offset.saturating_add(limits::EVENT_BYTES);
         let place = self.pane.event_cache.boundaries(format, self.offset + 1, far).map_or(far, |(_, last)| last);
         let chunk = {
@@ -287,7 +290,8 @@ impl Reader {
         last.map_or(Read::Nothing, |gap| Read::Missing(gap, chunk.end))
     }
 
-    /// Where a reader goes on that was overtaken. One that has read already would be overtaken again at the ring's start.
+    /// Returns where a reader goes on whose output has left the ring. One that has read already
+    /// would be overtaken again at the ring's start.
     fn catch_up_offset(&self, state: &State, format: ReadFormat) -> u64 {
         let (start, end) = (state.ring.start(), state.ring.end());
         if self.gap.is_some() {
@@ -308,7 +312,7 @@ impl Drop for Reader {
     }
 }
 
-/// The gap before a place to which `bytes` were passed over, with what was missing already.
+/// Returns the gap for `bytes` that were passed over, joined with a gap that was known already.
 fn skipped_gap(known: Option<Gap>, bytes: u64) -> Gap {
     match known {
         None => Gap { reason: GapReason::SlowReader, bytes: Some(bytes) },
@@ -316,7 +320,7 @@ fn skipped_gap(known: Option<Gap>, bytes: u64) -> Gap {
     }
 }
 
-/// An output event, of nothing where there is no chunk; never under a pane's lock.
+/// Makes an output event, an empty one where there is no chunk. Never called under a pane's lock.
 fn output_event(
     pane: &Pane,
     format: ReadFormat,

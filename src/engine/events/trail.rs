@@ -1,8 +1,9 @@
-//! Where the readers of many panes have come, so that an event's `id` is short.
+//! Records where the readers of many panes have come, so that an event's `id` is short.
 //!
-//! A word that says for each of 600 panes how far it was told is 3.5 KB long. So it is kept here: each stream of events has a *trail*,
-//! the places where it began and each step after that, and an event's `id` is how many steps there were. It is exact for each event
-//! that its reader may have seen last, as long as the trail reaches back to there.
+//! A token that names the position in each of 600 panes is 3.5 KB long. So the positions are kept
+//! here. Each stream of events has a *trail*: the positions where it began and each step after
+//! that. An event's `id` is the number of steps so far. It is exact for each event that a reader
+//! may have seen last, as long as the trail reaches back to there.
 
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
@@ -21,11 +22,11 @@ use crate::{
     protocol::ids::PaneId,
 };
 
-/// The trails of all streams, and of those that ended lately.
+/// The trails of all streams, and of those that ended recently.
 #[derive(Debug, Default)]
 pub(in crate::engine) struct Trails {
     table: Mutex<Table>,
-    /// What they take together, in steps.
+    /// The weight of all trails together, in steps.
     weight: AtomicUsize,
 }
 
@@ -33,38 +34,39 @@ pub(in crate::engine) struct Trails {
 struct Table {
     trails: HashMap<u64, Arc<Mutex<StepLog>>>,
     last: u64,
-    /// Those whose streams have ended, in that order.
+    /// The numbers of streams that have ended, in that order.
     ended: VecDeque<u64>,
 }
 
-/// What a trail knows of one of its points.
+/// The result of looking up a point of a trail.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Lookup {
-    /// Where every pane was.
+    /// The position of every pane at that point.
     Exact(Vec<Place>),
-    /// It does not reach back to there: where every pane was when it begins.
+    /// The trail does not reach back to there: the position of every pane where the trail begins.
     Since(Vec<Place>),
+    /// The stream or the point is not known.
     Unknown,
 }
 
-/// A stream's own trail. When it is dropped the stream has ended.
+/// The trail of an open stream. Dropping it ends the stream.
 pub(super) struct Trail {
     trails: Arc<Trails>,
     number: u64,
     steps: Arc<Mutex<StepLog>>,
 }
 
-/// A way from one place to the next, step by step.
+/// The steps of a trail, and the readers that took them.
 #[derive(Debug, Default)]
 struct StepLog {
-    /// The readers that are or were in it, by their numbers.
+    /// The readers that are or were in the trail, by their numbers.
     readers: BTreeMap<u32, ReaderSteps>,
-    /// How many steps were taken before those that are kept.
+    /// The number of steps that were dropped from the front.
     before: u64,
     steps: VecDeque<Step>,
 }
 
-/// One reader: which pane it reads, and where it was at the trail's beginning and at its end.
+/// A reader's pane, and its positions at the trail's beginning and end.
 #[derive(Debug)]
 struct ReaderSteps {
     epoch: Epoch,
@@ -79,7 +81,7 @@ struct Step {
     to: Position,
 }
 
-/// An offset; or that there is no reader (yet, or any more).
+/// A reader's offset and state. [`Self::ABSENT`]: there is no reader yet, or no longer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Position {
     offset: u64,
@@ -90,17 +92,17 @@ struct Position {
 enum ReaderState {
     Absent,
     Active,
-    /// The pane's end was told.
+    /// The pane's end was sent.
     Ended,
 }
 
-/// Weight of a reader, in steps.
+/// The weight of a reader, in steps.
 const READER_WEIGHT: usize = 4;
-/// A trail that is cut keeps so many steps.
+/// The steps that a trail keeps at least when it is truncated.
 const MIN_STEPS: usize = 64;
 
 impl Trails {
-    /// A trail for a new stream.
+    /// Begins the trail of a new stream.
     pub(super) fn begin(self: &Arc<Self>) -> Trail {
         let mut table = self.table();
         table.last += 1;
@@ -109,7 +111,7 @@ impl Trails {
         Trail { trails: self.clone(), number, steps }
     }
 
-    /// Where every pane was at a point of a stream.
+    /// Looks up where every pane was at a point of a stream.
     pub(super) fn look_up(&self, stream: u64, at: u64) -> Lookup {
         let steps = self.table().trails.get(&stream).cloned();
         steps.map_or(Lookup::Unknown, |steps| lock(&steps).at(at))
@@ -119,7 +121,7 @@ impl Trails {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A trail weighs this instead of that.
+    /// Changes the weight of all trails by what one of them grew or shrank.
     fn adjust_weight(&self, before: usize, after: usize) {
         if after >= before {
             self.weight.fetch_add(after - before, Ordering::Relaxed);
@@ -147,12 +149,12 @@ fn lock(steps: &Mutex<StepLog>) -> MutexGuard<'_, StepLog> {
 }
 
 impl Trail {
-    /// The stream's number.
+    /// Returns the stream's number.
     pub(super) fn number(&self) -> u64 {
         self.number
     }
 
-    /// Notes where these readers are now. Returns how many steps there were so far.
+    /// Records where these readers are now. Returns the number of steps so far.
     pub(super) fn record(&self, readers: impl IntoIterator<Item = (u32, Option<Place>)>) -> u64 {
         let taken = {
             let mut steps = lock(&self.steps);
@@ -196,7 +198,7 @@ impl StepLog {
         self.before + self.steps.len() as u64
     }
 
-    /// A reader is here now. One that stands where it stood has taken no step.
+    /// Records a reader's position. A reader that has not moved takes no step.
     fn record(&mut self, reader: u32, place: Option<Place>) {
         let to = Position::of(place);
         let of_reader = match (self.readers.get_mut(&reader), place) {
@@ -218,7 +220,7 @@ impl StepLog {
         }
     }
 
-    /// Forgets all but the last steps.
+    /// Drops all but the last `most` steps.
     fn truncate(&mut self, most: usize) {
         while self.steps.len() > most
             && let Some(Step { reader, to }) = self.steps.pop_front()
@@ -226,7 +228,7 @@ impl StepLog {
             self.before += 1;
             let Some(of_reader) = self.readers.get_mut(&reader) else { continue };
             of_reader.first = to;
-            // A reader is never there again once it has gone.
+            // A reader that has gone never comes back.
             if to == Position::ABSENT {
                 self.readers.remove(&reader);
             }
