@@ -1,4 +1,4 @@
-//! Where a wait begins, and what lay there already.
+//! Attaches a wait to its panes: finds where it begins, and looks at what lay there already.
 
 use std::{sync::Arc, time::Instant};
 
@@ -13,12 +13,13 @@ use crate::{
     },
 };
 
-/// A pane as it was when a wait was asked for; the wait begins there, though its patterns are still to be compiled.
+/// A pane's position when a wait was requested. The wait begins there, though its patterns are
+/// still to be compiled.
 pub(super) struct StartState {
     pub(super) pane: Arc<Pane>,
-    /// The end of its stream.
+    /// The end of the pane's stream.
     end: u64,
-    /// Where `since: input` begins, and since when.
+    /// Where `since: input` begins, and the time of that input.
     origin: Option<(u64, Instant)>,
 }
 
@@ -33,7 +34,8 @@ impl StartState {
 }
 
 impl Engine {
-    /// Puts a watcher into every pane of a wait; what lies between its beginning and now is looked at first.
+    /// Puts a watcher into every pane of a wait. What lies between the wait's beginning and now is
+    /// looked at first.
     pub(super) async fn attach(&self, host: &Arc<Host>, core: &Arc<Core>, panes: &[StartState]) -> Result<()> {
         for (at, start) in panes.iter().enumerate() {
             // What is printed while a screen is asked for was not there before.
@@ -50,8 +52,8 @@ impl Engine {
         Ok(())
     }
 
-    /// For `since: screen`: patterns that the screen shows are satisfied. Answers the point of the stream up to which
-    /// it was shown.
+    /// Latches the patterns that the screen shows, for `since: screen`. Returns the offset of the
+    /// stream up to which it was shown.
     async fn latch_on_screen(
         &self,
         host: &Arc<Host>,
@@ -60,7 +62,7 @@ impl Engine {
         pane: &Arc<Pane>,
     ) -> Result<Option<u64>> {
         let (text, offset) = self.screen(host, pane, true).await?;
-        // All that it shows was there before the wait began to watch.
+        // All that the screen shows was there before the wait began to watch.
         core.on_pane(at, |on_pane| on_pane.request_offset = offset.max(on_pane.request_offset));
         let Some(set) = &core.spec.set else { return Ok(Some(offset)) };
         let mut matcher = Matcher::new(set.clone());
@@ -75,13 +77,13 @@ impl Engine {
     }
 }
 
-/// The stretch of a pane's stream that a wait covers.
+/// The part of a pane's stream that a wait covers.
 struct WatchStart {
-    /// The first offset that any of its regexes looks at.
+    /// The first offset that any of the wait's regexes looks at.
     first: u64,
-    /// For each regex: a match must begin here or later.
+    /// The offset at which a match must begin or later, for each regex.
     from: Vec<u64>,
-    /// From here on bells and marks count.
+    /// The offset from which bells and marks count.
     signs: u64,
 }
 
@@ -106,7 +108,7 @@ fn attach(core: &Arc<Core>, at: usize, start: &StartState, on_screen: Option<u64
     watcher.screen_changed(&state.view, None, end);
     let mut go_on = watcher.title_changed(&title);
     if watch_start.first < end {
-        // In pieces, so that a matcher's window stays small.
+        // In chunks, so that a matcher's window stays small.
         let mut from = watch_start.first;
         while from < end && go_on {
             let to = (from + CHUNK_BYTES).min(end);
@@ -144,7 +146,8 @@ fn watch_start(
     let count = core.spec.set.as_ref().map_or(0, crate::pane::patterns::PatternSet::len);
     let same = |offset: u64| WatchStart { first: offset, from: vec![offset; count], signs: offset };
     let since = match core.spec.since {
-        // From where it was asked on; that much may have been printed since that its beginning is not kept any more.
+        // From the position at the request on. So much may have been printed since that this is not
+        // kept any more.
         Since::Now => Since::At(pane.cursor(*end)),
         since => since,
     };

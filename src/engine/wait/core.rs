@@ -1,4 +1,4 @@
-//! A wait's state: what has latched, and whether that decides it.
+//! The state of a wait: what has latched, and whether that decides it.
 //!
 //! Locks: a pane's lock may be held when a wait's is taken, never the other way round.
 
@@ -18,7 +18,7 @@ use crate::{
     tmux::Exit,
 };
 
-/// One wait.
+/// A wait, shared by its watchers, its driver and its callers.
 pub struct Core {
     pub(super) id: String,
     pub(super) host: Arc<Host>,
@@ -26,20 +26,20 @@ pub struct Core {
     pub(super) requested_at: Instant,
     pub(super) panes: Vec<Arc<Pane>>,
     progress: Mutex<Progress>,
-    /// Told when a deadline may have come nearer.
+    /// Notified when a deadline may have come nearer.
     pub(super) wake: Notify,
     over: watch::Sender<bool>,
-    /// Its answer, once it has ended and someone asked.
+    /// The result; made when the wait has ended and a caller asks for it.
     pub(super) result: OnceCell<Arc<WaitResult>>,
 }
 
-/// How far it has come.
+/// The progress of a wait on all of its panes.
 pub(super) struct Progress {
     pub(super) panes: Vec<OnPane>,
     pub(super) end: Option<End>,
 }
 
-/// How it ended.
+/// How and when a wait ended.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct End {
     pub(super) outcome: WaitOutcome,
@@ -48,7 +48,7 @@ pub(super) struct End {
     pub(super) at: Instant,
 }
 
-/// How far it has come on one pane.
+/// The progress of a wait on one pane.
 pub(super) struct OnPane {
     pub(super) latches: Vec<Option<Latch>>,
     pub(super) failed: Option<(usize, Latch)>,
@@ -58,19 +58,19 @@ pub(super) struct OnPane {
     pub(super) complete: Option<Instant>,
     /// The stream's end when the wait was asked.
     pub(super) request_offset: u64,
-    /// For each regex of the set: a match counts from this offset on.
+    /// The offset from which a match counts, for each regex of the set.
     pub(super) from: Vec<u64>,
-    /// For each pattern: where it stood before the wait, as far as that was looked for.
+    /// Where each pattern stood before the wait, as far as that was searched.
     pub(super) stands_before: Vec<Option<StandsBefore>>,
-    /// Quiet is counted from here on, not from the last byte, if that was earlier.
+    /// The earliest time from which quiet is counted; `None`: from the last byte.
     pub(super) quiet_since: Option<Instant>,
-    /// Its watch looks at what only a rest can tell.
+    /// Whether the watcher must be notified when the stream rests.
     pub(super) wants_rest: bool,
-    /// For which end of the stream the prompt rule was tried.
+    /// The end of the stream for which the prompt rule was tried.
     pub(super) prompt_tried_at: Option<u64>,
 }
 
-/// What satisfied a predicate.
+/// How a predicate was satisfied.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Latch {
     pub(super) offset: Option<u64>,
@@ -116,18 +116,18 @@ impl Core {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether it has ended.
+    /// Returns whether the wait has ended.
     pub(super) fn is_over(&self) -> bool {
         *self.over.borrow()
     }
 
-    /// Resolves when it has ended.
+    /// Resolves when the wait has ended.
     pub(super) async fn over(&self) {
         // The sender lives as long as `self`.
         let _ = self.over.subscribe().wait_for(|over| *over).await;
     }
 
-    /// Changes the progress on one pane and sees whether that decides the wait.
+    /// Changes the progress on one pane, and ends the wait if that decides it.
     pub(super) fn on_pane(&self, at: usize, change: impl FnOnce(&mut OnPane)) {
         let mut progress = self.lock();
         if progress.end.is_some() {
@@ -139,7 +139,7 @@ impl Core {
         self.decide(&mut progress, at);
     }
 
-    /// A predicate is satisfied on a pane. The first time counts.
+    /// Latches a predicate on a pane. The first time counts.
     pub(super) fn latch(&self, at: usize, predicate: usize, mut latch: Latch) {
         latch.after = if latch.before { Duration::ZERO } else { self.requested_at.elapsed() };
         self.on_pane(at, |on_pane| {
@@ -149,14 +149,14 @@ impl Core {
         });
     }
 
-    /// The predicate of this kind is satisfied, if there is one.
+    /// Latches the predicate of this kind, if the wait has one.
     pub(super) fn latch_kind(&self, at: usize, kind: PredicateKind, latch: Latch) {
         if let Some(predicate) = self.spec.index_of(kind) {
             self.latch(at, predicate, latch);
         }
     }
 
-    /// A regex of the set matched.
+    /// Latches the pattern or `fail` pattern of a match.
     pub(super) fn hit(&self, at: usize, hit: Hit) {
         let pattern = hit.pattern;
         let request_offset = self.lock().panes.get(at).map_or(0, |on_pane| on_pane.request_offset);
@@ -177,7 +177,7 @@ impl Core {
         }
     }
 
-    /// The pane's process has ended; nothing more will come.
+    /// Records that the pane's process has ended; no output follows.
     pub(super) fn pane_ended(&self, at: usize, exit: Exit) {
         let exits = self.spec.index_of(PredicateKind::Exit);
         let after = self.requested_at.elapsed();
@@ -189,7 +189,7 @@ impl Core {
         });
     }
 
-    /// Ends it.
+    /// Ends the wait, unless it has ended.
     pub(super) fn finish(&self, outcome: WaitOutcome, pane: Option<usize>) {
         self.finish_with(&mut self.lock(), outcome, pane);
     }
@@ -239,7 +239,8 @@ impl Core {
         }
     }
 
-    /// Whether the quiet after the last latch is all that is missing; then on which panes it is awaited.
+    /// Returns the panes that have all predicates, and since when, if the quiet after the last
+    /// latch is all that is missing.
     pub(super) fn settling(&self) -> Vec<(usize, Instant)> {
         let progress = self.lock();
         let complete = progress.panes.iter().enumerate();

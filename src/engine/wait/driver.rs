@@ -1,4 +1,5 @@
-//! What only time can tell: quiet, rest, prompts by rule, limits. And what only the screen can.
+//! Drives what only time can decide (quiet, rest, prompts by rule, limits) and what only the screen
+//! can.
 
 use std::{
     sync::{Arc, LazyLock},
@@ -18,10 +19,10 @@ use crate::{
     pane::cursor::Since,
 };
 
-/// A line that ends like a prompt: `$ `, `# `, `% `, `> `, `>>> `, `❯ ` …
+/// Matches a line that ends like a prompt: `$ `, `# `, `% `, `> `, `>>> `, `❯ ` …
 static PROMPT_LINE: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"(?:[$#%>❯➜λ»]|\)>)\s?$").ok());
 
-/// Lives as long as the wait.
+/// Runs as long as the wait is open.
 pub(super) async fn drive(engine: &Engine, host: &Arc<Host>, core: &Arc<Core>) {
     let mut screens = FuturesUnordered::new();
     if core.spec.screens().next().is_some() {
@@ -46,7 +47,7 @@ pub(super) async fn drive(engine: &Engine, host: &Arc<Host>, core: &Arc<Core>) {
     }
 }
 
-/// The next moment at which time decides something.
+/// Returns the next moment at which time decides something.
 fn deadline(core: &Core) -> Instant {
     let mut next = core.requested_at + core.spec.timeout;
     for (at, pane) in core.panes.iter().enumerate() {
@@ -64,7 +65,7 @@ fn deadline(core: &Core) -> Instant {
     settled_at(core).map_or(next, |settled| next.min(settled))
 }
 
-/// Does what is due. Returns the panes on which there may be a prompt.
+/// Does what is due. Returns the panes that may show a prompt.
 fn run_due(core: &Arc<Core>) -> Vec<(usize, PromptCandidate)> {
     let now = Instant::now();
     let mut prompts = Vec::new();
@@ -110,11 +111,11 @@ fn run_due(core: &Arc<Core>) -> Vec<(usize, PromptCandidate)> {
     prompts
 }
 
-/// How quiet a pane is.
+/// How long a pane has been quiet.
 struct Quiet {
-    /// Since its last byte.
+    /// The time of its last byte.
     since: Instant,
-    /// The same, but not before the wait's beginning.
+    /// The time of its last byte, but not before quiet counts for this wait.
     since_start: Instant,
     /// The stream's end.
     end: u64,
@@ -148,7 +149,7 @@ fn was_tried(core: &Core, at: usize, end: u64) -> bool {
     core.lock().panes.get(at).is_some_and(|on_pane| on_pane.prompt_tried_at == Some(end))
 }
 
-/// When the panes that have all predicates have been quiet for long enough.
+/// Returns when the panes that have all predicates have been quiet for long enough.
 fn settled_at(core: &Core) -> Option<Instant> {
     let settled = settled(core).map(|(_, at)| at);
     match core.spec.mode {
@@ -169,7 +170,7 @@ fn settled(core: &Core) -> impl Iterator<Item = (usize, Instant)> {
     })
 }
 
-/// What stands where a stream rests.
+/// The last line of a resting stream, judged as a prompt.
 enum Prompt {
     None,
     Certain(Latch),
@@ -192,8 +193,8 @@ fn find_prompt(core: &Core, pane: &Pane) -> Prompt {
         (state.resting_line(), state.about.clone(), state.ring.end(), input, state.signs.prompt)
     };
     if let Some((offset, rests)) = marked {
-        // This shell marks its prompts: its word counts. Not all of them mark where a command begins, so a prompt into which
-        // something was typed may seem to rest.
+        // This shell marks its prompts: its marks decide. Not all shells mark where a command
+        // begins, so a prompt into which something was typed may seem to rest.
         let answered = core.spec.since == Since::Input && last_input.is_some_and(|input| offset <= input);
         if !rests || answered {
             return Prompt::None;
@@ -215,8 +216,8 @@ fn find_prompt(core: &Core, pane: &Pane) -> Prompt {
     Prompt::Candidate(PromptCandidate { latch, about, end })
 }
 
-/// Latches what looks like a prompt if what reads the terminal is no batch program. Asking takes time: a pane that has printed
-/// meanwhile is looked at again when it rests.
+/// Latches a prompt candidate if the program that reads the terminal is no batch program. Asking
+/// takes time: a pane that has printed meanwhile is looked at again when it rests.
 async fn latch_if_interactive(host: &Host, core: &Core, at: usize, candidate: PromptCandidate) {
     let PromptCandidate { latch, about, end } = candidate;
     let reads = shell::reads_lines(host, about).await;
@@ -226,8 +227,9 @@ async fn latch_if_interactive(host: &Host, core: &Core, at: usize, candidate: Pr
     }
 }
 
-/// Where the screen is not followed: asks tmux for it now and whenever the pane changed, until all screen predicates are satisfied there.
-/// While one look is under way, further changes are one further look.
+/// Asks tmux for a screen that is not followed, now and whenever the pane changed, until all screen
+/// predicates are satisfied there. While one question is open, further changes cause one further
+/// question.
 async fn watch_screen(engine: &Engine, host: &Arc<Host>, core: &Arc<Core>, at: usize, pane: &Arc<Pane>) {
     let mut changes = pane.changes();
     loop {

@@ -1,4 +1,4 @@
-//! What a wait that timed out passed over: its patterns, in what was there before it began.
+//! Searches what was there before a wait began for the patterns of a wait that timed out.
 
 use std::{sync::Arc, time::Instant};
 
@@ -21,10 +21,10 @@ use crate::{
 /// Raw bytes that are decoded and searched between two looks at the clock.
 const CHUNK_BYTES: u64 = 32 * 1024;
 
-/// Looks for the patterns that a wait waited for in vain in what it did not count, and notes where they stand.
+/// Records where the patterns that a wait did not find stand in what it did not count.
 ///
-/// This happens once the time has run out, in a thread of its own, one wait at a time and for [`limits::STANDS_TIME`] at
-/// most: what was not looked at by then is left out of the answer.
+/// The search runs after the timeout, in a blocking thread, one wait at a time and for
+/// [`limits::STANDS_TIME`] at most. What it has not reached by then is left out of the answer.
 pub(super) async fn record(engine: &Engine, core: &Arc<Core>) {
     if core.lock().end.is_none_or(|end| end.outcome != WaitOutcome::Timeout) {
         return;
@@ -52,25 +52,25 @@ pub(super) async fn record(engine: &Engine, core: &Arc<Core>) {
 struct Search {
     core: Arc<Core>,
     pane: Arc<Pane>,
-    /// For each pattern that is searched: a match begins before this offset.
+    /// For each pattern, the offset before which a match must begin; `None`: it is not searched.
     before: Vec<Option<u64>>,
 }
 
-/// What is kept of a pattern's matches while they are passed over.
+/// The matches of one pattern, of which only the last are kept.
 #[derive(Default)]
 struct EarlierMatches {
     /// The last match in the output that is no echo.
     last: Option<Hit>,
-    /// The pattern matches in an echo.
+    /// Whether the pattern matches in an echo.
     echoed: bool,
     /// The line of the last match on the screen.
     shown: Option<String>,
-    /// The screen shows the line of `last`.
+    /// Whether the screen shows the line of `last`.
     shows_last: bool,
 }
 
 impl Search {
-    /// `None` where no pattern is open.
+    /// Prepares a search of one pane; `None` where no pattern is open.
     fn new(core: &Arc<Core>, at: usize, pane: &Arc<Pane>) -> Option<Self> {
         let progress = core.lock();
         let on_pane = progress.panes.get(at)?;
@@ -92,7 +92,8 @@ impl Search {
                     let since = if matches.shows_last { "screen" } else { "start" };
                     Some(StandsBefore { line: hit.line, offset: Some(hit.start), since: since.into() })
                 }
-                // What programs draw need not stand in their output as it is read. It is from before if nothing came since.
+                // Text that programs draw may not stand in their output as it is read. It is from
+                // before if nothing came since.
                 None => matches.shown.filter(|_| end <= before && !matches.echoed).map(|line| StandsBefore {
                     line,
                     offset: None,
@@ -103,7 +104,8 @@ impl Search {
         found.collect()
     }
 
-    /// Notes the last match of each pattern in the retained output that begins before the wait does, echoes left out.
+    /// Returns the last match of each pattern in the retained output that begins before the wait
+    /// does, echoes left out.
     ///
     /// A pattern can match at each byte, and a match has its whole line: only the last one is kept.
     fn in_output(&self, deadline: Instant) -> Vec<EarlierMatches> {
@@ -126,7 +128,7 @@ impl Search {
             }
             chunk.decode(&mut matcher);
             let is_last = chunk.bytes.is_empty() || chunk.end >= to;
-            // Each match is passed over, so that the last one is found.
+            // Each match is rejected, so that the last one is found.
             let mut judge = |hit: &Hit| match (self.before.get(hit.pattern), matches.get_mut(hit.pattern)) {
                 (Some(Some(before)), Some(matches)) if hit.start < *before && Instant::now() < deadline => {
                     let text = hit.captures.first().and_then(Option::as_deref).unwrap_or_default();
@@ -152,7 +154,7 @@ impl Search {
         matches
     }
 
-    /// Notes the matches on the screen, where it is followed.
+    /// Adds the matches on the screen, where it is followed.
     fn on_screen(&self, matches: &mut [EarlierMatches], deadline: Instant) {
         let Some(set) = &self.core.spec.set else { return };
         let options = CaptureOptions { join: true, ..CaptureOptions::default() };

@@ -1,4 +1,4 @@
-//! Which waits there are: the open ones, and the answers of those that ended.
+//! The registry of waits: the open ones, and the results of those that ended.
 
 use std::{
     collections::{VecDeque, hash_map::RandomState},
@@ -19,40 +19,40 @@ use crate::{
     metrics,
 };
 
-/// Every wait whose result can be asked for.
+/// All waits whose results can be asked for.
 #[derive(Default)]
 pub struct Waits {
     all: DashMap<String, Wait>,
     ended: Mutex<Ended>,
     open: AtomicUsize,
-    /// How many each caller has open.
+    /// The number of open waits of each caller.
     of_callers: DashMap<Caller, usize>,
     next: AtomicU64,
     secret: RandomState,
 }
 
-/// One of them.
+/// A registered wait.
 #[derive(Clone)]
 pub(super) enum Wait {
     Open(Arc<Core>),
     Ended(Arc<WaitResult>),
 }
 
-/// Those that have ended, in that order.
+/// The waits that have ended, in the order of their ends.
 #[derive(Default)]
 struct Ended {
     queue: VecDeque<(Instant, String, usize)>,
-    /// What their answers take.
+    /// The bytes that their results take.
     bytes: usize,
 }
 
 impl Waits {
-    /// How many are open.
+    /// Returns how many waits are open.
     pub fn open(&self) -> usize {
         self.open.load(Ordering::Relaxed)
     }
 
-    /// Ends all of them.
+    /// Cancels all open waits.
     pub fn cancel_all(&self) {
         let all: Vec<_> = self.all.iter().map(|wait| wait.clone()).collect();
         for wait in all {
@@ -62,7 +62,7 @@ impl Waits {
         }
     }
 
-    /// Drops results that are older than [`limits::KEEP`]; answers when the next one is due.
+    /// Drops results that are older than [`limits::KEEP`]. Returns when the next one is due.
     pub fn drop_expired(&self, now: Instant) -> Option<Instant> {
         let mut ended = self.ended();
         while ended.queue.front().is_some_and(|(at, ..)| *at + limits::KEEP <= now) {
@@ -77,7 +77,7 @@ impl Waits {
         })
     }
 
-    /// Puts the answer in the wait's place; of more than can be kept the oldest go.
+    /// Replaces an open wait by its result, and drops the oldest results over the limits.
     fn store(&self, id: &str, result: Arc<WaitResult>) {
         let weight = result.weight();
         let mut ended = self.ended();
@@ -100,26 +100,26 @@ impl Waits {
         self.ended.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An id that nobody guesses: a wait's result may hold what a pane printed.
+    /// Makes an id that cannot be guessed: a wait's result may hold what a pane printed.
     fn new_id(&self) -> String {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         format!("w{number}-{:012x}", self.secret.hash_one(number) >> 16)
     }
 }
 
-/// A wait that is open. Whoever drops it, at whatever await, closes the wait.
+/// An open wait. Dropping the guard, at any await, closes the wait.
 pub(super) struct WaitGuard {
     engine: Engine,
     core: Arc<Core>,
-    /// Its watchers are in the panes.
+    /// Whether the wait's watchers are in the panes.
     attached: bool,
-    /// It counts as open.
+    /// Whether the wait counts as open.
     holds_slot: bool,
     stored: bool,
 }
 
 impl WaitGuard {
-    /// Opens a wait, if not too many are.
+    /// Opens a wait. Error: too many are open, in all or of this caller.
     pub(super) fn new(engine: &Engine, make: impl FnOnce(String) -> Arc<Core>) -> Result<Self> {
         let waits = &engine.shared.waits;
         if waits.open.fetch_add(1, Ordering::Relaxed) >= limits::OPEN_WAITS {
@@ -150,7 +150,7 @@ impl WaitGuard {
         &self.core
     }
 
-    /// The wait is over and does not count any more.
+    /// Gives back the wait's slot among the open waits, once.
     pub(super) fn release_slot(&mut self) {
         if !std::mem::take(&mut self.holds_slot) {
             return;
@@ -164,7 +164,7 @@ impl WaitGuard {
         metrics::WAITS_ACTIVE.decrement(1.0);
     }
 
-    /// The wait is over: its answer stays, all else goes.
+    /// Replaces a wait that is over by its result, and frees all else.
     pub(super) async fn store_result(mut self) {
         self.detach();
         let result = self.engine.result(&self.core).await;
@@ -173,7 +173,7 @@ impl WaitGuard {
         self.engine.shared.aside.notify_one();
     }
 
-    /// Takes the watchers out of the panes.
+    /// Ends the wait and takes its watchers out of the panes.
     fn detach(&mut self) {
         if !std::mem::take(&mut self.attached) {
             return;
@@ -251,7 +251,7 @@ mod tests {
             let latch = guard.core.lock().panes[0].latches[0].clone().expect("it is there already");
             assert_eq!((latch.line.as_deref(), latch.before), (Some("DONE while it compiles"), false), "{since}");
         }
-        // More was printed than is kept: the wait knows that.
+        // More was printed than is kept: the wait reports a gap.
         let pane = pane();
         let starts = [StartState::of(pane.clone())];
         let _ = pane.push(&b"line\r\n".repeat(20_000));

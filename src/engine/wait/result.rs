@@ -1,4 +1,4 @@
-//! What a wait tells.
+//! The results of waits, and reports of open ones.
 
 use std::{
     sync::{Arc, Mutex, PoisonError, Weak},
@@ -15,20 +15,21 @@ use crate::{
     metrics,
 };
 
-/// What is left of a wait that has ended: its answer, and what its delivery tells the panes.
+/// The result of a wait that has ended: its answer, and the matches that the panes learn of when it
+/// is acknowledged.
 pub struct WaitResult {
     answer: WaitAnswer,
     ended: Instant,
-    /// The matches that count as answered once the answer is delivered; taken by the first delivery.
+    /// The matches that count as answered once the answer is acknowledged; taken by the first call.
     matches: Mutex<Option<Matches>>,
 }
 
-/// Of each pane: the patterns that were satisfied there and where.
+/// The patterns that were satisfied on each pane, and the offsets where they were.
 type Matches = Vec<(Weak<Pane>, Vec<(String, u64)>)>;
 
 impl WaitResult {
-    /// Gives the answer to someone who asked. Only then its matches are behind what `since: input` looks at: nobody may have heard of them
-    /// when the one who waited has gone.
+    /// Returns the answer to a caller, and marks its matches as answered. Only then do they lie
+    /// before what `since: input` looks at: a caller that has gone never received them.
     pub(super) fn acknowledge(&self) -> WaitAnswer {
         let matches = self.matches.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(matches) = matches {
@@ -42,7 +43,7 @@ impl WaitResult {
         self.answer.clone()
     }
 
-    /// About what it takes in memory, in bytes.
+    /// Returns about how many bytes the result takes in memory.
     pub(super) fn weight(&self) -> usize {
         let text = |text: &Option<String>| text.as_ref().map_or(0, String::len);
         let predicate = |report: &PredicateReport| {
@@ -50,7 +51,7 @@ impl WaitResult {
             let groups = report.groups.iter().map(|(name, group)| 2 * size_of::<String>() + name.len() + group.len());
             let stands = report.stands_before.as_ref().map_or(0, |stands| stands.line.len() + stands.since.len());
             let texts = stands + report.pane.len() + text(&report.pattern) + text(&report.line);
-            // A pattern stands once more among the matches.
+            // A pattern is stored once more among the matches.
             size_of::<PredicateReport>() + texts + text(&report.pattern) + captures.chain(groups).sum::<usize>()
         };
         let predicates = self.answer.predicates.iter().map(predicate).sum::<usize>();
@@ -59,7 +60,7 @@ impl WaitResult {
 }
 
 impl Engine {
-    /// The answer of a wait that has ended, made once.
+    /// Returns the result of a wait that has ended, made once.
     pub(super) async fn result(&self, core: &Arc<Core>) -> Arc<WaitResult> {
         let result = core.result.get_or_init(|| async {
             earlier::record(self, core).await;
@@ -75,7 +76,7 @@ impl Engine {
         result.await.clone()
     }
 
-    /// What the screen shows last. On a pane that has gone meanwhile there is none.
+    /// Returns the last lines of the screen, or `None` for a pane that has gone meanwhile.
     async fn last_lines(&self, core: &Core, pane: &Arc<Pane>) -> Option<String> {
         let (text, _) = tokio::select! {
             screen = self.screen(&core.host, pane, false) => screen.ok()?,
@@ -89,7 +90,7 @@ impl Engine {
     }
 }
 
-/// A wait as it stands now.
+/// Reports a wait as it stands now, with the matches to mark once the report is acknowledged.
 pub(super) fn report(core: &Core) -> (WaitAnswer, Matches) {
     let progress = core.lock();
     let mut predicates = Vec::new();
@@ -133,7 +134,7 @@ pub(super) fn report(core: &Core) -> (WaitAnswer, Matches) {
     (WaitAnswer { cursor, ..answer }, answered)
 }
 
-/// The patterns that were satisfied on a pane and where.
+/// Returns the patterns that were satisfied on a pane, and where.
 fn matches(core: &Core, on_pane: &OnPane) -> Vec<(String, u64)> {
     let latched = core.spec.predicates.iter().zip(&on_pane.latches);
     latched

@@ -1,4 +1,4 @@
-//! A wait's part that lives in a pane and sees every byte.
+//! The part of a wait that lives in a pane and sees every byte.
 
 use std::sync::Arc;
 
@@ -21,18 +21,18 @@ use crate::{
 /// Watches one pane for one wait.
 pub struct Watcher {
     core: Arc<Core>,
-    /// Which of the wait's panes this is.
+    /// The index of the pane within the wait.
     at: usize,
     matcher: Option<Matcher>,
-    /// For each regex of the set: a match that begins before this offset was answered already.
+    /// The offset before which a match was answered already, for each regex of the set.
     from: Vec<u64>,
-    /// Bells and marks before this offset do not count.
+    /// The offset before which bells and marks do not count.
     start: u64,
     wants_bell: bool,
     wants_prompt: bool,
-    /// The screen predicates that are not satisfied yet.
+    /// The indices of screen predicates that are not satisfied yet.
     open_screens: Vec<usize>,
-    /// Rows changed that could not be looked at.
+    /// Whether rows changed that could not be looked at.
     screen_missed: bool,
 }
 
@@ -52,12 +52,12 @@ impl Watcher {
         }
     }
 
-    /// Whether it belongs to this wait.
+    /// Returns whether the watcher belongs to this wait.
     pub(super) fn belongs_to(&self, core: &Arc<Core>) -> bool {
         Arc::ptr_eq(&self.core, core)
     }
 
-    /// A chunk has been fed. Answers whether to go on.
+    /// Evaluates what has come, after a chunk has been fed. Returns whether to go on.
     pub fn end_of_chunk(&mut self, echo: &EchoFilter, signs: &Signs) -> bool {
         if self.core.is_over() {
             return false;
@@ -79,7 +79,8 @@ impl Watcher {
             self.core.latch_kind(self.at, PredicateKind::Prompt, latch);
         }
         if self.wants_prompt {
-            // The driver has looked for a prompt where the stream rested before, and waits for nothing but the time limit.
+            // The driver has looked for a prompt where the stream rested before, and now waits only
+            // for the time limit.
             let tried = self.core.lock().panes.get_mut(self.at).and_then(|on_pane| on_pane.prompt_tried_at.take());
             if tried.is_some() {
                 self.core.wake.notify_one();
@@ -98,7 +99,8 @@ impl Watcher {
         !self.core.is_over()
     }
 
-    /// The screen changed: `changes`, or all of it. A pattern that stands within a line is looked for in the lines that changed.
+    /// Looks for the screen predicates after the screen changed: in `changes`, or anywhere. A
+    /// pattern that stands within a line is looked for in the lines that changed.
     pub fn screen_changed(&mut self, view: &View, changes: Option<&Changes>, end: u64) {
         if self.open_screens.is_empty() || self.core.is_over() {
             return;
@@ -125,18 +127,18 @@ impl Watcher {
         });
     }
 
-    /// Whether what ends at this offset had been printed before the wait was asked.
+    /// Returns whether what ends at this offset had been printed before the wait was requested.
     fn is_before_request(&self, end: u64) -> bool {
         self.core.lock().panes.get(self.at).is_some_and(|on_pane| end <= on_pane.request_offset)
     }
 
-    /// The stream rests. Answers whether to go on.
+    /// Evaluates what only a rest can decide. Returns whether to go on.
     pub fn stream_rested(&mut self, echo: &EchoFilter) -> bool {
         self.collect_hits(echo, Matcher::rest);
         !self.core.is_over()
     }
 
-    /// The title is this now. Answers whether to go on.
+    /// Matches the pane's new title. Returns whether to go on.
     pub fn title_changed(&mut self, title: &str) -> bool {
         let predicate = self.core.spec.index_of(PredicateKind::Title);
         let regex = predicate.and_then(|index| self.core.spec.predicates.get(index)?.regex.as_ref());
@@ -148,12 +150,12 @@ impl Watcher {
         !self.core.is_over()
     }
 
-    /// Output is missing here.
+    /// Records that output is missing here.
     pub fn record_gap(&self, gap: Gap) {
         self.core.on_pane(self.at, |on_pane| on_pane.gap = on_pane.gap.or(Some(gap)));
     }
 
-    /// The process has ended.
+    /// Records that the pane's process has ended.
     pub fn pane_ended(&self, exit: Exit) {
         self.core.pane_ended(self.at, exit);
     }
