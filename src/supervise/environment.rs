@@ -1,17 +1,17 @@
-//! The environment of the first implementation, as its users set it.
+//! Reads the environment variables of the first implementation, as its users set them.
 
 use std::{path::PathBuf, time::Duration};
 
-/// How long a human may take where nothing else is set: a day.
+/// How long a human may take to answer where nothing else is set: a day.
 const DEFAULT_ANSWER_TIMEOUT: Duration = Duration::from_secs(86_400);
-/// The longest that can be set: no clock runs over.
+/// The longest answer timeout that can be set, in milliseconds: no clock overflows.
 const LONGEST: u64 = 100 * 365 * 86_400 * 1000;
 
-/// The variables that must be set, in the order in which a missing one is told.
+/// The variables that must be set, in the order in which a missing one is reported.
 const REQUIRED: [&str; 5] =
     ["PLATFORM_URL", "PLATFORM_TOKEN", "PLATFORM_CHANNEL_ID", "PLATFORM_THREAD_ID", "PLATFORM_BOT_ID"];
 
-/// A variable that must be set is not.
+/// The error that a required variable is not set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("Missing required env var: {0}")]
 pub struct MissingVariable(pub &'static str);
@@ -19,40 +19,41 @@ pub struct MissingVariable(pub &'static str);
 /// A chat in which humans are asked.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Platform {
-    /// Where it is: `https://chat.example.org`, with a path where it has one.
+    /// The chat's address: `https://chat.example.org`, with a path where it has one.
     pub url: String,
-    /// What lets in; a secret.
+    /// The access token; a secret.
     pub token: String,
-    /// The channel in which is asked.
+    /// The channel in which questions are posted.
     pub channel: String,
-    /// The thread in which is asked.
+    /// The thread in which questions are posted.
     pub thread: String,
-    /// Who asks.
+    /// The bot's user id: the author of the questions.
     pub bot: String,
-    /// The usernames of those who may answer; empty: anyone.
+    /// The usernames that may answer; empty: anyone.
     pub allowed: Vec<String>,
 }
 
 impl std::fmt::Debug for Platform {
-    /// Without the token.
+    /// Formats the chat without its token.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Platform").field("url", &self.url).field("channel", &self.channel).finish_non_exhaustive()
     }
 }
 
-/// All that the environment says.
+/// All settings that come from the environment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlatformEnvironment {
     /// The chat.
     pub platform: Platform,
-    /// How long a human may take.
+    /// How long a human may take to answer.
     pub answer_timeout: Duration,
     /// The file of spawned sessions.
     pub store: PathBuf,
 }
 
 impl PlatformEnvironment {
-    /// Reads it. Error: the first variable that is missing. One that is empty is there.
+    /// Reads the environment. Error: the first variable that is missing. An empty one counts as
+    /// set.
     pub fn read(var: &dyn Fn(&str) -> Option<String>) -> Result<Self, MissingVariable> {
         let required = |name: &'static str| var(name).ok_or(MissingVariable(name));
         let [url, token, channel, thread, bot] = REQUIRED;
@@ -72,7 +73,8 @@ impl PlatformEnvironment {
     }
 }
 
-/// The file of spawned sessions: `~/.config/earl/tmux_sessions.json`, or under `earl-dev` where `EARL_ENV` is `development`.
+/// Returns the path of the file of spawned sessions: `~/.config/earl/tmux_sessions.json`, or under
+/// `earl-dev` where `EARL_ENV` is `development`.
 pub fn store(var: &dyn Fn(&str) -> Option<String>) -> PathBuf {
     let folder = if var("EARL_ENV").as_deref() == Some("development") { "earl-dev" } else { "earl" };
     let home = PathBuf::from(var("HOME").filter(|home| !home.is_empty()).unwrap_or_else(|| "/".into()));

@@ -1,4 +1,4 @@
-//! `list`, `capture` and `status`: what there is and what it shows.
+//! The actions `list`, `capture` and `status`: what there is and what it shows.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -16,9 +16,9 @@ use crate::{
     tmux::{Subject, is_absent},
 };
 
-/// Lines that `status` shows.
+/// The lines that `status` shows.
 const STATUS_LINES: u64 = 200;
-/// tmux keeps fewer lines than this, whatever is asked for.
+/// A limit above the lines of history that tmux keeps.
 const MOST_LINES: u64 = 10_000_000;
 
 impl Supervisor {
@@ -51,7 +51,7 @@ impl Supervisor {
                 continue;
             }
             let session = topology.session(window.session).map(|session| session.name.as_str()).unwrap_or_default();
-            // One that ended meanwhile shows nothing.
+            // A pane that ended meanwhile shows nothing.
             let screen = self.screen(host, &pane.id.to_string(), 0).await.unwrap_or_default();
             let state = State::of(&lines_of(&screen)).label();
             let folder = folder(&pane.path);
@@ -82,14 +82,14 @@ impl Supervisor {
         Ok(last.join("\n"))
     }
 
-    /// The screen and so many lines of history above it.
+    /// Captures the screen and `history` lines above it.
     async fn screen(&self, host: &Arc<Host>, target: &str, history: u64) -> Result<String, Error> {
         let request = CaptureRequest { start: Some(format!("-{history}")), ..CaptureRequest::default() };
         Ok(self.shared.engine.capture(host, &engine_target(host, target).await?, &request).await?.text)
     }
 }
 
-/// The last part of a directory.
+/// Returns the last part of a directory.
 fn folder(path: &str) -> String {
     Path::new(path).file_name().map_or_else(|| path.to_owned(), |name| name.to_string_lossy().into_owned())
 }

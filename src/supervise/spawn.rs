@@ -1,4 +1,4 @@
-//! `spawn`: checks, a human's word, then a session.
+//! The action `spawn`: checks, asks a human, then makes a session.
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -20,14 +20,14 @@ use crate::{
     tmux::is_absent,
 };
 
-/// What is answered where no human can be asked at all.
+/// The answer where no human can be asked at all.
 const NO_CONFIRMER: &str = "Error: spawn needs a human's approval, and there is no way to ask one: set PLATFORM_URL, PLATFORM_TOKEN, \
     PLATFORM_CHANNEL_ID, PLATFORM_THREAD_ID and PLATFORM_BOT_ID for Mattermost, or let a human run `muxtap approvals --watch`";
 
 /// A spawn that passed its checks.
 struct CheckedSpawn {
     request: Request,
-    /// Where it begins, absolute.
+    /// The working directory, absolute.
     directory: PathBuf,
 }
 
@@ -39,7 +39,8 @@ impl Supervisor {
         first: &[Arc<dyn Confirm>],
     ) -> Result<String, String> {
         let checked = self.check(host, arguments).await?;
-        // What is begun is carried to its end when the caller goes away: the question is withdrawn, or what was approved is made and kept.
+        // A spawn survives its caller in order: when the caller goes away the question is withdrawn,
+        // or what was approved is made and kept.
         let withdrawn = self.shared.stop.child_token();
         let _gone = withdrawn.clone().drop_guard();
         let ways = first.iter().chain(&self.shared.options.confirm).cloned().collect();
@@ -51,17 +52,17 @@ impl Supervisor {
                 Decision::Denied => Ok("Spawn denied by user.".into()),
                 Decision::Unavailable(why) => Err(why),
             };
-            // Whoever asked may have gone.
+            // The caller may have gone.
             let _ = done.send(result);
         };
-        // The engine waits for it when it stops, whoever serves the tool.
+        // The engine waits for this task when it stops, whichever face serves the tool.
         self.shared.engine.spawn(self.shared.tasks.track_future(task));
         result.await.unwrap_or_else(|_| Err(failed(&Error::internal("the question was lost"))))
     }
 
     async fn check(&self, host: &Arc<Host>, arguments: &Arguments<'_>) -> Result<CheckedSpawn, String> {
         let prompt = arguments.prompt().ok_or("Error: prompt is required for spawn")?;
-        // Nobody is asked about what muxtap would refuse afterwards.
+        // Humans are not asked about what muxtap would refuse afterwards.
         self.shared.engine.may(Tier::Create).map_err(|error| failed(&error))?;
         let named = arguments.working_dir();
         let directory = match &named {
@@ -104,11 +105,11 @@ impl Supervisor {
                 break;
             }
         }
-        // A yes that came when nobody wanted it any more makes nothing.
+        // A yes to a withdrawn question makes nothing.
         if withdrawn.is_cancelled() { Decision::Denied } else { decision }
     }
 
-    /// Makes what was approved and keeps it in the store.
+    /// Makes what was approved, and keeps it in the store.
     async fn create(&self, host: &Arc<Host>, checked: CheckedSpawn) -> Result<String, String> {
         let CheckedSpawn { request, directory } = checked;
         let Request { name, prompt, directory: named, session } = request;
@@ -146,7 +147,7 @@ impl Supervisor {
             rest: Map::new(),
         };
         if let Err(error) = self.shared.store.put(entry).await {
-            // It runs, and that is what the caller asked for.
+            // The session runs, and that is what the caller asked for.
             tracing::warn!("cannot write {}: {error}", self.shared.options.store.display());
         }
         let what = session.map_or_else(|| "session".to_owned(), |session| format!("window in `{session}`"));
@@ -158,7 +159,7 @@ fn exists(name: &str) -> String {
     format!("Error: session '{name}' already exists")
 }
 
-/// The session with this name, where there is one.
+/// Returns the session with this name, where there is one.
 async fn session_named(host: &Host, name: &str) -> Result<Option<SessionId>, String> {
     match host.server().fresh().await {
         Ok(topology) => Ok(find_session(&topology.without_hubs(), name).ok().map(|session| session.id)),
@@ -167,13 +168,14 @@ async fn session_named(host: &Host, name: &str) -> Result<Option<SessionId>, Str
     }
 }
 
-/// A name for what was given none.
+/// Makes a name for a spawn without one.
 fn new_name() -> String {
     use std::hash::{BuildHasher as _, RandomState};
     format!("earl-{}-{:04x}", store::compact_timestamp(), RandomState::new().hash_one(0) & 0xffff)
 }
 
-/// One word for a shell. Quotes and backslashes stand outside quotes, where sh and fish read them alike.
+/// Quotes a text as one word for a shell. Quotes and backslashes stand outside quotes, where sh and
+/// fish read them alike.
 fn quoted(text: &str) -> String {
     let mut word = String::with_capacity(text.len() + 2);
     word.push('\'');
