@@ -165,18 +165,18 @@ impl StartFrom {
 
     /// Returns where a pane begins, and whether it has opened since the reader was last connected.
     fn of(&self, pane: PaneId, ended: bool, since: Since) -> (StartPoint, bool) {
-        let beginning = StartPoint { since, ..StartPoint::default() };
+        let start = StartPoint { since, ..StartPoint::default() };
         match self {
-            Self::Since => (beginning, false),
+            Self::Since => (start, false),
             Self::Places(places, missing) => match places.get(&pane).copied() {
-                Some(place) => (StartPoint { place: Some(place), missing: *missing, ..beginning }, false),
-                None if ended => (beginning, false),
-                None => (StartPoint { since: Since::Start, ..beginning }, true),
+                Some(place) => (StartPoint { place: Some(place), missing: *missing, ..start }, false),
+                None if ended => (start, false),
+                None => (StartPoint { since: Since::Start, ..start }, true),
             },
             Self::OtherRun => {
                 (StartPoint { since: Since::Start, missing: Some(GapReason::MuxtapRestarted), place: None }, false)
             }
-            Self::Forgotten => (StartPoint { missing: Some(GapReason::ResumeExpired), ..beginning }, false),
+            Self::Forgotten => (StartPoint { missing: Some(GapReason::ResumeExpired), ..start }, false),
         }
     }
 }
@@ -231,14 +231,14 @@ impl Subscription {
         for info in listed.panes.iter().filter(|info| !info.earlier_server) {
             let Ok(id) = info.id.parse::<PaneId>() else { continue };
             let ended = info.window_id.is_empty();
-            let (beginning, opened) = from.of(id, ended, since);
+            let (start, opened) = from.of(id, ended, since);
             // The window's name of an ended pane is not known any more.
             let follow = named.contains(&id)
-                || if ended { beginning.place.is_some_and(|place| !place.ended) } else { self.filter.matches(info) };
+                || if ended { start.place.is_some_and(|place| !place.ended) } else { self.filter.matches(info) };
             if !follow {
                 continue;
             }
-            self.add(id, beginning);
+            self.add(id, start);
             if opened {
                 self.announce(info);
             }
@@ -249,8 +249,8 @@ impl Subscription {
             if let Some(pane) = self.host.earlier_pane_of(&place.cursor)
                 && self.host.live_pane(pane.id()).is_none()
             {
-                let (beginning, _) = from.of(pane.id(), true, since);
-                self.follow(pane, beginning);
+                let (start, _) = from.of(pane.id(), true, since);
+                self.follow(pane, start);
             }
         }
         if let Some(error) = self.failed.take() {
@@ -265,13 +265,13 @@ impl Subscription {
     }
 
     /// Follows a pane, unless it is followed already.
-    fn add(&mut self, id: PaneId, beginning: StartPoint) {
+    fn add(&mut self, id: PaneId, start: StartPoint) {
         if let Some(pane) = self.host.pane(id) {
-            self.follow(pane, beginning);
+            self.follow(pane, start);
         }
     }
 
-    fn follow(&mut self, pane: Arc<Pane>, beginning: StartPoint) {
+    fn follow(&mut self, pane: Arc<Pane>, start: StartPoint) {
         if self.reader_of(&pane).is_some() {
             return;
         }
@@ -284,7 +284,7 @@ impl Subscription {
             return;
         }
         self.last_number += 1;
-        let mut reader = Reader::new(pane, &self.listener, self.last_number, beginning);
+        let mut reader = Reader::new(pane, &self.listener, self.last_number, start);
         if self.filter.includes(EventKind::Screen) && self.filter.screen == ScreenFormat::Rows {
             // A subscriber that receives only row numbers has seen the screen.
             reader.skip_current_screen();

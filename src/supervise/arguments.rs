@@ -24,12 +24,12 @@ impl<'a> Arguments<'a> {
     }
 
     pub(super) fn target(&self) -> Option<String> {
-        self.filled("target")
+        self.non_blank("target")
     }
 
     /// Returns the text to type. Empty text presses only Enter.
     pub(super) fn text(&self) -> Option<String> {
-        self.written("text")
+        self.text_of("text")
     }
 
     /// Returns how many lines to show, at least one.
@@ -44,26 +44,26 @@ impl<'a> Arguments<'a> {
     }
 
     pub(super) fn prompt(&self) -> Option<String> {
-        self.filled("prompt")
+        self.non_blank("prompt")
     }
 
     pub(super) fn name(&self) -> Option<String> {
-        self.filled("name")
+        self.non_blank("name")
     }
 
     pub(super) fn working_dir(&self) -> Option<String> {
-        self.filled("working_dir")
+        self.non_blank("working_dir")
     }
 
     pub(super) fn session(&self) -> Option<String> {
-        self.filled("session")
+        self.non_blank("session")
     }
 
-    fn filled(&self, field: &str) -> Option<String> {
-        self.written(field).filter(|text| !text.trim().is_empty())
+    fn non_blank(&self, field: &str) -> Option<String> {
+        self.text_of(field).filter(|text| !text.trim().is_empty())
     }
 
-    fn written(&self, field: &str) -> Option<String> {
+    fn text_of(&self, field: &str) -> Option<String> {
         match self.0.get(field)? {
             Value::String(text) => Some(text.clone()),
             Value::Number(number) => Some(number.to_string()),

@@ -7,8 +7,9 @@ use std::{
 };
 
 use super::{
-    Supervisor, about_target, engine_target, failed,
+    Supervisor, engine_target, error_text,
     state::{State, is_claude, lines_of},
+    target_error_text,
 };
 use crate::{
     api::{CaptureRequest, Error},
@@ -26,7 +27,7 @@ impl Supervisor {
         let topology = match host.server().fresh().await {
             Ok(topology) => topology.without_hubs(),
             Err(error) if is_absent(&error) => return Ok("No tmux sessions running.".into()),
-            Err(error) => return Err(failed(&error)),
+            Err(error) => return Err(error_text(&error)),
         };
         let panes: Vec<_> = topology
             .windows
@@ -42,8 +43,8 @@ impl Supervisor {
         if host.server().spec().is_local() {
             let ttys: BTreeSet<String> = panes.iter().map(|(_, pane)| pane.tty.clone()).collect();
             let engine = &self.shared.engine;
-            let looked = engine.probe(Subject::All, move |proc| proc.on_terminals(&ttys)).await;
-            running = looked.ok_or("Error: cannot look at the processes of this machine: that takes too long")?;
+            let probed = engine.probe(Subject::All, move |proc| proc.on_terminals(&ttys)).await;
+            running = probed.ok_or("Error: cannot look at the processes of this machine: that takes too long")?;
         }
         let mut found = Vec::new();
         for (window, pane) in &panes {
@@ -76,7 +77,7 @@ impl Supervisor {
 
     async fn last_lines(&self, host: &Arc<Host>, target: &str, lines: u64) -> Result<String, String> {
         let history = lines.min(MOST_LINES);
-        let screen = self.screen(host, target, history).await.map_err(|error| about_target(&error, target))?;
+        let screen = self.screen(host, target, history).await.map_err(|error| target_error_text(&error, target))?;
         let all = lines_of(&screen);
         let last = all.get(all.len().saturating_sub(history as usize)..).unwrap_or_default();
         Ok(last.join("\n"))

@@ -108,7 +108,7 @@ impl Supervisor {
         }
         let host = match self.shared.engine.host(&self.shared.options.socket) {
             Ok(host) => host,
-            Err(error) => return failed(&error),
+            Err(error) => return error_text(&error),
         };
         if !self.is_installed(&host) {
             return NO_TMUX.into();
@@ -190,7 +190,7 @@ impl std::fmt::Debug for Supervisor {
 }
 
 /// Returns the text of an error that no row of the contract names.
-fn failed(error: &Error) -> String {
+fn error_text(error: &Error) -> String {
     match error.code {
         ErrorCode::ReadOnly => format!("Error: {}", error.message),
         _ => format!("Error: tmux command failed: {}", error.message),
@@ -198,9 +198,9 @@ fn failed(error: &Error) -> String {
 }
 
 /// Returns the text of an error about a target.
-fn about_target(error: &Error, target: &str) -> String {
+fn target_error_text(error: &Error, target: &str) -> String {
     let gone = matches!(error.code, ErrorCode::NotFound | ErrorCode::InvalidTarget) || is_absent(error);
-    if gone { format!("Error: session/pane '{target}' not found") } else { failed(error) }
+    if gone { format!("Error: session/pane '{target}' not found") } else { error_text(error) }
 }
 
 /// Converts a target to the engine's syntax. A bare number is a session's name here, as tmux's

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Supervisor, about_target, engine_target, failed};
+use super::{Supervisor, engine_target, error_text, target_error_text};
 use crate::{
     api::{Error, InputRequest},
     engine::{Host, Target, find_pane, find_window},
@@ -41,7 +41,7 @@ impl Supervisor {
         let found = match session_of(host, target).await {
             Ok(found) => found,
             Err(error) if is_absent(&error) => None,
-            Err(error) => return Err(failed(&error)),
+            Err(error) => return Err(error_text(&error)),
         };
         let Some((id, name)) = found else {
             self.forget(&[target]).await;
@@ -54,7 +54,7 @@ impl Supervisor {
                 Err(error) => is_absent(&error),
             };
             if !gone {
-                return Err(failed(&error));
+                return Err(error_text(&error));
             }
         }
         self.forget(&[target, &name]).await;
@@ -71,7 +71,7 @@ impl Supervisor {
             let target = engine_target(host, target).await?;
             self.shared.engine.input(host, &target, request).await
         };
-        done.await.map(drop).map_err(|error: Error| about_target(&error, target))
+        done.await.map(drop).map_err(|error: Error| target_error_text(&error, target))
     }
 
     async fn forget(&self, names: &[&str]) {

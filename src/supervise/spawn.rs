@@ -10,7 +10,7 @@ use super::{
     Supervisor,
     arguments::Arguments,
     confirm::{Confirm, Decision, Question, Request},
-    failed,
+    error_text,
     store::{self, Entry},
 };
 use crate::{
@@ -39,8 +39,8 @@ impl Supervisor {
         first: &[Arc<dyn Confirm>],
     ) -> Result<String, String> {
         let checked = self.check(host, arguments).await?;
-        // A spawn survives its caller in order: when the caller goes away the question is withdrawn,
-        // or what was approved is made and kept.
+        // A task that outlives the caller: when the caller goes away the question is withdrawn, or
+        // what was approved is made and kept.
         let withdrawn = self.shared.stop.child_token();
         let _gone = withdrawn.clone().drop_guard();
         let ways = first.iter().chain(&self.shared.options.confirm).cloned().collect();
@@ -57,13 +57,13 @@ impl Supervisor {
         };
         // The engine waits for this task when it stops, whichever face serves the tool.
         self.shared.engine.spawn(self.shared.tasks.track_future(task));
-        result.await.unwrap_or_else(|_| Err(failed(&Error::internal("the question was lost"))))
+        result.await.unwrap_or_else(|_| Err(error_text(&Error::internal("the question was lost"))))
     }
 
     async fn check(&self, host: &Arc<Host>, arguments: &Arguments<'_>) -> Result<CheckedSpawn, String> {
         let prompt = arguments.prompt().ok_or("Error: prompt is required for spawn")?;
         // Humans are not asked about what muxtap would refuse afterwards.
-        self.shared.engine.may(Tier::Create).map_err(|error| failed(&error))?;
+        self.shared.engine.may(Tier::Create).map_err(|error| error_text(&error))?;
         let named = arguments.working_dir();
         let directory = match &named {
             Some(named) => self.directory(named),
@@ -74,7 +74,7 @@ impl Supervisor {
         {
             return Err(format!("Error: directory '{named}' not found"));
         }
-        let name = arguments.name().unwrap_or_else(new_name);
+        let name = arguments.name().unwrap_or_else(generate_name);
         let session = arguments.session();
         if let Some(session) = &session {
             if session_named(host, session).await?.is_none() {
@@ -85,7 +85,7 @@ impl Supervisor {
                 return Err(format!("Error: session name '{name}' cannot contain '.' or ':' (tmux target delimiters)"));
             }
             if session_named(host, &name).await?.is_some() {
-                return Err(exists(&name));
+                return Err(already_exists(&name));
             }
         }
         if let Some(field) = [("prompt", &prompt), ("name", &name)].iter().find(|(_, text)| text.contains('\0')) {
@@ -131,9 +131,9 @@ impl Supervisor {
         };
         if let Err(error) = self.shared.engine.make_plainly(host, &spawn).await {
             return Err(match (error.code, &session) {
-                (ErrorCode::Conflict, None) => exists(&name),
+                (ErrorCode::Conflict, None) => already_exists(&name),
                 (ErrorCode::NotFound, Some(session)) => format!("Error: session '{session}' not found"),
-                _ => failed(&error),
+                _ => error_text(&error),
             });
         }
         let shown = named.unwrap_or_else(|| directory.display().to_string());
@@ -155,7 +155,7 @@ impl Supervisor {
     }
 }
 
-fn exists(name: &str) -> String {
+fn already_exists(name: &str) -> String {
     format!("Error: session '{name}' already exists")
 }
 
@@ -164,12 +164,12 @@ async fn session_named(host: &Host, name: &str) -> Result<Option<SessionId>, Str
     match host.server().fresh().await {
         Ok(topology) => Ok(find_session(&topology.without_hubs(), name).ok().map(|session| session.id)),
         Err(error) if is_absent(&error) => Ok(None),
-        Err(error) => Err(failed(&error)),
+        Err(error) => Err(error_text(&error)),
     }
 }
 
 /// Makes a name for a spawn without one.
-fn new_name() -> String {
+fn generate_name() -> String {
     use std::hash::{BuildHasher as _, RandomState};
     format!("earl-{}-{:04x}", store::compact_timestamp(), RandomState::new().hash_one(0) & 0xffff)
 }
@@ -196,7 +196,7 @@ mod tests {
 
     #[test]
     fn a_name_has_the_time_and_four_hex_digits() {
-        let name = new_name();
+        let name = generate_name();
         let pattern = regex::Regex::new("^earl-[0-9]{14}-[0-9a-f]{4}$").unwrap();
         assert!(pattern.is_match(&name), "{name}");
     }

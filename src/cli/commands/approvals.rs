@@ -65,7 +65,7 @@ impl ApprovalsArgs {
 }
 
 fn list(folder: &Approvals, json: bool) -> Outcome {
-    let open = folder.open().map_err(AnswerError::from).map_err(refused)?;
+    let open = folder.open_questions().map_err(AnswerError::from).map_err(refused)?;
     if json {
         output::print_json(&serde_json::json!({ "approvals": open }))?;
         return Ok(0);
@@ -107,7 +107,7 @@ async fn watch(folder: &Approvals, json: bool) -> Outcome {
     // A question has ended without a word from here: the next bare word may have been meant for it.
     let mut over = None;
     loop {
-        let open = folder.open().map_err(unusable)?;
+        let open = folder.open_questions().map_err(unusable)?;
         shown.retain(|id, _| {
             let stays = open.iter().any(|question| question.id == *id);
             if !stays {
@@ -232,7 +232,7 @@ mod tests {
         let folder = Approvals::new(dir.path().join("approvals"));
         let request = Request { name: "n".into(), prompt: "p".into(), directory: None, session: None };
         let asked = folder.ask(&request, "later".into()).unwrap();
-        let open = folder.open().unwrap();
+        let open = folder.open_questions().unwrap();
         let mut over = Some("3fa9c1".to_owned());
         let mut say = |line: &str| answer(&folder, line, &open, &mut over).unwrap();
         assert_eq!((say(""), say("yy")), (None, None));

@@ -76,7 +76,8 @@ struct RunningAgent {
     reported: Option<(Judgement, u64)>,
     /// The inputs of the last judgement.
     observed: Option<Observed>,
-    /// The offset of the last bell that does not count: it rang before the agent began or last worked.
+    /// The offset of the last bell that does not count: it rang before the agent began or last
+    /// worked.
     bell: Option<u64>,
     /// When tmux was last asked for the screen.
     queried_at: Option<Instant>,
@@ -246,7 +247,7 @@ impl Follower {
         let Some(content) = read_content(host, &self.pane, running, &mut self.retry_at).await else { return };
         let judgement = judge(&running.agent, &content);
         if judgement.state == AgentState::Working {
-            running.bell = running.observed.as_ref().and_then(|seen| seen.bell);
+            running.bell = running.observed.as_ref().and_then(|observed| observed.bell);
         }
         let news = running.reported.as_ref().is_none_or(|(known, _)| judgement.differs(known));
         let since = running.reported.as_ref().filter(|_| !news).map_or_else(now_ms, |(_, since)| *since);
@@ -308,18 +309,18 @@ async fn read_content(
     running: &mut RunningAgent,
     later: &mut Option<Instant>,
 ) -> Option<PaneContent> {
-    let (rows, seen, changes) = {
+    let (rows, observed, changes) = {
         let mut state = pane.lock();
         let title = state.agent_signals.last_title().unwrap_or(&state.about.title).to_owned();
-        let seen = Observed { title, bell: state.signs.bell, rows: 0..0 };
+        let observed = Observed { title, bell: state.signs.bell, rows: 0..0 };
         match state.view.followed() {
             Some(screen) => {
                 let rows: Vec<_> = (0..screen.size().rows).map(|row| normalize(&screen.row_text(row))).collect();
-                (Some(rows), seen, Some(state.agent_signals.take_changes()))
+                (Some(rows), observed, Some(state.agent_signals.take_changes()))
             }
             // The screen is marked as changed when it is certain again.
             None if state.view.is_proven() => return None,
-            None => (None, seen, None),
+            None => (None, observed, None),
         }
     };
     let rows = match rows {
@@ -329,14 +330,17 @@ async fn read_content(
     let end = rows.iter().rposition(|row| !row.is_empty()).map_or(0, |last| last + 1);
     let most = running.agent.rules.iter().map(|rule| usize::from(rule.rows)).max().unwrap_or_default();
     let watched = u16::try_from(end.saturating_sub(most)).unwrap_or(u16::MAX)..u16::try_from(end).unwrap_or(u16::MAX);
-    let seen = Observed { rows: watched.clone(), ..seen };
+    let observed = Observed { rows: watched.clone(), ..observed };
     let same = changes.is_some_and(|changes| !changes.all() && !watched.into_iter().any(|row| changes.row(row)));
-    if same && running.observed.as_ref() == Some(&seen) {
+    if same && running.observed.as_ref() == Some(&observed) {
         return None;
     }
-    let content =
-        PaneContent { rows, title: seen.title.clone(), bell_rang: seen.bell.is_some() && seen.bell != running.bell };
-    running.observed = Some(seen);
+    let content = PaneContent {
+        rows,
+        title: observed.title.clone(),
+        bell_rang: observed.bell.is_some() && observed.bell != running.bell,
+    };
+    running.observed = Some(observed);
     Some(content)
 }
 

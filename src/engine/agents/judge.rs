@@ -44,7 +44,7 @@ impl Judgement {
 pub(super) fn judge(agent: &Agent, content: &PaneContent) -> Judgement {
     let applies = |rule| Some((rule, RuleMatch::of(rule, content)?));
     match agent.rules.iter().find_map(applies) {
-        Some((rule, sign)) => sign.judgement(rule, content),
+        Some((rule, found)) => found.judgement(rule, content),
         None => Judgement {
             state: AgentState::Idle,
             question: None,
@@ -93,7 +93,7 @@ impl<'a> Excerpt<'a> {
 
 /// The match of a rule: why it applies.
 struct RuleMatch<'a> {
-    part: Excerpt<'a>,
+    excerpt: Excerpt<'a>,
     /// The rows that each expression matched, counted within the excerpt.
     rows: Vec<Range<usize>>,
 }
@@ -103,27 +103,28 @@ impl<'a> RuleMatch<'a> {
         if rule.bell && !content.bell_rang || rule.title.as_ref().is_some_and(|title| !title.is_match(&content.title)) {
             return None;
         }
-        let mut part = Excerpt::last(&content.rows, rule.rows);
+        let mut excerpt = Excerpt::last(&content.rows, rule.rows);
         if let Some(below) = &rule.below {
-            part = part.below(below);
+            excerpt = excerpt.below(below);
         }
         // The last match counts: what stands lowest is newest.
-        let found = rule.screen.iter().map(|regex| Some(part.rows_of(&regex.find_iter(&part.text).last()?.range())));
+        let found =
+            rule.screen.iter().map(|regex| Some(excerpt.rows_of(&regex.find_iter(&excerpt.text).last()?.range())));
         let rows = found.collect::<Option<Vec<_>>>()?;
-        if rule.unless.iter().any(|regex| regex.is_match(&part.text)) {
+        if rule.unless.iter().any(|regex| regex.is_match(&excerpt.text)) {
             return None;
         }
-        Some(Self { part, rows })
+        Some(Self { excerpt, rows })
     }
 
     fn judgement(&self, rule: &Rule, content: &PaneContent) -> Judgement {
-        let rows: Vec<&str> = self.part.rows.iter().map(String::as_str).collect();
-        let sign = self.rows.first().map_or(0, |rows| rows.start);
+        let rows: Vec<&str> = self.excerpt.rows.iter().map(String::as_str).collect();
+        let first_row = self.rows.first().map_or(0, |rows| rows.start);
         let (first, options) = match &rule.options {
             Options::None => (None, Vec::new()),
             Options::Numbered => options::numbered(&rows).map_or((None, Vec::new()), |(at, list)| (Some(at), list)),
             Options::Pattern(regex) => {
-                let text = rows.get(sign..).unwrap_or_default().join("\n");
+                let text = rows.get(first_row..).unwrap_or_default().join("\n");
                 (None, options::matching(regex, &text))
             }
         };
@@ -132,14 +133,14 @@ impl<'a> RuleMatch<'a> {
             let above = rows.get(..first?)?.iter().rev().map(|row| unboxed(row));
             above.into_iter().find(|text| !text.is_empty()).map(str::to_owned)
         };
-        let own = || rows.get(sign).filter(|_| !self.rows.is_empty()).map(|row| unboxed(row).to_owned());
+        let own = || rows.get(first_row).filter(|_| !self.rows.is_empty()).map(|row| unboxed(row).to_owned());
         let question = asks.then(|| self.question(rule).or_else(above).or_else(own)).flatten();
-        let mut fitted: Vec<usize> = self.rows.iter().flat_map(Clone::clone).collect();
-        fitted.sort_unstable();
-        fitted.dedup();
+        let mut matched_rows: Vec<usize> = self.rows.iter().flat_map(Clone::clone).collect();
+        matched_rows.sort_unstable();
+        matched_rows.dedup();
         let row = |at: usize| {
-            let text = self.part.rows.get(at)?.clone();
-            Some(AgentRow { row: u16::try_from(self.part.first + at).unwrap_or(u16::MAX), text })
+            let text = self.excerpt.rows.get(at)?.clone();
+            Some(AgentRow { row: u16::try_from(self.excerpt.first + at).unwrap_or(u16::MAX), text })
         };
         Judgement {
             state: rule.state,
@@ -147,7 +148,7 @@ impl<'a> RuleMatch<'a> {
             options,
             evidence: AgentEvidence {
                 rule: rule.name.clone(),
-                rows: fitted.into_iter().filter_map(row).collect(),
+                rows: matched_rows.into_iter().filter_map(row).collect(),
                 title: rule.title.as_ref().map(|_| content.title.clone()),
             },
         }
@@ -155,7 +156,7 @@ impl<'a> RuleMatch<'a> {
 
     /// Returns what the rule's own expression finds: its first group, or all of the match.
     fn question(&self, rule: &Rule) -> Option<String> {
-        let found = rule.question.as_ref()?.captures_iter(&self.part.text).last()?;
+        let found = rule.question.as_ref()?.captures_iter(&self.excerpt.text).last()?;
         Some(unboxed(found.get(1).or_else(|| found.get(0))?.as_str()).to_owned())
     }
 }

@@ -26,7 +26,8 @@ impl RulesFile {
     /// and rule: the file cannot be read, anybody may write it, or it is wrong.
     pub fn load(&self) -> Result<Rules> {
         let Some(text) = self.read().map_err(|error| unable(&self.path, &error))? else { return Ok(Rules::built_in()) };
-        Rules::with(&text).map_err(|error| Error::invalid(format!("{}: {}", self.path.display(), error.message)))
+        Rules::with_user_rules(&text)
+            .map_err(|error| Error::invalid(format!("{}: {}", self.path.display(), error.message)))
     }
 
     fn read(&self) -> io::Result<Option<String>> {

@@ -220,7 +220,7 @@ mod tests {
     const CLAUDE: &str = "[[agent]]\nid = 'claude'\n";
 
     fn error(text: &str) -> String {
-        Rules::with(text).unwrap_err().message
+        Rules::with_user_rules(text).unwrap_err().message
     }
 
     #[test]
@@ -262,7 +262,7 @@ mod tests {
     #[test]
     fn a_file_adds_to_what_is_there_or_takes_its_place() {
         let of = |text: &str| {
-            let rules = Rules::with(text).unwrap();
+            let rules = Rules::with_user_rules(text).unwrap();
             let agent = rules.agents.iter().find(|agent| agent.id == "claude").unwrap().clone();
             (rules.agents.len(), agent)
         };

@@ -82,12 +82,12 @@ impl Rules {
 
     /// Returns the built-in rules and what `text` adds. Error: what is wrong, with line, agent and
     /// rule.
-    pub fn with(text: &str) -> Result<Self> {
+    pub fn with_user_rules(text: &str) -> Result<Self> {
         parse::parse(text, &Self::built_in())
     }
 
     /// Returns the built-in rules with the reason why the user's rules cannot be read.
-    pub fn without(error: &Error) -> Self {
+    pub fn built_in_with_error(error: &Error) -> Self {
         Self { error: Some(error.message.clone()), ..Self::built_in() }
     }
 

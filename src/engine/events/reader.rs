@@ -41,9 +41,9 @@ pub(super) struct Reader {
     bell: Option<u64>,
     /// The pane's state when all of it had been sent.
     last_state: Option<Glimpse>,
-    /// The frame that was sent last, and the point of the stream for which the screen was last
-    /// looked at.
+    /// The frame that was sent last.
     frame: Option<Arc<Frame>>,
+    /// The point of the stream for which the screen was last looked at.
     frame_point: Option<(u64, u64)>,
     /// The offset of the last gap that was sent with nothing behind it.
     last_gap: Option<u64>,
@@ -83,8 +83,8 @@ enum Read {
 
 impl Reader {
     /// Begins to read a pane.
-    pub(super) fn new(pane: Arc<Pane>, listener: &Arc<Listener>, number: u32, begin: StartPoint) -> Self {
-        let StartPoint { since, place: resume, missing } = begin;
+    pub(super) fn new(pane: Arc<Pane>, listener: &Arc<Listener>, number: u32, start: StartPoint) -> Self {
+        let StartPoint { since, place: resume, missing } = start;
         let seat = Seat::new(listener, number);
         pane.event_cache.add_reader();
         pane.listen(&seat);
@@ -235,23 +235,23 @@ impl Reader {
     /// Passes over output that is not wanted, and sends only the gaps in it.
     fn skip_output(&mut self, filter: &Filter, glimpse: Glimpse, out: &mut VecDeque<Arc<EncodedEvent>>) {
         let own = self.gap.take();
-        let marked = {
+        let gaps = {
             let state = self.pane.lock();
             let end = state.ring.end();
             let to = if glimpse.ended && !self.end_sent { end + 1 } else { end };
-            let mut marked = Vec::new();
+            let mut gaps = Vec::new();
             let mut from = self.offset;
             while let Some(gap) = state.ring.gap_between(from, to) {
-                marked.push(gap);
+                gaps.push(gap);
                 let here = if state.ring.gap_at(from).is_some() { Some(from) } else { state.ring.next_gap(from) };
                 from = here.map_or(to, |here| here + 1);
             }
             self.offset = end;
-            marked
+            gaps
         };
         if filter.includes(EventKind::Gap) {
             out.extend(
-                own.into_iter().chain(marked).map(|gap| EncodedEvent::new(&Event::Gap { pane: self.name(), gap })),
+                own.into_iter().chain(gaps).map(|gap| EncodedEvent::new(&Event::Gap { pane: self.name(), gap })),
             );
         }
     }

@@ -39,7 +39,7 @@ impl Engine {
     pub(super) async fn attach(&self, host: &Arc<Host>, core: &Arc<Core>, panes: &[StartState]) -> Result<()> {
         for (at, start) in panes.iter().enumerate() {
             // What is printed while a screen is asked for was not there before.
-            core.on_pane(at, |on_pane| on_pane.request_offset = start.end);
+            core.update_pane(at, |on_pane| on_pane.request_offset = start.end);
         }
         for (at, start) in panes.iter().enumerate() {
             let screen = if starts_on_screen(&core.spec) {
@@ -63,7 +63,7 @@ impl Engine {
     ) -> Result<Option<u64>> {
         let (text, offset) = self.screen(host, pane, true).await?;
         // All that the screen shows was there before the wait began to watch.
-        core.on_pane(at, |on_pane| on_pane.request_offset = offset.max(on_pane.request_offset));
+        core.update_pane(at, |on_pane| on_pane.request_offset = offset.max(on_pane.request_offset));
         let Some(set) = &core.spec.set else { return Ok(Some(offset)) };
         let mut matcher = Matcher::new(set.clone());
         for line in text.lines() {
@@ -159,7 +159,7 @@ fn watch_start(
         Since::At(cursor) => {
             let (offset, gap) = pane.locate(state, cursor)?;
             if let Some(gap) = gap {
-                core.on_pane(at, |on_pane| on_pane.gap = Some(gap));
+                core.update_pane(at, |on_pane| on_pane.gap = Some(gap));
             }
             same(offset)
         }

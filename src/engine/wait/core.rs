@@ -35,7 +35,7 @@ pub struct Core {
 
 /// The progress of a wait on all of its panes.
 pub(super) struct Progress {
-    pub(super) panes: Vec<OnPane>,
+    pub(super) panes: Vec<PaneProgress>,
     pub(super) end: Option<End>,
 }
 
@@ -49,7 +49,7 @@ pub(super) struct End {
 }
 
 /// The progress of a wait on one pane.
-pub(super) struct OnPane {
+pub(super) struct PaneProgress {
     pub(super) latches: Vec<Option<Latch>>,
     pub(super) failed: Option<(usize, Latch)>,
     pub(super) ended: Option<Exit>,
@@ -85,7 +85,7 @@ pub(super) struct Latch {
 
 impl Core {
     pub(super) fn new(id: String, host: Arc<Host>, spec: Spec, panes: Vec<Arc<Pane>>) -> Arc<Self> {
-        let on_pane = |_: &Arc<Pane>| OnPane {
+        let on_pane = |_: &Arc<Pane>| PaneProgress {
             latches: spec.predicates.iter().map(|_| None).collect(),
             failed: None,
             ended: None,
@@ -128,7 +128,7 @@ impl Core {
     }
 
     /// Changes the progress on one pane, and ends the wait if that decides it.
-    pub(super) fn on_pane(&self, at: usize, change: impl FnOnce(&mut OnPane)) {
+    pub(super) fn update_pane(&self, at: usize, change: impl FnOnce(&mut PaneProgress)) {
         let mut progress = self.lock();
         if progress.end.is_some() {
             return;
@@ -142,7 +142,7 @@ impl Core {
     /// Latches a predicate on a pane. The first time counts.
     pub(super) fn latch(&self, at: usize, predicate: usize, mut latch: Latch) {
         latch.after = if latch.before { Duration::ZERO } else { self.requested_at.elapsed() };
-        self.on_pane(at, |on_pane| {
+        self.update_pane(at, |on_pane| {
             if let Some(slot @ None) = on_pane.latches.get_mut(predicate) {
                 *slot = Some(latch);
             }
@@ -173,7 +173,7 @@ impl Core {
             self.latch(at, pattern, latch);
         } else {
             let latch = Latch { after: self.requested_at.elapsed(), ..latch };
-            self.on_pane(at, |on_pane| on_pane.failed = on_pane.failed.take().or(Some((pattern, latch))));
+            self.update_pane(at, |on_pane| on_pane.failed = on_pane.failed.take().or(Some((pattern, latch))));
         }
     }
 
@@ -181,7 +181,7 @@ impl Core {
     pub(super) fn pane_ended(&self, at: usize, exit: Exit) {
         let exits = self.spec.index_of(PredicateKind::Exit);
         let after = self.requested_at.elapsed();
-        self.on_pane(at, |on_pane| {
+        self.update_pane(at, |on_pane| {
             on_pane.ended = Some(exit);
             if let Some(slot @ None) = exits.and_then(|exits| on_pane.latches.get_mut(exits)) {
                 *slot = Some(Latch { after, ..Latch::default() });
@@ -215,7 +215,7 @@ impl Core {
         if complete && !settled {
             self.wake.notify_one();
         }
-        let is_complete = |on_pane: &OnPane| on_pane.complete.is_some();
+        let is_complete = |on_pane: &PaneProgress| on_pane.complete.is_some();
         match self.spec.mode {
             WaitMode::Any if complete && settled => self.finish_with(progress, WaitOutcome::Matched, Some(at)),
             WaitMode::All if complete && progress.panes.iter().all(is_complete) => {
@@ -227,7 +227,7 @@ impl Core {
                 }
             }
             _ => {
-                let hopeless = |on_pane: &OnPane| on_pane.ended.is_some() && on_pane.complete.is_none();
+                let hopeless = |on_pane: &PaneProgress| on_pane.ended.is_some() && on_pane.complete.is_none();
                 let ended = match self.spec.mode {
                     WaitMode::Any => progress.panes.iter().all(hopeless),
                     WaitMode::All => progress.panes.get(at).is_some_and(hopeless),

@@ -92,7 +92,7 @@ impl Search {
                     let since = if matches.shows_last { "screen" } else { "start" };
                     Some(StandsBefore { line: hit.line, offset: Some(hit.start), since: since.into() })
                 }
-                // Text that programs draw may not stand in their output as it is read. It is from
+                // Text that programs draw need not stand in their output as it is read. It is from
                 // before if nothing came since.
                 None => matches.shown.filter(|_| end <= before && !matches.echoed).map(|line| StandsBefore {
                     line,

@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::{
-    core::{Core, Latch, OnPane},
+    core::{Core, Latch, PaneProgress},
     earlier,
 };
 use crate::{
@@ -29,7 +29,7 @@ type Matches = Vec<(Weak<Pane>, Vec<(String, u64)>)>;
 
 impl WaitResult {
     /// Returns the answer to a caller, and marks its matches as answered. Only then do they lie
-    /// before what `since: input` looks at: a caller that has gone never received them.
+    /// before what `since: input` looks at: a caller that has gone may never have received them.
     pub(super) fn acknowledge(&self) -> WaitAnswer {
         let matches = self.matches.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(matches) = matches {
@@ -135,7 +135,7 @@ pub(super) fn report(core: &Core) -> (WaitAnswer, Matches) {
 }
 
 /// Returns the patterns that were satisfied on a pane, and where.
-fn matches(core: &Core, on_pane: &OnPane) -> Vec<(String, u64)> {
+fn matches(core: &Core, on_pane: &PaneProgress) -> Vec<(String, u64)> {
     let latched = core.spec.predicates.iter().zip(&on_pane.latches);
     latched
         .filter(|(predicate, _)| predicate.kind == PredicateKind::Pattern)
@@ -143,7 +143,7 @@ fn matches(core: &Core, on_pane: &OnPane) -> Vec<(String, u64)> {
         .collect()
 }
 
-fn last_end(on_pane: &OnPane) -> Option<u64> {
+fn last_end(on_pane: &PaneProgress) -> Option<u64> {
     let latched = on_pane.latches.iter().flatten().chain(on_pane.failed.iter().map(|(_, latch)| latch));
     latched.filter_map(|latch| latch.end).max()
 }

@@ -152,7 +152,7 @@ impl Watcher {
 
     /// Records that output is missing here.
     pub fn record_gap(&self, gap: Gap) {
-        self.core.on_pane(self.at, |on_pane| on_pane.gap = on_pane.gap.or(Some(gap)));
+        self.core.update_pane(self.at, |on_pane| on_pane.gap = on_pane.gap.or(Some(gap)));
     }
 
     /// Records that the pane's process has ended.

@@ -7,8 +7,8 @@
 //!   one is refused.
 //! - A2: the asker holds a lock on `ID.alive` as long as it waits. Where no process holds it the
 //!   asker has died; the question is swept away and never shown.
-//! - A3: at the deadline the asker looks under the lock whether the question was answered; so an
-//!   answer that was reported as given counts.
+//! - A3: at the deadline the asker looks under the lock whether the question was answered; so a
+//!   human who was shown `approved` has approved.
 
 use std::{
     fs::{self, DirBuilder, File},
@@ -136,7 +136,7 @@ impl Approvals {
 
     /// Returns the questions that wait for an answer, oldest first. Those of askers that have died
     /// are swept away.
-    pub fn open(&self) -> io::Result<Vec<OpenQuestion>> {
+    pub fn open_questions(&self) -> io::Result<Vec<OpenQuestion>> {
         if !self.dir.exists() {
             return Ok(Vec::new());
         }
@@ -323,14 +323,14 @@ mod tests {
     #[test]
     fn a_question_is_answered_once() {
         let (_dir, folder) = folder();
-        assert!(folder.open().unwrap().is_empty());
+        assert!(folder.open_questions().unwrap().is_empty());
         let asked = folder.ask(&request(), "later".into()).unwrap();
-        let open = folder.open().unwrap();
+        let open = folder.open_questions().unwrap();
         assert_eq!((open.len(), open[0].id.as_str(), open[0].kind.as_str()), (1, asked.id(), "session"));
         assert_eq!(asked.answer().unwrap(), None);
         folder.answer(asked.id(), Verdict::Denied).unwrap();
         assert!(matches!(folder.answer(asked.id(), Verdict::Approved), Err(AnswerError::Answered(_))));
-        assert!(folder.open().unwrap().is_empty());
+        assert!(folder.open_questions().unwrap().is_empty());
         let id = asked.id().to_owned();
         assert_eq!(asked.close().unwrap(), Some(Decision::Denied));
         assert!(matches!(folder.answer(&id, Verdict::Approved), Err(AnswerError::Unknown(_))));

@@ -11,7 +11,7 @@ use super::{Confirm, Decision, Question, approvals::Approvals};
 use crate::supervise::store::iso;
 
 /// The answer where no terminal watches for questions.
-const NOBODY_WATCHES: &str = "Error: spawn needs a human's approval, and nobody watches for questions: let a human run \
+const NOT_WATCHED: &str = "Error: spawn needs a human's approval, and nobody watches for questions: let a human run \
     `muxtap approvals --watch`";
 
 /// Asks by questions in a folder.
@@ -44,21 +44,21 @@ impl Confirm for Terminal {
 async fn ask(terminal: &Terminal, question: Question) -> io::Result<Decision> {
     let folder = terminal.folder.clone();
     if !terminal.always && !blocking(move || folder.is_watched()).await? {
-        return Ok(Decision::Unavailable(NOBODY_WATCHES.into()));
+        return Ok(Decision::Unavailable(NOT_WATCHED.into()));
     }
     let folder = terminal.folder.clone();
     let request = question.request.clone();
     let until = iso_in(question.deadline.saturating_duration_since(Instant::now()));
     let asked = blocking(move || folder.ask(&request, until)).await?;
     let answered = answered(&terminal.folder, &asked);
-    let seen = tokio::select! {
+    let waited = tokio::select! {
         biased;
         () = question.over() => Ok(()),
         answered = answered => answered,
     };
     // Also where the question is over: a human may have been a moment quicker.
     let said = blocking(move || asked.close()).await?;
-    seen.map(|()| said.unwrap_or(Decision::Denied))
+    waited.map(|()| said.unwrap_or(Decision::Denied))
 }
 
 /// Resolves when the question was answered.

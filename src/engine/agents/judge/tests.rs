@@ -74,7 +74,7 @@ fn only_the_last_rows_count() {
 
 #[test]
 fn a_rule_may_ask_for_a_bell_and_a_title_and_what_must_not_stand_there() {
-    let rules = Rules::with(
+    let rules = Rules::with_user_rules(
         "[[agent]]\nid = 'x'\nprograms = ['x']\n\
          [[agent.rule]]\nname = 'rang'\nstate = 'question'\nbell = true\n\
          [[agent.rule]]\nname = 'busy'\nstate = 'working'\ntitle = '^busy'\nscreen = ['run']\nunless = ['done']\n",
