@@ -161,7 +161,7 @@ fn agents(settings: &Settings) -> Result<Rules> {
     match file.load() {
         Err(error) if !file.named => {
             tracing::warn!("{error}; your rules of agents are not in force");
-            Ok(Rules::without(&error))
+            Ok(Rules::built_in_with_error(&error))
         }
         loaded => loaded,
     }

@@ -1,13 +1,14 @@
 //! Events of many panes, for readers of any speed.
 //!
-//! A subscription holds a place in each pane's ring and reads on when its reader has time: nothing is queued for it, and a reader that is too
-//! slow meets a gap, not a full queue. What is read is shared by all who stand at the same place.
+//! A subscription holds an offset into each pane's ring and reads on when its reader has time.
+//! Nothing is queued for it: a reader that is too slow meets a gap, not a full queue. What is read
+//! is shared by all subscriptions at the same offset.
 
+mod cache;
+mod encoded;
 mod frame;
-mod pace;
+mod rate;
 mod reader;
-mod shared;
-mod telling;
 mod trail;
 
 use std::{
@@ -36,43 +37,44 @@ use crate::{
     protocol::ids::PaneId,
 };
 
-use pace::Pace;
-use reader::{Beginning, Next, Reader};
-pub(super) use shared::Shared;
-pub use telling::Telling;
+pub(super) use cache::EventCache;
+pub use encoded::EncodedEvent;
+use rate::RateLimiter;
+use reader::{Next, Reader, StartPoint};
 pub(super) use trail::Trails;
-use trail::{Known, Trail};
+use trail::{Lookup, Trail};
 
-/// A running subscription.
+/// A running subscription to the events of one server.
 pub struct Subscription {
     engine: Engine,
     host: Arc<Host>,
-    wanted: Wanted,
+    filter: Filter,
     notifier: Arc<Notifier>,
-    news: broadcast::Receiver<(Arc<Path>, Event)>,
-    /// The panes that are followed, by the numbers of their seats.
+    broadcast: broadcast::Receiver<(Arc<Path>, Event)>,
+    /// The readers of the panes that are followed, by the numbers under which the panes notify.
     readers: BTreeMap<u32, Reader>,
     last_number: u32,
-    /// Seats whose panes are to be looked at, in their turn.
-    marked: VecDeque<u32>,
-    /// Those that are to be looked at later, the next one first.
-    later: VecDeque<(Instant, u32)>,
-    /// What one look gave.
-    ready: VecDeque<Arc<Telling>>,
-    pace: Pace,
-    /// The place that was told last.
-    told: String,
-    /// Where it was, once it has followed more panes than that place can name.
+    /// Numbers of readers whose panes have news, in the order in which they are read.
+    queue: VecDeque<u32>,
+    /// Numbers of readers that read again at a set time, the next one first.
+    scheduled: VecDeque<(Instant, u32)>,
+    /// Events that one read gave and that are still to be delivered.
+    ready: VecDeque<Arc<EncodedEvent>>,
+    rate: RateLimiter,
+    /// The resume token that was delivered last.
+    last_resume: String,
+    /// The positions of all readers, step by step. Kept once the subscription has followed more
+    /// panes than a resume token can name.
     trail: Option<Trail>,
-    /// Those of its readers that may have moved since.
+    /// Readers that may have moved since the last resume token.
     moved: BTreeSet<u32>,
-    /// It cannot go on.
+    /// Why the subscription cannot go on.
     failed: Option<Error>,
 }
 
-/// What is told.
-struct Wanted {
-    /// Of which panes; none: of all.
+/// The events that a subscription wants.
+struct Filter {
+    /// Targets whose panes are followed. Empty: all panes.
     patterns: Vec<String>,
     read: Vec<PanePattern>,
     kinds: HashSet<EventKind>,
@@ -80,11 +82,11 @@ struct Wanted {
     screen: ScreenFormat,
 }
 
-/// An event as it is told to one subscriber.
-pub struct Told {
+/// An event as it is delivered to one subscriber.
+pub struct Delivery {
     /// The event.
-    pub telling: Arc<Telling>,
-    /// Where to go on after it, if that is another place than the last one that was told.
+    pub event: Arc<EncodedEvent>,
+    /// The resume token after this event, if it differs from the last one delivered.
     pub resume: Option<String>,
 }
 
@@ -92,7 +94,7 @@ impl Engine {
     /// Subscribes to events of one server.
     pub async fn subscribe(&self, host: &Arc<Host>, request: &SubscribeRequest) -> Result<Subscription> {
         self.authorize(Tier::Read)?;
-        let wanted = Wanted::of(request)?;
+        let filter = Filter::of(request)?;
         let since = request.since.as_deref().map_or(Ok(Since::Now), str::parse)?;
         if matches!(since, Since::At(_) | Since::Screen | Since::Input) {
             return Err(Error::invalid(
@@ -103,55 +105,56 @@ impl Engine {
         let mut subscription = Subscription {
             engine: self.clone(),
             host: host.clone(),
-            wanted,
+            filter,
             notifier: Arc::default(),
-            news: self.shared.events.subscribe(),
+            broadcast: self.shared.events.subscribe(),
             readers: BTreeMap::new(),
             last_number: 0,
-            marked: VecDeque::new(),
-            later: VecDeque::new(),
+            queue: VecDeque::new(),
+            scheduled: VecDeque::new(),
             ready: VecDeque::new(),
-            pace: Pace::default(),
-            told: String::new(),
+            rate: RateLimiter::default(),
+            last_resume: String::new(),
             trail: None,
             moved: BTreeSet::new(),
             failed: None,
         };
-        let from = resume.map_or(From::Since, |resume| self.places_of(resume));
+        let from = resume.map_or(StartFrom::Since, |resume| self.resolve_resume(resume));
         subscription.find_panes(since, from).await?;
         Ok(subscription)
     }
 }
 
 /// Where a subscription begins.
-enum From {
-    /// Where its request says.
+enum StartFrom {
+    /// At the `since` of the request.
     Since,
-    /// Where panes were told last. What is missing there, if the reader has seen less.
+    /// At the positions where each pane was left. The reason, if something is missing there because
+    /// the reader has seen less.
     Places(HashMap<PaneId, Place>, Option<GapReason>),
-    /// At what is retained: the places are those of another run of muxtap.
+    /// At the start of what is retained: the resume token is of another run of muxtap.
     OtherRun,
-    /// Where its request says, with a gap: the places are not known any more.
+    /// At the `since` of the request, with a gap: the positions are not known any more.
     Forgotten,
 }
 
 impl Engine {
-    fn places_of(&self, resume: Resume) -> From {
+    fn resolve_resume(&self, resume: Resume) -> StartFrom {
         let by_pane = |places: Vec<Place>| places.into_iter().map(|place| (place.cursor.pane, place)).collect();
         match resume {
-            Resume::Places(places) => From::Places(by_pane(places), None),
-            Resume::Point(point) if point.engine != self.shared.nonce => From::OtherRun,
+            Resume::Places(places) => StartFrom::Places(by_pane(places), None),
+            Resume::Point(point) if point.engine != self.shared.nonce => StartFrom::OtherRun,
             Resume::Point(point) => match self.shared.trails.look_up(point.stream, point.at) {
-                Known::Exactly(places) => From::Places(by_pane(places), None),
-                Known::Since(places) => From::Places(by_pane(places), Some(GapReason::ResumeExpired)),
-                Known::Nothing => From::Forgotten,
+                Lookup::Exact(places) => StartFrom::Places(by_pane(places), None),
+                Lookup::Since(places) => StartFrom::Places(by_pane(places), Some(GapReason::ResumeExpired)),
+                Lookup::Unknown => StartFrom::Forgotten,
             },
         }
     }
 }
 
-impl From {
-    /// The places where panes were told last.
+impl StartFrom {
+    /// Returns the positions where panes were left.
     fn places(&self) -> impl Iterator<Item = &Place> {
         let places = match self {
             Self::Places(places, _) => Some(places),
@@ -160,25 +163,25 @@ impl From {
         places.into_iter().flat_map(HashMap::values)
     }
 
-    /// Where a pane begins, and whether it has opened since the reader was here last.
-    fn of(&self, pane: PaneId, ended: bool, since: Since) -> (Beginning, bool) {
-        let beginning = Beginning { since, ..Beginning::default() };
+    /// Returns where a pane begins, and whether it has opened since the reader was last connected.
+    fn of(&self, pane: PaneId, ended: bool, since: Since) -> (StartPoint, bool) {
+        let start = StartPoint { since, ..StartPoint::default() };
         match self {
-            Self::Since => (beginning, false),
+            Self::Since => (start, false),
             Self::Places(places, missing) => match places.get(&pane).copied() {
-                Some(place) => (Beginning { place: Some(place), missing: *missing, ..beginning }, false),
-                None if ended => (beginning, false),
-                None => (Beginning { since: Since::Start, ..beginning }, true),
+                Some(place) => (StartPoint { place: Some(place), missing: *missing, ..start }, false),
+                None if ended => (start, false),
+                None => (StartPoint { since: Since::Start, ..start }, true),
             },
             Self::OtherRun => {
-                (Beginning { since: Since::Start, missing: Some(GapReason::MuxtapRestarted), place: None }, false)
+                (StartPoint { since: Since::Start, missing: Some(GapReason::MuxtapRestarted), place: None }, false)
             }
-            Self::Forgotten => (Beginning { missing: Some(GapReason::ResumeExpired), ..beginning }, false),
+            Self::Forgotten => (StartPoint { missing: Some(GapReason::ResumeExpired), ..start }, false),
         }
     }
 }
 
-impl Wanted {
+impl Filter {
     fn of(request: &SubscribeRequest) -> Result<Self> {
         let SubscribeRequest { panes, types, format, binary, screen, .. } = request;
         if panes.len() > limits::SUBSCRIPTION_TARGETS {
@@ -203,22 +206,23 @@ impl Wanted {
         Ok(Self { patterns: panes.clone(), read, kinds, format: *format, screen: *screen })
     }
 
-    fn has(&self, kind: EventKind) -> bool {
+    fn includes(&self, kind: EventKind) -> bool {
         self.kinds.contains(&kind)
     }
 
-    fn fits(&self, info: &PaneInfo) -> bool {
+    fn matches(&self, info: &PaneInfo) -> bool {
         self.read.is_empty() || self.read.iter().any(|pattern| pattern.matches(info))
     }
 }
 
 impl Subscription {
-    /// The panes that are there when the subscription begins. A target without `*` must mean one; it is looked up as
-    /// everywhere.
-    async fn find_panes(&mut self, since: Since, from: From) -> Result<()> {
+    /// Follows the panes that exist when the subscription begins. A target without `*` must match
+    /// one pane; it is looked up as everywhere.
+    async fn find_panes(&mut self, since: Since, from: StartFrom) -> Result<()> {
         let mut named = HashSet::new();
-        for pattern in &self.wanted.patterns {
-            // A whole session or window is followed when it is named; one pane when a pane is.
+        for pattern in &self.filter.patterns {
+            // A target of a session or window follows all of its panes; a target of a pane must be
+            // found.
             if pattern.starts_with('%') || pattern.contains('.') && !pattern.contains('*') {
                 named.insert(self.engine.pane(&self.host, pattern).await?.id());
             }
@@ -227,31 +231,32 @@ impl Subscription {
         for info in listed.panes.iter().filter(|info| !info.earlier_server) {
             let Ok(id) = info.id.parse::<PaneId>() else { continue };
             let ended = info.window_id.is_empty();
-            let (beginning, opened) = from.of(id, ended, since);
-            // Of one that has ended nobody knows any more how its window was called.
+            let (start, opened) = from.of(id, ended, since);
+            // The window's name of an ended pane is not known any more.
             let follow = named.contains(&id)
-                || if ended { beginning.place.is_some_and(|place| !place.ended) } else { self.wanted.fits(info) };
+                || if ended { start.place.is_some_and(|place| !place.ended) } else { self.filter.matches(info) };
             if !follow {
                 continue;
             }
-            self.add(id, beginning);
+            self.add(id, start);
             if opened {
                 self.announce(info);
             }
         }
         for place in from.places().filter(|place| !place.ended) {
-            // What a pane of an earlier server printed last is given where no other pane has its id by now.
+            // The last output of an earlier server's pane is delivered unless another pane has its
+            // id by now.
             if let Some(pane) = self.host.earlier_pane_of(&place.cursor)
                 && self.host.live_pane(pane.id()).is_none()
             {
-                let (beginning, _) = from.of(pane.id(), true, since);
-                self.follow(pane, beginning);
+                let (start, _) = from.of(pane.id(), true, since);
+                self.follow(pane, start);
             }
         }
         if let Some(error) = self.failed.take() {
             return Err(error);
         }
-        let patterns = &self.wanted.patterns;
+        let patterns = &self.filter.patterns;
         if self.readers.is_empty() && !patterns.is_empty() && patterns.iter().all(|pattern| !pattern.contains('*')) {
             let message = format!("no pane matches {}; `muxtap list-panes` shows what is there", patterns.join(", "));
             return Err(Error::not_found(message));
@@ -259,14 +264,14 @@ impl Subscription {
         Ok(())
     }
 
-    /// Follows a pane. Nothing happens where it is followed already.
-    fn add(&mut self, id: PaneId, beginning: Beginning) {
+    /// Follows a pane, unless it is followed already.
+    fn add(&mut self, id: PaneId, start: StartPoint) {
         if let Some(pane) = self.host.pane(id) {
-            self.follow(pane, beginning);
+            self.follow(pane, start);
         }
     }
 
-    fn follow(&mut self, pane: Arc<Pane>, beginning: Beginning) {
+    fn follow(&mut self, pane: Arc<Pane>, start: StartPoint) {
         if self.reader_of(&pane).is_some() {
             return;
         }
@@ -279,40 +284,40 @@ impl Subscription {
             return;
         }
         self.last_number += 1;
-        let mut reader = Reader::new(pane, &self.notifier, self.last_number, beginning);
-        if self.wanted.has(EventKind::Screen) && self.wanted.screen == ScreenFormat::Rows {
-            // Who is told only which rows changed has seen the screen.
-            reader.skip_screen();
+        let mut reader = Reader::new(pane, &self.notifier, self.last_number, start);
+        if self.filter.includes(EventKind::Screen) && self.filter.screen == ScreenFormat::Rows {
+            // A subscriber that receives only row numbers has seen the screen.
+            reader.skip_current_screen();
         }
         self.readers.insert(self.last_number, reader);
         self.moved.insert(self.last_number);
-        self.mark(self.last_number);
+        self.enqueue(self.last_number);
     }
 
     fn reader_of(&mut self, pane: &Arc<Pane>) -> Option<&mut Reader> {
         self.readers.values_mut().find(|reader| Arc::ptr_eq(reader.pane(), pane))
     }
 
-    /// Tells once that a pane is there.
+    /// Sends `pane-opened` for a pane, once.
     fn announce(&mut self, info: &PaneInfo) {
         let pane = info.id.parse().ok().and_then(|id| self.host.pane(id));
         if let Some(reader) = pane.and_then(|pane| self.reader_of(&pane))
             && !std::mem::replace(&mut reader.announced, true)
-            && self.wanted.has(EventKind::PaneOpened)
+            && self.filter.includes(EventKind::PaneOpened)
         {
-            self.ready.push_back(Telling::new(&Event::PaneOpened { pane: Box::new(info.clone()) }));
+            self.ready.push_back(EncodedEvent::new(&Event::PaneOpened { pane: Box::new(info.clone()) }));
         }
     }
 
-    /// The panes that are followed.
+    /// Returns the ids of the panes that are followed.
     pub fn panes(&self) -> Vec<String> {
         let mut panes: Vec<_> = self.readers.values().map(|reader| reader.pane().id()).collect();
         panes.sort_unstable();
         panes.iter().map(ToString::to_string).collect()
     }
 
-    /// How far every pane was told so far.
-    pub fn place(&mut self) -> String {
+    /// Returns the resume token: how far each pane has been delivered.
+    pub fn resume_token(&mut self) -> String {
         let mut moved = std::mem::take(&mut self.moved);
         if self.trail.is_none() && self.readers.len() > limits::PLACES_TOLD {
             self.trail = Some(self.engine.shared.trails.begin());
@@ -320,53 +325,55 @@ impl Subscription {
         }
         let resume = match &self.trail {
             None => {
-                let mut places: Vec<_> = self.readers.values().map(Reader::place).collect();
+                let mut places: Vec<_> = self.readers.values().map(Reader::position).collect();
                 places.sort_by_key(|place| (place.cursor.epoch.server, place.cursor.epoch.engine, place.cursor.pane));
                 Resume::Places(places)
             }
             Some(trail) => {
-                let place = |number: u32| (number, self.readers.get(&number).map(Reader::place));
-                let at = trail.note(moved.into_iter().map(place));
+                let place = |number: u32| (number, self.readers.get(&number).map(Reader::position));
+                let at = trail.record(moved.into_iter().map(place));
                 Resume::Point(resume::Point { engine: self.engine.shared.nonce, stream: trail.number(), at })
             }
         };
-        self.told = resume.to_string();
-        self.told.clone()
+        self.last_resume = resume.to_string();
+        self.last_resume.clone()
     }
 
-    /// The next event. `None`: the engine stops. An error: the subscription cannot go on, and this is the last that it gives. Nothing is lost
-    /// when it is dropped while it waits.
-    pub async fn next(&mut self) -> Option<Result<Told>> {
+    /// Returns the next event. `None`: the engine stops. An error: the subscription cannot go on,
+    /// and this is the last item. Cancel safe: nothing is lost when the future is dropped while it
+    /// waits.
+    pub async fn next(&mut self) -> Option<Result<Delivery>> {
         loop {
             if self.engine.is_stopping() {
                 return None;
             }
-            if let Some(telling) = self.ready.pop_front() {
-                // Only the last of several that one look gave has it: it speaks for all of them.
-                let resume = if self.ready.is_empty() { self.new_place() } else { None };
-                return Some(Ok(Told { telling, resume }));
+            if let Some(event) = self.ready.pop_front() {
+                // Only the last of several events of one read has a token: it speaks for all of
+                // them.
+                let resume = if self.ready.is_empty() { self.new_resume_token() } else { None };
+                return Some(Ok(Delivery { event, resume }));
             }
-            self.take_news();
+            self.drain_pending();
             if !self.ready.is_empty() {
                 continue;
             }
-            if let Some(number) = self.marked.pop_front() {
-                self.look(number);
+            if let Some(number) = self.queue.pop_front() {
+                self.read_pane(number);
                 continue;
             }
             if let Some(error) = self.failed.take() {
                 return Some(Err(error));
             }
-            let due = self.later.front().map(|(due, _)| *due);
+            let due = self.scheduled.front().map(|(due, _)| *due);
             tokio::select! {
-                marked = async { self.pace.turn().await; self.notifier.changed().await } => {
-                    self.pace.take();
-                    self.mark_all(marked);
+                marked = async { self.rate.ready().await; self.notifier.changed().await } => {
+                    self.rate.consume();
+                    self.enqueue_all(marked);
                 }
                 () = until(due) => {}
-                news = self.news.recv() => match news {
-                    Ok((socket, event)) => self.hear(&socket, &event),
-                    Err(broadcast::error::RecvError::Lagged(_)) => self.missed(),
+                news = self.broadcast.recv() => match news {
+                    Ok((socket, event)) => self.on_broadcast(&socket, &event),
+                    Err(broadcast::error::RecvError::Lagged(_)) => self.on_lagged(),
                     Err(broadcast::error::RecvError::Closed) => return None,
                 },
                 () = self.engine.stopping() => return None,
@@ -374,125 +381,127 @@ impl Subscription {
         }
     }
 
-    /// Takes what happened while this subscriber had enough to read.
-    fn take_news(&mut self) {
+    /// Takes everything that happened while this subscriber was busy.
+    fn drain_pending(&mut self) {
         let marked = self.notifier.take();
-        self.mark_all(marked);
+        self.enqueue_all(marked);
         let now = Instant::now();
-        while let Some((_, number)) = self.later.front().filter(|(due, _)| *due <= now).copied() {
-            self.later.pop_front();
-            self.mark(number);
+        while let Some((_, number)) = self.scheduled.front().filter(|(due, _)| *due <= now).copied() {
+            self.scheduled.pop_front();
+            self.enqueue(number);
         }
         loop {
-            match self.news.try_recv() {
-                Ok((socket, event)) => self.hear(&socket, &event),
-                // What was missed is also in the panes' states, but for panes that are new.
-                Err(broadcast::error::TryRecvError::Lagged(_)) => self.missed(),
+            match self.broadcast.try_recv() {
+                Ok((socket, event)) => self.on_broadcast(&socket, &event),
+                // The state of the panes has what was missed, except for panes that are new.
+                Err(broadcast::error::TryRecvError::Lagged(_)) => self.on_lagged(),
                 Err(_) => return,
             }
         }
     }
 
-    fn mark_all(&mut self, numbers: Vec<u32>) {
+    fn enqueue_all(&mut self, numbers: Vec<u32>) {
         for number in numbers {
-            self.mark(number);
+            self.enqueue(number);
         }
     }
 
-    /// A pane is to be looked at in its turn.
-    fn mark(&mut self, number: u32) {
+    /// Queues a reader, unless it is queued already.
+    fn enqueue(&mut self, number: u32) {
         if let Some(reader) = self.readers.get_mut(&number)
-            && !std::mem::replace(&mut reader.marked, true)
+            && !std::mem::replace(&mut reader.queued, true)
         {
-            self.marked.push_back(number);
+            self.queue.push_back(number);
         }
     }
 
-    /// How far every pane was told, if that is not where it was told last.
-    fn new_place(&mut self) -> Option<String> {
-        let last = std::mem::take(&mut self.told);
-        Some(self.place()).filter(|place| *place != last)
+    /// Returns the resume token, if it differs from the last one.
+    fn new_resume_token(&mut self) -> Option<String> {
+        let last = std::mem::take(&mut self.last_resume);
+        Some(self.resume_token()).filter(|place| *place != last)
     }
 
     /// Reads what is new in a pane.
-    fn look(&mut self, number: u32) {
+    fn read_pane(&mut self, number: u32) {
         let Some(reader) = self.readers.get_mut(&number) else { return };
-        reader.marked = false;
+        reader.queued = false;
         self.moved.insert(number);
-        match reader.next(&self.wanted, &mut self.ready) {
-            Next::Again => self.mark(number),
+        match reader.next(&self.filter, &mut self.ready) {
+            Next::Again => self.enqueue(number),
             Next::At(due) => {
-                if !self.later.iter().any(|(_, waiting)| *waiting == number) {
-                    let at = self.later.partition_point(|(other, _)| *other <= due);
-                    self.later.insert(at, (due, number));
+                if !self.scheduled.iter().any(|(_, waiting)| *waiting == number) {
+                    let at = self.scheduled.partition_point(|(other, _)| *other <= due);
+                    self.scheduled.insert(at, (due, number));
                 }
             }
-            Next::Nothing => {
+            Next::Idle => {
                 let there = self.host.live_pane(reader.pane().id());
-                // A pane that has gone and whose end was told has nothing more to say.
-                if reader.is_done() && !there.is_some_and(|there| Arc::ptr_eq(&there, reader.pane())) {
+                // A pane that has gone and whose end was sent has no more events.
+                if reader.is_end_sent() && !there.is_some_and(|there| Arc::ptr_eq(&there, reader.pane())) {
                     self.readers.remove(&number);
                     self.moved.remove(&number);
                     if let Some(trail) = &self.trail {
-                        trail.note([(number, None)]);
+                        trail.record([(number, None)]);
                     }
                 }
             }
         }
     }
 
-    /// Follows the panes that opened unheard.
-    fn find_new(&mut self) {
-        if self.wanted.has(EventKind::Agent) {
+    /// Follows panes whose opening was missed, and sends the states of agents.
+    fn add_new_panes(&mut self) {
+        if self.filter.includes(EventKind::Agent) {
             // What was missed of agents is in what they do now.
-            for agent in self.host.agents_now() {
+            for agent in self.host.known_agents() {
                 let socket = self.host.socket().to_owned();
-                self.hear(&socket, &Event::Agent(Box::new(agent)));
+                self.on_broadcast(&socket, &Event::Agent(Box::new(agent)));
             }
         }
         for pane in self.host.panes() {
             let info = self.host.info_of(pane.id());
-            if self.reader_of(&pane).is_none() && self.wanted.fits(&info) {
-                self.add(pane.id(), Beginning { since: Since::Start, ..Beginning::default() });
+            if self.reader_of(&pane).is_none() && self.filter.matches(&info) {
+                self.add(pane.id(), StartPoint { since: Since::Start, ..StartPoint::default() });
                 self.announce(&info);
             }
         }
     }
 
-    /// Whether it is in a pane that is followed. One that has gone is not followed any more, and its agent's end comes after its own.
+    /// Returns whether an agent is in a pane that is followed. A pane that has gone is not followed
+    /// any more, and its agent's end comes after its own.
     fn wants_agent(&self, agent: &AgentInfo) -> bool {
         let followed =
             || agent.pane.parse().is_ok_and(|id| self.readers.values().any(|reader| reader.pane().id() == id));
         agent.socket == self.host.socket().display().to_string()
-            && (followed() || self.wanted.fits(&PaneInfo::from(agent)))
+            && (followed() || self.filter.matches(&PaneInfo::from(agent)))
     }
 
-    /// More happened than is kept for those who are slow: what is new is found, and what may have changed is to be looked at again.
-    fn missed(&mut self) {
-        self.find_new();
-        if self.wanted.has(EventKind::Topology) {
+    /// Handles a lag: the broadcast dropped events before this subscriber received them. Finds new
+    /// panes, and sends what may have changed.
+    fn on_lagged(&mut self) {
+        self.add_new_panes();
+        if self.filter.includes(EventKind::Topology) {
             let socket = self.host.socket().display().to_string();
-            self.ready.push_back(Telling::new(&Event::Topology { socket }));
+            self.ready.push_back(EncodedEvent::new(&Event::Topology { socket }));
         }
     }
 
-    fn hear(&mut self, socket: &Path, event: &Event) {
+    fn on_broadcast(&mut self, socket: &Path, event: &Event) {
         // Every server has a pane %0.
         if socket != self.host.socket() {
             return;
         }
         match event {
             Event::PaneOpened { pane } => {
-                if self.wanted.fits(pane)
+                if self.filter.matches(pane)
                     && let Ok(id) = pane.id.parse()
                 {
-                    // A pane that opens while someone listens is followed from its beginning.
-                    self.add(id, Beginning { since: Since::Start, ..Beginning::default() });
+                    // A pane that opens during a subscription is followed from its beginning.
+                    self.add(id, StartPoint { since: Since::Start, ..StartPoint::default() });
                     self.announce(pane);
                 }
                 return;
             }
-            // Told by the pane's own reader, after its last output.
+            // The pane's own reader sends these, after its last output.
             Event::PaneExited { .. }
             | Event::Bell { .. }
             | Event::Gap { .. }
@@ -511,13 +520,13 @@ impl Subscription {
             }
             Event::Topology { .. } | Event::Server { .. } => {}
         }
-        if self.wanted.has(event.kind()) {
-            self.ready.push_back(Telling::new(event));
+        if self.filter.includes(event.kind()) {
+            self.ready.push_back(EncodedEvent::new(event));
         }
     }
 }
 
-/// Resolves then; never without a time.
+/// Resolves at this time; never without one.
 async fn until(due: Option<Instant>) {
     match due {
         Some(due) => tokio::time::sleep_until(due.into()).await,

@@ -31,7 +31,7 @@ pub struct Host {
     ended: Mutex<Vec<Arc<Pane>>>,
     epoch: Mutex<Epoch>,
     /// The agents in the server's panes.
-    pub(super) agents: super::agents::Board,
+    pub(super) agents: super::agents::AgentRegistry,
     /// How the running version of tmux draws.
     rules: Mutex<Option<Rules>>,
     /// When a caller last asked for this server.
@@ -49,7 +49,7 @@ impl Host {
             panes: DashMap::new(),
             ended: Mutex::default(),
             epoch: Mutex::new(Epoch { server: 0, engine: shared.nonce }),
-            agents: super::agents::Board::default(),
+            agents: super::agents::AgentRegistry::default(),
             rules: Mutex::default(),
             asked: Mutex::new(Instant::now()),
             cancel: shared.cancel.child_token(),
@@ -190,7 +190,7 @@ impl Host {
             let dropped: Vec<_> = ended.drain(..over).collect();
             drop(ended);
             metrics::PANES.decrement(1.0);
-            pane.lock().tap.program();
+            pane.lock().agent_signals.program_changed();
             for pane in dropped {
                 if let Some(shared) = self.shared() {
                     shared.charge(pane.held_bytes(), 0);

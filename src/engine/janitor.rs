@@ -23,7 +23,7 @@ pub(super) async fn run(shared: Arc<Shared>) {
         }
         let now = Instant::now();
         let dropping = due.is_some_and(|due| due <= now);
-        due = shared.waits.drop_old(now);
+        due = shared.waits.drop_expired(now);
         let hosts: Vec<_> = {
             let hosts = shared.hosts.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
             hosts.values().cloned().collect()

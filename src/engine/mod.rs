@@ -50,7 +50,7 @@ use crate::{
 };
 
 pub use audit_scope::Caller;
-pub use events::{Subscription, Telling, Told};
+pub use events::{Delivery, EncodedEvent, Subscription};
 pub(crate) use host::Host;
 pub(crate) use list::{check_pattern, matches};
 pub(crate) use pane::{Pane, Revision};
@@ -111,7 +111,7 @@ pub struct Shared {
     /// is exceeded.
     pub(crate) retired: tokio::sync::Notify,
     /// Permit to search the output from before a wait that timed out.
-    pub(crate) standing: Arc<tokio::sync::Semaphore>,
+    pub(crate) earlier_search: Arc<tokio::sync::Semaphore>,
     /// Reads processes and terminals, which may hang.
     pub(crate) probe: ProcessProbe,
     compile_queue: compile::CompileQueue,
@@ -140,7 +140,7 @@ impl Engine {
             cancel: CancellationToken::new(),
             tasks: TaskTracker::new(),
             retired: tokio::sync::Notify::new(),
-            standing: Arc::new(tokio::sync::Semaphore::new(1)),
+            earlier_search: Arc::new(tokio::sync::Semaphore::new(1)),
             probe,
             compile_queue: compile::CompileQueue::default(),
             trails: Arc::default(),

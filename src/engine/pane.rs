@@ -18,8 +18,8 @@ use std::{
 use tokio::sync::watch;
 
 use super::{
-    agents::Tap,
-    events::Shared,
+    agents::AgentSignals,
+    events::EventCache,
     limits,
     managed::{ManagedPane, OnExit, PaneOptions},
     screen_model::{CursorReport, ScreenModel, Staleness},
@@ -53,7 +53,7 @@ pub struct Pane {
     changed: watch::Sender<u64>,
     published: published::PublishedState,
     /// Events of the pane, encoded once for all of its subscribers.
-    pub(super) shared: Shared,
+    pub(super) event_cache: EventCache,
 }
 
 pub(super) struct State {
@@ -85,7 +85,7 @@ pub(super) struct State {
     /// The nonce of the mark that begins the output of the command line being typed.
     pub(super) run_nonce: String,
     /// Signals for the task that follows the agent in the pane.
-    pub(super) tap: Tap,
+    pub(super) agent_signals: AgentSignals,
     /// The unterminated string (OSC, DCS …) at the stream's end: where it began, and when.
     string: Option<(u64, Instant)>,
     /// Whether a task waits for the timeout of that string.
@@ -138,13 +138,13 @@ impl Pane {
                 run_active: false,
                 prompt: None,
                 run_nonce: String::new(),
-                tap: Tap::default(),
+                agent_signals: AgentSignals::default(),
                 string: None,
                 string_watched: false,
             }),
             changed: watch::Sender::new(0),
             published: published::PublishedState::default(),
-            shared: Shared::default(),
+            event_cache: EventCache::default(),
         })
     }
 
@@ -281,9 +281,9 @@ impl Pane {
         state.rest_watchers();
         let watchers = std::mem::take(&mut state.watchers);
         for watcher in &watchers {
-            watcher.ended(exit);
+            watcher.pane_ended(exit);
         }
-        state.tap.program();
+        state.agent_signals.program_changed();
         self.notify_changed(state);
         true
     }
@@ -313,7 +313,7 @@ impl Pane {
             self.published.publish(&state);
         }
         if other_program {
-            state.tap.program();
+            state.agent_signals.program_changed();
         }
         if retitled {
             state.notify_title(&row.title);
@@ -361,7 +361,7 @@ impl Pane {
             }
             Value::Command(command) => {
                 state.metadata.command = command;
-                state.tap.program();
+                state.agent_signals.program_changed();
             }
             Value::Path(path) => state.metadata.path = path,
         }
@@ -531,10 +531,10 @@ impl State {
 
     /// Notifies followers that the screen was replaced: everything on it may be new.
     fn notify_redrawn(&mut self) {
-        self.tap.drawn(None);
+        self.agent_signals.screen_changed(None);
         let Self { screen, watchers, ring, .. } = self;
         for watcher in watchers {
-            watcher.shown(screen, None, ring.end());
+            watcher.screen_changed(screen, None, ring.end());
         }
     }
 
@@ -561,7 +561,7 @@ impl State {
         }
         // Patterns before the screen: a caller that waits for a pattern does not wait for drawing.
         let (changes, staleness) = self.screen.feed(data, quiet);
-        self.tap.drawn(changes.as_ref());
+        self.agent_signals.screen_changed(changes.as_ref());
         if let Some(changes) = changes {
             self.notify_rows(&changes);
         }
@@ -583,14 +583,14 @@ impl State {
     fn notify_rows(&mut self, changes: &Changes) {
         let Self { screen, watchers, ring, .. } = self;
         for watcher in watchers {
-            watcher.shown(screen, Some(changes), ring.end());
+            watcher.screen_changed(screen, Some(changes), ring.end());
         }
     }
 
     fn notify_title(&mut self, title: &str) {
-        self.tap.title(title);
+        self.agent_signals.title_changed(title);
         for watcher in &mut self.watchers {
-            watcher.title(title);
+            watcher.title_changed(title);
         }
     }
 
@@ -598,7 +598,7 @@ impl State {
     pub(super) fn rest_watchers(&mut self) {
         let Self { watchers, echo, .. } = self;
         for watcher in watchers {
-            watcher.rest(echo);
+            watcher.stream_rested(echo);
         }
     }
 

@@ -289,10 +289,10 @@ async fn tell(uri: &str, teller: &Teller, mut events: Subscription) {
 async fn next(events: &mut Subscription) -> bool {
     let Some(Ok(first)) = events.next().await else { return false };
     let limit = tokio::time::Instant::now() + AT_LEAST;
-    let mut urgent = is_urgent(first.telling.kind());
+    let mut urgent = is_urgent(first.event.kind());
     while !urgent && tokio::time::Instant::now() < limit {
         match tokio::time::timeout(TOGETHER, events.next()).await {
-            Ok(Some(Ok(event))) => urgent = is_urgent(event.telling.kind()),
+            Ok(Some(Ok(delivery))) => urgent = is_urgent(delivery.event.kind()),
             Ok(Some(Err(_)) | None) | Err(_) => break,
         }
     }

@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// How long a person may take where the environment does not say: a day.
-const PATIENCE: Duration = Duration::from_secs(86_400);
+const DEFAULT_ANSWER_TIMEOUT: Duration = Duration::from_secs(86_400);
 
 /// As it is listed, by itself or among the others.
 pub(super) fn tool() -> Tool {
@@ -36,9 +36,9 @@ pub(super) fn supervisor(engine: &Engine, about: &About) -> Option<Supervisor> {
     };
     let environment = PlatformEnvironment::read(&var).ok();
     let mut confirm: Vec<Arc<dyn Confirm>> = Vec::new();
-    let (mut channel, mut thread, mut patience) = (None, None, PATIENCE);
-    if let Some(PlatformEnvironment { platform, patience: set, .. }) = environment {
-        (channel, thread, patience) = (Some(platform.channel.clone()), Some(platform.thread.clone()), set);
+    let (mut channel, mut thread, mut answer_timeout) = (None, None, DEFAULT_ANSWER_TIMEOUT);
+    if let Some(PlatformEnvironment { platform, answer_timeout: set, .. }) = environment {
+        (channel, thread, answer_timeout) = (Some(platform.channel.clone()), Some(platform.thread.clone()), set);
         confirm.push(Arc::new(Mattermost::new(platform)));
     }
     if let Some(folder) = &about.approvals {
@@ -56,7 +56,7 @@ pub(super) fn supervisor(engine: &Engine, about: &About) -> Option<Supervisor> {
         channel,
         thread,
         confirm,
-        patience,
+        answer_timeout,
     };
     Some(Supervisor::new(engine.clone(), options))
 }

@@ -51,7 +51,7 @@ pub(super) async fn watch(session: &Session, arguments: JsonObject) -> Result<To
     let request = SubscribeRequest { panes: args.targets, types, resume, ..SubscribeRequest::default() };
     let begun = now_ms();
     let mut events = session.engine.subscribe(&host, &request).await?;
-    let mut told = WatchTold { resume: events.place(), ..WatchTold::default() };
+    let mut told = WatchTold { resume: events.resume_token(), ..WatchTold::default() };
     // What an agent came to while nobody watched is no event any more, but it is still so.
     if let Some(since) = since {
         for agent in session.engine.agents(&host).await?.agents {
@@ -65,14 +65,14 @@ pub(super) async fn watch(session: &Session, arguments: JsonObject) -> Result<To
     let (mut limit, mut over) = (if told.events.is_empty() { wait } else { TOGETHER }, None::<Instant>);
     let mut gathered = 0;
     while told.events.len() < MOST_EVENTS && gathered < MOST_CHARS && over.is_none_or(|over| Instant::now() < over) {
-        let Ok(Some(event)) = tokio::time::timeout(limit, events.next()).await else { break };
-        let event = event?;
+        let Ok(Some(delivery)) = tokio::time::timeout(limit, events.next()).await else { break };
+        let delivery = delivery?;
         over = over.or_else(|| Some(Instant::now() + AT_MOST));
-        gathered += event.telling.json().len();
-        if let Some(resume) = event.resume {
+        gathered += delivery.event.json().len();
+        if let Some(resume) = delivery.resume {
             told.resume = resume;
         }
-        told.add(serde_json::from_slice(event.telling.json()).unwrap_or_default());
+        told.add(serde_json::from_slice(delivery.event.json()).unwrap_or_default());
         limit = TOGETHER;
     }
     told.bound();

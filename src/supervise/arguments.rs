@@ -1,11 +1,12 @@
-//! The tool's arguments, read leniently: agents leave optional fields empty and write numbers as text.
+//! Reads the tool's arguments leniently: agents leave optional fields empty and write numbers as
+//! text.
 
 use serde_json::{Map, Value};
 
-/// Lines of a capture where none are named.
+/// The lines of a capture where none are named.
 const LINES: u64 = 100;
 
-/// What the tool was called with.
+/// The arguments of one call.
 pub(super) struct Arguments<'a>(&'a Map<String, Value>);
 
 impl<'a> Arguments<'a> {
@@ -13,7 +14,7 @@ impl<'a> Arguments<'a> {
         Self(arguments)
     }
 
-    /// The action; what is no text is told back as it was written.
+    /// Returns the action. A value that is no text is returned as it was written.
     pub(super) fn action(&self) -> Option<String> {
         match self.0.get("action")? {
             Value::Null => None,
@@ -23,15 +24,15 @@ impl<'a> Arguments<'a> {
     }
 
     pub(super) fn target(&self) -> Option<String> {
-        self.filled("target")
+        self.non_blank("target")
     }
 
-    /// May be empty: then only Enter is pressed.
+    /// Returns the text to type. Empty text presses only Enter.
     pub(super) fn text(&self) -> Option<String> {
-        self.written("text")
+        self.text_of("text")
     }
 
-    /// At least one.
+    /// Returns how many lines to show, at least one.
     pub(super) fn lines(&self) -> u64 {
         let lines = match self.0.get("lines") {
             Some(Value::Number(number)) => number.as_f64(),
@@ -43,26 +44,26 @@ impl<'a> Arguments<'a> {
     }
 
     pub(super) fn prompt(&self) -> Option<String> {
-        self.filled("prompt")
+        self.non_blank("prompt")
     }
 
     pub(super) fn name(&self) -> Option<String> {
-        self.filled("name")
+        self.non_blank("name")
     }
 
     pub(super) fn working_dir(&self) -> Option<String> {
-        self.filled("working_dir")
+        self.non_blank("working_dir")
     }
 
     pub(super) fn session(&self) -> Option<String> {
-        self.filled("session")
+        self.non_blank("session")
     }
 
-    fn filled(&self, field: &str) -> Option<String> {
-        self.written(field).filter(|text| !text.trim().is_empty())
+    fn non_blank(&self, field: &str) -> Option<String> {
+        self.text_of(field).filter(|text| !text.trim().is_empty())
     }
 
-    fn written(&self, field: &str) -> Option<String> {
+    fn text_of(&self, field: &str) -> Option<String> {
         match self.0.get(field)? {
             Value::String(text) => Some(text.clone()),
             Value::Number(number) => Some(number.to_string()),

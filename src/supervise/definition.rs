@@ -1,4 +1,4 @@
-//! How the tool is listed.
+//! The tool's name, description and schema, as it is listed.
 
 use serde_json::{Value, json};
 
@@ -7,10 +7,10 @@ use super::ACTIONS;
 /// The tool's name.
 pub const NAME: &str = "manage_tmux_sessions";
 
-/// What the tool is for.
+/// The tool's description.
 pub const DESCRIPTION: &str = "Manage Claude sessions in tmux: list, look, answer permission dialogs, type, spawn (a human is asked first), kill.";
 
-/// The JSON schema of its arguments.
+/// Returns the JSON schema of the tool's arguments.
 pub fn input_schema() -> Value {
     let text = |what: &str| json!({ "type": "string", "description": what });
     json!({

@@ -1,17 +1,17 @@
-//! The environment of the first implementation, as its users set it.
+//! Reads the environment variables of the first implementation, as its users set them.
 
 use std::{path::PathBuf, time::Duration};
 
-/// How long a human may take where nothing else is set: a day.
-const PATIENCE: Duration = Duration::from_secs(86_400);
-/// The longest that can be set: no clock runs over.
+/// How long a human may take to answer where nothing else is set: a day.
+const DEFAULT_ANSWER_TIMEOUT: Duration = Duration::from_secs(86_400);
+/// The longest answer timeout that can be set, in milliseconds: no clock overflows.
 const LONGEST: u64 = 100 * 365 * 86_400 * 1000;
 
-/// The variables that must be set, in the order in which a missing one is told.
+/// The variables that must be set, in the order in which a missing one is reported.
 const REQUIRED: [&str; 5] =
     ["PLATFORM_URL", "PLATFORM_TOKEN", "PLATFORM_CHANNEL_ID", "PLATFORM_THREAD_ID", "PLATFORM_BOT_ID"];
 
-/// A variable that must be set is not.
+/// The error that a required variable is not set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("Missing required env var: {0}")]
 pub struct MissingVariable(pub &'static str);
@@ -19,40 +19,41 @@ pub struct MissingVariable(pub &'static str);
 /// A chat in which humans are asked.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Platform {
-    /// Where it is: `https://chat.example.org`, with a path where it has one.
+    /// The chat's address: `https://chat.example.org`, with a path where it has one.
     pub url: String,
-    /// What lets in; a secret.
+    /// The access token; a secret.
     pub token: String,
-    /// The channel in which is asked.
+    /// The channel in which questions are posted.
     pub channel: String,
-    /// The thread in which is asked.
+    /// The thread in which questions are posted.
     pub thread: String,
-    /// Who asks.
+    /// The bot's user id: the author of the questions.
     pub bot: String,
-    /// The usernames of those who may answer; empty: anyone.
+    /// The usernames that may answer; empty: anyone.
     pub allowed: Vec<String>,
 }
 
 impl std::fmt::Debug for Platform {
-    /// Without the token.
+    /// Formats the chat without its token.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Platform").field("url", &self.url).field("channel", &self.channel).finish_non_exhaustive()
     }
 }
 
-/// All that the environment says.
+/// All settings that come from the environment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlatformEnvironment {
     /// The chat.
     pub platform: Platform,
-    /// How long a human may take.
-    pub patience: Duration,
+    /// How long a human may take to answer.
+    pub answer_timeout: Duration,
     /// The file of spawned sessions.
     pub store: PathBuf,
 }
 
 impl PlatformEnvironment {
-    /// Reads it. Error: the first variable that is missing. One that is empty is there.
+    /// Reads the environment. Error: the first variable that is missing. An empty one counts as
+    /// set.
     pub fn read(var: &dyn Fn(&str) -> Option<String>) -> Result<Self, MissingVariable> {
         let required = |name: &'static str| var(name).ok_or(MissingVariable(name));
         let [url, token, channel, thread, bot] = REQUIRED;
@@ -64,11 +65,16 @@ impl PlatformEnvironment {
             bot: required(bot)?,
             allowed: names(&var("ALLOWED_USERS").unwrap_or_default()),
         };
-        Ok(Self { platform, patience: patience(var("PERMISSION_TIMEOUT_MS").as_deref()), store: store(var) })
+        Ok(Self {
+            platform,
+            answer_timeout: answer_timeout(var("PERMISSION_TIMEOUT_MS").as_deref()),
+            store: store(var),
+        })
     }
 }
 
-/// The file of spawned sessions: `~/.config/earl/tmux_sessions.json`, or under `earl-dev` where `EARL_ENV` is `development`.
+/// Returns the path of the file of spawned sessions: `~/.config/earl/tmux_sessions.json`, or under
+/// `earl-dev` where `EARL_ENV` is `development`.
 pub fn store(var: &dyn Fn(&str) -> Option<String>) -> PathBuf {
     let folder = if var("EARL_ENV").as_deref() == Some("development") { "earl-dev" } else { "earl" };
     let home = PathBuf::from(var("HOME").filter(|home| !home.is_empty()).unwrap_or_else(|| "/".into()));
@@ -79,12 +85,12 @@ fn names(list: &str) -> Vec<String> {
     list.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect()
 }
 
-fn patience(text: Option<&str>) -> Duration {
-    let Some(text) = text.map(str::trim).filter(|text| !text.is_empty()) else { return PATIENCE };
+fn answer_timeout(text: Option<&str>) -> Duration {
+    let Some(text) = text.map(str::trim).filter(|text| !text.is_empty()) else { return DEFAULT_ANSWER_TIMEOUT };
     text.parse::<u64>().map_or_else(
         |_| {
             tracing::warn!("PERMISSION_TIMEOUT_MS={text} is no number of milliseconds; a day is taken");
-            PATIENCE
+            DEFAULT_ANSWER_TIMEOUT
         },
         |milliseconds| Duration::from_millis(milliseconds.min(LONGEST)),
     )
@@ -116,15 +122,15 @@ mod tests {
         let vars =
             |more: &[(&'static str, &'static str)]| read(&[&required[..], &[("HOME", "/h")], more].concat()).unwrap();
         let plain = vars(&[]);
-        assert_eq!(plain.patience, Duration::from_secs(86_400));
+        assert_eq!(plain.answer_timeout, Duration::from_secs(86_400));
         assert_eq!(plain.store, PathBuf::from("/h/.config/earl/tmux_sessions.json"));
         assert!(plain.platform.allowed.is_empty());
         let set =
             vars(&[("ALLOWED_USERS", " ann, ,bob "), ("PERMISSION_TIMEOUT_MS", "1500"), ("EARL_ENV", "development")]);
         assert_eq!(set.platform.allowed, ["ann", "bob"]);
-        assert_eq!(set.patience, Duration::from_millis(1500));
+        assert_eq!(set.answer_timeout, Duration::from_millis(1500));
         assert_eq!(set.store, PathBuf::from("/h/.config/earl-dev/tmux_sessions.json"));
-        assert_eq!(vars(&[("PERMISSION_TIMEOUT_MS", "soon")]).patience, PATIENCE);
+        assert_eq!(vars(&[("PERMISSION_TIMEOUT_MS", "soon")]).answer_timeout, DEFAULT_ANSWER_TIMEOUT);
     }
 
     #[test]

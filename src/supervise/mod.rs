@@ -1,13 +1,14 @@
-//! `manage_tmux_sessions`: one tool with eight actions, by which an agent supervises others in tmux (`docs/manage-tmux-sessions.md`).
+//! The tool `manage_tmux_sessions`: eight actions by which an agent supervises others in tmux
+//! (`docs/manage-tmux-sessions.md`).
 //!
-//! The texts are what users' prompts rely on, so each stands here to the letter. A human is asked before a session is spawned
-//! ([`confirm`]); what was spawned is kept in a file ([`store`]).
+//! Users' prompts rely on the texts, so each stands here to the letter. A human is asked before a
+//! session is spawned ([`confirm`]); what was spawned is kept in a file ([`store`]).
 
 mod arguments;
 pub mod confirm;
 mod definition;
 mod environment;
-mod look;
+mod inspect;
 mod operate;
 mod spawn;
 mod state;
@@ -40,30 +41,31 @@ use store::Store;
 /// The actions, in the order in which they are listed.
 pub const ACTIONS: [&str; 8] = ["list", "capture", "status", "approve", "deny", "send_input", "spawn", "kill"];
 
-/// What is answered where there is no tmux.
+/// The answer where there is no tmux.
 const NO_TMUX: &str = "Error: tmux is not available";
 
-/// What a supervisor is made with.
+/// The settings of a supervisor.
 pub struct Options {
     /// The tmux server's socket, absolute.
     pub socket: PathBuf,
-    /// Where spawned sessions start and relative directories count from: the caller's own directory, absolute.
+    /// The caller's own directory, absolute: spawned sessions start there, and relative directories
+    /// count from there.
     pub directory: PathBuf,
     /// The environment in which tmux is called to spawn; `None`: this process's.
     pub environment: Option<BTreeMap<OsString, OsString>>,
     /// The file of spawned sessions.
     pub store: PathBuf,
-    /// What spawned sessions are kept with: the channel and thread of the one who asked.
+    /// The channel of the caller, stored with spawned sessions.
     pub channel: Option<String>,
-    /// The thread.
+    /// The thread of the caller, stored with spawned sessions.
     pub thread: Option<String>,
-    /// Who is asked before a session is spawned: the first of them that can ask decides.
+    /// The ways to ask a human before a session is spawned: the first that can ask decides.
     pub confirm: Vec<Arc<dyn Confirm>>,
-    /// How long a human may take; then the answer is no.
-    pub patience: Duration,
+    /// How long a human may take to answer; then the answer is no.
+    pub answer_timeout: Duration,
 }
 
-/// The tool. Clones are the same one.
+/// The tool. Clones are the same supervisor.
 #[derive(Clone)]
 pub struct Supervisor {
     shared: Arc<Shared>,
@@ -75,12 +77,12 @@ struct Shared {
     store: Store,
     /// Cancelled when the process ends: open questions are withdrawn.
     stop: CancellationToken,
-    /// Questions and what they lead to, which go on when their caller has gone.
+    /// Questions and the spawns that follow them, which go on when their caller has gone.
     tasks: TaskTracker,
 }
 
 impl Supervisor {
-    /// A supervisor of one tmux server. Must be made within a tokio runtime.
+    /// Makes a supervisor of one tmux server. Must be called within a tokio runtime.
     pub fn new(engine: Engine, options: Options) -> Self {
         let store = Store::new(&options.store);
         let stop = engine.end().child_token();
@@ -88,12 +90,14 @@ impl Supervisor {
         Self { shared: Arc::new(shared) }
     }
 
-    /// What the tool answers: one text. Errors are texts too, and begin with `Error: `. Dropping this withdraws an open question.
+    /// Calls the tool, and returns its answer: one text. Errors are texts too, and begin with
+    /// `Error: `. Dropping the future withdraws an open question.
     pub async fn call(&self, arguments: Map<String, Value>) -> String {
         self.call_asking(arguments, &[]).await
     }
 
-    /// The same for a caller who can be asked in ways of its own (MCP's elicitation): these come before the supervisor's.
+    /// Calls the tool for a caller that can be asked in ways of its own (MCP's elicitation): these
+    /// come before the supervisor's.
     pub async fn call_asking(&self, arguments: Map<String, Value>, first: &[Arc<dyn Confirm>]) -> String {
         let arguments = Arguments::new(&arguments);
         let Some(action) = arguments.action() else {
@@ -104,7 +108,7 @@ impl Supervisor {
         }
         let host = match self.shared.engine.host(&self.shared.options.socket) {
             Ok(host) => host,
-            Err(error) => return failed(&error),
+            Err(error) => return error_text(&error),
         };
         if !self.is_installed(&host) {
             return NO_TMUX.into();
@@ -128,12 +132,14 @@ impl Supervisor {
         answer.unwrap_or_else(|error| error)
     }
 
-    /// A supervisor as the first implementation was one: of the tmux server on `socket`, with this process's environment and directory,
-    /// humans in Mattermost, and an engine of its own. Must be made within a tokio runtime of one thread, in the program `muxtap` itself: its
+    /// Makes a supervisor as the first implementation was one: of the tmux server on `socket`, with
+    /// this process's environment and directory, humans in Mattermost, and an engine of its own.
+    ///
+    /// Must be called within a tokio runtime of one thread, in the program `muxtap` itself: its
     /// control clients end with that thread.
     pub fn compatible(tmux: PathBuf, socket: PathBuf, environment: PlatformEnvironment) -> std::io::Result<Self> {
-        let PlatformEnvironment { platform, patience, store } = environment;
-        // As a guest it makes no session of its own, whoever started the server.
+        let PlatformEnvironment { platform, answer_timeout, store } = environment;
+        // As a guest muxtap makes no session of its own, whoever started the server.
         let coverage = CoverageMode::Sessions;
         let program = Program { tmux, ..Program::default() };
         let engine = Engine::new(EngineOptions { program, coverage, ..EngineOptions::default() });
@@ -145,18 +151,18 @@ impl Supervisor {
             channel: Some(platform.channel.clone()),
             thread: Some(platform.thread.clone()),
             confirm: vec![Arc::new(Mattermost::new(platform))],
-            patience,
+            answer_timeout,
         };
         Ok(Self::new(engine, options))
     }
 
-    /// The engine that it asks.
+    /// Returns the supervisor's engine.
     pub fn engine(&self) -> &Engine {
         &self.shared.engine
     }
 
-    /// Withdraws open questions and waits until nothing of them is left anywhere. For the end of the process (also by SIGTERM); the engine
-    /// goes on until it is stopped too.
+    /// Withdraws open questions and waits until nothing of them is left anywhere. For the end of
+    /// the process (also by SIGTERM); the engine goes on until it is stopped too.
     pub async fn stop(&self) {
         self.shared.stop.cancel();
         self.shared.tasks.close();
@@ -171,7 +177,7 @@ impl Supervisor {
         host.server().spec().is_installed(path.as_deref())
     }
 
-    /// A directory as the caller means it.
+    /// Resolves a directory against the caller's own.
     fn directory(&self, named: &str) -> PathBuf {
         Path::new(&self.shared.options.directory).join(named)
     }
@@ -183,23 +189,24 @@ impl std::fmt::Debug for Supervisor {
     }
 }
 
-/// The text of an error that no row of the contract names.
-fn failed(error: &Error) -> String {
+/// Returns the text of an error that no row of the contract names.
+fn error_text(error: &Error) -> String {
     match error.code {
         ErrorCode::ReadOnly => format!("Error: {}", error.message),
         _ => format!("Error: tmux command failed: {}", error.message),
     }
 }
 
-/// The text of an error about a target.
-fn about_target(error: &Error, target: &str) -> String {
+/// Returns the text of an error about a target.
+fn target_error_text(error: &Error, target: &str) -> String {
     let gone = matches!(error.code, ErrorCode::NotFound | ErrorCode::InvalidTarget) || is_absent(error);
-    if gone { format!("Error: session/pane '{target}' not found") } else { failed(error) }
+    if gone { format!("Error: session/pane '{target}' not found") } else { error_text(error) }
 }
 
-/// A target as the engine reads it. A bare number is a session's name here, as tmux's first sessions have it, and not a pane; and a pane
-/// that has gone is not there, though the engine still knows what it printed. Error: `NOT_FOUND`.
-async fn spelled(host: &Host, target: &str) -> Result<String, Error> {
+/// Converts a target to the engine's syntax. A bare number is a session's name here, as tmux's
+/// first sessions have it, and not a pane. A pane that has gone is not found, though the engine
+/// still knows what it printed. Error: `NOT_FOUND`.
+async fn engine_target(host: &Host, target: &str) -> Result<String, Error> {
     if target.bytes().all(|byte| byte.is_ascii_digit()) {
         return Ok(format!("{target}:"));
     }

@@ -1,8 +1,8 @@
-//! `approve`, `deny`, `send_input` and `kill`.
+//! The actions `approve`, `deny`, `send_input` and `kill`.
 
 use std::sync::Arc;
 
-use super::{Supervisor, about_target, failed, spelled};
+use super::{Supervisor, engine_target, error_text, target_error_text};
 use crate::{
     api::{Error, InputRequest},
     engine::{Host, Target, find_pane, find_window},
@@ -28,31 +28,33 @@ impl Supervisor {
         text: Option<String>,
     ) -> Result<String, String> {
         let Some(text) = text else { return Err("Error: text is required for send_input".into()) };
-        // Enter comes as a key of its own, when the program has taken the text in: else a terminal program takes both as a paste.
+        // Enter comes as a key of its own, when the program has read the text: else a terminal
+        // program takes both as a paste.
         let request = InputRequest { text: Some(text.clone()), submit: true, ..InputRequest::default() };
         self.input(host, target, &request).await?;
         Ok(format!("Sent to `{target}`: `{text}`"))
     }
 
-    /// Ends the session that the target names or lies in. The store forgets it whether it was there or not.
+    /// Ends the session that the target names or lies in. The store forgets it whether it was there
+    /// or not.
     pub(super) async fn kill(&self, host: &Arc<Host>, target: &str) -> Result<String, String> {
         let found = match session_of(host, target).await {
             Ok(found) => found,
             Err(error) if is_absent(&error) => None,
-            Err(error) => return Err(failed(&error)),
+            Err(error) => return Err(error_text(&error)),
         };
         let Some((id, name)) = found else {
             self.forget(&[target]).await;
             return Err(missing(target));
         };
         if let Err(error) = self.shared.engine.kill_session(host, &id.to_string()).await {
-            // With its last session a server ends, and may do so before it answers.
+            // With its last session a server ends, and may do so before it replies.
             let gone = match host.server().fresh().await {
                 Ok(topology) => topology.session(id).is_none(),
                 Err(error) => is_absent(&error),
             };
             if !gone {
-                return Err(failed(&error));
+                return Err(error_text(&error));
             }
         }
         self.forget(&[target, &name]).await;
@@ -66,10 +68,10 @@ impl Supervisor {
 
     async fn input(&self, host: &Arc<Host>, target: &str, request: &InputRequest) -> Result<(), String> {
         let done = async {
-            let spelled = spelled(host, target).await?;
-            self.shared.engine.input(host, &spelled, request).await
+            let target = engine_target(host, target).await?;
+            self.shared.engine.input(host, &target, request).await
         };
-        done.await.map(drop).map_err(|error: Error| about_target(&error, target))
+        done.await.map(drop).map_err(|error: Error| target_error_text(&error, target))
     }
 
     async fn forget(&self, names: &[&str]) {
@@ -84,7 +86,7 @@ fn missing(target: &str) -> String {
     format!("Error: session '{target}' not found (cleaned up store)")
 }
 
-/// The session that a target names, or in which it lies.
+/// Returns the session that a target names, or in which it lies.
 async fn session_of(host: &Host, target: &str) -> Result<Option<(SessionId, String)>, Error> {
     let topology = host.server().fresh().await?.without_hubs();
     let by_name = topology.sessions.iter().find(|session| session.name == target);

@@ -1,4 +1,4 @@
-//! `spawn`: checks, a human's word, then a session.
+//! The action `spawn`: checks, asks a human, then makes a session.
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -10,7 +10,7 @@ use super::{
     Supervisor,
     arguments::Arguments,
     confirm::{Confirm, Decision, Question, Request},
-    failed,
+    error_text,
     store::{self, Entry},
 };
 use crate::{
@@ -20,14 +20,14 @@ use crate::{
     tmux::is_absent,
 };
 
-/// What is answered where no human can be asked at all.
-const NOBODY: &str = "Error: spawn needs a human's approval, and there is no way to ask one: set PLATFORM_URL, PLATFORM_TOKEN, \
+/// The answer where no human can be asked at all.
+const NO_CONFIRMER: &str = "Error: spawn needs a human's approval, and there is no way to ask one: set PLATFORM_URL, PLATFORM_TOKEN, \
     PLATFORM_CHANNEL_ID, PLATFORM_THREAD_ID and PLATFORM_BOT_ID for Mattermost, or let a human run `muxtap approvals --watch`";
 
 /// A spawn that passed its checks.
-struct Checked {
+struct CheckedSpawn {
     request: Request,
-    /// Where it begins, absolute.
+    /// The working directory, absolute.
     directory: PathBuf,
 }
 
@@ -39,7 +39,8 @@ impl Supervisor {
         first: &[Arc<dyn Confirm>],
     ) -> Result<String, String> {
         let checked = self.check(host, arguments).await?;
-        // What is begun is carried to its end when the caller goes away: the question is withdrawn, or what was approved is made and kept.
+        // A task that outlives the caller: when the caller goes away the question is withdrawn, or
+        // what was approved is made and kept.
         let withdrawn = self.shared.stop.child_token();
         let _gone = withdrawn.clone().drop_guard();
         let ways = first.iter().chain(&self.shared.options.confirm).cloned().collect();
@@ -47,22 +48,22 @@ impl Supervisor {
         let (done, result) = oneshot::channel();
         let task = async move {
             let result = match this.ask(&checked.request, ways, withdrawn).await {
-                Decision::Approved => this.make(&host, checked).await,
+                Decision::Approved => this.create(&host, checked).await,
                 Decision::Denied => Ok("Spawn denied by user.".into()),
                 Decision::Unavailable(why) => Err(why),
             };
-            // Whoever asked may have gone.
+            // The caller may have gone.
             let _ = done.send(result);
         };
-        // The engine waits for it when it stops, whoever serves the tool.
+        // The engine waits for this task when it stops, whichever face serves the tool.
         self.shared.engine.spawn(self.shared.tasks.track_future(task));
-        result.await.unwrap_or_else(|_| Err(failed(&Error::internal("the question was lost"))))
+        result.await.unwrap_or_else(|_| Err(error_text(&Error::internal("the question was lost"))))
     }
 
-    async fn check(&self, host: &Arc<Host>, arguments: &Arguments<'_>) -> Result<Checked, String> {
+    async fn check(&self, host: &Arc<Host>, arguments: &Arguments<'_>) -> Result<CheckedSpawn, String> {
         let prompt = arguments.prompt().ok_or("Error: prompt is required for spawn")?;
-        // Nobody is asked about what muxtap would refuse afterwards.
-        self.shared.engine.authorize(Tier::Create).map_err(|error| failed(&error))?;
+        // Humans are not asked about what muxtap would refuse afterwards.
+        self.shared.engine.authorize(Tier::Create).map_err(|error| error_text(&error))?;
         let named = arguments.working_dir();
         let directory = match &named {
             Some(named) => self.directory(named),
@@ -73,7 +74,7 @@ impl Supervisor {
         {
             return Err(format!("Error: directory '{named}' not found"));
         }
-        let name = arguments.name().unwrap_or_else(new_name);
+        let name = arguments.name().unwrap_or_else(generate_name);
         let session = arguments.session();
         if let Some(session) = &session {
             if session_named(host, session).await?.is_none() {
@@ -84,19 +85,19 @@ impl Supervisor {
                 return Err(format!("Error: session name '{name}' cannot contain '.' or ':' (tmux target delimiters)"));
             }
             if session_named(host, &name).await?.is_some() {
-                return Err(exists(&name));
+                return Err(already_exists(&name));
             }
         }
         if let Some(field) = [("prompt", &prompt), ("name", &name)].iter().find(|(_, text)| text.contains('\0')) {
             return Err(format!("Error: {} cannot contain a NUL character", field.0));
         }
-        Ok(Checked { request: Request { name, prompt, directory: named, session }, directory })
+        Ok(CheckedSpawn { request: Request { name, prompt, directory: named, session }, directory })
     }
 
     /// Asks by the first way that can ask.
     async fn ask(&self, request: &Request, ways: Vec<Arc<dyn Confirm>>, withdrawn: CancellationToken) -> Decision {
-        let deadline = Instant::now() + self.shared.options.patience;
-        let mut decision = Decision::Unavailable(NOBODY.into());
+        let deadline = Instant::now() + self.shared.options.answer_timeout;
+        let mut decision = Decision::Unavailable(NO_CONFIRMER.into());
         for way in ways {
             let question = Question { request: request.clone(), deadline, withdrawn: withdrawn.clone() };
             decision = way.ask(question).await;
@@ -104,13 +105,13 @@ impl Supervisor {
                 break;
             }
         }
-        // A yes that came when nobody wanted it any more makes nothing.
+        // A yes to a withdrawn question makes nothing.
         if withdrawn.is_cancelled() { Decision::Denied } else { decision }
     }
 
-    /// Makes what was approved and keeps it in the store.
-    async fn make(&self, host: &Arc<Host>, checked: Checked) -> Result<String, String> {
-        let Checked { request, directory } = checked;
+    /// Makes what was approved, and keeps it in the store.
+    async fn create(&self, host: &Arc<Host>, checked: CheckedSpawn) -> Result<String, String> {
+        let CheckedSpawn { request, directory } = checked;
         let Request { name, prompt, directory: named, session } = request;
         let place = match &session {
             None => UnmanagedPlace::Session,
@@ -130,9 +131,9 @@ impl Supervisor {
         };
         if let Err(error) = self.shared.engine.spawn_unmanaged(host, &spawn).await {
             return Err(match (error.code, &session) {
-                (ErrorCode::Conflict, None) => exists(&name),
+                (ErrorCode::Conflict, None) => already_exists(&name),
                 (ErrorCode::NotFound, Some(session)) => format!("Error: session '{session}' not found"),
-                _ => failed(&error),
+                _ => error_text(&error),
             });
         }
         let shown = named.unwrap_or_else(|| directory.display().to_string());
@@ -146,7 +147,7 @@ impl Supervisor {
             rest: Map::new(),
         };
         if let Err(error) = self.shared.store.put(entry).await {
-            // It runs, and that is what the caller asked for.
+            // The session runs, and that is what the caller asked for.
             tracing::warn!("cannot write {}: {error}", self.shared.options.store.display());
         }
         let what = session.map_or_else(|| "session".to_owned(), |session| format!("window in `{session}`"));
@@ -154,26 +155,27 @@ impl Supervisor {
     }
 }
 
-fn exists(name: &str) -> String {
+fn already_exists(name: &str) -> String {
     format!("Error: session '{name}' already exists")
 }
 
-/// The session with this name, where there is one.
+/// Returns the session with this name, where there is one.
 async fn session_named(host: &Host, name: &str) -> Result<Option<SessionId>, String> {
     match host.server().fresh().await {
         Ok(topology) => Ok(find_session(&topology.without_hubs(), name).ok().map(|session| session.id)),
         Err(error) if is_absent(&error) => Ok(None),
-        Err(error) => Err(failed(&error)),
+        Err(error) => Err(error_text(&error)),
     }
 }
 
-/// A name for what was given none.
-fn new_name() -> String {
+/// Makes a name for a spawn without one.
+fn generate_name() -> String {
     use std::hash::{BuildHasher as _, RandomState};
-    format!("earl-{}-{:04x}", store::stamp(), RandomState::new().hash_one(0) & 0xffff)
+    format!("earl-{}-{:04x}", store::compact_timestamp(), RandomState::new().hash_one(0) & 0xffff)
 }
 
-/// One word for a shell. Quotes and backslashes stand outside quotes, where sh and fish read them alike.
+/// Quotes a text as one word for a shell. Quotes and backslashes stand outside quotes, where sh and
+/// fish read them alike.
 fn quoted(text: &str) -> String {
     let mut word = String::with_capacity(text.len() + 2);
     word.push('\'');
@@ -194,7 +196,7 @@ mod tests {
 
     #[test]
     fn a_name_has_the_time_and_four_hex_digits() {
-        let name = new_name();
+        let name = generate_name();
         let pattern = regex::Regex::new("^earl-[0-9]{14}-[0-9a-f]{4}$").unwrap();
         assert!(pattern.is_match(&name), "{name}");
     }

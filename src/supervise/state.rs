@@ -1,28 +1,29 @@
-//! What Claude does in a pane, as far as its screen tells.
+//! Reads from a pane's screen what Claude does there.
 
 use std::sync::LazyLock;
 
 use regex::Regex;
 
-/// How many of the last lines tell the state.
+/// How many of the last lines the state is read from.
 const LAST_LINES: usize = 20;
 
-/// The command line of a process that makes a pane a Claude pane. `None` never: the pattern is a constant.
+/// Matches the command line of a process that makes a pane a Claude pane. Never `None`: the pattern
+/// is a constant.
 static CLAUDE: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"(?i)/claude\b|^claude\b").ok());
 
-/// What a Claude does.
+/// The state of a Claude session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// It works.
+    /// Claude works.
     Active,
-    /// It asks for a permission.
+    /// Claude asks for a permission.
     Waiting,
-    /// Neither.
+    /// Claude does neither.
     Idle,
 }
 
 impl State {
-    /// The state that these lines show, the newest last.
+    /// Returns the state that these lines show, the newest last.
     pub fn of(lines: &[&str]) -> Self {
         let last = lines.get(lines.len().saturating_sub(LAST_LINES)..).unwrap_or_default();
         let shows = |mark: &str| last.iter().any(|line| line.contains(mark));
@@ -35,7 +36,7 @@ impl State {
         }
     }
 
-    /// As it is told.
+    /// Returns the state's name in the tool's answers.
     pub const fn label(self) -> &'static str {
         match self {
             Self::Active => "Active",
@@ -45,12 +46,12 @@ impl State {
     }
 }
 
-/// Whether a process with this command line is a Claude.
+/// Returns whether a process with this command line is a Claude.
 pub(super) fn is_claude(command_line: &str) -> bool {
     CLAUDE.as_ref().is_some_and(|claude| claude.is_match(command_line))
 }
 
-/// The lines of a capture without the empty ones at its end.
+/// Returns the lines of a capture without the empty ones at its end.
 pub(super) fn lines_of(capture: &str) -> Vec<&str> {
     let mut lines: Vec<_> = capture.lines().collect();
     while lines.last().is_some_and(|line| line.trim().is_empty()) {

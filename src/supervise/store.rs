@@ -1,9 +1,11 @@
-//! `tmux_sessions.json`: what was spawned, for whom and with which prompt.
+//! The file `tmux_sessions.json`: what was spawned, for whom and with which prompt.
 //!
-//! Invariants: a reader sees the file as some writer left it, never a part (it is written beside and renamed, and synced before); of
-//! two processes that write at once neither loses what the other wrote (each reads, changes and writes while it holds the lock of
-//! `tmux_sessions.json.lock`); what cannot be read is kept as `tmux_sessions.json.corrupt.YYYYmmddHHMMSS`, never overwritten. The
-//! file is its owner's alone (0600): prompts may hold secrets.
+//! Invariants: a reader sees the file as some writer left it, never a part (it is written beside
+//! and renamed, and synced before); of two processes that write at once neither loses what the
+//! other wrote (each reads, changes and writes while it holds the lock of
+//! `tmux_sessions.json.lock`); what cannot be read is kept as
+//! `tmux_sessions.json.corrupt.YYYYmmddHHMMSS`, never overwritten. The file is its owner's alone
+//! (0600): prompts may hold secrets.
 
 use std::{
     collections::BTreeMap,
@@ -18,58 +20,58 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
-/// What was spawned.
+/// The record of a spawned session or window.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Entry {
     /// The session's or window's name, which is the entry's key too.
     pub name: String,
-    /// The channel of the one who asked for it.
+    /// The channel of the caller that asked for it.
     pub channel_id: Option<String>,
-    /// The thread of the one who asked for it.
+    /// The thread of the caller that asked for it.
     pub thread_id: Option<String>,
-    /// Where it began.
+    /// The directory in which it began.
     pub working_dir: Option<String>,
-    /// What Claude was told.
+    /// The prompt that Claude was given.
     pub prompt: Option<String>,
-    /// When it was made, ISO 8601.
+    /// The time at which it was made, ISO 8601.
     pub created_at: Option<String>,
-    /// What others wrote into it.
+    /// Fields that other programs wrote.
     #[serde(flatten)]
     pub rest: Map<String, Value>,
 }
 
-/// An entry, or what somebody else put in its place: it is kept as it is.
+/// A value of the file: an entry, or what another program put in its place, which is kept as it is.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
-enum Kept {
+enum StoredValue {
     Entry(Box<Entry>),
     Other(Value),
 }
 
-type Entries = BTreeMap<String, Kept>;
+type Entries = BTreeMap<String, StoredValue>;
 
-/// The file. Clones are the same one.
+/// A handle to the file. Clones are handles to the same file.
 #[derive(Clone, Debug)]
 pub struct Store {
     path: PathBuf,
 }
 
 impl Store {
-    /// The store at this path; nothing is read or made yet.
+    /// Makes a handle to the store at this path; nothing is read or made yet.
     pub fn new(path: &Path) -> Self {
         Self { path: path.to_owned() }
     }
 
-    /// Adds an entry, in the place of one of the same name.
+    /// Adds an entry, or replaces the one of the same name.
     pub async fn put(&self, entry: Entry) -> io::Result<()> {
         self.change(move |entries| {
-            entries.insert(entry.name.clone(), Kept::Entry(Box::new(entry)));
+            entries.insert(entry.name.clone(), StoredValue::Entry(Box::new(entry)));
             true
         })
         .await
     }
 
-    /// Takes the entries with these names away.
+    /// Removes the entries with these names.
     pub async fn remove(&self, names: Vec<String>) -> io::Result<()> {
         self.change(move |entries| {
             let before = entries.len();
@@ -79,14 +81,15 @@ impl Store {
         .await
     }
 
-    /// Reads, changes and writes while no other process does. Nothing is written where `change` says that nothing changed.
+    /// Reads, changes and writes the file while no other process does. Nothing is written where
+    /// `change` returns `false`.
     async fn change(&self, change: impl FnOnce(&mut Entries) -> bool + Send + 'static) -> io::Result<()> {
         let path = self.path.clone();
         // The lock may be held by another process for as long as it likes.
         tokio::task::spawn_blocking(move || {
             let folder = path.parent().unwrap_or(Path::new("/"));
             DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-            let _lock = locked(&beside(&path, ".lock"))?;
+            let _lock = lock_file(&sibling(&path, ".lock"))?;
             let mut entries = read(&path)?;
             if change(&mut entries) { write(&path, &entries) } else { Ok(()) }
         })
@@ -95,30 +98,30 @@ impl Store {
     }
 }
 
-/// Now, as entries have it: ISO 8601 in UTC, to the second.
+/// Returns the present time as entries have it: ISO 8601 in UTC, to the second.
 pub fn now() -> String {
     iso(OffsetDateTime::now_utc())
 }
 
-/// A time, as entries have it.
+/// Formats a time as entries have it.
 pub(super) fn iso(time: OffsetDateTime) -> String {
     let time = time.replace_nanosecond(0).unwrap_or(time);
     time.format(&Rfc3339).unwrap_or_else(|_| "9999-12-31T23:59:59Z".into())
 }
 
-/// Now, as names have it: `YYYYmmddHHMMSS`.
-pub(super) fn stamp() -> String {
+/// Returns the present time as names have it: `YYYYmmddHHMMSS`.
+pub(super) fn compact_timestamp() -> String {
     now().chars().filter(char::is_ascii_digit).collect()
 }
 
-fn beside(path: &Path, suffix: &str) -> PathBuf {
+fn sibling(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);
     name.into()
 }
 
-/// The lock of a file, held until the answer is dropped. Waits for it.
-pub(super) fn locked(path: &Path) -> io::Result<File> {
+/// Locks a file until the returned handle is dropped. Waits for the lock.
+pub(super) fn lock_file(path: &Path) -> io::Result<File> {
     let file = OpenOptions::new()
         .create(true)
         .truncate(false)
@@ -130,7 +133,7 @@ pub(super) fn locked(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// What stands in the file; a corrupt one is put aside and counts as empty.
+/// Reads the file. A corrupt one is renamed and counts as empty.
 fn read(path: &Path) -> io::Result<Entries> {
     let bytes = match fs::read(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Entries::new()),
@@ -139,10 +142,10 @@ fn read(path: &Path) -> io::Result<Entries> {
     if let Ok(entries) = serde_json::from_slice(&bytes) {
         return Ok(entries);
     }
-    let mut aside = beside(path, &format!(".corrupt.{}", stamp()));
+    let mut aside = sibling(path, &format!(".corrupt.{}", compact_timestamp()));
     let mut number = 1;
     while aside.exists() {
-        aside = beside(path, &format!(".corrupt.{}.{number}", stamp()));
+        aside = sibling(path, &format!(".corrupt.{}.{number}", compact_timestamp()));
         number += 1;
     }
     tracing::warn!("{} cannot be read; it is kept as {}", path.display(), aside.display());
@@ -150,16 +153,18 @@ fn read(path: &Path) -> io::Result<Entries> {
     Ok(Entries::new())
 }
 
-/// Writes the file anew so that a crash leaves the old one or this one.
+/// Writes the file so that a crash leaves the old one or this one.
 fn write(path: &Path, entries: &Entries) -> io::Result<()> {
     let text = serde_json::to_vec_pretty(entries)?;
-    write_whole(path, &text)
+    replace_file(path, &text)
 }
 
-/// Writes beside and renames; 0600. The caller holds the lock that keeps other writers of this file away.
-pub(super) fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    // One name, since whoever writes holds the lock: what a crash left behind goes with the next write.
-    let temporary = beside(path, ".muxtap-tmp");
+/// Replaces a file by writing beside it and renaming; mode 0600. The caller holds the lock that
+/// keeps other writers of this file away.
+pub(super) fn replace_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    // One name is enough, since the writer holds the lock: what a crash left behind goes with the
+    // next write.
+    let temporary = sibling(path, ".muxtap-tmp");
     match fs::remove_file(&temporary) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
@@ -170,7 +175,8 @@ pub(super) fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
         let _ = fs::remove_file(&temporary);
     }
     written?;
-    // The rename survives a crash of the machine only when the folder is synced too; some file systems cannot.
+    // The rename survives a crash of the machine only when the folder is synced too; some file
+    // systems cannot.
     let _ = path.parent().map(File::open).transpose().map(|folder| folder.map(|folder| folder.sync_all()));
     Ok(())
 }

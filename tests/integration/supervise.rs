@@ -44,7 +44,7 @@ pub struct Stage {
 /// How a stage differs from the usual one.
 pub struct Plan {
     pub confirm: Vec<Arc<dyn Confirm>>,
-    pub patience: Duration,
+    pub answer_timeout: Duration,
     pub tmux: String,
     pub allowed: Tiers,
     /// Another socket than the world's.
@@ -55,7 +55,7 @@ impl Default for Plan {
     fn default() -> Self {
         Self {
             confirm: Vec::new(),
-            patience: Duration::from_secs(3600),
+            answer_timeout: Duration::from_secs(3600),
             tmux: tmux_program(),
             allowed: Tiers::ALL,
             socket: None,
@@ -88,7 +88,7 @@ impl Stage {
             channel: Some("channel".into()),
             thread: Some("thread".into()),
             confirm: plan.confirm,
-            patience: plan.patience,
+            answer_timeout: plan.answer_timeout,
         };
         let supervisor = Supervisor::new(engine.clone(), options);
         Self { world, supervisor, engine }

@@ -13,7 +13,7 @@ use crate::{
     api::{Error, ErrorCode},
     plain,
     supervise::confirm::{
-        approvals::{Approvals, Open, Refused, Word},
+        approvals::{AnswerError, Approvals, OpenQuestion, Verdict},
         terminal,
     },
 };
@@ -56,8 +56,8 @@ impl ApprovalsArgs {
     pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
         let folder = Approvals::new(caller.paths.approvals_dir());
         match self.word {
-            Some(Said::Approve { ids }) => say(&folder, &ids, Word::Approved),
-            Some(Said::Deny { ids }) => say(&folder, &ids, Word::Denied),
+            Some(Said::Approve { ids }) => say(&folder, &ids, Verdict::Approved),
+            Some(Said::Deny { ids }) => say(&folder, &ids, Verdict::Denied),
             None if self.watch => watch(&folder, caller.json).await,
             None => list(&folder, caller.json),
         }
@@ -65,7 +65,7 @@ impl ApprovalsArgs {
 }
 
 fn list(folder: &Approvals, json: bool) -> Outcome {
-    let open = folder.open().map_err(Refused::from).map_err(refused)?;
+    let open = folder.open_questions().map_err(AnswerError::from).map_err(refused)?;
     if json {
         output::print_json(&serde_json::json!({ "approvals": open }))?;
         return Ok(0);
@@ -89,7 +89,7 @@ fn list(folder: &Approvals, json: bool) -> Outcome {
     Ok(0)
 }
 
-fn say(folder: &Approvals, ids: &[String], word: Word) -> Outcome {
+fn say(folder: &Approvals, ids: &[String], word: Verdict) -> Outcome {
     for id in ids {
         folder.answer(id, word).map_err(refused)?;
         output::print(format!("{}\n", said(id, word)))?;
@@ -103,11 +103,11 @@ async fn watch(folder: &Approvals, json: bool) -> Outcome {
     let (_watcher, mut changes) = terminal::changes(folder).map_err(unusable)?;
     let mut input = lines_of_stdin();
     let mut listens = true;
-    let mut shown: BTreeMap<String, Open> = BTreeMap::new();
+    let mut shown: BTreeMap<String, OpenQuestion> = BTreeMap::new();
     // A question has ended without a word from here: the next bare word may have been meant for it.
     let mut over = None;
     loop {
-        let open = folder.open().map_err(unusable)?;
+        let open = folder.open_questions().map_err(unusable)?;
         shown.retain(|id, _| {
             let stays = open.iter().any(|question| question.id == *id);
             if !stays {
@@ -148,11 +148,11 @@ fn lines_of_stdin() -> mpsc::Receiver<String> {
     receiver
 }
 
-fn show(question: &Open, json: bool) -> Result<(), Failure> {
+fn show(question: &OpenQuestion, json: bool) -> Result<(), Failure> {
     if json {
         return output::print_json(question);
     }
-    let Open { id, kind, name, prompt, working_dir, session, until, .. } = question;
+    let OpenQuestion { id, kind, name, prompt, working_dir, session, until, .. } = question;
     let mut text = format!("{id}  {kind} {}, until {until}\n", plain::name(name));
     for (what, value) in [("session", session), ("dir", working_dir)] {
         if let Some(value) = value {
@@ -166,12 +166,17 @@ fn show(question: &Open, json: bool) -> Result<(), Failure> {
 }
 
 /// Does what a line says; answers which question it was about. `over`: one that has ended meanwhile.
-fn answer(folder: &Approvals, line: &str, open: &[Open], over: &mut Option<String>) -> Result<Option<String>, Failure> {
+fn answer(
+    folder: &Approvals,
+    line: &str,
+    open: &[OpenQuestion],
+    over: &mut Option<String>,
+) -> Result<Option<String>, Failure> {
     let mut words = line.split_whitespace();
     let word = match words.next() {
         None => return Ok(None),
-        Some("y" | "yes") => Word::Approved,
-        Some("n" | "no") => Word::Denied,
+        Some("y" | "yes") => Verdict::Approved,
+        Some("n" | "no") => Verdict::Denied,
         Some(_) => {
             output::note("write y or n, and the ID where it is not the oldest question");
             return Ok(None);
@@ -200,18 +205,18 @@ fn answer(folder: &Approvals, line: &str, open: &[Open], over: &mut Option<Strin
     }
 }
 
-fn said(id: &str, word: Word) -> String {
+fn said(id: &str, word: Verdict) -> String {
     match word {
-        Word::Approved => format!("{id} approved"),
-        Word::Denied => format!("{id} denied"),
+        Verdict::Approved => format!("{id} approved"),
+        Verdict::Denied => format!("{id} denied"),
     }
 }
 
 #[allow(clippy::needless_pass_by_value, reason = "it is what `map_err` calls")]
-fn refused(error: Refused) -> Error {
+fn refused(error: AnswerError) -> Error {
     let code = match error {
-        Refused::Unknown(_) => ErrorCode::NotFound,
-        Refused::Answered(_) | Refused::Unusable(_) => ErrorCode::Conflict,
+        AnswerError::Unknown(_) => ErrorCode::NotFound,
+        AnswerError::Answered(_) | AnswerError::Unusable(_) => ErrorCode::Conflict,
     };
     Error::new(code, error.to_string())
 }
@@ -227,7 +232,7 @@ mod tests {
         let folder = Approvals::new(dir.path().join("approvals"));
         let request = Request { name: "n".into(), prompt: "p".into(), directory: None, session: None };
         let asked = folder.ask(&request, "later".into()).unwrap();
-        let open = folder.open().unwrap();
+        let open = folder.open_questions().unwrap();
         let mut over = Some("3fa9c1".to_owned());
         let mut say = |line: &str| answer(&folder, line, &open, &mut over).unwrap();
         assert_eq!((say(""), say("yy")), (None, None));

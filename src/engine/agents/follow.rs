@@ -1,7 +1,8 @@
-//! One pane, from its beginning to its end: which agent runs in it, and what that does.
+//! Follows one pane from its beginning to its end: which agent runs in it, and what the agent does.
 //!
-//! A task for each pane that sleeps until the pane tells something. It looks at processes when another program may run, and at an
-//! agent's screen when that rests after a change. `docs/agents.md` says what is looked at when, and what it costs.
+//! Each pane has a task that sleeps until its [`AgentSignals`](super::AgentSignals) wake it. It
+//! looks at processes when another program may run, and at an agent's screen when the screen rests
+//! after a change. `docs/agents.md` says what is looked at when, and what it costs.
 
 use std::{
     sync::{Arc, Weak},
@@ -12,10 +13,10 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    board::place,
-    judge::{Judgement, Picture, judge},
+    identify::{find_agent, find_by_name},
+    judge::{Judgement, PaneContent, judge},
+    registry::update_location,
     rules::{Agent, Rules},
-    which::{by_name, which},
 };
 use crate::{
     api::{AgentEvidence, AgentInfo, AgentState, Event},
@@ -26,19 +27,19 @@ use crate::{
 
 /// Follows a pane until it has gone or `cancel` is cancelled.
 pub(in crate::engine) async fn follow(host: Weak<Host>, pane: Arc<Pane>, rules: Arc<Rules>, cancel: CancellationToken) {
-    let wake = pane.lock().tap.waker();
+    let wake = pane.lock().agent_signals.waker();
     let mut follower = Follower {
         host,
         pane,
         rules,
-        present: None,
+        running: None,
         pause: limits::AGENT_LOOK,
-        looked: Instant::now(),
-        group: None,
-        drawn: None,
-        due: None,
-        later: None,
-        unseen: false,
+        checked_at: Instant::now(),
+        foreground_group: None,
+        changed_since: None,
+        screen_due: None,
+        retry_at: None,
+        probe_missed: false,
     };
     tokio::select! {
         () = cancel.cancelled() => {}
@@ -50,40 +51,41 @@ struct Follower {
     host: Weak<Host>,
     pane: Arc<Pane>,
     rules: Arc<Rules>,
-    present: Option<Present>,
-    /// How long to wait before the processes are looked at again because something was printed.
+    running: Option<RunningAgent>,
+    /// How long to wait before looking at the processes again because of output.
     pause: Duration,
-    looked: Instant,
-    /// The process group that had the terminal when they were looked at.
-    group: Option<u32>,
-    /// Since when something is printed that was not looked at.
-    drawn: Option<Instant>,
-    /// When to look at what was printed.
-    due: Option<Instant>,
-    /// When to look at the processes again.
-    later: Option<Instant>,
-    /// Nobody could look at the processes when they were to be looked at.
-    unseen: bool,
+    checked_at: Instant,
+    /// The foreground process group when the processes were last looked at.
+    foreground_group: Option<u32>,
+    /// When the oldest output was noticed that has not been looked at.
+    changed_since: Option<Instant>,
+    /// When to look at the changed screen.
+    screen_due: Option<Instant>,
+    /// When to try again what was postponed: a look at the processes or a question to tmux.
+    retry_at: Option<Instant>,
+    /// Whether the last look at the processes failed.
+    probe_missed: bool,
 }
 
 /// The agent that runs in the pane.
-struct Present {
+struct RunningAgent {
     agent: Arc<Agent>,
     pid: Option<u32>,
     end: std::pin::Pin<Box<dyn Future<Output = ()> + Send>>,
-    /// What was told of it, and since when.
-    known: Option<(Judgement, u64)>,
-    /// What that was judged by.
-    seen: Option<Seen>,
-    /// Where the last bell stood that belongs to the past.
+    /// The judgement that was last published, and since when it holds.
+    reported: Option<(Judgement, u64)>,
+    /// The inputs of the last judgement.
+    observed: Option<Observed>,
+    /// The offset of the last bell that does not count: it rang before the agent began or last
+    /// worked.
     bell: Option<u64>,
-    /// When tmux was last asked for its screen.
-    asked: Option<Instant>,
+    /// When tmux was last asked for the screen.
+    queried_at: Option<Instant>,
 }
 
-/// The part of a screen that the rules look at, and the rest.
+/// A judgement's inputs: title, bell, and which rows the rules look at.
 #[derive(PartialEq)]
-struct Seen {
+struct Observed {
     title: String,
     bell: Option<u64>,
     rows: std::ops::Range<u16>,
@@ -92,13 +94,13 @@ struct Seen {
 impl Follower {
     async fn run(&mut self, wake: &Notify) {
         loop {
-            let due = self.due.into_iter().chain(self.later).min();
+            let due = self.screen_due.into_iter().chain(self.retry_at).min();
             let ended = tokio::select! {
                 () = wake.notified() => false,
                 () = until(due) => false,
-                () = ended(self.present.as_mut()) => true,
+                () = ended(self.running.as_mut()) => true,
             };
-            // Whoever waits for what was printed comes first.
+            // Tasks that wait for this output run first.
             tokio::task::yield_now().await;
             let Some(host) = self.host.upgrade() else { return };
             if !self.step(&host, ended).await {
@@ -107,20 +109,20 @@ impl Follower {
         }
     }
 
-    /// Looks at what is to be looked at. `false`: there will be nothing more.
+    /// Handles what is due. Returns `false` when the pane has gone for good.
     async fn step(&mut self, host: &Arc<Host>, ended: bool) -> bool {
         let (program, gone) = {
             let mut state = self.pane.lock();
-            (state.tap.take_program(), state.exit.is_some())
+            (state.agent_signals.take_program_changed(), state.exit.is_some())
         };
         let there = host.live_pane(self.pane.id()).is_some_and(|pane| Arc::ptr_eq(&pane, &self.pane));
         if gone || !there {
-            self.leave(host);
-            // A pane that stays without a process has nothing due: what is told next wakes this.
-            (self.drawn, self.due, self.later) = (None, None, None);
+            self.end_agent(host);
+            // A pane that stays without a process has nothing due: the next signal wakes this task.
+            (self.changed_since, self.screen_due, self.retry_at) = (None, None, None);
             let mut state = self.pane.lock();
-            state.tap.take_drawn();
-            state.tap.answer();
+            state.agent_signals.clear_screen_changed();
+            state.agent_signals.notify_checked();
             return there;
         }
         if program || ended {
@@ -128,52 +130,54 @@ impl Follower {
             self.identify(host).await;
         }
         let now = Instant::now();
-        let (drawn, last_output) = {
+        let (screen_changed, last_output) = {
             let state = self.pane.lock();
-            (state.tap.is_drawn(), state.last_output)
+            (state.agent_signals.is_screen_changed(), state.last_output)
         };
-        let later = self.later.take_if(|later| *later <= now).is_some();
-        if drawn {
-            let since = *self.drawn.get_or_insert(now);
-            // It rests, or has printed for so long without a rest that nobody should wait for it.
+        let later = self.retry_at.take_if(|later| *later <= now).is_some();
+        if screen_changed {
+            let since = *self.changed_since.get_or_insert(now);
+            // The screen rests, or has changed for so long without a rest that callers should not
+            // wait longer.
             let due = (last_output + limits::REST).min(since + limits::AGENT_LATEST);
-            self.due = Some(due).filter(|due| *due > now);
-            if self.due.is_none() {
-                self.drawn = None;
-                self.pane.lock().tap.take_drawn();
-                self.look(host).await;
+            self.screen_due = Some(due).filter(|due| *due > now);
+            if self.screen_due.is_none() {
+                self.changed_since = None;
+                self.pane.lock().agent_signals.clear_screen_changed();
+                self.check(host).await;
             }
         } else if later {
-            self.look(host).await;
+            self.check(host).await;
         }
-        if self.present.as_ref().is_none_or(|present| present.known.is_some()) {
-            self.pane.lock().tap.answer();
+        if self.running.as_ref().is_none_or(|running| running.reported.is_some()) {
+            self.pane.lock().agent_signals.notify_checked();
         }
         true
     }
 
-    /// Something was printed.
-    async fn look(&mut self, host: &Arc<Host>) {
-        self.later = None;
-        if self.unseen {
+    /// Looks at the pane after output: at its processes if they may have changed, then at its
+    /// screen.
+    async fn check(&mut self, host: &Arc<Host>) {
+        self.retry_at = None;
+        if self.probe_missed {
             self.identify(host).await;
-        } else if self.present.is_none() {
+        } else if self.running.is_none() {
             let Some(shared) = host.shared() else { return };
             let pid = self.pane.metadata().pid;
             let Some(group) = shared.probe.run(Subject::Process(pid), move |proc| proc.foreground_group(pid)).await
             else {
-                self.could_not_look();
+                self.probe_failed();
                 return;
             };
             let now = Instant::now();
-            let next = self.looked + self.pause;
-            if group != self.group {
+            let next = self.checked_at + self.pause;
+            if group != self.foreground_group {
                 self.pause = limits::AGENT_LOOK;
             } else if next > now {
-                self.later = Some(next);
+                self.retry_at = Some(next);
                 return;
             } else {
-                // Whoever prints on and on is no agent that has only begun.
+                // A program that prints continuously is no agent that has only begun.
                 let quiet = now.duration_since(next) > self.pause;
                 self.pause = if quiet { limits::AGENT_LOOK } else { (self.pause * 2).min(limits::AGENT_LOOK_LATEST) };
             }
@@ -182,83 +186,83 @@ impl Follower {
         self.judge(host).await;
     }
 
-    /// Which agent runs in the pane now?
+    /// Determines which agent runs in the pane now.
     async fn identify(&mut self, host: &Host) {
         let Some(shared) = host.shared() else { return };
         let about = self.pane.metadata();
-        self.looked = Instant::now();
+        self.checked_at = Instant::now();
         let Some(terminal) =
             shared.probe.run(Subject::Process(about.pid), move |proc| proc.terminal_of(about.pid)).await
         else {
-            self.could_not_look();
+            self.probe_failed();
             return;
         };
-        self.unseen = false;
-        self.group = terminal.as_ref().map(|terminal| terminal.foreground);
+        self.probe_missed = false;
+        self.foreground_group = terminal.as_ref().map(|terminal| terminal.foreground);
         let found = match terminal {
-            Some(there) => which(&self.rules, &there.processes).map(|(agent, pid)| (agent.clone(), Some(pid))),
+            Some(there) => find_agent(&self.rules, &there.processes).map(|(agent, pid)| (agent.clone(), Some(pid))),
             None if cfg!(target_os = "linux") => None,
-            None => by_name(&self.rules, &about.command).map(|agent| (agent.clone(), None)),
+            None => find_by_name(&self.rules, &about.command).map(|agent| (agent.clone(), None)),
         };
-        let same = |present: &Present| {
-            found.as_ref().is_some_and(|(agent, pid)| agent.id == present.agent.id && *pid == present.pid)
+        let same = |running: &RunningAgent| {
+            found.as_ref().is_some_and(|(agent, pid)| agent.id == running.agent.id && *pid == running.pid)
         };
-        if self.present.as_ref().is_some_and(same) {
+        if self.running.as_ref().is_some_and(same) {
             return;
         }
-        self.leave(host);
+        self.end_agent(host);
         let Some((agent, pid)) = found else { return };
         let end: std::pin::Pin<Box<dyn Future<Output = ()> + Send>> = match pid.and_then(death::watch) {
             Some(end) => Box::pin(end),
             None => Box::pin(std::future::pending()),
         };
         let mut state = self.pane.lock();
-        state.tap.keep_changes(true);
-        // What stands there already is looked at when it rests.
-        state.tap.drawn(None);
+        state.agent_signals.track_changes(true);
+        // What the screen shows already is looked at when it rests.
+        state.agent_signals.screen_changed(None);
         let bell = state.shell_marks.bell;
-        self.present = Some(Present { agent, pid, end, known: None, seen: None, bell, asked: None });
+        self.running = Some(RunningAgent { agent, pid, end, reported: None, observed: None, bell, queried_at: None });
     }
 
-    /// What was known stands until somebody can look.
-    fn could_not_look(&mut self) {
-        self.unseen = true;
-        self.later = Some(Instant::now() + self.pause);
+    /// Schedules another look at the processes. What is known holds until one succeeds.
+    fn probe_failed(&mut self) {
+        self.probe_missed = true;
+        self.retry_at = Some(Instant::now() + self.pause);
         self.pause = (self.pause * 2).min(limits::AGENT_LOOK_LATEST);
     }
 
-    /// The agent has ended, if there was one.
-    fn leave(&mut self, host: &Host) {
-        let Some(mut present) = self.present.take() else { return };
-        self.pane.lock().tap.keep_changes(false);
+    /// Publishes the end of the agent, if one was running.
+    fn end_agent(&mut self, host: &Host) {
+        let Some(mut running) = self.running.take() else { return };
+        self.pane.lock().agent_signals.track_changes(false);
         let evidence = AgentEvidence { rule: "process".into(), ..AgentEvidence::default() };
         let judgement = Judgement { state: AgentState::Ended, question: None, options: Vec::new(), evidence };
-        present.known = Some((judgement, now_ms()));
-        self.tell(host, &present, true);
+        running.reported = Some((judgement, now_ms()));
+        self.publish(host, &running, true);
     }
 
-    /// What does the agent do, by what the pane shows now?
+    /// Judges what the agent does by what the pane shows now, and publishes changes.
     async fn judge(&mut self, host: &Arc<Host>) {
-        let Some(present) = &mut self.present else { return };
-        let Some(picture) = picture(host, &self.pane, present, &mut self.later).await else { return };
-        let judgement = judge(&present.agent, &picture);
+        let Some(running) = &mut self.running else { return };
+        let Some(content) = read_content(host, &self.pane, running, &mut self.retry_at).await else { return };
+        let judgement = judge(&running.agent, &content);
         if judgement.state == AgentState::Working {
-            present.bell = present.seen.as_ref().and_then(|seen| seen.bell);
+            running.bell = running.observed.as_ref().and_then(|observed| observed.bell);
         }
-        let news = present.known.as_ref().is_none_or(|(known, _)| judgement.is_news(known));
-        let since = present.known.as_ref().filter(|_| !news).map_or_else(now_ms, |(_, since)| *since);
-        if present.known.as_ref().is_some_and(|(known, _)| *known == judgement) {
+        let news = running.reported.as_ref().is_none_or(|(known, _)| judgement.differs(known));
+        let since = running.reported.as_ref().filter(|_| !news).map_or_else(now_ms, |(_, since)| *since);
+        if running.reported.as_ref().is_some_and(|(known, _)| *known == judgement) {
             return;
         }
-        present.known = Some((judgement, since));
-        if let Some(present) = &self.present {
-            self.tell(host, present, news);
+        running.reported = Some((judgement, since));
+        if let Some(running) = &self.running {
+            self.publish(host, running, news);
         }
     }
 
-    /// Writes down what is known, and tells it if that is news.
-    fn tell(&self, host: &Host, present: &Present, news: bool) {
-        let Some((judgement, since_ms)) = present.known.clone() else { return };
+    /// Stores the agent's state in the registry, and sends an event if `news` is set.
+    fn publish(&self, host: &Host, running: &RunningAgent, news: bool) {
+        let Some((judgement, since_ms)) = running.reported.clone() else { return };
         let id = self.pane.id();
         let mut info = AgentInfo {
             pane: id.to_string(),
@@ -269,16 +273,16 @@ impl Follower {
             window: String::new(),
             index: 0,
             socket: host.socket().display().to_string(),
-            agent: present.agent.id.clone(),
-            name: present.agent.name.clone(),
-            pid: present.pid,
+            agent: running.agent.id.clone(),
+            name: running.agent.name.clone(),
+            pid: running.pid,
             state: judgement.state,
             since_ms,
             question: judgement.question,
             options: judgement.options,
             evidence: judgement.evidence,
         };
-        if let Some(last) = host.agents.last(id) {
+        if let Some(last) = host.agents.get(id) {
             info = AgentInfo {
                 session: last.session,
                 session_id: last.session_id,
@@ -289,7 +293,7 @@ impl Follower {
                 ..info
             };
         }
-        place(&mut info, &host.info_of(id));
+        update_location(&mut info, &host.info_of(id));
         host.agents.set(id, info.clone());
         if news {
             host.publish(Event::Agent(Box::new(info)));
@@ -297,64 +301,69 @@ impl Follower {
     }
 }
 
-/// What the pane shows, if that is something else than what was judged last.
-async fn picture(
+/// Returns what the pane shows, unless nothing that the rules look at has changed since the last
+/// judgement.
+async fn read_content(
     host: &Arc<Host>,
     pane: &Arc<Pane>,
-    present: &mut Present,
+    running: &mut RunningAgent,
     later: &mut Option<Instant>,
-) -> Option<Picture> {
-    let (rows, seen, changes) = {
+) -> Option<PaneContent> {
+    let (rows, observed, changes) = {
         let mut state = pane.lock();
-        let title = state.tap.last_title().unwrap_or(&state.metadata.title).to_owned();
-        let seen = Seen { title, bell: state.shell_marks.bell, rows: 0..0 };
+        let title = state.agent_signals.last_title().unwrap_or(&state.metadata.title).to_owned();
+        let observed = Observed { title, bell: state.shell_marks.bell, rows: 0..0 };
         match state.screen.followed() {
             Some(screen) => {
-                let rows: Vec<_> = (0..screen.size().rows).map(|row| plain(&screen.row_text(row))).collect();
-                (Some(rows), seen, Some(state.tap.take_changes()))
+                let rows: Vec<_> = (0..screen.size().rows).map(|row| normalize(&screen.row_text(row))).collect();
+                (Some(rows), observed, Some(state.agent_signals.take_changes()))
             }
-            // It will be drawn anew when it is certain again.
+            // The screen is marked as changed when it is certain again.
             None if state.screen.is_proven() => return None,
-            None => (None, seen, None),
+            None => (None, observed, None),
         }
     };
     let rows = match rows {
         Some(rows) => rows,
-        None => asked(host, pane, present, later).await?,
+        None => query_screen(host, pane, running, later).await?,
     };
     let end = rows.iter().rposition(|row| !row.is_empty()).map_or(0, |last| last + 1);
-    let most = present.agent.rules.iter().map(|rule| usize::from(rule.rows)).max().unwrap_or_default();
+    let most = running.agent.rules.iter().map(|rule| usize::from(rule.rows)).max().unwrap_or_default();
     let watched = u16::try_from(end.saturating_sub(most)).unwrap_or(u16::MAX)..u16::try_from(end).unwrap_or(u16::MAX);
-    let seen = Seen { rows: watched.clone(), ..seen };
+    let observed = Observed { rows: watched.clone(), ..observed };
     let same = changes.is_some_and(|changes| !changes.all() && !watched.into_iter().any(|row| changes.row(row)));
-    if same && present.seen.as_ref() == Some(&seen) {
+    if same && running.observed.as_ref() == Some(&observed) {
         return None;
     }
-    let picture = Picture { rows, title: seen.title.clone(), rang: seen.bell.is_some() && seen.bell != present.bell };
-    present.seen = Some(seen);
-    Some(picture)
+    let content = PaneContent {
+        rows,
+        title: observed.title.clone(),
+        bell_rang: observed.bell.is_some() && observed.bell != running.bell,
+    };
+    running.observed = Some(observed);
+    Some(content)
 }
 
-/// The screen as tmux has it, where it is not followed; at most once in a while.
-async fn asked(
+/// Asks tmux for a screen that is not followed, at most once per [`limits::AGENT_ASK`].
+async fn query_screen(
     host: &Arc<Host>,
     pane: &Arc<Pane>,
-    present: &mut Present,
+    running: &mut RunningAgent,
     later: &mut Option<Instant>,
 ) -> Option<Vec<String>> {
     let now = Instant::now();
-    if let Some(next) = present.asked.map(|asked| asked + limits::AGENT_ASK).filter(|next| *next > now) {
+    if let Some(next) = running.queried_at.map(|asked| asked + limits::AGENT_ASK).filter(|next| *next > now) {
         *later = Some(next);
         return None;
     }
-    present.asked = Some(now);
+    running.queried_at = Some(now);
     let engine = Engine::of(host.shared()?);
     let (text, _) = engine.screen(host, pane, false).await.ok()?;
-    Some(text.lines().map(plain).collect())
+    Some(text.lines().map(normalize).collect())
 }
 
-/// Some programs print spaces that do not break.
-fn plain(row: &str) -> String {
+/// Replaces the no-break spaces that some programs print, and trims the row's end.
+fn normalize(row: &str) -> String {
     row.replace('\u{a0}', " ").trim_end().to_owned()
 }
 
@@ -366,12 +375,12 @@ async fn until(due: Option<Instant>) {
 }
 
 /// Resolves when the agent's process has ended.
-async fn ended(present: Option<&mut Present>) {
-    match present {
-        Some(present) => {
-            present.end.as_mut().await;
-            // A future that has resolved is not asked again.
-            present.end = Box::pin(std::future::pending());
+async fn ended(running: Option<&mut RunningAgent>) {
+    match running {
+        Some(running) => {
+            running.end.as_mut().await;
+            // A future that has resolved must not be polled again.
+            running.end = Box::pin(std::future::pending());
         }
         None => std::future::pending().await,
     }

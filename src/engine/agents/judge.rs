@@ -1,26 +1,26 @@
-//! What an agent does, by what its pane shows.
+//! Judges what an agent does by what its pane shows.
 
 use std::ops::Range;
 
 use regex::Regex;
 
 use super::{
-    options::{self, bare},
+    options::{self, unboxed},
     rules::{Agent, Options, Rule},
 };
 use crate::api::{AgentEvidence, AgentOption, AgentRow, AgentState};
 
-/// What a pane shows.
+/// The text and title of a pane's screen.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Picture {
-    /// The rows of its screen, from the top.
+pub(super) struct PaneContent {
+    /// The rows of the screen, from the top.
     pub(super) rows: Vec<String>,
     pub(super) title: String,
-    /// The bell rang since the agent last worked.
-    pub(super) rang: bool,
+    /// Whether the bell rang since the agent last worked.
+    pub(super) bell_rang: bool,
 }
 
-/// What that says.
+/// The agent's state as the rules judge it, with the evidence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Judgement {
     pub(super) state: AgentState,
@@ -30,9 +30,9 @@ pub(super) struct Judgement {
 }
 
 impl Judgement {
-    /// Whether somebody who was told the other one has to be told this one. Where the cursor stands in a list is no news, and neither is
-    /// what else the screen shows.
-    pub(super) fn is_news(&self, other: &Self) -> bool {
+    /// Returns whether a subscriber who was sent `other` must be sent this one. The cursor's place
+    /// in a list does not count, and neither does what else the screen shows.
+    pub(super) fn differs(&self, other: &Self) -> bool {
         let answers = |judgement: &Self| {
             judgement.options.iter().map(|option| (option.key.clone(), option.label.clone())).collect::<Vec<_>>()
         };
@@ -40,11 +40,11 @@ impl Judgement {
     }
 }
 
-/// The first rule that applies decides; where none does the agent is idle.
-pub(super) fn judge(agent: &Agent, picture: &Picture) -> Judgement {
-    let applies = |rule| Some((rule, Sign::of(rule, picture)?));
+/// Judges by the first rule that applies. Where none does the agent is idle.
+pub(super) fn judge(agent: &Agent, content: &PaneContent) -> Judgement {
+    let applies = |rule| Some((rule, RuleMatch::of(rule, content)?));
     match agent.rules.iter().find_map(applies) {
-        Some((rule, sign)) => sign.judgement(rule, picture),
+        Some((rule, found)) => found.judgement(rule, content),
         None => Judgement {
             state: AgentState::Idle,
             question: None,
@@ -55,15 +55,15 @@ pub(super) fn judge(agent: &Agent, picture: &Picture) -> Judgement {
 }
 
 /// The rows that a rule looks at, as one text.
-struct Part<'a> {
+struct Excerpt<'a> {
     rows: &'a [String],
-    /// Which of the screen's rows the first one is.
+    /// The index of the first row on the screen.
     first: usize,
     text: String,
 }
 
-impl<'a> Part<'a> {
-    /// The last rows that are not empty, so many at most.
+impl<'a> Excerpt<'a> {
+    /// Returns the last rows that are not empty, at most `most`.
     fn last(rows: &'a [String], most: u16) -> Self {
         let end = rows.iter().rposition(|row| !row.trim().is_empty()).map_or(0, |last| last + 1);
         let first = end.saturating_sub(usize::from(most));
@@ -74,7 +74,7 @@ impl<'a> Part<'a> {
         Self { rows, first, text: rows.join("\n") }
     }
 
-    /// What stands below the last row that matches.
+    /// Returns what stands below the last row that matches.
     fn below(self, regex: &Regex) -> Self {
         match self.rows.iter().rposition(|row| regex.is_match(row)).map(|at| at + 1) {
             Some(at) => Self::of(self.rows.get(at..).unwrap_or_default(), self.first + at),
@@ -82,7 +82,7 @@ impl<'a> Part<'a> {
         }
     }
 
-    /// The rows, counted in this part, on which these bytes stand.
+    /// Returns the rows on which these bytes stand, counted within this excerpt.
     fn rows_of(&self, bytes: &Range<usize>) -> Range<usize> {
         let breaks = |to: usize| self.text.get(..to).map_or(0, |text| text.matches('\n').count());
         // An empty match at a row's end is in that row.
@@ -91,55 +91,56 @@ impl<'a> Part<'a> {
     }
 }
 
-/// Why a rule applies.
-struct Sign<'a> {
-    part: Part<'a>,
-    /// The rows that matched, for each of its expressions, counted in the part.
+/// The match of a rule: why it applies.
+struct RuleMatch<'a> {
+    excerpt: Excerpt<'a>,
+    /// The rows that each expression matched, counted within the excerpt.
     rows: Vec<Range<usize>>,
 }
 
-impl<'a> Sign<'a> {
-    fn of(rule: &Rule, picture: &'a Picture) -> Option<Self> {
-        if rule.bell && !picture.rang || rule.title.as_ref().is_some_and(|title| !title.is_match(&picture.title)) {
+impl<'a> RuleMatch<'a> {
+    fn of(rule: &Rule, content: &'a PaneContent) -> Option<Self> {
+        if rule.bell && !content.bell_rang || rule.title.as_ref().is_some_and(|title| !title.is_match(&content.title)) {
             return None;
         }
-        let mut part = Part::last(&picture.rows, rule.rows);
+        let mut excerpt = Excerpt::last(&content.rows, rule.rows);
         if let Some(below) = &rule.below {
-            part = part.below(below);
+            excerpt = excerpt.below(below);
         }
-        // The last match: what stands lowest is newest.
-        let found = rule.screen.iter().map(|regex| Some(part.rows_of(&regex.find_iter(&part.text).last()?.range())));
+        // The last match counts: what stands lowest is newest.
+        let found =
+            rule.screen.iter().map(|regex| Some(excerpt.rows_of(&regex.find_iter(&excerpt.text).last()?.range())));
         let rows = found.collect::<Option<Vec<_>>>()?;
-        if rule.unless.iter().any(|regex| regex.is_match(&part.text)) {
+        if rule.unless.iter().any(|regex| regex.is_match(&excerpt.text)) {
             return None;
         }
-        Some(Self { part, rows })
+        Some(Self { excerpt, rows })
     }
 
-    fn judgement(&self, rule: &Rule, picture: &Picture) -> Judgement {
-        let rows: Vec<&str> = self.part.rows.iter().map(String::as_str).collect();
-        let sign = self.rows.first().map_or(0, |rows| rows.start);
+    fn judgement(&self, rule: &Rule, content: &PaneContent) -> Judgement {
+        let rows: Vec<&str> = self.excerpt.rows.iter().map(String::as_str).collect();
+        let first_row = self.rows.first().map_or(0, |rows| rows.start);
         let (first, options) = match &rule.options {
             Options::None => (None, Vec::new()),
             Options::Numbered => options::numbered(&rows).map_or((None, Vec::new()), |(at, list)| (Some(at), list)),
             Options::Pattern(regex) => {
-                let text = rows.get(sign..).unwrap_or_default().join("\n");
+                let text = rows.get(first_row..).unwrap_or_default().join("\n");
                 (None, options::matching(regex, &text))
             }
         };
         let asks = matches!(rule.state, AgentState::Permission | AgentState::Question);
         let above = || {
-            let above = rows.get(..first?)?.iter().rev().map(|row| bare(row));
+            let above = rows.get(..first?)?.iter().rev().map(|row| unboxed(row));
             above.into_iter().find(|text| !text.is_empty()).map(str::to_owned)
         };
-        let own = || rows.get(sign).filter(|_| !self.rows.is_empty()).map(|row| bare(row).to_owned());
-        let question = asks.then(|| self.asked(rule).or_else(above).or_else(own)).flatten();
-        let mut fitted: Vec<usize> = self.rows.iter().flat_map(Clone::clone).collect();
-        fitted.sort_unstable();
-        fitted.dedup();
+        let own = || rows.get(first_row).filter(|_| !self.rows.is_empty()).map(|row| unboxed(row).to_owned());
+        let question = asks.then(|| self.question(rule).or_else(above).or_else(own)).flatten();
+        let mut matched_rows: Vec<usize> = self.rows.iter().flat_map(Clone::clone).collect();
+        matched_rows.sort_unstable();
+        matched_rows.dedup();
         let row = |at: usize| {
-            let text = self.part.rows.get(at)?.clone();
-            Some(AgentRow { row: u16::try_from(self.part.first + at).unwrap_or(u16::MAX), text })
+            let text = self.excerpt.rows.get(at)?.clone();
+            Some(AgentRow { row: u16::try_from(self.excerpt.first + at).unwrap_or(u16::MAX), text })
         };
         Judgement {
             state: rule.state,
@@ -147,16 +148,16 @@ impl<'a> Sign<'a> {
             options,
             evidence: AgentEvidence {
                 rule: rule.name.clone(),
-                rows: fitted.into_iter().filter_map(row).collect(),
-                title: rule.title.as_ref().map(|_| picture.title.clone()),
+                rows: matched_rows.into_iter().filter_map(row).collect(),
+                title: rule.title.as_ref().map(|_| content.title.clone()),
             },
         }
     }
 
-    /// What the rule's own expression finds: its first group, or all of the match.
-    fn asked(&self, rule: &Rule) -> Option<String> {
-        let found = rule.question.as_ref()?.captures_iter(&self.part.text).last()?;
-        Some(bare(found.get(1).or_else(|| found.get(0))?.as_str()).to_owned())
+    /// Returns what the rule's own expression finds: its first group, or all of the match.
+    fn question(&self, rule: &Rule) -> Option<String> {
+        let found = rule.question.as_ref()?.captures_iter(&self.excerpt.text).last()?;
+        Some(unboxed(found.get(1).or_else(|| found.get(0))?.as_str()).to_owned())
     }
 }
 

@@ -1,4 +1,4 @@
-//! The user's own rules, from a file.
+//! Loads the user's own rules from a file.
 
 use std::{
     fs, io,
@@ -9,24 +9,25 @@ use std::{
 use super::Rules;
 use crate::api::{Error, ErrorCode, Result};
 
-/// Longer files hold no rules.
+/// The longest file that is read.
 const FILE_BYTES: u64 = 1 << 20;
 
-/// Where the user's rules are looked for.
+/// The file in which the user's rules are looked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RulesFile {
-    /// The file.
+    /// The file's path.
     pub path: PathBuf,
-    /// Somebody named it, so it must be there and be right.
+    /// Whether the user named the file: then it must exist and be right.
     pub named: bool,
 }
 
 impl RulesFile {
-    /// Reads it; what it says is added to what is built in. Error: it cannot be read, anybody may write it, or it is wrong; named with the
-    /// file, line, agent and rule.
+    /// Reads the file and adds its rules to the built-in ones. Error, with the file, line, agent
+    /// and rule: the file cannot be read, anybody may write it, or it is wrong.
     pub fn load(&self) -> Result<Rules> {
         let Some(text) = self.read().map_err(|error| unable(&self.path, &error))? else { return Ok(Rules::built_in()) };
-        Rules::with(&text).map_err(|error| Error::invalid(format!("{}: {}", self.path.display(), error.message)))
+        Rules::with_user_rules(&text)
+            .map_err(|error| Error::invalid(format!("{}: {}", self.path.display(), error.message)))
     }
 
     fn read(&self) -> io::Result<Option<String>> {

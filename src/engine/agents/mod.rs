@@ -1,29 +1,29 @@
 //! Agents in panes: which run where, and what they do.
 
-mod board;
 mod follow;
+mod identify;
 mod judge;
 mod load;
 mod options;
 mod parse;
+mod registry;
 mod rules;
-mod tap;
-mod which;
+mod signals;
 
 use std::sync::Arc;
 
 use super::{Engine, Host, limits};
 use crate::api::{AgentInfo, AgentList, Result, Tier};
 
-pub(super) use board::Board;
 pub(super) use follow::follow;
 pub use load::RulesFile;
+pub(super) use registry::AgentRegistry;
 pub use rules::Rules;
-pub(super) use tap::Tap;
+pub(super) use signals::AgentSignals;
 
 impl Engine {
-    /// The agents of a server. Every pane's processes are looked at for it; what an agent does is what its screen showed when it last
-    /// rested.
+    /// Returns the agents of a server. Every pane's processes are looked at first. What an agent
+    /// does is what its screen showed when it last rested.
     pub async fn agents(&self, host: &Arc<Host>) -> Result<AgentList> {
         self.authorize(Tier::Read)?;
         if let Err(error) = host.server().fresh().await
@@ -34,20 +34,20 @@ impl Engine {
         if self.shared.options.agents.is_empty() {
             return Ok(AgentList::default());
         }
-        let asked: Vec<_> = host.panes().iter().map(|pane| pane.lock().tap.ask()).collect();
-        // A pane that goes meanwhile answers, too; one whose screen is not certain for long does not.
+        let asked: Vec<_> = host.panes().iter().map(|pane| pane.lock().agent_signals.request_check()).collect();
+        // A pane that goes meanwhile responds too. A pane whose screen stays uncertain does not.
         let all = futures_util::future::join_all(asked);
         let _ = tokio::time::timeout(limits::AGENT_LATEST * 2, all).await;
-        Ok(AgentList { agents: host.agents_now(), rules_error: self.shared.options.agents.error.clone() })
+        Ok(AgentList { agents: host.known_agents(), rules_error: self.shared.options.agents.error.clone() })
     }
 }
 
 impl Host {
-    /// The agents as they are known.
-    pub(super) fn agents_now(&self) -> Vec<AgentInfo> {
+    /// Returns the registered agents with the present locations of their panes.
+    pub(super) fn known_agents(&self) -> Vec<AgentInfo> {
         let known = self.agents.all().into_iter();
         let placed = known.map(|(id, mut info)| {
-            board::place(&mut info, &self.info_of(id));
+            registry::update_location(&mut info, &self.info_of(id));
             info
         });
         placed.collect()

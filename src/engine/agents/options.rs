@@ -1,4 +1,4 @@
-//! The answers that an agent offers, as they stand on its screen.
+//! Finds the answers that an agent offers on its screen.
 
 use std::sync::LazyLock;
 
@@ -6,20 +6,20 @@ use regex::Regex;
 
 use crate::api::AgentOption;
 
-/// An answer of a numbered list, in a box or not.
+/// Matches an answer of a numbered list, in a box or not.
 static NUMBERED: LazyLock<Option<Regex>> =
     LazyLock::new(|| Regex::new(r"^[\s│┃|▌]*(?P<cursor>[❯›>●▶▸→➤])?\s*(?P<key>\d{1,2})[.)]\s+(?P<label>\S.*)$").ok());
 
-/// Answers of one list.
-const MOST: usize = 32;
-/// Rows that may stand between two answers.
-const BETWEEN: usize = 8;
+/// The most answers of one list.
+const MAX_OPTIONS: usize = 32;
+/// The most rows that may stand between two answers.
+const MAX_ROWS_BETWEEN: usize = 8;
 
-/// Answers, and the place of the first one among the rows.
-pub(super) type Found = Option<(usize, Vec<AgentOption>)>;
+/// The row index of the first answer, and the answers.
+pub(super) type FirstAndOptions = Option<(usize, Vec<AgentOption>)>;
 
-/// The last list of the rows that counts 1, 2, 3 … and has a cursor.
-pub(super) fn numbered(rows: &[&str]) -> Found {
+/// Returns the last list that counts 1, 2, 3 … and has a cursor.
+pub(super) fn numbered(rows: &[&str]) -> FirstAndOptions {
     let mut last = None;
     let mut at = 0;
     while at < rows.len() {
@@ -35,38 +35,38 @@ pub(super) fn numbered(rows: &[&str]) -> Found {
     last
 }
 
-/// The list that begins in this row, and the row after it.
+/// Returns the list that begins in this row, and the index of the row after it.
 fn list_at(rows: &[&str], first: usize) -> Option<(usize, Vec<AgentOption>)> {
     let mut list: Vec<AgentOption> = Vec::new();
-    // Where the labels begin: what stands under one belongs to it.
+    // The column of the labels. Text under a label at the same column belongs to it.
     let mut indent = 0;
     let mut end = first;
     for (at, row) in rows.iter().enumerate().skip(first) {
         let found = NUMBERED.as_ref().and_then(|regex| regex.captures(row));
         let number = found.as_ref().and_then(|found| found.name("key")?.as_str().parse::<usize>().ok());
         if number == Some(1) && !list.is_empty() {
-            // Another list begins.
+            // Another list begins here.
             break;
         }
         let next = found.filter(|_| number == Some(list.len() + 1));
         if let Some(found) = next {
-            if list.len() == MOST {
+            if list.len() == MAX_OPTIONS {
                 break;
             }
             let group = |name| found.name(name).map(|group| group.as_str());
             let label = group("label").unwrap_or_default();
-            indent = found.name("label").map_or(0, |label| columns(row.get(..label.start()).unwrap_or_default()));
+            indent = found.name("label").map_or(0, |label| char_count(row.get(..label.start()).unwrap_or_default()));
             list.push(AgentOption {
                 key: group("key").unwrap_or_default().into(),
-                label: bare(label).into(),
+                label: unboxed(label).into(),
                 detail: None,
                 selected: group("cursor").is_some(),
             });
             end = at + 1;
-        } else if list.is_empty() || at >= end + BETWEEN {
+        } else if list.is_empty() || at >= end + MAX_ROWS_BETWEEN {
             break;
-        } else if let Some(option) = list.last_mut().filter(|_| at == end && begins(row) == Some(indent)) {
-            let text = bare(row);
+        } else if let Some(option) = list.last_mut().filter(|_| at == end && text_column(row) == Some(indent)) {
+            let text = unboxed(row);
             option.detail = Some(option.detail.take().map_or_else(|| text.into(), |detail| format!("{detail} {text}")));
             end = at + 1;
         }
@@ -74,13 +74,13 @@ fn list_at(rows: &[&str], first: usize) -> Option<(usize, Vec<AgentOption>)> {
     (!list.is_empty()).then_some((end, list))
 }
 
-/// Every match of an expression with a group `label`.
+/// Returns every match of an expression with a group `label`.
 pub(super) fn matching(regex: &Regex, text: &str) -> Vec<AgentOption> {
-    let found = regex.captures_iter(text).take(MOST).zip(1..);
+    let found = regex.captures_iter(text).take(MAX_OPTIONS).zip(1..);
     let options = found.filter_map(|(found, place)| {
         Some(AgentOption {
             key: found.name("key").map_or_else(|| place.to_string(), |key| key.as_str().into()),
-            label: bare(found.name("label")?.as_str()).into(),
+            label: unboxed(found.name("label")?.as_str()).into(),
             detail: None,
             selected: found.name("cursor").is_some(),
         })
@@ -88,20 +88,20 @@ pub(super) fn matching(regex: &Regex, text: &str) -> Vec<AgentOption> {
     options.collect()
 }
 
-/// A row without the box around it.
-pub(super) fn bare(row: &str) -> &str {
+/// Returns a row's text without the box around it.
+pub(super) fn unboxed(row: &str) -> &str {
     row.trim_matches(|c: char| c.is_whitespace() || "│┃|▌╭╮╰╯─━".contains(c))
 }
 
-/// Characters of a row's beginning.
-fn columns(text: &str) -> usize {
+/// Returns the number of characters.
+fn char_count(text: &str) -> usize {
     text.chars().count()
 }
 
-/// Where a row's text begins; none where it has none.
-fn begins(row: &str) -> Option<usize> {
-    let text = bare(row);
-    (!text.is_empty()).then(|| row.find(text).and_then(|at| row.get(..at))).flatten().map(columns)
+/// Returns the column at which a row's text begins, or `None` for an empty row.
+fn text_column(row: &str) -> Option<usize> {
+    let text = unboxed(row);
+    (!text.is_empty()).then(|| row.find(text).and_then(|at| row.get(..at))).flatten().map(char_count)
 }
 
 #[cfg(test)]

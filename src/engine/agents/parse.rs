@@ -1,4 +1,4 @@
-//! Reading a file of rules.
+//! Parses a file of rules.
 
 use std::{ops::Range, sync::Arc};
 
@@ -9,19 +9,19 @@ use toml::Spanned;
 use super::rules::{Agent, Options, Rule, Rules};
 use crate::api::{AgentState, Error, Result};
 
-/// Agents in all.
+/// The most agents in all.
 const AGENTS: usize = 64;
-/// Rules of one agent.
+/// The most rules of one agent.
 const RULES: usize = 64;
-/// Expressions in one place.
+/// The most expressions in one place.
 const EXPRESSIONS: usize = 16;
-/// Bytes of one expression.
+/// The longest expression, in bytes.
 const EXPRESSION_BYTES: usize = 4096;
-/// Bytes that one takes when compiled.
+/// The most bytes that one expression takes when compiled.
 const COMPILED_BYTES: usize = 1 << 20;
-/// Rows that one rule may look at.
+/// The most rows that one rule may look at.
 const ROWS: u16 = 200;
-/// Rows that are looked at where a rule does not say.
+/// The rows that are looked at where a rule does not say.
 const ROWS_PRESET: u16 = 20;
 
 #[derive(Deserialize)]
@@ -67,9 +67,9 @@ struct RuleEntry {
     options: Option<Spanned<String>>,
 }
 
-/// Reads `text`; what it says of agents that `known` has is added to that, before it.
+/// Parses `text`. What it says of agents in `known` is added to their rules, before these.
 pub(super) fn parse(text: &str, known: &Rules) -> Result<Rules> {
-    // Its message names line and column.
+    // The message names line and column.
     let file: File = toml::from_str(text).map_err(|error| Error::invalid(error.to_string().trim_end()))?;
     let mut agents = known.agents.clone();
     for entry in &file.agent {
@@ -108,7 +108,7 @@ impl Reader<'_> {
             programs.extend(known.programs.iter().cloned());
             process.extend(known.process.iter().cloned());
             except.extend(known.except.iter().cloned());
-            // One of the same name takes the other's place.
+            // A rule replaces the known one of the same name.
             let others =
                 known.rules.iter().filter(|other| entry.rule.iter().all(|rule| *rule.name.get_ref() != other.name));
             rules.extend(others.cloned().collect::<Vec<_>>());
@@ -189,7 +189,7 @@ impl Reader<'_> {
             .size_limit(COMPILED_BYTES)
             .dfa_size_limit(COMPILED_BYTES)
             .build()
-            // Its first lines show the expression; the last one says what is wrong.
+            // The first lines show the expression; the last one says what is wrong.
             .map_err(|error| wrong(error.to_string().lines().last().unwrap_or_default().trim_start_matches("error: ")))
     }
 
@@ -200,7 +200,8 @@ impl Reader<'_> {
     }
 }
 
-/// What goes first where several rules apply: what waits for somebody before what works. `None`: no rule tells it.
+/// Returns the default priority of a state: what waits for a human goes before what works. `None`:
+/// no rule may have this state.
 const fn priority(state: AgentState) -> Option<i32> {
     match state {
         AgentState::Permission => Some(400),
@@ -219,7 +220,7 @@ mod tests {
     const CLAUDE: &str = "[[agent]]\nid = 'claude'\n";
 
     fn error(text: &str) -> String {
-        Rules::with(text).unwrap_err().message
+        Rules::with_user_rules(text).unwrap_err().message
     }
 
     #[test]
@@ -261,7 +262,7 @@ mod tests {
     #[test]
     fn a_file_adds_to_what_is_there_or_takes_its_place() {
         let of = |text: &str| {
-            let rules = Rules::with(text).unwrap();
+            let rules = Rules::with_user_rules(text).unwrap();
             let agent = rules.agents.iter().find(|agent| agent.id == "claude").unwrap().clone();
             (rules.agents.len(), agent)
         };

@@ -1,6 +1,7 @@
-//! What is known of agents: how they are told from other programs, and what their screens say.
+//! Rules for agents: how to recognize them, and what their screens mean.
 //!
-//! Rules are data: `rules.toml` beside this file, and a file of the user's. `docs/agents.md` describes their form.
+//! Rules are data: `rules.toml` beside this file, and a file of the user's. `docs/agents.md`
+//! describes their form.
 
 use std::sync::{Arc, LazyLock};
 
@@ -9,60 +10,61 @@ use regex::Regex;
 use super::parse;
 use crate::api::{AgentState, Error, Result};
 
-/// Every agent that is known, in the order in which they are tried.
+/// All known agents, in the order in which they are tried.
 #[derive(Clone, Debug, Default)]
 pub struct Rules {
     pub(super) agents: Vec<Arc<Agent>>,
-    /// Why the user's own are not among them.
+    /// Why the user's own rules are missing, if they are.
     pub(super) error: Option<String>,
 }
 
-/// How one agent is known and read.
+/// The rules of one agent.
 #[derive(Clone, Debug)]
 pub(super) struct Agent {
     pub(super) id: String,
     pub(super) name: String,
-    /// Names of its program, or of the script that an interpreter runs; in lower case.
+    /// Names of its program, or of the script that an interpreter runs, in lower case.
     pub(super) programs: Vec<String>,
-    /// A command line that one of these matches is its too.
+    /// Command lines that any of these matches are the agent's too.
     pub(super) process: Vec<Regex>,
-    /// A command line that one of these matches is not.
+    /// Command lines that any of these matches are not the agent's.
     pub(super) except: Vec<Regex>,
-    /// The first that applies decides: the highest priority first.
+    /// The rules by falling priority: the first that applies decides.
     pub(super) rules: Vec<Rule>,
 }
 
-/// A sign of a state.
+/// One rule: when a screen means a state.
 #[derive(Clone, Debug)]
 pub(super) struct Rule {
     pub(super) name: String,
     pub(super) state: AgentState,
     pub(super) priority: i32,
-    /// So many of the last rows that are not empty are looked at.
+    /// How many of the last rows that are not empty are looked at.
     pub(super) rows: u16,
-    /// Only what stands below the last row that matches this.
+    /// Limits the rule to what stands below the last row that matches this.
     pub(super) below: Option<Regex>,
-    /// All of these must match the rows.
+    /// Expressions that must all match the rows.
     pub(super) screen: Vec<Regex>,
-    /// None of these may.
+    /// Expressions of which none may match the rows.
     pub(super) unless: Vec<Regex>,
-    /// This must match the title.
+    /// An expression that must match the title.
     pub(super) title: Option<Regex>,
-    /// The bell rang since the agent last worked.
+    /// Whether the bell must have rung since the agent last worked.
     pub(super) bell: bool,
-    /// Finds what is asked.
+    /// Finds the question in the rows.
     pub(super) question: Option<Regex>,
     pub(super) options: Options,
 }
 
-/// How the answers that are offered are found.
+/// How the offered answers are found.
 #[derive(Clone, Debug)]
 pub(super) enum Options {
-    /// They are not.
+    /// Not at all.
     None,
-    /// A numbered list with a cursor, as `❯ 1. Yes`.
+    /// As a numbered list with a cursor, as `❯ 1. Yes`.
     Numbered,
-    /// Every match of this, with its groups `label`, `key` and `cursor`, from the row of the sign on.
+    /// As every match of this, with its groups `label`, `key` and `cursor`, from the first matching
+    /// row on.
     Pattern(Regex),
 }
 
@@ -70,7 +72,7 @@ static BUILT_IN: LazyLock<Result<Rules>> =
     LazyLock::new(|| parse::parse(include_str!("rules.toml"), &Rules::default()));
 
 impl Rules {
-    /// Those that muxtap brings along.
+    /// Returns the built-in rules.
     pub fn built_in() -> Self {
         match &*BUILT_IN {
             Ok(rules) => rules.clone(),
@@ -78,22 +80,23 @@ impl Rules {
         }
     }
 
-    /// Those and what `text` adds. Error: what is wrong, with line, agent and rule.
-    pub fn with(text: &str) -> Result<Self> {
+    /// Returns the built-in rules and what `text` adds. Error: what is wrong, with line, agent and
+    /// rule.
+    pub fn with_user_rules(text: &str) -> Result<Self> {
         parse::parse(text, &Self::built_in())
     }
 
-    /// Those that muxtap brings along, because the user's cannot be read.
-    pub fn without(error: &Error) -> Self {
+    /// Returns the built-in rules with the reason why the user's rules cannot be read.
+    pub fn built_in_with_error(error: &Error) -> Self {
         Self { error: Some(error.message.clone()), ..Self::built_in() }
     }
 
-    /// No agent is known, so none is looked for.
+    /// Returns whether no agent is known, so that none is looked for.
     pub fn is_empty(&self) -> bool {
         self.agents.is_empty()
     }
 
-    /// The ids of the agents.
+    /// Returns the ids of the agents.
     pub fn ids(&self) -> Vec<&str> {
         self.agents.iter().map(|agent| agent.id.as_str()).collect()
     }

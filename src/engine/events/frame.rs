@@ -1,24 +1,24 @@
-//! Pictures of a pane's screen, shared by all who draw it, and what is new from one to the next.
+//! Frames of a pane's screen, shared by all subscribers that show it, and their differences.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
     time::Instant,
 };
 
-use super::telling::Telling;
+use super::encoded::EncodedEvent;
 use crate::{
     api::{Event, ScreenFormat, Size},
     engine::{Pane, limits, pane::Revision},
     screen::{Cursor, Screen},
 };
 
-/// Differences kept for a picture; readers of one pace ask for the same one.
-const DIFFERENCES: usize = 8;
+/// The most differences kept for a frame; readers at one rate ask for the same one.
+const MAX_DIFFS: usize = 8;
 
-/// What a screen showed at one point of its stream.
+/// The content of a screen at one point of its stream.
 #[derive(Debug)]
 pub(super) struct Frame {
-    /// Tells it from every other of its pane.
+    /// The frame's number, unique within its pane.
     number: u64,
     point: Revision,
     made: Instant,
@@ -26,40 +26,40 @@ pub(super) struct Frame {
     cursor: Cursor,
     alternate: bool,
     rows: Vec<Box<str>>,
-    told: Mutex<Vec<Difference>>,
+    diffs: Mutex<Vec<FrameDiff>>,
 }
 
-/// What is new since the frame with this number (0: everything), and how that is told.
+/// The event with what is new since the frame `since` (0: everything), or `None` if nothing is.
 #[derive(Debug)]
-struct Difference {
+struct FrameDiff {
     since: u64,
     format: ScreenFormat,
-    telling: Option<Arc<Telling>>,
+    event: Option<Arc<EncodedEvent>>,
 }
 
-/// The newest picture of a pane, plain and with escapes.
+/// The newest frames of a pane, plain and with escapes.
 #[derive(Debug, Default)]
-pub(super) struct Frames(Mutex<Newest>);
+pub(super) struct FrameCache(Mutex<Newest>);
 
 #[derive(Debug, Default)]
 struct Newest {
     plain: Option<Arc<Frame>>,
     styled: Option<Arc<Frame>>,
-    /// How many were made.
+    /// How many frames were made.
     made: u64,
 }
 
-/// What a reader finds.
-pub(super) enum Look {
-    /// What the screen shows now.
-    At(Arc<Frame>),
-    /// There is one, but the last one is too young to make another.
-    Later(Instant),
-    /// The screen is not known for certain just now.
+/// The result of [`Pane::frame`].
+pub(super) enum FrameResult {
+    /// The frame of the screen as it is now.
+    Ready(Arc<Frame>),
+    /// A new frame is due then: the last one is too recent.
+    TooEarly(Instant),
+    /// The screen is not known for certain at present.
     Unknown,
 }
 
-impl Frames {
+impl FrameCache {
     pub(super) fn clear(&self) {
         let mut newest = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         (newest.plain, newest.styled) = (None, None);
@@ -67,29 +67,30 @@ impl Frames {
 }
 
 impl Pane {
-    /// What its screen shows now. `hurry`: whatever the last picture's age.
-    pub(super) fn frame(&self, format: ScreenFormat, hurry: bool) -> Look {
-        let mut newest = self.shared.frames.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // Which rows changed is told of their looks too.
+    /// Returns a frame of the screen as it is now. `hurry` makes one however recent the last one
+    /// is.
+    pub(super) fn frame(&self, format: ScreenFormat, hurry: bool) -> FrameResult {
+        let mut newest = self.event_cache.frames.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // The event that names changed rows covers changes of style too.
         let escapes = format != ScreenFormat::Text;
         let last = if escapes { &newest.styled } else { &newest.plain };
         let now = Instant::now();
         let due = last.as_ref().map(|last| last.made + limits::SCREEN_PACE).filter(|due| *due > now && !hurry);
         let frame = {
             let state = self.lock();
-            let Some(screen) = state.screen.followed() else { return Look::Unknown };
+            let Some(screen) = state.screen.followed() else { return FrameResult::Unknown };
             let point = state.revision();
             if let Some(last) = last.as_ref().filter(|last| last.point == point) {
-                return Look::At(last.clone());
+                return FrameResult::Ready(last.clone());
             }
             if let Some(due) = due {
-                return Look::Later(due);
+                return FrameResult::TooEarly(due);
             }
             Arc::new(Frame::of(screen, newest.made + 1, point, now, escapes))
         };
         newest.made += 1;
         *(if escapes { &mut newest.styled } else { &mut newest.plain }) = Some(frame.clone());
-        Look::At(frame)
+        FrameResult::Ready(frame)
     }
 }
 
@@ -104,26 +105,32 @@ impl Frame {
             cursor: screen.cursor(),
             alternate: screen.alternate(),
             rows: (0..size.rows).map(|row| screen.row(row, escapes).into()).collect(),
-            told: Mutex::default(),
+            diffs: Mutex::default(),
         }
     }
 
-    /// What is new since an earlier picture, or everything; none if nothing is.
-    pub(super) fn since(&self, last: Option<&Self>, format: ScreenFormat, pane: &Pane) -> Option<Arc<Telling>> {
+    /// Returns the event with what is new since an earlier frame, or with everything; `None` if
+    /// nothing is new.
+    pub(super) fn diff_since(
+        &self,
+        last: Option<&Self>,
+        format: ScreenFormat,
+        pane: &Pane,
+    ) -> Option<Arc<EncodedEvent>> {
         let since = last.map_or(0, |last| last.number);
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = told.iter().find(|known| known.since == since && known.format == format) {
-            return known.telling.clone();
+        let mut diffs = self.diffs.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = diffs.iter().find(|known| known.since == since && known.format == format) {
+            return known.event.clone();
         }
-        let telling = self.compared(last, format, pane).map(|event| Telling::new(&event));
-        if told.len() >= DIFFERENCES {
-            told.remove(0);
+        let event = self.screen_event(last, format, pane).map(|event| EncodedEvent::new(&event));
+        if diffs.len() >= MAX_DIFFS {
+            diffs.remove(0);
         }
-        told.push(Difference { since, format, telling: telling.clone() });
-        telling
+        diffs.push(FrameDiff { since, format, event: event.clone() });
+        event
     }
 
-    fn compared(&self, last: Option<&Self>, format: ScreenFormat, pane: &Pane) -> Option<Event> {
+    fn screen_event(&self, last: Option<&Self>, format: ScreenFormat, pane: &Pane) -> Option<Event> {
         let last = last.filter(|last| last.size == self.size);
         let rows = self.rows.iter().enumerate();
         let changed = rows.filter(|(row, text)| last.and_then(|last| last.rows.get(*row)) != Some(*text));

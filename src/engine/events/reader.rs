@@ -1,12 +1,12 @@
-//! One pane as one subscriber reads it.
+//! Reads one pane for one subscriber.
 
 use std::{collections::VecDeque, sync::Arc, time::Instant};
 
 use super::{
-    Wanted,
-    frame::{Frame, Look},
-    shared::Piece,
-    telling::Telling,
+    Filter,
+    cache::CachedOutput,
+    encoded::EncodedEvent,
+    frame::{Frame, FrameResult},
 };
 use crate::{
     api::{Event, EventKind, Gap, GapReason, ReadFormat, ScreenFormat},
@@ -23,99 +23,101 @@ use crate::{
     },
 };
 
-/// How far after the middle of a ring a slow reader looks for a line to go on with.
+/// How many bytes after the middle of a ring a slow reader searches for a line's end to go on
+/// after.
 const LINE_BYTES: u64 = 4 * 1024;
 
-/// How far a pane was read.
+/// A subscriber's position in one pane, and what it has been sent of the pane.
 pub(super) struct Reader {
     pane: Arc<Pane>,
     dirty_flag: Arc<DirtyFlag>,
-    /// All before it was told.
-    at: u64,
-    /// Missing before what is told next.
+    /// The stream's offset up to which output was sent.
+    offset: u64,
+    /// The gap before what is sent next.
     gap: Option<Gap>,
-    /// Its end was told.
-    done: bool,
-    /// Where the last bell stood that was told.
+    /// Whether the pane's end was sent.
+    end_sent: bool,
+    /// The offset of the last bell that was sent.
     bell: Option<u64>,
-    /// What was there when all of it had been told.
-    seen: Option<Snapshot>,
-    /// What was told of its screen, and of which state.
+    /// The pane's state when all of it had been sent.
+    last_state: Option<Snapshot>,
+    /// The frame that was sent last.
     frame: Option<Arc<Frame>>,
-    drawn: Option<(u64, u64)>,
-    /// Where a gap was told behind which nothing comes.
+    /// The point of the stream for which the screen was last looked at.
+    frame_point: Option<(u64, u64)>,
+    /// The offset of the last gap that was sent with nothing behind it.
     last_gap: Option<u64>,
-    /// That it is there was told.
+    /// Whether `pane-opened` was sent.
     pub(super) announced: bool,
-    /// Its turn comes.
-    pub(super) marked: bool,
+    /// Whether the reader is queued in its subscription.
+    pub(super) queued: bool,
 }
 
-/// Where a pane is read first.
+/// Where the reading of a pane begins.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Beginning {
+pub(super) struct StartPoint {
     pub(super) since: Since,
-    /// Where it was told last; it counts more.
+    /// The position where the pane was left; it takes precedence over `since`.
     pub(super) place: Option<Place>,
-    /// Something is missing there.
+    /// Why something is missing there, if it is.
     pub(super) missing: Option<GapReason>,
 }
 
-/// Whether a pane has more to tell.
+/// When to read a pane again.
 pub(super) enum Next {
-    /// Not before it is marked again.
-    Nothing,
-    /// Perhaps: look again when others had their turn.
+    /// When the pane notifies again.
+    Idle,
+    /// After other panes had their turn: there may be more.
     Again,
-    /// Its screen does, from then on.
+    /// At this time, for the screen.
     At(Instant),
 }
 
-/// What a read of the ring gives.
+/// The result of one read of the ring.
 enum Read {
     Nothing,
-    Piece(Piece),
-    /// Something is missing here; reading goes on behind it.
+    Output(CachedOutput),
+    /// A gap, and the offset behind it at which reading goes on.
     Missing(Gap, u64),
 }
 
 impl Reader {
-    /// A pane from a beginning on.
-    pub(super) fn new(pane: Arc<Pane>, notifier: &Arc<Notifier>, number: u32, begin: Beginning) -> Self {
-        let Beginning { since, place: resume, missing } = begin;
+    /// Begins to read a pane.
+    pub(super) fn new(pane: Arc<Pane>, notifier: &Arc<Notifier>, number: u32, start: StartPoint) -> Self {
+        let StartPoint { since, place: resume, missing } = start;
         let dirty_flag = DirtyFlag::new(notifier, number);
-        pane.shared.enter();
+        pane.event_cache.add_reader();
         pane.add_dirty_flag(&dirty_flag);
         let since = resume.map_or(since, |place| Since::At(place.cursor));
         let (at, gap, bell) = {
             let state = pane.lock();
             // A cursor that is refused points behind the end: it was not made here.
             let (at, gap) = pane.resolve_since(&state, &since).unwrap_or((state.ring.end(), None));
-            // What rang since is news to one who comes back.
+            // A bell since then is new to a subscriber that resumes.
             let gap = gap.or(missing.map(|reason| Gap { reason, bytes: None }));
             (at, gap, state.shell_marks.bell.filter(|bell| resume.is_none() || *bell < at))
         };
-        let told_its_end = resume.is_some_and(|place| place.ended && place.cursor.epoch == pane.epoch());
-        let done = told_its_end && pane.snapshot().ended;
+        let end_was_sent = resume.is_some_and(|place| place.ended && place.cursor.epoch == pane.epoch());
+        let end_sent = end_was_sent && pane.snapshot().ended;
         Self {
             pane,
             dirty_flag,
-            at,
+            offset: at,
             gap,
-            done,
+            end_sent,
             bell,
-            seen: None,
+            last_state: None,
             frame: None,
-            drawn: None,
+            frame_point: None,
             last_gap: None,
             announced: resume.is_some() || missing.is_some(),
-            marked: false,
+            queued: false,
         }
     }
 
-    /// What its screen shows counts as told.
-    pub(super) fn skip_screen(&mut self) {
-        if let Look::At(frame) = self.pane.frame(ScreenFormat::Rows, true) {
+    /// Counts what the screen shows as sent.
+    pub(super) fn skip_current_screen(&mut self) {
+        if let FrameResult::Ready(frame) = self.pane.frame(ScreenFormat::Rows, true) {
             self.frame = Some(frame);
         }
     }
@@ -124,170 +126,178 @@ impl Reader {
         &self.pane
     }
 
-    /// How far it was told.
-    pub(super) fn place(&self) -> Place {
-        Place { cursor: self.pane.cursor(self.at), ended: self.done }
+    /// Returns how far the pane was sent.
+    pub(super) fn position(&self) -> Place {
+        Place { cursor: self.pane.cursor(self.offset), ended: self.end_sent }
     }
 
-    /// Its end was told.
-    pub(super) fn is_done(&self) -> bool {
-        self.done
+    /// Returns whether the pane's end was sent.
+    pub(super) fn is_end_sent(&self) -> bool {
+        self.end_sent
     }
 
-    /// Puts what is to be told next into `out`: a bell, a screen, one piece of output with the gap before it, or the end.
-    pub(super) fn next(&mut self, wanted: &Wanted, out: &mut VecDeque<Arc<Telling>>) -> Next {
-        // First: what changes from here on is marked again.
+    /// Appends what is to be sent next to `out`: a bell, a screen, one piece of output with the gap
+    /// before it, or the end.
+    pub(super) fn next(&mut self, filter: &Filter, out: &mut VecDeque<Arc<EncodedEvent>>) -> Next {
+        // Cleared first, so that what changes from here on notifies again.
         self.dirty_flag.clear();
         let snapshot = self.pane.snapshot();
-        // Its program may have been started anew.
-        self.done &= snapshot.ended;
+        // The program may have been started anew.
+        self.end_sent &= snapshot.ended;
         if snapshot.bell != self.bell {
             self.bell = snapshot.bell;
-            if wanted.has(EventKind::Bell) && snapshot.bell.is_some() {
-                out.push_back(Telling::new(&Event::Bell { pane: self.name() }));
+            if filter.includes(EventKind::Bell) && snapshot.bell.is_some() {
+                out.push_back(EncodedEvent::new(&Event::Bell { pane: self.name() }));
             }
         }
-        let later = self.screen(wanted, snapshot, out);
-        if self.seen != Some(snapshot) && self.output(wanted, snapshot, out) {
+        let later = self.read_screen(filter, snapshot, out);
+        if self.last_state != Some(snapshot) && self.read_output(filter, snapshot, out) {
             return Next::Again;
         }
-        self.seen = Some(snapshot);
-        if snapshot.ended && !self.done {
-            self.done = true;
-            if wanted.has(EventKind::PaneExited)
+        self.last_state = Some(snapshot);
+        if snapshot.ended && !self.end_sent {
+            self.end_sent = true;
+            if filter.includes(EventKind::PaneExited)
                 && let Some(exit) = self.pane.exit()
             {
                 let (exit_status, exit_signal) = (exit.status, exit.signal);
-                out.push_back(Telling::new(&Event::PaneExited { pane: self.name(), exit_status, exit_signal }));
+                out.push_back(EncodedEvent::new(&Event::PaneExited { pane: self.name(), exit_status, exit_signal }));
             }
         }
-        later.map_or(Next::Nothing, Next::At)
+        later.map_or(Next::Idle, Next::At)
     }
 
     fn name(&self) -> String {
         self.pane.id().to_string()
     }
 
-    /// Tells what is new on the screen. Answers when to look again, if it is too early.
-    fn screen(&mut self, wanted: &Wanted, snapshot: Snapshot, out: &mut VecDeque<Arc<Telling>>) -> Option<Instant> {
+    /// Sends what is new on the screen. Returns when to look again, if it is too early.
+    fn read_screen(
+        &mut self,
+        filter: &Filter, snapshot: Snapshot,
+        out: &mut VecDeque<Arc<EncodedEvent>>,
+    ) -> Option<Instant> {
         let point = (snapshot.end, snapshot.generation);
-        if !wanted.has(EventKind::Screen) || self.drawn == Some(point) {
+        if !filter.includes(EventKind::Screen) || self.frame_point == Some(point) {
             return None;
         }
-        match self.pane.frame(wanted.screen, false) {
-            Look::Later(due) => return Some(due),
-            // It will be marked when it is known again.
-            Look::Unknown => {}
-            Look::At(frame) => {
-                out.extend(frame.since(self.frame.as_deref(), wanted.screen, &self.pane));
+        match self.pane.frame(filter.screen, false) {
+            FrameResult::TooEarly(due) => return Some(due),
+            // The pane notifies when the screen is known again.
+            FrameResult::Unknown => {}
+            FrameResult::Ready(frame) => {
+                out.extend(frame.diff_since(self.frame.as_deref(), filter.screen, &self.pane));
                 self.frame = Some(frame);
             }
         }
-        self.drawn = Some(point);
+        self.frame_point = Some(point);
         None
     }
 
-    /// Tells one piece of output, or what is missing. Answers whether there may be more.
-    fn output(&mut self, wanted: &Wanted, snapshot: Snapshot, out: &mut VecDeque<Arc<Telling>>) -> bool {
-        if !wanted.has(EventKind::Output) {
-            self.skip_output(wanted, snapshot, out);
+    /// Sends one piece of output, or a gap. Returns whether there may be more.
+    fn read_output(&mut self, filter: &Filter, snapshot: Snapshot, out: &mut VecDeque<Arc<EncodedEvent>>) -> bool {
+        if !filter.includes(EventKind::Output) {
+            self.skip_output(filter, snapshot, out);
             return false;
         }
-        match self.read(wanted.format, snapshot) {
+        match self.next_output(filter.format, snapshot) {
             Read::Nothing => false,
-            Read::Piece(piece) => {
-                self.at = piece.end;
-                if wanted.has(EventKind::Gap)
-                    && let Some(gap) = piece.gap
+            Read::Output(cached) => {
+                self.offset = cached.end;
+                if filter.includes(EventKind::Gap)
+                    && let Some(gap) = cached.gap
                 {
                     out.push_back(self.gap_event(gap));
                 }
-                out.push_back(piece.telling);
+                out.push_back(cached.event);
                 true
             }
             Read::Missing(gap, to) => {
                 if gap.reason == GapReason::SlowReader {
                     metrics::gap(gap.reason);
                 }
-                self.at = to;
-                if wanted.has(EventKind::Gap) {
+                self.offset = to;
+                if filter.includes(EventKind::Gap) {
                     out.push_back(self.gap_event(gap));
                 }
-                // The gap is this reader's alone; what follows it is told to others too.
-                out.push_back(told(&self.pane, wanted.format, None, to, Some(gap)));
+                // The gap is this reader's alone; what follows it is sent to others too.
+                out.push_back(output_event(&self.pane, filter.format, None, to, Some(gap)));
                 true
             }
         }
     }
 
-    fn gap_event(&self, gap: Gap) -> Arc<Telling> {
-        Telling::new(&Event::Gap { pane: self.name(), gap })
+    fn gap_event(&self, gap: Gap) -> Arc<EncodedEvent> {
+        EncodedEvent::new(&Event::Gap { pane: self.name(), gap })
     }
 
-    /// Passes over output that is not told; only the gaps in it are.
-    fn skip_output(&mut self, wanted: &Wanted, snapshot: Snapshot, out: &mut VecDeque<Arc<Telling>>) {
+    /// Passes over output that is not wanted, and sends only the gaps in it.
+    fn skip_output(&mut self, filter: &Filter, snapshot: Snapshot, out: &mut VecDeque<Arc<EncodedEvent>>) {
         let own = self.gap.take();
-        let marked = {
+        let gaps = {
             let state = self.pane.lock();
             let end = state.ring.end();
-            let to = if snapshot.ended && !self.done { end + 1 } else { end };
-            let mut marked = Vec::new();
-            let mut from = self.at;
+            let to = if snapshot.ended && !self.end_sent { end + 1 } else { end };
+            let mut gaps = Vec::new();
+            let mut from = self.offset;
             while let Some(gap) = state.ring.gap_between(from, to) {
-                marked.push(gap);
+                gaps.push(gap);
                 let here = if state.ring.gap_at(from).is_some() { Some(from) } else { state.ring.next_gap(from) };
                 from = here.map_or(to, |here| here + 1);
             }
-            self.at = end;
-            marked
+            self.offset = end;
+            gaps
         };
-        if wanted.has(EventKind::Gap) {
-            out.extend(own.into_iter().chain(marked).map(|gap| Telling::new(&Event::Gap { pane: self.name(), gap })));
+        if filter.includes(EventKind::Gap) {
+            out.extend(
+                own.into_iter().chain(gaps).map(|gap| EncodedEvent::new(&Event::Gap { pane: self.name(), gap })),
+            );
         }
     }
 
-    /// The next piece: one that was made for somebody else, or a new one.
-    fn read(&mut self, format: ReadFormat, snapshot: Snapshot) -> Read {
-        let over = snapshot.ended && !self.done;
+    /// Returns the next output: a cached one, or a new one.
+    fn next_output(&mut self, format: ReadFormat, snapshot: Snapshot) -> Read {
+        let over = snapshot.ended && !self.end_sent;
         if self.gap.is_none() {
-            if let Some(piece) = self.pane.shared.find(format, self.at) {
-                return Read::Piece(piece);
+            if let Some(cached) = self.pane.event_cache.find(format, self.offset) {
+                return Read::Output(cached);
             }
-            if self.at == snapshot.end && !over {
+            if self.offset == snapshot.end && !over {
                 return Read::Nothing;
             }
         }
-        // To where others stand, so that this reader is among them from there on.
-        let far = self.at.saturating_add(limits::EVENT_BYTES);
-        let place = self.pane.shared.places(format, self.at + 1, far).map_or(far, |(_, last)| last);
+        // Up to where other readers stand, so that this reader is among them from there on.
+        let far = self.offset.saturating_add(limits::EVENT_BYTES);
+        let place = self.pane.event_cache.boundaries(format, self.offset + 1, far).map_or(far, |(_, last)| last);
         let chunk = {
             let state = self.pane.lock();
-            let to = if self.at < state.ring.start() { self.go_on(&state, format) } else { self.at };
-            if to > self.at || self.gap.is_some() {
-                let gap = missing(self.gap.take(), to - self.at);
+            let to = if self.offset < state.ring.start() { self.catch_up_offset(&state, format) } else { self.offset };
+            if to > self.offset || self.gap.is_some() {
+                let gap = skipped_gap(self.gap.take(), to - self.offset);
                 return Read::Missing(gap, to);
             }
-            state.ring.read(self.at, Reading { over, ..state.reading(place - self.at, format) })
+            state.ring.read(self.offset, Reading { over, ..state.reading(place - self.offset, format) })
         };
         if chunk.end > chunk.start {
             let (start, end, gap) = (chunk.start, chunk.end, chunk.gap);
-            let telling = told(&self.pane, format, Some(chunk), end, gap);
-            let piece = Piece { format, start, end, gap, telling };
-            self.pane.shared.keep(piece.clone());
-            return Read::Piece(piece);
+            let event = output_event(&self.pane, format, Some(chunk), end, gap);
+            let cached = CachedOutput { format, start, end, gap, event };
+            self.pane.event_cache.insert(cached.clone());
+            return Read::Output(cached);
         }
         let last = chunk.gap.filter(|_| self.last_gap.replace(chunk.end) != Some(chunk.end));
         last.map_or(Read::Nothing, |gap| Read::Missing(gap, chunk.end))
     }
 
-    /// Where a reader goes on that was overtaken. One that has read already would be overtaken again at the ring's start.
-    fn go_on(&self, state: &State, format: ReadFormat) -> u64 {
+    /// Returns where a reader goes on whose output has left the ring. One that has read already
+    /// would be overtaken again at the ring's start.
+    fn catch_up_offset(&self, state: &State, format: ReadFormat) -> u64 {
         let (start, end) = (state.ring.start(), state.ring.end());
         if self.gap.is_some() {
             return start;
         }
         let middle = start + (end - start) / 2;
-        if let Some((first, _)) = self.pane.shared.places(format, middle, end) {
+        if let Some((first, _)) = self.pane.event_cache.boundaries(format, middle, end) {
             return first;
         }
         let bytes = state.ring.bytes(middle, (middle + LINE_BYTES).min(end));
@@ -297,25 +307,31 @@ impl Reader {
 
 impl Drop for Reader {
     fn drop(&mut self) {
-        self.pane.shared.leave();
+        self.pane.event_cache.remove_reader();
     }
 }
 
-/// The gap before a place to which `bytes` were passed over, with what was missing already.
-fn missing(known: Option<Gap>, bytes: u64) -> Gap {
+/// Returns the gap for `bytes` that were passed over, joined with a gap that was known already.
+fn skipped_gap(known: Option<Gap>, bytes: u64) -> Gap {
     match known {
         None => Gap { reason: GapReason::SlowReader, bytes: Some(bytes) },
         Some(gap) => Gap { bytes: gap.bytes.map(|known| known + bytes), ..gap },
     }
 }
 
-/// An output event, of nothing where there is no chunk; never under a pane's lock.
-fn told(pane: &Pane, format: ReadFormat, chunk: Option<Chunk>, end: u64, gap: Option<Gap>) -> Arc<Telling> {
+/// Makes an output event, an empty one where there is no chunk. Never called under a pane's lock.
+fn output_event(
+    pane: &Pane,
+    format: ReadFormat,
+    chunk: Option<Chunk>,
+    end: u64,
+    gap: Option<Gap>,
+) -> Arc<EncodedEvent> {
     let (name, cursor) = (pane.id().to_string(), pane.cursor(end).to_string());
     if format == ReadFormat::Raw {
         let bytes = chunk.map(|chunk| chunk.bytes).unwrap_or_default();
-        return Telling::raw(Event::Output { pane: name, data: None, text: None, cursor, gap }, bytes.into());
+        return EncodedEvent::raw(Event::Output { pane: name, data: None, text: None, cursor, gap }, bytes.into());
     }
     let text = chunk.and_then(|chunk| read::FormattedChunk::of(&chunk, format).text).unwrap_or_default();
-    Telling::new(&Event::Output { pane: name, data: None, text: Some(text), cursor, gap })
+    EncodedEvent::new(&Event::Output { pane: name, data: None, text: Some(text), cursor, gap })
 }

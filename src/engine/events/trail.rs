@@ -1,8 +1,9 @@
-//! Where the readers of many panes have come, so that an event's `id` is short.
+//! Records where the readers of many panes have come, so that an event's `id` is short.
 //!
-//! A word that says for each of 600 panes how far it was told is 3.5 KB long. So it is kept here: each stream of events has a *trail*,
-//! the places where it began and each step after that, and an event's `id` is how many steps there were. It is exact for each event
-//! that its reader may have seen last, as long as the trail reaches back to there.
+//! A token that names the position in each of 600 panes is 3.5 KB long. So the positions are kept
+//! here. Each stream of events has a *trail*: the positions where it began and each step after
+//! that. An event's `id` is the number of steps so far. It is exact for each event that a reader
+//! may have seen last, as long as the trail reaches back to there.
 
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
@@ -21,86 +22,87 @@ use crate::{
     protocol::ids::PaneId,
 };
 
-/// The trails of all streams, and of those that ended lately.
+/// The trails of all streams, and of those that ended recently.
 #[derive(Debug, Default)]
 pub(in crate::engine) struct Trails {
     table: Mutex<Table>,
-    /// What they take together, in steps.
+    /// The weight of all trails together, in steps.
     weight: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
 struct Table {
-    trails: HashMap<u64, Arc<Mutex<Walk>>>,
+    trails: HashMap<u64, Arc<Mutex<StepLog>>>,
     last: u64,
-    /// Those whose streams have ended, in that order.
+    /// The numbers of streams that have ended, in that order.
     ended: VecDeque<u64>,
 }
 
-/// What a trail knows of one of its points.
+/// The result of looking up a point of a trail.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Known {
-    /// Where every pane was.
-    Exactly(Vec<Place>),
-    /// It does not reach back to there: where every pane was when it begins.
+pub(super) enum Lookup {
+    /// The position of every pane at that point.
+    Exact(Vec<Place>),
+    /// The trail does not reach back to there: the position of every pane where the trail begins.
     Since(Vec<Place>),
-    Nothing,
+    /// The stream or the point is not known.
+    Unknown,
 }
 
-/// A stream's own trail. When it is dropped the stream has ended.
+/// The trail of an open stream. Dropping it ends the stream.
 pub(super) struct Trail {
     trails: Arc<Trails>,
     number: u64,
-    steps: Arc<Mutex<Walk>>,
+    steps: Arc<Mutex<StepLog>>,
 }
 
-/// A way from one place to the next, step by step.
+/// The steps of a trail, and the readers that took them.
 #[derive(Debug, Default)]
-struct Walk {
-    /// The readers that are or were in it, by their numbers.
-    readers: BTreeMap<u32, Walker>,
-    /// How many steps were taken before those that are kept.
+struct StepLog {
+    /// The readers that are or were in the trail, by their numbers.
+    readers: BTreeMap<u32, ReaderSteps>,
+    /// The number of steps that were dropped from the front.
     before: u64,
     steps: VecDeque<Step>,
 }
 
-/// One reader: which pane it reads, and where it was at the trail's beginning and at its end.
+/// A reader's pane, and its positions at the trail's beginning and end.
 #[derive(Debug)]
-struct Walker {
+struct ReaderSteps {
     epoch: Epoch,
     pane: PaneId,
-    first: At,
-    last: At,
+    first: Position,
+    last: Position,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Step {
     reader: u32,
-    to: At,
+    to: Position,
 }
 
-/// An offset; or that there is no reader (yet, or any more).
+/// A reader's offset and state. [`Self::ABSENT`]: there is no reader yet, or no longer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct At {
+struct Position {
     offset: u64,
-    state: Reads,
+    state: ReaderState,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Reads {
-    Not,
-    On,
-    /// The pane's end was told.
+enum ReaderState {
+    Absent,
+    Active,
+    /// The pane's end was sent.
     Ended,
 }
 
-/// Weight of a reader, in steps.
+/// The weight of a reader, in steps.
 const READER_WEIGHT: usize = 4;
-/// A trail that is cut keeps so many steps.
-const LEAST: usize = 64;
+/// The steps that a trail keeps at least when it is truncated.
+const MIN_STEPS: usize = 64;
 
 impl Trails {
-    /// A trail for a new stream.
+    /// Begins the trail of a new stream.
     pub(super) fn begin(self: &Arc<Self>) -> Trail {
         let mut table = self.table();
         table.last += 1;
@@ -109,18 +111,18 @@ impl Trails {
         Trail { trails: self.clone(), number, steps }
     }
 
-    /// Where every pane was at a point of a stream.
-    pub(super) fn look_up(&self, stream: u64, at: u64) -> Known {
+    /// Looks up where every pane was at a point of a stream.
+    pub(super) fn look_up(&self, stream: u64, at: u64) -> Lookup {
         let steps = self.table().trails.get(&stream).cloned();
-        steps.map_or(Known::Nothing, |steps| lock(&steps).at(at))
+        steps.map_or(Lookup::Unknown, |steps| lock(&steps).at(at))
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A trail weighs this instead of that.
-    fn account(&self, before: usize, after: usize) {
+    /// Changes the weight of all trails by what one of them grew or shrank.
+    fn adjust_weight(&self, before: usize, after: usize) {
         if after >= before {
             self.weight.fetch_add(after - before, Ordering::Relaxed);
         } else {
@@ -137,32 +139,32 @@ impl Trails {
         let mut table = self.table();
         while table.ended.len() > limits::ENDED_TRAILS || self.is_full() {
             let Some(steps) = table.ended.pop_front().and_then(|number| table.trails.remove(&number)) else { return };
-            self.account(lock(&steps).weight(), 0);
+            self.adjust_weight(lock(&steps).weight(), 0);
         }
     }
 }
 
-fn lock(steps: &Mutex<Walk>) -> MutexGuard<'_, Walk> {
+fn lock(steps: &Mutex<StepLog>) -> MutexGuard<'_, StepLog> {
     steps.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Trail {
-    /// The stream's number.
+    /// Returns the stream's number.
     pub(super) fn number(&self) -> u64 {
         self.number
     }
 
-    /// Notes where these readers are now. Returns how many steps there were so far.
-    pub(super) fn note(&self, readers: impl IntoIterator<Item = (u32, Option<Place>)>) -> u64 {
+    /// Records where these readers are now. Returns the number of steps so far.
+    pub(super) fn record(&self, readers: impl IntoIterator<Item = (u32, Option<Place>)>) -> u64 {
         let taken = {
             let mut steps = lock(&self.steps);
             let before = steps.weight();
             for (reader, place) in readers {
-                steps.take(reader, place);
+                steps.record(reader, place);
             }
-            steps.cut(limits::TRAIL_STEPS);
-            self.trails.account(before, steps.weight());
-            steps.taken()
+            steps.truncate(limits::TRAIL_STEPS);
+            self.trails.adjust_weight(before, steps.weight());
+            steps.count()
         };
         if self.trails.is_full() {
             self.trails.drop_ended();
@@ -171,9 +173,9 @@ impl Trail {
             let mut steps = lock(&self.steps);
             let before = steps.weight();
             let half = steps.steps.len() / 2;
-            steps.cut(half.max(LEAST));
+            steps.truncate(half.max(MIN_STEPS));
             steps.steps.shrink_to_fit();
-            self.trails.account(before, steps.weight());
+            self.trails.adjust_weight(before, steps.weight());
         }
         taken
     }
@@ -187,78 +189,83 @@ impl Drop for Trail {
     }
 }
 
-impl Walk {
+impl StepLog {
     fn weight(&self) -> usize {
         self.steps.len() + READER_WEIGHT * self.readers.len()
     }
 
-    fn taken(&self) -> u64 {
+    fn count(&self) -> u64 {
         self.before + self.steps.len() as u64
     }
 
-    /// A reader is here now. One that stands where it stood has taken no step.
-    fn take(&mut self, reader: u32, place: Option<Place>) {
-        let to = At::of(place);
-        let walker = match (self.readers.get_mut(&reader), place) {
-            (Some(walker), _) => walker,
+    /// Records a reader's position. A reader that has not moved takes no step.
+    fn record(&mut self, reader: u32, place: Option<Place>) {
+        let to = Position::of(place);
+        let of_reader = match (self.readers.get_mut(&reader), place) {
+            (Some(of_reader), _) => of_reader,
             (None, Some(Place { cursor, .. })) => {
-                let walker = Walker { epoch: cursor.epoch, pane: cursor.pane, first: At::NOT, last: At::NOT };
-                self.readers.entry(reader).or_insert(walker)
+                let of_reader = ReaderSteps {
+                    epoch: cursor.epoch,
+                    pane: cursor.pane,
+                    first: Position::ABSENT,
+                    last: Position::ABSENT,
+                };
+                self.readers.entry(reader).or_insert(of_reader)
             }
             (None, None) => return,
         };
-        if walker.last != to {
-            walker.last = to;
+        if of_reader.last != to {
+            of_reader.last = to;
             self.steps.push_back(Step { reader, to });
         }
     }
 
-    /// Forgets all but the last steps.
-    fn cut(&mut self, most: usize) {
+    /// Drops all but the last `most` steps.
+    fn truncate(&mut self, most: usize) {
         while self.steps.len() > most
             && let Some(Step { reader, to }) = self.steps.pop_front()
         {
             self.before += 1;
-            let Some(walker) = self.readers.get_mut(&reader) else { continue };
-            walker.first = to;
-            // A reader is never there again once it has gone.
-            if to == At::NOT {
+            let Some(of_reader) = self.readers.get_mut(&reader) else { continue };
+            of_reader.first = to;
+            // A reader that has gone never comes back.
+            if to == Position::ABSENT {
                 self.readers.remove(&reader);
             }
         }
     }
 
-    fn at(&self, at: u64) -> Known {
-        let first = || self.readers.iter().map(|(reader, walker)| (*reader, walker.first));
-        if at > self.taken() {
-            return Known::Nothing;
+    fn at(&self, at: u64) -> Lookup {
+        let first = || self.readers.iter().map(|(reader, of_reader)| (*reader, of_reader.first));
+        if at > self.count() {
+            return Lookup::Unknown;
         }
-        let Some(steps) = at.checked_sub(self.before) else { return Known::Since(self.places(first())) };
-        let mut places: BTreeMap<u32, At> = first().collect();
+        let Some(steps) = at.checked_sub(self.before) else { return Lookup::Since(self.places(first())) };
+        let mut places: BTreeMap<u32, Position> = first().collect();
         for Step { reader, to } in self.steps.range(..steps as usize) {
             places.insert(*reader, *to);
         }
-        Known::Exactly(self.places(places))
+        Lookup::Exact(self.places(places))
     }
 
-    fn places(&self, at: impl IntoIterator<Item = (u32, At)>) -> Vec<Place> {
-        let there = at.into_iter().filter(|(_, at)| *at != At::NOT);
+    fn places(&self, at: impl IntoIterator<Item = (u32, Position)>) -> Vec<Place> {
+        let there = at.into_iter().filter(|(_, at)| *at != Position::ABSENT);
         let places = there.filter_map(|(reader, at)| {
-            let Walker { epoch, pane, .. } = self.readers.get(&reader)?;
+            let ReaderSteps { epoch, pane, .. } = self.readers.get(&reader)?;
             let cursor = Cursor { epoch: *epoch, pane: *pane, offset: at.offset };
-            Some(Place { cursor, ended: at.state == Reads::Ended })
+            Some(Place { cursor, ended: at.state == ReaderState::Ended })
         });
         places.collect()
     }
 }
 
-impl At {
-    const NOT: Self = Self { offset: 0, state: Reads::Not };
+impl Position {
+    const ABSENT: Self = Self { offset: 0, state: ReaderState::Absent };
 
     fn of(place: Option<Place>) -> Self {
-        place.map_or(Self::NOT, |Place { cursor, ended }| Self {
+        place.map_or(Self::ABSENT, |Place { cursor, ended }| Self {
             offset: cursor.offset,
-            state: if ended { Reads::Ended } else { Reads::On },
+            state: if ended { ReaderState::Ended } else { ReaderState::Active },
         })
     }
 }
@@ -275,7 +282,7 @@ mod tests {
 
     fn exactly(trails: &Trails, stream: u64, at: u64) -> Vec<Place> {
         match trails.look_up(stream, at) {
-            Known::Exactly(places) => places,
+            Lookup::Exact(places) => places,
             other => panic!("{other:?}"),
         }
     }
@@ -285,30 +292,30 @@ mod tests {
         let trails = Arc::new(Trails::default());
         let trail = trails.begin();
         let number = trail.number();
-        let begun = trail.note((0..600).map(|pane| (pane, Some(place(pane, 10, false)))));
-        assert_eq!(trail.note([(5, Some(place(5, 10, false)))]), begun, "it stands where it stood");
-        let moved = trail.note([(5, Some(place(5, 30, true)))]);
-        let gone = trail.note([(5, None)]);
+        let begun = trail.record((0..600).map(|pane| (pane, Some(place(pane, 10, false)))));
+        assert_eq!(trail.record([(5, Some(place(5, 10, false)))]), begun, "it stands where it stood");
+        let moved = trail.record([(5, Some(place(5, 30, true)))]);
+        let gone = trail.record([(5, None)]);
         drop(trail);
         assert_eq!(exactly(&trails, number, begun).len(), 600);
         assert!(exactly(&trails, number, begun).contains(&place(5, 10, false)));
         assert!(exactly(&trails, number, moved).contains(&place(5, 30, true)));
         assert_eq!(exactly(&trails, number, gone).len(), 599);
-        assert_eq!(trails.look_up(number, gone + 1), Known::Nothing);
-        assert_eq!(trails.look_up(number + 1, 0), Known::Nothing);
+        assert_eq!(trails.look_up(number, gone + 1), Lookup::Unknown);
+        assert_eq!(trails.look_up(number + 1, 0), Lookup::Unknown);
     }
 
     #[test]
     fn a_trail_is_bounded_and_says_where_it_begins() {
         let trails = Arc::new(Trails::default());
         let trail = trails.begin();
-        let begun = trail.note([(1, Some(place(1, 0, false)))]);
+        let begun = trail.record([(1, Some(place(1, 0, false)))]);
         let all = limits::TRAIL_STEPS as u64 + 100;
         for offset in 1..=all {
-            trail.note([(1, Some(place(1, offset, false)))]);
+            trail.record([(1, Some(place(1, offset, false)))]);
         }
         let known = trails.look_up(trail.number(), begun);
-        assert_eq!(known, Known::Since(vec![place(1, all - limits::TRAIL_STEPS as u64, false)]));
+        assert_eq!(known, Lookup::Since(vec![place(1, all - limits::TRAIL_STEPS as u64, false)]));
         assert_eq!(exactly(&trails, trail.number(), begun + all - 5), [place(1, all - 5, false)]);
         assert!(lock(&trail.steps).steps.len() <= limits::TRAIL_STEPS);
     }
@@ -318,14 +325,14 @@ mod tests {
         let trails = Arc::new(Trails::default());
         let panes = |offset| (0..1000).map(move |pane| (pane, Some(place(pane, offset, false))));
         for _ in 0..limits::ENDED_TRAILS + 10 {
-            trails.begin().note(panes(1));
+            trails.begin().record(panes(1));
         }
         let ended = trails.table().trails.len();
         assert!(ended <= limits::ENDED_TRAILS && !trails.is_full(), "{ended}");
         let open: Vec<_> = (0..100).map(|_| trails.begin()).collect();
         for offset in 0..50 {
             for trail in &open {
-                trail.note(panes(offset));
+                trail.record(panes(offset));
             }
         }
         let weight: usize = trails.table().trails.values().map(|steps| lock(steps).weight()).sum();
@@ -344,7 +351,7 @@ mod tests {
             moves in proptest::collection::vec((0_u32..4, proptest::option::of((0_u64..9, any::<bool>()))), 0..60),
             most in 1_usize..20,
         ) {
-            let mut steps = Walk::default();
+            let mut steps = StepLog::default();
             let mut now: BTreeMap<u32, Place> = BTreeMap::new();
             let mut gone = std::collections::HashSet::new();
             let mut points = vec![(0, Vec::new())];
@@ -362,15 +369,15 @@ mod tests {
                         }
                     }
                 }
-                steps.take(reader, now.get(&reader).copied());
-                points.push((steps.taken(), now.values().copied().collect::<Vec<_>>()));
-                steps.cut(most);
+                steps.record(reader, now.get(&reader).copied());
+                points.push((steps.count(), now.values().copied().collect::<Vec<_>>()));
+                steps.truncate(most);
             }
             for (at, places) in points {
                 match steps.at(at) {
-                    Known::Exactly(known) => prop_assert_eq!(known, places),
-                    Known::Since(_) => prop_assert!(at < steps.before),
-                    Known::Nothing => prop_assert!(false),
+                    Lookup::Exact(known) => prop_assert_eq!(known, places),
+                    Lookup::Since(_) => prop_assert!(at < steps.before),
+                    Lookup::Unknown => prop_assert!(false),
                 }
             }
         }

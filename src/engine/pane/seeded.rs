@@ -121,7 +121,7 @@ impl Pane {
             shell_marks.register_nonce(&wrapper.nonce);
             wrapper.is_awaited = true;
         }
-        state.tap.program();
+        state.agent_signals.program_changed();
         let memory = state.memory_since(before);
         self.notify_changed(state);
         (needs_resync, memory)
@@ -211,7 +211,7 @@ impl State {
         self.ring.push_gap(gap);
         self.echo.interrupt();
         for watcher in &self.watchers {
-            watcher.gap(gap);
+            watcher.record_gap(gap);
         }
     }
 

@@ -1,8 +1,8 @@
-//! Where a wait begins, and what lay there already.
+//! Attaches a wait to its panes: finds where it begins, and looks at what lay there already.
 
 use std::{sync::Arc, time::Instant};
 
-use super::{begins_on_screen, core::Core, watcher::Watcher};
+use super::{core::Core, starts_on_screen, watcher::Watcher};
 use crate::{
     api::Result,
     engine::{Engine, Host, Pane, pane::State},
@@ -13,16 +13,17 @@ use crate::{
     },
 };
 
-/// A pane as it was when a wait was asked for; the wait begins there, though its patterns are still to be compiled.
-pub(super) struct Asked {
+/// A pane's position when a wait was requested. The wait begins there, though its patterns are
+/// still to be compiled.
+pub(super) struct StartState {
     pub(super) pane: Arc<Pane>,
-    /// The end of its stream.
+    /// The end of the pane's stream.
     end: u64,
-    /// Where `since: input` begins, and since when.
+    /// Where `since: input` begins, and the time of that input.
     origin: Option<(u64, Instant)>,
 }
 
-impl Asked {
+impl StartState {
     pub(super) fn of(pane: Arc<Pane>) -> Self {
         let (end, origin) = {
             let state = pane.lock();
@@ -33,25 +34,26 @@ impl Asked {
 }
 
 impl Engine {
-    /// Puts a watcher into every pane of a wait; what lies between its beginning and now is looked at first.
-    pub(super) async fn attach(&self, host: &Arc<Host>, core: &Arc<Core>, panes: &[Asked]) -> Result<()> {
-        for (at, asked) in panes.iter().enumerate() {
+    /// Puts a watcher into every pane of a wait. What lies between the wait's beginning and now is
+    /// looked at first.
+    pub(super) async fn attach(&self, host: &Arc<Host>, core: &Arc<Core>, panes: &[StartState]) -> Result<()> {
+        for (at, start) in panes.iter().enumerate() {
             // What is printed while a screen is asked for was not there before.
-            core.on_pane(at, |on_pane| on_pane.asked_at = asked.end);
+            core.update_pane(at, |on_pane| on_pane.request_offset = start.end);
         }
-        for (at, asked) in panes.iter().enumerate() {
-            let screen = if begins_on_screen(&core.spec) {
-                self.latch_on_screen(host, core, at, &asked.pane).await?
+        for (at, start) in panes.iter().enumerate() {
+            let screen = if starts_on_screen(&core.spec) {
+                self.latch_on_screen(host, core, at, &start.pane).await?
             } else {
                 None
             };
-            attach(core, at, asked, screen)?;
+            attach(core, at, start, screen)?;
         }
         Ok(())
     }
 
-    /// For `since: screen`: patterns that the screen shows are satisfied. Answers the point of the stream up to which
-    /// it was shown.
+    /// Latches the patterns that the screen shows, for `since: screen`. Returns the offset of the
+    /// stream up to which it was shown.
     async fn latch_on_screen(
         &self,
         host: &Arc<Host>,
@@ -60,8 +62,8 @@ impl Engine {
         pane: &Arc<Pane>,
     ) -> Result<Option<u64>> {
         let (text, offset) = self.screen(host, pane, true).await?;
-        // All that it shows was there before the wait began to watch.
-        core.on_pane(at, |on_pane| on_pane.asked_at = offset.max(on_pane.asked_at));
+        // All that the screen shows was there before the wait began to watch.
+        core.update_pane(at, |on_pane| on_pane.request_offset = offset.max(on_pane.request_offset));
         let Some(set) = &core.spec.set else { return Ok(Some(offset)) };
         let mut matcher = Matcher::new(set.clone());
         for line in text.lines() {
@@ -75,41 +77,41 @@ impl Engine {
     }
 }
 
-/// The stretch of a pane's stream that a wait covers.
-struct Beginning {
-    /// The first offset that any of its regexes looks at.
+/// The part of a pane's stream that a wait covers.
+struct WatchStart {
+    /// The first offset that any of the wait's regexes looks at.
     first: u64,
-    /// For each regex: a match must begin here or later.
+    /// The offset at which a match must begin or later, for each regex.
     from: Vec<u64>,
-    /// From here on bells and marks count.
+    /// The offset from which bells and marks count.
     signs: u64,
 }
 
-fn attach(core: &Arc<Core>, at: usize, asked: &Asked, on_screen: Option<u64>) -> Result<()> {
-    let mut state = asked.pane.lock();
+fn attach(core: &Arc<Core>, at: usize, start: &StartState, on_screen: Option<u64>) -> Result<()> {
+    let mut state = start.pane.lock();
     let end = state.ring.end();
-    let beginning = beginning(core, at, asked, &state, on_screen)?;
+    let watch_start = watch_start(core, at, start, &state, on_screen)?;
     {
         let mut progress = core.lock();
         if let Some(on_pane) = progress.panes.get_mut(at) {
-            on_pane.from.clone_from(&beginning.from);
-            on_pane.quiet_from = match core.spec.since {
-                Since::Now => Some(core.asked),
+            on_pane.from.clone_from(&watch_start.from);
+            on_pane.quiet_since = match core.spec.since {
+                Since::Now => Some(core.requested_at),
                 // In a pane of others, without an input, the wait begins now.
-                Since::Input => asked.origin.map_or(Some(core.asked), |(_, when)| Some(when)),
+                Since::Input => start.origin.map_or(Some(core.requested_at), |(_, when)| Some(when)),
                 _ => None,
             };
         }
     }
-    let mut watcher = Watcher::new(core, at, beginning.from, beginning.signs);
+    let mut watcher = Watcher::new(core, at, watch_start.from, watch_start.signs);
     let title = state.metadata.title.clone();
-    watcher.shown(&state.screen, None, end);
-    let mut go_on = watcher.title(&title);
-    if beginning.first < end {
-        // In pieces, so that a matcher's window stays small.
-        let mut from = beginning.first;
+    watcher.screen_changed(&state.screen, None, end);
+    let mut go_on = watcher.title_changed(&title);
+    if watch_start.first < end {
+        // In chunks, so that a matcher's window stays small.
+        let mut from = watch_start.first;
         while from < end && go_on {
-            let to = (from + PIECE).min(end);
+            let to = (from + CHUNK_BYTES).min(end);
             state.ring.decode_from(from, to, &mut watcher as &mut dyn TextSink);
             let State { echo, shell_marks, .. } = &*state;
             go_on = watcher.end_of_chunk(echo, shell_marks);
@@ -120,9 +122,9 @@ fn attach(core: &Arc<Core>, at: usize, asked: &Asked, on_screen: Option<u64>) ->
         go_on = go_on && watcher.end_of_chunk(echo, shell_marks);
     }
     if let Some((exit, _)) = state.exit {
-        go_on = go_on && watcher.rest(&state.echo);
+        go_on = go_on && watcher.stream_rested(&state.echo);
         if go_on {
-            watcher.ended(exit);
+            watcher.pane_ended(exit);
         }
     } else if go_on {
         state.watchers.push(watcher);
@@ -131,14 +133,21 @@ fn attach(core: &Arc<Core>, at: usize, asked: &Asked, on_screen: Option<u64>) ->
 }
 
 /// Raw bytes that are decoded between two looks at the matches.
-const PIECE: u64 = 32 * 1024;
+const CHUNK_BYTES: u64 = 32 * 1024;
 
-fn beginning(core: &Core, at: usize, asked: &Asked, state: &State, on_screen: Option<u64>) -> Result<Beginning> {
-    let Asked { pane, end, origin } = asked;
+fn watch_start(
+    core: &Core,
+    at: usize,
+    start: &StartState,
+    state: &State,
+    on_screen: Option<u64>,
+) -> Result<WatchStart> {
+    let StartState { pane, end, origin } = start;
     let count = core.spec.set.as_ref().map_or(0, crate::pane::patterns::PatternSet::len);
-    let same = |offset: u64| Beginning { first: offset, from: vec![offset; count], signs: offset };
+    let same = |offset: u64| WatchStart { first: offset, from: vec![offset; count], signs: offset };
     let since = match core.spec.since {
-        // From where it was asked on; that much may have been printed since that its beginning is not kept any more.
+        // From the position at the request on. So much may have been printed since that this is not
+        // kept any more.
         Since::Now => Since::At(pane.cursor(*end)),
         since => since,
     };
@@ -150,7 +159,7 @@ fn beginning(core: &Core, at: usize, asked: &Asked, state: &State, on_screen: Op
         Since::At(cursor) => {
             let (offset, gap) = pane.locate(state, cursor)?;
             if let Some(gap) = gap {
-                core.on_pane(at, |on_pane| on_pane.gap = Some(gap));
+                core.update_pane(at, |on_pane| on_pane.gap = Some(gap));
             }
             same(offset)
         }
@@ -165,7 +174,7 @@ fn beginning(core: &Core, at: usize, asked: &Asked, state: &State, on_screen: Op
                 .collect();
             let signs = input.unwrap_or(*end);
             let first = from.iter().copied().min().unwrap_or(signs);
-            Beginning { first: first.max(state.ring.start()), from, signs }
+            WatchStart { first: first.max(state.ring.start()), from, signs }
         }
     })
 }

@@ -1,4 +1,4 @@
-//! A wait's state: what has latched, and whether that decides it.
+//! The state of a wait: what has latched, and whether that decides it.
 //!
 //! Locks: a pane's lock may be held when a wait's is taken, never the other way round.
 
@@ -10,7 +10,7 @@ use std::{
 
 use tokio::sync::{Notify, OnceCell, watch};
 
-use super::{answer::Told, spec::Spec};
+use super::{result::WaitResult, spec::Spec};
 use crate::{
     api::{Gap, PredicateKind, StandsBefore, WaitMode, WaitOutcome},
     engine::{Host, Pane},
@@ -18,28 +18,28 @@ use crate::{
     tmux::Exit,
 };
 
-/// One wait.
+/// A wait, shared by its watchers, its driver and its callers.
 pub struct Core {
     pub(super) id: String,
     pub(super) host: Arc<Host>,
     pub(super) spec: Spec,
-    pub(super) asked: Instant,
+    pub(super) requested_at: Instant,
     pub(super) panes: Vec<Arc<Pane>>,
     progress: Mutex<Progress>,
-    /// Told when a deadline may have come nearer.
+    /// Notified when a deadline may have come nearer.
     pub(super) wake: Notify,
     over: watch::Sender<bool>,
-    /// Its answer, once it has ended and someone asked.
-    pub(super) told: OnceCell<Arc<Told>>,
+    /// The result; made when the wait has ended and a caller asks for it.
+    pub(super) result: OnceCell<Arc<WaitResult>>,
 }
 
-/// How far it has come.
+/// The progress of a wait on all of its panes.
 pub(super) struct Progress {
-    pub(super) panes: Vec<OnPane>,
+    pub(super) panes: Vec<PaneProgress>,
     pub(super) end: Option<End>,
 }
 
-/// How it ended.
+/// How and when a wait ended.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct End {
     pub(super) outcome: WaitOutcome,
@@ -48,8 +48,8 @@ pub(super) struct End {
     pub(super) at: Instant,
 }
 
-/// How far it has come on one pane.
-pub(super) struct OnPane {
+/// The progress of a wait on one pane.
+pub(super) struct PaneProgress {
     pub(super) latches: Vec<Option<Latch>>,
     pub(super) failed: Option<(usize, Latch)>,
     pub(super) ended: Option<Exit>,
@@ -57,20 +57,20 @@ pub(super) struct OnPane {
     /// When the last predicate latched.
     pub(super) complete: Option<Instant>,
     /// The stream's end when the wait was asked.
-    pub(super) asked_at: u64,
-    /// For each regex of the set: a match counts from this offset on.
+    pub(super) request_offset: u64,
+    /// The offset from which a match counts, for each regex of the set.
     pub(super) from: Vec<u64>,
-    /// For each pattern: where it stood before the wait, as far as that was looked for.
-    pub(super) standing: Vec<Option<StandsBefore>>,
-    /// Quiet is counted from here on, not from the last byte, if that was earlier.
-    pub(super) quiet_from: Option<Instant>,
-    /// Its watch looks at what only a rest can tell.
+    /// Where each pattern stood before the wait, as far as that was searched.
+    pub(super) stands_before: Vec<Option<StandsBefore>>,
+    /// The earliest time from which quiet is counted; `None`: from the last byte.
+    pub(super) quiet_since: Option<Instant>,
+    /// Whether the watcher must be notified when the stream rests.
     pub(super) wants_rest: bool,
-    /// For which end of the stream the prompt rule was tried.
-    pub(super) prompt_tried: Option<u64>,
+    /// The end of the stream for which the prompt rule was tried.
+    pub(super) prompt_tried_at: Option<u64>,
 }
 
-/// What satisfied a predicate.
+/// How a predicate was satisfied.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Latch {
     pub(super) offset: Option<u64>,
@@ -85,30 +85,30 @@ pub(super) struct Latch {
 
 impl Core {
     pub(super) fn new(id: String, host: Arc<Host>, spec: Spec, panes: Vec<Arc<Pane>>) -> Arc<Self> {
-        let on_pane = |_: &Arc<Pane>| OnPane {
+        let on_pane = |_: &Arc<Pane>| PaneProgress {
             latches: spec.predicates.iter().map(|_| None).collect(),
             failed: None,
             ended: None,
             gap: None,
             complete: None,
-            asked_at: 0,
+            request_offset: 0,
             from: Vec::new(),
-            standing: Vec::new(),
-            quiet_from: None,
+            stands_before: Vec::new(),
+            quiet_since: None,
             wants_rest: false,
-            prompt_tried: None,
+            prompt_tried_at: None,
         };
         let progress = Progress { panes: panes.iter().map(on_pane).collect(), end: None };
         Arc::new(Self {
             id,
             host,
-            asked: spec.asked,
+            requested_at: spec.requested_at,
             spec,
             panes,
             progress: Mutex::new(progress),
             wake: Notify::new(),
             over: watch::Sender::new(false),
-            told: OnceCell::new(),
+            result: OnceCell::new(),
         })
     }
 
@@ -116,19 +116,19 @@ impl Core {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether it has ended.
+    /// Returns whether the wait has ended.
     pub(super) fn is_over(&self) -> bool {
         *self.over.borrow()
     }
 
-    /// Resolves when it has ended.
+    /// Resolves when the wait has ended.
     pub(super) async fn over(&self) {
         // The sender lives as long as `self`.
         let _ = self.over.subscribe().wait_for(|over| *over).await;
     }
 
-    /// Changes the progress on one pane and sees whether that decides the wait.
-    pub(super) fn on_pane(&self, at: usize, change: impl FnOnce(&mut OnPane)) {
+    /// Changes the progress on one pane, and ends the wait if that decides it.
+    pub(super) fn update_pane(&self, at: usize, change: impl FnOnce(&mut PaneProgress)) {
         let mut progress = self.lock();
         if progress.end.is_some() {
             return;
@@ -139,49 +139,49 @@ impl Core {
         self.decide(&mut progress, at);
     }
 
-    /// A predicate is satisfied on a pane. The first time counts.
+    /// Latches a predicate on a pane. The first time counts.
     pub(super) fn latch(&self, at: usize, predicate: usize, mut latch: Latch) {
-        latch.after = if latch.before { Duration::ZERO } else { self.asked.elapsed() };
-        self.on_pane(at, |on_pane| {
+        latch.after = if latch.before { Duration::ZERO } else { self.requested_at.elapsed() };
+        self.update_pane(at, |on_pane| {
             if let Some(slot @ None) = on_pane.latches.get_mut(predicate) {
                 *slot = Some(latch);
             }
         });
     }
 
-    /// The predicate of this kind is satisfied, if there is one.
+    /// Latches the predicate of this kind, if the wait has one.
     pub(super) fn latch_kind(&self, at: usize, kind: PredicateKind, latch: Latch) {
         if let Some(predicate) = self.spec.index_of(kind) {
             self.latch(at, predicate, latch);
         }
     }
 
-    /// A regex of the set matched.
+    /// Latches the pattern or `fail` pattern of a match.
     pub(super) fn hit(&self, at: usize, hit: Hit) {
         let pattern = hit.pattern;
-        let asked_at = self.lock().panes.get(at).map_or(0, |on_pane| on_pane.asked_at);
+        let request_offset = self.lock().panes.get(at).map_or(0, |on_pane| on_pane.request_offset);
         let latch = Latch {
             offset: Some(hit.start),
             end: Some(hit.end),
             line: Some(hit.line),
             captures: hit.captures,
             groups: hit.groups,
-            before: hit.end <= asked_at,
+            before: hit.end <= request_offset,
             ..Latch::default()
         };
         if pattern < self.spec.pattern_count() {
             self.latch(at, pattern, latch);
         } else {
-            let latch = Latch { after: self.asked.elapsed(), ..latch };
-            self.on_pane(at, |on_pane| on_pane.failed = on_pane.failed.take().or(Some((pattern, latch))));
+            let latch = Latch { after: self.requested_at.elapsed(), ..latch };
+            self.update_pane(at, |on_pane| on_pane.failed = on_pane.failed.take().or(Some((pattern, latch))));
         }
     }
 
-    /// The pane's process has ended; nothing more will come.
-    pub(super) fn ended(&self, at: usize, exit: Exit) {
+    /// Records that the pane's process has ended; no output follows.
+    pub(super) fn pane_ended(&self, at: usize, exit: Exit) {
         let exits = self.spec.index_of(PredicateKind::Exit);
-        let after = self.asked.elapsed();
-        self.on_pane(at, |on_pane| {
+        let after = self.requested_at.elapsed();
+        self.update_pane(at, |on_pane| {
             on_pane.ended = Some(exit);
             if let Some(slot @ None) = exits.and_then(|exits| on_pane.latches.get_mut(exits)) {
                 *slot = Some(Latch { after, ..Latch::default() });
@@ -189,7 +189,7 @@ impl Core {
         });
     }
 
-    /// Ends it.
+    /// Ends the wait, unless it has ended.
     pub(super) fn finish(&self, outcome: WaitOutcome, pane: Option<usize>) {
         self.finish_with(&mut self.lock(), outcome, pane);
     }
@@ -215,7 +215,7 @@ impl Core {
         if complete && !settled {
             self.wake.notify_one();
         }
-        let is_complete = |on_pane: &OnPane| on_pane.complete.is_some();
+        let is_complete = |on_pane: &PaneProgress| on_pane.complete.is_some();
         match self.spec.mode {
             WaitMode::Any if complete && settled => self.finish_with(progress, WaitOutcome::Matched, Some(at)),
             WaitMode::All if complete && progress.panes.iter().all(is_complete) => {
@@ -227,7 +227,7 @@ impl Core {
                 }
             }
             _ => {
-                let hopeless = |on_pane: &OnPane| on_pane.ended.is_some() && on_pane.complete.is_none();
+                let hopeless = |on_pane: &PaneProgress| on_pane.ended.is_some() && on_pane.complete.is_none();
                 let ended = match self.spec.mode {
                     WaitMode::Any => progress.panes.iter().all(hopeless),
                     WaitMode::All => progress.panes.get(at).is_some_and(hopeless),
@@ -239,7 +239,8 @@ impl Core {
         }
     }
 
-    /// Whether the quiet after the last latch is all that is missing; then on which panes it is awaited.
+    /// Returns the panes that have all predicates, and since when, if the quiet after the last
+    /// latch is all that is missing.
     pub(super) fn settling(&self) -> Vec<(usize, Instant)> {
         let progress = self.lock();
         let complete = progress.panes.iter().enumerate();
@@ -321,7 +322,7 @@ mod tests {
         let core = wait(1, WaitMode::Any);
         core.hit(0, hit(0, 5));
         core.hit(0, hit(1, 6));
-        core.ended(0, Exit::default());
+        core.pane_ended(0, Exit::default());
         assert_eq!(outcome(&core), Some((WaitOutcome::Matched, Some(0))));
     }
 
@@ -329,16 +330,16 @@ mod tests {
     #[tokio::test]
     async fn an_end_is_hopeless_only_when_nobody_is_left() {
         let any = wait(2, WaitMode::Any);
-        any.ended(0, Exit::default());
+        any.pane_ended(0, Exit::default());
         assert_eq!(outcome(&any), None);
-        any.ended(1, Exit::default());
+        any.pane_ended(1, Exit::default());
         assert_eq!(outcome(&any), Some((WaitOutcome::Ended, Some(1))));
         let all = wait(2, WaitMode::All);
         all.hit(1, hit(0, 5));
         all.hit(1, hit(1, 6));
-        all.ended(1, Exit::default());
+        all.pane_ended(1, Exit::default());
         assert_eq!(outcome(&all), None, "the pane that ended had all it needed");
-        all.ended(0, Exit::default());
+        all.pane_ended(0, Exit::default());
         assert_eq!(outcome(&all), Some((WaitOutcome::Ended, Some(0))));
     }
 }

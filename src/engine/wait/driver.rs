@@ -1,4 +1,5 @@
-//! What only time can tell: quiet, rest, prompts by rule, limits. And what only the screen can.
+//! Drives what only time can decide (quiet, rest, prompts by rule, limits) and what only the screen
+//! can.
 
 use std::{
     sync::{Arc, LazyLock},
@@ -18,10 +19,10 @@ use crate::{
     pane::cursor::Since,
 };
 
-/// A line that ends like a prompt: `$ `, `# `, `% `, `> `, `>>> `, `❯ ` …
+/// Matches a line that ends like a prompt: `$ `, `# `, `% `, `> `, `>>> `, `❯ ` …
 static PROMPT_LINE: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"(?:[$#%>❯➜λ»]|\)>)\s?$").ok());
 
-/// Lives as long as the wait.
+/// Runs as long as the wait is open.
 pub(super) async fn drive(engine: &Engine, host: &Arc<Host>, core: &Arc<Core>) {
     let mut screens = FuturesUnordered::new();
     if core.spec.screens().next().is_some() {
@@ -39,20 +40,20 @@ pub(super) async fn drive(engine: &Engine, host: &Arc<Host>, core: &Arc<Core>) {
             Some(()) = screens.next() => {}
             Some(()) = prompts.next() => {}
             () = tokio::time::sleep_until(deadline.into()) => {
-                let perhaps = look(core).into_iter();
-                prompts.extend(perhaps.map(|(at, perhaps)| latch_if_read(host, core, at, perhaps)));
+                let candidate = run_due(core).into_iter();
+                prompts.extend(candidate.map(|(at, candidate)| latch_if_interactive(host, core, at, candidate)));
             }
         }
     }
 }
 
-/// The next moment at which time decides something.
+/// Returns the next moment at which time decides something.
 fn deadline(core: &Core) -> Instant {
-    let mut next = core.asked + core.spec.timeout;
+    let mut next = core.requested_at + core.spec.timeout;
     for (at, pane) in core.panes.iter().enumerate() {
-        let quiet = quiet_from(core, at, pane);
+        let quiet = quiet_on(core, at, pane);
         if let Some(stable) = core.spec.stable.filter(|_| is_open(core, at, PredicateKind::Stable)) {
-            next = next.min(quiet.since_begin + stable);
+            next = next.min(quiet.since_start + stable);
         }
         if core.lock().panes.get(at).is_some_and(|on_pane| on_pane.wants_rest) {
             next = next.min(quiet.since + limits::REST);
@@ -64,12 +65,12 @@ fn deadline(core: &Core) -> Instant {
     settled_at(core).map_or(next, |settled| next.min(settled))
 }
 
-/// Does what is due. Returns the panes on which there may be a prompt.
-fn look(core: &Arc<Core>) -> Vec<(usize, Perhaps)> {
+/// Does what is due. Returns the panes that may show a prompt.
+fn run_due(core: &Arc<Core>) -> Vec<(usize, PromptCandidate)> {
     let now = Instant::now();
     let mut prompts = Vec::new();
     for (at, pane) in core.panes.iter().enumerate() {
-        let quiet = quiet_from(core, at, pane);
+        let quiet = quiet_on(core, at, pane);
         let wants_rest = {
             let mut progress = core.lock();
             let due = quiet.since + limits::REST <= now;
@@ -79,7 +80,7 @@ fn look(core: &Arc<Core>) -> Vec<(usize, Perhaps)> {
             pane.lock().rest_watchers();
         }
         if let Some(stable) = core.spec.stable
-            && quiet.since_begin + stable <= now
+            && quiet.since_start + stable <= now
         {
             core.latch_kind(at, PredicateKind::Stable, Latch { offset: Some(quiet.end), ..Latch::default() });
         }
@@ -88,11 +89,11 @@ fn look(core: &Arc<Core>) -> Vec<(usize, Perhaps)> {
             && !was_tried(core, at, quiet.end)
         {
             if let Some(on_pane) = core.lock().panes.get_mut(at) {
-                on_pane.prompt_tried = Some(quiet.end);
+                on_pane.prompt_tried_at = Some(quiet.end);
             }
-            match prompt_by_rule(core, pane) {
+            match find_prompt(core, pane) {
                 Prompt::Certain(latch) => core.latch_kind(at, PredicateKind::Prompt, latch),
-                Prompt::Perhaps(perhaps) => prompts.push((at, perhaps)),
+                Prompt::Candidate(candidate) => prompts.push((at, candidate)),
                 Prompt::None => {}
             }
         }
@@ -104,29 +105,29 @@ fn look(core: &Arc<Core>) -> Vec<(usize, Perhaps)> {
         };
         core.finish(WaitOutcome::Matched, decided_by);
     }
-    if core.asked + core.spec.timeout <= now {
+    if core.requested_at + core.spec.timeout <= now {
         core.finish(WaitOutcome::Timeout, (core.panes.len() == 1).then_some(0));
     }
     prompts
 }
 
-/// How quiet a pane is.
+/// How long a pane has been quiet.
 struct Quiet {
-    /// Since its last byte.
+    /// The time of its last byte.
     since: Instant,
-    /// The same, but not before the wait's beginning.
-    since_begin: Instant,
+    /// The time of its last byte, but not before quiet counts for this wait.
+    since_start: Instant,
     /// The stream's end.
     end: u64,
 }
 
-fn quiet_from(core: &Core, at: usize, pane: &Pane) -> Quiet {
+fn quiet_on(core: &Core, at: usize, pane: &Pane) -> Quiet {
     let (since, end) = {
         let state = pane.lock();
         (state.last_output, state.ring.end())
     };
-    let begin = core.lock().panes.get(at).and_then(|on_pane| on_pane.quiet_from);
-    Quiet { since, since_begin: begin.map_or(since, |begin| begin.max(since)), end }
+    let begin = core.lock().panes.get(at).and_then(|on_pane| on_pane.quiet_since);
+    Quiet { since, since_start: begin.map_or(since, |begin| begin.max(since)), end }
 }
 
 fn is_open(core: &Core, at: usize, kind: PredicateKind) -> bool {
@@ -145,10 +146,10 @@ fn screens_open(core: &Core, at: usize) -> bool {
 }
 
 fn was_tried(core: &Core, at: usize, end: u64) -> bool {
-    core.lock().panes.get(at).is_some_and(|on_pane| on_pane.prompt_tried == Some(end))
+    core.lock().panes.get(at).is_some_and(|on_pane| on_pane.prompt_tried_at == Some(end))
 }
 
-/// When the panes that have all predicates have been quiet for long enough.
+/// Returns when the panes that have all predicates have been quiet for long enough.
 fn settled_at(core: &Core) -> Option<Instant> {
     let settled = settled(core).map(|(_, at)| at);
     match core.spec.mode {
@@ -169,15 +170,15 @@ fn settled(core: &Core) -> impl Iterator<Item = (usize, Instant)> {
     })
 }
 
-/// What stands where a stream rests.
+/// The last line of a resting stream, judged as a prompt.
 enum Prompt {
     None,
     Certain(Latch),
-    Perhaps(Perhaps),
+    Candidate(PromptCandidate),
 }
 
 /// A line that looks like a prompt.
-struct Perhaps {
+struct PromptCandidate {
     latch: Latch,
     /// The pane when that line stood there, and the stream's end.
     about: PaneMetadata,
@@ -185,15 +186,15 @@ struct Perhaps {
 }
 
 /// Looks for a prompt: by the shell's marks, or, without any, by a line that ends like one.
-fn prompt_by_rule(core: &Core, pane: &Pane) -> Prompt {
+fn find_prompt(core: &Core, pane: &Pane) -> Prompt {
     let (line, about, end, last_input, marked) = {
         let state = pane.lock();
         let input = state.since_input().map(|(offset, _)| offset);
         (state.resting_line(), state.metadata.clone(), state.ring.end(), input, state.shell_marks.prompt)
     };
     if let Some((offset, rests)) = marked {
-        // This shell marks its prompts: its word counts. Not all of them mark where a command begins, so a prompt into which
-        // something was typed may seem to rest.
+        // This shell marks its prompts: its marks decide. Not all shells mark where a command
+        // begins, so a prompt into which something was typed may seem to rest.
         let answered = core.spec.since == Since::Input && last_input.is_some_and(|input| offset <= input);
         if !rests || answered {
             return Prompt::None;
@@ -212,13 +213,13 @@ fn prompt_by_rule(core: &Core, pane: &Pane) -> Prompt {
         return Prompt::None;
     }
     let latch = Latch { offset: Some(end), line: Some(line), how: Some("rule"), ..Latch::default() };
-    Prompt::Perhaps(Perhaps { latch, about, end })
+    Prompt::Candidate(PromptCandidate { latch, about, end })
 }
 
-/// Latches what looks like a prompt if what reads the terminal is no batch program. Asking takes time: a pane that has printed
-/// meanwhile is looked at again when it rests.
-async fn latch_if_read(host: &Host, core: &Core, at: usize, perhaps: Perhaps) {
-    let Perhaps { latch, about, end } = perhaps;
+/// Latches a prompt candidate if the program that reads the terminal is no batch program. Asking
+/// takes time: a pane that has printed meanwhile is looked at again when it rests.
+async fn latch_if_interactive(host: &Host, core: &Core, at: usize, candidate: PromptCandidate) {
+    let PromptCandidate { latch, about, end } = candidate;
     let reads = shell::reads_lines(host, about).await;
     let rests = core.panes.get(at).is_some_and(|pane| pane.lock().ring.end() == end);
     if reads && rests {
@@ -226,8 +227,9 @@ async fn latch_if_read(host: &Host, core: &Core, at: usize, perhaps: Perhaps) {
     }
 }
 
-/// Where the screen is not followed: asks tmux for it now and whenever the pane changed, until all screen predicates are satisfied there.
-/// While one look is under way, further changes are one further look.
+/// Asks tmux for a screen that is not followed, now and whenever the pane changed, until all screen
+/// predicates are satisfied there. While one question is open, further changes cause one further
+/// question.
 async fn watch_screen(engine: &Engine, host: &Arc<Host>, core: &Arc<Core>, at: usize, pane: &Arc<Pane>) {
     let mut changes = pane.changes();
     loop {
@@ -235,7 +237,7 @@ async fn watch_screen(engine: &Engine, host: &Arc<Host>, core: &Arc<Core>, at: u
         // The watcher in the pane sees every change of a screen that is followed.
         let followed = pane.lock().screen.followed().is_some();
         if !followed && let Ok((text, offset)) = engine.screen(host, pane, false).await {
-            let before = core.lock().panes.get(at).is_some_and(|on_pane| offset <= on_pane.asked_at);
+            let before = core.lock().panes.get(at).is_some_and(|on_pane| offset <= on_pane.request_offset);
             for (predicate, regex) in core.spec.screens() {
                 if let Some(latch) = on_screen::in_text(&text, regex, offset, before) {
                     core.latch(at, predicate, latch);

@@ -1,17 +1,18 @@
 //! Waits: latched, streaming, resumable.
 //!
-//! A wait puts a [`Watcher`] into each of its panes; the task that reads the connection latches predicates as their bytes come. A driver task
-//! sleeps until the next moment at which *time* could matter (a quiet spell, a time limit) and never otherwise wakes. When it has ended
-//! only its answer stays, for ten minutes, under the wait's id.
+//! A wait puts a [`Watcher`] into each of its panes. The task that reads the connection latches
+//! predicates as their bytes come. A driver task sleeps until the next moment at which *time* could
+//! matter (a quiet spell, a time limit) and wakes for nothing else. When the wait has ended only
+//! its result stays, for ten minutes, under the wait's id.
 
-mod answer;
 mod attach;
 mod core;
 mod driver;
-mod kept;
+mod earlier;
 mod on_screen;
+mod registry;
+mod result;
 mod spec;
-mod standing;
 mod watcher;
 
 use std::{
@@ -20,10 +21,10 @@ use std::{
 };
 
 use self::{
-    answer::report,
-    attach::Asked,
+    attach::StartState,
     core::Core,
-    kept::{Open, Wait},
+    registry::{Wait, WaitGuard},
+    result::report,
     spec::Spec,
 };
 use super::{Engine, Host, deadline::Deadline, limits};
@@ -32,93 +33,97 @@ use crate::{
     pane::cursor::Since,
 };
 
-pub use kept::Waits;
+pub use registry::Waits;
 pub(super) use spec::duration;
 pub use watcher::Watcher;
 
-/// What a caller learns whose time was up before its wait could begin.
+/// The error's text when the time is up before the wait could begin.
 const NOT_BEGUN: &str = "the wait had not begun";
 
 impl Engine {
-    /// Waits as the request says; the answer of a detached wait comes at once. A caller that goes away does not end a wait that has begun: the
-    /// result can be asked for by its id.
+    /// Waits as the request says. A detached wait returns at once. A caller that goes away does not
+    /// end a wait that has begun: the result can be asked for by the wait's id.
     pub async fn wait(&self, host: &Arc<Host>, request: &WaitRequest) -> Result<WaitAnswer> {
         self.authorize(Tier::Read)?;
-        let asked = Instant::now();
-        let deadline = Deadline::new(asked, spec::timeout(request)?);
-        // Where the panes stand is noted while the patterns compile: what is printed meanwhile belongs to the wait.
-        let (spec, asked) =
-            tokio::try_join!(self.spec(request, asked), deadline.before(NOT_BEGUN, self.asked(host, request)))?;
-        let panes = asked.iter().map(|asked| asked.pane.clone()).collect();
-        let mut open = Open::new(self, |id| Core::new(id, host.clone(), spec, panes))?;
-        let core = open.core().clone();
-        // When the caller goes away here the wait has not begun, and is closed where it stands.
-        deadline.before(NOT_BEGUN, self.attach(host, &core, &asked)).await?;
+        let requested_at = Instant::now();
+        let deadline = Deadline::new(requested_at, spec::timeout(request)?);
+        // The panes' positions are taken while the patterns compile: what is printed meanwhile
+        // belongs to the wait.
+        let (spec, starts) = tokio::try_join!(
+            self.spec(request, requested_at),
+            deadline.before(NOT_BEGUN, self.start_states(host, request))
+        )?;
+        let panes = starts.iter().map(|start| start.pane.clone()).collect();
+        let mut guard = WaitGuard::new(self, |id| Core::new(id, host.clone(), spec, panes))?;
+        let core = guard.core().clone();
+        // If the caller goes away here the wait has not begun, and dropping the guard closes it.
+        deadline.before(NOT_BEGUN, self.attach(host, &core, &starts)).await?;
         let engine = self.clone();
         let of = host.clone();
         self.shared.tasks.spawn(async move {
-            driver::drive(&engine, &of, open.core()).await;
-            // Whoever asks for the next one has this one no more.
-            open.discount();
-            // The answer comes before the cleaning: what the wait held is hundreds of small things to be freed.
+            driver::drive(&engine, &of, guard.core()).await;
+            // A caller's next wait must not count this one.
+            guard.release_slot();
+            // Respond before cleaning up: what the wait held is hundreds of small things to be
+            // freed.
             tokio::task::yield_now().await;
-            open.keep().await;
+            guard.store_result().await;
         });
         if request.detach && !core.is_over() {
             return Ok(report(&core).0);
         }
         core.over().await;
-        Ok(self.told(&core).await.deliver())
+        Ok(self.result(&core).await.acknowledge())
     }
 
-    /// Compiles what a request waits for.
-    async fn spec(&self, request: &WaitRequest, asked: Instant) -> Result<Spec> {
+    /// Checks a request and compiles its patterns.
+    async fn spec(&self, request: &WaitRequest, requested_at: Instant) -> Result<Spec> {
         let WaitRequest { patterns, fail, screen, title, .. } = request;
         let texts = patterns.iter().chain(fail).chain(screen).chain(title).map(String::as_str);
         let request = request.clone();
-        self.compile(texts, move || Ok(Spec { asked, ..Spec::new(&request)? })).await
+        self.compile(texts, move || Ok(Spec { requested_at, ..Spec::new(&request)? })).await
     }
 
-    /// The panes of a wait, each once, as they are now.
-    async fn asked(&self, host: &Arc<Host>, request: &WaitRequest) -> Result<Vec<Asked>> {
-        let mut panes: Vec<Asked> = Vec::new();
-        // More are refused by the request's check.
+    /// Resolves the targets of a wait to panes, each once, with their present positions.
+    async fn start_states(&self, host: &Arc<Host>, request: &WaitRequest) -> Result<Vec<StartState>> {
+        let mut panes: Vec<StartState> = Vec::new();
+        // The request's check refuses more.
         for target in request.panes.iter().take(limits::WAIT_PANES) {
             let pane = self.pane(host, target).await?;
             if !panes.iter().any(|known| Arc::ptr_eq(&known.pane, &pane)) {
-                panes.push(Asked::of(pane));
+                panes.push(StartState::of(pane));
             }
         }
         Ok(panes)
     }
 
-    /// Looks at a wait, at most `timeout_ms` for its end.
+    /// Returns a wait's state, after waiting at most `timeout_ms` for its end.
     pub async fn wait_result(&self, id: &str, timeout_ms: Option<u64>) -> Result<WaitAnswer> {
         self.authorize(Tier::Read)?;
         let timeout = duration("timeout_ms", timeout_ms, limits::POLL_LONGEST)?.unwrap_or(Duration::ZERO);
         let core = match self.shared.waits.get(id)? {
             Wait::Open(core) => core,
-            Wait::Ended(told) => return Ok(told.deliver()),
+            Wait::Ended(result) => return Ok(result.acknowledge()),
         };
-        // A time that runs out is no failure: the answer says that the wait goes on.
+        // A timeout here is no failure: the answer says that the wait goes on.
         let _ = tokio::time::timeout(timeout, core.over()).await;
-        if core.is_over() { Ok(self.told(&core).await.deliver()) } else { Ok(report(&core).0) }
+        if core.is_over() { Ok(self.result(&core).await.acknowledge()) } else { Ok(report(&core).0) }
     }
 
-    /// Ends a wait. One that has ended keeps its result.
+    /// Cancels a wait. A wait that has ended keeps its result.
     pub async fn cancel_wait(&self, id: &str) -> Result<WaitAnswer> {
         self.authorize(Tier::Read)?;
         match self.shared.waits.get(id)? {
             Wait::Open(core) => {
                 core.finish(WaitOutcome::Cancelled, None);
-                Ok(self.told(&core).await.deliver())
+                Ok(self.result(&core).await.acknowledge())
             }
-            Wait::Ended(told) => Ok(told.deliver()),
+            Wait::Ended(result) => Ok(result.acknowledge()),
         }
     }
 }
 
-/// Whether a wait begins with what stands on the screen.
-fn begins_on_screen(spec: &Spec) -> bool {
+/// Returns whether a wait begins with what stands on the screen.
+fn starts_on_screen(spec: &Spec) -> bool {
     spec.since == Since::Screen
 }

@@ -1,11 +1,12 @@
-//! Finding a `screen` predicate on a screen, in its lines or across them.
+//! Finds a `screen` predicate on a screen, in its lines or across them.
 
 use regex::{Captures, Regex};
 
 use super::{core::Latch, spec::Predicate};
 use crate::screen::{CaptureOptions, Changes, Screen};
 
-/// Where the predicate is satisfied, if it is. One that stands within a line is looked for in the lines that changed only.
+/// Returns where the predicate is satisfied on the screen, if it is. A predicate that stands within
+/// a line is looked for only in the lines that changed.
 pub(super) fn find(
     predicate: &Predicate,
     screen: &Screen,
@@ -23,7 +24,7 @@ pub(super) fn find(
         .find_map(|row| in_text(&screen.row_text(row), regex, offset, before))
 }
 
-/// The same in a text.
+/// Returns where the predicate is satisfied in a text, if it is.
 pub(super) fn in_text(text: &str, regex: &Regex, offset: u64, before: bool) -> Option<Latch> {
     regex.captures(text).map(|found| latch(text, &found, regex, offset, before))
 }

@@ -1,4 +1,4 @@
-//! What a wait waits for, checked and compiled.
+//! The specification of a wait: its request, checked and compiled.
 
 use std::time::{Duration, Instant};
 
@@ -13,38 +13,39 @@ use crate::{
     },
 };
 
-/// A checked wait.
+/// A checked and compiled wait request.
 pub struct Spec {
     pub(super) mode: WaitMode,
     pub(super) since: Since,
-    /// When it was asked; its time counts from here.
-    pub(super) asked: Instant,
+    /// When the wait was requested; its timeout counts from here.
+    pub(super) requested_at: Instant,
     pub(super) timeout: Duration,
     pub(super) settle: Option<Duration>,
     pub(super) stable: Option<Duration>,
-    /// Each predicate, in the order of the answer; those of kind `Pattern` come first, in the order of the set.
+    /// The predicates, in the order of the answer. Those of kind `Pattern` come first, in the order
+    /// of the set.
     pub(super) predicates: Vec<Predicate>,
-    /// The `fail` patterns' texts; in the set they follow the patterns.
+    /// The texts of the `fail` patterns; in the set they follow the patterns.
     pub(super) fail: Vec<String>,
     /// All regexes on the output.
     pub(super) set: Option<PatternSet>,
 }
 
-/// One predicate.
+/// A condition of a wait.
 pub struct Predicate {
     pub(super) kind: PredicateKind,
-    /// The regex's text, where it has one.
+    /// The text of the predicate's regex, where it has one.
     pub(super) text: Option<String>,
     /// The regex of a `screen` or `title` predicate.
     pub(super) regex: Option<Regex>,
-    /// What it matches stands within one line.
+    /// Whether what the regex matches stands within one line.
     pub(super) within_line: bool,
 }
 
 impl Spec {
-    /// Checks a request.
+    /// Checks and compiles a request.
     pub(super) fn new(request: &WaitRequest) -> Result<Self> {
-        let asked = Instant::now();
+        let requested_at = Instant::now();
         if request.panes.is_empty() {
             return Err(Error::invalid("panes: give at least one target to wait on"));
         }
@@ -106,27 +107,27 @@ impl Spec {
             ));
         }
         let fail = request.fail.clone();
-        Ok(Self { mode: request.mode, since, asked, timeout, settle, stable, predicates, fail, set })
+        Ok(Self { mode: request.mode, since, requested_at, timeout, settle, stable, predicates, fail, set })
     }
 
-    /// How many predicates are patterns; they come first.
+    /// Returns how many predicates are patterns; they come first.
     pub(super) fn pattern_count(&self) -> usize {
         self.predicates.iter().filter(|predicate| predicate.kind == PredicateKind::Pattern).count()
     }
 
-    /// Where the predicate of a kind that occurs once stands.
+    /// Returns the index of the predicate of a kind that occurs once.
     pub(super) fn index_of(&self, kind: PredicateKind) -> Option<usize> {
         self.predicates.iter().position(|predicate| predicate.kind == kind)
     }
 
-    /// The screen predicates with their places.
+    /// Returns the screen predicates with their indices.
     pub(super) fn screens(&self) -> impl Iterator<Item = (usize, &Regex)> {
         let all = self.predicates.iter().enumerate();
         all.filter(|(_, predicate)| predicate.kind == PredicateKind::Screen)
             .filter_map(|(index, predicate)| Some((index, predicate.regex.as_ref()?)))
     }
 
-    /// The text of a regex of the set: a pattern's, then a `fail`'s.
+    /// Returns the text of a regex of the set: of a pattern, then of a `fail` pattern.
     pub(super) fn text_of(&self, pattern: usize) -> &str {
         let patterns = self.pattern_count();
         let text = match pattern.checked_sub(patterns) {
@@ -142,12 +143,12 @@ pub(super) fn timeout(request: &WaitRequest) -> Result<Duration> {
     Ok(duration("timeout_ms", request.timeout_ms, limits::WAIT_LONGEST)?.unwrap_or(limits::WAIT_DEFAULT))
 }
 
-/// Milliseconds as a duration, within a limit.
+/// Converts milliseconds to a duration, within a limit.
 pub fn duration(field: &str, ms: Option<u64>, most: Duration) -> Result<Option<Duration>> {
     let Some(ms) = ms else { return Ok(None) };
-    let asked = Duration::from_millis(ms);
-    if asked > most {
+    let duration = Duration::from_millis(ms);
+    if duration > most {
         return Err(Error::invalid(format!("{field}: {ms} is too long; at most {}", most.as_millis())));
     }
-    Ok(Some(asked))
+    Ok(Some(duration))
 }

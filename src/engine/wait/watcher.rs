@@ -1,4 +1,4 @@
-//! A wait's part that lives in a pane and sees every byte.
+//! The part of a wait that lives in a pane and sees every byte.
 
 use std::sync::Arc;
 
@@ -21,66 +21,67 @@ use crate::{
 /// Watches one pane for one wait.
 pub struct Watcher {
     core: Arc<Core>,
-    /// Which of the wait's panes this is.
+    /// The index of the pane within the wait.
     at: usize,
     matcher: Option<Matcher>,
-    /// For each regex of the set: a match that begins before this offset was answered already.
+    /// The offset before which a match was answered already, for each regex of the set.
     from: Vec<u64>,
-    /// Bells and marks before this offset do not count.
-    begin: u64,
-    bell: bool,
-    prompt: bool,
-    /// The screen predicates that are not satisfied yet.
-    screens: Vec<usize>,
-    /// Rows changed that could not be looked at.
-    missed: bool,
+    /// The offset before which bells and marks do not count.
+    start: u64,
+    wants_bell: bool,
+    wants_prompt: bool,
+    /// The indices of screen predicates that are not satisfied yet.
+    open_screens: Vec<usize>,
+    /// Whether rows changed that could not be looked at.
+    screen_missed: bool,
 }
 
 impl Watcher {
-    pub(super) fn new(core: &Arc<Core>, at: usize, from: Vec<u64>, begin: u64) -> Self {
+    pub(super) fn new(core: &Arc<Core>, at: usize, from: Vec<u64>, start: u64) -> Self {
         let has = |kind| core.spec.index_of(kind).is_some();
         Self {
             at,
             matcher: core.spec.set.clone().map(Matcher::new),
             from,
-            begin,
-            bell: has(PredicateKind::Bell),
-            prompt: has(PredicateKind::Prompt),
-            screens: core.spec.screens().map(|(predicate, _)| predicate).collect(),
-            missed: false,
+            start,
+            wants_bell: has(PredicateKind::Bell),
+            wants_prompt: has(PredicateKind::Prompt),
+            open_screens: core.spec.screens().map(|(predicate, _)| predicate).collect(),
+            screen_missed: false,
             core: core.clone(),
         }
     }
 
-    /// Whether it belongs to this wait.
+    /// Returns whether the watcher belongs to this wait.
     pub(super) fn belongs_to(&self, core: &Arc<Core>) -> bool {
         Arc::ptr_eq(&self.core, core)
     }
 
-    /// A chunk has been fed. Answers whether to go on.
+    /// Evaluates what has come, after a chunk has been fed. Returns whether to go on.
     pub fn end_of_chunk(&mut self, echo: &EchoFilter, shell_marks: &ShellMarks) -> bool {
         if self.core.is_over() {
             return false;
         }
-        self.look(echo, Matcher::end_of_chunk);
-        if self.bell
-            && let Some(at) = shell_marks.bell.filter(|at| *at >= self.begin)
+        self.collect_hits(echo, Matcher::end_of_chunk);
+        if self.wants_bell
+            && let Some(at) = shell_marks.bell.filter(|at| *at >= self.start)
         {
-            self.bell = false;
-            let before = self.was_there(at + 1);
+            self.wants_bell = false;
+            let before = self.is_before_request(at + 1);
             self.core.latch_kind(self.at, PredicateKind::Bell, Latch { offset: Some(at), before, ..Latch::default() });
         }
-        if self.prompt
-            && let Some((at, true)) = shell_marks.prompt.filter(|(at, _)| *at > self.begin)
+        if self.wants_prompt
+            && let Some((at, true)) = shell_marks.prompt.filter(|(at, _)| *at > self.start)
         {
-            self.prompt = false;
-            let before = self.was_there(at);
+            self.wants_prompt = false;
+            let before = self.is_before_request(at);
             let latch = Latch { offset: Some(at), end: Some(at), how: Some("osc133"), before, ..Latch::default() };
             self.core.latch_kind(self.at, PredicateKind::Prompt, latch);
         }
-        if self.prompt {
-            // The driver has looked for a prompt where the stream rested before, and waits for nothing but the time limit.
-            let tried = self.core.lock().panes.get_mut(self.at).and_then(|on_pane| on_pane.prompt_tried.take());
+        if self.wants_prompt {
+            // The driver has looked for a prompt where the stream rested before, and now waits only
+            // for the time limit.
+            let tried = self.core.lock().panes.get_mut(self.at).and_then(|on_pane| on_pane.prompt_tried_at.take());
             if tried.is_some() {
                 self.core.wake.notify_one();
             }
@@ -98,22 +99,23 @@ impl Watcher {
         !self.core.is_over()
     }
 
-    /// The screen changed: `changes`, or all of it. A pattern that stands within a line is looked for in the lines that changed.
-    pub fn shown(&mut self, view: &ScreenModel, changes: Option<&Changes>, end: u64) {
-        if self.screens.is_empty() || self.core.is_over() {
+    /// Looks for the screen predicates after the screen changed: in `changes`, or anywhere. A
+    /// pattern that stands within a line is looked for in the lines that changed.
+    pub fn screen_changed(&mut self, view: &ScreenModel, changes: Option<&Changes>, end: u64) {
+        if self.open_screens.is_empty() || self.core.is_over() {
             return;
         }
         let Some(screen) = view.followed() else {
-            self.missed = true;
+            self.screen_missed = true;
             return;
         };
-        let changes = changes.filter(|_| !std::mem::take(&mut self.missed));
+        let changes = changes.filter(|_| !std::mem::take(&mut self.screen_missed));
         if changes.is_some_and(Changes::is_empty) {
             return;
         }
         let (core, at) = (self.core.clone(), self.at);
-        let before = core.lock().panes.get(at).is_some_and(|on_pane| end <= on_pane.asked_at);
-        self.screens.retain(|predicate| {
+        let before = core.lock().panes.get(at).is_some_and(|on_pane| end <= on_pane.request_offset);
+        self.open_screens.retain(|predicate| {
             let wanted = core.spec.predicates.get(*predicate);
             match wanted.and_then(|wanted| on_screen::find(wanted, screen, changes, end, before)) {
                 Some(latch) => {
@@ -125,19 +127,19 @@ impl Watcher {
         });
     }
 
-    /// Whether what ends at this offset had been printed before the wait was asked.
-    fn was_there(&self, end: u64) -> bool {
-        self.core.lock().panes.get(self.at).is_some_and(|on_pane| end <= on_pane.asked_at)
+    /// Returns whether what ends at this offset had been printed before the wait was requested.
+    fn is_before_request(&self, end: u64) -> bool {
+        self.core.lock().panes.get(self.at).is_some_and(|on_pane| end <= on_pane.request_offset)
     }
 
-    /// The stream rests. Answers whether to go on.
-    pub fn rest(&mut self, echo: &EchoFilter) -> bool {
-        self.look(echo, Matcher::rest);
+    /// Evaluates what only a rest can decide. Returns whether to go on.
+    pub fn stream_rested(&mut self, echo: &EchoFilter) -> bool {
+        self.collect_hits(echo, Matcher::rest);
         !self.core.is_over()
     }
 
-    /// The title is this now. Answers whether to go on.
-    pub fn title(&mut self, title: &str) -> bool {
+    /// Matches the pane's new title. Returns whether to go on.
+    pub fn title_changed(&mut self, title: &str) -> bool {
         let predicate = self.core.spec.index_of(PredicateKind::Title);
         let regex = predicate.and_then(|index| self.core.spec.predicates.get(index)?.regex.as_ref());
         if let Some(found) = regex.and_then(|regex| regex.captures(title)) {
@@ -148,24 +150,24 @@ impl Watcher {
         !self.core.is_over()
     }
 
-    /// Output is missing here.
-    pub fn gap(&self, gap: Gap) {
-        self.core.on_pane(self.at, |on_pane| on_pane.gap = on_pane.gap.or(Some(gap)));
+    /// Records that output is missing here.
+    pub fn record_gap(&self, gap: Gap) {
+        self.core.update_pane(self.at, |on_pane| on_pane.gap = on_pane.gap.or(Some(gap)));
     }
 
-    /// The process has ended.
-    pub fn ended(&self, exit: Exit) {
-        self.core.ended(self.at, exit);
+    /// Records that the pane's process has ended.
+    pub fn pane_ended(&self, exit: Exit) {
+        self.core.pane_ended(self.at, exit);
     }
 
-    fn look(
+    fn collect_hits(
         &mut self,
         echo: &EchoFilter,
-        look: impl FnOnce(&mut Matcher, &mut dyn FnMut(&Hit) -> Verdict) -> Vec<Hit>,
+        collect: impl FnOnce(&mut Matcher, &mut dyn FnMut(&Hit) -> Verdict) -> Vec<Hit>,
     ) {
         let Some(matcher) = &mut self.matcher else { return };
         let from = &self.from;
-        let hits = look(matcher, &mut |hit| {
+        let hits = collect(matcher, &mut |hit| {
             if from.get(hit.pattern).is_some_and(|from| hit.start < *from) {
                 return Verdict::Reject;
             }

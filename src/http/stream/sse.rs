@@ -14,7 +14,7 @@ use futures_util::stream;
 use super::{Counted, TURN_BYTES};
 use crate::{
     api::{Error, Event, EventKind, EventsRequest, Result, ServerQuery, SubscribeRequest},
-    engine::{Subscription, Told},
+    engine::{Delivery, Subscription},
     http::{App, described::Failures, error::Params, host},
     net::Streaming,
 };
@@ -69,7 +69,7 @@ struct Reading {
 impl Reading {
     fn new(mut subscription: Subscription) -> Self {
         // Whoever loses the connection before the first event comes back to here.
-        let begin = place(&subscription.place());
+        let begin = place(&subscription.resume_token());
         Self { subscription, rest: Some(begin), turn: 0, over: false, _counted: Counted::new() }
     }
 
@@ -84,7 +84,7 @@ impl Reading {
             None => match tokio::time::timeout(HEARTBEAT, self.subscription.next()).await {
                 Err(_) => Bytes::from_static(b":\n\n"),
                 Ok(None) => return None,
-                Ok(Some(Ok(told))) => self.event(&told),
+                Ok(Some(Ok(delivery))) => self.event(&delivery),
                 Ok(Some(Err(error))) => {
                     self.over = true;
                     let data = serde_json::to_string(&error).unwrap_or_default();
@@ -96,9 +96,9 @@ impl Reading {
         Some((Ok(bytes), self))
     }
 
-    fn event(&mut self, told: &Told) -> Bytes {
-        let frame = told.telling.framed(frame);
-        let end = told.resume.as_deref().map_or(Bytes::from_static(b"\n"), place);
+    fn event(&mut self, delivery: &Delivery) -> Bytes {
+        let frame = delivery.event.framed(frame);
+        let end = delivery.resume.as_deref().map_or(Bytes::from_static(b"\n"), place);
         if frame.len() > COPIED_BYTES {
             self.rest = Some(end);
             return frame.clone();

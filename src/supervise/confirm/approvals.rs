@@ -1,11 +1,14 @@
-//! Open questions in a folder, for a human at a terminal.
+//! Keeps open questions in a folder, for a human at a terminal.
 //!
-//! A question is a file `ID.json` (0600) in a folder of the user's own (0700); its answer is a field of it. Files and not the daemon,
-//! because who asks may run without one, and a question must survive neither of them. Invariants:
-//! - A1: every change is made under the lock of `.lock`, so a question gets one answer: whoever comes second is told so.
-//! - A2: the asker holds a lock on `ID.alive` as long as it waits. Where nobody holds it the asker has died; the question is swept away and
-//!   never shown.
-//! - A3: at the deadline the asker looks under the lock whether it was answered; so whoever was told "approved" has approved.
+//! A question is a file `ID.json` (0600) in a folder of the user's own (0700); its answer is a
+//! field of it. Files are used and not the daemon, because the asking process may run without one,
+//! and a question must survive neither of them. Invariants:
+//! - A1: every change is made under the lock of `.lock`, so a question gets one answer: a second
+//!   one is refused.
+//! - A2: the asker holds a lock on `ID.alive` as long as it waits. Where no process holds it the
+//!   asker has died; the question is swept away and never shown.
+//! - A3: at the deadline the asker looks under the lock whether the question was answered; so a
+//!   human who was shown `approved` has approved.
 
 use std::{
     fs::{self, DirBuilder, File},
@@ -18,53 +21,53 @@ use rustix::{fs::FlockOperation, io::Errno};
 use serde::{Deserialize, Serialize};
 
 use super::{Decision, Request};
-use crate::supervise::store::{locked, now, write_whole};
+use crate::supervise::store::{lock_file, now, replace_file};
 
 /// A question as it stands in its file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Open {
-    /// What names it: six hexadecimal digits.
+pub struct OpenQuestion {
+    /// The question's id: six hexadecimal digits.
     pub id: String,
-    /// What is to be spawned: `session` or `window`.
+    /// The kind of spawn: `session` or `window`.
     pub kind: String,
     /// The name of what is to be spawned.
     pub name: String,
-    /// What Claude is to be told.
+    /// The prompt that Claude is to be given.
     pub prompt: String,
-    /// Where it is to work.
+    /// The directory in which Claude is to work.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub working_dir: Option<String>,
     /// The session that gets a window.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session: Option<String>,
-    /// When it was asked, ISO 8601.
+    /// The time at which it was asked, ISO 8601.
     pub asked_at: String,
-    /// When it lapses, ISO 8601.
+    /// The time at which it lapses, ISO 8601.
     pub until: String,
     /// The process that asks.
     pub pid: u32,
-    /// What a human said.
+    /// A human's answer.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub answer: Option<Word>,
+    pub answer: Option<Verdict>,
 }
 
-/// What a human can say.
+/// The answers that a human can give.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Word {
+pub enum Verdict {
     /// Yes.
     Approved,
     /// No.
     Denied,
 }
 
-/// Why a word did not count.
+/// Why an answer did not count.
 #[derive(Debug, thiserror::Error)]
-pub enum Refused {
-    /// No question of this name is open.
+pub enum AnswerError {
+    /// No question of this id is open.
     #[error("no question {0} is open; `muxtap approvals` lists those that are")]
     Unknown(String),
-    /// Somebody else was quicker.
+    /// The question was answered already.
     #[error("question {0} has been answered already")]
     Answered(String),
     /// The folder cannot be used.
@@ -72,49 +75,50 @@ pub enum Refused {
     Unusable(#[from] io::Error),
 }
 
-/// The folder. Every function reads and locks files: not for a thread that must not block.
+/// The folder of questions. Every function reads and locks files: not for a thread that must not
+/// block.
 #[derive(Clone, Debug)]
 pub struct Approvals {
     dir: PathBuf,
 }
 
-/// A question that this process asks; it is taken away when this is dropped.
+/// A question that this process asks. Dropping it takes the question away.
 #[derive(Debug)]
-pub struct Asked {
+pub struct AskedQuestion {
     folder: Approvals,
     id: String,
-    /// Locked: the asker lives (A2).
+    /// The lock that says that the asker lives (A2).
     _alive: File,
 }
 
-/// Somebody watches for questions, until this is dropped.
+/// Says that a terminal watches for questions, until it is dropped.
 #[derive(Debug)]
-pub struct Watching {
+pub struct WatchGuard {
     _lock: File,
 }
 
 impl Approvals {
-    /// The questions in this folder; nothing is made yet.
+    /// Makes a handle to the questions in this folder; nothing is made yet.
     pub fn new(dir: impl Into<PathBuf>) -> Self {
         Self { dir: dir.into() }
     }
 
-    /// The folder.
+    /// Returns the folder.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// Asks. `until`: when it lapses, ISO 8601.
-    pub fn ask(&self, request: &Request, until: String) -> io::Result<Asked> {
+    /// Writes a question. `until`: when it lapses, ISO 8601.
+    pub fn ask(&self, request: &Request, until: String) -> io::Result<AskedQuestion> {
         let _lock = self.lock()?;
         let (id, alive) = loop {
             let id = new_id();
             if !self.file(&id).exists() {
-                let alive = locked(&self.alive_file(&id))?;
+                let alive = lock_file(&self.alive_file(&id))?;
                 break (id, alive);
             }
         };
-        let open = Open {
+        let open = OpenQuestion {
             id: id.clone(),
             kind: request.kind().into(),
             name: request.name.clone(),
@@ -126,12 +130,13 @@ impl Approvals {
             pid: std::process::id(),
             answer: None,
         };
-        write_whole(&self.file(&id), &serde_json::to_vec_pretty(&open)?)?;
-        Ok(Asked { folder: self.clone(), id, _alive: alive })
+        replace_file(&self.file(&id), &serde_json::to_vec_pretty(&open)?)?;
+        Ok(AskedQuestion { folder: self.clone(), id, _alive: alive })
     }
 
-    /// The questions that wait for an answer, oldest first. Those of askers that have died are swept away.
-    pub fn open(&self) -> io::Result<Vec<Open>> {
+    /// Returns the questions that wait for an answer, oldest first. Those of askers that have died
+    /// are swept away.
+    pub fn open_questions(&self) -> io::Result<Vec<OpenQuestion>> {
         if !self.dir.exists() {
             return Ok(Vec::new());
         }
@@ -147,8 +152,8 @@ impl Approvals {
                 self.sweep(&id);
                 continue;
             }
-            // One that cannot be read is not one that can be answered.
-            if let Ok(open) = serde_json::from_slice::<Open>(&fs::read(&path)?)
+            // A question that cannot be read cannot be answered.
+            if let Ok(open) = serde_json::from_slice::<OpenQuestion>(&fs::read(&path)?)
                 && open.answer.is_none()
                 && open.id == id
             {
@@ -160,8 +165,8 @@ impl Approvals {
     }
 
     /// Answers a question. When this succeeds the asker acts on it, unless it dies.
-    pub fn answer(&self, id: &str, word: Word) -> Result<(), Refused> {
-        let unknown = || Refused::Unknown(id.to_owned());
+    pub fn answer(&self, id: &str, word: Verdict) -> Result<(), AnswerError> {
+        let unknown = || AnswerError::Unknown(id.to_owned());
         if id.is_empty() || !id.bytes().all(|byte| byte.is_ascii_hexdigit()) || !self.dir.exists() {
             return Err(unknown());
         }
@@ -172,27 +177,28 @@ impl Approvals {
             return Err(unknown());
         }
         if open.answer.is_some() {
-            return Err(Refused::Answered(id.to_owned()));
+            return Err(AnswerError::Answered(id.to_owned()));
         }
         open.answer = Some(word);
-        write_whole(&self.file(id), &serde_json::to_vec_pretty(&open).map_err(io::Error::from)?)?;
+        replace_file(&self.file(id), &serde_json::to_vec_pretty(&open).map_err(io::Error::from)?)?;
         Ok(())
     }
 
-    /// Says that somebody watches from now on.
-    pub fn watch(&self) -> io::Result<Watching> {
+    /// Says that a terminal watches from now on.
+    pub fn watch(&self) -> io::Result<WatchGuard> {
         let _lock = self.lock()?;
         let lock = open_file(&self.watchers_file())?;
         rustix::fs::flock(&lock, FlockOperation::LockShared)?;
-        Ok(Watching { _lock: lock })
+        Ok(WatchGuard { _lock: lock })
     }
 
-    /// Whether somebody watches.
+    /// Returns whether a terminal watches.
     pub fn is_watched(&self) -> io::Result<bool> {
         if !self.watchers_file().exists() {
             return Ok(false);
         }
-        // To look is to lock for a moment; who looks in that moment must not take it for somebody who watches.
+        // A look locks for a moment; another look in that moment must not take it for a terminal
+        // that watches.
         let _turn = self.lock()?;
         is_locked(&self.watchers_file())
     }
@@ -209,7 +215,7 @@ impl Approvals {
         self.dir.join(".watchers")
     }
 
-    /// Makes the folder where it is missing; it must be the user's own.
+    /// Locks the folder. Makes it where it is missing; it must be the user's own.
     fn lock(&self) -> io::Result<File> {
         DirBuilder::new().recursive(true).mode(0o700).create(&self.dir)?;
         let found = fs::symlink_metadata(&self.dir)?;
@@ -217,10 +223,10 @@ impl Approvals {
             let why = format!("{} must be a folder of yours that nobody else can write to", self.dir.display());
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
         }
-        locked(&self.dir.join(".lock"))
+        lock_file(&self.dir.join(".lock"))
     }
 
-    fn read(&self, id: &str) -> io::Result<Option<Open>> {
+    fn read(&self, id: &str) -> io::Result<Option<OpenQuestion>> {
         match fs::read(self.file(id)) {
             Ok(bytes) => Ok(serde_json::from_slice(&bytes).ok()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -243,19 +249,20 @@ impl Approvals {
     }
 }
 
-impl Asked {
-    /// What names it.
+impl AskedQuestion {
+    /// Returns the question's id.
     pub fn id(&self) -> &str {
         &self.id
     }
 
-    /// What was said so far.
+    /// Returns the answer so far.
     pub fn answer(&self) -> io::Result<Option<Decision>> {
         let open = self.folder.read(&self.id)?;
-        Ok(open.and_then(|open| open.answer).map(Word::decision))
+        Ok(open.and_then(|open| open.answer).map(Verdict::decision))
     }
 
-    /// Takes the question away; answers what was said up to now. After this nobody can answer it (A3).
+    /// Takes the question away, and returns the answer up to now. After this it cannot be answered
+    /// (A3).
     pub fn close(self) -> io::Result<Option<Decision>> {
         let _lock = self.folder.lock()?;
         let answer = self.answer();
@@ -264,13 +271,13 @@ impl Asked {
     }
 }
 
-impl Drop for Asked {
+impl Drop for AskedQuestion {
     fn drop(&mut self) {
         self.folder.sweep(&self.id);
     }
 }
 
-impl Word {
+impl Verdict {
     const fn decision(self) -> Decision {
         match self {
             Self::Approved => Decision::Approved,
@@ -284,7 +291,7 @@ fn open_file(path: &Path) -> io::Result<File> {
     fs::OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(path)
 }
 
-/// Whether some process holds the lock of this file.
+/// Returns whether some process holds the lock of this file.
 fn is_locked(path: &Path) -> io::Result<bool> {
     let file = fs::OpenOptions::new().write(true).open(path)?;
     match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
@@ -316,17 +323,17 @@ mod tests {
     #[test]
     fn a_question_is_answered_once() {
         let (_dir, folder) = folder();
-        assert!(folder.open().unwrap().is_empty());
+        assert!(folder.open_questions().unwrap().is_empty());
         let asked = folder.ask(&request(), "later".into()).unwrap();
-        let open = folder.open().unwrap();
+        let open = folder.open_questions().unwrap();
         assert_eq!((open.len(), open[0].id.as_str(), open[0].kind.as_str()), (1, asked.id(), "session"));
         assert_eq!(asked.answer().unwrap(), None);
-        folder.answer(asked.id(), Word::Denied).unwrap();
-        assert!(matches!(folder.answer(asked.id(), Word::Approved), Err(Refused::Answered(_))));
-        assert!(folder.open().unwrap().is_empty());
+        folder.answer(asked.id(), Verdict::Denied).unwrap();
+        assert!(matches!(folder.answer(asked.id(), Verdict::Approved), Err(AnswerError::Answered(_))));
+        assert!(folder.open_questions().unwrap().is_empty());
         let id = asked.id().to_owned();
         assert_eq!(asked.close().unwrap(), Some(Decision::Denied));
-        assert!(matches!(folder.answer(&id, Word::Approved), Err(Refused::Unknown(_))));
+        assert!(matches!(folder.answer(&id, Verdict::Approved), Err(AnswerError::Unknown(_))));
     }
 
     #[test]
@@ -336,10 +343,10 @@ mod tests {
         let id = asked.id().to_owned();
         let text = fs::read(folder.file(&id)).unwrap();
         drop(asked);
-        // As a killed asker leaves it: the files are there and nobody holds the lock.
+        // As a killed asker leaves it: the files are there and no process holds the lock.
         fs::write(folder.file(&id), text).unwrap();
         fs::write(folder.alive_file(&id), "").unwrap();
-        assert!(matches!(folder.answer(&id, Word::Approved), Err(Refused::Unknown(_))));
+        assert!(matches!(folder.answer(&id, Verdict::Approved), Err(AnswerError::Unknown(_))));
         assert!(!folder.file(&id).exists() && !folder.alive_file(&id).exists());
     }
 
@@ -368,7 +375,7 @@ mod tests {
         let (_dir, folder) = folder();
         let _asked = folder.ask(&request(), String::new()).unwrap();
         for id in ["", "../x", "a/b", "."] {
-            assert!(matches!(folder.answer(id, Word::Approved), Err(Refused::Unknown(_))), "{id}");
+            assert!(matches!(folder.answer(id, Verdict::Approved), Err(AnswerError::Unknown(_))), "{id}");
         }
     }
 }

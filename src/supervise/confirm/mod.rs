@@ -1,4 +1,4 @@
-//! Asking a human before a session is spawned.
+//! Asks a human before a session is spawned.
 
 pub mod approvals;
 pub mod mattermost;
@@ -13,60 +13,61 @@ use tokio_util::sync::CancellationToken;
 pub use mattermost::Mattermost;
 pub use terminal::Terminal;
 
-/// What a human is asked to allow.
+/// A spawn that a human is asked to allow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     /// The name of what is to be spawned.
     pub name: String,
-    /// What Claude is to be told.
+    /// The prompt that Claude is to be given.
     pub prompt: String,
-    /// Where it is to work, as it was given; `None`: it was not.
+    /// The directory in which Claude is to work, as it was given; `None`: none was given.
     pub directory: Option<String>,
-    /// The session that gets a window; `None`: a session of its own.
+    /// The session that gets a window; `None`: a session of its own is made.
     pub session: Option<String>,
 }
 
 impl Request {
-    /// What is spawned, in a word.
+    /// Returns what is spawned, in a word.
     pub fn kind(&self) -> &'static str {
         if self.session.is_some() { "window" } else { "session" }
     }
 }
 
-/// A question and how long it stands.
+/// A question and how long it is open.
 #[derive(Clone, Debug)]
 pub struct Question {
-    /// What is asked.
+    /// The spawn that is asked about.
     pub request: Request,
-    /// After this the answer is no.
+    /// The time after which the answer is no.
     pub deadline: Instant,
-    /// Cancelled when nobody wants the answer any more: whatever shows the question is taken away, then the answer is
-    /// [`Decision::Denied`].
+    /// Cancelled when the answer is not wanted any more. The way that shows the question takes it
+    /// away, and then returns [`Decision::Denied`].
     pub withdrawn: CancellationToken,
 }
 
-/// What became of a question.
+/// The outcome of a question.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
     /// A human said yes.
     Approved,
     /// A human said no, the deadline passed, or the question was withdrawn.
     Denied,
-    /// No human could be asked; why, as the caller is told it. Nobody has seen the question, or nobody can answer it.
+    /// No human could be asked; the reason, as the caller receives it. No human has seen the
+    /// question, or none can answer it.
     Unavailable(String),
 }
 
 /// A way to ask a human.
 ///
-/// The future runs in a task of its own that is never dropped before it ends, so it may clean up after itself; it ends soon after
-/// `withdrawn` is cancelled and soon after the deadline.
+/// The future runs in a task of its own that is never dropped before it ends, so it may clean up
+/// after itself. It ends soon after `withdrawn` is cancelled and soon after the deadline.
 pub trait Confirm: Send + Sync {
-    /// Asks, and answers what became of it.
+    /// Asks a human, and returns the outcome.
     fn ask(self: Arc<Self>, question: Question) -> BoxFuture<'static, Decision>;
 }
 
 impl Question {
-    /// Resolves when nobody wants the answer any more or the deadline has passed.
+    /// Resolves when the question is withdrawn or the deadline has passed.
     pub async fn over(&self) {
         tokio::select! {
             () = self.withdrawn.cancelled() => {}

@@ -1,4 +1,4 @@
-//! Asking a human at a terminal, who runs `muxtap approvals`.
+//! Asks a human at a terminal, who runs `muxtap approvals`.
 
 use std::{io, sync::Arc, time::Duration};
 
@@ -10,19 +10,20 @@ use tokio::{sync::mpsc, time::Instant};
 use super::{Confirm, Decision, Question, approvals::Approvals};
 use crate::supervise::store::iso;
 
-/// What the caller is told when nobody looks.
-const NOBODY_WATCHES: &str = "Error: spawn needs a human's approval, and nobody watches for questions: let a human run \
+/// The answer where no terminal watches for questions.
+const NOT_WATCHED: &str = "Error: spawn needs a human's approval, and nobody watches for questions: let a human run \
     `muxtap approvals --watch`";
 
-/// Questions in a folder.
+/// Asks by questions in a folder.
 pub struct Terminal {
     folder: Approvals,
-    /// Ask also when nobody watches: somebody may look later.
+    /// Whether to ask although no terminal watches: a human may look later.
     always: bool,
 }
 
 impl Terminal {
-    /// Asks in this folder. `always`: also when nobody watches it; otherwise such a question is [`Decision::Unavailable`].
+    /// Asks in this folder. `always`: also when no terminal watches it; otherwise such a question
+    /// is [`Decision::Unavailable`].
     pub fn new(folder: Approvals, always: bool) -> Self {
         Self { folder, always }
     }
@@ -43,39 +44,39 @@ impl Confirm for Terminal {
 async fn ask(terminal: &Terminal, question: Question) -> io::Result<Decision> {
     let folder = terminal.folder.clone();
     if !terminal.always && !blocking(move || folder.is_watched()).await? {
-        return Ok(Decision::Unavailable(NOBODY_WATCHES.into()));
+        return Ok(Decision::Unavailable(NOT_WATCHED.into()));
     }
     let folder = terminal.folder.clone();
     let request = question.request.clone();
     let until = iso_in(question.deadline.saturating_duration_since(Instant::now()));
     let asked = blocking(move || folder.ask(&request, until)).await?;
     let answered = answered(&terminal.folder, &asked);
-    let seen = tokio::select! {
+    let waited = tokio::select! {
         biased;
         () = question.over() => Ok(()),
         answered = answered => answered,
     };
-    // Also where it is over: a human may have been a moment quicker.
+    // Also where the question is over: a human may have been a moment quicker.
     let said = blocking(move || asked.close()).await?;
-    seen.map(|()| said.unwrap_or(Decision::Denied))
+    waited.map(|()| said.unwrap_or(Decision::Denied))
 }
 
-/// Resolves when it was answered.
-async fn answered(folder: &Approvals, asked: &super::approvals::Asked) -> io::Result<()> {
+/// Resolves when the question was answered.
+async fn answered(folder: &Approvals, asked: &super::approvals::AskedQuestion) -> io::Result<()> {
     let (_watcher, mut changes) = changes(folder)?;
-    // An answer is a small file of this machine: read here, after each change of the folder.
+    // An answer is a small file of this machine: it is read here, after each change of the folder.
     while asked.answer()?.is_none() {
         changes.recv().await;
     }
     Ok(())
 }
 
-/// Tells of each change in the folder until the watcher is dropped. The folder must be there.
+/// Notifies of each change in the folder until the watcher is dropped. The folder must exist.
 pub fn changes(folder: &Approvals) -> io::Result<(notify::RecommendedWatcher, mpsc::Receiver<()>)> {
     let (sender, receiver) = mpsc::channel(1);
     let mut watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
         if event.is_ok_and(|event| !event.kind.is_access()) {
-            // Full means that a wake-up is under way already.
+            // A full channel means that a wake-up is under way already.
             let _ = sender.try_send(());
         }
     })
@@ -84,12 +85,12 @@ pub fn changes(folder: &Approvals) -> io::Result<(notify::RecommendedWatcher, mp
     Ok((watcher, receiver))
 }
 
-/// Locks and files of others may take their time.
+/// Runs work on a blocking thread: locks and files of other processes may take their time.
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
     tokio::task::spawn_blocking(work).await.map_err(io::Error::other)?
 }
 
-/// The time after so long, ISO 8601 in UTC.
+/// Returns the time after this duration, ISO 8601 in UTC.
 fn iso_in(after: Duration) -> String {
     let now = OffsetDateTime::now_utc();
     let then = time::Duration::try_from(after).ok().and_then(|after| now.checked_add(after));

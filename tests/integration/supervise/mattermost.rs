@@ -120,7 +120,8 @@ async fn nobody_is_asked_who_somebody_is_where_anyone_may() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_deadline_denies_and_the_post_goes() {
     let chat = Mattermost::start().await;
-    let stage = Stage::new(World::with_server(), Plan { patience: Duration::from_millis(600), ..plan(&chat, &[]) });
+    let stage =
+        Stage::new(World::with_server(), Plan { answer_timeout: Duration::from_millis(600), ..plan(&chat, &[]) });
     assert_eq!(stage.call(one()).await, DENIED);
     assert_eq!(chat.words(), [&OPENING[..], &["DELETE /posts/post1"]].concat());
     assert_eq!(sessions(&stage), "main");
@@ -232,7 +233,8 @@ async fn a_rate_limit_is_waited_out() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_deadline_ends_the_wait_for_a_rate_limit() {
     let chat = Mattermost::start().await;
-    let stage = Stage::new(World::with_server(), Plan { patience: Duration::from_millis(300), ..plan(&chat, &[]) });
+    let stage =
+        Stage::new(World::with_server(), Plan { answer_timeout: Duration::from_millis(300), ..plan(&chat, &[]) });
     chat.instead("POST /posts", 429, Some("60"));
     assert_eq!(stage.call(one()).await, UNREACHABLE);
     assert_eq!(chat.words(), ["POST /posts"]);

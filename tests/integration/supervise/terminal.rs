@@ -8,12 +8,12 @@ use serde_json::json;
 use super::{Plan, Stage};
 use crate::common::{Background, World, eventually};
 
-fn stage(always: bool, patience: Duration) -> Stage {
+fn stage(always: bool, answer_timeout: Duration) -> Stage {
     let world = World::with_server();
     // Next to the daemon's socket, where that was chosen.
     let folder = Approvals::new(world.path("m.sock.approvals"));
     let confirm = Arc::new(Terminal::new(folder, always));
-    Stage::new(world, Plan { confirm: vec![confirm], patience, ..Plan::default() })
+    Stage::new(world, Plan { confirm: vec![confirm], answer_timeout, ..Plan::default() })
 }
 
 const LONG: Duration = Duration::from_secs(3600);

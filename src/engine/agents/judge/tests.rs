@@ -7,8 +7,8 @@ fn agent(rules: &Rules, id: &str) -> Agent {
     rules.agents.iter().find(|agent| agent.id == id).unwrap().as_ref().clone()
 }
 
-fn picture(text: &str) -> Picture {
-    Picture { rows: text.lines().map(str::to_owned).collect(), ..Picture::default() }
+fn content(text: &str) -> PaneContent {
+    PaneContent { rows: text.lines().map(str::to_owned).collect(), ..PaneContent::default() }
 }
 
 fn said(judgement: &Judgement) -> String {
@@ -44,7 +44,7 @@ fn the_screens_are_read_right() {
         let (head, rest) = text.split_once('\n').unwrap();
         let (screen, expected) = rest.split_once("\n====\n").unwrap();
         let title = head.strip_prefix("title: ").unwrap_or_default().to_owned();
-        let judged = judge(&agent(&rules, name.split('-').next().unwrap()), &Picture { title, ..picture(screen) });
+        let judged = judge(&agent(&rules, name.split('-').next().unwrap()), &PaneContent { title, ..content(screen) });
         if said(&judged) != expected {
             wrong.push(format!("--- {name}\n{}", said(&judged)));
         }
@@ -57,7 +57,7 @@ fn the_screens_are_read_right() {
 #[test]
 fn the_states_of_the_older_supervision_are_those_of_its_contract() {
     let claude = agent(&Rules::built_in(), "claude");
-    let state = |text: &str| judge(&claude, &picture(text)).state;
+    let state = |text: &str| judge(&claude, &content(text)).state;
     assert_eq!(state("x\nDo you want to proceed?\nesc to interrupt\n\n\n"), AgentState::Permission);
     assert_eq!(state("x (3s · esc to interrupt)\n"), AgentState::Working);
     assert_eq!(state("> \n"), AgentState::Idle);
@@ -68,20 +68,22 @@ fn the_states_of_the_older_supervision_are_those_of_its_contract() {
 fn only_the_last_rows_count() {
     let claude = agent(&Rules::built_in(), "claude");
     let text = format!("Do you want to proceed?\n{}", "line\n".repeat(19));
-    assert_eq!(judge(&claude, &picture(&text)).state, AgentState::Permission);
-    assert_eq!(judge(&claude, &picture(&format!("{text}line\n\n\n"))).state, AgentState::Idle);
+    assert_eq!(judge(&claude, &content(&text)).state, AgentState::Permission);
+    assert_eq!(judge(&claude, &content(&format!("{text}line\n\n\n"))).state, AgentState::Idle);
 }
 
 #[test]
 fn a_rule_may_ask_for_a_bell_and_a_title_and_what_must_not_stand_there() {
-    let rules = Rules::with(
+    let rules = Rules::with_user_rules(
         "[[agent]]\nid = 'x'\nprograms = ['x']\n\
          [[agent.rule]]\nname = 'rang'\nstate = 'question'\nbell = true\n\
          [[agent.rule]]\nname = 'busy'\nstate = 'working'\ntitle = '^busy'\nscreen = ['run']\nunless = ['done']\n",
     )
     .unwrap();
     let x = agent(&rules, "x");
-    let of = |rang, title: &str, text: &str| judge(&x, &Picture { rang, title: title.into(), ..picture(text) }).state;
+    let of = |bell_rang, title: &str, text: &str| {
+        judge(&x, &PaneContent { bell_rang, title: title.into(), ..content(text) }).state
+    };
     assert_eq!(of(true, "busy", "run"), AgentState::Question);
     assert_eq!(of(false, "busy", "run"), AgentState::Working);
     assert_eq!(of(false, "idle", "run"), AgentState::Idle);
@@ -91,8 +93,8 @@ fn a_rule_may_ask_for_a_bell_and_a_title_and_what_must_not_stand_there() {
 #[test]
 fn where_the_cursor_stands_is_no_news() {
     let claude = agent(&Rules::built_in(), "claude");
-    let one = judge(&claude, &picture("Do you want to proceed?\n❯ 1. Yes\n  2. No"));
-    let two = judge(&claude, &picture("Do you want to proceed?\n  1. Yes\n❯ 2. No"));
-    assert!(one != two && !one.is_news(&two));
-    assert!(one.is_news(&judge(&claude, &picture("Do you want to proceed?\n❯ 1. Yes\n  2. Never"))));
+    let one = judge(&claude, &content("Do you want to proceed?\n❯ 1. Yes\n  2. No"));
+    let two = judge(&claude, &content("Do you want to proceed?\n  1. Yes\n❯ 2. No"));
+    assert!(one != two && !one.differs(&two));
+    assert!(one.differs(&judge(&claude, &content("Do you want to proceed?\n❯ 1. Yes\n  2. Never"))));
 }

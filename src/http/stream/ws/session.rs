@@ -28,7 +28,7 @@ use crate::{
         Error, ErrorCode, Result, ServerQuery, StreamAnswer, StreamInput, StreamMessage, StreamRequest,
         SubscribeRequest,
     },
-    engine::{Subscription, Told},
+    engine::{Delivery, Subscription},
     http::{
         App,
         stream::{CLOSE_LIMIT, Counted, TURN_BYTES, wire},
@@ -102,7 +102,7 @@ struct Running {
 }
 
 /// What a subscription gives: its id, its number, and an event or its end.
-type Item = (u64, u64, Result<Told>);
+type Item = (u64, u64, Result<Delivery>);
 
 /// What came of a request.
 enum Outcome {
@@ -168,7 +168,7 @@ impl<S: Socket> Session<S> {
                     }
                 }
                 Step::Done(outcome) => self.carry_out(outcome),
-                Step::Event((id, number, told)) => turn += self.tell(id, number, told),
+                Step::Event((id, number, delivery)) => turn += self.tell(id, number, delivery),
                 Step::Ping => {
                     let silent = self.unanswered.is_some_and(|since| since.elapsed() >= PONG_LIMIT);
                     // While a request is carried out nobody listens for a pong.
@@ -329,15 +329,16 @@ impl<S: Socket> Session<S> {
         match outcome {
             Outcome::Answer(message) => self.answer(&message),
             Outcome::Subscribed { id, binary, mut subscription } => {
-                let (panes, resume) = (subscription.panes(), subscription.place());
+                let (panes, resume) = (subscription.panes(), subscription.resume_token());
                 self.answer(&wire::answer(Some(id), Ok(StreamAnswer::Subscribed { panes, resume })));
                 self.made += 1;
                 let (number, end) = (self.made, CancellationToken::new());
                 let events = stream::unfold(subscription, async |mut subscription| {
-                    let told = subscription.next().await?;
-                    Some((told, subscription))
+                    let delivery = subscription.next().await?;
+                    Some((delivery, subscription))
                 });
-                let events = events.map(move |told| (id, number, told)).take_until(end.clone().cancelled_owned());
+                let events =
+                    events.map(move |delivery| (id, number, delivery)).take_until(end.clone().cancelled_owned());
                 self.events.push(events.boxed());
                 self.subscriptions.insert(id, Running { number, binary, end });
             }
@@ -345,10 +346,10 @@ impl<S: Socket> Session<S> {
     }
 
     /// Sends what a subscription told; answers how many bytes.
-    fn tell(&mut self, id: u64, number: u64, told: Result<Told>) -> usize {
+    fn tell(&mut self, id: u64, number: u64, delivery: Result<Delivery>) -> usize {
         let Some(running) = self.subscriptions.get(&id).filter(|running| running.number == number) else { return 0 };
-        let message = match told {
-            Ok(told) => wire::event(id, &told, running.binary),
+        let message = match delivery {
+            Ok(delivery) => wire::event(id, &delivery, running.binary),
             Err(error) => {
                 self.end(id);
                 wire::write(&StreamMessage::Ended { sub: id, error })

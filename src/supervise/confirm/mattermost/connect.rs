@@ -1,4 +1,4 @@
-//! Connections to a chat's server, with TLS where its address says `https`.
+//! Connects to a chat's server, with TLS where its address says `https`.
 
 use std::{
     io,
@@ -20,13 +20,14 @@ pub(super) trait Wire: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Wire for T {}
 
-/// Where the server is.
+/// The address of the server.
 pub(super) struct Address {
     host: String,
     port: u16,
-    /// The certificates that are trusted, where it speaks TLS; read when first needed.
+    /// The TLS connector with the trusted certificates, where the server speaks TLS; made when
+    /// first needed.
     tls: Option<OnceLock<TlsConnector>>,
-    /// The path below which it answers, without a slash at the end.
+    /// The path below which the server answers, without a slash at the end.
     base: String,
 }
 
@@ -49,24 +50,24 @@ impl Address {
         })
     }
 
-    /// What stands in the `Host` header.
+    /// Returns the value of the `Host` header.
     pub(super) fn authority(&self) -> String {
         let usual = if self.tls.is_some() { 443 } else { 80 };
         if self.port == usual { self.host.clone() } else { format!("{}:{}", self.host, self.port) }
     }
 
-    /// The path of a route.
+    /// Returns the path of a route.
     pub(super) fn path(&self, route: &str) -> String {
         format!("{}/api/v4/{route}", self.base)
     }
 
-    /// The address of the WebSocket.
+    /// Returns the address of the WebSocket.
     pub(super) fn websocket(&self) -> String {
         let scheme = if self.tls.is_some() { "wss" } else { "ws" };
         format!("{scheme}://{}{}", self.authority(), self.path("websocket"))
     }
 
-    /// A new connection. The caller limits how long it takes.
+    /// Opens a connection. The caller limits how long it takes.
     pub(super) async fn connect(&self) -> io::Result<Box<dyn Wire>> {
         // An IPv6 address stands in brackets in a URL and nowhere else.
         let host = self.host.trim_start_matches('[').trim_end_matches(']');
@@ -84,7 +85,8 @@ impl Address {
     }
 }
 
-/// Trusts what this machine trusts, so that a chat with a company's own certificate is reached too.
+/// Makes a connector that trusts what this machine trusts, so that a chat with a company's own
+/// certificate is reached too.
 fn connector() -> io::Result<TlsConnector> {
     let mut roots = RootCertStore::empty();
     let found = rustls_native_certs::load_native_certs();

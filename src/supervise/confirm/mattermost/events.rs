@@ -18,21 +18,21 @@ use super::{
 
 /// How long it may take to connect.
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
-/// A connection that carries nothing is asked whether it lives.
+/// How often a ping is sent.
 const PING_EVERY: Duration = Duration::from_secs(30);
-/// One that has said nothing for so long, pings included, is lost.
+/// How long a connection may be silent, replies to pings included, before it counts as lost.
 const SILENCE: Duration = Duration::from_secs(75);
-/// Longer messages are none of ours.
+/// The longest message that is read.
 const MESSAGE_BYTES: usize = 1 << 20;
 
-/// A connection that was let in, or is about to be.
+/// A connection that is authenticated, or about to be.
 pub(super) struct Events {
     socket: WebSocketStream<Box<dyn Wire>>,
     ping: Interval,
-    heard: Instant,
+    last_received: Instant,
 }
 
-/// What the server sends: events, and answers to what was sent (`seq_reply`).
+/// A message from the server: an event, or a reply to what was sent (`seq_reply`).
 #[derive(Deserialize)]
 struct Frame {
     #[serde(default)]
@@ -45,13 +45,13 @@ struct Frame {
 
 #[derive(Default, Deserialize)]
 struct Data {
-    /// JSON as a text.
+    /// The reaction, as JSON in a string.
     #[serde(default)]
     reaction: Option<String>,
 }
 
 impl Events {
-    /// Connects and says who we are.
+    /// Connects and sends the token.
     pub(super) async fn connect(address: &Address, token: &str) -> io::Result<Self> {
         let connect = async {
             let wire = address.connect().await?;
@@ -69,16 +69,16 @@ impl Events {
             .map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "the WebSocket did not open"))??;
         let mut ping = tokio::time::interval_at(Instant::now() + PING_EVERY, PING_EVERY);
         ping.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        Ok(Self { socket, ping, heard: Instant::now() })
+        Ok(Self { socket, ping, last_received: Instant::now() })
     }
 
-    /// The next reaction, to whatever post. Error: the connection is lost.
+    /// Returns the next reaction, to any post. Error: the connection is lost.
     pub(super) async fn next(&mut self) -> io::Result<Reaction> {
         loop {
             let message = tokio::select! {
                 message = self.socket.next() => message,
                 _ = self.ping.tick() => {
-                    if self.heard.elapsed() > SILENCE {
+                    if self.last_received.elapsed() > SILENCE {
                         return Err(io::Error::new(io::ErrorKind::TimedOut, "the WebSocket is silent"));
                     }
                     self.socket.send(Message::Ping(Vec::new().into())).await.map_err(io::Error::other)?;
@@ -87,7 +87,7 @@ impl Events {
             };
             let lost = || io::Error::new(io::ErrorKind::UnexpectedEof, "the WebSocket was closed");
             let message = message.ok_or_else(lost)?.map_err(io::Error::other)?;
-            self.heard = Instant::now();
+            self.last_received = Instant::now();
             match message {
                 Message::Text(text) => {
                     if let Some(reaction) = read(&text)? {
@@ -102,7 +102,7 @@ impl Events {
     }
 }
 
-/// The reaction in a message, if it is one. Error: the server does not let us in.
+/// Returns the reaction in a message, if it has one. Error: the server rejects the token.
 fn read(text: &str) -> io::Result<Option<Reaction>> {
     let Ok(frame) = serde_json::from_str::<Frame>(text) else { return Ok(None) };
     if frame.status.as_deref() == Some("FAIL") {

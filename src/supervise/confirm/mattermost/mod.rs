@@ -1,11 +1,15 @@
-//! Asking in a Mattermost thread: a post with reactions to choose from, and the WebSocket that tells which was chosen.
+//! Asks in a Mattermost thread: a post with reactions to choose from, and the WebSocket that
+//! reports which was chosen.
 //!
 //! Invariants, which `tests/integration/supervise` proves:
-//! - M1: the calls of the good case are, in this order: the post, three reactions, the WebSocket, who reacted (only where not
-//!   everybody may), the post's deletion.
-//! - M2: a post that was made is deleted, whatever happens: answer, deadline, withdrawal, a WebSocket that cannot be reached.
-//! - M3: no reaction is missed while the WebSocket is lost: after it is back the reactions so far are asked for.
-//! - M4: only a reaction to this post, by somebody else than the bot, who may answer, with one of the three emoji decides.
+//! - M1: the calls of the good case are, in this order: the post, three reactions, the WebSocket,
+//!   who reacted (only where not everybody may), the post's deletion.
+//! - M2: a post that was made is deleted, whatever happens: answer, deadline, withdrawal, a
+//!   WebSocket that cannot be reached.
+//! - M3: no reaction is missed while the WebSocket is lost: after it is back the reactions so far
+//!   are asked for.
+//! - M4: only a reaction to this post, by a user who may answer and is not the bot, with one of
+//!   the three emoji decides.
 
 mod connect;
 mod events;
@@ -24,32 +28,34 @@ use self::{
 use super::{Confirm, Decision, Question, Request};
 use crate::{clock::jittered, supervise::Platform};
 
-/// What the caller is told when nobody could be asked.
+/// The answer where no human could be asked.
 const UNREACHABLE: &str = "Error: spawn confirmation failed (could not post or connect to Mattermost)";
 /// The reactions that are offered.
 const OFFERED: [&str; 3] = ["+1", "white_check_mark", "-1"];
-/// How often the WebSocket is tried before nobody has seen it open.
+/// The tries in which the WebSocket must open for the first time.
 const FIRST_TRIES: u32 = 3;
 /// The first pause before the WebSocket is tried again; it doubles.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 /// The longest pause.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-/// A connection that lasted so long was a good one: the next pause is a short one again.
+/// A connection that lasted this long was a good one: the next pause is a short one again.
 const STEADY: Duration = Duration::from_secs(10);
-/// How long a post's deletion may take, whatever the server says of its rate: the process may be about to end.
+/// How long a post's deletion may take, whatever the server says of its rate: the process may be
+/// about to end.
 const DELETE_LIMIT: Duration = Duration::from_secs(60);
-/// Reactions that came within this time after the post are told by the WebSocket.
+/// Reactions that came within this time after the post are reported by the WebSocket.
 const MOMENTS: Duration = Duration::from_secs(1);
 /// How often a post's deletion is tried.
 const DELETE_TRIES: u32 = 3;
 
-/// A Mattermost server, and the thread in which is asked.
+/// A Mattermost server, and the thread in which questions are posted.
 pub struct Mattermost {
     rest: io::Result<Rest>,
 }
 
 impl Mattermost {
-    /// Nothing is connected yet. An address that cannot be read shows when somebody is to be asked.
+    /// Makes the asker; nothing is connected yet. An address that cannot be read is reported when a
+    /// human is to be asked.
     pub fn new(platform: Platform) -> Self {
         let rest = Address::read(&platform.url).map(|address| Rest { address, platform });
         Self { rest }
@@ -84,7 +90,7 @@ async fn ask(rest: &Rest, question: &Question) -> io::Result<Decision> {
     decision
 }
 
-/// What is posted.
+/// Returns the text of the post.
 fn message(request: &Request) -> String {
     let Request { name, prompt, directory, session } = request;
     let mut message = format!(
@@ -118,7 +124,8 @@ async fn answered(rest: &Rest, post: &str) -> io::Result<Decision> {
         let lost = match Events::connect(&rest.address, &rest.platform.token).await {
             Ok(mut events) => {
                 let since = Instant::now();
-                // Whatever happened before the first connection happened within moments of the post, unless it took several tries.
+                // What happened before the first connection happened within moments of the post,
+                // unless it took several tries.
                 match judge.listen(&mut events, slow || failures > 0).await {
                     Ok(decision) => return Ok(decision),
                     Err(error) => {
@@ -161,12 +168,13 @@ async fn delete(rest: &Rest, post: &str) {
 struct Judge<'a> {
     rest: &'a Rest,
     post: &'a str,
-    /// Whether they may answer, of those who reacted.
+    /// Which users who reacted may answer.
     users: HashMap<String, bool>,
 }
 
 impl Judge<'_> {
-    /// Waits for a reaction that decides. `missed`: some may have come before this connection. Error: the connection is lost.
+    /// Waits for a reaction that decides. `missed`: some may have come before this connection.
+    /// Error: the connection is lost.
     async fn listen(&mut self, events: &mut Events, missed: bool) -> io::Result<Decision> {
         if missed {
             for reaction in self.rest.reactions(self.post).await? {
@@ -183,7 +191,7 @@ impl Judge<'_> {
         }
     }
 
-    /// `None`: it is ignored.
+    /// Returns the decision of a reaction; `None`: it is ignored.
     async fn judge(&mut self, reaction: &Reaction) -> Option<Decision> {
         let Reaction { user_id, post_id, emoji_name, .. } = reaction;
         if post_id != self.post || *user_id == self.rest.platform.bot || !self.may_answer(user_id).await {
@@ -211,7 +219,7 @@ impl Judge<'_> {
                 may
             }
             Err(error) => {
-                // Not kept: the next reaction asks again.
+                // The failure is not kept: the next reaction asks again.
                 tracing::warn!("cannot tell who {user} is: {error}");
                 false
             }

@@ -1,4 +1,5 @@
-//! The chat's REST interface: one request a connection, each with a time limit; a rate limit is waited out.
+//! The chat's REST interface: one request per connection, each with a time limit; a rate limit is
+//! waited out.
 
 use std::{io, time::Duration};
 
@@ -14,16 +15,16 @@ use crate::supervise::Platform;
 
 /// How long one request may take, its connection included.
 const REQUEST_LIMIT: Duration = Duration::from_secs(10);
-/// Longer answers are none of ours.
+/// The longest response that is read.
 const ANSWER_BYTES: usize = 1 << 20;
-/// How often a request is sent that the server says came too soon.
+/// How often a request is sent that the server rejects as too soon.
 const TRIES: u32 = 5;
-/// A server that says "too soon" and not until when.
+/// The pause where a server says "too soon" and not until when.
 const PAUSE: Duration = Duration::from_secs(1);
-/// No pause is longer than this, whatever the server says.
+/// The longest pause, whatever the server says.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
-/// A reaction to a post, as REST and the WebSocket tell it.
+/// A reaction to a post, as REST and the WebSocket report it.
 #[derive(Clone, Debug, Deserialize)]
 pub(super) struct Reaction {
     pub(super) user_id: String,
@@ -51,8 +52,9 @@ struct User {
 }
 
 impl Rest {
-    /// Posts a message in the thread; answers the post's id. `over`: it is no longer wanted, so that a pause is not waited out. A request
-    /// that is under way is never dropped, or there would be a post of which nobody knows.
+    /// Posts a message in the thread and returns the post's id. `over` resolves when the post is no
+    /// longer wanted: then a pause is not waited out. A request that is under way is never dropped,
+    /// or there would be an unknown post.
     pub(super) async fn post(&self, message: &str, over: impl Future<Output = ()>) -> io::Result<String> {
         let Platform { channel, thread, .. } = &self.platform;
         let body = json!({ "channel_id": channel, "message": message, "root_id": thread });
@@ -65,7 +67,7 @@ impl Rest {
         self.send(Method::POST, "reactions", Some(&body), std::future::pending()).await.map(drop)
     }
 
-    /// Everything that was reacted to a post so far, oldest first.
+    /// Returns all reactions to a post so far, oldest first.
     pub(super) async fn reactions(&self, post: &str) -> io::Result<Vec<Reaction>> {
         let route = format!("posts/{post}/reactions");
         // A post without reactions has `null`.
@@ -75,9 +77,9 @@ impl Rest {
         Ok(found)
     }
 
-    /// A user's name.
+    /// Returns a user's name.
     pub(super) async fn username(&self, user: &str) -> io::Result<String> {
-        // It comes from the server, and is to stay one part of a path.
+        // The id comes from the server, and must stay one part of a path.
         if user.is_empty() || !user.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte)) {
             return Err(io::Error::other(format!("{user:?} is no user's id")));
         }
@@ -164,12 +166,12 @@ impl Rest {
     }
 }
 
-/// How long a server that says "too soon" wants to be left alone.
+/// Returns how long a server that says "too soon" wants to be left alone.
 fn pause(headers: &header::HeaderMap) -> Duration {
     let seconds = |name| headers.get(name)?.to_str().ok()?.trim().parse::<f64>().ok();
-    let told = seconds("retry-after").or_else(|| seconds("x-ratelimit-reset"));
-    let told = told.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    told.unwrap_or(PAUSE).clamp(Duration::from_millis(50), LONGEST_PAUSE)
+    let delay = seconds("retry-after").or_else(|| seconds("x-ratelimit-reset"));
+    let delay = delay.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    delay.unwrap_or(PAUSE).clamp(Duration::from_millis(50), LONGEST_PAUSE)
 }
 
 #[cfg(test)]
@@ -178,13 +180,13 @@ mod tests {
 
     #[test]
     fn a_pause_is_what_the_server_says_within_limits() {
-        let told = |name: &'static str, value: &'static str| {
+        let delay = |name: &'static str, value: &'static str| {
             pause(&header::HeaderMap::from_iter([(header::HeaderName::from_static(name), value.parse().unwrap())]))
         };
-        assert_eq!(told("retry-after", "2"), Duration::from_secs(2));
-        assert_eq!(told("x-ratelimit-reset", "3"), Duration::from_secs(3));
-        assert_eq!(told("retry-after", "9999"), LONGEST_PAUSE);
-        assert_eq!(told("retry-after", "Wed, 21 Oct 2015 07:28:00 GMT"), PAUSE);
-        assert_eq!(told("retry-after", "-1"), PAUSE);
+        assert_eq!(delay("retry-after", "2"), Duration::from_secs(2));
+        assert_eq!(delay("x-ratelimit-reset", "3"), Duration::from_secs(3));
+        assert_eq!(delay("retry-after", "9999"), LONGEST_PAUSE);
+        assert_eq!(delay("retry-after", "Wed, 21 Oct 2015 07:28:00 GMT"), PAUSE);
+        assert_eq!(delay("retry-after", "-1"), PAUSE);
     }
 }

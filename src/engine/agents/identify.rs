@@ -1,35 +1,36 @@
-//! Which agent runs in a pane, by the processes on its terminal.
+//! Identifies the agent in a pane by the processes on its terminal.
 
 use std::sync::Arc;
 
 use super::rules::{Agent, Rules};
 use crate::{engine::shell, tmux::Process};
 
-/// Programs that run a script whose name counts in their place.
+/// Interpreters: the name of the script that they run counts instead of their own.
 const INTERPRETERS: [&str; 13] =
     ["node", "nodejs", "bun", "deno", "python", "ruby", "sh", "bash", "dash", "zsh", "ksh", "env", "fish"];
 
-/// The agent and its process: the first of the processes that is one. Those that were stopped do nothing, and a shell that was told a
-/// command line (`sh -c …`) is not what it names.
-pub(super) fn which<'a>(rules: &'a Rules, processes: &[Process]) -> Option<(&'a Arc<Agent>, u32)> {
+/// Returns the first process that is an agent, and which agent it is. Stopped processes are
+/// skipped: they do nothing. So is a shell that was given a command line (`sh -c …`): it is not
+/// what its arguments name.
+pub(super) fn find_agent<'a>(rules: &'a Rules, processes: &[Process]) -> Option<(&'a Arc<Agent>, u32)> {
     let mut running = processes.iter().filter(|process| !process.stopped && !shell::runs_given_command(&process.args));
-    running.find_map(|process| Some((rules.agents.iter().find(|agent| is(agent, &process.args))?, process.pid)))
+    running.find_map(|process| Some((rules.agents.iter().find(|agent| runs(agent, &process.args))?, process.pid)))
 }
 
-/// The agent of this name, where the system tells no more than that.
-pub(super) fn by_name<'a>(rules: &'a Rules, command: &str) -> Option<&'a Arc<Agent>> {
+/// Returns the agent with a program of this name, for systems that tell no more than the name.
+pub(super) fn find_by_name<'a>(rules: &'a Rules, command: &str) -> Option<&'a Arc<Agent>> {
     let name = name_of(command);
     rules.agents.iter().find(|agent| agent.programs.contains(&name))
 }
 
-fn is(agent: &Agent, args: &[String]) -> bool {
+fn runs(agent: &Agent, args: &[String]) -> bool {
     let line = args.join(" ");
     let named = || program(args).is_some_and(|name| agent.programs.contains(&name));
     (named() || agent.process.iter().any(|regex| regex.is_match(&line)))
         && !agent.except.iter().any(|regex| regex.is_match(&line))
 }
 
-/// The name of the program, or of the script that an interpreter runs.
+/// Returns the name of the program, or of the script that an interpreter runs.
 fn program(args: &[String]) -> Option<String> {
     let first = name_of(args.first()?);
     if !INTERPRETERS.contains(&first.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.')) {
@@ -39,7 +40,8 @@ fn program(args: &[String]) -> Option<String> {
     Some(name_of(script))
 }
 
-/// `/usr/bin/Codex.js` is `codex`.
+/// Returns a path's file name in lower case without a script's extension: `/usr/bin/Codex.js` is
+/// `codex`.
 fn name_of(path: &str) -> String {
     let name = path.strip_prefix('-').unwrap_or(path).rsplit('/').next().unwrap_or(path).to_lowercase();
     let ending = [".js", ".mjs", ".cjs", ".py", ".exe"].into_iter().find_map(|ending| name.strip_suffix(ending));
@@ -60,7 +62,7 @@ mod tests {
                 stopped: line.ends_with(" (stopped)"),
             })
             .collect();
-        which(&Rules::built_in(), &processes).map(|(agent, pid)| (agent.id.clone(), pid))
+        find_agent(&Rules::built_in(), &processes).map(|(agent, pid)| (agent.id.clone(), pid))
     }
 
     fn id(line: &str) -> Option<String> {
@@ -111,6 +113,6 @@ mod tests {
     fn the_outermost_that_runs_counts() {
         assert_eq!(agent(&["bash", "node x", "claude", "codex"]), Some(("claude".into(), 3)));
         assert_eq!(agent(&["bash", "claude (stopped)", "codex"]), Some(("codex".into(), 3)));
-        assert_eq!(by_name(&Rules::built_in(), "Claude").map(|agent| agent.id.as_str()), Some("claude"));
+        assert_eq!(find_by_name(&Rules::built_in(), "Claude").map(|agent| agent.id.as_str()), Some("claude"));
     }
 }

@@ -1,4 +1,4 @@
-//! Which waits there are: the open ones, and the answers of those that ended.
+//! The registry of waits: the open ones, and the results of those that ended.
 
 use std::{
     collections::{VecDeque, hash_map::RandomState},
@@ -12,47 +12,47 @@ use std::{
 
 use dashmap::DashMap;
 
-use super::{answer::Told, core::Core};
+use super::{core::Core, result::WaitResult};
 use crate::{
     api::{Error, ErrorCode, Result, WaitOutcome},
     engine::{Caller, Engine, limits},
     metrics,
 };
 
-/// Every wait whose result can be asked for.
+/// All waits whose results can be asked for.
 #[derive(Default)]
 pub struct Waits {
     all: DashMap<String, Wait>,
     ended: Mutex<Ended>,
     open: AtomicUsize,
-    /// How many each caller has open.
+    /// The number of open waits of each caller.
     of_callers: DashMap<Caller, usize>,
     next: AtomicU64,
     secret: RandomState,
 }
 
-/// One of them.
+/// A registered wait.
 #[derive(Clone)]
 pub(super) enum Wait {
     Open(Arc<Core>),
-    Ended(Arc<Told>),
+    Ended(Arc<WaitResult>),
 }
 
-/// Those that have ended, in that order.
+/// The waits that have ended, in the order of their ends.
 #[derive(Default)]
 struct Ended {
     queue: VecDeque<(Instant, String, usize)>,
-    /// What their answers take.
+    /// The bytes that their results take.
     bytes: usize,
 }
 
 impl Waits {
-    /// How many are open.
+    /// Returns how many waits are open.
     pub fn open(&self) -> usize {
         self.open.load(Ordering::Relaxed)
     }
 
-    /// Ends all of them.
+    /// Cancels all open waits.
     pub fn cancel_all(&self) {
         let all: Vec<_> = self.all.iter().map(|wait| wait.clone()).collect();
         for wait in all {
@@ -62,8 +62,8 @@ impl Waits {
         }
     }
 
-    /// Drops results that are older than [`limits::KEEP`]; answers when the next one is due.
-    pub fn drop_old(&self, now: Instant) -> Option<Instant> {
+    /// Drops results that are older than [`limits::KEEP`]. Returns when the next one is due.
+    pub fn drop_expired(&self, now: Instant) -> Option<Instant> {
         let mut ended = self.ended();
         while ended.queue.front().is_some_and(|(at, ..)| *at + limits::KEEP <= now) {
             self.drop_first(&mut ended);
@@ -77,11 +77,11 @@ impl Waits {
         })
     }
 
-    /// Puts the answer in the wait's place; of more than can be kept the oldest go.
-    fn keep(&self, id: &str, told: Arc<Told>) {
-        let weight = told.weight();
+    /// Replaces an open wait by its result, and drops the oldest results over the limits.
+    fn store(&self, id: &str, result: Arc<WaitResult>) {
+        let weight = result.weight();
         let mut ended = self.ended();
-        self.all.insert(id.to_owned(), Wait::Ended(told));
+        self.all.insert(id.to_owned(), Wait::Ended(result));
         ended.queue.push_back((Instant::now(), id.to_owned(), weight));
         ended.bytes += weight;
         while ended.queue.len() > limits::ENDED_WAITS || ended.bytes > limits::ENDED_BYTES {
@@ -100,26 +100,26 @@ impl Waits {
         self.ended.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An id that nobody guesses: a wait's result may hold what a pane printed.
+    /// Makes an id that cannot be guessed: a wait's result may hold what a pane printed.
     fn new_id(&self) -> String {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         format!("w{number}-{:012x}", self.secret.hash_one(number) >> 16)
     }
 }
 
-/// A wait that is open. Whoever drops it, at whatever await, closes the wait.
-pub(super) struct Open {
+/// An open wait. Dropping the guard, at any await, closes the wait.
+pub(super) struct WaitGuard {
     engine: Engine,
     core: Arc<Core>,
-    /// Its watchers are in the panes.
-    serving: bool,
-    /// It counts as open.
-    counted: bool,
-    kept: bool,
+    /// Whether the wait's watchers are in the panes.
+    attached: bool,
+    /// Whether the wait counts as open.
+    holds_slot: bool,
+    stored: bool,
 }
 
-impl Open {
-    /// Opens a wait, if not too many are.
+impl WaitGuard {
+    /// Opens a wait. Error: too many are open, in all or of this caller.
     pub(super) fn new(engine: &Engine, make: impl FnOnce(String) -> Arc<Core>) -> Result<Self> {
         let waits = &engine.shared.waits;
         if waits.open.fetch_add(1, Ordering::Relaxed) >= limits::OPEN_WAITS {
@@ -143,16 +143,16 @@ impl Open {
         metrics::WAITS_ACTIVE.increment(1.0);
         let core = make(waits.new_id());
         waits.all.insert(core.id.clone(), Wait::Open(core.clone()));
-        Ok(Self { engine: engine.clone(), core, serving: true, counted: true, kept: false })
+        Ok(Self { engine: engine.clone(), core, attached: true, holds_slot: true, stored: false })
     }
 
     pub(super) fn core(&self) -> &Arc<Core> {
         &self.core
     }
 
-    /// The wait is over and does not count any more.
-    pub(super) fn discount(&mut self) {
-        if !std::mem::take(&mut self.counted) {
+    /// Gives back the wait's slot among the open waits, once.
+    pub(super) fn release_slot(&mut self) {
+        if !std::mem::take(&mut self.holds_slot) {
             return;
         }
         let waits = &self.engine.shared.waits;
@@ -164,32 +164,32 @@ impl Open {
         metrics::WAITS_ACTIVE.decrement(1.0);
     }
 
-    /// The wait is over: its answer stays, all else goes.
-    pub(super) async fn keep(mut self) {
-        self.leave();
-        let told = self.engine.told(&self.core).await;
-        self.engine.shared.waits.keep(&self.core.id, told);
-        self.kept = true;
+    /// Replaces a wait that is over by its result, and frees all else.
+    pub(super) async fn store_result(mut self) {
+        self.detach();
+        let result = self.engine.result(&self.core).await;
+        self.engine.shared.waits.store(&self.core.id, result);
+        self.stored = true;
         self.engine.shared.retired.notify_one();
     }
 
-    /// Takes the watchers out of the panes.
-    fn leave(&mut self) {
-        if !std::mem::take(&mut self.serving) {
+    /// Ends the wait and takes its watchers out of the panes.
+    fn detach(&mut self) {
+        if !std::mem::take(&mut self.attached) {
             return;
         }
         self.core.finish(WaitOutcome::Cancelled, None);
         for pane in &self.core.panes {
             pane.lock().watchers.retain(|watcher| !watcher.belongs_to(&self.core));
         }
-        self.discount();
+        self.release_slot();
     }
 }
 
-impl Drop for Open {
+impl Drop for WaitGuard {
     fn drop(&mut self) {
-        self.leave();
-        if !self.kept {
+        self.detach();
+        if !self.stored {
             self.engine.shared.waits.all.remove(&self.core.id);
         }
     }
@@ -204,7 +204,7 @@ mod tests {
         api::WaitRequest,
         engine::{
             EngineOptions, Host, Pane,
-            wait::{attach::Asked, spec::Spec},
+            wait::{attach::StartState, spec::Spec},
         },
         pane::cursor::Epoch,
         protocol::ids::PaneId,
@@ -214,25 +214,25 @@ mod tests {
         WaitRequest { panes: vec!["%1".into()], patterns: vec![pattern.to_owned()], ..WaitRequest::default() }
     }
 
-    fn open(engine: &Engine, pane: &Arc<Pane>, pattern: &str) -> Open {
+    fn open(engine: &Engine, pane: &Arc<Pane>, pattern: &str) -> WaitGuard {
         open_for(engine, pane, &request(pattern))
     }
 
-    fn open_for(engine: &Engine, pane: &Arc<Pane>, request: &WaitRequest) -> Open {
+    fn open_for(engine: &Engine, pane: &Arc<Pane>, request: &WaitRequest) -> WaitGuard {
         let host = Host::new(Path::new("/nowhere"), &engine.shared);
         let spec = Spec::new(request).unwrap();
-        Open::new(engine, |id| Core::new(id, host, spec, vec![pane.clone()])).unwrap()
+        WaitGuard::new(engine, |id| Core::new(id, host, spec, vec![pane.clone()])).unwrap()
     }
 
     fn pane() -> Arc<Pane> {
         Pane::new(PaneId(1), Epoch { server: 1, engine: 1 }, 1000)
     }
 
-    async fn attached(engine: &Engine, pane: &Arc<Pane>, pattern: &str) -> Open {
-        let open = open(engine, pane, pattern);
-        let asked: Vec<_> = open.core.panes.iter().cloned().map(Asked::of).collect();
-        engine.attach(&open.core.host.clone(), &open.core, &asked).await.unwrap();
-        open
+    async fn attached(engine: &Engine, pane: &Arc<Pane>, pattern: &str) -> WaitGuard {
+        let guard = open(engine, pane, pattern);
+        let starts: Vec<_> = guard.core.panes.iter().cloned().map(StartState::of).collect();
+        engine.attach(&guard.core.host.clone(), &guard.core, &starts).await.unwrap();
+        guard
     }
 
     /// Patterns compile meanwhile, and other tasks have their turn.
@@ -242,32 +242,32 @@ mod tests {
         for since in ["now", "input"] {
             let pane = pane();
             let _ = pane.push(b"DONE before\r\n");
-            let asked = [Asked::of(pane.clone())];
+            let starts = [StartState::of(pane.clone())];
             let _ = pane.push(b"DONE while it compiles\r\n");
             pane.record_input("x", false);
             let request = WaitRequest { since: Some(since.into()), ..request("DONE.*") };
-            let open = open_for(&engine, &pane, &request);
-            engine.attach(&open.core.host.clone(), &open.core, &asked).await.unwrap();
-            let latch = open.core.lock().panes[0].latches[0].clone().expect("it is there already");
+            let guard = open_for(&engine, &pane, &request);
+            engine.attach(&guard.core.host.clone(), &guard.core, &starts).await.unwrap();
+            let latch = guard.core.lock().panes[0].latches[0].clone().expect("it is there already");
             assert_eq!((latch.line.as_deref(), latch.before), (Some("DONE while it compiles"), false), "{since}");
         }
-        // More was printed than is kept: the wait knows that.
+        // More was printed than is kept: the wait reports a gap.
         let pane = pane();
-        let asked = [Asked::of(pane.clone())];
+        let starts = [StartState::of(pane.clone())];
         let _ = pane.push(&b"line\r\n".repeat(20_000));
-        let open = open_for(&engine, &pane, &WaitRequest { since: Some("now".into()), ..request("DONE") });
-        engine.attach(&open.core.host.clone(), &open.core, &asked).await.unwrap();
-        assert_eq!(open.core.lock().panes[0].gap.map(|gap| gap.reason), Some(crate::api::GapReason::Trimmed));
+        let guard = open_for(&engine, &pane, &WaitRequest { since: Some("now".into()), ..request("DONE") });
+        engine.attach(&guard.core.host.clone(), &guard.core, &starts).await.unwrap();
+        assert_eq!(guard.core.lock().panes[0].gap.map(|gap| gap.reason), Some(crate::api::GapReason::Trimmed));
     }
 
     #[tokio::test]
     async fn an_ended_wait_keeps_its_answer_and_nothing_else() {
         let engine = Engine::new(EngineOptions::default());
         let pane = pane();
-        let open = attached(&engine, &pane, "DO(NE)").await;
-        let (id, core) = (open.core.id.clone(), Arc::downgrade(&open.core));
+        let guard = attached(&engine, &pane, "DO(NE)").await;
+        let (id, core) = (guard.core.id.clone(), Arc::downgrade(&guard.core));
         let _ = pane.push(b"DONE\r\n");
-        open.keep().await;
+        guard.store_result().await;
         assert!(core.upgrade().is_none(), "patterns and panes are let go of");
         assert_eq!(engine.open_waits(), 0);
         assert_eq!(pane.lock().last_match_end("DO(NE)"), None, "nobody has heard of it yet");
@@ -287,10 +287,10 @@ mod tests {
     async fn a_wait_that_is_dropped_leaves_nothing() {
         let engine = Engine::new(EngineOptions::default());
         let pane = pane();
-        let open = attached(&engine, &pane, "x").await;
-        let id = open.core.id.clone();
+        let guard = attached(&engine, &pane, "x").await;
+        let id = guard.core.id.clone();
         assert_eq!((engine.open_waits(), pane.lock().watchers.len()), (1, 1));
-        drop(open);
+        drop(guard);
         assert_eq!((engine.open_waits(), pane.lock().watchers.len()), (0, 0));
         assert!(engine.wait_result(&id, None).await.is_err());
     }
@@ -300,22 +300,22 @@ mod tests {
         let engine = Engine::new(EngineOptions::default());
         let pane = pane();
         let waits = &engine.shared.waits;
-        let short = engine.told(&open(&engine, &pane, "x").core).await;
+        let short = engine.result(&open(&engine, &pane, "x").core).await;
         for number in 0..=limits::ENDED_WAITS {
-            waits.keep(&format!("short{number}"), short.clone());
+            waits.store(&format!("short{number}"), short.clone());
         }
         assert_eq!((waits.all.len(), waits.ended().queue.len()), (limits::ENDED_WAITS, limits::ENDED_WAITS));
         assert!(waits.get("short0").is_err() && waits.get("short1").is_ok(), "the oldest goes");
-        let long = engine.told(&open(&engine, &pane, &"x".repeat(60_000)).core).await;
+        let long = engine.result(&open(&engine, &pane, &"x".repeat(60_000)).core).await;
         for number in 0..=limits::ENDED_BYTES / 60_000 {
-            waits.keep(&format!("long{number}"), long.clone());
+            waits.store(&format!("long{number}"), long.clone());
         }
         let ended = waits.ended();
         assert!(ended.bytes <= limits::ENDED_BYTES && waits.all.len() == ended.queue.len());
         let sum: usize = ended.queue.iter().map(|(_, _, weight)| weight).sum();
         assert_eq!(sum, ended.bytes);
         drop(ended);
-        assert_eq!(waits.drop_old(Instant::now() + limits::KEEP + Duration::from_secs(1)), None);
+        assert_eq!(waits.drop_expired(Instant::now() + limits::KEEP + Duration::from_secs(1)), None);
         assert_eq!((waits.all.len(), waits.ended().bytes), (0, 0));
     }
 }

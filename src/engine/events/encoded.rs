@@ -1,4 +1,4 @@
-//! An event as it is sent, made once for everybody who is told it.
+//! An event in the form in which it is sent, made once for all subscribers.
 
 use std::sync::{Arc, OnceLock};
 
@@ -7,11 +7,12 @@ use bytes::Bytes;
 
 use crate::api::{Event, EventKind};
 
-/// An event as JSON; of raw output the bytes themselves too. All that is made of it is made once, whoever asks.
+/// An event as JSON. Raw output also has the bytes themselves. Each form is made once, on first
+/// use.
 #[derive(Debug)]
-pub struct Telling {
+pub struct EncodedEvent {
     kind: EventKind,
-    /// The JSON, of raw output without `data`.
+    /// The JSON; of raw output without `data`.
     head: Bytes,
     raw: Option<Raw>,
     framed: OnceLock<Bytes>,
@@ -24,24 +25,24 @@ struct Raw {
     whole: OnceLock<Bytes>,
 }
 
-impl Telling {
-    /// An event with all that it says.
+impl EncodedEvent {
+    /// Encodes an event as JSON.
     pub(super) fn new(event: &Event) -> Arc<Self> {
         Arc::new(Self { kind: event.kind(), head: json(event), raw: None, framed: OnceLock::new() })
     }
 
-    /// Raw output: an event without `data`, and the bytes that belong there.
+    /// Encodes raw output: an event without `data`, and the bytes that belong there.
     pub(super) fn raw(event: Event, bytes: Bytes) -> Arc<Self> {
         let (kind, head) = (event.kind(), json(&event));
         Arc::new(Self { kind, head, raw: Some(Raw { event, bytes, whole: OnceLock::new() }), framed: OnceLock::new() })
     }
 
-    /// What kind of event it is.
+    /// Returns the kind of the event.
     pub fn kind(&self) -> EventKind {
         self.kind
     }
 
-    /// The event as JSON.
+    /// Returns the event as JSON.
     pub fn json(&self) -> &Bytes {
         match &self.raw {
             None => &self.head,
@@ -55,24 +56,25 @@ impl Telling {
         }
     }
 
-    /// Of raw output: the JSON without `data`, and the bytes.
+    /// Returns the JSON without `data`, and the bytes, of raw output; else `None`.
     pub fn binary(&self) -> Option<(&Bytes, &Bytes)> {
         self.raw.as_ref().map(|raw| (&self.head, &raw.bytes))
     }
 
-    /// What a face makes of the event's kind and JSON. There is one such face: whoever asks first says what is made.
+    /// Returns the event in a face's framing, made by `frame` from kind and JSON at the first call.
+    /// There is one such face.
     pub fn framed(&self, frame: impl FnOnce(EventKind, &[u8]) -> Bytes) -> &Bytes {
         self.framed.get_or_init(|| frame(self.kind, self.json()))
     }
 
-    /// Bytes it is about.
+    /// Returns about how many bytes the event holds.
     pub(super) fn len(&self) -> usize {
         self.head.len() + self.raw.as_ref().map_or(0, |raw| raw.bytes.len())
     }
 }
 
 fn json(event: &Event) -> Bytes {
-    // What these types hold can always be written.
+    // Serializing these types cannot fail.
     serde_json::to_vec(event).unwrap_or_default().into()
 }
 
@@ -83,13 +85,13 @@ mod tests {
     #[test]
     fn raw_output_is_told_with_its_bytes_beside_it_or_in_it() {
         let event = Event::Output { pane: "%0".into(), text: None, data: None, cursor: "c".into(), gap: None };
-        let telling = Telling::raw(event, Bytes::from_static(b"\x00\xff"));
-        let (head, bytes) = telling.binary().unwrap();
+        let event = EncodedEvent::raw(event, Bytes::from_static(b"\x00\xff"));
+        let (head, bytes) = event.binary().unwrap();
         assert_eq!(head, r#"{"type":"output","pane":"%0","cursor":"c"}"#);
         assert_eq!(&bytes[..], b"\x00\xff");
-        assert_eq!(telling.json(), r#"{"type":"output","pane":"%0","data":"AP8=","cursor":"c"}"#);
-        let framed = telling.framed(|kind, json| format!("{} {}", kind.as_str(), json.len()).into());
+        assert_eq!(event.json(), r#"{"type":"output","pane":"%0","data":"AP8=","cursor":"c"}"#);
+        let framed = event.framed(|kind, json| format!("{} {}", kind.as_str(), json.len()).into());
         assert_eq!(framed, "output 56");
-        assert_eq!(telling.framed(|_, _| Bytes::new()), "output 56");
+        assert_eq!(event.framed(|_, _| Bytes::new()), "output 56");
     }
 }

@@ -1,4 +1,4 @@
-//! What is known of the agents of one server.
+//! The registry of one server's agents.
 
 use std::{
     collections::BTreeMap,
@@ -12,9 +12,9 @@ use crate::{
     protocol::ids::PaneId,
 };
 
-/// The last that was told of each pane's agent.
+/// The latest [`AgentInfo`] of each pane, kept for a while after the agent has ended.
 #[derive(Debug, Default)]
-pub(in crate::engine) struct Board {
+pub(in crate::engine) struct AgentRegistry {
     panes: Mutex<BTreeMap<PaneId, Entry>>,
 }
 
@@ -24,8 +24,9 @@ struct Entry {
     ended: Option<Instant>,
 }
 
-impl Board {
-    /// This is known now.
+impl AgentRegistry {
+    /// Stores a pane's agent. Drops entries that have expired, and the oldest ended ones over the
+    /// limit.
     pub(super) fn set(&self, id: PaneId, info: AgentInfo) {
         let ended = (info.state == AgentState::Ended).then(Instant::now);
         let mut panes = self.lock();
@@ -37,12 +38,13 @@ impl Board {
         }
     }
 
-    /// What was known of a pane last.
-    pub(super) fn last(&self, id: PaneId) -> Option<AgentInfo> {
+    /// Returns the latest entry of a pane.
+    pub(super) fn get(&self, id: PaneId) -> Option<AgentInfo> {
         self.lock().get(&id).map(|entry| entry.info.clone())
     }
 
-    /// All that is known: those that live, by pane; then those that ended, in the order of their ends.
+    /// Returns all entries: running agents by pane, then ended ones in the order in which they
+    /// ended.
     pub(super) fn all(&self) -> Vec<(PaneId, AgentInfo)> {
         let panes = self.lock();
         let mut all: Vec<_> = panes.iter().filter(|(_, entry)| !entry.is_old()).collect();
@@ -61,8 +63,9 @@ impl Entry {
     }
 }
 
-/// Puts into an agent's description where its pane is now. One that has gone keeps its last place.
-pub(super) fn place(info: &mut AgentInfo, pane: &PaneInfo) {
+/// Copies a pane's present location into an agent's description. A pane that has gone keeps its
+/// last location.
+pub(super) fn update_location(info: &mut AgentInfo, pane: &PaneInfo) {
     if pane.window_id.is_empty() {
         return;
     }

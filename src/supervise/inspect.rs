@@ -1,4 +1,4 @@
-//! `list`, `capture` and `status`: what there is and what it shows.
+//! The actions `list`, `capture` and `status`: what there is and what it shows.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -7,8 +7,9 @@ use std::{
 };
 
 use super::{
-    Supervisor, about_target, failed, spelled,
+    Supervisor, engine_target, error_text,
     state::{State, is_claude, lines_of},
+    target_error_text,
 };
 use crate::{
     api::{CaptureRequest, Error},
@@ -16,9 +17,9 @@ use crate::{
     tmux::{Subject, is_absent},
 };
 
-/// Lines that `status` shows.
+/// The lines that `status` shows.
 const STATUS_LINES: u64 = 200;
-/// tmux keeps fewer lines than this, whatever is asked for.
+/// A limit above the lines of history that tmux keeps.
 const MOST_LINES: u64 = 10_000_000;
 
 impl Supervisor {
@@ -26,7 +27,7 @@ impl Supervisor {
         let topology = match host.server().fresh().await {
             Ok(topology) => topology.without_hubs(),
             Err(error) if is_absent(&error) => return Ok("No tmux sessions running.".into()),
-            Err(error) => return Err(failed(&error)),
+            Err(error) => return Err(error_text(&error)),
         };
         let panes: Vec<_> = topology
             .windows
@@ -42,8 +43,8 @@ impl Supervisor {
         if host.server().spec().is_local() {
             let ttys: BTreeSet<String> = panes.iter().map(|(_, pane)| pane.tty.clone()).collect();
             let engine = &self.shared.engine;
-            let looked = engine.probe(Subject::All, move |proc| proc.on_terminals(&ttys)).await;
-            running = looked.ok_or("Error: cannot look at the processes of this machine: that takes too long")?;
+            let probed = engine.probe(Subject::All, move |proc| proc.on_terminals(&ttys)).await;
+            running = probed.ok_or("Error: cannot look at the processes of this machine: that takes too long")?;
         }
         let mut found = Vec::new();
         for (window, pane) in &panes {
@@ -51,7 +52,7 @@ impl Supervisor {
                 continue;
             }
             let session = topology.session(window.session).map(|session| session.name.as_str()).unwrap_or_default();
-            // One that ended meanwhile shows nothing.
+            // A pane that ended meanwhile shows nothing.
             let screen = self.screen(host, &pane.id.to_string(), 0).await.unwrap_or_default();
             let state = State::of(&lines_of(&screen)).label();
             let folder = folder(&pane.path);
@@ -76,20 +77,20 @@ impl Supervisor {
 
     async fn last_lines(&self, host: &Arc<Host>, target: &str, lines: u64) -> Result<String, String> {
         let history = lines.min(MOST_LINES);
-        let screen = self.screen(host, target, history).await.map_err(|error| about_target(&error, target))?;
+        let screen = self.screen(host, target, history).await.map_err(|error| target_error_text(&error, target))?;
         let all = lines_of(&screen);
         let last = all.get(all.len().saturating_sub(history as usize)..).unwrap_or_default();
         Ok(last.join("\n"))
     }
 
-    /// The screen and so many lines of history above it.
+    /// Captures the screen and `history` lines above it.
     async fn screen(&self, host: &Arc<Host>, target: &str, history: u64) -> Result<String, Error> {
         let request = CaptureRequest { start: Some(format!("-{history}")), ..CaptureRequest::default() };
-        Ok(self.shared.engine.capture(host, &spelled(host, target).await?, &request).await?.text)
+        Ok(self.shared.engine.capture(host, &engine_target(host, target).await?, &request).await?.text)
     }
 }
 
-/// The last part of a directory.
+/// Returns the last part of a directory.
 fn folder(path: &str) -> String {
     Path::new(path).file_name().map_or_else(|| path.to_owned(), |name| name.to_string_lossy().into_owned())
 }

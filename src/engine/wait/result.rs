@@ -1,4 +1,4 @@
-//! What a wait tells.
+//! The results of waits, and reports of open ones.
 
 use std::{
     sync::{Arc, Mutex, PoisonError, Weak},
@@ -6,8 +6,8 @@ use std::{
 };
 
 use super::{
-    core::{Core, Latch, OnPane},
-    standing,
+    core::{Core, Latch, PaneProgress},
+    earlier,
 };
 use crate::{
     api::{PredicateKind, PredicateReport, WaitAnswer, WaitOutcome},
@@ -15,21 +15,22 @@ use crate::{
     metrics,
 };
 
-/// What is left of a wait that has ended: its answer, and what its delivery tells the panes.
-pub struct Told {
+/// The result of a wait that has ended: its answer, and the matches that the panes learn of when it
+/// is acknowledged.
+pub struct WaitResult {
     answer: WaitAnswer,
     ended: Instant,
-    /// The matches that count as answered once the answer is delivered; taken by the first delivery.
+    /// The matches that count as answered once the answer is acknowledged; taken by the first call.
     matches: Mutex<Option<Matches>>,
 }
 
-/// Of each pane: the patterns that were satisfied there and where.
+/// The patterns that were satisfied on each pane, and the offsets where they were.
 type Matches = Vec<(Weak<Pane>, Vec<(String, u64)>)>;
 
-impl Told {
-    /// Gives the answer to someone who asked. Only then its matches are behind what `since: input` looks at: nobody may have heard of them
-    /// when the one who waited has gone.
-    pub(super) fn deliver(&self) -> WaitAnswer {
+impl WaitResult {
+    /// Returns the answer to a caller, and marks its matches as answered. Only then do they lie
+    /// before what `since: input` looks at: a caller that has gone may never have received them.
+    pub(super) fn acknowledge(&self) -> WaitAnswer {
         let matches = self.matches.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(matches) = matches {
             metrics::wait_latency(self.ended.elapsed());
@@ -42,7 +43,7 @@ impl Told {
         self.answer.clone()
     }
 
-    /// About what it takes in memory, in bytes.
+    /// Returns about how many bytes the result takes in memory.
     pub(super) fn weight(&self) -> usize {
         let text = |text: &Option<String>| text.as_ref().map_or(0, String::len);
         let predicate = |report: &PredicateReport| {
@@ -50,7 +51,7 @@ impl Told {
             let groups = report.groups.iter().map(|(name, group)| 2 * size_of::<String>() + name.len() + group.len());
             let stands = report.stands_before.as_ref().map_or(0, |stands| stands.line.len() + stands.since.len());
             let texts = stands + report.pane.len() + text(&report.pattern) + text(&report.line);
-            // A pattern stands once more among the matches.
+            // A pattern is stored once more among the matches.
             size_of::<PredicateReport>() + texts + text(&report.pattern) + captures.chain(groups).sum::<usize>()
         };
         let predicates = self.answer.predicates.iter().map(predicate).sum::<usize>();
@@ -59,10 +60,10 @@ impl Told {
 }
 
 impl Engine {
-    /// The answer of a wait that has ended, made once.
-    pub(super) async fn told(&self, core: &Arc<Core>) -> Arc<Told> {
-        let told = core.told.get_or_init(|| async {
-            standing::note(self, core).await;
+    /// Returns the result of a wait that has ended, made once.
+    pub(super) async fn result(&self, core: &Arc<Core>) -> Arc<WaitResult> {
+        let result = core.result.get_or_init(|| async {
+            earlier::record(self, core).await;
             let (mut answer, matches) = report(core);
             if answer.outcome == WaitOutcome::Timeout
                 && let [pane] = core.panes.as_slice()
@@ -70,12 +71,12 @@ impl Engine {
                 answer.screen = self.last_lines(core, pane).await;
             }
             let ended = core.lock().end.map_or_else(Instant::now, |end| end.at);
-            Arc::new(Told { answer, ended, matches: Mutex::new(Some(matches)) })
+            Arc::new(WaitResult { answer, ended, matches: Mutex::new(Some(matches)) })
         });
-        told.await.clone()
+        result.await.clone()
     }
 
-    /// What the screen shows last. On a pane that has gone meanwhile there is none.
+    /// Returns the last lines of the screen, or `None` for a pane that has gone meanwhile.
     async fn last_lines(&self, core: &Core, pane: &Arc<Pane>) -> Option<String> {
         let (text, _) = tokio::select! {
             screen = self.screen(&core.host, pane, false) => screen.ok()?,
@@ -89,14 +90,14 @@ impl Engine {
     }
 }
 
-/// A wait as it stands now.
+/// Reports a wait as it stands now, with the matches to mark once the report is acknowledged.
 pub(super) fn report(core: &Core) -> (WaitAnswer, Matches) {
     let progress = core.lock();
     let mut predicates = Vec::new();
     for (pane, on_pane) in core.panes.iter().zip(&progress.panes) {
         for (index, (predicate, latch)) in core.spec.predicates.iter().zip(&on_pane.latches).enumerate() {
             let mut report = one(pane, predicate.kind, predicate.text.clone(), latch.as_ref());
-            report.stands_before = on_pane.standing.get(index).cloned().flatten();
+            report.stands_before = on_pane.stands_before.get(index).cloned().flatten();
             predicates.push(report);
         }
         if let Some((pattern, latch)) = &on_pane.failed {
@@ -121,7 +122,7 @@ pub(super) fn report(core: &Core) -> (WaitAnswer, Matches) {
         pane: deciding.map(|(pane, _)| pane.id().to_string()),
         predicates,
         cursor: None,
-        duration_ms: ms(end.map_or_else(|| core.asked.elapsed(), |end| end.at.duration_since(core.asked))),
+        duration_ms: ms(end.map_or_else(|| core.requested_at.elapsed(), |end| end.at.duration_since(core.requested_at))),
         gap: progress.panes.iter().find_map(|on_pane| on_pane.gap),
         screen: None,
         exit_status: exit.and_then(|exit| exit.status),
@@ -133,8 +134,8 @@ pub(super) fn report(core: &Core) -> (WaitAnswer, Matches) {
     (WaitAnswer { cursor, ..answer }, answered)
 }
 
-/// The patterns that were satisfied on a pane and where.
-fn matches(core: &Core, on_pane: &OnPane) -> Vec<(String, u64)> {
+/// Returns the patterns that were satisfied on a pane, and where.
+fn matches(core: &Core, on_pane: &PaneProgress) -> Vec<(String, u64)> {
     let latched = core.spec.predicates.iter().zip(&on_pane.latches);
     latched
         .filter(|(predicate, _)| predicate.kind == PredicateKind::Pattern)
@@ -142,7 +143,7 @@ fn matches(core: &Core, on_pane: &OnPane) -> Vec<(String, u64)> {
         .collect()
 }
 
-fn last_end(on_pane: &OnPane) -> Option<u64> {
+fn last_end(on_pane: &PaneProgress) -> Option<u64> {
     let latched = on_pane.latches.iter().flatten().chain(on_pane.failed.iter().map(|(_, latch)| latch));
     latched.filter_map(|latch| latch.end).max()
 }

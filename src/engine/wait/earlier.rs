@@ -1,4 +1,4 @@
-//! What a wait that timed out passed over: its patterns, in what was there before it began.
+//! Searches what was there before a wait began for the patterns of a wait that timed out.
 
 use std::{sync::Arc, time::Instant};
 
@@ -19,18 +19,18 @@ use crate::{
 };
 
 /// Raw bytes that are decoded and searched between two looks at the clock.
-const PIECE: u64 = 32 * 1024;
+const CHUNK_BYTES: u64 = 32 * 1024;
 
-/// Looks for the patterns that a wait waited for in vain in what it did not count, and notes where they stand.
+/// Records where the patterns that a wait did not find stand in what it did not count.
 ///
-/// This happens once the time has run out, in a thread of its own, one wait at a time and for [`limits::STANDS_TIME`] at
-/// most: what was not looked at by then is left out of the answer.
-pub(super) async fn note(engine: &Engine, core: &Arc<Core>) {
+/// The search runs after the timeout, in a blocking thread, one wait at a time and for
+/// [`limits::STANDS_TIME`] at most. What it has not reached by then is left out of the answer.
+pub(super) async fn record(engine: &Engine, core: &Arc<Core>) {
     if core.lock().end.is_none_or(|end| end.outcome != WaitOutcome::Timeout) {
         return;
     }
     let deadline = Instant::now() + limits::STANDS_TIME;
-    let permit = timeout_at(deadline.into(), engine.shared.standing.clone().acquire_owned()).await;
+    let permit = timeout_at(deadline.into(), engine.shared.earlier_search.clone().acquire_owned()).await;
     let Ok(Ok(permit)) = permit else { return };
     let permit = Arc::new(permit);
     for (at, pane) in core.panes.iter().enumerate() {
@@ -43,7 +43,7 @@ pub(super) async fn note(engine: &Engine, core: &Arc<Core>) {
         });
         let Ok(Ok(found)) = timeout_at(deadline.into(), found).await else { return };
         if let Some(on_pane) = core.lock().panes.get_mut(at) {
-            on_pane.standing = found;
+            on_pane.stands_before = found;
         }
     }
 }
@@ -52,25 +52,25 @@ pub(super) async fn note(engine: &Engine, core: &Arc<Core>) {
 struct Search {
     core: Arc<Core>,
     pane: Arc<Pane>,
-    /// For each pattern that is searched: a match begins before this offset.
+    /// For each pattern, the offset before which a match must begin; `None`: it is not searched.
     before: Vec<Option<u64>>,
 }
 
-/// What is kept of a pattern's matches while they are passed over.
+/// The matches of one pattern, of which only the last are kept.
 #[derive(Default)]
-struct Kept {
+struct EarlierMatches {
     /// The last match in the output that is no echo.
     last: Option<Hit>,
-    /// The pattern matches in an echo.
+    /// Whether the pattern matches in an echo.
     echoed: bool,
     /// The line of the last match on the screen.
     shown: Option<String>,
-    /// The screen shows the line of `last`.
+    /// Whether the screen shows the line of `last`.
     shows_last: bool,
 }
 
 impl Search {
-    /// `None` where no pattern is open.
+    /// Prepares a search of one pane; `None` where no pattern is open.
     fn new(core: &Arc<Core>, at: usize, pane: &Arc<Pane>) -> Option<Self> {
         let progress = core.lock();
         let on_pane = progress.panes.get(at)?;
@@ -82,18 +82,19 @@ impl Search {
     }
 
     fn run(self, deadline: Instant) -> Vec<Option<StandsBefore>> {
-        let mut kept = self.in_output(deadline);
-        self.on_screen(&mut kept, deadline);
+        let mut matches = self.in_output(deadline);
+        self.on_screen(&mut matches, deadline);
         let end = self.pane.lock().ring.end();
-        let found = self.before.iter().zip(kept).map(|(before, kept)| {
+        let found = self.before.iter().zip(matches).map(|(before, matches)| {
             let before = (*before)?;
-            match kept.last {
+            match matches.last {
                 Some(hit) => {
-                    let since = if kept.shows_last { "screen" } else { "start" };
+                    let since = if matches.shows_last { "screen" } else { "start" };
                     Some(StandsBefore { line: hit.line, offset: Some(hit.start), since: since.into() })
                 }
-                // What programs draw need not stand in their output as it is read. It is from before if nothing came since.
-                None => kept.shown.filter(|_| end <= before && !kept.echoed).map(|line| StandsBefore {
+                // Text that programs draw need not stand in their output as it is read. It is from
+                // before if nothing came since.
+                None => matches.shown.filter(|_| end <= before && !matches.echoed).map(|line| StandsBefore {
                     line,
                     offset: None,
                     since: "screen".into(),
@@ -103,22 +104,23 @@ impl Search {
         found.collect()
     }
 
-    /// Notes the last match of each pattern in the retained output that begins before the wait does, echoes left out.
+    /// Returns the last match of each pattern in the retained output that begins before the wait
+    /// does, echoes left out.
     ///
     /// A pattern can match at each byte, and a match has its whole line: only the last one is kept.
-    fn in_output(&self, deadline: Instant) -> Vec<Kept> {
-        let mut kept: Vec<Kept> = self.before.iter().map(|_| Kept::default()).collect();
+    fn in_output(&self, deadline: Instant) -> Vec<EarlierMatches> {
+        let mut matches: Vec<EarlierMatches> = self.before.iter().map(|_| EarlierMatches::default()).collect();
         let (Some(set), Some(limit)) = (&self.core.spec.set, self.before.iter().flatten().max()) else {
-            return kept;
+            return matches;
         };
         // A match may begin before the wait and end in it.
-        let to = limit.saturating_add(PIECE);
+        let to = limit.saturating_add(CHUNK_BYTES);
         let mut matcher = Matcher::new(set.clone());
         let mut from = limit.saturating_sub(limits::STANDS_BYTES);
         while Instant::now() < deadline {
             let (chunk, over) = {
                 let state = self.pane.lock();
-                let most = PIECE.min(to.saturating_sub(from.max(state.ring.start())));
+                let most = CHUNK_BYTES.min(to.saturating_sub(from.max(state.ring.start())));
                 (state.ring.read(from, Reading { most, whole: true, over: true }), state.ring.end() <= to)
             };
             if chunk.gap.is_some() {
@@ -126,15 +128,15 @@ impl Search {
             }
             chunk.decode(&mut matcher);
             let is_last = chunk.bytes.is_empty() || chunk.end >= to;
-            // Each match is passed over, so that the last one is found.
-            let mut judge = |hit: &Hit| match (self.before.get(hit.pattern), kept.get_mut(hit.pattern)) {
-                (Some(Some(before)), Some(kept)) if hit.start < *before && Instant::now() < deadline => {
+            // Each match is rejected, so that the last one is found.
+            let mut judge = |hit: &Hit| match (self.before.get(hit.pattern), matches.get_mut(hit.pattern)) {
+                (Some(Some(before)), Some(matches)) if hit.start < *before && Instant::now() < deadline => {
                     let text = hit.captures.first().and_then(Option::as_deref).unwrap_or_default();
                     let verdict = self.pane.lock().echo.verdict(hit.start, hit.end, text);
                     if verdict == echo::Verdict::Answer {
-                        kept.last = Some(hit.clone());
+                        matches.last = Some(hit.clone());
                     } else {
-                        kept.echoed = true;
+                        matches.echoed = true;
                     }
                     Verdict::Reject
                 }
@@ -149,11 +151,11 @@ impl Search {
             }
             from = chunk.end;
         }
-        kept
+        matches
     }
 
-    /// Notes the matches on the screen, where it is followed.
-    fn on_screen(&self, kept: &mut [Kept], deadline: Instant) {
+    /// Adds the matches on the screen, where it is followed.
+    fn on_screen(&self, matches: &mut [EarlierMatches], deadline: Instant) {
         let Some(set) = &self.core.spec.set else { return };
         let options = CaptureOptions { join: true, ..CaptureOptions::default() };
         let Some(text) = self.pane.lock().screen.capture(&options) else { return };
@@ -163,10 +165,10 @@ impl Search {
             matcher.control(0, Control::LineFeed);
         }
         matcher.rest(&mut |hit| {
-            if let Some(kept) = kept.get_mut(hit.pattern) {
-                let last = kept.last.as_ref().map(|last| last.line.trim_end());
-                kept.shows_last |= last == Some(hit.line.trim_end());
-                kept.shown = Some(hit.line.clone());
+            if let Some(matches) = matches.get_mut(hit.pattern) {
+                let last = matches.last.as_ref().map(|last| last.line.trim_end());
+                matches.shows_last |= last == Some(hit.line.trim_end());
+                matches.shown = Some(hit.line.clone());
             }
             if Instant::now() < deadline { Verdict::Reject } else { Verdict::Accept }
         });
