@@ -4,7 +4,7 @@
 #![allow(missing_docs, reason = "a bench has no readers but this file")]
 
 use divan::{Bencher, counter::BytesCount};
-use muxtap::pane::{
+use muxtap::stream::{
     decoder::TextDecoder,
     echo::EchoFilter,
     render::TextRenderer,

@@ -18,8 +18,8 @@ use super::{
 };
 use crate::{
     api::{Error, ErrorCode, Result, RunAnswer, RunMethod, RunRequest, Tier},
-    pane::render,
     protocol::command::{Command, CommandLine},
+    stream::render,
     tmux::{Request, death},
 };
 use tokio_util::sync::CancellationToken;

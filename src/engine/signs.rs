@@ -1,6 +1,6 @@
 //! What a pane's stream tells besides text: bells, titles, prompts, and the marks that muxtap makes shells print.
 
-use crate::pane::text::Mark;
+use crate::stream::text::Mark;
 
 /// The OSC number of the marks that muxtap makes a shell print. Terminals ignore numbers they do not know.
 pub(super) const RUN_OSC: &str = "7717";
@@ -94,7 +94,7 @@ impl Signs {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pane::{
+    use crate::stream::{
         decoder::TextDecoder,
         text::{Control, TextSink},
     };

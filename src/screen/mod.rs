@@ -1,6 +1,6 @@
 //! What tmux's grid holds, from a pane's output alone: `capture-pane` answered from memory.
 //!
-//! This floor is pure like [`crate::pane`]: no sockets, no clocks, no tasks. It follows tmux's own grid, not a terminal
+//! This floor is pure like [`crate::stream`]: no sockets, no clocks, no tasks. It follows tmux's own grid, not a terminal
 //! in general: `docs/screen.md` has the invariants (S1…) and what was measured.
 
 mod capture;

@@ -3,9 +3,9 @@
 use bytes::Bytes;
 
 use crate::{
-    pane::render,
     protocol::{command::Command, ids::PaneId},
     screen::{self, Rules},
+    stream::render,
 };
 
 /// What tmux retained of a pane at one exact point of its stream (F3).

@@ -16,7 +16,7 @@ use crate::{
         read,
     },
     metrics,
-    pane::{
+    stream::{
         cursor::Since,
         resume::Place,
         ring::{Chunk, Reading},

@@ -10,8 +10,8 @@ use crate::{
         view::{Doubt, Settled},
     },
     metrics,
-    pane::join::{self, Joined},
     screen::Rules,
+    stream::join::{self, Joined},
     tmux::{Exit, Seed},
 };
 

@@ -6,7 +6,7 @@ use super::{begins_on_screen, core::Core, watcher::Watcher};
 use crate::{
     api::Result,
     engine::{Engine, Host, Pane, pane::State},
-    pane::{
+    stream::{
         cursor::Since,
         matcher::{Hit, Matcher, Verdict},
         text::{Control, TextSink},
@@ -135,7 +135,7 @@ const PIECE: u64 = 32 * 1024;
 
 fn beginning(core: &Core, at: usize, asked: &Asked, state: &State, on_screen: Option<u64>) -> Result<Beginning> {
     let Asked { pane, end, origin } = asked;
-    let count = core.spec.set.as_ref().map_or(0, crate::pane::patterns::PatternSet::len);
+    let count = core.spec.set.as_ref().map_or(0, crate::stream::patterns::PatternSet::len);
     let same = |offset: u64| Beginning { first: offset, from: vec![offset; count], signs: offset };
     let since = match core.spec.since {
         // From where it was asked on; that much may have been printed since that its beginning is not kept any more.

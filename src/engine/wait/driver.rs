@@ -15,7 +15,7 @@ use super::{
 use crate::{
     api::{PredicateKind, WaitMode, WaitOutcome},
     engine::{Engine, Host, Pane, limits, pane::About, shell},
-    pane::cursor::Since,
+    stream::cursor::Since,
 };
 
 /// A line that ends like a prompt: `$ `, `# `, `% `, `> `, `>>> `, `❯ ` …

@@ -206,7 +206,7 @@ mod tests {
             EngineOptions, Host, Pane,
             wait::{attach::Asked, spec::Spec},
         },
-        pane::cursor::Epoch,
+        stream::cursor::Epoch,
         protocol::ids::PaneId,
     };
 

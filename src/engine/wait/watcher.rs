@@ -9,12 +9,12 @@ use super::{
 use crate::{
     api::{Gap, PredicateKind},
     engine::{signs::Signs, view::View},
-    pane::{
+    screen::Changes,
+    stream::{
         echo::{self, EchoFilter},
         matcher::{Hit, Matcher, Verdict},
         text::{Control, TextSink},
     },
-    screen::Changes,
     tmux::Exit,
 };
 

@@ -359,7 +359,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::pane::{decoder::tests::terminal_bytes, ring::Reading, text::Unheard};
+    use crate::stream::{decoder::tests::terminal_bytes, ring::Reading, text::Unheard};
 
     fn render(bytes: &str) -> String {
         render_bytes(bytes.as_bytes())

@@ -4,7 +4,7 @@
 use std::{fs, ops::Range, path::PathBuf};
 
 use super::{EchoFilter, Verdict};
-use crate::pane::{
+use crate::stream::{
     decoder::TextDecoder,
     render::resting_line,
     ring::Ring,

@@ -270,7 +270,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::pane::patterns::{Limits, PatternSpec};
+    use crate::stream::patterns::{Limits, PatternSpec};
 
     fn matcher(patterns: &[&str]) -> Matcher {
         let specs: Vec<PatternSpec> = patterns.iter().map(|text| PatternSpec::new(*text)).collect();

@@ -7,7 +7,7 @@ use super::{
     hit::Found,
     window::Window,
 };
-use crate::pane::patterns::{Pattern, PatternSet};
+use crate::stream::patterns::{Pattern, PatternSet};
 
 /// One pattern of a set, and how far its search has come.
 #[derive(Debug)]

@@ -2,7 +2,7 @@
 
 use memchr::memrchr;
 
-use crate::pane::text::{Control, TextSink};
+use crate::stream::text::{Control, TextSink};
 
 /// A run of match text and the raw bytes for which it stands.
 #[derive(Clone, Copy, Debug)]

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use proptest::prelude::*;
 
 use super::{Hit, Matcher, Verdict};
-use crate::pane::{
+use crate::stream::{
     patterns::{Limits, PatternSet, PatternSpec},
     text::{Control, TextSink},
 };

@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::pane::decoder::tests::{Event, Events, terminal_bytes};
+use crate::stream::decoder::tests::{Event, Events, terminal_bytes};
 
 fn ring(limit: usize, bytes: &[u8]) -> Ring {
     let mut ring = Ring::new(limit);

@@ -5,7 +5,7 @@
     reason = "positions are bounded by MAX_CELLS on both sides"
 )]
 
-use crate::pane::{text::Control, width::columns};
+use crate::stream::{text::Control, width::columns};
 
 /// Cells of one line; what is longer is no echo.
 const MAX_CELLS: usize = 16 * 1024;

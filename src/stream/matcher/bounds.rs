@@ -7,7 +7,7 @@ pub struct Limits {
     pub patterns: usize,
     /// Bytes of one pattern's text.
     pub pattern_bytes: usize,
-    /// Bytes of a set's compiled automaton; a pattern that is compiled alone ([`compile_one`](crate::pane::patterns::compile_one)) has the same.
+    /// Bytes of a set's compiled automaton; a pattern that is compiled alone ([`compile_one`](crate::stream::patterns::compile_one)) has the same.
     pub compiled_bytes: usize,
     /// Bytes of recent match text that a matcher keeps at most, between chunks; the length of the longest match it can tell whole.
     pub window_bytes: usize,

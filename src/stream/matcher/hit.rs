@@ -6,7 +6,7 @@ use memchr::{memchr, memrchr};
 use regex_automata::{PatternID, util::captures::Captures};
 
 use super::window::Window;
-use crate::pane::patterns::Pattern;
+use crate::stream::patterns::Pattern;
 
 /// A match. Text in it is lossy UTF-8 and cut to 4 KiB.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub struct Hit {
     pub captures: Vec<Option<String>>,
     /// Named groups that took part.
     pub groups: BTreeMap<String, String>,
-    /// The match began before the text that is kept ([`Limits::window_bytes`](crate::pane::patterns::Limits)): `start` is where that text
+    /// The match began before the text that is kept ([`Limits::window_bytes`](crate::stream::patterns::Limits)): `start` is where that text
     /// begins, and there are no captures.
     pub truncated: bool,
 }

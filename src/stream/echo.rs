@@ -492,7 +492,7 @@ mod golden;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pane::decoder::TextDecoder;
+    use crate::stream::decoder::TextDecoder;
 
     /// A pane in which things are typed and printed.
     #[derive(Default)]
@@ -657,8 +657,8 @@ mod tests {
         /// Whatever is typed and printed, it answers, and what it holds is bounded.
         #[test]
         fn no_bytes_make_it_fail(
-            typed in proptest::collection::vec(crate::pane::decoder::tests::terminal_bytes(), 1..4),
-            printed in crate::pane::decoder::tests::terminal_bytes(),
+            typed in proptest::collection::vec(crate::stream::decoder::tests::terminal_bytes(), 1..4),
+            printed in crate::stream::decoder::tests::terminal_bytes(),
             columns in 0_u16..30,
         ) {
             let mut filter = EchoFilter::default();
