@@ -1,9 +1,8 @@
 //! What time it is, and how long to pause.
 
-use std::{
-    hash::{BuildHasher, RandomState},
-    time::{Duration, SystemTime, UNIX_EPOCH},
-};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use crate::nonce;
 
 /// Milliseconds since 1970.
 pub(crate) fn now_ms() -> u64 {
@@ -13,7 +12,7 @@ pub(crate) fn now_ms() -> u64 {
 
 /// Half to all of `pause`, so that many who lost the same server do not come back in step.
 pub(crate) fn jittered(pause: Duration) -> Duration {
-    let random = RandomState::new().hash_one(0) % 1000;
+    let random = nonce::number() % 1000;
     pause / 2 + pause / 2 * random as u32 / 1000
 }
 

@@ -36,6 +36,8 @@ pub mod metrics;
 #[cfg(feature = "full")]
 pub mod net;
 #[cfg(feature = "full")]
+mod nonce;
+#[cfg(feature = "full")]
 mod plain;
 pub mod protocol;
 pub mod screen;

@@ -13,6 +13,7 @@ use crate::{
     api::{
         CreatedAnswer, Error, ErrorCode, NewSessionRequest, NewWindowRequest, Result, SpawnRequest, SplitRequest, Tier,
     },
+    nonce,
     protocol::{
         command::{Command, CommandLine},
         ids::PaneId,
@@ -222,7 +223,7 @@ impl Engine {
             pane.set_ours(managed);
             return order(CommandLine::of(managed::remain(pane.id()))).await.map(drop);
         };
-        let nonce = managed::nonce();
+        let nonce = nonce::hex64();
         let respawn = Command::new("respawn-pane").flag("-k").opt("-t", pane.id().to_string());
         let respawn = program(place(respawn, spawn), &launch.held(&nonce));
         let commands = managed::remain(pane.id()).into_iter().chain([respawn]).collect();

@@ -5,16 +5,12 @@
 //! mark with the exit status; the mark stands in the stream behind the last byte of output, so whoever reads it has read everything. Then the
 //! pane is closed, or the hold is let go.
 
-use std::{
-    collections::{BTreeMap, hash_map::RandomState},
-    hash::BuildHasher,
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use super::{Engine, Host, Pane};
 use crate::{
     api::{Error, Result, SpawnRequest},
+    nonce,
     protocol::{
         command::{Command, CommandLine},
         ids::PaneId,
@@ -99,11 +95,6 @@ impl Launch {
         let held = ["sh", "-c", hold, HOLD_NAME, nonce].map(str::to_owned);
         held.into_iter().chain(self.command.iter().cloned()).collect()
     }
-}
-
-/// A nonce for a mark.
-pub(super) fn nonce() -> String {
-    format!("{:016x}", RandomState::new().hash_one(0))
 }
 
 /// The nonce of the wrapper in a pane's start command, if that is one: a muxtap that ran before has made it.
@@ -278,7 +269,7 @@ mod tests {
 
     #[test]
     fn the_wrapper_of_an_earlier_muxtap_is_known() {
-        let nonce = nonce();
+        let nonce = nonce::hex64();
         let start = format!("sh -c \"n=$1; …\" muxtap-hold {nonce} \"seq 1 3; exit 3\"");
         assert_eq!(nonce_of(&start), Some(nonce));
         for other in ["", "sh", "sh -c 'echo muxtap-hold 1'", "x muxtap-hold 0123456789abcdeg y", "x muxtap-hold"] {

@@ -9,6 +9,7 @@ use super::{
 };
 use crate::{
     api::{DoneAnswer, Error, ErrorCode, RespawnRequest, Result, SpawnRequest},
+    nonce,
     protocol::command::Command,
     tmux::Request,
 };
@@ -120,7 +121,7 @@ async fn start(host: &Arc<Host>, pane: &Arc<Pane>, request: &RespawnRequest) -> 
     };
     // The line that tmux runs once more has the same nonce.
     let same = || earlier.or_else(|| Some(known.as_ref()?.hold.as_ref()?.nonce.clone()));
-    let hold = launch.as_ref().map(|_| managed::nonce()).or_else(same);
+    let hold = launch.as_ref().map(|_| nonce::hex64()).or_else(same);
     let words = launch.as_ref().zip(hold.as_ref()).map(|(launch, nonce)| launch.held(nonce));
     let place = match &launch {
         Some(launch) => SpawnRequest { cwd: launch.cwd.clone(), env: launch.env.clone(), ..SpawnRequest::default() },

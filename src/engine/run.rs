@@ -1,8 +1,6 @@
 //! `run`: types a command into a shell that rests and answers with exactly its output and its exit status.
 
 use std::{
-    collections::hash_map::RandomState,
-    hash::BuildHasher,
     pin::pin,
     sync::Arc,
     time::{Duration, Instant},
@@ -18,6 +16,7 @@ use super::{
 };
 use crate::{
     api::{Error, ErrorCode, Result, RunAnswer, RunMethod, RunRequest, Tier},
+    nonce,
     protocol::command::{Command, CommandLine},
     stream::render,
     tmux::{Request, death},
@@ -296,7 +295,7 @@ impl Alone {
         if std::mem::replace(&mut state.runs, true) {
             return Err(Error::new(ErrorCode::Conflict, format!("another run is under way in pane {}", pane.id())));
         }
-        let nonce = format!("{:016x}", RandomState::new().hash_one(0));
+        let nonce = nonce::hex64();
         state.signs.expect(&nonce);
         Ok(Self { pane: pane.clone(), nonce })
     }

@@ -59,12 +59,6 @@ impl Version {
         (Self::release(3, 4, None)..=Self::release(3, 5, Some('a'))).contains(&self)
     }
 
-    /// `%pause` and `%continue` that answer our own `refresh-client -A` come inside the command's block: up to 3.7c
-    /// (F12).
-    pub fn pauses_inside_blocks(self) -> bool {
-        self < Self::release(3, 8, None)
-    }
-
     /// `paste-buffer` writes control characters as `^[` unless it has `-S`: from 3.7 on (N42).
     pub fn pastes_escape_controls(self) -> bool {
         self >= Self::release(3, 7, None)
@@ -123,11 +117,5 @@ mod tests {
     #[test]
     fn pastes_are_made_visible_from_3_7_on() {
         assert!(!version("3.6b").pastes_escape_controls() && version("3.7c").pastes_escape_controls());
-    }
-
-    #[test]
-    fn pauses_left_the_blocks_with_3_8() {
-        assert!(version("3.7c").pauses_inside_blocks());
-        assert!(!version("3.8").pauses_inside_blocks());
     }
 }

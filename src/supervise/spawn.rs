@@ -16,6 +16,7 @@ use super::{
 use crate::{
     api::{Error, ErrorCode, Tier},
     engine::{Host, PlainPlace, PlainSpawn, find_session},
+    nonce,
     protocol::ids::SessionId,
     tmux::is_absent,
 };
@@ -169,8 +170,7 @@ async fn session_named(host: &Host, name: &str) -> Result<Option<SessionId>, Str
 
 /// A name for what was given none.
 fn new_name() -> String {
-    use std::hash::{BuildHasher as _, RandomState};
-    format!("earl-{}-{:04x}", store::stamp(), RandomState::new().hash_one(0) & 0xffff)
+    format!("earl-{}-{:04x}", store::stamp(), nonce::number() & 0xffff)
 }
 
 /// One word for a shell. Quotes and backslashes stand outside quotes, where sh and fish read them alike.

@@ -1,8 +1,6 @@
 //! Attaching control clients: a guest in each session, or a hub.
 
 use std::{
-    collections::hash_map::RandomState,
-    hash::BuildHasher,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -20,6 +18,7 @@ use super::{
 };
 use crate::{
     api::{Error, ErrorCode, Result},
+    nonce,
     protocol::{
         command::{Command, CommandLine},
         ids::{SessionId, WindowId},
@@ -328,7 +327,7 @@ fn no_server(inner: &Inner, printed: &Printed) -> NoLink {
 
 /// A name that nobody else's hub has. The leading underscore sorts it away from names people type.
 fn hub_name() -> String {
-    format!("{HUB_NAME}{:08x}", RandomState::new().hash_one(0) as u32)
+    format!("{HUB_NAME}{}", nonce::hex32())
 }
 
 #[cfg(test)]

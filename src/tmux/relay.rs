@@ -11,9 +11,7 @@
 mod introduction;
 
 use std::{
-    collections::hash_map::RandomState,
     fs::DirBuilder,
-    hash::BuildHasher as _,
     io::{self, IoSlice, IoSliceMut},
     mem::MaybeUninit,
     os::{
@@ -35,6 +33,7 @@ use tokio::{
 };
 
 use super::socket::Way;
+use crate::nonce;
 
 use self::introduction::{Introduction, Malformed, Write};
 
@@ -127,7 +126,7 @@ struct Place {
 
 impl Place {
     fn make() -> io::Result<(Self, UnixListener)> {
-        let name = format!("muxtap-{:016x}", RandomState::new().hash_one(std::process::id()));
+        let name = format!("muxtap-{}", nonce::hex64());
         let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|dir| dir.is_absolute());
         let mut failed = None;
         for base in runtime.into_iter().chain([std::env::temp_dir(), "/tmp".into()]) {

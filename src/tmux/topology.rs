@@ -1,12 +1,10 @@
 //! The model of sessions, windows and panes: one `list-panes -a`, read when the structure changed.
 
-use std::{
-    collections::{HashMap, HashSet, hash_map::RandomState},
-    hash::BuildHasher,
-};
+use std::collections::{HashMap, HashSet};
 
 use crate::{
     api::Size,
+    nonce,
     protocol::{
         command::Command,
         ids::{PaneId, SessionId, WindowId},
@@ -134,7 +132,7 @@ const FIELDS: [&str; 28] = [
 /// A question for the whole model and the separator its answer is split by: nothing that a program can print into a title
 /// or a path can contain it, since it is made anew each time (F13, F16, F26).
 pub fn question() -> (Command, String) {
-    let separator = format!("{:016x}", RandomState::new().hash_one(0));
+    let separator = nonce::hex64();
     let mut format = String::new();
     for field in FIELDS {
         format.push_str("#{");

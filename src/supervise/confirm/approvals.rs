@@ -18,7 +18,10 @@ use rustix::{fs::FlockOperation, io::Errno};
 use serde::{Deserialize, Serialize};
 
 use super::{Decision, Request};
-use crate::supervise::store::{locked, now, write_whole};
+use crate::{
+    nonce,
+    supervise::store::{locked, now, write_whole},
+};
 
 /// A question as it stands in its file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -295,8 +298,7 @@ fn is_locked(path: &Path) -> io::Result<bool> {
 }
 
 fn new_id() -> String {
-    use std::hash::{BuildHasher as _, RandomState};
-    format!("{:06x}", RandomState::new().hash_one(0) & 0x00ff_ffff)
+    format!("{:06x}", nonce::number() & 0x00ff_ffff)
 }
 
 #[cfg(test)]
