@@ -10,7 +10,6 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use super::{Engine, Host, Pane};
 use crate::{
     api::{Error, Result, SpawnRequest},
-    nonce,
     protocol::{
         command::{Command, CommandLine},
         ids::PaneId,
@@ -269,7 +268,7 @@ mod tests {
 
     #[test]
     fn the_wrapper_of_an_earlier_muxtap_is_known() {
-        let nonce = nonce::hex64();
+        let nonce = crate::nonce::hex64();
         let start = format!("sh -c \"n=$1; …\" muxtap-hold {nonce} \"seq 1 3; exit 3\"");
         assert_eq!(nonce_of(&start), Some(nonce));
         for other in ["", "sh", "sh -c 'echo muxtap-hold 1'", "x muxtap-hold 0123456789abcdeg y", "x muxtap-hold"] {

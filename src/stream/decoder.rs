@@ -500,14 +500,14 @@ impl<S: TextSink + ?Sized> TextSink for WithoutC1<'_, S> {
 }
 
 /// How many bytes from the start are text, and what they hold.
-fn text_len(bytes: &[u8]) -> (usize, Holds) {
+fn text_len(bytes: &[u8]) -> (usize, ByteKinds) {
     let is_control = |byte: u8| (byte < 0x20 && byte != b'\t') || byte == 0x7f;
-    let mut holds = Holds::default();
+    let mut holds = ByteKinds::default();
     let mut len = 0;
     // Blocks without a branch inside are what the compiler turns into vector instructions.
     for block in bytes.chunks_exact(32) {
         let mut control = false;
-        let mut block_holds = Holds::default();
+        let mut block_holds = ByteKinds::default();
         for byte in block {
             control |= is_control(*byte);
             block_holds.take(*byte);
@@ -531,14 +531,14 @@ fn text_len(bytes: &[u8]) -> (usize, Holds) {
 
 /// What decides how a run of text is read.
 #[derive(Clone, Copy, Default)]
-struct Holds {
+struct ByteKinds {
     /// All bits that are set in any byte.
     bits: u8,
     /// A byte with which a C1 control begins in UTF-8.
     c1_lead: bool,
 }
 
-impl Holds {
+impl ByteKinds {
     #[inline]
     fn take(&mut self, byte: u8) {
         self.bits |= byte;

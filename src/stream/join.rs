@@ -3,7 +3,7 @@
 //! tmux drops output in known cases (F9, F11) but its grid still shows it. Both are reduced to lines of text; where the
 //! stream's last lines are found in the grid, what follows them there is missing.
 
-use super::{decoder::TextDecoder, render, ring::Ring, text::Unheard};
+use super::{decoder::TextDecoder, render, ring::Ring, text::NullSink};
 
 /// Bytes at the end of a stream that are compared.
 const COMPARED: u64 = 256 * 1024;
@@ -35,7 +35,7 @@ pub fn is_whole_with(ring: &Ring, output: &[u8], seed: &[u8], pending: &[u8]) ->
     let mut bytes = ring.bytes(from, ring.end());
     bytes.extend_from_slice(output);
     let mut decoder = TextDecoder::default();
-    decoder.feed(0, &bytes, &mut Unheard);
+    decoder.feed(0, &bytes, &mut NullSink);
     let open = decoder.state().open_since().and_then(|since| bytes.get(usize::try_from(since).ok()?..));
     let have = render::render_bytes(&bytes);
     let have = if from > ring.start() { have.split_once('\n').map_or("", |(_, rest)| rest) } else { &have };
@@ -123,7 +123,7 @@ mod tests {
     fn a_stream_is_whole_with_what_came_elsewhere() {
         let is_whole = |stream: &str, output: &str, seed: &str, pending: &str| {
             let mut ring = Ring::new(1 << 16);
-            ring.push(stream.as_bytes(), &mut Unheard);
+            ring.push(stream.as_bytes(), &mut NullSink);
             is_whole_with(&ring, output.as_bytes(), seed.as_bytes(), pending.as_bytes())
         };
         assert!(is_whole("one\r\n$ ", "", "one\r\n$ ", ""));

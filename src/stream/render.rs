@@ -359,14 +359,14 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::stream::{decoder::tests::terminal_bytes, ring::Reading, text::Unheard};
+    use crate::stream::{decoder::tests::terminal_bytes, ring::Reading, text::NullSink};
 
     fn render(bytes: &str) -> String {
         render_bytes(bytes.as_bytes())
     }
     fn ring(bytes: &[u8]) -> Ring {
         let mut ring = Ring::new(1 << 20);
-        ring.push(bytes, &mut Unheard);
+        ring.push(bytes, &mut NullSink);
         ring
     }
 

@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-pub use super::text::Unheard;
+pub use super::text::NullSink;
 use super::{
     decoder::{DecoderState, TextDecoder},
     text::{Control, Mark, TextSink},
@@ -82,7 +82,7 @@ impl Chunk {
     /// Decodes it, as [`Ring::decode_from`] would.
     pub fn decode(&self, sink: &mut (impl TextSink + ?Sized)) {
         let mut decoder = TextDecoder::from(self.state);
-        let mut sink = Onward { from: self.start, sink };
+        let mut sink = SkipBefore { from: self.start, sink };
         let mut from = self.start;
         let mut rest = &self.bytes[..];
         for to in &self.given_up {
@@ -297,7 +297,7 @@ impl Ring {
         let mut decoder = TextDecoder::from(self.state_at(to));
         let bytes = self.slices(to, stop).flatten();
         let ended = bytes.zip(to..).find_map(|(byte, at)| {
-            decoder.feed(at, std::slice::from_ref(byte), &mut Unheard);
+            decoder.feed(at, std::slice::from_ref(byte), &mut NullSink);
             Some(held_back(decoder.state(), at + 1)).filter(|boundary| *boundary > start)
         });
         ended.or(given_up)
@@ -324,7 +324,7 @@ impl Ring {
     /// goes on from there should end at [`Ring::boundary`].
     pub fn decode_from(&self, from: u64, to: u64, sink: &mut (impl TextSink + ?Sized)) {
         let mut decoder: Option<TextDecoder> = None;
-        let mut sink = Onward { from, sink };
+        let mut sink = SkipBefore { from, sink };
         let segments = self.segments.range(self.segment_of(from)..);
         for segment in segments.take_while(|segment| segment.start < to) {
             let decoder = match &mut decoder {
@@ -339,7 +339,7 @@ impl Ring {
             if segment.start < from {
                 // Most of a segment may lie before `from`: nobody listens to that part.
                 let (before, after) = bytes.split_at_checked((from - segment.start) as usize).unwrap_or((bytes, &[]));
-                decoder.feed(segment.start, before, &mut Unheard);
+                decoder.feed(segment.start, before, &mut NullSink);
                 decoder.feed(from, after, &mut sink);
             } else {
                 decoder.feed(segment.start, bytes, &mut sink);
@@ -416,7 +416,7 @@ impl Ring {
         }
         let Some(segment) = self.segments.get(self.segment_of(offset)) else { return DecoderState::default() };
         let mut decoder = TextDecoder::from(segment.state);
-        decoder.feed(segment.start, segment.between(segment.start, offset), &mut Unheard);
+        decoder.feed(segment.start, segment.between(segment.start, offset), &mut NullSink);
         decoder.state()
     }
 }
@@ -427,12 +427,12 @@ fn held_back(state: DecoderState, to: u64) -> u64 {
 }
 
 /// Passes on what begins at an offset or later.
-struct Onward<'a, S: ?Sized> {
+struct SkipBefore<'a, S: ?Sized> {
     from: u64,
     sink: &'a mut S,
 }
 
-impl<S: TextSink + ?Sized> TextSink for Onward<'_, S> {
+impl<S: TextSink + ?Sized> TextSink for SkipBefore<'_, S> {
     fn text(&mut self, offset: u64, text: &[u8]) {
         // A character that was cut at `from` is the only text that can still begin before it.
         if offset >= self.from {

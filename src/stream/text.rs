@@ -42,9 +42,9 @@ pub enum Mark<'a> {
 
 /// A sink that does not care.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Unheard;
+pub struct NullSink;
 
-impl TextSink for Unheard {
+impl TextSink for NullSink {
     fn text(&mut self, _offset: u64, _text: &[u8]) {}
     fn control(&mut self, _offset: u64, _control: Control) {}
 }

@@ -8,7 +8,7 @@ use crate::stream::{
     decoder::TextDecoder,
     render::resting_line,
     ring::Ring,
-    text::{Control, TextSink, Unheard},
+    text::{Control, NullSink, TextSink},
 };
 
 struct Input {
@@ -113,7 +113,7 @@ fn play(recording: &Recording, chunk: usize, mut look: impl FnMut(&EchoFilter, u
         let end = inputs.peek().map_or(end, |input| end.min(input.mark));
         let bytes = &recording.bytes[at..end];
         if filter.is_idle() {
-            ring.push(bytes, &mut Unheard);
+            ring.push(bytes, &mut NullSink);
         } else {
             ring.push(bytes, &mut filter);
         }

@@ -26,7 +26,7 @@ const BLANK: Cell = Cell { character: ' ', first: 0, last: 0 };
 
 /// How far a line's cells follow a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Followed {
+pub(super) struct MatchedText {
     /// Characters of the text that stand there.
     pub(super) characters: usize,
     /// The index of the first cell behind them.
@@ -111,8 +111,8 @@ impl Line {
     }
 
     /// How far the cells from `from` up to `to` show `text`.
-    pub(super) fn follow(&self, from: usize, to: usize, text: impl Iterator<Item = char>) -> Followed {
-        let mut followed = Followed { characters: 0, cell: from };
+    pub(super) fn follow(&self, from: usize, to: usize, text: impl Iterator<Item = char>) -> MatchedText {
+        let mut followed = MatchedText { characters: 0, cell: from };
         let to = to.min(self.cells.len());
         let at = |cell: usize| self.cells.get(cell).filter(|_| cell < to).map(|cell| cell.character);
         for wanted in text {

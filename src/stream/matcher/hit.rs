@@ -30,14 +30,14 @@ pub struct Hit {
 
 /// A hit that waits for its owner's verdict.
 #[derive(Debug)]
-pub(super) struct Found {
+pub(super) struct FoundMatch {
     pub(super) hit: Hit,
     pub(super) end: u64,
     /// It was shown in this pass and put off.
     pub(super) deferred: bool,
 }
 
-impl Found {
+impl FoundMatch {
     /// The match that ends at `end`, looked up in the text that is kept.
     pub(super) fn look_up(pattern_index: usize, pattern: &Pattern, window: &Window, from: u64, end: u64) -> Self {
         let floor = window.index(from.max(window.floor()));

@@ -4,7 +4,7 @@ use regex_automata::util::captures::Captures;
 
 use super::{
     automaton::{Steps, Stop},
-    hit::Found,
+    hit::FoundMatch,
     window::Window,
 };
 use crate::stream::patterns::{Pattern, PatternSet};
@@ -16,7 +16,7 @@ pub(super) struct Slot {
     pub(super) from: u64,
     pub(super) phase: Phase,
     pub(super) search: Option<Search>,
-    pub(super) found: Option<Found>,
+    pub(super) found: Option<FoundMatch>,
     /// There is a match that may still change.
     pub(super) open: bool,
 }
@@ -206,7 +206,7 @@ impl Slot {
                 None => return false,
             },
         };
-        self.found = Some(Found::look_up(index, pattern, window, search.base, end));
+        self.found = Some(FoundMatch::look_up(index, pattern, window, search.base, end));
         true
     }
 
@@ -238,7 +238,7 @@ impl Slot {
         let ended = !pattern.crosses && end < line;
         let grown = window.end() - window.position(span.start()) > limit / 2;
         if rest || ended || grown {
-            self.found = Some(Found::look_up(index, pattern, window, from, end));
+            self.found = Some(FoundMatch::look_up(index, pattern, window, from, end));
             return true;
         }
         self.open = true;
