@@ -3,7 +3,7 @@
 use super::{
     params::Params,
     style::Style,
-    terminal::{Kept, Terminal},
+    terminal::{SavedCursor, Terminal},
 };
 
 impl Terminal {
@@ -53,7 +53,7 @@ impl Terminal {
 
     /// DECSC and SCP.
     fn keep_cursor(&mut self) {
-        self.kept = Kept { pen: self.pen, x: self.x, y: self.y, origin: self.modes.origin };
+        self.kept = SavedCursor { pen: self.pen, x: self.x, y: self.y, origin: self.modes.origin };
     }
 
     /// DECRC and RCP.

@@ -18,7 +18,7 @@ pub(super) enum Param<'a> {
 
 /// The bytes of a sequence so far.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Collected {
+pub(super) struct RawParams {
     bytes: [u8; 32],
     more: Vec<u8>,
     length: usize,
@@ -28,7 +28,7 @@ pub(super) struct Collected {
     pub(super) discard: bool,
 }
 
-impl Collected {
+impl RawParams {
     pub(super) fn clear(&mut self) {
         self.length = 0;
         self.intermediates_length = 0;
@@ -63,8 +63,8 @@ impl Collected {
     }
 
     /// The parameters; `None` where tmux drops the sequence.
-    pub(super) fn split<'a>(&self, room: &'a mut Room) -> Option<Params<'a>> {
-        let Room { text, numbers } = room;
+    pub(super) fn split<'a>(&self, room: &'a mut ParamBuffer) -> Option<Params<'a>> {
+        let ParamBuffer { text, numbers } = room;
         let short = self.length.min(self.bytes.len());
         text.get_mut(..short)?.copy_from_slice(self.bytes.get(..short)?);
         if self.length > short {
@@ -75,12 +75,12 @@ impl Collected {
 }
 
 /// Where the parameters of a sequence are put that came byte by byte.
-pub(super) struct Room {
+pub(super) struct ParamBuffer {
     text: [u8; 64],
     numbers: Numbers,
 }
 
-impl Default for Room {
+impl Default for ParamBuffer {
     fn default() -> Self {
         Self { text: [0; 64], numbers: NO_NUMBERS }
     }
@@ -177,15 +177,15 @@ impl<'a> Params<'a> {
 mod tests {
     use super::*;
 
-    fn collected(text: &str) -> Collected {
-        let mut collected = Collected::default();
+    fn collected(text: &str) -> RawParams {
+        let mut collected = RawParams::default();
         text.bytes().for_each(|byte| collected.param(byte));
         collected
     }
 
     #[test]
     fn parameters_are_numbers_gaps_and_parts() {
-        let mut room = Room::default();
+        let mut room = ParamBuffer::default();
         let params = collected("1;;4:3;0").split(&mut room).map(|params| [0, 1, 2, 3, 4].map(|at| params.at(at)));
         let wanted = [Param::Number(1), Param::Missing, Param::Parts(b"4:3"), Param::Number(0), Param::Missing];
         assert_eq!(params, Some(wanted));
@@ -200,12 +200,12 @@ mod tests {
         assert_eq!(read(b";1"), Some((2, 2)));
         assert_eq!(read(b"4:3?"), Some((1, 3)));
         // What came byte by byte is all of it, or dropped.
-        assert!(collected("1?").split(&mut Room::default()).is_none());
+        assert!(collected("1?").split(&mut ParamBuffer::default()).is_none());
     }
 
     #[test]
     fn too_many_too_long_or_too_large_is_dropped() {
-        let mut room = Room::default();
+        let mut room = ParamBuffer::default();
         assert!(collected(&";".repeat(22)).split(&mut room).is_some());
         assert!(collected(&";".repeat(23)).split(&mut room).is_none());
         assert!(collected("2147483647").split(&mut room).is_some());

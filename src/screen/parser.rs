@@ -2,7 +2,7 @@
 
 use super::{
     Trouble,
-    params::{self, Collected, NO_NUMBERS, Room},
+    params::{self, NO_NUMBERS, ParamBuffer, RawParams},
     terminal::Terminal,
 };
 
@@ -37,7 +37,7 @@ enum State {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Parser {
     state: State,
-    collected: Collected,
+    collected: RawParams,
     /// Of an OSC or APC.
     string: Vec<u8>,
     /// The DCS began as a sixel image does.
@@ -211,7 +211,7 @@ impl Parser {
             (S::CsiParameter, b'<'..=b'?') | (S::CsiIntermediate, b'0'..=b'?') => self.state = S::CsiIgnore,
             (S::Csi | S::CsiParameter | S::CsiIntermediate, 0x40..0x7f) => {
                 if !self.collected.discard {
-                    let mut room = Room::default();
+                    let mut room = ParamBuffer::default();
                     if let Some(params) = self.collected.split(&mut room) {
                         terminal.control_sequence(params, self.collected.intermediates(), byte);
                     }

@@ -11,7 +11,7 @@ use super::{
     Rules, Settings, Size,
     cell::{CLUSTER_BYTES, Cell},
     packed::cell,
-    params::{Collected, Param, Room},
+    params::{Param, ParamBuffer, RawParams},
     row::Row,
     sgr,
     style::{Style, attribute},
@@ -338,11 +338,11 @@ impl Reader {
         let Some(sequence) = text.strip_prefix(b"[") else { return text.get(1..).unwrap_or_default() };
         let end = sequence.iter().position(|byte| (0x40..0x7f).contains(byte)).unwrap_or(sequence.len());
         let (params, rest) = sequence.split_at_checked(end).unwrap_or((sequence, &[]));
-        let mut collected = Collected::default();
+        let mut collected = RawParams::default();
         for byte in params {
             collected.param(*byte);
         }
-        let mut room = Room::default();
+        let mut room = ParamBuffer::default();
         if rest.first() == Some(&b'm')
             && let Some(params) = collected.split(&mut room)
         {

@@ -188,14 +188,14 @@ fn underline(style: &mut Style, kind: Option<i32>) {
 #[cfg(test)]
 mod tests {
     use super::{
-        super::params::{Collected, Room},
+        super::params::{ParamBuffer, RawParams},
         *,
     };
 
     fn sgr(text: &str) -> Style {
-        let mut collected = Collected::default();
+        let mut collected = RawParams::default();
         text.bytes().for_each(|byte| collected.param(byte));
-        let mut room = Room::default();
+        let mut room = ParamBuffer::default();
         let mut style = Style::DEFAULT;
         apply(&mut style, collected.split(&mut room).unwrap());
         style

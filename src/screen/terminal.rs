@@ -24,7 +24,7 @@ pub(super) struct Pen {
 
 /// What DECSC keeps.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Kept {
+pub(super) struct SavedCursor {
     pub(super) pen: Pen,
     pub(super) x: u32,
     pub(super) y: u32,
@@ -74,7 +74,7 @@ pub(super) struct Terminal {
     tabs: Vec<bool>,
     pub(super) modes: Modes,
     pub(super) pen: Pen,
-    pub(super) kept: Kept,
+    pub(super) kept: SavedCursor,
     /// The run of ASCII that is being printed, at the cursor.
     pub(super) run: Option<Run>,
     /// The pen's style as a number, without and with line drawing.
@@ -106,7 +106,7 @@ impl Terminal {
             tabs: Vec::new(),
             modes: Modes::default(),
             pen: Pen::default(),
-            kept: Kept::default(),
+            kept: SavedCursor::default(),
             styles: [None; 2],
             run: None,
             last: None,
@@ -205,7 +205,7 @@ impl Terminal {
         self.run = None;
         self.set_style(Style::DEFAULT);
         self.pen = Pen::default();
-        self.kept = Kept { origin: self.kept.origin, ..Kept::default() };
+        self.kept = SavedCursor { origin: self.kept.origin, ..SavedCursor::default() };
         self.last = None;
     }
 
@@ -213,7 +213,7 @@ impl Terminal {
     pub(super) fn reset(&mut self) {
         self.set_style(Style::DEFAULT);
         self.pen = Pen::default();
-        self.kept = Kept::default();
+        self.kept = SavedCursor::default();
         self.last = None;
         self.reset_tabs();
         self.scroll_region(0, self.height() - 1);

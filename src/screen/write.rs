@@ -6,7 +6,7 @@ use super::{
     row::Row,
     style::{Colour, Style, StyleId, Styles, attribute},
     terminal::Terminal,
-    utf8::Taken,
+    utf8::Decoded,
     width,
 };
 
@@ -136,9 +136,9 @@ impl Terminal {
     pub(super) fn top_bit(&mut self, byte: u8) {
         self.last = None;
         match self.utf8.take(byte) {
-            Some(Taken::Character(character)) => self.print_character(character),
-            Some(Taken::Beyond(bytes)) if self.rules.keeps_unknown_characters => self.print_beyond(&bytes),
-            Some(Taken::Beyond(_)) | None => {}
+            Some(Decoded::Character(character)) => self.print_character(character),
+            Some(Decoded::Beyond(bytes)) if self.rules.keeps_unknown_characters => self.print_beyond(&bytes),
+            Some(Decoded::Beyond(_)) | None => {}
         }
     }
 
