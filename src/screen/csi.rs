@@ -53,16 +53,16 @@ impl Terminal {
 
     /// DECSC and SCP.
     fn keep_cursor(&mut self) {
-        self.kept = SavedCursor { pen: self.pen, x: self.x, y: self.y, origin: self.modes.origin };
+        self.saved_cursor = SavedCursor { pen: self.pen, x: self.x, y: self.y, origin: self.modes.origin };
     }
 
     /// DECRC and RCP.
     fn restore_cursor(&mut self) {
-        let kept = self.kept;
-        self.set_style(kept.pen.style);
-        self.pen = kept.pen;
-        self.modes.origin = kept.origin;
-        self.move_cursor(Some(kept.x), Some(kept.y), false);
+        let saved = self.saved_cursor;
+        self.set_style(saved.pen.style);
+        self.pen = saved.pen;
+        self.modes.origin = saved.origin;
+        self.move_cursor(Some(saved.x), Some(saved.y), false);
     }
 
     /// `CSI`, parameters, intermediates and a final byte.

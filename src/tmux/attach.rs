@@ -13,7 +13,7 @@ use super::{
     launch::{self, FLAGS, PLACEHOLDER, StartServer},
     link::{NoLink, ServerIdentity, absent, empty},
     model::Covering,
-    program::{CoverageMode, Printed},
+    program::{CallOutput, CoverageMode},
     topology::{HUB_MARK, HUB_NAME},
 };
 use crate::{
@@ -32,7 +32,7 @@ const OWN_MARK: &str = "@muxtap-server";
 const ATTACH_LIMIT: Duration = Duration::from_secs(10);
 
 /// A session as `list-sessions` tells before anything is attached.
-struct Found {
+struct ListedSession {
     activity: u64,
     id: SessionId,
     own: bool,
@@ -241,7 +241,7 @@ impl Inner {
     }
 
     /// Makes the hub the least recently active session: a short-lived client visits the others in their order (F33).
-    async fn bump(self: &Arc<Self>, users: &[Found]) -> Result<()> {
+    async fn bump(self: &Arc<Self>, users: &[ListedSession]) -> Result<()> {
         let Some((first, rest)) = users.split_first() else { return Ok(()) };
         let target = first.id.to_string();
         let args = ["-C", "attach-session", "-E", "-f", "ignore-size,no-output", "-t", &target];
@@ -296,7 +296,7 @@ const LIST: &str = "#{session_activity} #{session_id} #{@muxtap-server} #{sessio
 /// The session that a command without a target means.
 const DEFAULT: &str = "default #{session_id}";
 
-fn parse(stdout: &[u8]) -> Vec<Found> {
+fn parse(stdout: &[u8]) -> Vec<ListedSession> {
     let text = String::from_utf8_lossy(stdout);
     let default = text.lines().find_map(|line| line.strip_prefix("default ")).and_then(|id| id.parse().ok());
     text.lines()
@@ -306,12 +306,12 @@ fn parse(stdout: &[u8]) -> Vec<Found> {
             let id = fields.next()?.parse().ok()?;
             let own = !fields.next()?.is_empty();
             let hub = fields.next()?.starts_with(HUB_NAME);
-            Some(Found { activity, id, own, hub, default: Some(id) == default })
+            Some(ListedSession { activity, id, own, hub, default: Some(id) == default })
         })
         .collect()
 }
 
-fn no_server(inner: &Inner, printed: &Printed) -> NoLink {
+fn no_server(inner: &Inner, printed: &CallOutput) -> NoLink {
     let socket = inner.spec.socket.display();
     let why = &printed.stderr;
     if why.contains("ermission denied") {

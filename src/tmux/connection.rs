@@ -38,8 +38,8 @@ use tokio::{
 use tokio_util::{codec::FramedRead, sync::CancellationToken, task::TaskTracker};
 
 use self::{
-    client::{Counted, Process},
-    queue::{Patience, Queue, TICK, Verdict},
+    client::{CountingReader, Process},
+    queue::{Patience, Queue, TICK, TickOutcome},
 };
 use super::program::Client;
 use crate::{
@@ -115,7 +115,7 @@ impl From<Lost> for Error {
     }
 }
 
-type Done = Box<dyn FnOnce(Result<Answer, Lost>) + Send>;
+type Callback = Box<dyn FnOnce(Result<Answer, Lost>) + Send>;
 
 /// Receives a connection's events, in the order of the wire, in its draining task.
 pub trait Receiver: Send + Sync + 'static {
@@ -150,15 +150,15 @@ struct Shared {
 }
 
 /// The count of reads that a connection and its reader share.
-struct Reads(Arc<Shared>);
+struct ReadCount(Arc<Shared>);
 
-impl AsRef<AtomicU64> for Reads {
+impl AsRef<AtomicU64> for ReadCount {
     fn as_ref(&self) -> &AtomicU64 {
         &self.0.reads
     }
 }
 
-type Wire = FramedRead<Counted<pipe::Receiver, Reads>, ControlCodec>;
+type Wire = FramedRead<CountingReader<pipe::Receiver, ReadCount>, ControlCodec>;
 
 impl Connection {
     /// Starts a control client. Events go to `receiver` as soon as they come.
@@ -189,7 +189,7 @@ impl Connection {
                 this.failed(&*panic);
             }
         });
-        let counted = Counted { inner: reader, reads: Reads(connection.0.clone()) };
+        let counted = CountingReader { inner: reader, reads: ReadCount(connection.0.clone()) };
         let stream = FramedRead::with_capacity(counted, ControlCodec::new(key), READ_CHUNK);
         tasks.spawn(connection.clone().drain(stream, process, receiver));
         connection
@@ -216,7 +216,7 @@ impl Connection {
         self.push(request, Patience::Limited, Box::new(done));
     }
 
-    fn push(&self, request: Request, patience: Patience, done: Done) {
+    fn push(&self, request: Request, patience: Patience, done: Callback) {
         metrics::TMUX_COMMANDS.increment(1);
         let mut queue = self.queue();
         let refused = queue.push(request, patience, done);
@@ -342,12 +342,12 @@ impl Connection {
         let oldest = Duration::from_millis(self.0.oldest_ms.swap(0, Ordering::Relaxed));
         let (verdict, answers) = self.in_queue(|queue| queue.tick(self.reads(), oldest));
         match verdict {
-            Verdict::Idle | Verdict::Open => {}
-            Verdict::Silent => {
+            TickOutcome::Idle | TickOutcome::Open => {}
+            TickOutcome::Silent => {
                 tracing::warn!("tmux does not answer {}", self.name());
                 receiver.silent(self);
             }
-            Verdict::Stuck => {
+            TickOutcome::Stuck => {
                 tracing::warn!("tmux answers nothing to {} though its output flows; it is replaced", self.name());
                 self.give_up(Lost::Unanswered);
             }
@@ -382,7 +382,7 @@ impl Connection {
         self.0.closed.cancel();
     }
 
-    /// Hands over what comes, for as long as anything can. Answers why it ended, if the stream told.
+    /// Hands over what comes, for as long as anything can. Returns why it ended, if the stream said so.
     async fn drain_until_gone(
         &self,
         stream: &mut Wire,
@@ -427,7 +427,7 @@ impl Connection {
         String::new()
     }
 
-    fn answered(&self, answers: Option<queue::Answers>) {
+    fn answered(&self, answers: Option<queue::Callbacks>) {
         let Some(answers) = answers else {
             tracing::warn!("a reply came that nobody asked for");
             return;

@@ -17,7 +17,7 @@ use super::{
     Exit, Observer, Seeding,
     connection::{ANSWER_LIMIT, Answer, Connection, LEAVE_LIMIT, Lost, Receiver, Request},
     death,
-    followed::Followed,
+    followed::FollowedPane,
     link::{self, Link, ServerIdentity},
     model::{Action, Covering, Model, Refresh},
     program::ServerSpec,
@@ -353,7 +353,7 @@ impl Inner {
     pub(super) fn look_at_dead(self: &Arc<Self>, pane: PaneId, looks: u32) {
         let connection = {
             let model = self.lock();
-            if model.panes.get(&pane).is_none_or(Followed::has_ended) {
+            if model.panes.get(&pane).is_none_or(FollowedPane::has_ended) {
                 return;
             }
             model.owner(pane)

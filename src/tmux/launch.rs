@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, os::unix::fs::DirBuilderExt as _, path::PathBuf, time::Duration};
 
-use super::program::{Printed, ServerSpec};
+use super::program::{CallOutput, ServerSpec};
 use crate::api::Result;
 
 /// Client flags: never resize anything (F6), and let tmux drop a backlog older than a minute rather than grow for ever (F11).
@@ -28,7 +28,7 @@ const ORPHANED: Duration = Duration::from_secs(15);
 /// The client that starts a server is connected to it from the beginning. As a control client it would be half
 /// introduced there while other clients may already make sessions (F36), so it is a plain one: the hub is attached to
 /// afterwards, as on any server. If that does not happen the hub ends by itself.
-pub async fn start(spec: &ServerSpec, start: &StartServer, hub: &str) -> Result<Printed> {
+pub async fn start(spec: &ServerSpec, start: &StartServer, hub: &str) -> Result<CallOutput> {
     let end = format!("if-shell -F -t ={hub}: '#{{session_attached}}' '' 'kill-session -t ={hub}'");
     let make = ["new-session", "-d", "-E", "-s", hub, "-n", "muxtap", PLACEHOLDER];
     let orphaned = ORPHANED.as_secs().to_string();

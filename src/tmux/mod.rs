@@ -5,10 +5,10 @@
 //! every pane exactly and tells its [`Observer`] what happens. Nothing here is asked on a timer.
 
 mod attach;
-mod awaited;
 mod connection;
 mod coverage;
 pub mod death;
+mod discovery;
 mod followed;
 mod launch;
 mod link;

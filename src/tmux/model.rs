@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     connection::Connection,
-    followed::{Attempts, Carried, Followed, Step},
+    followed::{Carriers, FollowedPane, PaneAction, SeedAttempts},
     launch::StartServer,
     link::{FIRST_PAUSE, LONGEST_PAUSE, ServerIdentity},
     pauses::Pauses,
@@ -102,14 +102,14 @@ pub struct Model {
     /// The server behind the present connections is known to be `identity`; before that nothing is followed, since it would be dropped
     /// again if it were another server.
     pub(super) greeted: bool,
-    pub(super) panes: HashMap<PaneId, Followed>,
+    pub(super) panes: HashMap<PaneId, FollowedPane>,
     /// Windows of whose panes tmux pushes values, and the connection on which it does.
     subscribed: HashMap<WindowId, u64>,
     /// Sessions to which a guest is about to attach, and which attempt it is.
     attaching: HashMap<SessionId, u64>,
     attaches: u64,
     /// Numbers the readings of panes' content.
-    pub(super) attempts: Attempts,
+    pub(super) attempts: SeedAttempts,
     /// Connections that served when everything was last listed.
     served: HashSet<u64>,
     /// Pauses that muxtap asked for.
@@ -123,7 +123,7 @@ pub struct Model {
 /// What is to be done once the model's lock is released.
 pub enum Action {
     /// Something for a pane.
-    Pane(PaneId, Step),
+    Pane(PaneId, PaneAction),
     /// Attach a guest after a pause; which attempt it is.
     Attach(SessionId, u64, Duration),
     /// Send a command whose reply does not matter.
@@ -321,7 +321,7 @@ impl Model {
             }
             let stood = |id: u64| serving.contains(&id) && self.served.contains(&id);
             let followed = self.panes.entry(row.id).or_default();
-            let carried = Carried { by, candidate, stood: &stood };
+            let carried = Carriers { by, candidate, stood: &stood };
             follow_pane(row, followed, carried, &mut self.attempts, local, actions);
         }
         self.served = serving;
@@ -369,9 +369,9 @@ impl Model {
 /// Brings a pane's state in line with how tmux lists it.
 fn follow_pane(
     row: &PaneRow,
-    followed: &mut Followed,
-    carried: Carried<'_>,
-    attempts: &mut Attempts,
+    followed: &mut FollowedPane,
+    carried: Carriers<'_>,
+    attempts: &mut SeedAttempts,
     local: bool,
     actions: &mut Vec<Action>,
 ) {

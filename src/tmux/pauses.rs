@@ -10,7 +10,7 @@ use crate::protocol::ids::PaneId;
 /// A pause that was asked for.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "an expectation that is never over hides a real pause"]
-pub struct Asked {
+pub struct ExpectedPause {
     connection: u64,
     pane: PaneId,
     number: u64,
@@ -25,10 +25,10 @@ pub struct Pauses {
 
 impl Pauses {
     /// Expects a pause of `pane` on `connection`, until [`Pauses::over`].
-    pub fn ask(&mut self, connection: u64, pane: PaneId) -> Asked {
+    pub fn ask(&mut self, connection: u64, pane: PaneId) -> ExpectedPause {
         self.next += 1;
         self.expected.entry((connection, pane)).or_default().push_back(self.next);
-        Asked { connection, pane, number: self.next }
+        ExpectedPause { connection, pane, number: self.next }
     }
 
     /// Whether a pause that tmux announces was asked for. Each expectation serves for one.
@@ -43,7 +43,7 @@ impl Pauses {
 
     /// Ends an expectation. Call it when a block has ended that tmux made *after* the pause's: up to 3.7c a pause is announced within
     /// its block, later behind it, but before the next one (F12, N48).
-    pub fn over(&mut self, pause: &Asked) {
+    pub fn over(&mut self, pause: &ExpectedPause) {
         let at = (pause.connection, pause.pane);
         let Some(asked) = self.expected.get_mut(&at) else { return };
         asked.retain(|number| *number != pause.number);

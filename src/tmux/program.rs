@@ -15,7 +15,7 @@ use tokio::process::Command;
 use super::{
     link::UNANSWERED,
     relay::Relay,
-    socket::{SocketFile, Way},
+    socket::{SocketFile, SocketPath},
 };
 use crate::{
     api::{Error, Result},
@@ -90,11 +90,11 @@ pub struct Client {
 /// A tmux that is about to be run, and the way on which it reaches its server.
 pub(super) struct Call {
     pub(super) command: Command,
-    way: Way,
+    socket: SocketPath,
 }
 
 /// What a call that ended printed.
-pub struct Printed {
+pub struct CallOutput {
     /// It exited with status 0.
     pub ok: bool,
     /// Its standard output.
@@ -110,8 +110,8 @@ impl ServerSpec {
     }
 
     /// Returns the path on which clients reach the server. It differs from the socket's name while a server is followed.
-    fn way(&self) -> Way {
-        self.file.way(&self.socket)
+    fn socket_path(&self) -> SocketPath {
+        self.file.path(&self.socket)
     }
 
     /// `PREFIX… tmux -u [-f CONFIG] -S SOCKET ARGS…`, with its standard streams not yet set.
@@ -119,8 +119,8 @@ impl ServerSpec {
     /// `-u`: without UTF-8 replies turn tabs and non-ASCII into `_` (F17). `$TMUX` is removed so that tmux does not take us for
     /// something that runs in one of its panes.
     pub(super) fn command(&self, args: impl IntoIterator<Item = impl Into<OsString>>) -> Call {
-        let way = self.way();
-        Call { command: self.command_at(way.as_ref(), args), way }
+        let socket = self.socket_path();
+        Call { command: self.command_at(socket.as_ref(), args), socket }
     }
 
     /// The command of a control client. One of a local server arrives over a relay and starts no server.
@@ -128,7 +128,7 @@ impl ServerSpec {
         if !self.is_local() {
             return Ok(Client { command: self.command(args).command, relay: None });
         }
-        let relay = Relay::listen(self.way())?;
+        let relay = Relay::listen(self.socket_path())?;
         // `-N`: a relay that has gone is no reason to start a server in its place (N21).
         let args = std::iter::once("-N".into()).chain(args.into_iter().map(Into::into));
         Ok(Client { command: self.command_at(relay.socket(), args), relay: Some(relay) })
@@ -148,12 +148,12 @@ impl ServerSpec {
     }
 
     /// Runs one tmux command as a process of its own and waits for its end, at most `Program::limit`.
-    pub async fn call(&self, args: &[&str]) -> Result<Printed> {
+    pub async fn call(&self, args: &[&str]) -> Result<CallOutput> {
         self.run(self.command(args), args).await
     }
 
     /// The same for a question that every server answers at once: at most `limit`.
-    pub async fn call_within(&self, limit: Duration, args: &[&str]) -> Result<Printed> {
+    pub async fn call_within(&self, limit: Duration, args: &[&str]) -> Result<CallOutput> {
         let limited = Program { limit: limit.min(self.program.limit), ..self.program.clone() };
         let why = || format!("is the tmux server on {} stopped or overloaded?", self.socket.display());
         let call = self.command(args);
@@ -166,7 +166,7 @@ impl ServerSpec {
         directory: &Path,
         environment: Option<&BTreeMap<OsString, OsString>>,
         args: &[&str],
-    ) -> Result<Printed> {
+    ) -> Result<CallOutput> {
         let mut call = self.command(args);
         let command = &mut call.command;
         command.current_dir(directory);
@@ -191,9 +191,9 @@ impl ServerSpec {
         path.is_some_and(|path| std::env::split_paths(path).any(|dir| runs(&dir.join(tmux))))
     }
 
-    pub(super) async fn run(&self, call: Call, args: &[&str]) -> Result<Printed> {
+    pub(super) async fn run(&self, call: Call, args: &[&str]) -> Result<CallOutput> {
         let why = || format!("is the tmux server on {} stopped or overloaded?", self.socket.display());
-        let Call { command, way: _way } = call;
+        let Call { command, socket: _socket } = call;
         self.program.run(command, args, why).await
     }
 
@@ -233,12 +233,12 @@ impl Program {
         )))
     }
 
-    async fn run(&self, mut command: Command, args: &[&str], why: impl Fn() -> String) -> Result<Printed> {
+    async fn run(&self, mut command: Command, args: &[&str], why: impl Fn() -> String) -> Result<CallOutput> {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         metrics::PROCESS_SPAWNS.increment(1);
         let child = command.spawn().map_err(|error| self.cannot_run(&error))?;
         match tokio::time::timeout(self.limit, child.wait_with_output()).await {
-            Ok(Ok(output)) => Ok(Printed {
+            Ok(Ok(output)) => Ok(CallOutput {
                 ok: output.status.success(),
                 stdout: output.stdout,
                 stderr: String::from_utf8_lossy(&output.stderr).trim().to_owned(),

@@ -32,7 +32,7 @@ use tokio::{
     net::{UnixListener, UnixStream},
 };
 
-use super::socket::Way;
+use super::socket::SocketPath;
 use crate::nonce;
 
 use self::introduction::{Introduction, Malformed, Write};
@@ -47,14 +47,14 @@ const LONGEST_PATH: usize = 103;
 /// A socket of muxtap's own on which one control client is awaited.
 pub(super) struct Relay {
     listener: UnixListener,
-    place: Place,
-    server: Way,
+    place: PrivateSocket,
+    server: SocketPath,
 }
 
 impl Relay {
     /// Listens for a client of the server that is reached at `server`.
-    pub(super) fn listen(server: Way) -> io::Result<Self> {
-        let (place, listener) = Place::make()?;
+    pub(super) fn listen(server: SocketPath) -> io::Result<Self> {
+        let (place, listener) = PrivateSocket::make()?;
         Ok(Self { listener, place, server })
     }
 
@@ -65,9 +65,9 @@ impl Relay {
 
     /// Lets the client arrive, then passes what both sides send until one of them leaves. `Err`: why it did not arrive;
     /// `Ok` also if it left before it had arrived. The server sees nothing of a client that has not arrived.
-    pub(super) async fn run(self) -> Result<(), NotArrived> {
+    pub(super) async fn run(self) -> Result<(), RelayError> {
         let arrived = tokio::time::timeout(ARRIVAL_LIMIT, self.arrive()).await;
-        let Some((client, server)) = arrived.map_err(|_| NotArrived::Late)?? else { return Ok(()) };
+        let Some((client, server)) = arrived.map_err(|_| RelayError::Late)?? else { return Ok(()) };
         tokio::select! {
             // A side whose connection fails has left too.
             _ = pass(&client, &server) => {}
@@ -77,19 +77,19 @@ impl Relay {
     }
 
     /// Collects the client's introduction and hands it over. Returns the client and the server; `None` if it has left.
-    async fn arrive(self) -> Result<Option<(UnixStream, UnixStream)>, NotArrived> {
+    async fn arrive(self) -> Result<Option<(UnixStream, UnixStream)>, RelayError> {
         let Self { listener, place, server } = self;
         let client = loop {
-            let (client, _) = listener.accept().await.map_err(NotArrived::Client)?;
+            let (client, _) = listener.accept().await.map_err(RelayError::Client)?;
             // The directory keeps others out but for root.
-            if client.peer_cred().map_err(NotArrived::Client)?.uid() == rustix::process::geteuid().as_raw() {
+            if client.peer_cred().map_err(RelayError::Client)?.uid() == rustix::process::geteuid().as_raw() {
                 break client;
             }
         };
         drop((listener, place));
         let mut introduction = Introduction::default();
         loop {
-            let (bytes, descriptors) = receive(&client).await.map_err(NotArrived::Client)?;
+            let (bytes, descriptors) = receive(&client).await.map_err(RelayError::Client)?;
             if bytes.is_empty() {
                 return Ok(None);
             }
@@ -97,9 +97,9 @@ impl Relay {
                 break;
             }
         }
-        let server = UnixStream::connect(&server).await.map_err(NotArrived::Server)?;
+        let server = UnixStream::connect(&server).await.map_err(RelayError::Server)?;
         for write in introduction.in_order() {
-            send(&server, write).await.map_err(NotArrived::Server)?;
+            send(&server, write).await.map_err(RelayError::Server)?;
         }
         Ok(Some((client, server)))
     }
@@ -107,7 +107,7 @@ impl Relay {
 
 /// Why a client did not arrive.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum NotArrived {
+pub(super) enum RelayError {
     #[error("it did not arrive within {} s", ARRIVAL_LIMIT.as_secs())]
     Late,
     #[error("it cannot be spoken to: {0}")]
@@ -119,12 +119,12 @@ pub(super) enum NotArrived {
 }
 
 /// A directory that only this user can enter, with a socket in it. Removed when dropped.
-struct Place {
+struct PrivateSocket {
     directory: PathBuf,
     socket: PathBuf,
 }
 
-impl Place {
+impl PrivateSocket {
     fn make() -> io::Result<(Self, UnixListener)> {
         let name = format!("muxtap-{}", nonce::hex64());
         let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|dir| dir.is_absolute());
@@ -150,7 +150,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for PrivateSocket {
     fn drop(&mut self) {
         // What is not there any more needs no removal.
         let _ = std::fs::remove_file(&self.socket);

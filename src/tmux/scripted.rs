@@ -58,12 +58,12 @@ const LIMIT: Duration = Duration::from_secs(120);
 pub struct Scripted {
     pub inner: Arc<Inner>,
     pub server: Server,
-    observer: Arc<Told>,
+    observer: Arc<RecordingObserver>,
 }
 
 /// What the observer was told, one line each.
 #[derive(Default)]
-struct Told {
+struct RecordingObserver {
     lines: Mutex<VecDeque<String>>,
     more: Notify,
     /// The next word of the link makes it panic.
@@ -80,7 +80,7 @@ impl Scripted {
 
     /// The same with a program that takes tmux's place where one is called: `true` for a server that answers.
     pub fn with_program(program: &str) -> Self {
-        let observer = Arc::new(Told::default());
+        let observer = Arc::new(RecordingObserver::default());
         // A prefix makes the server one of another machine: its processes are not watched.
         let program = Program { prefix: vec![program.into()], ..Program::default() };
         let spec = ServerSpec {
@@ -160,7 +160,7 @@ impl Scripted {
     }
 }
 
-impl Told {
+impl RecordingObserver {
     fn tell(&self, line: String) {
         assert!(!line.contains("PANIC"), "an observer that fails, as a test wants it");
         self.lines.lock().unwrap().push_back(line);
@@ -168,7 +168,7 @@ impl Told {
     }
 }
 
-impl Observer for Told {
+impl Observer for RecordingObserver {
     fn identified(&self, _: &ServerIdentity) {}
     fn output(&self, pane: PaneId, data: &[u8]) {
         self.tell(format!("output {pane} {}", String::from_utf8_lossy(data)));
@@ -217,14 +217,14 @@ pub struct Wire {
 
 /// A request as tmux reads it.
 #[derive(Debug)]
-pub struct Asked {
+pub struct ReceivedRequest {
     /// Its commands, those that frame it included.
     commands: Vec<String>,
     /// How many of them are on the first line; a line ends with the first command that fails.
     first_line: usize,
 }
 
-impl Asked {
+impl ReceivedRequest {
     /// Its commands without those that frame it.
     pub fn commands(&self) -> Vec<&str> {
         self.commands.iter().map(String::as_str).filter(|command| nonce(command).is_none()).collect()
@@ -233,13 +233,13 @@ impl Asked {
 
 impl Wire {
     /// The next request. One that is framed is two lines.
-    pub async fn request(&mut self) -> Asked {
+    pub async fn request(&mut self) -> ReceivedRequest {
         let mut commands = split(&self.line().await);
         let first_line = commands.len();
         if nonce(&commands[0]).is_some() {
             commands.extend(split(&self.line().await));
         }
-        Asked { commands, first_line }
+        ReceivedRequest { commands, first_line }
     }
 
     async fn line(&mut self) -> String {
@@ -261,7 +261,7 @@ impl Wire {
     }
 
     /// Answers a request with a body for each of its own commands.
-    pub fn answer(&mut self, asked: &Asked, bodies: &[&str]) {
+    pub fn answer(&mut self, asked: &ReceivedRequest, bodies: &[&str]) {
         let mut bodies = bodies.iter();
         for command in &asked.commands {
             match nonce(command) {
@@ -272,7 +272,7 @@ impl Wire {
     }
 
     /// Answers a request with tmux's word for why its first own command cannot be done.
-    pub fn refuse(&mut self, asked: &Asked, why: &str) {
+    pub fn refuse(&mut self, asked: &ReceivedRequest, why: &str) {
         for command in &asked.commands[..asked.first_line] {
             let Some(nonce) = nonce(command) else {
                 self.block(why, "error");
@@ -309,7 +309,7 @@ impl Wire {
     }
 
     /// The same for a request that was read.
-    pub fn answer_seed(&mut self, asked: &Asked, text: &str) {
+    pub fn answer_seed(&mut self, asked: &ReceivedRequest, text: &str) {
         let commands = asked.commands();
         assert!(commands[0].starts_with("capture-pane"), "{asked:?}");
         let screen = if text.is_empty() { "\n".to_owned() } else { text.to_owned() };

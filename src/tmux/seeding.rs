@@ -9,8 +9,8 @@ use super::{
     Seeding,
     connection::{Connection, Lost, Request},
     coverage::{DEATH_LOOKS, Inner},
-    followed::{Answered, Followed, Held, Step, Taken},
-    pauses::Asked,
+    followed::{FollowedPane, HeldOutput, OutputAction, PaneAction, SeedOutcome},
+    pauses::ExpectedPause,
     seed::Seed,
     values,
 };
@@ -36,13 +36,13 @@ fn barrier() -> Command {
 
 impl Inner {
     /// Does what a pane's state asks for.
-    pub(super) fn step(self: &Arc<Self>, pane: PaneId, step: Step) {
+    pub(super) fn step(self: &Arc<Self>, pane: PaneId, step: PaneAction) {
         match step {
-            Step::Unfollowed => self.observer.unfollowed(pane),
-            Step::Restarted => self.observer.restarted(pane, false),
-            Step::Seed(attempt) => self.seed(pane, attempt),
-            Step::Park(connection) => self.park(pane, connection, true),
-            Step::Unpark(connection) => self.park(pane, connection, false),
+            PaneAction::Unfollowed => self.observer.unfollowed(pane),
+            PaneAction::Restarted => self.observer.restarted(pane, false),
+            PaneAction::Seed(attempt) => self.seed(pane, attempt),
+            PaneAction::Park(connection) => self.park(pane, connection, true),
+            PaneAction::Unpark(connection) => self.park(pane, connection, false),
         }
     }
 
@@ -68,7 +68,7 @@ impl Inner {
     }
 
     /// Ends a pause of a pane, but not on a connection that has stopped carrying it meanwhile.
-    fn resume(self: &Arc<Self>, connection: &Connection, pane: PaneId, pause: Option<Asked>) {
+    fn resume(self: &Arc<Self>, connection: &Connection, pane: PaneId, pause: Option<ExpectedPause>) {
         let stays = self.lock().panes.get(&pane).is_some_and(|followed| followed.is_parked(connection.id()));
         let command = if stays { barrier() } else { flow(pane, "continue") };
         let this = self.clone();
@@ -77,7 +77,7 @@ impl Inner {
         });
     }
 
-    fn steps(self: &Arc<Self>, pane: PaneId, steps: Vec<Step>) {
+    fn steps(self: &Arc<Self>, pane: PaneId, steps: Vec<PaneAction>) {
         for step in steps {
             self.step(pane, step);
         }
@@ -97,18 +97,18 @@ impl Inner {
     pub(super) fn output(self: &Arc<Self>, connection: &Connection, pane: PaneId, data: &[u8]) {
         let taken = match self.lock().panes.get_mut(&pane) {
             Some(followed) => followed.output(connection.id(), data),
-            None => Taken::Dropped,
+            None => OutputAction::Dropped,
         };
         match taken {
-            Taken::Passed => self.observer.output(pane, data),
-            Taken::Dropped => {}
-            Taken::Restarted => {
+            OutputAction::Passed => self.observer.output(pane, data),
+            OutputAction::Dropped => {}
+            OutputAction::Restarted => {
                 self.observer.restarted(pane, false);
                 self.observer.output(pane, data);
                 // Its new process is to be watched.
                 self.refresh();
             }
-            Taken::Unsure => self.refresh(),
+            OutputAction::Unsure => self.refresh(),
         }
     }
 
@@ -150,21 +150,21 @@ impl Inner {
             let mut model = self.lock();
             let Some(followed) = model.panes.get_mut(&pane) else { return };
             let answered = followed.answered(attempt);
-            let is_followed = matches!(answered, Answered::Deliver(..));
+            let is_followed = matches!(answered, SeedOutcome::Deliver(..));
             (answered, if is_followed { followed.take_waiters() } else { Vec::new() })
         };
         match answered {
-            Answered::Void => {}
-            Answered::Pause => self.pause_and_seed(connection, pane, attempt),
-            Answered::Deliver(why, early) => {
+            SeedOutcome::Void => {}
+            SeedOutcome::Pause => self.pause_and_seed(connection, pane, attempt),
+            SeedOutcome::Deliver(why, early) => {
                 self.deliver(pane, seed, why, early);
                 drop(waiters);
             }
-            Answered::Compare(output) => self.compare(connection, pane, attempt, &seed, &output),
+            SeedOutcome::Compare(output) => self.compare(connection, pane, attempt, &seed, &output),
         }
     }
 
-    fn deliver(self: &Arc<Self>, pane: PaneId, seed: Seed, why: Seeding, early: Held) {
+    fn deliver(self: &Arc<Self>, pane: PaneId, seed: Seed, why: Seeding, early: HeldOutput) {
         let dead = seed.dead;
         self.observer.seeded(pane, seed, why);
         match early.whole() {
@@ -188,13 +188,13 @@ impl Inner {
             let Some(followed) = model.panes.get_mut(&pane) else { return };
             if is_whole {
                 followed.handed_over(attempt);
-                (Answered::Void, followed.take_waiters())
+                (SeedOutcome::Void, followed.take_waiters())
             } else {
                 (followed.not_handed_over(attempt), Vec::new())
             }
         };
         drop(waiters);
-        if next == Answered::Pause {
+        if next == SeedOutcome::Pause {
             self.pause_and_seed(connection, pane, attempt);
         } else if seed.dead {
             self.look_at_dead(pane, DEATH_LOOKS);
@@ -313,7 +313,7 @@ impl Inner {
             let followed = model.panes.get(&pane);
             let connection = |id| model.covering.get(&id).filter(|covering| covering.is_serving())?.connection.clone();
             let owner = followed.and_then(|followed| connection(followed.owner()?));
-            let ids = followed.into_iter().flat_map(Followed::carriers);
+            let ids = followed.into_iter().flat_map(FollowedPane::carriers);
             let mut others: Vec<_> = ids.filter_map(connection).collect();
             others.retain(|other| owner.as_ref().is_none_or(|owner| owner.id() != other.id()));
             (owner, others)
@@ -385,7 +385,7 @@ impl Inner {
         }
         // The respawn's line has ended the pause of a seed that was under way: what comes from now on would
         // be in its answer and come once more.
-        if self.lock().panes.get(&pane).is_some_and(Followed::is_seeding) {
+        if self.lock().panes.get(&pane).is_some_and(FollowedPane::is_seeding) {
             self.reseed(pane, GapReason::Paused);
         }
     }

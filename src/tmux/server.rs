@@ -14,11 +14,11 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
     Observer,
-    awaited::{self, Listener},
     connection::{Answer, Lost, Request},
     coverage::Inner,
     death,
-    followed::Followed,
+    discovery::{self, SessionWatcher},
+    followed::FollowedPane,
     launch::StartServer,
     link::{self, FIRST_PAUSE, LONGEST_PAUSE, Link, NoLink, ServerIdentity, replaced},
     program::ServerSpec,
@@ -126,7 +126,7 @@ impl Server {
     pub async fn connected_or_started(&self, start: StartServer) -> Result<ServerIdentity> {
         let asked = Arc::new(start);
         self.inner.lock().starts.push(asked.clone());
-        let _asked = Asked { inner: &self.inner, start: asked };
+        let _asked = StartOrder { inner: &self.inner, start: asked };
         self.connected().await
     }
 
@@ -226,7 +226,7 @@ impl Server {
 
     /// Returns when the pane's process has ended, the pane is gone, or `limit` has passed.
     pub async fn ended(&self, pane: PaneId, limit: Duration) {
-        let end = self.inner.lock().panes.get_mut(&pane).and_then(Followed::wait_for_end);
+        let end = self.inner.lock().panes.get_mut(&pane).and_then(FollowedPane::wait_for_end);
         if let Some(end) = end {
             let _ = tokio::time::timeout(limit, end).await;
         }
@@ -246,12 +246,12 @@ impl Server {
 }
 
 /// Someone waits for a server to be started. One who goes away must not leave the order behind.
-struct Asked<'a> {
+struct StartOrder<'a> {
     inner: &'a Inner,
     start: Arc<StartServer>,
 }
 
-impl Drop for Asked<'_> {
+impl Drop for StartOrder<'_> {
     fn drop(&mut self) {
         self.inner.lock().starts.retain(|start| !Arc::ptr_eq(start, &self.start));
     }
@@ -302,7 +302,7 @@ async fn supervise(inner: Arc<Inner>, count: &AtomicU64) {
                 inner.set_link(Link::Connected(identity));
                 let other = tokio::select! {
                     () = inner.all_lost() => None,
-                    other = awaited::replacement(&inner.spec.socket, &inner.spec.file, server),
+                    other = discovery::wait_for_replacement(&inner.spec.socket, &inner.spec.file, server),
                         if inner.spec.is_local() => Some(other),
                     () = inner.cancel.cancelled() => break,
                 };
@@ -355,13 +355,13 @@ async fn supervise(inner: Arc<Inner>, count: &AtomicU64) {
                         None => std::future::pending().await,
                     }
                 };
-                let mut listener = match hubs {
-                    Some(_) => Listener::arrive(&inner.spec, &inner.tasks).await,
+                let mut watcher = match hubs {
+                    Some(_) => SessionWatcher::start(&inner.spec, &inner.tasks).await,
                     None => None,
                 };
                 let session = async {
-                    let changed = match &mut listener {
-                        Some(listener) => listener.changed(hubs.as_deref().unwrap_or_default()).await,
+                    let changed = match &mut watcher {
+                        Some(watcher) => watcher.changed(hubs.as_deref().unwrap_or_default()).await,
                         None => false,
                     };
                     if !changed {
@@ -372,12 +372,12 @@ async fn supervise(inner: Arc<Inner>, count: &AtomicU64) {
                     () = inner.kick.notified() => {}
                     () = inner.cancel.cancelled() => {}
                     () = leaves => dead = leaving,
-                    () = awaited::socket(&inner.spec.socket), if absent && inner.spec.is_local() => {}
+                    () = discovery::wait_for_socket(&inner.spec.socket), if absent && inner.spec.is_local() => {}
                     () = session, if hubs.is_some() => pause = (pause * 2).min(LONGEST_PAUSE),
                     () = tokio::time::sleep(jittered(pause)), if retry => pause = (pause * 2).min(LONGEST_PAUSE),
                 }
-                if let Some(listener) = listener {
-                    listener.leave().await;
+                if let Some(watcher) = watcher {
+                    watcher.stop().await;
                 }
             }
         }

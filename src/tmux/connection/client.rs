@@ -21,7 +21,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::{
     metrics,
-    tmux::{program::Client, relay::NotArrived},
+    tmux::{program::Client, relay::RelayError},
 };
 
 /// Our ends of a client's pipes, and the client.
@@ -40,7 +40,7 @@ pub(super) struct Process {
     child: Option<Child>,
     stderr: Option<ChildStderr>,
     /// What it arrives by.
-    relay: Option<JoinHandle<Result<(), NotArrived>>>,
+    relay: Option<JoinHandle<Result<(), RelayError>>>,
 }
 
 impl Opened {
@@ -122,12 +122,12 @@ impl Process {
 }
 
 /// A reader that counts how often something came.
-pub(super) struct Counted<R, C> {
+pub(super) struct CountingReader<R, C> {
     pub(super) inner: R,
     pub(super) reads: C,
 }
 
-impl<R: AsyncRead + Unpin, C: AsRef<AtomicU64> + Unpin> AsyncRead for Counted<R, C> {
+impl<R: AsyncRead + Unpin, C: AsRef<AtomicU64> + Unpin> AsyncRead for CountingReader<R, C> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let polled = Pin::new(&mut self.inner).poll_read(cx, buf);
         if polled.is_ready() {

@@ -15,7 +15,7 @@ use std::{
 use bytes::{Buf, Bytes, BytesMut};
 use tokio::net::unix::pipe;
 
-use super::{Answer, Done, Lost, Request};
+use super::{Answer, Callback, Lost, Request};
 use crate::protocol::{
     command::{Command, CommandLine},
     frame::{FrameKey, framed},
@@ -73,13 +73,13 @@ pub(super) struct Queue {
     next_frame: u64,
     /// Replies so far.
     answered: u64,
-    watch: Watch,
+    watch: TickState,
     silent: bool,
 }
 
 /// What the last tick saw.
 #[derive(Default)]
-struct Watch {
+struct TickState {
     /// Somebody looks at each tick.
     running: bool,
     now: u64,
@@ -102,15 +102,15 @@ struct Pending {
     bodies: Vec<Bytes>,
     frame: Option<u64>,
     /// Taken when the caller was answered without a reply of tmux, which may still come.
-    done: Option<Done>,
+    done: Option<Callback>,
 }
 
 /// Callbacks and what each of them is called with; to be called without the queue's lock.
 #[derive(Default)]
-pub(super) struct Answers(Vec<(Done, Result<Answer, Lost>)>);
+pub(super) struct Callbacks(Vec<(Callback, Result<Answer, Lost>)>);
 
-impl Answers {
-    fn one(done: Option<Done>, answer: Result<Answer, Lost>) -> Self {
+impl Callbacks {
+    fn one(done: Option<Callback>, answer: Result<Answer, Lost>) -> Self {
         Self(done.map(|done| (done, answer)).into_iter().collect())
     }
 
@@ -126,7 +126,7 @@ impl Answers {
 
 /// What follows from a tick.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum TickOutcome {
     /// Nothing is open: no further tick is needed.
     Idle,
     /// Replies may still come.
@@ -148,20 +148,20 @@ impl Queue {
             pending: VecDeque::new(),
             next_frame: 0,
             answered: 0,
-            watch: Watch::default(),
+            watch: TickState::default(),
             silent: false,
         }
     }
 
     /// Appends a request and writes what the pipe takes. The callback is called at once, by way of what is returned, where
     /// the request cannot be sent.
-    pub(super) fn push(&mut self, request: Request, patience: Patience, done: Done) -> Answers {
+    pub(super) fn push(&mut self, request: Request, patience: Patience, done: Callback) -> Callbacks {
         if self.pipe.is_none() {
-            return Answers::one(Some(done), Err(Lost::Ended));
+            return Callbacks::one(Some(done), Err(Lost::Ended));
         }
         let full = self.unsent.len() > QUEUE_BYTES || self.pending.len() > QUEUE_REQUESTS;
         if patience == Patience::Limited && (self.silent || full) {
-            return Answers::one(Some(done), Err(Lost::Unsent));
+            return Callbacks::one(Some(done), Err(Lost::Unsent));
         }
         let (bytes, blocks, frame) = match request {
             Request::Plain(line) => (line.render(), line.commands().len(), None),
@@ -171,7 +171,7 @@ impl Queue {
         };
         let bytes = match bytes {
             Ok(bytes) => bytes,
-            Err(error) => return Answers::one(Some(done), Ok(Err(error.to_string()))),
+            Err(error) => return Callbacks::one(Some(done), Ok(Err(error.to_string()))),
         };
         self.next_frame += u64::from(frame.is_some());
         let begin = self.written + self.unsent.len() as u64;
@@ -179,7 +179,7 @@ impl Queue {
         let asked = self.watch.now;
         self.pending.push_back(Pending { begin, asked, patience, blocks, bodies: Vec::new(), frame, done: Some(done) });
         self.write();
-        Answers::default()
+        Callbacks::default()
     }
 
     /// Writes as much as the pipe takes. What is left stays in `unsent`; a broken pipe is noticed by the draining task.
@@ -221,7 +221,7 @@ impl Queue {
     pub(super) fn begins_watch(&mut self) -> bool {
         let begins = !self.watch.running && !self.pending.is_empty();
         if begins {
-            self.watch = Watch { running: true, answered: self.answered, ..std::mem::take(&mut self.watch) };
+            self.watch = TickState { running: true, answered: self.answered, ..std::mem::take(&mut self.watch) };
             (self.watch.quiet, self.watch.stuck, self.watch.stuck_up_to_date) = (0, 0, 0);
         }
         begins
@@ -232,25 +232,25 @@ impl Queue {
     }
 
     /// A plain block ended. A line that fails gives no further blocks (F14). `None`: nobody asked.
-    pub(super) fn replied(&mut self, ok: bool, body: &Bytes) -> Option<Answers> {
+    pub(super) fn replied(&mut self, ok: bool, body: &Bytes) -> Option<Callbacks> {
         self.was_answered();
         let front = self.pending.front_mut().filter(|pending| pending.frame.is_none())?;
         if ok {
             front.bodies.push(body.clone());
             if front.bodies.len() < front.blocks {
-                return Some(Answers::default());
+                return Some(Callbacks::default());
             }
         }
         let Pending { bodies, done, .. } = self.pending.pop_front()?;
-        Some(Answers::one(done, Ok(if ok { Ok(bodies) } else { Err(message(body)) })))
+        Some(Callbacks::one(done, Ok(if ok { Ok(bodies) } else { Err(message(body)) })))
     }
 
     /// A frame ended. `None`: nobody asked.
-    pub(super) fn framed(&mut self, parts: Vec<Bytes>, error: Option<&Bytes>) -> Option<Answers> {
+    pub(super) fn framed(&mut self, parts: Vec<Bytes>, error: Option<&Bytes>) -> Option<Callbacks> {
         self.was_answered();
         self.pending.front().filter(|pending| pending.frame.is_some())?;
         let Pending { done, .. } = self.pending.pop_front()?;
-        Some(Answers::one(done, Ok(error.map_or(Ok(parts), |error| Err(message(error))))))
+        Some(Callbacks::one(done, Ok(error.map_or(Ok(parts), |error| Err(message(error))))))
     }
 
     fn was_answered(&mut self) {
@@ -260,7 +260,7 @@ impl Queue {
 
     /// Looks at what is open. `reads` counts how often something was read from the server so far; `oldest` is how long the
     /// oldest output since the last tick lay in the server.
-    pub(super) fn tick(&mut self, reads: u64, oldest: Duration) -> (Verdict, Answers) {
+    pub(super) fn tick(&mut self, reads: u64, oldest: Duration) -> (TickOutcome, Callbacks) {
         let watch = &mut self.watch;
         watch.now += 1;
         let received = std::mem::replace(&mut watch.reads, reads) != reads;
@@ -268,7 +268,7 @@ impl Queue {
         if self.pending.is_empty() {
             watch.running = false;
             self.silent = false;
-            return (Verdict::Idle, Answers::default());
+            return (TickOutcome::Idle, Callbacks::default());
         }
         watch.quiet = if received { 0 } else { watch.quiet + 1 };
         self.silent &= !received;
@@ -276,7 +276,7 @@ impl Queue {
         watch.stuck = if answered || self.silent { 0 } else { watch.stuck + 1 };
         watch.stuck_up_to_date = if watch.stuck == 0 || oldest >= OLD_OUTPUT { 0 } else { watch.stuck_up_to_date + 1 };
         if watch.stuck_up_to_date >= ANSWER_TICKS || watch.stuck >= BACKLOG_TICKS {
-            return (Verdict::Stuck, Answers::default());
+            return (TickOutcome::Stuck, Callbacks::default());
         }
         if !self.silent && watch.quiet >= SILENCE_TICKS {
             self.silent = true;
@@ -285,27 +285,27 @@ impl Queue {
             // The first thing that a server which goes on says is the answer to this.
             let probe = CommandLine::of([Command::new("display-message").flag("-p").arg("")]);
             answers.0.extend(self.push(Request::Plain(probe), Patience::Unlimited, Box::new(|_| {})).0);
-            return (Verdict::Silent, answers);
+            return (TickOutcome::Silent, answers);
         }
         let now = self.watch.now;
-        (Verdict::Open, self.give_up(|asked| asked + ANSWER_TICKS <= now))
+        (TickOutcome::Open, self.give_up(|asked| asked + ANSWER_TICKS <= now))
     }
 
     /// Answers callers who asked at such a tick; the replies may still come and are thrown away then.
-    fn give_up(&mut self, late: impl Fn(u64) -> bool) -> Answers {
+    fn give_up(&mut self, late: impl Fn(u64) -> bool) -> Callbacks {
         let open = self.pending.iter_mut().take_while(|pending| late(pending.asked));
         let limited = open.filter(|pending| pending.patience == Patience::Limited);
-        Answers(limited.filter_map(|pending| Some((pending.done.take()?, Err(Lost::Unanswered)))).collect())
+        Callbacks(limited.filter_map(|pending| Some((pending.done.take()?, Err(Lost::Unanswered)))).collect())
     }
 
     /// Takes back the requests of callers of which tmux has not read a byte: they are never carried out.
-    fn withdraw(&mut self) -> Answers {
+    fn withdraw(&mut self) -> Callbacks {
         self.take_back();
         let base = self.written;
         let unread = std::mem::take(&mut self.unsent);
         let end = base + unread.len() as u64;
         let ends: Vec<_> = self.pending.iter().map(|pending| pending.begin).skip(1).chain([end]).collect();
-        let mut answers = Answers::default();
+        let mut answers = Callbacks::default();
         for (mut pending, end) in std::mem::take(&mut self.pending).into_iter().zip(ends) {
             let at = |position: u64| position.saturating_sub(base) as usize;
             let own = unread.get(at(pending.begin)..at(end)).unwrap_or_default();
@@ -338,11 +338,11 @@ impl Queue {
     }
 
     /// Ends the queue: nothing more is sent, and all that is open is answered so.
-    pub(super) fn shut(&mut self, fate: Lost) -> Answers {
+    pub(super) fn shut(&mut self, fate: Lost) -> Callbacks {
         self.pipe = None;
         self.unread = None;
         let open = std::mem::take(&mut self.pending).into_iter();
-        Answers(open.filter_map(|pending| Some((pending.done?, Err(fate)))).collect())
+        Callbacks(open.filter_map(|pending| Some((pending.done?, Err(fate)))).collect())
     }
 }
 

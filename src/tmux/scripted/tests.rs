@@ -405,7 +405,7 @@ async fn a_callback_that_panics_ends_the_connection_and_the_others_are_answered(
 
 #[tokio::test]
 async fn a_link_whose_keeper_panics_is_made_anew() {
-    let told = Arc::new(Told::default());
+    let told = Arc::new(RecordingObserver::default());
     told.fails_at_link.store(true, Ordering::Relaxed);
     let program = Program { tmux: "/nonexistent/tmux".into(), ..Program::default() };
     let spec =

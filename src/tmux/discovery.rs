@@ -14,21 +14,21 @@ use tokio_util::task::TaskTracker;
 use super::{
     link::{FIRST_PAUSE, LONGEST_PAUSE},
     program::{Client, ServerSpec},
-    relay::NotArrived,
-    socket::{LeadsTo, SocketFile},
+    relay::RelayError,
+    socket::{SocketFile, SocketState},
 };
 use crate::{metrics, protocol::ids::SessionId};
 
 /// How long a listener may take to arrive.
-const ARRIVAL: Duration = Duration::from_secs(5);
+const START_LIMIT: Duration = Duration::from_secs(5);
 
 /// Resolves when something changed in `socket`'s folder (or, while that is missing, in its parent). Where that cannot be
 /// watched it resolves after a while: then the next attempt looks again, as every caller's request does.
-pub async fn socket(socket: &Path) {
+pub async fn wait_for_socket(socket: &Path) {
     let Some(mut changes) = Changes::watch(socket) else { return tokio::time::sleep(LONGEST_PAUSE).await };
     // It may have come between the caller's look and the watch. tmux makes the file before it listens on it, of which no
     // event tells; or it is a file that somebody left.
-    for _ in 0..LOOKS {
+    for _ in 0..SOCKET_TRIES {
         if !socket.exists() {
             break;
         }
@@ -43,27 +43,27 @@ pub async fn socket(socket: &Path) {
 }
 
 /// Resolves when the name of the followed server's socket leads to another server; returns that one's process.
-pub async fn replacement(name: &Path, file: &SocketFile, server: u32) -> u32 {
+pub async fn wait_for_replacement(name: &Path, file: &SocketFile, server: u32) -> u32 {
     loop {
         let mut changes = Changes::watch(name);
         // It may have come before the watch.
-        let mut looks = LOOKS;
+        let mut tries = SOCKET_TRIES;
         loop {
-            match file.leads_to(name) {
-                LeadsTo::Another(other) => return other,
+            match file.check(name) {
+                SocketState::Replaced(other) => return other,
                 // tmux makes the file before it listens on it. Or it is a file that somebody left.
-                LeadsTo::Deaf if looks > 0 => {
-                    looks -= 1;
+                SocketState::NotListening if tries > 0 => {
+                    tries -= 1;
                     tokio::time::sleep(FIRST_PAUSE).await;
                     continue;
                 }
                 // Told to make its socket again tmux listens on a new file (N55).
-                LeadsTo::Same => file.hold(name, server),
-                LeadsTo::Nothing | LeadsTo::Deaf => {
+                SocketState::Same => file.hold(name, server),
+                SocketState::Missing | SocketState::NotListening => {
                     tracing::warn!("the socket {} of tmux server {server} is gone", name.display());
                 }
             }
-            looks = LOOKS;
+            tries = SOCKET_TRIES;
             match &mut changes {
                 Some(changes) => changes.next().await,
                 None => tokio::time::sleep(LONGEST_PAUSE).await,
@@ -77,7 +77,7 @@ pub async fn replacement(name: &Path, file: &SocketFile, server: u32) -> u32 {
 }
 
 /// How often a socket is looked at that nobody listens on yet.
-const LOOKS: u32 = 20;
+const SOCKET_TRIES: u32 = 20;
 
 /// Changes of one name in its folder, or of the folder's while that is missing.
 struct Changes {
@@ -128,16 +128,16 @@ impl Changes {
 ///
 /// It is told of new sessions too, as long as a command of it runs; `wait-for` on a channel that nobody signals runs for ever. It holds neither
 /// a session nor a server that is to end (N29).
-pub struct Listener {
+pub struct SessionWatcher {
     client: Child,
-    relay: Option<JoinHandle<Result<(), NotArrived>>>,
+    relay: Option<JoinHandle<Result<(), RelayError>>>,
     lines: Lines<BufReader<ChildStdout>>,
     sessions: Vec<SessionId>,
 }
 
-impl Listener {
+impl SessionWatcher {
     /// Starts one and reads what sessions there are. `None`: the server has left, or tmux cannot be started.
-    pub async fn arrive(spec: &ServerSpec, tasks: &TaskTracker) -> Option<Self> {
+    pub async fn start(spec: &ServerSpec, tasks: &TaskTracker) -> Option<Self> {
         let channel = format!("muxtap-{}", std::process::id());
         let client = spec.client(["-C", "list-sessions", "-F", "= #{session_id}", ";", "wait-for", &channel]);
         let Client { mut command, relay } = client.ok()?;
@@ -157,12 +157,12 @@ impl Listener {
             }
             false
         };
-        let arrived = tokio::time::timeout(ARRIVAL, listed).await.unwrap_or(false);
-        let listener = Self { client, relay, lines, sessions };
+        let arrived = tokio::time::timeout(START_LIMIT, listed).await.unwrap_or(false);
+        let watcher = Self { client, relay, lines, sessions };
         if arrived {
-            return Some(listener);
+            return Some(watcher);
         }
-        listener.leave().await;
+        watcher.stop().await;
         None
     }
 
@@ -176,7 +176,7 @@ impl Listener {
     }
 
     /// Ends the listener. When this returns its process has ended and the server knows, so that nothing is attached before.
-    pub async fn leave(mut self) {
+    pub async fn stop(mut self) {
         let _ = self.client.kill().await;
         if let Some(relay) = self.relay {
             relay.abort();
@@ -203,7 +203,7 @@ mod tests {
             std::future::pending::<()>().await;
         };
         tokio::select! {
-            noticed = tokio::time::timeout(LONGEST_PAUSE, socket(&path)) => noticed.unwrap(),
+            noticed = tokio::time::timeout(LONGEST_PAUSE, wait_for_socket(&path)) => noticed.unwrap(),
             () = listens => {}
         }
     }
