@@ -53,12 +53,12 @@ impl Terminal {
 
     /// DECSC and SCP.
     fn keep_cursor(&mut self) {
-        self.saved_cursor = SavedCursor { pen: self.pen, x: self.x, y: self.y, origin: self.modes.origin };
+        self.decsc = SavedCursor { pen: self.pen, x: self.x, y: self.y, origin: self.modes.origin };
     }
 
     /// DECRC and RCP.
     fn restore_cursor(&mut self) {
-        let saved = self.saved_cursor;
+        let saved = self.decsc;
         self.set_style(saved.pen.style);
         self.pen = saved.pen;
         self.modes.origin = saved.origin;

@@ -74,7 +74,7 @@ pub(super) struct Terminal {
     tabs: Vec<bool>,
     pub(super) modes: Modes,
     pub(super) pen: Pen,
-    pub(super) saved_cursor: SavedCursor,
+    pub(super) decsc: SavedCursor,
     /// The run of ASCII that is being printed, at the cursor.
     pub(super) run: Option<Run>,
     /// The pen's style as a number, without and with line drawing.
@@ -106,7 +106,7 @@ impl Terminal {
             tabs: Vec::new(),
             modes: Modes::default(),
             pen: Pen::default(),
-            saved_cursor: SavedCursor::default(),
+            decsc: SavedCursor::default(),
             styles: [None; 2],
             run: None,
             last: None,
@@ -205,7 +205,7 @@ impl Terminal {
         self.run = None;
         self.set_style(Style::DEFAULT);
         self.pen = Pen::default();
-        self.saved_cursor = SavedCursor { origin: self.saved_cursor.origin, ..SavedCursor::default() };
+        self.decsc = SavedCursor { origin: self.decsc.origin, ..SavedCursor::default() };
         self.last = None;
     }
 
@@ -213,7 +213,7 @@ impl Terminal {
     pub(super) fn reset(&mut self) {
         self.set_style(Style::DEFAULT);
         self.pen = Pen::default();
-        self.saved_cursor = SavedCursor::default();
+        self.decsc = SavedCursor::default();
         self.last = None;
         self.reset_tabs();
         self.scroll_region(0, self.height() - 1);
