@@ -1,18 +1,23 @@
 //! One control client: a `tmux -C` process, a task that drains it and a queue of what was asked.
 //!
-//! The draining task parses, hands events over and does nothing else (F11). A request's reply is given to its callback *in that
-//! task, in the order of the wire*: all that a pane printed before tmux ran the command has been handed over by then. (While
-//! other panes flood, what it printed after may have been too, N27.)
+//! The draining task parses, hands events over and does nothing else (F11). A request's reply is
+//! given to its callback *in that task, in the order of the wire*: all that a pane printed before
+//! tmux ran the command has been handed over by then. (While other panes flood, what it printed
+//! after may have been too, N27.)
 //!
-//! A second task, the *tending* one, writes what a full pipe did not take and looks at the open requests ([`Queue::tick`]):
+//! A second task, the *tending* one, writes what a full pipe did not take and looks at the open
+//! requests ([`Queue::tick`]):
 //!
-//! - A server that says nothing at all for `SILENCE_LIMIT` while it is asked is *silent*. Callers are answered with
-//!   [`Lost::Unsent`] where their request could be taken back, else with [`Lost::Unanswered`]; further callers are refused at
-//!   once. The connection stays: nothing is lost on it, and it goes on with the first byte that comes.
-//! - A connection on which recent output flows but that answers nothing for [`ANSWER_LIMIT`] is given up: its client is killed.
-//!   (A prompt of tmux's own can hold a client's commands back for ever.)
+//! - A server that says nothing at all for `SILENCE_LIMIT` while it is asked is *silent*. Callers
+//!   are answered with [`Lost::Unsent`] where their request could be taken back, else with
+//!   [`Lost::Unanswered`]; further callers are refused at once. The connection stays: nothing is
+//!   lost on it, and it goes on with the first byte that comes.
+//! - A connection on which recent output flows but that answers nothing for [`ANSWER_LIMIT`] is
+//!   given up: its client is killed. (A prompt of tmux's own can hold a client's commands back for
+//!   ever.)
 //!
-//! A panic in either task gives the connection up as well, so that no request is left without an answer.
+//! A panic in either task gives the connection up as well, so that no request is left without an
+//! answer.
 
 mod client;
 mod queue;
@@ -121,7 +126,8 @@ type Callback = Box<dyn FnOnce(Result<Answer, Lost>) + Send>;
 pub trait Receiver: Send + Sync + 'static {
     /// Something other than a reply.
     fn event(self: &Arc<Self>, connection: &Connection, event: Event);
-    /// The server does not answer; comes in the tending task. The connection stays, and may go on at any time.
+    /// The server does not answer; comes in the tending task. The connection stays, and may go on
+    /// at any time.
     fn silent(self: &Arc<Self>, connection: &Connection);
     /// The client is gone; comes once, last.
     fn closed(self: &Arc<Self>, connection: &Connection, why: &str);
@@ -205,13 +211,15 @@ impl Connection {
         &self.0.name
     }
 
-    /// Asks tmux, however long it takes; `done` is called in the draining task when the reply comes, or where the connection
-    /// ends. For what the coverage of the server needs, and as many requests as there are panes at most.
+    /// Asks tmux, however long it takes; `done` is called in the draining task when the reply
+    /// comes, or where the connection ends. For what the coverage of the server needs, and as many
+    /// requests as there are panes at most.
     pub fn submit(&self, request: Request, done: impl FnOnce(Result<Answer, Lost>) + Send + 'static) {
         self.push(request, Patience::Unlimited, Box::new(done));
     }
 
-    /// Asks tmux for a caller. `done` is called with the reply, or with an error after `queue::ANSWER_LIMIT` at the latest.
+    /// Asks tmux for a caller. `done` is called with the reply, or with an error after
+    /// `queue::ANSWER_LIMIT` at the latest.
     pub fn submit_in_time(&self, request: Request, done: impl FnOnce(Result<Answer, Lost>) + Send + 'static) {
         self.push(request, Patience::Limited, Box::new(done));
     }
@@ -228,7 +236,8 @@ impl Connection {
         refused.call();
     }
 
-    /// Asks tmux and awaits the reply, `queue::ANSWER_LIMIT` at most. An error message of tmux is the inner error.
+    /// Asks tmux and awaits the reply, `queue::ANSWER_LIMIT` at most. An error message of tmux is
+    /// the inner error.
     pub async fn ask(&self, request: Request) -> Result<Answer, Lost> {
         let (sender, receiver) = oneshot::channel();
         self.submit_in_time(request, move |answer| {
@@ -238,7 +247,8 @@ impl Connection {
         receiver.await.unwrap_or(Err(Lost::Ended))
     }
 
-    /// Lets the client leave: its input is closed, it detaches by itself. One whose server is silent would not: it is killed.
+    /// Lets the client leave: its input is closed, it detaches by itself. One whose server is
+    /// silent would not: it is killed.
     pub fn close(&self) {
         if self.is_silent() {
             self.give_up(Lost::Unanswered);
@@ -366,8 +376,8 @@ impl Connection {
         let fate = self.0.given_up.get().copied().unwrap_or(Lost::Ended);
         let open = self.queue().shut(fate);
         open.call();
-        // The client leaves when its input ends; one that does not is killed. Until then it is read on: a server that cannot write what it has
-        // for a client does not let it go (3.3a, 3.5a).
+        // The client leaves when its input ends; one that does not is killed. Until then it is read
+        // on: a server that cannot write what it has for a client does not let it go (3.3a, 3.5a).
         let left = async { while stream.next().await.is_some_and(|event| event.is_ok()) {} };
         let is_given_up = self.0.given_up.get().is_some();
         let has_left = !is_given_up && tokio::time::timeout(LEAVE_LIMIT, left).await.is_ok();
@@ -382,15 +392,16 @@ impl Connection {
         self.0.closed.cancel();
     }
 
-    /// Hands over what comes, for as long as anything can. Returns why it ended, if the stream said so.
+    /// Hands over what comes, for as long as anything can. Returns why it ended, if the stream said
+    /// so.
     async fn drain_until_gone(
         &self,
         stream: &mut Wire,
         process: &mut Process,
         receiver: &Arc<impl Receiver>,
     ) -> String {
-        // tmux holds the client's descriptors too: its output ends when the server has noticed that the client is gone, and a server that
-        // hangs never does.
+        // tmux holds the client's descriptors too: its output ends when the server has noticed that
+        // the client is gone, and a server that hangs never does.
         let mut gone = pin!(async {
             process.ended().await;
             tokio::time::sleep(LEAVE_LIMIT).await;

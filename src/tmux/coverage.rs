@@ -1,7 +1,8 @@
 //! Which connection carries which pane, and what follows from what tmux announces.
 //!
-//! Invariants (numbered in `docs/architecture.md`): C1 a pane's bytes come from one connection at a time, its owner; C2 output of a
-//! pane that is not seeded is dropped, since the seed that is under way contains it; C3 a pane's end is told after its last output.
+//! Invariants (numbered in `docs/architecture.md`): C1 a pane's bytes come from one connection at a
+//! time, its owner; C2 output of a pane that is not seeded is dropped, since the seed that is under
+//! way contains it; C3 a pane's end is told after its last output.
 
 use std::{
     panic::AssertUnwindSafe,
@@ -36,8 +37,9 @@ use crate::{
     },
 };
 
-/// How often a pane whose process has ended is looked at until tmux has noticed too. Each look is a turn of tmux's own event loop, so it
-/// noticed after one or two; what is left is for the subscription to `#{pane_dead}`.
+/// How often a pane whose process has ended is looked at until tmux has noticed too. Each look is a
+/// turn of tmux's own event loop, so it noticed after one or two; what is left is for the
+/// subscription to `#{pane_dead}`.
 pub(super) const DEATH_LOOKS: u32 = 8;
 
 /// The shared state of a [`Server`](super::Server).
@@ -51,8 +53,9 @@ pub struct Inner {
     lost: Notify,
     /// One permit: clients arrive one after the other.
     pub(super) arrivals: Semaphore,
-    /// One permit: clients leave one after the other. A session that ends with its last client (`destroy-unattached`)
-    /// can crash servers before 3.8 when another control client leaves at that moment (N26).
+    /// One permit: clients leave one after the other. A session that ends with its last client
+    /// (`destroy-unattached`) can crash servers before 3.8 when another control client leaves at
+    /// that moment (N26).
     departures: Semaphore,
     model: Mutex<Model>,
     /// It is being found out why a connection is silent.
@@ -119,8 +122,8 @@ impl Inner {
         model.greeted && model.covering.values().any(Covering::is_serving)
     }
 
-    /// Resolves when there was a moment without an attached client. A guest that attached just after it does not change
-    /// that: nobody knows yet which server it is attached to.
+    /// Resolves when there was a moment without an attached client. A guest that attached just
+    /// after it does not change that: nobody knows yet which server it is attached to.
     pub(super) async fn all_lost(&self) {
         loop {
             let lost = self.lost.notified();
@@ -153,8 +156,8 @@ impl Inner {
         self.tasks.spawn(async move { this.depart(&connection).await });
     }
 
-    /// Lets a client leave when no other one does, and waits for it. One that takes longer than some time is not waited
-    /// for.
+    /// Lets a client leave when no other one does, and waits for it. One that takes longer than
+    /// some time is not waited for.
     async fn depart(&self, connection: &Connection) {
         let _departure = tokio::time::timeout(DEPARTURE, self.departures.acquire()).await;
         connection.close();
@@ -280,7 +283,8 @@ impl Inner {
                     }
                 };
                 was_there = true;
-                // The sender is dropped when the pane is seeded, when it goes and when its connection becomes silent.
+                // The sender is dropped when the pane is seeded, when it goes and when its
+                // connection becomes silent.
                 let _ = receiver.await;
             }
         };
@@ -292,7 +296,8 @@ impl Inner {
         })
     }
 
-    /// Carries out all of them. Where an observer panics the others are carried out all the same, and then the panic goes on.
+    /// Carries out all of them. Where an observer panics the others are carried out all the same,
+    /// and then the panic goes on.
     pub(super) fn carry_out(self: &Arc<Self>, actions: Vec<Action>) {
         let mut failure = None;
         for action in actions {
@@ -326,7 +331,8 @@ impl Inner {
                         Ok(Err(error)) => tracing::info!("cannot attach to session {session}: {error}"),
                         Err(_) => tracing::error!("a defect of muxtap: attaching to session {session} failed"),
                     }
-                    // One that failed is tried again, after a pause, as long as the session is there.
+                    // One that failed is tried again, after a pause, as long as the session is
+                    // there.
                     this.refresh();
                 });
             }
@@ -385,7 +391,8 @@ impl Inner {
         });
     }
 
-    /// A pane is no longer listed. Its end is told after its last output, which may still be on its way over its own connection (C3).
+    /// A pane is no longer listed. Its end is told after its last output, which may still be on its
+    /// way over its own connection (C3).
     fn gone(self: &Arc<Self>, pane: PaneId) {
         let connection = self.lock().owner(pane);
         let this = self.clone();
@@ -457,7 +464,8 @@ impl Inner {
             | Notification::UnlinkedWindowClose(_)
             | Notification::UnlinkedWindowRenamed { .. } => self.refresh(),
             Notification::LayoutChange { window, layout, visible, .. } => {
-                // A change is announced on every connection; the size is wanted where it stands among the pane's output.
+                // A change is announced on every connection; the size is wanted where it stands
+                // among the pane's output.
                 let sizes = self.lock().resized(connection.id(), window, visible.as_deref().unwrap_or(&layout));
                 for (pane, size) in sizes {
                     self.observer.sized(pane, size);
@@ -469,14 +477,16 @@ impl Inner {
         }
     }
 
-    /// The first time: the client is attached. Later: tmux moved it, which only happens when its own session was destroyed.
+    /// The first time: the client is attached. Later: tmux moved it, which only happens when its
+    /// own session was destroyed.
     fn session_changed(self: &Arc<Self>, connection: &Connection, session: SessionId) {
         let leave = {
             let mut model = self.lock();
             let Some(covering) = model.covering.get_mut(&connection.id()) else { return };
             match covering.ready.take() {
                 Some(ready) => {
-                    // A client attached by name may have been given another session if its own went meanwhile.
+                    // A client attached by name may have been given another session if its own went
+                    // meanwhile.
                     let moved = covering.session.is_some_and(|wanted| wanted != session);
                     if !moved {
                         covering.session = Some(session);

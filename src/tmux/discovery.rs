@@ -1,4 +1,5 @@
-//! Waiting for what can be followed: for a tmux socket by events of its folder, for a first session by events of the server.
+//! Waiting for a server that can be followed: for its socket by file events of the folder, for its
+//! first session by events of the server.
 
 use std::{path::Path, process::Stdio, time::Duration};
 
@@ -19,15 +20,16 @@ use super::{
 };
 use crate::{metrics, protocol::ids::SessionId};
 
-/// How long a listener may take to arrive.
+/// Time that a [`SessionWatcher`] has to reach the server and list its sessions.
 const START_LIMIT: Duration = Duration::from_secs(5);
 
-/// Resolves when something changed in `socket`'s folder (or, while that is missing, in its parent). Where that cannot be
-/// watched it resolves after a while: then the next attempt looks again, as every caller's request does.
+/// Resolves when something changed in `socket`'s folder (or, while that is missing, in its parent).
+/// Where that cannot be watched it resolves after a while: then the next attempt looks again, as
+/// every caller's request does.
 pub async fn wait_for_socket(socket: &Path) {
     let Some(mut changes) = Changes::watch(socket) else { return tokio::time::sleep(LONGEST_PAUSE).await };
-    // It may have come between the caller's look and the watch. tmux makes the file before it listens on it, of which no
-    // event tells; or it is a file that somebody left.
+    // The socket may have appeared between the caller's check and the watch. tmux makes the file
+    // before it listens on it, and listening causes no event. Or the file is a leftover.
     for _ in 0..SOCKET_TRIES {
         if !socket.exists() {
             break;
@@ -42,22 +44,23 @@ pub async fn wait_for_socket(socket: &Path) {
     changes.next().await;
 }
 
-/// Resolves when the name of the followed server's socket leads to another server; returns that one's process.
+/// Resolves when the name of the followed server's socket leads to another server; returns that
+/// one's process.
 pub async fn wait_for_replacement(name: &Path, file: &SocketFile, server: u32) -> u32 {
     loop {
         let mut changes = Changes::watch(name);
-        // It may have come before the watch.
+        // Another server may have appeared before the watch began.
         let mut tries = SOCKET_TRIES;
         loop {
             match file.check(name) {
                 SocketState::Replaced(other) => return other,
-                // tmux makes the file before it listens on it. Or it is a file that somebody left.
+                // tmux makes the file before it listens on it. Or the file is a leftover.
                 SocketState::NotListening if tries > 0 => {
                     tries -= 1;
                     tokio::time::sleep(FIRST_PAUSE).await;
                     continue;
                 }
-                // Told to make its socket again tmux listens on a new file (N55).
+                // On SIGUSR1 tmux makes its socket again and listens on a new file (N55).
                 SocketState::Same => file.hold(name, server),
                 SocketState::Missing | SocketState::NotListening => {
                     tracing::warn!("the socket {} of tmux server {server} is gone", name.display());
@@ -76,7 +79,7 @@ pub async fn wait_for_replacement(name: &Path, file: &SocketFile, server: u32) -
     }
 }
 
-/// How often a socket is looked at that nobody listens on yet.
+/// Checks of a socket on which no server listens yet.
 const SOCKET_TRIES: u32 = 20;
 
 /// Changes of one name in its folder, or of the folder's while that is missing.
@@ -118,7 +121,7 @@ impl Changes {
         }
     }
 
-    /// Whether what is watched is still where the name is.
+    /// Whether the watched folder is still the one in which the name is looked for.
     fn is_current(&self, socket: &Path) -> bool {
         self.of_folder != socket.parent().is_some_and(Path::is_dir)
     }
@@ -126,8 +129,9 @@ impl Changes {
 
 /// A control client that waits for a session on a server that has none to follow.
 ///
-/// It is told of new sessions too, as long as a command of it runs; `wait-for` on a channel that nobody signals runs for ever. It holds neither
-/// a session nor a server that is to end (N29).
+/// tmux announces new sessions to it too, as long as a command of it runs; `wait-for` on a channel
+/// that is never signalled runs for ever. It holds neither a session nor a server that is to end
+/// (N29).
 pub struct SessionWatcher {
     client: Child,
     relay: Option<JoinHandle<Result<(), RelayError>>>,
@@ -136,7 +140,8 @@ pub struct SessionWatcher {
 }
 
 impl SessionWatcher {
-    /// Starts one and reads what sessions there are. `None`: the server has left, or tmux cannot be started.
+    /// Starts the client and reads which sessions there are. `None`: the server has gone, or tmux
+    /// cannot be started.
     pub async fn start(spec: &ServerSpec, tasks: &TaskTracker) -> Option<Self> {
         let channel = format!("muxtap-{}", std::process::id());
         let client = spec.client(["-C", "list-sessions", "-F", "= #{session_id}", ";", "wait-for", &channel]);
@@ -175,7 +180,8 @@ impl SessionWatcher {
         changed
     }
 
-    /// Ends the listener. When this returns its process has ended and the server knows, so that nothing is attached before.
+    /// Ends the client. When this returns its process has ended and the server knows, so that
+    /// nothing is attached before.
     pub async fn stop(mut self) {
         let _ = self.client.kill().await;
         if let Some(relay) = self.relay {

@@ -1,8 +1,10 @@
-//! One pane, as control clients follow it: a state machine that is told what happened and returns what is to be done.
+//! One pane, as control clients follow it: a state machine that is told what happened and returns
+//! what is to be done.
 //!
-//! A pane is unowned (no connection carries it), seeding (its content is asked for), following (its output is passed on) or ended. There
-//! is no state for a live pane with an owner whose content nobody asks for: every way to an owner leads through [`Flow::Seeding`], and
-//! every way into that state returns [`PaneAction::Seed`] or a pause after which it is asked for again.
+//! A pane is unowned (no connection carries it), seeding (its content is asked for), following (its
+//! output is passed on) or ended. There is no state for a live pane with an owner whose content
+//! nobody asks for: every way to an owner leads through [`Flow::Seeding`], and every way into that
+//! state returns [`PaneAction::Seed`] or a pause after which it is asked for again.
 
 use std::time::Duration;
 
@@ -16,11 +18,13 @@ use super::{
 };
 use crate::api::GapReason;
 
-/// Bytes of a pane's output that are held until its content is known: what came ahead of a seed, or over another connection than the
-/// owner's. Of more, all are dropped, and the pane is seeded anew with a gap.
+/// Bytes of a pane's output that are held until its content is known: what came ahead of a seed, or
+/// over another connection than the owner's. Of more, all are dropped, and the pane is seeded anew
+/// with a gap.
 pub(super) const HELD_BYTES: usize = 1024 * 1024;
 
-/// Numbers the seedings of all panes of a server, so that the answer to an old one is known as such.
+/// Numbers the seedings of all panes of a server, so that the answer to an old one is known as
+/// such.
 #[derive(Default)]
 pub struct SeedAttempts(u64);
 
@@ -68,11 +72,12 @@ enum Flow {
     /// Its output is passed on.
     Following {
         owner: u64,
-        /// Output that came over a connection that did not carry the pane when it was last listed: the pane has been moved there, or is
-        /// linked there as well.
+        /// Output that came over a connection that did not carry the pane when it was last listed:
+        /// the pane has been moved there, or is linked there as well.
         ahead: Option<EarlyOutput>,
     },
-    /// Its process has ended, and what it printed was told. It may remain on the server and be respawned.
+    /// Its process has ended, and what it printed was told. It may remain on the server and be
+    /// respawned.
     Ended {
         owner: Option<u64>,
         /// The owner has carried it since before the end: what comes next follows what was told.
@@ -98,7 +103,8 @@ enum SeedReason {
     First,
     /// Output may have been lost.
     Again(GapReason),
-    /// Moved from one connection to another, both of which were there. This came over the new one so far.
+    /// Moved from one connection to another, both of which were there. This came over the new one
+    /// so far.
     Moved(HeldOutput),
 }
 
@@ -107,9 +113,11 @@ enum SeedReason {
 enum Phase {
     /// One line was sent. Output since then may or may not be in its answer.
     Quick { noisy: bool },
-    /// The pane printed meanwhile, so it is being paused; what is dropped by that is in the answer that will be asked for.
+    /// The pane printed meanwhile, so it is being paused; what is dropped by that is in the answer
+    /// that will be asked for.
     Pausing,
-    /// The line was sent that reads the paused pane and ends the pause; what comes follows its answer.
+    /// The line was sent that reads the paused pane and ends the pause; what comes follows its
+    /// answer.
     Paused { early: HeldOutput },
     /// tmux did not give it; it is asked again in a moment.
     Refused,
@@ -170,7 +178,8 @@ pub enum OutputAction {
     Dropped,
     /// Another program has begun in the pane: said first, then passed on.
     Restarted,
-    /// Dropped, or held back; it may be elsewhere or another program may have begun, so tmux is to be asked what there is.
+    /// Dropped, or held back; it may be elsewhere or another program may have begun, so tmux is to
+    /// be asked what there is.
     Unsure,
 }
 
@@ -183,7 +192,8 @@ pub enum SeedOutcome {
     Pause,
     /// The content is passed on, then what came ahead of it.
     Deliver(Seeding, HeldOutput),
-    /// What came over the new connection is compared with the content; see [`FollowedPane::handed_over`].
+    /// What came over the new connection is compared with the content; see
+    /// [`FollowedPane::handed_over`].
     Compare(Vec<u8>),
 }
 
@@ -388,7 +398,8 @@ impl FollowedPane {
                         *ahead =
                             EarlyOutput { from: connection, held: HeldOutput { bytes: Vec::new(), is_over: true } };
                     }
-                    // It may have been moved by a `swap-window`, which is announced to no client (N80).
+                    // It may have been moved by a `swap-window`, which is announced to no client
+                    // (N80).
                     if is_news {
                         return OutputAction::Unsure;
                     }
@@ -468,8 +479,8 @@ impl FollowedPane {
     /// connection and with this `pid`, where tmux said so. Returns whether that is news.
     pub fn ended(&mut self, by: Option<u64>, pid: Option<u32>) -> bool {
         self.watch.cancel();
-        // A program that was started and ended between two listings. One that was asked over another
-        // connection may still show it alive, and must not be taken for a restart.
+        // A program that was started and ended between two listings. One that was asked over
+        // another connection may still show it alive, and must not be taken for a restart.
         self.pid = pid.filter(|pid| *pid != 0).unwrap_or(self.pid);
         self.waiters.clear();
         for waiter in self.ends.drain(..) {
@@ -542,7 +553,8 @@ impl FollowedPane {
         asking.map(|asking| asking.phase = Phase::Paused { early: HeldOutput::default() }).is_some()
     }
 
-    /// tmux did not give the content, or not in a way that can be read. Returns the next attempt and after which pause it is made.
+    /// tmux did not give the content, or not in a way that can be read. Returns the next attempt
+    /// and after which pause it is made.
     pub fn refused(&mut self, attempt: u64, attempts: &mut SeedAttempts) -> Option<(u64, Duration)> {
         let asking = self.asking(attempt)?;
         let pause = FIRST_PAUSE.saturating_mul(1 << asking.refusals.min(10)).min(LONGEST_PAUSE);

@@ -1,7 +1,7 @@
 //! What is known of a server, and what follows from it.
 //!
-//! [`Model::follow`] compares what tmux lists with what is covered and answers with [`Action`]s; it does nothing by itself, so that
-//! it can run under a lock and be tested without a server.
+//! [`Model::follow`] compares what tmux lists with what is covered and answers with [`Action`]s; it
+//! does nothing by itself, so that it can run under a lock and be tested without a server.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -32,9 +32,11 @@ use crate::{
     },
 };
 
-/// A guest that is thrown out sooner than this after it attached waits at least as long before it comes back.
+/// A guest that is thrown out sooner than this after it attached waits at least as long before it
+/// comes back.
 const SHORT_STAY: Duration = Duration::from_secs(1);
-/// Windows that one line subscribes to: tmux carries a line out as a whole, and other clients wait meanwhile.
+/// Windows that one line subscribes to: tmux carries a line out as a whole, and other clients wait
+/// meanwhile.
 const SUBSCRIBED_AT_ONCE: usize = 64;
 
 /// What a control client covers.
@@ -99,8 +101,8 @@ pub struct Model {
     pub(super) identity: Option<ServerIdentity>,
     /// The tmux program is not too old.
     pub(super) program_checked: bool,
-    /// The server behind the present connections is known to be `identity`; before that nothing is followed, since it would be dropped
-    /// again if it were another server.
+    /// The server behind the present connections is known to be `identity`; before that nothing is
+    /// followed, since it would be dropped again if it were another server.
     pub(super) greeted: bool,
     pub(super) panes: HashMap<PaneId, FollowedPane>,
     /// Windows of whose panes tmux pushes values, and the connection on which it does.
@@ -114,7 +116,8 @@ pub struct Model {
     served: HashSet<u64>,
     /// Pauses that muxtap asked for.
     pub(super) pauses: Pauses,
-    /// Sessions whose guest could not attach or was thrown out at once, and how long the next one waits.
+    /// Sessions whose guest could not attach or was thrown out at once, and how long the next one
+    /// waits.
     put_off: HashMap<SessionId, Duration>,
     /// Users' sessions were seen: when the last one goes, the hub goes too.
     populated: bool,
@@ -152,7 +155,8 @@ impl Model {
         self.covering.get(&owner).filter(|covering| covering.is_serving())?.connection.clone()
     }
 
-    /// The panes of a window whose sizes a new layout changes, as far as this connection carries them.
+    /// The panes of a window whose sizes a new layout changes, as far as this connection carries
+    /// them.
     pub(super) fn resized(&self, connection: u64, window: WindowId, layout: &[u8]) -> Vec<(PaneId, Size)> {
         let Ok(layout) = Layout::parse(layout) else { return Vec::new() };
         let known = self.topology.windows.iter().find(|row| row.id == window);
@@ -190,7 +194,8 @@ impl Model {
         self.topology = Arc::default();
     }
 
-    /// Forgets a connection that has gone. Returns what follows for the panes whose output it carried.
+    /// Forgets a connection that has gone. Returns what follows for the panes whose output it
+    /// carried.
     pub(super) fn drop_connection(&mut self, id: u64, why: &str) -> Vec<Action> {
         let Some(covering) = self.covering.remove(&id) else { return Vec::new() };
         let mut actions = Vec::new();
@@ -268,7 +273,8 @@ impl Model {
         }
     }
 
-    /// Every window is linked into the hub; what only hubs hold is closed (F5), the hub itself too when nothing else is left.
+    /// Every window is linked into the hub; what only hubs hold is closed (F5), the hub itself too
+    /// when nothing else is left.
     fn follow_with_hub(&mut self, connection: &Connection, hub: SessionId, own: WindowId, actions: &mut Vec<Action>) {
         let hubs = self.topology.hubs();
         let target = format!("{hub}:");
@@ -343,7 +349,8 @@ impl Model {
         }
     }
 
-    /// Whether this attempt to attach still holds: the server is the one on which the session was seen.
+    /// Whether this attempt to attach still holds: the server is the one on which the session was
+    /// seen.
     pub(super) fn is_attaching(&self, session: SessionId, attempt: u64) -> bool {
         self.attaching.get(&session) == Some(&attempt)
     }

@@ -1,7 +1,8 @@
 //! Pauses of panes that muxtap itself asks tmux for.
 //!
-//! tmux announces each pause on the client that it concerns. One that muxtap asked for is expected; any other means that output was
-//! dropped. A pane that is paused already is not announced again, so an expectation ends with the command that asked, announced or not.
+//! tmux announces each pause on the client that it concerns. One that muxtap asked for is expected;
+//! any other means that output was dropped. A pane that is paused already is not announced again,
+//! so an expectation ends with the command that asked, announced or not.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -41,8 +42,9 @@ impl Pauses {
         true
     }
 
-    /// Ends an expectation. Call it when a block has ended that tmux made *after* the pause's: up to 3.7c a pause is announced within
-    /// its block, later behind it, but before the next one (F12, N48).
+    /// Ends an expectation. Call it when a block has ended that tmux made *after* the pause's: up
+    /// to 3.7c a pause is announced within its block, later behind it, but before the next one
+    /// (F12, N48).
     pub fn over(&mut self, pause: &ExpectedPause) {
         let at = (pause.connection, pause.pane);
         let Some(asked) = self.expected.get_mut(&at) else { return };

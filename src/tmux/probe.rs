@@ -1,8 +1,9 @@
 //! Reads of terminals and of the kernel's files of processes, on a thread of their own.
 //!
-//! A file of `/proc` hangs whoever reads it while its process holds what the kernel needs for it (`cmdline` waits for the process's
-//! memory map, which a fault on a dead network disk can hold), and so can a terminal. So [`Proc`], which has all those reads, is only
-//! lent to what runs on the probe's thread.
+//! A file of `/proc` hangs whoever reads it while its process holds what the kernel needs for it
+//! (`cmdline` waits for the process's memory map, which a fault on a dead network disk can hold),
+//! and so can a terminal. So [`Proc`], which has all those reads, is only lent to what runs on the
+//! probe's thread.
 
 use std::{
     collections::{HashSet, VecDeque},
@@ -16,11 +17,13 @@ use tokio::sync::oneshot;
 
 /// How long a caller waits for what its look finds.
 pub const PATIENCE: Duration = Duration::from_secs(2);
-/// A look that is still running at two checks, this far apart, is taken to hang, and another thread does what waits behind it.
+/// A look that is still running at two checks, this far apart, is taken to hang, and another thread
+/// does what waits behind it.
 const CHECK: Duration = Duration::from_millis(100);
 /// Looks that wait for their turn.
 const QUEUE: usize = 1 << 14;
-/// Threads that may hang beside the one that takes from the queue. When that hangs too nothing is known until one of them ends.
+/// Threads that may hang beside the one that takes from the queue. When that hangs too nothing is
+/// known until one of them ends.
 const HUNG: usize = 8;
 
 /// The kernel's files of processes. Whoever has one may block.
@@ -107,8 +110,9 @@ impl ProcessProbe {
         Self { shared: Arc::new(Shared { proc, state: Mutex::default(), wake: Condvar::new() }) }
     }
 
-    /// Runs `look` on the probe's thread and returns what it finds. `None`: not known, since it took longer than `PATIENCE`, an
-    /// earlier look at the same hangs still, or there is no thread to be had.
+    /// Runs `look` on the probe's thread and returns what it finds. `None`: not known, since it
+    /// took longer than `PATIENCE`, an earlier look at the same hangs still, or there is no thread
+    /// to be had.
     pub async fn run<T: Send + 'static>(
         &self,
         subject: Subject,
@@ -165,8 +169,8 @@ impl Shared {
         Some(())
     }
 
-    /// Compares what runs with what ran at the last check; if that is the same job, it hangs, and another thread is started. Returns
-    /// what runs.
+    /// Compares what runs with what ran at the last check; if that is the same job, it hangs, and
+    /// another thread is started. Returns what runs.
     fn check(self: &Arc<Self>, seen: Option<u64>) -> Option<u64> {
         let mut state = self.lock();
         let (number, subject) = state.running?;
@@ -255,7 +259,8 @@ mod tests {
     #[tokio::test]
     async fn a_look_that_panics_finds_nothing_and_the_next_one_is_carried_out() {
         let probe = ProcessProbe::default();
-        // Without a backtrace: printing one takes longer than `CHECK` on a busy machine, and the look would count as hanging.
+        // Without a backtrace: printing one takes longer than `CHECK` on a busy machine, and the
+        // look would count as hanging.
         let fails = |_: &Proc| std::panic::resume_unwind(Box::new("as a look never should"));
         assert_eq!(probe.run(Subject::All, fails).await, None::<()>);
         assert_eq!(probe.run(Subject::All, |_| 7).await, Some(7));

@@ -1,12 +1,14 @@
 //! Relays between control clients and a local tmux server, so that clients arrive without danger.
 //!
-//! A client that has half introduced itself can crash the server ([`introduction`]). So a client of muxtap's connects to
-//! a socket of muxtap's own. The relay collects its introduction and connects to the server only when that is complete.
-//! It hands the introduction over in an order in which the server never holds half a control client. From then on it
-//! passes bytes both ways: a handful of messages in a client's life, since output goes through the client's own pipes.
+//! A client that has half introduced itself can crash the server ([`introduction`]). So a client of
+//! muxtap's connects to a socket of muxtap's own. The relay collects its introduction and connects
+//! to the server only when that is complete. It hands the introduction over in an order in which
+//! the server never holds half a control client. From then on it passes bytes both ways: a handful
+//! of messages in a client's life, since output goes through the client's own pipes.
 //!
-//! A client that dies before it has arrived is never seen by the server. A client whose relay has gone with muxtap is
-//! dropped by the server at once, even while there is output for it that nobody reads (N25).
+//! A client that dies before it has arrived is never seen by the server. A client whose relay has
+//! gone with muxtap is dropped by the server at once, even while there is output for it that nobody
+//! reads (N25).
 
 mod introduction;
 
@@ -41,7 +43,8 @@ use self::introduction::{Introduction, Malformed, Write};
 const ARRIVAL_LIMIT: Duration = Duration::from_secs(10);
 /// How much is received at once.
 const CHUNK: usize = 16 * 1024;
-/// The longest path that a Unix socket can have on every system, without its end (`sun_path`, macOS).
+/// The longest path that a Unix socket can have on every system, without its end (`sun_path`,
+/// macOS).
 const LONGEST_PATH: usize = 103;
 
 /// A socket of muxtap's own on which one control client is awaited.
@@ -63,8 +66,9 @@ impl Relay {
         &self.place.socket
     }
 
-    /// Lets the client arrive, then passes what both sides send until one of them leaves. `Err`: why it did not arrive;
-    /// `Ok` also if it left before it had arrived. The server sees nothing of a client that has not arrived.
+    /// Lets the client arrive, then passes what both sides send until one of them leaves. `Err`:
+    /// why it did not arrive; `Ok` also if it left before it had arrived. The server sees nothing
+    /// of a client that has not arrived.
     pub(super) async fn run(self) -> Result<(), RelayError> {
         let arrived = tokio::time::timeout(ARRIVAL_LIMIT, self.arrive()).await;
         let Some((client, server)) = arrived.map_err(|_| RelayError::Late)?? else { return Ok(()) };
@@ -76,7 +80,8 @@ impl Relay {
         Ok(())
     }
 
-    /// Collects the client's introduction and hands it over. Returns the client and the server; `None` if it has left.
+    /// Collects the client's introduction and hands it over. Returns the client and the server;
+    /// `None` if it has left.
     async fn arrive(self) -> Result<Option<(UnixStream, UnixStream)>, RelayError> {
         let Self { listener, place, server } = self;
         let client = loop {
@@ -172,13 +177,14 @@ async fn pass(from: &UnixStream, to: &UnixStream) -> io::Result<()> {
     }
 }
 
-/// Receives what is there, with at most one message's descriptors: the kernel ends a read behind them. No bytes: the
-/// other side has left.
+/// Receives what is there, with at most one message's descriptors: the kernel ends a read behind
+/// them. No bytes: the other side has left.
 async fn receive(socket: &UnixStream) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
     socket.async_io(Interest::READABLE, || received(socket)).await
 }
 
-/// Where the system has no such flag, nothing is started between the two calls: this thread starts everything.
+/// Where the system has no such flag, nothing is started between the two calls: this thread starts
+/// everything.
 #[cfg(not(target_vendor = "apple"))]
 const CLOSED_ON_EXEC: RecvFlags = RecvFlags::CMSG_CLOEXEC;
 #[cfg(target_vendor = "apple")]

@@ -1,4 +1,5 @@
-//! A tmux server that a test plays: control clients over pipes, without a tmux and without a process.
+//! A tmux server that a test plays: control clients over pipes, without a tmux and without a
+//! process.
 //!
 //! ```ignore
 //! #[tokio::test(start_paused = true)] // seconds of silence cost nothing
@@ -14,8 +15,9 @@
 //! }
 //! ```
 //!
-//! What a pane prints makes the observer panic if it holds `PANIC`. A request that is not read with [`Wire::request`] stays in the pipe, as with a server that was stopped. Dropping the wire
-//! ends the connection. `server.kick()` has the model read anew.
+//! What a pane prints makes the observer panic if it holds `PANIC`. A request that is not read with
+//! [`Wire::request`] stays in the pipe, as with a server that was stopped. Dropping the wire ends
+//! the connection. `server.kick()` has the model read anew.
 
 use std::{
     collections::VecDeque,
@@ -78,7 +80,8 @@ impl Scripted {
         Self::with_program("/nonexistent/program")
     }
 
-    /// The same with a program that takes tmux's place where one is called: `true` for a server that answers.
+    /// The same with a program that takes tmux's place where one is called: `true` for a server
+    /// that answers.
     pub fn with_program(program: &str) -> Self {
         let observer = Arc::new(RecordingObserver::default());
         // A prefix makes the server one of another machine: its processes are not watched.

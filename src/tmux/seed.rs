@@ -11,8 +11,8 @@ use crate::{
 /// What tmux retained of a pane at one exact point of its stream (F3).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Seed {
-    /// History and screen with styles, wrapped lines joined, as the terminal would have received it: `\r\n` between
-    /// lines and nothing after the line the cursor stands in.
+    /// History and screen with styles, wrapped lines joined, as the terminal would have received
+    /// it: `\r\n` between lines and nothing after the line the cursor stands in.
     pub text: Vec<u8>,
     /// An escape sequence that has begun and not ended.
     pub pending: Bytes,
@@ -35,8 +35,8 @@ pub struct Seed {
 }
 
 impl Seed {
-    /// The commands whose framed replies [`Seed::parse`] reads. They must be sent as one request: then they are atomic
-    /// (F3).
+    /// The commands whose framed replies [`Seed::parse`] reads. They must be sent as one request:
+    /// then they are atomic (F3).
     pub fn question(pane: PaneId, rules: Option<Rules>) -> Vec<Command> {
         screen::seed::question(pane, rules)
     }
@@ -86,13 +86,14 @@ impl Seed {
 const COLUMNS: usize = 9;
 /// Which of the fields is tmux's version.
 const VERSION: usize = 22;
-/// Which of the fields is what tmux draws when a pane's process ends: `remain-on-exit-format`, expanded.
+/// Which of the fields is what tmux draws when a pane's process ends: `remain-on-exit-format`,
+/// expanded.
 const DRAWN_AT_DEATH: usize = 23;
 /// How that begins by default, and always on 3.2a, which has no such format.
 const DEFAULT_DRAWN: &[u8] = b"Pane is dead (";
 
-/// The lines of a dead pane without what tmux itself drew into the last row (N13). It marks the row above as one that goes on, so the two are
-/// captured as one line (N45).
+/// The lines of a dead pane without what tmux itself drew into the last row (N13). It marks the row
+/// above as one that goes on, so the two are captured as one line (N45).
 fn without_the_row_of_death<'a>(content: &'a [u8], drawn: &str) -> &'a [u8] {
     let lines = content.trim_ascii_end();
     let last = memchr::memrchr(b'\n', lines).map_or(0, |end| end + 1);
@@ -153,7 +154,8 @@ fn as_stream(content: &[u8], rows: u64, cursor_row: u64, dead: bool) -> Vec<u8> 
     }
     let mut text = lines.join(&b"\r\n"[..]);
     if !dead {
-        // Rows and lines differ where lines are joined, but only above the last text: from there down both count alike.
+        // Rows and lines differ where lines are joined, but only above the last text: from there
+        // down both count alike.
         let last_text_row = rows.saturating_sub(blank + 1);
         let below = if lines.is_empty() { cursor_row } else { cursor_row.saturating_sub(last_text_row) };
         for _ in 0..below.min(blank) {

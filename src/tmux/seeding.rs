@@ -1,5 +1,5 @@
-//! Reading what stands in a pane, so that it and the output after it join without a byte lost or doubled (C2), and what becomes of output
-//! meanwhile. [`super::followed`] decides; this asks.
+//! Reading what stands in a pane, so that it and the output after it join without a byte lost or
+//! doubled (C2), and what becomes of output meanwhile. [`super::followed`] decides; this asks.
 
 use std::{sync::Arc, time::Duration};
 
@@ -46,8 +46,9 @@ impl Inner {
         }
     }
 
-    /// Pauses a pane on a connection that does not carry it any more, until it is back; or lets it flow there again.
-    /// A pause that is ended drops what tmux has kept, whether it was paused before or not (N60).
+    /// Pauses a pane on a connection that does not carry it any more, until it is back; or lets it
+    /// flow there again. A pause that is ended drops what tmux has kept, whether it was paused
+    /// before or not (N60).
     fn park(self: &Arc<Self>, pane: PaneId, id: u64, stays: bool) {
         let (connection, pause) = {
             let mut model = self.lock();
@@ -114,9 +115,11 @@ impl Inner {
 
     /// Asks for a pane's content.
     ///
-    /// What the pane printed before tmux ran the line always arrives before the reply, and is in the seed. What it printed after may arrive
-    /// before the reply too, but only while other panes flood: tmux holds a reply back behind their output, not behind this pane's (N27). So a
-    /// pane that was quiet meanwhile is seeded by one line; one that was not is paused, and seeded by a line that ends the pause.
+    /// What the pane printed before tmux ran the line always arrives before the reply, and is in
+    /// the seed. What it printed after may arrive before the reply too, but only while other panes
+    /// flood: tmux holds a reply back behind their output, not behind this pane's (N27). So a pane
+    /// that was quiet meanwhile is seeded by one line; one that was not is paused, and seeded by a
+    /// line that ends the pause.
     fn seed(self: &Arc<Self>, pane: PaneId, attempt: u64) {
         let Some(connection) = self.asked_on(pane, attempt) else { return };
         let this = self.clone();
@@ -201,7 +204,8 @@ impl Inner {
         }
     }
 
-    /// Once tmux has paused the pane, no output of it is under way. All that comes from then on is from after the line that ends the pause.
+    /// Once tmux has paused the pane, no output of it is under way. All that comes from then on is
+    /// from after the line that ends the pause.
     fn pause_and_seed(self: &Arc<Self>, connection: &Connection, pane: PaneId, attempt: u64) {
         let (this, next) = (self.clone(), connection.clone());
         let mut question = self.question(pane);
@@ -243,21 +247,24 @@ impl Inner {
         });
     }
 
-    /// tmux did not give a pane's content. It is asked again after a pause, which grows each time, for as long as the pane is there.
+    /// tmux did not give a pane's content. It is asked again after a pause, which grows each time,
+    /// for as long as the pane is there.
     fn refused(self: &Arc<Self>, pane: PaneId, attempt: u64, message: &str) {
         if let Some(pause) = self.try_again(pane, attempt) {
             tracing::warn!("pane {pane} could not be read, trying again in about {} ms: {message}", pause.as_millis());
         }
     }
 
-    /// A pane's content was asked for and not answered, like all that was asked on that connection, which says so once.
+    /// A pane's content was asked for and not answered, like all that was asked on that connection,
+    /// which says so once.
     fn unread(self: &Arc<Self>, pane: PaneId, attempt: u64, lost: Lost) {
         if self.try_again(pane, attempt).is_some() {
             tracing::debug!("pane {pane} was not read: {lost:?}");
         }
     }
 
-    /// Asks for a pane's content once more after a pause, if this attempt is still under way. Returns the pause.
+    /// Asks for a pane's content once more after a pause, if this attempt is still under way.
+    /// Returns the pause.
     fn try_again(self: &Arc<Self>, pane: PaneId, attempt: u64) -> Option<Duration> {
         let (attempt, pause) = {
             let mut model = self.lock();
@@ -295,12 +302,14 @@ impl Inner {
         }
     }
 
-    /// Starts another program in a pane, by `commands`, of which the first does it. `done` is called where the answer stands in the pane's
-    /// stream, with whether it was done. Returns when that is over. `counts`: what the program before it printed is of interest.
+    /// Starts another program in a pane, by `commands`, of which the first does it. `done` is
+    /// called where the answer stands in the pane's stream, with whether it was done. Returns when
+    /// that is over. `counts`: what the program before it printed is of interest.
     ///
-    /// A server that respawns a pane on which a control client lags behind crashes or loses the new program's output (F19, N12): a pause drops
-    /// what is not sent yet, on every connection that carries the pane. On its owner's nothing can be printed between the respawn and the end
-    /// of the pause, since a line runs in one go.
+    /// A server that respawns a pane on which a control client lags behind crashes or loses the new
+    /// program's output (F19, N12): a pause drops what is not sent yet, on every connection that
+    /// carries the pane. On its owner's nothing can be printed between the respawn and the end of
+    /// the pause, since a line runs in one go.
     pub(super) async fn respawn(
         self: &Arc<Self>,
         pane: PaneId,
@@ -354,7 +363,8 @@ impl Inner {
             match &answer {
                 Ok(Ok(_)) => this.respawned(pane, ran, next.is_some()),
                 Ok(Err(_)) => {
-                    // The line stopped behind its pause: output goes on, and what the pause dropped is looked for.
+                    // The line stopped behind its pause: output goes on, and what the pause dropped
+                    // is looked for.
                     if let Some(owner) = next {
                         this.resume(&owner, pane, None);
                         this.reseed(pane, GapReason::Paused);
@@ -371,7 +381,8 @@ impl Inner {
         receiver.await.unwrap_or(Err(Lost::Ended))
     }
 
-    /// A program was put into a pane. `ran`: another one ran there when that was asked for. `here`: its owner carried all it printed.
+    /// A program was put into a pane. `ran`: another one ran there when that was asked for. `here`:
+    /// its owner carried all it printed.
     fn respawned(self: &Arc<Self>, pane: PaneId, ran: bool, here: bool) {
         let steps = {
             let mut model = self.lock();
@@ -383,8 +394,8 @@ impl Inner {
         if ran {
             self.observer.restarted(pane, true);
         }
-        // The respawn's line has ended the pause of a seed that was under way: what comes from now on would
-        // be in its answer and come once more.
+        // The respawn's line has ended the pause of a seed that was under way: what comes from now
+        // on would be in its answer and come once more.
         if self.lock().panes.get(&pane).is_some_and(FollowedPane::is_seeding) {
             self.reseed(pane, GapReason::Paused);
         }

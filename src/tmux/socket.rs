@@ -1,9 +1,9 @@
 //! The file of a followed server's socket, held open so that the server stays reachable without it.
 //!
-//! A Unix socket is found by the inode of its file. An `O_PATH` descriptor keeps the inode when the file
-//! is removed, and `/proc/PID/fd/N` still leads to the server then (N54). It never leads to another
-//! server that was started under the same name. So while a server is followed its clients are started
-//! with that path: two servers are never taken for one.
+//! A Unix socket is found by the inode of its file. An `O_PATH` descriptor keeps the inode when the
+//! file is removed, and `/proc/PID/fd/N` still leads to the server then (N54). It never leads to
+//! another server that was started under the same name. So while a server is followed its clients
+//! are started with that path: two servers are never taken for one.
 
 use std::{
     path::{Path, PathBuf},
@@ -14,16 +14,16 @@ use std::{
 #[derive(Clone, Debug, Default)]
 pub struct SocketFile(Arc<Mutex<Option<HeldFile>>>);
 
-/// What the socket's name leads to, compared with the server that is followed.
+/// The server behind the socket's name, compared with the one that is followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SocketState {
-    /// That server; or it cannot be known.
+    /// The same server; or that cannot be known.
     Same,
-    /// Nothing: the file is gone.
+    /// The file is gone.
     Missing,
-    /// A file on which nobody listens, or not yet.
+    /// No process listens on the file, or not yet.
     NotListening,
-    /// The server that is this process.
+    /// Another server, with this process id.
     Replaced(u32),
 }
 
@@ -37,11 +37,11 @@ struct HeldFile {
 
 type Descriptor = Arc<std::os::fd::OwnedFd>;
 
-/// A path on which clients reach a server, for as long as this lives.
+/// A path by which clients reach a server, for as long as this value lives.
 #[derive(Clone, Debug)]
 pub struct SocketPath {
     path: PathBuf,
-    /// The path leads through it.
+    /// The descriptor that the path goes through.
     _kept: Option<Descriptor>,
 }
 
@@ -59,13 +59,14 @@ impl AsRef<Path> for SocketPath {
 }
 
 impl SocketFile {
-    /// Returns the path on which clients reach the server: one that leads there for certain, or else `name`.
+    /// Returns the path on which clients reach the server: one that leads there for certain, or
+    /// else `name`.
     pub fn path(&self, name: &Path) -> SocketPath {
         self.with(|held| held.as_ref().map(HeldFile::path)).unwrap_or_else(|| name.into())
     }
 
-    /// Holds on to the file `name`, if `server` listens there. A file of that server that is held already stays
-    /// otherwise.
+    /// Holds on to the file `name`, if `server` listens there. A file of that server that is held
+    /// already stays otherwise.
     pub fn hold(&self, name: &Path, server: u32) {
         if self.with(|held| held.as_ref().is_some_and(|held| held.server == server && held.is(name))) {
             return;
@@ -97,7 +98,7 @@ impl SocketFile {
         self.with(Option::take);
     }
 
-    /// Returns what `name` leads to now.
+    /// Returns which server `name` leads to now.
     pub fn check(&self, name: &Path) -> SocketState {
         let held = self.with(|held| held.as_ref().map(|held| (held.server, held.is(name))));
         let Some((server, false)) = held else { return SocketState::Same };
@@ -155,7 +156,8 @@ impl HeldFile {
     }
 }
 
-/// Returns the process that listens on a socket; `None` where the system does not say. Never blocks.
+/// Returns the process that listens on a socket; `None` where the system does not say. Never
+/// blocks.
 fn listener(path: &Path) -> rustix::io::Result<Option<u32>> {
     use rustix::net::{AddressFamily, SocketAddrUnix, SocketType};
     let socket = rustix::net::socket(AddressFamily::UNIX, SocketType::STREAM, None)?;
@@ -201,7 +203,7 @@ mod tests {
         file.review(&name);
         assert_eq!(listener(file.path(&name).as_ref()), Ok(Some(own)), "it is reached without its file");
 
-        // A file on which nobody listens is no other server.
+        // A file on which no process listens is no other server.
         drop(UnixListener::bind(&name).unwrap());
         assert_eq!(file.check(&name), SocketState::NotListening);
         file.review(&name);

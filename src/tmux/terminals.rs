@@ -1,4 +1,5 @@
-//! The command lines of all processes on terminals, in the foreground or not (this machine's terminals only).
+//! The command lines of all processes on terminals, in the foreground or not (this machine's
+//! terminals only).
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -6,8 +7,9 @@ use super::probe::Proc;
 
 #[cfg(target_os = "linux")]
 impl Proc {
-    /// Returns the command lines of the processes whose controlling terminal is one of `ttys` (paths as `/dev/pts/3`), by terminal. Arguments are
-    /// joined by single spaces, as `ps` shows them.
+    /// Returns the command lines of the processes whose controlling terminal is one of `ttys`
+    /// (paths as `/dev/pts/3`), by terminal. Arguments are joined by single spaces, as `ps` shows
+    /// them.
     pub fn on_terminals(&self, ttys: &BTreeSet<String>) -> HashMap<String, Vec<String>> {
         use std::os::unix::fs::MetadataExt as _;
         let devices: HashMap<u64, &String> = ttys
@@ -48,7 +50,8 @@ fn kernel_device(major: u32, minor: u32) -> u64 {
 #[cfg(target_os = "linux")]
 fn terminal_in(stat: &[u8]) -> Option<u64> {
     let stat = String::from_utf8_lossy(stat);
-    // The command's name stands in parentheses and may hold anything. After it: state, ppid, pgrp, session, tty_nr.
+    // The command's name stands in parentheses and may hold anything. After it: state, ppid, pgrp,
+    // session, tty_nr.
     let (_, numbers) = stat.rsplit_once(')')?;
     let device: i32 = numbers.split_whitespace().nth(4)?.parse().ok()?;
     (device != 0).then_some(u64::from(device.cast_unsigned()))

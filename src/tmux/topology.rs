@@ -14,7 +14,8 @@ use crate::{
 
 /// The session option that marks a hub, whoever made it.
 pub const HUB_MARK: &str = "@muxtap-hub";
-/// How a hub's name begins. The name is there from the first moment, the mark a moment later: other muxtaps must not take it for a user's.
+/// How a hub's name begins. The name is there from the first moment, the mark a moment later: other
+/// muxtaps must not take it for a user's.
 pub const HUB_NAME: &str = "_muxtap-";
 
 /// A session.
@@ -129,8 +130,9 @@ const FIELDS: [&str; 28] = [
     "pid",
 ];
 
-/// A question for the whole model and the separator its answer is split by: nothing that a program can print into a title
-/// or a path can contain it, since it is made anew each time (F13, F16, F26).
+/// A question for the whole model and the separator its answer is split by: nothing that a program
+/// can print into a title or a path can contain it, since it is made anew each time (F13, F16,
+/// F26).
 pub fn question() -> (Command, String) {
     let separator = nonce::hex64();
     let mut format = String::new();
@@ -266,7 +268,8 @@ impl Topology {
         self.sessions.iter().filter(|session| session.hub).map(|session| session.id).collect()
     }
 
-    /// The same without hubs and what only hubs hold: what a user of the server would call its content.
+    /// The same without hubs and what only hubs hold: what a user of the server would call its
+    /// content.
     pub fn without_hubs(&self) -> Self {
         let hubs = self.hubs();
         let windows: Vec<_> = self.windows.iter().filter(|row| !hubs.contains(&row.session)).cloned().collect();

@@ -21,7 +21,8 @@ pub struct Foreground {
 
 #[cfg(target_os = "linux")]
 impl Proc {
-    /// Returns what is in the foreground of the terminal `tty`, whose session leader is `pid`. `None` where that cannot be told.
+    /// Returns what is in the foreground of the terminal `tty`, whose session leader is `pid`.
+    /// `None` where that cannot be told.
     pub fn foreground(&self, pid: u32, tty: &str) -> Option<Foreground> {
         use rustix::{
             fs::{Mode, OFlags},
@@ -45,7 +46,8 @@ impl Proc {
         })
     }
 
-    /// Returns a process's first child and its arguments. `None` where it has none or that cannot be told.
+    /// Returns a process's first child and its arguments. `None` where it has none or that cannot
+    /// be told.
     pub fn child(&self, pid: u32) -> Option<(u32, Vec<String>)> {
         let children = std::fs::read_to_string(self.of(pid, &format!("task/{pid}/children"))).ok()?;
         let child = children.split_whitespace().next()?.parse().ok()?;

@@ -78,7 +78,8 @@ impl Opened {
         unread: Option<File>,
         process: Process,
     ) -> io::Result<Self> {
-        // A larger pipe is fewer wake-ups under a flood. It may be refused (a user's pipe limit); then the default serves.
+        // A larger pipe is fewer wake-ups under a flood. It may be refused (a user's pipe limit);
+        // then the default serves.
         let _ = grow_pipe(&reader);
         Ok(Self {
             name,
@@ -99,7 +100,8 @@ impl Process {
         }
     }
 
-    /// Waits for its end, and ends it when it takes longer than `patience`. Returns what it said on stderr.
+    /// Waits for its end, and ends it when it takes longer than `patience`. Returns what it said on
+    /// stderr.
     pub(super) async fn leave(&mut self, patience: Duration) -> String {
         let Some(child) = &mut self.child else { return String::new() };
         if tokio::time::timeout(patience, child.wait()).await.is_err() {
@@ -137,7 +139,8 @@ impl<R: AsyncRead + Unpin, C: AsRef<AtomicU64> + Unpin> AsyncRead for CountingRe
     }
 }
 
-/// A second reader of a pipe that never blocks, whatever the first one does: an open file of its own.
+/// A second reader of a pipe that never blocks, whatever the first one does: an open file of its
+/// own.
 #[cfg(target_os = "linux")]
 fn reopened(pipe: &impl AsFd) -> Option<File> {
     use std::os::fd::AsRawFd as _;

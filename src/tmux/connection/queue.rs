@@ -1,8 +1,9 @@
 //! The requests of one connection: what is not written yet, and what is not answered yet.
 //!
-//! Replies come in the order of the requests, so the oldest request is always the next one to be answered. The connection
-//! looks at this queue once in a [`TICK`] while something is open, and counts ticks instead of reading a clock: time in which
-//! this process itself was stopped does not count.
+//! Replies come in the order of the requests, so the oldest request is always the next one to be
+//! answered. The connection looks at this queue once in a [`TICK`] while something is open, and
+//! counts ticks instead of reading a clock: time in which this process itself was stopped does not
+//! count.
 
 use std::{
     collections::VecDeque,
@@ -23,23 +24,26 @@ use crate::protocol::{
 
 /// How often the open requests of a connection are looked at.
 pub(super) const TICK: Duration = Duration::from_millis(500);
-/// A server from which nothing at all came for this long while it was asked something does not answer.
+/// A server from which nothing at all came for this long while it was asked something does not
+/// answer.
 pub const SILENCE_LIMIT: Duration = Duration::from_secs(5);
-/// The longest that a caller waits for a reply, and that a connection on which recent output flows may leave all requests
-/// unanswered.
+/// The longest that a caller waits for a reply, and that a connection on which recent output flows
+/// may leave all requests unanswered.
 pub const ANSWER_LIMIT: Duration = Duration::from_secs(15);
-/// Bytes that wait for tmux to read them; no request of a caller is accepted on top of more. The largest input takes as much
-/// when each of its bytes has to be quoted.
+/// Bytes that wait for tmux to read them; no request of a caller is accepted on top of more. The
+/// largest input takes as much when each of its bytes has to be quoted.
 const QUEUE_BYTES: usize = 64 * 1024 * 1024;
 /// Requests that wait for their replies; no request of a caller is accepted on top of more.
 const QUEUE_REQUESTS: usize = 16384;
 
 /// The size of a pipe where the system does not tell it: Linux's default (pipe(7)).
 const PIPE_BYTES: usize = 64 * 1024;
-/// The longest that a connection may leave all requests unanswered while it is behind with its output. tmux pauses a pane for
-/// a client that is a minute behind (`pause-after=60`), and replies go on then.
+/// The longest that a connection may leave all requests unanswered while it is behind with its
+/// output. tmux pauses a pane for a client that is a minute behind (`pause-after=60`), and replies
+/// go on then.
 pub const BACKLOG_LIMIT: Duration = Duration::from_secs(75);
-/// Output that lay in the server for this long shows that the connection is behind: a reply waits in the same line (N27).
+/// Output that lay in the server for this long shows that the connection is behind: a reply waits
+/// in the same line (N27).
 pub const OLD_OUTPUT: Duration = Duration::from_secs(5);
 
 const SILENCE_TICKS: u64 = ticks(SILENCE_LIMIT);
@@ -114,7 +118,8 @@ impl Callbacks {
         Self(done.map(|done| (done, answer)).into_iter().collect())
     }
 
-    /// Calls them. One that panics does not keep the others from being called; then the answer is false.
+    /// Calls them. One that panics does not keep the others from being called; then the answer is
+    /// false.
     pub(super) fn call(self) -> bool {
         let mut well = true;
         for (done, answer) in self.0 {
@@ -153,8 +158,8 @@ impl Queue {
         }
     }
 
-    /// Appends a request and writes what the pipe takes. The callback is called at once, by way of what is returned, where
-    /// the request cannot be sent.
+    /// Appends a request and writes what the pipe takes. The callback is called at once, by way of
+    /// what is returned, where the request cannot be sent.
     pub(super) fn push(&mut self, request: Request, patience: Patience, done: Callback) -> Callbacks {
         if self.pipe.is_none() {
             return Callbacks::one(Some(done), Err(Lost::Ended));
@@ -182,7 +187,8 @@ impl Queue {
         Callbacks::default()
     }
 
-    /// Writes as much as the pipe takes. What is left stays in `unsent`; a broken pipe is noticed by the draining task.
+    /// Writes as much as the pipe takes. What is left stays in `unsent`; a broken pipe is noticed
+    /// by the draining task.
     pub(super) fn write(&mut self) {
         let Some(pipe) = &self.pipe else { return };
         while !self.unsent.is_empty() {
@@ -212,12 +218,14 @@ impl Queue {
         self.pipe.is_some() && !self.unsent.is_empty()
     }
 
-    /// Whether the server was asked and said nothing for [`SILENCE_LIMIT`], and has said nothing since.
+    /// Whether the server was asked and said nothing for [`SILENCE_LIMIT`], and has said nothing
+    /// since.
     pub(super) fn is_silent(&self) -> bool {
         self.silent
     }
 
-    /// Whether ticks are wanted. The first call after a pause answers true once: the ticks are to begin.
+    /// Whether ticks are wanted. The first call after a pause answers true once: the ticks are to
+    /// begin.
     pub(super) fn begins_watch(&mut self) -> bool {
         let begins = !self.watch.running && !self.pending.is_empty();
         if begins {
@@ -258,8 +266,8 @@ impl Queue {
         self.silent = false;
     }
 
-    /// Looks at what is open. `reads` counts how often something was read from the server so far; `oldest` is how long the
-    /// oldest output since the last tick lay in the server.
+    /// Looks at what is open. `reads` counts how often something was read from the server so far;
+    /// `oldest` is how long the oldest output since the last tick lay in the server.
     pub(super) fn tick(&mut self, reads: u64, oldest: Duration) -> (TickOutcome, Callbacks) {
         let watch = &mut self.watch;
         watch.now += 1;
@@ -291,14 +299,16 @@ impl Queue {
         (TickOutcome::Open, self.give_up(|asked| asked + ANSWER_TICKS <= now))
     }
 
-    /// Answers callers who asked at such a tick; the replies may still come and are thrown away then.
+    /// Answers callers who asked at such a tick; the replies may still come and are thrown away
+    /// then.
     fn give_up(&mut self, late: impl Fn(u64) -> bool) -> Callbacks {
         let open = self.pending.iter_mut().take_while(|pending| late(pending.asked));
         let limited = open.filter(|pending| pending.patience == Patience::Limited);
         Callbacks(limited.filter_map(|pending| Some((pending.done.take()?, Err(Lost::Unanswered)))).collect())
     }
 
-    /// Takes back the requests of callers of which tmux has not read a byte: they are never carried out.
+    /// Takes back the requests of callers of which tmux has not read a byte: they are never carried
+    /// out.
     fn withdraw(&mut self) -> Callbacks {
         self.take_back();
         let base = self.written;
@@ -327,8 +337,8 @@ impl Queue {
     fn take_back(&mut self) {
         let Some(unread) = &mut self.unread else { return };
         let size = pipe_size(unread);
-        // One call reads all that a pipe holds. Between two of them tmux could read the bytes in the middle, and would begin
-        // with half a line.
+        // One call reads all that a pipe holds. Between two of them tmux could read the bytes in
+        // the middle, and would begin with half a line.
         let mut back = vec![0; size];
         let read = unread.read(&mut back).unwrap_or(0);
         back.truncate(read);

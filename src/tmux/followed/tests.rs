@@ -1,4 +1,5 @@
-//! Tables: what a pane's state makes of what happens. Connections are numbers, steps and what becomes of output are values.
+//! Tables: what a pane's state makes of what happens. Connections are numbers, steps and what
+//! becomes of output are values.
 
 use futures_util::FutureExt as _;
 
@@ -120,7 +121,8 @@ fn whoever_comes_to_an_owner_is_seeded() {
     }
 }
 
-/// The defect that this state machine was made for: kept when dead, carried by another connection, then respawned.
+/// The defect that this state machine was made for: kept when dead, carried by another connection,
+/// then respawned.
 #[test]
 fn a_dead_pane_that_changed_its_connection_is_seeded_when_it_is_respawned() {
     type Change = (&'static str, fn(&mut World));
@@ -163,7 +165,8 @@ fn a_dead_pane_without_a_connection_is_seeded_when_it_is_respawned_and_gets_one(
 fn a_listing_that_comes_late_does_not_revive_what_has_ended() {
     let mut world = World::following();
     assert!(world.pane.shows(PID), "a first program");
-    // The next one starts and ends on the owner's connection; a listing over another one was asked in between.
+    // The next one starts and ends on the owner's connection; a listing over another one was asked
+    // in between.
     assert!(world.pane.ended(Some(O), Some(PID + 1)));
     assert!(!world.pane.shows(PID + 1), "it is the one that has ended");
     assert!(!world.pane.shows(0), "one that has just ended has no number");
