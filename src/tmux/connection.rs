@@ -62,12 +62,12 @@ pub(super) use client::Opened;
 pub(super) use queue::BACKLOG_LIMIT;
 pub(super) use queue::{ANSWER_LIMIT, SILENCE_LIMIT};
 
-/// How much is read from a client at once, and the size asked for its pipe.
+/// Bytes read from a client at once, and the size asked for its pipe.
 const READ_CHUNK: usize = 256 * 1024;
-/// How long a client may take to leave after its input was closed.
+/// Time that a client has to leave after its input was closed.
 pub(super) const LEAVE_LIMIT: Duration = Duration::from_secs(2);
 
-/// What is asked of tmux.
+/// A request to tmux.
 pub enum Request {
     /// Commands whose replies carry no text of a pane.
     Plain(CommandLine),
@@ -75,7 +75,7 @@ pub enum Request {
     Framed(Vec<TmuxCommand>),
 }
 
-/// What tmux answered: a body for each command, or its error message.
+/// The answer of tmux: a body for each command, or its error message.
 pub type Answer = Result<Vec<Bytes>, String>;
 
 /// Why a request was not answered by tmux.
@@ -145,7 +145,7 @@ struct Shared {
     more: Notify,
     /// How often something was read from the server.
     reads: AtomicU64,
-    /// How long the oldest output since the last tick lay in the server, in milliseconds.
+    /// The time that the oldest output since the last tick lay in the server, in milliseconds.
     oldest_ms: AtomicU64,
     /// A silent server has spoken.
     spoke: Notify,
@@ -206,7 +206,7 @@ impl Connection {
         self.0.id
     }
 
-    /// What a local server calls this client.
+    /// Returns the name by which a local server lists this client.
     pub fn name(&self) -> &str {
         &self.0.name
     }
@@ -301,7 +301,7 @@ impl Connection {
         self.0.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does what the server was heard for, and notifies those who wait for a silent one.
+    /// Marks the server as speaking, and notifies those that wait for a silent one.
     fn in_queue<T>(&self, does: impl FnOnce(&mut Queue) -> T) -> T {
         let mut queue = self.queue();
         let was_silent = queue.is_silent();

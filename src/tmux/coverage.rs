@@ -2,7 +2,7 @@
 //!
 //! Invariants (numbered in `docs/architecture.md`): C1 a pane's bytes come from one connection at a
 //! time, its owner; C2 output of a pane that is not seeded is dropped, since the seed that is under
-//! way contains it; C3 a pane's end is told after its last output.
+//! way contains it; C3 a pane's end is reported after its last output.
 
 use std::{
     panic::AssertUnwindSafe,
@@ -37,7 +37,7 @@ use crate::{
     },
 };
 
-/// How often a pane whose process has ended is looked at until tmux has noticed too. Each look is a
+/// Times that a pane whose process has ended is checked until tmux has noticed too. Each check is a
 /// turn of tmux's own event loop, so it noticed after one or two; what is left is for the
 /// subscription to `#{pane_dead}`.
 pub(super) const DEATH_LOOKS: u32 = 8;
@@ -51,14 +51,14 @@ pub struct Inner {
     pub(super) link: watch::Sender<Link>,
     pub(super) kick: Notify,
     lost: Notify,
-    /// One permit: clients arrive one after the other.
+    /// A single permit: clients arrive one after the other.
     pub(super) arrivals: Semaphore,
-    /// One permit: clients leave one after the other. A session that ends with its last client
+    /// A single permit: clients leave one after the other. A session that ends with its last client
     /// (`destroy-unattached`) can crash servers before 3.8 when another control client leaves at
     /// that moment (N26).
     departures: Semaphore,
     model: Mutex<Model>,
-    /// It is being found out why a connection is silent.
+    /// Whether a task is finding out why a connection is silent.
     pub(super) judging: AtomicBool,
 }
 
@@ -88,13 +88,14 @@ impl Inner {
         self.model.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The connection that carries `pane`, else any.
+    /// Returns the connection that carries `pane`, else any.
     pub(super) fn connection_of(&self, pane: Option<PaneId>) -> Option<Connection> {
         let model = self.lock();
         pane.and_then(|pane| model.owner(pane)).or_else(|| model.any())
     }
 
-    /// A server was reached. If it is another one than before, nothing that was known holds.
+    /// Records that a server was reached. If it is another one than before, nothing that was known
+    /// holds.
     pub(super) fn identified(&self, identity: &ServerIdentity) {
         {
             let mut model = self.lock();
@@ -109,7 +110,7 @@ impl Inner {
         self.observer.identified(identity);
     }
 
-    /// The server has ended: nothing that was known holds.
+    /// Records that the server has ended: nothing that was known holds.
     pub(super) fn forget(&self) {
         let mut model = self.lock();
         model.identity = None;
@@ -123,7 +124,7 @@ impl Inner {
     }
 
     /// Resolves when there was a moment without an attached client. A guest that attached just
-    /// after it does not change that: nobody knows yet which server it is attached to.
+    /// after it does not change that: it is not known yet which server it is attached to.
     pub(super) async fn all_lost(&self) {
         loop {
             let lost = self.lost.notified();
@@ -164,7 +165,7 @@ impl Inner {
         connection.closed().await;
     }
 
-    /// The model, read after this call.
+    /// Returns the model, read after this call.
     pub(super) async fn fresh(self: &Arc<Self>) -> Result<Arc<Topology>, Lost> {
         let (sender, receiver) = oneshot::channel();
         let started = {
@@ -201,7 +202,7 @@ impl Inner {
                 return;
             }
             if !model.greeted {
-                // Who waits is told that the connection was lost.
+                // The waiters get the error that the connection was lost.
                 model.refresh = Refresh::default();
                 return;
             }
@@ -391,8 +392,8 @@ impl Inner {
         });
     }
 
-    /// A pane is no longer listed. Its end is told after its last output, which may still be on its
-    /// way over its own connection (C3).
+    /// A pane is no longer listed. Its end is reported after its last output, which may still be on
+    /// its way over its own connection (C3).
     fn gone(self: &Arc<Self>, pane: PaneId) {
         let connection = self.lock().owner(pane);
         let this = self.clone();
@@ -504,9 +505,9 @@ impl Inner {
     }
 }
 
-/// How long a request waits for its pane to be followed.
+/// Time that a request waits for its pane to be followed.
 const COVER_LIMIT: Duration = Duration::from_secs(15);
-/// How long a client that is to leave waits for the one before it.
+/// Time that a client that is to leave waits for the one before it.
 const DEPARTURE: Duration = Duration::from_millis(500);
 
 impl Receiver for Inner {
@@ -520,7 +521,7 @@ impl Receiver for Inner {
                 self.notified(connection, notification);
             }
             Event::OtherBlock { ok: false, body, .. } => {
-                // An attach that fails says so in the block that nobody asked for.
+                // An attach that fails says so in a block that answers no request.
                 let ready = self.lock().covering.get_mut(&connection.id()).and_then(|covering| covering.ready.take());
                 if let Some(ready) = ready {
                     let _ = ready.send(Err(String::from_utf8_lossy(&body).trim().to_owned()));

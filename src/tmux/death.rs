@@ -32,9 +32,8 @@ pub fn watch(_: u32) -> Option<std::future::Ready<()>> {
     None
 }
 
-/// Whether the process `pid` of this machine lives; one that has ended and that nobody has waited
-/// for does not. Reads no file of `/proc`, which could hang: a pidfd is readable as soon as its
-/// process has ended (`pidfd_open(2)`).
+/// Whether the process `pid` of this machine lives; a zombie does not. Reads no file of `/proc`,
+/// which could hang: a pidfd is readable as soon as its process has ended (`pidfd_open(2)`).
 pub fn is_alive(pid: u32) -> bool {
     let Some(pid) = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw) else { return false };
     #[cfg(target_os = "linux")]

@@ -1,9 +1,8 @@
-//! One pane, as control clients follow it: a state machine that is told what happened and returns
-//! what is to be done.
+//! One pane, as control clients follow it: a state machine that takes events and returns actions.
 //!
 //! A pane is unowned (no connection carries it), seeding (its content is asked for), following (its
-//! output is passed on) or ended. There is no state for a live pane with an owner whose content
-//! nobody asks for: every way to an owner leads through [`Flow::Seeding`], and every way into that
+//! output is passed on) or ended. There is no state for a live pane with an owner whose content is
+//! not asked for: every way to an owner leads through [`Flow::Seeding`], and every way into that
 //! state returns [`PaneAction::Seed`] or a pause after which it is asked for again.
 
 use std::time::Duration;
@@ -51,7 +50,7 @@ pub struct FollowedPane {
     pub(super) watch: CancellationToken,
     /// Not listed any more, and about to be reported as gone.
     pub(super) leaving: bool,
-    /// What tmux pushed of it last.
+    /// The values that tmux pushed last.
     pub(super) values: Option<Values>,
     /// Resolved when it is followed, dropped when it ends.
     waiters: Vec<oneshot::Sender<()>>,
@@ -76,11 +75,12 @@ enum Flow {
         /// the pane has been moved there, or is linked there as well.
         ahead: Option<EarlyOutput>,
     },
-    /// Its process has ended, and what it printed was told. It may remain on the server and be
-    /// respawned.
+    /// Its process has ended, and all that it printed was reported. It may remain on the server and
+    /// be respawned.
     Ended {
         owner: Option<u64>,
-        /// The owner has carried it since before the end: what comes next follows what was told.
+        /// The owner has carried it since before the end: what comes next follows what was
+        /// reported.
         whole: bool,
     },
 }
@@ -92,7 +92,7 @@ struct SeedRequest {
     attempt: u64,
     why: SeedReason,
     phase: Phase,
-    /// How often tmux did not give it.
+    /// Times that tmux refused to give it.
     refusals: u32,
 }
 
@@ -108,10 +108,10 @@ enum SeedReason {
     Moved(HeldOutput),
 }
 
-/// How far the reading of a pane's content is.
+/// The stages in which a pane's content is read.
 #[derive(Debug, PartialEq, Eq)]
 enum Phase {
-    /// One line was sent. Output since then may or may not be in its answer.
+    /// A single line was sent. Output since then may or may not be in its answer.
     Quick { noisy: bool },
     /// The pane printed meanwhile, so it is being paused; what is dropped by that is in the answer
     /// that will be asked for.
@@ -142,7 +142,7 @@ impl HeldOutput {
         }
     }
 
-    /// All of it; `None` where there was too much.
+    /// Returns all of the output; `None` where there was more than [`HELD_BYTES`].
     pub fn whole(self) -> Option<Vec<u8>> {
         (!self.is_over).then_some(self.bytes)
     }
@@ -154,7 +154,7 @@ struct EarlyOutput {
     held: HeldOutput,
 }
 
-/// What is to be done for a pane.
+/// An action that is to be carried out for a pane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PaneAction {
     /// Ask for its content; which attempt it is.
@@ -169,7 +169,7 @@ pub enum PaneAction {
     Restarted,
 }
 
-/// What becomes of a piece of output.
+/// The fate of a piece of output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OutputAction {
     /// Passed on.
@@ -183,7 +183,7 @@ pub enum OutputAction {
     Unsure,
 }
 
-/// What the answer to a seed's question leads to.
+/// The consequence of the answer to a seed's question.
 #[derive(Debug, PartialEq, Eq)]
 pub enum SeedOutcome {
     /// The answer is to an attempt that is over.
@@ -192,7 +192,7 @@ pub enum SeedOutcome {
     Pause,
     /// The content is passed on, then what came ahead of it.
     Deliver(Seeding, HeldOutput),
-    /// What came over the new connection is compared with the content; see
+    /// The output that came over the new connection is compared with the content; see
     /// [`FollowedPane::handed_over`].
     Compare(Vec<u8>),
 }
@@ -246,7 +246,7 @@ impl FollowedPane {
         self.parked.contains(&connection)
     }
 
-    /// Whether its process has ended and that was told.
+    /// Whether its process has ended and the end was reported.
     pub fn has_ended(&self) -> bool {
         matches!(self.flow, Flow::Ended { .. })
     }
@@ -394,12 +394,13 @@ impl FollowedPane {
                     if ahead.from == connection {
                         ahead.held.push(data);
                     } else {
-                        // Two have it: nobody can tell in which order it was there and here.
+                        // Two connections have it: in which order it was there and here cannot be
+                        // known.
                         *ahead =
                             EarlyOutput { from: connection, held: HeldOutput { bytes: Vec::new(), is_over: true } };
                     }
-                    // It may have been moved by a `swap-window`, which is announced to no client
-                    // (N80).
+                    // The pane may have been moved by a `swap-window`, which is announced to no
+                    // client (N80).
                     if is_news {
                         return OutputAction::Unsure;
                     }
@@ -417,7 +418,7 @@ impl FollowedPane {
             }
             Flow::Ended { owner, whole } if *owner == Some(connection) => {
                 if *whole {
-                    // All that the last program printed was here before its end was told (C3).
+                    // All that the last program printed was here before its end was reported (C3).
                     self.flow = Flow::Following { owner: connection, ahead: None };
                     OutputAction::Restarted
                 } else {
@@ -533,14 +534,15 @@ impl FollowedPane {
         SeedOutcome::Deliver(why, early)
     }
 
-    /// What came over the new connection goes on where the stream had ended.
+    /// Records that the output of the new connection goes on where the stream had ended.
     pub fn handed_over(&mut self, attempt: u64) {
         if let Some(SeedRequest { owner, .. }) = self.asking(attempt) {
             self.flow = Flow::Following { owner: *owner, ahead: None };
         }
     }
 
-    /// It does not, or nobody can tell: the pane is paused and read with a gap.
+    /// Records that it does not, or that this cannot be known: the pane is paused and read with a
+    /// gap.
     pub fn not_handed_over(&mut self, attempt: u64) -> SeedOutcome {
         let Some(asking) = self.asking(attempt) else { return SeedOutcome::Void };
         (asking.why, asking.phase) = (SeedReason::Again(GapReason::Reconnected), Phase::Pausing);
@@ -573,7 +575,8 @@ impl FollowedPane {
         asking.map(|asking| asking.phase = Phase::Quick { noisy: false }).is_some()
     }
 
-    /// Those who wait for it to be followed; dropping them wakes them.
+    /// Takes the channels of those that wait for the pane to be followed; dropping them wakes the
+    /// waiters.
     pub fn take_waiters(&mut self) -> Vec<oneshot::Sender<()>> {
         std::mem::take(&mut self.waiters)
     }

@@ -39,20 +39,20 @@ const SHORT_STAY: Duration = Duration::from_secs(1);
 /// meanwhile.
 const SUBSCRIBED_AT_ONCE: usize = 64;
 
-/// What a control client covers.
+/// A control client and what it covers.
 pub struct Covering {
     pub(super) connection: Option<Connection>,
     /// The session it is attached to.
     pub(super) session: Option<SessionId>,
     /// Resolved when it is attached, or when that is known to have failed.
     pub(super) ready: Option<oneshot::Sender<Result<(), String>>>,
-    /// It is attached.
+    /// Counts the client as attached, once it is.
     pub(super) attached: Option<metrics::AttachedClient>,
     /// Its session is this muxtap's hub, and this is the hub's own window.
     pub(super) hub: Option<WindowId>,
-    /// It only visits sessions and carries no output.
+    /// Whether it only visits sessions and carries no output.
     pub(super) visitor: bool,
-    /// It is being let go.
+    /// Whether it is leaving.
     let_go: bool,
     since: Instant,
 }
@@ -89,7 +89,7 @@ pub struct Refresh {
     pub(super) next: Vec<oneshot::Sender<Arc<Topology>>>,
 }
 
-/// What is known of a server.
+/// All that is known of a server: its clients, sessions, windows and panes.
 #[derive(Default)]
 pub struct Model {
     pub(super) topology: Arc<Topology>,
@@ -123,7 +123,7 @@ pub struct Model {
     populated: bool,
 }
 
-/// What is to be done once the model's lock is released.
+/// An action that is carried out once the model's lock is released.
 pub enum Action {
     /// Something for a pane.
     Pane(PaneId, PaneAction),
@@ -224,7 +224,7 @@ impl Model {
         actions
     }
 
-    /// The next guest of a session waits: longer each time, and at least so long.
+    /// Makes the next guest of a session wait: longer each time, and for `least` at least.
     pub(super) fn put_off(&mut self, session: SessionId, least: Duration) {
         let pause = self.put_off.entry(session).or_default();
         *pause = (*pause * 2).min(LONGEST_PAUSE).max(least);
@@ -246,7 +246,7 @@ impl Model {
         actions
     }
 
-    /// Every session has a guest, as long as it would be there without one.
+    /// Gives every session a guest, as long as the session would be there without one.
     fn follow_as_guest(&mut self, actions: &mut Vec<Action>) {
         self.put_off.retain(|session, _| self.topology.session(*session).is_some());
         let ours: HashSet<_> =
@@ -273,8 +273,8 @@ impl Model {
         }
     }
 
-    /// Every window is linked into the hub; what only hubs hold is closed (F5), the hub itself too
-    /// when nothing else is left.
+    /// Links every window into the hub; what only hubs hold is closed (F5), the hub itself too when
+    /// nothing else is left.
     fn follow_with_hub(&mut self, connection: &Connection, hub: SessionId, own: WindowId, actions: &mut Vec<Action>) {
         let hubs = self.topology.hubs();
         let target = format!("{hub}:");
@@ -355,14 +355,14 @@ impl Model {
         self.attaching.get(&session) == Some(&attempt)
     }
 
-    /// An attempt to attach is over.
+    /// Records that an attempt to attach is over.
     pub(super) fn attached(&mut self, session: SessionId, attempt: u64) {
         if self.is_attaching(session, attempt) {
             self.attaching.remove(&session);
         }
     }
 
-    /// Whether a client has this session, or is about to.
+    /// Returns the client that has this session, or is about to.
     pub(super) fn guest_of(&self, session: SessionId) -> Option<&Covering> {
         self.covering.values().find(|covering| covering.session == Some(session) && !covering.visitor)
     }
@@ -400,7 +400,7 @@ fn follow_pane(
     actions.extend(steps.into_iter().map(|step| Action::Pane(row.id, step)));
 }
 
-/// What each connection is to be asked so that these windows are subscribed to and no others.
+/// Returns the commands for each connection by which these windows are subscribed to and no others.
 fn resubscribe(
     subscribed: &mut HashMap<WindowId, u64>,
     wanted: &BTreeMap<WindowId, u64>,

@@ -1,6 +1,6 @@
 //! Reads of terminals and of the kernel's files of processes, on a thread of their own.
 //!
-//! A file of `/proc` hangs whoever reads it while its process holds what the kernel needs for it
+//! A file of `/proc` hangs its reader while its process holds what the kernel needs for it
 //! (`cmdline` waits for the process's memory map, which a fault on a dead network disk can hold),
 //! and so can a terminal. So [`Proc`], which has all those reads, is only lent to what runs on the
 //! probe's thread.
@@ -15,7 +15,7 @@ use std::{
 
 use tokio::sync::oneshot;
 
-/// How long a caller waits for what its look finds.
+/// Time that a caller waits for the result of its look.
 pub const PATIENCE: Duration = Duration::from_secs(2);
 /// A look that is still running at two checks, this far apart, is taken to hang, and another thread
 /// does what waits behind it.
@@ -51,10 +51,10 @@ impl Proc {
     }
 }
 
-/// What a look reads. While one of it hangs there is no other.
+/// The subject of a look. While one look at it hangs there is no other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Subject {
-    /// What runs on the terminal of the process with this id.
+    /// The processes on the terminal of the process with this id.
     Process(u32),
     /// Every process of the system.
     All,
@@ -81,11 +81,11 @@ struct State {
     queue: VecDeque<Job>,
     /// The thread that takes from the queue, by its number; the others hang. 0: there is none.
     worker: u64,
-    /// What it is doing, by the job's number.
+    /// The job that is running, by its number.
     running: Option<(u64, Subject)>,
     /// Numbers given to threads and jobs.
     last: u64,
-    /// What looks hang at.
+    /// The subjects at which looks hang.
     hung: HashSet<Subject>,
     /// The last thread that may be had hangs too.
     stalled: bool,
@@ -120,7 +120,7 @@ impl ProcessProbe {
     ) -> Option<T> {
         let (found, mut answer) = oneshot::channel();
         let look = Box::new(move |proc: &Proc| {
-            // Without a caller nobody needs to know.
+            // Without a caller the result is not needed.
             if !found.is_closed() {
                 let _ = found.send(look(proc));
             }
@@ -154,7 +154,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// `None`: it would not be carried out.
+    /// Queues a job. `None`: it would not be carried out.
     fn queue(self: &Arc<Self>, job: Job) -> Option<()> {
         let mut state = self.lock();
         if state.stalled || state.hung.contains(&job.subject) || state.queue.len() >= QUEUE {
@@ -215,7 +215,7 @@ impl Shared {
             state.last += 1;
             state.running = Some((state.last, job.subject));
             drop(state);
-            // A look that panics drops its answer: its caller is told that nothing is known.
+            // A look that panics drops its answer: its caller gets `None`.
             let _ = catch_unwind(AssertUnwindSafe(|| (job.look)(&self.proc)));
             state = self.lock();
             if state.worker == worker {
@@ -280,7 +280,7 @@ mod tests {
         let (stuck, others) = tokio::join!(stuck, others);
         assert_eq!(stuck, None);
         assert!(others < PATIENCE && began.elapsed() >= PATIENCE, "{others:?}");
-        // What hangs is not looked at again, and nobody waits for that.
+        // What hangs is not looked at again, and no caller waits for that.
         let again = Instant::now();
         assert_eq!(probe.run(Subject::Process(1), |_| 1).await, None);
         assert!(again.elapsed() < CHECK);

@@ -9,7 +9,7 @@ pub struct Process {
     pub pid: u32,
     /// Its arguments, the program first.
     pub args: Vec<String>,
-    /// It was stopped, by Ctrl-Z say.
+    /// Whether it was stopped, by Ctrl-Z say.
     pub stopped: bool,
 }
 
@@ -29,15 +29,14 @@ pub struct Terminal {
 
 #[cfg(target_os = "linux")]
 impl Proc {
-    /// Returns the terminal of process `pid`. `None` where that cannot be told. Reads three small
+    /// Returns the terminal of process `pid`. `None` where that cannot be known. Reads three small
     /// files for each process on it.
     pub fn terminal_of(&self, pid: u32) -> Option<Terminal> {
         let first = self.stat(pid)?;
         let (foreground, terminal) = (first.foreground, first.terminal);
         let mut processes = Vec::new();
         let mut queue = std::collections::VecDeque::from([(pid, Some(first))]);
-        // What was started in the foreground by a process that has gone since is nobody's child
-        // here.
+        // What was started in the foreground by a process that has gone since has no parent here.
         let mut orphan = (foreground != pid).then_some((foreground, None));
         let mut seen = std::collections::HashSet::new();
         while let Some((next, stat)) = queue.pop_front().or_else(|| orphan.take()) {
@@ -56,7 +55,7 @@ impl Proc {
     }
 
     /// Returns the process group in the foreground of the terminal of process `pid`. `None` where
-    /// that cannot be told.
+    /// that cannot be known.
     pub fn foreground_group(&self, pid: u32) -> Option<u32> {
         self.stat(pid).map(|stat| stat.foreground)
     }
@@ -69,7 +68,8 @@ impl Proc {
         Stat::parse(&String::from_utf8_lossy(stat.get(..length)?))
     }
 
-    /// Every thread can start processes, and the kernel lists them by thread.
+    /// Returns a process's children. Every thread can start processes, and the kernel lists them by
+    /// thread.
     fn children(&self, pid: u32) -> Vec<u32> {
         let threads = std::fs::read_dir(self.of(pid, "task")).into_iter().flatten().flatten();
         let lists = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok());

@@ -7,8 +7,8 @@
 //! of messages in a client's life, since output goes through the client's own pipes.
 //!
 //! A client that dies before it has arrived is never seen by the server. A client whose relay has
-//! gone with muxtap is dropped by the server at once, even while there is output for it that nobody
-//! reads (N25).
+//! gone with muxtap is dropped by the server at once, even while there is output for it that is not
+//! read (N25).
 
 mod introduction;
 
@@ -39,9 +39,9 @@ use crate::nonce;
 
 use self::introduction::{Introduction, Malformed, Write};
 
-/// How long a client may take to introduce itself, and the server to accept it.
+/// Time that a client has to introduce itself, and the server to accept it.
 const ARRIVAL_LIMIT: Duration = Duration::from_secs(10);
-/// How much is received at once.
+/// Bytes received at once.
 const CHUNK: usize = 16 * 1024;
 /// The longest path that a Unix socket can have on every system, without its end (`sun_path`,
 /// macOS).

@@ -63,7 +63,7 @@ pub struct Scripted {
     observer: Arc<RecordingObserver>,
 }
 
-/// What the observer was told, one line each.
+/// An observer that records its calls, one line each.
 #[derive(Default)]
 struct RecordingObserver {
     lines: Mutex<VecDeque<String>>,
@@ -80,8 +80,8 @@ impl Scripted {
         Self::with_program("/nonexistent/program")
     }
 
-    /// The same with a program that takes tmux's place where one is called: `true` for a server
-    /// that answers.
+    /// Starts a server with a program that takes tmux's place where one is called: `true` for a
+    /// server that answers.
     pub fn with_program(program: &str) -> Self {
         let observer = Arc::new(RecordingObserver::default());
         // A prefix makes the server one of another machine: its processes are not watched.
@@ -113,7 +113,7 @@ impl Scripted {
         wire
     }
 
-    /// A guest that has attached, and whose server nobody has asked who it is.
+    /// A guest that has attached, and whose server was not asked for its identity.
     pub fn arrived(&self, session: SessionId) -> Wire {
         let (stdin, writer) = io::pipe().unwrap();
         let (reader, stdout) = io::pipe().unwrap();
@@ -139,7 +139,7 @@ impl Scripted {
         self.inner.event(&connection, change);
     }
 
-    /// The next things that the observer was told, topologies and links left out.
+    /// Returns the next calls of the observer, topologies and links left out.
     pub async fn told(&self, count: usize) -> Vec<String> {
         let mut told = Vec::new();
         let all = async {
@@ -157,7 +157,7 @@ impl Scripted {
         told
     }
 
-    /// What the observer was told and nobody has asked for.
+    /// Returns the recorded calls that the test has not taken.
     pub fn told_besides(&self) -> Vec<String> {
         self.observer.lines.lock().unwrap().drain(..).collect()
     }
@@ -223,7 +223,7 @@ pub struct Wire {
 pub struct ReceivedRequest {
     /// Its commands, those that frame it included.
     commands: Vec<String>,
-    /// How many of them are on the first line; a line ends with the first command that fails.
+    /// The number of them on the first line; a line ends with the first command that fails.
     first_line: usize,
 }
 
@@ -257,7 +257,7 @@ impl Wire {
         tokio::time::timeout(LIMIT, self.stdin.fill_buf()).await.expect("a request comes").unwrap();
     }
 
-    /// Prints lines that nobody asked for.
+    /// Prints lines that answer no request.
     pub fn say(&mut self, lines: &str) {
         // A connection that was given up has no reader.
         let _ = self.stdout.write_all(format!("{lines}\n").as_bytes());
@@ -311,7 +311,7 @@ impl Wire {
         self.answer_seed(&asked, text);
     }
 
-    /// The same for a request that was read.
+    /// Answers a seed's request that was read.
     pub fn answer_seed(&mut self, asked: &ReceivedRequest, text: &str) {
         let commands = asked.commands();
         assert!(commands[0].starts_with("capture-pane"), "{asked:?}");
@@ -356,7 +356,7 @@ pub fn row(session: u32, window: u32, pane: u32) -> Row {
 }
 
 impl Row {
-    /// The same with another value of a format.
+    /// Returns the row with another value of a format.
     pub fn with(mut self, name: &'static str, value: impl Into<String>) -> Self {
         self.0.retain(|(known, _)| *known != name);
         self.0.push((name, value.into()));

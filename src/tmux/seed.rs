@@ -8,7 +8,7 @@ use crate::{
     stream::render,
 };
 
-/// What tmux retained of a pane at one exact point of its stream (F3).
+/// The content of a pane as tmux has it at one exact point of its stream (F3).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Seed {
     /// History and screen with styles, wrapped lines joined, as the terminal would have received
@@ -30,7 +30,7 @@ pub struct Seed {
     pub exit_signal: Option<i32>,
     /// The process in the pane.
     pub pid: u32,
-    /// What a model of the screen is made from.
+    /// The data from which a model of the screen is made.
     pub screen: Option<screen::Seed>,
 }
 
@@ -89,7 +89,7 @@ const VERSION: usize = 22;
 /// Which of the fields is what tmux draws when a pane's process ends: `remain-on-exit-format`,
 /// expanded.
 const DRAWN_AT_DEATH: usize = 23;
-/// How that begins by default, and always on 3.2a, which has no such format.
+/// The beginning of that text by default, and always on 3.2a, which has no such format.
 const DEFAULT_DRAWN: &[u8] = b"Pane is dead (";
 
 /// The lines of a dead pane without what tmux itself drew into the last row (N13). It marks the row

@@ -137,7 +137,7 @@ impl Inner {
         model.covering.get(&owner)?.connection.clone()
     }
 
-    /// What a pane's seed is asked with: some of it depends on the version.
+    /// Returns the commands that ask for a pane's seed: some of them depend on the version.
     pub(super) fn question(&self, pane: PaneId) -> Vec<Command> {
         let version = self.lock().identity.as_ref().map(|known| known.version);
         Seed::question(pane, version.map(Rules::for_version))

@@ -12,10 +12,10 @@ use crate::{
     },
 };
 
-/// The session option that marks a hub, whoever made it.
+/// The session option that marks a hub, of any muxtap.
 pub const HUB_MARK: &str = "@muxtap-hub";
-/// How a hub's name begins. The name is there from the first moment, the mark a moment later: other
-/// muxtaps must not take it for a user's.
+/// The prefix of a hub's name. The name is there from the first moment, the mark a moment later:
+/// other muxtaps must not take it for a user's.
 pub const HUB_NAME: &str = "_muxtap-";
 
 /// A session.
@@ -33,9 +33,9 @@ pub struct SessionRow {
     pub attached: u32,
     /// Their names.
     pub clients: Vec<String>,
-    /// It ends with its last client (`destroy-unattached`).
+    /// Whether it ends with its last client (`destroy-unattached`).
     pub transient: bool,
-    /// It is a hub of some muxtap.
+    /// Whether it is a hub of some muxtap.
     pub hub: bool,
 }
 
@@ -50,7 +50,7 @@ pub struct WindowRow {
     pub index: u32,
     /// Its name.
     pub name: String,
-    /// It is the session's current window.
+    /// Whether it is the session's current window.
     pub active: bool,
     /// The layout string.
     pub layout: String,
@@ -67,7 +67,7 @@ pub struct PaneRow {
     pub window: WindowId,
     /// Its index in the window.
     pub index: u32,
-    /// It is the window's active pane.
+    /// Whether it is the window's active pane.
     pub active: bool,
     /// The process tmux started in it.
     pub pid: u32,
@@ -81,7 +81,7 @@ pub struct PaneRow {
     pub exit_status: Option<i32>,
     /// Its title.
     pub title: String,
-    /// What runs in it.
+    /// The command that runs in it.
     pub command: String,
     /// Its working directory.
     pub path: String,
@@ -268,8 +268,8 @@ impl Topology {
         self.sessions.iter().filter(|session| session.hub).map(|session| session.id).collect()
     }
 
-    /// The same without hubs and what only hubs hold: what a user of the server would call its
-    /// content.
+    /// Returns the topology without hubs and what only hubs hold: what a user of the server would
+    /// call its content.
     pub fn without_hubs(&self) -> Self {
         let hubs = self.hubs();
         let windows: Vec<_> = self.windows.iter().filter(|row| !hubs.contains(&row.session)).cloned().collect();

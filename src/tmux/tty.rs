@@ -9,7 +9,7 @@ pub struct Foreground {
     pub group: u32,
     /// The arguments of its leader.
     pub args: Vec<String>,
-    /// It is still the process that tmux forked, and not yet what that is to become.
+    /// Whether it is still the process that tmux forked, before its `exec`.
     pub forked: bool,
     /// The terminal collects lines (`ICANON`): nothing edits the line by itself.
     pub canonical: bool,
@@ -22,7 +22,7 @@ pub struct Foreground {
 #[cfg(target_os = "linux")]
 impl Proc {
     /// Returns what is in the foreground of the terminal `tty`, whose session leader is `pid`.
-    /// `None` where that cannot be told.
+    /// `None` where that cannot be known.
     pub fn foreground(&self, pid: u32, tty: &str) -> Option<Foreground> {
         use rustix::{
             fs::{Mode, OFlags},
@@ -47,7 +47,7 @@ impl Proc {
     }
 
     /// Returns a process's first child and its arguments. `None` where it has none or that cannot
-    /// be told.
+    /// be known.
     pub fn child(&self, pid: u32) -> Option<(u32, Vec<String>)> {
         let children = std::fs::read_to_string(self.of(pid, &format!("task/{pid}/children"))).ok()?;
         let child = children.split_whitespace().next()?.parse().ok()?;

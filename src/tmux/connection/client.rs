@@ -34,12 +34,12 @@ pub(in crate::tmux) struct Opened {
     pub(super) process: Process,
 }
 
-/// What is at the other end of the pipes.
+/// The process at the other end of the pipes.
 pub(super) struct Process {
     /// `None`: a test plays it.
     child: Option<Child>,
     stderr: Option<ChildStderr>,
-    /// What it arrives by.
+    /// The relay by which it reaches the server.
     relay: Option<JoinHandle<Result<(), RelayError>>>,
 }
 

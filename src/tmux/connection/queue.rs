@@ -22,7 +22,7 @@ use crate::protocol::{
     frame::{FrameKey, framed},
 };
 
-/// How often the open requests of a connection are looked at.
+/// The interval at which the open requests of a connection are checked.
 pub(super) const TICK: Duration = Duration::from_millis(500);
 /// A server from which nothing at all came for this long while it was asked something does not
 /// answer.
@@ -36,7 +36,7 @@ const QUEUE_BYTES: usize = 64 * 1024 * 1024;
 /// Requests that wait for their replies; no request of a caller is accepted on top of more.
 const QUEUE_REQUESTS: usize = 16384;
 
-/// The size of a pipe where the system does not tell it: Linux's default (pipe(7)).
+/// The size of a pipe where the system does not report it: Linux's default (pipe(7)).
 const PIPE_BYTES: usize = 64 * 1024;
 /// The longest that a connection may leave all requests unanswered while it is behind with its
 /// output. tmux pauses a pane for a client that is a minute behind (`pause-after=60`), and replies
@@ -54,7 +54,7 @@ const fn ticks(limit: Duration) -> u64 {
     (limit.as_millis() / TICK.as_millis()) as u64
 }
 
-/// Who waits for a reply.
+/// The time limit of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Patience {
     /// A caller: the reply comes in time, or an error does.
@@ -81,10 +81,10 @@ pub(super) struct Queue {
     silent: bool,
 }
 
-/// What the last tick saw.
+/// The state at the last tick.
 #[derive(Default)]
 struct TickState {
-    /// Somebody looks at each tick.
+    /// Whether the tending task checks at each tick.
     running: bool,
     now: u64,
     reads: u64,
@@ -129,7 +129,7 @@ impl Callbacks {
     }
 }
 
-/// What follows from a tick.
+/// The state of a connection after a tick.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TickOutcome {
     /// Nothing is open: no further tick is needed.
@@ -239,7 +239,8 @@ impl Queue {
         self.watch.running
     }
 
-    /// A plain block ended. A line that fails gives no further blocks (F14). `None`: nobody asked.
+    /// Takes a plain block that ended. A line that fails gives no further blocks (F14). `None`: the
+    /// block answers no request.
     pub(super) fn replied(&mut self, ok: bool, body: &Bytes) -> Option<Callbacks> {
         self.was_answered();
         let front = self.pending.front_mut().filter(|pending| pending.frame.is_none())?;
@@ -253,7 +254,7 @@ impl Queue {
         Some(Callbacks::one(done, Ok(if ok { Ok(bodies) } else { Err(message(body)) })))
     }
 
-    /// A frame ended. `None`: nobody asked.
+    /// Takes a frame that ended. `None`: the frame answers no request.
     pub(super) fn framed(&mut self, parts: Vec<Bytes>, error: Option<&Bytes>) -> Option<Callbacks> {
         self.was_answered();
         self.pending.front().filter(|pending| pending.frame.is_some())?;

@@ -16,10 +16,10 @@ use std::collections::VecDeque;
 const HEADER: usize = 16;
 /// The longest message that a tmux server reads (`MAX_IMSGSIZE`).
 const LONGEST: usize = 16 * 1024;
-/// How long an introduction may be as a whole. It carries the client's environment, of which Linux
-/// allows 6 MiB at most.
+/// The most bytes of an introduction. It carries the client's environment, of which Linux allows 6
+/// MiB at most.
 const LONGEST_INTRODUCTION: usize = 8 * 1024 * 1024;
-/// How many descriptors an introduction may carry; tmux sends two.
+/// The most descriptors of an introduction; tmux sends two.
 const MOST_DESCRIPTORS: usize = 8;
 
 /// `MSG_IDENTIFY_FLAGS`: from here on the server counts the client as a control client.
@@ -47,7 +47,7 @@ pub enum Malformed {
     TooLong,
 }
 
-/// What a client has sent of its introduction so far. `F` is a descriptor.
+/// The part of its introduction that a client has sent so far. `F` is a descriptor.
 pub(super) struct Introduction<F> {
     /// Messages that carry no descriptor and no flags.
     plain: Vec<u8>,
