@@ -1,9 +1,10 @@
-//! Nonces: names and marks that nobody can guess by accident.
+//! Nonces: names and marks that are not guessed by accident.
 //!
-//! They are good for what must not coincide with something that is there already (a session's name, a file's, the mark behind a
-//! command's output), and for what a program cannot have printed before it was made. They are not secrets: their keys come from
-//! the operating system once per thread and are counted up from there ([`RandomState::new`]). Tokens come from `getrandom`. What has
-//! to be computed again from the same input is a keyed hash, not a nonce (`protocol/frame.rs`).
+//! They are good for what must not coincide with something that is there already (a session's name,
+//! a file's, the mark behind a command's output), and for what a program cannot have printed before
+//! it was made. They are not secrets: their keys come from the operating system once per thread and
+//! are counted up from there ([`RandomState::new`]). Tokens come from `getrandom`. What has to be
+//! computed again from the same input is a keyed hash, not a nonce (`protocol/frame.rs`).
 
 use std::hash::{BuildHasher as _, RandomState};
 

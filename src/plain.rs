@@ -1,7 +1,9 @@
-//! Text that comes from elsewhere (a pane's output, names, titles, paths), made harmless to the terminal of whoever reads it.
+//! Text that comes from elsewhere (a pane's output, names, titles, paths), made harmless to the
+//! reader's terminal.
 //!
-//! Harmless means without characters that make a terminal do something: controls (C0, DEL, C1), and those that change the
-//! order in which a line is shown or end it (bidirectional marks, embeddings, overrides and isolates, U+2028, U+2029).
+//! Harmless means without characters that make a terminal do something: controls (C0, DEL, C1), and
+//! those that change the order in which a line is shown or end it (bidirectional marks, embeddings,
+//! overrides and isolates, U+2028, U+2029).
 
 use std::{
     borrow::Cow,
@@ -39,7 +41,8 @@ pub(crate) fn text(text: &str) -> Cow<'_, str> {
     text.chars().filter(|character| !dropped(*character)).collect::<String>().into()
 }
 
-/// A name, title or path in one line: what controls a terminal is shown as `\u{1b}`, a line end as `\n`.
+/// A name, title or path in one line: what controls a terminal is shown as `\u{1b}`, a line end as
+/// `\n`.
 pub(crate) fn name(name: &str) -> Cow<'_, str> {
     shown(name, controls)
 }
@@ -81,12 +84,13 @@ pub(crate) fn json(json: &str) -> Cow<'_, str> {
     escaped.into()
 }
 
-/// What can stand in JSON only within a string. (C0 controls outside of one are its layout.)
+/// Whether the character can stand in JSON only within a string. (C0 controls outside of one are
+/// its layout.)
 fn is_escaped(character: char) -> bool {
     character >= '\u{7f}' && controls(character)
 }
 
-/// How many columns text takes in a terminal.
+/// Returns the columns that a text takes in a terminal.
 pub(crate) fn columns(text: &str) -> usize {
     text.chars().map(crate::screen::columns).sum()
 }

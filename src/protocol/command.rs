@@ -1,13 +1,14 @@
 //! Commands, built and quoted. This is the only thing that writes to tmux.
 //!
-//! A [`Command`] never lets an argument end early: whatever bytes a user gives, tmux's command parser reads back
-//! exactly these bytes as one argument. What a command then does with an argument is a second question: some expand
-//! formats (`#{…}`), some also run it through strftime (F16). [`Command::format`], [`Command::literal`] and
-//! [`Command::timed_literal`] say which is meant.
+//! A [`Command`] never lets an argument end early: whatever bytes a user gives, tmux's command
+//! parser reads back exactly these bytes as one argument. What a command then does with an argument
+//! is a second question: some expand formats (`#{…}`), some also run it through strftime (F16).
+//! [`Command::format`], [`Command::literal`] and [`Command::timed_literal`] say which is meant.
 
 use super::ids::PaneId;
 
-/// Bytes of keys in one `send-keys -H` line, so that the line stays under 4 KiB (F27): three characters a byte.
+/// Bytes of keys in one `send-keys -H` line, so that the line stays under 4 KiB (F27): three
+/// characters a byte.
 pub const HEX_KEYS_PER_LINE: usize = 1280;
 
 /// Why a command cannot be sent.
@@ -24,7 +25,7 @@ pub enum CommandError {
     TooManyParts,
 }
 
-/// One tmux command.
+/// A tmux command.
 ///
 /// ```
 /// # use muxtap::protocol::command::Command;
@@ -65,7 +66,8 @@ impl Command {
         self.flag("--")
     }
 
-    /// An argument: tmux gets exactly these bytes. A NUL makes the command an error when it is rendered.
+    /// An argument: tmux gets exactly these bytes. A NUL makes the command an error when it is
+    /// rendered.
     pub fn arg(mut self, value: impl AsRef<[u8]>) -> Self {
         self.text.push(b' ');
         if let Err(error) = quote(value.as_ref(), &mut self.text) {
@@ -79,13 +81,15 @@ impl Command {
         self.arg(format)
     }
 
-    /// An argument that tmux expands as a format (a window's or session's name, a value for `set-option -F`), of which
-    /// nothing shall be expanded. For commands that also apply strftime see [`Command::timed_literal`].
+    /// An argument that tmux expands as a format (a window's or session's name, a value for
+    /// `set-option -F`), of which nothing shall be expanded. For commands that also apply strftime
+    /// see [`Command::timed_literal`].
     pub fn literal(self, text: impl AsRef<[u8]>) -> Self {
         self.arg(escape_format(text.as_ref()))
     }
 
-    /// As [`Command::literal`], for arguments that also pass strftime: `display-message`, `pipe-pane` (F16).
+    /// As [`Command::literal`], for arguments that also pass strftime: `display-message`,
+    /// `pipe-pane` (F16).
     pub fn timed_literal(self, text: impl AsRef<[u8]>) -> Self {
         let mut doubled = Vec::with_capacity(text.as_ref().len());
         for &byte in text.as_ref() {
@@ -103,8 +107,9 @@ impl Command {
     }
 }
 
-/// Several commands that tmux runs in one go: one line, joined by ` ; `. Each gets a block of its own; after one that
-/// fails the rest is dropped; a parse error of any gives one block for the whole line, and none of them runs (F14).
+/// Several commands that tmux runs in one go: one line, joined by ` ; `. Each gets a block of its
+/// own; after one that fails the rest is dropped; a parse error of any gives one block for the
+/// whole line, and none of them runs (F14).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CommandLine {
     commands: Vec<Command>,
@@ -169,8 +174,9 @@ pub(super) fn render(commands: &[Command]) -> Result<Vec<u8>, CommandError> {
     Ok(line)
 }
 
-/// `send-keys -H`: any bytes, NUL included, as keys to a pane; nothing in them can be read as a flag, a key's name or a
-/// command (F27). One command for each [`HEX_KEYS_PER_LINE`] bytes, each to be sent as a line of its own.
+/// `send-keys -H`: any bytes, NUL included, as keys to a pane; nothing in them can be read as a
+/// flag, a key's name or a command (F27). One command for each [`HEX_KEYS_PER_LINE`] bytes, each to
+/// be sent as a line of its own.
 pub fn hex_keys(pane: PaneId, bytes: &[u8]) -> impl Iterator<Item = Command> + '_ {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     bytes.chunks(HEX_KEYS_PER_LINE).map(move |chunk| {
@@ -184,7 +190,8 @@ pub fn hex_keys(pane: PaneId, bytes: &[u8]) -> impl Iterator<Item = Command> + '
     })
 }
 
-/// Bytes that tmux's command parser reads as themselves outside of quotes, wherever they stand in a token.
+/// Bytes that tmux's command parser reads as themselves outside of quotes, wherever they stand in a
+/// token.
 fn is_plain(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.' | b'/' | b':' | b'@' | b'+' | b',')
 }
@@ -213,7 +220,8 @@ fn quote(value: &[u8], out: &mut Vec<u8>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// Doubles `#`, but where a run of them stands before `[`: tmux leaves such a run alone, it would be a style.
+/// Doubles `#`, but where a run of them stands before `[`: tmux leaves such a run alone, it would
+/// be a style.
 fn escape_format(text: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len());
     let mut left = text;

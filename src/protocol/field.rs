@@ -1,4 +1,5 @@
-//! The fields of a line, as nom parsers over bytes. Lines are framed before they come here, so all input is complete.
+//! The fields of a line, as nom parsers over bytes. Lines are framed before they come here, so all
+//! input is complete.
 
 use super::ids::{PaneId, SessionId, WindowId};
 use bytes::Bytes;
@@ -32,7 +33,7 @@ pub(super) fn session(input: &[u8]) -> Parsed<'_, SessionId> {
     preceded(tag("$"), number).map(SessionId).parse(input)
 }
 
-/// One field: bytes up to a space.
+/// Parses a field: bytes up to a space.
 pub(super) fn word(input: &[u8]) -> Parsed<'_, Bytes> {
     take_while1(|byte| byte != b' ').map(Bytes::copy_from_slice).parse(input)
 }
@@ -43,7 +44,8 @@ pub(super) fn name(input: &[u8]) -> Parsed<'_, Bytes> {
     Ok((left, Bytes::copy_from_slice(name.unwrap_or_default())))
 }
 
-/// What follows a field that may be the last one: the end, or a space and fields that this version does not know.
+/// Parses what follows a field that may be the last one: the end, or a space and fields that this
+/// version does not know.
 pub(super) fn boundary(input: &[u8]) -> Parsed<'_, ()> {
     match input.first() {
         None | Some(b' ') => Ok((&[], ())),

@@ -2,7 +2,8 @@
 
 use super::{field::after_colon, guard::Guard, ids::PaneId, notification::Notification};
 
-/// One line from tmux. Pane output is borrowed and still encoded (see [`super::octal`]); the rest is owned.
+/// A line from tmux. Pane output is borrowed and still encoded (see [`super::octal`]); the rest is
+/// owned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Line<'a> {
     /// `%output %P DATA` (F20).
@@ -16,7 +17,7 @@ pub enum Line<'a> {
     ExtendedOutput {
         /// The pane that printed.
         pane: PaneId,
-        /// How long the data lay in the server, in milliseconds.
+        /// The time that the data lay in the server, in milliseconds.
         age_ms: u64,
         /// What it printed, octal-encoded.
         data: &'a [u8],
@@ -112,8 +113,8 @@ fn decimal(input: &[u8]) -> Option<(u64, &[u8])> {
 }
 
 impl Line<'_> {
-    /// The line begins with a name that tmux uses, and its arguments are right: inside an unframed block it is a
-    /// notification and not part of the body (F12).
+    /// The line begins with a name that tmux uses, and its arguments are right: inside an unframed
+    /// block it is a notification and not part of the body (F12).
     pub fn is_known(&self) -> bool {
         !matches!(self, Line::Text(_) | Line::Notification(Notification::Unknown(_)))
     }

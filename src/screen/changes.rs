@@ -1,6 +1,6 @@
-//! What changed since somebody last asked.
+//! Rows that changed since the last read.
 
-/// What changed on a screen since the last look.
+/// The changes of a screen since they were last taken.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[allow(clippy::struct_excessive_bools, reason = "each is one thing that can change")]
 pub struct Changes {
@@ -44,7 +44,7 @@ impl Changes {
         Self { all: true, size: true, ..Self::default() }
     }
 
-    /// What changed here or there.
+    /// Adds the changes of another set.
     pub fn merge(&mut self, other: &Self) {
         self.all |= other.all;
         self.title |= other.title;

@@ -3,7 +3,8 @@
 use super::{style::Colour, terminal::Terminal};
 
 impl Terminal {
-    /// Puts the cursor somewhere. The column behind the last is one: there the next character wraps.
+    /// Puts the cursor somewhere. The column behind the last is one: there the next character
+    /// wraps.
     pub(super) fn set_cursor(&mut self, x: Option<u32>, y: Option<u32>) {
         if let Some(x) = x {
             self.x = if x > self.columns() { self.columns() - 1 } else { x };
@@ -13,7 +14,8 @@ impl Terminal {
         }
     }
 
-    /// Moves the cursor as CUP does: inside the screen, and with `origin` from the region's top where that mode is set.
+    /// Moves the cursor as CUP does: inside the screen, and with `origin` from the region's top
+    /// where that mode is set.
     pub(super) fn move_cursor(&mut self, x: Option<u32>, y: Option<u32>, origin: bool) {
         let y = y.map(|y| match () {
             () if !origin || !self.modes.origin => y,
@@ -104,7 +106,8 @@ impl Terminal {
     }
 
     pub(super) fn cursor_right(&mut self, count: u32) {
-        // Behind the last column there is no limit, and what is too far comes back to the last column.
+        // Behind the last column there is no limit, and what is too far comes back to the last
+        // column.
         self.x = match (self.columns() - 1).checked_sub(self.x) {
             Some(most) => self.x + count.max(1).min(most),
             None => self.columns() - 1,

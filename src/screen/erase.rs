@@ -5,7 +5,7 @@ use super::{style::Colour, terminal::Terminal};
 impl Terminal {
     /// EL 2.
     pub(super) fn clear_line(&mut self, background: Colour) {
-        // A line that nobody touched is left alone, with the wrap flag of the one above it.
+        // An untouched line is left alone, with the wrap flag of the one above it.
         if self.grid.row(self.y).is_none_or(|row| row.cells.is_empty()) && background.is_default() {
             return;
         }

@@ -1,7 +1,7 @@
 //! The lines that are shown and those above them, and what moves them.
 //!
-//! Rows count from the top of the screen. What a row's move does to the wrap flag of the line above it is part of the
-//! model: it decides what is joined.
+//! Rows count from the top of the screen. What a row's move does to the wrap flag of the line above
+//! it is part of the model: it decides what is joined.
 
 use std::collections::VecDeque;
 
@@ -50,7 +50,7 @@ impl Grid {
         self.rows.len() as u32
     }
 
-    /// What an erased cell is with this background.
+    /// Returns an erased cell with this background.
     pub(super) fn fill(&mut self, background: Colour) -> Cell {
         if background.is_default() {
             Cell::CLEARED
@@ -235,7 +235,7 @@ impl Grid {
         self.move_lines(y + count, y, self.height() - y - count, background);
     }
 
-    /// The same in a region.
+    /// Inserts lines in a region.
     pub(super) fn insert_lines_in(&mut self, lower: u32, y: u32, count: u32, background: Colour) {
         let moved = lower + 1 - y - count;
         self.move_lines(lower + 1 - moved, y, moved, background);
@@ -249,14 +249,15 @@ impl Grid {
         self.erase(0, height - count, self.columns, count, background);
     }
 
-    /// The same in a region.
+    /// Deletes lines in a region.
     pub(super) fn delete_lines_in(&mut self, lower: u32, y: u32, count: u32, background: Colour) {
         let moved = lower + 1 - y - count;
         self.move_lines(y, y + count, moved, background);
         self.erase_between(y, moved, count, background);
     }
 
-    /// Erases from `moved` to `count` lines below `y`; where there are none, the line above still loses its wrap flag.
+    /// Erases from `moved` to `count` lines below `y`; where there are none, the line above still
+    /// loses its wrap flag.
     fn erase_between(&mut self, y: u32, moved: u32, count: u32, background: Colour) {
         match count.cmp(&moved) {
             std::cmp::Ordering::Greater => self.erase(0, y + moved, self.columns, count - moved, background),

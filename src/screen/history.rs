@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 
 use super::packed::{Packed, WRAPPED};
 
-/// Lines in a block. Blocks are let go whole, so a trimmed history holds at most one block of lines more than it shows.
+/// Lines in a block. Blocks are let go whole, so a trimmed history holds at most one block of lines
+/// more than it shows.
 const BLOCK_LINES: usize = 128;
 
 #[derive(Clone, Debug, Default)]

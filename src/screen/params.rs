@@ -7,7 +7,7 @@ const MOST: usize = 24;
 /// Intermediate bytes that are kept; a sequence with more is dropped.
 const INTERMEDIATES: usize = 3;
 
-/// What stands between two semicolons.
+/// A parameter: the text between two semicolons.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Param<'a> {
     Missing,
@@ -86,9 +86,11 @@ impl Default for ParamBuffer {
     }
 }
 
-/// Parameters as they are kept: a number as it is, one that is missing as [`MISSING`], parts as [`PARTS`] and where they stand in the text.
+/// Parameters as they are kept: a number as it is, one that is missing as [`MISSING`], parts as
+/// [`PARTS`] and where they stand in the text.
 ///
-/// They are filled where they stay. An array of enums that was made and handed out took half of the time of full-screen output.
+/// They are filled where they stay. An array of enums that was made and handed out took half of the
+/// time of full-screen output.
 pub(super) type Numbers = [u32; MOST];
 
 pub(super) const NO_NUMBERS: Numbers = [0; MOST];
@@ -96,7 +98,8 @@ pub(super) const NO_NUMBERS: Numbers = [0; MOST];
 const MISSING: u32 = u32::MAX;
 const PARTS: u32 = 1 << 31;
 
-/// Reads the parameters at the start of a text, and gives how long they are; `None` where tmux drops the sequence.
+/// Reads the parameters at the start of a text, and gives how long they are; `None` where tmux
+/// drops the sequence.
 pub(super) fn read<'a>(text: &'a [u8], numbers: &'a mut Numbers) -> Option<(Params<'a>, usize)> {
     let (mut start, mut value, mut parts, mut length) = (0, 0_u32, false, 0);
     let mut at = 0;

@@ -33,7 +33,7 @@ enum State {
     Consume,
 }
 
-/// Reads bytes and tells a [`Terminal`] what they mean.
+/// Parses bytes and applies them to a [`Terminal`].
 #[derive(Clone, Debug, Default)]
 pub(super) struct Parser {
     state: State,
@@ -76,8 +76,8 @@ impl Parser {
         self.in_string().then_some(self.strings)
     }
 
-    /// Forgets an open string, as tmux does when it waited too long for its end (N57): what was collected does nothing.
-    /// Returns whether one was open.
+    /// Forgets an open string, as tmux does when it waited too long for its end (N57): what was
+    /// collected does nothing. Returns whether one was open.
     pub(super) fn give_up(&mut self, terminal: &mut Terminal) -> bool {
         let open = self.in_string();
         if open {
@@ -244,8 +244,8 @@ impl Parser {
     }
 }
 
-/// Does what a control sequence at the start asks for, if it is a usual one and all of it is there; gives its length.
-/// Most sequences are: byte by byte they take twice as long.
+/// Does what a control sequence at the start asks for, if it is a usual one and all of it is there;
+/// gives its length. Most sequences are: byte by byte they take twice as long.
 fn whole_sequence(bytes: &[u8], terminal: &mut Terminal) -> usize {
     let Some(sequence) = bytes.strip_prefix(b"\x1b[") else { return 0 };
     let marked = sequence.first().is_some_and(|byte| (b'<'..=b'?').contains(byte));
@@ -259,7 +259,8 @@ fn whole_sequence(bytes: &[u8], terminal: &mut Terminal) -> usize {
     2 + mark.len() + length + 1
 }
 
-/// Takes what can be taken from the start without a state (text, a control character) and gives its length.
+/// Takes what can be taken from the start without a state (text, a control character) and gives its
+/// length.
 fn ground(bytes: &[u8], terminal: &mut Terminal) -> usize {
     let run = bytes.iter().position(|byte| !(0x20..0x7f).contains(byte)).unwrap_or(bytes.len());
     if run > 0 {

@@ -5,8 +5,8 @@ use std::{
     hash::{BuildHasherDefault, Hash, Hasher},
 };
 
-/// A colour as tmux counts them: 0 to 7, 90 to 97 (the bright ones), 8 the default; `38;5;n` and RGB with a flag of
-/// their own, so that `31` and `38;5;1` stay apart.
+/// A colour as tmux counts them: 0 to 7, 90 to 97 (the bright ones), 8 the default; `38;5;n` and
+/// RGB with a flag of their own, so that `31` and `38;5;1` stay apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Colour(pub u32);
 
@@ -79,7 +79,7 @@ pub mod attribute {
     pub const UNDERLINES: u16 = UNDERLINE | UNDERLINE_2 | UNDERLINE_3 | UNDERLINE_4 | UNDERLINE_5;
 }
 
-/// How a cell looks.
+/// The style of a cell: colours and attributes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Style {
     /// Bits of [`attribute`].
@@ -88,7 +88,8 @@ pub struct Style {
     pub foreground: Colour,
     /// Background.
     pub background: Colour,
-    /// Of the underline; [`Colour::NONE`] or [`Colour::DEFAULT`] where none was set, as the version keeps it.
+    /// Of the underline; [`Colour::NONE`] or [`Colour::DEFAULT`] where none was set, as the version
+    /// keeps it.
     pub underline: Colour,
     /// A hyperlink's number, 0 for none.
     pub link: u32,
@@ -129,7 +130,7 @@ impl Hash for Style {
     }
 }
 
-/// A hash of a few words: quick, and nobody gains from collisions in a table that is swept.
+/// A hash of a few words: quick, and nothing is gained by collisions in a table that is swept.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct WordHasher(u64);
 
@@ -153,7 +154,8 @@ pub type StyleId = u32;
 /// Styles that are as good as endless: a cell has 24 bits for the number.
 const MOST: usize = 1 << 24;
 
-/// The styles that cells refer to. Numbers stay what they are until a sweep frees those that no cell has.
+/// The styles that cells refer to. Numbers stay what they are until a sweep frees those that no
+/// cell has.
 #[derive(Clone, Debug)]
 pub struct Styles {
     list: Vec<Style>,
@@ -204,7 +206,7 @@ impl Styles {
         self.numbers.len() >= self.sweep_at
     }
 
-    /// How many numbers there are, for a set of those in use.
+    /// Returns how many numbers there are, for a set of those in use.
     pub(super) fn numbers(&self) -> usize {
         self.list.len()
     }

@@ -22,7 +22,7 @@ pub(super) struct Pen {
     pub(super) g1: bool,
 }
 
-/// What DECSC keeps.
+/// The state that DECSC saves.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct SavedCursor {
     pub(super) pen: Pen,
@@ -79,13 +79,13 @@ pub(super) struct Terminal {
     pub(super) run: Option<Run>,
     /// The pen's style as a number, without and with line drawing.
     styles: [Option<StyleId>; 2],
-    /// What REP repeats.
+    /// The character that REP repeats.
     pub(super) last: Option<char>,
     pub(super) utf8: Utf8,
     /// The next character joins the one before the cursor.
     pub(super) joined: bool,
     pub(super) title: String,
-    /// What keeps this from being what tmux has.
+    /// The reason why this may differ from what tmux has.
     pub(super) trouble: Option<Trouble>,
 }
 
@@ -141,7 +141,8 @@ impl Terminal {
         self.change_style(|old| *old = style);
     }
 
-    /// The same, in place: to make a style and compare it with the pen's takes longer than to look up its number again.
+    /// Changes the pen's style in place: to make a style and compare it with the pen's takes longer
+    /// than to look up its number again.
     pub(super) fn change_style(&mut self, change: impl FnOnce(&mut Style)) {
         change(&mut self.pen.style);
         self.styles = [None; 2];
@@ -199,8 +200,8 @@ impl Terminal {
         self.tabs.get(column as usize).copied().unwrap_or_default()
     }
 
-    /// Makes the pen, the character sets and what DECSC kept those of a new pane, as tmux does when it resets its parser. It
-    /// goes on knowing whether the origin was kept.
+    /// Makes the pen, the character sets and what DECSC kept those of a new pane, as tmux does when
+    /// it resets its parser. It goes on knowing whether the origin was kept.
     pub(super) fn forget_looks(&mut self) {
         self.run = None;
         self.set_style(Style::DEFAULT);

@@ -1,11 +1,11 @@
 //! A character whose bytes come one by one, as tmux collects it.
 
-/// What bytes made together.
+/// The character that bytes made together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Decoded {
     /// A character.
     Character(char),
-    /// What would be one beyond U+10FFFF.
+    /// Bytes that would be a character beyond U+10FFFF.
     Beyond([u8; 4]),
 }
 

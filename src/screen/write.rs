@@ -17,7 +17,7 @@ pub(super) const JOINER: char = '\u{200d}';
 const FLAGS: std::ops::RangeInclusive<char> = '\u{1f1e6}'..='\u{1f1ff}';
 const TONES: std::ops::RangeInclusive<char> = '\u{1f3fb}'..='\u{1f3ff}';
 
-/// What takes a skin tone and is wide from 3.4 on, whatever the C library says.
+/// Whether the character takes a skin tone and is wide from 3.4 on, whatever the C library says.
 fn is_hand(character: char) -> bool {
     matches!(
         character,
@@ -38,7 +38,8 @@ fn is_hand(character: char) -> bool {
 /// Asks for the picture of a character.
 const SELECTOR: char = '\u{fe0f}';
 
-/// How wide a cell is once this character has joined it; `None` if it is of no kind that does. `zero`: it has no width of its own.
+/// Returns the width of a cell once this character has joined it; `None` if it is of no kind that
+/// does. `zero`: it has no width of its own.
 pub(super) fn joined_width(text: &[u8], width: u8, character: char, zero: bool) -> Option<u8> {
     let selector = character == SELECTOR;
     let zero = zero || selector || character == JOINER;
@@ -52,7 +53,7 @@ pub(super) fn joined_width(text: &[u8], width: u8, character: char, zero: bool) 
     Some(if width == 1 && (selector || (modifier && !zero)) { 2 } else { width })
 }
 
-/// It joins the character before it.
+/// Whether it joins the character before it.
 fn is_modifier(character: char) -> bool {
     FLAGS.contains(&character) || TONES.contains(&character)
 }
@@ -98,7 +99,8 @@ impl Terminal {
         if self.pen.shifted { self.pen.g1 } else { self.pen.g0 }
     }
 
-    /// Keeps in the pen, or not, that what it writes is line drawing: a REP leaves it so for characters beyond ASCII.
+    /// Keeps in the pen, or not, that what it writes is line drawing: a REP leaves it so for
+    /// characters beyond ASCII.
     fn mark_line_drawing(&mut self, on: bool) {
         if self.pen.style.has(attribute::CHARSET) != on {
             self.change_style(|style| style.attributes ^= attribute::CHARSET);
@@ -142,7 +144,8 @@ impl Terminal {
         }
     }
 
-    /// What would be a character beyond U+10FFFF: the C library takes it for one, without a width.
+    /// Prints what would be a character beyond U+10FFFF: the C library takes it for one, without a
+    /// width.
     fn print_beyond(&mut self, bytes: &[u8]) {
         let Some(cluster) = Cluster::new(bytes) else { return };
         let index = self.clusters().add(cluster);
@@ -179,7 +182,7 @@ impl Terminal {
         self.print_cell(Cell::character(character, width, style), u32::from(width));
     }
 
-    /// How many columns a character takes; `None` for one that is dropped.
+    /// Returns the columns that a character takes; `None` for one that is dropped.
     pub(super) fn width(&self, character: char) -> Option<u8> {
         match width::of(u32::from(character)) {
             2 => Some(2),
@@ -210,7 +213,8 @@ impl Terminal {
         self.sweep();
     }
 
-    /// Adds a character to the cell before the cursor if it is of a kind that joins; false if it stands for itself.
+    /// Adds a character to the cell before the cursor if it is of a kind that joins; false if it
+    /// stands for itself.
     fn join_by_kind(&mut self, character: char, zero: bool) -> bool {
         let zero = zero || character == SELECTOR || character == JOINER;
         let (Some(before), Some(row)) = (self.x.checked_sub(1), self.grid.row(self.y)) else { return zero };
@@ -219,7 +223,8 @@ impl Terminal {
         if base.is_padding() || base.width() != self.x - at {
             return zero;
         }
-        // Nearly every character stands for itself, which is told without collecting the text before it.
+        // Nearly every character stands for itself, which is seen without collecting the text
+        // before it.
         if !zero && !is_modifier(character) && !base.ends_in(JOINER, &self.grid.clusters) {
             return false;
         }
@@ -240,7 +245,7 @@ impl Terminal {
         true
     }
 
-    /// One cell, in whatever mode.
+    /// Prints a cell, in any mode.
     pub(super) fn print_cell(&mut self, cell: Cell, width: u32) {
         let columns = self.columns();
         // Where a character is wider than the screen the sum wraps round, and so the line does not.
@@ -294,8 +299,8 @@ impl Terminal {
     }
 }
 
-/// Whether tmux takes a cell for what stands in that column already, and does not write it: not even what is used
-/// changes then. It does not look at the colour of underlines.
+/// Whether tmux takes a cell for what stands in that column already, and does not write it: not
+/// even what is used changes then. It does not look at the colour of underlines.
 fn looks_written(row: &Row, column: u32, cell: Cell, styles: &Styles) -> bool {
     let plain = |style: StyleId| Style { underline: Style::DEFAULT.underline, link: 0, ..styles.get(style) };
     if column >= row.size() {
