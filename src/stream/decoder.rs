@@ -1,13 +1,14 @@
 //! Finding the text in a pane's bytes.
 //!
-//! The grammar is that of tmux's `input.c` (ECMA-48 with its own exceptions), so that muxtap reads what tmux draws.
+//! The grammar is that of tmux's `input.c` (ECMA-48 with its own exceptions), so that muxtap reads
+//! what tmux draws.
 
 use super::text::{Control, Mark, TextSink};
 
 /// Bytes of an OSC or title that are kept; a longer one is swallowed and not reported.
 pub const PAYLOAD_LIMIT: usize = 4096;
 
-/// What stands for invalid bytes.
+/// The replacement for invalid bytes.
 const REPLACEMENT: &[u8] = "\u{fffd}".as_bytes();
 /// The first byte of a C1 control (U+0080 to U+009F) in UTF-8; the second is below 0xA0.
 const C1_LEAD: u8 = 0xc2;
@@ -46,7 +47,8 @@ impl Phase {
     fn executes(self) -> bool {
         self.is_csi() || matches!(self, Self::Escape | Self::EscapeIntermediate)
     }
-    /// In a string that tmux gives up. Not at the ESC that ends a payload: tmux has left the string there.
+    /// In a string that tmux gives up. Not at the ESC that ends a payload: tmux has left the string
+    /// there.
     fn is_string(self) -> bool {
         matches!(
             self,
@@ -61,12 +63,14 @@ impl Phase {
     }
 }
 
-/// A [`TextDecoder`]'s state without the payload it has collected: 32 bytes that allow decoding to begin anew at this place.
+/// A [`TextDecoder`]'s state without the payload it has collected: 32 bytes that allow decoding to
+/// begin anew at this place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DecoderState {
     /// Where the open sequence or character began.
     start: u64,
-    /// Where the first of those began that were each cut off by the next one, up to the open one. What cuts off another also decides it.
+    /// Where the first of those began that were each cut off by the next one, up to the open one.
+    /// What cuts off another also decides it.
     since: u64,
     parameters: [u16; 2],
     /// The parameter that is being read; further ones are not kept.
@@ -84,13 +88,14 @@ pub struct DecoderState {
 }
 
 impl DecoderState {
-    /// The last offset at which nothing was open, while an escape sequence or character is not complete yet.
+    /// The last offset at which nothing was open, while an escape sequence or character is not
+    /// complete yet.
     pub fn open_since(&self) -> Option<u64> {
         (self.phase != Phase::Ground || self.held_len > 0).then_some(self.since)
     }
 
-    /// Where the open string (OSC, title, DCS, APC, PM, SOS) began. tmux gives one up after five seconds, see
-    /// [`TextDecoder::give_up`].
+    /// Where the open string (OSC, title, DCS, APC, PM, SOS) began. tmux gives one up after five
+    /// seconds, see [`TextDecoder::give_up`].
     pub fn string_start(&self) -> Option<u64> {
         self.phase.is_string().then_some(self.start)
     }
@@ -98,13 +103,16 @@ impl DecoderState {
 
 /// Takes a pane's bytes apart into text, controls and marks, as tmux's parser does.
 ///
-/// It takes bytes in any pieces: where they are cut changes nothing but that one run of text comes in several calls. No byte makes
-/// it fail; invalid UTF-8 becomes U+FFFD, one for each maximal subpart. An OSC ends at BEL, at ST, or at any other escape sequence
-/// (as in tmux); CAN and SUB abort sequences. Character sets (`ESC ( 0`, SO, SI) do not change the text: a line drawing character
-/// stays the ASCII letter it is sent as. `ESC D`, `ESC E` and `ESC M` are reported as the line feeds and the cursor movement they are.
-/// C1 controls (U+0080 to U+009F), which tmux does not obey and some terminals do, are dropped like the C0 controls without a meaning.
+/// It takes bytes in any pieces: where they are cut changes nothing but that one run of text comes
+/// in several calls. No byte makes it fail; invalid UTF-8 becomes U+FFFD, one for each maximal
+/// subpart. An OSC ends at BEL, at ST, or at any other escape sequence (as in tmux); CAN and SUB
+/// abort sequences. Character sets (`ESC ( 0`, SO, SI) do not change the text: a line drawing
+/// character stays the ASCII letter it is sent as. `ESC D`, `ESC E` and `ESC M` are reported as the
+/// line feeds and the cursor movement they are. C1 controls (U+0080 to U+009F), which tmux does not
+/// obey and some terminals do, are dropped like the C0 controls without a meaning.
 ///
-/// There is no clock in it: a string that never ends is swallowed until [`TextDecoder::give_up`] is called.
+/// There is no clock in it: a string that never ends is swallowed until [`TextDecoder::give_up`] is
+/// called.
 #[derive(Clone, Debug, Default)]
 pub struct TextDecoder {
     state: DecoderState,
@@ -118,7 +126,8 @@ impl From<DecoderState> for TextDecoder {
 }
 
 impl TextDecoder {
-    /// The state from which a decoder can go on here. A payload that is open here will be swallowed by it and not reported.
+    /// The state from which a decoder can go on here. A payload that is open here will be swallowed
+    /// by it and not reported.
     pub fn state(&self) -> DecoderState {
         let open = matches!(self.state.phase, Phase::Payload | Phase::PayloadEscape);
         DecoderState { cut: self.state.cut || open, ..self.state }
@@ -130,8 +139,9 @@ impl TextDecoder {
         self.payload = Vec::new();
     }
 
-    /// Gives up an open string, as tmux does five seconds after it began (N57): what was collected is not reported, and
-    /// what comes next is text. Returns whether one was open; without one nothing changes.
+    /// Gives up an open string, as tmux does five seconds after it began (N57): what was collected
+    /// is not reported, and what comes next is text. Returns whether one was open; without one
+    /// nothing changes.
     pub fn give_up(&mut self) -> bool {
         let open = self.state.phase.is_string();
         if open {
@@ -145,7 +155,8 @@ impl TextDecoder {
         self.payload.capacity()
     }
 
-    /// Takes the next bytes, of which the first stands at `offset`, and tells `sink` what they mean.
+    /// Takes the next bytes, of which the first stands at `offset`, and passes what they mean to
+    /// `sink`.
     pub fn feed(&mut self, offset: u64, bytes: &[u8], sink: &mut (impl TextSink + ?Sized)) {
         let mut at = 0;
         while let Some((&byte, _)) = bytes.get(at..).and_then(<[u8]>::split_first) {
@@ -199,7 +210,8 @@ impl TextDecoder {
         bytes.len()
     }
 
-    /// A run without controls. `cut_off`: where a character began that this run cuts off; answers the same for what follows the run.
+    /// A run without controls. `cut_off`: where a character began that this run cuts off; answers
+    /// the same for what follows the run.
     fn text(
         &mut self,
         mut offset: u64,
@@ -245,7 +257,8 @@ impl TextDecoder {
         }
     }
 
-    /// Goes on with the character whose first bytes are held. Answers how many bytes it took, and where it began if the next byte cuts it off.
+    /// Goes on with the character whose first bytes are held. Answers how many bytes it took, and
+    /// where it began if the next byte cuts it off.
     fn complete(&mut self, bytes: &[u8], sink: &mut (impl TextSink + ?Sized)) -> (usize, Option<u64>) {
         for (taken, byte) in bytes.iter().enumerate() {
             let len = usize::from(self.state.held_len);
@@ -289,7 +302,7 @@ impl TextDecoder {
         self.state = DecoderState { start, since, phase, ..DecoderState::default() };
     }
 
-    /// One byte of a sequence.
+    /// Takes one byte of a sequence.
     fn step(&mut self, offset: u64, byte: u8, sink: &mut (impl TextSink + ?Sized)) {
         match self.state.phase {
             Phase::PayloadEscape if byte == b'\\' => {
@@ -356,7 +369,8 @@ impl TextDecoder {
             b'D' => sink.control(offset, Control::LineFeed),
             b'E' => {
                 sink.control(start, Control::CarriageReturn);
-                // At the last byte, so that what follows a line feed by one is what follows the sequence.
+                // At the last byte, so that what follows a line feed by one is what follows the
+                // sequence.
                 sink.control(offset, Control::LineFeed);
             }
             b'M' => sink.control(start, Control::Csi(b'A', 1, 0)),
@@ -429,8 +443,9 @@ impl TextDecoder {
     }
 }
 
-/// What colours consist of, taken at once where it is whole: a CSI with numbers only, or the choice of a character set. `bytes` follow an ESC at
-/// `offset`; answers how many of them it was. Everything else, and what is cut, goes byte by byte through the parser.
+/// Takes a whole sequence at once, of the kinds of which colours consist: a CSI with numbers only,
+/// or the choice of a character set. `bytes` follow an ESC at `offset`; returns how many of them it
+/// was. Everything else, and what is cut, goes byte by byte through the parser.
 fn whole_sequence(offset: u64, bytes: &[u8], sink: &mut (impl TextSink + ?Sized)) -> Option<usize> {
     match bytes {
         [b'(' | b')', 0x30..=0x7e, ..] => return Some(2),
@@ -470,7 +485,7 @@ fn execute(offset: u64, byte: u8, sink: &mut (impl TextSink + ?Sized)) {
     }
 }
 
-/// Passes on text without its C1 controls.
+/// A sink that passes on text without its C1 controls.
 struct WithoutC1<'a, S: ?Sized>(&'a mut S);
 
 impl<S: TextSink + ?Sized> TextSink for WithoutC1<'_, S> {
@@ -499,7 +514,7 @@ impl<S: TextSink + ?Sized> TextSink for WithoutC1<'_, S> {
     }
 }
 
-/// How many bytes from the start are text, and what they hold.
+/// Returns how many bytes from the start are text, and which kinds they hold.
 fn text_len(bytes: &[u8]) -> (usize, ByteKinds) {
     let is_control = |byte: u8| (byte < 0x20 && byte != b'\t') || byte == 0x7f;
     let mut holds = ByteKinds::default();
@@ -529,10 +544,10 @@ fn text_len(bytes: &[u8]) -> (usize, ByteKinds) {
     (len, holds)
 }
 
-/// What decides how a run of text is read.
+/// The kinds of bytes in a run of text, which decide how it is read.
 #[derive(Clone, Copy, Default)]
 struct ByteKinds {
-    /// All bits that are set in any byte.
+    /// The bits that are set in any byte.
     bits: u8,
     /// A byte with which a C1 control begins in UTF-8.
     c1_lead: bool,
@@ -546,7 +561,7 @@ impl ByteKinds {
     }
 }
 
-/// How many bytes from the start belong to a string.
+/// Returns how many bytes from the start belong to a string.
 fn string_len(bytes: &[u8]) -> usize {
     bytes.iter().position(|byte| *byte < 0x20).unwrap_or(bytes.len())
 }

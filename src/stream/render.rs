@@ -1,8 +1,10 @@
 //! The text of a read: what stands there when the bytes have been printed.
 //!
-//! Lines stay in the order in which they were printed. Within a line the cursor is obeyed, so that a progress bar is one line; a movement to
-//! another line only ends the line, so that what a full-screen program draws becomes readable pieces and not a picture (`capture-pane` gives
-//! the picture). Columns are counted without the pane's width: a line that wraps on the screen is one line here.
+//! Lines stay in the order in which they were printed. Within a line the cursor is obeyed, so that
+//! a progress bar is one line; a movement to another line only ends the line, so that what a
+//! full-screen program draws becomes readable pieces and not a picture (`capture-pane` gives the
+//! picture). Columns are counted without the pane's width: a line that wraps on the screen is one
+//! line here.
 
 use super::{
     decoder::TextDecoder,
@@ -13,20 +15,21 @@ use super::{
 
 /// Columns of a line that is rewritten in place; what is longer becomes several lines.
 pub const MAX_COLUMNS: usize = 64 * 1024;
-/// How far before the end of a stream its unfinished line is looked for, in bytes.
+/// The bytes before the end of a stream in which its unfinished line is looked for.
 const RESTING_BYTES: u64 = 8 * 1024;
-/// What cursor movements may make of nothing: as many blanks for each raw byte.
+/// Blanks that cursor movements may make, for each raw byte.
 const BLANKS: u64 = 8;
 /// The further columns of a wide character or tab.
 const SPACER: char = '\0';
 
-/// Turns what a decoder tells into text.
+/// Renders a decoder's events as text.
 ///
-/// `\r\n` and `\n` end a line; a lone `\r`, `\x08`, and the CSI sequences C, D, G, K, J (to the end), P, X, `@` and b act within it; A, B, E,
-/// F, H, f, d, a clearing J and a full reset end it unless it is empty. Tabs stay tabs.
+/// `\r\n` and `\n` end a line; a lone `\r`, `\x08`, and the CSI sequences C, D, G, K, J (to the
+/// end), P, X, `@` and b act within it; A, B, E, F, H, f, d, a clearing J and a full reset end it
+/// unless it is empty. Tabs stay tabs.
 #[derive(Debug, Default)]
 pub struct TextRenderer {
-    /// All lines before the current one, and the current one as long as nothing but text came.
+    /// The lines before the current one, and the current one as long as nothing but text came.
     out: Vec<u8>,
     /// Where the current line begins in `out`.
     line: usize,
@@ -51,7 +54,7 @@ struct Edit {
 pub struct RestingLine {
     /// Its text.
     pub text: String,
-    /// How many of its characters stand before the cursor.
+    /// The number of its characters before the cursor.
     pub cursor: usize,
     /// The raw offset at which it begins, where that is known.
     pub start: Option<u64>,
@@ -141,7 +144,8 @@ impl TextRenderer {
 
     fn csi(&mut self, offset: u64, last: u8, first: u16) {
         let count = usize::from(first.max(1));
-        // A few bytes can move the cursor far to the right: without a bound, a small stream becomes a text that fills the memory.
+        // A few bytes can move the cursor far to the right: without a bound, a small stream becomes
+        // a text that fills the memory.
         let reach = if matches!(last, b'C' | b'G' | b'@' | b'b') { self.reach(offset) } else { 0 };
         match last {
             b'K' | b'J' if first == 0 => match &mut self.edit {
@@ -330,9 +334,9 @@ pub fn render_text(ring: &Ring, from: u64, to: u64) -> String {
     renderer.finish()
 }
 
-/// The text of a chunk. Chunks that follow each other give together what one of all of it gives, but for lines that are
-/// rewritten in place: where a chunk ends between a lone `\r` and what goes over the line, the line stands there in both
-/// versions.
+/// The text of a chunk. Chunks that follow each other give together what one of all of it gives,
+/// but for lines that are rewritten in place: where a chunk ends between a lone `\r` and what goes
+/// over the line, the line stands there in both versions.
 pub fn render_chunk(chunk: &Chunk) -> String {
     let mut renderer = TextRenderer::default();
     chunk.decode(&mut renderer);
@@ -346,7 +350,8 @@ pub fn render_bytes(bytes: &[u8]) -> String {
     renderer.finish()
 }
 
-/// The line at the end of a ring that has begun and has not ended: the prompt, where one rests. Of a line of more than 8 KiB, the end.
+/// The line at the end of a ring that has begun and has not ended: the prompt, where one rests. Of
+/// a line of more than 8 KiB, the end.
 pub fn resting_line(ring: &Ring) -> RestingLine {
     let from = ring.end().saturating_sub(RESTING_BYTES).max(ring.start());
     let mut renderer = TextRenderer { line_offset: from, ..TextRenderer::default() };

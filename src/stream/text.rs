@@ -1,18 +1,22 @@
 //! Output text: what a pane printed, without its escape sequences.
 
-/// Receives what [`TextDecoder`](super::decoder::TextDecoder) finds in a pane's bytes. Offsets are absolute raw offsets in the pane's stream.
+/// Receives what [`TextDecoder`](super::decoder::TextDecoder) finds in a pane's bytes. Offsets are
+/// absolute raw offsets in the pane's stream.
 pub trait TextSink {
-    /// Printable text, a slice of the input wherever possible. `offset` is the raw offset of its first byte, and byte `i` of `text`
-    /// stands at raw offset `offset + i` (a replacement character that stands for invalid bytes comes in a call of its own).
-    /// `text` is valid UTF-8 as a whole and contains neither `\n` nor `\r`; tabs are kept, other C0 controls are not text.
+    /// Printable text, a slice of the input wherever possible. `offset` is the raw offset of its
+    /// first byte, and byte `i` of `text` stands at raw offset `offset + i` (a replacement
+    /// character that stands for invalid bytes comes in a call of its own). `text` is valid UTF-8
+    /// as a whole and contains neither `\n` nor `\r`; tabs are kept, other C0 controls are not
+    /// text.
     fn text(&mut self, offset: u64, text: &[u8]);
-    /// A control character or sequence that moves the cursor within or between lines, or rewrites the line.
+    /// A control character or sequence that moves the cursor within or between lines, or rewrites
+    /// the line.
     fn control(&mut self, offset: u64, control: Control);
     /// Something that is not text: a bell, a title, a shell's mark, an OSC of ours.
     fn mark(&mut self, _start: u64, _end: u64, _mark: Mark<'_>) {}
 }
 
-/// What moves the cursor or rewrites a line, as far as text reads need it.
+/// A control that moves the cursor or rewrites a line, as far as text reads need it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Control {
     /// `\n` (and VT, FF). `\r\n` arrives as `CarriageReturn` then `LineFeed`.
@@ -21,13 +25,14 @@ pub enum Control {
     CarriageReturn,
     /// `\x08`.
     Backspace,
-    /// A CSI sequence with its final byte and first two parameters (0 where absent); private and intermediate forms are not reported.
+    /// A CSI sequence with its final byte and first two parameters (0 where absent); private and
+    /// intermediate forms are not reported.
     Csi(u8, u16, u16),
     /// A screen-clearing full reset (`ESC c`).
     Reset,
 }
 
-/// What is not text.
+/// An event in the output that is not text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mark<'a> {
     /// BEL outside of a sequence.
@@ -40,7 +45,7 @@ pub enum Mark<'a> {
     Osc(&'a [u8]),
 }
 
-/// A sink that does not care.
+/// A sink that drops everything.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NullSink;
 

@@ -301,7 +301,8 @@ impl Connection {
         self.0.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Marks the server as speaking, and notifies those that wait for a silent one.
+    /// Runs `does` on the queue. Where the connection was silent and no longer is, notifies those
+    /// that wait for it.
     fn in_queue<T>(&self, does: impl FnOnce(&mut Queue) -> T) -> T {
         let mut queue = self.queue();
         let was_silent = queue.is_silent();

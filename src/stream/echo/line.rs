@@ -24,7 +24,7 @@ struct Cell {
 
 const BLANK: Cell = Cell { character: ' ', first: 0, last: 0 };
 
-/// How far a line's cells follow a text.
+/// The part of a text that a line's cells show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct MatchedText {
     /// Characters of the text that stand there.
@@ -33,8 +33,9 @@ pub(super) struct MatchedText {
     pub(super) cell: usize,
 }
 
-/// A line and the rows into which it wraps. Cells are numbered on through the rows, so a position's row is `position / columns`; rows
-/// above the line, which shells go to when they redraw a prompt or an edit of several lines, have negative positions and hold nothing.
+/// A line and the rows into which it wraps. Cells are numbered on through the rows, so a position's
+/// row is `position / columns`; rows above the line, which shells go to when they redraw a prompt
+/// or an edit of several lines, have negative positions and hold nothing.
 #[derive(Debug)]
 pub(super) struct Line {
     /// The raw offset of its first byte.
@@ -44,7 +45,7 @@ pub(super) struct Line {
     position: i64,
     /// The last column was printed in and the cursor still stands behind it (tmux: `cx == sx`).
     pending: bool,
-    /// It is too long, or the cursor was sent to a place that is not known.
+    /// Whether it is too long, or the cursor was sent to a place that is not known.
     pub(super) lost: bool,
 }
 
@@ -110,7 +111,7 @@ impl Line {
         self.cells.iter().skip(cell).all(|cell| cell.character == ' ')
     }
 
-    /// How far the cells from `from` up to `to` show `text`.
+    /// Returns how far the cells from `from` up to `to` show `text`.
     pub(super) fn follow(&self, from: usize, to: usize, text: impl Iterator<Item = char>) -> MatchedText {
         let mut followed = MatchedText { characters: 0, cell: from };
         let to = to.min(self.cells.len());
@@ -156,7 +157,8 @@ impl Line {
         let last = cells.filter(|cell| cell.character != SPACER).max_by_key(|cell| cell.last);
         self.start + last.map_or(0, |cell| u64::from(cell.last) + cell.character.len_utf8() as u64)
     }
-    /// Returns the raw offsets at which the cells from `cell` on that are not blank were last printed, in order.
+    /// Returns the raw offsets at which the cells from `cell` on that are not blank were last
+    /// printed, in order.
     pub(super) fn printed_from(&self, cell: usize) -> Vec<u64> {
         let cells = self.cells.iter().skip(cell).filter(|cell| !matches!(cell.character, ' ' | SPACER));
         let mut printed: Vec<_> = cells.map(|cell| self.start + u64::from(cell.last)).collect();

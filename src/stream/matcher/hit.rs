@@ -1,4 +1,4 @@
-//! A match, as it is told.
+//! A match, as it is reported.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,8 @@ pub struct Hit {
     pub captures: Vec<Option<String>>,
     /// Named groups that took part.
     pub groups: BTreeMap<String, String>,
-    /// The match began before the text that is kept ([`Limits::window_bytes`](crate::stream::patterns::Limits)): `start` is where that text
+    /// The match began before the text that is kept
+    /// ([`Limits::window_bytes`](crate::stream::patterns::Limits)): `start` is where that text
     /// begins, and there are no captures.
     pub truncated: bool,
 }
@@ -33,7 +34,7 @@ pub struct Hit {
 pub(super) struct FoundMatch {
     pub(super) hit: Hit,
     pub(super) end: u64,
-    /// It was shown in this pass and put off.
+    /// Whether it was shown in this pass and put off.
     pub(super) deferred: bool,
 }
 
@@ -66,9 +67,9 @@ impl FoundMatch {
     }
 }
 
-/// What a hit's text is cut to.
+/// The length to which a hit's text is cut.
 const SHOWN: usize = 4 << 10;
-/// How much of a long line is shown before the match.
+/// The part of a long line that is shown before the match.
 const SHOWN_BEFORE: usize = 1 << 10;
 
 fn line_around(bytes: &[u8], start: usize, end: usize) -> String {

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::stream::patterns::{Pattern, PatternSet};
 
-/// One pattern of a set, and how far its search has come.
+/// A pattern of a set, and how far its search has come.
 #[derive(Debug)]
 pub(super) struct Slot {
     /// A match must begin here or later.
@@ -21,7 +21,7 @@ pub(super) struct Slot {
     pub(super) open: bool,
 }
 
-/// Who looks after a pattern.
+/// The automaton that a pattern is searched by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
     /// The set's automaton looks after it.
@@ -32,7 +32,7 @@ pub(super) enum Phase {
     Again(u64),
     /// Accepted.
     Latched,
-    /// It is bound to the beginning of the text, and that is over.
+    /// The pattern is bound to the beginning of the text, and that is over.
     Hopeless,
 }
 
@@ -56,7 +56,8 @@ pub(super) struct Search {
     beyond: Option<u64>,
 }
 
-/// Lets a watched pattern go on alone, because a match of it ends at `end`; `sure`: whatever follows.
+/// Lets a watched pattern go on alone, because a match of it ends at `end`; `sure`: whatever
+/// follows.
 pub(super) fn take_over(
     slots: &mut [Slot],
     set: &PatternSet,
@@ -83,7 +84,8 @@ pub(super) fn take_over(
         } else if search.end.is_none()
             && (stop != Stop::End || search.steps.matches_at_end(&pattern.automaton).is_empty())
         {
-            // Its beginning is gone, so only the set's automaton knows of it: the next byte or a rest makes it sure.
+            // Its beginning is gone, so only the set's automaton knows of it: the next byte or a
+            // rest makes it sure.
             slot.phase = Phase::Watched;
             slot.open = true;
             return false;
@@ -130,8 +132,8 @@ impl Slot {
         from.max(self.from)
     }
 
-    /// From where on the text is needed besides what every search needs: for a match that is known and not settled yet,
-    /// for what follows one that was put off.
+    /// From where on the text is needed besides what every search needs: for a match that is known
+    /// and not settled yet, for what follows one that was put off.
     pub(super) fn needs(&self, pattern: &Pattern, window: &Window) -> u64 {
         match (&self.found, self.phase, &self.search) {
             (Some(found), ..) => found.end,

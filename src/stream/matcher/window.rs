@@ -11,7 +11,7 @@ struct Run {
     at: u64,
     /// Raw offset of its first byte.
     raw: u64,
-    /// How many raw bytes the whole run stands for, where that is not one for each.
+    /// The number of raw bytes for which the whole run stands, where that is not one for each.
     width: Option<u8>,
 }
 
@@ -30,7 +30,7 @@ pub(super) struct Window {
 
 /// Bytes of context kept before the first position at which a search may begin: a whole character.
 const BEHIND: u64 = 4;
-/// What a replacement character looks like; alone in a call it stands for one raw byte or more.
+/// The replacement character; alone in a call it stands for one raw byte or more.
 const REPLACEMENT: &[u8] = "\u{fffd}".as_bytes();
 
 impl Window {
@@ -45,7 +45,8 @@ impl Window {
     pub(super) fn line(&self) -> u64 {
         self.line
     }
-    /// The index of a position; positions that are no longer or not yet there are taken to the nearest that is.
+    /// The index of a position; positions that are no longer or not yet there are taken to the
+    /// nearest that is.
     pub(super) fn index(&self, position: u64) -> usize {
         (position.saturating_sub(self.base) as usize).min(self.bytes.len())
     }
@@ -73,7 +74,8 @@ impl Window {
     pub(super) fn holds_return(&self) -> bool {
         self.held.is_some()
     }
-    /// The stream rests: a `\r` at its end counts as a line end; a `\n` that comes later belongs to it.
+    /// The stream rests: a `\r` at its end counts as a line end; a `\n` that comes later belongs to
+    /// it.
     pub(super) fn release(&mut self) {
         if self.held.is_some() {
             self.flush();
@@ -174,7 +176,8 @@ impl TextSink for Window {
                 self.flush();
                 self.released = false;
                 if self.line < self.end() {
-                    // It stands for no raw byte: who goes on reading at its end reads the whole sequence.
+                    // It stands for no raw byte: who goes on reading at its end reads the whole
+                    // sequence.
                     self.end_line(offset, Some(0));
                 }
             }

@@ -240,7 +240,8 @@ proptest! {
         prop_assert_eq!(held(&ring), &bytes[ring.start() as usize..]);
         let from = ring.start() + from.index(ring.len() + 1) as u64;
         let to = ring.boundary(from + to.index((ring.end() - from) as usize + 1) as u64).max(from);
-        // A payload that is ended by the ESC of the next sequence is only known to have ended when that is read.
+        // A payload that is ended by the ESC of the next sequence is only known to have ended when
+        // that is read.
         let known = |end: u64| end < to || (end == to && matches!(bytes[end as usize - 1], 0x07 | b'\\'));
         let within = |event: &Event| match event {
             Event::Text(at, _) | Event::Control(at, _) | Event::Bell(at) => from <= *at && *at < to,
@@ -253,8 +254,8 @@ proptest! {
         prop_assert_eq!(again, expected);
     }
 
-    /// S3, S4: a reader that follows cursors over a ring that is trimmed sees each byte that it can still get exactly once, and is told
-    /// exactly how many it could not.
+    /// S3, S4: a reader that follows cursors over a ring that is trimmed sees each byte that it can
+    /// still get exactly once, and is told exactly how many it could not.
     #[test]
     fn a_reader_that_follows_cursors_sees_each_retained_byte_once(
         steps in prop::collection::vec((0..6000_usize, 1..30_000_u64, any::<bool>(), 0..50_000_usize), 1..40),
@@ -283,7 +284,8 @@ proptest! {
         prop_assert_eq!(read.len() as u64 + missing, cursor);
     }
 
-    /// S3, S6, S8: whatever the limits of its reads, a reader of text is told what was told live, each gap included.
+    /// S3, S6, S8: whatever the limits of its reads, a reader of text is told what was told live,
+    /// each gap included.
     #[test]
     fn reads_that_follow_each_other_give_what_one_read_gives(
         steps in prop::collection::vec(
