@@ -46,7 +46,7 @@ pub fn are_out(error: &io::Error) -> bool {
     error.raw_os_error().map(Errno::from_raw_os_error).is_some_and(|errno| matches!(errno, Errno::MFILE | Errno::NFILE))
 }
 
-/// The error for something that needs a descriptor when there is none.
+/// Returns the error for something that needs a descriptor when there is none.
 pub fn error() -> Error {
     let limit = getrlimit(Resource::Nofile).current;
     let of = limit.map_or_else(String::new, |limit| format!(" (its limit is {limit}, `ulimit -n`)"));

@@ -140,7 +140,7 @@ pub fn install() {
     }
 }
 
-/// The Prometheus text exposition of everything counted so far.
+/// Returns the Prometheus text exposition of everything counted so far.
 pub fn render() -> String {
     HANDLE
         .get()

@@ -32,7 +32,7 @@ fn is_simple(text: &[u8]) -> bool {
     text.iter().all(|byte| matches!(byte, b' '..=b'~' | b'\n' | b'\t'))
 }
 
-/// A pane's text without what controls a terminal; line ends and tabs stay.
+/// Returns a pane's text without what controls a terminal; line ends and tabs stay.
 pub(crate) fn text(text: &str) -> Cow<'_, str> {
     let dropped = |character: char| controls(character) && !is_layout(character);
     if is_simple(text.as_bytes()) || !text.contains(dropped) {
@@ -41,13 +41,13 @@ pub(crate) fn text(text: &str) -> Cow<'_, str> {
     text.chars().filter(|character| !dropped(*character)).collect::<String>().into()
 }
 
-/// A name, title or path in one line: what controls a terminal is shown as `\u{1b}`, a line end as
-/// `\n`.
+/// Returns a name, title or path in one line: what controls a terminal is shown as `\u{1b}`, a line
+/// end as `\n`.
 pub(crate) fn name(name: &str) -> Cow<'_, str> {
     shown(name, controls)
 }
 
-/// A message of several lines, with what controls a terminal shown as in [`name`].
+/// Returns a message of several lines, with what controls a terminal shown as in [`name`].
 pub(crate) fn message(message: &str) -> Cow<'_, str> {
     shown(message, |character| controls(character) && !is_layout(character))
 }

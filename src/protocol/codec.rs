@@ -131,7 +131,7 @@ pub struct ControlCodec {
 }
 
 impl ControlCodec {
-    /// A codec for one connection; `key` is the one that its frames are made with.
+    /// Makes a codec for one connection; `key` is the one that its frames are made with.
     pub fn new(key: FrameKey) -> Self {
         Self::with_limits(key, Limits::DEFAULT)
     }
@@ -151,7 +151,7 @@ impl ControlCodec {
         }
     }
 
-    /// The next line, cut from `src` and without its newline.
+    /// Returns the next line, cut from `src` and without its newline.
     fn take_line(&mut self, src: &mut BytesMut) -> io::Result<Option<BytesMut>> {
         let Some(at) = src.get(self.searched..).and_then(|tail| memchr(b'\n', tail)) else {
             self.searched = src.len();
@@ -396,8 +396,8 @@ fn cut(src: &mut BytesMut, body: usize, consumed: usize) -> Bytes {
     taken.freeze()
 }
 
-/// The part's nonce line begins at `at`: how long the body is, and where what follows its `%end`
-/// line begins.
+/// Returns, for a part whose nonce line begins at `at`, how long the body is, and where what
+/// follows its `%end` line begins.
 ///
 /// The last `%end` that repeats the guard is the real one: a pane's forgeries stand before it.
 /// Between it and the nonce there can be blocks of hooks. The line before the nonce must be the
@@ -414,9 +414,9 @@ fn before(src: &[u8], at: usize, guard: Guard) -> Option<(usize, usize)> {
     Some((start, start + end.len()))
 }
 
-/// The nonce of the frame's second line begins at `at`, so the part's command failed: how long its
-/// error text is, and where what follows its `%error` line begins. An error text is no pane text,
-/// so the first `%error` is the real one.
+/// Returns, where the nonce of the frame's second line begins at `at` and so the part's command
+/// failed, how long its error text is, and where what follows its `%error` line begins. An error
+/// text is no pane text, so the first `%error` is the real one.
 fn failure(src: &[u8], at: usize, guard: Guard) -> (usize, usize) {
     let raw = src.get(..at).unwrap_or_default();
     let error = format!("%error {guard}\n");
@@ -433,7 +433,8 @@ fn begins_line(text: &[u8], at: usize) -> bool {
     at == 0 || text.get(at - 1) == Some(&b'\n')
 }
 
-/// The last complete line, without its newline; `None` if the text does not end with a newline.
+/// Returns the last complete line, without its newline; `None` if the text does not end with a
+/// newline.
 fn last_line(text: &[u8]) -> Option<&[u8]> {
     let text = text.strip_suffix(b"\n")?;
     let start = memrchr(b'\n', text).map_or(0, |at| at + 1);

@@ -39,7 +39,8 @@ pub struct Command {
 }
 
 impl Command {
-    /// A command by name, without arguments. The name is the program's own text and is not quoted.
+    /// Makes a command by name, without arguments. The name is the program's own text and is not
+    /// quoted.
     pub fn new(name: &'static str) -> Self {
         Self { text: name.as_bytes().to_vec(), error: None }
     }
@@ -49,14 +50,14 @@ impl Command {
         self.text.split(|byte| *byte == b' ').next().unwrap_or_default()
     }
 
-    /// A flag, such as `-p` or several in one `-pe`. The program's own text, not quoted.
+    /// Adds a flag, such as `-p` or several in one `-pe`. The program's own text, not quoted.
     pub fn flag(mut self, flag: &'static str) -> Self {
         self.text.push(b' ');
         self.text.extend_from_slice(flag.as_bytes());
         self
     }
 
-    /// A flag with a value, which tmux gets as exactly these bytes.
+    /// Adds a flag with a value, which tmux gets as exactly these bytes.
     pub fn opt(self, flag: &'static str, value: impl AsRef<[u8]>) -> Self {
         self.flag(flag).arg(value)
     }
@@ -66,7 +67,7 @@ impl Command {
         self.flag("--")
     }
 
-    /// An argument: tmux gets exactly these bytes. A NUL makes the command an error when it is
+    /// Adds an argument: tmux gets exactly these bytes. A NUL makes the command an error when it is
     /// rendered.
     pub fn arg(mut self, value: impl AsRef<[u8]>) -> Self {
         self.text.push(b' ');
@@ -76,12 +77,12 @@ impl Command {
         self
     }
 
-    /// An argument whose `#{…}` tmux shall expand. The same as [`Command::arg`], and says so.
+    /// Adds an argument whose `#{…}` tmux shall expand. Works as [`Command::arg`], and says so.
     pub fn format(self, format: impl AsRef<[u8]>) -> Self {
         self.arg(format)
     }
 
-    /// An argument that tmux expands as a format (a window's or session's name, a value for
+    /// Adds an argument that tmux expands as a format (a window's or session's name, a value for
     /// `set-option -F`), of which nothing shall be expanded. For commands that also apply strftime
     /// see [`Command::timed_literal`].
     pub fn literal(self, text: impl AsRef<[u8]>) -> Self {
@@ -101,7 +102,7 @@ impl Command {
         self.literal(doubled)
     }
 
-    /// The command as a line of its own, newline included.
+    /// Returns the command as a line of its own, newline included.
     pub fn line(&self) -> Result<Vec<u8>, CommandError> {
         render(std::slice::from_ref(self))
     }
@@ -116,12 +117,12 @@ pub struct CommandLine {
 }
 
 impl CommandLine {
-    /// An empty line; it must not be sent before a command was added.
+    /// Makes an empty line; it must not be sent before a command was added.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// These commands, in order.
+    /// Makes a line of these commands, in order.
     pub fn of(commands: impl IntoIterator<Item = Command>) -> Self {
         Self { commands: commands.into_iter().collect() }
     }
@@ -132,12 +133,12 @@ impl CommandLine {
         self
     }
 
-    /// The commands: as many as there will be blocks, if all succeed.
+    /// Returns the commands: as many as there will be blocks, if all succeed.
     pub fn commands(&self) -> &[Command] {
         &self.commands
     }
 
-    /// The bytes to send, newline included.
+    /// Returns the bytes to send, newline included.
     pub fn render(&self) -> Result<Vec<u8>, CommandError> {
         render(&self.commands)
     }
@@ -155,7 +156,7 @@ impl FromIterator<Command> for CommandLine {
     }
 }
 
-/// The commands as one line, newline included.
+/// Returns the commands as one line, newline included.
 pub(super) fn render(commands: &[Command]) -> Result<Vec<u8>, CommandError> {
     let mut line = Vec::new();
     for command in commands {

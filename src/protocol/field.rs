@@ -13,7 +13,7 @@ use nom::{
 
 type Parsed<'a, T> = IResult<&'a [u8], T>;
 
-/// A decimal number without sign.
+/// Parses a decimal number without sign.
 pub(super) fn number<T: std::str::FromStr>(input: &[u8]) -> Parsed<'_, T> {
     map_opt(digit1, |digits| std::str::from_utf8(digits).ok()?.parse().ok()).parse(input)
 }
@@ -38,7 +38,8 @@ pub(super) fn word(input: &[u8]) -> Parsed<'_, Bytes> {
     take_while1(|byte| byte != b' ').map(Bytes::copy_from_slice).parse(input)
 }
 
-/// A name that is the last field: everything after one space; empty where the space is missing.
+/// Parses a name that is the last field: everything after one space; empty where the space is
+/// missing.
 pub(super) fn name(input: &[u8]) -> Parsed<'_, Bytes> {
     let (left, name) = opt(preceded(tag(" "), rest)).parse(input)?;
     Ok((left, Bytes::copy_from_slice(name.unwrap_or_default())))
@@ -53,7 +54,8 @@ pub(super) fn boundary(input: &[u8]) -> Parsed<'_, ()> {
     }
 }
 
-/// The bytes after the first `" : "`, which ends the fields that versions may add to (F20, F22).
+/// Returns the bytes after the first `" : "`, which ends the fields that versions may add to (F20,
+/// F22).
 pub(super) fn after_colon(input: &[u8]) -> Option<&[u8]> {
     let at = memchr::memmem::find(input, b" : ")?;
     input.get(at.checked_add(3)?..)

@@ -61,7 +61,7 @@ pub struct FrameKey {
 }
 
 impl FrameKey {
-    /// A key with a secret from the operating system.
+    /// Makes a key with a secret from the operating system.
     pub fn new() -> Self {
         Self { secret: RandomState::new(), pending: Arc::default() }
     }

@@ -25,7 +25,7 @@ impl Guard {
         Some(Self { time, number, flags })
     }
 
-    /// The block answers something that this client sent (F14).
+    /// Whether the block answers something that this client sent (F14).
     pub fn is_reply(&self) -> bool {
         self.flags & 1 != 0
     }

@@ -100,12 +100,12 @@ impl Layout {
         Ok(Self { root, floating: floating.unwrap_or_default() })
     }
 
-    /// The panes, tiled ones first, in the order of the text: tmux's pane order.
+    /// Returns the panes, tiled ones first, in the order of the text: tmux's pane order.
     pub fn panes(&self) -> impl Iterator<Item = PaneId> + '_ {
         self.leaves().map(|(pane, _)| pane)
     }
 
-    /// The panes with the cells that they fill, in the order of [`Layout::panes`].
+    /// Returns the panes with the cells that they fill, in the order of [`Layout::panes`].
     pub fn leaves(&self) -> impl Iterator<Item = (PaneId, &Cell)> + '_ {
         let mut stack: Vec<&Cell> = self.floating.iter().rev().chain(&self.root).collect();
         std::iter::from_fn(move || {
@@ -120,8 +120,8 @@ impl Layout {
     }
 }
 
-/// The deepest nesting of brackets. Counted before parsing, so that the parser's recursion is
-/// bounded.
+/// Returns the deepest nesting of brackets. Counted before parsing, so that the parser's recursion
+/// is bounded.
 fn depth(body: &[u8]) -> usize {
     let mut open: usize = 0;
     let mut deepest = 0;
@@ -165,7 +165,7 @@ fn cell(input: &[u8]) -> IResult<&[u8], Cell> {
 }
 
 impl fmt::Display for Layout {
-    /// The text that tmux would write, checksum included.
+    /// Writes the text that tmux would write, checksum included.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut body = self.root.as_ref().map(Cell::to_string).unwrap_or_default();
         if !self.floating.is_empty() {

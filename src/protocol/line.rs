@@ -62,7 +62,7 @@ pub(super) struct OutputHead {
     pub(super) data_at: usize,
 }
 
-/// The head of an `%output` or `%extended-output` line.
+/// Parses the head of an `%output` or `%extended-output` line.
 #[inline]
 pub(super) fn output_head(line: &[u8]) -> Option<OutputHead> {
     if let Some(rest) = line.strip_prefix(b"%output %") {
@@ -100,7 +100,7 @@ fn structured(line: &[u8]) -> Option<Line<'_>> {
     None
 }
 
-/// A decimal number without sign at the start, and what follows it.
+/// Parses a decimal number without sign at the start, and what follows it.
 #[inline]
 fn decimal(input: &[u8]) -> Option<(u64, &[u8])> {
     let mut value: u64 = 0;
@@ -113,8 +113,8 @@ fn decimal(input: &[u8]) -> Option<(u64, &[u8])> {
 }
 
 impl Line<'_> {
-    /// The line begins with a name that tmux uses, and its arguments are right: inside an unframed
-    /// block it is a notification and not part of the body (F12).
+    /// Whether the line begins with a name that tmux uses, and its arguments are right: inside an
+    /// unframed block it is a notification and not part of the body (F12).
     pub fn is_known(&self) -> bool {
         !matches!(self, Line::Text(_) | Line::Notification(Notification::Unknown(_)))
     }

@@ -261,7 +261,7 @@ impl Notification {
     }
 }
 
-/// The parser's value, if it stopped at the end of a field.
+/// Returns the parser's value, if it stopped at the end of a field.
 fn all<'a>(
     parser: impl Parser<&'a [u8], Output = Notification, Error = nom::error::Error<&'a [u8]>>,
     input: &'a [u8],

@@ -9,7 +9,7 @@ use memchr::memchr;
 /// Length of an escape: a backslash and three digits.
 const ESCAPE: usize = 4;
 
-/// The byte that an escape at the start of `input` stands for.
+/// Returns the byte that an escape at the start of `input` stands for.
 #[inline]
 fn escape(input: &[u8]) -> Option<u8> {
     let [b'\\', high @ b'0'..=b'3', mid @ b'0'..=b'7', low @ b'0'..=b'7', ..] = input else { return None };

@@ -54,7 +54,7 @@ struct Printer<'a> {
 }
 
 impl Terminal {
-    /// The lines that the options ask for.
+    /// Returns the lines that the options ask for.
     pub(super) fn capture(&self, options: CaptureOptions) -> Vec<u8> {
         self.printed(options).out
     }

@@ -36,7 +36,7 @@ impl Cell {
         Self(glyph as u64 | (look as u64) << 32)
     }
 
-    /// An ASCII character.
+    /// Makes a cell with an ASCII character.
     pub(super) const fn ascii(byte: u8, style: StyleId) -> Self {
         Self::new(byte as u32, style << 8 | 1 << WIDTH_SHIFT)
     }
@@ -71,12 +71,12 @@ impl Cell {
         self.low() & CLUSTER != 0
     }
 
-    /// The byte, if an ASCII character stands here alone.
+    /// Returns the byte, if an ASCII character stands here alone.
     pub(super) fn as_ascii(self) -> Option<u8> {
         (self.low() < 0x80).then_some(self.0 as u8)
     }
 
-    /// The last character that stands here is this one.
+    /// Whether the last character here is this one.
     pub(super) fn ends_in(self, character: char, clusters: &Clusters) -> bool {
         match self.glyph() {
             Glyph::Char(only) => only == character,

@@ -82,7 +82,7 @@ impl Terminal {
         }
     }
 
-    /// A count bounded by the line's end; `None` behind it.
+    /// Returns a count bounded by the line's end; `None` behind it.
     fn cells_right(&self, count: u32) -> Option<u32> {
         let right = self.columns().saturating_sub(self.x);
         (right > 0).then(|| count.max(1).min(right))

@@ -57,7 +57,7 @@ impl History {
         self.lines += 1;
     }
 
-    /// A line by its number from the oldest.
+    /// Returns a line by its number from the oldest.
     pub(super) fn get(&self, line: usize) -> Option<Packed<'_>> {
         if line >= self.lines {
             return None;

@@ -104,7 +104,7 @@ pub struct Screen {
 }
 
 impl Screen {
-    /// An empty one, as of a new pane.
+    /// Makes an empty screen, as of a new pane.
     pub fn new(size: Size, rules: Rules, settings: Settings) -> Self {
         Self { parser: Parser::default(), terminal: Terminal::new(size, rules, settings) }
     }
@@ -135,7 +135,7 @@ impl Screen {
         self.terminal.joined = false;
     }
 
-    /// The number of the string that is open: another one is another string.
+    /// Returns the number of the string that is open: another one is another string.
     pub fn open_string(&self) -> Option<u64> {
         self.parser.string()
     }
@@ -193,23 +193,23 @@ impl Screen {
         Size { columns: self.terminal.columns() as u16, rows: self.terminal.height() as u16 }
     }
 
-    /// The alternate screen is shown.
+    /// Whether the alternate screen is shown.
     pub fn alternate(&self) -> bool {
         self.terminal.saved.is_some()
     }
 
-    /// The title that the program set.
+    /// Returns the title that the program set.
     pub fn title(&self) -> &str {
         &self.terminal.title
     }
 
-    /// A visible row as text, without spaces at its end.
+    /// Returns a visible row as text, without spaces at its end.
     pub fn row_text(&self, row: u16) -> String {
         self.row(row, false)
     }
 
-    /// A visible row as `capture-pane -p` prints it alone, with `escapes` as `capture-pane -p -e`
-    /// does, without the line's end.
+    /// Returns a visible row as `capture-pane -p` prints it alone, with `escapes` as `capture-pane
+    /// -p -e` does, without the line's end.
     pub fn row(&self, row: u16, escapes: bool) -> String {
         let line = Line::At(i32::from(row));
         let options = CaptureOptions { start: line, end: line, escapes, ..CaptureOptions::default() };

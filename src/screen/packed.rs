@@ -123,7 +123,7 @@ fn take_style(bytes: &mut &[u8]) -> Style {
     style
 }
 
-/// The kind of run that a cell belongs to.
+/// Returns the kind of run that a cell belongs to.
 fn kind(cell: Cell, next: Option<Cell>) -> u8 {
     if cell.is_padding() {
         return PADDING;
@@ -325,7 +325,7 @@ impl<'a> Packed<'a> {
         Runs { bytes: self.runs, style: Style::DEFAULT }
     }
 
-    /// The line as it was.
+    /// Returns the line as it was.
     pub(super) fn unpack(&self, styles: &mut Styles, clusters: &mut Clusters) -> Row {
         let mut row = Row { used: self.used, slack: self.slack, wrapped: self.wrapped(), ..Row::default() };
         for run in self.runs() {
@@ -352,7 +352,7 @@ impl<'a> Packed<'a> {
     }
 }
 
-/// A cell from its text.
+/// Makes a cell from its text.
 pub(super) fn cell(text: &[u8], width: u8, style: StyleId, clusters: &mut Clusters) -> Cell {
     let single = std::str::from_utf8(text).ok().and_then(|text| {
         let mut characters = text.chars();

@@ -62,7 +62,7 @@ impl RawParams {
         self.intermediates.get(..self.intermediates_length).unwrap_or_default()
     }
 
-    /// The parameters; `None` where tmux drops the sequence.
+    /// Returns the parameters; `None` where tmux drops the sequence.
     pub(super) fn split<'a>(&self, room: &'a mut ParamBuffer) -> Option<Params<'a>> {
         let ParamBuffer { text, numbers } = room;
         let short = self.length.min(self.bytes.len());
@@ -131,7 +131,7 @@ pub(super) fn read<'a>(text: &'a [u8], numbers: &'a mut Numbers) -> Option<(Para
     Some((Params { text, numbers: numbers.get(..length).filter(|_| length < MOST)? }, at))
 }
 
-/// A number up to `i32::MAX`.
+/// Parses a number up to `i32::MAX`.
 pub(super) fn number(digits: &[u8]) -> Option<i32> {
     let mut value: i32 = 0;
     for digit in digits {
@@ -166,7 +166,8 @@ impl<'a> Params<'a> {
         }
     }
 
-    /// A number of at least `least`; `default` where none stands; `None` for one with colons.
+    /// Returns a number of at least `least`; `default` where none stands; `None` for one with
+    /// colons.
     pub(super) fn get(&self, at: usize, least: i32, default: i32) -> Option<i32> {
         match self.numbers.get(at).copied().unwrap_or(MISSING) {
             number @ ..PARTS => Some(number.cast_signed().max(least)),

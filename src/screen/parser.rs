@@ -54,7 +54,7 @@ impl Parser {
         self.state == State::Ground
     }
 
-    /// A string has begun and not ended; tmux gives up on it after five seconds.
+    /// Whether a string has begun and not ended; tmux gives up on it after five seconds.
     pub(super) fn in_string(&self) -> bool {
         matches!(
             self.state,
@@ -71,7 +71,7 @@ impl Parser {
         )
     }
 
-    /// The number of the string that is open.
+    /// Returns the number of the string that is open.
     pub(super) fn string(&self) -> Option<u64> {
         self.in_string().then_some(self.strings)
     }
@@ -283,7 +283,7 @@ fn ground(bytes: &[u8], terminal: &mut Terminal) -> usize {
     used
 }
 
-/// A complete character of more than one byte at the start.
+/// Returns a complete character of more than one byte at the start.
 fn whole_character(bytes: &[u8]) -> Option<(char, usize)> {
     let continued = |at: usize| bytes.get(at).filter(|byte| **byte & 0xc0 == 0x80).map(|byte| u32::from(byte & 0x3f));
     let (code, length, least) = match *bytes.first()? {

@@ -106,8 +106,8 @@ impl Terminal {
     }
 }
 
-/// A column and a line as the column in a joined line and its number. Behind the last used cell
-/// there is no column.
+/// Returns a column and a line as the column in a joined line and its number. Behind the last used
+/// cell there is no column.
 fn unwrapped(lines: &[Row], x: u32, line: u32) -> (u32, u32) {
     let (mut column, mut number) = (0_u32, 0);
     for row in lines.iter().take(line as usize) {
@@ -122,8 +122,8 @@ fn unwrapped(lines: &[Row], x: u32, line: u32) -> (u32, u32) {
     (if behind { u32::MAX } else { column + x }, number)
 }
 
-/// The way back, in other lines. False where the last line says that it goes on: there tmux walks
-/// off the grid.
+/// Converts such a place back, in other lines. False where the last line says that it goes on:
+/// there tmux walks off the grid.
 fn wrapped(lines: &[Row], x: &mut u32, y: &mut u32) -> bool {
     let last = lines.len().saturating_sub(1);
     let (mut number, mut at) = (0, 0);

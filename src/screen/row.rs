@@ -80,7 +80,7 @@ impl Row {
         self.slack = self.size() - one.min(other);
     }
 
-    /// The run that begins in a column.
+    /// Returns the run that begins in a column.
     pub(super) fn run(&self, column: u32) -> Run {
         Run { start: column, end: column, least: self.size() - self.slack, most: self.size() }
     }

@@ -31,7 +31,7 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// The rules of a version.
+    /// Returns the rules of a version.
     pub fn for_version(version: Version) -> Self {
         let at_least = |minor| version >= Version { major: 3, minor, suffix: None };
         Self {
@@ -48,7 +48,8 @@ impl Rules {
         }
     }
 
-    /// The differential suite found no difference for this version. Where it is false, ask tmux.
+    /// Whether the differential suite found no difference for this version. Where it is false, ask
+    /// tmux.
     pub fn proven(&self) -> bool {
         self.proven
     }

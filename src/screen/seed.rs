@@ -62,8 +62,8 @@ const FORMAT: &str = "#{cursor_x}|#{cursor_y}|#{history_size}|#{pane_height}|#{a
                       #{version}|\
                       #{?pane_dead,#{E:remain-on-exit-format},}";
 
-/// The commands whose framed replies [`parse`] reads, with the `\n` that ends their last line. They
-/// must be sent as one request: then they are atomic (F3).
+/// Returns the commands whose framed replies [`parse`] reads, with the `\n` that ends their last
+/// line. They must be sent as one request: then they are atomic (F3).
 ///
 /// The first three are also what a seed of the pane's text needs: lines joined with their styles,
 /// the pending sequence, and formats that begin with those of the text's seed. Where the version is
@@ -197,7 +197,7 @@ impl Seed {
     }
 }
 
-/// The first line and what follows.
+/// Returns the first line and what follows.
 fn split_line(text: &[u8]) -> (&[u8], &[u8]) {
     match memchr(b'\n', text).and_then(|end| text.split_at_checked(end)) {
         Some((line, rest)) => (line, rest.get(1..).unwrap_or_default()),
@@ -254,7 +254,7 @@ impl<'a> Lines<'a> {
         Self { rest, reader: Reader::default(), whole: whole.map(|text| (text, Reader::default())) }
     }
 
-    /// The next line and its row; `None` behind the last.
+    /// Returns the next line and its row; `None` behind the last.
     fn next(&mut self, terminal: &mut Terminal) -> Option<(&'a [u8], Row)> {
         if self.rest.is_empty() {
             return None;

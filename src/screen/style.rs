@@ -28,7 +28,7 @@ impl Colour {
         Self(Self::RGB | u32::from(red) << 16 | u32::from(green) << 8 | u32::from(blue))
     }
 
-    /// The index, if it is one of the palette.
+    /// Returns the index, if it is one of the palette.
     pub fn as_palette(self) -> Option<u8> {
         (self.0 & Self::PALETTE != 0).then_some(self.0.to_le_bytes()[0])
     }
@@ -110,7 +110,7 @@ impl Style {
         Self { background, ..Self::DEFAULT }
     }
 
-    /// An attribute is set.
+    /// Whether an attribute is set.
     pub fn has(&self, attribute: u16) -> bool {
         self.attributes & attribute != 0
     }
@@ -173,12 +173,12 @@ impl Default for Styles {
 }
 
 impl Styles {
-    /// A style by its number.
+    /// Returns a style by its number.
     pub fn get(&self, id: StyleId) -> Style {
         self.list.get(id as usize).copied().unwrap_or_default()
     }
 
-    /// The number of a style. Where there are as many as numbers, the default's.
+    /// Returns the number of a style. Where there are as many as numbers, the default's.
     pub fn intern(&mut self, style: Style) -> StyleId {
         if style == Style::DEFAULT {
             return 0;

@@ -131,7 +131,7 @@ impl Terminal {
         self.pen.style.background
     }
 
-    /// A byte of a multi-byte character has been read, and more are to come.
+    /// Whether a byte of a multi-byte character has been read, and more are to come.
     pub(super) fn in_character(&self) -> bool {
         self.utf8.started()
     }
@@ -158,7 +158,7 @@ impl Terminal {
         }
     }
 
-    /// The number of the pen's style.
+    /// Returns the number of the pen's style.
     pub(super) fn style(&mut self, line_drawing: bool) -> StyleId {
         let style = self.pen.style;
         let Some(known) = self.styles.get_mut(usize::from(line_drawing)) else { return 0 };

@@ -2,7 +2,7 @@
 
 use super::width_table::RUNS;
 
-/// The width of a character from U+0080 on: 0, 1 or 2, or -1 where the library knows none.
+/// Returns the width of a character from U+0080 on: 0, 1 or 2, or -1 where the library knows none.
 ///
 /// tmux asks `wcwidth` of its own C library; this is glibc's (2.36, Unicode 15), which Debian's
 /// builds use. Another library differs in characters that are younger than its tables.

@@ -94,7 +94,7 @@ impl Terminal {
         }
     }
 
-    /// The character set in use is line drawing.
+    /// Whether the character set in use is line drawing.
     fn line_drawing(&self) -> bool {
         if self.pen.shifted { self.pen.g1 } else { self.pen.g0 }
     }

@@ -88,8 +88,8 @@ pub struct DecoderState {
 }
 
 impl DecoderState {
-    /// The last offset at which nothing was open, while an escape sequence or character is not
-    /// complete yet.
+    /// Returns the last offset at which nothing was open, while an escape sequence or character is
+    /// not complete yet.
     pub fn open_since(&self) -> Option<u64> {
         (self.phase != Phase::Ground || self.held_len > 0).then_some(self.since)
     }
@@ -126,8 +126,8 @@ impl From<DecoderState> for TextDecoder {
 }
 
 impl TextDecoder {
-    /// The state from which a decoder can go on here. A payload that is open here will be swallowed
-    /// by it and not reported.
+    /// Returns the state from which a decoder can go on here. A payload that is open here will be
+    /// swallowed by it and not reported.
     pub fn state(&self) -> DecoderState {
         let open = matches!(self.state.phase, Phase::Payload | Phase::PayloadEscape);
         DecoderState { cut: self.state.cut || open, ..self.state }
@@ -210,8 +210,8 @@ impl TextDecoder {
         bytes.len()
     }
 
-    /// A run without controls. `cut_off`: where a character began that this run cuts off; answers
-    /// the same for what follows the run.
+    /// Takes a run without controls. `cut_off`: where a character began that this run cuts off;
+    /// returns the same for what follows the run.
     fn text(
         &mut self,
         mut offset: u64,

@@ -248,7 +248,7 @@ impl EchoFilter {
         anchored.or_else(|| ends.into_iter().find_map(|end| self.placed(line, end)))
     }
 
-    /// The longest echo that begins where the cursor stood when it was typed.
+    /// Returns the longest echo that begins where the cursor stood when it was typed.
     fn anchored(&self, line: &Line, end: usize) -> Option<Shown> {
         let mut best: Option<Shown> = None;
         for (first, expected) in self.expected.iter().enumerate() {
@@ -292,7 +292,7 @@ impl EchoFilter {
         best
     }
 
-    /// An echo anywhere else: the line ends with it, or with its beginning.
+    /// Returns an echo anywhere else: the line ends with it, or with its beginning.
     fn placed(&self, line: &Line, end: usize) -> Option<Shown> {
         let text = line.text(0..end);
         let text = text.trim_end();
@@ -369,7 +369,7 @@ impl EchoFilter {
         !expected.tty_echo && (self.is_prompt(&expected.prompt) || ends_in_sigil(&expected.prompt))
     }
 
-    /// A line feed came in the line's last row. Answers whether it ends the line.
+    /// Handles a line feed in the line's last row. Returns whether it ends the line.
     fn end_line(&mut self, end: u64) -> bool {
         let Some(line) = &self.line else { return true };
         let shown = if line.lost { None } else { self.anchored(line, line.len()).or_else(|| self.placed_at_end(line)) };

@@ -61,7 +61,7 @@ pub struct Matcher {
 }
 
 impl Matcher {
-    /// A matcher that begins at an empty text: `^` matches at its very beginning.
+    /// Makes a matcher that begins at an empty text: `^` matches at its very beginning.
     pub fn new(set: PatternSet) -> Self {
         let watched = |index| set.watcher().is_some_and(|watcher| watcher.members.contains(&index));
         let slots = (0..set.len())
@@ -82,9 +82,9 @@ impl Matcher {
         self.pass(false, judge)
     }
 
-    /// The stream rests (no byte for some 30 ms): a `$` and a `\b` at its end hold, a `\r` at its
-    /// end is a line end, and a match that more output could extend is given as it is. May be
-    /// called again; without new text it finds nothing new.
+    /// Takes note that the stream rests (no byte for some 30 ms): a `$` and a `\b` at its end hold,
+    /// a `\r` at its end is a line end, and a match that more output could extend is given as it
+    /// is. May be called again; without new text it finds nothing new.
     pub fn rest(&mut self, judge: &mut dyn FnMut(&Hit) -> Verdict) -> Vec<Hit> {
         self.window.release();
         let accepted = self.pass(true, judge);
@@ -109,7 +109,7 @@ impl Matcher {
         self.slots.get(pattern).is_some_and(|slot| slot.phase == Phase::Latched)
     }
 
-    /// The patterns that are searched.
+    /// Returns the patterns that are searched.
     pub fn patterns(&self) -> &PatternSet {
         &self.set
     }

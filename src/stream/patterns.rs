@@ -32,11 +32,11 @@ pub struct PatternSpec {
 }
 
 impl PatternSpec {
-    /// A pattern that errors call by its number.
+    /// Makes a pattern that errors call by its number.
     pub fn new(text: impl Into<String>) -> Self {
         Self { name: None, text: text.into() }
     }
-    /// A pattern that errors call by a name.
+    /// Makes a pattern that errors call by a name.
     pub fn named(name: impl Into<String>, text: impl Into<String>) -> Self {
         Self { name: Some(name.into()), text: text.into() }
     }
@@ -167,7 +167,7 @@ impl PatternSet {
     pub fn is_empty(&self) -> bool {
         self.inner.patterns.is_empty()
     }
-    /// The limits with which it was compiled.
+    /// Returns the limits with which it was compiled.
     pub fn limits(&self) -> &Limits {
         &self.inner.limits
     }
@@ -187,8 +187,8 @@ impl PatternSet {
 }
 
 impl Pattern {
-    /// The leftmost-first match in `bytes` that begins at `from` or later; what stands before
-    /// `from` is context.
+    /// Returns the leftmost-first match in `bytes` that begins at `from` or later; what stands
+    /// before `from` is context.
     pub(super) fn find(&self, bytes: &[u8], from: usize) -> Option<Captures> {
         // A span that does not lie in the haystack would panic.
         if from > bytes.len() {
@@ -275,7 +275,7 @@ fn parse(text: &str, name: &str, limits: &Limits) -> api::Result<Hir> {
     Ok(hir)
 }
 
-/// A lower bound of the bytes that a compiled pattern takes.
+/// Returns a lower bound of the bytes that a compiled pattern takes.
 fn least_bytes(hir: &Hir) -> u64 {
     /// A state of the automaton, one for each byte or class.
     const STATE: u64 = 24;

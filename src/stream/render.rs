@@ -74,13 +74,13 @@ impl From<&str> for RestingLine {
 }
 
 impl TextRenderer {
-    /// The text of all that was fed.
+    /// Returns the text of all that was fed.
     pub fn finish(mut self) -> String {
         self.settle();
         into_string(self.out)
     }
 
-    /// The last line of what was fed.
+    /// Returns the last line of what was fed.
     pub fn into_resting_line(mut self) -> RestingLine {
         let before = match &self.edit {
             Some(edit) => {
@@ -120,7 +120,7 @@ impl TextRenderer {
         }
     }
 
-    /// The line as cells, with the cursor where it is.
+    /// Returns the line as cells, with the cursor where it is.
     fn edit(&mut self) -> &mut Edit {
         let edit = self.edit.take().unwrap_or_else(|| {
             let mut edit = Edit::default();
@@ -325,7 +325,7 @@ fn into_string(bytes: Vec<u8>) -> String {
     String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
 }
 
-/// The text of what a ring retains between two offsets.
+/// Returns the text of what a ring retains between two offsets.
 ///
 /// A read that begins or ends inside a line gives just that part of it.
 pub fn render_text(ring: &Ring, from: u64, to: u64) -> String {
@@ -334,24 +334,24 @@ pub fn render_text(ring: &Ring, from: u64, to: u64) -> String {
     renderer.finish()
 }
 
-/// The text of a chunk. Chunks that follow each other give together what one of all of it gives,
-/// but for lines that are rewritten in place: where a chunk ends between a lone `\r` and what goes
-/// over the line, the line stands there in both versions.
+/// Returns the text of a chunk. Chunks that follow each other give together what one of all of it
+/// gives, but for lines that are rewritten in place: where a chunk ends between a lone `\r` and
+/// what goes over the line, the line stands there in both versions.
 pub fn render_chunk(chunk: &Chunk) -> String {
     let mut renderer = TextRenderer::default();
     chunk.decode(&mut renderer);
     renderer.finish()
 }
 
-/// The text of bytes that stand for themselves.
+/// Returns the text of bytes that stand for themselves.
 pub fn render_bytes(bytes: &[u8]) -> String {
     let mut renderer = TextRenderer::default();
     TextDecoder::default().feed(0, bytes, &mut renderer);
     renderer.finish()
 }
 
-/// The line at the end of a ring that has begun and has not ended: the prompt, where one rests. Of
-/// a line of more than 8 KiB, the end.
+/// Returns the line at the end of a ring that has begun and has not ended: the prompt, where one
+/// rests. Of a line of more than 8 KiB, the end.
 pub fn resting_line(ring: &Ring) -> RestingLine {
     let from = ring.end().saturating_sub(RESTING_BYTES).max(ring.start());
     let mut renderer = TextRenderer { line_offset: from, ..TextRenderer::default() };

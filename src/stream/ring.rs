@@ -104,7 +104,7 @@ impl Segment {
     fn end(&self) -> u64 {
         self.start + self.bytes.len() as u64
     }
-    /// The bytes between two offsets, as far as it has them.
+    /// Returns the bytes between two offsets, as far as it has them.
     fn between(&self, from: u64, to: u64) -> &[u8] {
         let index = |offset: u64| (offset.saturating_sub(self.start) as usize).min(self.bytes.len());
         self.bytes.get(index(from)..index(to)).unwrap_or_default()
@@ -112,7 +112,7 @@ impl Segment {
 }
 
 impl Ring {
-    /// An empty ring that keeps at least the last `limit` bytes.
+    /// Makes an empty ring that keeps at least the last `limit` bytes.
     pub fn new(limit: usize) -> Self {
         Self {
             segments: VecDeque::new(),
@@ -125,11 +125,11 @@ impl Ring {
         }
     }
 
-    /// The offset of the first byte that is retained.
+    /// Returns the offset of the first byte that is retained.
     pub fn start(&self) -> u64 {
         self.end - self.len as u64
     }
-    /// The offset of the byte that comes next.
+    /// Returns the offset of the byte that comes next.
     pub fn end(&self) -> u64 {
         self.end
     }
@@ -141,7 +141,7 @@ impl Ring {
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
-    /// The least number of last bytes that are kept.
+    /// Returns the least number of last bytes that are kept.
     pub fn limit(&self) -> usize {
         self.limit
     }
@@ -215,7 +215,7 @@ impl Ring {
         }
     }
 
-    /// The offsets between two others (exclusive) at which no sequence goes on.
+    /// Returns the offsets between two others (exclusive) at which no sequence goes on.
     fn fresh_between(&self, from: u64, to: u64) -> impl Iterator<Item = u64> {
         let segments = self.segments.range(self.segment_of(from)..);
         segments
@@ -235,9 +235,9 @@ impl Ring {
         self.gaps.push_back((self.end, gap));
     }
 
-    /// The first marked gap at an offset of `from..to`: bytes are missing just before the byte at
-    /// that offset. A reader that has come to the end of a stream that is over asks for `end..end +
-    /// 1`, for no byte follows the last gap.
+    /// Returns the first marked gap at an offset of `from..to`: bytes are missing just before the
+    /// byte at that offset. A reader that has come to the end of a stream that is over asks for
+    /// `end..end + 1`, for no byte follows the last gap.
     pub fn gap_between(&self, from: u64, to: u64) -> Option<Gap> {
         let (_, gap) = self.gaps.iter().find(|(offset, _)| (from..to).contains(offset))?;
         Some(*gap)
@@ -253,8 +253,8 @@ impl Ring {
         self.gaps.iter().map(|(at, _)| *at).find(|at| *at > offset)
     }
 
-    /// The nearest retained offset at or after `from` (at most [`Ring::end`]), and what was trimmed
-    /// before it.
+    /// Returns the nearest retained offset at or after `from` (at most [`Ring::end`]), and what was
+    /// trimmed before it.
     pub fn resolve(&self, from: u64) -> (u64, Option<Gap>) {
         let start = self.start();
         if from < start {
@@ -264,9 +264,9 @@ impl Ring {
         }
     }
 
-    /// The next bytes from `from` on, but not across a gap: a chunk has at most one, before it. A
-    /// gap behind which nothing came yet is reported when something comes, or when the stream is
-    /// over.
+    /// Returns the next bytes from `from` on, but not across a gap: a chunk has at most one, before
+    /// it. A gap behind which nothing came yet is reported when something comes, or when the stream
+    /// is over.
     pub fn read(&self, from: u64, how: Reading) -> Chunk {
         let (start, trimmed) = self.resolve(from);
         let gap = self.next_gap(start);
@@ -302,7 +302,7 @@ impl Ring {
         from < end || how.over && self.gap_at(from).is_some()
     }
 
-    /// The first boundary behind `start` where what is open at `to` has ended.
+    /// Returns the first boundary behind `start` where what is open at `to` has ended.
     fn completed(&self, start: u64, to: u64, stop: u64) -> Option<u64> {
         let given_up = self.fresh_between(to, stop).next();
         let stop = given_up.unwrap_or(stop);
@@ -315,14 +315,14 @@ impl Ring {
         ended.or(given_up)
     }
 
-    /// The retained bytes between two offsets, piece by piece.
+    /// Returns the retained bytes between two offsets, piece by piece.
     pub fn slices(&self, from: u64, to: u64) -> impl Iterator<Item = &[u8]> {
         let first = self.segment_of(from);
         let segments = self.segments.range(first..).take_while(move |segment| segment.start < to);
         segments.map(move |segment| segment.between(from, to)).filter(|slice| !slice.is_empty())
     }
 
-    /// The retained bytes between two offsets.
+    /// Returns the retained bytes between two offsets.
     pub fn bytes(&self, from: u64, to: u64) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(to.saturating_sub(from).min(self.len as u64) as usize);
         for slice in self.slices(from, to) {
@@ -360,9 +360,9 @@ impl Ring {
         }
     }
 
-    /// The last offset at or before `to` at which a read of text loses nothing when it ends there:
-    /// where no character and no escape sequence is open. A sequence that is open for more than 8
-    /// KiB holds nothing back.
+    /// Returns the last offset at or before `to` at which a read of text loses nothing when it ends
+    /// there: where no character and no escape sequence is open. A sequence that is open for more
+    /// than 8 KiB holds nothing back.
     pub fn boundary(&self, to: u64) -> u64 {
         let to = to.min(self.end);
         held_back(self.state_at(to), to).max(self.start())
@@ -420,7 +420,8 @@ impl Ring {
         self.segments.push_back(Segment { start: self.end, state: self.decoder.state(), fresh, bytes });
     }
 
-    /// The index of the segment that holds the byte at an offset, or the first one behind it.
+    /// Returns the index of the segment that holds the byte at an offset, or the first one behind
+    /// it.
     fn segment_of(&self, offset: u64) -> usize {
         self.segments.partition_point(|segment| segment.end() <= offset)
     }

@@ -90,7 +90,7 @@ pub enum Lost {
 }
 
 impl Lost {
-    /// The error for a caller who wanted to change something: `what` ("the input").
+    /// Returns the error for a caller who wanted to change something: `what` ("the input").
     pub fn of_change(self, what: &str) -> Error {
         let message = match self {
             Self::Ended => format!(
@@ -108,7 +108,7 @@ impl Lost {
 }
 
 impl From<Lost> for Error {
-    /// The error for a caller who asked something that changes nothing.
+    /// Returns the error for a caller who asked something that changes nothing.
     fn from(lost: Lost) -> Self {
         Self::unavailable(match lost {
             Lost::Ended => "the connection to tmux was lost before it answered; ask again",
@@ -172,7 +172,7 @@ impl Connection {
         Ok(Self::over(id, Opened::spawn(client, tasks)?, receiver, tasks))
     }
 
-    /// The connection over pipes that are open.
+    /// Makes the connection over pipes that are open.
     pub(super) fn over(id: u64, opened: Opened, receiver: Arc<impl Receiver>, tasks: &TaskTracker) -> Self {
         let Opened { name, reader, writer, unread, process } = opened;
         let (key, writer) = (FrameKey::default(), Arc::new(writer));

@@ -225,7 +225,7 @@ impl Default for FollowedPane {
 }
 
 impl FollowedPane {
-    /// The connection its output is taken from (C1).
+    /// Returns the connection its output is taken from (C1).
     pub fn owner(&self) -> Option<u64> {
         match &self.flow {
             Flow::Unowned | Flow::Orphaned { .. } => None,
@@ -235,7 +235,7 @@ impl FollowedPane {
         }
     }
 
-    /// The connections that carried it when it was last listed, and its owner.
+    /// Returns the connections that carried it when it was last listed, and its owner.
     pub fn carriers(&self) -> impl Iterator<Item = u64> + '_ {
         let owner = self.owner();
         owner.into_iter().chain(self.carriers.iter().copied().filter(move |id| Some(*id) != owner))
@@ -322,7 +322,7 @@ impl FollowedPane {
         back.into_iter().map(PaneAction::Unpark).chain(left.into_iter().map(PaneAction::Park)).collect()
     }
 
-    /// The reason why the content is read when the pane comes to another owner.
+    /// Returns the reason why the content is read when the pane comes to another owner.
     fn why_after_a_move(&mut self, to: u64, stood: &dyn Fn(u64) -> bool) -> SeedReason {
         let ahead = match &mut self.flow {
             Flow::Following { owner, ahead } if stood(*owner) => Some(ahead.take()),
@@ -358,7 +358,7 @@ impl FollowedPane {
         }
     }
 
-    /// A connection has gone.
+    /// Records that a connection has gone.
     pub fn lost(&mut self, connection: u64) -> Vec<PaneAction> {
         self.carriers.retain(|id| *id != connection);
         self.parked.retain(|id| *id != connection);
@@ -496,7 +496,7 @@ impl FollowedPane {
         true
     }
 
-    /// The reading that this attempt is about, if it is still under way.
+    /// Returns the reading that this attempt is about, if it is still under way.
     fn asking(&mut self, attempt: u64) -> Option<&mut SeedRequest> {
         match &mut self.flow {
             Flow::Seeding(asking) if asking.attempt == attempt => Some(asking),
@@ -509,7 +509,7 @@ impl FollowedPane {
         self.asking(attempt).map(|asking| asking.owner)
     }
 
-    /// The content of an attempt is here.
+    /// Records that the content of an attempt is here.
     pub fn answered(&mut self, attempt: u64) -> SeedOutcome {
         let Some(asking) = self.asking(attempt) else { return SeedOutcome::Void };
         let (noisy, early) = match &mut asking.phase {
@@ -569,7 +569,8 @@ impl FollowedPane {
         Some((asking.attempt, pause))
     }
 
-    /// The pause of a refused attempt is over. Returns whether it is to be made.
+    /// Records that the pause of a refused attempt is over. Returns whether the attempt is to be
+    /// made.
     pub fn retry(&mut self, attempt: u64) -> bool {
         let asking = self.asking(attempt).filter(|asking| asking.phase == Phase::Refused);
         asking.map(|asking| asking.phase = Phase::Quick { noisy: false }).is_some()

@@ -89,7 +89,7 @@ pub fn is_unanswered(error: &Error) -> bool {
     error.code == ErrorCode::TmuxUnavailable && error.message.starts_with(UNANSWERED)
 }
 
-/// The channel on which a link's state is published.
+/// Returns the channel on which a link's state is published.
 pub(super) fn link_channel() -> watch::Sender<Link> {
     watch::Sender::new(Link::Connecting)
 }

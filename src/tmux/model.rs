@@ -142,21 +142,21 @@ pub enum Action {
 }
 
 impl Model {
-    /// The connection that has served longest, one that answers if there is one.
+    /// Returns the connection that has served longest, one that answers if there is one.
     pub(super) fn any(&self) -> Option<Connection> {
         let serving = self.covering.values().filter(|covering| covering.is_serving());
         let serving = serving.filter_map(|covering| covering.connection.as_ref());
         serving.min_by_key(|connection| (connection.is_silent(), connection.id())).cloned()
     }
 
-    /// The connection that carries the pane's output.
+    /// Returns the connection that carries the pane's output.
     pub(super) fn owner(&self, pane: PaneId) -> Option<Connection> {
         let owner = self.panes.get(&pane)?.owner()?;
         self.covering.get(&owner).filter(|covering| covering.is_serving())?.connection.clone()
     }
 
-    /// The panes of a window whose sizes a new layout changes, as far as this connection carries
-    /// them.
+    /// Returns the panes of a window whose sizes a new layout changes, as far as this connection
+    /// carries them.
     pub(super) fn resized(&self, connection: u64, window: WindowId, layout: &[u8]) -> Vec<(PaneId, Size)> {
         let Ok(layout) = Layout::parse(layout) else { return Vec::new() };
         let known = self.topology.windows.iter().find(|row| row.id == window);

@@ -33,13 +33,13 @@ pub struct Proc {
 }
 
 impl Proc {
-    /// The files of this system.
+    /// Returns the files of this system.
     #[cfg(test)]
     pub(crate) fn system() -> Self {
         Self { root: "/proc".into() }
     }
 
-    /// The path of a process's file.
+    /// Returns the path of a process's file.
     #[cfg(target_os = "linux")]
     pub(super) fn of(&self, pid: u32, file: &str) -> PathBuf {
         self.root.join(format!("{pid}/{file}"))
@@ -104,7 +104,7 @@ impl Default for ProcessProbe {
 }
 
 impl ProcessProbe {
-    /// A probe whose looks find the files of processes below this folder.
+    /// Makes a probe whose looks find the files of processes below this folder.
     pub fn of(root: impl Into<PathBuf>) -> Self {
         let proc = Proc { root: root.into() };
         Self { shared: Arc::new(Shared { proc, state: Mutex::default(), wake: Condvar::new() }) }

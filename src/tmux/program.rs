@@ -54,7 +54,7 @@ pub struct Program {
 }
 
 impl Default for Program {
-    /// The local `tmux`, as it is.
+    /// Returns the local `tmux`, as it is.
     fn default() -> Self {
         Self { tmux: "tmux".into(), prefix: Vec::new(), config: None, limit: SPAWN_LIMIT }
     }
@@ -126,8 +126,8 @@ impl ServerSpec {
         Call { command: self.command_at(socket.as_ref(), args), socket }
     }
 
-    /// The command of a control client. One of a local server arrives over a relay and starts no
-    /// server.
+    /// Returns the command of a control client. One of a local server arrives over a relay and
+    /// starts no server.
     pub(super) fn client(&self, args: impl IntoIterator<Item = impl Into<OsString>>) -> io::Result<Client> {
         if !self.is_local() {
             return Ok(Client { command: self.command(args).command, relay: None });
@@ -204,7 +204,7 @@ impl ServerSpec {
         self.program.run(command, args, why).await
     }
 
-    /// The error for a tmux that cannot be started at all.
+    /// Returns the error for a tmux that cannot be started at all.
     pub fn cannot_run(&self, error: &io::Error) -> Error {
         self.program.cannot_run(error)
     }
@@ -262,7 +262,7 @@ impl Program {
         }
     }
 
-    /// The error for a tmux that cannot be started at all.
+    /// Returns the error for a tmux that cannot be started at all.
     fn cannot_run(&self, error: &io::Error) -> Error {
         if descriptors::are_out(error) {
             let mut error = descriptors::error();

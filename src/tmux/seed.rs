@@ -35,8 +35,8 @@ pub struct Seed {
 }
 
 impl Seed {
-    /// The commands whose framed replies [`Seed::parse`] reads. They must be sent as one request:
-    /// then they are atomic (F3).
+    /// Returns the commands whose framed replies [`Seed::parse`] reads. They must be sent as one
+    /// request: then they are atomic (F3).
     pub fn question(pane: PaneId, rules: Option<Rules>) -> Vec<Command> {
         screen::seed::question(pane, rules)
     }
@@ -92,8 +92,8 @@ const DRAWN_AT_DEATH: usize = 23;
 /// The beginning of that text by default, and always on 3.2a, which has no such format.
 const DEFAULT_DRAWN: &[u8] = b"Pane is dead (";
 
-/// The lines of a dead pane without what tmux itself drew into the last row (N13). It marks the row
-/// above as one that goes on, so the two are captured as one line (N45).
+/// Returns the lines of a dead pane without what tmux itself drew into the last row (N13). It marks
+/// the row above as one that goes on, so the two are captured as one line (N45).
 fn without_the_row_of_death<'a>(content: &'a [u8], drawn: &str) -> &'a [u8] {
     let lines = content.trim_ascii_end();
     let last = memchr::memrchr(b'\n', lines).map_or(0, |end| end + 1);
@@ -119,9 +119,9 @@ fn without_the_row_of_death<'a>(content: &'a [u8], drawn: &str) -> &'a [u8] {
     }
 }
 
-/// The lines without the blanks that `capture-pane -J` adds behind each on 3.2a, where cells exist
-/// that nothing was written to (N61). In the cursor's line those before the cursor stay: a prompt
-/// may end with one.
+/// Returns the lines without the blanks that `capture-pane -J` adds behind each on 3.2a, where
+/// cells exist that nothing was written to (N61). In the cursor's line those before the cursor
+/// stay: a prompt may end with one.
 fn without_padding(content: &[u8], rows: u64, cursor: Option<(u64, u32)>, columns: u32) -> Vec<u8> {
     let content = content.strip_suffix(b"\n").unwrap_or(content);
     let lines: Vec<&[u8]> = content.split(|byte| *byte == b'\n').collect();
@@ -143,7 +143,8 @@ fn without_padding(content: &[u8], rows: u64, cursor: Option<(u64, u32)>, column
     unpadded
 }
 
-/// A capture's lines as output: blank rows below the cursor are the screen's, not the program's.
+/// Returns a capture's lines as output: blank rows below the cursor are the screen's, not the
+/// program's.
 fn as_stream(content: &[u8], rows: u64, cursor_row: u64, dead: bool) -> Vec<u8> {
     let content = content.strip_suffix(b"\n").unwrap_or(content);
     let mut lines: Vec<&[u8]> = content.split(|byte| *byte == b'\n').collect();

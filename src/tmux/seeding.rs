@@ -24,12 +24,12 @@ use crate::{
     screen::Rules,
 };
 
-/// The command that pauses a pane for the client that sends it, or ends that.
+/// Returns the command that pauses a pane for the client that sends it, or ends that.
 fn flow(pane: PaneId, what: &str) -> Command {
     Command::new("refresh-client").opt("-A", format!("{pane}:{what}"))
 }
 
-/// A command that does nothing: its block stands behind those of all before it.
+/// Returns a command that does nothing: its block stands behind those of all before it.
 fn barrier() -> Command {
     Command::new("display-message").flag("-p").arg("")
 }
@@ -130,7 +130,7 @@ impl Inner {
         });
     }
 
-    /// The connection of an attempt, if that is still under way.
+    /// Returns the connection of an attempt, if that is still under way.
     fn asked_on(&self, pane: PaneId, attempt: u64) -> Option<Connection> {
         let mut model = self.lock();
         let owner = model.panes.get_mut(&pane)?.is_asked(attempt)?;

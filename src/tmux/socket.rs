@@ -46,7 +46,7 @@ pub struct SocketPath {
 }
 
 impl From<&Path> for SocketPath {
-    /// The path itself, whatever it leads to.
+    /// Returns the path itself, whatever it leads to.
     fn from(path: &Path) -> Self {
         Self { path: path.to_owned(), _kept: None }
     }

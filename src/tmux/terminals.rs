@@ -40,7 +40,7 @@ impl Proc {
     }
 }
 
-/// The device number of a terminal as the kernel writes it to `stat` (`new_encode_dev`).
+/// Returns the device number of a terminal as the kernel writes it to `stat` (`new_encode_dev`).
 #[cfg(target_os = "linux")]
 fn kernel_device(major: u32, minor: u32) -> u64 {
     u64::from((minor & 0xff) | (major << 8) | ((minor & !0xff) << 12))

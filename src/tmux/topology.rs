@@ -130,9 +130,9 @@ const FIELDS: [&str; 28] = [
     "pid",
 ];
 
-/// A question for the whole model and the separator its answer is split by: nothing that a program
-/// can print into a title or a path can contain it, since it is made anew each time (F13, F16,
-/// F26).
+/// Returns a question for the whole model and the separator its answer is split by: nothing that a
+/// program can print into a title or a path can contain it, since it is made anew each time (F13,
+/// F16, F26).
 pub fn question() -> (Command, String) {
     let separator = nonce::hex64();
     let mut format = String::new();
@@ -244,12 +244,12 @@ impl Topology {
         topology
     }
 
-    /// The session with this id.
+    /// Returns the session with this id.
     pub fn session(&self, id: SessionId) -> Option<&SessionRow> {
         self.sessions.iter().find(|row| row.id == id)
     }
 
-    /// The pane with this id.
+    /// Returns the pane with this id.
     pub fn pane(&self, id: PaneId) -> Option<&PaneRow> {
         self.panes.iter().find(|row| row.id == id)
     }
@@ -263,7 +263,7 @@ impl Topology {
         links
     }
 
-    /// The sessions that are hubs.
+    /// Returns the sessions that are hubs.
     pub fn hubs(&self) -> HashSet<SessionId> {
         self.sessions.iter().filter(|session| session.hub).map(|session| session.id).collect()
     }
@@ -282,7 +282,7 @@ impl Topology {
     }
 }
 
-/// The pieces between separators; what follows the last one (a line end) is dropped.
+/// Returns the pieces between separators; what follows the last one (a line end) is dropped.
 fn split<'a>(body: &'a [u8], separator: &[u8]) -> Vec<&'a [u8]> {
     let mut pieces = Vec::new();
     let mut from = 0;

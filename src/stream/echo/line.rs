@@ -68,7 +68,7 @@ impl Line {
     pub(super) fn len(&self) -> usize {
         self.cells.len()
     }
-    /// The index of the cell at the cursor; 0 above the line.
+    /// Returns the index of the cell at the cursor; 0 above the line.
     pub(super) fn cursor(&self) -> usize {
         usize::try_from(self.position).unwrap_or(0)
     }
@@ -84,22 +84,22 @@ impl Line {
     pub(super) fn columns(&self) -> usize {
         self.columns
     }
-    /// The last character that is not blank.
+    /// Returns the last character that is not blank.
     pub(super) fn last_character(&self) -> Option<char> {
         let mut shown = self.cells.iter().rev().map(|cell| cell.character);
         shown.find(|character| *character != SPACER && !character.is_whitespace())
     }
-    /// The line fills its rows to the margin.
+    /// Whether the line fills its rows to the margin.
     pub(super) fn is_full(&self) -> bool {
         !self.cells.is_empty() && self.cells.len().is_multiple_of(self.columns)
     }
-    /// The cursor stands in the last row.
+    /// Whether the cursor stands in the last row.
     pub(super) fn in_last_row(&self) -> bool {
         let last = self.cells.len().saturating_sub(1) / self.columns;
         self.row() >= last as i64
     }
 
-    /// The characters of some cells.
+    /// Returns the characters of some cells.
     pub(super) fn text(&self, cells: std::ops::Range<usize>) -> String {
         let range = cells.start.min(self.cells.len())..cells.end.min(self.cells.len());
         let cells = self.cells.get(range).unwrap_or_default();
@@ -147,11 +147,11 @@ impl Line {
         followed
     }
 
-    /// The raw offset at which a cell was first printed.
+    /// Returns the raw offset at which a cell was first printed.
     pub(super) fn first_of(&self, cell: usize) -> u64 {
         self.start + self.cells.get(cell).map_or(0, |cell| u64::from(cell.first))
     }
-    /// The raw offset behind the last byte that was printed in some cells.
+    /// Returns the raw offset behind the last byte that was printed in some cells.
     pub(super) fn end_of(&self, cells: std::ops::Range<usize>) -> u64 {
         let cells = self.cells.iter().take(cells.end).skip(cells.start);
         let last = cells.filter(|cell| cell.character != SPACER).max_by_key(|cell| cell.last);
@@ -267,7 +267,7 @@ impl Line {
     fn column(&self) -> usize {
         if self.pending { self.columns } else { self.position.rem_euclid(self.columns as i64) as usize }
     }
-    /// The cells of the cursor's row; none above the line.
+    /// Returns the cells of the cursor's row; none above the line.
     fn row_cells(&self) -> std::ops::Range<usize> {
         match usize::try_from(self.row()) {
             Ok(row) => row * self.columns..(row + 1) * self.columns,

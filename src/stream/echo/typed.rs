@@ -58,7 +58,7 @@ pub(super) fn typed_lines(text: &[u8]) -> Typed {
     Typed { first: usize::from(!rest.is_empty()) * LINES, lines }
 }
 
-/// A typed line up to its first key that is no character.
+/// Returns a typed line up to its first key that is no character.
 fn shown(line: &[u8]) -> String {
     // The longest character has four bytes.
     let line = line.get(..4 * LINE_CHARS + BRACKETS).unwrap_or(line);

@@ -224,12 +224,12 @@ impl Steps {
         None
     }
 
-    /// The automaton's patterns that match according to the present state.
+    /// Returns the automaton's patterns that match according to the present state.
     pub(crate) fn matches<'a>(&'a self, automaton: &'a Automaton) -> impl Iterator<Item = PatternID> + 'a {
         matches_of(automaton, &self.cache, self.state)
     }
 
-    /// The automaton's patterns that match right here if the text ends here.
+    /// Returns the automaton's patterns that match right here if the text ends here.
     pub(crate) fn matches_at_end(&mut self, automaton: &Automaton) -> Vec<PatternID> {
         self.probe(automaton, |dfa, cache, state| {
             let Ok(end) = dfa.next_eoi_state(cache, state) else { return Vec::new() };

@@ -39,7 +39,7 @@ pub(super) struct FoundMatch {
 }
 
 impl FoundMatch {
-    /// The match that ends at `end`, looked up in the text that is kept.
+    /// Returns the match that ends at `end`, looked up in the text that is kept.
     pub(super) fn look_up(pattern_index: usize, pattern: &Pattern, window: &Window, from: u64, end: u64) -> Self {
         let floor = window.index(from.max(window.floor()));
         let captures = pattern.look_up(window.bytes(), floor);

@@ -33,8 +33,8 @@ fn tokens(text: &str) -> Vec<(usize, &str)> {
     TOKEN.find_iter(text).map(|found| (found.start(), found.as_str())).collect()
 }
 
-/// The match text of a finished stream, and for each of its bytes the raw bytes for which it
-/// stands.
+/// Returns the match text of a finished stream, and for each of its bytes the raw bytes for which
+/// it stands.
 fn flat(raw: &str) -> (String, Vec<(u64, u64)>) {
     let (mut text, mut places) = (String::new(), Vec::new());
     let mut pending = None;

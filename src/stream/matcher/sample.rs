@@ -6,8 +6,8 @@ use regex_syntax::hir::{Class, ClassBytesRange, ClassUnicodeRange, Hir, HirKind}
 /// Bytes of a sample at most.
 const LONGEST: usize = 512;
 
-/// A text that matches, as far as that can be known without searching (lookarounds may forbid it),
-/// in a line of its own.
+/// Returns a text that matches, as far as that can be known without searching (lookarounds may
+/// forbid it), in a line of its own.
 pub(super) fn sample(hir: &Hir) -> Vec<u8> {
     let mut text = Vec::new();
     append(hir, &mut text);

@@ -60,7 +60,8 @@ impl Opened {
         Self::over(name, reader, writer, unread, Process { child: Some(child), stderr, relay })
     }
 
-    /// A client that a test plays: `stdin` is what it reads, `reader` and `writer` are our ends.
+    /// Makes a client that a test plays: `stdin` is what it reads, `reader` and `writer` are our
+    /// ends.
     #[cfg(test)]
     pub(in crate::tmux) fn played(
         name: &str,
@@ -139,8 +140,8 @@ impl<R: AsyncRead + Unpin, C: AsRef<AtomicU64> + Unpin> AsyncRead for CountingRe
     }
 }
 
-/// A second reader of a pipe that never blocks, whatever the first one does: an open file of its
-/// own.
+/// Returns a second reader of a pipe that never blocks, whatever the first one does: an open file
+/// of its own.
 #[cfg(target_os = "linux")]
 fn reopened(pipe: &impl AsFd) -> Option<File> {
     use std::os::fd::AsRawFd as _;

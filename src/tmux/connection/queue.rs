@@ -357,7 +357,7 @@ impl Queue {
     }
 }
 
-/// The number of bytes that a pipe holds.
+/// Returns the number of bytes that a pipe holds.
 #[cfg(target_os = "linux")]
 fn pipe_size(pipe: &File) -> usize {
     rustix::pipe::fcntl_getpipe_size(pipe).unwrap_or(PIPE_BYTES)
