@@ -67,7 +67,8 @@ fn shown(text: &str, escapes: impl Fn(char) -> bool) -> Cow<'_, str> {
     shown.into()
 }
 
-/// JSON with the same values whose text controls no terminal: serde escapes C0 controls alone.
+/// Returns JSON with the same values whose text controls no terminal: serde escapes C0 controls
+/// alone.
 pub(crate) fn json(json: &str) -> Cow<'_, str> {
     if json.is_ascii() && !json.contains('\u{7f}') || !json.contains(is_escaped) {
         return json.into();

@@ -218,7 +218,7 @@ impl ControlCodec {
         }
     }
 
-    /// A `%begin` outside of any block.
+    /// Takes a `%begin` outside of any block.
     fn begin(&mut self, guard: Guard) {
         // Between the nonces of a frame, a block of ours is a part; a hook's block is not.
         let in_frame = self.open.as_ref().is_some_and(|open| !open.answered && !open.nonce_due);
@@ -230,7 +230,7 @@ impl ControlCodec {
         }
     }
 
-    /// The block that is being read ended.
+    /// Ends the block that is being read.
     fn end(&mut self, ok: bool) {
         let Some(Block { guard, body }) = self.block.take() else { return };
         let body = body.freeze();
@@ -246,7 +246,7 @@ impl ControlCodec {
         }
     }
 
-    /// The failed reply that was held back was nothing but that.
+    /// Passes on the failed reply that was held back, which was nothing but that.
     fn release_failed(&mut self) {
         self.due.extend(self.failed.take().map(|body| Event::Reply(Reply { ok: false, body })));
     }

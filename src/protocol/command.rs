@@ -62,7 +62,7 @@ impl Command {
         self.flag(flag).arg(value)
     }
 
-    /// `--`: what follows is no flag, even if it begins with `-`.
+    /// Adds `--`: what follows is no flag, even if it begins with `-`.
     pub fn end_of_flags(self) -> Self {
         self.flag("--")
     }
@@ -175,9 +175,9 @@ pub(super) fn render(commands: &[Command]) -> Result<Vec<u8>, CommandError> {
     Ok(line)
 }
 
-/// `send-keys -H`: any bytes, NUL included, as keys to a pane; nothing in them can be read as a
-/// flag, a key's name or a command (F27). One command for each [`HEX_KEYS_PER_LINE`] bytes, each to
-/// be sent as a line of its own.
+/// Returns `send-keys -H` commands: any bytes, NUL included, as keys to a pane; nothing in them can
+/// be read as a flag, a key's name or a command (F27). One command for each [`HEX_KEYS_PER_LINE`]
+/// bytes, each to be sent as a line of its own.
 pub fn hex_keys(pane: PaneId, bytes: &[u8]) -> impl Iterator<Item = Command> + '_ {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     bytes.chunks(HEX_KEYS_PER_LINE).map(move |chunk| {

@@ -18,17 +18,17 @@ pub(super) fn number<T: std::str::FromStr>(input: &[u8]) -> Parsed<'_, T> {
     map_opt(digit1, |digits| std::str::from_utf8(digits).ok()?.parse().ok()).parse(input)
 }
 
-/// `%3`
+/// Parses `%3`.
 pub(super) fn pane(input: &[u8]) -> Parsed<'_, PaneId> {
     preceded(tag("%"), number).map(PaneId).parse(input)
 }
 
-/// `@1`
+/// Parses `@1`.
 pub(super) fn window(input: &[u8]) -> Parsed<'_, WindowId> {
     preceded(tag("@"), number).map(WindowId).parse(input)
 }
 
-/// `$0`
+/// Parses `$0`.
 pub(super) fn session(input: &[u8]) -> Parsed<'_, SessionId> {
     preceded(tag("$"), number).map(SessionId).parse(input)
 }

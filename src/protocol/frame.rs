@@ -122,7 +122,7 @@ impl Default for FrameKey {
 }
 
 impl std::fmt::Debug for FrameKey {
-    /// Without the secret.
+    /// Leaves the secret out.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("FrameKey").field("pending", &*self.queue()).finish_non_exhaustive()
     }

@@ -64,7 +64,7 @@ pub enum LayoutError {
     TooDeep,
 }
 
-/// tmux's checksum of a layout: rotate right by one, add the byte (F23).
+/// Returns tmux's checksum of a layout: rotate right by one, add the byte (F23).
 pub fn checksum(body: &[u8]) -> u16 {
     // tmux adds a signed char; the layouts that tmux writes are ASCII.
     body.iter().fold(0, |sum: u16, &byte| sum.rotate_right(1).wrapping_add(u16::from(byte)))

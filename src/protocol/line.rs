@@ -47,7 +47,7 @@ pub fn parse_line(line: &[u8]) -> Line<'_> {
     structured(line).unwrap_or_else(|| Line::Notification(Notification::parse(line)))
 }
 
-/// `P DATA`. By hand: this line is nearly all of the traffic.
+/// Parses `P DATA`. By hand: this line is nearly all of the traffic.
 #[inline]
 fn output(rest: &[u8]) -> Option<(PaneId, &[u8])> {
     let (pane, rest) = decimal(rest)?;
@@ -73,7 +73,7 @@ pub(super) fn output_head(line: &[u8]) -> Option<OutputHead> {
     Some(OutputHead { pane, age_ms: Some(age_ms), data_at: line.len() - data.len() })
 }
 
-/// `P AGE … : DATA`.
+/// Parses `P AGE … : DATA`.
 fn extended(rest: &[u8]) -> Option<(PaneId, u64, &[u8])> {
     let (pane, rest) = decimal(rest)?;
     let (age_ms, rest) = decimal(rest.strip_prefix(b" ")?)?;

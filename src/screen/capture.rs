@@ -170,8 +170,8 @@ impl Printer<'_> {
         }
     }
 
-    /// The last cells of a line may not exist. They are spaces, and `left` cells are to be printed:
-    /// with `-N`, or where the style changes for the first of them, it can be seen.
+    /// Prints the last cells of a line, which may not exist. They are spaces, and `left` cells are
+    /// to be printed: with `-N`, or where the style changes for the first of them, it can be seen.
     fn slack(&mut self, size: u32, slack: u32, left: u32) {
         let printed = size.min(self.terminal.columns()).saturating_sub(size - slack);
         if self.untouched() && printed > 0 {

@@ -49,7 +49,7 @@ impl Cell {
         Self::new(CLUSTER | index, style << 8 | u32::from(width & 3) << WIDTH_SHIFT)
     }
 
-    /// Erased with a background.
+    /// Makes a cell that was erased with a background.
     pub(super) const fn erased(style: StyleId) -> Self {
         Self::new(' ' as u32, style << 8 | CLEARED | 1 << WIDTH_SHIFT)
     }
@@ -66,7 +66,7 @@ impl Cell {
         }
     }
 
-    /// Several characters stand here.
+    /// Whether several characters stand here.
     pub(super) fn is_cluster(self) -> bool {
         self.low() & CLUSTER != 0
     }
@@ -100,7 +100,7 @@ impl Cell {
         cells.iter().fold(0, |any, cell| any | cell.0 ^ Self::CLEARED.0) == 0
     }
 
-    /// The bytes of cells that are ASCII characters.
+    /// Appends the bytes of cells that are ASCII characters.
     pub(super) fn append_ascii(cells: &[Self], out: &mut Vec<u8>) {
         out.extend(cells.iter().map(|cell| cell.0 as u8));
     }
@@ -121,7 +121,7 @@ impl Cell {
         self.look() & CLEARED != 0
     }
 
-    /// Style, flags and width at once: cells with the same look differ in their glyph only.
+    /// Returns style, flags and width at once: cells with the same look differ in their glyph only.
     pub(super) fn look(self) -> u32 {
         (self.0 >> 32) as u32
     }

@@ -23,12 +23,12 @@ impl Changes {
         self.all || bit
     }
 
-    /// Every row may have changed: the screen scrolled, was cleared or resized.
+    /// Whether every row may have changed: the screen scrolled, was cleared or resized.
     pub fn all(&self) -> bool {
         self.all
     }
 
-    /// Nothing visible changed.
+    /// Whether nothing visible changed.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
             || (!self.all
@@ -39,7 +39,7 @@ impl Changes {
                 && self.rows.iter().all(|word| *word == 0))
     }
 
-    /// Everything may have changed.
+    /// Returns changes by which everything may have changed.
     pub fn everything() -> Self {
         Self { all: true, size: true, ..Self::default() }
     }

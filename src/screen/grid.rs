@@ -79,7 +79,7 @@ impl Grid {
         }
     }
 
-    /// The line above this one does not go on in it any more.
+    /// Ends the line above this one, which goes on in it no more.
     fn unwrap_above(&mut self, y: u32) {
         match y.checked_sub(1) {
             Some(above) => {
@@ -197,7 +197,7 @@ impl Grid {
         self.move_lines(upper + 1, upper, lower - upper, background);
     }
 
-    /// At the limit the oldest tenth goes at once.
+    /// Drops the oldest tenth of the history at once, at the limit.
     fn trim_history(&mut self) {
         let size = self.history.len() as u32;
         if size == 0 || size < self.limit {
@@ -290,7 +290,7 @@ impl Grid {
         self.erase(columns - count, y, count, 1, background);
     }
 
-    /// There are many styles or clusters.
+    /// Whether there are many styles or clusters.
     pub(super) fn is_sweep_due(&self) -> bool {
         self.styles.is_sweep_due() || self.clusters.is_sweep_due()
     }

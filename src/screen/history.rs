@@ -93,7 +93,7 @@ impl History {
         Some(line)
     }
 
-    /// The newest line does not go on any more.
+    /// Ends the newest line, which goes on no more.
     pub(super) fn unwrap_last(&mut self) {
         if self.lines == 0 {
             return;

@@ -124,8 +124,8 @@ impl Screen {
         self.parser.feed(bytes, &mut self.terminal);
     }
 
-    /// tmux has read all that was fed so far before it read what comes: the pane rested, or a
-    /// command's reply came.
+    /// Takes note that tmux has read all that was fed so far before it read what comes: the pane
+    /// rested, or a command's reply came.
     ///
     /// It forgets at the end of each read that a joiner (U+200D) came last, and the stream does not
     /// show where reads ended. Without this call a joiner joins however late the next character
@@ -147,19 +147,19 @@ impl Screen {
         self.parser.give_up(&mut self.terminal)
     }
 
-    /// The pane has another size from here on.
+    /// Resizes the pane from here on.
     pub fn resize(&mut self, size: Size) {
         self.read_ended();
         let reflow = self.terminal.saved.is_none();
         self.terminal.resize(u32::from(size.columns), u32::from(size.rows), reflow);
     }
 
-    /// `clear-history`.
+    /// Clears the history, as `clear-history` does.
     pub fn clear_history(&mut self) {
         self.terminal.grid.clear_history();
     }
 
-    /// `send-keys -R`.
+    /// Resets the terminal, as `send-keys -R` does.
     pub fn reset(&mut self) {
         self.read_ended();
         self.terminal.reset();
@@ -178,7 +178,7 @@ impl Screen {
         self.terminal.known(*options)
     }
 
-    /// Where the cursor is.
+    /// Returns where the cursor is.
     pub fn cursor(&self) -> Cursor {
         Cursor { column: self.terminal.x, row: self.terminal.y, visible: self.terminal.modes.cursor }
     }
@@ -243,7 +243,7 @@ impl Screen {
         }
     }
 
-    /// No escape sequence or character is half read.
+    /// Whether no escape sequence or character is half read.
     pub fn at_rest(&self) -> bool {
         self.parser.at_rest() && !self.terminal.in_character()
     }

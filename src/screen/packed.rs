@@ -31,7 +31,7 @@ const KIND: u8 = 7;
 const STYLED: u8 = 8;
 const COUNT_SHIFT: u8 = 4;
 
-/// Seven bits a byte, the last without the top bit.
+/// Writes a number, seven bits a byte, the last without the top bit.
 fn put(mut number: u32, out: &mut Vec<u8>) {
     while number >= 0x80 {
         out.push(number.to_le_bytes()[0] | 0x80);
@@ -63,8 +63,8 @@ mod part {
     pub(super) const LINK: u8 = 16;
 }
 
-/// A colour in few bytes: the flags are its lowest bits, so that the indexed ones are one or two
-/// bytes.
+/// Writes a colour in few bytes: the flags are its lowest bits, so that the indexed ones are one or
+/// two bytes.
 fn put_colour(colour: Colour, out: &mut Vec<u8>) {
     put((colour.0 & 0x00ff_ffff) << 2 | colour.0 >> 24 & 3, out);
 }

@@ -49,7 +49,7 @@ pub(super) struct Parser {
 }
 
 impl Parser {
-    /// Nothing has begun that has not ended.
+    /// Whether nothing has begun that has not ended.
     pub(super) fn at_rest(&self) -> bool {
         self.state == State::Ground
     }

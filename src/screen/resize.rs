@@ -196,7 +196,7 @@ impl Reflow {
         self.lines.get_mut(at).map(std::mem::take).unwrap_or_default()
     }
 
-    /// A line that is too long becomes several.
+    /// Splits a line that is too long into several.
     fn split(&mut self, at: usize, split: u32, dead: &mut [bool]) {
         let row = self.take(at);
         let goes_on = row.wrapped;
@@ -233,7 +233,7 @@ impl Reflow {
         }
     }
 
-    /// A line that goes on takes as much of the next ones as fits.
+    /// Joins a line that goes on with as much of the next ones as fits.
     fn join(&mut self, at: usize, mut width: u32, already: bool, dead: &mut [bool]) {
         if !already {
             let row = self.take(at);

@@ -54,8 +54,9 @@ impl Rules {
         self.proven
     }
 
-    /// `-N` prints what was written. From 3.4 on it prints the cells that exist, and how many do
-    /// can depend on where tmux's reads ended, which is not known: then tmux is to be asked.
+    /// Whether the output of `-N` is known. Before 3.4 it prints what was written, from 3.4 on the
+    /// cells that exist, and how many do can depend on where tmux's reads ended, which is not
+    /// known: then tmux is to be asked.
     pub fn knows_trailing(&self) -> bool {
         !self.prints_untouched_cells
     }

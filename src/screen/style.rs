@@ -18,12 +18,12 @@ impl Colour {
     const PALETTE: u32 = 0x0100_0000;
     const RGB: u32 = 0x0200_0000;
 
-    /// `38;5;n`.
+    /// Makes a palette colour, as by `38;5;n`.
     pub fn palette(index: u8) -> Self {
         Self(Self::PALETTE | u32::from(index))
     }
 
-    /// `38;2;r;g;b`.
+    /// Makes an RGB colour, as by `38;2;r;g;b`.
     pub fn rgb(red: u8, green: u8, blue: u8) -> Self {
         Self(Self::RGB | u32::from(red) << 16 | u32::from(green) << 8 | u32::from(blue))
     }
@@ -33,13 +33,13 @@ impl Colour {
         (self.0 & Self::PALETTE != 0).then_some(self.0.to_le_bytes()[0])
     }
 
-    /// Red, green and blue, if that is what it is.
+    /// Returns red, green and blue, if that is what it is.
     pub fn as_rgb(self) -> Option<[u8; 3]> {
         let [blue, green, red, _] = self.0.to_le_bytes();
         (self.0 & Self::RGB != 0).then_some([red, green, blue])
     }
 
-    /// tmux's `COLOUR_DEFAULT`.
+    /// Whether it is tmux's `COLOUR_DEFAULT`.
     pub fn is_default(self) -> bool {
         self == Self::DEFAULT
     }
@@ -105,7 +105,7 @@ impl Style {
         link: 0,
     };
 
-    /// Of a cell that was erased with this background.
+    /// Returns the style of a cell that was erased with this background.
     pub fn erased(background: Colour) -> Self {
         Self { background, ..Self::DEFAULT }
     }
@@ -201,7 +201,7 @@ impl Styles {
         id
     }
 
-    /// So many styles are there that a sweep is due.
+    /// Whether there are so many styles that a sweep is due.
     pub fn is_sweep_due(&self) -> bool {
         self.numbers.len() >= self.sweep_at
     }

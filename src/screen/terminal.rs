@@ -210,7 +210,7 @@ impl Terminal {
         self.last = None;
     }
 
-    /// RIS, and `send-keys -R`.
+    /// Resets the terminal: RIS, and `send-keys -R`.
     pub(super) fn reset(&mut self) {
         self.set_style(Style::DEFAULT);
         self.pen = Pen::default();
@@ -277,7 +277,7 @@ impl Terminal {
         }
     }
 
-    /// A title is taken if it is UTF-8 that can be printed.
+    /// Sets the title, if it is UTF-8 that can be printed.
     pub(super) fn set_title(&mut self, title: &[u8]) {
         let Ok(title) = std::str::from_utf8(title) else { return };
         if self.title != title {

@@ -17,7 +17,7 @@ pub(super) fn of(character: u32) -> i8 {
     after.checked_sub(1).and_then(|at| RUNS.get(at)).map_or(1, |(_, width)| *width)
 }
 
-/// U+00AD is looked up: libraries disagree about it.
+/// Returns the width of U+00AD, looked up: libraries disagree about it.
 fn soft_hyphen() -> i8 {
     let after = RUNS.partition_point(|(start, _)| *start <= 0xad);
     after.checked_sub(1).and_then(|at| RUNS.get(at)).map_or(1, |(_, width)| *width)

@@ -62,7 +62,7 @@ fn is_modifier(character: char) -> bool {
 const REPEAT_LIMIT: u32 = 1 << 16;
 
 impl Terminal {
-    /// A run of printable ASCII.
+    /// Prints a run of printable ASCII.
     pub(super) fn print(&mut self, text: &[u8]) {
         self.utf8.reset();
         self.last = text.last().copied().map(char::from);
@@ -107,7 +107,7 @@ impl Terminal {
         }
     }
 
-    /// A run that fits in the line.
+    /// Prints a run that fits in the line.
     fn print_run(&mut self, text: &[u8], style: StyleId) {
         let (x, columns) = (self.x, self.columns());
         let Some(row) = self.grid.row_mut(self.y) else { return };
@@ -134,7 +134,7 @@ impl Terminal {
         }
     }
 
-    /// A byte of a character of more than one.
+    /// Takes a byte of a character of more than one.
     pub(super) fn top_bit(&mut self, byte: u8) {
         self.last = None;
         match self.utf8.take(byte) {
@@ -154,7 +154,7 @@ impl Terminal {
         self.sweep();
     }
 
-    /// A character beyond ASCII.
+    /// Prints a character beyond ASCII.
     pub(super) fn print_character(&mut self, character: char) {
         self.last = self.rules.repeats_any_character.then_some(character);
         let Some(width) = self.width(character) else { return };
@@ -282,7 +282,7 @@ impl Terminal {
         }
     }
 
-    /// REP.
+    /// Repeats the last character: REP.
     pub(super) fn repeat(&mut self, count: u32) {
         // Behind the margin, where only a resize can put the cursor, tmux knows no limit.
         let count = count.min(self.columns().wrapping_sub(self.x)).min(REPEAT_LIMIT);

@@ -47,8 +47,8 @@ impl Phase {
     fn executes(self) -> bool {
         self.is_csi() || matches!(self, Self::Escape | Self::EscapeIntermediate)
     }
-    /// In a string that tmux gives up. Not at the ESC that ends a payload: tmux has left the string
-    /// there.
+    /// Whether it is in a string that tmux gives up. Not at the ESC that ends a payload: tmux has
+    /// left the string there.
     fn is_string(self) -> bool {
         matches!(
             self,
@@ -94,8 +94,8 @@ impl DecoderState {
         (self.phase != Phase::Ground || self.held_len > 0).then_some(self.since)
     }
 
-    /// Where the open string (OSC, title, DCS, APC, PM, SOS) began. tmux gives one up after five
-    /// seconds, see [`TextDecoder::give_up`].
+    /// Returns where the open string (OSC, title, DCS, APC, PM, SOS) began. tmux gives one up after
+    /// five seconds, see [`TextDecoder::give_up`].
     pub fn string_start(&self) -> Option<u64> {
         self.phase.is_string().then_some(self.start)
     }
@@ -174,7 +174,7 @@ impl TextDecoder {
         }
     }
 
-    /// Text and controls up to an ESC or the end. Answers how many bytes that was.
+    /// Takes text and controls up to an ESC or the end. Returns how many bytes that was.
     fn ground(&mut self, offset: u64, bytes: &[u8], sink: &mut (impl TextSink + ?Sized)) -> usize {
         let (mut at, mut cut_off) = if self.state.held_len > 0 { self.complete(bytes, sink) } else { (0, None) };
         while let Some(rest) = bytes.get(at..) {
@@ -349,7 +349,7 @@ impl TextDecoder {
         self.payload = Vec::new();
     }
 
-    /// The byte after an ESC.
+    /// Takes the byte after an ESC.
     fn escape(&mut self, offset: u64, byte: u8, sink: &mut (impl TextSink + ?Sized)) {
         let start = self.state.start;
         self.state.phase = match byte {
@@ -422,7 +422,7 @@ impl TextDecoder {
         };
     }
 
-    /// A payload is over.
+    /// Reports a payload that is over.
     fn report(&mut self, end: u64, sink: &mut (impl TextSink + ?Sized)) {
         let payload = std::mem::take(&mut self.payload);
         if self.state.cut {
@@ -473,7 +473,7 @@ fn whole_sequence(offset: u64, bytes: &[u8], sink: &mut (impl TextSink + ?Sized)
     None
 }
 
-/// A control byte in text or in the middle of a sequence.
+/// Carries out a control byte in text or in the middle of a sequence.
 fn execute(offset: u64, byte: u8, sink: &mut (impl TextSink + ?Sized)) {
     match byte {
         0x07 => sink.mark(offset, offset + 1, Mark::Bell),

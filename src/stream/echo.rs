@@ -159,7 +159,7 @@ impl EchoFilter {
         self.expected.drain(..surplus);
     }
 
-    /// Number of the input that was noted last.
+    /// Returns the number of the input that was noted last.
     pub fn last_input(&self) -> u64 {
         self.inputs
     }
@@ -176,7 +176,7 @@ impl EchoFilter {
         self.command_line = Some(mark);
     }
 
-    /// Where the command line began that is being typed.
+    /// Returns where the command line began that is being typed.
     pub fn command_line(&self) -> Option<u64> {
         self.command_line
     }
@@ -189,7 +189,7 @@ impl EchoFilter {
         }
     }
 
-    /// Output is missing here: what stands on the line is not known any more.
+    /// Takes note that output is missing here: what stands on the line is not known any more.
     pub fn interrupt(&mut self) {
         self.judged.take();
         if let Some(line) = &mut self.line {
@@ -409,7 +409,7 @@ impl EchoFilter {
         }
     }
 
-    /// These lines have been echoed.
+    /// Records that these lines have been echoed.
     fn settle(&mut self, shown: &Shown) {
         let Some(first) = self.expected.get(shown.lines.start) else { return };
         let by_kernel = !first.again && (first.tty_echo || (shown.anchored && first.prompt.trim().is_empty()));
@@ -434,7 +434,7 @@ impl EchoFilter {
         });
     }
 
-    /// Without anything to expect there is nothing to follow.
+    /// Stops following where nothing is expected.
     fn rest(&mut self) {
         if self.expected.is_empty() {
             self.line = None;

@@ -163,7 +163,7 @@ impl PatternSet {
     pub fn len(&self) -> usize {
         self.inner.patterns.len()
     }
-    /// Never true: a set has at least one pattern.
+    /// Returns false: a set has at least one pattern.
     pub fn is_empty(&self) -> bool {
         self.inner.patterns.is_empty()
     }

@@ -61,7 +61,7 @@ pub struct RestingLine {
 }
 
 impl From<String> for RestingLine {
-    /// With the cursor at the end.
+    /// Makes a resting line with the cursor at the end.
     fn from(text: String) -> Self {
         Self { cursor: text.chars().count(), text, start: None }
     }
@@ -112,7 +112,7 @@ impl TextRenderer {
         self.line_offset = next;
     }
 
-    /// The cursor leaves the line.
+    /// Moves the cursor off the line.
     fn leave_line(&mut self, offset: u64) {
         self.settle();
         if self.out.len() > self.line {
@@ -178,7 +178,7 @@ impl TextRenderer {
         }
     }
 
-    /// Up to which column blanks may be put into the current line.
+    /// Returns up to which column blanks may be put into the current line.
     fn reach(&mut self, offset: u64) -> usize {
         let began = *self.began.get_or_insert(offset);
         let allowed = (offset - began.min(offset)).saturating_mul(BLANKS) as usize + MAX_COLUMNS;
@@ -186,7 +186,7 @@ impl TextRenderer {
         (cells + allowed.saturating_sub(self.out.len() + cells)).min(MAX_COLUMNS)
     }
 
-    /// REP: the character before the cursor once more.
+    /// Repeats the character before the cursor: REP.
     fn repeat(&mut self, offset: u64, count: usize, reach: usize) {
         let edit = self.edit();
         let before = edit.cells.get(..edit.column).unwrap_or_default();
@@ -282,7 +282,7 @@ impl Edit {
         self.cells.truncate(self.column);
     }
 
-    /// CSI 1 K and CSI 2 K.
+    /// Erases in the line: CSI 1 K and CSI 2 K.
     fn erase(&mut self, mode: u16) {
         match mode {
             1 => {

@@ -196,7 +196,7 @@ impl Ring {
         open
     }
 
-    /// Where the string that is open at the stream's end began.
+    /// Returns where the string that is open at the stream's end began.
     pub fn string_start(&self) -> Option<u64> {
         self.decoder.state().string_start()
     }
@@ -248,7 +248,7 @@ impl Ring {
         self.gap_between(offset, offset.saturating_add(1))
     }
 
-    /// Where the first gap behind an offset lies.
+    /// Returns where the first gap behind an offset lies.
     pub fn next_gap(&self, offset: u64) -> Option<u64> {
         self.gaps.iter().map(|(at, _)| *at).find(|at| *at > offset)
     }
@@ -437,7 +437,7 @@ impl Ring {
     }
 }
 
-/// Where what is open at `to` began, unless that is too long ago.
+/// Returns where what is open at `to` began, unless that is too long ago.
 fn held_back(state: DecoderState, to: u64) -> u64 {
     state.open_since().filter(|open| to.saturating_sub(*open) <= OPEN_LIMIT).unwrap_or(to)
 }

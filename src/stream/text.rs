@@ -3,16 +3,16 @@
 /// Receives what [`TextDecoder`](super::decoder::TextDecoder) finds in a pane's bytes. Offsets are
 /// absolute raw offsets in the pane's stream.
 pub trait TextSink {
-    /// Printable text, a slice of the input wherever possible. `offset` is the raw offset of its
-    /// first byte, and byte `i` of `text` stands at raw offset `offset + i` (a replacement
+    /// Receives printable text, a slice of the input wherever possible. `offset` is the raw offset
+    /// of its first byte, and byte `i` of `text` stands at raw offset `offset + i` (a replacement
     /// character that stands for invalid bytes comes in a call of its own). `text` is valid UTF-8
     /// as a whole and contains neither `\n` nor `\r`; tabs are kept, other C0 controls are not
     /// text.
     fn text(&mut self, offset: u64, text: &[u8]);
-    /// A control character or sequence that moves the cursor within or between lines, or rewrites
-    /// the line.
+    /// Receives a control character or sequence that moves the cursor within or between lines, or
+    /// rewrites the line.
     fn control(&mut self, offset: u64, control: Control);
-    /// Something that is not text: a bell, a title, a shell's mark, an OSC of ours.
+    /// Receives something that is not text: a bell, a title, a shell's mark, an OSC of ours.
     fn mark(&mut self, _start: u64, _end: u64, _mark: Mark<'_>) {}
 }
 

@@ -124,7 +124,7 @@ type Callback = Box<dyn FnOnce(Result<Answer, Lost>) + Send>;
 
 /// Receives a connection's events, in the order of the wire, in its draining task.
 pub trait Receiver: Send + Sync + 'static {
-    /// Something other than a reply.
+    /// Receives something other than a reply.
     fn event(self: &Arc<Self>, connection: &Connection, event: Event);
     /// The server does not answer; comes in the tending task. The connection stays, and may go on
     /// at any time.
@@ -201,7 +201,7 @@ impl Connection {
         connection
     }
 
-    /// Which connection this is; unique in its server.
+    /// Returns the connection's number; unique in its server.
     pub fn id(&self) -> u64 {
         self.0.id
     }
@@ -278,7 +278,7 @@ impl Connection {
         self.queue().is_silent()
     }
 
-    /// How often something was read from the server.
+    /// Returns how often something was read from the server.
     pub fn reads(&self) -> u64 {
         self.0.reads.load(Ordering::Relaxed)
     }
@@ -313,7 +313,8 @@ impl Connection {
         done
     }
 
-    /// A task of this connection panicked: nothing can be relied on but that all is begun anew.
+    /// Takes note that a task of this connection panicked: nothing can be relied on but that all is
+    /// begun anew.
     fn failed(&self, panic: &(dyn Any + Send)) {
         let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
         let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();

@@ -356,7 +356,7 @@ impl Inner {
         }
     }
 
-    /// A pane's process has ended: what stands in it now is all it printed (F9).
+    /// Reads a pane whose process has ended: what stands in it now is all it printed (F9).
     pub(super) fn look_at_dead(self: &Arc<Self>, pane: PaneId, looks: u32) {
         let connection = {
             let model = self.lock();
@@ -392,8 +392,8 @@ impl Inner {
         });
     }
 
-    /// A pane is no longer listed. Its end is reported after its last output, which may still be on
-    /// its way over its own connection (C3).
+    /// Removes a pane that is no longer listed. Its end is reported after its last output, which
+    /// may still be on its way over its own connection (C3).
     fn gone(self: &Arc<Self>, pane: PaneId) {
         let connection = self.lock().owner(pane);
         let this = self.clone();
@@ -422,7 +422,7 @@ impl Inner {
         self.lock().panes.get_mut(&pane).is_some_and(|followed| followed.ended(by, pid))
     }
 
-    /// tmux pushed the values of a window's panes.
+    /// Takes the values that tmux pushed of a window's panes.
     fn pushed(self: &Arc<Self>, connection: &Connection, subscription: &Subscription) {
         if values::is_return(&subscription.name) {
             self.refresh();

@@ -26,7 +26,7 @@ pub fn watch(pid: u32) -> Option<impl Future<Output = ()> + Send + 'static> {
     })
 }
 
-/// Not known on this system.
+/// Returns `None`: not known on this system.
 #[cfg(not(target_os = "linux"))]
 pub fn watch(_: u32) -> Option<std::future::Ready<()>> {
     None

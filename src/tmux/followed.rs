@@ -281,7 +281,7 @@ impl FollowedPane {
         Some(receiver)
     }
 
-    /// tmux lists the pane, and this is where it is carried.
+    /// Records that tmux lists the pane, and where it is carried.
     pub fn listed(&mut self, carried: Carriers<'_>, attempts: &mut SeedAttempts) -> Vec<PaneAction> {
         let Carriers { by, candidate, stood } = carried;
         let stays = |owner: u64| by.contains(&owner);
@@ -381,7 +381,7 @@ impl FollowedPane {
         self.disown()
     }
 
-    /// Output came over a connection.
+    /// Takes output that came over a connection.
     pub fn output(&mut self, connection: u64, data: &[u8]) -> OutputAction {
         match &mut self.flow {
             Flow::Following { owner, .. } if *owner == connection => OutputAction::Passed,
@@ -429,7 +429,7 @@ impl FollowedPane {
         }
     }
 
-    /// Output may have been lost.
+    /// Records that output may have been lost.
     pub fn reseed(&mut self, reason: GapReason, attempts: &mut SeedAttempts) -> Vec<PaneAction> {
         match &mut self.flow {
             Flow::Unowned => Vec::new(),
@@ -461,7 +461,8 @@ impl FollowedPane {
         pid != 0 && pid != self.pid
     }
 
-    /// Another program runs in the pane. `here`: the owner has carried all that it printed.
+    /// Records that another program runs in the pane. `here`: the owner has carried all that it
+    /// printed.
     pub fn restarted(&mut self, here: bool, attempts: &mut SeedAttempts) -> Vec<PaneAction> {
         let Flow::Ended { owner, whole } = self.flow else { return Vec::new() };
         let mut steps = vec![PaneAction::Restarted];
@@ -549,14 +550,15 @@ impl FollowedPane {
         SeedOutcome::Pause
     }
 
-    /// tmux has paused the pane for an attempt. Returns whether that is still under way.
+    /// Records that tmux has paused the pane for an attempt. Returns whether that is still under
+    /// way.
     pub fn paused(&mut self, attempt: u64) -> bool {
         let asking = self.asking(attempt).filter(|asking| asking.phase == Phase::Pausing);
         asking.map(|asking| asking.phase = Phase::Paused { early: HeldOutput::default() }).is_some()
     }
 
-    /// tmux did not give the content, or not in a way that can be read. Returns the next attempt
-    /// and after which pause it is made.
+    /// Records that tmux did not give the content, or not in a way that can be read. Returns the
+    /// next attempt and after which pause it is made.
     pub fn refused(&mut self, attempt: u64, attempts: &mut SeedAttempts) -> Option<(u64, Duration)> {
         let asking = self.asking(attempt)?;
         let pause = FIRST_PAUSE.saturating_mul(1 << asking.refusals.min(10)).min(LONGEST_PAUSE);

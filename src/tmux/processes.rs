@@ -105,12 +105,12 @@ impl Stat {
 
 #[cfg(not(target_os = "linux"))]
 impl Proc {
-    /// Not known on this system.
+    /// Returns `None`: not known on this system.
     pub fn terminal_of(&self, _: u32) -> Option<Terminal> {
         None
     }
 
-    /// Not known on this system.
+    /// Returns `None`: not known on this system.
     pub fn foreground_group(&self, _: u32) -> Option<u32> {
         None
     }

@@ -117,7 +117,8 @@ impl ServerSpec {
         self.file.path(&self.socket)
     }
 
-    /// `PREFIX… tmux -u [-f CONFIG] -S SOCKET ARGS…`, with its standard streams not yet set.
+    /// Returns `PREFIX… tmux -u [-f CONFIG] -S SOCKET ARGS…`, with its standard streams not yet
+    /// set.
     ///
     /// `-u`: without UTF-8 replies turn tabs and non-ASCII into `_` (F17). `$TMUX` is removed so
     /// that tmux does not take us for something that runs in one of its panes.

@@ -94,7 +94,7 @@ impl Inner {
         self.steps(pane, steps.unwrap_or_default());
     }
 
-    /// Output of a pane came over a connection.
+    /// Takes output of a pane that came over a connection.
     pub(super) fn output(self: &Arc<Self>, connection: &Connection, pane: PaneId, data: &[u8]) {
         let taken = match self.lock().panes.get_mut(&pane) {
             Some(followed) => followed.output(connection.id(), data),
@@ -143,7 +143,7 @@ impl Inner {
         Seed::question(pane, version.map(Rules::for_version))
     }
 
-    /// The content of an attempt is here.
+    /// Takes the answer: the content of an attempt is here.
     fn answered(self: &Arc<Self>, connection: &Connection, pane: PaneId, attempt: u64, parts: &[Bytes]) {
         let Some(seed) = Seed::parse(parts) else {
             self.refused(pane, attempt, "an answer that is no seed");
@@ -183,7 +183,8 @@ impl Inner {
         }
     }
 
-    /// The pane is carried by another connection: goes on without a gap if nothing is missing.
+    /// Compares, where the pane is carried by another connection: it goes on without a gap if
+    /// nothing is missing.
     fn compare(self: &Arc<Self>, connection: &Connection, pane: PaneId, attempt: u64, seed: &Seed, output: &[u8]) {
         let is_whole = self.observer.moved(pane, seed, output);
         let (next, waiters) = {
@@ -247,7 +248,7 @@ impl Inner {
         });
     }
 
-    /// tmux did not give a pane's content. It is asked again after a pause, which grows each time,
+    /// Asks again, where tmux did not give a pane's content, after a pause, which grows each time,
     /// for as long as the pane is there.
     fn refused(self: &Arc<Self>, pane: PaneId, attempt: u64, message: &str) {
         if let Some(pause) = self.try_again(pane, attempt) {
@@ -255,8 +256,8 @@ impl Inner {
         }
     }
 
-    /// A pane's content was asked for and not answered, like all that was asked on that connection,
-    /// which says so once.
+    /// Asks again: a pane's content was asked for and not answered, like all that was asked on that
+    /// connection, which says so once.
     fn unread(self: &Arc<Self>, pane: PaneId, attempt: u64, lost: Lost) {
         if self.try_again(pane, attempt).is_some() {
             tracing::debug!("pane {pane} was not read: {lost:?}");
@@ -287,7 +288,7 @@ impl Inner {
         Some(pause)
     }
 
-    /// tmux says that it has paused a pane for a connection.
+    /// Takes note that tmux says that it has paused a pane for a connection.
     pub(super) fn was_paused(self: &Arc<Self>, connection: &Connection, pane: PaneId) {
         let is_owner = {
             let mut model = self.lock();
@@ -381,8 +382,8 @@ impl Inner {
         receiver.await.unwrap_or(Err(Lost::Ended))
     }
 
-    /// A program was put into a pane. `ran`: another one ran there when that was asked for. `here`:
-    /// its owner carried all it printed.
+    /// Takes note that a program was put into a pane. `ran`: another one ran there when that was
+    /// asked for. `here`: its owner carried all it printed.
     fn respawned(self: &Arc<Self>, pane: PaneId, ran: bool, here: bool) {
         let steps = {
             let mut model = self.lock();

@@ -46,7 +46,7 @@ fn kernel_device(major: u32, minor: u32) -> u64 {
     u64::from((minor & 0xff) | (major << 8) | ((minor & !0xff) << 12))
 }
 
-/// `tty_nr` in `/proc/PID/stat` (proc(5)); `None` where there is no terminal.
+/// Returns `tty_nr` in `/proc/PID/stat` (proc(5)); `None` where there is no terminal.
 #[cfg(target_os = "linux")]
 fn terminal_in(stat: &[u8]) -> Option<u64> {
     let stat = String::from_utf8_lossy(stat);

@@ -254,7 +254,7 @@ impl Topology {
         self.panes.iter().find(|row| row.id == id)
     }
 
-    /// Which sessions link each window, hubs included.
+    /// Returns which sessions link each window, hubs included.
     pub fn links(&self) -> HashMap<WindowId, Vec<SessionId>> {
         let mut links: HashMap<WindowId, Vec<SessionId>> = HashMap::new();
         for window in &self.windows {

@@ -68,12 +68,12 @@ impl Proc {
 
 #[cfg(not(target_os = "linux"))]
 impl Proc {
-    /// Not known on this system.
+    /// Returns `None`: not known on this system.
     pub fn foreground(&self, _: u32, _: &str) -> Option<Foreground> {
         None
     }
 
-    /// Not known on this system.
+    /// Returns `None`: not known on this system.
     pub fn child(&self, _: u32) -> Option<(u32, Vec<String>)> {
         None
     }

@@ -48,7 +48,7 @@ fn recordings() -> Vec<Recording> {
     index.lines().filter(|line| !line.starts_with('#')).map(read).collect()
 }
 
-/// `\x1b` stands for the byte.
+/// Returns the bytes of a text in which `\x1b` stands for the byte.
 fn unescaped(text: &str) -> Vec<u8> {
     let mut parts = text.split("\\x");
     let mut bytes = parts.next().unwrap_or_default().as_bytes().to_vec();

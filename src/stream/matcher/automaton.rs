@@ -129,8 +129,8 @@ pub(crate) struct Steps {
 }
 
 impl Steps {
-    /// At a place whose preceding byte is `behind` (none: the text begins there). `None`: the
-    /// automaton cannot start here.
+    /// Begins at a place whose preceding byte is `behind` (none: the text begins there). `None`:
+    /// the automaton cannot start here.
     pub(crate) fn new(automaton: &Automaton, behind: Option<u8>) -> Option<Self> {
         let mut cache = automaton.rehearsed.clone();
         let state = start_state(automaton, &mut cache, behind)?;

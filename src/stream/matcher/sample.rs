@@ -42,7 +42,7 @@ fn append(hir: &Hir, text: &mut Vec<u8>) {
     }
 }
 
-/// A character of a class, a printable ASCII one if there is one.
+/// Returns a character of a class, a printable ASCII one if there is one.
 fn member(class: &Class, text: &mut Vec<u8>) {
     match class {
         Class::Unicode(class) => {

@@ -126,14 +126,15 @@ impl Slot {
         }
     }
 
-    /// From where on the text is to be searched again when the automaton gave up at a position.
+    /// Returns from where on the text is to be searched again when the automaton gave up at a
+    /// position.
     fn again_from(&self, pattern: &Pattern, window: &Window, at: u64) -> u64 {
         let from = if pattern.crosses { window.floor() } else { window.line_of(at).max(window.floor()) };
         from.max(self.from)
     }
 
-    /// From where on the text is needed besides what every search needs: for a match that is known
-    /// and not settled yet, for what follows one that was put off.
+    /// Returns from where on the text is needed besides what every search needs: for a match that
+    /// is known and not settled yet, for what follows one that was put off.
     pub(super) fn needs(&self, pattern: &Pattern, window: &Window) -> u64 {
         match (&self.found, self.phase, &self.search) {
             (Some(found), ..) => found.end,
@@ -173,7 +174,8 @@ impl Slot {
         self.open = false;
     }
 
-    /// By the pattern's own automaton; false when there is nothing more to do with this text.
+    /// Settles by the pattern's own automaton; false when there is nothing more to do with this
+    /// text.
     fn settle_own(&mut self, index: usize, pattern: &Pattern, window: &Window, rest: bool, limit: u64) -> bool {
         let Some(search) = &mut self.search else { return false };
         let stop = search.advance(pattern, window);
@@ -212,7 +214,8 @@ impl Slot {
         true
     }
 
-    /// By searching the recent text anew; false when there is nothing more to do with this text.
+    /// Settles by searching the recent text anew; false when there is nothing more to do with this
+    /// text.
     fn settle_again(
         &mut self,
         index: usize,

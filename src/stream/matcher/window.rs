@@ -74,8 +74,8 @@ impl Window {
     pub(super) fn holds_return(&self) -> bool {
         self.held.is_some()
     }
-    /// The stream rests: a `\r` at its end counts as a line end; a `\n` that comes later belongs to
-    /// it.
+    /// Takes note that the stream rests: a `\r` at its end counts as a line end; a `\n` that comes
+    /// later belongs to it.
     pub(super) fn release(&mut self) {
         if self.held.is_some() {
             self.flush();

@@ -151,7 +151,7 @@ fn reopened(pipe: &impl AsFd) -> Option<File> {
     open(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty()).ok().map(File::from)
 }
 
-/// Elsewhere what was written stays written.
+/// Returns nothing: elsewhere what was written stays written.
 #[cfg(not(target_os = "linux"))]
 fn reopened(_: &impl AsFd) -> Option<File> {
     None
