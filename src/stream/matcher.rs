@@ -63,7 +63,7 @@ pub struct Matcher {
 impl Matcher {
     /// Makes a matcher that begins at an empty text: `^` matches at its very beginning.
     pub fn new(set: PatternSet) -> Self {
-        let watched = |index| set.watcher().is_some_and(|watcher| watcher.members.contains(&index));
+        let watched = |index| set.prefilter().is_some_and(|prefilter| prefilter.members.contains(&index));
         let slots = (0..set.len())
             .map(|index| Slot {
                 from: 0,
@@ -163,7 +163,7 @@ impl Matcher {
     /// automaton of its own.
     fn watch(&mut self, rest: bool) {
         let from = std::mem::replace(&mut self.watched, self.window.end());
-        let Some(watcher) = self.set.watcher() else { return };
+        let Some(prefilter) = self.set.prefilter() else { return };
         let mut left = self.slots.iter().filter(|slot| slot.phase == Phase::Watched).count();
         if left == 0 {
             self.watching = false;
@@ -175,26 +175,26 @@ impl Matcher {
         let behind = self.window.behind(from);
         let steps = match &mut self.watch {
             Some(steps) if self.watching => Some(steps),
-            Some(steps) => steps.restart(&watcher.automaton, behind).then_some(steps),
-            empty => Steps::new(&watcher.automaton, behind).map(|steps| empty.insert(steps)),
+            Some(steps) => steps.restart(&prefilter.automaton, behind).then_some(steps),
+            empty => Steps::new(&prefilter.automaton, behind).map(|steps| empty.insert(steps)),
         };
         self.watching = steps.is_some();
         if let Some(steps) = steps {
             let mut at = self.window.index(from);
             while left > 0 {
-                let (stop, reached) = steps.run(&watcher.automaton, self.window.bytes(), at);
+                let (stop, reached) = steps.run(&prefilter.automaton, self.window.bytes(), at);
                 at = reached;
                 let end = self.window.position(at).saturating_sub(1);
                 match stop {
                     Stop::Match => {
-                        for pattern in steps.matches(&watcher.automaton) {
-                            let Some(&index) = watcher.members.get(pattern.as_usize()) else { continue };
+                        for pattern in steps.matches(&prefilter.automaton) {
+                            let Some(&index) = prefilter.members.get(pattern.as_usize()) else { continue };
                             left -= usize::from(take_over(&mut self.slots, &self.set, index, &self.window, end, true));
                         }
                     }
                     Stop::End => {
-                        for pattern in steps.matches_at_end(&watcher.automaton) {
-                            let Some(&index) = watcher.members.get(pattern.as_usize()) else { continue };
+                        for pattern in steps.matches_at_end(&prefilter.automaton) {
+                            let Some(&index) = prefilter.members.get(pattern.as_usize()) else { continue };
                             let end = self.window.end();
                             left -= usize::from(take_over(&mut self.slots, &self.set, index, &self.window, end, rest));
                         }
@@ -219,16 +219,16 @@ impl Matcher {
 
     /// Gives patterns of which nothing is pending back to the set's automaton.
     fn hand_back(&mut self) {
-        let Some(watcher) = self.set.watcher() else { return };
+        let Some(prefilter) = self.set.prefilter() else { return };
         let end = self.window.end();
         let behind = self.window.behind(end);
         let open = self.slots.iter().filter(|slot| !slot.phase.is_over()).count();
         if open < 2
-            || (self.watching && !self.watch.as_mut().is_some_and(|steps| steps.is_fresh(&watcher.automaton, behind)))
+            || (self.watching && !self.watch.as_mut().is_some_and(|steps| steps.is_fresh(&prefilter.automaton, behind)))
         {
             return;
         }
-        for &index in &watcher.members {
+        for &index in &prefilter.members {
             let (Some(slot), Some(pattern)) = (self.slots.get_mut(index), self.set.get(index)) else { continue };
             if slot.phase != Phase::Own || slot.found.is_some() || slot.open {
                 continue;

@@ -52,14 +52,14 @@ pub struct PatternSet {
 #[derive(Debug)]
 struct Inner {
     patterns: Vec<Pattern>,
-    watcher: Option<Watcher>,
+    prefilter: Option<Prefilter>,
     limits: Limits,
     reach: usize,
 }
 
 /// A single automaton that finds which patterns of the set may have begun to match.
 #[derive(Debug)]
-pub(super) struct Watcher {
+pub(super) struct Prefilter {
     pub(super) automaton: Automaton,
     /// Which pattern of the set each of the automaton's patterns is.
     pub(super) members: Vec<usize>,
@@ -124,7 +124,7 @@ impl PatternSet {
         // The whole set is compiled first, whatever searches by it: one limit then bounds all that
         // is compiled below.
         let whole = nfa(&searched, limits).map_err(|error| too_large(error.as_ref(), &names.join(", "), limits))?;
-        let watcher = if members.len() < 2 {
+        let prefilter = if members.len() < 2 {
             None
         } else {
             let watched: Vec<&Hir> = members.iter().filter_map(|&index| searched.get(index)).collect();
@@ -133,7 +133,7 @@ impl PatternSet {
             } else {
                 nfa(&watched, limits).map_err(|error| too_large(error.as_ref(), &names.join(", "), limits))?
             };
-            Some(Watcher { automaton: Automaton::new(nfa, &watched, Kind::Every, limits, "the patterns")?, members })
+            Some(Prefilter { automaton: Automaton::new(nfa, &watched, Kind::Every, limits, "the patterns")?, members })
         };
         let mut patterns = Vec::with_capacity(hirs.len());
         for ((hir, form), name) in hirs.iter().zip(&searched).zip(&names) {
@@ -155,7 +155,7 @@ impl PatternSet {
             .filter(|pattern| pattern.crosses)
             .map(|pattern| pattern.longest.unwrap_or(usize::MAX))
             .max();
-        Ok(Self { inner: Arc::new(Inner { patterns, watcher, limits: *limits, reach: reach.unwrap_or(0) }) })
+        Ok(Self { inner: Arc::new(Inner { patterns, prefilter, limits: *limits, reach: reach.unwrap_or(0) }) })
     }
 
     /// Returns the number of patterns; they are numbered from 0 in the order in which they were
@@ -177,8 +177,8 @@ impl PatternSet {
     pub(super) fn patterns(&self) -> &[Pattern] {
         &self.inner.patterns
     }
-    pub(super) fn watcher(&self) -> Option<&Watcher> {
-        self.inner.watcher.as_ref()
+    pub(super) fn prefilter(&self) -> Option<&Prefilter> {
+        self.inner.prefilter.as_ref()
     }
     /// Returns how far back of the text's end a match that crosses lines may begin.
     pub(super) fn reach(&self) -> usize {
