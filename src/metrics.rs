@@ -1,4 +1,4 @@
-//! What is counted, and its Prometheus form. Pane contents never appear in a metric.
+//! Metrics, and their Prometheus form. Pane contents never appear in a metric.
 
 use std::{
     sync::{

@@ -60,7 +60,7 @@ pub enum Event {
 /// The answer to one command outside of a frame; answers come in the order of the commands (F14).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reply {
-    /// The command succeeded.
+    /// Whether the command succeeded.
     pub ok: bool,
     /// The command's output, or its error: lines, each with its `\n`.
     pub body: Bytes,
@@ -100,9 +100,9 @@ struct Open {
     parts: Vec<Bytes>,
     /// Bytes in `parts`.
     held: usize,
-    /// A part has ended; the next block of ours is the nonce behind it.
+    /// Whether a part has ended; the next block of ours is the nonce behind it.
     nonce_due: bool,
-    /// The frame was handed out; only the nonce of its second line is missing.
+    /// Whether the frame was handed out; only the nonce of its second line is missing.
     answered: bool,
 }
 

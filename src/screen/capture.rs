@@ -1,4 +1,4 @@
-//! What `tmux capture-pane -p` prints.
+//! Captures: what `tmux capture-pane -p` prints.
 
 use super::{
     cell::{Cell, append_text},
@@ -49,7 +49,7 @@ struct Printer<'a> {
     /// The style of the last cell; it is carried from line to line.
     last: Style,
     out: Vec<u8>,
-    /// tmux may print something else.
+    /// Whether tmux may print something else.
     unknown: bool,
 }
 

@@ -6,13 +6,13 @@
 pub struct Changes {
     all: bool,
     rows: Vec<u64>,
-    /// The title is another one.
+    /// Whether the title is another one.
     pub title: bool,
     /// So many bells rang.
     pub bells: u32,
-    /// The pane switched between its main and its alternate screen.
+    /// Whether the pane switched between its main and its alternate screen.
     pub alternate: bool,
-    /// The size is another one.
+    /// Whether the size is another one.
     pub size: bool,
 }
 

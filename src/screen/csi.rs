@@ -1,4 +1,4 @@
-//! What control characters, escapes and control sequences ask for.
+//! Carrying out control characters, escapes and control sequences.
 
 use super::{
     params::Params,

@@ -1,4 +1,4 @@
-//! What moves the cursor, and what scrolls because of it.
+//! Moves of the cursor, and scrolling because of them.
 
 use super::{style::Colour, terminal::Terminal};
 

@@ -1,4 +1,4 @@
-//! What erases, inserts and deletes.
+//! Erasing, inserting and deleting.
 
 use super::{style::Colour, terminal::Terminal};
 

@@ -24,7 +24,7 @@ pub(super) struct Grid {
     pub(super) scrolled: u32,
     /// Lines of history at most; 0 keeps none.
     pub(super) limit: u32,
-    /// Lines that scroll away are kept: not on the alternate screen.
+    /// Whether lines that scroll away are kept: not on the alternate screen.
     pub(super) keeps: bool,
     pub(super) styles: Styles,
     pub(super) clusters: Clusters,

@@ -1,4 +1,4 @@
-//! What tmux's grid holds, from a pane's output alone: `capture-pane` answered from memory.
+//! The content of tmux's grid, from a pane's output alone: `capture-pane` answered from memory.
 //!
 //! This floor is pure like [`crate::stream`]: no sockets, no clocks, no tasks. It follows tmux's
 //! own grid, not a terminal in general: `docs/screen.md` has the invariants (S1…) and what was
@@ -208,8 +208,8 @@ impl Screen {
         self.row(row, false)
     }
 
-    /// Returns a visible row as `capture-pane -p` prints it alone, with `escapes` as `capture-pane
-    /// -p -e` does, without the line's end.
+    /// Returns a visible row as `capture-pane -p` prints it alone, with `escapes` as
+    /// `capture-pane -p -e` does, without the line's end.
     pub fn row(&self, row: u16, escapes: bool) -> String {
         let line = Line::At(i32::from(row));
         let options = CaptureOptions { start: line, end: line, escapes, ..CaptureOptions::default() };

@@ -24,7 +24,7 @@ pub(super) struct RawParams {
     length: usize,
     intermediates: [u8; INTERMEDIATES],
     intermediates_length: usize,
-    /// Too much of something: the sequence does nothing.
+    /// Whether there was too much of something: the sequence does nothing.
     pub(super) discard: bool,
 }
 

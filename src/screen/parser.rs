@@ -40,7 +40,7 @@ pub(super) struct Parser {
     collected: RawParams,
     /// Of an OSC or APC.
     string: Vec<u8>,
-    /// The DCS began as a sixel image does.
+    /// Whether the DCS began as a sixel image does.
     image: bool,
     /// Bytes of the string so far, kept or not.
     string_length: usize,

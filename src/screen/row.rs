@@ -13,7 +13,7 @@ pub(super) struct Row {
     /// So many of the last cells may not exist in tmux: that depends on where its reads ended.
     /// Nobody touched them.
     pub(super) slack: u32,
-    /// The text goes on in the next line.
+    /// Whether the text goes on in the next line.
     pub(super) wrapped: bool,
 }
 

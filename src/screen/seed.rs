@@ -278,7 +278,8 @@ impl<'a> Lines<'a> {
 struct Reader {
     style: Style,
     line_drawing: bool,
-    /// A link ended, if more follows in this line. At a line's end tmux says so in any case.
+    /// Whether a link ended, if more follows in this line. At a line's end tmux says so in any
+    /// case.
     unlinked: bool,
 }
 

@@ -1,4 +1,4 @@
-//! How a cell looks: attributes and colours as tmux keeps them, interned.
+//! Styles of cells: attributes and colours as tmux keeps them, interned.
 
 use std::{
     collections::HashMap,

@@ -1,4 +1,4 @@
-//! What stands behind the bytes: the grid, the cursor, the pen and the modes.
+//! The state behind the bytes: the grid, the cursor, the pen and the modes.
 
 use super::{
     Settings, Size, Trouble,
@@ -14,11 +14,11 @@ use super::{
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Pen {
     pub(super) style: Style,
-    /// G1 is in use.
+    /// Whether G1 is in use.
     pub(super) shifted: bool,
-    /// G0 is line drawing.
+    /// Whether G0 is line drawing.
     pub(super) g0: bool,
-    /// G1 is line drawing.
+    /// Whether G1 is line drawing.
     pub(super) g1: bool,
 }
 
@@ -82,7 +82,7 @@ pub(super) struct Terminal {
     /// The character that REP repeats.
     pub(super) last: Option<char>,
     pub(super) utf8: Utf8,
-    /// The next character joins the one before the cursor.
+    /// Whether the next character joins the one before the cursor.
     pub(super) joined: bool,
     pub(super) title: String,
     /// The reason why this may differ from what tmux has.

@@ -76,11 +76,12 @@ pub struct DecoderState {
     /// The parameter that is being read; further ones are not kept.
     parameter: u8,
     phase: Phase,
-    /// The sequence has a private marker, an intermediate or a sub-parameter: it is not reported.
+    /// Whether the sequence has a private marker, an intermediate or a sub-parameter: it is not
+    /// reported.
     private: bool,
-    /// The payload is a title, not an OSC.
+    /// Whether the payload is a title, not an OSC.
     title: bool,
-    /// The payload is not complete: it is not reported.
+    /// Whether the payload is not complete: it is not reported.
     cut: bool,
     /// The first bytes of a character.
     held: [u8; 4],
@@ -257,7 +258,7 @@ impl TextDecoder {
         }
     }
 
-    /// Goes on with the character whose first bytes are held. Answers how many bytes it took, and
+    /// Goes on with the character whose first bytes are held. Returns how many bytes it took, and
     /// where it began if the next byte cuts it off.
     fn complete(&mut self, bytes: &[u8], sink: &mut (impl TextSink + ?Sized)) -> (usize, Option<u64>) {
         for (taken, byte) in bytes.iter().enumerate() {
@@ -284,7 +285,7 @@ impl TextDecoder {
         (bytes.len(), None)
     }
 
-    /// Collects payload up to a control byte. Answers how many bytes that was.
+    /// Collects payload up to a control byte. Returns how many bytes that was.
     fn collect(&mut self, bytes: &[u8]) -> usize {
         let len = string_len(bytes);
         let part = bytes.get(..len).unwrap_or_default();
@@ -549,7 +550,7 @@ fn text_len(bytes: &[u8]) -> (usize, ByteKinds) {
 struct ByteKinds {
     /// The bits that are set in any byte.
     bits: u8,
-    /// A byte with which a C1 control begins in UTF-8.
+    /// Whether there is a byte with which a C1 control begins in UTF-8.
     c1_lead: bool,
 }
 

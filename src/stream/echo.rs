@@ -62,16 +62,16 @@ pub struct EchoFilter {
     inputs: u64,
     /// The line that is being printed; only while something is expected.
     line: Option<Line>,
-    /// The line before it was an echo.
+    /// Whether the line before it was an echo.
     follows_echo: bool,
     /// Where the typing of a line began whose program will mark where its output begins.
     command_line: Option<u64>,
-    /// What the line that is being printed shows of what is expected; empty until a match is
-    /// judged. A line can have thousands of matches.
+    /// The expected text that the line that is being printed shows; empty until a match is judged.
+    /// A line can have thousands of matches.
     judged: OnceCell<Judged>,
 }
 
-/// What the line that is being printed shows of what is expected.
+/// The expected text that the line that is being printed shows.
 #[derive(Debug)]
 struct Judged {
     shown: Option<Shown>,
@@ -98,7 +98,7 @@ struct Shown {
     /// The cell behind what is shown of it.
     end_cell: usize,
     complete: bool,
-    /// The line may only be finished by Enter, and it is certain that an echo stands here.
+    /// Whether the line may only be finished by Enter, and it is certain that an echo stands here.
     anchored: bool,
 }
 

@@ -35,7 +35,7 @@ pub struct TextRenderer {
     line: usize,
     /// The raw offset at which the current line begins.
     line_offset: u64,
-    /// A `\r` came: what follows decides whether it ends the line or goes over it again.
+    /// Whether a `\r` came: what follows decides whether it ends the line or goes over it again.
     returned: bool,
     edit: Option<Edit>,
     /// The raw offset of the first control.

@@ -1,4 +1,4 @@
-//! How far a reader of many panes has come, as one short word that it can hold.
+//! The place of a reader of many panes, as one short word that it can hold.
 
 use std::{fmt, str::FromStr};
 
@@ -23,9 +23,9 @@ pub enum Resume {
     /// The word says it by itself.
     ///
     /// As text: `r1`, then for each epoch `.SERVER.ENGINE` and `.PANE.OFFSET` for each of its panes
-    /// (`PANE.OFFSETx` where its end was told), epochs separated by `_`; at the end check digits,
-    /// as a [`Cursor`] has them. Panes of one epoch stand together. A single cursor is accepted in
-    /// its place.
+    /// (`PANE.OFFSETx` where its end was reported), epochs separated by `_`; at the end check
+    /// digits, as a [`Cursor`] has them. Panes of one epoch stand together. A single cursor is
+    /// accepted in its place.
     Places(Vec<Place>),
     /// The engine knows it. As text: `r2.ENGINE.STREAM.POINT` and check digits.
     Point(Point),

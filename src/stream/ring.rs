@@ -46,8 +46,8 @@ struct Segment {
     start: u64,
     /// The decoder before its first byte.
     state: DecoderState,
-    /// No sequence reaches into it: bytes are missing before it, or an open string was given up
-    /// there.
+    /// Whether no sequence reaches into it: bytes are missing before it, or an open string was
+    /// given up there.
     fresh: bool,
     bytes: Vec<u8>,
 }
@@ -57,10 +57,10 @@ struct Segment {
 pub struct Reading {
     /// Bytes of a chunk at most; one character or sequence that is longer comes whole nevertheless.
     pub most: u64,
-    /// A chunk ends where no character and no sequence is open. One that is open for more than 8
-    /// KiB holds nothing back.
+    /// Whether a chunk ends where no character and no sequence is open. One that is open for more
+    /// than 8 KiB holds nothing back.
     pub whole: bool,
-    /// Nothing will follow the last byte.
+    /// Whether nothing will follow the last byte.
     pub over: bool,
 }
 
@@ -75,7 +75,7 @@ pub struct Chunk {
     pub bytes: Vec<u8>,
     /// The gap just before them; the first, if there are more. Nothing is missing within.
     pub gap: Option<Gap>,
-    /// A read from `end` on gives something at once.
+    /// Whether a read from `end` on gives something at once.
     pub more: bool,
     /// The decoder at `start`.
     state: DecoderState,

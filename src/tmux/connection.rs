@@ -143,7 +143,7 @@ struct Shared {
     queue: Mutex<Queue>,
     /// The tending task has something to do.
     more: Notify,
-    /// How often something was read from the server.
+    /// The number of reads from the server.
     reads: AtomicU64,
     /// The time that the oldest output since the last tick lay in the server, in milliseconds.
     oldest_ms: AtomicU64,

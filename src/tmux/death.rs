@@ -1,8 +1,8 @@
 //! Knowing at once that a process has ended.
 
 /// Resolves when the process `pid` of this machine has ended; at once if there is none. `None`
-/// where this system cannot tell without asking again and again; then the subscription to
-/// `#{pane_dead}` and tmux's own notifications serve.
+/// where this system cannot report it without polling; then the subscription to `#{pane_dead}` and
+/// tmux's own notifications serve.
 #[cfg(target_os = "linux")]
 pub fn watch(pid: u32) -> Option<impl Future<Output = ()> + Send + 'static> {
     use rustix::process::{Pid, PidfdFlags, pidfd_open};

@@ -37,7 +37,7 @@ impl SeedAttempts {
 /// A pane that is followed.
 pub struct FollowedPane {
     flow: Flow,
-    /// Its content was read before: what is read now is joined with that.
+    /// Whether its content was read before: what is read now is joined with that.
     known: bool,
     /// The connections that carried it when it was last listed.
     carriers: Vec<u64>,
@@ -48,7 +48,7 @@ pub struct FollowedPane {
     pid: u32,
     /// Ends the watch.
     pub(super) watch: CancellationToken,
-    /// Not listed any more, and about to be reported as gone.
+    /// Whether it is not listed any more, and about to be reported as gone.
     pub(super) leaving: bool,
     /// The values that tmux pushed last.
     pub(super) values: Option<Values>,
@@ -79,7 +79,7 @@ enum Flow {
     /// be respawned.
     Ended {
         owner: Option<u64>,
-        /// The owner has carried it since before the end: what comes next follows what was
+        /// Whether the owner has carried it since before the end: what comes next follows what was
         /// reported.
         whole: bool,
     },

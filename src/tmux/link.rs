@@ -1,4 +1,4 @@
-//! What the link to a server can be, and how long to wait before it is tried again.
+//! The state of the link to a server, and the pauses before it is tried again.
 
 use std::{path::Path, time::Duration};
 
@@ -36,7 +36,7 @@ pub enum Link {
     Down {
         /// Why.
         error: Error,
-        /// The server that was followed no longer runs, or has no session any more.
+        /// Whether the server that was followed no longer runs, or has no session any more.
         ended: bool,
         /// Attempts made so far; by this a waiter knows whether its own attempt is over.
         attempts: u64,

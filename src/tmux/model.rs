@@ -1,7 +1,7 @@
-//! What is known of a server, and what follows from it.
+//! The model of a server, and the actions that follow from it.
 //!
-//! [`Model::follow`] compares what tmux lists with what is covered and answers with [`Action`]s; it
-//! does nothing by itself, so that it can run under a lock and be tested without a server.
+//! [`Model::follow`] compares what tmux lists with what is covered and returns [`Action`]s; it does
+//! nothing by itself, so that it can run under a lock and be tested without a server.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -89,7 +89,7 @@ pub struct Refresh {
     pub(super) next: Vec<oneshot::Sender<Arc<Topology>>>,
 }
 
-/// All that is known of a server: its clients, sessions, windows and panes.
+/// The model of a server: its clients, sessions, windows and panes.
 #[derive(Default)]
 pub struct Model {
     pub(super) topology: Arc<Topology>,
@@ -99,10 +99,10 @@ pub struct Model {
     pub(super) starts: Vec<Arc<StartServer>>,
     pub(super) refresh: Refresh,
     pub(super) identity: Option<ServerIdentity>,
-    /// The tmux program is not too old.
+    /// Whether the tmux program is not too old.
     pub(super) program_checked: bool,
-    /// The server behind the present connections is known to be `identity`; before that nothing is
-    /// followed, since it would be dropped again if it were another server.
+    /// Whether the server behind the present connections is known to be `identity`; before that
+    /// nothing is followed, since it would be dropped again if it were another server.
     pub(super) greeted: bool,
     pub(super) panes: HashMap<PaneId, FollowedPane>,
     /// Windows of whose panes tmux pushes values, and the connection on which it does.
@@ -119,7 +119,7 @@ pub struct Model {
     /// Sessions whose guest could not attach or was thrown out at once, and how long the next one
     /// waits.
     put_off: HashMap<SessionId, Duration>,
-    /// Users' sessions were seen: when the last one goes, the hub goes too.
+    /// Whether users' sessions were seen: when the last one goes, the hub goes too.
     populated: bool,
 }
 
@@ -447,7 +447,7 @@ mod tests {
         Model { topology: Arc::new(topology), ..Model::default() }
     }
 
-    /// How long the next guest waits.
+    /// Returns how long the next guest waits.
     fn pause(model: &mut Model) -> Duration {
         let actions = model.follow(false);
         model.attaching.clear();

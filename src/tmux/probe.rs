@@ -87,7 +87,7 @@ struct State {
     last: u64,
     /// The subjects at which looks hang.
     hung: HashSet<Subject>,
-    /// The last thread that may be had hangs too.
+    /// Whether the last thread that may be had hangs too.
     stalled: bool,
     closed: bool,
 }

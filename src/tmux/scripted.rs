@@ -75,7 +75,7 @@ struct RecordingObserver {
 }
 
 impl Scripted {
-    /// No client is attached yet. The server answers nobody who asks it with a client of its own.
+    /// No client is attached yet. The server does not answer a client of another process.
     pub fn start() -> Self {
         Self::with_program("/nonexistent/program")
     }

@@ -1,4 +1,4 @@
-//! What stands in a pane at one point of its stream.
+//! The content of a pane at one point of its stream.
 
 use bytes::Bytes;
 
@@ -20,9 +20,9 @@ pub struct Seed {
     pub cursor_x: u32,
     /// The cursor's row.
     pub cursor_y: u32,
-    /// The pane shows its alternate screen.
+    /// Whether the pane shows its alternate screen.
     pub alternate: bool,
-    /// The pane's process has ended.
+    /// Whether the pane's process has ended.
     pub dead: bool,
     /// Its exit status.
     pub exit_status: Option<i32>,

@@ -17,7 +17,7 @@ pub struct SocketFile(Arc<Mutex<Option<HeldFile>>>);
 /// The server behind the socket's name, compared with the one that is followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SocketState {
-    /// The same server; or that cannot be known.
+    /// The server that is followed; or that cannot be known.
     Same,
     /// The file is gone.
     Missing,

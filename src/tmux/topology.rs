@@ -75,7 +75,7 @@ pub struct PaneRow {
     pub tty: String,
     /// Its size.
     pub size: Size,
-    /// Its process ended and the pane remains.
+    /// Whether its process ended and the pane remains.
     pub dead: bool,
     /// The exit status of a dead pane.
     pub exit_status: Option<i32>,

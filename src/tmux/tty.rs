@@ -1,4 +1,4 @@
-//! What runs in the foreground of a pane's terminal, read from the kernel (local servers on Linux).
+//! The foreground of a pane's terminal, read from the kernel (local servers on Linux).
 
 use super::probe::Proc;
 
@@ -11,9 +11,9 @@ pub struct Foreground {
     pub args: Vec<String>,
     /// Whether it is still the process that tmux forked, before its `exec`.
     pub forked: bool,
-    /// The terminal collects lines (`ICANON`): nothing edits the line by itself.
+    /// Whether the terminal collects lines (`ICANON`): nothing edits the line by itself.
     pub canonical: bool,
-    /// The terminal echoes what is typed (`ECHO`).
+    /// Whether the terminal echoes what is typed (`ECHO`).
     pub echo: bool,
     /// The character that erases the line which the terminal collects (`VKILL`); 0: none does.
     pub kill: u8,
@@ -54,7 +54,7 @@ impl Proc {
         Some((child, self.args_of(child)?))
     }
 
-    /// Whether this system tells of processes at all.
+    /// Whether this system reports processes at all.
     pub fn is_there(&self) -> bool {
         self.root().join("self/stat").exists()
     }
@@ -78,7 +78,7 @@ impl Proc {
         None
     }
 
-    /// Whether this system tells of processes at all.
+    /// Whether this system reports processes at all.
     pub fn is_there(&self) -> bool {
         false
     }

@@ -1,5 +1,5 @@
-//! What tmux is asked to push when it changes (F8): whether panes are dead, where their cursors
-//! are, their titles, commands and paths.
+//! Values that tmux is asked to push when they change (F8): whether panes are dead, where their
+//! cursors are, their titles, commands and paths.
 //!
 //! There is one subscription for each window, on a connection whose session shows it. Three other
 //! kinds would be shorter to ask for and are never asked for: those of all panes, of all windows

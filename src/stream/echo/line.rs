@@ -43,7 +43,8 @@ pub(super) struct Line {
     columns: usize,
     cells: Vec<Cell>,
     position: i64,
-    /// The last column was printed in and the cursor still stands behind it (tmux: `cx == sx`).
+    /// Whether the last column was printed in and the cursor still stands behind it (tmux:
+    /// `cx == sx`).
     pending: bool,
     /// Whether it is too long, or the cursor was sent to a place that is not known.
     pub(super) lost: bool,

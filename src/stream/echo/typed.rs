@@ -1,4 +1,4 @@
-//! What was typed, line by line.
+//! Typed text, line by line.
 
 /// Typed lines that are expected to be echoed, over all inputs.
 pub(super) const LINES: usize = 256;
@@ -11,7 +11,7 @@ const BRACKETS: usize = 12;
 #[derive(Debug)]
 pub(super) struct Expected {
     pub(super) text: String,
-    /// Enter was typed behind it.
+    /// Whether Enter was typed behind it.
     pub(super) entered: bool,
     /// Which input it belongs to.
     pub(super) input: u64,

@@ -1,4 +1,4 @@
-//! What a matcher and its patterns may cost.
+//! Limits on the cost of a matcher and its patterns.
 
 /// Limits on the patterns of one wait and the memory of its matcher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -23,7 +23,7 @@ pub struct Hit {
     pub captures: Vec<Option<String>>,
     /// Named groups that took part.
     pub groups: BTreeMap<String, String>,
-    /// The match began before the text that is kept
+    /// Whether the match began before the text that is kept
     /// ([`Limits::window_bytes`](crate::stream::patterns::Limits)): `start` is where that text
     /// begins, and there are no captures.
     pub truncated: bool,

@@ -17,7 +17,7 @@ pub(super) struct Slot {
     pub(super) phase: Phase,
     pub(super) search: Option<Search>,
     pub(super) found: Option<FoundMatch>,
-    /// There is a match that may still change.
+    /// Whether there is a match that may still change.
     pub(super) open: bool,
 }
 

@@ -24,7 +24,7 @@ pub(super) struct Window {
     line: u64,
     /// The raw offset of the last of a run of `\r`: it may be the beginning of a `\r\n`.
     held: Option<u64>,
-    /// A `\r` was given out as a line end before it was known what follows it.
+    /// Whether a `\r` was given out as a line end before it was known what follows it.
     released: bool,
 }
 

@@ -64,7 +64,7 @@ fn seeded(attempt: u64) -> Vec<PaneAction> {
     vec![PaneAction::Unfollowed, PaneAction::Seed(attempt)]
 }
 
-/// The same of a pane that has left these connections.
+/// The actions of a seeding, of a pane that has left these connections.
 fn seeded_away(from: &[u64], attempt: u64) -> Vec<PaneAction> {
     from.iter().map(|id| PaneAction::Park(*id)).chain(seeded(attempt)).collect()
 }

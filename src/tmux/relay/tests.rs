@@ -7,7 +7,7 @@ use tokio::task::JoinHandle;
 
 use super::*;
 
-/// How long nothing may come before it counts as missing.
+/// Time without anything after which it counts as missing.
 const LIMIT: Duration = Duration::from_secs(20);
 
 /// A stand-in for a tmux server, whose socket it holds.
