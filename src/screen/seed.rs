@@ -16,7 +16,7 @@ use super::{
     row::Row,
     sgr,
     style::{Style, attribute},
-    terminal::{Saved, Terminal},
+    terminal::{SavedScreen, Terminal},
     write,
 };
 use crate::protocol::{command::Command, ids::PaneId};
@@ -176,7 +176,7 @@ impl Seed {
             let mut main = Lines::new(&self.main, whole_main);
             let rows = (0..height).map(|_| main.next(terminal).map(|(_, row)| row).unwrap_or_default()).collect();
             let keeps = terminal.grid.keeps;
-            terminal.saved = Some(Saved { rows, columns: u32::from(self.columns), keeps });
+            terminal.saved = Some(SavedScreen { rows, columns: u32::from(self.columns), keeps });
             terminal.saved_cursor = self.saved_cursor;
             terminal.grid.keeps = false;
         }

@@ -33,7 +33,7 @@ pub(super) struct SavedCursor {
 
 /// The main screen while the alternate one is shown.
 #[derive(Clone, Debug)]
-pub(super) struct Saved {
+pub(super) struct SavedScreen {
     pub(super) rows: Vec<Row>,
     pub(super) columns: u32,
     pub(super) keeps: bool,
@@ -61,7 +61,7 @@ pub(super) struct Terminal {
     pub(super) rules: Rules,
     pub(super) settings: Settings,
     pub(super) grid: Grid,
-    pub(super) saved: Option<Saved>,
+    pub(super) saved: Option<SavedScreen>,
     /// Where the cursor was when the alternate screen was entered.
     pub(super) saved_cursor: Option<(u32, u32)>,
     pub(super) saved_style: Style,
@@ -229,7 +229,7 @@ impl Terminal {
             return;
         }
         let rows = self.grid.rows.iter().cloned().collect();
-        self.saved = Some(Saved { rows, columns: self.columns(), keeps: self.grid.keeps });
+        self.saved = Some(SavedScreen { rows, columns: self.columns(), keeps: self.grid.keeps });
         if cursor {
             self.saved_cursor = Some((self.x, self.y));
         }

@@ -44,7 +44,7 @@ use tokio_util::{codec::FramedRead, sync::CancellationToken, task::TaskTracker};
 
 use self::{
     client::{CountingReader, Process},
-    queue::{Patience, Queue, TICK, TickOutcome},
+    queue::{Queue, TICK, TickOutcome, TimeLimit},
 };
 use super::program::Client;
 use crate::{
@@ -215,19 +215,19 @@ impl Connection {
     /// comes, or where the connection ends. For what the coverage of the server needs, and as many
     /// requests as there are panes at most.
     pub fn submit(&self, request: Request, done: impl FnOnce(Result<Answer, Lost>) + Send + 'static) {
-        self.push(request, Patience::Unlimited, Box::new(done));
+        self.push(request, TimeLimit::Unlimited, Box::new(done));
     }
 
     /// Asks tmux for a caller. `done` is called with the reply, or with an error after
     /// `queue::ANSWER_LIMIT` at the latest.
     pub fn submit_in_time(&self, request: Request, done: impl FnOnce(Result<Answer, Lost>) + Send + 'static) {
-        self.push(request, Patience::Limited, Box::new(done));
+        self.push(request, TimeLimit::Limited, Box::new(done));
     }
 
-    fn push(&self, request: Request, patience: Patience, done: Callback) {
+    fn push(&self, request: Request, limit: TimeLimit, done: Callback) {
         metrics::TMUX_COMMANDS.increment(1);
         let mut queue = self.queue();
-        let refused = queue.push(request, patience, done);
+        let refused = queue.push(request, limit, done);
         let wakes = queue.begins_watch() | queue.has_unsent();
         drop(queue);
         if wakes {

@@ -56,7 +56,7 @@ const fn ticks(limit: Duration) -> u64 {
 
 /// The time limit of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Patience {
+pub(super) enum TimeLimit {
     /// A caller: the reply comes in time, or an error does.
     Limited,
     /// The coverage of the server: the reply is of use whenever it comes.
@@ -101,7 +101,7 @@ struct Pending {
     /// Where its bytes begin in the stream of requests.
     begin: u64,
     asked: u64,
-    patience: Patience,
+    limit: TimeLimit,
     blocks: usize,
     bodies: Vec<Bytes>,
     frame: Option<u64>,
@@ -160,12 +160,12 @@ impl Queue {
 
     /// Appends a request and writes what the pipe takes. The callback is called at once, by way of
     /// what is returned, where the request cannot be sent.
-    pub(super) fn push(&mut self, request: Request, patience: Patience, done: Callback) -> Callbacks {
+    pub(super) fn push(&mut self, request: Request, limit: TimeLimit, done: Callback) -> Callbacks {
         if self.pipe.is_none() {
             return Callbacks::one(Some(done), Err(Lost::Ended));
         }
         let full = self.unsent.len() > QUEUE_BYTES || self.pending.len() > QUEUE_REQUESTS;
-        if patience == Patience::Limited && (self.silent || full) {
+        if limit == TimeLimit::Limited && (self.silent || full) {
             return Callbacks::one(Some(done), Err(Lost::Unsent));
         }
         let (bytes, blocks, frame) = match request {
@@ -182,7 +182,7 @@ impl Queue {
         let begin = self.written + self.unsent.len() as u64;
         self.unsent.extend_from_slice(&bytes);
         let asked = self.watch.now;
-        self.pending.push_back(Pending { begin, asked, patience, blocks, bodies: Vec::new(), frame, done: Some(done) });
+        self.pending.push_back(Pending { begin, asked, limit, blocks, bodies: Vec::new(), frame, done: Some(done) });
         self.write();
         Callbacks::default()
     }
@@ -293,7 +293,7 @@ impl Queue {
             answers.0.extend(self.give_up(|_| true).0);
             // The first thing that a server which goes on says is the answer to this.
             let probe = CommandLine::of([Command::new("display-message").flag("-p").arg("")]);
-            answers.0.extend(self.push(Request::Plain(probe), Patience::Unlimited, Box::new(|_| {})).0);
+            answers.0.extend(self.push(Request::Plain(probe), TimeLimit::Unlimited, Box::new(|_| {})).0);
             return (TickOutcome::Silent, answers);
         }
         let now = self.watch.now;
@@ -304,7 +304,7 @@ impl Queue {
     /// then.
     fn give_up(&mut self, late: impl Fn(u64) -> bool) -> Callbacks {
         let open = self.pending.iter_mut().take_while(|pending| late(pending.asked));
-        let limited = open.filter(|pending| pending.patience == Patience::Limited);
+        let limited = open.filter(|pending| pending.limit == TimeLimit::Limited);
         Callbacks(limited.filter_map(|pending| Some((pending.done.take()?, Err(Lost::Unanswered)))).collect())
     }
 
@@ -320,7 +320,7 @@ impl Queue {
         for (mut pending, end) in std::mem::take(&mut self.pending).into_iter().zip(ends) {
             let at = |position: u64| position.saturating_sub(base) as usize;
             let own = unread.get(at(pending.begin)..at(end)).unwrap_or_default();
-            if pending.begin < base || pending.patience == Patience::Unlimited {
+            if pending.begin < base || pending.limit == TimeLimit::Unlimited {
                 pending.begin = if pending.begin < base { pending.begin } else { base + self.unsent.len() as u64 };
                 self.unsent.extend_from_slice(own);
                 self.pending.push_back(pending);
