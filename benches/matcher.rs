@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, missing_docs, reason = "a bench that cannot start may panic")]
 
 use divan::{Bencher, counter::BytesCount};
-use muxtap::pane::{
+use muxtap::stream::{
     matcher::{Matcher, Verdict},
     patterns::{Limits, PatternSet, PatternSpec},
     text::{Control, TextSink},

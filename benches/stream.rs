@@ -4,11 +4,11 @@
 #![allow(missing_docs, reason = "a bench has no readers but this file")]
 
 use divan::{Bencher, counter::BytesCount};
-use muxtap::pane::{
+use muxtap::stream::{
     decoder::TextDecoder,
     echo::EchoFilter,
     render::TextRenderer,
-    ring::{Ring, Unheard},
+    ring::{NullSink, Ring},
 };
 
 const SIZE: usize = 16 << 20;
@@ -45,7 +45,7 @@ fn decode(bencher: Bencher<'_, '_>, coloured: bool) {
         let mut decoder = TextDecoder::default();
         let mut offset = 0;
         for chunk in output.chunks(CHUNK) {
-            decoder.feed(offset, chunk, &mut Unheard);
+            decoder.feed(offset, chunk, &mut NullSink);
             offset += chunk.len() as u64;
         }
         decoder.state()
@@ -58,7 +58,7 @@ fn ring_push(bencher: Bencher<'_, '_>, coloured: bool) {
     bencher.counter(BytesCount::new(output.len())).bench(|| {
         let mut ring = Ring::new(1 << 20);
         for chunk in output.chunks(CHUNK) {
-            ring.push(chunk, &mut Unheard);
+            ring.push(chunk, &mut NullSink);
         }
         ring.end()
     });
@@ -68,7 +68,7 @@ fn ring_push(bencher: Bencher<'_, '_>, coloured: bool) {
 fn render(bencher: Bencher<'_, '_>, coloured: bool) {
     let output = output(coloured);
     let mut ring = Ring::new(SIZE * 2);
-    ring.push(&output, &mut Unheard);
+    ring.push(&output, &mut NullSink);
     bencher.counter(BytesCount::new(output.len())).bench(|| {
         let mut renderer = TextRenderer::default();
         ring.decode_from(0, ring.end(), &mut renderer);

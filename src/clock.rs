@@ -1,19 +1,19 @@
-//! What time it is, and how long to pause.
+//! The time of day, and pauses between attempts.
 
-use std::{
-    hash::{BuildHasher, RandomState},
-    time::{Duration, SystemTime, UNIX_EPOCH},
-};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Milliseconds since 1970.
+use crate::nonce;
+
+/// Returns the milliseconds since 1970.
 pub(crate) fn now_ms() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Half to all of `pause`, so that many who lost the same server do not come back in step.
+/// Returns half to all of `pause`, so that many clients that lost the same server do not come back
+/// in step.
 pub(crate) fn jittered(pause: Duration) -> Duration {
-    let random = RandomState::new().hash_one(0) % 1000;
+    let random = nonce::number() % 1000;
     pause / 2 + pause / 2 * random as u32 / 1000
 }
 

@@ -1,8 +1,8 @@
 //! File descriptors: raising their limit, and the few that are kept for when none are left.
 //!
 //! Every pane's process is watched by a descriptor, and every connection is one. Without a free one
-//! nothing can be accepted, not even in order to refuse it. So some are held open for nothing, and one
-//! of them is closed when a connection has to be accepted all the same.
+//! nothing can be accepted, not even in order to refuse it. So some are held open for nothing, and
+//! one of them is closed when a connection has to be accepted all the same.
 
 use std::{
     fs::File,
@@ -19,7 +19,7 @@ use crate::api::{Error, ErrorCode};
 /// Descriptors that are kept for accepting and refusing.
 const RESERVED: usize = 8;
 
-/// The reserve is the process's, as the limit is.
+/// The reserve of descriptors. It is the process's, as the limit is.
 static RESERVE: Mutex<Reserve> = Mutex::new(Reserve { kept: Vec::new(), lent: 0 });
 /// Notified when a lent descriptor is back.
 static BACK: Notify = Notify::const_new();
@@ -29,8 +29,8 @@ struct Reserve {
     lent: usize,
 }
 
-/// Raises the limit as far as this process may, and fills the reserve. Call it before other files are opened: a limit that
-/// is lowered later leaves the lowest numbers usable.
+/// Raises the limit as far as this process may, and fills the reserve. Call it before other files
+/// are opened: a limit that is lowered later leaves the lowest numbers usable.
 pub fn prepare() {
     let limit = getrlimit(Resource::Nofile);
     if limit.current < limit.maximum {
@@ -46,7 +46,7 @@ pub fn are_out(error: &io::Error) -> bool {
     error.raw_os_error().map(Errno::from_raw_os_error).is_some_and(|errno| matches!(errno, Errno::MFILE | Errno::NFILE))
 }
 
-/// The error for something that needs a descriptor when there is none.
+/// Returns the error for something that needs a descriptor when there is none.
 pub fn error() -> Error {
     let limit = getrlimit(Resource::Nofile).current;
     let of = limit.map_or_else(String::new, |limit| format!(" (its limit is {limit}, `ulimit -n`)"));
@@ -58,7 +58,8 @@ pub fn error() -> Error {
     Error::new(ErrorCode::ResourceLimit, message).with_details(serde_json::json!({ "descriptors": limit }))
 }
 
-/// A descriptor of the reserve that was closed so that another one can be opened. Its drop takes one back.
+/// A descriptor of the reserve that was closed so that another one can be opened. Its drop opens it
+/// again.
 #[derive(Debug)]
 pub struct Lent(());
 

@@ -2,15 +2,16 @@
 
 /// A pattern, cut at its stars.
 ///
-/// A match looks at each character of the text a bounded number of times, whatever the pattern: parts are found from left to right,
-/// each where it stands first, and that choice is never taken back. (Where a later one would do, the first does too: it leaves more text.)
+/// A match looks at each character of the text a bounded number of times, whatever the pattern:
+/// parts are found from left to right, each where it stands first, and that choice is never taken
+/// back. (Where a later one would do, the first does too: it leaves more text.)
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Glob {
-    /// What the text begins with.
+    /// The beginning of the text.
     head: Box<str>,
-    /// What stands in it, in this order. None is empty.
+    /// Parts that stand in the text, in this order. None is empty.
     parts: Vec<Box<str>>,
-    /// What it ends with; without a star it ends with its head.
+    /// The end of the text; `None` without a star: then the head is all of it.
     tail: Option<Box<str>>,
     /// Bytes of all these.
     least: usize,
@@ -46,7 +47,8 @@ impl Glob {
     }
 }
 
-/// Whether `pattern`, in which `*` stands for any run of characters, stands for the whole of `text`.
+/// Whether `pattern`, in which `*` stands for any run of characters, stands for the whole of
+/// `text`.
 pub(crate) fn glob(pattern: &str, text: &str) -> bool {
     Glob::new(pattern).matches(text)
 }
@@ -59,7 +61,7 @@ mod tests {
 
     use super::*;
 
-    /// The meaning, word by word; it takes for ever where stars are many.
+    /// Matches by the definition; takes for ever where stars are many.
     fn plainly(pattern: &str, text: &str) -> bool {
         match pattern.split_once('*') {
             None => pattern == text,

@@ -1,9 +1,10 @@
 //! muxtap turns a tmux server into streams: capture, since-reads and waits that never poll.
 //!
-//! The floors, bottom up: [`protocol`] (what tmux and a control client say to each other, as values), [`pane`] (one
-//! pane's output stream), `tmux` (control clients of one server), `engine` (the one API that faces call) and the faces
-//! `http` (on [`net`]) and [`cli`], which [`daemon`] runs and finds. [`supervise`] is the tool `manage_tmux_sessions`. [`api`] holds what they ask and answer. `docs/architecture.md`
-//! follows a byte through them.
+//! The floors, bottom up: [`protocol`] (what tmux and a control client say to each other, as
+//! values), [`stream`] (one pane's output stream), `tmux` (control clients of one server), `engine`
+//! (the one API that faces call) and the faces `http` (on [`net`]) and [`cli`], which [`daemon`]
+//! runs and finds. [`supervise`] is the tool `manage_tmux_sessions`. [`api`] holds what they ask
+//! and answer. `docs/architecture.md` follows a byte through them.
 
 #![allow(
     clippy::similar_names,
@@ -35,11 +36,13 @@ pub mod mcp;
 pub mod metrics;
 #[cfg(feature = "full")]
 pub mod net;
-pub mod pane;
+#[cfg(feature = "full")]
+mod nonce;
 #[cfg(feature = "full")]
 mod plain;
 pub mod protocol;
 pub mod screen;
+pub mod stream;
 #[cfg(feature = "full")]
 pub mod supervise;
 #[cfg(feature = "full")]

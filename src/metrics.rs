@@ -1,4 +1,4 @@
-//! What is counted, and its Prometheus form. Pane contents never appear in a metric.
+//! Metrics, and their Prometheus form. Pane contents never appear in a metric.
 
 use std::{
     sync::{
@@ -76,8 +76,8 @@ pub fn capture(source: &'static str) {
     counter!("muxtap_captures_total", "source" => source).increment(1);
 }
 
-/// Samples of the histogram that are held one by one; then they are counted into its buckets. The exporter by itself does that only
-/// when somebody scrapes.
+/// Samples of the histogram that are held one by one; then they are counted into its buckets. The
+/// exporter by itself does that only at a scrape.
 const SAMPLES: u32 = 1024;
 
 /// Counts the time from the deciding output of a wait to its answer.
@@ -96,7 +96,7 @@ pub fn wait_latency(latency: Duration) {
 pub struct AttachedClient(());
 
 impl AttachedClient {
-    /// One more.
+    /// Counts one more client.
     pub fn count() -> Self {
         CLIENTS.increment(1.0);
         Self(())
@@ -109,7 +109,7 @@ impl Drop for AttachedClient {
     }
 }
 
-/// What is held for all panes.
+/// Sets the bytes that are held for all panes.
 #[allow(clippy::cast_precision_loss, reason = "a gauge is a float; nobody has 2^53 bytes")]
 pub fn held_bytes(total: usize) {
     RING_BYTES.set(total as f64);
@@ -140,7 +140,7 @@ pub fn install() {
     }
 }
 
-/// The Prometheus text exposition of everything counted so far.
+/// Returns the Prometheus text exposition of everything counted so far.
 pub fn render() -> String {
     HANDLE
         .get()

@@ -1,7 +1,9 @@
-//! Text that comes from elsewhere (a pane's output, names, titles, paths), made harmless to the terminal of whoever reads it.
+//! Text that comes from elsewhere (a pane's output, names, titles, paths), made harmless to the
+//! reader's terminal.
 //!
-//! Harmless means without characters that make a terminal do something: controls (C0, DEL, C1), and those that change the
-//! order in which a line is shown or end it (bidirectional marks, embeddings, overrides and isolates, U+2028, U+2029).
+//! Harmless means without characters that make a terminal do something: controls (C0, DEL, C1), and
+//! those that change the order in which a line is shown or end it (bidirectional marks, embeddings,
+//! overrides and isolates, U+2028, U+2029).
 
 use std::{
     borrow::Cow,
@@ -30,7 +32,7 @@ fn is_simple(text: &[u8]) -> bool {
     text.iter().all(|byte| matches!(byte, b' '..=b'~' | b'\n' | b'\t'))
 }
 
-/// A pane's text without what controls a terminal; line ends and tabs stay.
+/// Returns a pane's text without what controls a terminal; line ends and tabs stay.
 pub(crate) fn text(text: &str) -> Cow<'_, str> {
     let dropped = |character: char| controls(character) && !is_layout(character);
     if is_simple(text.as_bytes()) || !text.contains(dropped) {
@@ -39,12 +41,13 @@ pub(crate) fn text(text: &str) -> Cow<'_, str> {
     text.chars().filter(|character| !dropped(*character)).collect::<String>().into()
 }
 
-/// A name, title or path in one line: what controls a terminal is shown as `\u{1b}`, a line end as `\n`.
+/// Returns a name, title or path in one line: what controls a terminal is shown as `\u{1b}`, a line
+/// end as `\n`.
 pub(crate) fn name(name: &str) -> Cow<'_, str> {
     shown(name, controls)
 }
 
-/// A message of several lines, with what controls a terminal shown as in [`name`].
+/// Returns a message of several lines, with what controls a terminal shown as in [`name`].
 pub(crate) fn message(message: &str) -> Cow<'_, str> {
     shown(message, |character| controls(character) && !is_layout(character))
 }
@@ -64,7 +67,8 @@ fn shown(text: &str, escapes: impl Fn(char) -> bool) -> Cow<'_, str> {
     shown.into()
 }
 
-/// JSON with the same values whose text controls no terminal: serde escapes C0 controls alone.
+/// Returns JSON with the same values whose text controls no terminal: serde escapes C0 controls
+/// alone.
 pub(crate) fn json(json: &str) -> Cow<'_, str> {
     if json.is_ascii() && !json.contains('\u{7f}') || !json.contains(is_escaped) {
         return json.into();
@@ -81,12 +85,13 @@ pub(crate) fn json(json: &str) -> Cow<'_, str> {
     escaped.into()
 }
 
-/// What can stand in JSON only within a string. (C0 controls outside of one are its layout.)
+/// Whether the character can stand in JSON only within a string. (C0 controls outside of one are
+/// its layout.)
 fn is_escaped(character: char) -> bool {
     character >= '\u{7f}' && controls(character)
 }
 
-/// How many columns text takes in a terminal.
+/// Returns the columns that a text takes in a terminal.
 pub(crate) fn columns(text: &str) -> usize {
     text.chars().map(crate::screen::columns).sum()
 }

@@ -7,14 +7,14 @@ use std::{
 
 use bytes::BytesMut;
 use muxtap::{
-    pane::{
-        matcher::{Matcher, Verdict},
-        patterns::{Limits, PatternSet, PatternSpec},
-        ring::Ring,
-    },
     protocol::{
         codec::{ControlCodec, Event},
         frame::FrameKey,
+    },
+    stream::{
+        matcher::{Matcher, Verdict},
+        patterns::{Limits, PatternSet, PatternSpec},
+        ring::Ring,
     },
 };
 use tokio_util::codec::Decoder;

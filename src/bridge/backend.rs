@@ -1,9 +1,6 @@
 //! What does the work: tmux, or memory.
 
-use std::{
-    hash::{BuildHasher as _, RandomState},
-    sync::Arc,
-};
+use std::sync::Arc;
 
 use super::{
     answer::{Object, Refusal},
@@ -11,6 +8,7 @@ use super::{
     request::{Action, Request},
     stub::Stub,
 };
+use crate::nonce;
 
 /// One of the two modes.
 pub enum Backend {
@@ -90,7 +88,7 @@ impl Done {
 
 /// A name for a session that was given none.
 pub fn made_up_name() -> String {
-    format!("pi-{:08x}", RandomState::new().hash_one(0) as u32)
+    format!("pi-{}", nonce::hex32())
 }
 
 /// Names as JavaScript sorts them: by UTF-16 units.

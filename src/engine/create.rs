@@ -15,6 +15,7 @@ use crate::{
     api::{
         CreatedAnswer, Error, ErrorCode, NewSessionRequest, NewWindowRequest, Result, SpawnRequest, SplitRequest, Tier,
     },
+    nonce,
     protocol::{
         command::{Command, CommandLine},
         ids::PaneId,
@@ -231,7 +232,7 @@ impl Engine {
             pane.set_managed(managed);
             return order(CommandLine::of(managed::keep_on_exit(pane.id()))).await.map(drop);
         };
-        let nonce = managed::nonce();
+        let nonce = nonce::hex64();
         let respawn = Command::new("respawn-pane").flag("-k").opt("-t", pane.id().to_string());
         let respawn = with_program(with_place(respawn, spawn), &launch.wrapped(&nonce));
         let commands = managed::keep_on_exit(pane.id()).into_iter().chain([respawn]).collect();

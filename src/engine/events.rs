@@ -30,11 +30,11 @@ use crate::{
         AgentInfo, Error, ErrorCode, Event, EventKind, GapReason, PaneInfo, ReadFormat, Result, ScreenFormat,
         SubscribeRequest, Tier,
     },
-    pane::{
+    protocol::ids::PaneId,
+    stream::{
         cursor::Since,
         resume::{self, Place, Resume},
     },
-    protocol::ids::PaneId,
 };
 
 pub(super) use cache::EventCache;

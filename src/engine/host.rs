@@ -16,9 +16,9 @@ use super::{
 use crate::{
     api::{Event, GapReason, Size},
     metrics,
-    pane::cursor::{Cursor, Epoch},
     protocol::ids::PaneId,
     screen::Rules,
+    stream::cursor::{Cursor, Epoch},
     tmux::{Exit, Link, Observer, Proc, Seed, Seeding, Server, ServerIdentity, Subject, Topology, Value},
 };
 

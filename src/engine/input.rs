@@ -7,12 +7,12 @@ use tokio::sync::oneshot;
 use super::{Engine, Host, Pane, limits, prompt::CursorPosition};
 use crate::{
     api::{Error, ErrorCode, InputAnswer, InputRequest, Result, Tier},
-    pane::cursor::Cursor,
     protocol::{
         command::{Command, CommandLine, hex_keys},
         ids::PaneId,
         version::Version,
     },
+    stream::cursor::Cursor,
     tmux::{Answer, Lost, Request},
 };
 

@@ -7,12 +7,7 @@
 //! the exit status. The mark stands in the stream behind the last byte of output, so a reader of
 //! the mark has read everything. Then the pane is closed, or the wrapper is released.
 
-use std::{
-    collections::{BTreeMap, hash_map::RandomState},
-    hash::BuildHasher,
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use super::{Engine, Host, Pane};
 use crate::{
@@ -104,11 +99,6 @@ impl Launch {
         let wrapped = ["sh", "-c", wrapper, WRAPPER_NAME, nonce].map(str::to_owned);
         wrapped.into_iter().chain(self.command.iter().cloned()).collect()
     }
-}
-
-/// Returns a new nonce for a mark.
-pub(super) fn nonce() -> String {
-    format!("{:016x}", RandomState::new().hash_one(0))
 }
 
 /// Returns the wrapper's nonce from a pane's start command, if that is a wrapper: an earlier muxtap
@@ -289,7 +279,7 @@ mod tests {
 
     #[test]
     fn the_wrapper_of_an_earlier_muxtap_is_known() {
-        let nonce = nonce();
+        let nonce = crate::nonce::hex64();
         let start = format!("sh -c \"n=$1; …\" muxtap-hold {nonce} \"seq 1 3; exit 3\"");
         assert_eq!(wrapper_nonce(&start), Some(nonce));
         for other in ["", "sh", "sh -c 'echo muxtap-hold 1'", "x muxtap-hold 0123456789abcdeg y", "x muxtap-hold"] {

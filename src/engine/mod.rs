@@ -46,6 +46,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     api::{Error, Event, Result, ServerStatus, Tiers},
+    nonce,
     tmux::{CoverageMode, Link, Proc, ProcessProbe, Program, Server, ServerSpec, SocketFile, Subject},
 };
 
@@ -131,7 +132,6 @@ impl Engine {
     }
 
     fn with_probe(options: EngineOptions, probe: ProcessProbe) -> Self {
-        use std::hash::BuildHasher;
         let shared = Arc::new(Shared {
             options,
             hosts: Mutex::default(),
@@ -145,7 +145,7 @@ impl Engine {
             compile_queue: compile::CompileQueue::default(),
             trails: Arc::default(),
             held_bytes: std::sync::atomic::AtomicUsize::new(0),
-            nonce: u64::from(std::collections::hash_map::RandomState::new().hash_one(0) as u32),
+            nonce: u64::from(nonce::number() as u32),
             started: Instant::now(),
         });
         shared.tasks.spawn(janitor::run(shared.clone()));

@@ -28,15 +28,15 @@ use super::{
 };
 use crate::{
     api::Size,
-    pane::{
+    protocol::ids::PaneId,
+    screen::Changes,
+    stream::{
         cursor::{Cursor, Epoch},
         echo::EchoFilter,
         render,
         ring::Ring,
         text::{Control, Mark, TextSink},
     },
-    protocol::ids::PaneId,
-    screen::Changes,
     tmux::{Exit, PaneRow, Value},
 };
 

@@ -13,8 +13,8 @@ use super::{
 };
 use crate::{
     api::{Error, ErrorCode, Result},
-    pane::width::columns,
     protocol::command::{Command, CommandLine},
+    stream::width::columns,
     tmux::Request,
 };
 

@@ -7,7 +7,7 @@ use base64::Engine as _;
 use super::{Engine, Host, Pane, limits, pane::State, target::Target, wait::duration};
 use crate::{
     api::{Error, ErrorCode, Gap, GapReason, ReadAnswer, ReadFormat, ReadRequest, Result, Tier},
-    pane::{
+    stream::{
         cursor::{Cursor, Since},
         render,
         ring::{Chunk, Reading},

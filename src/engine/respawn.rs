@@ -10,6 +10,7 @@ use super::{
 };
 use crate::{
     api::{DoneAnswer, Error, ErrorCode, RespawnRequest, Result, SpawnRequest},
+    nonce,
     protocol::command::Command,
     tmux::Request,
 };
@@ -124,7 +125,7 @@ async fn plan(host: &Arc<Host>, pane: &Arc<Pane>, request: &RespawnRequest) -> R
     };
     // The line that tmux runs again has the same nonce.
     let same = || earlier.or_else(|| Some(known.as_ref()?.wrapper.as_ref()?.nonce.clone()));
-    let wrapper = launch.as_ref().map(|_| managed::nonce()).or_else(same);
+    let wrapper = launch.as_ref().map(|_| nonce::hex64()).or_else(same);
     let words = launch.as_ref().zip(wrapper.as_ref()).map(|(launch, nonce)| launch.wrapped(nonce));
     let place = match &launch {
         Some(launch) => SpawnRequest { cwd: launch.cwd.clone(), env: launch.env.clone(), ..SpawnRequest::default() },

@@ -1,8 +1,6 @@
 //! `run`: types a command into an idle shell. Returns exactly its output and its exit status.
 
 use std::{
-    collections::hash_map::RandomState,
-    hash::BuildHasher,
     pin::pin,
     sync::Arc,
     time::{Duration, Instant},
@@ -18,8 +16,9 @@ use super::{
 };
 use crate::{
     api::{Error, ErrorCode, Result, RunAnswer, RunMethod, RunRequest, Tier},
-    pane::render,
+    nonce,
     protocol::command::{Command, CommandLine},
+    stream::render,
     tmux::{Request, death},
 };
 use tokio_util::sync::CancellationToken;
@@ -309,7 +308,7 @@ impl ExclusiveRun {
         if std::mem::replace(&mut state.run_active, true) {
             return Err(Error::new(ErrorCode::Conflict, format!("another run is under way in pane {}", pane.id())));
         }
-        let nonce = format!("{:016x}", RandomState::new().hash_one(0));
+        let nonce = nonce::hex64();
         state.shell_marks.register_nonce(&nonce);
         Ok(Self { pane: pane.clone(), nonce })
     }

@@ -1,7 +1,7 @@
 //! What a pane's stream carries besides text: bells, titles, prompts, and the marks that muxtap
 //! makes shells print.
 
-use crate::pane::text::Mark;
+use crate::stream::text::Mark;
 
 /// The OSC number of the marks that muxtap makes a shell print. Terminals ignore numbers they do
 /// not know.
@@ -98,7 +98,7 @@ impl ShellMarks {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pane::{
+    use crate::stream::{
         decoder::TextDecoder,
         text::{Control, TextSink},
     };

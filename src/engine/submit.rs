@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     api::{Result, SubmitSeen},
-    pane::{cursor::Cursor, render},
+    stream::{cursor::Cursor, render},
 };
 
 /// Terminal programs take characters that come closer together than this as a paste, and an Enter

@@ -1,14 +1,16 @@
 //! The wire as a stream of [`Event`]s.
 //!
-//! [`ControlCodec`] frames lines with memchr, decodes pane output in place and hands it out without copying, assembles
-//! blocks, and recognises nonce frames ([`super::frame`]). How the bytes were cut into chunks changes nothing.
+//! [`ControlCodec`] frames lines with memchr, decodes pane output in place and hands it out without
+//! copying, assembles blocks, and recognises nonce frames ([`super::frame`]). How the bytes were
+//! cut into chunks changes nothing.
 //!
 //! Where a line stands decides what it may be:
 //! - *Outside* of blocks: output, a notification, the begin of a block, or a stray.
-//! - *In a block* outside of a frame: such a block comes from a command that prints no pane text, so a line that reads as
-//!   output or as a known notification is one (F12); the block ends with the `%end` or `%error` that repeats the guard
-//!   of its `%begin`; all else is body.
-//! - *In a part* of a frame: body, whatever it looks like, until the nonce that no pane can know (F13).
+//! - *In a block* outside of a frame: such a block comes from a command that prints no pane text,
+//!   so a line that reads as output or as a known notification is one (F12); the block ends with
+//!   the `%end` or `%error` that repeats the guard of its `%begin`; all else is body.
+//! - *In a part* of a frame: body, whatever it looks like, until the nonce that no pane can know
+//!   (F13).
 
 use super::{
     frame::{Frame, FrameKey, Pending},
@@ -23,19 +25,19 @@ use memchr::{memchr, memmem, memrchr};
 use std::{collections::VecDeque, io};
 use tokio_util::codec::Decoder;
 
-/// What came from tmux.
+/// An event from tmux.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A pane printed something (F20).
     Output {
         /// The pane.
         pane: PaneId,
-        /// What it printed, decoded. It shares the read buffer's memory: copy what is kept for long.
+        /// The output, decoded. It shares the read buffer's memory: copy what is kept for long.
         data: Bytes,
-        /// How long it lay in the server, in milliseconds; only while `pause-after` is set.
+        /// The time that it lay in the server, in milliseconds; only while `pause-after` is set.
         age_ms: Option<u64>,
     },
-    /// tmux told something unasked. Unknown ones are values too.
+    /// A notification. Unknown ones are values too.
     Notification(Notification),
     /// The answer to a command that was sent outside of a frame.
     Reply(Reply),
@@ -47,23 +49,24 @@ pub enum Event {
         guard: Guard,
         /// Its lines, each with its `\n`.
         body: Bytes,
-        /// It ended with `%end`, not with `%error`.
+        /// Whether it ended with `%end`, not with `%error`.
         ok: bool,
     },
-    /// A line outside of any block that is no notification, such as `run-shell` output (F12), without its newline.
+    /// A line outside of any block that is no notification, such as `run-shell` output (F12),
+    /// without its newline.
     Stray(Bytes),
 }
 
 /// The answer to one command outside of a frame; answers come in the order of the commands (F14).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reply {
-    /// The command succeeded.
+    /// Whether the command succeeded.
     pub ok: bool,
-    /// What it printed, or why it failed: lines, each with its `\n`.
+    /// The command's output, or its error: lines, each with its `\n`.
     pub body: Bytes,
 }
 
-/// How much the codec holds before it gives up on the connection.
+/// Limits on what the codec holds before it gives up on the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Longest line, in bytes without the newline.
@@ -80,7 +83,7 @@ impl Limits {
 /// With less room than this, in bytes, the read buffer is renewed.
 const LEAST_READ: usize = 4 << 10;
 
-/// How much room a renewed read buffer has, in bytes.
+/// The size of a renewed read buffer, in bytes.
 const READ_AHEAD: usize = 16 << 10;
 
 /// A block that is being read, outside of a frame's parts.
@@ -97,20 +100,23 @@ struct Open {
     parts: Vec<Bytes>,
     /// Bytes in `parts`.
     held: usize,
-    /// A part has ended; the next block of ours is the nonce behind it.
+    /// Whether a part has ended; the next block of ours is the nonce behind it.
     nonce_due: bool,
-    /// The frame was handed out; only the nonce of its second line is missing.
+    /// Whether the frame was handed out; only the nonce of its second line is missing.
     answered: bool,
 }
 
-/// Decodes what a `tmux -C` client prints. An error means that the connection is of no use any more.
+/// Decodes what a `tmux -C` client prints. An error means that the connection is of no use any
+/// more.
 ///
-/// Output events share the read buffer's memory, so that nothing is copied; the codec renews the buffer as needed.
+/// Output events share the read buffer's memory, so that nothing is copied; the codec renews the
+/// buffer as needed.
 #[derive(Debug)]
 pub struct ControlCodec {
     key: FrameKey,
     limits: Limits,
-    /// How far the buffer was searched for what is looked for now: a long line is searched once, not once a chunk.
+    /// The place up to which the buffer was searched for what is looked for now: a long line is
+    /// searched once, not once a chunk.
     searched: usize,
     /// Inside a part: where the line that `searched` lies in begins.
     line_start: usize,
@@ -125,7 +131,7 @@ pub struct ControlCodec {
 }
 
 impl ControlCodec {
-    /// A codec for one connection; `key` is the one that its frames are made with.
+    /// Makes a codec for one connection; `key` is the one that its frames are made with.
     pub fn new(key: FrameKey) -> Self {
         Self::with_limits(key, Limits::DEFAULT)
     }
@@ -145,14 +151,15 @@ impl ControlCodec {
         }
     }
 
-    /// The next line, cut from `src` and without its newline.
+    /// Returns the next line, cut from `src` and without its newline.
     fn take_line(&mut self, src: &mut BytesMut) -> io::Result<Option<BytesMut>> {
         let Some(at) = src.get(self.searched..).and_then(|tail| memchr(b'\n', tail)) else {
             self.searched = src.len();
             if src.len() > self.limits.line {
                 return Err(too_long("line"));
             }
-            // Without this the next read would fill what happens to be left of the buffer, however little that is.
+            // Without this the next read would fill what happens to be left of the buffer, however
+            // little that is.
             if src.capacity() - src.len() < LEAST_READ {
                 src.reserve(READ_AHEAD);
             }
@@ -168,7 +175,7 @@ impl ControlCodec {
         Ok(Some(line))
     }
 
-    /// What a line outside of a frame's parts comes to.
+    /// Takes a line outside of a frame's parts; returns its event.
     fn line(&mut self, mut line: BytesMut) -> io::Result<Option<Event>> {
         // Nearly all lines: cut and decode where they stand.
         if let Some(head) = output_head(&line) {
@@ -211,7 +218,7 @@ impl ControlCodec {
         }
     }
 
-    /// A `%begin` outside of any block.
+    /// Takes a `%begin` outside of any block.
     fn begin(&mut self, guard: Guard) {
         // Between the nonces of a frame, a block of ours is a part; a hook's block is not.
         let in_frame = self.open.as_ref().is_some_and(|open| !open.answered && !open.nonce_due);
@@ -223,7 +230,7 @@ impl ControlCodec {
         }
     }
 
-    /// The block that is being read ended.
+    /// Ends the block that is being read.
     fn end(&mut self, ok: bool) {
         let Some(Block { guard, body }) = self.block.take() else { return };
         let body = body.freeze();
@@ -239,7 +246,7 @@ impl ControlCodec {
         }
     }
 
-    /// The failed reply that was held back was nothing but that.
+    /// Passes on the failed reply that was held back, which was nothing but that.
     fn release_failed(&mut self) {
         self.due.extend(self.failed.take().map(|body| Event::Reply(Reply { ok: false, body })));
     }
@@ -279,8 +286,8 @@ impl ControlCodec {
         }
     }
 
-    /// Reads on inside a part, whose body begins at the start of `src`. True when the part has ended; `src` then begins
-    /// with what follows it.
+    /// Reads on inside a part, whose body begins at the start of `src`. True when the part has
+    /// ended; `src` then begins with what follows it.
     fn part(&mut self, src: &mut BytesMut, guard: Guard) -> io::Result<bool> {
         let Some(open) = &mut self.open else {
             self.leave_part();
@@ -318,7 +325,8 @@ impl ControlCodec {
                 let parts = std::mem::take(&mut open.parts);
                 self.due.push_back(Event::Frame(Frame { seq, parts, error }));
                 if consumed == 0 {
-                    // This block is the second line's own: its nonce and its `%end` are still to be read.
+                    // This block is the second line's own: its nonce and its `%end` are still to be
+                    // read.
                     self.block = Some(Block { guard, body: BytesMut::new() });
                 }
                 self.leave_part();
@@ -361,8 +369,9 @@ impl Decoder for ControlCodec {
         }
     }
 
-    /// At the end of the stream: a block or a frame that never ended was not answered, and a line without newline is
-    /// dropped; a failed reply that was held back comes, and so does the `%exit` that tmux puts last, even in a block.
+    /// At the end of the stream: a block or a frame that never ended was not answered, and a line
+    /// without newline is dropped; a failed reply that was held back comes, and so does the `%exit`
+    /// that tmux puts last, even in a block.
     fn decode_eof(&mut self, src: &mut BytesMut) -> io::Result<Option<Event>> {
         if let Some(event) = self.decode(src)? {
             return Ok(Some(event));
@@ -387,10 +396,12 @@ fn cut(src: &mut BytesMut, body: usize, consumed: usize) -> Bytes {
     taken.freeze()
 }
 
-/// The part's nonce line begins at `at`: how long the body is, and where what follows its `%end` line begins.
+/// Returns, for a part whose nonce line begins at `at`, how long the body is, and where what
+/// follows its `%end` line begins.
 ///
-/// The last `%end` that repeats the guard is the real one: a pane's forgeries stand before it. Between it and the nonce
-/// there can be blocks of hooks. The line before the nonce must be the `%begin` of its block.
+/// The last `%end` that repeats the guard is the real one: a pane's forgeries stand before it.
+/// Between it and the nonce there can be blocks of hooks. The line before the nonce must be the
+/// `%begin` of its block.
 fn before(src: &[u8], at: usize, guard: Guard) -> Option<(usize, usize)> {
     let raw = src.get(..at)?;
     let begin = last_line(raw)?;
@@ -403,15 +414,17 @@ fn before(src: &[u8], at: usize, guard: Guard) -> Option<(usize, usize)> {
     Some((start, start + end.len()))
 }
 
-/// The nonce of the frame's second line begins at `at`, so the part's command failed: how long its error text is, and
-/// where what follows its `%error` line begins. An error text is no pane text, so the first `%error` is the real one.
+/// Returns, where the nonce of the frame's second line begins at `at` and so the part's command
+/// failed, how long its error text is, and where what follows its `%error` line begins. An error
+/// text is no pane text, so the first `%error` is the real one.
 fn failure(src: &[u8], at: usize, guard: Guard) -> (usize, usize) {
     let raw = src.get(..at).unwrap_or_default();
     let error = format!("%error {guard}\n");
     if let Some(start) = memmem::find_iter(raw, error.as_bytes()).find(|start| begins_line(raw, *start)) {
         return (start, start + error.len());
     }
-    // Not reached with a tmux that works. What is left begins with the `%begin` of the nonce's block.
+    // Not reached with a tmux that works. What is left begins with the `%begin` of the nonce's
+    // block.
     let begin = last_line(raw).map_or(0, |line| raw.len() - line.len() - 1);
     (begin, begin)
 }
@@ -420,7 +433,8 @@ fn begins_line(text: &[u8], at: usize) -> bool {
     at == 0 || text.get(at - 1) == Some(&b'\n')
 }
 
-/// The last complete line, without its newline; `None` if the text does not end with a newline.
+/// Returns the last complete line, without its newline; `None` if the text does not end with a
+/// newline.
 fn last_line(text: &[u8]) -> Option<&[u8]> {
     let text = text.strip_suffix(b"\n")?;
     let start = memrchr(b'\n', text).map_or(0, |at| at + 1);

@@ -1,13 +1,14 @@
 //! Commands, built and quoted. This is the only thing that writes to tmux.
 //!
-//! A [`Command`] never lets an argument end early: whatever bytes a user gives, tmux's command parser reads back
-//! exactly these bytes as one argument. What a command then does with an argument is a second question: some expand
-//! formats (`#{…}`), some also run it through strftime (F16). [`Command::format`], [`Command::literal`] and
-//! [`Command::timed_literal`] say which is meant.
+//! A [`Command`] never lets an argument end early: whatever bytes a user gives, tmux's command
+//! parser reads back exactly these bytes as one argument. What a command then does with an argument
+//! is a second question: some expand formats (`#{…}`), some also run it through strftime (F16).
+//! [`Command::format`], [`Command::literal`] and [`Command::timed_literal`] say which is meant.
 
 use super::ids::PaneId;
 
-/// Bytes of keys in one `send-keys -H` line, so that the line stays under 4 KiB (F27): three characters a byte.
+/// Bytes of keys in one `send-keys -H` line, so that the line stays under 4 KiB (F27): three
+/// characters a byte.
 pub const HEX_KEYS_PER_LINE: usize = 1280;
 
 /// Why a command cannot be sent.
@@ -24,7 +25,7 @@ pub enum CommandError {
     TooManyParts,
 }
 
-/// One tmux command.
+/// A tmux command.
 ///
 /// ```
 /// # use muxtap::protocol::command::Command;
@@ -38,7 +39,8 @@ pub struct Command {
 }
 
 impl Command {
-    /// A command by name, without arguments. The name is the program's own text and is not quoted.
+    /// Makes a command by name, without arguments. The name is the program's own text and is not
+    /// quoted.
     pub fn new(name: &'static str) -> Self {
         Self { text: name.as_bytes().to_vec(), error: None }
     }
@@ -48,24 +50,25 @@ impl Command {
         self.text.split(|byte| *byte == b' ').next().unwrap_or_default()
     }
 
-    /// A flag, such as `-p` or several in one `-pe`. The program's own text, not quoted.
+    /// Adds a flag, such as `-p` or several in one `-pe`. The program's own text, not quoted.
     pub fn flag(mut self, flag: &'static str) -> Self {
         self.text.push(b' ');
         self.text.extend_from_slice(flag.as_bytes());
         self
     }
 
-    /// A flag with a value, which tmux gets as exactly these bytes.
+    /// Adds a flag with a value, which tmux gets as exactly these bytes.
     pub fn opt(self, flag: &'static str, value: impl AsRef<[u8]>) -> Self {
         self.flag(flag).arg(value)
     }
 
-    /// `--`: what follows is no flag, even if it begins with `-`.
+    /// Adds `--`: what follows is no flag, even if it begins with `-`.
     pub fn end_of_flags(self) -> Self {
         self.flag("--")
     }
 
-    /// An argument: tmux gets exactly these bytes. A NUL makes the command an error when it is rendered.
+    /// Adds an argument: tmux gets exactly these bytes. A NUL makes the command an error when it is
+    /// rendered.
     pub fn arg(mut self, value: impl AsRef<[u8]>) -> Self {
         self.text.push(b' ');
         if let Err(error) = quote(value.as_ref(), &mut self.text) {
@@ -74,18 +77,20 @@ impl Command {
         self
     }
 
-    /// An argument whose `#{…}` tmux shall expand. The same as [`Command::arg`], and says so.
+    /// Adds an argument whose `#{…}` tmux shall expand. Works as [`Command::arg`], and says so.
     pub fn format(self, format: impl AsRef<[u8]>) -> Self {
         self.arg(format)
     }
 
-    /// An argument that tmux expands as a format (a window's or session's name, a value for `set-option -F`), of which
-    /// nothing shall be expanded. For commands that also apply strftime see [`Command::timed_literal`].
+    /// Adds an argument that tmux expands as a format (a window's or session's name, a value for
+    /// `set-option -F`), of which nothing shall be expanded. For commands that also apply strftime
+    /// see [`Command::timed_literal`].
     pub fn literal(self, text: impl AsRef<[u8]>) -> Self {
         self.arg(escape_format(text.as_ref()))
     }
 
-    /// As [`Command::literal`], for arguments that also pass strftime: `display-message`, `pipe-pane` (F16).
+    /// As [`Command::literal`], for arguments that also pass strftime: `display-message`,
+    /// `pipe-pane` (F16).
     pub fn timed_literal(self, text: impl AsRef<[u8]>) -> Self {
         let mut doubled = Vec::with_capacity(text.as_ref().len());
         for &byte in text.as_ref() {
@@ -97,26 +102,27 @@ impl Command {
         self.literal(doubled)
     }
 
-    /// The command as a line of its own, newline included.
+    /// Returns the command as a line of its own, newline included.
     pub fn line(&self) -> Result<Vec<u8>, CommandError> {
         render(std::slice::from_ref(self))
     }
 }
 
-/// Several commands that tmux runs in one go: one line, joined by ` ; `. Each gets a block of its own; after one that
-/// fails the rest is dropped; a parse error of any gives one block for the whole line, and none of them runs (F14).
+/// Several commands that tmux runs in one go: one line, joined by ` ; `. Each gets a block of its
+/// own; after one that fails the rest is dropped; a parse error of any gives one block for the
+/// whole line, and none of them runs (F14).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CommandLine {
     commands: Vec<Command>,
 }
 
 impl CommandLine {
-    /// An empty line; it must not be sent before a command was added.
+    /// Makes an empty line; it must not be sent before a command was added.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// These commands, in order.
+    /// Makes a line of these commands, in order.
     pub fn of(commands: impl IntoIterator<Item = Command>) -> Self {
         Self { commands: commands.into_iter().collect() }
     }
@@ -127,12 +133,12 @@ impl CommandLine {
         self
     }
 
-    /// The commands: as many as there will be blocks, if all succeed.
+    /// Returns the commands: as many as there will be blocks, if all succeed.
     pub fn commands(&self) -> &[Command] {
         &self.commands
     }
 
-    /// The bytes to send, newline included.
+    /// Returns the bytes to send, newline included.
     pub fn render(&self) -> Result<Vec<u8>, CommandError> {
         render(&self.commands)
     }
@@ -150,7 +156,7 @@ impl FromIterator<Command> for CommandLine {
     }
 }
 
-/// The commands as one line, newline included.
+/// Returns the commands as one line, newline included.
 pub(super) fn render(commands: &[Command]) -> Result<Vec<u8>, CommandError> {
     let mut line = Vec::new();
     for command in commands {
@@ -169,8 +175,9 @@ pub(super) fn render(commands: &[Command]) -> Result<Vec<u8>, CommandError> {
     Ok(line)
 }
 
-/// `send-keys -H`: any bytes, NUL included, as keys to a pane; nothing in them can be read as a flag, a key's name or a
-/// command (F27). One command for each [`HEX_KEYS_PER_LINE`] bytes, each to be sent as a line of its own.
+/// Returns `send-keys -H` commands: any bytes, NUL included, as keys to a pane; nothing in them can
+/// be read as a flag, a key's name or a command (F27). One command for each [`HEX_KEYS_PER_LINE`]
+/// bytes, each to be sent as a line of its own.
 pub fn hex_keys(pane: PaneId, bytes: &[u8]) -> impl Iterator<Item = Command> + '_ {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     bytes.chunks(HEX_KEYS_PER_LINE).map(move |chunk| {
@@ -184,7 +191,8 @@ pub fn hex_keys(pane: PaneId, bytes: &[u8]) -> impl Iterator<Item = Command> + '
     })
 }
 
-/// Bytes that tmux's command parser reads as themselves outside of quotes, wherever they stand in a token.
+/// Bytes that tmux's command parser reads as themselves outside of quotes, wherever they stand in a
+/// token.
 fn is_plain(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.' | b'/' | b':' | b'@' | b'+' | b',')
 }
@@ -213,7 +221,8 @@ fn quote(value: &[u8], out: &mut Vec<u8>) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// Doubles `#`, but where a run of them stands before `[`: tmux leaves such a run alone, it would be a style.
+/// Doubles `#`, but where a run of them stands before `[`: tmux leaves such a run alone, it would
+/// be a style.
 fn escape_format(text: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len());
     let mut left = text;

@@ -1,4 +1,5 @@
-//! The fields of a line, as nom parsers over bytes. Lines are framed before they come here, so all input is complete.
+//! The fields of a line, as nom parsers over bytes. Lines are framed before they come here, so all
+//! input is complete.
 
 use super::ids::{PaneId, SessionId, WindowId};
 use bytes::Bytes;
@@ -12,38 +13,40 @@ use nom::{
 
 type Parsed<'a, T> = IResult<&'a [u8], T>;
 
-/// A decimal number without sign.
+/// Parses a decimal number without sign.
 pub(super) fn number<T: std::str::FromStr>(input: &[u8]) -> Parsed<'_, T> {
     map_opt(digit1, |digits| std::str::from_utf8(digits).ok()?.parse().ok()).parse(input)
 }
 
-/// `%3`
+/// Parses `%3`.
 pub(super) fn pane(input: &[u8]) -> Parsed<'_, PaneId> {
     preceded(tag("%"), number).map(PaneId).parse(input)
 }
 
-/// `@1`
+/// Parses `@1`.
 pub(super) fn window(input: &[u8]) -> Parsed<'_, WindowId> {
     preceded(tag("@"), number).map(WindowId).parse(input)
 }
 
-/// `$0`
+/// Parses `$0`.
 pub(super) fn session(input: &[u8]) -> Parsed<'_, SessionId> {
     preceded(tag("$"), number).map(SessionId).parse(input)
 }
 
-/// One field: bytes up to a space.
+/// Parses a field: bytes up to a space.
 pub(super) fn word(input: &[u8]) -> Parsed<'_, Bytes> {
     take_while1(|byte| byte != b' ').map(Bytes::copy_from_slice).parse(input)
 }
 
-/// A name that is the last field: everything after one space; empty where the space is missing.
+/// Parses a name that is the last field: everything after one space; empty where the space is
+/// missing.
 pub(super) fn name(input: &[u8]) -> Parsed<'_, Bytes> {
     let (left, name) = opt(preceded(tag(" "), rest)).parse(input)?;
     Ok((left, Bytes::copy_from_slice(name.unwrap_or_default())))
 }
 
-/// What follows a field that may be the last one: the end, or a space and fields that this version does not know.
+/// Parses what follows a field that may be the last one: the end, or a space and fields that this
+/// version does not know.
 pub(super) fn boundary(input: &[u8]) -> Parsed<'_, ()> {
     match input.first() {
         None | Some(b' ') => Ok((&[], ())),
@@ -51,7 +54,8 @@ pub(super) fn boundary(input: &[u8]) -> Parsed<'_, ()> {
     }
 }
 
-/// The bytes after the first `" : "`, which ends the fields that versions may add to (F20, F22).
+/// Returns the bytes after the first `" : "`, which ends the fields that versions may add to (F20,
+/// F22).
 pub(super) fn after_colon(input: &[u8]) -> Option<&[u8]> {
     let at = memchr::memmem::find(input, b" : ")?;
     input.get(at.checked_add(3)?..)

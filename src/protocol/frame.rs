@@ -1,19 +1,21 @@
 //! Replies that carry pane text, bracketed by nonces so that no pane can forge their end (F13).
 //!
-//! A frame is two lines. The first runs its commands A, B … with a nonce printed before, between and after them:
+//! A frame is two lines. The first runs its commands A, B … with a nonce printed before, between
+//! and after them:
 //!
 //! ```text
 //! display-message -p N0 ; A ; display-message -p N1 ; B ; display-message -p N2
 //! display-message -p NEND
 //! ```
 //!
-//! tmux answers one block for each command of a line, in one go. Between the block of a nonce and the block of the
-//! next, every line is body, whatever it looks like. When a command fails, tmux drops the rest of the first line, but
-//! the second always runs, so its nonce says that nothing more will come. A nonce is a keyed hash: it depends on the
-//! frame and the place, and cannot be guessed from others.
+//! tmux answers one block for each command of a line, in one go. Between the block of a nonce and
+//! the block of the next, every line is body, whatever it looks like. When a command fails, tmux
+//! drops the rest of the first line, but the second always runs, so its nonce says that nothing
+//! more will come. A nonce is a keyed hash: it depends on the frame and the place, and cannot be
+//! guessed from others.
 //!
-//! [`framed`] tells the codec, over the [`FrameKey`] that both hold, that a frame is under way and how many parts it
-//! has.
+//! [`framed`] lets the codec know, over the [`FrameKey`] that both hold, that a frame is under way
+//! and how many parts it has.
 
 use super::command::{Command, CommandError, render};
 use bytes::Bytes;
@@ -26,7 +28,8 @@ use std::{
 /// Most commands in one frame.
 pub const MAX_PARTS: usize = 64;
 
-/// A nonce's text: `mt` and 16 hexadecimal digits. Nothing in it is special to formats, strftime (F16) or quoting.
+/// A nonce's text: `mt` and 16 hexadecimal digits. Nothing in it is special to formats, strftime
+/// (F16) or quoting.
 pub(super) type Nonce = [u8; 18];
 
 /// The answer to [`framed`] commands.
@@ -36,8 +39,9 @@ pub struct Frame {
     pub seq: u64,
     /// The bodies of the commands that succeeded, in order, each line with its `\n`.
     pub parts: Vec<Bytes>,
-    /// The error text of the command that failed, with its `\n`; it is the one after those in `parts`. Where tmux could
-    /// not even parse the line, `parts` is empty and nothing of the frame ran.
+    /// The error text of the command that failed, with its `\n`; it is the one after those in
+    /// `parts`. Where tmux could not even parse the line, `parts` is empty and nothing of the frame
+    /// ran.
     pub error: Option<Bytes>,
 }
 
@@ -48,8 +52,8 @@ pub(super) struct Pending {
     pub(super) parts: usize,
 }
 
-/// What the two ends of one connection share: the secret behind the nonces, and the frames under way. Make one for each
-/// connection; clones are the same key.
+/// The key that the two ends of one connection share: the secret behind the nonces, and the frames
+/// under way. Make one for each connection; clones are the same key.
 #[derive(Clone)]
 pub struct FrameKey {
     secret: RandomState,
@@ -57,17 +61,18 @@ pub struct FrameKey {
 }
 
 impl FrameKey {
-    /// A key with a secret from the operating system.
+    /// Makes a key with a secret from the operating system.
     pub fn new() -> Self {
         Self { secret: RandomState::new(), pending: Arc::default() }
     }
 
-    /// The nonce in front of part `place`, counted from 0; `place` = number of parts is the one behind the last.
+    /// Returns the nonce in front of part `place`, counted from 0; `place` = number of parts is the
+    /// one behind the last.
     pub(super) fn nonce(&self, seq: u64, place: usize) -> Nonce {
         self.hashed(&(seq, Some(place)))
     }
 
-    /// The nonce of a frame's second line.
+    /// Returns the nonce of a frame's second line.
     pub(super) fn end_nonce(&self, seq: u64) -> Nonce {
         self.hashed(&(seq, None))
     }
@@ -81,24 +86,25 @@ impl FrameKey {
         nonce
     }
 
-    /// The frame whose answer comes next.
+    /// Returns the frame whose answer comes next.
     pub(super) fn next(&self) -> Option<Pending> {
         self.queue().front().copied()
     }
 
-    /// The next frame was answered in full.
+    /// Removes the next frame, which was answered in full.
     pub(super) fn done(&self) {
         self.queue().pop_front();
     }
 
-    /// The frame `seq` was taken back before tmux read any of it: no answer to it will come.
+    /// Removes the frame `seq`, which was taken back before tmux read any of it: no answer to it
+    /// will come.
     #[cfg(feature = "full")]
     pub(crate) fn forget(&self, seq: u64) {
         self.queue().retain(|pending| pending.seq != seq);
     }
 
-    /// A copy with the same secret and the frames that are under way now, which shares nothing with this one: to decode
-    /// the same stream twice.
+    /// Returns a copy with the same secret and the frames that are under way now, which shares
+    /// nothing with this one: to decode the same stream twice.
     pub fn snapshot(&self) -> Self {
         Self { secret: self.secret.clone(), pending: Arc::new(Mutex::new(self.queue().clone())) }
     }
@@ -116,18 +122,20 @@ impl Default for FrameKey {
 }
 
 impl std::fmt::Debug for FrameKey {
-    /// Without the secret.
+    /// Leaves the secret out.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("FrameKey").field("pending", &*self.queue()).finish_non_exhaustive()
     }
 }
 
-/// The bytes that run `commands` as frame `seq`; the codec answers with one [`Frame`] of that number.
+/// Returns the bytes that run `commands` as frame `seq`; the codec yields one [`Frame`] of that
+/// number.
 ///
-/// Frames must be sent in the order in which this function was called, each of them, and without waiting for a reply in
-/// between: the codec expects their answers in that order, and holds a failed bare reply back until the next block
-/// while a frame is expected, since it may be tmux refusing to parse that frame. Call it where the bytes are written.
-/// On an error nothing is expected. `seq` is the caller's; each may be used once on a connection.
+/// Frames must be sent in the order in which this function was called, each of them, and without
+/// waiting for a reply in between: the codec expects their answers in that order, and holds a
+/// failed bare reply back until the next block while a frame is expected, since it may be tmux
+/// refusing to parse that frame. Call it where the bytes are written. On an error nothing is
+/// expected. `seq` is the caller's; each may be used once on a connection.
 pub fn framed(key: &FrameKey, seq: u64, commands: &[Command]) -> Result<Vec<u8>, CommandError> {
     if commands.is_empty() {
         return Err(CommandError::Empty);

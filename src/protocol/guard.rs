@@ -1,11 +1,12 @@
-//! The lines around a reply: `%begin TIME NUMBER FLAGS`, then `%end` or `%error` with the same three.
+//! The lines around a reply: `%begin TIME NUMBER FLAGS`, then `%end` or `%error` with the same
+//! three.
 
 use super::field::{boundary, number};
 use nom::{Parser, bytes::complete::tag, sequence::terminated};
 use std::fmt;
 
-/// What `%begin`, `%end` and `%error` carry (F22, tmux(1) CONTROL MODE). The three are the same on both ends of a
-/// block.
+/// The fields of `%begin`, `%end` and `%error` (F22, tmux(1) CONTROL MODE). The three are the same
+/// on both ends of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Guard {
     /// Seconds since the epoch when the command ran, by the server's clock.
@@ -24,7 +25,7 @@ impl Guard {
         Some(Self { time, number, flags })
     }
 
-    /// The block answers something that this client sent (F14).
+    /// Whether the block answers something that this client sent (F14).
     pub fn is_reply(&self) -> bool {
         self.flags & 1 != 0
     }

@@ -4,7 +4,8 @@ use super::{field::number, ids::PaneId};
 use nom::{IResult, Parser, bytes::complete::tag, combinator::opt, sequence::preceded};
 use std::fmt::{self, Write as _};
 
-/// How deep cells may nest. tmux itself refuses deeper strings from 3.7 on only at 1000; real windows stay under ten.
+/// The deepest nesting of cells. tmux itself refuses deeper strings from 3.7 on only at 1000; real
+/// windows stay under ten.
 pub const MAX_DEPTH: usize = 64;
 
 /// A window's layout.
@@ -12,12 +13,13 @@ pub const MAX_DEPTH: usize = 64;
 pub struct Layout {
     /// The tiled cells; `None` where every pane of the window floats (3.7).
     pub root: Option<Cell>,
-    /// Panes that float above the tiled ones, topmost first. 3.7 writes them; older servers have none, and 3.8 leaves
-    /// them out of what it tells control clients: only `list-panes` knows them there.
+    /// Panes that float above the tiled ones, topmost first. 3.7 writes them; older servers have
+    /// none, and 3.8 leaves them out of what it sends to control clients: only `list-panes` knows
+    /// them there.
     pub floating: Vec<Cell>,
 }
 
-/// One rectangle of a window. Sizes and positions are in character cells; borders lie between cells.
+/// A rectangle of a window. Sizes and positions are in character cells; borders lie between cells.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cell {
     /// Width.
@@ -28,11 +30,11 @@ pub struct Cell {
     pub x: i32,
     /// Row of the top edge; negative where a floating pane hangs over the edge.
     pub y: i32,
-    /// What the rectangle holds.
+    /// The content of the rectangle.
     pub kind: CellKind,
 }
 
-/// What a cell holds.
+/// The content of a cell.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CellKind {
     /// A pane.
@@ -52,9 +54,9 @@ pub enum LayoutError {
     /// The four hexadecimal digits in front do not fit the rest.
     #[error("layout checksum is {found:04x}, should be {expected:04x}")]
     Checksum {
-        /// What stands there.
+        /// The checksum in the text.
         found: u16,
-        /// What the rest of the text sums to.
+        /// The checksum of the rest of the text.
         expected: u16,
     },
     /// More than [`MAX_DEPTH`] cells inside each other.
@@ -62,7 +64,7 @@ pub enum LayoutError {
     TooDeep,
 }
 
-/// tmux's checksum of a layout: rotate right by one, add the byte (F23).
+/// Returns tmux's checksum of a layout: rotate right by one, add the byte (F23).
 pub fn checksum(body: &[u8]) -> u16 {
     // tmux adds a signed char; the layouts that tmux writes are ASCII.
     body.iter().fold(0, |sum: u16, &byte| sum.rotate_right(1).wrapping_add(u16::from(byte)))
@@ -98,12 +100,12 @@ impl Layout {
         Ok(Self { root, floating: floating.unwrap_or_default() })
     }
 
-    /// The panes, tiled ones first, in the order of the text: tmux's pane order.
+    /// Returns the panes, tiled ones first, in the order of the text: tmux's pane order.
     pub fn panes(&self) -> impl Iterator<Item = PaneId> + '_ {
         self.leaves().map(|(pane, _)| pane)
     }
 
-    /// The panes with the cells that they fill, in the order of [`Layout::panes`].
+    /// Returns the panes with the cells that they fill, in the order of [`Layout::panes`].
     pub fn leaves(&self) -> impl Iterator<Item = (PaneId, &Cell)> + '_ {
         let mut stack: Vec<&Cell> = self.floating.iter().rev().chain(&self.root).collect();
         std::iter::from_fn(move || {
@@ -118,7 +120,8 @@ impl Layout {
     }
 }
 
-/// The deepest nesting of brackets. Counted before parsing, so that the parser's recursion is bounded.
+/// Returns the deepest nesting of brackets. Counted before parsing, so that the parser's recursion
+/// is bounded.
 fn depth(body: &[u8]) -> usize {
     let mut open: usize = 0;
     let mut deepest = 0;
@@ -162,7 +165,7 @@ fn cell(input: &[u8]) -> IResult<&[u8], Cell> {
 }
 
 impl fmt::Display for Layout {
-    /// The text that tmux would write, checksum included.
+    /// Writes the text that tmux would write, checksum included.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut body = self.root.as_ref().map(Cell::to_string).unwrap_or_default();
         if !self.floating.is_empty() {

@@ -2,7 +2,8 @@
 
 use super::{field::after_colon, guard::Guard, ids::PaneId, notification::Notification};
 
-/// One line from tmux. Pane output is borrowed and still encoded (see [`super::octal`]); the rest is owned.
+/// A line from tmux. Pane output is borrowed and still encoded (see [`super::octal`]); the rest is
+/// owned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Line<'a> {
     /// `%output %P DATA` (F20).
@@ -16,7 +17,7 @@ pub enum Line<'a> {
     ExtendedOutput {
         /// The pane that printed.
         pane: PaneId,
-        /// How long the data lay in the server, in milliseconds.
+        /// The time that the data lay in the server, in milliseconds.
         age_ms: u64,
         /// What it printed, octal-encoded.
         data: &'a [u8],
@@ -46,7 +47,7 @@ pub fn parse_line(line: &[u8]) -> Line<'_> {
     structured(line).unwrap_or_else(|| Line::Notification(Notification::parse(line)))
 }
 
-/// `P DATA`. By hand: this line is nearly all of the traffic.
+/// Parses `P DATA`. By hand: this line is nearly all of the traffic.
 #[inline]
 fn output(rest: &[u8]) -> Option<(PaneId, &[u8])> {
     let (pane, rest) = decimal(rest)?;
@@ -61,7 +62,7 @@ pub(super) struct OutputHead {
     pub(super) data_at: usize,
 }
 
-/// The head of an `%output` or `%extended-output` line.
+/// Parses the head of an `%output` or `%extended-output` line.
 #[inline]
 pub(super) fn output_head(line: &[u8]) -> Option<OutputHead> {
     if let Some(rest) = line.strip_prefix(b"%output %") {
@@ -72,7 +73,7 @@ pub(super) fn output_head(line: &[u8]) -> Option<OutputHead> {
     Some(OutputHead { pane, age_ms: Some(age_ms), data_at: line.len() - data.len() })
 }
 
-/// `P AGE … : DATA`.
+/// Parses `P AGE … : DATA`.
 fn extended(rest: &[u8]) -> Option<(PaneId, u64, &[u8])> {
     let (pane, rest) = decimal(rest)?;
     let (age_ms, rest) = decimal(rest.strip_prefix(b" ")?)?;
@@ -99,7 +100,7 @@ fn structured(line: &[u8]) -> Option<Line<'_>> {
     None
 }
 
-/// A decimal number without sign at the start, and what follows it.
+/// Parses a decimal number without sign at the start, and what follows it.
 #[inline]
 fn decimal(input: &[u8]) -> Option<(u64, &[u8])> {
     let mut value: u64 = 0;
@@ -112,8 +113,8 @@ fn decimal(input: &[u8]) -> Option<(u64, &[u8])> {
 }
 
 impl Line<'_> {
-    /// The line begins with a name that tmux uses, and its arguments are right: inside an unframed block it is a
-    /// notification and not part of the body (F12).
+    /// Whether the line begins with a name that tmux uses, and its arguments are right: inside an
+    /// unframed block it is a notification and not part of the body (F12).
     pub fn is_known(&self) -> bool {
         !matches!(self, Line::Text(_) | Line::Notification(Notification::Unknown(_)))
     }

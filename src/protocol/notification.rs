@@ -1,4 +1,5 @@
-//! What tmux tells a control client unasked: `%window-add @3` and its kind (F22).
+//! Notifications, which tmux sends to a control client unasked: `%window-add @3` and its kind
+//! (F22).
 
 use super::{
     field::{after_colon, boundary, name, number, pane, session, window, word},
@@ -7,8 +8,9 @@ use super::{
 use bytes::Bytes;
 use nom::{IResult, Parser, branch::alt, bytes::complete::tag, combinator::opt, sequence::preceded};
 
-/// One notification. Names and texts are bytes: tmux promises no encoding. `%output` and `%extended-output` are not
-/// here, they are [`super::line::Line`]'s own variants, because they are most of the traffic.
+/// A notification. Names and texts are bytes: tmux promises no encoding. `%output` and
+/// `%extended-output` are not here, they are [`super::line::Line`]'s own variants, because they are
+/// most of the traffic.
 ///
 /// Fields that a later tmux adds at the end of a line are ignored.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,7 +26,7 @@ pub enum Notification {
         client: Bytes,
         /// The session it shows now.
         session: SessionId,
-        /// That session's name.
+        /// The session's name.
         name: Bytes,
     },
     /// `%config-error TEXT` (3.4): the configuration file had an error.
@@ -33,19 +35,20 @@ pub enum Notification {
     Continue(PaneId),
     /// `%exit [REASON]`: the last line that tmux sends.
     Exit(ExitReason),
-    /// `%layout-change @W LAYOUT [VISIBLE FLAGS]` (the optional parts from 2.2 on). Layouts are kept as they came;
-    /// [`super::layout::Layout::parse`] reads them.
+    /// `%layout-change @W LAYOUT [VISIBLE FLAGS]` (the optional parts from 2.2 on). Layouts are
+    /// kept as they came; [`super::layout::Layout::parse`] reads them.
     LayoutChange {
         /// The window.
         window: WindowId,
         /// The layout without regard to zoom.
         layout: Bytes,
-        /// What can be seen: one cell while a pane is zoomed.
+        /// The visible layout: one cell while a pane is zoomed.
         visible: Option<Bytes>,
         /// The window's flags, such as `*` or `*Z`; may be empty.
         flags: Option<Bytes>,
     },
-    /// `%message TEXT` (3.4): what `display-message` would show in the status line. Inside blocks too (F12).
+    /// `%message TEXT` (3.4): what `display-message` would show in the status line. Inside blocks
+    /// too (F12).
     Message(Bytes),
     /// `%pane-mode-changed %P` (2.5): the pane entered or left copy mode or another mode.
     PaneModeChanged(PaneId),
@@ -53,10 +56,11 @@ pub enum Notification {
     PasteBufferChanged(Bytes),
     /// `%paste-buffer-deleted NAME` (3.4).
     PasteBufferDeleted(Bytes),
-    /// `%pause %P` (3.2): tmux dropped output of this pane and sends no more until told (F11).
+    /// `%pause %P` (3.2): tmux dropped output of this pane and sends no more until it is continued
+    /// (F11).
     Pause(PaneId),
-    /// `%session-changed $S NAME`: this client shows another session. The first one means that the attach is done
-    /// (F25).
+    /// `%session-changed $S NAME`: this client shows another session. The first one means that the
+    /// attach is done (F25).
     SessionChanged {
         /// The session that this client is attached to now.
         session: SessionId,
@@ -81,7 +85,8 @@ pub enum Notification {
     SessionsChanged,
     /// `%subscription-changed NAME $S @W INDEX %P … : VALUE` (3.2, F8).
     SubscriptionChanged(Subscription),
-    /// `%unlinked-window-add @W`: a window was created, but not in the session that this client shows.
+    /// `%unlinked-window-add @W`: a window was created, but not in the session that this client
+    /// shows.
     UnlinkedWindowAdd(WindowId),
     /// `%unlinked-window-close @W` (2.0). Which of the two closes is sent varies by version (F5).
     UnlinkedWindowClose(WindowId),
@@ -110,8 +115,8 @@ pub enum Notification {
         /// Its new name.
         name: Bytes,
     },
-    /// A line that begins with `%` and a letter, and is none of the above or has other arguments: the whole line. A
-    /// value to be counted, never an error.
+    /// A line that begins with `%` and a letter, and is none of the above or has other arguments:
+    /// the whole line. A value to be counted, never an error.
     Unknown(Bytes),
 }
 
@@ -120,7 +125,7 @@ pub enum Notification {
 pub enum ExitReason {
     /// No reason was given: the client was asked to leave, for example by an empty line.
     None,
-    /// `detached (from session NAME)`: somebody detached this client.
+    /// `detached (from session NAME)`: this client was detached.
     Detached {
         /// The session's name, where tmux says it.
         session: Option<Bytes>,
@@ -161,7 +166,8 @@ impl ExitReason {
     }
 }
 
-/// A changed value that `refresh-client -B` subscribed to (F8). Parts that do not apply are `None` (`-` on the wire).
+/// A changed value that `refresh-client -B` subscribed to (F8). Parts that do not apply are `None`
+/// (`-` on the wire).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subscription {
     /// The name given to the subscription.
@@ -199,11 +205,13 @@ impl Notification {
         Self::known(line).unwrap_or_else(|| Self::Unknown(Bytes::copy_from_slice(line)))
     }
 
-    /// Reads a line that begins with `%`, if its name is known and its arguments are of the right kind.
+    /// Reads a line that begins with `%`, if its name is known and its arguments are of the right
+    /// kind.
     pub fn known(line: &[u8]) -> Option<Self> {
         let end = memchr::memchr(b' ', line).unwrap_or(line.len());
         let (keyword, tail) = line.split_at(end);
-        // The one space that separates; a missing argument is then an empty one, which no parser of an id accepts.
+        // The one space that separates; a missing argument is then an empty one, which no parser of
+        // an id accepts.
         let input = tail.get(1..).unwrap_or_default();
         let text = || Bytes::copy_from_slice(input);
         match keyword {
@@ -253,7 +261,7 @@ impl Notification {
     }
 }
 
-/// The parser's value, if it stopped at the end of a field.
+/// Returns the parser's value, if it stopped at the end of a field.
 fn all<'a>(
     parser: impl Parser<&'a [u8], Output = Notification, Error = nom::error::Error<&'a [u8]>>,
     input: &'a [u8],

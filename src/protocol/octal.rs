@@ -1,15 +1,15 @@
-//! The escaping of pane output on the wire (F20): bytes below 0x20 and the backslash come as `\ooo`, always three octal
-//! digits; everything else, 0x7f to 0xff included, comes as it is.
+//! The escaping of pane output on the wire (F20): bytes below 0x20 and the backslash come as
+//! `\ooo`, always three octal digits; everything else, 0x7f to 0xff included, comes as it is.
 //!
-//! Both decoders move runs between backslashes, not bytes, and work alike: a backslash that does not begin such an
-//! escape (tmux never sends one) stands for itself.
+//! Both decoders move runs between backslashes, not bytes, and work alike: a backslash that does
+//! not begin such an escape (tmux never sends one) stands for itself.
 
 use memchr::memchr;
 
 /// Length of an escape: a backslash and three digits.
 const ESCAPE: usize = 4;
 
-/// The byte that an escape at the start of `input` stands for.
+/// Returns the byte that an escape at the start of `input` stands for.
 #[inline]
 fn escape(input: &[u8]) -> Option<u8> {
     let [b'\\', high @ b'0'..=b'3', mid @ b'0'..=b'7', low @ b'0'..=b'7', ..] = input else { return None };
@@ -30,8 +30,8 @@ pub fn decode_into(encoded: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(left);
 }
 
-/// Decodes `buffer` where it stands and gives the length of the result, at most `buffer.len()`. What lies behind that
-/// length is unspecified.
+/// Decodes `buffer` where it stands and gives the length of the result, at most `buffer.len()`.
+/// What lies behind that length is unspecified.
 #[must_use]
 pub fn decode_in_place(buffer: &mut [u8]) -> usize {
     let Some(first) = memchr(b'\\', buffer) else { return buffer.len() };
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// What the two must equal: one byte at a time.
+    /// The oracle of both decoders: one byte at a time.
     fn naive(encoded: &[u8]) -> Vec<u8> {
         let mut out = Vec::new();
         let mut at = 0;

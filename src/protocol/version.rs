@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-/// A tmux version. Ordered by age; a build that names no release (`master`, `openbsd-7.5`) counts as newer than all.
+/// A tmux version. Ordered by age; a build that names no release (`master`, `openbsd-7.5`) counts
+/// as newer than all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version {
     /// 3 of `3.3a`.
@@ -29,8 +30,9 @@ impl Version {
         Self { major, minor, suffix }
     }
 
-    /// Reads what `tmux -V` prints (`tmux 3.3a`, `tmux next-3.9`, `tmux openbsd-7.5`), or the value of `#{version}`,
-    /// which is the same without `tmux `. Release candidates (`3.4-rc2`) and `next-` builds count as their release.
+    /// Reads what `tmux -V` prints (`tmux 3.3a`, `tmux next-3.9`, `tmux openbsd-7.5`), or the value
+    /// of `#{version}`, which is the same without `tmux `. Release candidates (`3.4-rc2`) and
+    /// `next-` builds count as their release.
     pub fn parse(text: &[u8]) -> Result<Self, NotAVersion> {
         let text = text.trim_ascii();
         let error = || NotAVersion(String::from_utf8_lossy(text).into_owned());
@@ -49,23 +51,18 @@ impl Version {
         Ok(Self { major: major.parse().map_err(|_| error())?, minor: minor.parse().map_err(|_| error())?, suffix })
     }
 
-    /// muxtap works with this version: 3.2a and later.
+    /// Whether muxtap works with this version: 3.2a and later.
     pub fn is_supported(self) -> bool {
         self >= Self::MINIMUM
     }
 
-    /// Control characters in `list-*` replies come octal-encoded: 3.4 to 3.5a (F26).
+    /// Whether control characters in `list-*` replies come octal-encoded: 3.4 to 3.5a (F26).
     pub fn lists_are_octal_encoded(self) -> bool {
         (Self::release(3, 4, None)..=Self::release(3, 5, Some('a'))).contains(&self)
     }
 
-    /// `%pause` and `%continue` that answer our own `refresh-client -A` come inside the command's block: up to 3.7c
-    /// (F12).
-    pub fn pauses_inside_blocks(self) -> bool {
-        self < Self::release(3, 8, None)
-    }
-
-    /// `paste-buffer` writes control characters as `^[` unless it has `-S`: from 3.7 on (N42).
+    /// Whether `paste-buffer` writes control characters as `^[` unless it has `-S`: from 3.7 on
+    /// (N42).
     pub fn pastes_escape_controls(self) -> bool {
         self >= Self::release(3, 7, None)
     }
@@ -123,11 +120,5 @@ mod tests {
     #[test]
     fn pastes_are_made_visible_from_3_7_on() {
         assert!(!version("3.6b").pastes_escape_controls() && version("3.7c").pastes_escape_controls());
-    }
-
-    #[test]
-    fn pauses_left_the_blocks_with_3_8() {
-        assert!(version("3.7c").pauses_inside_blocks());
-        assert!(!version("3.8").pauses_inside_blocks());
     }
 }

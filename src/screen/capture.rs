@@ -1,4 +1,4 @@
-//! What `tmux capture-pane -p` prints.
+//! Captures: what `tmux capture-pane -p` prints.
 
 use super::{
     cell::{Cell, append_text},
@@ -21,7 +21,7 @@ pub enum Line {
     At(i32),
 }
 
-/// What to print, as the flags of `capture-pane`.
+/// Options of a capture, as the flags of `capture-pane`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CaptureOptions {
     /// `-S`.
@@ -46,20 +46,20 @@ enum Source<'a> {
 struct Printer<'a> {
     terminal: &'a Terminal,
     options: CaptureOptions,
-    /// How the last cell looked; it is carried from line to line.
+    /// The style of the last cell; it is carried from line to line.
     last: Style,
     out: Vec<u8>,
-    /// tmux may print something else.
+    /// Whether tmux may print something else.
     unknown: bool,
 }
 
 impl Terminal {
-    /// The lines that the options ask for.
+    /// Returns the lines that the options ask for.
     pub(super) fn capture(&self, options: CaptureOptions) -> Vec<u8> {
         self.printed(options).out
     }
 
-    /// The same, if tmux prints that for certain.
+    /// Returns the capture, if tmux prints that for certain.
     pub(super) fn known(&self, options: CaptureOptions) -> Option<Vec<u8>> {
         let printed = self.printed(options);
         (!printed.unknown).then_some(printed.out)
@@ -170,8 +170,8 @@ impl Printer<'_> {
         }
     }
 
-    /// The last cells of a line may not exist. They are spaces, and `left` cells are to be printed: with `-N`, or where the style
-    /// changes for the first of them, it can be seen.
+    /// Prints the last cells of a line, which may not exist. They are spaces, and `left` cells are
+    /// to be printed: with `-N`, or where the style changes for the first of them, it can be seen.
     fn slack(&mut self, size: u32, slack: u32, left: u32) {
         let printed = size.min(self.terminal.columns()).saturating_sub(size - slack);
         if self.untouched() && printed > 0 {
@@ -180,7 +180,7 @@ impl Printer<'_> {
         }
     }
 
-    /// Cells are printed that nobody wrote.
+    /// Whether cells are printed that were never written.
     fn untouched(&self) -> bool {
         self.terminal.rules.prints_untouched_cells && !self.options.join
     }
@@ -190,7 +190,7 @@ impl Printer<'_> {
         if self.untouched() { size } else { used }.min(self.terminal.columns())
     }
 
-    /// What turns the last look into this one.
+    /// Prints the sequences that turn the last style into this one.
     fn look(&mut self, style: &Style) {
         self.unknown |= style.link != 0;
         if self.last != *style {
@@ -251,7 +251,7 @@ fn change(from: &Style, to: &Style, rules: Rules, out: &mut Vec<u8>) {
     }
 }
 
-/// One sequence: a reset if there is one, and what is added.
+/// Prints one sequence: a reset if there is one, and the attributes that are added.
 fn set_attributes(reset: bool, added: u16, out: &mut Vec<u8>) {
     out.extend_from_slice(b"\x1b[");
     if reset {
@@ -308,7 +308,7 @@ fn set_extended(code: u8, colour: Colour, out: &mut Vec<u8>) -> bool {
     true
 }
 
-/// One sequence with these numbers.
+/// Prints one sequence with these numbers.
 fn set<const COUNT: usize>(codes: [u8; COUNT], out: &mut Vec<u8>) {
     out.extend_from_slice(b"\x1b[");
     for code in codes {

@@ -5,8 +5,9 @@ use super::style::StyleId;
 /// Bytes of a cluster at most: a character and what was combined with it.
 pub(super) const CLUSTER_BYTES: usize = 21;
 
-/// A cell: what stands there in the lower half, its look in the upper one (flags and width in that half's low byte, the style's number
-/// in the rest). One number, since most of what is asked of many cells at once can be asked of it.
+/// A cell: what stands there in the lower half, its look in the upper one (flags and width in that
+/// half's low byte, the style's number in the rest). One number, since most of what is asked of
+/// many cells at once can be asked of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Cell(u64);
 
@@ -15,7 +16,7 @@ const CLEARED: u32 = 2;
 const WIDTH_SHIFT: u32 = 2;
 const CLUSTER: u32 = 0x8000_0000;
 
-/// What stands in a cell.
+/// The content of a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Glyph {
     Char(char),
@@ -24,7 +25,7 @@ pub(super) enum Glyph {
 }
 
 impl Cell {
-    /// A cell that nobody wrote.
+    /// A cell that was never written.
     pub(super) const CLEARED: Self = Self::new(' ' as u32, CLEARED | 1 << WIDTH_SHIFT);
     /// A space without style that was written.
     pub(super) const SPACE: Self = Self::new(' ' as u32, 1 << WIDTH_SHIFT);
@@ -35,7 +36,7 @@ impl Cell {
         Self(glyph as u64 | (look as u64) << 32)
     }
 
-    /// An ASCII character.
+    /// Makes a cell with an ASCII character.
     pub(super) const fn ascii(byte: u8, style: StyleId) -> Self {
         Self::new(byte as u32, style << 8 | 1 << WIDTH_SHIFT)
     }
@@ -48,7 +49,7 @@ impl Cell {
         Self::new(CLUSTER | index, style << 8 | u32::from(width & 3) << WIDTH_SHIFT)
     }
 
-    /// Erased with a background.
+    /// Makes a cell that was erased with a background.
     pub(super) const fn erased(style: StyleId) -> Self {
         Self::new(' ' as u32, style << 8 | CLEARED | 1 << WIDTH_SHIFT)
     }
@@ -65,17 +66,17 @@ impl Cell {
         }
     }
 
-    /// Several characters stand here.
+    /// Whether several characters stand here.
     pub(super) fn is_cluster(self) -> bool {
         self.low() & CLUSTER != 0
     }
 
-    /// The byte, if an ASCII character stands here alone.
+    /// Returns the byte, if an ASCII character stands here alone.
     pub(super) fn as_ascii(self) -> Option<u8> {
         (self.low() < 0x80).then_some(self.0 as u8)
     }
 
-    /// The last character that stands here is this one.
+    /// Whether the last character here is this one.
     pub(super) fn ends_in(self, character: char, clusters: &Clusters) -> bool {
         match self.glyph() {
             Glyph::Char(only) => only == character,
@@ -83,22 +84,23 @@ impl Cell {
         }
     }
 
-    /// How many cells from the start are ASCII characters that look as this one.
+    /// Counts the cells from the start that are ASCII characters and look as this one.
     pub(super) fn ascii_run(self, cells: &[Self]) -> usize {
         let same = |any: u64| any & !0x7f == 0;
-        // Four at once, without a branch for each: one by one it took a third of the time of plain lines.
+        // Four at once, without a branch for each: one by one it took a third of the time of plain
+        // lines.
         let (fours, _) = cells.as_chunks::<4>();
         let same_four = |four: &&[Self; 4]| same(four.iter().fold(0, |any, cell| any | cell.0 ^ self.0));
         let whole = 4 * fours.iter().take_while(same_four).count();
         whole + cells.iter().skip(whole).take_while(|cell| same(cell.0 ^ self.0)).count()
     }
 
-    /// Nobody wrote any of these.
+    /// Whether none of these cells was ever written.
     pub(super) fn are_cleared(cells: &[Self]) -> bool {
         cells.iter().fold(0, |any, cell| any | cell.0 ^ Self::CLEARED.0) == 0
     }
 
-    /// The bytes of cells that are ASCII characters.
+    /// Appends the bytes of cells that are ASCII characters.
     pub(super) fn append_ascii(cells: &[Self], out: &mut Vec<u8>) {
         out.extend(cells.iter().map(|cell| cell.0 as u8));
     }
@@ -119,7 +121,7 @@ impl Cell {
         self.look() & CLEARED != 0
     }
 
-    /// Style, flags and width at once: cells with the same look differ in their glyph only.
+    /// Returns style, flags and width at once: cells with the same look differ in their glyph only.
     pub(super) fn look(self) -> u32 {
         (self.0 >> 32) as u32
     }
@@ -207,8 +209,8 @@ pub(super) fn append_text(cell: Cell, clusters: &Clusters, out: &mut Vec<u8>) {
     }
 }
 
-/// Appends a character. Each length is a case of its own, so that its few bytes are stored and no copying function is called: that took a
-/// sixth of the time of Chinese text.
+/// Appends a character. Each length is a case of its own, so that its few bytes are stored and no
+/// copying function is called: that took a sixth of the time of Chinese text.
 fn append_character(character: char, out: &mut Vec<u8>) {
     let mut bytes = [0; 4];
     let length = character.encode_utf8(&mut bytes).len();

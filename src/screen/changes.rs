@@ -1,18 +1,18 @@
-//! What changed since somebody last asked.
+//! Rows that changed since the last read.
 
-/// What changed on a screen since the last look.
+/// The changes of a screen since they were last taken.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[allow(clippy::struct_excessive_bools, reason = "each is one thing that can change")]
 pub struct Changes {
     all: bool,
     rows: Vec<u64>,
-    /// The title is another one.
+    /// Whether the title is another one.
     pub title: bool,
     /// So many bells rang.
     pub bells: u32,
-    /// The pane switched between its main and its alternate screen.
+    /// Whether the pane switched between its main and its alternate screen.
     pub alternate: bool,
-    /// The size is another one.
+    /// Whether the size is another one.
     pub size: bool,
 }
 
@@ -23,12 +23,12 @@ impl Changes {
         self.all || bit
     }
 
-    /// Every row may have changed: the screen scrolled, was cleared or resized.
+    /// Whether every row may have changed: the screen scrolled, was cleared or resized.
     pub fn all(&self) -> bool {
         self.all
     }
 
-    /// Nothing visible changed.
+    /// Whether nothing visible changed.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
             || (!self.all
@@ -39,12 +39,12 @@ impl Changes {
                 && self.rows.iter().all(|word| *word == 0))
     }
 
-    /// Everything may have changed.
+    /// Returns changes by which everything may have changed.
     pub fn everything() -> Self {
         Self { all: true, size: true, ..Self::default() }
     }
 
-    /// What changed here or there.
+    /// Adds the changes of another set.
     pub fn merge(&mut self, other: &Self) {
         self.all |= other.all;
         self.title |= other.title;

@@ -1,13 +1,13 @@
-//! What control characters, escapes and control sequences ask for.
+//! Carrying out control characters, escapes and control sequences.
 
 use super::{
     params::Params,
     style::Style,
-    terminal::{Kept, Terminal},
+    terminal::{SavedCursor, Terminal},
 };
 
 impl Terminal {
-    /// A control character.
+    /// Carries out a control character.
     pub(super) fn control(&mut self, byte: u8) {
         self.utf8.reset();
         self.last = None;
@@ -23,7 +23,7 @@ impl Terminal {
         }
     }
 
-    /// `ESC`, intermediates and a final byte.
+    /// Carries out `ESC`, intermediates and a final byte.
     pub(super) fn escape(&mut self, intermediates: &[u8], last: u8) {
         match (intermediates, last) {
             (b"(", b'0') => self.pen.g0 = true,
@@ -51,21 +51,21 @@ impl Terminal {
         self.last = None;
     }
 
-    /// DECSC and SCP.
+    /// Saves the cursor: DECSC and SCP.
     fn keep_cursor(&mut self) {
-        self.kept = Kept { pen: self.pen, x: self.x, y: self.y, origin: self.modes.origin };
+        self.decsc = SavedCursor { pen: self.pen, x: self.x, y: self.y, origin: self.modes.origin };
     }
 
-    /// DECRC and RCP.
+    /// Restores the cursor: DECRC and RCP.
     fn restore_cursor(&mut self) {
-        let kept = self.kept;
-        self.set_style(kept.pen.style);
-        self.pen = kept.pen;
-        self.modes.origin = kept.origin;
-        self.move_cursor(Some(kept.x), Some(kept.y), false);
+        let saved = self.decsc;
+        self.set_style(saved.pen.style);
+        self.pen = saved.pen;
+        self.modes.origin = saved.origin;
+        self.move_cursor(Some(saved.x), Some(saved.y), false);
     }
 
-    /// `CSI`, parameters, intermediates and a final byte.
+    /// Carries out `CSI`, parameters, intermediates and a final byte.
     pub(super) fn control_sequence(&mut self, params: Params<'_>, intermediates: &[u8], last: u8) {
         // A count or a place, 1 where none stands; nothing happens where it has colons.
         let number = |at, default| params.get(at, 1, default).map(i32::unsigned_abs);
@@ -111,7 +111,7 @@ impl Terminal {
         self.last = None;
     }
 
-    /// A sequence that asks for one thing `n` times, or for a place.
+    /// Carries out a sequence that asks for one thing `n` times, or for a place.
     fn counted(&mut self, last: u8, n: u32) {
         match last {
             b'@' => self.insert_characters(n),
@@ -184,7 +184,7 @@ impl Terminal {
         }
     }
 
-    /// An OSC's text: its number and what it says.
+    /// Carries out an OSC, given its text: its number and what it says.
     pub(super) fn osc(&mut self, text: &[u8]) {
         let digits = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
         let (number, rest) = text.split_at(digits);
@@ -196,7 +196,8 @@ impl Terminal {
         }
     }
 
-    /// OSC 8: a link begins, or where it has no address, ends. Which one it is is not kept.
+    /// Carries out OSC 8: a link begins, or where it has no address, ends. Which one it is is not
+    /// kept.
     fn hyperlink(&mut self, text: &[u8]) {
         let Some(end) = text.iter().position(|byte| *byte == b';') else { return };
         let (parameters, address) = text.split_at(end);
@@ -207,7 +208,7 @@ impl Terminal {
         }
     }
 
-    /// SGR.
+    /// Sets style and colours: SGR.
     fn select_graphics(&mut self, params: Params<'_>) {
         self.change_style(|style| {
             if params.len() == 0 {

@@ -1,9 +1,10 @@
-//! What moves the cursor, and what scrolls because of it.
+//! Moves of the cursor, and scrolling because of them.
 
 use super::{style::Colour, terminal::Terminal};
 
 impl Terminal {
-    /// Puts the cursor somewhere. The column behind the last is one: there the next character wraps.
+    /// Puts the cursor somewhere. The column behind the last is one: there the next character
+    /// wraps.
     pub(super) fn set_cursor(&mut self, x: Option<u32>, y: Option<u32>) {
         if let Some(x) = x {
             self.x = if x > self.columns() { self.columns() - 1 } else { x };
@@ -13,7 +14,8 @@ impl Terminal {
         }
     }
 
-    /// Moves the cursor as CUP does: inside the screen, and with `origin` from the region's top where that mode is set.
+    /// Moves the cursor as CUP does: inside the screen, and with `origin` from the region's top
+    /// where that mode is set.
     pub(super) fn move_cursor(&mut self, x: Option<u32>, y: Option<u32>, origin: bool) {
         let y = y.map(|y| match () {
             () if !origin || !self.modes.origin => y,
@@ -23,7 +25,7 @@ impl Terminal {
         self.set_cursor(x.map(|x| x.min(self.columns() - 1)), y.map(|y| y.min(self.height() - 1)));
     }
 
-    /// LF, IND and wrapping.
+    /// Moves down a line: LF, IND and wrapping.
     pub(super) fn line_feed(&mut self, wrapped: bool, background: Colour) {
         if wrapped && let Some(row) = self.grid.row_mut(self.y) {
             row.wrapped = true;
@@ -35,7 +37,7 @@ impl Terminal {
         }
     }
 
-    /// RI.
+    /// Moves up a line: RI.
     pub(super) fn reverse_index(&mut self) {
         if self.y == self.upper {
             self.grid.scroll_down(self.upper, self.lower, self.background());
@@ -48,7 +50,7 @@ impl Terminal {
         self.x = 0;
     }
 
-    /// BS; at a line's start it goes to the end of the line above, if that one wrapped.
+    /// Moves back: BS; at a line's start it goes to the end of the line above, if that one wrapped.
     pub(super) fn backspace(&mut self) {
         if self.x > 0 {
             self.set_cursor(Some(self.x - 1), None);
@@ -60,7 +62,7 @@ impl Terminal {
         }
     }
 
-    /// HT.
+    /// Moves to the next tab stop: HT.
     pub(super) fn tab(&mut self) {
         let last = self.columns() - 1;
         if self.x >= last {
@@ -72,7 +74,7 @@ impl Terminal {
         }
     }
 
-    /// CBT.
+    /// Moves back by tab stops: CBT.
     pub(super) fn back_tab(&mut self, count: u32) {
         self.x = self.x.min(self.columns() - 1);
         for _ in 0..count {
@@ -86,7 +88,7 @@ impl Terminal {
         }
     }
 
-    /// Back to the last column from behind it. (A resize can leave the cursor far behind it.)
+    /// Moves back to the last column from behind it. (A resize can leave the cursor far behind it.)
     fn leave_margin(&mut self) {
         self.x = self.x.min(self.columns() - 1);
     }
@@ -104,7 +106,8 @@ impl Terminal {
     }
 
     pub(super) fn cursor_right(&mut self, count: u32) {
-        // Behind the last column there is no limit, and what is too far comes back to the last column.
+        // Behind the last column there is no limit, and what is too far comes back to the last
+        // column.
         self.x = match (self.columns() - 1).checked_sub(self.x) {
             Some(most) => self.x + count.max(1).min(most),
             None => self.columns() - 1,
@@ -116,7 +119,7 @@ impl Terminal {
         self.set_cursor(Some(x), None);
     }
 
-    /// DECSTBM. A region has two lines at least.
+    /// Sets the scroll region: DECSTBM. A region has two lines at least.
     pub(super) fn scroll_region(&mut self, upper: u32, lower: u32) {
         let last = self.height() - 1;
         let (upper, lower) = (upper.min(last), lower.min(last));
@@ -127,14 +130,14 @@ impl Terminal {
         (self.upper, self.lower) = (upper, lower);
     }
 
-    /// SU.
+    /// Scrolls up: SU.
     pub(super) fn scroll_up(&mut self, lines: u32) {
         for _ in 0..lines.max(1).min(self.lower - self.upper + 1) {
             self.grid.scroll_up(self.upper, self.lower, self.background());
         }
     }
 
-    /// SD.
+    /// Scrolls down: SD.
     pub(super) fn scroll_down(&mut self, lines: u32) {
         for _ in 0..lines.max(1).min(self.lower - self.upper + 1) {
             self.grid.scroll_down(self.upper, self.lower, self.background());

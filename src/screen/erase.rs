@@ -1,18 +1,18 @@
-//! What erases, inserts and deletes.
+//! Erasing, inserting and deleting.
 
 use super::{style::Colour, terminal::Terminal};
 
 impl Terminal {
-    /// EL 2.
+    /// Clears the line: EL 2.
     pub(super) fn clear_line(&mut self, background: Colour) {
-        // A line that nobody touched is left alone, with the wrap flag of the one above it.
+        // An untouched line is left alone, with the wrap flag of the one above it.
         if self.grid.row(self.y).is_none_or(|row| row.cells.is_empty()) && background.is_default() {
             return;
         }
         self.grid.erase(0, self.y, self.columns(), 1, background);
     }
 
-    /// EL 0.
+    /// Clears to the line's end: EL 0.
     pub(super) fn clear_to_line_end(&mut self) {
         let background = self.background();
         match self.x {
@@ -22,7 +22,7 @@ impl Terminal {
         }
     }
 
-    /// EL 1.
+    /// Clears to the line's start: EL 1.
     pub(super) fn clear_to_line_start(&mut self) {
         let background = self.background();
         if self.x + 1 >= self.columns() {
@@ -32,7 +32,7 @@ impl Terminal {
         }
     }
 
-    /// ED 0. From the top left corner on the lines go into history.
+    /// Clears to the screen's end: ED 0. From the top left corner on the lines go into history.
     pub(super) fn clear_to_screen_end(&mut self) {
         let (background, columns, height) = (self.background(), self.columns(), self.height());
         if self.x == 0 && self.y == 0 && self.grid.keeps && self.settings.scroll_on_clear {
@@ -45,14 +45,14 @@ impl Terminal {
         self.grid.erase(0, self.y + 1, columns, height - self.y - 1, background);
     }
 
-    /// ED 1.
+    /// Clears to the screen's start: ED 1.
     pub(super) fn clear_to_screen_start(&mut self) {
         let (background, columns) = (self.background(), self.columns());
         self.grid.erase(0, 0, columns, self.y, background);
         self.grid.erase(0, self.y, (self.x + 1).min(columns), 1, background);
     }
 
-    /// ED 2: the lines go into history.
+    /// Clears the screen, ED 2: the lines go into history.
     pub(super) fn clear_screen(&mut self, background: Colour) {
         if self.grid.keeps && self.settings.scroll_on_clear {
             self.grid.clear_into_history(background);
@@ -61,34 +61,34 @@ impl Terminal {
         }
     }
 
-    /// ICH.
+    /// Inserts blank characters: ICH.
     pub(super) fn insert_characters(&mut self, count: u32) {
         if let Some(count) = self.cells_right(count) {
             self.grid.insert_cells(self.x, self.y, count, self.background());
         }
     }
 
-    /// DCH.
+    /// Deletes characters: DCH.
     pub(super) fn delete_characters(&mut self, count: u32) {
         if let Some(count) = self.cells_right(count) {
             self.grid.delete_cells(self.x, self.y, count, self.background());
         }
     }
 
-    /// ECH.
+    /// Erases characters: ECH.
     pub(super) fn erase_characters(&mut self, count: u32) {
         if let Some(count) = self.cells_right(count) {
             self.grid.erase(self.x, self.y, count, 1, self.background());
         }
     }
 
-    /// A count bounded by the line's end; `None` behind it.
+    /// Returns a count bounded by the line's end; `None` behind it.
     fn cells_right(&self, count: u32) -> Option<u32> {
         let right = self.columns().saturating_sub(self.x);
         (right > 0).then(|| count.max(1).min(right))
     }
 
-    /// IL. It acts outside of the scroll region too, down to the bottom.
+    /// Inserts lines: IL. It acts outside of the scroll region too, down to the bottom.
     pub(super) fn insert_lines(&mut self, count: u32) {
         let background = self.background();
         if self.y < self.upper || self.y > self.lower {
@@ -99,7 +99,7 @@ impl Terminal {
         }
     }
 
-    /// DL; likewise.
+    /// Deletes lines: DL; likewise.
     pub(super) fn delete_lines(&mut self, count: u32) {
         let background = self.background();
         if self.y < self.upper || self.y > self.lower {

@@ -1,7 +1,7 @@
 //! The lines that are shown and those above them, and what moves them.
 //!
-//! Rows count from the top of the screen. What a row's move does to the wrap flag of the line above it is part of the
-//! model: it decides what is joined.
+//! Rows count from the top of the screen. What a row's move does to the wrap flag of the line above
+//! it is part of the model: it decides what is joined.
 
 use std::collections::VecDeque;
 
@@ -24,7 +24,7 @@ pub(super) struct Grid {
     pub(super) scrolled: u32,
     /// Lines of history at most; 0 keeps none.
     pub(super) limit: u32,
-    /// Lines that scroll away are kept: not on the alternate screen.
+    /// Whether lines that scroll away are kept: not on the alternate screen.
     pub(super) keeps: bool,
     pub(super) styles: Styles,
     pub(super) clusters: Clusters,
@@ -50,7 +50,7 @@ impl Grid {
         self.rows.len() as u32
     }
 
-    /// What an erased cell is with this background.
+    /// Returns an erased cell with this background.
     pub(super) fn fill(&mut self, background: Colour) -> Cell {
         if background.is_default() {
             Cell::CLEARED
@@ -79,7 +79,7 @@ impl Grid {
         }
     }
 
-    /// The line above this one does not go on in it any more.
+    /// Ends the line above this one, which goes on in it no more.
     fn unwrap_above(&mut self, y: u32) {
         match y.checked_sub(1) {
             Some(above) => {
@@ -197,7 +197,7 @@ impl Grid {
         self.move_lines(upper + 1, upper, lower - upper, background);
     }
 
-    /// At the limit the oldest tenth goes at once.
+    /// Drops the oldest tenth of the history at once, at the limit.
     fn trim_history(&mut self) {
         let size = self.history.len() as u32;
         if size == 0 || size < self.limit {
@@ -235,7 +235,7 @@ impl Grid {
         self.move_lines(y + count, y, self.height() - y - count, background);
     }
 
-    /// The same in a region.
+    /// Inserts lines in a region.
     pub(super) fn insert_lines_in(&mut self, lower: u32, y: u32, count: u32, background: Colour) {
         let moved = lower + 1 - y - count;
         self.move_lines(lower + 1 - moved, y, moved, background);
@@ -249,14 +249,15 @@ impl Grid {
         self.erase(0, height - count, self.columns, count, background);
     }
 
-    /// The same in a region.
+    /// Deletes lines in a region.
     pub(super) fn delete_lines_in(&mut self, lower: u32, y: u32, count: u32, background: Colour) {
         let moved = lower + 1 - y - count;
         self.move_lines(y, y + count, moved, background);
         self.erase_between(y, moved, count, background);
     }
 
-    /// Erases from `moved` to `count` lines below `y`; where there are none, the line above still loses its wrap flag.
+    /// Erases from `moved` to `count` lines below `y`; where there are none, the line above still
+    /// loses its wrap flag.
     fn erase_between(&mut self, y: u32, moved: u32, count: u32, background: Colour) {
         match count.cmp(&moved) {
             std::cmp::Ordering::Greater => self.erase(0, y + moved, self.columns, count - moved, background),
@@ -289,7 +290,7 @@ impl Grid {
         self.erase(columns - count, y, count, 1, background);
     }
 
-    /// There are many styles or clusters.
+    /// Whether there are many styles or clusters.
     pub(super) fn is_sweep_due(&self) -> bool {
         self.styles.is_sweep_due() || self.clusters.is_sweep_due()
     }

@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 
 use super::packed::{Packed, WRAPPED};
 
-/// Lines in a block. Blocks are let go whole, so a trimmed history holds at most one block of lines more than it shows.
+/// Lines in a block. Blocks are let go whole, so a trimmed history holds at most one block of lines
+/// more than it shows.
 const BLOCK_LINES: usize = 128;
 
 #[derive(Clone, Debug, Default)]
@@ -56,7 +57,7 @@ impl History {
         self.lines += 1;
     }
 
-    /// A line by its number from the oldest.
+    /// Returns a line by its number from the oldest.
     pub(super) fn get(&self, line: usize) -> Option<Packed<'_>> {
         if line >= self.lines {
             return None;
@@ -92,7 +93,7 @@ impl History {
         Some(line)
     }
 
-    /// The newest line does not go on any more.
+    /// Ends the newest line, which goes on no more.
     pub(super) fn unwrap_last(&mut self) {
         if self.lines == 0 {
             return;

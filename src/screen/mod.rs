@@ -1,7 +1,8 @@
-//! What tmux's grid holds, from a pane's output alone: `capture-pane` answered from memory.
+//! The content of tmux's grid, from a pane's output alone: `capture-pane` answered from memory.
 //!
-//! This floor is pure like [`crate::pane`]: no sockets, no clocks, no tasks. It follows tmux's own grid, not a terminal
-//! in general: `docs/screen.md` has the invariants (S1…) and what was measured.
+//! This floor is pure like [`crate::stream`]: no sockets, no clocks, no tasks. It follows tmux's
+//! own grid, not a terminal in general: `docs/screen.md` has the invariants (S1…) and what was
+//! measured.
 
 mod capture;
 mod cell;
@@ -60,7 +61,7 @@ impl Default for Settings {
     }
 }
 
-/// How many columns a character takes.
+/// Returns the columns that a character takes.
 pub fn columns(character: char) -> usize {
     match u32::from(character) {
         0x20..=0x7e => 1,
@@ -76,20 +77,22 @@ pub struct Cursor {
     pub column: u32,
     /// From the top, from 0.
     pub row: u32,
-    /// It is shown.
+    /// Whether the cursor is shown.
     pub visible: bool,
 }
 
-/// What cannot be followed exactly from here on.
+/// A reason why the screen cannot be followed exactly from here on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trouble {
-    /// The program began an OSC, DCS or the like and did not end it; tmux gives up on it after five seconds, and what
-    /// follows is text then. Over as soon as the string ends, or with [`Screen::give_up`].
+    /// The program began an OSC, DCS or the like and did not end it; tmux gives up on it after five
+    /// seconds, and what follows is text then. Over as soon as the string ends, or with
+    /// [`Screen::give_up`].
     OpenString,
-    /// A resize moved the cursor where tmux's own arithmetic leaves the grid. Lasts until the screen is made anew.
+    /// A resize moved the cursor where tmux's own arithmetic leaves the grid. Lasts until the
+    /// screen is made anew.
     CursorLost,
-    /// The program drew a sixel image. Where that leaves the cursor depends on how large the client's characters are. Lasts until
-    /// the screen is made anew.
+    /// The program drew a sixel image. Where that leaves the cursor depends on how large the
+    /// client's characters are. Lasts until the screen is made anew.
     Image,
 }
 
@@ -101,12 +104,13 @@ pub struct Screen {
 }
 
 impl Screen {
-    /// An empty one, as of a new pane.
+    /// Makes an empty screen, as of a new pane.
     pub fn new(size: Size, rules: Rules, settings: Settings) -> Self {
         Self { parser: Parser::default(), terminal: Terminal::new(size, rules, settings) }
     }
 
-    /// One that holds what tmux answered to [`seed::question`]. `None` if the answer makes no sense.
+    /// Makes a screen from what tmux answered to [`seed::question`]. `None` if the answer makes no
+    /// sense.
     pub fn from_seed(seed: &Seed, rules: Rules, settings: Settings) -> Option<Self> {
         let mut screen = Self::new(seed.size(), rules, seed.settings(settings));
         seed.fill(&mut screen.terminal)?;
@@ -120,57 +124,61 @@ impl Screen {
         self.parser.feed(bytes, &mut self.terminal);
     }
 
-    /// tmux has read all that was fed so far before it read what comes: the pane rested, or a command's reply came.
+    /// Takes note that tmux has read all that was fed so far before it read what comes: the pane
+    /// rested, or a command's reply came.
     ///
-    /// It forgets at the end of each read that a joiner (U+200D) came last, and the stream does not tell where reads
-    /// ended. Without this call a joiner joins however late the next character comes.
+    /// It forgets at the end of each read that a joiner (U+200D) came last, and the stream does not
+    /// show where reads ended. Without this call a joiner joins however late the next character
+    /// comes.
     pub fn read_ended(&mut self) {
         self.terminal.run = None;
         self.terminal.joined = false;
     }
 
-    /// The number of the string that is open: another one is another string.
+    /// Returns the number of the string that is open: another one is another string.
     pub fn open_string(&self) -> Option<u64> {
         self.parser.string()
     }
 
-    /// Gives up an open string, as tmux does five seconds after it began, between two reads: what it said so far does
-    /// nothing, the pen is that of a new pane, and what follows is text. Returns whether one was open.
+    /// Gives up an open string, as tmux does five seconds after it began, between two reads: what
+    /// it said so far does nothing, the pen is that of a new pane, and what follows is text.
+    /// Returns whether one was open.
     pub fn give_up(&mut self) -> bool {
         self.parser.give_up(&mut self.terminal)
     }
 
-    /// The pane has another size from here on.
+    /// Resizes the pane from here on.
     pub fn resize(&mut self, size: Size) {
         self.read_ended();
         let reflow = self.terminal.saved.is_none();
         self.terminal.resize(u32::from(size.columns), u32::from(size.rows), reflow);
     }
 
-    /// `clear-history`.
+    /// Clears the history, as `clear-history` does.
     pub fn clear_history(&mut self) {
         self.terminal.grid.clear_history();
     }
 
-    /// `send-keys -R`.
+    /// Resets the terminal, as `send-keys -R` does.
     pub fn reset(&mut self) {
         self.read_ended();
         self.terminal.reset();
         self.parser = Parser::default();
     }
 
-    /// What `tmux capture-pane -p` prints, byte for byte.
+    /// Returns what `tmux capture-pane -p` prints, byte for byte.
     pub fn capture(&self, options: &CaptureOptions) -> Vec<u8> {
         self.terminal.capture(*options)
     }
 
-    /// The same, where it can be told for certain: from 3.4 on hyperlinks under `-e` are tmux's to print (it keeps some thousands of
-    /// all panes together), and how many cells of a line exist can depend on where its reads ended.
+    /// Returns the capture, where it can be known for certain: from 3.4 on hyperlinks under `-e`
+    /// are tmux's to print (it keeps some thousands of all panes together), and how many cells of a
+    /// line exist can depend on where its reads ended.
     pub fn known(&self, options: &CaptureOptions) -> Option<Vec<u8>> {
         self.terminal.known(*options)
     }
 
-    /// Where the cursor is.
+    /// Returns where the cursor is.
     pub fn cursor(&self) -> Cursor {
         Cursor { column: self.terminal.x, row: self.terminal.y, visible: self.terminal.modes.cursor }
     }
@@ -185,22 +193,23 @@ impl Screen {
         Size { columns: self.terminal.columns() as u16, rows: self.terminal.height() as u16 }
     }
 
-    /// The alternate screen is shown.
+    /// Whether the alternate screen is shown.
     pub fn alternate(&self) -> bool {
         self.terminal.saved.is_some()
     }
 
-    /// The title that the program set.
+    /// Returns the title that the program set.
     pub fn title(&self) -> &str {
         &self.terminal.title
     }
 
-    /// A visible row as text, without spaces at its end.
+    /// Returns a visible row as text, without spaces at its end.
     pub fn row_text(&self, row: u16) -> String {
         self.row(row, false)
     }
 
-    /// A visible row as `capture-pane -p` prints it alone, with `escapes` as `capture-pane -p -e` does, without the line's end.
+    /// Returns a visible row as `capture-pane -p` prints it alone, with `escapes` as
+    /// `capture-pane -p -e` does, without the line's end.
     pub fn row(&self, row: u16, escapes: bool) -> String {
         let line = Line::At(i32::from(row));
         let options = CaptureOptions { start: line, end: line, escapes, ..CaptureOptions::default() };
@@ -220,12 +229,12 @@ impl Screen {
         size_of::<Self>() + self.terminal.grid.memory() + saved + self.parser.memory() + self.terminal.title.capacity()
     }
 
-    /// What changed since this was last called.
+    /// Takes the changes since this was last called.
     pub fn take_changes(&mut self) -> Changes {
         std::mem::take(&mut self.terminal.grid.changes)
     }
 
-    /// What, if anything, keeps this from being what tmux has. If it lasts, seed anew.
+    /// Returns why the screen may differ from what tmux has, if it may. If that lasts, seed anew.
     pub fn trusted(&self) -> Result<(), Trouble> {
         match self.terminal.trouble {
             Some(trouble) => Err(trouble),
@@ -234,7 +243,7 @@ impl Screen {
         }
     }
 
-    /// No escape sequence or character is half read.
+    /// Whether no escape sequence or character is half read.
     pub fn at_rest(&self) -> bool {
         self.parser.at_rest() && !self.terminal.in_character()
     }
@@ -338,7 +347,8 @@ mod tests {
         assert_eq!(links.known(&styled), None);
         assert!(links.known(&CaptureOptions { end: Line::At(0), ..styled }).is_some());
         assert!(links.known(&whole).is_some());
-        // A quarter of the columns: whether tmux read it at once decides whether the next cells exist.
+        // A quarter of the columns: whether tmux read it at once decides whether the next cells
+        // exist.
         let mut quarter = screen_of("3.5a", 80, 3);
         quarter.feed(b"\x1b[31mtwenty  characters!!");
         assert_eq!((quarter.known(&styled), quarter.known(&whole)), (None, None));

@@ -1,7 +1,8 @@
 //! A line as a few bytes: its text and runs of style.
 //!
-//! `flags`, how many cells are used and how many there are, then runs until the end. A run is a tag (its kind; whether a style comes first; its
-//! number of cells if it is small), the style, the number, and what the cells hold. Numbers are written seven bits a byte.
+//! `flags`, how many cells are used and how many there are, then runs until the end. A run is a tag
+//! (its kind; whether a style comes first; its number of cells if it is small), the style, the
+//! number, and what the cells hold. Numbers are written seven bits a byte.
 
 use super::{
     cell::{Cell, Cluster, Clusters, append_text},
@@ -14,11 +15,11 @@ pub(super) const WRAPPED: u8 = 1;
 /// In the first byte: it may be that fewer cells exist.
 const SLACK: u8 = 2;
 
-/// One byte a cell.
+/// A run with one byte a cell.
 const ASCII: u8 = 0;
-/// One character a cell.
+/// A run with one character a cell.
 const NARROW: u8 = 1;
-/// One character and its padding: two cells, counted as one.
+/// A run with a character and its padding: two cells, counted as one.
 const WIDE: u8 = 2;
 /// No text.
 const CLEARED: u8 = 3;
@@ -30,7 +31,7 @@ const KIND: u8 = 7;
 const STYLED: u8 = 8;
 const COUNT_SHIFT: u8 = 4;
 
-/// Seven bits a byte, the last without the top bit.
+/// Writes a number, seven bits a byte, the last without the top bit.
 fn put(mut number: u32, out: &mut Vec<u8>) {
     while number >= 0x80 {
         out.push(number.to_le_bytes()[0] | 0x80);
@@ -62,7 +63,8 @@ mod part {
     pub(super) const LINK: u8 = 16;
 }
 
-/// A colour in few bytes: the flags are its lowest bits, so that the indexed ones are one or two bytes.
+/// Writes a colour in few bytes: the flags are its lowest bits, so that the indexed ones are one or
+/// two bytes.
 fn put_colour(colour: Colour, out: &mut Vec<u8>) {
     put((colour.0 & 0x00ff_ffff) << 2 | colour.0 >> 24 & 3, out);
 }
@@ -121,7 +123,7 @@ fn take_style(bytes: &mut &[u8]) -> Style {
     style
 }
 
-/// The kind of run that a cell belongs to.
+/// Returns the kind of run that a cell belongs to.
 fn kind(cell: Cell, next: Option<Cell>) -> u8 {
     if cell.is_padding() {
         return PADDING;
@@ -137,7 +139,7 @@ fn kind(cell: Cell, next: Option<Cell>) -> u8 {
     }
 }
 
-/// How many cells from the start are of this kind and look as the first.
+/// Counts the cells from the start that are of this kind and look as the first.
 fn run_length(first: Cell, cells: &[Cell], kind: u8) -> usize {
     match kind {
         ASCII => first.ascii_run(cells),
@@ -210,10 +212,10 @@ fn put_text(run: &[Cell], kind: u8, clusters: &Clusters, out: &mut Vec<u8>) {
     }
 }
 
-/// One run of a packed line.
+/// A run of a packed line.
 pub(super) struct Run<'a> {
     kind: u8,
-    /// How its cells look.
+    /// The style of its cells.
     pub(super) style: Style,
     /// Cells; for wide characters their number.
     count: u32,
@@ -221,7 +223,7 @@ pub(super) struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// It has no text: right halves of wide characters that stand alone.
+    /// Whether it has no text: right halves of wide characters that stand alone.
     pub(super) fn is_padding(&self) -> bool {
         self.kind == PADDING
     }
@@ -323,7 +325,7 @@ impl<'a> Packed<'a> {
         Runs { bytes: self.runs, style: Style::DEFAULT }
     }
 
-    /// The line as it was.
+    /// Returns the line as it was.
     pub(super) fn unpack(&self, styles: &mut Styles, clusters: &mut Clusters) -> Row {
         let mut row = Row { used: self.used, slack: self.slack, wrapped: self.wrapped(), ..Row::default() };
         for run in self.runs() {
@@ -350,7 +352,7 @@ impl<'a> Packed<'a> {
     }
 }
 
-/// A cell from its text.
+/// Makes a cell from its text.
 pub(super) fn cell(text: &[u8], width: u8, style: StyleId, clusters: &mut Clusters) -> Cell {
     let single = std::str::from_utf8(text).ok().and_then(|text| {
         let mut characters = text.chars();

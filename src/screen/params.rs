@@ -7,7 +7,7 @@ const MOST: usize = 24;
 /// Intermediate bytes that are kept; a sequence with more is dropped.
 const INTERMEDIATES: usize = 3;
 
-/// What stands between two semicolons.
+/// A parameter: the text between two semicolons.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Param<'a> {
     Missing,
@@ -18,17 +18,17 @@ pub(super) enum Param<'a> {
 
 /// The bytes of a sequence so far.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Collected {
+pub(super) struct RawParams {
     bytes: [u8; 32],
     more: Vec<u8>,
     length: usize,
     intermediates: [u8; INTERMEDIATES],
     intermediates_length: usize,
-    /// Too much of something: the sequence does nothing.
+    /// Whether there was too much of something: the sequence does nothing.
     pub(super) discard: bool,
 }
 
-impl Collected {
+impl RawParams {
     pub(super) fn clear(&mut self) {
         self.length = 0;
         self.intermediates_length = 0;
@@ -62,9 +62,9 @@ impl Collected {
         self.intermediates.get(..self.intermediates_length).unwrap_or_default()
     }
 
-    /// The parameters; `None` where tmux drops the sequence.
-    pub(super) fn split<'a>(&self, room: &'a mut Room) -> Option<Params<'a>> {
-        let Room { text, numbers } = room;
+    /// Returns the parameters; `None` where tmux drops the sequence.
+    pub(super) fn split<'a>(&self, room: &'a mut ParamBuffer) -> Option<Params<'a>> {
+        let ParamBuffer { text, numbers } = room;
         let short = self.length.min(self.bytes.len());
         text.get_mut(..short)?.copy_from_slice(self.bytes.get(..short)?);
         if self.length > short {
@@ -75,20 +75,22 @@ impl Collected {
 }
 
 /// Where the parameters of a sequence are put that came byte by byte.
-pub(super) struct Room {
+pub(super) struct ParamBuffer {
     text: [u8; 64],
     numbers: Numbers,
 }
 
-impl Default for Room {
+impl Default for ParamBuffer {
     fn default() -> Self {
         Self { text: [0; 64], numbers: NO_NUMBERS }
     }
 }
 
-/// Parameters as they are kept: a number as it is, one that is missing as [`MISSING`], parts as [`PARTS`] and where they stand in the text.
+/// Parameters as they are kept: a number as it is, one that is missing as [`MISSING`], parts as
+/// [`PARTS`] and where they stand in the text.
 ///
-/// They are filled where they stay. An array of enums that was made and handed out took half of the time of full-screen output.
+/// They are filled where they stay. An array of enums that was made and handed out took half of the
+/// time of full-screen output.
 pub(super) type Numbers = [u32; MOST];
 
 pub(super) const NO_NUMBERS: Numbers = [0; MOST];
@@ -96,7 +98,8 @@ pub(super) const NO_NUMBERS: Numbers = [0; MOST];
 const MISSING: u32 = u32::MAX;
 const PARTS: u32 = 1 << 31;
 
-/// Reads the parameters at the start of a text, and gives how long they are; `None` where tmux drops the sequence.
+/// Reads the parameters at the start of a text, and gives how long they are; `None` where tmux
+/// drops the sequence.
 pub(super) fn read<'a>(text: &'a [u8], numbers: &'a mut Numbers) -> Option<(Params<'a>, usize)> {
     let (mut start, mut value, mut parts, mut length) = (0, 0_u32, false, 0);
     let mut at = 0;
@@ -128,7 +131,7 @@ pub(super) fn read<'a>(text: &'a [u8], numbers: &'a mut Numbers) -> Option<(Para
     Some((Params { text, numbers: numbers.get(..length).filter(|_| length < MOST)? }, at))
 }
 
-/// A number up to `i32::MAX`.
+/// Parses a number up to `i32::MAX`.
 pub(super) fn number(digits: &[u8]) -> Option<i32> {
     let mut value: i32 = 0;
     for digit in digits {
@@ -163,7 +166,8 @@ impl<'a> Params<'a> {
         }
     }
 
-    /// A number of at least `least`; `default` where none stands; `None` for one with colons.
+    /// Returns a number of at least `least`; `default` where none stands; `None` for one with
+    /// colons.
     pub(super) fn get(&self, at: usize, least: i32, default: i32) -> Option<i32> {
         match self.numbers.get(at).copied().unwrap_or(MISSING) {
             number @ ..PARTS => Some(number.cast_signed().max(least)),
@@ -177,15 +181,15 @@ impl<'a> Params<'a> {
 mod tests {
     use super::*;
 
-    fn collected(text: &str) -> Collected {
-        let mut collected = Collected::default();
+    fn collected(text: &str) -> RawParams {
+        let mut collected = RawParams::default();
         text.bytes().for_each(|byte| collected.param(byte));
         collected
     }
 
     #[test]
     fn parameters_are_numbers_gaps_and_parts() {
-        let mut room = Room::default();
+        let mut room = ParamBuffer::default();
         let params = collected("1;;4:3;0").split(&mut room).map(|params| [0, 1, 2, 3, 4].map(|at| params.at(at)));
         let wanted = [Param::Number(1), Param::Missing, Param::Parts(b"4:3"), Param::Number(0), Param::Missing];
         assert_eq!(params, Some(wanted));
@@ -200,12 +204,12 @@ mod tests {
         assert_eq!(read(b";1"), Some((2, 2)));
         assert_eq!(read(b"4:3?"), Some((1, 3)));
         // What came byte by byte is all of it, or dropped.
-        assert!(collected("1?").split(&mut Room::default()).is_none());
+        assert!(collected("1?").split(&mut ParamBuffer::default()).is_none());
     }
 
     #[test]
     fn too_many_too_long_or_too_large_is_dropped() {
-        let mut room = Room::default();
+        let mut room = ParamBuffer::default();
         assert!(collected(&";".repeat(22)).split(&mut room).is_some());
         assert!(collected(&";".repeat(23)).split(&mut room).is_none());
         assert!(collected("2147483647").split(&mut room).is_some());

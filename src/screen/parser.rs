@@ -2,7 +2,7 @@
 
 use super::{
     Trouble,
-    params::{self, Collected, NO_NUMBERS, Room},
+    params::{self, NO_NUMBERS, ParamBuffer, RawParams},
     terminal::Terminal,
 };
 
@@ -33,14 +33,14 @@ enum State {
     Consume,
 }
 
-/// Reads bytes and tells a [`Terminal`] what they mean.
+/// Parses bytes and applies them to a [`Terminal`].
 #[derive(Clone, Debug, Default)]
 pub(super) struct Parser {
     state: State,
-    collected: Collected,
+    collected: RawParams,
     /// Of an OSC or APC.
     string: Vec<u8>,
-    /// The DCS began as a sixel image does.
+    /// Whether the DCS began as a sixel image does.
     image: bool,
     /// Bytes of the string so far, kept or not.
     string_length: usize,
@@ -49,12 +49,12 @@ pub(super) struct Parser {
 }
 
 impl Parser {
-    /// Nothing has begun that has not ended.
+    /// Whether nothing has begun that has not ended.
     pub(super) fn at_rest(&self) -> bool {
         self.state == State::Ground
     }
 
-    /// A string has begun and not ended; tmux gives up on it after five seconds.
+    /// Whether a string has begun and not ended; tmux gives up on it after five seconds.
     pub(super) fn in_string(&self) -> bool {
         matches!(
             self.state,
@@ -71,13 +71,13 @@ impl Parser {
         )
     }
 
-    /// The number of the string that is open.
+    /// Returns the number of the string that is open.
     pub(super) fn string(&self) -> Option<u64> {
         self.in_string().then_some(self.strings)
     }
 
-    /// Forgets an open string, as tmux does when it waited too long for its end (N57): what was collected does nothing.
-    /// Returns whether one was open.
+    /// Forgets an open string, as tmux does when it waited too long for its end (N57): what was
+    /// collected does nothing. Returns whether one was open.
     pub(super) fn give_up(&mut self, terminal: &mut Terminal) -> bool {
         let open = self.in_string();
         if open {
@@ -211,7 +211,7 @@ impl Parser {
             (S::CsiParameter, b'<'..=b'?') | (S::CsiIntermediate, b'0'..=b'?') => self.state = S::CsiIgnore,
             (S::Csi | S::CsiParameter | S::CsiIntermediate, 0x40..0x7f) => {
                 if !self.collected.discard {
-                    let mut room = Room::default();
+                    let mut room = ParamBuffer::default();
                     if let Some(params) = self.collected.split(&mut room) {
                         terminal.control_sequence(params, self.collected.intermediates(), byte);
                     }
@@ -244,8 +244,8 @@ impl Parser {
     }
 }
 
-/// Does what a control sequence at the start asks for, if it is a usual one and all of it is there; gives its length.
-/// Most sequences are: byte by byte they take twice as long.
+/// Does what a control sequence at the start asks for, if it is a usual one and all of it is there;
+/// gives its length. Most sequences are: byte by byte they take twice as long.
 fn whole_sequence(bytes: &[u8], terminal: &mut Terminal) -> usize {
     let Some(sequence) = bytes.strip_prefix(b"\x1b[") else { return 0 };
     let marked = sequence.first().is_some_and(|byte| (b'<'..=b'?').contains(byte));
@@ -259,7 +259,8 @@ fn whole_sequence(bytes: &[u8], terminal: &mut Terminal) -> usize {
     2 + mark.len() + length + 1
 }
 
-/// Takes what can be taken from the start without a state (text, a control character) and gives its length.
+/// Takes what can be taken from the start without a state (text, a control character) and gives its
+/// length.
 fn ground(bytes: &[u8], terminal: &mut Terminal) -> usize {
     let run = bytes.iter().position(|byte| !(0x20..0x7f).contains(byte)).unwrap_or(bytes.len());
     if run > 0 {
@@ -282,7 +283,7 @@ fn ground(bytes: &[u8], terminal: &mut Terminal) -> usize {
     used
 }
 
-/// A complete character of more than one byte at the start.
+/// Returns a complete character of more than one byte at the start.
 fn whole_character(bytes: &[u8]) -> Option<(char, usize)> {
     let continued = |at: usize| bytes.get(at).filter(|byte| **byte & 0xc0 == 0x80).map(|byte| u32::from(byte & 0x3f));
     let (code, length, least) = match *bytes.first()? {

@@ -34,7 +34,8 @@ impl Terminal {
         let before = self.height();
         if height < before {
             let mut needed = before - height;
-            // A cursor that was restored from a larger screen stands below the last row: tmux's arithmetic wraps too.
+            // A cursor that was restored from a larger screen stands below the last row: tmux's
+            // arithmetic wraps too.
             let below = before.wrapping_sub(1).wrapping_sub(self.y).min(needed);
             if below > 0 {
                 self.grid.delete_lines(before - below, below, Colour::DEFAULT);
@@ -105,7 +106,8 @@ impl Terminal {
     }
 }
 
-/// A column and a line as the column in a joined line and its number. Behind the last used cell there is no column.
+/// Returns a column and a line as the column in a joined line and its number. Behind the last used
+/// cell there is no column.
 fn unwrapped(lines: &[Row], x: u32, line: u32) -> (u32, u32) {
     let (mut column, mut number) = (0_u32, 0);
     for row in lines.iter().take(line as usize) {
@@ -120,7 +122,8 @@ fn unwrapped(lines: &[Row], x: u32, line: u32) -> (u32, u32) {
     (if behind { u32::MAX } else { column + x }, number)
 }
 
-/// The way back, in other lines. False where the last line says that it goes on: there tmux walks off the grid.
+/// Converts such a place back, in other lines. False where the last line says that it goes on:
+/// there tmux walks off the grid.
 fn wrapped(lines: &[Row], x: &mut u32, y: &mut u32) -> bool {
     let last = lines.len().saturating_sub(1);
     let (mut number, mut at) = (0, 0);
@@ -155,7 +158,7 @@ fn wrapped(lines: &[Row], x: &mut u32, y: &mut u32) -> bool {
 /// Lines on their way to another width.
 struct Reflow {
     columns: u32,
-    /// What is left of the old lines; those that were used up are skipped.
+    /// The rest of the old lines; those that were used up are skipped.
     lines: Vec<Row>,
     target: Vec<Row>,
     scrolled: u32,
@@ -193,7 +196,7 @@ impl Reflow {
         self.lines.get_mut(at).map(std::mem::take).unwrap_or_default()
     }
 
-    /// A line that is too long becomes several.
+    /// Splits a line that is too long into several.
     fn split(&mut self, at: usize, split: u32, dead: &mut [bool]) {
         let row = self.take(at);
         let goes_on = row.wrapped;
@@ -230,7 +233,7 @@ impl Reflow {
         }
     }
 
-    /// A line that goes on takes as much of the next ones as fits.
+    /// Joins a line that goes on with as much of the next ones as fits.
     fn join(&mut self, at: usize, mut width: u32, already: bool, dead: &mut [bool]) {
         if !already {
             let row = self.take(at);

@@ -1,20 +1,24 @@
-//! One line of the grid: cells as far as somebody touched them, how many are used, whether it goes on in the next line.
+//! A line of the grid: cells as far as they were touched, how many are used, whether it goes on in
+//! the next line.
 
 use super::cell::Cell;
 
-/// A line. Cells behind the end of `cells` were never touched; `used` counts up to the last that was written or moved.
+/// A line. Cells behind the end of `cells` were never touched; `used` counts up to the last that
+/// was written or moved.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Row {
     pub(super) cells: Vec<Cell>,
     /// Cells up to the last written one: what a capture prints.
     pub(super) used: u32,
-    /// So many of the last cells may not exist in tmux: that depends on where its reads ended. Nobody touched them.
+    /// So many of the last cells may not exist in tmux: that depends on where its reads ended.
+    /// Nobody touched them.
     pub(super) slack: u32,
-    /// The text goes on in the next line.
+    /// Whether the text goes on in the next line.
     pub(super) wrapped: bool,
 }
 
-/// A run of ASCII that is being printed, and the line before it. tmux makes cells exist for as much of a run as it has read.
+/// A run of ASCII that is being printed, and the line before it. tmux makes cells exist for as much
+/// of a run as it has read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Run {
     /// Where it began.
@@ -26,7 +30,7 @@ pub(super) struct Run {
     most: u32,
 }
 
-/// How many cells exist after so many were wanted: lines grow in steps.
+/// Returns how many cells exist after so many were wanted: lines grow in steps.
 fn grown(size: u32, wanted: u32, columns: u32) -> u32 {
     match wanted {
         _ if wanted <= size => size,
@@ -42,22 +46,24 @@ impl Row {
         self.cells.len() as u32
     }
 
-    /// Cells up to the last that somebody touched, or erased with a background.
+    /// Cells up to the last that was touched, or erased with a background.
     pub(super) fn touched(&self) -> &[Cell] {
         let (used, unused) = self.cells.split_at(self.cells.len().min(self.used as usize));
-        // Behind the used cells there is nearly always nothing; to know it takes less than to search them from the end.
+        // Behind the used cells there is nearly always nothing; to know it takes less than to
+        // search them from the end.
         let blank = Cell::are_cleared(unused);
         let cells = if blank { used } else { &self.cells };
         let length = cells.iter().rposition(|cell| *cell != Cell::CLEARED).map_or(0, |last| last + 1);
         cells.get(..length).unwrap_or_default()
     }
 
-    /// The cell in a column; one that nobody touched is cleared.
+    /// Returns the cell in a column; one that was never touched is cleared.
     pub(super) fn get(&self, column: u32) -> Cell {
         self.cells.get(column as usize).copied().unwrap_or(Cell::CLEARED)
     }
 
-    /// Makes the first `wanted` cells exist. Grows in the steps of tmux, so that it exists as far as there.
+    /// Makes the first `wanted` cells exist. Grows in the steps of tmux, so that it exists as far
+    /// as there.
     pub(super) fn expand(&mut self, wanted: u32, columns: u32, fill: Cell) {
         if wanted <= self.size() - self.slack {
             return;
@@ -74,7 +80,7 @@ impl Row {
         self.slack = self.size() - one.min(other);
     }
 
-    /// The run that begins in a column.
+    /// Returns the run that begins in a column.
     pub(super) fn run(&self, column: u32) -> Run {
         Run { start: column, end: column, least: self.size() - self.slack, most: self.size() }
     }
@@ -101,7 +107,8 @@ impl Row {
         self.used = self.used.max(end);
     }
 
-    /// Blanks what is left of wide characters of which a part is about to be overwritten; false if there are none.
+    /// Blanks what is left of wide characters of which a part is about to be overwritten; false if
+    /// there are none.
     #[inline]
     pub(super) fn cut_wide(&mut self, column: u32, width: u32, columns: u32) -> bool {
         let here = self.get(column);
@@ -138,7 +145,8 @@ impl Row {
     pub(super) fn set_run(&mut self, run: Run, columns: u32, text: &[u8], style: u32) {
         let Run { start, end, least, most } = run;
         let column = end - text.len() as u32;
-        // Where a run ends exactly at a step, one that was read at once makes the next step exist, one that was read in parts does not.
+        // Where a run ends exactly at a step, one that was read at once makes the next step exist,
+        // one that was read in parts does not.
         let (quarter, half) = (columns / 4, columns / 2);
         let cut_after = match end {
             _ if end == quarter => start.max(least),
@@ -156,7 +164,8 @@ impl Row {
         self.used = self.used.max(end);
     }
 
-    /// Erases cells; `fill` is what is left. Behind the end there is nothing to erase unless there is a background.
+    /// Erases cells; `fill` is what is left. Behind the end there is nothing to erase unless there
+    /// is a background.
     pub(super) fn erase(&mut self, column: u32, count: u32, columns: u32, fill: Cell) {
         let mut end = column.saturating_add(count);
         if fill == Cell::CLEARED {
@@ -189,7 +198,8 @@ impl Row {
         }
     }
 
-    /// Makes it a line that nobody touched, or one that is erased with a background as far as the screen goes.
+    /// Makes it an untouched line, or one that is erased with a background as far as the screen
+    /// goes.
     pub(super) fn clear(&mut self, columns: u32, fill: Cell) {
         self.cells.clear();
         self.slack = 0;

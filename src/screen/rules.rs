@@ -1,34 +1,38 @@
-//! What differs between tmux versions, as named rules. Nothing else in this floor asks for a version.
+//! Differences between tmux versions, as named rules. Nothing else in this floor asks for a
+//! version.
 
 use crate::protocol::version::Version;
 
-/// How the running tmux treats what versions treat differently.
+/// The behaviour of the running tmux where versions differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(clippy::struct_excessive_bools, reason = "each is one difference with a name")]
 pub struct Rules {
     proven: bool,
-    /// `capture-pane` without `-J` prints all cells of a line that exist, not only those that were written. From 3.4 on.
+    /// Whether `capture-pane` without `-J` prints all cells of a line that exist, not only those
+    /// that were written. From 3.4 on.
     pub(super) prints_untouched_cells: bool,
-    /// After a reset `-e` leaves out the codes of default colours. From 3.4 on.
+    /// Whether after a reset `-e` leaves out the codes of default colours. From 3.4 on.
     pub(super) resets_colours: bool,
-    /// REP repeats any character, not only ASCII. From 3.4 on.
+    /// Whether REP repeats any character, not only ASCII. From 3.4 on.
     pub(super) repeats_any_character: bool,
-    /// What joins the cell before is known by its kind (joiners, variation selectors, modifiers), and some of it makes that
-    /// cell wide. From 3.4 on.
+    /// Whether what joins the cell before is known by its kind (joiners, variation selectors,
+    /// modifiers), and some of it makes that cell wide. From 3.4 on.
     pub(super) joins_by_kind: bool,
-    /// Characters whose width the C library does not know are kept. From 3.4 on.
+    /// Whether characters whose width the C library does not know are kept. From 3.4 on.
     pub(super) keeps_unknown_characters: bool,
-    /// Sixel images are drawn, if it was built so: the cursor goes below them, by the size of the client's characters. What
-    /// asks for settings or capabilities (DECRQSS, XTGETTCAP) is drawn too where it can be read as one. From 3.4 on.
+    /// Whether sixel images are drawn, if it was built so: the cursor goes below them, by the size
+    /// of the client's characters. What asks for settings or capabilities (DECRQSS, XTGETTCAP) is
+    /// drawn too where it can be read as one. From 3.4 on.
     pub(super) draws_images: bool,
-    /// OSC 8 makes hyperlinks, which `-e` prints. From 3.4 on.
+    /// Whether OSC 8 makes hyperlinks, which `-e` prints. From 3.4 on.
     pub(super) keeps_links: bool,
-    /// Lines of an alternate screen that was resized are reflowed when it is left. Until 3.3a.
+    /// Whether lines of an alternate screen that was resized are reflowed when it is left. Until
+    /// 3.3a.
     pub(super) reflows_alternate: bool,
 }
 
 impl Rules {
-    /// The rules of a version.
+    /// Returns the rules of a version.
     pub fn for_version(version: Version) -> Self {
         let at_least = |minor| version >= Version { major: 3, minor, suffix: None };
         Self {
@@ -45,13 +49,15 @@ impl Rules {
         }
     }
 
-    /// The differential suite found no difference for this version. Where it is false, ask tmux.
+    /// Whether the differential suite found no difference for this version. Where it is false, ask
+    /// tmux.
     pub fn proven(&self) -> bool {
         self.proven
     }
 
-    /// `-N` prints what was written. From 3.4 on it prints the cells that exist, and how many do can depend on where tmux's reads ended,
-    /// which nobody tells: then tmux is to be asked.
+    /// Whether the output of `-N` is known. Before 3.4 it prints what was written, from 3.4 on the
+    /// cells that exist, and how many do can depend on where tmux's reads ended, which is not
+    /// known: then tmux is to be asked.
     pub fn knows_trailing(&self) -> bool {
         !self.prints_untouched_cells
     }

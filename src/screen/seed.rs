@@ -1,8 +1,9 @@
 //! A screen from tmux's answers, in the middle of a pane's life.
 //!
-//! tmux tells the lines with their styles, which of them go on, the cursor, the modes, the region and the tab stops. It
-//! tells nobody the current pen, what DECSC kept, the character sets, what REP repeats, which lines of the hidden main
-//! screen go on, a character that is half read, and which cells were only erased: those begin as in a new pane.
+//! tmux reports the lines with their styles, which of them go on, the cursor, the modes, the region
+//! and the tab stops. It does not report the current pen, what DECSC kept, the character sets, what
+//! REP repeats, which lines of the hidden main screen go on, a character that is half read, and
+//! which cells were only erased: those begin as in a new pane.
 
 use bytes::Bytes;
 use memchr::{memchr, memmem};
@@ -11,16 +12,16 @@ use super::{
     Rules, Settings, Size,
     cell::{CLUSTER_BYTES, Cell},
     packed::cell,
-    params::{Collected, Param, Room},
+    params::{Param, ParamBuffer, RawParams},
     row::Row,
     sgr,
     style::{Style, attribute},
-    terminal::{Saved, Terminal},
+    terminal::{SavedScreen, Terminal},
     write,
 };
 use crate::protocol::{command::Command, ids::PaneId};
 
-/// What tmux tells of a pane in one command line (F3).
+/// The state of a pane as tmux reports it in one command line (F3).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[allow(clippy::struct_excessive_bools, reason = "each is one mode that tmux tells")]
 pub struct Seed {
@@ -52,8 +53,8 @@ pub struct Seed {
     alternate_screen: Option<bool>,
 }
 
-/// The formats of the third command. The first nine and the last are those that `tmux::seed` reads; `|` keeps the places of empty ones. The
-/// last may hold anything.
+/// The formats of the third command. The first nine and the last are those that `tmux::seed` reads;
+/// `|` keeps the places of empty ones. The last may hold anything.
 const FORMAT: &str = "#{cursor_x}|#{cursor_y}|#{history_size}|#{pane_height}|#{alternate_on}|#{pane_dead}|\
                       #{pane_dead_status}|#{pane_dead_signal}|#{pane_pid}|#{pane_width}|#{history_limit}|\
                       #{alternate_saved_x}|#{alternate_saved_y}|#{scroll_region_upper}|#{scroll_region_lower}|\
@@ -61,11 +62,13 @@ const FORMAT: &str = "#{cursor_x}|#{cursor_y}|#{history_size}|#{pane_height}|#{a
                       #{version}|\
                       #{?pane_dead,#{E:remain-on-exit-format},}";
 
-/// The commands whose framed replies [`parse`] reads, with the `\n` that ends their last line. They must be sent as one request: then they are atomic (F3).
+/// Returns the commands whose framed replies [`parse`] reads, with the `\n` that ends their last
+/// line. They must be sent as one request: then they are atomic (F3).
 ///
-/// The first three are also what a seed of the pane's text needs: lines joined with their styles, the pending sequence,
-/// and formats that begin with those of the text's seed. Where the version is not known yet, what is asked does for any, but from 3.4 on a
-/// screen that is made of it takes cells that were only erased for used ones.
+/// The first three are also what a seed of the pane's text needs: lines joined with their styles,
+/// the pending sequence, and formats that begin with those of the text's seed. Where the version is
+/// not known yet, what is asked does for any, but from 3.4 on a screen that is made of it takes
+/// cells that were only erased for used ones.
 pub fn question(pane: PaneId, rules: Option<Rules>) -> Vec<Command> {
     let target = pane.to_string();
     let capture = || Command::new("capture-pane").flag("-p");
@@ -140,7 +143,7 @@ impl Seed {
         Size { columns: self.columns, rows: self.height }
     }
 
-    /// The options that tmux told; those that it did not are as in `settings`.
+    /// Returns the options that tmux reported; those that it did not are as in `settings`.
     pub(super) fn settings(&self, settings: Settings) -> Settings {
         Settings {
             history_limit: self.history_limit,
@@ -173,7 +176,7 @@ impl Seed {
             let mut main = Lines::new(&self.main, whole_main);
             let rows = (0..height).map(|_| main.next(terminal).map(|(_, row)| row).unwrap_or_default()).collect();
             let keeps = terminal.grid.keeps;
-            terminal.saved = Some(Saved { rows, columns: u32::from(self.columns), keeps });
+            terminal.saved = Some(SavedScreen { rows, columns: u32::from(self.columns), keeps });
             terminal.saved_cursor = self.saved_cursor;
             terminal.grid.keeps = false;
         }
@@ -194,7 +197,7 @@ impl Seed {
     }
 }
 
-/// The first line and what follows.
+/// Returns the first line and what follows.
 fn split_line(text: &[u8]) -> (&[u8], &[u8]) {
     match memchr(b'\n', text).and_then(|end| text.split_at_checked(end)) {
         Some((line, rest)) => (line, rest.get(1..).unwrap_or_default()),
@@ -202,7 +205,8 @@ fn split_line(text: &[u8]) -> (&[u8], &[u8]) {
     }
 }
 
-/// Tells which rows go on in the next one: the joined lines are the rows without the ends between them.
+/// Tells which rows go on in the next one: the joined lines are the rows without the ends between
+/// them.
 struct Wraps<'a> {
     joined: &'a [u8],
     columns: u32,
@@ -225,7 +229,8 @@ impl<'a> Wraps<'a> {
         match rest.split_first() {
             None => false,
             Some((b'\n', after)) => {
-                // Where empty rows follow, one end too few says that some row goes on: a full one, if there is one.
+                // Where empty rows follow, one end too few says that some row goes on: a full one,
+                // if there is one.
                 if row.used + 1 >= self.columns && ends(rest) <= ends(rows) {
                     return true;
                 }
@@ -249,7 +254,7 @@ impl<'a> Lines<'a> {
         Self { rest, reader: Reader::default(), whole: whole.map(|text| (text, Reader::default())) }
     }
 
-    /// The next line and its row; `None` behind the last.
+    /// Returns the next line and its row; `None` behind the last.
     fn next(&mut self, terminal: &mut Terminal) -> Option<(&'a [u8], Row)> {
         if self.rest.is_empty() {
             return None;
@@ -273,7 +278,8 @@ impl<'a> Lines<'a> {
 struct Reader {
     style: Style,
     line_drawing: bool,
-    /// A link ended, if more follows in this line. At a line's end tmux says so in any case.
+    /// Whether a link ended, if more follows in this line. At a line's end tmux says so in any
+    /// case.
     unlinked: bool,
 }
 
@@ -338,11 +344,11 @@ impl Reader {
         let Some(sequence) = text.strip_prefix(b"[") else { return text.get(1..).unwrap_or_default() };
         let end = sequence.iter().position(|byte| (0x40..0x7f).contains(byte)).unwrap_or(sequence.len());
         let (params, rest) = sequence.split_at_checked(end).unwrap_or((sequence, &[]));
-        let mut collected = Collected::default();
+        let mut collected = RawParams::default();
         for byte in params {
             collected.param(*byte);
         }
-        let mut room = Room::default();
+        let mut room = ParamBuffer::default();
         if rest.first() == Some(&b'm')
             && let Some(params) = collected.split(&mut room)
         {
@@ -415,7 +421,7 @@ mod tests {
     };
     use crate::protocol::version::Version;
 
-    /// What tmux would answer about a screen.
+    /// Returns what tmux would answer about a screen.
     fn answers(screen: &Screen, columns: u16, height: u16) -> Vec<Bytes> {
         let all = CaptureOptions { start: Line::Edge, escapes: true, ..CaptureOptions::default() };
         let cursor = screen.cursor();

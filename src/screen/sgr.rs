@@ -31,7 +31,7 @@ impl Target {
         }
     }
 
-    /// `5;n`: an index that is none sets the default, but for underlines.
+    /// Sets a palette colour, `5;n`: an index that is none sets the default, but for underlines.
     fn set_palette(self, style: &mut Style, index: Option<i32>) {
         match index.and_then(|index| u8::try_from(index).ok()) {
             Some(index) => self.set(style, Colour::palette(index)),
@@ -40,7 +40,7 @@ impl Target {
         }
     }
 
-    /// `2;r;g;b`: nothing happens unless all three are there.
+    /// Sets an RGB colour, `2;r;g;b`: nothing happens unless all three are there.
     fn set_rgb(self, style: &mut Style, parts: [Option<i32>; 3]) -> bool {
         let [Some(red), Some(green), Some(blue)] = parts.map(|part| part.and_then(|part| u8::try_from(part).ok()))
         else {
@@ -129,7 +129,7 @@ fn apply_colour(style: &mut Style, code: u32) {
     }
 }
 
-/// A parameter with colons: underline styles and colours.
+/// Applies a parameter with colons: underline styles and colours.
 fn apply_parts(style: &mut Style, parts: &[u8]) {
     let mut values = [None; 8];
     let mut count = 0;
@@ -188,14 +188,14 @@ fn underline(style: &mut Style, kind: Option<i32>) {
 #[cfg(test)]
 mod tests {
     use super::{
-        super::params::{Collected, Room},
+        super::params::{ParamBuffer, RawParams},
         *,
     };
 
     fn sgr(text: &str) -> Style {
-        let mut collected = Collected::default();
+        let mut collected = RawParams::default();
         text.bytes().for_each(|byte| collected.param(byte));
-        let mut room = Room::default();
+        let mut room = ParamBuffer::default();
         let mut style = Style::DEFAULT;
         apply(&mut style, collected.split(&mut room).unwrap());
         style

@@ -1,12 +1,12 @@
-//! How a cell looks: attributes and colours as tmux keeps them, interned.
+//! Styles of cells: attributes and colours as tmux keeps them, interned.
 
 use std::{
     collections::HashMap,
     hash::{BuildHasherDefault, Hash, Hasher},
 };
 
-/// A colour as tmux counts them: 0 to 7, 90 to 97 (the bright ones), 8 the default; `38;5;n` and RGB with a flag of
-/// their own, so that `31` and `38;5;1` stay apart.
+/// A colour as tmux counts them: 0 to 7, 90 to 97 (the bright ones), 8 the default; `38;5;n` and
+/// RGB with a flag of their own, so that `31` and `38;5;1` stay apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Colour(pub u32);
 
@@ -18,28 +18,28 @@ impl Colour {
     const PALETTE: u32 = 0x0100_0000;
     const RGB: u32 = 0x0200_0000;
 
-    /// `38;5;n`.
+    /// Makes a palette colour, as by `38;5;n`.
     pub fn palette(index: u8) -> Self {
         Self(Self::PALETTE | u32::from(index))
     }
 
-    /// `38;2;r;g;b`.
+    /// Makes an RGB colour, as by `38;2;r;g;b`.
     pub fn rgb(red: u8, green: u8, blue: u8) -> Self {
         Self(Self::RGB | u32::from(red) << 16 | u32::from(green) << 8 | u32::from(blue))
     }
 
-    /// The index, if it is one of the palette.
+    /// Returns the index, if it is one of the palette.
     pub fn as_palette(self) -> Option<u8> {
         (self.0 & Self::PALETTE != 0).then_some(self.0.to_le_bytes()[0])
     }
 
-    /// Red, green and blue, if that is what it is.
+    /// Returns red, green and blue, if that is what it is.
     pub fn as_rgb(self) -> Option<[u8; 3]> {
         let [blue, green, red, _] = self.0.to_le_bytes();
         (self.0 & Self::RGB != 0).then_some([red, green, blue])
     }
 
-    /// tmux's `COLOUR_DEFAULT`.
+    /// Whether it is tmux's `COLOUR_DEFAULT`.
     pub fn is_default(self) -> bool {
         self == Self::DEFAULT
     }
@@ -79,7 +79,7 @@ pub mod attribute {
     pub const UNDERLINES: u16 = UNDERLINE | UNDERLINE_2 | UNDERLINE_3 | UNDERLINE_4 | UNDERLINE_5;
 }
 
-/// How a cell looks.
+/// The style of a cell: colours and attributes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Style {
     /// Bits of [`attribute`].
@@ -88,7 +88,8 @@ pub struct Style {
     pub foreground: Colour,
     /// Background.
     pub background: Colour,
-    /// Of the underline; [`Colour::NONE`] or [`Colour::DEFAULT`] where none was set, as the version keeps it.
+    /// Of the underline; [`Colour::NONE`] or [`Colour::DEFAULT`] where none was set, as the version
+    /// keeps it.
     pub underline: Colour,
     /// A hyperlink's number, 0 for none.
     pub link: u32,
@@ -104,12 +105,12 @@ impl Style {
         link: 0,
     };
 
-    /// Of a cell that was erased with this background.
+    /// Returns the style of a cell that was erased with this background.
     pub fn erased(background: Colour) -> Self {
         Self { background, ..Self::DEFAULT }
     }
 
-    /// An attribute is set.
+    /// Whether an attribute is set.
     pub fn has(&self, attribute: u16) -> bool {
         self.attributes & attribute != 0
     }
@@ -129,7 +130,7 @@ impl Hash for Style {
     }
 }
 
-/// A hash of a few words: quick, and nobody gains from collisions in a table that is swept.
+/// A hash of a few words: quick, and nothing is gained by collisions in a table that is swept.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct WordHasher(u64);
 
@@ -153,7 +154,8 @@ pub type StyleId = u32;
 /// Styles that are as good as endless: a cell has 24 bits for the number.
 const MOST: usize = 1 << 24;
 
-/// The styles that cells refer to. Numbers stay what they are until a sweep frees those that no cell has.
+/// The styles that cells refer to. Numbers stay what they are until a sweep frees those that no
+/// cell has.
 #[derive(Clone, Debug)]
 pub struct Styles {
     list: Vec<Style>,
@@ -171,12 +173,12 @@ impl Default for Styles {
 }
 
 impl Styles {
-    /// A style by its number.
+    /// Returns a style by its number.
     pub fn get(&self, id: StyleId) -> Style {
         self.list.get(id as usize).copied().unwrap_or_default()
     }
 
-    /// The number of a style. Where there are as many as numbers, the default's.
+    /// Returns the number of a style. Where there are as many as numbers, the default's.
     pub fn intern(&mut self, style: Style) -> StyleId {
         if style == Style::DEFAULT {
             return 0;
@@ -199,12 +201,12 @@ impl Styles {
         id
     }
 
-    /// So many styles are there that a sweep is due.
+    /// Whether there are so many styles that a sweep is due.
     pub fn is_sweep_due(&self) -> bool {
         self.numbers.len() >= self.sweep_at
     }
 
-    /// How many numbers there are, for a set of those in use.
+    /// Returns how many numbers there are, for a set of those in use.
     pub(super) fn numbers(&self) -> usize {
         self.list.len()
     }

@@ -1,4 +1,4 @@
-//! What stands behind the bytes: the grid, the cursor, the pen and the modes.
+//! The state behind the bytes: the grid, the cursor, the pen and the modes.
 
 use super::{
     Settings, Size, Trouble,
@@ -14,17 +14,17 @@ use super::{
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Pen {
     pub(super) style: Style,
-    /// G1 is in use.
+    /// Whether G1 is in use.
     pub(super) shifted: bool,
-    /// G0 is line drawing.
+    /// Whether G0 is line drawing.
     pub(super) g0: bool,
-    /// G1 is line drawing.
+    /// Whether G1 is line drawing.
     pub(super) g1: bool,
 }
 
-/// What DECSC keeps.
+/// The state that DECSC saves.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Kept {
+pub(super) struct SavedCursor {
     pub(super) pen: Pen,
     pub(super) x: u32,
     pub(super) y: u32,
@@ -33,7 +33,7 @@ pub(super) struct Kept {
 
 /// The main screen while the alternate one is shown.
 #[derive(Clone, Debug)]
-pub(super) struct Saved {
+pub(super) struct SavedScreen {
     pub(super) rows: Vec<Row>,
     pub(super) columns: u32,
     pub(super) keeps: bool,
@@ -61,7 +61,7 @@ pub(super) struct Terminal {
     pub(super) rules: Rules,
     pub(super) settings: Settings,
     pub(super) grid: Grid,
-    pub(super) saved: Option<Saved>,
+    pub(super) saved: Option<SavedScreen>,
     /// Where the cursor was when the alternate screen was entered.
     pub(super) saved_cursor: Option<(u32, u32)>,
     pub(super) saved_style: Style,
@@ -74,18 +74,18 @@ pub(super) struct Terminal {
     tabs: Vec<bool>,
     pub(super) modes: Modes,
     pub(super) pen: Pen,
-    pub(super) kept: Kept,
+    pub(super) decsc: SavedCursor,
     /// The run of ASCII that is being printed, at the cursor.
     pub(super) run: Option<Run>,
     /// The pen's style as a number, without and with line drawing.
     styles: [Option<StyleId>; 2],
-    /// What REP repeats.
+    /// The character that REP repeats.
     pub(super) last: Option<char>,
     pub(super) utf8: Utf8,
-    /// The next character joins the one before the cursor.
+    /// Whether the next character joins the one before the cursor.
     pub(super) joined: bool,
     pub(super) title: String,
-    /// What keeps this from being what tmux has.
+    /// The reason why this may differ from what tmux has.
     pub(super) trouble: Option<Trouble>,
 }
 
@@ -106,7 +106,7 @@ impl Terminal {
             tabs: Vec::new(),
             modes: Modes::default(),
             pen: Pen::default(),
-            kept: Kept::default(),
+            decsc: SavedCursor::default(),
             styles: [None; 2],
             run: None,
             last: None,
@@ -131,7 +131,7 @@ impl Terminal {
         self.pen.style.background
     }
 
-    /// A byte of a multi-byte character has been read, and more are to come.
+    /// Whether a byte of a multi-byte character has been read, and more are to come.
     pub(super) fn in_character(&self) -> bool {
         self.utf8.started()
     }
@@ -141,7 +141,8 @@ impl Terminal {
         self.change_style(|old| *old = style);
     }
 
-    /// The same, in place: to make a style and compare it with the pen's takes longer than to look up its number again.
+    /// Changes the pen's style in place: to make a style and compare it with the pen's takes longer
+    /// than to look up its number again.
     pub(super) fn change_style(&mut self, change: impl FnOnce(&mut Style)) {
         change(&mut self.pen.style);
         self.styles = [None; 2];
@@ -157,7 +158,7 @@ impl Terminal {
         }
     }
 
-    /// The number of the pen's style.
+    /// Returns the number of the pen's style.
     pub(super) fn style(&mut self, line_drawing: bool) -> StyleId {
         let style = self.pen.style;
         let Some(known) = self.styles.get_mut(usize::from(line_drawing)) else { return 0 };
@@ -199,21 +200,21 @@ impl Terminal {
         self.tabs.get(column as usize).copied().unwrap_or_default()
     }
 
-    /// Makes the pen, the character sets and what DECSC kept those of a new pane, as tmux does when it resets its parser. It
-    /// goes on knowing whether the origin was kept.
+    /// Makes the pen, the character sets and what DECSC kept those of a new pane, as tmux does when
+    /// it resets its parser. It goes on knowing whether the origin was kept.
     pub(super) fn forget_looks(&mut self) {
         self.run = None;
         self.set_style(Style::DEFAULT);
         self.pen = Pen::default();
-        self.kept = Kept { origin: self.kept.origin, ..Kept::default() };
+        self.decsc = SavedCursor { origin: self.decsc.origin, ..SavedCursor::default() };
         self.last = None;
     }
 
-    /// RIS, and `send-keys -R`.
+    /// Resets the terminal: RIS, and `send-keys -R`.
     pub(super) fn reset(&mut self) {
         self.set_style(Style::DEFAULT);
         self.pen = Pen::default();
-        self.kept = Kept::default();
+        self.decsc = SavedCursor::default();
         self.last = None;
         self.reset_tabs();
         self.scroll_region(0, self.height() - 1);
@@ -228,7 +229,7 @@ impl Terminal {
             return;
         }
         let rows = self.grid.rows.iter().cloned().collect();
-        self.saved = Some(Saved { rows, columns: self.columns(), keeps: self.grid.keeps });
+        self.saved = Some(SavedScreen { rows, columns: self.columns(), keeps: self.grid.keeps });
         if cursor {
             self.saved_cursor = Some((self.x, self.y));
         }
@@ -276,7 +277,7 @@ impl Terminal {
         }
     }
 
-    /// A title is taken if it is UTF-8 that can be printed.
+    /// Sets the title, if it is UTF-8 that can be printed.
     pub(super) fn set_title(&mut self, title: &[u8]) {
         let Ok(title) = std::str::from_utf8(title) else { return };
         if self.title != title {

@@ -1,11 +1,11 @@
 //! A character whose bytes come one by one, as tmux collects it.
 
-/// What bytes made together.
+/// The character that bytes made together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Taken {
+pub(super) enum Decoded {
     /// A character.
     Character(char),
-    /// What would be one beyond U+10FFFF.
+    /// Bytes that would be a character beyond U+10FFFF.
     Beyond([u8; 4]),
 }
 
@@ -30,7 +30,7 @@ impl Utf8 {
     /// Takes a byte with the top bit set; the character, if this was its last.
     ///
     /// What is no character takes as many bytes as its first one promised.
-    pub(super) fn take(&mut self, byte: u8) -> Option<Taken> {
+    pub(super) fn take(&mut self, byte: u8) -> Option<Decoded> {
         if self.size == 0 {
             self.size = match byte {
                 0xc2..=0xdf => 2,
@@ -56,8 +56,8 @@ impl Utf8 {
         }
         let bytes = self.bytes.get(..usize::from(self.have))?;
         match (std::str::from_utf8(bytes), self.bytes) {
-            (Ok(text), _) => text.chars().next().map(Taken::Character),
-            (Err(_), [0xf4, 0x90..=0xbf, ..]) => Some(Taken::Beyond(self.bytes)),
+            (Ok(text), _) => text.chars().next().map(Decoded::Character),
+            (Err(_), [0xf4, 0x90..=0xbf, ..]) => Some(Decoded::Beyond(self.bytes)),
             (Err(_), _) => None,
         }
     }
@@ -70,7 +70,7 @@ mod tests {
     fn read(bytes: &[u8]) -> String {
         let mut utf8 = Utf8::default();
         let taken = bytes.iter().filter_map(|byte| utf8.take(*byte));
-        taken.map(|taken| if let Taken::Character(character) = taken { character } else { '+' }).collect()
+        taken.map(|taken| if let Decoded::Character(character) = taken { character } else { '+' }).collect()
     }
 
     #[test]

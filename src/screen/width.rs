@@ -1,11 +1,11 @@
-//! How many columns a character takes, as tmux is told by the C library it runs with.
+//! The columns that a character takes, as the C library says with which tmux runs.
 
 use super::width_table::RUNS;
 
-/// The width of a character from U+0080 on: 0, 1 or 2, or -1 where the library knows none.
+/// Returns the width of a character from U+0080 on: 0, 1 or 2, or -1 where the library knows none.
 ///
-/// tmux asks `wcwidth` of its own C library; this is glibc's (2.36, Unicode 15), which Debian's builds use. Another
-/// library differs in characters that are younger than its tables.
+/// tmux asks `wcwidth` of its own C library; this is glibc's (2.36, Unicode 15), which Debian's
+/// builds use. Another library differs in characters that are younger than its tables.
 pub(super) fn of(character: u32) -> i8 {
     match character {
         0..0x300 if character >= 0xa0 => return if character == 0xad { soft_hyphen() } else { 1 },
@@ -17,7 +17,7 @@ pub(super) fn of(character: u32) -> i8 {
     after.checked_sub(1).and_then(|at| RUNS.get(at)).map_or(1, |(_, width)| *width)
 }
 
-/// U+00AD is looked up: libraries disagree about it.
+/// Returns the width of U+00AD, looked up: libraries disagree about it.
 fn soft_hyphen() -> i8 {
     let after = RUNS.partition_point(|(start, _)| *start <= 0xad);
     after.checked_sub(1).and_then(|at| RUNS.get(at)).map_or(1, |(_, width)| *width)

@@ -1,5 +1,6 @@
-//! What `wcwidth` of glibc 2.36 (Unicode 15) says of every character from U+0080 on: where a run of equal width begins,
-//! and the width (-1: tmux is told that the character cannot be printed). Made by asking that function.
+//! The widths that `wcwidth` of glibc 2.36 (Unicode 15) gives of every character from U+0080 on:
+//! where a run of equal width begins, and the width (-1: the character cannot be printed). Made by
+//! asking that function.
 
 /// Starts of runs and their widths, ascending.
 #[rustfmt::skip]

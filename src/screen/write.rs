@@ -6,7 +6,7 @@ use super::{
     row::Row,
     style::{Colour, Style, StyleId, Styles, attribute},
     terminal::Terminal,
-    utf8::Taken,
+    utf8::Decoded,
     width,
 };
 
@@ -17,7 +17,7 @@ pub(super) const JOINER: char = '\u{200d}';
 const FLAGS: std::ops::RangeInclusive<char> = '\u{1f1e6}'..='\u{1f1ff}';
 const TONES: std::ops::RangeInclusive<char> = '\u{1f3fb}'..='\u{1f3ff}';
 
-/// What takes a skin tone and is wide from 3.4 on, whatever the C library says.
+/// Whether the character takes a skin tone and is wide from 3.4 on, whatever the C library says.
 fn is_hand(character: char) -> bool {
     matches!(
         character,
@@ -38,7 +38,8 @@ fn is_hand(character: char) -> bool {
 /// Asks for the picture of a character.
 const SELECTOR: char = '\u{fe0f}';
 
-/// How wide a cell is once this character has joined it; `None` if it is of no kind that does. `zero`: it has no width of its own.
+/// Returns the width of a cell once this character has joined it; `None` if it is of no kind that
+/// does. `zero`: it has no width of its own.
 pub(super) fn joined_width(text: &[u8], width: u8, character: char, zero: bool) -> Option<u8> {
     let selector = character == SELECTOR;
     let zero = zero || selector || character == JOINER;
@@ -52,7 +53,7 @@ pub(super) fn joined_width(text: &[u8], width: u8, character: char, zero: bool) 
     Some(if width == 1 && (selector || (modifier && !zero)) { 2 } else { width })
 }
 
-/// It joins the character before it.
+/// Whether it joins the character before it.
 fn is_modifier(character: char) -> bool {
     FLAGS.contains(&character) || TONES.contains(&character)
 }
@@ -61,7 +62,7 @@ fn is_modifier(character: char) -> bool {
 const REPEAT_LIMIT: u32 = 1 << 16;
 
 impl Terminal {
-    /// A run of printable ASCII.
+    /// Prints a run of printable ASCII.
     pub(super) fn print(&mut self, text: &[u8]) {
         self.utf8.reset();
         self.last = text.last().copied().map(char::from);
@@ -93,19 +94,20 @@ impl Terminal {
         }
     }
 
-    /// The character set in use is line drawing.
+    /// Whether the character set in use is line drawing.
     fn line_drawing(&self) -> bool {
         if self.pen.shifted { self.pen.g1 } else { self.pen.g0 }
     }
 
-    /// Keeps in the pen, or not, that what it writes is line drawing: a REP leaves it so for characters beyond ASCII.
+    /// Keeps in the pen, or not, that what it writes is line drawing: a REP leaves it so for
+    /// characters beyond ASCII.
     fn mark_line_drawing(&mut self, on: bool) {
         if self.pen.style.has(attribute::CHARSET) != on {
             self.change_style(|style| style.attributes ^= attribute::CHARSET);
         }
     }
 
-    /// A run that fits in the line.
+    /// Prints a run that fits in the line.
     fn print_run(&mut self, text: &[u8], style: StyleId) {
         let (x, columns) = (self.x, self.columns());
         let Some(row) = self.grid.row_mut(self.y) else { return };
@@ -132,17 +134,18 @@ impl Terminal {
         }
     }
 
-    /// A byte of a character of more than one.
+    /// Takes a byte of a character of more than one.
     pub(super) fn top_bit(&mut self, byte: u8) {
         self.last = None;
         match self.utf8.take(byte) {
-            Some(Taken::Character(character)) => self.print_character(character),
-            Some(Taken::Beyond(bytes)) if self.rules.keeps_unknown_characters => self.print_beyond(&bytes),
-            Some(Taken::Beyond(_)) | None => {}
+            Some(Decoded::Character(character)) => self.print_character(character),
+            Some(Decoded::Beyond(bytes)) if self.rules.keeps_unknown_characters => self.print_beyond(&bytes),
+            Some(Decoded::Beyond(_)) | None => {}
         }
     }
 
-    /// What would be a character beyond U+10FFFF: the C library takes it for one, without a width.
+    /// Prints what would be a character beyond U+10FFFF: the C library takes it for one, without a
+    /// width.
     fn print_beyond(&mut self, bytes: &[u8]) {
         let Some(cluster) = Cluster::new(bytes) else { return };
         let index = self.clusters().add(cluster);
@@ -151,7 +154,7 @@ impl Terminal {
         self.sweep();
     }
 
-    /// A character beyond ASCII.
+    /// Prints a character beyond ASCII.
     pub(super) fn print_character(&mut self, character: char) {
         self.last = self.rules.repeats_any_character.then_some(character);
         let Some(width) = self.width(character) else { return };
@@ -179,7 +182,7 @@ impl Terminal {
         self.print_cell(Cell::character(character, width, style), u32::from(width));
     }
 
-    /// How many columns a character takes; `None` for one that is dropped.
+    /// Returns the columns that a character takes; `None` for one that is dropped.
     pub(super) fn width(&self, character: char) -> Option<u8> {
         match width::of(u32::from(character)) {
             2 => Some(2),
@@ -210,7 +213,8 @@ impl Terminal {
         self.sweep();
     }
 
-    /// Adds a character to the cell before the cursor if it is of a kind that joins; false if it stands for itself.
+    /// Adds a character to the cell before the cursor if it is of a kind that joins; false if it
+    /// stands for itself.
     fn join_by_kind(&mut self, character: char, zero: bool) -> bool {
         let zero = zero || character == SELECTOR || character == JOINER;
         let (Some(before), Some(row)) = (self.x.checked_sub(1), self.grid.row(self.y)) else { return zero };
@@ -219,7 +223,8 @@ impl Terminal {
         if base.is_padding() || base.width() != self.x - at {
             return zero;
         }
-        // Nearly every character stands for itself, which is told without collecting the text before it.
+        // Nearly every character stands for itself, which is seen without collecting the text
+        // before it.
         if !zero && !is_modifier(character) && !base.ends_in(JOINER, &self.grid.clusters) {
             return false;
         }
@@ -240,7 +245,7 @@ impl Terminal {
         true
     }
 
-    /// One cell, in whatever mode.
+    /// Prints a cell, in any mode.
     pub(super) fn print_cell(&mut self, cell: Cell, width: u32) {
         let columns = self.columns();
         // Where a character is wider than the screen the sum wraps round, and so the line does not.
@@ -277,7 +282,7 @@ impl Terminal {
         }
     }
 
-    /// REP.
+    /// Repeats the last character: REP.
     pub(super) fn repeat(&mut self, count: u32) {
         // Behind the margin, where only a resize can put the cursor, tmux knows no limit.
         let count = count.min(self.columns().wrapping_sub(self.x)).min(REPEAT_LIMIT);
@@ -294,8 +299,8 @@ impl Terminal {
     }
 }
 
-/// Whether tmux takes a cell for what stands in that column already, and does not write it: not even what is used
-/// changes then. It does not look at the colour of underlines.
+/// Whether tmux takes a cell for what stands in that column already, and does not write it: not
+/// even what is used changes then. It does not look at the colour of underlines.
 fn looks_written(row: &Row, column: u32, cell: Cell, styles: &Styles) -> bool {
     let plain = |style: StyleId| Style { underline: Style::DEFAULT.underline, link: 0, ..styles.get(style) };
     if column >= row.size() {

@@ -16,6 +16,7 @@ use super::{
 use crate::{
     api::{Error, ErrorCode, Tier},
     engine::{Host, UnmanagedPlace, UnmanagedSpawn, find_session},
+    nonce,
     protocol::ids::SessionId,
     tmux::is_absent,
 };
@@ -170,8 +171,7 @@ async fn session_named(host: &Host, name: &str) -> Result<Option<SessionId>, Str
 
 /// Makes a name for a spawn without one.
 fn generate_name() -> String {
-    use std::hash::{BuildHasher as _, RandomState};
-    format!("earl-{}-{:04x}", store::compact_timestamp(), RandomState::new().hash_one(0) & 0xffff)
+    format!("earl-{}-{:04x}", store::compact_timestamp(), nonce::number() & 0xffff)
 }
 
 /// Quotes a text as one word for a shell. Quotes and backslashes stand outside quotes, where sh and

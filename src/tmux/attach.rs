@@ -1,8 +1,6 @@
 //! Attaching control clients: a guest in each session, or a hub.
 
 use std::{
-    collections::hash_map::RandomState,
-    hash::BuildHasher,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -15,11 +13,12 @@ use super::{
     launch::{self, FLAGS, PLACEHOLDER, StartServer},
     link::{NoLink, ServerIdentity, absent, empty},
     model::Covering,
-    program::{CoverageMode, Printed},
+    program::{CallOutput, CoverageMode},
     topology::{HUB_MARK, HUB_NAME},
 };
 use crate::{
     api::{Error, ErrorCode, Result},
+    nonce,
     protocol::{
         command::{Command, CommandLine},
         ids::{SessionId, WindowId},
@@ -27,13 +26,13 @@ use crate::{
     },
 };
 
-/// The server option that tells that muxtap started the server.
+/// The server option that marks a server that muxtap started.
 const OWN_MARK: &str = "@muxtap-server";
-/// How long a client may take to attach.
+/// Time that a client has to attach.
 const ATTACH_LIMIT: Duration = Duration::from_secs(10);
 
-/// A session as `list-sessions` tells before anything is attached.
-struct Found {
+/// A row of `list-sessions`, as read before any client is attached.
+struct ListedSession {
     activity: u64,
     id: SessionId,
     own: bool,
@@ -50,7 +49,8 @@ impl Inner {
         let printed = self.spec.call_within(SILENCE_LIMIT, &question).await;
         let printed = printed.map_err(NoLink::Failed)?;
         let found = if printed.ok { parse(&printed.stdout) } else { Vec::new() };
-        // It stays for the next attempt: the one who asked takes it away, and is told why that failed.
+        // The order stays for the next attempt: its caller withdraws it, and gets the error of this
+        // one.
         let start = self.lock().starts.first().cloned();
         // What only hubs hold is about to go.
         let users = found.iter().any(|session| !session.hub);
@@ -76,7 +76,8 @@ impl Inner {
             CoverageMode::Auto => found.iter().any(|session| session.own),
         };
         let mut users: Vec<_> = found.into_iter().filter(|session| !session.hub).collect();
-        // tmux tells the activity in seconds; of those that were used within one the default is the last, the others come as they were made.
+        // tmux reports the activity in seconds; of those that were used within one the default is
+        // the last, the others come as they were made.
         users.sort_by_key(|session| (session.activity, session.default, session.id));
         let connection = if hub {
             let name = hub_name();
@@ -102,7 +103,8 @@ impl Inner {
         self.greet_by_any(connection).await.map_err(NoLink::Failed)
     }
 
-    /// Learns who the server is over this connection, and over another one where that ends with its session.
+    /// Learns who the server is over this connection, and over another one where that ends with its
+    /// session.
     async fn greet_by_any(self: &Arc<Self>, mut connection: Connection) -> Result<ServerIdentity> {
         loop {
             let greeted = self.greet(&connection).await;
@@ -170,7 +172,8 @@ impl Inner {
 
     /// Opens a client and waits until it is attached (F25).
     async fn open(self: &Arc<Self>, args: &[&str], session: Option<SessionId>) -> Result<Connection> {
-        // One after the other: the order in which guests arrive is that of their sessions' activity (F35).
+        // One after the other: the order in which guests arrive is that of their sessions' activity
+        // (F35).
         let _arrival = self.arrivals.acquire().await;
         let client = self.spec.client(args);
         let client = client.map_err(|error| {
@@ -218,8 +221,8 @@ impl Inner {
         }
     }
 
-    /// Marks the session of a fresh connection as this muxtap's hub, and a server that was `started` for it as muxtap's own. It vanishes with
-    /// its client (F4).
+    /// Marks the session of a fresh connection as this muxtap's hub, and a server that was
+    /// `started` for it as muxtap's own. It vanishes with its client (F4).
     async fn become_hub(&self, connection: &Connection, started: bool) -> Result<()> {
         let session = self.lock().covering.get(&connection.id()).and_then(|covering| covering.session);
         let session = session.ok_or_else(|| Error::internal("the hub's session did not announce itself"))?;
@@ -241,8 +244,9 @@ impl Inner {
         Ok(())
     }
 
-    /// Makes the hub the least recently active session: a short-lived client visits the others in their order (F33).
-    async fn bump(self: &Arc<Self>, users: &[Found]) -> Result<()> {
+    /// Makes the hub the least recently active session: a short-lived client visits the others in
+    /// their order (F33).
+    async fn bump(self: &Arc<Self>, users: &[ListedSession]) -> Result<()> {
         let Some((first, rest)) = users.split_first() else { return Ok(()) };
         let target = first.id.to_string();
         let args = ["-C", "attach-session", "-E", "-f", "ignore-size,no-output", "-t", &target];
@@ -260,7 +264,8 @@ impl Inner {
         Ok(())
     }
 
-    /// Learns who the server is and reads its structure.
+    /// Asks the server for its process, start time and version, and reads its sessions, windows and
+    /// panes.
     async fn greet(self: &Arc<Self>, connection: &Connection) -> Result<ServerIdentity> {
         let question = Command::new("display-message").flag("-p").format("#{pid} #{start_time} #{version}");
         let answer = connection.ask(Request::Framed(vec![question])).await?;
@@ -297,7 +302,7 @@ const LIST: &str = "#{session_activity} #{session_id} #{@muxtap-server} #{sessio
 /// The session that a command without a target means.
 const DEFAULT: &str = "default #{session_id}";
 
-fn parse(stdout: &[u8]) -> Vec<Found> {
+fn parse(stdout: &[u8]) -> Vec<ListedSession> {
     let text = String::from_utf8_lossy(stdout);
     let default = text.lines().find_map(|line| line.strip_prefix("default ")).and_then(|id| id.parse().ok());
     text.lines()
@@ -307,12 +312,12 @@ fn parse(stdout: &[u8]) -> Vec<Found> {
             let id = fields.next()?.parse().ok()?;
             let own = !fields.next()?.is_empty();
             let hub = fields.next()?.starts_with(HUB_NAME);
-            Some(Found { activity, id, own, hub, default: Some(id) == default })
+            Some(ListedSession { activity, id, own, hub, default: Some(id) == default })
         })
         .collect()
 }
 
-fn no_server(inner: &Inner, printed: &Printed) -> NoLink {
+fn no_server(inner: &Inner, printed: &CallOutput) -> NoLink {
     let socket = inner.spec.socket.display();
     let why = &printed.stderr;
     if why.contains("ermission denied") {
@@ -326,9 +331,10 @@ fn no_server(inner: &Inner, printed: &Printed) -> NoLink {
     NoLink::Failed(Error::unavailable(format!("cannot reach the tmux server on {socket}: {why}")))
 }
 
-/// A name that nobody else's hub has. The leading underscore sorts it away from names people type.
+/// Makes a name for a hub that no other hub has. The leading underscore sorts it away from names
+/// people type.
 fn hub_name() -> String {
-    format!("{HUB_NAME}{:08x}", RandomState::new().hash_one(0) as u32)
+    format!("{HUB_NAME}{}", nonce::hex32())
 }
 
 #[cfg(test)]

@@ -1,18 +1,23 @@
 //! One control client: a `tmux -C` process, a task that drains it and a queue of what was asked.
 //!
-//! The draining task parses, hands events over and does nothing else (F11). A request's reply is given to its callback *in that
-//! task, in the order of the wire*: all that a pane printed before tmux ran the command has been handed over by then. (While
-//! other panes flood, what it printed after may have been too, N27.)
+//! The draining task parses, hands events over and does nothing else (F11). A request's reply is
+//! given to its callback *in that task, in the order of the wire*: all that a pane printed before
+//! tmux ran the command has been handed over by then. (While other panes flood, what it printed
+//! after may have been too, N27.)
 //!
-//! A second task, the *tending* one, writes what a full pipe did not take and looks at the open requests ([`Queue::tick`]):
+//! A second task, the *tending* one, writes what a full pipe did not take and looks at the open
+//! requests ([`Queue::tick`]):
 //!
-//! - A server that says nothing at all for `SILENCE_LIMIT` while it is asked is *silent*. Callers are answered with
-//!   [`Lost::Unsent`] where their request could be taken back, else with [`Lost::Unanswered`]; further callers are refused at
-//!   once. The connection stays: nothing is lost on it, and it goes on with the first byte that comes.
-//! - A connection on which recent output flows but that answers nothing for [`ANSWER_LIMIT`] is given up: its client is killed.
-//!   (A prompt of tmux's own can hold a client's commands back for ever.)
+//! - A server that says nothing at all for `SILENCE_LIMIT` while it is asked is *silent*. Callers
+//!   are answered with [`Lost::Unsent`] where their request could be taken back, else with
+//!   [`Lost::Unanswered`]; further callers are refused at once. The connection stays: nothing is
+//!   lost on it, and it goes on with the first byte that comes.
+//! - A connection on which recent output flows but that answers nothing for [`ANSWER_LIMIT`] is
+//!   given up: its client is killed. (A prompt of tmux's own can hold a client's commands back for
+//!   ever.)
 //!
-//! A panic in either task gives the connection up as well, so that no request is left without an answer.
+//! A panic in either task gives the connection up as well, so that no request is left without an
+//! answer.
 
 mod client;
 mod queue;
@@ -38,8 +43,8 @@ use tokio::{
 use tokio_util::{codec::FramedRead, sync::CancellationToken, task::TaskTracker};
 
 use self::{
-    client::{Counted, Process},
-    queue::{Patience, Queue, TICK, Verdict},
+    client::{CountingReader, Process},
+    queue::{Queue, TICK, TickOutcome, TimeLimit},
 };
 use super::program::Client;
 use crate::{
@@ -57,12 +62,12 @@ pub(super) use client::Opened;
 pub(super) use queue::BACKLOG_LIMIT;
 pub(super) use queue::{ANSWER_LIMIT, SILENCE_LIMIT};
 
-/// How much is read from a client at once, and the size asked for its pipe.
+/// Bytes read from a client at once, and the size asked for its pipe.
 const READ_CHUNK: usize = 256 * 1024;
-/// How long a client may take to leave after its input was closed.
+/// Time that a client has to leave after its input was closed.
 pub(super) const LEAVE_LIMIT: Duration = Duration::from_secs(2);
 
-/// What is asked of tmux.
+/// A request to tmux.
 pub enum Request {
     /// Commands whose replies carry no text of a pane.
     Plain(CommandLine),
@@ -70,7 +75,7 @@ pub enum Request {
     Framed(Vec<TmuxCommand>),
 }
 
-/// What tmux answered: a body for each command, or its error message.
+/// The answer of tmux: a body for each command, or its error message.
 pub type Answer = Result<Vec<Bytes>, String>;
 
 /// Why a request was not answered by tmux.
@@ -85,7 +90,7 @@ pub enum Lost {
 }
 
 impl Lost {
-    /// The error for a caller who wanted to change something: `what` ("the input").
+    /// Returns the error for a caller who wanted to change something: `what` ("the input").
     pub fn of_change(self, what: &str) -> Error {
         let message = match self {
             Self::Ended => format!(
@@ -103,7 +108,7 @@ impl Lost {
 }
 
 impl From<Lost> for Error {
-    /// The error for a caller who asked something that changes nothing.
+    /// Returns the error for a caller who asked something that changes nothing.
     fn from(lost: Lost) -> Self {
         Self::unavailable(match lost {
             Lost::Ended => "the connection to tmux was lost before it answered; ask again",
@@ -115,13 +120,14 @@ impl From<Lost> for Error {
     }
 }
 
-type Done = Box<dyn FnOnce(Result<Answer, Lost>) + Send>;
+type Callback = Box<dyn FnOnce(Result<Answer, Lost>) + Send>;
 
 /// Receives a connection's events, in the order of the wire, in its draining task.
 pub trait Receiver: Send + Sync + 'static {
-    /// Something other than a reply.
+    /// Receives something other than a reply.
     fn event(self: &Arc<Self>, connection: &Connection, event: Event);
-    /// The server does not answer; comes in the tending task. The connection stays, and may go on at any time.
+    /// The server does not answer; comes in the tending task. The connection stays, and may go on
+    /// at any time.
     fn silent(self: &Arc<Self>, connection: &Connection);
     /// The client is gone; comes once, last.
     fn closed(self: &Arc<Self>, connection: &Connection, why: &str);
@@ -137,9 +143,9 @@ struct Shared {
     queue: Mutex<Queue>,
     /// The tending task has something to do.
     more: Notify,
-    /// How often something was read from the server.
+    /// The number of reads from the server.
     reads: AtomicU64,
-    /// How long the oldest output since the last tick lay in the server, in milliseconds.
+    /// The time that the oldest output since the last tick lay in the server, in milliseconds.
     oldest_ms: AtomicU64,
     /// A silent server has spoken.
     spoke: Notify,
@@ -150,15 +156,15 @@ struct Shared {
 }
 
 /// The count of reads that a connection and its reader share.
-struct Reads(Arc<Shared>);
+struct ReadCount(Arc<Shared>);
 
-impl AsRef<AtomicU64> for Reads {
+impl AsRef<AtomicU64> for ReadCount {
     fn as_ref(&self) -> &AtomicU64 {
         &self.0.reads
     }
 }
 
-type Wire = FramedRead<Counted<pipe::Receiver, Reads>, ControlCodec>;
+type Wire = FramedRead<CountingReader<pipe::Receiver, ReadCount>, ControlCodec>;
 
 impl Connection {
     /// Starts a control client. Events go to `receiver` as soon as they come.
@@ -166,7 +172,7 @@ impl Connection {
         Ok(Self::over(id, Opened::spawn(client, tasks)?, receiver, tasks))
     }
 
-    /// The connection over pipes that are open.
+    /// Makes the connection over pipes that are open.
     pub(super) fn over(id: u64, opened: Opened, receiver: Arc<impl Receiver>, tasks: &TaskTracker) -> Self {
         let Opened { name, reader, writer, unread, process } = opened;
         let (key, writer) = (FrameKey::default(), Arc::new(writer));
@@ -189,37 +195,39 @@ impl Connection {
                 this.failed(&*panic);
             }
         });
-        let counted = Counted { inner: reader, reads: Reads(connection.0.clone()) };
+        let counted = CountingReader { inner: reader, reads: ReadCount(connection.0.clone()) };
         let stream = FramedRead::with_capacity(counted, ControlCodec::new(key), READ_CHUNK);
         tasks.spawn(connection.clone().drain(stream, process, receiver));
         connection
     }
 
-    /// Which connection this is; unique in its server.
+    /// Returns the connection's number; unique in its server.
     pub fn id(&self) -> u64 {
         self.0.id
     }
 
-    /// What a local server calls this client.
+    /// Returns the name by which a local server lists this client.
     pub fn name(&self) -> &str {
         &self.0.name
     }
 
-    /// Asks tmux, however long it takes; `done` is called in the draining task when the reply comes, or where the connection
-    /// ends. For what the coverage of the server needs, and as many requests as there are panes at most.
+    /// Asks tmux, however long it takes; `done` is called in the draining task when the reply
+    /// comes, or where the connection ends. For what the coverage of the server needs, and as many
+    /// requests as there are panes at most.
     pub fn submit(&self, request: Request, done: impl FnOnce(Result<Answer, Lost>) + Send + 'static) {
-        self.push(request, Patience::Unlimited, Box::new(done));
+        self.push(request, TimeLimit::Unlimited, Box::new(done));
     }
 
-    /// Asks tmux for a caller. `done` is called with the reply, or with an error after `queue::ANSWER_LIMIT` at the latest.
+    /// Asks tmux for a caller. `done` is called with the reply, or with an error after
+    /// `queue::ANSWER_LIMIT` at the latest.
     pub fn submit_in_time(&self, request: Request, done: impl FnOnce(Result<Answer, Lost>) + Send + 'static) {
-        self.push(request, Patience::Limited, Box::new(done));
+        self.push(request, TimeLimit::Limited, Box::new(done));
     }
 
-    fn push(&self, request: Request, patience: Patience, done: Done) {
+    fn push(&self, request: Request, limit: TimeLimit, done: Callback) {
         metrics::TMUX_COMMANDS.increment(1);
         let mut queue = self.queue();
-        let refused = queue.push(request, patience, done);
+        let refused = queue.push(request, limit, done);
         let wakes = queue.begins_watch() | queue.has_unsent();
         drop(queue);
         if wakes {
@@ -228,7 +236,8 @@ impl Connection {
         refused.call();
     }
 
-    /// Asks tmux and awaits the reply, `queue::ANSWER_LIMIT` at most. An error message of tmux is the inner error.
+    /// Asks tmux and awaits the reply, `queue::ANSWER_LIMIT` at most. An error message of tmux is
+    /// the inner error.
     pub async fn ask(&self, request: Request) -> Result<Answer, Lost> {
         let (sender, receiver) = oneshot::channel();
         self.submit_in_time(request, move |answer| {
@@ -238,7 +247,8 @@ impl Connection {
         receiver.await.unwrap_or(Err(Lost::Ended))
     }
 
-    /// Lets the client leave: its input is closed, it detaches by itself. One whose server is silent would not: it is killed.
+    /// Lets the client leave: its input is closed, it detaches by itself. One whose server is
+    /// silent would not: it is killed.
     pub fn close(&self) {
         if self.is_silent() {
             self.give_up(Lost::Unanswered);
@@ -268,7 +278,7 @@ impl Connection {
         self.queue().is_silent()
     }
 
-    /// How often something was read from the server.
+    /// Returns how often something was read from the server.
     pub fn reads(&self) -> u64 {
         self.0.reads.load(Ordering::Relaxed)
     }
@@ -291,7 +301,8 @@ impl Connection {
         self.0.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does what the server was heard for, and notifies those who wait for a silent one.
+    /// Runs `does` on the queue. Where the connection was silent and no longer is, notifies those
+    /// that wait for it.
     fn in_queue<T>(&self, does: impl FnOnce(&mut Queue) -> T) -> T {
         let mut queue = self.queue();
         let was_silent = queue.is_silent();
@@ -302,7 +313,8 @@ impl Connection {
         done
     }
 
-    /// A task of this connection panicked: nothing can be relied on but that all is begun anew.
+    /// Takes note that a task of this connection panicked: nothing can be relied on but that all is
+    /// begun anew.
     fn failed(&self, panic: &(dyn Any + Send)) {
         let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
         let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
@@ -342,12 +354,12 @@ impl Connection {
         let oldest = Duration::from_millis(self.0.oldest_ms.swap(0, Ordering::Relaxed));
         let (verdict, answers) = self.in_queue(|queue| queue.tick(self.reads(), oldest));
         match verdict {
-            Verdict::Idle | Verdict::Open => {}
-            Verdict::Silent => {
+            TickOutcome::Idle | TickOutcome::Open => {}
+            TickOutcome::Silent => {
                 tracing::warn!("tmux does not answer {}", self.name());
                 receiver.silent(self);
             }
-            Verdict::Stuck => {
+            TickOutcome::Stuck => {
                 tracing::warn!("tmux answers nothing to {} though its output flows; it is replaced", self.name());
                 self.give_up(Lost::Unanswered);
             }
@@ -366,8 +378,8 @@ impl Connection {
         let fate = self.0.given_up.get().copied().unwrap_or(Lost::Ended);
         let open = self.queue().shut(fate);
         open.call();
-        // The client leaves when its input ends; one that does not is killed. Until then it is read on: a server that cannot write what it has
-        // for a client does not let it go (3.3a, 3.5a).
+        // The client leaves when its input ends; one that does not is killed. Until then it is read
+        // on: a server that cannot write what it has for a client does not let it go (3.3a, 3.5a).
         let left = async { while stream.next().await.is_some_and(|event| event.is_ok()) {} };
         let is_given_up = self.0.given_up.get().is_some();
         let has_left = !is_given_up && tokio::time::timeout(LEAVE_LIMIT, left).await.is_ok();
@@ -382,15 +394,16 @@ impl Connection {
         self.0.closed.cancel();
     }
 
-    /// Hands over what comes, for as long as anything can. Answers why it ended, if the stream told.
+    /// Hands over what comes, for as long as anything can. Returns why it ended, if the stream said
+    /// so.
     async fn drain_until_gone(
         &self,
         stream: &mut Wire,
         process: &mut Process,
         receiver: &Arc<impl Receiver>,
     ) -> String {
-        // tmux holds the client's descriptors too: its output ends when the server has noticed that the client is gone, and a server that
-        // hangs never does.
+        // tmux holds the client's descriptors too: its output ends when the server has noticed that
+        // the client is gone, and a server that hangs never does.
         let mut gone = pin!(async {
             process.ended().await;
             tokio::time::sleep(LEAVE_LIMIT).await;
@@ -427,7 +440,7 @@ impl Connection {
         String::new()
     }
 
-    fn answered(&self, answers: Option<queue::Answers>) {
+    fn answered(&self, answers: Option<queue::Callbacks>) {
         let Some(answers) = answers else {
             tracing::warn!("a reply came that nobody asked for");
             return;

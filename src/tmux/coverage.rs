@@ -1,7 +1,8 @@
 //! Which connection carries which pane, and what follows from what tmux announces.
 //!
-//! Invariants (numbered in `docs/architecture.md`): C1 a pane's bytes come from one connection at a time, its owner; C2 output of a
-//! pane that is not seeded is dropped, since the seed that is under way contains it; C3 a pane's end is told after its last output.
+//! Invariants (numbered in `docs/architecture.md`): C1 a pane's bytes come from one connection at a
+//! time, its owner; C2 output of a pane that is not seeded is dropped, since the seed that is under
+//! way contains it; C3 a pane's end is reported after its last output.
 
 use std::{
     panic::AssertUnwindSafe,
@@ -17,7 +18,7 @@ use super::{
     Exit, Observer, Seeding,
     connection::{ANSWER_LIMIT, Answer, Connection, LEAVE_LIMIT, Lost, Receiver, Request},
     death,
-    followed::Followed,
+    followed::FollowedPane,
     link::{self, Link, ServerIdentity},
     model::{Action, Covering, Model, Refresh},
     program::ServerSpec,
@@ -36,8 +37,9 @@ use crate::{
     },
 };
 
-/// How often a pane whose process has ended is looked at until tmux has noticed too. Each look is a turn of tmux's own event loop, so it
-/// noticed after one or two; what is left is for the subscription to `#{pane_dead}`.
+/// Times that a pane whose process has ended is checked until tmux has noticed too. Each check is a
+/// turn of tmux's own event loop, so it noticed after one or two; what is left is for the
+/// subscription to `#{pane_dead}`.
 pub(super) const DEATH_LOOKS: u32 = 8;
 
 /// The shared state of a [`Server`](super::Server).
@@ -49,13 +51,14 @@ pub struct Inner {
     pub(super) link: watch::Sender<Link>,
     pub(super) kick: Notify,
     lost: Notify,
-    /// One permit: clients arrive one after the other.
+    /// A single permit: clients arrive one after the other.
     pub(super) arrivals: Semaphore,
-    /// One permit: clients leave one after the other. A session that ends with its last client (`destroy-unattached`)
-    /// can crash servers before 3.8 when another control client leaves at that moment (N26).
+    /// A single permit: clients leave one after the other. A session that ends with its last client
+    /// (`destroy-unattached`) can crash servers before 3.8 when another control client leaves at
+    /// that moment (N26).
     departures: Semaphore,
     model: Mutex<Model>,
-    /// It is being found out why a connection is silent.
+    /// Whether a task is finding out why a connection is silent.
     pub(super) judging: AtomicBool,
 }
 
@@ -85,13 +88,14 @@ impl Inner {
         self.model.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The connection that carries `pane`, else any.
+    /// Returns the connection that carries `pane`, else any.
     pub(super) fn connection_of(&self, pane: Option<PaneId>) -> Option<Connection> {
         let model = self.lock();
         pane.and_then(|pane| model.owner(pane)).or_else(|| model.any())
     }
 
-    /// A server was reached. If it is another one than before, nothing that was known holds.
+    /// Records that a server was reached. If it is another one than before, nothing that was known
+    /// holds.
     pub(super) fn identified(&self, identity: &ServerIdentity) {
         {
             let mut model = self.lock();
@@ -106,7 +110,7 @@ impl Inner {
         self.observer.identified(identity);
     }
 
-    /// The server has ended: nothing that was known holds.
+    /// Records that the server has ended: nothing that was known holds.
     pub(super) fn forget(&self) {
         let mut model = self.lock();
         model.identity = None;
@@ -119,8 +123,8 @@ impl Inner {
         model.greeted && model.covering.values().any(Covering::is_serving)
     }
 
-    /// Resolves when there was a moment without an attached client. A guest that attached just after it does not change
-    /// that: nobody knows yet which server it is attached to.
+    /// Resolves when there was a moment without an attached client. A guest that attached just
+    /// after it does not change that: it is not known yet which server it is attached to.
     pub(super) async fn all_lost(&self) {
         loop {
             let lost = self.lost.notified();
@@ -153,15 +157,15 @@ impl Inner {
         self.tasks.spawn(async move { this.depart(&connection).await });
     }
 
-    /// Lets a client leave when no other one does, and waits for it. One that takes longer than some time is not waited
-    /// for.
+    /// Lets a client leave when no other one does, and waits for it. One that takes longer than
+    /// some time is not waited for.
     async fn depart(&self, connection: &Connection) {
         let _departure = tokio::time::timeout(DEPARTURE, self.departures.acquire()).await;
         connection.close();
         connection.closed().await;
     }
 
-    /// The model, read after this call.
+    /// Returns the model, read after this call.
     pub(super) async fn fresh(self: &Arc<Self>) -> Result<Arc<Topology>, Lost> {
         let (sender, receiver) = oneshot::channel();
         let started = {
@@ -198,7 +202,7 @@ impl Inner {
                 return;
             }
             if !model.greeted {
-                // Who waits is told that the connection was lost.
+                // The waiters get the error that the connection was lost.
                 model.refresh = Refresh::default();
                 return;
             }
@@ -280,7 +284,8 @@ impl Inner {
                     }
                 };
                 was_there = true;
-                // The sender is dropped when the pane is seeded, when it goes and when its connection becomes silent.
+                // The sender is dropped when the pane is seeded, when it goes and when its
+                // connection becomes silent.
                 let _ = receiver.await;
             }
         };
@@ -292,7 +297,8 @@ impl Inner {
         })
     }
 
-    /// Carries out all of them. Where an observer panics the others are carried out all the same, and then the panic goes on.
+    /// Carries out all of them. Where an observer panics the others are carried out all the same,
+    /// and then the panic goes on.
     pub(super) fn carry_out(self: &Arc<Self>, actions: Vec<Action>) {
         let mut failure = None;
         for action in actions {
@@ -326,7 +332,8 @@ impl Inner {
                         Ok(Err(error)) => tracing::info!("cannot attach to session {session}: {error}"),
                         Err(_) => tracing::error!("a defect of muxtap: attaching to session {session} failed"),
                     }
-                    // One that failed is tried again, after a pause, as long as the session is there.
+                    // One that failed is tried again, after a pause, as long as the session is
+                    // there.
                     this.refresh();
                 });
             }
@@ -349,11 +356,11 @@ impl Inner {
         }
     }
 
-    /// A pane's process has ended: what stands in it now is all it printed (F9).
+    /// Reads a pane whose process has ended: what stands in it now is all it printed (F9).
     pub(super) fn look_at_dead(self: &Arc<Self>, pane: PaneId, looks: u32) {
         let connection = {
             let model = self.lock();
-            if model.panes.get(&pane).is_none_or(Followed::has_ended) {
+            if model.panes.get(&pane).is_none_or(FollowedPane::has_ended) {
                 return;
             }
             model.owner(pane)
@@ -385,7 +392,8 @@ impl Inner {
         });
     }
 
-    /// A pane is no longer listed. Its end is told after its last output, which may still be on its way over its own connection (C3).
+    /// Removes a pane that is no longer listed. Its end is reported after its last output, which
+    /// may still be on its way over its own connection (C3).
     fn gone(self: &Arc<Self>, pane: PaneId) {
         let connection = self.lock().owner(pane);
         let this = self.clone();
@@ -414,7 +422,7 @@ impl Inner {
         self.lock().panes.get_mut(&pane).is_some_and(|followed| followed.ended(by, pid))
     }
 
-    /// tmux pushed the values of a window's panes.
+    /// Takes the values that tmux pushed of a window's panes.
     fn pushed(self: &Arc<Self>, connection: &Connection, subscription: &Subscription) {
         if values::is_return(&subscription.name) {
             self.refresh();
@@ -457,7 +465,8 @@ impl Inner {
             | Notification::UnlinkedWindowClose(_)
             | Notification::UnlinkedWindowRenamed { .. } => self.refresh(),
             Notification::LayoutChange { window, layout, visible, .. } => {
-                // A change is announced on every connection; the size is wanted where it stands among the pane's output.
+                // A change is announced on every connection; the size is wanted where it stands
+                // among the pane's output.
                 let sizes = self.lock().resized(connection.id(), window, visible.as_deref().unwrap_or(&layout));
                 for (pane, size) in sizes {
                     self.observer.sized(pane, size);
@@ -469,14 +478,16 @@ impl Inner {
         }
     }
 
-    /// The first time: the client is attached. Later: tmux moved it, which only happens when its own session was destroyed.
+    /// The first time: the client is attached. Later: tmux moved it, which only happens when its
+    /// own session was destroyed.
     fn session_changed(self: &Arc<Self>, connection: &Connection, session: SessionId) {
         let leave = {
             let mut model = self.lock();
             let Some(covering) = model.covering.get_mut(&connection.id()) else { return };
             match covering.ready.take() {
                 Some(ready) => {
-                    // A client attached by name may have been given another session if its own went meanwhile.
+                    // A client attached by name may have been given another session if its own went
+                    // meanwhile.
                     let moved = covering.session.is_some_and(|wanted| wanted != session);
                     if !moved {
                         covering.session = Some(session);
@@ -494,9 +505,9 @@ impl Inner {
     }
 }
 
-/// How long a request waits for its pane to be followed.
+/// Time that a request waits for its pane to be followed.
 const COVER_LIMIT: Duration = Duration::from_secs(15);
-/// How long a client that is to leave waits for the one before it.
+/// Time that a client that is to leave waits for the one before it.
 const DEPARTURE: Duration = Duration::from_millis(500);
 
 impl Receiver for Inner {
@@ -510,7 +521,7 @@ impl Receiver for Inner {
                 self.notified(connection, notification);
             }
             Event::OtherBlock { ok: false, body, .. } => {
-                // An attach that fails says so in the block that nobody asked for.
+                // An attach that fails says so in a block that answers no request.
                 let ready = self.lock().covering.get_mut(&connection.id()).and_then(|covering| covering.ready.take());
                 if let Some(ready) = ready {
                     let _ = ready.send(Err(String::from_utf8_lossy(&body).trim().to_owned()));

@@ -1,14 +1,16 @@
 //! Knowing at once that a process has ended.
 
-/// Resolves when the process `pid` of this machine has ended; at once if there is none. `None` where this system cannot
-/// tell without asking again and again; then the subscription to `#{pane_dead}` and tmux's own notifications serve.
+/// Resolves when the process `pid` of this machine has ended; at once if there is none. `None`
+/// where this system cannot report it without polling; then the subscription to `#{pane_dead}` and
+/// tmux's own notifications serve.
 #[cfg(target_os = "linux")]
 pub fn watch(pid: u32) -> Option<impl Future<Output = ()> + Send + 'static> {
     use rustix::process::{Pid, PidfdFlags, pidfd_open};
     use tokio::io::{Interest, unix::AsyncFd};
 
     let pid = Pid::from_raw(i32::try_from(pid).ok()?)?;
-    // The safe constructor is deprecated because a type may lie about its descriptor; an `OwnedFd` does not.
+    // The safe constructor is deprecated because a type may lie about its descriptor; an `OwnedFd`
+    // does not.
     #[allow(deprecated, reason = "the replacement is unsafe, and the reason for it does not apply to an OwnedFd")]
     let register = AsyncFd::<std::os::fd::OwnedFd>::with_interest;
     let fd = match pidfd_open(pid, PidfdFlags::NONBLOCK) {
@@ -24,14 +26,14 @@ pub fn watch(pid: u32) -> Option<impl Future<Output = ()> + Send + 'static> {
     })
 }
 
-/// Not known on this system.
+/// Returns `None`: not known on this system.
 #[cfg(not(target_os = "linux"))]
 pub fn watch(_: u32) -> Option<std::future::Ready<()>> {
     None
 }
 
-/// Whether the process `pid` of this machine lives; one that has ended and that nobody has waited for does not. Reads no file of
-/// `/proc`, which could hang: a pidfd is readable as soon as its process has ended (`pidfd_open(2)`).
+/// Whether the process `pid` of this machine lives; a zombie does not. Reads no file of `/proc`,
+/// which could hang: a pidfd is readable as soon as its process has ended (`pidfd_open(2)`).
 pub fn is_alive(pid: u32) -> bool {
     let Some(pid) = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw) else { return false };
     #[cfg(target_os = "linux")]

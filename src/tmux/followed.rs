@@ -1,8 +1,9 @@
-//! One pane, as control clients follow it: a state machine that is told what happened and returns what is to be done.
+//! One pane, as control clients follow it: a state machine that takes events and returns actions.
 //!
-//! A pane is unowned (no connection carries it), seeding (its content is asked for), following (its output is passed on) or ended. There
-//! is no state for a live pane with an owner whose content nobody asks for: every way to an owner leads through [`Flow::Seeding`], and
-//! every way into that state returns [`Step::Seed`] or a pause after which it is asked for again.
+//! A pane is unowned (no connection carries it), seeding (its content is asked for), following (its
+//! output is passed on) or ended. There is no state for a live pane with an owner whose content is
+//! not asked for: every way to an owner leads through [`Flow::Seeding`], and every way into that
+//! state returns [`PaneAction::Seed`] or a pause after which it is asked for again.
 
 use std::time::Duration;
 
@@ -16,15 +17,17 @@ use super::{
 };
 use crate::api::GapReason;
 
-/// Bytes of a pane's output that are held until its content is known: what came ahead of a seed, or over another connection than the
-/// owner's. Of more, all are dropped, and the pane is seeded anew with a gap.
+/// Bytes of a pane's output that are held until its content is known: what came ahead of a seed, or
+/// over another connection than the owner's. Of more, all are dropped, and the pane is seeded anew
+/// with a gap.
 pub(super) const HELD_BYTES: usize = 1024 * 1024;
 
-/// Numbers the seedings of all panes of a server, so that the answer to an old one is known as such.
+/// Numbers the seedings of all panes of a server, so that the answer to an old one is known as
+/// such.
 #[derive(Default)]
-pub struct Attempts(u64);
+pub struct SeedAttempts(u64);
 
-impl Attempts {
+impl SeedAttempts {
     fn next(&mut self) -> u64 {
         self.0 += 1;
         self.0
@@ -32,9 +35,9 @@ impl Attempts {
 }
 
 /// A pane that is followed.
-pub struct Followed {
+pub struct FollowedPane {
     flow: Flow,
-    /// Its content was read before: what is read now is joined with that.
+    /// Whether its content was read before: what is read now is joined with that.
     known: bool,
     /// The connections that carried it when it was last listed.
     carriers: Vec<u64>,
@@ -45,9 +48,9 @@ pub struct Followed {
     pid: u32,
     /// Ends the watch.
     pub(super) watch: CancellationToken,
-    /// Not listed any more, and about to be reported as gone.
+    /// Whether it is not listed any more, and about to be reported as gone.
     pub(super) leaving: bool,
-    /// What tmux pushed of it last.
+    /// The values that tmux pushed last.
     pub(super) values: Option<Values>,
     /// Resolved when it is followed, dropped when it ends.
     waiters: Vec<oneshot::Sender<()>>,
@@ -62,67 +65,72 @@ enum Flow {
     Unowned,
     /// Its owner has gone since it was last listed. A session ends with its last window, and its
     /// client with it: the pane may have been moved to another one before.
-    Orphaned { ahead: Option<Ahead> },
+    Orphaned { ahead: Option<EarlyOutput> },
     /// Its content is asked for; output is in the answer or follows it (C2).
-    Seeding(Asking),
+    Seeding(SeedRequest),
     /// Its output is passed on.
     Following {
         owner: u64,
-        /// Output that came over a connection that did not carry the pane when it was last listed: the pane has been moved there, or is
-        /// linked there as well.
-        ahead: Option<Ahead>,
+        /// Output that came over a connection that did not carry the pane when it was last listed:
+        /// the pane has been moved there, or is linked there as well.
+        ahead: Option<EarlyOutput>,
     },
-    /// Its process has ended, and what it printed was told. It may remain on the server and be respawned.
+    /// Its process has ended, and all that it printed was reported. It may remain on the server and
+    /// be respawned.
     Ended {
         owner: Option<u64>,
-        /// The owner has carried it since before the end: what comes next follows what was told.
+        /// Whether the owner has carried it since before the end: what comes next follows what was
+        /// reported.
         whole: bool,
     },
 }
 
 /// A pane's content is being read.
 #[derive(Debug, PartialEq, Eq)]
-struct Asking {
+struct SeedRequest {
     owner: u64,
     attempt: u64,
-    why: Why,
+    why: SeedReason,
     phase: Phase,
-    /// How often tmux did not give it.
+    /// Times that tmux refused to give it.
     refusals: u32,
 }
 
-/// Why a pane's content is read.
+/// The reason why a pane's content is read.
 #[derive(Debug, PartialEq, Eq)]
-enum Why {
+enum SeedReason {
     /// Seen for the first time.
     First,
     /// Output may have been lost.
     Again(GapReason),
-    /// Moved from one connection to another, both of which were there. This came over the new one so far.
-    Moved(Held),
+    /// Moved from one connection to another, both of which were there. This came over the new one
+    /// so far.
+    Moved(HeldOutput),
 }
 
-/// How far the reading of a pane's content is.
+/// The stages in which a pane's content is read.
 #[derive(Debug, PartialEq, Eq)]
 enum Phase {
-    /// One line was sent. Output since then may or may not be in its answer.
+    /// A single line was sent. Output since then may or may not be in its answer.
     Quick { noisy: bool },
-    /// The pane printed meanwhile, so it is being paused; what is dropped by that is in the answer that will be asked for.
+    /// The pane printed meanwhile, so it is being paused; what is dropped by that is in the answer
+    /// that will be asked for.
     Pausing,
-    /// The line was sent that reads the paused pane and ends the pause; what comes follows its answer.
-    Paused { early: Held },
+    /// The line was sent that reads the paused pane and ends the pause; what comes follows its
+    /// answer.
+    Paused { early: HeldOutput },
     /// tmux did not give it; it is asked again in a moment.
     Refused,
 }
 
 /// Output that is held back, up to [`HELD_BYTES`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Held {
+pub struct HeldOutput {
     bytes: Vec<u8>,
     is_over: bool,
 }
 
-impl Held {
+impl HeldOutput {
     fn push(&mut self, data: &[u8]) {
         if self.is_over {
             return;
@@ -134,21 +142,21 @@ impl Held {
         }
     }
 
-    /// All of it; `None` where there was too much.
+    /// Returns all of the output; `None` where there was more than [`HELD_BYTES`].
     pub fn whole(self) -> Option<Vec<u8>> {
         (!self.is_over).then_some(self.bytes)
     }
 }
 
 #[derive(Debug, PartialEq, Eq)]
-struct Ahead {
+struct EarlyOutput {
     from: u64,
-    held: Held,
+    held: HeldOutput,
 }
 
-/// What is to be done for a pane.
+/// An action that is to be carried out for a pane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum PaneAction {
     /// Ask for its content; which attempt it is.
     Seed(u64),
     /// Its output is not followed from here on.
@@ -161,34 +169,36 @@ pub enum Step {
     Restarted,
 }
 
-/// What becomes of a piece of output.
+/// The fate of a piece of output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Taken {
+pub enum OutputAction {
     /// Passed on.
     Passed,
     /// Dropped, or held back.
     Dropped,
     /// Another program has begun in the pane: said first, then passed on.
     Restarted,
-    /// Dropped, or held back; it may be elsewhere or another program may have begun, so tmux is to be asked what there is.
+    /// Dropped, or held back; it may be elsewhere or another program may have begun, so tmux is to
+    /// be asked what there is.
     Unsure,
 }
 
-/// What the answer to a seed's question leads to.
+/// The consequence of the answer to a seed's question.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Answered {
+pub enum SeedOutcome {
     /// The answer is to an attempt that is over.
     Void,
     /// The pane printed meanwhile: it is paused and asked again.
     Pause,
     /// The content is passed on, then what came ahead of it.
-    Deliver(Seeding, Held),
-    /// What came over the new connection is compared with the content; see [`Followed::handed_over`].
+    Deliver(Seeding, HeldOutput),
+    /// The output that came over the new connection is compared with the content; see
+    /// [`FollowedPane::handed_over`].
     Compare(Vec<u8>),
 }
 
 /// Where a pane is carried, as of a listing.
-pub struct Carried<'a> {
+pub struct Carriers<'a> {
     /// The connections that carry it.
     pub by: Vec<u64>,
     /// The one to take its output from if it needs another.
@@ -197,7 +207,7 @@ pub struct Carried<'a> {
     pub stood: &'a dyn Fn(u64) -> bool,
 }
 
-impl Default for Followed {
+impl Default for FollowedPane {
     fn default() -> Self {
         Self {
             flow: Flow::Unowned,
@@ -214,8 +224,8 @@ impl Default for Followed {
     }
 }
 
-impl Followed {
-    /// The connection its output is taken from (C1).
+impl FollowedPane {
+    /// Returns the connection its output is taken from (C1).
     pub fn owner(&self) -> Option<u64> {
         match &self.flow {
             Flow::Unowned | Flow::Orphaned { .. } => None,
@@ -225,7 +235,7 @@ impl Followed {
         }
     }
 
-    /// The connections that carried it when it was last listed, and its owner.
+    /// Returns the connections that carried it when it was last listed, and its owner.
     pub fn carriers(&self) -> impl Iterator<Item = u64> + '_ {
         let owner = self.owner();
         owner.into_iter().chain(self.carriers.iter().copied().filter(move |id| Some(*id) != owner))
@@ -236,7 +246,7 @@ impl Followed {
         self.parked.contains(&connection)
     }
 
-    /// Whether its process has ended and that was told.
+    /// Whether its process has ended and the end was reported.
     pub fn has_ended(&self) -> bool {
         matches!(self.flow, Flow::Ended { .. })
     }
@@ -271,9 +281,9 @@ impl Followed {
         Some(receiver)
     }
 
-    /// tmux lists the pane, and this is where it is carried.
-    pub fn listed(&mut self, carried: Carried<'_>, attempts: &mut Attempts) -> Vec<Step> {
-        let Carried { by, candidate, stood } = carried;
+    /// Records that tmux lists the pane, and where it is carried.
+    pub fn listed(&mut self, carried: Carriers<'_>, attempts: &mut SeedAttempts) -> Vec<PaneAction> {
+        let Carriers { by, candidate, stood } = carried;
         let stays = |owner: u64| by.contains(&owner);
         let mut steps = self.park(&by);
         steps.extend(match &mut self.flow {
@@ -302,18 +312,18 @@ impl Followed {
 
     /// Parks it on the connections that have stopped carrying it, and ends that on those that carry
     /// it again.
-    fn park(&mut self, by: &[u64]) -> Vec<Step> {
+    fn park(&mut self, by: &[u64]) -> Vec<PaneAction> {
         let Self { parked, carriers, .. } = self;
         let (back, away) = parked.iter().partition(|id| by.contains(id));
         *parked = away;
         let left: Vec<u64> = carriers.iter().copied().filter(|id| !by.contains(id)).collect();
         parked.extend(&left);
         let back: Vec<u64> = back;
-        back.into_iter().map(Step::Unpark).chain(left.into_iter().map(Step::Park)).collect()
+        back.into_iter().map(PaneAction::Unpark).chain(left.into_iter().map(PaneAction::Park)).collect()
     }
 
-    /// Why the content is read when the pane comes to another owner.
-    fn why_after_a_move(&mut self, to: u64, stood: &dyn Fn(u64) -> bool) -> Why {
+    /// Returns the reason why the content is read when the pane comes to another owner.
+    fn why_after_a_move(&mut self, to: u64, stood: &dyn Fn(u64) -> bool) -> SeedReason {
         let ahead = match &mut self.flow {
             Flow::Following { owner, ahead } if stood(*owner) => Some(ahead.take()),
             // All that it sent was here before it went.
@@ -322,33 +332,34 @@ impl Followed {
         };
         match ahead.filter(|_| stood(to)) {
             Some(ahead) => match ahead {
-                None => Why::Moved(Held::default()),
-                Some(Ahead { from, held }) if from == to => Why::Moved(held),
-                Some(_) => Why::Again(GapReason::Reconnected),
+                None => SeedReason::Moved(HeldOutput::default()),
+                Some(EarlyOutput { from, held }) if from == to => SeedReason::Moved(held),
+                Some(_) => SeedReason::Again(GapReason::Reconnected),
             },
             None => self.again(GapReason::Reconnected),
         }
     }
 
-    fn again(&self, reason: GapReason) -> Why {
-        if self.known { Why::Again(reason) } else { Why::First }
+    fn again(&self, reason: GapReason) -> SeedReason {
+        if self.known { SeedReason::Again(reason) } else { SeedReason::First }
     }
 
-    fn begin(&mut self, owner: u64, why: Why, attempts: &mut Attempts) -> Vec<Step> {
+    fn begin(&mut self, owner: u64, why: SeedReason, attempts: &mut SeedAttempts) -> Vec<PaneAction> {
         let attempt = attempts.next();
-        self.flow = Flow::Seeding(Asking { owner, attempt, why, phase: Phase::Quick { noisy: false }, refusals: 0 });
-        vec![Step::Unfollowed, Step::Seed(attempt)]
+        self.flow =
+            Flow::Seeding(SeedRequest { owner, attempt, why, phase: Phase::Quick { noisy: false }, refusals: 0 });
+        vec![PaneAction::Unfollowed, PaneAction::Seed(attempt)]
     }
 
-    fn disown(&mut self) -> Vec<Step> {
+    fn disown(&mut self) -> Vec<PaneAction> {
         match std::mem::replace(&mut self.flow, Flow::Unowned) {
             Flow::Unowned | Flow::Orphaned { .. } => Vec::new(),
-            _ => vec![Step::Unfollowed],
+            _ => vec![PaneAction::Unfollowed],
         }
     }
 
-    /// A connection has gone.
-    pub fn lost(&mut self, connection: u64) -> Vec<Step> {
+    /// Records that a connection has gone.
+    pub fn lost(&mut self, connection: u64) -> Vec<PaneAction> {
         self.carriers.retain(|id| *id != connection);
         self.parked.retain(|id| *id != connection);
         if let Flow::Following { ahead, .. } | Flow::Orphaned { ahead } = &mut self.flow
@@ -365,61 +376,65 @@ impl Followed {
         }
         if let Flow::Following { ahead, .. } = &mut self.flow {
             self.flow = Flow::Orphaned { ahead: ahead.take() };
-            return vec![Step::Unfollowed];
+            return vec![PaneAction::Unfollowed];
         }
         self.disown()
     }
 
-    /// Output came over a connection.
-    pub fn output(&mut self, connection: u64, data: &[u8]) -> Taken {
+    /// Takes output that came over a connection.
+    pub fn output(&mut self, connection: u64, data: &[u8]) -> OutputAction {
         match &mut self.flow {
-            Flow::Following { owner, .. } if *owner == connection => Taken::Passed,
+            Flow::Following { owner, .. } if *owner == connection => OutputAction::Passed,
             Flow::Following { ahead, .. } | Flow::Orphaned { ahead } => {
                 // On one where it is parked, what comes is from before its pause.
                 if !self.carriers.contains(&connection) && !self.parked.contains(&connection) {
                     let is_news = ahead.is_none();
-                    let ahead = ahead.get_or_insert_with(|| Ahead { from: connection, held: Held::default() });
+                    let ahead =
+                        ahead.get_or_insert_with(|| EarlyOutput { from: connection, held: HeldOutput::default() });
                     if ahead.from == connection {
                         ahead.held.push(data);
                     } else {
-                        // Two have it: nobody can tell in which order it was there and here.
-                        *ahead = Ahead { from: connection, held: Held { bytes: Vec::new(), is_over: true } };
+                        // Two connections have it: in which order it was there and here cannot be
+                        // known.
+                        *ahead =
+                            EarlyOutput { from: connection, held: HeldOutput { bytes: Vec::new(), is_over: true } };
                     }
-                    // It may have been moved by a `swap-window`, which is announced to no client (N80).
+                    // The pane may have been moved by a `swap-window`, which is announced to no
+                    // client (N80).
                     if is_news {
-                        return Taken::Unsure;
+                        return OutputAction::Unsure;
                     }
                 }
-                Taken::Dropped
+                OutputAction::Dropped
             }
             Flow::Seeding(asking) if asking.owner == connection => {
                 match (&mut asking.phase, &mut asking.why) {
-                    (Phase::Quick { .. }, Why::Moved(held)) => held.push(data),
+                    (Phase::Quick { .. }, SeedReason::Moved(held)) => held.push(data),
                     (Phase::Quick { noisy }, _) => *noisy = true,
                     (Phase::Paused { early }, _) => early.push(data),
                     (Phase::Pausing | Phase::Refused, _) => {}
                 }
-                Taken::Dropped
+                OutputAction::Dropped
             }
             Flow::Ended { owner, whole } if *owner == Some(connection) => {
                 if *whole {
-                    // All that the last program printed was here before its end was told (C3).
+                    // All that the last program printed was here before its end was reported (C3).
                     self.flow = Flow::Following { owner: connection, ahead: None };
-                    Taken::Restarted
+                    OutputAction::Restarted
                 } else {
-                    Taken::Unsure
+                    OutputAction::Unsure
                 }
             }
-            Flow::Unowned | Flow::Seeding(_) | Flow::Ended { .. } => Taken::Dropped,
+            Flow::Unowned | Flow::Seeding(_) | Flow::Ended { .. } => OutputAction::Dropped,
         }
     }
 
-    /// Output may have been lost.
-    pub fn reseed(&mut self, reason: GapReason, attempts: &mut Attempts) -> Vec<Step> {
+    /// Records that output may have been lost.
+    pub fn reseed(&mut self, reason: GapReason, attempts: &mut SeedAttempts) -> Vec<PaneAction> {
         match &mut self.flow {
             Flow::Unowned => Vec::new(),
             Flow::Orphaned { .. } => self.disown(),
-            Flow::Seeding(Asking { owner, .. }) | Flow::Following { owner, .. } => {
+            Flow::Seeding(SeedRequest { owner, .. }) | Flow::Following { owner, .. } => {
                 let owner = *owner;
                 let why = self.again(reason);
                 self.begin(owner, why, attempts)
@@ -446,10 +461,11 @@ impl Followed {
         pid != 0 && pid != self.pid
     }
 
-    /// Another program runs in the pane. `here`: the owner has carried all that it printed.
-    pub fn restarted(&mut self, here: bool, attempts: &mut Attempts) -> Vec<Step> {
+    /// Records that another program runs in the pane. `here`: the owner has carried all that it
+    /// printed.
+    pub fn restarted(&mut self, here: bool, attempts: &mut SeedAttempts) -> Vec<PaneAction> {
         let Flow::Ended { owner, whole } = self.flow else { return Vec::new() };
-        let mut steps = vec![Step::Restarted];
+        let mut steps = vec![PaneAction::Restarted];
         match owner {
             None => self.flow = Flow::Unowned,
             Some(owner) if whole || here => self.flow = Flow::Following { owner, ahead: None },
@@ -465,8 +481,8 @@ impl Followed {
     /// connection and with this `pid`, where tmux said so. Returns whether that is news.
     pub fn ended(&mut self, by: Option<u64>, pid: Option<u32>) -> bool {
         self.watch.cancel();
-        // A program that was started and ended between two listings. One that was asked over another
-        // connection may still show it alive, and must not be taken for a restart.
+        // A program that was started and ended between two listings. One that was asked over
+        // another connection may still show it alive, and must not be taken for a restart.
         self.pid = pid.filter(|pid| *pid != 0).unwrap_or(self.pid);
         self.waiters.clear();
         for waiter in self.ends.drain(..) {
@@ -481,8 +497,8 @@ impl Followed {
         true
     }
 
-    /// The reading that this attempt is about, if it is still under way.
-    fn asking(&mut self, attempt: u64) -> Option<&mut Asking> {
+    /// Returns the reading that this attempt is about, if it is still under way.
+    fn asking(&mut self, attempt: u64) -> Option<&mut SeedRequest> {
         match &mut self.flow {
             Flow::Seeding(asking) if asking.attempt == attempt => Some(asking),
             _ => None,
@@ -494,71 +510,76 @@ impl Followed {
         self.asking(attempt).map(|asking| asking.owner)
     }
 
-    /// The content of an attempt is here.
-    pub fn answered(&mut self, attempt: u64) -> Answered {
-        let Some(asking) = self.asking(attempt) else { return Answered::Void };
+    /// Records that the content of an attempt is here.
+    pub fn answered(&mut self, attempt: u64) -> SeedOutcome {
+        let Some(asking) = self.asking(attempt) else { return SeedOutcome::Void };
         let (noisy, early) = match &mut asking.phase {
-            Phase::Quick { noisy } => (*noisy, Held::default()),
+            Phase::Quick { noisy } => (*noisy, HeldOutput::default()),
             Phase::Paused { early } => (false, std::mem::take(early)),
-            Phase::Pausing | Phase::Refused => return Answered::Void,
+            Phase::Pausing | Phase::Refused => return SeedOutcome::Void,
         };
         if noisy {
             asking.phase = Phase::Pausing;
-            return Answered::Pause;
+            return SeedOutcome::Pause;
         }
         let why = match &asking.why {
-            Why::First => Seeding::First,
-            Why::Again(reason) => Seeding::Again(*reason),
-            Why::Moved(held) => match held.clone().whole() {
-                Some(output) => return Answered::Compare(output),
+            SeedReason::First => Seeding::First,
+            SeedReason::Again(reason) => Seeding::Again(*reason),
+            SeedReason::Moved(held) => match held.clone().whole() {
+                Some(output) => return SeedOutcome::Compare(output),
                 None => return self.not_handed_over(attempt),
             },
         };
         self.flow = Flow::Following { owner: asking.owner, ahead: None };
         self.known = true;
-        Answered::Deliver(why, early)
+        SeedOutcome::Deliver(why, early)
     }
 
-    /// What came over the new connection goes on where the stream had ended.
+    /// Records that the output of the new connection goes on where the stream had ended.
     pub fn handed_over(&mut self, attempt: u64) {
-        if let Some(Asking { owner, .. }) = self.asking(attempt) {
+        if let Some(SeedRequest { owner, .. }) = self.asking(attempt) {
             self.flow = Flow::Following { owner: *owner, ahead: None };
         }
     }
 
-    /// It does not, or nobody can tell: the pane is paused and read with a gap.
-    pub fn not_handed_over(&mut self, attempt: u64) -> Answered {
-        let Some(asking) = self.asking(attempt) else { return Answered::Void };
-        (asking.why, asking.phase) = (Why::Again(GapReason::Reconnected), Phase::Pausing);
-        Answered::Pause
+    /// Records that it does not, or that this cannot be known: the pane is paused and read with a
+    /// gap.
+    pub fn not_handed_over(&mut self, attempt: u64) -> SeedOutcome {
+        let Some(asking) = self.asking(attempt) else { return SeedOutcome::Void };
+        (asking.why, asking.phase) = (SeedReason::Again(GapReason::Reconnected), Phase::Pausing);
+        SeedOutcome::Pause
     }
 
-    /// tmux has paused the pane for an attempt. Returns whether that is still under way.
+    /// Records that tmux has paused the pane for an attempt. Returns whether that is still under
+    /// way.
     pub fn paused(&mut self, attempt: u64) -> bool {
         let asking = self.asking(attempt).filter(|asking| asking.phase == Phase::Pausing);
-        asking.map(|asking| asking.phase = Phase::Paused { early: Held::default() }).is_some()
+        asking.map(|asking| asking.phase = Phase::Paused { early: HeldOutput::default() }).is_some()
     }
 
-    /// tmux did not give the content, or not in a way that can be read. Returns the next attempt and after which pause it is made.
-    pub fn refused(&mut self, attempt: u64, attempts: &mut Attempts) -> Option<(u64, Duration)> {
+    /// Records that tmux did not give the content, or not in a way that can be read. Returns the
+    /// next attempt and after which pause it is made.
+    pub fn refused(&mut self, attempt: u64, attempts: &mut SeedAttempts) -> Option<(u64, Duration)> {
         let asking = self.asking(attempt)?;
         let pause = FIRST_PAUSE.saturating_mul(1 << asking.refusals.min(10)).min(LONGEST_PAUSE);
         asking.refusals += 1;
         asking.attempt = attempts.next();
         asking.phase = Phase::Refused;
-        if matches!(asking.why, Why::Moved(_)) {
-            asking.why = Why::Again(GapReason::Reconnected);
+        if matches!(asking.why, SeedReason::Moved(_)) {
+            asking.why = SeedReason::Again(GapReason::Reconnected);
         }
         Some((asking.attempt, pause))
     }
 
-    /// The pause of a refused attempt is over. Returns whether it is to be made.
+    /// Records that the pause of a refused attempt is over. Returns whether the attempt is to be
+    /// made.
     pub fn retry(&mut self, attempt: u64) -> bool {
         let asking = self.asking(attempt).filter(|asking| asking.phase == Phase::Refused);
         asking.map(|asking| asking.phase = Phase::Quick { noisy: false }).is_some()
     }
 
-    /// Those who wait for it to be followed; dropping them wakes them.
+    /// Takes the channels of those that wait for the pane to be followed; dropping them wakes the
+    /// waiters.
     pub fn take_waiters(&mut self) -> Vec<oneshot::Sender<()>> {
         std::mem::take(&mut self.waiters)
     }

@@ -2,15 +2,17 @@
 
 use std::{collections::BTreeMap, os::unix::fs::DirBuilderExt as _, path::PathBuf, time::Duration};
 
-use super::program::{Printed, ServerSpec};
+use super::program::{CallOutput, ServerSpec};
 use crate::api::Result;
 
-/// Client flags: never resize anything (F6), and let tmux drop a backlog older than a minute rather than grow for ever (F11).
+/// Client flags: never resize anything (F6), and let tmux drop a backlog older than a minute rather
+/// than grow for ever (F11).
 pub const FLAGS: &str = "ignore-size,pause-after=60";
-/// What a hub's own window runs: it reads its terminal, prints nothing and ends with it.
+/// The command of a hub's own window: reads its terminal, prints nothing and ends with it.
 pub const PLACEHOLDER: &str = "exec cat >/dev/null";
 
-/// For whom a tmux server is started: it gets its environment and directory, as if the caller had started it.
+/// The environment and directory of a caller for whom a tmux server is started, as if the caller
+/// had started it.
 #[derive(Clone, Debug, Default)]
 pub struct StartServer {
     /// The environment; absent: this process's.
@@ -19,16 +21,17 @@ pub struct StartServer {
     pub cwd: Option<PathBuf>,
 }
 
-/// How long a hub that was made for a new server is kept without a client.
+/// Time for which a hub that was made for a new server is kept without a client.
 const ORPHANED: Duration = Duration::from_secs(15);
 
-/// Starts the server with the session that is to be its hub, made first so that it never is the most recently active one
-/// (F33).
+/// Starts the server with the session that is to be its hub, made first so that it never is the
+/// most recently active one (F33).
 ///
-/// The client that starts a server is connected to it from the beginning. As a control client it would be half
-/// introduced there while other clients may already make sessions (F36), so it is a plain one: the hub is attached to
-/// afterwards, as on any server. If that does not happen the hub ends by itself.
-pub async fn start(spec: &ServerSpec, start: &StartServer, hub: &str) -> Result<Printed> {
+/// The client that starts a server is connected to it from the beginning. As a control client it
+/// would be half introduced there while other clients may already make sessions (F36), so it is a
+/// plain one: the hub is attached to afterwards, as on any server. If that does not happen the hub
+/// ends by itself.
+pub async fn start(spec: &ServerSpec, start: &StartServer, hub: &str) -> Result<CallOutput> {
     let end = format!("if-shell -F -t ={hub}: '#{{session_attached}}' '' 'kill-session -t ={hub}'");
     let make = ["new-session", "-d", "-E", "-s", hub, "-n", "muxtap", PLACEHOLDER];
     let orphaned = ORPHANED.as_secs().to_string();
@@ -45,7 +48,8 @@ pub async fn start(spec: &ServerSpec, start: &StartServer, hub: &str) -> Result<
     spec.run(call, &args).await
 }
 
-/// Makes the directory of sockets that have names, as tmux does for `-L` but not for `-S`: where no tmux ever ran it is missing.
+/// Makes the directory of sockets that have names, as tmux does for `-L` but not for `-S`: where no
+/// tmux ever ran it is missing.
 pub fn make_socket_dir(spec: &ServerSpec) {
     let own = format!("tmux-{}", rustix::process::getuid().as_raw());
     if spec.is_local()

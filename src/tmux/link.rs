@@ -1,4 +1,4 @@
-//! What the link to a server can be, and how long to wait before it is tried again.
+//! The state of the link to a server, and the pauses before it is tried again.
 
 use std::{path::Path, time::Duration};
 
@@ -14,10 +14,10 @@ pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(50);
 /// The longest pause between attempts to reach a server that seems to be there.
 pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
-/// Which server it is: another process on the same socket is another server.
+/// A server's identity: another process on the same socket is another server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerIdentity {
-    /// Its process.
+    /// The id of the server's process.
     pub pid: u32,
     /// When it was started, seconds since 1970.
     pub started: u64,
@@ -36,9 +36,9 @@ pub enum Link {
     Down {
         /// Why.
         error: Error,
-        /// The server that was followed no longer runs, or has no session any more.
+        /// Whether the server that was followed no longer runs, or has no session any more.
         ended: bool,
-        /// How many attempts were made so far; a waiter learns from it whether its own was answered.
+        /// Attempts made so far; by this a waiter knows whether its own attempt is over.
         attempts: u64,
     },
 }
@@ -47,39 +47,41 @@ pub enum Link {
 pub enum NoLink {
     /// No server runs there.
     Absent(Error),
-    /// A server runs there without a session to attach to (`exit-empty off`), but for these, which are other programs' hubs.
+    /// A server runs there without a session to attach to (`exit-empty off`), but for these, which
+    /// are other programs' hubs.
     Empty(Error, Vec<SessionId>),
-    /// It could not be reached though it may run.
+    /// The server could not be reached though it may run.
     Failed(Error),
 }
 
-/// How the error of [`NoLink::Absent`] begins.
+/// The beginning of the error of [`NoLink::Absent`].
 const ABSENT: &str = "no tmux server runs on ";
 
-/// No server runs on this socket.
+/// Returns the error that no server runs on this socket.
 pub(super) fn absent(socket: &Path) -> Error {
     Error::unavailable(format!("{ABSENT}{}; `muxtap new-session` starts one", socket.display()))
 }
 
-/// How the error of [`NoLink::Empty`] begins.
+/// The beginning of the error of [`NoLink::Empty`].
 const EMPTY: &str = "no session is on the tmux server ";
 
-/// The server on this socket has no session.
+/// Returns the error that the server on this socket has no session.
 pub(super) fn empty(socket: &Path) -> Error {
     Error::unavailable(format!("{EMPTY}{}; `muxtap new-session` makes one", socket.display()))
 }
 
-/// Another server answers on this socket than before.
+/// Returns the error that another server answers on this socket than before.
 pub(super) fn replaced(socket: &Path, other: u32) -> Error {
     Error::unavailable(format!("another tmux server (process {other}) is on {} now; ask again", socket.display()))
 }
 
-/// Whether the error says that no server runs, or none with a session, as opposed to one that could not be reached.
+/// Whether the error says that no server runs, or none with a session, as opposed to one that could
+/// not be reached.
 pub fn is_absent(error: &Error) -> bool {
     error.code == ErrorCode::TmuxUnavailable && [ABSENT, EMPTY].iter().any(|start| error.message.starts_with(start))
 }
 
-/// How the error begins of a tmux that does not answer in time, whoever asked it.
+/// The beginning of the error where tmux does not answer in time, for every caller.
 pub(super) const UNANSWERED: &str = "tmux does not answer: ";
 
 /// Whether the error says that a server may run and does not answer.
@@ -87,7 +89,7 @@ pub fn is_unanswered(error: &Error) -> bool {
     error.code == ErrorCode::TmuxUnavailable && error.message.starts_with(UNANSWERED)
 }
 
-/// The channel on which a link's state is published.
+/// Returns the channel on which a link's state is published.
 pub(super) fn link_channel() -> watch::Sender<Link> {
     watch::Sender::new(Link::Connecting)
 }

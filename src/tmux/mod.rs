@@ -1,14 +1,15 @@
-//! The control clients of one tmux server, and what they tell.
+//! The control clients of one tmux server, and what they report.
 //!
-//! [`Server`] finds a tmux server, attaches as few control clients as tmux allows (one where muxtap started the server,
-//! one for each session where it is a guest), keeps a model of sessions, windows and panes from what they announce, seeds
-//! every pane exactly and tells its [`Observer`] what happens. Nothing here is asked on a timer.
+//! [`Server`] finds a tmux server, attaches as few control clients as tmux allows (one where muxtap
+//! started the server, one for each session where it is a guest), keeps a model of sessions,
+//! windows and panes from what they announce, seeds every pane exactly and notifies its
+//! [`Observer`] of what happens. Nothing here is asked on a timer.
 
 mod attach;
-mod awaited;
 mod connection;
 mod coverage;
 pub mod death;
+mod discovery;
 mod followed;
 mod launch;
 mod link;
@@ -49,7 +50,7 @@ use crate::{
     protocol::ids::PaneId,
 };
 
-/// How a pane's process ended, as far as tmux tells.
+/// A pane's exit status or signal, as far as tmux reports it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Exit {
     /// Its exit status.
@@ -61,27 +62,30 @@ pub struct Exit {
 /// Why a pane was seeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seeding {
-    /// It is seen for the first time.
+    /// The pane is seen for the first time.
     First,
     /// Output may have been missed for this reason; the seed says what stands there now.
     Again(GapReason),
-    /// Its process ended; the seed holds all it printed (F9).
+    /// The pane's process ended; the seed holds all that it printed (F9).
     Last,
 }
 
-/// What a [`Server`] tells. Calls come from the task that reads the connection, in the order of the wire, and must return at once.
+/// Receives what a [`Server`] reports. Calls come from the task that reads the connection, in the
+/// order of the wire, and must return at once.
 pub trait Observer: Send + Sync + 'static {
-    /// A server was reached, before anything is told of its panes. Another one than before: what was known of panes is void.
+    /// A server was reached; called before anything is reported of its panes. If it is another
+    /// server than before, what was known of panes is void.
     fn identified(&self, identity: &ServerIdentity);
     /// A pane printed `data`. Comes only after the pane's first seed, each byte once.
     fn output(&self, pane: PaneId, data: &[u8]);
-    /// What stands in a pane at exactly this point of its stream.
+    /// A pane was seeded: `seed` holds its content at exactly this point of its stream.
     fn seeded(&self, pane: PaneId, seed: Seed, why: Seeding);
-    /// Another connection carries the pane: `output` is what came over it so far, `seed` what stands in the pane at exactly this point.
-    /// Returns whether `output` is just what the stream lacks of it; then it is the stream's next part, and nothing was lost.
+    /// Another connection carries the pane: `output` is what came over it so far, `seed` what
+    /// stands in the pane at exactly this point. Returns whether `output` is just what the stream
+    /// lacks of it; then it is the stream's next part, and nothing was lost.
     fn moved(&self, pane: PaneId, seed: &Seed, output: &[u8]) -> bool;
-    /// Another program begins in a pane: what comes from here on is its output. `ran`: muxtap put it in the place of one that had not ended,
-    /// of which the last output may be missing.
+    /// Another program begins in a pane: what comes from here on is its output. `ran`: muxtap put
+    /// it in the place of one that had not ended, of which the last output may be missing.
     fn restarted(&self, pane: PaneId, ran: bool);
     /// From here on a pane's output is not followed, until it is seeded again.
     fn unfollowed(&self, pane: PaneId);
@@ -91,7 +95,8 @@ pub trait Observer: Send + Sync + 'static {
     fn topology(&self, topology: &Topology);
     /// tmux pushed a new value of something it does not announce otherwise.
     fn value(&self, pane: PaneId, value: Value);
-    /// A pane's process ended, or the pane was closed with it. The pane may remain on the server (`remain-on-exit`).
+    /// A pane's process ended, or the pane was closed with it. The pane may remain on the server
+    /// (`remain-on-exit`).
     fn exited(&self, pane: PaneId, exit: Exit);
     /// The pane is no longer on the server. Comes after [`Observer::exited`].
     fn closed(&self, pane: PaneId);

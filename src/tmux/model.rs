@@ -1,7 +1,7 @@
-//! What is known of a server, and what follows from it.
+//! The model of a server, and the actions that follow from it.
 //!
-//! [`Model::follow`] compares what tmux lists with what is covered and answers with [`Action`]s; it does nothing by itself, so that
-//! it can run under a lock and be tested without a server.
+//! [`Model::follow`] compares what tmux lists with what is covered and returns [`Action`]s; it does
+//! nothing by itself, so that it can run under a lock and be tested without a server.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     connection::Connection,
-    followed::{Attempts, Carried, Followed, Step},
+    followed::{Carriers, FollowedPane, PaneAction, SeedAttempts},
     launch::StartServer,
     link::{FIRST_PAUSE, LONGEST_PAUSE, ServerIdentity},
     pauses::Pauses,
@@ -32,25 +32,27 @@ use crate::{
     },
 };
 
-/// A guest that is thrown out sooner than this after it attached waits at least as long before it comes back.
+/// A guest that is thrown out sooner than this after it attached waits at least as long before it
+/// comes back.
 const SHORT_STAY: Duration = Duration::from_secs(1);
-/// Windows that one line subscribes to: tmux carries a line out as a whole, and other clients wait meanwhile.
+/// Windows that one line subscribes to: tmux carries a line out as a whole, and other clients wait
+/// meanwhile.
 const SUBSCRIBED_AT_ONCE: usize = 64;
 
-/// What a control client covers.
+/// A control client and what it covers.
 pub struct Covering {
     pub(super) connection: Option<Connection>,
     /// The session it is attached to.
     pub(super) session: Option<SessionId>,
     /// Resolved when it is attached, or when that is known to have failed.
     pub(super) ready: Option<oneshot::Sender<Result<(), String>>>,
-    /// It is attached.
+    /// Counts the client as attached, once it is.
     pub(super) attached: Option<metrics::AttachedClient>,
     /// Its session is this muxtap's hub, and this is the hub's own window.
     pub(super) hub: Option<WindowId>,
-    /// It only visits sessions and carries no output.
+    /// Whether it only visits sessions and carries no output.
     pub(super) visitor: bool,
-    /// It is being let go.
+    /// Whether it is leaving.
     let_go: bool,
     since: Instant,
 }
@@ -87,7 +89,7 @@ pub struct Refresh {
     pub(super) next: Vec<oneshot::Sender<Arc<Topology>>>,
 }
 
-/// What is known of a server.
+/// The model of a server: its clients, sessions, windows and panes.
 #[derive(Default)]
 pub struct Model {
     pub(super) topology: Arc<Topology>,
@@ -97,33 +99,34 @@ pub struct Model {
     pub(super) starts: Vec<Arc<StartServer>>,
     pub(super) refresh: Refresh,
     pub(super) identity: Option<ServerIdentity>,
-    /// The tmux program is not too old.
+    /// Whether the tmux program is not too old.
     pub(super) program_checked: bool,
-    /// The server behind the present connections is known to be `identity`; before that nothing is followed, since it would be dropped
-    /// again if it were another server.
+    /// Whether the server behind the present connections is known to be `identity`; before that
+    /// nothing is followed, since it would be dropped again if it were another server.
     pub(super) greeted: bool,
-    pub(super) panes: HashMap<PaneId, Followed>,
+    pub(super) panes: HashMap<PaneId, FollowedPane>,
     /// Windows of whose panes tmux pushes values, and the connection on which it does.
     subscribed: HashMap<WindowId, u64>,
     /// Sessions to which a guest is about to attach, and which attempt it is.
     attaching: HashMap<SessionId, u64>,
     attaches: u64,
     /// Numbers the readings of panes' content.
-    pub(super) attempts: Attempts,
+    pub(super) attempts: SeedAttempts,
     /// Connections that served when everything was last listed.
     served: HashSet<u64>,
     /// Pauses that muxtap asked for.
     pub(super) pauses: Pauses,
-    /// Sessions whose guest could not attach or was thrown out at once, and how long the next one waits.
+    /// Sessions whose guest could not attach or was thrown out at once, and how long the next one
+    /// waits.
     put_off: HashMap<SessionId, Duration>,
-    /// Users' sessions were seen: when the last one goes, the hub goes too.
+    /// Whether users' sessions were seen: when the last one goes, the hub goes too.
     populated: bool,
 }
 
-/// What is to be done once the model's lock is released.
+/// An action that is carried out once the model's lock is released.
 pub enum Action {
     /// Something for a pane.
-    Pane(PaneId, Step),
+    Pane(PaneId, PaneAction),
     /// Attach a guest after a pause; which attempt it is.
     Attach(SessionId, u64, Duration),
     /// Send a command whose reply does not matter.
@@ -139,20 +142,21 @@ pub enum Action {
 }
 
 impl Model {
-    /// The connection that has served longest, one that answers if there is one.
+    /// Returns the connection that has served longest, one that answers if there is one.
     pub(super) fn any(&self) -> Option<Connection> {
         let serving = self.covering.values().filter(|covering| covering.is_serving());
         let serving = serving.filter_map(|covering| covering.connection.as_ref());
         serving.min_by_key(|connection| (connection.is_silent(), connection.id())).cloned()
     }
 
-    /// The connection that carries the pane's output.
+    /// Returns the connection that carries the pane's output.
     pub(super) fn owner(&self, pane: PaneId) -> Option<Connection> {
         let owner = self.panes.get(&pane)?.owner()?;
         self.covering.get(&owner).filter(|covering| covering.is_serving())?.connection.clone()
     }
 
-    /// The panes of a window whose sizes a new layout changes, as far as this connection carries them.
+    /// Returns the panes of a window whose sizes a new layout changes, as far as this connection
+    /// carries them.
     pub(super) fn resized(&self, connection: u64, window: WindowId, layout: &[u8]) -> Vec<(PaneId, Size)> {
         let Ok(layout) = Layout::parse(layout) else { return Vec::new() };
         let known = self.topology.windows.iter().find(|row| row.id == window);
@@ -190,7 +194,8 @@ impl Model {
         self.topology = Arc::default();
     }
 
-    /// Forgets a connection that has gone. Returns what follows for the panes whose output it carried.
+    /// Forgets a connection that has gone. Returns what follows for the panes whose output it
+    /// carried.
     pub(super) fn drop_connection(&mut self, id: u64, why: &str) -> Vec<Action> {
         let Some(covering) = self.covering.remove(&id) else { return Vec::new() };
         let mut actions = Vec::new();
@@ -219,7 +224,7 @@ impl Model {
         actions
     }
 
-    /// The next guest of a session waits: longer each time, and at least so long.
+    /// Makes the next guest of a session wait: longer each time, and for `least` at least.
     pub(super) fn put_off(&mut self, session: SessionId, least: Duration) {
         let pause = self.put_off.entry(session).or_default();
         *pause = (*pause * 2).min(LONGEST_PAUSE).max(least);
@@ -241,7 +246,7 @@ impl Model {
         actions
     }
 
-    /// Every session has a guest, as long as it would be there without one.
+    /// Gives every session a guest, as long as the session would be there without one.
     fn follow_as_guest(&mut self, actions: &mut Vec<Action>) {
         self.put_off.retain(|session, _| self.topology.session(*session).is_some());
         let ours: HashSet<_> =
@@ -268,7 +273,8 @@ impl Model {
         }
     }
 
-    /// Every window is linked into the hub; what only hubs hold is closed (F5), the hub itself too when nothing else is left.
+    /// Links every window into the hub; what only hubs hold is closed (F5), the hub itself too when
+    /// nothing else is left.
     fn follow_with_hub(&mut self, connection: &Connection, hub: SessionId, own: WindowId, actions: &mut Vec<Action>) {
         let hubs = self.topology.hubs();
         let target = format!("{hub}:");
@@ -321,7 +327,7 @@ impl Model {
             }
             let stood = |id: u64| serving.contains(&id) && self.served.contains(&id);
             let followed = self.panes.entry(row.id).or_default();
-            let carried = Carried { by, candidate, stood: &stood };
+            let carried = Carriers { by, candidate, stood: &stood };
             follow_pane(row, followed, carried, &mut self.attempts, local, actions);
         }
         self.served = serving;
@@ -343,19 +349,20 @@ impl Model {
         }
     }
 
-    /// Whether this attempt to attach still holds: the server is the one on which the session was seen.
+    /// Whether this attempt to attach still holds: the server is the one on which the session was
+    /// seen.
     pub(super) fn is_attaching(&self, session: SessionId, attempt: u64) -> bool {
         self.attaching.get(&session) == Some(&attempt)
     }
 
-    /// An attempt to attach is over.
+    /// Records that an attempt to attach is over.
     pub(super) fn attached(&mut self, session: SessionId, attempt: u64) {
         if self.is_attaching(session, attempt) {
             self.attaching.remove(&session);
         }
     }
 
-    /// Whether a client has this session, or is about to.
+    /// Returns the client that has this session, or is about to.
     pub(super) fn guest_of(&self, session: SessionId) -> Option<&Covering> {
         self.covering.values().find(|covering| covering.session == Some(session) && !covering.visitor)
     }
@@ -369,9 +376,9 @@ impl Model {
 /// Brings a pane's state in line with how tmux lists it.
 fn follow_pane(
     row: &PaneRow,
-    followed: &mut Followed,
-    carried: Carried<'_>,
-    attempts: &mut Attempts,
+    followed: &mut FollowedPane,
+    carried: Carriers<'_>,
+    attempts: &mut SeedAttempts,
     local: bool,
     actions: &mut Vec<Action>,
 ) {
@@ -393,7 +400,7 @@ fn follow_pane(
     actions.extend(steps.into_iter().map(|step| Action::Pane(row.id, step)));
 }
 
-/// What each connection is to be asked so that these windows are subscribed to and no others.
+/// Returns the commands for each connection by which these windows are subscribed to and no others.
 fn resubscribe(
     subscribed: &mut HashMap<WindowId, u64>,
     wanted: &BTreeMap<WindowId, u64>,
@@ -440,7 +447,7 @@ mod tests {
         Model { topology: Arc::new(topology), ..Model::default() }
     }
 
-    /// How long the next guest waits.
+    /// Returns how long the next guest waits.
     fn pause(model: &mut Model) -> Duration {
         let actions = model.follow(false);
         model.attaching.clear();

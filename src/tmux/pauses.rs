@@ -1,7 +1,8 @@
 //! Pauses of panes that muxtap itself asks tmux for.
 //!
-//! tmux announces each pause on the client that it concerns. One that muxtap asked for is expected; any other means that output was
-//! dropped. A pane that is paused already is not announced again, so an expectation ends with the command that asked, announced or not.
+//! tmux announces each pause on the client that it concerns. One that muxtap asked for is expected;
+//! any other means that output was dropped. A pane that is paused already is not announced again,
+//! so an expectation ends with the command that asked, announced or not.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -10,7 +11,7 @@ use crate::protocol::ids::PaneId;
 /// A pause that was asked for.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "an expectation that is never over hides a real pause"]
-pub struct Asked {
+pub struct ExpectedPause {
     connection: u64,
     pane: PaneId,
     number: u64,
@@ -25,10 +26,10 @@ pub struct Pauses {
 
 impl Pauses {
     /// Expects a pause of `pane` on `connection`, until [`Pauses::over`].
-    pub fn ask(&mut self, connection: u64, pane: PaneId) -> Asked {
+    pub fn ask(&mut self, connection: u64, pane: PaneId) -> ExpectedPause {
         self.next += 1;
         self.expected.entry((connection, pane)).or_default().push_back(self.next);
-        Asked { connection, pane, number: self.next }
+        ExpectedPause { connection, pane, number: self.next }
     }
 
     /// Whether a pause that tmux announces was asked for. Each expectation serves for one.
@@ -41,9 +42,10 @@ impl Pauses {
         true
     }
 
-    /// Ends an expectation. Call it when a block has ended that tmux made *after* the pause's: up to 3.7c a pause is announced within
-    /// its block, later behind it, but before the next one (F12, N48).
-    pub fn over(&mut self, pause: &Asked) {
+    /// Ends an expectation. Call it when a block has ended that tmux made *after* the pause's: up
+    /// to 3.7c a pause is announced within its block, later behind it, but before the next one
+    /// (F12, N48).
+    pub fn over(&mut self, pause: &ExpectedPause) {
         let at = (pause.connection, pause.pane);
         let Some(asked) = self.expected.get_mut(&at) else { return };
         asked.retain(|number| *number != pause.number);

@@ -1,8 +1,9 @@
 //! Reads of terminals and of the kernel's files of processes, on a thread of their own.
 //!
-//! A file of `/proc` hangs whoever reads it while its process holds what the kernel needs for it (`cmdline` waits for the process's
-//! memory map, which a fault on a dead network disk can hold), and so can a terminal. So [`Proc`], which has all those reads, is only
-//! lent to what runs on the probe's thread.
+//! A file of `/proc` hangs its reader while its process holds what the kernel needs for it
+//! (`cmdline` waits for the process's memory map, which a fault on a dead network disk can hold),
+//! and so can a terminal. So [`Proc`], which has all those reads, is only lent to what runs on the
+//! probe's thread.
 
 use std::{
     collections::{HashSet, VecDeque},
@@ -14,13 +15,15 @@ use std::{
 
 use tokio::sync::oneshot;
 
-/// How long a caller waits for what its look finds.
+/// Time that a caller waits for the result of its look.
 pub const PATIENCE: Duration = Duration::from_secs(2);
-/// A look that is still running at two checks, this far apart, is taken to hang, and another thread does what waits behind it.
+/// A look that is still running at two checks, this far apart, is taken to hang, and another thread
+/// does what waits behind it.
 const CHECK: Duration = Duration::from_millis(100);
 /// Looks that wait for their turn.
 const QUEUE: usize = 1 << 14;
-/// Threads that may hang beside the one that takes from the queue. When that hangs too nothing is known until one of them ends.
+/// Threads that may hang beside the one that takes from the queue. When that hangs too nothing is
+/// known until one of them ends.
 const HUNG: usize = 8;
 
 /// The kernel's files of processes. Whoever has one may block.
@@ -30,13 +33,13 @@ pub struct Proc {
 }
 
 impl Proc {
-    /// The files of this system.
+    /// Returns the files of this system.
     #[cfg(test)]
     pub(crate) fn system() -> Self {
         Self { root: "/proc".into() }
     }
 
-    /// The path of a process's file.
+    /// Returns the path of a process's file.
     #[cfg(target_os = "linux")]
     pub(super) fn of(&self, pid: u32, file: &str) -> PathBuf {
         self.root.join(format!("{pid}/{file}"))
@@ -48,10 +51,10 @@ impl Proc {
     }
 }
 
-/// What a look reads. While one of it hangs there is no other.
+/// The subject of a look. While one look at it hangs there is no other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Subject {
-    /// What runs on the terminal of the process with this id.
+    /// The processes on the terminal of the process with this id.
     Process(u32),
     /// Every process of the system.
     All,
@@ -78,13 +81,13 @@ struct State {
     queue: VecDeque<Job>,
     /// The thread that takes from the queue, by its number; the others hang. 0: there is none.
     worker: u64,
-    /// What it is doing, by the job's number.
+    /// The job that is running, by its number.
     running: Option<(u64, Subject)>,
     /// Numbers given to threads and jobs.
     last: u64,
-    /// What looks hang at.
+    /// The subjects at which looks hang.
     hung: HashSet<Subject>,
-    /// The last thread that may be had hangs too.
+    /// Whether the last thread that may be had hangs too.
     stalled: bool,
     closed: bool,
 }
@@ -101,14 +104,15 @@ impl Default for ProcessProbe {
 }
 
 impl ProcessProbe {
-    /// A probe whose looks find the files of processes below this folder.
+    /// Makes a probe whose looks find the files of processes below this folder.
     pub fn of(root: impl Into<PathBuf>) -> Self {
         let proc = Proc { root: root.into() };
         Self { shared: Arc::new(Shared { proc, state: Mutex::default(), wake: Condvar::new() }) }
     }
 
-    /// Runs `look` on the probe's thread and returns what it finds. `None`: not known, since it took longer than `PATIENCE`, an
-    /// earlier look at the same hangs still, or there is no thread to be had.
+    /// Runs `look` on the probe's thread and returns what it finds. `None`: not known, since it
+    /// took longer than `PATIENCE`, an earlier look at the same hangs still, or there is no thread
+    /// to be had.
     pub async fn run<T: Send + 'static>(
         &self,
         subject: Subject,
@@ -116,7 +120,7 @@ impl ProcessProbe {
     ) -> Option<T> {
         let (found, mut answer) = oneshot::channel();
         let look = Box::new(move |proc: &Proc| {
-            // Without a caller nobody needs to know.
+            // Without a caller the result is not needed.
             if !found.is_closed() {
                 let _ = found.send(look(proc));
             }
@@ -150,7 +154,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// `None`: it would not be carried out.
+    /// Queues a job. `None`: it would not be carried out.
     fn queue(self: &Arc<Self>, job: Job) -> Option<()> {
         let mut state = self.lock();
         if state.stalled || state.hung.contains(&job.subject) || state.queue.len() >= QUEUE {
@@ -165,8 +169,8 @@ impl Shared {
         Some(())
     }
 
-    /// Compares what runs with what ran at the last check; if that is the same job, it hangs, and another thread is started. Returns
-    /// what runs.
+    /// Compares what runs with what ran at the last check; if that is the same job, it hangs, and
+    /// another thread is started. Returns what runs.
     fn check(self: &Arc<Self>, seen: Option<u64>) -> Option<u64> {
         let mut state = self.lock();
         let (number, subject) = state.running?;
@@ -211,7 +215,7 @@ impl Shared {
             state.last += 1;
             state.running = Some((state.last, job.subject));
             drop(state);
-            // A look that panics drops its answer: its caller is told that nothing is known.
+            // A look that panics drops its answer: its caller gets `None`.
             let _ = catch_unwind(AssertUnwindSafe(|| (job.look)(&self.proc)));
             state = self.lock();
             if state.worker == worker {
@@ -255,7 +259,8 @@ mod tests {
     #[tokio::test]
     async fn a_look_that_panics_finds_nothing_and_the_next_one_is_carried_out() {
         let probe = ProcessProbe::default();
-        // Without a backtrace: printing one takes longer than `CHECK` on a busy machine, and the look would count as hanging.
+        // Without a backtrace: printing one takes longer than `CHECK` on a busy machine, and the
+        // look would count as hanging.
         let fails = |_: &Proc| std::panic::resume_unwind(Box::new("as a look never should"));
         assert_eq!(probe.run(Subject::All, fails).await, None::<()>);
         assert_eq!(probe.run(Subject::All, |_| 7).await, Some(7));
@@ -275,7 +280,7 @@ mod tests {
         let (stuck, others) = tokio::join!(stuck, others);
         assert_eq!(stuck, None);
         assert!(others < PATIENCE && began.elapsed() >= PATIENCE, "{others:?}");
-        // What hangs is not looked at again, and nobody waits for that.
+        // What hangs is not looked at again, and no caller waits for that.
         let again = Instant::now();
         assert_eq!(probe.run(Subject::Process(1), |_| 1).await, None);
         assert!(again.elapsed() < CHECK);

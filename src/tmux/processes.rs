@@ -9,7 +9,7 @@ pub struct Process {
     pub pid: u32,
     /// Its arguments, the program first.
     pub args: Vec<String>,
-    /// It was stopped, by Ctrl-Z say.
+    /// Whether it was stopped, by Ctrl-Z say.
     pub stopped: bool,
 }
 
@@ -22,19 +22,21 @@ const MOST: usize = 256;
 pub struct Terminal {
     /// The process group in its foreground.
     pub foreground: u32,
-    /// The process itself, then what it started and what that started, as far as they have the same terminal, parents before children; at most 256.
+    /// The process itself, then what it started and what that started, as far as they have the same
+    /// terminal, parents before children; at most 256.
     pub processes: Vec<Process>,
 }
 
 #[cfg(target_os = "linux")]
 impl Proc {
-    /// Returns the terminal of process `pid`. `None` where that cannot be told. Reads three small files for each process on it.
+    /// Returns the terminal of process `pid`. `None` where that cannot be known. Reads three small
+    /// files for each process on it.
     pub fn terminal_of(&self, pid: u32) -> Option<Terminal> {
         let first = self.stat(pid)?;
         let (foreground, terminal) = (first.foreground, first.terminal);
         let mut processes = Vec::new();
         let mut queue = std::collections::VecDeque::from([(pid, Some(first))]);
-        // What was started in the foreground by a process that has gone since is nobody's child here.
+        // What was started in the foreground by a process that has gone since has no parent here.
         let mut orphan = (foreground != pid).then_some((foreground, None));
         let mut seen = std::collections::HashSet::new();
         while let Some((next, stat)) = queue.pop_front().or_else(|| orphan.take()) {
@@ -52,7 +54,8 @@ impl Proc {
         Some(Terminal { foreground, processes })
     }
 
-    /// Returns the process group in the foreground of the terminal of process `pid`. `None` where that cannot be told.
+    /// Returns the process group in the foreground of the terminal of process `pid`. `None` where
+    /// that cannot be known.
     pub fn foreground_group(&self, pid: u32) -> Option<u32> {
         self.stat(pid).map(|stat| stat.foreground)
     }
@@ -65,7 +68,8 @@ impl Proc {
         Stat::parse(&String::from_utf8_lossy(stat.get(..length)?))
     }
 
-    /// Every thread can start processes, and the kernel lists them by thread.
+    /// Returns a process's children. Every thread can start processes, and the kernel lists them by
+    /// thread.
     fn children(&self, pid: u32) -> Vec<u32> {
         let threads = std::fs::read_dir(self.of(pid, "task")).into_iter().flatten().flatten();
         let lists = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok());
@@ -86,7 +90,8 @@ pub(super) struct Stat {
 #[cfg(target_os = "linux")]
 impl Stat {
     fn parse(stat: &str) -> Option<Self> {
-        // The command's name stands in parentheses and may hold anything; the rest begins after the last one.
+        // The command's name stands in parentheses and may hold anything; the rest begins after the
+        // last one.
         let (_, rest) = stat.rsplit_once(')')?;
         let mut fields = rest.split_whitespace();
         let state = fields.next()?.chars().next()?;
@@ -100,12 +105,12 @@ impl Stat {
 
 #[cfg(not(target_os = "linux"))]
 impl Proc {
-    /// Not known on this system.
+    /// Returns `None`: not known on this system.
     pub fn terminal_of(&self, _: u32) -> Option<Terminal> {
         None
     }
 
-    /// Not known on this system.
+    /// Returns `None`: not known on this system.
     pub fn foreground_group(&self, _: u32) -> Option<u32> {
         None
     }

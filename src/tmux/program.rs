@@ -15,7 +15,7 @@ use tokio::process::Command;
 use super::{
     link::UNANSWERED,
     relay::Relay,
-    socket::{SocketFile, Way},
+    socket::{SocketFile, SocketPath},
 };
 use crate::{
     api::{Error, Result},
@@ -23,7 +23,8 @@ use crate::{
     protocol::version::Version,
 };
 
-/// How long a spawned tmux may take, unless configured otherwise (F32: one was seen to hang for minutes).
+/// Time that a spawned tmux may take, unless configured otherwise (F32: one was seen to hang for
+/// minutes).
 pub const SPAWN_LIMIT: Duration = Duration::from_secs(10);
 
 /// Which control clients follow a server.
@@ -32,9 +33,9 @@ pub enum CoverageMode {
     /// A hub on servers that muxtap started, guests elsewhere.
     #[default]
     Auto,
-    /// One client in a session of muxtap's own, into which every window is linked.
+    /// A single client in a session of muxtap's own, into which every window is linked.
     Hub,
-    /// One client for each session; nothing is made.
+    /// A client for each session; nothing is made.
     Sessions,
 }
 
@@ -43,16 +44,17 @@ pub enum CoverageMode {
 pub struct Program {
     /// `tmux`, or a path.
     pub tmux: PathBuf,
-    /// A command in front of it, as `ssh HOST` or `docker exec -i CONTAINER`; empty for a local server.
+    /// A command in front of it, as `ssh HOST` or `docker exec -i CONTAINER`; empty for a local
+    /// server.
     pub prefix: Vec<String>,
-    /// What a server that it starts reads in place of the user's configuration (`-f`); absent: tmux's default.
+    /// The configuration file of a server that it starts (`-f`); absent: tmux's default.
     pub config: Option<PathBuf>,
-    /// How long a call of it may take.
+    /// Time that a call may take.
     pub limit: Duration,
 }
 
 impl Default for Program {
-    /// The local `tmux`, as it is.
+    /// Returns the local `tmux`, as it is.
     fn default() -> Self {
         Self { tmux: "tmux".into(), prefix: Vec::new(), config: None, limit: SPAWN_LIMIT }
     }
@@ -67,10 +69,10 @@ pub fn same_socket(one: &Path, other: &Path) -> bool {
         }
 }
 
-/// One tmux server to follow.
+/// A tmux server to follow.
 #[derive(Clone, Debug)]
 pub struct ServerSpec {
-    /// How tmux is called.
+    /// The tmux program and what stands in front of it.
     pub program: Program,
     /// Its socket, absolute (with a prefix: a path over there).
     pub socket: PathBuf,
@@ -83,19 +85,19 @@ pub struct ServerSpec {
 /// A control client that is to be started.
 pub struct Client {
     pub(super) command: Command,
-    /// The way on which it arrives; `None`: it connects to the server itself.
+    /// The relay by which it reaches the server; `None`: it connects to the server itself.
     pub(super) relay: Option<Relay>,
 }
 
-/// A tmux that is about to be run, and the way on which it reaches its server.
+/// A tmux that is about to be run, and the socket by which it reaches its server.
 pub(super) struct Call {
     pub(super) command: Command,
-    way: Way,
+    socket: SocketPath,
 }
 
-/// What a call that ended printed.
-pub struct Printed {
-    /// It exited with status 0.
+/// The output of a call that ended.
+pub struct CallOutput {
+    /// Whether it exited with status 0.
     pub ok: bool,
     /// Its standard output.
     pub stdout: Vec<u8>,
@@ -109,26 +111,29 @@ impl ServerSpec {
         self.program.prefix.is_empty()
     }
 
-    /// Returns the path on which clients reach the server. It differs from the socket's name while a server is followed.
-    fn way(&self) -> Way {
-        self.file.way(&self.socket)
+    /// Returns the path on which clients reach the server. It differs from the socket's name while
+    /// a server is followed.
+    fn socket_path(&self) -> SocketPath {
+        self.file.path(&self.socket)
     }
 
-    /// `PREFIX… tmux -u [-f CONFIG] -S SOCKET ARGS…`, with its standard streams not yet set.
+    /// Returns `PREFIX… tmux -u [-f CONFIG] -S SOCKET ARGS…`, with its standard streams not yet
+    /// set.
     ///
-    /// `-u`: without UTF-8 replies turn tabs and non-ASCII into `_` (F17). `$TMUX` is removed so that tmux does not take us for
-    /// something that runs in one of its panes.
+    /// `-u`: without UTF-8 replies turn tabs and non-ASCII into `_` (F17). `$TMUX` is removed so
+    /// that tmux does not take us for something that runs in one of its panes.
     pub(super) fn command(&self, args: impl IntoIterator<Item = impl Into<OsString>>) -> Call {
-        let way = self.way();
-        Call { command: self.command_at(way.as_ref(), args), way }
+        let socket = self.socket_path();
+        Call { command: self.command_at(socket.as_ref(), args), socket }
     }
 
-    /// The command of a control client. One of a local server arrives over a relay and starts no server.
+    /// Returns the command of a control client. One of a local server arrives over a relay and
+    /// starts no server.
     pub(super) fn client(&self, args: impl IntoIterator<Item = impl Into<OsString>>) -> io::Result<Client> {
         if !self.is_local() {
             return Ok(Client { command: self.command(args).command, relay: None });
         }
-        let relay = Relay::listen(self.way())?;
+        let relay = Relay::listen(self.socket_path())?;
         // `-N`: a relay that has gone is no reason to start a server in its place (N21).
         let args = std::iter::once("-N".into()).chain(args.into_iter().map(Into::into));
         Ok(Client { command: self.command_at(relay.socket(), args), relay: Some(relay) })
@@ -147,26 +152,28 @@ impl ServerSpec {
         command
     }
 
-    /// Runs one tmux command as a process of its own and waits for its end, at most `Program::limit`.
-    pub async fn call(&self, args: &[&str]) -> Result<Printed> {
+    /// Runs one tmux command as a process of its own and waits for its end, at most
+    /// `Program::limit`.
+    pub async fn call(&self, args: &[&str]) -> Result<CallOutput> {
         self.run(self.command(args), args).await
     }
 
-    /// The same for a question that every server answers at once: at most `limit`.
-    pub async fn call_within(&self, limit: Duration, args: &[&str]) -> Result<Printed> {
+    /// Calls tmux with a question that every server answers at once, for at most `limit`.
+    pub async fn call_within(&self, limit: Duration, args: &[&str]) -> Result<CallOutput> {
         let limited = Program { limit: limit.min(self.program.limit), ..self.program.clone() };
         let why = || format!("is the tmux server on {} stopped or overloaded?", self.socket.display());
         let call = self.command(args);
         limited.run(call.command, args, why).await
     }
 
-    /// The same as somebody else would call it: in this directory and, where one is given, with this environment alone.
+    /// Calls tmux as another process would: in this directory and, where one is given, with this
+    /// environment alone.
     pub async fn call_as(
         &self,
         directory: &Path,
         environment: Option<&BTreeMap<OsString, OsString>>,
         args: &[&str],
-    ) -> Result<Printed> {
+    ) -> Result<CallOutput> {
         let mut call = self.command(args);
         let command = &mut call.command;
         command.current_dir(directory);
@@ -176,7 +183,8 @@ impl ServerSpec {
         self.run(call, args).await
     }
 
-    /// Whether the tmux program is there to be run, as `path` (`PATH`) finds it. With a prefix it is over there, and taken to be.
+    /// Whether the tmux program is there to be run, as `path` (`PATH`) finds it. With a prefix it
+    /// is over there, and taken to be.
     pub fn is_installed(&self, path: Option<&OsStr>) -> bool {
         let runs = |file: &Path| {
             std::fs::metadata(file).is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
@@ -191,20 +199,21 @@ impl ServerSpec {
         path.is_some_and(|path| std::env::split_paths(path).any(|dir| runs(&dir.join(tmux))))
     }
 
-    pub(super) async fn run(&self, call: Call, args: &[&str]) -> Result<Printed> {
+    pub(super) async fn run(&self, call: Call, args: &[&str]) -> Result<CallOutput> {
         let why = || format!("is the tmux server on {} stopped or overloaded?", self.socket.display());
-        let Call { command, way: _way } = call;
+        let Call { command, socket: _socket } = call;
         self.program.run(command, args, why).await
     }
 
-    /// The error for a tmux that cannot be started at all.
+    /// Returns the error for a tmux that cannot be started at all.
     pub fn cannot_run(&self, error: &io::Error) -> Error {
         self.program.cannot_run(error)
     }
 }
 
 impl Program {
-    /// What `tmux -V` prints, `tmux 3.3a`. Error: `TMUX_UNAVAILABLE`, also where it is too old.
+    /// Returns what `tmux -V` prints, such as `tmux 3.3a`. Error: `TMUX_UNAVAILABLE`, also where it
+    /// is too old.
     pub async fn version(&self) -> Result<String> {
         let mut words = self.prefix.iter().map(OsString::from).chain([self.tmux.clone().into_os_string()]);
         let mut command = Command::new(words.next().unwrap_or_default());
@@ -233,12 +242,12 @@ impl Program {
         )))
     }
 
-    async fn run(&self, mut command: Command, args: &[&str], why: impl Fn() -> String) -> Result<Printed> {
+    async fn run(&self, mut command: Command, args: &[&str], why: impl Fn() -> String) -> Result<CallOutput> {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         metrics::PROCESS_SPAWNS.increment(1);
         let child = command.spawn().map_err(|error| self.cannot_run(&error))?;
         match tokio::time::timeout(self.limit, child.wait_with_output()).await {
-            Ok(Ok(output)) => Ok(Printed {
+            Ok(Ok(output)) => Ok(CallOutput {
                 ok: output.status.success(),
                 stdout: output.stdout,
                 stderr: String::from_utf8_lossy(&output.stderr).trim().to_owned(),
@@ -254,7 +263,7 @@ impl Program {
         }
     }
 
-    /// The error for a tmux that cannot be started at all.
+    /// Returns the error for a tmux that cannot be started at all.
     fn cannot_run(&self, error: &io::Error) -> Error {
         if descriptors::are_out(error) {
             let mut error = descriptors::error();

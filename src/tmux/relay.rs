@@ -1,19 +1,19 @@
 //! Relays between control clients and a local tmux server, so that clients arrive without danger.
 //!
-//! A client that has half introduced itself can crash the server ([`introduction`]). So a client of muxtap's connects to
-//! a socket of muxtap's own. The relay collects its introduction and connects to the server only when that is complete.
-//! It hands the introduction over in an order in which the server never holds half a control client. From then on it
-//! passes bytes both ways: a handful of messages in a client's life, since output goes through the client's own pipes.
+//! A client that has half introduced itself can crash the server ([`introduction`]). So a client of
+//! muxtap's connects to a socket of muxtap's own. The relay collects its introduction and connects
+//! to the server only when that is complete. It hands the introduction over in an order in which
+//! the server never holds half a control client. From then on it passes bytes both ways: a handful
+//! of messages in a client's life, since output goes through the client's own pipes.
 //!
-//! A client that dies before it has arrived is never seen by the server. A client whose relay has gone with muxtap is
-//! dropped by the server at once, even while there is output for it that nobody reads (N25).
+//! A client that dies before it has arrived is never seen by the server. A client whose relay has
+//! gone with muxtap is dropped by the server at once, even while there is output for it that is not
+//! read (N25).
 
 mod introduction;
 
 use std::{
-    collections::hash_map::RandomState,
     fs::DirBuilder,
-    hash::BuildHasher as _,
     io::{self, IoSlice, IoSliceMut},
     mem::MaybeUninit,
     os::{
@@ -34,28 +34,30 @@ use tokio::{
     net::{UnixListener, UnixStream},
 };
 
-use super::socket::Way;
+use super::socket::SocketPath;
+use crate::nonce;
 
 use self::introduction::{Introduction, Malformed, Write};
 
-/// How long a client may take to introduce itself, and the server to accept it.
+/// Time that a client has to introduce itself, and the server to accept it.
 const ARRIVAL_LIMIT: Duration = Duration::from_secs(10);
-/// How much is received at once.
+/// Bytes received at once.
 const CHUNK: usize = 16 * 1024;
-/// The longest path that a Unix socket can have on every system, without its end (`sun_path`, macOS).
+/// The longest path that a Unix socket can have on every system, without its end (`sun_path`,
+/// macOS).
 const LONGEST_PATH: usize = 103;
 
 /// A socket of muxtap's own on which one control client is awaited.
 pub(super) struct Relay {
     listener: UnixListener,
-    place: Place,
-    server: Way,
+    place: PrivateSocket,
+    server: SocketPath,
 }
 
 impl Relay {
     /// Listens for a client of the server that is reached at `server`.
-    pub(super) fn listen(server: Way) -> io::Result<Self> {
-        let (place, listener) = Place::make()?;
+    pub(super) fn listen(server: SocketPath) -> io::Result<Self> {
+        let (place, listener) = PrivateSocket::make()?;
         Ok(Self { listener, place, server })
     }
 
@@ -64,11 +66,12 @@ impl Relay {
         &self.place.socket
     }
 
-    /// Lets the client arrive, then passes what both sides send until one of them leaves. `Err`: why it did not arrive;
-    /// `Ok` also if it left before it had arrived. The server sees nothing of a client that has not arrived.
-    pub(super) async fn run(self) -> Result<(), NotArrived> {
+    /// Lets the client arrive, then passes what both sides send until one of them leaves. `Err`:
+    /// why it did not arrive; `Ok` also if it left before it had arrived. The server sees nothing
+    /// of a client that has not arrived.
+    pub(super) async fn run(self) -> Result<(), RelayError> {
         let arrived = tokio::time::timeout(ARRIVAL_LIMIT, self.arrive()).await;
-        let Some((client, server)) = arrived.map_err(|_| NotArrived::Late)?? else { return Ok(()) };
+        let Some((client, server)) = arrived.map_err(|_| RelayError::Late)?? else { return Ok(()) };
         tokio::select! {
             // A side whose connection fails has left too.
             _ = pass(&client, &server) => {}
@@ -77,20 +80,21 @@ impl Relay {
         Ok(())
     }
 
-    /// Collects the client's introduction and hands it over. Returns the client and the server; `None` if it has left.
-    async fn arrive(self) -> Result<Option<(UnixStream, UnixStream)>, NotArrived> {
+    /// Collects the client's introduction and hands it over. Returns the client and the server;
+    /// `None` if it has left.
+    async fn arrive(self) -> Result<Option<(UnixStream, UnixStream)>, RelayError> {
         let Self { listener, place, server } = self;
         let client = loop {
-            let (client, _) = listener.accept().await.map_err(NotArrived::Client)?;
+            let (client, _) = listener.accept().await.map_err(RelayError::Client)?;
             // The directory keeps others out but for root.
-            if client.peer_cred().map_err(NotArrived::Client)?.uid() == rustix::process::geteuid().as_raw() {
+            if client.peer_cred().map_err(RelayError::Client)?.uid() == rustix::process::geteuid().as_raw() {
                 break client;
             }
         };
         drop((listener, place));
         let mut introduction = Introduction::default();
         loop {
-            let (bytes, descriptors) = receive(&client).await.map_err(NotArrived::Client)?;
+            let (bytes, descriptors) = receive(&client).await.map_err(RelayError::Client)?;
             if bytes.is_empty() {
                 return Ok(None);
             }
@@ -98,9 +102,9 @@ impl Relay {
                 break;
             }
         }
-        let server = UnixStream::connect(&server).await.map_err(NotArrived::Server)?;
+        let server = UnixStream::connect(&server).await.map_err(RelayError::Server)?;
         for write in introduction.in_order() {
-            send(&server, write).await.map_err(NotArrived::Server)?;
+            send(&server, write).await.map_err(RelayError::Server)?;
         }
         Ok(Some((client, server)))
     }
@@ -108,7 +112,7 @@ impl Relay {
 
 /// Why a client did not arrive.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum NotArrived {
+pub(super) enum RelayError {
     #[error("it did not arrive within {} s", ARRIVAL_LIMIT.as_secs())]
     Late,
     #[error("it cannot be spoken to: {0}")]
@@ -120,14 +124,14 @@ pub(super) enum NotArrived {
 }
 
 /// A directory that only this user can enter, with a socket in it. Removed when dropped.
-struct Place {
+struct PrivateSocket {
     directory: PathBuf,
     socket: PathBuf,
 }
 
-impl Place {
+impl PrivateSocket {
     fn make() -> io::Result<(Self, UnixListener)> {
-        let name = format!("muxtap-{:016x}", RandomState::new().hash_one(std::process::id()));
+        let name = format!("muxtap-{}", nonce::hex64());
         let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|dir| dir.is_absolute());
         let mut failed = None;
         for base in runtime.into_iter().chain([std::env::temp_dir(), "/tmp".into()]) {
@@ -151,7 +155,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for PrivateSocket {
     fn drop(&mut self) {
         // What is not there any more needs no removal.
         let _ = std::fs::remove_file(&self.socket);
@@ -173,13 +177,14 @@ async fn pass(from: &UnixStream, to: &UnixStream) -> io::Result<()> {
     }
 }
 
-/// Receives what is there, with at most one message's descriptors: the kernel ends a read behind them. No bytes: the
-/// other side has left.
+/// Receives what is there, with at most one message's descriptors: the kernel ends a read behind
+/// them. No bytes: the other side has left.
 async fn receive(socket: &UnixStream) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
     socket.async_io(Interest::READABLE, || received(socket)).await
 }
 
-/// Where the system has no such flag, nothing is started between the two calls: this thread starts everything.
+/// Where the system has no such flag, nothing is started between the two calls: this thread starts
+/// everything.
 #[cfg(not(target_vendor = "apple"))]
 const CLOSED_ON_EXEC: RecvFlags = RecvFlags::CMSG_CLOEXEC;
 #[cfg(target_vendor = "apple")]

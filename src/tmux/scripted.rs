@@ -1,4 +1,5 @@
-//! A tmux server that a test plays: control clients over pipes, without a tmux and without a process.
+//! A tmux server that a test plays: control clients over pipes, without a tmux and without a
+//! process.
 //!
 //! ```ignore
 //! #[tokio::test(start_paused = true)] // seconds of silence cost nothing
@@ -14,8 +15,9 @@
 //! }
 //! ```
 //!
-//! What a pane prints makes the observer panic if it holds `PANIC`. A request that is not read with [`Wire::request`] stays in the pipe, as with a server that was stopped. Dropping the wire
-//! ends the connection. `server.kick()` has the model read anew.
+//! What a pane prints makes the observer panic if it holds `PANIC`. A request that is not read with
+//! [`Wire::request`] stays in the pipe, as with a server that was stopped. Dropping the wire ends
+//! the connection. `server.kick()` has the model read anew.
 
 use std::{
     collections::VecDeque,
@@ -58,12 +60,12 @@ const LIMIT: Duration = Duration::from_secs(120);
 pub struct Scripted {
     pub inner: Arc<Inner>,
     pub server: Server,
-    observer: Arc<Told>,
+    observer: Arc<RecordingObserver>,
 }
 
-/// What the observer was told, one line each.
+/// An observer that records its calls, one line each.
 #[derive(Default)]
-struct Told {
+struct RecordingObserver {
     lines: Mutex<VecDeque<String>>,
     more: Notify,
     /// The next word of the link makes it panic.
@@ -73,14 +75,15 @@ struct Told {
 }
 
 impl Scripted {
-    /// No client is attached yet. The server answers nobody who asks it with a client of its own.
+    /// No client is attached yet. The server does not answer a client of another process.
     pub fn start() -> Self {
         Self::with_program("/nonexistent/program")
     }
 
-    /// The same with a program that takes tmux's place where one is called: `true` for a server that answers.
+    /// Starts a server with a program that takes tmux's place where one is called: `true` for a
+    /// server that answers.
     pub fn with_program(program: &str) -> Self {
-        let observer = Arc::new(Told::default());
+        let observer = Arc::new(RecordingObserver::default());
         // A prefix makes the server one of another machine: its processes are not watched.
         let program = Program { prefix: vec![program.into()], ..Program::default() };
         let spec = ServerSpec {
@@ -110,7 +113,7 @@ impl Scripted {
         wire
     }
 
-    /// A guest that has attached, and whose server nobody has asked who it is.
+    /// A guest that has attached, and whose server was not asked for its identity.
     pub fn arrived(&self, session: SessionId) -> Wire {
         let (stdin, writer) = io::pipe().unwrap();
         let (reader, stdout) = io::pipe().unwrap();
@@ -136,7 +139,7 @@ impl Scripted {
         self.inner.event(&connection, change);
     }
 
-    /// The next things that the observer was told, topologies and links left out.
+    /// Returns the next calls of the observer, topologies and links left out.
     pub async fn told(&self, count: usize) -> Vec<String> {
         let mut told = Vec::new();
         let all = async {
@@ -154,13 +157,13 @@ impl Scripted {
         told
     }
 
-    /// What the observer was told and nobody has asked for.
+    /// Returns the recorded calls that the test has not taken.
     pub fn told_besides(&self) -> Vec<String> {
         self.observer.lines.lock().unwrap().drain(..).collect()
     }
 }
 
-impl Told {
+impl RecordingObserver {
     fn tell(&self, line: String) {
         assert!(!line.contains("PANIC"), "an observer that fails, as a test wants it");
         self.lines.lock().unwrap().push_back(line);
@@ -168,7 +171,7 @@ impl Told {
     }
 }
 
-impl Observer for Told {
+impl Observer for RecordingObserver {
     fn identified(&self, _: &ServerIdentity) {}
     fn output(&self, pane: PaneId, data: &[u8]) {
         self.tell(format!("output {pane} {}", String::from_utf8_lossy(data)));
@@ -217,14 +220,14 @@ pub struct Wire {
 
 /// A request as tmux reads it.
 #[derive(Debug)]
-pub struct Asked {
+pub struct ReceivedRequest {
     /// Its commands, those that frame it included.
     commands: Vec<String>,
-    /// How many of them are on the first line; a line ends with the first command that fails.
+    /// The number of them on the first line; a line ends with the first command that fails.
     first_line: usize,
 }
 
-impl Asked {
+impl ReceivedRequest {
     /// Its commands without those that frame it.
     pub fn commands(&self) -> Vec<&str> {
         self.commands.iter().map(String::as_str).filter(|command| nonce(command).is_none()).collect()
@@ -233,13 +236,13 @@ impl Asked {
 
 impl Wire {
     /// The next request. One that is framed is two lines.
-    pub async fn request(&mut self) -> Asked {
+    pub async fn request(&mut self) -> ReceivedRequest {
         let mut commands = split(&self.line().await);
         let first_line = commands.len();
         if nonce(&commands[0]).is_some() {
             commands.extend(split(&self.line().await));
         }
-        Asked { commands, first_line }
+        ReceivedRequest { commands, first_line }
     }
 
     async fn line(&mut self) -> String {
@@ -254,14 +257,14 @@ impl Wire {
         tokio::time::timeout(LIMIT, self.stdin.fill_buf()).await.expect("a request comes").unwrap();
     }
 
-    /// Prints lines that nobody asked for.
+    /// Prints lines that answer no request.
     pub fn say(&mut self, lines: &str) {
         // A connection that was given up has no reader.
         let _ = self.stdout.write_all(format!("{lines}\n").as_bytes());
     }
 
     /// Answers a request with a body for each of its own commands.
-    pub fn answer(&mut self, asked: &Asked, bodies: &[&str]) {
+    pub fn answer(&mut self, asked: &ReceivedRequest, bodies: &[&str]) {
         let mut bodies = bodies.iter();
         for command in &asked.commands {
             match nonce(command) {
@@ -272,7 +275,7 @@ impl Wire {
     }
 
     /// Answers a request with tmux's word for why its first own command cannot be done.
-    pub fn refuse(&mut self, asked: &Asked, why: &str) {
+    pub fn refuse(&mut self, asked: &ReceivedRequest, why: &str) {
         for command in &asked.commands[..asked.first_line] {
             let Some(nonce) = nonce(command) else {
                 self.block(why, "error");
@@ -308,8 +311,8 @@ impl Wire {
         self.answer_seed(&asked, text);
     }
 
-    /// The same for a request that was read.
-    pub fn answer_seed(&mut self, asked: &Asked, text: &str) {
+    /// Answers a seed's request that was read.
+    pub fn answer_seed(&mut self, asked: &ReceivedRequest, text: &str) {
         let commands = asked.commands();
         assert!(commands[0].starts_with("capture-pane"), "{asked:?}");
         let screen = if text.is_empty() { "\n".to_owned() } else { text.to_owned() };
@@ -353,7 +356,7 @@ pub fn row(session: u32, window: u32, pane: u32) -> Row {
 }
 
 impl Row {
-    /// The same with another value of a format.
+    /// Returns the row with another value of a format.
     pub fn with(mut self, name: &'static str, value: impl Into<String>) -> Self {
         self.0.retain(|(known, _)| *known != name);
         self.0.push((name, value.into()));

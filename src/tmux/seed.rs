@@ -1,18 +1,18 @@
-//! What stands in a pane at one point of its stream.
+//! The content of a pane at one point of its stream.
 
 use bytes::Bytes;
 
 use crate::{
-    pane::render,
     protocol::{command::Command, ids::PaneId},
     screen::{self, Rules},
+    stream::render,
 };
 
-/// What tmux retained of a pane at one exact point of its stream (F3).
+/// The content of a pane as tmux has it at one exact point of its stream (F3).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Seed {
-    /// History and screen with styles, wrapped lines joined, as the terminal would have received it: `\r\n` between
-    /// lines and nothing after the line the cursor stands in.
+    /// History and screen with styles, wrapped lines joined, as the terminal would have received
+    /// it: `\r\n` between lines and nothing after the line the cursor stands in.
     pub text: Vec<u8>,
     /// An escape sequence that has begun and not ended.
     pub pending: Bytes,
@@ -20,9 +20,9 @@ pub struct Seed {
     pub cursor_x: u32,
     /// The cursor's row.
     pub cursor_y: u32,
-    /// The pane shows its alternate screen.
+    /// Whether the pane shows its alternate screen.
     pub alternate: bool,
-    /// The pane's process has ended.
+    /// Whether the pane's process has ended.
     pub dead: bool,
     /// Its exit status.
     pub exit_status: Option<i32>,
@@ -30,13 +30,13 @@ pub struct Seed {
     pub exit_signal: Option<i32>,
     /// The process in the pane.
     pub pid: u32,
-    /// What a model of the screen is made from.
+    /// The data from which a model of the screen is made.
     pub screen: Option<screen::Seed>,
 }
 
 impl Seed {
-    /// The commands whose framed replies [`Seed::parse`] reads. They must be sent as one request: then they are atomic
-    /// (F3).
+    /// Returns the commands whose framed replies [`Seed::parse`] reads. They must be sent as one
+    /// request: then they are atomic (F3).
     pub fn question(pane: PaneId, rules: Option<Rules>) -> Vec<Command> {
         screen::seed::question(pane, rules)
     }
@@ -86,13 +86,14 @@ impl Seed {
 const COLUMNS: usize = 9;
 /// Which of the fields is tmux's version.
 const VERSION: usize = 22;
-/// Which of the fields is what tmux draws when a pane's process ends: `remain-on-exit-format`, expanded.
+/// Which of the fields is what tmux draws when a pane's process ends: `remain-on-exit-format`,
+/// expanded.
 const DRAWN_AT_DEATH: usize = 23;
-/// How that begins by default, and always on 3.2a, which has no such format.
+/// The beginning of that text by default, and always on 3.2a, which has no such format.
 const DEFAULT_DRAWN: &[u8] = b"Pane is dead (";
 
-/// The lines of a dead pane without what tmux itself drew into the last row (N13). It marks the row above as one that goes on, so the two are
-/// captured as one line (N45).
+/// Returns the lines of a dead pane without what tmux itself drew into the last row (N13). It marks
+/// the row above as one that goes on, so the two are captured as one line (N45).
 fn without_the_row_of_death<'a>(content: &'a [u8], drawn: &str) -> &'a [u8] {
     let lines = content.trim_ascii_end();
     let last = memchr::memrchr(b'\n', lines).map_or(0, |end| end + 1);
@@ -118,9 +119,9 @@ fn without_the_row_of_death<'a>(content: &'a [u8], drawn: &str) -> &'a [u8] {
     }
 }
 
-/// The lines without the blanks that `capture-pane -J` adds behind each on 3.2a, where cells exist
-/// that nothing was written to (N61). In the cursor's line those before the cursor stay: a prompt
-/// may end with one.
+/// Returns the lines without the blanks that `capture-pane -J` adds behind each on 3.2a, where
+/// cells exist that nothing was written to (N61). In the cursor's line those before the cursor
+/// stay: a prompt may end with one.
 fn without_padding(content: &[u8], rows: u64, cursor: Option<(u64, u32)>, columns: u32) -> Vec<u8> {
     let content = content.strip_suffix(b"\n").unwrap_or(content);
     let lines: Vec<&[u8]> = content.split(|byte| *byte == b'\n').collect();
@@ -142,7 +143,8 @@ fn without_padding(content: &[u8], rows: u64, cursor: Option<(u64, u32)>, column
     unpadded
 }
 
-/// A capture's lines as output: blank rows below the cursor are the screen's, not the program's.
+/// Returns a capture's lines as output: blank rows below the cursor are the screen's, not the
+/// program's.
 fn as_stream(content: &[u8], rows: u64, cursor_row: u64, dead: bool) -> Vec<u8> {
     let content = content.strip_suffix(b"\n").unwrap_or(content);
     let mut lines: Vec<&[u8]> = content.split(|byte| *byte == b'\n').collect();
@@ -153,7 +155,8 @@ fn as_stream(content: &[u8], rows: u64, cursor_row: u64, dead: bool) -> Vec<u8> 
     }
     let mut text = lines.join(&b"\r\n"[..]);
     if !dead {
-        // Rows and lines differ where lines are joined, but only above the last text: from there down both count alike.
+        // Rows and lines differ where lines are joined, but only above the last text: from there
+        // down both count alike.
         let last_text_row = rows.saturating_sub(blank + 1);
         let below = if lines.is_empty() { cursor_row } else { cursor_row.saturating_sub(last_text_row) };
         for _ in 0..below.min(blank) {

@@ -1,5 +1,5 @@
-//! Reading what stands in a pane, so that it and the output after it join without a byte lost or doubled (C2), and what becomes of output
-//! meanwhile. [`super::followed`] decides; this asks.
+//! Reading what stands in a pane, so that it and the output after it join without a byte lost or
+//! doubled (C2), and what becomes of output meanwhile. [`super::followed`] decides; this asks.
 
 use std::{sync::Arc, time::Duration};
 
@@ -9,8 +9,8 @@ use super::{
     Seeding,
     connection::{Connection, Lost, Request},
     coverage::{DEATH_LOOKS, Inner},
-    followed::{Answered, Followed, Held, Step, Taken},
-    pauses::Asked,
+    followed::{FollowedPane, HeldOutput, OutputAction, PaneAction, SeedOutcome},
+    pauses::ExpectedPause,
     seed::Seed,
     values,
 };
@@ -24,30 +24,31 @@ use crate::{
     screen::Rules,
 };
 
-/// The command that pauses a pane for the client that sends it, or ends that.
+/// Returns the command that pauses a pane for the client that sends it, or ends that.
 fn flow(pane: PaneId, what: &str) -> Command {
     Command::new("refresh-client").opt("-A", format!("{pane}:{what}"))
 }
 
-/// A command that does nothing: its block stands behind those of all before it.
+/// Returns a command that does nothing: its block stands behind those of all before it.
 fn barrier() -> Command {
     Command::new("display-message").flag("-p").arg("")
 }
 
 impl Inner {
     /// Does what a pane's state asks for.
-    pub(super) fn step(self: &Arc<Self>, pane: PaneId, step: Step) {
+    pub(super) fn step(self: &Arc<Self>, pane: PaneId, step: PaneAction) {
         match step {
-            Step::Unfollowed => self.observer.unfollowed(pane),
-            Step::Restarted => self.observer.restarted(pane, false),
-            Step::Seed(attempt) => self.seed(pane, attempt),
-            Step::Park(connection) => self.park(pane, connection, true),
-            Step::Unpark(connection) => self.park(pane, connection, false),
+            PaneAction::Unfollowed => self.observer.unfollowed(pane),
+            PaneAction::Restarted => self.observer.restarted(pane, false),
+            PaneAction::Seed(attempt) => self.seed(pane, attempt),
+            PaneAction::Park(connection) => self.park(pane, connection, true),
+            PaneAction::Unpark(connection) => self.park(pane, connection, false),
         }
     }
 
-    /// Pauses a pane on a connection that does not carry it any more, until it is back; or lets it flow there again.
-    /// A pause that is ended drops what tmux has kept, whether it was paused before or not (N60).
+    /// Pauses a pane on a connection that does not carry it any more, until it is back; or lets it
+    /// flow there again. A pause that is ended drops what tmux has kept, whether it was paused
+    /// before or not (N60).
     fn park(self: &Arc<Self>, pane: PaneId, id: u64, stays: bool) {
         let (connection, pause) = {
             let mut model = self.lock();
@@ -68,7 +69,7 @@ impl Inner {
     }
 
     /// Ends a pause of a pane, but not on a connection that has stopped carrying it meanwhile.
-    fn resume(self: &Arc<Self>, connection: &Connection, pane: PaneId, pause: Option<Asked>) {
+    fn resume(self: &Arc<Self>, connection: &Connection, pane: PaneId, pause: Option<ExpectedPause>) {
         let stays = self.lock().panes.get(&pane).is_some_and(|followed| followed.is_parked(connection.id()));
         let command = if stays { barrier() } else { flow(pane, "continue") };
         let this = self.clone();
@@ -77,7 +78,7 @@ impl Inner {
         });
     }
 
-    fn steps(self: &Arc<Self>, pane: PaneId, steps: Vec<Step>) {
+    fn steps(self: &Arc<Self>, pane: PaneId, steps: Vec<PaneAction>) {
         for step in steps {
             self.step(pane, step);
         }
@@ -93,30 +94,32 @@ impl Inner {
         self.steps(pane, steps.unwrap_or_default());
     }
 
-    /// Output of a pane came over a connection.
+    /// Takes output of a pane that came over a connection.
     pub(super) fn output(self: &Arc<Self>, connection: &Connection, pane: PaneId, data: &[u8]) {
         let taken = match self.lock().panes.get_mut(&pane) {
             Some(followed) => followed.output(connection.id(), data),
-            None => Taken::Dropped,
+            None => OutputAction::Dropped,
         };
         match taken {
-            Taken::Passed => self.observer.output(pane, data),
-            Taken::Dropped => {}
-            Taken::Restarted => {
+            OutputAction::Passed => self.observer.output(pane, data),
+            OutputAction::Dropped => {}
+            OutputAction::Restarted => {
                 self.observer.restarted(pane, false);
                 self.observer.output(pane, data);
                 // Its new process is to be watched.
                 self.refresh();
             }
-            Taken::Unsure => self.refresh(),
+            OutputAction::Unsure => self.refresh(),
         }
     }
 
     /// Asks for a pane's content.
     ///
-    /// What the pane printed before tmux ran the line always arrives before the reply, and is in the seed. What it printed after may arrive
-    /// before the reply too, but only while other panes flood: tmux holds a reply back behind their output, not behind this pane's (N27). So a
-    /// pane that was quiet meanwhile is seeded by one line; one that was not is paused, and seeded by a line that ends the pause.
+    /// What the pane printed before tmux ran the line always arrives before the reply, and is in
+    /// the seed. What it printed after may arrive before the reply too, but only while other panes
+    /// flood: tmux holds a reply back behind their output, not behind this pane's (N27). So a pane
+    /// that was quiet meanwhile is seeded by one line; one that was not is paused, and seeded by a
+    /// line that ends the pause.
     fn seed(self: &Arc<Self>, pane: PaneId, attempt: u64) {
         let Some(connection) = self.asked_on(pane, attempt) else { return };
         let this = self.clone();
@@ -127,20 +130,20 @@ impl Inner {
         });
     }
 
-    /// The connection of an attempt, if that is still under way.
+    /// Returns the connection of an attempt, if that is still under way.
     fn asked_on(&self, pane: PaneId, attempt: u64) -> Option<Connection> {
         let mut model = self.lock();
         let owner = model.panes.get_mut(&pane)?.is_asked(attempt)?;
         model.covering.get(&owner)?.connection.clone()
     }
 
-    /// What a pane's seed is asked with: some of it depends on the version.
+    /// Returns the commands that ask for a pane's seed: some of them depend on the version.
     pub(super) fn question(&self, pane: PaneId) -> Vec<Command> {
         let version = self.lock().identity.as_ref().map(|known| known.version);
         Seed::question(pane, version.map(Rules::for_version))
     }
 
-    /// The content of an attempt is here.
+    /// Takes the answer: the content of an attempt is here.
     fn answered(self: &Arc<Self>, connection: &Connection, pane: PaneId, attempt: u64, parts: &[Bytes]) {
         let Some(seed) = Seed::parse(parts) else {
             self.refused(pane, attempt, "an answer that is no seed");
@@ -150,21 +153,21 @@ impl Inner {
             let mut model = self.lock();
             let Some(followed) = model.panes.get_mut(&pane) else { return };
             let answered = followed.answered(attempt);
-            let is_followed = matches!(answered, Answered::Deliver(..));
+            let is_followed = matches!(answered, SeedOutcome::Deliver(..));
             (answered, if is_followed { followed.take_waiters() } else { Vec::new() })
         };
         match answered {
-            Answered::Void => {}
-            Answered::Pause => self.pause_and_seed(connection, pane, attempt),
-            Answered::Deliver(why, early) => {
+            SeedOutcome::Void => {}
+            SeedOutcome::Pause => self.pause_and_seed(connection, pane, attempt),
+            SeedOutcome::Deliver(why, early) => {
                 self.deliver(pane, seed, why, early);
                 drop(waiters);
             }
-            Answered::Compare(output) => self.compare(connection, pane, attempt, &seed, &output),
+            SeedOutcome::Compare(output) => self.compare(connection, pane, attempt, &seed, &output),
         }
     }
 
-    fn deliver(self: &Arc<Self>, pane: PaneId, seed: Seed, why: Seeding, early: Held) {
+    fn deliver(self: &Arc<Self>, pane: PaneId, seed: Seed, why: Seeding, early: HeldOutput) {
         let dead = seed.dead;
         self.observer.seeded(pane, seed, why);
         match early.whole() {
@@ -180,7 +183,8 @@ impl Inner {
         }
     }
 
-    /// The pane is carried by another connection: goes on without a gap if nothing is missing.
+    /// Compares, where the pane is carried by another connection: it goes on without a gap if
+    /// nothing is missing.
     fn compare(self: &Arc<Self>, connection: &Connection, pane: PaneId, attempt: u64, seed: &Seed, output: &[u8]) {
         let is_whole = self.observer.moved(pane, seed, output);
         let (next, waiters) = {
@@ -188,20 +192,21 @@ impl Inner {
             let Some(followed) = model.panes.get_mut(&pane) else { return };
             if is_whole {
                 followed.handed_over(attempt);
-                (Answered::Void, followed.take_waiters())
+                (SeedOutcome::Void, followed.take_waiters())
             } else {
                 (followed.not_handed_over(attempt), Vec::new())
             }
         };
         drop(waiters);
-        if next == Answered::Pause {
+        if next == SeedOutcome::Pause {
             self.pause_and_seed(connection, pane, attempt);
         } else if seed.dead {
             self.look_at_dead(pane, DEATH_LOOKS);
         }
     }
 
-    /// Once tmux has paused the pane, no output of it is under way. All that comes from then on is from after the line that ends the pause.
+    /// Once tmux has paused the pane, no output of it is under way. All that comes from then on is
+    /// from after the line that ends the pause.
     fn pause_and_seed(self: &Arc<Self>, connection: &Connection, pane: PaneId, attempt: u64) {
         let (this, next) = (self.clone(), connection.clone());
         let mut question = self.question(pane);
@@ -243,21 +248,24 @@ impl Inner {
         });
     }
 
-    /// tmux did not give a pane's content. It is asked again after a pause, which grows each time, for as long as the pane is there.
+    /// Asks again, where tmux did not give a pane's content, after a pause, which grows each time,
+    /// for as long as the pane is there.
     fn refused(self: &Arc<Self>, pane: PaneId, attempt: u64, message: &str) {
         if let Some(pause) = self.try_again(pane, attempt) {
             tracing::warn!("pane {pane} could not be read, trying again in about {} ms: {message}", pause.as_millis());
         }
     }
 
-    /// A pane's content was asked for and not answered, like all that was asked on that connection, which says so once.
+    /// Asks again: a pane's content was asked for and not answered, like all that was asked on that
+    /// connection, which says so once.
     fn unread(self: &Arc<Self>, pane: PaneId, attempt: u64, lost: Lost) {
         if self.try_again(pane, attempt).is_some() {
             tracing::debug!("pane {pane} was not read: {lost:?}");
         }
     }
 
-    /// Asks for a pane's content once more after a pause, if this attempt is still under way. Returns the pause.
+    /// Asks for a pane's content once more after a pause, if this attempt is still under way.
+    /// Returns the pause.
     fn try_again(self: &Arc<Self>, pane: PaneId, attempt: u64) -> Option<Duration> {
         let (attempt, pause) = {
             let mut model = self.lock();
@@ -280,7 +288,7 @@ impl Inner {
         Some(pause)
     }
 
-    /// tmux says that it has paused a pane for a connection.
+    /// Takes note that tmux says that it has paused a pane for a connection.
     pub(super) fn was_paused(self: &Arc<Self>, connection: &Connection, pane: PaneId) {
         let is_owner = {
             let mut model = self.lock();
@@ -295,12 +303,14 @@ impl Inner {
         }
     }
 
-    /// Starts another program in a pane, by `commands`, of which the first does it. `done` is called where the answer stands in the pane's
-    /// stream, with whether it was done. Returns when that is over. `counts`: what the program before it printed is of interest.
+    /// Starts another program in a pane, by `commands`, of which the first does it. `done` is
+    /// called where the answer stands in the pane's stream, with whether it was done. Returns when
+    /// that is over. `counts`: what the program before it printed is of interest.
     ///
-    /// A server that respawns a pane on which a control client lags behind crashes or loses the new program's output (F19, N12): a pause drops
-    /// what is not sent yet, on every connection that carries the pane. On its owner's nothing can be printed between the respawn and the end
-    /// of the pause, since a line runs in one go.
+    /// A server that respawns a pane on which a control client lags behind crashes or loses the new
+    /// program's output (F19, N12): a pause drops what is not sent yet, on every connection that
+    /// carries the pane. On its owner's nothing can be printed between the respawn and the end of
+    /// the pause, since a line runs in one go.
     pub(super) async fn respawn(
         self: &Arc<Self>,
         pane: PaneId,
@@ -313,7 +323,7 @@ impl Inner {
             let followed = model.panes.get(&pane);
             let connection = |id| model.covering.get(&id).filter(|covering| covering.is_serving())?.connection.clone();
             let owner = followed.and_then(|followed| connection(followed.owner()?));
-            let ids = followed.into_iter().flat_map(Followed::carriers);
+            let ids = followed.into_iter().flat_map(FollowedPane::carriers);
             let mut others: Vec<_> = ids.filter_map(connection).collect();
             others.retain(|other| owner.as_ref().is_none_or(|owner| owner.id() != other.id()));
             (owner, others)
@@ -354,7 +364,8 @@ impl Inner {
             match &answer {
                 Ok(Ok(_)) => this.respawned(pane, ran, next.is_some()),
                 Ok(Err(_)) => {
-                    // The line stopped behind its pause: output goes on, and what the pause dropped is looked for.
+                    // The line stopped behind its pause: output goes on, and what the pause dropped
+                    // is looked for.
                     if let Some(owner) = next {
                         this.resume(&owner, pane, None);
                         this.reseed(pane, GapReason::Paused);
@@ -371,7 +382,8 @@ impl Inner {
         receiver.await.unwrap_or(Err(Lost::Ended))
     }
 
-    /// A program was put into a pane. `ran`: another one ran there when that was asked for. `here`: its owner carried all it printed.
+    /// Takes note that a program was put into a pane. `ran`: another one ran there when that was
+    /// asked for. `here`: its owner carried all it printed.
     fn respawned(self: &Arc<Self>, pane: PaneId, ran: bool, here: bool) {
         let steps = {
             let mut model = self.lock();
@@ -383,9 +395,9 @@ impl Inner {
         if ran {
             self.observer.restarted(pane, true);
         }
-        // The respawn's line has ended the pause of a seed that was under way: what comes from now on would
-        // be in its answer and come once more.
-        if self.lock().panes.get(&pane).is_some_and(Followed::is_seeding) {
+        // The respawn's line has ended the pause of a seed that was under way: what comes from now
+        // on would be in its answer and come once more.
+        if self.lock().panes.get(&pane).is_some_and(FollowedPane::is_seeding) {
             self.reseed(pane, GapReason::Paused);
         }
     }

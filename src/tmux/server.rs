@@ -14,11 +14,11 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
     Observer,
-    awaited::{self, Listener},
     connection::{Answer, Lost, Request},
     coverage::Inner,
     death,
-    followed::Followed,
+    discovery::{self, SessionWatcher},
+    followed::FollowedPane,
     launch::StartServer,
     link::{self, FIRST_PAUSE, LONGEST_PAUSE, Link, NoLink, ServerIdentity, replaced},
     program::ServerSpec,
@@ -30,11 +30,11 @@ use crate::{
     protocol::{command::Command, ids::PaneId},
 };
 
-/// How long a caller waits for control clients to be attached.
+/// Time that a caller waits for control clients to be attached.
 const CONNECT_LIMIT: Duration = Duration::from_secs(30);
 /// A link that stood no longer than this is made anew after a pause.
 const SHORT_LINK: Duration = Duration::from_secs(1);
-/// How often a question is asked whose connection is lost.
+/// Tries of a question whose connection is lost.
 const TRIES: u32 = 8;
 
 /// A handle to one server; clones are the same server.
@@ -44,7 +44,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Follows the server that `spec` names, until `cancel`. Tasks run in `tasks`. `observer` is told what happens.
+    /// Follows the server that `spec` names, until `cancel`. Tasks run in `tasks`. `observer` is
+    /// notified of what happens.
     pub fn follow(
         spec: ServerSpec,
         observer: Arc<dyn Observer>,
@@ -56,24 +57,24 @@ impl Server {
         Self { inner }
     }
 
-    /// A handle to a server whose clients a test plays; nobody supervises its link.
+    /// Returns a handle to a server whose clients a test plays; no task supervises its link.
     #[cfg(test)]
     pub(super) fn of(inner: Arc<Inner>) -> Self {
         Self { inner }
     }
 
-    /// What names it.
+    /// Returns the socket and program by which the server is reached.
     pub fn spec(&self) -> &ServerSpec {
         &self.inner.spec
     }
 
-    /// The state of the link.
+    /// Returns the state of the link.
     pub fn link(&self) -> Link {
         self.inner.link.borrow().clone()
     }
 
-    /// Waits until control clients are attached, `CONNECT_LIMIT` at most. If they are not, an attempt is made now; its
-    /// failure is the error.
+    /// Waits until control clients are attached, `CONNECT_LIMIT` at most. If they are not, an
+    /// attempt is made now; its failure is the error.
     pub async fn connected(&self) -> Result<ServerIdentity> {
         tokio::time::timeout(CONNECT_LIMIT, self.connected_at_last()).await.unwrap_or_else(|_| {
             Err(Error::unavailable(format!(
@@ -91,11 +92,13 @@ impl Server {
         loop {
             let state = link.borrow_and_update().clone();
             match state {
-                // When the last client has gone the link is told so a moment later; until then nothing can be asked.
+                // The link's state changes a moment after the last client has gone; until then
+                // nothing can be asked.
                 Link::Connected(identity) if self.inner.is_reached() => return Ok(identity),
                 Link::Connected(_) | Link::Connecting => {}
                 Link::Down { error, attempts, .. } => {
-                    // A server that did not answer an attempt that had begun before would not answer one that begins now.
+                    // A server that did not answer an attempt that had begun before would not
+                    // answer one that begins now.
                     if asked_at.is_some_and(|before| attempts > before) || waited && link::is_unanswered(&error) {
                         return Err(error);
                     }
@@ -111,8 +114,8 @@ impl Server {
         }
     }
 
-    /// Resolves when control clients are attached and the server answers. Nothing is tried for it: a server that begins is
-    /// noticed by itself.
+    /// Resolves when control clients are attached and the server answers. Nothing is tried for it:
+    /// a server that begins is noticed by itself.
     pub async fn reached(&self) {
         let mut link = self.inner.link.subscribe();
         // The sender lives as long as `self`.
@@ -126,12 +129,13 @@ impl Server {
     pub async fn connected_or_started(&self, start: StartServer) -> Result<ServerIdentity> {
         let asked = Arc::new(start);
         self.inner.lock().starts.push(asked.clone());
-        let _asked = Asked { inner: &self.inner, start: asked };
+        let _asked = StartOrder { inner: &self.inner, start: asked };
         self.connected().await
     }
 
-    /// Asks tmux over the connection that carries `pane`'s output (any, if that is not known), so that the reply stands
-    /// in order with it; `done` is called in the task that reads the connection, or with an error when tmux does not answer in time.
+    /// Asks tmux over the connection that carries `pane`'s output (any, if that is not known), so
+    /// that the reply stands in order with it; `done` is called in the task that reads the
+    /// connection, or with an error when tmux does not answer in time.
     pub fn submit(
         &self,
         pane: Option<PaneId>,
@@ -144,15 +148,16 @@ impl Server {
         }
     }
 
-    /// Asks tmux for what nobody waits for but is to be done at last, even by a tmux that does not answer now.
+    /// Sends a request for which no caller waits but which is to be done at last, even by a tmux
+    /// that does not answer now.
     pub fn submit_at_last(&self, pane: Option<PaneId>, request: Request) {
         if let Some(connection) = self.inner.connection_of(pane) {
             connection.submit(request, |_| {});
         }
     }
 
-    /// Asks something that changes nothing; it is asked again when the connection is lost meanwhile, but not when tmux does
-    /// not answer.
+    /// Asks something that changes nothing; it is asked again when the connection is lost
+    /// meanwhile, but not when tmux does not answer.
     pub async fn read(&self, pane: Option<PaneId>, mut request: impl FnMut() -> Request) -> Result<Answer> {
         let mut tries = 0;
         loop {
@@ -172,16 +177,16 @@ impl Server {
         }
     }
 
-    /// Asks something that changes the server. It is never asked twice: when the connection is lost meanwhile nobody
-    /// knows whether it was done.
+    /// Asks something that changes the server. It is never asked twice: when the connection is lost
+    /// meanwhile, it is not known whether it was done.
     pub async fn write(&self, pane: Option<PaneId>, request: Request) -> Result<Answer> {
         self.connected().await?;
         let connection = self.inner.connection_of(pane).ok_or(Lost::Ended)?;
         connection.ask(request).await.map_err(unknown_outcome)
     }
 
-    /// The model as of now: refreshed if anything is known to have changed, and in any case asked anew. When the connection is lost meanwhile
-    /// it is asked again.
+    /// Returns the model as of now, always read anew. When the connection is lost meanwhile it is
+    /// read again.
     pub async fn fresh(&self) -> Result<Arc<Topology>> {
         let mut tries = 1;
         loop {
@@ -194,7 +199,7 @@ impl Server {
         }
     }
 
-    /// The model as it was last read.
+    /// Returns the model as it was last read.
     pub fn topology(&self) -> Arc<Topology> {
         self.inner.lock().topology.clone()
     }
@@ -205,8 +210,9 @@ impl Server {
         self.inner.cover(pane).await
     }
 
-    /// Starts another program in a pane, by `commands`, of which the first is a `respawn-pane`; the pane is paused meanwhile (F19, N12).
-    /// `done` is called in the task that reads the pane's connection, where the answer stands in the stream, with whether it was done.
+    /// Starts another program in a pane, by `commands`, of which the first is a `respawn-pane`; the
+    /// pane is paused meanwhile (F19, N12). `done` is called in the task that reads the pane's
+    /// connection, where the answer stands in the stream, with whether it was done.
     pub async fn respawn(
         &self,
         pane: PaneId,
@@ -217,8 +223,9 @@ impl Server {
         self.inner.respawn(pane, commands, true, done).await.map_err(|lost| lost.of_change("the respawn"))
     }
 
-    /// Puts a program in the place of a placeholder, by `commands`, one of which is a `respawn-pane`. The pane is paused
-    /// meanwhile as for [`Self::respawn`]: what is typed into a placeholder is echoed, so it may have printed (N81).
+    /// Puts a program in the place of a placeholder, by `commands`, one of which is a
+    /// `respawn-pane`. The pane is paused meanwhile as for [`Self::respawn`]: what is typed into a
+    /// placeholder is echoed, so it may have printed (N81).
     pub async fn begin(&self, pane: PaneId, commands: Vec<Command>) -> Result<std::result::Result<(), String>> {
         self.connected().await?;
         self.inner.respawn(pane, commands, false, |_| {}).await.map_err(unknown_outcome)
@@ -226,18 +233,18 @@ impl Server {
 
     /// Returns when the pane's process has ended, the pane is gone, or `limit` has passed.
     pub async fn ended(&self, pane: PaneId, limit: Duration) {
-        let end = self.inner.lock().panes.get_mut(&pane).and_then(Followed::wait_for_end);
+        let end = self.inner.lock().panes.get_mut(&pane).and_then(FollowedPane::wait_for_end);
         if let Some(end) = end {
             let _ = tokio::time::timeout(limit, end).await;
         }
     }
 
-    /// The sessions to which one of our clients is attached.
+    /// Returns the sessions to which one of muxtap's clients is attached.
     pub fn attached_sessions(&self) -> std::collections::HashSet<crate::protocol::ids::SessionId> {
         self.inner.lock().covering.values().filter_map(|covering| covering.session).collect()
     }
 
-    /// How many control clients are attached and whether one of them is a hub.
+    /// Returns how many control clients are attached, and whether one of them is a hub's.
     pub fn clients(&self) -> (u32, bool) {
         let model = self.inner.lock();
         let clients = model.covering.values().filter(|covering| covering.attached.is_some()).count();
@@ -245,13 +252,14 @@ impl Server {
     }
 }
 
-/// Someone waits for a server to be started. One who goes away must not leave the order behind.
-struct Asked<'a> {
+/// A caller's order to start a server. Its drop withdraws the order, so that a caller that goes
+/// away leaves none behind.
+struct StartOrder<'a> {
     inner: &'a Inner,
     start: Arc<StartServer>,
 }
 
-impl Drop for Asked<'_> {
+impl Drop for StartOrder<'_> {
     fn drop(&mut self) {
         self.inner.lock().starts.retain(|start| !Arc::ptr_eq(start, &self.start));
     }
@@ -265,7 +273,8 @@ pub(super) fn stopping() -> Error {
     Error::unavailable("muxtap is stopping")
 }
 
-/// Keeps the link for the life of the engine. A panic in what keeps it ends all clients, and it is begun anew.
+/// Keeps the link for the life of the engine. A panic in what keeps it ends all clients, and it is
+/// begun anew.
 async fn keep_link(inner: Arc<Inner>) {
     let attempts = AtomicU64::new(0);
     while AssertUnwindSafe(supervise(inner.clone(), &attempts)).catch_unwind().await.is_err() {
@@ -302,7 +311,7 @@ async fn supervise(inner: Arc<Inner>, count: &AtomicU64) {
                 inner.set_link(Link::Connected(identity));
                 let other = tokio::select! {
                     () = inner.all_lost() => None,
-                    other = awaited::replacement(&inner.spec.socket, &inner.spec.file, server),
+                    other = discovery::wait_for_replacement(&inner.spec.socket, &inner.spec.file, server),
                         if inner.spec.is_local() => Some(other),
                     () = inner.cancel.cancelled() => break,
                 };
@@ -355,13 +364,13 @@ async fn supervise(inner: Arc<Inner>, count: &AtomicU64) {
                         None => std::future::pending().await,
                     }
                 };
-                let mut listener = match hubs {
-                    Some(_) => Listener::arrive(&inner.spec, &inner.tasks).await,
+                let mut watcher = match hubs {
+                    Some(_) => SessionWatcher::start(&inner.spec, &inner.tasks).await,
                     None => None,
                 };
                 let session = async {
-                    let changed = match &mut listener {
-                        Some(listener) => listener.changed(hubs.as_deref().unwrap_or_default()).await,
+                    let changed = match &mut watcher {
+                        Some(watcher) => watcher.changed(hubs.as_deref().unwrap_or_default()).await,
                         None => false,
                     };
                     if !changed {
@@ -372,12 +381,12 @@ async fn supervise(inner: Arc<Inner>, count: &AtomicU64) {
                     () = inner.kick.notified() => {}
                     () = inner.cancel.cancelled() => {}
                     () = leaves => dead = leaving,
-                    () = awaited::socket(&inner.spec.socket), if absent && inner.spec.is_local() => {}
+                    () = discovery::wait_for_socket(&inner.spec.socket), if absent && inner.spec.is_local() => {}
                     () = session, if hubs.is_some() => pause = (pause * 2).min(LONGEST_PAUSE),
                     () = tokio::time::sleep(jittered(pause)), if retry => pause = (pause * 2).min(LONGEST_PAUSE),
                 }
-                if let Some(listener) = listener {
-                    listener.leave().await;
+                if let Some(watcher) = watcher {
+                    watcher.stop().await;
                 }
             }
         }
@@ -387,8 +396,8 @@ async fn supervise(inner: Arc<Inner>, count: &AtomicU64) {
 }
 
 impl Inner {
-    /// Lets go of a server in whose place another one answers. Whoever names this socket means that one from now on, and
-    /// nothing of the two is to be mixed.
+    /// Detaches from a server in whose place another one answers. The socket's name means the other
+    /// one from now on, and nothing of the two is to be mixed.
     async fn leave(&self, server: u32, other: u32, attempts: u64) {
         tracing::warn!("{} is tmux server {other} now, not {server}", self.spec.socket.display());
         self.close_all().await;

@@ -1,4 +1,4 @@
-//! Connections that do not answer: who is told, and what it means.
+//! Connections that do not answer: which callers get an error, and whether the client is replaced.
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -12,16 +12,17 @@ use super::{
 };
 use crate::clock::jittered;
 
-/// How long a silent connection may still speak after its server answered somebody else.
+/// Time that a silent connection has to speak after its server answered another client.
 const JUDGED_AFTER: Duration = Duration::from_millis(500);
 
 impl Inner {
-    /// A connection became silent: those who wait for what was asked on it are answered.
+    /// Answers the callers of a connection that became silent, with an error.
     pub(super) fn fell_silent(self: &Arc<Self>, connection: u64) {
         {
             let mut model = self.lock();
             if model.refresh.by.as_ref().is_some_and(|by| by.id() == connection) {
-                // Who waits for the model is answered; it is read all the same when the server goes on.
+                // Callers that wait for the model are answered; it is read all the same when the
+                // server goes on.
                 model.refresh.now.clear();
                 model.refresh.next.clear();
             }
@@ -32,8 +33,9 @@ impl Inner {
         self.judge();
     }
 
-    /// Finds out what a silent connection means. A server that answers a client of its own is there, so the connection is
-    /// dead and given up. One that does not is stopped or busy: the connection stays, and goes on when the server does.
+    /// Finds out what a silent connection means. A server that answers a client of its own is
+    /// there, so the connection is dead and given up. One that does not is stopped or busy: the
+    /// connection stays, and goes on when the server does.
     async fn judge_silence(self: Arc<Self>) {
         let silent = || {
             let model = self.lock();
@@ -44,8 +46,9 @@ impl Inner {
         while !silent().is_empty() {
             let answers = self.spec.call_within(SILENCE_LIMIT, &["list-sessions", "-F", ""]).await.is_ok();
             if answers {
-                // What the server had to say on the connection was said before, but may not have been read yet, or not be
-                // counted yet: a connection counts as silent until the next tick that finds something read.
+                // What the server had to say on the connection was said before, but may not have
+                // been read yet, or not be counted yet: a connection counts as silent until the
+                // next tick that finds something read.
                 let before: Vec<_> = silent().into_iter().map(|connection| (connection.reads(), connection)).collect();
                 tokio::time::sleep(JUDGED_AFTER).await;
                 for (reads, connection) in before {

@@ -1,9 +1,9 @@
 //! The file of a followed server's socket, held open so that the server stays reachable without it.
 //!
-//! A Unix socket is found by the inode of its file. An `O_PATH` descriptor keeps the inode when the file
-//! is removed, and `/proc/PID/fd/N` still leads to the server then (N54). It never leads to another
-//! server that was started under the same name. So while a server is followed its clients are started
-//! with that path: two servers are never taken for one.
+//! A Unix socket is found by the inode of its file. An `O_PATH` descriptor keeps the inode when the
+//! file is removed, and `/proc/PID/fd/N` still leads to the server then (N54). It never leads to
+//! another server that was started under the same name. So while a server is followed its clients
+//! are started with that path: two servers are never taken for one.
 
 use std::{
     path::{Path, PathBuf},
@@ -12,23 +12,23 @@ use std::{
 
 /// The socket's file of the server that is followed; clones are the same.
 #[derive(Clone, Debug, Default)]
-pub struct SocketFile(Arc<Mutex<Option<Held>>>);
+pub struct SocketFile(Arc<Mutex<Option<HeldFile>>>);
 
-/// What the socket's name leads to, compared with the server that is followed.
+/// The server behind the socket's name, compared with the one that is followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LeadsTo {
-    /// That server; or it cannot be known.
+pub enum SocketState {
+    /// The server that is followed; or that cannot be known.
     Same,
-    /// Nothing: the file is gone.
-    Nothing,
-    /// A file on which nobody listens, or not yet.
-    Deaf,
-    /// The server that is this process.
-    Another(u32),
+    /// The file is gone.
+    Missing,
+    /// No process listens on the file, or not yet.
+    NotListening,
+    /// Another server, with this process id.
+    Replaced(u32),
 }
 
 #[derive(Debug)]
-struct Held {
+struct HeldFile {
     server: u32,
     /// Leads to the server for as long as this lives.
     #[cfg(target_os = "linux")]
@@ -37,40 +37,41 @@ struct Held {
 
 type Descriptor = Arc<std::os::fd::OwnedFd>;
 
-/// A path on which clients reach a server, for as long as this lives.
+/// A path by which clients reach a server, for as long as this value lives.
 #[derive(Clone, Debug)]
-pub struct Way {
+pub struct SocketPath {
     path: PathBuf,
-    /// The path leads through it.
+    /// The descriptor that the path goes through.
     _kept: Option<Descriptor>,
 }
 
-impl From<&Path> for Way {
-    /// The path itself, whatever it leads to.
+impl From<&Path> for SocketPath {
+    /// Returns the path itself, whatever it leads to.
     fn from(path: &Path) -> Self {
         Self { path: path.to_owned(), _kept: None }
     }
 }
 
-impl AsRef<Path> for Way {
+impl AsRef<Path> for SocketPath {
     fn as_ref(&self) -> &Path {
         &self.path
     }
 }
 
 impl SocketFile {
-    /// Returns the path on which clients reach the server: one that leads there for certain, or else `name`.
-    pub fn way(&self, name: &Path) -> Way {
-        self.with(|held| held.as_ref().map(Held::way)).unwrap_or_else(|| name.into())
+    /// Returns the path on which clients reach the server: one that leads there for certain, or
+    /// else `name`.
+    pub fn path(&self, name: &Path) -> SocketPath {
+        self.with(|held| held.as_ref().map(HeldFile::path)).unwrap_or_else(|| name.into())
     }
 
-    /// Holds on to the file `name`, if `server` listens there. A file of that server that is held already stays
-    /// otherwise.
+    /// Holds on to the file `name`, if `server` listens there. A file of that server that is held
+    /// already stays otherwise.
     pub fn hold(&self, name: &Path, server: u32) {
         if self.with(|held| held.as_ref().is_some_and(|held| held.server == server && held.is(name))) {
             return;
         }
-        let found = Held::find(name, server);
+        let found = HeldFile::find(name, server);
         self.with(|held| {
             if found.is_some() || held.as_ref().is_some_and(|held| held.server != server) {
                 *held = found;
@@ -81,13 +82,13 @@ impl SocketFile {
     /// Lets go of what no longer leads to a server, or is not what `name` leads to any more.
     pub fn review(&self, name: &Path) {
         let Some(server) = self.with(|held| held.as_ref().map(|held| held.server)) else { return };
-        match self.leads_to(name) {
-            LeadsTo::Another(_) => self.release(),
-            LeadsTo::Same => self.hold(name, server),
-            LeadsTo::Nothing | LeadsTo::Deaf => {}
+        match self.check(name) {
+            SocketState::Replaced(_) => self.release(),
+            SocketState::Same => self.hold(name, server),
+            SocketState::Missing | SocketState::NotListening => {}
         }
         // The server may have gone, with its file left behind or not.
-        if listener(self.way(name).as_ref()) == Err(rustix::io::Errno::CONNREFUSED) {
+        if listener(self.path(name).as_ref()) == Err(rustix::io::Errno::CONNREFUSED) {
             self.release();
         }
     }
@@ -97,32 +98,32 @@ impl SocketFile {
         self.with(Option::take);
     }
 
-    /// Returns what `name` leads to now.
-    pub fn leads_to(&self, name: &Path) -> LeadsTo {
+    /// Returns which server `name` leads to now.
+    pub fn check(&self, name: &Path) -> SocketState {
         let held = self.with(|held| held.as_ref().map(|held| (held.server, held.is(name))));
-        let Some((server, false)) = held else { return LeadsTo::Same };
+        let Some((server, false)) = held else { return SocketState::Same };
         match listener(name) {
-            Ok(Some(pid)) if pid != server => LeadsTo::Another(pid),
-            Err(rustix::io::Errno::NOENT | rustix::io::Errno::NOTDIR) => LeadsTo::Nothing,
-            Err(rustix::io::Errno::CONNREFUSED) => LeadsTo::Deaf,
+            Ok(Some(pid)) if pid != server => SocketState::Replaced(pid),
+            Err(rustix::io::Errno::NOENT | rustix::io::Errno::NOTDIR) => SocketState::Missing,
+            Err(rustix::io::Errno::CONNREFUSED) => SocketState::NotListening,
             // A server that is stopped may not take a connection for a look.
-            Ok(_) | Err(_) => LeadsTo::Same,
+            Ok(_) | Err(_) => SocketState::Same,
         }
     }
 
-    fn with<T>(&self, done: impl FnOnce(&mut Option<Held>) -> T) -> T {
+    fn with<T>(&self, done: impl FnOnce(&mut Option<HeldFile>) -> T) -> T {
         done(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
 #[cfg(target_os = "linux")]
-impl Held {
+impl HeldFile {
     fn find(name: &Path, server: u32) -> Option<Self> {
         use rustix::fs::{Mode, OFlags};
         let descriptor = rustix::fs::open(name, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
         let held = Self { server, descriptor: Arc::new(descriptor) };
         // By that path: where /proc cannot be used the name has to serve.
-        (listener(held.way().as_ref()) == Ok(Some(server))).then_some(held)
+        (listener(held.path().as_ref()) == Ok(Some(server))).then_some(held)
     }
 
     /// Whether `name` leads to this very file.
@@ -133,15 +134,15 @@ impl Held {
         named.is_ok_and(|named| own == Ok(named))
     }
 
-    fn way(&self) -> Way {
+    fn path(&self) -> SocketPath {
         use std::os::fd::AsRawFd as _;
         let path = format!("/proc/{}/fd/{}", std::process::id(), self.descriptor.as_raw_fd()).into();
-        Way { path, _kept: Some(self.descriptor.clone()) }
+        SocketPath { path, _kept: Some(self.descriptor.clone()) }
     }
 }
 
 #[cfg(not(target_os = "linux"))]
-impl Held {
+impl HeldFile {
     fn find(_: &Path, _: u32) -> Option<Self> {
         None
     }
@@ -150,12 +151,13 @@ impl Held {
         false
     }
 
-    fn way(&self) -> Way {
+    fn path(&self) -> SocketPath {
         Path::new("").into()
     }
 }
 
-/// Returns the process that listens on a socket; `None` where the system does not say. Never blocks.
+/// Returns the process that listens on a socket; `None` where the system does not say. Never
+/// blocks.
 fn listener(path: &Path) -> rustix::io::Result<Option<u32>> {
     use rustix::net::{AddressFamily, SocketAddrUnix, SocketType};
     let socket = rustix::net::socket(AddressFamily::UNIX, SocketType::STREAM, None)?;
@@ -188,28 +190,28 @@ mod tests {
         let name = dir.path().join("s");
         let (file, own) = (SocketFile::default(), std::process::id());
         let server = UnixListener::bind(&name).unwrap();
-        assert_eq!(file.way(&name).as_ref(), name, "nothing is held yet");
+        assert_eq!(file.path(&name).as_ref(), name, "nothing is held yet");
         file.hold(&name, own + 1);
-        assert_eq!(file.way(&name).as_ref(), name, "another process listens there");
+        assert_eq!(file.path(&name).as_ref(), name, "another process listens there");
         file.hold(&name, own);
-        let held = file.way(&name);
+        let held = file.path(&name);
         assert_ne!(held.as_ref(), name);
-        assert_eq!(file.leads_to(&name), LeadsTo::Same);
+        assert_eq!(file.check(&name), SocketState::Same);
 
         std::fs::remove_file(&name).unwrap();
-        assert_eq!(file.leads_to(&name), LeadsTo::Nothing);
+        assert_eq!(file.check(&name), SocketState::Missing);
         file.review(&name);
-        assert_eq!(listener(file.way(&name).as_ref()), Ok(Some(own)), "it is reached without its file");
+        assert_eq!(listener(file.path(&name).as_ref()), Ok(Some(own)), "it is reached without its file");
 
-        // A file on which nobody listens is no other server.
+        // A file on which no process listens is no other server.
         drop(UnixListener::bind(&name).unwrap());
-        assert_eq!(file.leads_to(&name), LeadsTo::Deaf);
+        assert_eq!(file.check(&name), SocketState::NotListening);
         file.review(&name);
-        assert_eq!(file.way(&name).as_ref(), held.as_ref());
+        assert_eq!(file.path(&name).as_ref(), held.as_ref());
 
         drop(server);
         file.review(&name);
-        assert_eq!(file.way(&name).as_ref(), name, "the server has gone");
+        assert_eq!(file.path(&name).as_ref(), name, "the server has gone");
         let other = UnixListener::bind(dir.path().join("other")).unwrap();
         assert_eq!(listener(held.as_ref()), Err(rustix::io::Errno::CONNREFUSED), "it never leads to another one");
         drop(other);

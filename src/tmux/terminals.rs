@@ -1,4 +1,5 @@
-//! The command lines of all processes on terminals, in the foreground or not (this machine's terminals only).
+//! The command lines of all processes on terminals, in the foreground or not (this machine's
+//! terminals only).
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -6,8 +7,9 @@ use super::probe::Proc;
 
 #[cfg(target_os = "linux")]
 impl Proc {
-    /// Returns the command lines of the processes whose controlling terminal is one of `ttys` (paths as `/dev/pts/3`), by terminal. Arguments are
-    /// joined by single spaces, as `ps` shows them.
+    /// Returns the command lines of the processes whose controlling terminal is one of `ttys`
+    /// (paths as `/dev/pts/3`), by terminal. Arguments are joined by single spaces, as `ps` shows
+    /// them.
     pub fn on_terminals(&self, ttys: &BTreeSet<String>) -> HashMap<String, Vec<String>> {
         use std::os::unix::fs::MetadataExt as _;
         let devices: HashMap<u64, &String> = ttys
@@ -38,17 +40,18 @@ impl Proc {
     }
 }
 
-/// The device number of a terminal as the kernel writes it to `stat` (`new_encode_dev`).
+/// Returns the device number of a terminal as the kernel writes it to `stat` (`new_encode_dev`).
 #[cfg(target_os = "linux")]
 fn kernel_device(major: u32, minor: u32) -> u64 {
     u64::from((minor & 0xff) | (major << 8) | ((minor & !0xff) << 12))
 }
 
-/// `tty_nr` in `/proc/PID/stat` (proc(5)); `None` where there is no terminal.
+/// Returns `tty_nr` in `/proc/PID/stat` (proc(5)); `None` where there is no terminal.
 #[cfg(target_os = "linux")]
 fn terminal_in(stat: &[u8]) -> Option<u64> {
     let stat = String::from_utf8_lossy(stat);
-    // The command's name stands in parentheses and may hold anything. After it: state, ppid, pgrp, session, tty_nr.
+    // The command's name stands in parentheses and may hold anything. After it: state, ppid, pgrp,
+    // session, tty_nr.
     let (_, numbers) = stat.rsplit_once(')')?;
     let device: i32 = numbers.split_whitespace().nth(4)?.parse().ok()?;
     (device != 0).then_some(u64::from(device.cast_unsigned()))

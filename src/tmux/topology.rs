@@ -1,12 +1,10 @@
 //! The model of sessions, windows and panes: one `list-panes -a`, read when the structure changed.
 
-use std::{
-    collections::{HashMap, HashSet, hash_map::RandomState},
-    hash::BuildHasher,
-};
+use std::collections::{HashMap, HashSet};
 
 use crate::{
     api::Size,
+    nonce,
     protocol::{
         command::Command,
         ids::{PaneId, SessionId, WindowId},
@@ -14,9 +12,10 @@ use crate::{
     },
 };
 
-/// The session option that marks a hub, whoever made it.
+/// The session option that marks a hub, of any muxtap.
 pub const HUB_MARK: &str = "@muxtap-hub";
-/// How a hub's name begins. The name is there from the first moment, the mark a moment later: other muxtaps must not take it for a user's.
+/// The prefix of a hub's name. The name is there from the first moment, the mark a moment later:
+/// other muxtaps must not take it for a user's.
 pub const HUB_NAME: &str = "_muxtap-";
 
 /// A session.
@@ -34,9 +33,9 @@ pub struct SessionRow {
     pub attached: u32,
     /// Their names.
     pub clients: Vec<String>,
-    /// It ends with its last client (`destroy-unattached`).
+    /// Whether it ends with its last client (`destroy-unattached`).
     pub transient: bool,
-    /// It is a hub of some muxtap.
+    /// Whether it is a hub of some muxtap.
     pub hub: bool,
 }
 
@@ -51,7 +50,7 @@ pub struct WindowRow {
     pub index: u32,
     /// Its name.
     pub name: String,
-    /// It is the session's current window.
+    /// Whether it is the session's current window.
     pub active: bool,
     /// The layout string.
     pub layout: String,
@@ -68,7 +67,7 @@ pub struct PaneRow {
     pub window: WindowId,
     /// Its index in the window.
     pub index: u32,
-    /// It is the window's active pane.
+    /// Whether it is the window's active pane.
     pub active: bool,
     /// The process tmux started in it.
     pub pid: u32,
@@ -76,13 +75,13 @@ pub struct PaneRow {
     pub tty: String,
     /// Its size.
     pub size: Size,
-    /// Its process ended and the pane remains.
+    /// Whether its process ended and the pane remains.
     pub dead: bool,
     /// The exit status of a dead pane.
     pub exit_status: Option<i32>,
     /// Its title.
     pub title: String,
-    /// What runs in it.
+    /// The command that runs in it.
     pub command: String,
     /// Its working directory.
     pub path: String,
@@ -131,10 +130,11 @@ const FIELDS: [&str; 28] = [
     "pid",
 ];
 
-/// A question for the whole model and the separator its answer is split by: nothing that a program can print into a title
-/// or a path can contain it, since it is made anew each time (F13, F16, F26).
+/// Returns a question for the whole model and the separator its answer is split by: nothing that a
+/// program can print into a title or a path can contain it, since it is made anew each time (F13,
+/// F16, F26).
 pub fn question() -> (Command, String) {
-    let separator = format!("{:016x}", RandomState::new().hash_one(0));
+    let separator = nonce::hex64();
     let mut format = String::new();
     for field in FIELDS {
         format.push_str("#{");
@@ -244,17 +244,17 @@ impl Topology {
         topology
     }
 
-    /// The session with this id.
+    /// Returns the session with this id.
     pub fn session(&self, id: SessionId) -> Option<&SessionRow> {
         self.sessions.iter().find(|row| row.id == id)
     }
 
-    /// The pane with this id.
+    /// Returns the pane with this id.
     pub fn pane(&self, id: PaneId) -> Option<&PaneRow> {
         self.panes.iter().find(|row| row.id == id)
     }
 
-    /// Which sessions link each window, hubs included.
+    /// Returns which sessions link each window, hubs included.
     pub fn links(&self) -> HashMap<WindowId, Vec<SessionId>> {
         let mut links: HashMap<WindowId, Vec<SessionId>> = HashMap::new();
         for window in &self.windows {
@@ -263,12 +263,13 @@ impl Topology {
         links
     }
 
-    /// The sessions that are hubs.
+    /// Returns the sessions that are hubs.
     pub fn hubs(&self) -> HashSet<SessionId> {
         self.sessions.iter().filter(|session| session.hub).map(|session| session.id).collect()
     }
 
-    /// The same without hubs and what only hubs hold: what a user of the server would call its content.
+    /// Returns the topology without hubs and what only hubs hold: what a user of the server would
+    /// call its content.
     pub fn without_hubs(&self) -> Self {
         let hubs = self.hubs();
         let windows: Vec<_> = self.windows.iter().filter(|row| !hubs.contains(&row.session)).cloned().collect();
@@ -281,7 +282,7 @@ impl Topology {
     }
 }
 
-/// The pieces between separators; what follows the last one (a line end) is dropped.
+/// Returns the pieces between separators; what follows the last one (a line end) is dropped.
 fn split<'a>(body: &'a [u8], separator: &[u8]) -> Vec<&'a [u8]> {
     let mut pieces = Vec::new();
     let mut from = 0;

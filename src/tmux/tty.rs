@@ -1,4 +1,4 @@
-//! What runs in the foreground of a pane's terminal, read from the kernel (local servers on Linux).
+//! The foreground of a pane's terminal, read from the kernel (local servers on Linux).
 
 use super::probe::Proc;
 
@@ -9,11 +9,11 @@ pub struct Foreground {
     pub group: u32,
     /// The arguments of its leader.
     pub args: Vec<String>,
-    /// It is still the process that tmux forked, and not yet what that is to become.
+    /// Whether it is still the process that tmux forked, before its `exec`.
     pub forked: bool,
-    /// The terminal collects lines (`ICANON`): nothing edits the line by itself.
+    /// Whether the terminal collects lines (`ICANON`): nothing edits the line by itself.
     pub canonical: bool,
-    /// The terminal echoes what is typed (`ECHO`).
+    /// Whether the terminal echoes what is typed (`ECHO`).
     pub echo: bool,
     /// The character that erases the line which the terminal collects (`VKILL`); 0: none does.
     pub kill: u8,
@@ -21,7 +21,8 @@ pub struct Foreground {
 
 #[cfg(target_os = "linux")]
 impl Proc {
-    /// Returns what is in the foreground of the terminal `tty`, whose session leader is `pid`. `None` where that cannot be told.
+    /// Returns what is in the foreground of the terminal `tty`, whose session leader is `pid`.
+    /// `None` where that cannot be known.
     pub fn foreground(&self, pid: u32, tty: &str) -> Option<Foreground> {
         use rustix::{
             fs::{Mode, OFlags},
@@ -45,14 +46,15 @@ impl Proc {
         })
     }
 
-    /// Returns a process's first child and its arguments. `None` where it has none or that cannot be told.
+    /// Returns a process's first child and its arguments. `None` where it has none or that cannot
+    /// be known.
     pub fn child(&self, pid: u32) -> Option<(u32, Vec<String>)> {
         let children = std::fs::read_to_string(self.of(pid, &format!("task/{pid}/children"))).ok()?;
         let child = children.split_whitespace().next()?.parse().ok()?;
         Some((child, self.args_of(child)?))
     }
 
-    /// Whether this system tells of processes at all.
+    /// Whether this system reports processes at all.
     pub fn is_there(&self) -> bool {
         self.root().join("self/stat").exists()
     }
@@ -66,17 +68,17 @@ impl Proc {
 
 #[cfg(not(target_os = "linux"))]
 impl Proc {
-    /// Not known on this system.
+    /// Returns `None`: not known on this system.
     pub fn foreground(&self, _: u32, _: &str) -> Option<Foreground> {
         None
     }
 
-    /// Not known on this system.
+    /// Returns `None`: not known on this system.
     pub fn child(&self, _: u32) -> Option<(u32, Vec<String>)> {
         None
     }
 
-    /// Whether this system tells of processes at all.
+    /// Whether this system reports processes at all.
     pub fn is_there(&self) -> bool {
         false
     }

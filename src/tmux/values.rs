@@ -1,8 +1,10 @@
-//! What tmux is asked to push when it changes (F8): whether panes are dead, where their cursors are, their titles, commands and paths.
+//! Values that tmux is asked to push when they change (F8): whether panes are dead, where their
+//! cursors are, their titles, commands and paths.
 //!
-//! There is one subscription for each window, on a connection whose session shows it. Three other kinds would be shorter to ask for and
-//! are never asked for: those of all panes, of all windows and of the session kill servers before 3.8 whose session ends just before tmux's
-//! look (N31). One for each pane says nothing of a pane that is dead.
+//! There is one subscription for each window, on a connection whose session shows it. Three other
+//! kinds would be shorter to ask for and are never asked for: those of all panes, of all windows
+//! and of the session kill servers before 3.8 whose session ends just before tmux's look (N31). One
+//! for each pane says nothing of a pane that is dead.
 
 use super::Value;
 use crate::protocol::{
@@ -10,17 +12,18 @@ use crate::protocol::{
     ids::{PaneId, WindowId},
 };
 
-/// The control characters that tmux takes out of values. A line end in a path would otherwise end the line, and what follows it would
-/// be read as a notification. Written out, since a colon (as in `[[:cntrl:]]`) ends the list of modifiers (N1).
+/// The control characters that tmux takes out of values. A line end in a path would otherwise end
+/// the line, and what follows it would be read as a notification. Written out, since a colon (as in
+/// `[[:cntrl:]]`) ends the list of modifiers (N1).
 const CONTROL: &str = "[\u{1}-\u{1f}\u{7f}]";
 /// Between the values of a pane: no value holds it, since tmux takes it out.
 const BETWEEN_VALUES: u8 = 0x1f;
 /// Behind each pane.
 const AFTER_PANE: u8 = 0x1e;
-/// How the name of a subscription begins; the window's id follows.
+/// The prefix of a subscription's name; the window's id follows.
 const NAME: &str = "muxtap-";
 
-/// Asks for the values of a window's panes, until [`unsubscribe`].
+/// Returns the command that subscribes to the values of a window's panes, until [`unsubscribe`].
 pub fn subscribe(window: WindowId) -> Command {
     let (between, after) = (char::from(BETWEEN_VALUES), char::from(AFTER_PANE));
     let text = |variable: &str| format!("#{{s/{CONTROL}/?/:{variable}}}");
@@ -41,11 +44,12 @@ pub fn unsubscribe(window: WindowId) -> Command {
     Command::new("refresh-client").opt("-B", format!("{NAME}{window}"))
 }
 
-/// How the name of a subscription to a pane's return begins; the pane's id follows.
+/// The prefix of the name of a subscription to a pane's return; the pane's id follows.
 const RETURN: &str = "muxtap-return-";
 
-/// Has tmux push something when a pane has come back to the session of the client that sends this. `swap-window` is
-/// announced to no client (N80). What a new subscription finds is always pushed, within a second.
+/// Returns the command that has tmux push something when a pane has come back to the session of the
+/// client that sends this. `swap-window` is announced to no client (N80). What a new subscription
+/// finds is always pushed, within a second.
 pub fn watch_return(pane: PaneId) -> Command {
     Command::new("refresh-client").flag("-B").format(format!("{RETURN}{pane}:{pane}:#{{pane_id}}"))
 }
@@ -63,7 +67,7 @@ pub fn is_return(name: &[u8]) -> bool {
 /// The values of one pane, as tmux pushed them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Values {
-    /// Its process has ended.
+    /// Whether the pane's process has ended.
     pub dead: bool,
     place: String,
     title: String,
@@ -72,7 +76,7 @@ pub struct Values {
 }
 
 impl Values {
-    /// Those that are other than `before`, all of them where nothing was known.
+    /// Returns the values that differ from `before`; all of them where nothing was known.
     pub fn news(&self, before: Option<&Self>) -> Vec<Value> {
         type Field = (fn(&Values) -> &String, fn(String) -> Value);
         let fields: [Field; 4] = [
@@ -86,7 +90,8 @@ impl Values {
     }
 }
 
-/// What a subscription with this name tells of the panes of its window; nothing where it is not one of these.
+/// Parses the values that a subscription pushed for the panes of its window. Empty where the name
+/// is not that of one of muxtap's subscriptions.
 pub fn parse(name: &[u8], value: &[u8]) -> Vec<(PaneId, Values)> {
     let ours = name.strip_prefix(NAME.as_bytes()).is_some_and(|window| WindowId::from_bytes(window).is_some());
     let panes = value.split_inclusive(|byte| *byte == AFTER_PANE).filter(|_| ours);

@@ -85,7 +85,7 @@ fn the_settings_are_those_of_the_source() {
 fn limits_are_those_of_the_source() {
     let page = read("docs/limits.md");
     let engine = read("src/engine/limits.rs");
-    let patterns = read("src/pane/matcher/bounds.rs");
+    let patterns = read("src/stream/matcher/bounds.rs");
     let mut of_engine = BTreeSet::new();
     let mut others = 0;
     for row in rows(&page).filter(|row| !matches!(row[0].as_str(), "constant" | "field" | "---")) {

@@ -7,7 +7,7 @@ use super::{Caller, Outcome, output, path_named, seconds};
 use crate::{
     api::{Error, ReadAnswer, ReadFormat, ReadRequest, Result},
     cli::client::Client,
-    pane::cursor::Cursor,
+    stream::cursor::Cursor,
 };
 
 /// How output is given.

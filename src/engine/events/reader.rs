@@ -16,7 +16,7 @@ use crate::{
         read,
     },
     metrics,
-    pane::{
+    stream::{
         cursor::Since,
         resume::Place,
         ring::{Chunk, Reading},
@@ -174,7 +174,8 @@ impl Reader {
     /// Sends what is new on the screen. Returns when to look again, if it is too early.
     fn read_screen(
         &mut self,
-        filter: &Filter, snapshot: Snapshot,
+        filter: &Filter,
+        snapshot: Snapshot,
         out: &mut VecDeque<Arc<EncodedEvent>>,
     ) -> Option<Instant> {
         let point = (snapshot.end, snapshot.generation);

@@ -15,11 +15,11 @@ use std::{
 
 use crate::{
     engine::limits,
-    pane::{
+    protocol::ids::PaneId,
+    stream::{
         cursor::{Cursor, Epoch},
         resume::Place,
     },
-    protocol::ids::PaneId,
 };
 
 /// The trails of all streams, and of those that ended recently.

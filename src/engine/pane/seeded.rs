@@ -11,8 +11,8 @@ use crate::{
         screen_model::{Reconciled, Staleness},
     },
     metrics,
-    pane::join::{self, Joined},
     screen::Rules,
+    stream::join::{self, Joined},
     tmux::{Exit, Seed},
 };
 

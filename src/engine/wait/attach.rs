@@ -6,7 +6,7 @@ use super::{core::Core, starts_on_screen, watcher::Watcher};
 use crate::{
     api::Result,
     engine::{Engine, Host, Pane, pane::State},
-    pane::{
+    stream::{
         cursor::Since,
         matcher::{Hit, Matcher, Verdict},
         text::{Control, TextSink},
@@ -143,7 +143,7 @@ fn watch_start(
     on_screen: Option<u64>,
 ) -> Result<WatchStart> {
     let StartState { pane, end, origin } = start;
-    let count = core.spec.set.as_ref().map_or(0, crate::pane::patterns::PatternSet::len);
+    let count = core.spec.set.as_ref().map_or(0, crate::stream::patterns::PatternSet::len);
     let same = |offset: u64| WatchStart { first: offset, from: vec![offset; count], signs: offset };
     let since = match core.spec.since {
         // From the position at the request on. So much may have been printed since that this is not

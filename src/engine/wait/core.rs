@@ -14,7 +14,7 @@ use super::{result::WaitResult, spec::Spec};
 use crate::{
     api::{Gap, PredicateKind, StandsBefore, WaitMode, WaitOutcome},
     engine::{Host, Pane},
-    pane::matcher::Hit,
+    stream::matcher::Hit,
     tmux::Exit,
 };
 

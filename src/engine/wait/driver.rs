@@ -16,7 +16,7 @@ use super::{
 use crate::{
     api::{PredicateKind, WaitMode, WaitOutcome},
     engine::{Engine, Host, Pane, limits, pane::PaneMetadata, shell},
-    pane::cursor::Since,
+    stream::cursor::Since,
 };
 
 /// Matches a line that ends like a prompt: `$ `, `# `, `% `, `> `, `>>> `, `❯ ` …

@@ -8,14 +8,14 @@ use super::core::Core;
 use crate::{
     api::{StandsBefore, WaitOutcome},
     engine::{Engine, Pane, limits},
-    pane::{
+    screen::CaptureOptions,
+    stream::{
         echo,
         matcher::{Hit, Matcher, Verdict},
         ring::Reading,
         text::Control,
         text::TextSink,
     },
-    screen::CaptureOptions,
 };
 
 /// Raw bytes that are decoded and searched between two looks at the clock.

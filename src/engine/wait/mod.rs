@@ -30,7 +30,7 @@ use self::{
 use super::{Engine, Host, deadline::Deadline, limits};
 use crate::{
     api::{Result, Tier, WaitAnswer, WaitOutcome, WaitRequest},
-    pane::cursor::Since,
+    stream::cursor::Since,
 };
 
 pub use registry::Waits;

@@ -206,8 +206,8 @@ mod tests {
             EngineOptions, Host, Pane,
             wait::{attach::StartState, spec::Spec},
         },
-        pane::cursor::Epoch,
         protocol::ids::PaneId,
+        stream::cursor::Epoch,
     };
 
     fn request(pattern: &str) -> WaitRequest {

@@ -7,7 +7,7 @@ use regex::Regex;
 use crate::{
     api::{Error, PredicateKind, Result, WaitMode, WaitRequest},
     engine::limits,
-    pane::{
+    stream::{
         cursor::Since,
         patterns::{Limits, PatternSet, PatternSpec, compile_one, stays_within_line},
     },

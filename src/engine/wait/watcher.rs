@@ -9,12 +9,12 @@ use super::{
 use crate::{
     api::{Gap, PredicateKind},
     engine::{screen_model::ScreenModel, shell_marks::ShellMarks},
-    pane::{
+    screen::Changes,
+    stream::{
         echo::{self, EchoFilter},
         matcher::{Hit, Matcher, Verdict},
         text::{Control, TextSink},
     },
-    screen::Changes,
     tmux::Exit,
 };
 

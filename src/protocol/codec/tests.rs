@@ -75,7 +75,7 @@ fn decode_chunks(mut codec: ControlCodec, wire: &[u8], sizes: &[usize]) -> io::R
     Ok(events)
 }
 
-/// The same whole, and byte by byte.
+/// Decodes a stream whole and byte by byte, and compares the two.
 fn decode(key: &FrameKey, tmux: &Tmux) -> Vec<Event> {
     let [whole, bytewise] = [usize::MAX, 1].map(|size| {
         let again = key.snapshot();

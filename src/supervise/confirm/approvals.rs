@@ -21,7 +21,10 @@ use rustix::{fs::FlockOperation, io::Errno};
 use serde::{Deserialize, Serialize};
 
 use super::{Decision, Request};
-use crate::supervise::store::{lock_file, now, replace_file};
+use crate::{
+    nonce,
+    supervise::store::{lock_file, now, replace_file},
+};
 
 /// A question as it stands in its file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -302,8 +305,7 @@ fn is_locked(path: &Path) -> io::Result<bool> {
 }
 
 fn new_id() -> String {
-    use std::hash::{BuildHasher as _, RandomState};
-    format!("{:06x}", RandomState::new().hash_one(0) & 0x00ff_ffff)
+    format!("{:06x}", nonce::number() & 0x00ff_ffff)
 }
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::{
     metrics,
-    tmux::{program::Client, relay::NotArrived},
+    tmux::{program::Client, relay::RelayError},
 };
 
 /// Our ends of a client's pipes, and the client.
@@ -34,13 +34,13 @@ pub(in crate::tmux) struct Opened {
     pub(super) process: Process,
 }
 
-/// What is at the other end of the pipes.
+/// The process at the other end of the pipes.
 pub(super) struct Process {
     /// `None`: a test plays it.
     child: Option<Child>,
     stderr: Option<ChildStderr>,
-    /// What it arrives by.
-    relay: Option<JoinHandle<Result<(), NotArrived>>>,
+    /// The relay by which it reaches the server.
+    relay: Option<JoinHandle<Result<(), RelayError>>>,
 }
 
 impl Opened {
@@ -60,7 +60,8 @@ impl Opened {
         Self::over(name, reader, writer, unread, Process { child: Some(child), stderr, relay })
     }
 
-    /// A client that a test plays: `stdin` is what it reads, `reader` and `writer` are our ends.
+    /// Makes a client that a test plays: `stdin` is what it reads, `reader` and `writer` are our
+    /// ends.
     #[cfg(test)]
     pub(in crate::tmux) fn played(
         name: &str,
@@ -78,7 +79,8 @@ impl Opened {
         unread: Option<File>,
         process: Process,
     ) -> io::Result<Self> {
-        // A larger pipe is fewer wake-ups under a flood. It may be refused (a user's pipe limit); then the default serves.
+        // A larger pipe is fewer wake-ups under a flood. It may be refused (a user's pipe limit);
+        // then the default serves.
         let _ = grow_pipe(&reader);
         Ok(Self {
             name,
@@ -99,7 +101,8 @@ impl Process {
         }
     }
 
-    /// Waits for its end, and ends it when it takes longer than `patience`. Returns what it said on stderr.
+    /// Waits for its end, and ends it when it takes longer than `patience`. Returns what it said on
+    /// stderr.
     pub(super) async fn leave(&mut self, patience: Duration) -> String {
         let Some(child) = &mut self.child else { return String::new() };
         if tokio::time::timeout(patience, child.wait()).await.is_err() {
@@ -122,12 +125,12 @@ impl Process {
 }
 
 /// A reader that counts how often something came.
-pub(super) struct Counted<R, C> {
+pub(super) struct CountingReader<R, C> {
     pub(super) inner: R,
     pub(super) reads: C,
 }
 
-impl<R: AsyncRead + Unpin, C: AsRef<AtomicU64> + Unpin> AsyncRead for Counted<R, C> {
+impl<R: AsyncRead + Unpin, C: AsRef<AtomicU64> + Unpin> AsyncRead for CountingReader<R, C> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let polled = Pin::new(&mut self.inner).poll_read(cx, buf);
         if polled.is_ready() {
@@ -137,7 +140,8 @@ impl<R: AsyncRead + Unpin, C: AsRef<AtomicU64> + Unpin> AsyncRead for Counted<R,
     }
 }
 
-/// A second reader of a pipe that never blocks, whatever the first one does: an open file of its own.
+/// Returns a second reader of a pipe that never blocks, whatever the first one does: an open file
+/// of its own.
 #[cfg(target_os = "linux")]
 fn reopened(pipe: &impl AsFd) -> Option<File> {
     use std::os::fd::AsRawFd as _;
@@ -147,7 +151,7 @@ fn reopened(pipe: &impl AsFd) -> Option<File> {
     open(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty()).ok().map(File::from)
 }
 
-/// Elsewhere what was written stays written.
+/// Returns nothing: elsewhere what was written stays written.
 #[cfg(not(target_os = "linux"))]
 fn reopened(_: &impl AsFd) -> Option<File> {
     None

@@ -1,4 +1,5 @@
-//! Tables: what a pane's state makes of what happens. Connections are numbers, steps and what becomes of output are values.
+//! Tables: what a pane's state makes of what happens. Connections are numbers, steps and what
+//! becomes of output are values.
 
 use futures_util::FutureExt as _;
 
@@ -11,18 +12,18 @@ const N: u64 = 2;
 /// A pane with its counter, and everything it asked for.
 #[derive(Default)]
 struct World {
-    pane: Followed,
-    attempts: Attempts,
+    pane: FollowedPane,
+    attempts: SeedAttempts,
 }
 
 impl World {
     /// tmux lists the pane as carried by these, all of which were there before.
-    fn listed(&mut self, by: &[u64]) -> Vec<Step> {
+    fn listed(&mut self, by: &[u64]) -> Vec<PaneAction> {
         self.listed_when(by, &|_| true)
     }
 
-    fn listed_when(&mut self, by: &[u64], stood: &dyn Fn(u64) -> bool) -> Vec<Step> {
-        let carried = Carried { by: by.to_vec(), candidate: by.iter().min().copied(), stood };
+    fn listed_when(&mut self, by: &[u64], stood: &dyn Fn(u64) -> bool) -> Vec<PaneAction> {
+        let carried = Carriers { by: by.to_vec(), candidate: by.iter().min().copied(), stood };
         self.pane.listed(carried, &mut self.attempts)
     }
 
@@ -31,7 +32,7 @@ impl World {
     }
 
     /// The content of the attempt that is under way is here.
-    fn answered(&mut self) -> Answered {
+    fn answered(&mut self) -> SeedOutcome {
         self.pane.answered(self.attempts.0)
     }
 
@@ -39,7 +40,7 @@ impl World {
     fn following() -> Self {
         let mut world = Self::default();
         world.listed(&[O]);
-        assert_eq!(world.answered(), Answered::Deliver(Seeding::First, Held::default()));
+        assert_eq!(world.answered(), SeedOutcome::Deliver(Seeding::First, HeldOutput::default()));
         world
     }
 
@@ -50,7 +51,7 @@ impl World {
         world
     }
 
-    fn restarted(&mut self, here: bool) -> Vec<Step> {
+    fn restarted(&mut self, here: bool) -> Vec<PaneAction> {
         self.pane.restarted(here, &mut self.attempts)
     }
 
@@ -59,17 +60,17 @@ impl World {
     }
 }
 
-fn seeded(attempt: u64) -> Vec<Step> {
-    vec![Step::Unfollowed, Step::Seed(attempt)]
+fn seeded(attempt: u64) -> Vec<PaneAction> {
+    vec![PaneAction::Unfollowed, PaneAction::Seed(attempt)]
 }
 
-/// The same of a pane that has left these connections.
-fn seeded_away(from: &[u64], attempt: u64) -> Vec<Step> {
-    from.iter().map(|id| Step::Park(*id)).chain(seeded(attempt)).collect()
+/// The actions of a seeding, of a pane that has left these connections.
+fn seeded_away(from: &[u64], attempt: u64) -> Vec<PaneAction> {
+    from.iter().map(|id| PaneAction::Park(*id)).chain(seeded(attempt)).collect()
 }
 
-fn held(bytes: &[u8]) -> Held {
-    Held { bytes: bytes.to_vec(), is_over: false }
+fn held(bytes: &[u8]) -> HeldOutput {
+    HeldOutput { bytes: bytes.to_vec(), is_over: false }
 }
 
 const AGAIN: Seeding = Seeding::Again(GapReason::Reconnected);
@@ -110,7 +111,7 @@ fn whoever_comes_to_an_owner_is_seeded() {
     for (what, world, by, owner) in cases {
         let mut world = world();
         let steps = world.listed(by);
-        let asked = steps.iter().any(|step| *step == Step::Seed(world.attempt()));
+        let asked = steps.iter().any(|step| *step == PaneAction::Seed(world.attempt()));
         assert_eq!(asked, owner.is_some(), "{what}: {steps:?}");
         if let Some(owner) = owner {
             let attempt = world.attempt();
@@ -120,12 +121,13 @@ fn whoever_comes_to_an_owner_is_seeded() {
     }
 }
 
-/// The defect that this state machine was made for: kept when dead, carried by another connection, then respawned.
+/// The defect that this state machine was made for: kept when dead, carried by another connection,
+/// then respawned.
 #[test]
 fn a_dead_pane_that_changed_its_connection_is_seeded_when_it_is_respawned() {
     type Change = (&'static str, fn(&mut World));
     let changes: [Change; 3] = [
-        ("move-window", |world| assert_eq!(world.listed(&[N]), [Step::Park(O)])),
+        ("move-window", |world| assert_eq!(world.listed(&[N]), [PaneAction::Park(O)])),
         ("attach -d, and back", |world| {
             assert_eq!(world.pane.lost(O), []);
             assert_eq!(world.listed(&[]), []);
@@ -141,11 +143,11 @@ fn a_dead_pane_that_changed_its_connection_is_seeded_when_it_is_respawned() {
         change(&mut world);
         assert_eq!(world.pane.owner(), Some(N), "{what}");
         // Output may be what was still under way when it ended.
-        assert_eq!(world.pane.output(N, b"x"), Taken::Unsure, "{what}");
+        assert_eq!(world.pane.output(N, b"x"), OutputAction::Unsure, "{what}");
         let steps = world.restarted(false);
-        assert_eq!(steps, [&[Step::Restarted][..], &seeded(world.attempt())].concat(), "{what}");
-        assert_eq!(world.answered(), Answered::Deliver(AGAIN, Held::default()), "{what}");
-        assert_eq!(world.pane.output(N, b"y"), Taken::Passed, "{what}");
+        assert_eq!(steps, [&[PaneAction::Restarted][..], &seeded(world.attempt())].concat(), "{what}");
+        assert_eq!(world.answered(), SeedOutcome::Deliver(AGAIN, HeldOutput::default()), "{what}");
+        assert_eq!(world.pane.output(N, b"y"), OutputAction::Passed, "{what}");
     }
 }
 
@@ -153,7 +155,7 @@ fn a_dead_pane_that_changed_its_connection_is_seeded_when_it_is_respawned() {
 fn a_dead_pane_without_a_connection_is_seeded_when_it_is_respawned_and_gets_one() {
     let mut world = World::ended();
     world.pane.lost(O);
-    assert_eq!(world.restarted(false), [Step::Restarted]);
+    assert_eq!(world.restarted(false), [PaneAction::Restarted]);
     assert!(!world.pane.has_ended());
     let steps = world.listed(&[N]);
     assert_eq!(steps, seeded(world.attempt()));
@@ -163,7 +165,8 @@ fn a_dead_pane_without_a_connection_is_seeded_when_it_is_respawned_and_gets_one(
 fn a_listing_that_comes_late_does_not_revive_what_has_ended() {
     let mut world = World::following();
     assert!(world.pane.shows(PID), "a first program");
-    // The next one starts and ends on the owner's connection; a listing over another one was asked in between.
+    // The next one starts and ends on the owner's connection; a listing over another one was asked
+    // in between.
     assert!(world.pane.ended(Some(O), Some(PID + 1)));
     assert!(!world.pane.shows(PID + 1), "it is the one that has ended");
     assert!(!world.pane.shows(0), "one that has just ended has no number");
@@ -173,19 +176,19 @@ fn a_listing_that_comes_late_does_not_revive_what_has_ended() {
 #[test]
 fn a_respawn_that_its_owner_carries_is_told_where_it_begins() {
     let mut world = World::ended();
-    assert_eq!(world.pane.output(N, b"x"), Taken::Dropped);
-    assert_eq!(world.pane.output(O, b"x"), Taken::Restarted, "what it prints first comes ahead of any listing");
-    assert_eq!(world.pane.output(O, b"y"), Taken::Passed);
+    assert_eq!(world.pane.output(N, b"x"), OutputAction::Dropped);
+    assert_eq!(world.pane.output(O, b"x"), OutputAction::Restarted, "what it prints first comes ahead of any listing");
+    assert_eq!(world.pane.output(O, b"y"), OutputAction::Passed);
     assert_eq!(world.restarted(false), [], "once");
 
     let mut world = World::ended();
-    assert_eq!(world.restarted(false), [Step::Restarted], "a listing tells");
+    assert_eq!(world.restarted(false), [PaneAction::Restarted], "a listing tells");
     assert!(world.is_following(O));
 
     // muxtap's own respawn, on the connection that the pane came to after its end.
     let mut world = World::ended();
     world.listed(&[N]);
-    assert_eq!(world.restarted(true), [Step::Restarted]);
+    assert_eq!(world.restarted(true), [PaneAction::Restarted]);
     assert!(world.is_following(N));
 }
 
@@ -200,29 +203,29 @@ fn the_end_is_told_once() {
     let mut world = World::following();
     world.listed(&[N]);
     world.pane.ended(Some(O), Some(PID));
-    assert_eq!(world.pane.output(N, b"x"), Taken::Unsure);
+    assert_eq!(world.pane.output(N, b"x"), OutputAction::Unsure);
 }
 
 #[test]
 fn output_around_a_seed() {
     let mut world = World::default();
-    assert_eq!(world.pane.output(O, b"x"), Taken::Dropped);
+    assert_eq!(world.pane.output(O, b"x"), OutputAction::Dropped);
     world.listed(&[O]);
-    assert_eq!(world.pane.output(N, b"x"), Taken::Dropped, "of another connection");
-    assert_eq!(world.answered(), Answered::Deliver(Seeding::First, Held::default()), "C1");
+    assert_eq!(world.pane.output(N, b"x"), OutputAction::Dropped, "of another connection");
+    assert_eq!(world.answered(), SeedOutcome::Deliver(Seeding::First, HeldOutput::default()), "C1");
 
     let mut world = World::default();
     world.listed(&[O]);
-    assert_eq!(world.pane.output(O, b"x"), Taken::Dropped);
-    assert_eq!(world.answered(), Answered::Pause, "N27");
-    assert_eq!(world.pane.output(O, b"dropped by the pause"), Taken::Dropped);
-    assert_eq!(world.answered(), Answered::Void, "it is not asked yet");
+    assert_eq!(world.pane.output(O, b"x"), OutputAction::Dropped);
+    assert_eq!(world.answered(), SeedOutcome::Pause, "N27");
+    assert_eq!(world.pane.output(O, b"dropped by the pause"), OutputAction::Dropped);
+    assert_eq!(world.answered(), SeedOutcome::Void, "it is not asked yet");
     let attempt = world.attempt();
     assert!(world.pane.paused(attempt) && !world.pane.paused(attempt));
-    assert_eq!(world.pane.output(O, b"ear"), Taken::Dropped);
-    assert_eq!(world.pane.output(O, b"ly"), Taken::Dropped);
-    assert_eq!(world.answered(), Answered::Deliver(Seeding::First, held(b"early")));
-    assert_eq!(world.pane.output(O, b"x"), Taken::Passed);
+    assert_eq!(world.pane.output(O, b"ear"), OutputAction::Dropped);
+    assert_eq!(world.pane.output(O, b"ly"), OutputAction::Dropped);
+    assert_eq!(world.answered(), SeedOutcome::Deliver(Seeding::First, held(b"early")));
+    assert_eq!(world.pane.output(O, b"x"), OutputAction::Passed);
 }
 
 #[test]
@@ -236,16 +239,16 @@ fn what_comes_early_is_bounded() {
     for _ in 0..HELD_BYTES / 1024 {
         world.pane.output(O, &[b'x'; 1024]);
     }
-    let Flow::Seeding(Asking { phase: Phase::Paused { early }, .. }) = &world.pane.flow else { panic!() };
+    let Flow::Seeding(SeedRequest { phase: Phase::Paused { early }, .. }) = &world.pane.flow else { panic!() };
     assert_eq!(early.bytes.len(), HELD_BYTES);
     world.pane.output(O, b"y");
     world.pane.output(O, b"z");
-    let Answered::Deliver(Seeding::First, early) = world.answered() else { panic!() };
+    let SeedOutcome::Deliver(Seeding::First, early) = world.answered() else { panic!() };
     assert_eq!((early.bytes.capacity(), early.whole()), (0, None));
     // So it is read anew.
     let steps = world.pane.reseed(GapReason::Paused, &mut world.attempts);
     assert_eq!(steps, seeded(world.attempt()));
-    assert_eq!(world.answered(), Answered::Deliver(Seeding::Again(GapReason::Paused), Held::default()));
+    assert_eq!(world.answered(), SeedOutcome::Deliver(Seeding::Again(GapReason::Paused), HeldOutput::default()));
 }
 
 #[test]
@@ -254,13 +257,13 @@ fn an_answer_to_an_old_attempt_is_void() {
     world.listed(&[O]);
     let old = world.attempt();
     world.listed(&[N]);
-    assert_eq!(world.pane.answered(old), Answered::Void);
+    assert_eq!(world.pane.answered(old), SeedOutcome::Void);
     assert_eq!(world.pane.refused(old, &mut world.attempts), None);
     assert!(!world.pane.paused(old) && !world.pane.retry(old));
-    assert_eq!(world.answered(), Answered::Deliver(Seeding::First, Held::default()));
-    assert_eq!(world.answered(), Answered::Void, "once");
+    assert_eq!(world.answered(), SeedOutcome::Deliver(Seeding::First, HeldOutput::default()));
+    assert_eq!(world.answered(), SeedOutcome::Void, "once");
     world.pane.lost(N);
-    assert_eq!(world.answered(), Answered::Void);
+    assert_eq!(world.answered(), SeedOutcome::Void);
 }
 
 #[test]
@@ -278,7 +281,7 @@ fn a_refused_seed_is_asked_for_again_with_longer_and_longer_pauses() {
     }
     assert_eq!(least, LONGEST_PAUSE);
     world.pane.output(O, b"x");
-    assert_eq!(world.answered(), Answered::Pause, "as ever");
+    assert_eq!(world.answered(), SeedOutcome::Pause, "as ever");
     // Another connection is another chance, at once.
     let steps = world.listed(&[N]);
     assert_eq!(steps, seeded_away(&[O], world.attempt()));
@@ -289,25 +292,25 @@ fn a_refused_seed_is_asked_for_again_with_longer_and_longer_pauses() {
 #[test]
 fn a_pane_that_is_moved_goes_on_with_what_came_over_the_new_connection() {
     let mut world = World::following();
-    assert_eq!(world.pane.output(N, b"ah"), Taken::Unsure, "before anything is listed: where is it?");
-    assert_eq!(world.pane.output(N, b"ead"), Taken::Dropped, "that was asked already");
+    assert_eq!(world.pane.output(N, b"ah"), OutputAction::Unsure, "before anything is listed: where is it?");
+    assert_eq!(world.pane.output(N, b"ead"), OutputAction::Dropped, "that was asked already");
     let steps = world.listed(&[N]);
     assert_eq!(steps, seeded_away(&[O], world.attempt()));
-    assert_eq!(world.pane.output(N, b" of the seed"), Taken::Dropped);
-    assert_eq!(world.pane.output(O, b"late"), Taken::Dropped);
-    assert_eq!(world.answered(), Answered::Compare(b"ahead of the seed".to_vec()));
+    assert_eq!(world.pane.output(N, b" of the seed"), OutputAction::Dropped);
+    assert_eq!(world.pane.output(O, b"late"), OutputAction::Dropped);
+    assert_eq!(world.answered(), SeedOutcome::Compare(b"ahead of the seed".to_vec()));
     let attempt = world.attempt();
     world.pane.handed_over(attempt);
     assert!(world.is_following(N));
-    assert_eq!(world.pane.output(N, b"x"), Taken::Passed);
+    assert_eq!(world.pane.output(N, b"x"), OutputAction::Passed);
 
     let mut world = World::following();
     world.listed(&[N]);
-    assert_eq!(world.answered(), Answered::Compare(Vec::new()), "it was quiet");
+    assert_eq!(world.answered(), SeedOutcome::Compare(Vec::new()), "it was quiet");
     let attempt = world.attempt();
-    assert_eq!(world.pane.not_handed_over(attempt), Answered::Pause, "but the two differ");
+    assert_eq!(world.pane.not_handed_over(attempt), SeedOutcome::Pause, "but the two differ");
     assert!(world.pane.paused(attempt));
-    assert_eq!(world.answered(), Answered::Deliver(AGAIN, Held::default()));
+    assert_eq!(world.answered(), SeedOutcome::Deliver(AGAIN, HeldOutput::default()));
 }
 
 /// The last window of a session was moved: the session ends, and its client with it.
@@ -316,7 +319,7 @@ fn a_pane_whose_owner_went_with_its_session_goes_on_where_it_was_moved() {
     type Order = (&'static str, &'static [u8], fn(&mut World));
     let orders: [Order; 3] = [
         ("quiet", b"", |world| {
-            assert_eq!(world.pane.lost(O), [Step::Unfollowed]);
+            assert_eq!(world.pane.lost(O), [PaneAction::Unfollowed]);
         }),
         ("it printed before the client went", b"ahead", |world| {
             world.pane.output(N, b"ahead");
@@ -325,7 +328,7 @@ fn a_pane_whose_owner_went_with_its_session_goes_on_where_it_was_moved() {
         ("and after", b"ahead", |world| {
             world.pane.output(N, b"ah");
             world.pane.lost(O);
-            assert_eq!(world.pane.output(N, b"ead"), Taken::Dropped);
+            assert_eq!(world.pane.output(N, b"ead"), OutputAction::Dropped);
         }),
     ];
     for (what, ahead, order) in orders {
@@ -334,7 +337,7 @@ fn a_pane_whose_owner_went_with_its_session_goes_on_where_it_was_moved() {
         assert_eq!(world.pane.owner(), None, "{what}");
         let steps = world.listed(&[N]);
         assert_eq!(steps, seeded(world.attempt()), "{what}");
-        assert_eq!(world.answered(), Answered::Compare(ahead.to_vec()), "{what}");
+        assert_eq!(world.answered(), SeedOutcome::Compare(ahead.to_vec()), "{what}");
     }
 }
 
@@ -350,25 +353,25 @@ fn a_pane_is_paused_where_it_is_not_carried_any_more() {
     let attempt = world.attempt();
     world.pane.handed_over(attempt);
     assert_eq!(world.listed(&[N]), [], "once");
-    assert_eq!(world.pane.output(O, b"kept"), Taken::Dropped);
+    assert_eq!(world.pane.output(O, b"kept"), OutputAction::Dropped);
     let steps = world.listed(&[O]);
     let attempt = world.attempt();
-    assert_eq!(steps, [Step::Unpark(O), Step::Park(N), Step::Unfollowed, Step::Seed(attempt)]);
-    assert_eq!(world.answered(), Answered::Compare(Vec::new()), "what came before its pause is from before");
+    assert_eq!(steps, [PaneAction::Unpark(O), PaneAction::Park(N), PaneAction::Unfollowed, PaneAction::Seed(attempt)]);
+    assert_eq!(world.answered(), SeedOutcome::Compare(Vec::new()), "what came before its pause is from before");
     world.pane.handed_over(attempt);
     // Linked where it is parked, it flows there again.
-    assert_eq!(world.listed(&[O, N]), [Step::Unpark(N)]);
-    assert_eq!(world.listed(&[O]), [Step::Park(N)]);
+    assert_eq!(world.listed(&[O, N]), [PaneAction::Unpark(N)]);
+    assert_eq!(world.listed(&[O]), [PaneAction::Park(N)]);
     world.pane.lost(N);
     assert!(!world.pane.is_parked(N), "nothing is kept for one that has gone");
     // One that has ended is about to be respawned.
     let mut world = World::ended();
-    assert_eq!(world.listed(&[N]), [Step::Park(O)]);
+    assert_eq!(world.listed(&[N]), [PaneAction::Park(O)]);
 }
 
 #[test]
 fn a_move_that_nobody_has_seen_whole_has_a_gap() {
-    type Move = (&'static str, fn(&mut World) -> Vec<Step>);
+    type Move = (&'static str, fn(&mut World) -> Vec<PaneAction>);
     let moves: [Move; 7] = [
         ("its client was thrown out, and another one came", |world| {
             world.pane.lost(O);
@@ -399,16 +402,16 @@ fn a_move_that_nobody_has_seen_whole_has_a_gap() {
     for (what, change) in moves {
         let mut world = World::following();
         let steps = change(&mut world);
-        assert!(steps.contains(&Step::Seed(world.attempt())), "{what}");
+        assert!(steps.contains(&PaneAction::Seed(world.attempt())), "{what}");
         let attempt = world.attempt();
         let answered = match world.answered() {
-            Answered::Pause => {
+            SeedOutcome::Pause => {
                 assert!(world.pane.paused(attempt), "{what}");
                 world.answered()
             }
             answered => answered,
         };
-        assert_eq!(answered, Answered::Deliver(AGAIN, Held::default()), "{what}");
+        assert_eq!(answered, SeedOutcome::Deliver(AGAIN, HeldOutput::default()), "{what}");
     }
 }
 
@@ -418,7 +421,7 @@ fn a_window_that_is_linked_elsewhere_too_is_held_for_nobody() {
     world.pane.output(N, b"twice");
     assert_eq!(world.listed(&[O, N]), []);
     for _ in 0..3 {
-        assert_eq!(world.pane.output(N, b"twice"), Taken::Dropped);
+        assert_eq!(world.pane.output(N, b"twice"), OutputAction::Dropped);
     }
     assert_eq!(world.pane.flow, Flow::Following { owner: O, ahead: None });
     assert_eq!(world.pane.carriers().collect::<Vec<_>>(), [O, N]);
@@ -429,17 +432,17 @@ fn a_pause_is_followed_by_a_seed_with_a_gap() {
     let mut world = World::following();
     let steps = world.pane.reseed(GapReason::Paused, &mut world.attempts);
     assert_eq!(steps, seeded(world.attempt()));
-    assert_eq!(world.answered(), Answered::Deliver(Seeding::Again(GapReason::Paused), Held::default()));
+    assert_eq!(world.answered(), SeedOutcome::Deliver(Seeding::Again(GapReason::Paused), HeldOutput::default()));
     // Not yet known: there is nothing to which a gap could be.
     let mut world = World::default();
     world.listed(&[O]);
     world.pane.reseed(GapReason::Paused, &mut world.attempts);
-    assert_eq!(world.answered(), Answered::Deliver(Seeding::First, Held::default()));
+    assert_eq!(world.answered(), SeedOutcome::Deliver(Seeding::First, HeldOutput::default()));
     // It prints nothing; what is put there later is read.
     let mut world = World::ended();
     assert_eq!(world.pane.reseed(GapReason::Paused, &mut world.attempts), []);
     let steps = world.restarted(false);
-    assert_eq!(steps, [&[Step::Restarted][..], &seeded(world.attempt())].concat());
+    assert_eq!(steps, [&[PaneAction::Restarted][..], &seeded(world.attempt())].concat());
 }
 
 #[test]

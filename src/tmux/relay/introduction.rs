@@ -1,12 +1,14 @@
-//! A control client's introduction to a tmux server: its messages, and the order in which they do no harm.
+//! A control client's introduction to a tmux server: its messages, and the order in which they do
+//! no harm.
 //!
-//! A server counts a client as a control client from its flags on, but only at the introduction's end gives it what is
-//! needed to notify it. Servers before 3.7 crash when they notify a client in between (F36, F37). Introductions are read
-//! in any order, and what comes in one read is taken in one turn of the server's loop. So the flags go last, in one write
-//! with the end (F38).
+//! A server counts a client as a control client from its flags on, but only at the introduction's
+//! end gives it what is needed to notify it. Servers before 3.7 crash when they notify a client in
+//! between (F36, F37). Introductions are read in any order, and what comes in one read is taken in
+//! one turn of the server's loop. So the flags go last, in one write with the end (F38).
 //!
-//! Messages are those of OpenBSD's `imsg_init(3)`: a header of 16 bytes (type, length and marks, two words more), then
-//! data. A descriptor comes along by `SCM_RIGHTS` (unix(7)) where the header is marked.
+//! Messages are those of OpenBSD's `imsg_init(3)`: a header of 16 bytes (type, length and marks,
+//! two words more), then data. A descriptor comes along by `SCM_RIGHTS` (unix(7)) where the header
+//! is marked.
 
 use std::collections::VecDeque;
 
@@ -14,9 +16,10 @@ use std::collections::VecDeque;
 const HEADER: usize = 16;
 /// The longest message that a tmux server reads (`MAX_IMSGSIZE`).
 const LONGEST: usize = 16 * 1024;
-/// How long an introduction may be as a whole. It carries the client's environment, of which Linux allows 6 MiB at most.
+/// The most bytes of an introduction. It carries the client's environment, of which Linux allows 6
+/// MiB at most.
 const LONGEST_INTRODUCTION: usize = 8 * 1024 * 1024;
-/// How many descriptors an introduction may carry; tmux sends two.
+/// The most descriptors of an introduction; tmux sends two.
 const MOST_DESCRIPTORS: usize = 8;
 
 /// `MSG_IDENTIFY_FLAGS`: from here on the server counts the client as a control client.
@@ -44,7 +47,7 @@ pub enum Malformed {
     TooLong,
 }
 
-/// What a client has sent of its introduction so far. `F` is a descriptor.
+/// The part of its introduction that a client has sent so far. `F` is a descriptor.
 pub(super) struct Introduction<F> {
     /// Messages that carry no descriptor and no flags.
     plain: Vec<u8>,
@@ -114,13 +117,14 @@ impl<F> Introduction<F> {
 
     /// Returns what is to be written to the server, in this order.
     ///
-    /// Messages with descriptors stand just before the last write: a read ends behind a descriptor, so the last write is
-    /// read by itself and as a whole, however long the introduction is.
+    /// Messages with descriptors stand just before the last write: a read ends behind a descriptor,
+    /// so the last write is read by itself and as a whole, however long the introduction is.
     pub(super) fn in_order(self) -> Vec<Write<F>> {
         let Self { plain, descriptors, mut last, rest, mut unclaimed, .. } = self;
         let mut writes = vec![Write { bytes: plain, descriptor: None }];
         writes.extend(descriptors);
-        // tmux sends no descriptor behind the end. One that it did send would go with the bytes it came with.
+        // tmux sends no descriptor behind the end. One that it did send would go with the bytes it
+        // came with.
         let with = unclaimed.pop_front();
         if with.is_none() {
             last.extend_from_slice(&rest);
@@ -150,8 +154,8 @@ impl Header {
         if bytes.len() < HEADER {
             return Ok(None);
         }
-        // Up to 3.5a these are two numbers, the length and marks. From 3.6 on they are one, whose highest bit is the
-        // mark: where that comes first in memory the length is the second.
+        // Up to 3.5a these are two numbers, the length and marks. From 3.6 on they are one, whose
+        // highest bit is the mark: where that comes first in memory the length is the second.
         let (first, second) = (u16::from_ne_bytes([*a0, *a1]), u16::from_ne_bytes([*b0, *b1]));
         let possible = |length: u16| (HEADER..=LONGEST).contains(&usize::from(length));
         let (length, marks) = if possible(first) { (first, second) } else { (second, first) };

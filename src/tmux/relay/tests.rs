@@ -7,7 +7,7 @@ use tokio::task::JoinHandle;
 
 use super::*;
 
-/// How long nothing may come before it counts as missing.
+/// Time without anything after which it counts as missing.
 const LIMIT: Duration = Duration::from_secs(20);
 
 /// A stand-in for a tmux server, whose socket it holds.
@@ -26,7 +26,7 @@ impl Server {
     }
 
     /// A client that connects to a relay to this server.
-    fn client(&self) -> (std::os::unix::net::UnixStream, PathBuf, JoinHandle<Result<(), NotArrived>>) {
+    fn client(&self) -> (std::os::unix::net::UnixStream, PathBuf, JoinHandle<Result<(), RelayError>>) {
         let relay = Relay::listen(self.socket.as_path().into()).unwrap();
         let place = relay.socket().to_owned();
         let client = std::os::unix::net::UnixStream::connect(&place).unwrap();
@@ -145,7 +145,7 @@ async fn a_client_that_is_no_tmux_is_refused() {
     let server = Server::new();
     let (mut client, _, relay) = server.client();
     client.write_all(&[255; 64]).unwrap();
-    assert!(matches!(relay.await.unwrap(), Err(NotArrived::Malformed(_))));
+    assert!(matches!(relay.await.unwrap(), Err(RelayError::Malformed(_))));
     assert!(!server.has_client());
 }
 
@@ -153,7 +153,7 @@ async fn a_client_that_is_no_tmux_is_refused() {
 async fn a_client_that_does_not_go_on_is_let_go() {
     let server = Server::new();
     let (client, _, relay) = server.client();
-    assert!(matches!(relay.await.unwrap(), Err(NotArrived::Late)));
+    assert!(matches!(relay.await.unwrap(), Err(RelayError::Late)));
     drop(client);
     assert!(!server.has_client());
 }
@@ -166,5 +166,5 @@ async fn only_the_user_can_come_and_nothing_is_left() {
     drop(relay);
     assert!(!directory.exists());
     // A place whose path is too long for a socket is passed over.
-    assert!(Place::make_in(&Path::new("/tmp").join("x".repeat(120))).is_err());
+    assert!(PrivateSocket::make_in(&Path::new("/tmp").join("x".repeat(120))).is_err());
 }

@@ -124,7 +124,8 @@ async fn what_tmux_has_not_read_is_taken_back() {
     unavailable(two.await.unwrap());
     unavailable(model.await.unwrap());
 
-    // Of what callers asked only the line that was begun is carried out; the model is read all the same.
+    // Of what callers asked only the line that was begun is carried out; the model is read all the
+    // same.
     let asked = wire.request().await;
     assert_eq!(asked.commands(), [format!("rename-session {long}")]);
     wire.answer(&asked, &[]);
@@ -295,7 +296,8 @@ async fn a_respawn_while_the_pane_is_being_paused_for_its_seed_doubles_nothing()
     respawn.await.unwrap().unwrap().unwrap();
     wire.say("%output %1 new");
     wire.answer_seed(&late, "hello noise new");
-    // That content shows what has come as output. It is not used; the pane printed, so it is paused and read again.
+    // That content shows what has come as output. It is not used; the pane printed, so it is paused
+    // and read again.
     wire.seed("hello noise new").await;
     assert_eq!(wire.accept().await, ["refresh-client -A \"%1:pause\""]);
     wire.seed("hello noise new").await;
@@ -405,7 +407,7 @@ async fn a_callback_that_panics_ends_the_connection_and_the_others_are_answered(
 
 #[tokio::test]
 async fn a_link_whose_keeper_panics_is_made_anew() {
-    let told = Arc::new(Told::default());
+    let told = Arc::new(RecordingObserver::default());
     told.fails_at_link.store(true, Ordering::Relaxed);
     let program = Program { tmux: "/nonexistent/tmux".into(), ..Program::default() };
     let spec =
@@ -443,8 +445,8 @@ async fn a_caller_for_whom_a_pane_is_covered_does_not_notice_a_connection_that_e
     cover.await.unwrap().unwrap();
 }
 
-/// The last client goes with its session, and a guest that was on its way attaches before the link has noticed: who the
-/// server is has to be asked anew, and until then callers wait.
+/// The last client goes with its session, and a guest that was on its way attaches before the link
+/// has noticed: who the server is has to be asked anew, and until then callers wait.
 #[tokio::test(start_paused = true)]
 async fn a_guest_that_attaches_just_as_the_last_client_goes_does_not_hide_that() {
     let server = Scripted::start();

@@ -112,7 +112,8 @@ async fn a_pause_that_was_never_announced_hides_no_real_one() {
 #[tokio::test]
 async fn a_pane_that_is_moved_goes_on_where_the_other_connection_has_it() {
     let (server, mut one, mut two) = two_guests().await;
-    // Its window has come to $1, which nobody announces (N80); what it prints there comes ahead of any listing.
+    // Its window has come to $1, which nobody announces (N80); what it prints there comes ahead of
+    // any listing.
     two.say("%output %1 there");
     one.list(&[row(1, 0, 1), row(1, 1, 2)]).await;
     let asked = two.request().await;

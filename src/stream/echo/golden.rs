@@ -1,14 +1,15 @@
-//! The filter on what real shells and programs printed: recordings of tmux 3.3a panes with bash 5.2, zsh, fish, dash, Python, `cat` and
-//! programs in raw mode, at 80 and 20 columns. `tests/golden/echo/index.tsv` names them.
+//! The filter on what real shells and programs printed: recordings of tmux 3.3a panes with bash
+//! 5.2, zsh, fish, dash, Python, `cat` and programs in raw mode, at 80 and 20 columns.
+//! `tests/golden/echo/index.tsv` names them.
 
 use std::{fs, ops::Range, path::PathBuf};
 
 use super::{EchoFilter, Verdict};
-use crate::pane::{
+use crate::stream::{
     decoder::TextDecoder,
     render::resting_line,
     ring::Ring,
-    text::{Control, TextSink, Unheard},
+    text::{Control, NullSink, TextSink},
 };
 
 struct Input {
@@ -47,7 +48,7 @@ fn recordings() -> Vec<Recording> {
     index.lines().filter(|line| !line.starts_with('#')).map(read).collect()
 }
 
-/// `\x1b` stands for the byte.
+/// Returns the bytes of a text in which `\x1b` stands for the byte.
 fn unescaped(text: &str) -> Vec<u8> {
     let mut parts = text.split("\\x");
     let mut bytes = parts.next().unwrap_or_default().as_bytes().to_vec();
@@ -59,7 +60,7 @@ fn unescaped(text: &str) -> Vec<u8> {
     bytes
 }
 
-/// What patterns are searched in: text with line ends, and the raw offset of each byte.
+/// The text in which patterns are searched, with line ends, and the raw offset of each byte.
 #[derive(Default)]
 struct MatchText(Vec<u8>, Vec<u64>);
 
@@ -113,7 +114,7 @@ fn play(recording: &Recording, chunk: usize, mut look: impl FnMut(&EchoFilter, u
         let end = inputs.peek().map_or(end, |input| end.min(input.mark));
         let bytes = &recording.bytes[at..end];
         if filter.is_idle() {
-            ring.push(bytes, &mut Unheard);
+            ring.push(bytes, &mut NullSink);
         } else {
             ring.push(bytes, &mut filter);
         }
@@ -149,7 +150,8 @@ fn the_echo_is_told_from_the_answer_in_real_programs() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// S10: a wait that was ended cannot be taken back, and an echo that was skipped is not looked at again.
+/// S10: a wait that was ended cannot be taken back, and an echo that was skipped is not looked at
+/// again.
 #[test]
 fn what_was_decided_while_bytes_came_singly_stays_so() {
     let mut wrong = Vec::new();

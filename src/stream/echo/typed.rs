@@ -1,4 +1,4 @@
-//! What was typed, line by line.
+//! Typed text, line by line.
 
 /// Typed lines that are expected to be echoed, over all inputs.
 pub(super) const LINES: usize = 256;
@@ -11,25 +11,28 @@ const BRACKETS: usize = 12;
 #[derive(Debug)]
 pub(super) struct Expected {
     pub(super) text: String,
-    /// Enter was typed behind it.
+    /// Whether Enter was typed behind it.
     pub(super) entered: bool,
     /// Which input it belongs to.
     pub(super) input: u64,
-    /// How many lines of its input came before it.
+    /// The number of lines of its input before it.
     pub(super) number: usize,
-    /// The kernel echoes.
+    /// Whether the kernel echoes.
     pub(super) tty_echo: bool,
-    /// What stood before the cursor when it was typed.
+    /// The text before the cursor when it was typed.
     pub(super) prompt: String,
-    /// It is expected on the line that is being printed, from this cell on; the stream's end when it was typed.
+    /// The cell from which it is expected on the line that is being printed; the stream's end when
+    /// it was typed.
     pub(super) anchor: Option<(usize, u64)>,
-    /// The kernel has echoed it, while no prompt was there: an editing program may do so again.
+    /// Whether the kernel has echoed it, while no prompt was there: an editing program may do so
+    /// again.
     pub(super) again: bool,
 }
 
 /// The last lines of a typed text.
 pub(super) struct Typed {
-    /// The number of the first of them in the text: 0, or more where there are more lines than are expected.
+    /// The number of the first of them in the text: 0, or more where there are more lines than are
+    /// expected.
     pub(super) first: usize,
     /// Each as an editor or the kernel would show it, and whether it was ended by Enter.
     pub(super) lines: Vec<(String, bool)>,
@@ -55,7 +58,7 @@ pub(super) fn typed_lines(text: &[u8]) -> Typed {
     Typed { first: usize::from(!rest.is_empty()) * LINES, lines }
 }
 
-/// A typed line up to its first key that is no character.
+/// Returns a typed line up to its first key that is no character.
 fn shown(line: &[u8]) -> String {
     // The longest character has four bytes.
     let line = line.get(..4 * LINE_CHARS + BRACKETS).unwrap_or(line);
@@ -63,7 +66,7 @@ fn shown(line: &[u8]) -> String {
     line.chars().take_while(|character| !character.is_control() || *character == '\t').take(LINE_CHARS).collect()
 }
 
-/// How many characters a text has without the blanks at its end.
+/// Returns the length of a text in characters, without the blanks at its end.
 pub(super) fn trimmed_len(text: impl Iterator<Item = char>) -> usize {
     text.enumerate().filter(|(_, character)| !character.is_whitespace()).last().map_or(0, |(index, _)| index + 1)
 }

@@ -2,7 +2,7 @@
 
 use memchr::memrchr;
 
-use crate::pane::text::{Control, TextSink};
+use crate::stream::text::{Control, TextSink};
 
 /// A run of match text and the raw bytes for which it stands.
 #[derive(Clone, Copy, Debug)]
@@ -11,7 +11,7 @@ struct Run {
     at: u64,
     /// Raw offset of its first byte.
     raw: u64,
-    /// How many raw bytes the whole run stands for, where that is not one for each.
+    /// The number of raw bytes for which the whole run stands, where that is not one for each.
     width: Option<u8>,
 }
 
@@ -24,39 +24,40 @@ pub(super) struct Window {
     line: u64,
     /// The raw offset of the last of a run of `\r`: it may be the beginning of a `\r\n`.
     held: Option<u64>,
-    /// A `\r` was given out as a line end before it was known what follows it.
+    /// Whether a `\r` was given out as a line end before it was known what follows it.
     released: bool,
 }
 
 /// Bytes of context kept before the first position at which a search may begin: a whole character.
 const BEHIND: u64 = 4;
-/// What a replacement character looks like; alone in a call it stands for one raw byte or more.
+/// The replacement character; alone in a call it stands for one raw byte or more.
 const REPLACEMENT: &[u8] = "\u{fffd}".as_bytes();
 
 impl Window {
     pub(super) fn bytes(&self) -> &[u8] {
         &self.bytes
     }
-    /// The position behind the last byte.
+    /// Returns the position behind the last byte.
     pub(super) fn end(&self) -> u64 {
         self.base + self.bytes.len() as u64
     }
-    /// The position at which the current line begins.
+    /// Returns the position at which the current line begins.
     pub(super) fn line(&self) -> u64 {
         self.line
     }
-    /// The index of a position; positions that are no longer or not yet there are taken to the nearest that is.
+    /// Returns the index of a position; positions that are no longer or not yet there are taken to
+    /// the nearest that is.
     pub(super) fn index(&self, position: u64) -> usize {
         (position.saturating_sub(self.base) as usize).min(self.bytes.len())
     }
     pub(super) fn position(&self, index: usize) -> u64 {
         self.base + index as u64
     }
-    /// The byte before a position, if there is one.
+    /// Returns the byte before a position, if there is one.
     pub(super) fn behind(&self, position: u64) -> Option<u8> {
         self.index(position).checked_sub(1).and_then(|index| self.bytes.get(index)).copied()
     }
-    /// The first position from which a search knows what stands before it.
+    /// Returns the first position from which a search knows what stands before it.
     pub(super) fn floor(&self) -> u64 {
         if self.base == 0 {
             return 0;
@@ -64,7 +65,7 @@ impl Window {
         let first = self.bytes.iter().skip(1).position(|byte| !(0x80..0xc0).contains(byte));
         self.base + first.map_or(self.bytes.len(), |rest| rest + 1) as u64
     }
-    /// The position at which the line begins that holds the byte before `end`.
+    /// Returns the position at which the line begins that holds the byte before `end`.
     pub(super) fn line_of(&self, end: u64) -> u64 {
         let index = self.index(end);
         let before = self.bytes.get(..index).unwrap_or_default();
@@ -73,7 +74,8 @@ impl Window {
     pub(super) fn holds_return(&self) -> bool {
         self.held.is_some()
     }
-    /// The stream rests: a `\r` at its end counts as a line end; a `\n` that comes later belongs to it.
+    /// Takes note that the stream rests: a `\r` at its end counts as a line end; a `\n` that comes
+    /// later belongs to it.
     pub(super) fn release(&mut self) {
         if self.held.is_some() {
             self.flush();
@@ -106,12 +108,12 @@ impl Window {
     fn run_at(&self, position: u64) -> Option<&Run> {
         self.runs.get(self.runs.partition_point(|run| run.at <= position).checked_sub(1)?)
     }
-    /// The raw offset of the byte at a position.
+    /// Returns the raw offset of the byte at a position.
     pub(super) fn raw_start(&self, position: u64) -> u64 {
         self.run_at(position)
             .map_or(0, |run| if run.width.is_some() { run.raw } else { run.raw + position.saturating_sub(run.at) })
     }
-    /// The raw offset just after the byte before a position.
+    /// Returns the raw offset just after the byte before a position.
     pub(super) fn raw_end(&self, position: u64) -> u64 {
         let last = position.saturating_sub(1);
         self.run_at(last).map_or(0, |run| match run.width {
@@ -174,7 +176,8 @@ impl TextSink for Window {
                 self.flush();
                 self.released = false;
                 if self.line < self.end() {
-                    // It stands for no raw byte: who goes on reading at its end reads the whole sequence.
+                    // It stands for no raw byte: who goes on reading at its end reads the whole
+                    // sequence.
                     self.end_line(offset, Some(0));
                 }
             }

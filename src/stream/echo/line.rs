@@ -5,7 +5,7 @@
     reason = "positions are bounded by MAX_CELLS on both sides"
 )]
 
-use crate::pane::{text::Control, width::columns};
+use crate::stream::{text::Control, width::columns};
 
 /// Cells of one line; what is longer is no echo.
 const MAX_CELLS: usize = 16 * 1024;
@@ -24,17 +24,18 @@ struct Cell {
 
 const BLANK: Cell = Cell { character: ' ', first: 0, last: 0 };
 
-/// How far a line's cells follow a text.
+/// The part of a text that a line's cells show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Followed {
+pub(super) struct MatchedText {
     /// Characters of the text that stand there.
     pub(super) characters: usize,
     /// The index of the first cell behind them.
     pub(super) cell: usize,
 }
 
-/// A line and the rows into which it wraps. Cells are numbered on through the rows, so a position's row is `position / columns`; rows
-/// above the line, which shells go to when they redraw a prompt or an edit of several lines, have negative positions and hold nothing.
+/// A line and the rows into which it wraps. Cells are numbered on through the rows, so a position's
+/// row is `position / columns`; rows above the line, which shells go to when they redraw a prompt
+/// or an edit of several lines, have negative positions and hold nothing.
 #[derive(Debug)]
 pub(super) struct Line {
     /// The raw offset of its first byte.
@@ -42,9 +43,10 @@ pub(super) struct Line {
     columns: usize,
     cells: Vec<Cell>,
     position: i64,
-    /// The last column was printed in and the cursor still stands behind it (tmux: `cx == sx`).
+    /// Whether the last column was printed in and the cursor still stands behind it (tmux:
+    /// `cx == sx`).
     pending: bool,
-    /// It is too long, or the cursor was sent to a place that is not known.
+    /// Whether it is too long, or the cursor was sent to a place that is not known.
     pub(super) lost: bool,
 }
 
@@ -67,7 +69,7 @@ impl Line {
     pub(super) fn len(&self) -> usize {
         self.cells.len()
     }
-    /// The index of the cell at the cursor; 0 above the line.
+    /// Returns the index of the cell at the cursor; 0 above the line.
     pub(super) fn cursor(&self) -> usize {
         usize::try_from(self.position).unwrap_or(0)
     }
@@ -83,22 +85,22 @@ impl Line {
     pub(super) fn columns(&self) -> usize {
         self.columns
     }
-    /// The last character that is not blank.
+    /// Returns the last character that is not blank.
     pub(super) fn last_character(&self) -> Option<char> {
         let mut shown = self.cells.iter().rev().map(|cell| cell.character);
         shown.find(|character| *character != SPACER && !character.is_whitespace())
     }
-    /// The line fills its rows to the margin.
+    /// Whether the line fills its rows to the margin.
     pub(super) fn is_full(&self) -> bool {
         !self.cells.is_empty() && self.cells.len().is_multiple_of(self.columns)
     }
-    /// The cursor stands in the last row.
+    /// Whether the cursor stands in the last row.
     pub(super) fn in_last_row(&self) -> bool {
         let last = self.cells.len().saturating_sub(1) / self.columns;
         self.row() >= last as i64
     }
 
-    /// The characters of some cells.
+    /// Returns the characters of some cells.
     pub(super) fn text(&self, cells: std::ops::Range<usize>) -> String {
         let range = cells.start.min(self.cells.len())..cells.end.min(self.cells.len());
         let cells = self.cells.get(range).unwrap_or_default();
@@ -110,9 +112,9 @@ impl Line {
         self.cells.iter().skip(cell).all(|cell| cell.character == ' ')
     }
 
-    /// How far the cells from `from` up to `to` show `text`.
-    pub(super) fn follow(&self, from: usize, to: usize, text: impl Iterator<Item = char>) -> Followed {
-        let mut followed = Followed { characters: 0, cell: from };
+    /// Returns how far the cells from `from` up to `to` show `text`.
+    pub(super) fn follow(&self, from: usize, to: usize, text: impl Iterator<Item = char>) -> MatchedText {
+        let mut followed = MatchedText { characters: 0, cell: from };
         let to = to.min(self.cells.len());
         let at = |cell: usize| self.cells.get(cell).filter(|_| cell < to).map(|cell| cell.character);
         for wanted in text {
@@ -146,17 +148,18 @@ impl Line {
         followed
     }
 
-    /// The raw offset at which a cell was first printed.
+    /// Returns the raw offset at which a cell was first printed.
     pub(super) fn first_of(&self, cell: usize) -> u64 {
         self.start + self.cells.get(cell).map_or(0, |cell| u64::from(cell.first))
     }
-    /// The raw offset behind the last byte that was printed in some cells.
+    /// Returns the raw offset behind the last byte that was printed in some cells.
     pub(super) fn end_of(&self, cells: std::ops::Range<usize>) -> u64 {
         let cells = self.cells.iter().take(cells.end).skip(cells.start);
         let last = cells.filter(|cell| cell.character != SPACER).max_by_key(|cell| cell.last);
         self.start + last.map_or(0, |cell| u64::from(cell.last) + cell.character.len_utf8() as u64)
     }
-    /// Returns the raw offsets at which the cells from `cell` on that are not blank were last printed, in order.
+    /// Returns the raw offsets at which the cells from `cell` on that are not blank were last
+    /// printed, in order.
     pub(super) fn printed_from(&self, cell: usize) -> Vec<u64> {
         let cells = self.cells.iter().skip(cell).filter(|cell| !matches!(cell.character, ' ' | SPACER));
         let mut printed: Vec<_> = cells.map(|cell| self.start + u64::from(cell.last)).collect();
@@ -265,7 +268,7 @@ impl Line {
     fn column(&self) -> usize {
         if self.pending { self.columns } else { self.position.rem_euclid(self.columns as i64) as usize }
     }
-    /// The cells of the cursor's row; none above the line.
+    /// Returns the cells of the cursor's row; none above the line.
     fn row_cells(&self) -> std::ops::Range<usize> {
         match usize::try_from(self.row()) {
             Ok(row) => row * self.columns..(row + 1) * self.columns,

@@ -1,7 +1,7 @@
 //! Lazy DFAs that are stepped by hand, so that their state outlives a chunk.
 //!
-//! A DFA tells a match one byte late: the state after the byte *behind* the match says so. Hence the probes at a
-//! chunk's end.
+//! A DFA reports a match one byte late: the state after the byte *behind* the match says so. Hence
+//! the probes at a chunk's end.
 
 use std::borrow::Borrow;
 
@@ -19,17 +19,17 @@ use regex_syntax::hir::Hir;
 use super::{bounds::Limits, sample::sample};
 use crate::api;
 
-/// How many patterns of a set are rehearsed.
+/// The number of patterns of a set that are rehearsed.
 const REHEARSED: usize = 8;
 /// States of the NFA of a pattern that is rehearsed; `\w` has some 700.
 const REHEARSED_STATES: usize = 10_000;
 
-/// What an automaton searches for.
+/// The kind of end that an automaton searches for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Where the leftmost-first match of one pattern ends.
     First,
-    /// The same, right as long as the text is ASCII.
+    /// Where the leftmost-first match of one pattern ends, right as long as the text is ASCII.
     FirstAscii,
     /// Every end of every match of many patterns.
     Every,
@@ -39,7 +39,8 @@ pub(crate) enum Kind {
 #[derive(Debug)]
 pub(crate) struct Automaton {
     dfa: DFA,
-    /// Every search begins with a copy. What stands in it need not be built when the byte comes that someone waits for.
+    /// Every search begins with a copy. What stands in it need not be built when the byte comes
+    /// that someone waits for.
     rehearsed: Cache,
     prefilter: Option<Prefilter>,
     ascii: bool,
@@ -61,15 +62,16 @@ impl Automaton {
             api::Error::invalid(format!("{name} cannot be searched in a stream ({error}); use a simpler pattern"))
         };
         let minimum = config.get_minimum_cache_capacity(&nfa).map_err(|error| refuse(&error))?;
-        // The minimum holds a handful of states; with a few times that, a probe fits in the last quarter and never
-        // clears the cache.
+        // The minimum holds a handful of states; with a few times that, a probe fits in the last
+        // quarter and never clears the cache.
         let capacity = limits.cache_bytes.max(minimum.saturating_mul(8));
         let dfa = DFA::builder()
             .configure(config.cache_capacity(capacity))
             .build_from_nfa(nfa)
             .map_err(|error| refuse(&error))?;
         let rehearsed = dfa.create_cache();
-        // The states of a huge automaton take long to build, and a wait must not hold the others up when it is asked for.
+        // The states of a huge automaton take long to build, and a wait must not hold the others up
+        // when it is asked for.
         let small = dfa.get_nfa().states().len() <= REHEARSED_STATES;
         let mut automaton = Self { dfa, rehearsed, prefilter, ascii: kind == Kind::FirstAscii, capacity };
         if small {
@@ -78,7 +80,8 @@ impl Automaton {
         Ok(automaton)
     }
 
-    /// Searches texts that match, as it will be done when they come, and keeps the states that were built.
+    /// Searches texts that match, as it will be done when they come, and keeps the states that were
+    /// built.
     fn rehearse<H: Borrow<Hir>>(&mut self, hirs: &[H]) {
         for hir in hirs.iter().take(REHEARSED) {
             let text = sample(hir.borrow());
@@ -108,13 +111,13 @@ impl Automaton {
 /// Why stepping stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stop {
-    /// All the text was read.
+    /// The text was read to its end.
     End,
     /// The state after byte `at - 1` says that a match ends at `at - 1`.
     Match,
     /// No more can match, whatever comes.
     Dead,
-    /// The automaton cannot tell beyond here.
+    /// The automaton does not know the rest.
     Lost,
 }
 
@@ -126,8 +129,8 @@ pub(crate) struct Steps {
 }
 
 impl Steps {
-    /// At a place whose preceding byte is `behind` (none: the text begins there). `None`: the automaton cannot start
-    /// here.
+    /// Begins at a place whose preceding byte is `behind` (none: the text begins there). `None`:
+    /// the automaton cannot start here.
     pub(crate) fn new(automaton: &Automaton, behind: Option<u8>) -> Option<Self> {
         let mut cache = automaton.rehearsed.clone();
         let state = start_state(automaton, &mut cache, behind)?;
@@ -184,7 +187,8 @@ impl Steps {
         }
     }
 
-    /// Steps until the state is a special one (at least one byte); `None` where that is a start state or the end.
+    /// Steps until the state is a special one (at least one byte); `None` where that is a start
+    /// state or the end.
     fn step<const ASCII: bool>(&mut self, automaton: &Automaton, bytes: &[u8], at: &mut usize) -> Option<Stop> {
         let dfa = &automaton.dfa;
         while let Some(&byte) = bytes.get(*at) {
@@ -202,8 +206,8 @@ impl Steps {
                     _ => Some(Stop::Lost),
                 };
             }
-            // Nearly all bytes lead from one plain state to another that is built already. This loop does only those,
-            // so that it borrows the states without changing them.
+            // Nearly all bytes lead from one plain state to another that is built already. This
+            // loop does only those, so that it borrows the states without changing them.
             let mut state = next;
             let mut done = 0;
             for &byte in bytes.get(*at..).unwrap_or_default() {
@@ -220,12 +224,12 @@ impl Steps {
         None
     }
 
-    /// The automaton's patterns that match according to the present state.
+    /// Returns the automaton's patterns that match according to the present state.
     pub(crate) fn matches<'a>(&'a self, automaton: &'a Automaton) -> impl Iterator<Item = PatternID> + 'a {
         matches_of(automaton, &self.cache, self.state)
     }
 
-    /// The automaton's patterns that match right here if the text ends here.
+    /// Returns the automaton's patterns that match right here if the text ends here.
     pub(crate) fn matches_at_end(&mut self, automaton: &Automaton) -> Vec<PatternID> {
         self.probe(automaton, |dfa, cache, state| {
             let Ok(end) = dfa.next_eoi_state(cache, state) else { return Vec::new() };
@@ -239,8 +243,8 @@ impl Steps {
         self.probe(automaton, |_, cache, _| start_state(automaton, cache, behind)) == Some(state)
     }
 
-    /// Whether the match is the same whatever comes. `known`: a match that ends earlier was seen; `here`: one ends here
-    /// if the text does.
+    /// Whether the match is the same whatever comes. `known`: a match that ends earlier was seen;
+    /// `here`: one ends here if the text does.
     pub(crate) fn is_final(&mut self, automaton: &Automaton, known: bool, here: bool) -> bool {
         if !known && !here {
             return false;
@@ -276,8 +280,8 @@ impl Steps {
         })
     }
 
-    /// Looks ahead from the present state. Building states may clear a full cache, which would make the present state's
-    /// id void: then the look is taken in a copy.
+    /// Looks ahead from the present state. Building states may clear a full cache, which would make
+    /// the present state's id void: then the look is taken in a copy.
     fn probe<T>(&mut self, automaton: &Automaton, look: impl FnOnce(&DFA, &mut Cache, LazyStateID) -> T) -> T {
         if self.cache.memory_usage() < automaton.capacity / 4 * 3 {
             look(&automaton.dfa, &mut self.cache, self.state)

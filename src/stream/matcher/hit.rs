@@ -1,4 +1,4 @@
-//! A match, as it is told.
+//! A match, as it is reported.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use memchr::{memchr, memrchr};
 use regex_automata::{PatternID, util::captures::Captures};
 
 use super::window::Window;
-use crate::pane::patterns::Pattern;
+use crate::stream::patterns::Pattern;
 
 /// A match. Text in it is lossy UTF-8 and cut to 4 KiB.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,22 +23,23 @@ pub struct Hit {
     pub captures: Vec<Option<String>>,
     /// Named groups that took part.
     pub groups: BTreeMap<String, String>,
-    /// The match began before the text that is kept ([`Limits::window_bytes`](crate::pane::patterns::Limits)): `start` is where that text
+    /// Whether the match began before the text that is kept
+    /// ([`Limits::window_bytes`](crate::stream::patterns::Limits)): `start` is where that text
     /// begins, and there are no captures.
     pub truncated: bool,
 }
 
 /// A hit that waits for its owner's verdict.
 #[derive(Debug)]
-pub(super) struct Found {
+pub(super) struct FoundMatch {
     pub(super) hit: Hit,
     pub(super) end: u64,
-    /// It was shown in this pass and put off.
+    /// Whether it was shown in this pass and put off.
     pub(super) deferred: bool,
 }
 
-impl Found {
-    /// The match that ends at `end`, looked up in the text that is kept.
+impl FoundMatch {
+    /// Returns the match that ends at `end`, looked up in the text that is kept.
     pub(super) fn look_up(pattern_index: usize, pattern: &Pattern, window: &Window, from: u64, end: u64) -> Self {
         let floor = window.index(from.max(window.floor()));
         let captures = pattern.look_up(window.bytes(), floor);
@@ -66,9 +67,9 @@ impl Found {
     }
 }
 
-/// What a hit's text is cut to.
+/// The length to which a hit's text is cut.
 const SHOWN: usize = 4 << 10;
-/// How much of a long line is shown before the match.
+/// The part of a long line that is shown before the match.
 const SHOWN_BEFORE: usize = 1 << 10;
 
 fn line_around(bytes: &[u8], start: usize, end: usize) -> String {

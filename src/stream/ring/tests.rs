@@ -1,11 +1,11 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::pane::decoder::tests::{Event, Events, terminal_bytes};
+use crate::stream::decoder::tests::{Event, Events, terminal_bytes};
 
 fn ring(limit: usize, bytes: &[u8]) -> Ring {
     let mut ring = Ring::new(limit);
-    ring.push(bytes, &mut Unheard);
+    ring.push(bytes, &mut NullSink);
     ring
 }
 fn held(ring: &Ring) -> Vec<u8> {
@@ -38,7 +38,7 @@ fn an_idle_pane_costs_less_than_a_kibibyte() {
 fn it_keeps_its_limit_and_at_most_a_segment_more() {
     let mut ring = Ring::new(100_000);
     for _ in 0..1000 {
-        ring.push(&[b'x'; 1234], &mut Unheard);
+        ring.push(&[b'x'; 1234], &mut NullSink);
         assert!(ring.len() <= 100_000 + SEGMENT && ring.len() as u64 >= ring.end().min(100_000));
     }
     assert!(ring.memory() < 100_000 + 4 * SEGMENT, "{}", ring.memory());
@@ -55,7 +55,7 @@ fn trimming_gives_memory_back_and_keeps_the_last_bytes() {
         assert_eq!(ring.start(), (bytes.len() - keep) as u64);
         assert!(ring.memory() < keep + 2 * SEGMENT, "{}", ring.memory());
     }
-    ring.push(b"more", &mut Unheard);
+    ring.push(b"more", &mut NullSink);
     assert_eq!((held(&ring), ring.start()), (b"more".to_vec(), 100_000));
 }
 
@@ -85,7 +85,7 @@ fn a_gap_is_told_to_the_reader_that_reads_over_it_once() {
     assert!(ring.read(0, over).more, "at the end of a stream that is over it is told");
     let last = ring.read(8, over);
     assert_eq!((last.end, last.gap, last.more), (8, Some(gap(GapReason::Paused)), false));
-    ring.push(b"after", &mut Unheard);
+    ring.push(b"after", &mut NullSink);
     assert!(ring.has_more(8, text(1)));
     assert_eq!(ring.read(8, text(2)).gap, Some(gap(GapReason::Paused)));
     assert_eq!(ring.read(10, text(99)).gap, None);
@@ -98,7 +98,7 @@ fn a_gap_is_told_to_the_reader_that_reads_over_it_once() {
 fn what_has_only_begun_is_left_for_the_next_read() {
     for begun in [&b"\xc3"[..], b"\xe2\x82", b"\xf0\x9f\x98", b"\x1b", b"\x1b[31", b"\x1b]0;title"] {
         let mut ring = ring(1 << 20, b"ab");
-        ring.push(begun, &mut Unheard);
+        ring.push(begun, &mut NullSink);
         let chunk = ring.read(0, text(99));
         assert_eq!((chunk.bytes.as_slice(), chunk.more), (&b"ab"[..], false), "{begun:?}");
         let nothing = ring.read(2, text(99));
@@ -119,7 +119,7 @@ fn gaps_are_bounded_and_the_earliest_stays() {
     let mut ring = Ring::new(1 << 20);
     for index in 0..1000_u64 {
         ring.push_gap(Gap { reason: GapReason::Paused, bytes: Some(index) });
-        ring.push(b"x", &mut Unheard);
+        ring.push(b"x", &mut NullSink);
     }
     assert_eq!(ring.gaps.len(), GAPS + 1);
     assert_eq!(ring.gap_between(0, 1000).unwrap().bytes, Some(0));
@@ -159,7 +159,7 @@ fn where_a_string_was_given_up_its_text_begins_for_every_reader() {
 fn strings_that_are_given_up_again_and_again_cost_little() {
     let mut ring = Ring::new(1 << 20);
     for _ in 0..10_000 {
-        ring.push(b"\x1b]", &mut Unheard);
+        ring.push(b"\x1b]", &mut NullSink);
         assert!(ring.give_up());
     }
     assert!(ring.memory() < 2 << 20, "{}", ring.memory());
@@ -199,9 +199,9 @@ fn decoding_begins_with_the_first_whole_thing() {
 #[test]
 fn a_sequence_that_never_ends_holds_nothing_back_for_ever() {
     let mut ring = ring(1 << 20, b"ab\x1b_");
-    ring.push(&[b'x'; 100], &mut Unheard);
+    ring.push(&[b'x'; 100], &mut NullSink);
     assert_eq!(ring.boundary(ring.end()), 2);
-    ring.push(&[b'x'; 9000], &mut Unheard);
+    ring.push(&[b'x'; 9000], &mut NullSink);
     assert_eq!(ring.boundary(ring.end()), ring.end());
 }
 
@@ -240,7 +240,8 @@ proptest! {
         prop_assert_eq!(held(&ring), &bytes[ring.start() as usize..]);
         let from = ring.start() + from.index(ring.len() + 1) as u64;
         let to = ring.boundary(from + to.index((ring.end() - from) as usize + 1) as u64).max(from);
-        // A payload that is ended by the ESC of the next sequence is only known to have ended when that is read.
+        // A payload that is ended by the ESC of the next sequence is only known to have ended when
+        // that is read.
         let known = |end: u64| end < to || (end == to && matches!(bytes[end as usize - 1], 0x07 | b'\\'));
         let within = |event: &Event| match event {
             Event::Text(at, _) | Event::Control(at, _) | Event::Bell(at) => from <= *at && *at < to,
@@ -253,8 +254,8 @@ proptest! {
         prop_assert_eq!(again, expected);
     }
 
-    /// S3, S4: a reader that follows cursors over a ring that is trimmed sees each byte that it can still get exactly once, and is told
-    /// exactly how many it could not.
+    /// S3, S4: a reader that follows cursors over a ring that is trimmed sees each byte that it can
+    /// still get exactly once, and is told exactly how many it could not.
     #[test]
     fn a_reader_that_follows_cursors_sees_each_retained_byte_once(
         steps in prop::collection::vec((0..6000_usize, 1..30_000_u64, any::<bool>(), 0..50_000_usize), 1..40),
@@ -265,7 +266,7 @@ proptest! {
         let (mut cursor, mut read, mut missing) = (0, Vec::new(), 0);
         for (push, most, trims, keep) in steps {
             let bytes: Vec<u8> = (stream.len()..stream.len() + push).map(|at| (at % 253) as u8).collect();
-            ring.push(&bytes, &mut Unheard);
+            ring.push(&bytes, &mut NullSink);
             stream.extend(&bytes);
             if trims {
                 ring.trim_to(keep);
@@ -283,7 +284,8 @@ proptest! {
         prop_assert_eq!(read.len() as u64 + missing, cursor);
     }
 
-    /// S3, S6, S8: whatever the limits of its reads, a reader of text is told what was told live, each gap included.
+    /// S3, S6, S8: whatever the limits of its reads, a reader of text is told what was told live,
+    /// each gap included.
     #[test]
     fn reads_that_follow_each_other_give_what_one_read_gives(
         steps in prop::collection::vec(

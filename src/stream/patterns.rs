@@ -1,4 +1,5 @@
-//! Patterns as a caller writes them, checked and compiled once, shared by every wait that uses them.
+//! Patterns as a caller writes them, checked and compiled once, shared by every wait that uses
+//! them.
 
 use std::{
     error::Error,
@@ -23,24 +24,26 @@ use crate::api;
 /// A pattern and what its caller knows it as.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PatternSpec {
-    /// How an error calls it (`patterns[1]`, `--fail`). Absent: its number in the set, counted from 1.
+    /// The name that errors use for it (`patterns[1]`, `--fail`). Absent: its number in the set,
+    /// counted from 1.
     pub name: Option<String>,
     /// The regex, in the syntax of the `regex` crate; `^` and `$` are line anchors.
     pub text: String,
 }
 
 impl PatternSpec {
-    /// A pattern that errors call by its number.
+    /// Makes a pattern that errors call by its number.
     pub fn new(text: impl Into<String>) -> Self {
         Self { name: None, text: text.into() }
     }
-    /// A pattern that errors call by a name.
+    /// Makes a pattern that errors call by a name.
     pub fn named(name: impl Into<String>, text: impl Into<String>) -> Self {
         Self { name: Some(name.into()), text: text.into() }
     }
 }
 
-/// Compiled patterns, for any number of [`Matcher`](super::matcher::Matcher)s. A clone is another handle on the same.
+/// Compiled patterns, for any number of [`Matcher`](super::matcher::Matcher)s. A clone is another
+/// handle on the same.
 #[derive(Clone, Debug)]
 pub struct PatternSet {
     inner: Arc<Inner>,
@@ -49,27 +52,29 @@ pub struct PatternSet {
 #[derive(Debug)]
 struct Inner {
     patterns: Vec<Pattern>,
-    watcher: Option<Watcher>,
+    prefilter: Option<Prefilter>,
     limits: Limits,
     reach: usize,
 }
 
-/// One automaton that tells which patterns of the set may have begun to match.
+/// A single automaton that finds which patterns of the set may have begun to match.
 #[derive(Debug)]
-pub(super) struct Watcher {
+pub(super) struct Prefilter {
     pub(super) automaton: Automaton,
     /// Which pattern of the set each of the automaton's patterns is.
     pub(super) members: Vec<usize>,
 }
 
-/// One pattern, in the forms in which it is searched.
+/// A pattern, in the forms in which it is searched.
 #[derive(Debug)]
 pub(super) struct Pattern {
     /// Finds where the first match ends, byte by byte.
     pub(super) automaton: Automaton,
-    /// Finds the whole match once its end is known. Nothing has to be built for that: it is what stands between a byte and its wait's answer.
+    /// Finds the whole match once its end is known. Nothing has to be built for that: it is what
+    /// stands between a byte and its wait's answer.
     finder: BoundedBacktracker,
-    /// Searches what is too long for that, and what the automaton cannot do. Most patterns never need it.
+    /// Searches what is too long for that, and what the automaton cannot do. Most patterns never
+    /// need it.
     regex: OnceLock<Option<Regex>>,
     hir: Hir,
     limits: Limits,
@@ -77,15 +82,16 @@ pub(super) struct Pattern {
     pub(super) crosses: bool,
     /// Bytes of the longest match, when it has one.
     pub(super) longest: Option<usize>,
-    /// Whether the automaton can tell that nothing that comes changes a match.
+    /// Whether the automaton knows when nothing that comes changes a match.
     pub(super) foresees: bool,
 }
 
 impl PatternSet {
     /// Checks and compiles patterns.
     ///
-    /// `INVALID_ARGUMENT`, with a message that says which pattern and what to do: a pattern that does not parse, that can match the empty
-    /// string (it would match at once) or nothing at all, that is too long or too large when compiled, and a set of none or too many.
+    /// `INVALID_ARGUMENT`, with a message that says which pattern and what to do: a pattern that
+    /// does not parse, that can match the empty string (it would match at once) or nothing at all,
+    /// that is too long or too large when compiled, and a set of none or too many.
     pub fn new(specs: &[PatternSpec], limits: &Limits) -> api::Result<Self> {
         if specs.is_empty() {
             return Err(api::Error::invalid("no pattern; give at least one"));
@@ -115,9 +121,10 @@ impl PatternSet {
             hirs.iter().map(|hir| if has_unicode_words(hir) { ascii_words(hir) } else { hir.clone() }).collect();
         let members: Vec<usize> =
             (0..hirs.len()).filter(|&index| hirs.get(index).is_some_and(|hir| !has_unicode_words(hir))).collect();
-        // The whole set is compiled first, whoever searches by it: one limit then bounds all that is compiled below.
+        // The whole set is compiled first, whatever searches by it: one limit then bounds all that
+        // is compiled below.
         let whole = nfa(&searched, limits).map_err(|error| too_large(error.as_ref(), &names.join(", "), limits))?;
-        let watcher = if members.len() < 2 {
+        let prefilter = if members.len() < 2 {
             None
         } else {
             let watched: Vec<&Hir> = members.iter().filter_map(|&index| searched.get(index)).collect();
@@ -126,7 +133,7 @@ impl PatternSet {
             } else {
                 nfa(&watched, limits).map_err(|error| too_large(error.as_ref(), &names.join(", "), limits))?
             };
-            Some(Watcher { automaton: Automaton::new(nfa, &watched, Kind::Every, limits, "the patterns")?, members })
+            Some(Prefilter { automaton: Automaton::new(nfa, &watched, Kind::Every, limits, "the patterns")?, members })
         };
         let mut patterns = Vec::with_capacity(hirs.len());
         for ((hir, form), name) in hirs.iter().zip(&searched).zip(&names) {
@@ -148,18 +155,19 @@ impl PatternSet {
             .filter(|pattern| pattern.crosses)
             .map(|pattern| pattern.longest.unwrap_or(usize::MAX))
             .max();
-        Ok(Self { inner: Arc::new(Inner { patterns, watcher, limits: *limits, reach: reach.unwrap_or(0) }) })
+        Ok(Self { inner: Arc::new(Inner { patterns, prefilter, limits: *limits, reach: reach.unwrap_or(0) }) })
     }
 
-    /// How many patterns there are; they are numbered from 0 in the order in which they were given.
+    /// Returns the number of patterns; they are numbered from 0 in the order in which they were
+    /// given.
     pub fn len(&self) -> usize {
         self.inner.patterns.len()
     }
-    /// Never true: a set has at least one pattern.
+    /// Returns false: a set has at least one pattern.
     pub fn is_empty(&self) -> bool {
         self.inner.patterns.is_empty()
     }
-    /// The limits with which it was compiled.
+    /// Returns the limits with which it was compiled.
     pub fn limits(&self) -> &Limits {
         &self.inner.limits
     }
@@ -169,17 +177,18 @@ impl PatternSet {
     pub(super) fn patterns(&self) -> &[Pattern] {
         &self.inner.patterns
     }
-    pub(super) fn watcher(&self) -> Option<&Watcher> {
-        self.inner.watcher.as_ref()
+    pub(super) fn prefilter(&self) -> Option<&Prefilter> {
+        self.inner.prefilter.as_ref()
     }
-    /// How far back of the text's end a match that crosses lines may begin.
+    /// Returns how far back of the text's end a match that crosses lines may begin.
     pub(super) fn reach(&self) -> usize {
         self.inner.reach
     }
 }
 
 impl Pattern {
-    /// The leftmost-first match in `bytes` that begins at `from` or later; what stands before `from` is context.
+    /// Returns the leftmost-first match in `bytes` that begins at `from` or later; what stands
+    /// before `from` is context.
     pub(super) fn find(&self, bytes: &[u8], from: usize) -> Option<Captures> {
         // A span that does not lie in the haystack would panic.
         if from > bytes.len() {
@@ -191,7 +200,7 @@ impl Pattern {
         captures.is_match().then_some(captures)
     }
 
-    /// The same, for a match that is known to be there.
+    /// Looks up a match that is known to be there.
     pub(super) fn look_up(&self, bytes: &[u8], from: usize) -> Option<Captures> {
         if bytes.len().checked_sub(from)? <= self.finder.max_haystack_len() {
             let (mut cache, mut captures) = (self.finder.create_cache(), self.finder.create_captures());
@@ -204,8 +213,9 @@ impl Pattern {
     }
 }
 
-/// Compiles a regex that is searched in text that stands still (a screen, a title), with the messages and limits of [`PatternSet::new`].
-/// It may match the empty string: a screen can be empty. `^` and `$` are line anchors. `name` is what an error calls it.
+/// Compiles a regex that is searched in text that stands still (a screen, a title), with the
+/// messages and limits of [`PatternSet::new`]. It may match the empty string: a screen can be
+/// empty. `^` and `$` are line anchors. `name` is what an error calls it.
 pub fn compile_one(name: &str, text: &str, limits: &Limits) -> api::Result<regex::Regex> {
     let name = describe(0, &PatternSpec::named(name, text));
     parse(text, &name, limits)?;
@@ -216,8 +226,8 @@ pub fn compile_one(name: &str, text: &str, limits: &Limits) -> api::Result<regex
         .map_err(|error| too_large(&error, &name, limits))
 }
 
-/// Whether a pattern that [`compile_one`] took can only match within one line, and does not ask where the text begins or ends: then lines
-/// can be searched one by one.
+/// Whether a pattern that [`compile_one`] took can only match within one line, and does not ask
+/// where the text begins or ends: then lines can be searched one by one.
 pub fn stays_within_line(text: &str) -> bool {
     ParserBuilder::new().multi_line(true).build().parse(text).is_ok_and(|hir| {
         let looks = hir.properties().look_set();
@@ -256,7 +266,8 @@ fn parse(text: &str, name: &str, limits: &Limits) -> api::Result<Hir> {
             "{name} is not a valid regex: {what}{place}; to mean a character literally, put `\\` before any of \\ . + * ? ( ) | [ ] {{ }} ^ $"
         ))
     })?;
-    // Before it is compiled: all that memory would be asked for first, and the C library keeps what was freed.
+    // Before it is compiled: all that memory would be asked for first, and the C library keeps what
+    // was freed.
     let least = least_bytes(&hir);
     if least > limits.compiled_bytes as u64 {
         return Err(too_large_for(&format!("its repetitions take {least} bytes or more"), name, limits));
@@ -264,7 +275,7 @@ fn parse(text: &str, name: &str, limits: &Limits) -> api::Result<Hir> {
     Ok(hir)
 }
 
-/// A lower bound of the bytes that a compiled pattern takes.
+/// Returns a lower bound of the bytes that a compiled pattern takes.
 fn least_bytes(hir: &Hir) -> u64 {
     /// A state of the automaton, one for each byte or class.
     const STATE: u64 = 24;
@@ -326,7 +337,8 @@ fn has_unicode_words(hir: &Hir) -> bool {
     hir.properties().look_set().contains_word_unicode()
 }
 
-/// The same with word boundaries as they are in ASCII text: those can be followed byte by byte, the Unicode ones cannot.
+/// Returns the pattern with word boundaries as they are in ASCII text: those can be followed byte
+/// by byte, the Unicode ones cannot.
 fn ascii_words(hir: &Hir) -> Hir {
     match hir.kind() {
         HirKind::Look(look) => Hir::look(match look {
@@ -350,8 +362,9 @@ fn ascii_words(hir: &Hir) -> Hir {
     }
 }
 
-/// Whether some part of it matches word characters beyond ASCII, and none in ASCII. An automaton that knows ASCII words only thinks that no
-/// such character can follow a `\b`; where a part also matches ASCII, that shows it that the match can go on.
+/// Whether some part of the pattern matches word characters beyond ASCII, and none in ASCII. An
+/// automaton that knows ASCII words only thinks that no such character can follow a `\b`; where a
+/// part also matches ASCII, that shows it that the match can go on.
 fn needs_unicode(hir: &Hir) -> bool {
     match hir.kind() {
         HirKind::Literal(literal) => !literal.0.is_ascii(),

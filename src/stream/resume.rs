@@ -1,4 +1,4 @@
-//! How far a reader of many panes has come, as one short word that it can hold.
+//! The place of a reader of many panes, as one short word that it can hold.
 
 use std::{fmt, str::FromStr};
 
@@ -8,23 +8,24 @@ use crate::{
     protocol::ids::PaneId,
 };
 
-/// How far a reader has come in one pane.
+/// The place of a reader in one pane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// All before it was read.
+    /// The cursor: all before it was read.
     pub cursor: Cursor,
-    /// That the pane has ended was told too.
+    /// Whether the pane's end was reported too.
     pub ended: bool,
 }
 
-/// How far a reader has come in several panes.
+/// The places of a reader in several panes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Resume {
     /// The word says it by itself.
     ///
-    /// As text: `r1`, then for each epoch `.SERVER.ENGINE` and `.PANE.OFFSET` for each of its panes (`PANE.OFFSETx` where its end was
-    /// told), epochs separated by `_`; at the end check digits, as a [`Cursor`] has them. Panes of one epoch stand together. A single
-    /// cursor is accepted in its place.
+    /// As text: `r1`, then for each epoch `.SERVER.ENGINE` and `.PANE.OFFSET` for each of its panes
+    /// (`PANE.OFFSETx` where its end was reported), epochs separated by `_`; at the end check
+    /// digits, as a [`Cursor`] has them. Panes of one epoch stand together. A single cursor is
+    /// accepted in its place.
     Places(Vec<Place>),
     /// The engine knows it. As text: `r2.ENGINE.STREAM.POINT` and check digits.
     Point(Point),
@@ -37,7 +38,7 @@ pub struct Point {
     pub engine: u64,
     /// The stream, by its number in that run.
     pub stream: u64,
-    /// How many steps its reader had taken.
+    /// The number of steps that its reader had taken.
     pub at: u64,
 }
 
@@ -85,13 +86,13 @@ impl FromStr for Resume {
     }
 }
 
-/// What the word would say; whether it was muxtap's is told by writing it again.
+/// Parses a word as a point; whether the word was muxtap's shows by writing it again.
 fn point(text: &str) -> Option<Point> {
     let mut numbers = text.strip_prefix("r2.")?.split('.').map(|part| u64::from_str_radix(part, 36).ok());
     Some(Point { engine: numbers.next()??, stream: numbers.next()??, at: numbers.next()?? })
 }
 
-/// The same for a word that says it by itself.
+/// Parses a word that holds its places.
 fn places(text: &str) -> Option<Vec<Place>> {
     let (body, _) = text.strip_prefix("r1.")?.rsplit_once('.').unwrap_or_default();
     let mut places = Vec::new();

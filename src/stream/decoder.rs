@@ -1,13 +1,14 @@
 //! Finding the text in a pane's bytes.
 //!
-//! The grammar is that of tmux's `input.c` (ECMA-48 with its own exceptions), so that muxtap reads what tmux draws.
+//! The grammar is that of tmux's `input.c` (ECMA-48 with its own exceptions), so that muxtap reads
+//! what tmux draws.
 
 use super::text::{Control, Mark, TextSink};
 
 /// Bytes of an OSC or title that are kept; a longer one is swallowed and not reported.
 pub const PAYLOAD_LIMIT: usize = 4096;
 
-/// What stands for invalid bytes.
+/// The replacement for invalid bytes.
 const REPLACEMENT: &[u8] = "\u{fffd}".as_bytes();
 /// The first byte of a C1 control (U+0080 to U+009F) in UTF-8; the second is below 0xA0.
 const C1_LEAD: u8 = 0xc2;
@@ -46,7 +47,8 @@ impl Phase {
     fn executes(self) -> bool {
         self.is_csi() || matches!(self, Self::Escape | Self::EscapeIntermediate)
     }
-    /// In a string that tmux gives up. Not at the ESC that ends a payload: tmux has left the string there.
+    /// Whether it is in a string that tmux gives up. Not at the ESC that ends a payload: tmux has
+    /// left the string there.
     fn is_string(self) -> bool {
         matches!(
             self,
@@ -61,22 +63,25 @@ impl Phase {
     }
 }
 
-/// A [`TextDecoder`]'s state without the payload it has collected: 32 bytes that allow decoding to begin anew at this place.
+/// A [`TextDecoder`]'s state without the payload it has collected: 32 bytes that allow decoding to
+/// begin anew at this place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DecoderState {
     /// Where the open sequence or character began.
     start: u64,
-    /// Where the first of those began that were each cut off by the next one, up to the open one. What cuts off another also decides it.
+    /// Where the first of those began that were each cut off by the next one, up to the open one.
+    /// What cuts off another also decides it.
     since: u64,
     parameters: [u16; 2],
     /// The parameter that is being read; further ones are not kept.
     parameter: u8,
     phase: Phase,
-    /// The sequence has a private marker, an intermediate or a sub-parameter: it is not reported.
+    /// Whether the sequence has a private marker, an intermediate or a sub-parameter: it is not
+    /// reported.
     private: bool,
-    /// The payload is a title, not an OSC.
+    /// Whether the payload is a title, not an OSC.
     title: bool,
-    /// The payload is not complete: it is not reported.
+    /// Whether the payload is not complete: it is not reported.
     cut: bool,
     /// The first bytes of a character.
     held: [u8; 4],
@@ -84,13 +89,14 @@ pub struct DecoderState {
 }
 
 impl DecoderState {
-    /// The last offset at which nothing was open, while an escape sequence or character is not complete yet.
+    /// Returns the last offset at which nothing was open, while an escape sequence or character is
+    /// not complete yet.
     pub fn open_since(&self) -> Option<u64> {
         (self.phase != Phase::Ground || self.held_len > 0).then_some(self.since)
     }
 
-    /// Where the open string (OSC, title, DCS, APC, PM, SOS) began. tmux gives one up after five seconds, see
-    /// [`TextDecoder::give_up`].
+    /// Returns where the open string (OSC, title, DCS, APC, PM, SOS) began. tmux gives one up after
+    /// five seconds, see [`TextDecoder::give_up`].
     pub fn string_start(&self) -> Option<u64> {
         self.phase.is_string().then_some(self.start)
     }
@@ -98,13 +104,16 @@ impl DecoderState {
 
 /// Takes a pane's bytes apart into text, controls and marks, as tmux's parser does.
 ///
-/// It takes bytes in any pieces: where they are cut changes nothing but that one run of text comes in several calls. No byte makes
-/// it fail; invalid UTF-8 becomes U+FFFD, one for each maximal subpart. An OSC ends at BEL, at ST, or at any other escape sequence
-/// (as in tmux); CAN and SUB abort sequences. Character sets (`ESC ( 0`, SO, SI) do not change the text: a line drawing character
-/// stays the ASCII letter it is sent as. `ESC D`, `ESC E` and `ESC M` are reported as the line feeds and the cursor movement they are.
-/// C1 controls (U+0080 to U+009F), which tmux does not obey and some terminals do, are dropped like the C0 controls without a meaning.
+/// It takes bytes in any pieces: where they are cut changes nothing but that one run of text comes
+/// in several calls. No byte makes it fail; invalid UTF-8 becomes U+FFFD, one for each maximal
+/// subpart. An OSC ends at BEL, at ST, or at any other escape sequence (as in tmux); CAN and SUB
+/// abort sequences. Character sets (`ESC ( 0`, SO, SI) do not change the text: a line drawing
+/// character stays the ASCII letter it is sent as. `ESC D`, `ESC E` and `ESC M` are reported as the
+/// line feeds and the cursor movement they are. C1 controls (U+0080 to U+009F), which tmux does not
+/// obey and some terminals do, are dropped like the C0 controls without a meaning.
 ///
-/// There is no clock in it: a string that never ends is swallowed until [`TextDecoder::give_up`] is called.
+/// There is no clock in it: a string that never ends is swallowed until [`TextDecoder::give_up`] is
+/// called.
 #[derive(Clone, Debug, Default)]
 pub struct TextDecoder {
     state: DecoderState,
@@ -118,7 +127,8 @@ impl From<DecoderState> for TextDecoder {
 }
 
 impl TextDecoder {
-    /// The state from which a decoder can go on here. A payload that is open here will be swallowed by it and not reported.
+    /// Returns the state from which a decoder can go on here. A payload that is open here will be
+    /// swallowed by it and not reported.
     pub fn state(&self) -> DecoderState {
         let open = matches!(self.state.phase, Phase::Payload | Phase::PayloadEscape);
         DecoderState { cut: self.state.cut || open, ..self.state }
@@ -130,8 +140,9 @@ impl TextDecoder {
         self.payload = Vec::new();
     }
 
-    /// Gives up an open string, as tmux does five seconds after it began (N57): what was collected is not reported, and
-    /// what comes next is text. Returns whether one was open; without one nothing changes.
+    /// Gives up an open string, as tmux does five seconds after it began (N57): what was collected
+    /// is not reported, and what comes next is text. Returns whether one was open; without one
+    /// nothing changes.
     pub fn give_up(&mut self) -> bool {
         let open = self.state.phase.is_string();
         if open {
@@ -145,7 +156,8 @@ impl TextDecoder {
         self.payload.capacity()
     }
 
-    /// Takes the next bytes, of which the first stands at `offset`, and tells `sink` what they mean.
+    /// Takes the next bytes, of which the first stands at `offset`, and passes what they mean to
+    /// `sink`.
     pub fn feed(&mut self, offset: u64, bytes: &[u8], sink: &mut (impl TextSink + ?Sized)) {
         let mut at = 0;
         while let Some((&byte, _)) = bytes.get(at..).and_then(<[u8]>::split_first) {
@@ -163,7 +175,7 @@ impl TextDecoder {
         }
     }
 
-    /// Text and controls up to an ESC or the end. Answers how many bytes that was.
+    /// Takes text and controls up to an ESC or the end. Returns how many bytes that was.
     fn ground(&mut self, offset: u64, bytes: &[u8], sink: &mut (impl TextSink + ?Sized)) -> usize {
         let (mut at, mut cut_off) = if self.state.held_len > 0 { self.complete(bytes, sink) } else { (0, None) };
         while let Some(rest) = bytes.get(at..) {
@@ -199,7 +211,8 @@ impl TextDecoder {
         bytes.len()
     }
 
-    /// A run without controls. `cut_off`: where a character began that this run cuts off; answers the same for what follows the run.
+    /// Takes a run without controls. `cut_off`: where a character began that this run cuts off;
+    /// returns the same for what follows the run.
     fn text(
         &mut self,
         mut offset: u64,
@@ -245,7 +258,8 @@ impl TextDecoder {
         }
     }
 
-    /// Goes on with the character whose first bytes are held. Answers how many bytes it took, and where it began if the next byte cuts it off.
+    /// Goes on with the character whose first bytes are held. Returns how many bytes it took, and
+    /// where it began if the next byte cuts it off.
     fn complete(&mut self, bytes: &[u8], sink: &mut (impl TextSink + ?Sized)) -> (usize, Option<u64>) {
         for (taken, byte) in bytes.iter().enumerate() {
             let len = usize::from(self.state.held_len);
@@ -271,7 +285,7 @@ impl TextDecoder {
         (bytes.len(), None)
     }
 
-    /// Collects payload up to a control byte. Answers how many bytes that was.
+    /// Collects payload up to a control byte. Returns how many bytes that was.
     fn collect(&mut self, bytes: &[u8]) -> usize {
         let len = string_len(bytes);
         let part = bytes.get(..len).unwrap_or_default();
@@ -289,7 +303,7 @@ impl TextDecoder {
         self.state = DecoderState { start, since, phase, ..DecoderState::default() };
     }
 
-    /// One byte of a sequence.
+    /// Takes one byte of a sequence.
     fn step(&mut self, offset: u64, byte: u8, sink: &mut (impl TextSink + ?Sized)) {
         match self.state.phase {
             Phase::PayloadEscape if byte == b'\\' => {
@@ -336,7 +350,7 @@ impl TextDecoder {
         self.payload = Vec::new();
     }
 
-    /// The byte after an ESC.
+    /// Takes the byte after an ESC.
     fn escape(&mut self, offset: u64, byte: u8, sink: &mut (impl TextSink + ?Sized)) {
         let start = self.state.start;
         self.state.phase = match byte {
@@ -356,7 +370,8 @@ impl TextDecoder {
             b'D' => sink.control(offset, Control::LineFeed),
             b'E' => {
                 sink.control(start, Control::CarriageReturn);
-                // At the last byte, so that what follows a line feed by one is what follows the sequence.
+                // At the last byte, so that what follows a line feed by one is what follows the
+                // sequence.
                 sink.control(offset, Control::LineFeed);
             }
             b'M' => sink.control(start, Control::Csi(b'A', 1, 0)),
@@ -408,7 +423,7 @@ impl TextDecoder {
         };
     }
 
-    /// A payload is over.
+    /// Reports a payload that is over.
     fn report(&mut self, end: u64, sink: &mut (impl TextSink + ?Sized)) {
         let payload = std::mem::take(&mut self.payload);
         if self.state.cut {
@@ -429,8 +444,9 @@ impl TextDecoder {
     }
 }
 
-/// What colours consist of, taken at once where it is whole: a CSI with numbers only, or the choice of a character set. `bytes` follow an ESC at
-/// `offset`; answers how many of them it was. Everything else, and what is cut, goes byte by byte through the parser.
+/// Takes a whole sequence at once, of the kinds of which colours consist: a CSI with numbers only,
+/// or the choice of a character set. `bytes` follow an ESC at `offset`; returns how many of them it
+/// was. Everything else, and what is cut, goes byte by byte through the parser.
 fn whole_sequence(offset: u64, bytes: &[u8], sink: &mut (impl TextSink + ?Sized)) -> Option<usize> {
     match bytes {
         [b'(' | b')', 0x30..=0x7e, ..] => return Some(2),
@@ -458,7 +474,7 @@ fn whole_sequence(offset: u64, bytes: &[u8], sink: &mut (impl TextSink + ?Sized)
     None
 }
 
-/// A control byte in text or in the middle of a sequence.
+/// Carries out a control byte in text or in the middle of a sequence.
 fn execute(offset: u64, byte: u8, sink: &mut (impl TextSink + ?Sized)) {
     match byte {
         0x07 => sink.mark(offset, offset + 1, Mark::Bell),
@@ -470,7 +486,7 @@ fn execute(offset: u64, byte: u8, sink: &mut (impl TextSink + ?Sized)) {
     }
 }
 
-/// Passes on text without its C1 controls.
+/// A sink that passes on text without its C1 controls.
 struct WithoutC1<'a, S: ?Sized>(&'a mut S);
 
 impl<S: TextSink + ?Sized> TextSink for WithoutC1<'_, S> {
@@ -499,15 +515,15 @@ impl<S: TextSink + ?Sized> TextSink for WithoutC1<'_, S> {
     }
 }
 
-/// How many bytes from the start are text, and what they hold.
-fn text_len(bytes: &[u8]) -> (usize, Holds) {
+/// Returns how many bytes from the start are text, and which kinds they hold.
+fn text_len(bytes: &[u8]) -> (usize, ByteKinds) {
     let is_control = |byte: u8| (byte < 0x20 && byte != b'\t') || byte == 0x7f;
-    let mut holds = Holds::default();
+    let mut holds = ByteKinds::default();
     let mut len = 0;
     // Blocks without a branch inside are what the compiler turns into vector instructions.
     for block in bytes.chunks_exact(32) {
         let mut control = false;
-        let mut block_holds = Holds::default();
+        let mut block_holds = ByteKinds::default();
         for byte in block {
             control |= is_control(*byte);
             block_holds.take(*byte);
@@ -529,16 +545,16 @@ fn text_len(bytes: &[u8]) -> (usize, Holds) {
     (len, holds)
 }
 
-/// What decides how a run of text is read.
+/// The kinds of bytes in a run of text, which decide how it is read.
 #[derive(Clone, Copy, Default)]
-struct Holds {
-    /// All bits that are set in any byte.
+struct ByteKinds {
+    /// The bits that are set in any byte.
     bits: u8,
-    /// A byte with which a C1 control begins in UTF-8.
+    /// Whether there is a byte with which a C1 control begins in UTF-8.
     c1_lead: bool,
 }
 
-impl Holds {
+impl ByteKinds {
     #[inline]
     fn take(&mut self, byte: u8) {
         self.bits |= byte;
@@ -546,7 +562,7 @@ impl Holds {
     }
 }
 
-/// How many bytes from the start belong to a string.
+/// Returns how many bytes from the start belong to a string.
 fn string_len(bytes: &[u8]) -> usize {
     bytes.iter().position(|byte| *byte < 0x20).unwrap_or(bytes.len())
 }

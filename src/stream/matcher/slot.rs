@@ -4,24 +4,24 @@ use regex_automata::util::captures::Captures;
 
 use super::{
     automaton::{Steps, Stop},
-    hit::Found,
+    hit::FoundMatch,
     window::Window,
 };
-use crate::pane::patterns::{Pattern, PatternSet};
+use crate::stream::patterns::{Pattern, PatternSet};
 
-/// One pattern of a set, and how far its search has come.
+/// A pattern of a set, and how far its search has come.
 #[derive(Debug)]
 pub(super) struct Slot {
     /// A match must begin here or later.
     pub(super) from: u64,
     pub(super) phase: Phase,
     pub(super) search: Option<Search>,
-    pub(super) found: Option<Found>,
-    /// There is a match that may still change.
+    pub(super) found: Option<FoundMatch>,
+    /// Whether there is a match that may still change.
     pub(super) open: bool,
 }
 
-/// Who looks after a pattern.
+/// The automaton that a pattern is searched by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
     /// The set's automaton looks after it.
@@ -32,7 +32,7 @@ pub(super) enum Phase {
     Again(u64),
     /// Accepted.
     Latched,
-    /// It is bound to the beginning of the text, and that is over.
+    /// The pattern is bound to the beginning of the text, and that is over.
     Hopeless,
 }
 
@@ -56,7 +56,8 @@ pub(super) struct Search {
     beyond: Option<u64>,
 }
 
-/// Lets a watched pattern go on alone, because a match of it ends at `end`; `sure`: whatever follows.
+/// Lets a watched pattern go on alone, because a match of it ends at `end`; `sure`: whatever
+/// follows.
 pub(super) fn take_over(
     slots: &mut [Slot],
     set: &PatternSet,
@@ -83,7 +84,8 @@ pub(super) fn take_over(
         } else if search.end.is_none()
             && (stop != Stop::End || search.steps.matches_at_end(&pattern.automaton).is_empty())
         {
-            // Its beginning is gone, so only the set's automaton knows of it: the next byte or a rest makes it sure.
+            // Its beginning is gone, so only the set's automaton knows of it: the next byte or a
+            // rest makes it sure.
             slot.phase = Phase::Watched;
             slot.open = true;
             return false;
@@ -124,14 +126,15 @@ impl Slot {
         }
     }
 
-    /// From where on the text is to be searched again when the automaton gave up at a position.
+    /// Returns from where on the text is to be searched again when the automaton gave up at a
+    /// position.
     fn again_from(&self, pattern: &Pattern, window: &Window, at: u64) -> u64 {
         let from = if pattern.crosses { window.floor() } else { window.line_of(at).max(window.floor()) };
         from.max(self.from)
     }
 
-    /// From where on the text is needed besides what every search needs: for a match that is known and not settled yet,
-    /// for what follows one that was put off.
+    /// Returns from where on the text is needed besides what every search needs: for a match that
+    /// is known and not settled yet, for what follows one that was put off.
     pub(super) fn needs(&self, pattern: &Pattern, window: &Window) -> u64 {
         match (&self.found, self.phase, &self.search) {
             (Some(found), ..) => found.end,
@@ -171,7 +174,8 @@ impl Slot {
         self.open = false;
     }
 
-    /// By the pattern's own automaton; false when there is nothing more to do with this text.
+    /// Settles by the pattern's own automaton; false when there is nothing more to do with this
+    /// text.
     fn settle_own(&mut self, index: usize, pattern: &Pattern, window: &Window, rest: bool, limit: u64) -> bool {
         let Some(search) = &mut self.search else { return false };
         let stop = search.advance(pattern, window);
@@ -206,11 +210,12 @@ impl Slot {
                 None => return false,
             },
         };
-        self.found = Some(Found::look_up(index, pattern, window, search.base, end));
+        self.found = Some(FoundMatch::look_up(index, pattern, window, search.base, end));
         true
     }
 
-    /// By searching the recent text anew; false when there is nothing more to do with this text.
+    /// Settles by searching the recent text anew; false when there is nothing more to do with this
+    /// text.
     fn settle_again(
         &mut self,
         index: usize,
@@ -238,7 +243,7 @@ impl Slot {
         let ended = !pattern.crosses && end < line;
         let grown = window.end() - window.position(span.start()) > limit / 2;
         if rest || ended || grown {
-            self.found = Some(Found::look_up(index, pattern, window, from, end));
+            self.found = Some(FoundMatch::look_up(index, pattern, window, from, end));
             return true;
         }
         self.open = true;

@@ -1,17 +1,20 @@
-//! Streaming regex search on a pane's output text: every byte is looked at once, whatever the history.
+//! Streaming regex search on a pane's output text: every byte is looked at once, whatever the
+//! history.
 //!
-//! *Match text* is the decoder's text with one `\n` for each line end. `\n`, `\r\n`, and a `\r` alone each end a line
-//! (a run of `\r` is one); so does cursor movement to another line, a full clear and a reset, unless the current line
-//! is empty. Backspace does nothing: what has been matched cannot be taken back.
+//! *Match text* is the decoder's text with one `\n` for each line end. `\n`, `\r\n`, and a `\r`
+//! alone each end a line (a run of `\r` is one); so does cursor movement to another line, a full
+//! clear and a reset, unless the current line is empty. Backspace does nothing: what has been
+//! matched cannot be taken back.
 //!
-//! For each pattern the result is that of `regex::Regex::find` (multi-line) on the whole match text, however it was cut
-//! into chunks. A match is given at the end of the first chunk after which nothing that may come could change it; one
-//! that could still grow, or hangs on a `$` at the very end, is given when the stream rests ([`Matcher::rest`]).
-//! `docs/waits.md` numbers what is promised.
+//! For each pattern the result is that of `regex::Regex::find` (multi-line) on the whole match
+//! text, however it was cut into chunks. A match is given at the end of the first chunk after which
+//! nothing that may come could change it; one that could still grow, or hangs on a `$` at the very
+//! end, is given when the stream rests ([`Matcher::rest`]). `docs/waits.md` numbers what is
+//! promised.
 //!
-//! One automaton watches for all patterns of a set (a pattern alone needs none). When it sees a match of a pattern end,
-//! that pattern gets an automaton of its own, which settles where the leftmost-first match ends; the window of recent
-//! text then gives its beginning and captures.
+//! One automaton watches for all patterns of a set (a pattern alone needs none). When it sees a
+//! match of a pattern end, that pattern gets an automaton of its own, which settles where the
+//! leftmost-first match ends; the window of recent text then gives its beginning and captures.
 
 use super::{
     patterns::PatternSet,
@@ -30,21 +33,21 @@ mod sample;
 mod slot;
 mod window;
 
-/// What the owner of a matcher thinks of a hit.
+/// A matcher's owner's decision about a hit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It counts; the pattern is latched and not searched any more.
+    /// The hit counts; the pattern is latched and not searched any more.
     Accept,
-    /// It does not (it is the echo of what was typed); the search goes on after its end.
+    /// The hit does not count (it is the echo of what was typed); the search goes on after its end.
     Reject,
-    /// It cannot be told yet: the same hit is shown again at the next end of a chunk or rest.
+    /// Not decided yet: the same hit is shown again at the next end of a chunk or rest.
     Later,
 }
 
 /// Searches one stream of match text for the patterns of a set, from where it was made.
 ///
-/// Feed it through [`TextSink`], in pieces of at most some 64 KiB of raw output, and call [`Matcher::end_of_chunk`]
-/// after each.
+/// Feed it through [`TextSink`], in pieces of at most some 64 KiB of raw output, and call
+/// [`Matcher::end_of_chunk`] after each.
 #[derive(Debug)]
 pub struct Matcher {
     set: PatternSet,
@@ -58,9 +61,9 @@ pub struct Matcher {
 }
 
 impl Matcher {
-    /// A matcher that begins at an empty text: `^` matches at its very beginning.
+    /// Makes a matcher that begins at an empty text: `^` matches at its very beginning.
     pub fn new(set: PatternSet) -> Self {
-        let watched = |index| set.watcher().is_some_and(|watcher| watcher.members.contains(&index));
+        let watched = |index| set.prefilter().is_some_and(|prefilter| prefilter.members.contains(&index));
         let slots = (0..set.len())
             .map(|index| Slot {
                 from: 0,
@@ -73,15 +76,15 @@ impl Matcher {
         Self { set, window: Window::default(), watch: None, watching: false, watched: 0, slots, rested: true }
     }
 
-    /// Ends a chunk: `judge` is shown each match that has become certain, in the order in which they end. Gives those
-    /// it accepted.
+    /// Ends a chunk: `judge` is shown each match that has become certain, in the order in which
+    /// they end. Gives those it accepted.
     pub fn end_of_chunk(&mut self, judge: &mut dyn FnMut(&Hit) -> Verdict) -> Vec<Hit> {
         self.pass(false, judge)
     }
 
-    /// The stream rests (no byte for some 30 ms): a `$` and a `\b` at its end hold, a `\r` at its end is a line end,
-    /// and a match that more output could extend is given as it is. May be called again; without new text it finds
-    /// nothing new.
+    /// Takes note that the stream rests (no byte for some 30 ms): a `$` and a `\b` at its end hold,
+    /// a `\r` at its end is a line end, and a match that more output could extend is given as it
+    /// is. May be called again; without new text it finds nothing new.
     pub fn rest(&mut self, judge: &mut dyn FnMut(&Hit) -> Verdict) -> Vec<Hit> {
         self.window.release();
         let accepted = self.pass(true, judge);
@@ -89,8 +92,9 @@ impl Matcher {
         accepted
     }
 
-    /// Whether [`Matcher::rest`] may find what [`Matcher::end_of_chunk`] could not. Turns false with a rest until more
-    /// text comes; a hit for which the owner answered [`Verdict::Later`] does not make it true.
+    /// Whether [`Matcher::rest`] may find what [`Matcher::end_of_chunk`] could not. Turns false
+    /// with a rest until more text comes; a hit for which the owner answered [`Verdict::Later`]
+    /// does not make it true.
     pub fn wants_rest(&self) -> bool {
         !self.rested && !self.is_done() && (self.window.holds_return() || self.slots.iter().any(|slot| slot.open))
     }
@@ -105,7 +109,7 @@ impl Matcher {
         self.slots.get(pattern).is_some_and(|slot| slot.phase == Phase::Latched)
     }
 
-    /// The patterns that are searched.
+    /// Returns the patterns that are searched.
     pub fn patterns(&self) -> &PatternSet {
         &self.set
     }
@@ -121,7 +125,8 @@ impl Matcher {
 
     fn pass(&mut self, rest: bool, judge: &mut dyn FnMut(&Hit) -> Verdict) -> Vec<Hit> {
         let mut accepted = Vec::new();
-        // What a pattern was found with is dropped with the next text: whoever waits for it hears of it first.
+        // What a pattern was found with is dropped with the next text: the matcher's owner gets it
+        // first.
         for slot in self.slots.iter_mut().filter(|slot| slot.phase.is_over()) {
             slot.search = None;
         }
@@ -154,10 +159,11 @@ impl Matcher {
         accepted
     }
 
-    /// Steps the set's automaton over the new text and gives each pattern that it names an automaton of its own.
+    /// Steps the set's automaton over the new text and gives each pattern that it names an
+    /// automaton of its own.
     fn watch(&mut self, rest: bool) {
         let from = std::mem::replace(&mut self.watched, self.window.end());
-        let Some(watcher) = self.set.watcher() else { return };
+        let Some(prefilter) = self.set.prefilter() else { return };
         let mut left = self.slots.iter().filter(|slot| slot.phase == Phase::Watched).count();
         if left == 0 {
             self.watching = false;
@@ -169,26 +175,26 @@ impl Matcher {
         let behind = self.window.behind(from);
         let steps = match &mut self.watch {
             Some(steps) if self.watching => Some(steps),
-            Some(steps) => steps.restart(&watcher.automaton, behind).then_some(steps),
-            empty => Steps::new(&watcher.automaton, behind).map(|steps| empty.insert(steps)),
+            Some(steps) => steps.restart(&prefilter.automaton, behind).then_some(steps),
+            empty => Steps::new(&prefilter.automaton, behind).map(|steps| empty.insert(steps)),
         };
         self.watching = steps.is_some();
         if let Some(steps) = steps {
             let mut at = self.window.index(from);
             while left > 0 {
-                let (stop, reached) = steps.run(&watcher.automaton, self.window.bytes(), at);
+                let (stop, reached) = steps.run(&prefilter.automaton, self.window.bytes(), at);
                 at = reached;
                 let end = self.window.position(at).saturating_sub(1);
                 match stop {
                     Stop::Match => {
-                        for pattern in steps.matches(&watcher.automaton) {
-                            let Some(&index) = watcher.members.get(pattern.as_usize()) else { continue };
+                        for pattern in steps.matches(&prefilter.automaton) {
+                            let Some(&index) = prefilter.members.get(pattern.as_usize()) else { continue };
                             left -= usize::from(take_over(&mut self.slots, &self.set, index, &self.window, end, true));
                         }
                     }
                     Stop::End => {
-                        for pattern in steps.matches_at_end(&watcher.automaton) {
-                            let Some(&index) = watcher.members.get(pattern.as_usize()) else { continue };
+                        for pattern in steps.matches_at_end(&prefilter.automaton) {
+                            let Some(&index) = prefilter.members.get(pattern.as_usize()) else { continue };
                             let end = self.window.end();
                             left -= usize::from(take_over(&mut self.slots, &self.set, index, &self.window, end, rest));
                         }
@@ -213,21 +219,22 @@ impl Matcher {
 
     /// Gives patterns of which nothing is pending back to the set's automaton.
     fn hand_back(&mut self) {
-        let Some(watcher) = self.set.watcher() else { return };
+        let Some(prefilter) = self.set.prefilter() else { return };
         let end = self.window.end();
         let behind = self.window.behind(end);
         let open = self.slots.iter().filter(|slot| !slot.phase.is_over()).count();
         if open < 2
-            || (self.watching && !self.watch.as_mut().is_some_and(|steps| steps.is_fresh(&watcher.automaton, behind)))
+            || (self.watching && !self.watch.as_mut().is_some_and(|steps| steps.is_fresh(&prefilter.automaton, behind)))
         {
             return;
         }
-        for &index in &watcher.members {
+        for &index in &prefilter.members {
             let (Some(slot), Some(pattern)) = (self.slots.get_mut(index), self.set.get(index)) else { continue };
             if slot.phase != Phase::Own || slot.found.is_some() || slot.open {
                 continue;
             }
-            // Whatever was pending when the set's automaton stopped is dead or pending here too, and here is nothing.
+            // Whatever was pending when the set's automaton stopped is dead or pending here too,
+            // and here is nothing.
             let fresh = slot.search.as_mut().is_some_and(|search| {
                 search.at == end && search.end.is_none() && search.steps.is_fresh(&pattern.automaton, behind)
             });
@@ -270,7 +277,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::pane::patterns::{Limits, PatternSpec};
+    use crate::stream::patterns::{Limits, PatternSpec};
 
     fn matcher(patterns: &[&str]) -> Matcher {
         let specs: Vec<PatternSpec> = patterns.iter().map(|text| PatternSpec::new(*text)).collect();

@@ -1,18 +1,20 @@
 //! A pane's output, kept by absolute offsets.
 //!
-//! The ring also decodes: what is pushed goes through a [`TextDecoder`] to a sink at once, and each segment remembers the decoder's
-//! state at its start, so that text can be read again from any offset that is retained.
+//! The ring also decodes: what is pushed goes through a [`TextDecoder`] to a sink at once, and each
+//! segment remembers the decoder's state at its start, so that text can be read again from any
+//! offset that is retained.
 
 use std::collections::VecDeque;
 
-pub use super::text::Unheard;
+pub use super::text::NullSink;
 use super::{
     decoder::{DecoderState, TextDecoder},
     text::{Control, Mark, TextSink},
 };
 use crate::api::{Gap, GapReason};
 
-/// Bytes of one segment at most. Decoding from an offset begins at its segment's start, so this also bounds that work.
+/// Bytes of one segment at most. Decoding from an offset begins at its segment's start, so this
+/// also bounds that work.
 pub const SEGMENT: usize = 16 * 1024;
 /// Bytes a segment has room for at first: an idle pane costs little.
 const FIRST: usize = 256;
@@ -23,7 +25,8 @@ const OPEN_LIMIT: u64 = 8 * 1024;
 
 /// A byte ring with absolute offsets and the live decoder of one pane.
 ///
-/// It retains at least its limit and at most one [`SEGMENT`] more. Nothing in it knows time or tmux.
+/// It retains at least its limit and at most one [`SEGMENT`] more. Nothing in it knows time or
+/// tmux.
 #[derive(Debug)]
 pub struct Ring {
     segments: VecDeque<Segment>,
@@ -43,19 +46,21 @@ struct Segment {
     start: u64,
     /// The decoder before its first byte.
     state: DecoderState,
-    /// No sequence reaches into it: bytes are missing before it, or an open string was given up there.
+    /// Whether no sequence reaches into it: bytes are missing before it, or an open string was
+    /// given up there.
     fresh: bool,
     bytes: Vec<u8>,
 }
 
-/// How a [`Ring`] is read.
+/// Options of a read of a [`Ring`].
 #[derive(Clone, Copy, Debug)]
 pub struct Reading {
     /// Bytes of a chunk at most; one character or sequence that is longer comes whole nevertheless.
     pub most: u64,
-    /// A chunk ends where no character and no sequence is open. One that is open for more than 8 KiB holds nothing back.
+    /// Whether a chunk ends where no character and no sequence is open. One that is open for more
+    /// than 8 KiB holds nothing back.
     pub whole: bool,
-    /// Nothing will follow the last byte.
+    /// Whether nothing will follow the last byte.
     pub over: bool,
 }
 
@@ -68,9 +73,9 @@ pub struct Chunk {
     pub end: u64,
     /// The bytes from `start` to `end`.
     pub bytes: Vec<u8>,
-    /// What is missing just before them; the first, if more is. Nothing is missing within.
+    /// The gap just before them; the first, if there are more. Nothing is missing within.
     pub gap: Option<Gap>,
-    /// A read from `end` on gives something at once.
+    /// Whether a read from `end` on gives something at once.
     pub more: bool,
     /// The decoder at `start`.
     state: DecoderState,
@@ -82,7 +87,7 @@ impl Chunk {
     /// Decodes it, as [`Ring::decode_from`] would.
     pub fn decode(&self, sink: &mut (impl TextSink + ?Sized)) {
         let mut decoder = TextDecoder::from(self.state);
-        let mut sink = Onward { from: self.start, sink };
+        let mut sink = SkipBefore { from: self.start, sink };
         let mut from = self.start;
         let mut rest = &self.bytes[..];
         for to in &self.given_up {
@@ -99,7 +104,7 @@ impl Segment {
     fn end(&self) -> u64 {
         self.start + self.bytes.len() as u64
     }
-    /// The bytes between two offsets, as far as it has them.
+    /// Returns the bytes between two offsets, as far as it has them.
     fn between(&self, from: u64, to: u64) -> &[u8] {
         let index = |offset: u64| (offset.saturating_sub(self.start) as usize).min(self.bytes.len());
         self.bytes.get(index(from)..index(to)).unwrap_or_default()
@@ -107,7 +112,7 @@ impl Segment {
 }
 
 impl Ring {
-    /// An empty ring that keeps at least the last `limit` bytes.
+    /// Makes an empty ring that keeps at least the last `limit` bytes.
     pub fn new(limit: usize) -> Self {
         Self {
             segments: VecDeque::new(),
@@ -120,15 +125,15 @@ impl Ring {
         }
     }
 
-    /// The offset of the first byte that is retained.
+    /// Returns the offset of the first byte that is retained.
     pub fn start(&self) -> u64 {
         self.end - self.len as u64
     }
-    /// The offset of the byte that comes next.
+    /// Returns the offset of the byte that comes next.
     pub fn end(&self) -> u64 {
         self.end
     }
-    /// How many bytes are retained.
+    /// Returns the number of bytes that are retained.
     pub fn len(&self) -> usize {
         self.len
     }
@@ -136,11 +141,11 @@ impl Ring {
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
-    /// The least number of last bytes that are kept.
+    /// Returns the least number of last bytes that are kept.
     pub fn limit(&self) -> usize {
         self.limit
     }
-    /// What it costs on the heap, in bytes.
+    /// Returns its size on the heap, in bytes.
     pub fn memory(&self) -> usize {
         let held: usize = self.segments.iter().map(|segment| segment.bytes.capacity()).sum();
         held + self.spare.capacity()
@@ -149,7 +154,7 @@ impl Ring {
             + self.decoder.memory()
     }
 
-    /// Appends bytes and tells `sink` what they mean.
+    /// Appends bytes and passes what they mean to `sink`.
     pub fn push(&mut self, mut bytes: &[u8], sink: &mut (impl TextSink + ?Sized)) {
         while !bytes.is_empty() {
             let room = self.segments.back().map_or(0, |last| SEGMENT - last.bytes.len().min(SEGMENT));
@@ -175,13 +180,15 @@ impl Ring {
         self.trim_front(self.limit, false);
     }
 
-    /// Gives up an open string at the stream's end, as tmux does after five seconds ([`TextDecoder::give_up`]), and
-    /// keeps the place: whatever is read again from the ring is decoded with it. Returns whether a string was open.
+    /// Gives up an open string at the stream's end, as tmux does after five seconds
+    /// ([`TextDecoder::give_up`]), and keeps the place: whatever is read again from the ring is
+    /// decoded with it. Returns whether a string was open.
     pub fn give_up(&mut self) -> bool {
         let open = self.decoder.give_up();
         if open {
             if let Some(last) = self.segments.back_mut() {
-                // A program may do this every five seconds; what it costs must not be a segment's first room.
+                // A program may do this every five seconds; what it costs must not be a segment's
+                // first room.
                 last.bytes.shrink_to_fit();
             }
             self.begin_fresh();
@@ -189,7 +196,7 @@ impl Ring {
         open
     }
 
-    /// Where the string that is open at the stream's end began.
+    /// Returns where the string that is open at the stream's end began.
     pub fn string_start(&self) -> Option<u64> {
         self.decoder.state().string_start()
     }
@@ -208,7 +215,7 @@ impl Ring {
         }
     }
 
-    /// The offsets between two others (exclusive) at which no sequence goes on.
+    /// Returns the offsets between two others (exclusive) at which no sequence goes on.
     fn fresh_between(&self, from: u64, to: u64) -> impl Iterator<Item = u64> {
         let segments = self.segments.range(self.segment_of(from)..);
         segments
@@ -217,7 +224,8 @@ impl Ring {
             .take_while(move |start| *start < to)
     }
 
-    /// Bytes are missing from here on: marks the place, and lets no open sequence or character reach over it.
+    /// Bytes are missing from here on: marks the place, and lets no open sequence or character
+    /// reach over it.
     pub fn push_gap(&mut self, gap: Gap) {
         self.restart();
         if self.gaps.len() > GAPS {
@@ -227,24 +235,26 @@ impl Ring {
         self.gaps.push_back((self.end, gap));
     }
 
-    /// The first marked gap at an offset of `from..to`: bytes are missing just before the byte at that offset. A reader that has come to
-    /// the end of a stream that is over asks for `end..end + 1`, for no byte follows the last gap.
+    /// Returns the first marked gap at an offset of `from..to`: bytes are missing just before the
+    /// byte at that offset. A reader that has come to the end of a stream that is over asks for
+    /// `end..end + 1`, for no byte follows the last gap.
     pub fn gap_between(&self, from: u64, to: u64) -> Option<Gap> {
         let (_, gap) = self.gaps.iter().find(|(offset, _)| (from..to).contains(offset))?;
         Some(*gap)
     }
 
-    /// What is missing just before the byte at an offset.
+    /// Returns the gap just before the byte at an offset.
     pub fn gap_at(&self, offset: u64) -> Option<Gap> {
         self.gap_between(offset, offset.saturating_add(1))
     }
 
-    /// Where the first gap behind an offset lies.
+    /// Returns where the first gap behind an offset lies.
     pub fn next_gap(&self, offset: u64) -> Option<u64> {
         self.gaps.iter().map(|(at, _)| *at).find(|at| *at > offset)
     }
 
-    /// The nearest retained offset at or after `from` (at most [`Ring::end`]), and what was trimmed before it.
+    /// Returns the nearest retained offset at or after `from` (at most [`Ring::end`]), and what was
+    /// trimmed before it.
     pub fn resolve(&self, from: u64) -> (u64, Option<Gap>) {
         let start = self.start();
         if from < start {
@@ -254,8 +264,9 @@ impl Ring {
         }
     }
 
-    /// The next bytes from `from` on, but not across a gap: a chunk has at most one, before it. A gap behind which nothing came yet is told
-    /// when something comes, or when the stream is over.
+    /// Returns the next bytes from `from` on, but not across a gap: a chunk has at most one, before
+    /// it. A gap behind which nothing came yet is reported when something comes, or when the stream
+    /// is over.
     pub fn read(&self, from: u64, how: Reading) -> Chunk {
         let (start, trimmed) = self.resolve(from);
         let gap = self.next_gap(start);
@@ -281,7 +292,8 @@ impl Ring {
         }
     }
 
-    /// Whether a read from an offset gives something now: bytes, or the gap at the end of a stream that is over.
+    /// Whether a read from an offset gives something now: bytes, or the gap at the end of a stream
+    /// that is over.
     pub fn has_more(&self, from: u64, how: Reading) -> bool {
         if self.next_gap(from).is_some() || from < self.start() {
             return true;
@@ -290,27 +302,27 @@ impl Ring {
         from < end || how.over && self.gap_at(from).is_some()
     }
 
-    /// The first boundary behind `start` where what is open at `to` has ended.
+    /// Returns the first boundary behind `start` where what is open at `to` has ended.
     fn completed(&self, start: u64, to: u64, stop: u64) -> Option<u64> {
         let given_up = self.fresh_between(to, stop).next();
         let stop = given_up.unwrap_or(stop);
         let mut decoder = TextDecoder::from(self.state_at(to));
         let bytes = self.slices(to, stop).flatten();
         let ended = bytes.zip(to..).find_map(|(byte, at)| {
-            decoder.feed(at, std::slice::from_ref(byte), &mut Unheard);
+            decoder.feed(at, std::slice::from_ref(byte), &mut NullSink);
             Some(held_back(decoder.state(), at + 1)).filter(|boundary| *boundary > start)
         });
         ended.or(given_up)
     }
 
-    /// The retained bytes between two offsets, piece by piece.
+    /// Returns the retained bytes between two offsets, piece by piece.
     pub fn slices(&self, from: u64, to: u64) -> impl Iterator<Item = &[u8]> {
         let first = self.segment_of(from);
         let segments = self.segments.range(first..).take_while(move |segment| segment.start < to);
         segments.map(move |segment| segment.between(from, to)).filter(|slice| !slice.is_empty())
     }
 
-    /// The retained bytes between two offsets.
+    /// Returns the retained bytes between two offsets.
     pub fn bytes(&self, from: u64, to: u64) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(to.saturating_sub(from).min(self.len as u64) as usize);
         for slice in self.slices(from, to) {
@@ -319,12 +331,13 @@ impl Ring {
         bytes
     }
 
-    /// Decodes what is retained between two offsets. Only what begins at `from` or later is told: of a run of text that began before,
-    /// the rest; of a sequence or a character that began before, nothing. What is not complete at `to` is not told either: a reader that
-    /// goes on from there should end at [`Ring::boundary`].
+    /// Decodes what is retained between two offsets. Only what begins at `from` or later is passed
+    /// on: of a run of text that began before, the rest; of a sequence or a character that began
+    /// before, nothing. What is not complete at `to` is not passed on either: a reader that goes on
+    /// from there should end at [`Ring::boundary`].
     pub fn decode_from(&self, from: u64, to: u64, sink: &mut (impl TextSink + ?Sized)) {
         let mut decoder: Option<TextDecoder> = None;
-        let mut sink = Onward { from, sink };
+        let mut sink = SkipBefore { from, sink };
         let segments = self.segments.range(self.segment_of(from)..);
         for segment in segments.take_while(|segment| segment.start < to) {
             let decoder = match &mut decoder {
@@ -337,9 +350,9 @@ impl Ring {
             };
             let bytes = segment.between(segment.start, to);
             if segment.start < from {
-                // Most of a segment may lie before `from`: nobody listens to that part.
+                // Most of a segment may lie before `from`: that part goes to a null sink.
                 let (before, after) = bytes.split_at_checked((from - segment.start) as usize).unwrap_or((bytes, &[]));
-                decoder.feed(segment.start, before, &mut Unheard);
+                decoder.feed(segment.start, before, &mut NullSink);
                 decoder.feed(from, after, &mut sink);
             } else {
                 decoder.feed(segment.start, bytes, &mut sink);
@@ -347,8 +360,9 @@ impl Ring {
         }
     }
 
-    /// The last offset at or before `to` at which a read of text loses nothing when it ends there: where no character and no escape
-    /// sequence is open. A sequence that is open for more than 8 KiB holds nothing back.
+    /// Returns the last offset at or before `to` at which a read of text loses nothing when it ends
+    /// there: where no character and no escape sequence is open. A sequence that is open for more
+    /// than 8 KiB holds nothing back.
     pub fn boundary(&self, to: u64) -> u64 {
         let to = to.min(self.end);
         held_back(self.state_at(to), to).max(self.start())
@@ -373,7 +387,8 @@ impl Ring {
         self.spare = Vec::new();
     }
 
-    /// Drops whole segments for as long as at least `keep` bytes are left (`below`: less than one segment may be left of them).
+    /// Drops whole segments for as long as at least `keep` bytes are left (`below`: less than one
+    /// segment may be left of them).
     fn trim_front(&mut self, keep: usize, below: bool) {
         let mut dropped = false;
         while let Some(first) = self.segments.front() {
@@ -405,7 +420,8 @@ impl Ring {
         self.segments.push_back(Segment { start: self.end, state: self.decoder.state(), fresh, bytes });
     }
 
-    /// The index of the segment that holds the byte at an offset, or the first one behind it.
+    /// Returns the index of the segment that holds the byte at an offset, or the first one behind
+    /// it.
     fn segment_of(&self, offset: u64) -> usize {
         self.segments.partition_point(|segment| segment.end() <= offset)
     }
@@ -416,23 +432,23 @@ impl Ring {
         }
         let Some(segment) = self.segments.get(self.segment_of(offset)) else { return DecoderState::default() };
         let mut decoder = TextDecoder::from(segment.state);
-        decoder.feed(segment.start, segment.between(segment.start, offset), &mut Unheard);
+        decoder.feed(segment.start, segment.between(segment.start, offset), &mut NullSink);
         decoder.state()
     }
 }
 
-/// Where what is open at `to` began, unless that is too long ago.
+/// Returns where what is open at `to` began, unless that is too long ago.
 fn held_back(state: DecoderState, to: u64) -> u64 {
     state.open_since().filter(|open| to.saturating_sub(*open) <= OPEN_LIMIT).unwrap_or(to)
 }
 
 /// Passes on what begins at an offset or later.
-struct Onward<'a, S: ?Sized> {
+struct SkipBefore<'a, S: ?Sized> {
     from: u64,
     sink: &'a mut S,
 }
 
-impl<S: TextSink + ?Sized> TextSink for Onward<'_, S> {
+impl<S: TextSink + ?Sized> TextSink for SkipBefore<'_, S> {
     fn text(&mut self, offset: u64, text: &[u8]) {
         // A character that was cut at `from` is the only text that can still begin before it.
         if offset >= self.from {

@@ -1,4 +1,5 @@
-//! Waiting for what can be followed: for a tmux socket by events of its folder, for a first session by events of the server.
+//! Waiting for a server that can be followed: for its socket by file events of the folder, for its
+//! first session by events of the server.
 
 use std::{path::Path, process::Stdio, time::Duration};
 
@@ -14,21 +15,22 @@ use tokio_util::task::TaskTracker;
 use super::{
     link::{FIRST_PAUSE, LONGEST_PAUSE},
     program::{Client, ServerSpec},
-    relay::NotArrived,
-    socket::{LeadsTo, SocketFile},
+    relay::RelayError,
+    socket::{SocketFile, SocketState},
 };
 use crate::{metrics, protocol::ids::SessionId};
 
-/// How long a listener may take to arrive.
-const ARRIVAL: Duration = Duration::from_secs(5);
+/// Time that a [`SessionWatcher`] has to reach the server and list its sessions.
+const START_LIMIT: Duration = Duration::from_secs(5);
 
-/// Resolves when something changed in `socket`'s folder (or, while that is missing, in its parent). Where that cannot be
-/// watched it resolves after a while: then the next attempt looks again, as every caller's request does.
-pub async fn socket(socket: &Path) {
+/// Resolves when something changed in `socket`'s folder (or, while that is missing, in its parent).
+/// Where that cannot be watched it resolves after a while: then the next attempt looks again, as
+/// every caller's request does.
+pub async fn wait_for_socket(socket: &Path) {
     let Some(mut changes) = Changes::watch(socket) else { return tokio::time::sleep(LONGEST_PAUSE).await };
-    // It may have come between the caller's look and the watch. tmux makes the file before it listens on it, of which no
-    // event tells; or it is a file that somebody left.
-    for _ in 0..LOOKS {
+    // The socket may have appeared between the caller's check and the watch. tmux makes the file
+    // before it listens on it, and listening causes no event. Or the file is a leftover.
+    for _ in 0..SOCKET_TRIES {
         if !socket.exists() {
             break;
         }
@@ -42,28 +44,29 @@ pub async fn socket(socket: &Path) {
     changes.next().await;
 }
 
-/// Resolves when the name of the followed server's socket leads to another server; returns that one's process.
-pub async fn replacement(name: &Path, file: &SocketFile, server: u32) -> u32 {
+/// Resolves when the name of the followed server's socket leads to another server; returns that
+/// one's process.
+pub async fn wait_for_replacement(name: &Path, file: &SocketFile, server: u32) -> u32 {
     loop {
         let mut changes = Changes::watch(name);
-        // It may have come before the watch.
-        let mut looks = LOOKS;
+        // Another server may have appeared before the watch began.
+        let mut tries = SOCKET_TRIES;
         loop {
-            match file.leads_to(name) {
-                LeadsTo::Another(other) => return other,
-                // tmux makes the file before it listens on it. Or it is a file that somebody left.
-                LeadsTo::Deaf if looks > 0 => {
-                    looks -= 1;
+            match file.check(name) {
+                SocketState::Replaced(other) => return other,
+                // tmux makes the file before it listens on it. Or the file is a leftover.
+                SocketState::NotListening if tries > 0 => {
+                    tries -= 1;
                     tokio::time::sleep(FIRST_PAUSE).await;
                     continue;
                 }
-                // Told to make its socket again tmux listens on a new file (N55).
-                LeadsTo::Same => file.hold(name, server),
-                LeadsTo::Nothing | LeadsTo::Deaf => {
+                // On SIGUSR1 tmux makes its socket again and listens on a new file (N55).
+                SocketState::Same => file.hold(name, server),
+                SocketState::Missing | SocketState::NotListening => {
                     tracing::warn!("the socket {} of tmux server {server} is gone", name.display());
                 }
             }
-            looks = LOOKS;
+            tries = SOCKET_TRIES;
             match &mut changes {
                 Some(changes) => changes.next().await,
                 None => tokio::time::sleep(LONGEST_PAUSE).await,
@@ -76,8 +79,8 @@ pub async fn replacement(name: &Path, file: &SocketFile, server: u32) -> u32 {
     }
 }
 
-/// How often a socket is looked at that nobody listens on yet.
-const LOOKS: u32 = 20;
+/// Checks of a socket on which no server listens yet.
+const SOCKET_TRIES: u32 = 20;
 
 /// Changes of one name in its folder, or of the folder's while that is missing.
 struct Changes {
@@ -118,7 +121,7 @@ impl Changes {
         }
     }
 
-    /// Whether what is watched is still where the name is.
+    /// Whether the watched folder is still the one in which the name is looked for.
     fn is_current(&self, socket: &Path) -> bool {
         self.of_folder != socket.parent().is_some_and(Path::is_dir)
     }
@@ -126,18 +129,20 @@ impl Changes {
 
 /// A control client that waits for a session on a server that has none to follow.
 ///
-/// It is told of new sessions too, as long as a command of it runs; `wait-for` on a channel that nobody signals runs for ever. It holds neither
-/// a session nor a server that is to end (N29).
-pub struct Listener {
+/// tmux announces new sessions to it too, as long as a command of it runs; `wait-for` on a channel
+/// that is never signalled runs for ever. It holds neither a session nor a server that is to end
+/// (N29).
+pub struct SessionWatcher {
     client: Child,
-    relay: Option<JoinHandle<Result<(), NotArrived>>>,
+    relay: Option<JoinHandle<Result<(), RelayError>>>,
     lines: Lines<BufReader<ChildStdout>>,
     sessions: Vec<SessionId>,
 }
 
-impl Listener {
-    /// Starts one and reads what sessions there are. `None`: the server has left, or tmux cannot be started.
-    pub async fn arrive(spec: &ServerSpec, tasks: &TaskTracker) -> Option<Self> {
+impl SessionWatcher {
+    /// Starts the client and reads which sessions there are. `None`: the server has gone, or tmux
+    /// cannot be started.
+    pub async fn start(spec: &ServerSpec, tasks: &TaskTracker) -> Option<Self> {
         let channel = format!("muxtap-{}", std::process::id());
         let client = spec.client(["-C", "list-sessions", "-F", "= #{session_id}", ";", "wait-for", &channel]);
         let Client { mut command, relay } = client.ok()?;
@@ -157,12 +162,12 @@ impl Listener {
             }
             false
         };
-        let arrived = tokio::time::timeout(ARRIVAL, listed).await.unwrap_or(false);
-        let listener = Self { client, relay, lines, sessions };
+        let arrived = tokio::time::timeout(START_LIMIT, listed).await.unwrap_or(false);
+        let watcher = Self { client, relay, lines, sessions };
         if arrived {
-            return Some(listener);
+            return Some(watcher);
         }
-        listener.leave().await;
+        watcher.stop().await;
         None
     }
 
@@ -175,8 +180,9 @@ impl Listener {
         changed
     }
 
-    /// Ends the listener. When this returns its process has ended and the server knows, so that nothing is attached before.
-    pub async fn leave(mut self) {
+    /// Ends the client. When this returns its process has ended and the server knows, so that
+    /// nothing is attached before.
+    pub async fn stop(mut self) {
         let _ = self.client.kill().await;
         if let Some(relay) = self.relay {
             relay.abort();
@@ -203,7 +209,7 @@ mod tests {
             std::future::pending::<()>().await;
         };
         tokio::select! {
-            noticed = tokio::time::timeout(LONGEST_PAUSE, socket(&path)) => noticed.unwrap(),
+            noticed = tokio::time::timeout(LONGEST_PAUSE, wait_for_socket(&path)) => noticed.unwrap(),
             () = listens => {}
         }
     }

@@ -1,6 +1,7 @@
 //! One pane's output stream: bytes in, values out.
 //!
-//! This floor is pure like [`crate::protocol`]: it has no sockets and no clocks; where time matters it is an argument.
+//! This floor is pure like [`crate::protocol`]: it has no sockets and no clocks; where time matters
+//! it is an argument.
 
 pub mod cursor;
 pub mod decoder;

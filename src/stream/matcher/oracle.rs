@@ -5,12 +5,12 @@ use std::sync::LazyLock;
 use proptest::prelude::*;
 
 use super::{Hit, Matcher, Verdict};
-use crate::pane::{
+use crate::stream::{
     patterns::{Limits, PatternSet, PatternSpec},
     text::{Control, TextSink},
 };
 
-/// What the decoder would call for a chunk that cuts no character and no escape sequence.
+/// Calls what the decoder would call for a chunk that cuts no character and no escape sequence.
 pub(super) fn feed(sink: &mut impl TextSink, offset: u64, chunk: &str) {
     for (at, token) in tokens(chunk) {
         let offset = offset + at as u64;
@@ -33,7 +33,8 @@ fn tokens(text: &str) -> Vec<(usize, &str)> {
     TOKEN.find_iter(text).map(|found| (found.start(), found.as_str())).collect()
 }
 
-/// The match text of a finished stream, and for each of its bytes the raw bytes for which it stands.
+/// Returns the match text of a finished stream, and for each of its bytes the raw bytes for which
+/// it stands.
 fn flat(raw: &str) -> (String, Vec<(u64, u64)>) {
     let (mut text, mut places) = (String::new(), Vec::new());
     let mut pending = None;
@@ -88,7 +89,8 @@ fn expected(pattern: &str, raw: &str, rejected: usize) -> Expected {
         .collect()
 }
 
-/// Runs the stream in chunks. Each hit is put off `put_off` times; each pattern's first `rejected` hits are rejected.
+/// Runs the stream in chunks. Each hit is put off `put_off` times; each pattern's first `rejected`
+/// hits are rejected.
 fn run(matcher: &mut Matcher, chunks: &[&str], put_off: usize, rejected: usize) -> Vec<Vec<Hit>> {
     let mut hits: Vec<Vec<Hit>> = vec![Vec::new(); matcher.patterns().len()];
     let mut shown = vec![0; hits.len()];
@@ -245,7 +247,8 @@ proptest! {
     }
 }
 
-/// W1, W7: looks ahead at the end of each chunk do not disturb a search whose states do not fit in their cache.
+/// W1, W7: looks ahead at the end of each chunk do not disturb a search whose states do not fit in
+/// their cache.
 #[test]
 fn w7_a_full_cache_changes_nothing() {
     let pattern = "a.{9}c$";

@@ -1,9 +1,10 @@
-//! How many columns a character takes.
+//! Columns of characters.
 
-/// 2 for East Asian wide characters and emoji, else 1.
+/// Returns 2 for East Asian wide characters and emoji, else 1.
 ///
-/// A table of the wide blocks and not of each character: it only has to say where a line wraps and which cell a `\b` returns to.
-/// Combining characters count as one column, which puts the rest of a line that is edited in place one column off.
+/// A table of the wide blocks and not of each character: it only has to say where a line wraps and
+/// which cell a `\b` returns to. Combining characters count as one column, which puts the rest of a
+/// line that is edited in place one column off.
 pub fn columns(character: char) -> usize {
     let wide = match u32::from(character) {
         0..0x1100 => false,

@@ -1,8 +1,10 @@
 //! The text of a read: what stands there when the bytes have been printed.
 //!
-//! Lines stay in the order in which they were printed. Within a line the cursor is obeyed, so that a progress bar is one line; a movement to
-//! another line only ends the line, so that what a full-screen program draws becomes readable pieces and not a picture (`capture-pane` gives
-//! the picture). Columns are counted without the pane's width: a line that wraps on the screen is one line here.
+//! Lines stay in the order in which they were printed. Within a line the cursor is obeyed, so that
+//! a progress bar is one line; a movement to another line only ends the line, so that what a
+//! full-screen program draws becomes readable pieces and not a picture (`capture-pane` gives the
+//! picture). Columns are counted without the pane's width: a line that wraps on the screen is one
+//! line here.
 
 use super::{
     decoder::TextDecoder,
@@ -13,26 +15,27 @@ use super::{
 
 /// Columns of a line that is rewritten in place; what is longer becomes several lines.
 pub const MAX_COLUMNS: usize = 64 * 1024;
-/// How far before the end of a stream its unfinished line is looked for, in bytes.
+/// The bytes before the end of a stream in which its unfinished line is looked for.
 const RESTING_BYTES: u64 = 8 * 1024;
-/// What cursor movements may make of nothing: as many blanks for each raw byte.
+/// Blanks that cursor movements may make, for each raw byte.
 const BLANKS: u64 = 8;
 /// The further columns of a wide character or tab.
 const SPACER: char = '\0';
 
-/// Turns what a decoder tells into text.
+/// Renders a decoder's events as text.
 ///
-/// `\r\n` and `\n` end a line; a lone `\r`, `\x08`, and the CSI sequences C, D, G, K, J (to the end), P, X, `@` and b act within it; A, B, E,
-/// F, H, f, d, a clearing J and a full reset end it unless it is empty. Tabs stay tabs.
+/// `\r\n` and `\n` end a line; a lone `\r`, `\x08`, and the CSI sequences C, D, G, K, J (to the
+/// end), P, X, `@` and b act within it; A, B, E, F, H, f, d, a clearing J and a full reset end it
+/// unless it is empty. Tabs stay tabs.
 #[derive(Debug, Default)]
 pub struct TextRenderer {
-    /// All lines before the current one, and the current one as long as nothing but text came.
+    /// The lines before the current one, and the current one as long as nothing but text came.
     out: Vec<u8>,
     /// Where the current line begins in `out`.
     line: usize,
     /// The raw offset at which the current line begins.
     line_offset: u64,
-    /// A `\r` came: what follows decides whether it ends the line or goes over it again.
+    /// Whether a `\r` came: what follows decides whether it ends the line or goes over it again.
     returned: bool,
     edit: Option<Edit>,
     /// The raw offset of the first control.
@@ -51,14 +54,14 @@ struct Edit {
 pub struct RestingLine {
     /// Its text.
     pub text: String,
-    /// How many of its characters stand before the cursor.
+    /// The number of its characters before the cursor.
     pub cursor: usize,
     /// The raw offset at which it begins, where that is known.
     pub start: Option<u64>,
 }
 
 impl From<String> for RestingLine {
-    /// With the cursor at the end.
+    /// Makes a resting line with the cursor at the end.
     fn from(text: String) -> Self {
         Self { cursor: text.chars().count(), text, start: None }
     }
@@ -71,13 +74,13 @@ impl From<&str> for RestingLine {
 }
 
 impl TextRenderer {
-    /// The text of all that was fed.
+    /// Returns the text of all that was fed.
     pub fn finish(mut self) -> String {
         self.settle();
         into_string(self.out)
     }
 
-    /// The last line of what was fed.
+    /// Returns the last line of what was fed.
     pub fn into_resting_line(mut self) -> RestingLine {
         let before = match &self.edit {
             Some(edit) => {
@@ -109,7 +112,7 @@ impl TextRenderer {
         self.line_offset = next;
     }
 
-    /// The cursor leaves the line.
+    /// Moves the cursor off the line.
     fn leave_line(&mut self, offset: u64) {
         self.settle();
         if self.out.len() > self.line {
@@ -117,7 +120,7 @@ impl TextRenderer {
         }
     }
 
-    /// The line as cells, with the cursor where it is.
+    /// Returns the line as cells, with the cursor where it is.
     fn edit(&mut self) -> &mut Edit {
         let edit = self.edit.take().unwrap_or_else(|| {
             let mut edit = Edit::default();
@@ -141,7 +144,8 @@ impl TextRenderer {
 
     fn csi(&mut self, offset: u64, last: u8, first: u16) {
         let count = usize::from(first.max(1));
-        // A few bytes can move the cursor far to the right: without a bound, a small stream becomes a text that fills the memory.
+        // A few bytes can move the cursor far to the right: without a bound, a small stream becomes
+        // a text that fills the memory.
         let reach = if matches!(last, b'C' | b'G' | b'@' | b'b') { self.reach(offset) } else { 0 };
         match last {
             b'K' | b'J' if first == 0 => match &mut self.edit {
@@ -174,7 +178,7 @@ impl TextRenderer {
         }
     }
 
-    /// Up to which column blanks may be put into the current line.
+    /// Returns up to which column blanks may be put into the current line.
     fn reach(&mut self, offset: u64) -> usize {
         let began = *self.began.get_or_insert(offset);
         let allowed = (offset - began.min(offset)).saturating_mul(BLANKS) as usize + MAX_COLUMNS;
@@ -182,7 +186,7 @@ impl TextRenderer {
         (cells + allowed.saturating_sub(self.out.len() + cells)).min(MAX_COLUMNS)
     }
 
-    /// REP: the character before the cursor once more.
+    /// Repeats the character before the cursor: REP.
     fn repeat(&mut self, offset: u64, count: usize, reach: usize) {
         let edit = self.edit();
         let before = edit.cells.get(..edit.column).unwrap_or_default();
@@ -278,7 +282,7 @@ impl Edit {
         self.cells.truncate(self.column);
     }
 
-    /// CSI 1 K and CSI 2 K.
+    /// Erases in the line: CSI 1 K and CSI 2 K.
     fn erase(&mut self, mode: u16) {
         match mode {
             1 => {
@@ -321,7 +325,7 @@ fn into_string(bytes: Vec<u8>) -> String {
     String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
 }
 
-/// The text of what a ring retains between two offsets.
+/// Returns the text of what a ring retains between two offsets.
 ///
 /// A read that begins or ends inside a line gives just that part of it.
 pub fn render_text(ring: &Ring, from: u64, to: u64) -> String {
@@ -330,23 +334,24 @@ pub fn render_text(ring: &Ring, from: u64, to: u64) -> String {
     renderer.finish()
 }
 
-/// The text of a chunk. Chunks that follow each other give together what one of all of it gives, but for lines that are
-/// rewritten in place: where a chunk ends between a lone `\r` and what goes over the line, the line stands there in both
-/// versions.
+/// Returns the text of a chunk. Chunks that follow each other give together what one of all of it
+/// gives, but for lines that are rewritten in place: where a chunk ends between a lone `\r` and
+/// what goes over the line, the line stands there in both versions.
 pub fn render_chunk(chunk: &Chunk) -> String {
     let mut renderer = TextRenderer::default();
     chunk.decode(&mut renderer);
     renderer.finish()
 }
 
-/// The text of bytes that stand for themselves.
+/// Returns the text of bytes that stand for themselves.
 pub fn render_bytes(bytes: &[u8]) -> String {
     let mut renderer = TextRenderer::default();
     TextDecoder::default().feed(0, bytes, &mut renderer);
     renderer.finish()
 }
 
-/// The line at the end of a ring that has begun and has not ended: the prompt, where one rests. Of a line of more than 8 KiB, the end.
+/// Returns the line at the end of a ring that has begun and has not ended: the prompt, where one
+/// rests. Of a line of more than 8 KiB, the end.
 pub fn resting_line(ring: &Ring) -> RestingLine {
     let from = ring.end().saturating_sub(RESTING_BYTES).max(ring.start());
     let mut renderer = TextRenderer { line_offset: from, ..TextRenderer::default() };
@@ -359,14 +364,14 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::pane::{decoder::tests::terminal_bytes, ring::Reading, text::Unheard};
+    use crate::stream::{decoder::tests::terminal_bytes, ring::Reading, text::NullSink};
 
     fn render(bytes: &str) -> String {
         render_bytes(bytes.as_bytes())
     }
     fn ring(bytes: &[u8]) -> Ring {
         let mut ring = Ring::new(1 << 20);
-        ring.push(bytes, &mut Unheard);
+        ring.push(bytes, &mut NullSink);
         ring
     }
 

@@ -1,16 +1,18 @@
-//! Joining what a stream holds with what stands in a pane: what of it is missing at the stream's end?
+//! Joining what a stream holds with what stands in a pane: what of it is missing at the stream's
+//! end?
 //!
-//! tmux drops output in known cases (F9, F11) but its grid still shows it. Both are reduced to lines of text; where the
-//! stream's last lines are found in the grid, what follows them there is missing.
+//! tmux drops output in known cases (F9, F11) but its grid still shows it. Both are reduced to
+//! lines of text; where the stream's last lines are found in the grid, what follows them there is
+//! missing.
 
-use super::{decoder::TextDecoder, render, ring::Ring, text::Unheard};
+use super::{decoder::TextDecoder, render, ring::Ring, text::NullSink};
 
 /// Bytes at the end of a stream that are compared.
 const COMPARED: u64 = 256 * 1024;
-/// So many equal lines are no chance, even if neither side's beginning is reached.
+/// Equal lines that cannot be chance, even if neither side's beginning is reached.
 const SURE: usize = 200;
 
-/// What comparing gave.
+/// The result of a comparison.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Joined {
     /// These bytes, with `\r\n` as line end, follow what the stream holds; none if it is whole.
@@ -29,13 +31,14 @@ pub fn join(ring: &Ring, seed: &[u8]) -> Joined {
     join_text(have, &grid)
 }
 
-/// Whether a stream with this `output` behind it holds all that a pane's text shows, and the sequence that has begun and not ended there.
+/// Whether a stream with this `output` behind it holds all that a pane's text shows, and the
+/// sequence that has begun and not ended there.
 pub fn is_whole_with(ring: &Ring, output: &[u8], seed: &[u8], pending: &[u8]) -> bool {
     let from = ring.end().saturating_sub(COMPARED).max(ring.start());
     let mut bytes = ring.bytes(from, ring.end());
     bytes.extend_from_slice(output);
     let mut decoder = TextDecoder::default();
-    decoder.feed(0, &bytes, &mut Unheard);
+    decoder.feed(0, &bytes, &mut NullSink);
     let open = decoder.state().open_since().and_then(|since| bytes.get(usize::try_from(since).ok()?..));
     let have = render::render_bytes(&bytes);
     let have = if from > ring.start() { have.split_once('\n').map_or("", |(_, rest)| rest) } else { &have };
@@ -59,8 +62,8 @@ fn join_text(have: &str, grid: &str) -> Joined {
     if have.is_empty() && open.is_empty() {
         return missing(&grid, 0, "");
     }
-    // Every line of the grid at which the stream may have stopped, the last one first: nothing must be repeated.
-    // Behind the last one stands a stream whose last line end the grid does not show.
+    // Every line of the grid at which the stream may have stopped, the last one first: nothing must
+    // be repeated. Behind the last one stands a stream whose last line end the grid does not show.
     for at in (0..=grid.len()).rev() {
         let line = grid.get(at).copied().unwrap_or_default();
         if !line.trim_end().starts_with(open) {
@@ -70,7 +73,8 @@ fn join_text(have: &str, grid: &str) -> Joined {
         let equal = above.zip(have.iter().rev()).take_while(|(a, b)| a.trim_end() == b.trim_end()).count();
         let all = equal == at.min(have.len());
         let something = !open.is_empty() || have.iter().rev().take(equal).any(|line| !line.trim().is_empty());
-        // A stream that holds more than the grid's history ends somewhere in it; one that holds less begins at its top.
+        // A stream that holds more than the grid's history ends somewhere in it; one that holds
+        // less begins at its top.
         if something && (all || equal >= SURE) {
             return missing(&grid, at, whole);
         }
@@ -78,7 +82,7 @@ fn join_text(have: &str, grid: &str) -> Joined {
     Joined::Unrelated
 }
 
-/// What the grid holds from line `at` on, without what of that line is known.
+/// Returns what the grid holds from line `at` on, without the known part of that line.
 fn missing(grid: &[&str], at: usize, open: &str) -> Joined {
     let rest = grid.get(at..).unwrap_or_default().join("\r\n");
     // The grid may show blanks at a line's end, or not.
@@ -123,7 +127,7 @@ mod tests {
     fn a_stream_is_whole_with_what_came_elsewhere() {
         let is_whole = |stream: &str, output: &str, seed: &str, pending: &str| {
             let mut ring = Ring::new(1 << 16);
-            ring.push(stream.as_bytes(), &mut Unheard);
+            ring.push(stream.as_bytes(), &mut NullSink);
             is_whole_with(&ring, output.as_bytes(), seed.as_bytes(), pending.as_bytes())
         };
         assert!(is_whole("one\r\n$ ", "", "one\r\n$ ", ""));

@@ -7,7 +7,7 @@ use crate::{
     protocol::ids::PaneId,
 };
 
-/// What makes the offsets of one run of one tmux server, followed by one run of muxtap, their own.
+/// The run of a tmux server and of muxtap to which offsets belong.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Epoch {
     /// Tells runs of tmux servers apart.
@@ -18,11 +18,12 @@ pub struct Epoch {
 
 /// A place in a pane's output: all before `offset` has been read.
 ///
-/// As text it is one opaque token of letters, digits and dots, which neither a URL nor a shell needs quoted. It ends in check digits, and
-/// only the one spelling that [`fmt::Display`] gives is accepted, so that a token that was cut or mistyped is refused, not misread.
+/// As text it is one opaque token of letters, digits and dots, which neither a URL nor a shell
+/// needs quoted. It ends in check digits, and only the one spelling that [`fmt::Display`] gives is
+/// accepted, so that a token that was cut or mistyped is refused, not misread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Cursor {
-    /// Whose offsets these are.
+    /// The epoch to which the offset belongs.
     pub epoch: Epoch,
     /// The pane.
     pub pane: PaneId,
@@ -61,7 +62,8 @@ impl FromStr for Cursor {
         let epoch = Epoch { server: number(part()?, 36)?, engine: number(part()?, 36)? };
         let pane = u32::try_from(number(part()?, 10)?).map_err(|_| refused())?;
         let cursor = Self { epoch, pane: PaneId(pane), offset: number(part()?, 10)? };
-        // What is not written as it would be (a sign, leading zeros, capitals, wrong check digits) was not given by muxtap.
+        // What is not written as it would be (a sign, leading zeros, capitals, wrong check digits)
+        // was not given by muxtap.
         if cursor.to_string() == text { Ok(cursor) } else { Err(refused()) }
     }
 }
@@ -77,7 +79,8 @@ pub(super) fn base36(mut number: u64) -> String {
     }
 }
 
-/// Three digits that change with any single character and with any two that are swapped (FNV-1a, folded).
+/// Returns three check digits, which change with any single character and with any two that are
+/// swapped (FNV-1a, folded).
 pub(super) fn check(body: &str) -> String {
     let hash = body
         .bytes()
@@ -86,7 +89,7 @@ pub(super) fn check(body: &str) -> String {
     format!("{folded:0>3}")
 }
 
-/// From where to look at a pane's output.
+/// The place from which to look at a pane's output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Since {
     /// From muxtap's last input to the pane, or what was answered there last, whichever is later.
@@ -96,7 +99,7 @@ pub enum Since {
     Now,
     /// From the first byte that is retained.
     Start,
-    /// What stands on the screen counts.
+    /// The screen's content counts too.
     Screen,
     /// From so many lines before the end.
     Lines(u32),

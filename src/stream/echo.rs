@@ -1,14 +1,17 @@
 //! Is a match an answer, or only the echo of what was typed?
 //!
-//! What is typed comes back: the kernel echoes it for a program that reads whole lines (`cat`); shells and REPLs that edit the line print
-//! it themselves, wrapped, coloured, redrawn, with suggestions behind it; and what is typed ahead comes twice, from the kernel at once and
-//! from the shell when its prompt is there. None of this is output. But `got: hello` is, and so is the second `hello` that `cat` prints.
+//! What is typed comes back: the kernel echoes it for a program that reads whole lines (`cat`);
+//! shells and REPLs that edit the line print it themselves, wrapped, coloured, redrawn, with
+//! suggestions behind it; and what is typed ahead comes twice, from the kernel at once and from the
+//! shell when its prompt is there. None of this is output. But `got: hello` is, and so is the
+//! second `hello` that `cat` prints.
 //!
 //! What decides is the place. Each typed line is expected
 //! - *anchored*: where the cursor stood when it was typed, on the line that rested there;
-//! - else, as long as it was not seen yet, behind a prompt; or alone on a line, if the kernel echoes, or if the line before it was the
-//!   echo of the typed line before it; or at the end of a line of output, if the kernel echoes;
-//! - once more behind a prompt, if the kernel echoed it while nobody read it.
+//! - else, as long as it was not seen yet, behind a prompt; or alone on a line, if the kernel
+//!   echoes, or if the line before it was the echo of the typed line before it; or at the end of a
+//!   line of output, if the kernel echoes;
+//! - once more behind a prompt, if the kernel echoed it while no program read it.
 //!
 //! In doubt it is an answer: to miss one is worse than to see one too many.
 
@@ -34,21 +37,22 @@ const PROMPTS: usize = 8;
 /// A typed line that is shorter is not looked for at the end of a line of output.
 const SHORT: usize = 4;
 
-/// What a match is.
+/// The kind of a match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Output.
     Answer,
-    /// What was typed, shown again.
+    /// An echo: typed input, shown again.
     Echo,
-    /// It cannot be told before more has been printed; ask again then.
+    /// Not decided before more has been printed; ask again then.
     Undecided,
 }
 
 /// Knows what was typed in a pane, and where it was echoed.
 ///
-/// It is a [`TextSink`] to be fed with everything the pane prints while it is not [idle](EchoFilter::is_idle). It remembers what is
-/// expected of the last 16 inputs, at most 256 lines, and the last 256 echoes.
+/// It is a [`TextSink`] to be fed with everything the pane prints while it is not
+/// [idle](EchoFilter::is_idle). It remembers what is expected of the last 16 inputs, at most 256
+/// lines, and the last 256 echoes.
 #[derive(Debug, Default)]
 pub struct EchoFilter {
     expected: VecDeque<Expected>,
@@ -58,16 +62,16 @@ pub struct EchoFilter {
     inputs: u64,
     /// The line that is being printed; only while something is expected.
     line: Option<Line>,
-    /// The line before it was an echo.
+    /// Whether the line before it was an echo.
     follows_echo: bool,
-    /// Where the typing of a line began whose program will tell where its output begins.
+    /// Where the typing of a line began whose program will mark where its output begins.
     command_line: Option<u64>,
-    /// What the line that is being printed shows of what is expected; empty until a match is judged. A line can have
-    /// thousands of matches.
+    /// The expected text that the line that is being printed shows; empty until a match is judged.
+    /// A line can have thousands of matches.
     judged: OnceCell<Judged>,
 }
 
-/// What the line that is being printed shows of what is expected.
+/// The expected text that the line that is being printed shows.
 #[derive(Debug)]
 struct Judged {
     shown: Option<Shown>,
@@ -75,7 +79,8 @@ struct Judged {
     behind: Vec<u64>,
 }
 
-/// An echo: raw offsets of the line on which it stands, of its own first byte, and of its end with the line end that belongs to it.
+/// An echo: raw offsets of the line on which it stands, of its own first byte, and of its end with
+/// the line end that belongs to it.
 #[derive(Clone, Copy, Debug)]
 struct Region {
     start: u64,
@@ -93,17 +98,19 @@ struct Shown {
     /// The cell behind what is shown of it.
     end_cell: usize,
     complete: bool,
-    /// The line may only be finished by Enter, and it is certain that an echo stands here.
+    /// Whether the line may only be finished by Enter, and it is certain that an echo stands here.
     anchored: bool,
 }
 
 impl EchoFilter {
-    /// Takes note of typed text, just before it can be echoed: `mark` is the stream's end, `resting` the line that has begun there and not
-    /// ended (best from [`resting_line`](super::render::resting_line), which knows where its cursor is), `columns` the pane's width, and
-    /// `tty_echo` whether the pane's terminal echoes by itself (ECHO of its termios; false where that is not known).
+    /// Takes note of typed text, just before it can be echoed: `mark` is the stream's end,
+    /// `resting` the line that has begun there and not ended (best from
+    /// [`resting_line`](super::render::resting_line), which knows where its cursor is), `columns`
+    /// the pane's width, and `tty_echo` whether the pane's terminal echoes by itself (ECHO of its
+    /// termios; false where that is not known).
     ///
-    /// A line is cut at its first control character. Text without printable characters is never echoed; a line end in it still tells
-    /// that the line typed before it is complete.
+    /// A line is cut at its first control character. Text without printable characters is never
+    /// echoed; a line end in it still shows that the line typed before it is complete.
     pub fn typed(&mut self, mark: u64, text: &[u8], resting: impl Into<RestingLine>, columns: u16, tty_echo: bool) {
         let resting = resting.into();
         self.judged.take();
@@ -152,7 +159,7 @@ impl EchoFilter {
         self.expected.drain(..surplus);
     }
 
-    /// Number of the input that was noted last.
+    /// Returns the number of the input that was noted last.
     pub fn last_input(&self) -> u64 {
         self.inputs
     }
@@ -163,25 +170,26 @@ impl EchoFilter {
         self.expected.retain(|expected| expected.input != input);
     }
 
-    /// Takes note that a command line is typed from here on, and that its output will be announced. Until then nothing from here on is
-    /// decided.
+    /// Takes note that a command line is typed from here on, and that its output will be announced.
+    /// Until then nothing from here on is decided.
     pub fn command_line_begins(&mut self, mark: u64) {
         self.command_line = Some(mark);
     }
 
-    /// Where the command line began that is being typed.
+    /// Returns where the command line began that is being typed.
     pub fn command_line(&self) -> Option<u64> {
         self.command_line
     }
 
-    /// Ends the command line: with its output's beginning all before it was an echo; without one it was no command line.
+    /// Ends the command line: with its output's beginning all before it was an echo; without one it
+    /// was no command line.
     pub fn command_line_ends(&mut self, output: Option<u64>) {
         if let (Some(start), Some(end)) = (self.command_line.take(), output) {
             self.remember(Region { start, typed: start, end });
         }
     }
 
-    /// Output is missing here: what stands on the line is not known any more.
+    /// Takes note that output is missing here: what stands on the line is not known any more.
     pub fn interrupt(&mut self) {
         self.judged.take();
         if let Some(line) = &mut self.line {
@@ -194,7 +202,8 @@ impl EchoFilter {
         self.expected.is_empty()
     }
 
-    /// What a match is that stands between two raw offsets. It may be asked long after the echo was seen.
+    /// Returns the kind of a match that stands between two raw offsets. It may be asked long after
+    /// the echo was seen.
     pub fn verdict(&self, start: u64, end: u64, _text: &str) -> Verdict {
         let in_region = |region: &Region| region.start <= start && end <= region.end && end > region.typed;
         if self.regions.iter().rev().any(in_region) {
@@ -212,7 +221,8 @@ impl EchoFilter {
             return Verdict::Undecided;
         }
         if behind.get(behind.partition_point(|printed| *printed < start)).is_some_and(|printed| *printed < end) {
-            // It reaches beyond the echo. Behind the cursor, or behind a shell's prompt, that is a suggestion that will go away again.
+            // It reaches beyond the echo. Behind the cursor, or behind a shell's prompt, that is a
+            // suggestion that will go away again.
             let beyond_cursor = line.cursor() <= shown.end_cell;
             let edited =
                 shown.anchored && self.expected.get(shown.lines.start).is_some_and(|first| self.is_edited(first));
@@ -229,22 +239,24 @@ impl EchoFilter {
         Judged { shown, behind: behind.unwrap_or_default() }
     }
 
-    /// What is expected and stands, in part or whole, on the line that is being printed.
+    /// Returns the expected text that stands, in part or whole, on the line that is being printed.
     fn shown(&self, line: &Line) -> Option<Shown> {
-        // While a shell redraws, what counts is either all that stands there or what stands before the cursor.
+        // While a shell redraws, what counts is either all that stands there or what stands before
+        // the cursor.
         let ends = [line.len(), line.cursor().min(line.len())];
         let anchored = ends.into_iter().find_map(|end| self.anchored(line, end));
         anchored.or_else(|| ends.into_iter().find_map(|end| self.placed(line, end)))
     }
 
-    /// The longest echo that begins where the cursor stood when it was typed.
+    /// Returns the longest echo that begins where the cursor stood when it was typed.
     fn anchored(&self, line: &Line, end: usize) -> Option<Shown> {
         let mut best: Option<Shown> = None;
         for (first, expected) in self.expected.iter().enumerate() {
             let Some((cell, mark)) = expected.anchor else { continue };
             let none_yet = end <= cell;
             if none_yet && !expected.prompt.starts_with(&line.text(0..end)) {
-                // The line is not the one behind which it was typed any more: a progress bar has moved on.
+                // The line is not the one behind which it was typed any more: a progress bar has
+                // moved on.
                 continue;
             }
             if end < cell {
@@ -280,7 +292,7 @@ impl EchoFilter {
         best
     }
 
-    /// An echo anywhere else: the line ends with it, or with its beginning.
+    /// Returns an echo anywhere else: the line ends with it, or with its beginning.
     fn placed(&self, line: &Line, end: usize) -> Option<Shown> {
         let text = line.text(0..end);
         let text = text.trim_end();
@@ -310,7 +322,8 @@ impl EchoFilter {
         partial
     }
 
-    /// The same for a line that has ended, without a look at most lines of a flood.
+    /// Returns where a line that has ended shows expected text, without a look at most lines of a
+    /// flood.
     fn placed_at_end(&self, line: &Line) -> Option<Shown> {
         let last = line.last_character()?;
         let ends_alike = |expected: &Expected| expected.text.trim_end().ends_with(last);
@@ -322,7 +335,8 @@ impl EchoFilter {
     fn may_stand_behind(&self, expected: &Expected, before: &str) -> bool {
         let after_echo = expected.number > 0 && self.follows_echo;
         if expected.again {
-            // Where it was typed nobody read it; a program that shows a prompt of its own once more with the answer is not a shell.
+            // Where it was typed no program read it; a program that shows a prompt of its own once
+            // more with the answer is not a shell.
             return before != expected.prompt && self.is_prompt(before);
         }
         if before.trim().is_empty() {
@@ -335,7 +349,8 @@ impl EchoFilter {
             || self.is_prompt(before)
     }
 
-    /// Whether this text is a prompt: one that was seen, one like it, or, where none was seen yet, one that looks like a shell's.
+    /// Whether this text is a prompt: one that was seen, one like it, or, where none was seen yet,
+    /// one that looks like a shell's.
     fn is_prompt(&self, text: &str) -> bool {
         if text.trim().is_empty() {
             return false;
@@ -354,7 +369,7 @@ impl EchoFilter {
         !expected.tty_echo && (self.is_prompt(&expected.prompt) || ends_in_sigil(&expected.prompt))
     }
 
-    /// A line feed came in the line's last row. Answers whether it ends the line.
+    /// Handles a line feed in the line's last row. Returns whether it ends the line.
     fn end_line(&mut self, end: u64) -> bool {
         let Some(line) = &self.line else { return true };
         let shown = if line.lost { None } else { self.anchored(line, line.len()).or_else(|| self.placed_at_end(line)) };
@@ -394,7 +409,7 @@ impl EchoFilter {
         }
     }
 
-    /// These lines have been echoed.
+    /// Records that these lines have been echoed.
     fn settle(&mut self, shown: &Shown) {
         let Some(first) = self.expected.get(shown.lines.start) else { return };
         let by_kernel = !first.again && (first.tty_echo || (shown.anchored && first.prompt.trim().is_empty()));
@@ -406,7 +421,8 @@ impl EchoFilter {
             }
             self.prompts.push_back(prompt);
         }
-        // Echoes come in the order of typing: what was typed before and not echoed will not be any more.
+        // Echoes come in the order of typing: what was typed before and not echoed will not be any
+        // more.
         let mut index = 0;
         self.expected.retain_mut(|expected| {
             let (now, earlier) = (shown.lines.contains(&index), index < shown.lines.start);
@@ -418,7 +434,7 @@ impl EchoFilter {
         });
     }
 
-    /// Without anything to expect there is nothing to follow.
+    /// Stops following where nothing is expected.
     fn rest(&mut self) {
         if self.expected.is_empty() {
             self.line = None;
@@ -453,8 +469,8 @@ impl TextSink for EchoFilter {
     }
 }
 
-/// Returns where the endings of `text` begin that `wanted` begins with, the longest first. Looks at each byte of either about
-/// twice (Knuth, Morris and Pratt), however much both repeat themselves.
+/// Returns where the endings of `text` begin that `wanted` begins with, the longest first. Looks at
+/// each byte of either about twice (Knuth, Morris and Pratt), however much both repeat themselves.
 fn endings_that_begin(text: &str, wanted: &str) -> Vec<usize> {
     let wanted = wanted.as_bytes();
     // How long the longest ending of the first n + 1 bytes is with which they also begin.
@@ -492,7 +508,7 @@ mod golden;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pane::decoder::TextDecoder;
+    use crate::stream::decoder::TextDecoder;
 
     /// A pane in which things are typed and printed.
     #[derive(Default)]
@@ -517,7 +533,7 @@ mod tests {
             self.printed.push_str(text);
             self
         }
-        /// What each occurrence is: E, A or ? for undecided.
+        /// Returns the kind of each occurrence: E, A or ? for undecided.
         fn verdicts(&self, pattern: &str) -> String {
             let verdict =
                 |(at, found): (usize, &str)| match self.filter.verdict(at as u64, (at + found.len()) as u64, found) {
@@ -657,8 +673,8 @@ mod tests {
         /// Whatever is typed and printed, it answers, and what it holds is bounded.
         #[test]
         fn no_bytes_make_it_fail(
-            typed in proptest::collection::vec(crate::pane::decoder::tests::terminal_bytes(), 1..4),
-            printed in crate::pane::decoder::tests::terminal_bytes(),
+            typed in proptest::collection::vec(crate::stream::decoder::tests::terminal_bytes(), 1..4),
+            printed in crate::stream::decoder::tests::terminal_bytes(),
             columns in 0_u16..30,
         ) {
             let mut filter = EchoFilter::default();
