@@ -6,9 +6,9 @@ use std::{
 };
 
 use super::{
-    answer::{Object, Refusal},
     live::Live,
     request::{Action, Request},
+    response::{HttpError, ObjectWriter},
     stub::Stub,
 };
 
@@ -22,7 +22,7 @@ pub enum Backend {
 
 /// What was done.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Done {
+pub enum ActionOutput {
     /// These are there, sorted.
     Sessions(Vec<String>),
     /// Something was done to this session.
@@ -36,7 +36,7 @@ pub enum Done {
 
 impl Backend {
     /// The body of `/health`.
-    pub async fn health(&self) -> Result<String, Refusal> {
+    pub async fn health(&self) -> Result<String, HttpError> {
         match self {
             Self::Live(live) => live.health().await,
             Self::Stub(stub) => Ok(stub.health()),
@@ -44,10 +44,10 @@ impl Backend {
     }
 
     /// Does what this page asks.
-    pub async fn act(&self, request: &Request, origin: &str) -> Result<Done, Refusal> {
+    pub async fn execute(&self, request: &Request, origin: &str) -> Result<ActionOutput, HttpError> {
         match self {
-            Self::Live(live) => live.act(request, origin).await,
-            Self::Stub(stub) => stub.act(request).await,
+            Self::Live(live) => live.execute(request, origin).await,
+            Self::Stub(stub) => stub.execute(request).await,
         }
     }
 
@@ -60,7 +60,7 @@ impl Backend {
     }
 }
 
-impl Done {
+impl ActionOutput {
     /// This session, and nothing to show.
     pub fn session(name: &str) -> Self {
         Self::Session { name: name.to_owned(), output: None }
@@ -73,7 +73,7 @@ impl Done {
 
     /// The answer's body.
     pub fn into_body(self, action: Action) -> String {
-        let body = Object::new().bool("ok", true).string("action", action.as_str());
+        let body = ObjectWriter::new().bool("ok", true).string("action", action.as_str());
         match self {
             Self::Sessions(names) => body.strings("sessions", &names),
             Self::Session { name, output } => {
@@ -89,7 +89,7 @@ impl Done {
 }
 
 /// A name for a session that was given none.
-pub fn made_up_name() -> String {
+pub fn generate_name() -> String {
     format!("pi-{:08x}", RandomState::new().hash_one(0) as u32)
 }
 
@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn made_up_names_are_pi_and_eight_digits() {
-        let name = made_up_name();
+        let name = generate_name();
         let digits = name.strip_prefix("pi-").unwrap();
         assert!(
             digits.len() == 8 && digits.bytes().all(|digit| digit.is_ascii_digit() || (b'a'..=b'f').contains(&digit))

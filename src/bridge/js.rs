@@ -4,9 +4,9 @@ use std::fmt::Write as _;
 
 /// A JavaScript string: UTF-16 units, of which some may be halves of a pair that stand alone.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Text(Vec<u16>);
+pub struct JsString(Vec<u16>);
 
-impl Text {
+impl JsString {
     /// How long JavaScript says it is.
     pub fn len(&self) -> usize {
         self.0.len()
@@ -62,13 +62,13 @@ impl Text {
     }
 }
 
-impl From<Vec<u16>> for Text {
+impl From<Vec<u16>> for JsString {
     fn from(units: Vec<u16>) -> Self {
         Self(units)
     }
 }
 
-impl From<&str> for Text {
+impl From<&str> for JsString {
     fn from(text: &str) -> Self {
         Self(text.encode_utf16().collect())
     }
@@ -139,13 +139,13 @@ mod tests {
         assert_eq!(trim("\u{feff}\u{a0}\u{3000}\n\u{b} a b \u{2029}"), "a b");
         assert_eq!(trim("\u{85}a\u{200b}"), "\u{85}a\u{200b}");
         assert_eq!(trim_end(" a\n\n \u{feff}"), " a");
-        assert!(Text::from(" \u{feff}\t").trimmed().is_empty());
-        assert_eq!(Text::from(" a b ").trimmed(), Text::from("a b"));
+        assert!(JsString::from(" \u{feff}\t").trimmed().is_empty());
+        assert_eq!(JsString::from(" a b ").trimmed(), JsString::from("a b"));
     }
 
     #[test]
     fn length_is_in_utf16_units() {
-        assert_eq!((Text::from("é").len(), Text::from("😀").len()), (1, 2));
+        assert_eq!((JsString::from("é").len(), JsString::from("😀").len()), (1, 2));
     }
 
     #[test]
@@ -153,7 +153,7 @@ mod tests {
         let mut out = String::new();
         write_json("\u{8}\u{c}\n\r\t\"\\/\u{0}\u{1f}\u{7f}\u{2028}é😀", &mut out);
         assert_eq!(out, "\"\\b\\f\\n\\r\\t\\\"\\\\/\\u0000\\u001f\u{7f}\u{2028}é😀\"");
-        let halves = Text::from(vec![0x61, 0xd83d, 0x62, 0xde00, 0xd83d, 0xde00]);
+        let halves = JsString::from(vec![0x61, 0xd83d, 0x62, 0xde00, 0xd83d, 0xde00]);
         assert_eq!(halves.to_json(), "\"a\\ud83db\\ude00😀\"");
     }
 

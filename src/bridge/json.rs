@@ -9,11 +9,11 @@ use serde::{
 };
 use serde_json::value::RawValue;
 
-use super::js::Text;
+use super::js::JsString;
 
 /// Why a body says nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unreadable {
+pub enum ParseError {
     /// It is not JSON.
     NotJson,
     /// It is JSON, but no object.
@@ -36,7 +36,7 @@ pub enum Value<'a> {
     /// A number.
     Number(f64),
     /// A string.
-    Text(Text),
+    Text(JsString),
     /// An array.
     Array(Vec<&'a str>),
     /// `null` and objects: nothing asks which.
@@ -45,12 +45,12 @@ pub enum Value<'a> {
 
 impl<'a> Object<'a> {
     /// Reads a body that was trimmed.
-    pub fn parse(body: &'a str) -> Result<Self, Unreadable> {
-        let whole: &RawValue = serde_json::from_str(body).map_err(|_| Unreadable::NotJson)?;
+    pub fn parse(body: &'a str) -> Result<Self, ParseError> {
+        let whole: &RawValue = serde_json::from_str(body).map_err(|_| ParseError::NotJson)?;
         if !whole.get().starts_with('{') {
-            return Err(Unreadable::NotAnObject);
+            return Err(ParseError::NotAnObject);
         }
-        serde_json::from_str(whole.get()).map_err(|_| Unreadable::NotJson)
+        serde_json::from_str(whole.get()).map_err(|_| ParseError::NotJson)
     }
 
     /// A field's value.
@@ -122,7 +122,7 @@ impl<'a> Value<'a> {
     }
 
     /// A string.
-    pub fn into_text(self) -> Option<Text> {
+    pub fn into_text(self) -> Option<JsString> {
         match self {
             Self::Text(text) => Some(text),
             _ => None,
@@ -136,7 +136,7 @@ impl<'a> Value<'a> {
 }
 
 /// The text of a string, known to be one.
-fn unquoted(raw: &str) -> Text {
+fn unquoted(raw: &str) -> JsString {
     let inner = raw.strip_prefix('"').and_then(|raw| raw.strip_suffix('"')).unwrap_or_default();
     let mut units = Vec::with_capacity(inner.len());
     let mut characters = inner.chars();
@@ -160,7 +160,7 @@ fn unquoted(raw: &str) -> Text {
             other => other.map_or(0, |character| character as u16),
         });
     }
-    Text::from(units)
+    JsString::from(units)
 }
 
 #[cfg(test)]
@@ -170,18 +170,18 @@ mod tests {
     #[test]
     fn what_is_json_and_what_is_an_object() {
         for (body, why) in [
-            ("{", Unreadable::NotJson),
-            ("{}x", Unreadable::NotJson),
-            ("{'a':1}", Unreadable::NotJson),
-            ("{\"a\":1,}", Unreadable::NotJson),
-            ("{\"a\":01}", Unreadable::NotJson),
-            ("{\"a\":\"\n\"}", Unreadable::NotJson),
-            ("{\"a\":NaN}", Unreadable::NotJson),
-            ("\u{feff}{}", Unreadable::NotJson),
-            ("[]", Unreadable::NotAnObject),
-            ("null", Unreadable::NotAnObject),
-            ("\"{}\"", Unreadable::NotAnObject),
-            ("1e999", Unreadable::NotAnObject),
+            ("{", ParseError::NotJson),
+            ("{}x", ParseError::NotJson),
+            ("{'a':1}", ParseError::NotJson),
+            ("{\"a\":1,}", ParseError::NotJson),
+            ("{\"a\":01}", ParseError::NotJson),
+            ("{\"a\":\"\n\"}", ParseError::NotJson),
+            ("{\"a\":NaN}", ParseError::NotJson),
+            ("\u{feff}{}", ParseError::NotJson),
+            ("[]", ParseError::NotAnObject),
+            ("null", ParseError::NotAnObject),
+            ("\"{}\"", ParseError::NotAnObject),
+            ("1e999", ParseError::NotAnObject),
         ] {
             assert_eq!(Object::parse(body).unwrap_err(), why, "{body:?}");
         }
@@ -190,7 +190,7 @@ mod tests {
     #[test]
     fn the_last_of_two_fields_counts_and_names_may_be_escaped() {
         let object = Object::parse(r#"{"a":1,"\u0061":"x","\ud800":2,"b":1e999,"c":-0}"#).unwrap();
-        assert_eq!(object.field("a"), Value::Text(Text::from("x")));
+        assert_eq!(object.field("a"), Value::Text(JsString::from("x")));
         assert_eq!(object.field("b"), Value::Number(f64::INFINITY));
         assert_eq!(object.field("c"), Value::Number(0.0));
         assert_eq!(object.field("d"), Value::Absent);
@@ -200,7 +200,7 @@ mod tests {
     fn halves_of_pairs_are_kept() {
         let object = Object::parse(r#"{"a":"\ud83d\ude00 \ud83d\u0041\/\"\\"}"#).unwrap();
         let expected = [0xd83d, 0xde00, 0x20, 0xd83d, 0x41, 0x2f, 0x22, 0x5c];
-        assert_eq!(object.field("a"), Value::Text(Text::from(expected.to_vec())));
+        assert_eq!(object.field("a"), Value::Text(JsString::from(expected.to_vec())));
     }
 
     #[test]
@@ -208,6 +208,6 @@ mod tests {
         let deep = format!("{{\"x\":{}{},\"a\":[[1],null]}}", "[".repeat(100_000), "]".repeat(100_000));
         assert_eq!(Object::parse(&deep).unwrap().field("a"), Value::Array(vec!["[1]", "null"]));
         let array = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
-        assert_eq!(Object::parse(&array).unwrap_err(), Unreadable::NotAnObject);
+        assert_eq!(Object::parse(&array).unwrap_err(), ParseError::NotAnObject);
     }
 }

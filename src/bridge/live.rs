@@ -6,14 +6,14 @@ use axum::http::StatusCode;
 use tokio::time::timeout;
 
 use super::{
-    answer::{Object, Refusal},
-    backend::{Done, made_up_name, sorted},
-    js::Text,
+    backend::{ActionOutput, generate_name, sorted},
+    capture_cache::{Capture, CaptureCaches, CaptureSpec},
+    js::JsString,
     own_program,
     pattern::Pool,
     request::{Action, Request},
+    response::{HttpError, ObjectWriter},
     settings::Settings,
-    sight::{Shape, Sights, View},
 };
 use crate::{
     api::{Error, ErrorCode, NewSessionRequest, Result, SpawnRequest},
@@ -36,14 +36,14 @@ pub struct Live {
     version: String,
     /// How long tmux may take for a command.
     pub(super) limit: Duration,
-    pub(super) sights: Sights,
+    pub(super) caches: CaptureCaches,
     pub(super) pool: Pool,
     environment: std::collections::BTreeMap<String, String>,
     directory: Option<String>,
 }
 
 /// A session that is there.
-pub(super) struct Found {
+pub(super) struct FoundSession {
     /// As tmux calls it.
     pub(super) name: String,
     /// Its id.
@@ -79,7 +79,7 @@ impl Live {
             socket: settings.socket.clone(),
             version,
             limit: settings.command_timeout,
-            sights: Sights::default(),
+            caches: CaptureCaches::default(),
             pool: Pool::new(own),
             environment: whole_environment(),
             directory: std::env::current_dir().ok().map(|directory| directory.display().to_string()),
@@ -90,24 +90,24 @@ impl Live {
     }
 
     /// What `/health` says.
-    pub async fn health(&self) -> Result<String, Refusal> {
+    pub async fn health(&self) -> Result<String, HttpError> {
         let sessions = self.list().await?.len();
-        let health = Object::new().bool("ok", true).string("mode", "tmux").string("backend", "tmux");
+        let health = ObjectWriter::new().bool("ok", true).string("mode", "tmux").string("backend", "tmux");
         let health = health.string("tmuxVersion", &self.version);
         Ok(health.string("socketPath", &self.socket.display().to_string()).number("sessions", sessions).finish())
     }
 
     /// Does what this page asks.
-    pub async fn act(&self, request: &Request, origin: &str) -> Result<Done, Refusal> {
+    pub async fn execute(&self, request: &Request, origin: &str) -> Result<ActionOutput, HttpError> {
         let engine = self.engine.by(Caller { face: "bridge", who: origin.to_owned() });
         match request.action {
-            Action::ListSessions => Ok(Done::Sessions(self.list().await?)),
+            Action::ListSessions => Ok(ActionOutput::Sessions(self.list().await?)),
             Action::CreateSession => self.create(&engine, request).await,
             Action::KillSession => self.kill(&engine, &request.session).await,
             Action::SendKeys => {
                 let found = self.find(&request.session).await?;
-                self.type_in(&engine, &found, request).await?;
-                Ok(Done::session(&found.name))
+                self.send_input(&engine, &found, request).await?;
+                Ok(ActionOutput::session(&found.name))
             }
             Action::CapturePane => {
                 let found = self.find(&request.session).await?;
@@ -115,7 +115,7 @@ impl Live {
             }
             Action::SendAndCapture => {
                 let found = self.find(&request.session).await?;
-                let before = self.type_in(&engine, &found, request).await?;
+                let before = self.send_input(&engine, &found, request).await?;
                 match &request.wait_for {
                     Some(pattern) => self.wait(found, request, pattern, before).await,
                     None => self.capture(&found, request).await,
@@ -131,42 +131,44 @@ impl Live {
         }
     }
 
-    pub(super) fn host(&self) -> Result<Arc<Host>, Refusal> {
-        self.engine.host(&self.socket).map_err(|_| Refusal::stopping())
+    pub(super) fn host(&self) -> Result<Arc<Host>, HttpError> {
+        self.engine.host(&self.socket).map_err(|_| HttpError::stopping())
     }
 
     /// A step that asks tmux, within its limit.
-    pub(super) async fn within<T>(&self, step: impl Future<Output = Result<T>>) -> Result<Result<T>, Refusal> {
+    pub(super) async fn with_timeout<T>(&self, step: impl Future<Output = Result<T>>) -> Result<Result<T>, HttpError> {
         timeout(self.limit, step).await.map_err(|_| self.timed_out())
     }
 
-    fn timed_out(&self) -> Refusal {
+    fn timed_out(&self) -> HttpError {
         let message = format!("tmux command timed out after {}ms.", self.limit.as_millis());
-        Refusal::new(StatusCode::GATEWAY_TIMEOUT, message)
+        HttpError::new(StatusCode::GATEWAY_TIMEOUT, message)
     }
 
     /// The engine's errors as the contract tells them: tmux's own words where they are tmux's.
-    pub(super) fn refusal(&self, error: &Error) -> Refusal {
+    pub(super) fn refusal(&self, error: &Error) -> HttpError {
         let message = error.message.strip_prefix("tmux: ").unwrap_or(&error.message);
         match error.code {
-            ErrorCode::NotFound => Refusal::new(StatusCode::NOT_FOUND, message),
-            ErrorCode::Conflict => Refusal::new(StatusCode::CONFLICT, message),
-            ErrorCode::ReadOnly => Refusal::new(StatusCode::FORBIDDEN, message),
+            ErrorCode::NotFound => HttpError::new(StatusCode::NOT_FOUND, message),
+            ErrorCode::Conflict => HttpError::new(StatusCode::CONFLICT, message),
+            ErrorCode::ReadOnly => HttpError::new(StatusCode::FORBIDDEN, message),
             // The engine knows before the limit is over that tmux hangs: from what was asked earlier.
             ErrorCode::TmuxUnavailable if is_unanswered(error) => self.timed_out(),
             // As everywhere in muxtap: 5xx would say that muxtap itself has failed.
-            ErrorCode::TmuxUnavailable => Refusal::new(StatusCode::FAILED_DEPENDENCY, message),
-            ErrorCode::InvalidArgument | ErrorCode::InvalidTarget | ErrorCode::ResourceLimit => Refusal::bad(message),
+            ErrorCode::TmuxUnavailable => HttpError::new(StatusCode::FAILED_DEPENDENCY, message),
+            ErrorCode::InvalidArgument | ErrorCode::InvalidTarget | ErrorCode::ResourceLimit => {
+                HttpError::bad_request(message)
+            }
             _ => {
                 tracing::error!("{}: {}", error.code.as_str(), error.message);
-                Refusal::unexpected()
+                HttpError::internal()
             }
         }
     }
 
-    async fn list(&self) -> Result<Vec<String>, Refusal> {
+    async fn list(&self) -> Result<Vec<String>, HttpError> {
         let host = self.host()?;
-        match self.within(self.engine.sessions(&host)).await? {
+        match self.with_timeout(self.engine.sessions(&host)).await? {
             Ok(list) => Ok(sorted(list.sessions.into_iter().map(|session| session.name).collect())),
             Err(error) if is_absent(&error) => Ok(Vec::new()),
             Err(error) => Err(self.refusal(&error)),
@@ -174,26 +176,26 @@ impl Live {
     }
 
     /// The session of this name, exactly, in one of its two spellings.
-    pub(super) async fn find(&self, name: &str) -> Result<Found, Refusal> {
+    pub(super) async fn find(&self, name: &str) -> Result<FoundSession, HttpError> {
         let host = self.host()?;
-        let pick = |sessions: &[SessionRow]| named(sessions, name).cloned();
-        match self.within(self.engine.pane_of_session(&host, pick)).await? {
-            Ok((session, pane)) => Ok(Found { name: session.name, id: session.id.to_string(), pane }),
-            Err(error) if is_gone(&error) => Err(missing(name)),
+        let pick = |sessions: &[SessionRow]| find_by_name(sessions, name).cloned();
+        match self.with_timeout(self.engine.pane_of_session(&host, pick)).await? {
+            Ok((session, pane)) => Ok(FoundSession { name: session.name, id: session.id.to_string(), pane }),
+            Err(error) if is_gone(&error) => Err(no_such_session(name)),
             Err(error) => Err(self.refusal(&error)),
         }
     }
 
     /// The name of the session that has this name in one of its spellings.
-    async fn there(&self, name: &str) -> Result<Option<String>, Refusal> {
+    async fn existing_name(&self, name: &str) -> Result<Option<String>, HttpError> {
         let sessions = self.list().await?;
-        Ok(sessions.iter().find(|there| *there == name || as_kept(there) == as_kept(name)).cloned())
+        Ok(sessions.iter().find(|there| *there == name || stored_name(there) == stored_name(name)).cloned())
     }
 
-    async fn create(&self, engine: &Engine, request: &Request) -> Result<Done, Refusal> {
-        let name = if request.session.is_empty() { made_up_name() } else { request.session.clone() };
-        if let Some(there) = self.there(&name).await? {
-            return Err(Refusal::new(StatusCode::CONFLICT, format!("duplicate session: {there}")));
+    async fn create(&self, engine: &Engine, request: &Request) -> Result<ActionOutput, HttpError> {
+        let name = if request.session.is_empty() { generate_name() } else { request.session.clone() };
+        if let Some(there) = self.existing_name(&name).await? {
+            return Err(HttpError::new(StatusCode::CONFLICT, format!("duplicate session: {there}")));
         }
         let host = self.host()?;
         let cwd = request.cwd.as_ref().map(|cwd| cwd.display().to_string()).or_else(|| self.directory.clone());
@@ -205,66 +207,67 @@ impl Live {
         };
         let mut tries = 1;
         loop {
-            let made = self.within(engine.new_plain_session(&host, &wanted)).await?;
+            let made = self.with_timeout(engine.new_plain_session(&host, &wanted)).await?;
             let error = match made {
-                Ok(made) => return Ok(Done::session(&made.session_name)),
+                Ok(made) => return Ok(ActionOutput::session(&made.session_name)),
                 Err(error) => error,
             };
             // With its last session a server goes, and who asks it meanwhile gets no answer.
             if error.code != ErrorCode::TmuxUnavailable || is_unanswered(&error) || tries == TRIES {
                 return Err(self.refusal(&error));
             }
-            if let Some(there) = self.there(&name).await? {
+            if let Some(there) = self.existing_name(&name).await? {
                 // It was made, and only the answer lost.
-                return Ok(Done::session(&there));
+                return Ok(ActionOutput::session(&there));
             }
             tries += 1;
         }
     }
 
-    async fn kill(&self, engine: &Engine, name: &str) -> Result<Done, Refusal> {
+    async fn kill(&self, engine: &Engine, name: &str) -> Result<ActionOutput, HttpError> {
         let found = self.find(name).await?;
         let host = self.host()?;
-        let Err(error) = self.within(engine.kill_session(&host, &found.id)).await? else {
-            return Ok(Done::session(&found.name));
+        let Err(error) = self.with_timeout(engine.kill_session(&host, &found.id)).await? else {
+            return Ok(ActionOutput::session(&found.name));
         };
         if is_gone(&error) {
-            return Err(missing(name));
+            return Err(no_such_session(name));
         }
         match self.find(name).await {
             // It was there, and is not any more: only the answer was lost.
             Err(gone) if error.code == ErrorCode::TmuxUnavailable && gone.status == StatusCode::NOT_FOUND => {
-                Ok(Done::session(&found.name))
+                Ok(ActionOutput::session(&found.name))
             }
             _ => Err(self.refusal(&error)),
         }
     }
 
     /// The text, the keys, Enter: together, whatever others type there. Answers the cursor from before.
-    async fn type_in(&self, engine: &Engine, found: &Found, request: &Request) -> Result<String, Refusal> {
+    async fn send_input(&self, engine: &Engine, found: &FoundSession, request: &Request) -> Result<String, HttpError> {
         let host = self.host()?;
-        let text = request.text.as_ref().map(Text::lossy).unwrap_or_default();
+        let text = request.text.as_ref().map(JsString::lossy).unwrap_or_default();
         let keys: Vec<_> = request.keys.iter().cloned().chain(request.enter.then(|| "Enter".to_owned())).collect();
         let pane = found.pane.id().to_string();
-        match self.within(engine.text_and_keys(&host, &pane, &text, &keys)).await? {
+        match self.with_timeout(engine.text_and_keys(&host, &pane, &text, &keys)).await? {
             Ok(typed) => Ok(typed.cursor),
-            Err(error) if is_gone(&error) => Err(missing(&request.session)),
+            Err(error) if is_gone(&error) => Err(no_such_session(&request.session)),
             Err(error) => Err(self.refusal(&error)),
         }
     }
 
-    async fn capture(&self, found: &Found, request: &Request) -> Result<Done, Refusal> {
+    async fn capture(&self, found: &FoundSession, request: &Request) -> Result<ActionOutput, HttpError> {
         let host = self.host()?;
-        let view = self.within(View::of(&self.engine, &host, &found.pane, Shape::of(request))).await?;
-        match view {
-            Ok(view) => Ok(Done::output(&found.name, view.json())),
-            Err(error) if is_gone(&error) => Err(missing(&request.session)),
+        let capture =
+            self.with_timeout(Capture::take(&self.engine, &host, &found.pane, CaptureSpec::of(request))).await?;
+        match capture {
+            Ok(capture) => Ok(ActionOutput::output(&found.name, capture.json())),
+            Err(error) if is_gone(&error) => Err(no_such_session(&request.session)),
             Err(error) => Err(self.refusal(&error)),
         }
     }
 }
 
-impl Shape {
+impl CaptureSpec {
     /// How a request looks at its pane.
     pub fn of(request: &Request) -> Self {
         Self { lines: request.lines, join: request.join_wrapped }
@@ -272,16 +275,16 @@ impl Shape {
 }
 
 /// A session's name as tmux before 3.8 keeps it: `.` and `:` would be read as parts of a target.
-fn as_kept(name: &str) -> String {
+fn stored_name(name: &str) -> String {
     name.replace(['.', ':'], "_")
 }
 
 /// The session of this name; of those that only another spelling makes so, the only one.
-fn named<'a>(sessions: &'a [SessionRow], name: &str) -> Option<&'a SessionRow> {
+fn find_by_name<'a>(sessions: &'a [SessionRow], name: &str) -> Option<&'a SessionRow> {
     if let Some(session) = sessions.iter().find(|session| session.name == name) {
         return Some(session);
     }
-    let mut spelled = sessions.iter().filter(|session| as_kept(&session.name) == as_kept(name));
+    let mut spelled = sessions.iter().filter(|session| stored_name(&session.name) == stored_name(name));
     spelled.next().filter(|_| spelled.next().is_none())
 }
 
@@ -291,8 +294,8 @@ pub(super) fn is_gone(error: &Error) -> bool {
 }
 
 /// There is no such session; it is named as the client named it.
-pub(super) fn missing(name: &str) -> Refusal {
-    Refusal::new(StatusCode::NOT_FOUND, format!("can't find session: {name}"))
+pub(super) fn no_such_session(name: &str) -> HttpError {
+    HttpError::new(StatusCode::NOT_FOUND, format!("can't find session: {name}"))
 }
 
 /// This process's environment, as far as it is text.

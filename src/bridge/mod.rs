@@ -1,19 +1,19 @@
 //! The spreadsheet bridge: contract v1 over HTTP, for an add-in that types into terminals. `docs/bridge.md` is its page.
 //!
 //! It stands beside the daemon: a process of its own in the foreground, with an engine of its own for one tmux server.
-//! A request goes through `face` (who may ask, and in which order that is checked), `request` (is it valid), and a
+//! A request goes through `state` (who may ask, and in which order that is checked), `request` (is it valid), and a
 //! `backend`: `live` asks the engine, `stub` plays with lines in memory. `pattern` is JavaScript's regular expressions.
 
-mod answer;
 mod backend;
-mod face;
+mod capture_cache;
+mod handler;
 mod js;
 mod json;
 mod live;
 pub mod pattern;
 mod request;
+mod response;
 pub mod settings;
-mod sight;
 mod stub;
 pub mod tls;
 mod wait;
@@ -36,9 +36,9 @@ use tokio_util::sync::CancellationToken;
 
 use self::{
     backend::Backend,
-    face::Face,
+    handler::BridgeState,
     live::Live,
-    pattern::Patterns,
+    pattern::PatternCache,
     settings::{Mode, Settings},
     stub::Stub,
 };
@@ -69,13 +69,13 @@ pub async fn serve(settings: &Settings, common: &config::Settings) -> Result<(),
     };
     let port =
         listeners.first().and_then(|listener| listener.local_addr().ok()).map_or(settings.port, |addr| addr.port());
-    let face = Arc::new(Face {
+    let state = Arc::new(BridgeState {
         backend,
         origins: settings.origins.clone(),
         token: settings.token.clone(),
-        patterns: Patterns::default(),
+        patterns: PatternCache::default(),
     });
-    let router = Router::new().fallback(face::answer).with_state(face.clone());
+    let router = Router::new().fallback(handler::handle).with_state(state.clone());
     let stop = CancellationToken::new();
     let mut serving = JoinSet::new();
     for listener in listeners {
@@ -101,7 +101,7 @@ pub async fn serve(settings: &Settings, common: &config::Settings) -> Result<(),
     tracing::info!("stopping");
     stop.cancel();
     // Open waits are answered when the engine stops; then their connections end.
-    let ((), ()) = tokio::join!(face.backend.stop(), async { while serving.join_next().await.is_some() {} });
+    let ((), ()) = tokio::join!(state.backend.stop(), async { while serving.join_next().await.is_some() {} });
     Ok(())
 }
 
@@ -170,6 +170,6 @@ fn started(settings: &Settings, port: u16) -> String {
 }
 
 /// If this process was started to match patterns for a bridge, does so; answers only if it was not, or has ended.
-pub fn enter(args: impl IntoIterator<Item = OsString>) -> Option<std::process::ExitCode> {
-    pattern::enter(args)
+pub fn run_if_worker(args: impl IntoIterator<Item = OsString>) -> Option<std::process::ExitCode> {
+    pattern::run_if_worker(args)
 }

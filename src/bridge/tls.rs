@@ -8,7 +8,7 @@ use std::{
 use tokio_rustls::TlsAcceptor;
 
 use super::settings::Tls;
-use crate::net::tls::{self, Files, Made};
+use crate::net::tls::{self, CertificateFiles, GeneratedCertificate};
 
 /// The folder in muxtap's own for what outlives it. The daemon's certificates stand elsewhere, since they may be for other names:
 /// whoever trusts this one does not have to do so again.
@@ -30,7 +30,7 @@ pub fn acceptor(
                     cert.display()
                 ));
             }
-            Files { cert: cert.clone(), key: key.clone() }
+            CertificateFiles { cert: cert.clone(), key: key.clone() }
         }
         Tls::Own => made(host, var)?.files,
     };
@@ -38,13 +38,13 @@ pub fn acceptor(
 }
 
 /// The certificate of this machine, made if it is not there yet.
-pub fn made(host: &str, var: &dyn Fn(&str) -> Option<OsString>) -> Result<Made, String> {
+pub fn made(host: &str, var: &dyn Fn(&str) -> Option<OsString>) -> Result<GeneratedCertificate, String> {
     let dir =
         dir(var).ok_or("HTTPS requested, but neither XDG_STATE_HOME nor HOME says where a certificate can be kept.")?;
     let is_elsewhere =
         host.parse().map_or(host != "localhost", |ip: std::net::IpAddr| !ip.is_loopback() && !ip.is_unspecified());
     let names = if is_elsewhere { vec![host.to_owned()] } else { Vec::new() };
-    tls::made_in(&dir, &names).map_err(|error| error.message)
+    tls::load_or_generate(&dir, &names).map_err(|error| error.message)
 }
 
 fn dir(var: &dyn Fn(&str) -> Option<OsString>) -> Option<PathBuf> {

@@ -6,12 +6,12 @@ use axum::http::StatusCode;
 use tokio::{sync::watch, time::timeout};
 
 use super::{
-    answer::Refusal,
-    backend::Done,
-    live::{Found, Live, is_gone},
+    backend::ActionOutput,
+    capture_cache::{CaptureCache, CaptureSpec},
+    live::{FoundSession, Live, is_gone},
     pattern::{Haystack, Pattern},
     request::Request,
-    sight::{Shape, Sight},
+    response::HttpError,
 };
 use crate::{
     api::{ReadFormat, ReadRequest, Result},
@@ -19,12 +19,12 @@ use crate::{
 };
 
 /// How long a match that is sought in what a pane showed may go on when the pane shows something else by now.
-const PATIENCE: Duration = Duration::from_secs(1);
+const OUTDATED_LIMIT: Duration = Duration::from_secs(1);
 /// Bytes of output after the input in which one match must lie.
 const OUTPUT_BYTES: u64 = 256 * 1024;
 
 /// What became of a look at a pane.
-enum Look {
+enum CheckOutcome {
     /// It matches; this is what the pane shows, as JSON.
     Matched(Arc<str>),
     /// Not yet.
@@ -34,40 +34,40 @@ enum Look {
 }
 
 /// The answer to a `wait_for` that did not match in time.
-pub(super) fn too_late(request: &Request) -> Refusal {
+pub(super) fn wait_timed_out(request: &Request) -> HttpError {
     let message = format!("wait_for regex did not match before timeout ({}ms).", request.timeout.as_millis());
-    Refusal::new(StatusCode::REQUEST_TIMEOUT, message)
+    HttpError::new(StatusCode::REQUEST_TIMEOUT, message)
 }
 
 impl Live {
     /// Waits until what the session shows matches. `before`: where its output stood before the input.
     pub(super) async fn wait(
         &self,
-        found: Found,
+        found: FoundSession,
         request: &Request,
         pattern: &Arc<Pattern>,
         before: String,
-    ) -> Result<Done, Refusal> {
+    ) -> Result<ActionOutput, HttpError> {
         let watched = self.watch(found, request, pattern, before);
         tokio::select! {
-            watched = timeout(request.timeout, watched) => watched.unwrap_or_else(|_| Err(too_late(request))),
-            () = self.engine.stopping() => Err(Refusal::stopping()),
+            watched = timeout(request.timeout, watched) => watched.unwrap_or_else(|_| Err(wait_timed_out(request))),
+            () = self.engine.stopping() => Err(HttpError::stopping()),
         }
     }
 
     async fn watch(
         &self,
-        mut found: Found,
+        mut found: FoundSession,
         request: &Request,
         pattern: &Arc<Pattern>,
         before: String,
-    ) -> Result<Done, Refusal> {
+    ) -> Result<ActionOutput, HttpError> {
         let mut since = request.from_send.then_some(before);
         loop {
             let mut changes = found.pane.changes();
-            let looked = self.until_matched(&found.pane, request, pattern, &mut since, &mut changes).await?;
-            if let Some(json) = looked {
-                return Ok(Done::output(&found.name, json));
+            let outcome = self.until_matched(&found.pane, request, pattern, &mut since, &mut changes).await?;
+            if let Some(json) = outcome {
+                return Ok(ActionOutput::output(&found.name, json));
             }
             // The session may have another pane, and in it what is waited for.
             let next = self.find(&request.session).await?;
@@ -90,29 +90,29 @@ impl Live {
         pattern: &Arc<Pattern>,
         since: &mut Option<String>,
         changes: &mut watch::Receiver<u64>,
-    ) -> Result<Option<Arc<str>>, Refusal> {
+    ) -> Result<Option<Arc<str>>, HttpError> {
         // Kept from look to look, with what it knows.
-        let sight = self.sights.of(pane, Shape::of(request));
+        let cache = self.caches.get(pane, CaptureSpec::of(request));
         loop {
             changes.borrow_and_update();
             let ended = pane.exit().is_some();
-            let looked = {
+            let outcome = {
                 let mut seen = changes.clone();
-                let impatience = async {
+                let outdated = async {
                     // The sender lives as long as the pane.
                     let _ = seen.changed().await;
-                    tokio::time::sleep(PATIENCE).await;
+                    tokio::time::sleep(OUTDATED_LIMIT).await;
                 };
                 tokio::select! {
-                    looked = self.look(&sight, pattern, since) => looked?,
-                    () = impatience => Look::NotYet,
+                    outcome = self.check(&cache, pattern, since) => outcome?,
+                    () = outdated => CheckOutcome::NotYet,
                 }
             };
-            match looked {
-                Look::Matched(json) => return Ok(Some(json)),
-                Look::Gone => return Ok(None),
-                Look::NotYet if ended => return Ok(None),
-                Look::NotYet => {}
+            match outcome {
+                CheckOutcome::Matched(json) => return Ok(Some(json)),
+                CheckOutcome::Gone => return Ok(None),
+                CheckOutcome::NotYet if ended => return Ok(None),
+                CheckOutcome::NotYet => {}
             }
             if changes.changed().await.is_err() {
                 return Ok(None);
@@ -120,24 +120,29 @@ impl Live {
         }
     }
 
-    async fn look(&self, sight: &Sight, pattern: &Arc<Pattern>, since: &mut Option<String>) -> Result<Look, Refusal> {
+    async fn check(
+        &self,
+        cache: &CaptureCache,
+        pattern: &Arc<Pattern>,
+        since: &mut Option<String>,
+    ) -> Result<CheckOutcome, HttpError> {
         if let Some(since) = since
-            && !self.is_in_output(sight.pane(), pattern, since).await?
+            && !self.is_in_output(cache.pane(), pattern, since).await?
         {
-            return Ok(Look::NotYet);
+            return Ok(CheckOutcome::NotYet);
         }
         let host = self.host()?;
-        let view = match self.within(sight.look(&self.engine, &host)).await? {
-            Ok(view) => view,
-            Err(error) if is_gone(&error) => return Ok(Look::Gone),
+        let capture = match self.with_timeout(cache.capture(&self.engine, &host)).await? {
+            Ok(capture) => capture,
+            Err(error) if is_gone(&error) => return Ok(CheckOutcome::Gone),
             Err(error) => return Err(self.refusal(&error)),
         };
-        let matched = since.is_some() || view.is_match(pattern, &self.pool).await;
-        Ok(if matched { Look::Matched(view.json()) } else { Look::NotYet })
+        let matched = since.is_some() || capture.is_match(pattern, &self.pool).await;
+        Ok(if matched { CheckOutcome::Matched(capture.json()) } else { CheckOutcome::NotYet })
     }
 
     /// Whether the output after `since` matches. Of much output the older part is looked at once and then left behind.
-    async fn is_in_output(&self, pane: &Arc<Pane>, pattern: &Pattern, since: &mut String) -> Result<bool, Refusal> {
+    async fn is_in_output(&self, pane: &Arc<Pane>, pattern: &Pattern, since: &mut String) -> Result<bool, HttpError> {
         let host = self.host()?;
         loop {
             let request = ReadRequest {
@@ -146,7 +151,7 @@ impl Live {
                 max_bytes: Some(OUTPUT_BYTES),
                 wait_ms: None,
             };
-            let read = match self.within(self.engine.read(&host, &pane.id().to_string(), &request)).await? {
+            let read = match self.with_timeout(self.engine.read(&host, &pane.id().to_string(), &request)).await? {
                 Ok(read) => read,
                 // It has gone; whoever looks at what it shows finds out.
                 Err(error) if is_gone(&error) => return Ok(false),

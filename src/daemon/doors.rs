@@ -51,8 +51,8 @@ pub(super) fn open(settings: &Settings, paths: &Paths) -> Result<Vec<Door>> {
     }
     let acceptor = if settings.tls {
         let files = match &settings.certificate {
-            Some((cert, key)) => tls::Files { cert: cert.clone(), key: key.clone() },
-            None => tls::made_in(&paths.tls_dir(), &names(settings))?.files,
+            Some((cert, key)) => tls::CertificateFiles { cert: cert.clone(), key: key.clone() },
+            None => tls::load_or_generate(&paths.tls_dir(), &names(settings))?.files,
         };
         Some(tls::acceptor(&files)?)
     } else {
@@ -73,7 +73,7 @@ fn door(addr: SocketAddr, settings: &Settings, acceptor: Option<TlsAcceptor>) ->
     listener.set_nonblocking(true).map_err(unable)?;
     let addr = listener.local_addr().map_err(unable)?;
     let guard = Guard {
-        token: Token::at(&settings.token_file)?,
+        token: Token::open(&settings.token_file)?,
         names: settings.names.clone(),
         origins: settings.origins.clone(),
         beyond_loopback: !addr.ip().is_loopback(),

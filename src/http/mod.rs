@@ -6,8 +6,8 @@ mod error;
 mod guard;
 pub mod mcp;
 mod openapi;
+mod out_of_descriptors;
 mod routes;
-mod scarce;
 mod stream;
 
 use std::{convert::Infallible, path::Path, sync::Arc};
@@ -137,7 +137,7 @@ pub fn router(app: App) -> Router {
         .fallback(error::no_route)
         .method_not_allowed_fallback(error::no_method)
         .layer(DefaultBodyLimit::max(BODY_BYTES))
-        .layer(middleware::from_fn(scarce::refuse))
+        .layer(middleware::from_fn(out_of_descriptors::refuse))
         .layer(middleware::map_response(version))
         .with_state(app)
 }

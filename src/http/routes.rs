@@ -21,7 +21,7 @@ use crate::{
     descriptors,
     engine::Host,
     metrics as counted,
-    net::{Peer, Scarce},
+    net::{OutOfDescriptors, Peer},
 };
 
 type Answer<T> = Result<Json<T>>;
@@ -64,8 +64,8 @@ pub async fn metrics() -> Response {
     get, path = "/v1/status", tag = "daemon",
     responses((status = 200, description = "The answer", body = StatusAnswer))
 )]
-pub async fn status(scarce: Option<Extension<Scarce>>, app: App) -> Json<StatusAnswer> {
-    let out_of_descriptors = scarce.map(|_| descriptors::error().message);
+pub async fn status(out_of_descriptors: Option<Extension<OutOfDescriptors>>, app: App) -> Json<StatusAnswer> {
+    let out_of_descriptors = out_of_descriptors.map(|_| descriptors::error().message);
     Json(StatusAnswer {
         version: env!("CARGO_PKG_VERSION").into(),
         pid: std::process::id(),

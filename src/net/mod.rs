@@ -7,7 +7,7 @@ pub mod token;
 
 use std::{fmt, net::SocketAddr};
 
-pub use serve::{Limits, Listener, Place, Scarce, Streaming, serve};
+pub use serve::{ConnectionPermit, Limits, Listener, OutOfDescriptors, Streaming, serve};
 
 /// Who is at the other end of a connection: an extension of each request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

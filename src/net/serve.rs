@@ -33,7 +33,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use super::Peer;
 use crate::descriptors::{self, Lent};
 
-type Failed = Box<dyn std::error::Error + Send + Sync>;
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// What a connection may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,8 +87,8 @@ pub enum Listener {
 /// The place of a connection among those that there may be: an extension of each request. What goes on when the connection has become
 /// something else keeps it.
 #[derive(Clone, Debug)]
-pub struct Place {
-    _held: Option<Arc<OwnedSemaphorePermit>>,
+pub struct ConnectionPermit {
+    _permit: Option<Arc<OwnedSemaphorePermit>>,
 }
 
 /// Marks an answer that is a stream: from its first byte on its connection is driven by the threads that write streams, so that
@@ -99,17 +99,17 @@ pub struct Streaming;
 /// Marks the requests of a connection that was accepted with a descriptor of the reserve: an extension of each. What needs
 /// another descriptor, or would keep this one, is to be refused; the connection is closed after one answer.
 #[derive(Clone, Copy, Debug)]
-pub struct Scarce;
+pub struct OutOfDescriptors;
 
 /// Serves until `stop` is cancelled, and then until open answers are written or the time for that has run out. Answers that are
 /// marked as [`Streaming`] are written on `writers`.
 pub async fn serve(listener: Listener, router: Router, limits: Limits, writers: Handle, stop: CancellationToken) {
-    let places = Arc::new(Semaphore::new(limits.connections));
+    let permits = Arc::new(Semaphore::new(limits.connections));
     let acceptor = match &listener {
         Listener::Tls(_, acceptor) => Some(acceptor.clone()),
         _ => None,
     };
-    let serving = Serving {
+    let server = Server {
         router,
         acceptor,
         limits,
@@ -117,27 +117,27 @@ pub async fn serve(listener: Listener, router: Router, limits: Limits, writers: 
         stop,
         open: TaskTracker::new(),
         cut: CancellationToken::new(),
-        scarce: false,
+        out_of_descriptors: false,
     };
-    let mut complained = false;
+    let mut is_logged = false;
     loop {
         let accepted = async {
             // The semaphore is never closed.
-            let place = places.clone().acquire_owned().await;
-            (listener.admit(&mut complained).await, place)
+            let permit = permits.clone().acquire_owned().await;
+            (listener.admit(&mut is_logged).await, permit)
         };
-        let ((accepted, lent), place) = tokio::select! {
+        let ((accepted, lent), permit) = tokio::select! {
             accepted = accepted => accepted,
-            () = serving.stop.cancelled() => break,
+            () = server.stop.cancelled() => break,
         };
-        serving.open.spawn(serving.clone().connection(accepted, place.ok(), lent));
+        server.open.spawn(server.clone().connection(accepted, permit.ok(), lent));
     }
     drop(listener);
-    serving.open.close();
-    if timeout(limits.grace, serving.open.wait()).await.is_err() {
-        tracing::warn!("{} connections are cut", serving.open.len());
-        serving.cut.cancel();
-        serving.open.wait().await;
+    server.open.close();
+    if timeout(limits.grace, server.open.wait()).await.is_err() {
+        tracing::warn!("{} connections are cut", server.open.len());
+        server.cut.cancel();
+        server.open.wait().await;
     }
 }
 
@@ -147,19 +147,19 @@ enum Accepted {
 }
 
 impl Listener {
-    /// Accepts the next connection; with a descriptor of the reserve where there is no other. `complained`: that it fails is
+    /// Accepts the next connection; with a descriptor of the reserve where there is no other. `is_logged`: that it fails is
     /// logged already.
-    async fn admit(&self, complained: &mut bool) -> (Accepted, Option<Lent>) {
+    async fn admit(&self, is_logged: &mut bool) -> (Accepted, Option<Lent>) {
         loop {
             let error = match self.accept().await {
                 Ok(accepted) => {
-                    *complained = false;
+                    *is_logged = false;
                     descriptors::refill();
                     return (accepted, None);
                 }
                 Err(error) => error,
             };
-            if !std::mem::replace(complained, true) {
+            if !std::mem::replace(is_logged, true) {
                 tracing::warn!("cannot accept a connection: {error}");
             }
             if descriptors::are_out(&error)
@@ -196,7 +196,7 @@ impl Listener {
 
 /// What all connections of a listener share.
 #[derive(Clone)]
-struct Serving {
+struct Server {
     router: Router,
     acceptor: Option<TlsAcceptor>,
     limits: Limits,
@@ -206,14 +206,14 @@ struct Serving {
     /// Ends connections whatever they do.
     cut: CancellationToken,
     /// The connection has a descriptor of the reserve.
-    scarce: bool,
+    out_of_descriptors: bool,
 }
 
-impl Serving {
+impl Server {
     /// `lent`: the descriptor is one of the reserve, and goes back there.
-    async fn connection(mut self, accepted: Accepted, place: Option<OwnedSemaphorePermit>, lent: Option<Lent>) {
+    async fn connection(mut self, accepted: Accepted, permit: Option<OwnedSemaphorePermit>, lent: Option<Lent>) {
         let cut = self.cut.clone();
-        self.scarce = lent.is_some();
+        self.out_of_descriptors = lent.is_some();
         let too_long = async {
             match &lent {
                 Some(_) => tokio::time::sleep(LENT_LIMIT).await,
@@ -221,8 +221,8 @@ impl Serving {
             }
         };
         tokio::select! {
-            spoken = self.speak(accepted, place) => {
-                if let Err(error) = spoken {
+            served = self.serve_connection(accepted, permit) => {
+                if let Err(error) = served {
                     tracing::debug!("a connection ended: {error}");
                 }
             }
@@ -232,7 +232,7 @@ impl Serving {
         drop(lent);
     }
 
-    async fn speak(self, accepted: Accepted, place: Option<OwnedSemaphorePermit>) -> Result<(), Failed> {
+    async fn serve_connection(self, accepted: Accepted, permit: Option<OwnedSemaphorePermit>) -> Result<(), BoxError> {
         match (accepted, self.acceptor.clone()) {
             (Accepted::Unix(stream, peer), _) => {
                 let own = rustix::process::getuid().as_raw();
@@ -240,7 +240,7 @@ impl Serving {
                     tracing::warn!("refused a connection of {peer}");
                     return Ok(());
                 }
-                self.http(stream, peer, place).await
+                self.http(stream, peer, permit).await
             }
             (Accepted::Tcp(stream, peer), Some(acceptor)) => {
                 let handshake = acceptor.accept(stream);
@@ -248,9 +248,9 @@ impl Serving {
                     Some(limit) => timeout(limit, handshake).await??,
                     None => handshake.await?,
                 };
-                self.http(stream, peer, place).await
+                self.http(stream, peer, permit).await
             }
-            (Accepted::Tcp(stream, peer), None) => self.http(stream, peer, place).await,
+            (Accepted::Tcp(stream, peer), None) => self.http(stream, peer, permit).await,
         }
     }
 
@@ -258,25 +258,25 @@ impl Serving {
         self,
         stream: impl AsyncRead + AsyncWrite + Send + 'static,
         peer: Peer,
-        place: Option<OwnedSemaphorePermit>,
-    ) -> Result<(), Failed> {
+        permit: Option<OwnedSemaphorePermit>,
+    ) -> Result<(), BoxError> {
         let mut stream = TimeoutStream::new(stream);
         stream.set_write_timeout(self.limits.stall);
         let is_stream = Arc::new(AtomicBool::new(false));
-        let place = Place { _held: place.map(Arc::new) };
-        let mut router = self.router.layer(Extension(peer)).layer(Extension(place.clone()));
-        if self.scarce {
-            router = router.layer(Extension(Scarce));
+        let permit = ConnectionPermit { _permit: permit.map(Arc::new) };
+        let mut router = self.router.layer(Extension(peer)).layer(Extension(permit.clone()));
+        if self.out_of_descriptors {
+            router = router.layer(Extension(OutOfDescriptors));
         }
         let router = TowerToHyperService::new(router);
         let service = Requests { router, is_stream: is_stream.clone() };
         let mut builder = http1::Builder::new();
-        builder.timer(TokioTimer::new()).max_buf_size(HEAD_BYTES).header_read_timeout(if self.scarce {
+        builder.timer(TokioTimer::new()).max_buf_size(HEAD_BYTES).header_read_timeout(if self.out_of_descriptors {
             Some(LENT_HEAD)
         } else {
             self.limits.head
         });
-        builder.keep_alive(!self.scarce);
+        builder.keep_alive(!self.out_of_descriptors);
         let mut connection =
             Box::pin(builder.serve_connection(TokioIo::new(Box::pin(stream)), service).with_upgrades());
         if drive(connection.as_mut(), &self.stop, Some(&is_stream)).await? {
@@ -284,7 +284,7 @@ impl Serving {
         }
         self.open.spawn_on(
             async move {
-                let _place = place;
+                let _permit = permit;
                 tokio::select! {
                     _ = drive(connection.as_mut(), &self.stop, None) => {}
                     () = self.cut.cancelled() => {}

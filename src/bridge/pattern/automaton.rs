@@ -1,5 +1,5 @@
 //! The engine for regular languages. The proof that none of its searches is catastrophic: `regex-automata` looks at each
-//! character of the text at most once for each state, and a search here has at most [`MOST_STEPS`] of such looks.
+//! character of the text at most once for each state, and a search here has at most [`MAX_STEPS`] of such looks.
 
 use std::sync::OnceLock;
 
@@ -11,16 +11,16 @@ use regex_automata::{
 use super::parse::{self, character};
 
 /// States times bytes of text in one search; what is beyond goes to the workers.
-const MOST_STEPS: usize = 8_000_000;
+const MAX_STEPS: usize = 8_000_000;
 /// Bytes an automaton may take before it is determinised.
-const MOST_MEMORY: usize = 512 * 1024;
+const MAX_MEMORY: usize = 512 * 1024;
 
 /// A text to search, once for each engine that wants it.
 #[derive(Debug)]
 pub struct Haystack {
     text: String,
     /// The text with halves of pairs in place of what is beyond U+FFFF; `None` where nothing is.
-    halved: Option<String>,
+    with_halves: Option<String>,
     /// It holds line ends other than `\n`: automata know none.
     has_other_line_ends: bool,
     units: OnceLock<Vec<u16>>,
@@ -29,9 +29,9 @@ pub struct Haystack {
 impl From<String> for Haystack {
     fn from(text: String) -> Self {
         let is_beyond = text.bytes().any(|byte| byte >= 0xf0);
-        let halved = is_beyond.then(|| text.encode_utf16().map(character).collect());
+        let with_halves = is_beyond.then(|| text.encode_utf16().map(character).collect());
         let has_other_line_ends = text.contains(['\r', '\u{2028}', '\u{2029}']);
-        Self { text, halved, has_other_line_ends, units: OnceLock::new() }
+        Self { text, with_halves, has_other_line_ends, units: OnceLock::new() }
     }
 }
 
@@ -60,12 +60,12 @@ impl Automaton {
     /// The automaton of a pattern that compiles; `None` where it has none, or one that is too large.
     pub fn build(units: &[u16]) -> Option<Self> {
         let language = parse::language(units)?;
-        let config = thompson::Config::new().which_captures(WhichCaptures::None).nfa_size_limit(Some(MOST_MEMORY));
+        let config = thompson::Config::new().which_captures(WhichCaptures::None).nfa_size_limit(Some(MAX_MEMORY));
         let nfa = thompson::Compiler::new().configure(config).build_from_hir(&language.hir).ok()?;
         let config = meta::Config::new()
             .which_captures(WhichCaptures::Implicit)
-            .nfa_size_limit(Some(2 * MOST_MEMORY))
-            .hybrid_cache_capacity(MOST_MEMORY);
+            .nfa_size_limit(Some(2 * MAX_MEMORY))
+            .hybrid_cache_capacity(MAX_MEMORY);
         let regex = meta::Builder::new().configure(config).build_from_hir(&language.hir).ok()?;
         Some(Self {
             regex,
@@ -84,8 +84,8 @@ impl Automaton {
         if self.has_inner_places && !haystack.text.is_ascii() {
             return None;
         }
-        let text = haystack.halved.as_ref().unwrap_or(&haystack.text);
-        (self.states.saturating_mul(text.len()) <= MOST_STEPS).then(|| self.regex.is_match(text))
+        let text = haystack.with_halves.as_ref().unwrap_or(&haystack.text);
+        (self.states.saturating_mul(text.len()) <= MAX_STEPS).then(|| self.regex.is_match(text))
     }
 }
 

@@ -113,12 +113,12 @@ pub struct Quantifier {
     /// At least so often; `None` where the number is beyond all use.
     pub min: Option<u32>,
     /// At most so often.
-    pub max: Most,
+    pub max: UpperBound,
 }
 
 /// How often at most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Most {
+pub enum UpperBound {
     /// As often as it fits.
     Any,
     /// So often; `None` where the number is beyond all use.
@@ -129,9 +129,9 @@ pub enum Most {
 pub fn quantifier(source: &[u16]) -> Option<(Quantifier, &[u16])> {
     let (unit, rest) = source.split_first()?;
     let (quantifier, rest) = match u8::try_from(*unit).ok()? {
-        b'*' => (Quantifier { min: Some(0), max: Most::Any }, rest),
-        b'+' => (Quantifier { min: Some(1), max: Most::Any }, rest),
-        b'?' => (Quantifier { min: Some(0), max: Most::Times(Some(1)) }, rest),
+        b'*' => (Quantifier { min: Some(0), max: UpperBound::Any }, rest),
+        b'+' => (Quantifier { min: Some(1), max: UpperBound::Any }, rest),
+        b'?' => (Quantifier { min: Some(0), max: UpperBound::Times(Some(1)) }, rest),
         b'{' => braced(rest)?,
         _ => return None,
     };
@@ -143,9 +143,10 @@ pub fn quantifier(source: &[u16]) -> Option<(Quantifier, &[u16])> {
 fn braced(source: &[u16]) -> Option<(Quantifier, &[u16])> {
     let (min, rest) = decimal(source)?;
     match rest.split_first().map(|(unit, rest)| (u8::try_from(*unit), rest))? {
-        (Ok(b'}'), rest) => Some((Quantifier { min, max: Most::Times(min) }, rest)),
+        (Ok(b'}'), rest) => Some((Quantifier { min, max: UpperBound::Times(min) }, rest)),
         (Ok(b','), rest) => {
-            let (max, rest) = decimal(rest).map_or((Most::Any, rest), |(max, rest)| (Most::Times(max), rest));
+            let (max, rest) =
+                decimal(rest).map_or((UpperBound::Any, rest), |(max, rest)| (UpperBound::Times(max), rest));
             let rest = rest.strip_prefix(&[u16::from(b'}')])?;
             Some((Quantifier { min, max }, rest))
         }
@@ -205,12 +206,12 @@ mod tests {
             let units = units(text);
             quantifier(&units).map(|(read, rest)| (read.min, read.max, rest.len()))
         };
-        assert_eq!(read("*a"), Some((Some(0), Most::Any, 1)));
-        assert_eq!(read("+?a"), Some((Some(1), Most::Any, 1)));
-        assert_eq!(read("{2}"), Some((Some(2), Most::Times(Some(2)), 0)));
-        assert_eq!(read("{2,}x"), Some((Some(2), Most::Any, 1)));
-        assert_eq!(read("{2,13}?x"), Some((Some(2), Most::Times(Some(13)), 1)));
-        assert_eq!(read("{99999999999}"), Some((None, Most::Times(None), 0)));
+        assert_eq!(read("*a"), Some((Some(0), UpperBound::Any, 1)));
+        assert_eq!(read("+?a"), Some((Some(1), UpperBound::Any, 1)));
+        assert_eq!(read("{2}"), Some((Some(2), UpperBound::Times(Some(2)), 0)));
+        assert_eq!(read("{2,}x"), Some((Some(2), UpperBound::Any, 1)));
+        assert_eq!(read("{2,13}?x"), Some((Some(2), UpperBound::Times(Some(13)), 1)));
+        assert_eq!(read("{99999999999}"), Some((None, UpperBound::Times(None), 0)));
         for text in ["", "{", "{}", "{,2}", "{2", "{2,", "{2,a}", "{a}", "x*"] {
             assert_eq!(read(text), None, "{text}");
         }

@@ -17,13 +17,13 @@ use std::{
 
 pub use automaton::Haystack;
 pub use pool::Pool;
-pub use worker::enter;
+pub use worker::run_if_worker;
 
-use super::js::Text;
+use super::js::JsString;
 use automaton::Automaton;
 
 /// Compiled patterns that are kept for the next request with the same source.
-const KEPT: usize = 256;
+const CACHED_PATTERNS: usize = 256;
 
 /// A pattern that JavaScript would compile.
 #[derive(Debug)]
@@ -35,7 +35,7 @@ pub struct Pattern {
 
 impl Pattern {
     /// Compiles `source`; `None` where JavaScript throws a `SyntaxError`.
-    pub fn compile(source: &Text) -> Option<Self> {
+    pub fn compile(source: &JsString) -> Option<Self> {
         let units = dialect::for_regress(source.units())?;
         worker::compile(&units)?;
         let automaton = Automaton::build(&units);
@@ -51,7 +51,7 @@ impl Pattern {
     }
 
     /// Whether a text that may hold halves of pairs holds a match.
-    pub async fn is_match_in(&self, text: &Text, pool: &Pool) -> bool {
+    pub async fn is_match_in(&self, text: &JsString, pool: &Pool) -> bool {
         match String::from_utf16(text.units()) {
             Ok(whole) => self.is_match(&Haystack::from(whole), pool).await,
             Err(_) => pool.is_match(&self.units, text.units()).await,
@@ -61,22 +61,22 @@ impl Pattern {
 
 /// Patterns that were compiled lately.
 #[derive(Default)]
-pub struct Patterns {
-    kept: Mutex<HashMap<Text, Option<Arc<Pattern>>>>,
+pub struct PatternCache {
+    compiled: Mutex<HashMap<JsString, Option<Arc<Pattern>>>>,
 }
 
-impl Patterns {
+impl PatternCache {
     /// The pattern of this source; `None` where JavaScript throws a `SyntaxError`.
-    pub fn get(&self, source: &Text) -> Option<Arc<Pattern>> {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = kept.get(source) {
+    pub fn get(&self, source: &JsString) -> Option<Arc<Pattern>> {
+        let mut compiled = self.compiled.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = compiled.get(source) {
             return known.clone();
         }
-        if kept.len() >= KEPT {
-            kept.clear();
+        if compiled.len() >= CACHED_PATTERNS {
+            compiled.clear();
         }
         let pattern = Pattern::compile(source).map(Arc::new);
-        kept.insert(source.clone(), pattern.clone());
+        compiled.insert(source.clone(), pattern.clone());
         pattern
     }
 }
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
     use crate::bridge::json::Value;
 
-    fn text(quoted: &str) -> Text {
+    fn text(quoted: &str) -> JsString {
         Value::read(quoted).into_text().unwrap()
     }
 
@@ -95,7 +95,7 @@ mod tests {
     fn patterns_mean_what_javascript_says() {
         let golden = include_str!("../../../tests/golden/bridge/patterns.tsv");
         let (texts, cases) = golden.split_once('\n').unwrap();
-        let texts: Vec<Text> = texts.split('\t').skip(1).map(text).collect();
+        let texts: Vec<JsString> = texts.split('\t').skip(1).map(text).collect();
         let (mut compared, mut by_automaton) = (0, 0);
         for case in cases.lines() {
             let (source, verdicts) = case.split_once('\t').unwrap();
@@ -125,13 +125,13 @@ mod tests {
 
     #[test]
     fn a_source_is_compiled_once() {
-        let patterns = Patterns::default();
-        let first = patterns.get(&Text::from("a+")).unwrap();
-        assert!(Arc::ptr_eq(&first, &patterns.get(&Text::from("a+")).unwrap()));
-        assert!(patterns.get(&Text::from("(")).is_none());
-        for number in 0..=KEPT {
-            patterns.get(&Text::from(number.to_string().as_str())).unwrap();
+        let patterns = PatternCache::default();
+        let first = patterns.get(&JsString::from("a+")).unwrap();
+        assert!(Arc::ptr_eq(&first, &patterns.get(&JsString::from("a+")).unwrap()));
+        assert!(patterns.get(&JsString::from("(")).is_none());
+        for number in 0..=CACHED_PATTERNS {
+            patterns.get(&JsString::from(number.to_string().as_str())).unwrap();
         }
-        assert!(!Arc::ptr_eq(&first, &patterns.get(&Text::from("a+")).unwrap()), "not for ever");
+        assert!(!Arc::ptr_eq(&first, &patterns.get(&JsString::from("a+")).unwrap()), "not for ever");
     }
 }

@@ -8,13 +8,13 @@
 
 use regex_syntax::hir::{Class, ClassUnicode, ClassUnicodeRange, Hir, Look, Repetition};
 
-use super::dialect::{Most, has_names, hex, quantifier};
+use super::dialect::{UpperBound, has_names, hex, quantifier};
 use crate::bridge::js;
 
 /// Above this count a repetition makes an automaton too large to be worth it.
-const MOST_COUNTED: u32 = 1000;
+const MAX_REPETITIONS: u32 = 1000;
 /// How deep groups may be nested.
-const DEEPEST: u32 = 64;
+const MAX_DEPTH: u32 = 64;
 
 /// A regular language.
 #[derive(Debug)]
@@ -85,7 +85,7 @@ impl Parser<'_> {
 
     fn disjunction(&mut self) -> Option<Hir> {
         self.depth += 1;
-        if self.depth > DEEPEST {
+        if self.depth > MAX_DEPTH {
             return None;
         }
         let mut ways = vec![self.alternative()?];
@@ -110,10 +110,10 @@ impl Parser<'_> {
         self.left = rest;
         let min = quantifier.min?;
         let max = match quantifier.max {
-            Most::Any => None,
-            Most::Times(max) => Some(max?),
+            UpperBound::Any => None,
+            UpperBound::Times(max) => Some(max?),
         };
-        if min > MOST_COUNTED || max.is_some_and(|max| max > MOST_COUNTED) {
+        if min > MAX_REPETITIONS || max.is_some_and(|max| max > MAX_REPETITIONS) {
             return None;
         }
         Some(Hir::repetition(Repetition { min, max, greedy: true, sub: Box::new(term) }))

@@ -20,7 +20,7 @@ const MEMORY: u64 = 256 << 20;
 /// Seconds of processor time after which a worker ends by itself, for systems that do not end it with its parent.
 const PROCESSOR_TIME: u64 = 600;
 /// Compiled patterns that are kept for the next job.
-const KEPT: usize = 32;
+const CACHED_PATTERNS: usize = 32;
 
 /// The answer to a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,12 +55,12 @@ pub fn job(pattern: &[u16], text: &[u16]) -> Vec<u8> {
 }
 
 /// If this process was started as a worker, is one; answers only if it is not, or when it has ended.
-pub fn enter(args: impl IntoIterator<Item = OsString>) -> Option<ExitCode> {
+pub fn run_if_worker(args: impl IntoIterator<Item = OsString>) -> Option<ExitCode> {
     let mut args = args.into_iter().skip(1);
     if args.next()? != ARGUMENT {
         return None;
     }
-    if !tie_to_parent(args.next()) {
+    if !die_with_parent(args.next()) {
         return Some(ExitCode::FAILURE);
     }
     // Where a limit is refused the worker is as it would be without.
@@ -74,7 +74,7 @@ pub fn enter(args: impl IntoIterator<Item = OsString>) -> Option<ExitCode> {
 
 /// Whether the parent is still there, to which this process is tied from now on.
 #[cfg(target_os = "linux")]
-fn tie_to_parent(parent: Option<OsString>) -> bool {
+fn die_with_parent(parent: Option<OsString>) -> bool {
     use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
     let parent = parent.and_then(|parent| parent.into_string().ok()?.parse().ok()).and_then(Pid::from_raw);
     set_parent_process_death_signal(Some(Signal::KILL)).is_ok() && getppid() == parent
@@ -82,17 +82,17 @@ fn tie_to_parent(parent: Option<OsString>) -> bool {
 
 /// Elsewhere the end of its input has to do.
 #[cfg(not(target_os = "linux"))]
-fn tie_to_parent(_: Option<OsString>) -> bool {
+fn die_with_parent(_: Option<OsString>) -> bool {
     true
 }
 
 fn work(jobs: &mut impl Read, verdicts: &mut impl Write) -> io::Result<()> {
-    let mut kept: HashMap<Vec<u16>, Option<Regex>> = HashMap::new();
+    let mut compiled: HashMap<Vec<u16>, Option<Regex>> = HashMap::new();
     while let Some((pattern, text)) = next_job(jobs)? {
-        if kept.len() >= KEPT && !kept.contains_key(&pattern) {
-            kept.clear();
+        if compiled.len() >= CACHED_PATTERNS && !compiled.contains_key(&pattern) {
+            compiled.clear();
         }
-        let regex = kept.entry(pattern).or_insert_with_key(|pattern| compile(pattern));
+        let regex = compiled.entry(pattern).or_insert_with_key(|pattern| compile(pattern));
         let matched = regex.as_ref().is_some_and(|regex| regex.find_from_ucs2(&text, 0).next().is_some());
         verdicts.write_all(&[if matched { Verdict::Match } else { Verdict::NoMatch } as u8])?;
         verdicts.flush()?;

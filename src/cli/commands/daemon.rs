@@ -260,7 +260,7 @@ impl TokenArgs {
         if self.new {
             token::renew(&file)?;
         }
-        let token = token::show(&file)?;
+        let token = token::read_or_create(&file)?;
         if caller.json {
             output::print_json(&serde_json::json!({ "token": token, "file": file }))?;
         } else {

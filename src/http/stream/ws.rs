@@ -12,7 +12,7 @@ use axum::{
 use crate::{
     api::{self, Error, ServerQuery},
     http::{App, error::Params},
-    net::Place,
+    net::ConnectionPermit,
 };
 
 /// Bytes of one message of a client that is answered; a larger one is refused.
@@ -39,7 +39,7 @@ const WRITE_BYTES: usize = 32 * 1024;
 pub async fn stream(
     app: App,
     Params(server): Params<ServerQuery>,
-    place: Option<Extension<Place>>,
+    permit: Option<Extension<ConnectionPermit>>,
     headers: HeaderMap,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Response {
@@ -56,7 +56,7 @@ pub async fn stream(
         let (writers, cut) = (streams.writers.clone(), streams.cut.clone());
         let session = async move {
             // It is a connection as long as it lasts.
-            let _place = place;
+            let _permit = permit;
             tokio::select! {
                 () = session::run(socket, app, server) => {}
                 () = cut.cancelled() => {}

@@ -8,7 +8,7 @@ use axum::{
     response::{IntoResponse as _, Response},
 };
 
-use crate::{descriptors, net::Scarce};
+use crate::{descriptors, net::OutOfDescriptors};
 
 /// Routes that need no further descriptor and are answered at once.
 const ANSWERED: [&str; 5] = ["/health", "/metrics", "/v1/config", "/v1/status", "/v1/stop"];
@@ -17,7 +17,7 @@ const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
 
 /// Refuses, on a connection that was accepted with a descriptor of the reserve, what could keep it or need another one.
 pub(super) async fn refuse(request: Request, next: Next) -> Response {
-    let is_scarce = request.extensions().get::<Scarce>().is_some();
+    let is_scarce = request.extensions().get::<OutOfDescriptors>().is_some();
     if !is_scarce || ANSWERED.contains(&request.uri().path()) {
         return next.run(request).await;
     }

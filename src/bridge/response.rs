@@ -5,37 +5,37 @@ use axum::{
     http::{HeaderValue, Response, StatusCode, header},
 };
 
-use super::js::{self, Text};
+use super::js::{self, JsString};
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json; charset=utf-8");
 
 /// Why a request is not answered with what it asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refusal {
+pub struct HttpError {
     /// The HTTP status.
     pub status: StatusCode,
     /// What the client is told.
-    pub message: Text,
+    pub message: JsString,
 }
 
-impl Refusal {
+impl HttpError {
     /// A refusal with this status.
     pub fn new(status: StatusCode, message: impl AsRef<str>) -> Self {
-        Self { status, message: Text::from(message.as_ref()) }
+        Self { status, message: JsString::from(message.as_ref()) }
     }
 
     /// 400: the request is wrong.
-    pub fn bad(message: impl AsRef<str>) -> Self {
+    pub fn bad_request(message: impl AsRef<str>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, message)
     }
 
     /// 400, with something of the request behind the words.
-    pub fn bad_with(message: &str, value: &Text) -> Self {
-        Self { status: StatusCode::BAD_REQUEST, message: Text::from(message).with(value) }
+    pub fn bad_request_with(message: &str, value: &JsString) -> Self {
+        Self { status: StatusCode::BAD_REQUEST, message: JsString::from(message).with(value) }
     }
 
     /// 500: a defect, of which only the log tells more.
-    pub fn unexpected() -> Self {
+    pub fn internal() -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "Internal server error.")
     }
 
@@ -46,18 +46,18 @@ impl Refusal {
 
     /// As an HTTP answer.
     pub fn into_response(self) -> Response<Body> {
-        let body = Object::new().bool("ok", false).raw("error", &self.message.to_json());
+        let body = ObjectWriter::new().bool("ok", false).raw("error", &self.message.to_json());
         json(self.status, body.finish())
     }
 }
 
 /// An object that is written key by key.
 #[derive(Debug)]
-pub struct Object {
+pub struct ObjectWriter {
     text: String,
 }
 
-impl Object {
+impl ObjectWriter {
     /// An object without keys.
     pub fn new() -> Self {
         Self { text: "{".into() }
@@ -143,8 +143,9 @@ mod tests {
     #[test]
     fn keys_stand_in_the_order_in_which_they_were_written() {
         let sessions = ["b".to_owned(), "a\"".to_owned()];
-        let body = Object::new().bool("ok", true).string("action", "x").strings("sessions", &sessions).number("n", 7);
+        let body =
+            ObjectWriter::new().bool("ok", true).string("action", "x").strings("sessions", &sessions).number("n", 7);
         assert_eq!(body.finish(), r#"{"ok":true,"action":"x","sessions":["b","a\""],"n":7}"#);
-        assert_eq!(Object::new().strings("none", &[]).finish(), r#"{"none":[]}"#);
+        assert_eq!(ObjectWriter::new().strings("none", &[]).finish(), r#"{"none":[]}"#);
     }
 }

@@ -22,7 +22,7 @@ use crate::{
 
 /// How a pane is looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Shape {
+pub struct CaptureSpec {
     /// Lines of history above the screen.
     pub lines: u32,
     /// Wrapped lines are one.
@@ -30,73 +30,73 @@ pub struct Shape {
 }
 
 /// What a pane showed.
-pub struct View {
+pub struct Capture {
     text: Haystack,
     json: OnceLock<Arc<str>>,
     /// When it was asked for.
     asked: Instant,
     /// The point of the pane's life that it shows, where that is known.
     point: Option<Point>,
-    verdicts: Mutex<HashMap<usize, Verdict>>,
+    matches: Mutex<HashMap<usize, MatchCell>>,
 }
 
 /// Whether a pattern matches, once somebody has found out. The pattern is kept so that its address stays its own.
-type Verdict = (Arc<Pattern>, Arc<OnceCell<bool>>);
+type MatchCell = (Arc<Pattern>, Arc<OnceCell<bool>>);
 
 /// One pane in one shape.
-pub struct Sight {
+pub struct CaptureCache {
     pane: Arc<Pane>,
-    shape: Shape,
-    last: tokio::sync::Mutex<Option<Arc<View>>>,
+    spec: CaptureSpec,
+    last: tokio::sync::Mutex<Option<Arc<Capture>>>,
 }
 
 /// Every sight that somebody has.
 #[derive(Default)]
-pub struct Sights {
-    open: Mutex<HashMap<(usize, Shape), Weak<Sight>>>,
+pub struct CaptureCaches {
+    caches: Mutex<HashMap<(usize, CaptureSpec), Weak<CaptureCache>>>,
 }
 
-impl Sights {
+impl CaptureCaches {
     /// The sight of this pane in this shape, shared with whoever has it.
-    pub fn of(&self, pane: &Arc<Pane>, shape: Shape) -> Arc<Sight> {
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+    pub fn get(&self, pane: &Arc<Pane>, spec: CaptureSpec) -> Arc<CaptureCache> {
+        let mut caches = self.caches.lock().unwrap_or_else(PoisonError::into_inner);
         // A sight keeps its pane, so no other pane has its address.
-        let key = (Arc::as_ptr(pane) as usize, shape);
-        if let Some(sight) = open.get(&key).and_then(Weak::upgrade) {
-            return sight;
+        let key = (Arc::as_ptr(pane) as usize, spec);
+        if let Some(cache) = caches.get(&key).and_then(Weak::upgrade) {
+            return cache;
         }
-        open.retain(|_, sight| sight.strong_count() > 0);
-        let sight = Arc::new(Sight { pane: pane.clone(), shape, last: tokio::sync::Mutex::default() });
-        open.insert(key, Arc::downgrade(&sight));
-        sight
+        caches.retain(|_, cache| cache.strong_count() > 0);
+        let cache = Arc::new(CaptureCache { pane: pane.clone(), spec, last: tokio::sync::Mutex::default() });
+        caches.insert(key, Arc::downgrade(&cache));
+        cache
     }
 }
 
-impl Sight {
+impl CaptureCache {
     /// Whose it is.
     pub fn pane(&self) -> &Arc<Pane> {
         &self.pane
     }
 
     /// What the pane shows, now or at some moment after this was called.
-    pub async fn look(&self, engine: &Engine, host: &Arc<Host>) -> Result<Arc<View>> {
+    pub async fn capture(&self, engine: &Engine, host: &Arc<Host>) -> Result<Arc<Capture>> {
         let called = Instant::now();
         let mut last = self.last.lock().await;
-        let serves = |view: &&Arc<View>| view.asked >= called || view.point == Some(self.pane.point());
-        if let Some(view) = last.as_ref().filter(serves) {
-            return Ok(view.clone());
+        let serves = |capture: &&Arc<Capture>| capture.asked >= called || capture.point == Some(self.pane.point());
+        if let Some(capture) = last.as_ref().filter(serves) {
+            return Ok(capture.clone());
         }
-        let view = Arc::new(View::of(engine, host, &self.pane, self.shape).await?);
-        *last = Some(view.clone());
-        Ok(view)
+        let capture = Arc::new(Capture::take(engine, host, &self.pane, self.spec).await?);
+        *last = Some(capture.clone());
+        Ok(capture)
     }
 }
 
-impl View {
+impl Capture {
     /// Looks at a pane.
-    pub async fn of(engine: &Engine, host: &Arc<Host>, pane: &Arc<Pane>, shape: Shape) -> Result<Self> {
+    pub async fn take(engine: &Engine, host: &Arc<Host>, pane: &Arc<Pane>, spec: CaptureSpec) -> Result<Self> {
         let request =
-            CaptureRequest { start: Some(format!("-{}", shape.lines)), join: shape.join, ..CaptureRequest::default() };
+            CaptureRequest { start: Some(format!("-{}", spec.lines)), join: spec.join, ..CaptureRequest::default() };
         let asked = Instant::now();
         let point = pane.point();
         let answer = engine.capture(host, &pane.id().to_string(), &request).await?;
@@ -110,7 +110,7 @@ impl View {
             json: OnceLock::new(),
             asked,
             point: is_known.then_some(point),
-            verdicts: Mutex::default(),
+            matches: Mutex::default(),
         })
     }
 
@@ -126,12 +126,12 @@ impl View {
 
     /// Whether the pattern matches somewhere.
     pub async fn is_match(&self, pattern: &Arc<Pattern>, pool: &Pool) -> bool {
-        let verdict = {
-            let mut verdicts = self.verdicts.lock().unwrap_or_else(PoisonError::into_inner);
+        let cell = {
+            let mut matches = self.matches.lock().unwrap_or_else(PoisonError::into_inner);
             let key = Arc::as_ptr(pattern) as usize;
-            verdicts.entry(key).or_insert_with(|| (pattern.clone(), Arc::default())).1.clone()
+            matches.entry(key).or_insert_with(|| (pattern.clone(), Arc::default())).1.clone()
         };
         // If the one who finds out goes away, the next one begins anew.
-        *verdict.get_or_init(|| pattern.is_match(&self.text, pool)).await
+        *cell.get_or_init(|| pattern.is_match(&self.text, pool)).await
     }
 }
