@@ -104,7 +104,7 @@ impl Client {
 
     /// `GET path?query` about something that this daemon alone knows. It is asked again where only the connection was
     /// lost. `Err(Lost)`: the daemon has gone, and what it knew with it.
-    pub(super) async fn get_of_this<T: DeserializeOwned>(
+    pub(super) async fn get_from_same_daemon<T: DeserializeOwned>(
         &mut self,
         path: &str,
         query: &impl Serialize,

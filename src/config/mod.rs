@@ -64,7 +64,7 @@ pub struct Settings {
     /// The file that was read.
     file: Option<PathBuf>,
     /// Each setting as text, and where it came from.
-    found: Vec<Found>,
+    found: Vec<ResolvedSetting>,
 }
 
 /// Where a setting came from.
@@ -82,7 +82,7 @@ pub enum Source {
 
 /// A setting as text: a list has several parts, everything else one.
 #[derive(Clone, Debug)]
-struct Found {
+struct ResolvedSetting {
     key: &'static Key,
     parts: Vec<String>,
     source: Source,
@@ -93,7 +93,7 @@ pub type Flags = Vec<(&'static str, Vec<String>)>;
 
 impl Settings {
     /// Gathers them. `file`: the one that was named, which must exist then.
-    pub fn gather(
+    pub fn load(
         paths: &Paths,
         flags: &Flags,
         env: &dyn Fn(&str) -> Option<OsString>,
@@ -105,46 +105,46 @@ impl Settings {
             .map(|key| {
                 if let Some((_, parts)) = flags.iter().find(|(name, _)| *name == key.name) {
                     let flag = format!("--{}", key.name.replace('_', "-"));
-                    return Ok(Found { key, parts: parts.clone(), source: Source::Flag(flag) });
+                    return Ok(ResolvedSetting { key, parts: parts.clone(), source: Source::Flag(flag) });
                 }
                 if let Some(value) = env(key.env).filter(|value| !value.is_empty()) {
                     let value = value.into_string().map_err(|_| Error::invalid(format!("{} is no text", key.env)))?;
-                    return Ok(Found { key, parts: key.split(&value), source: Source::Environment(key.env) });
+                    return Ok(ResolvedSetting { key, parts: key.split(&value), source: Source::Environment(key.env) });
                 }
                 if let Some(parts) = written.get(key.name) {
-                    return Ok(Found { key, parts: parts.clone(), source: Source::File });
+                    return Ok(ResolvedSetting { key, parts: parts.clone(), source: Source::File });
                 }
-                Ok(Found { key, parts: key.split(&key.preset_at(paths)), source: Source::Default })
+                Ok(ResolvedSetting { key, parts: key.split(&key.default_with(paths)), source: Source::Default })
             })
             .collect::<Result<Vec<_>>>()?;
-        let gathered = Gathered { found: &found, file: file.as_deref() };
-        let allow: Tiers = gathered.list::<Tier>("allow")?.into_iter().collect();
-        let deny = gathered.list::<Tier>("deny")?;
-        let read_only = gathered.one("read_only", values::yes)?;
-        let (cert, key) = (gathered.path("tls_cert")?, gathered.path("tls_key")?);
+        let reader = SettingsReader { found: &found, file: file.as_deref() };
+        let allow: Tiers = reader.list::<Tier>("allow")?.into_iter().collect();
+        let deny = reader.list::<Tier>("deny")?;
+        let read_only = reader.one("read_only", values::boolean)?;
+        let (cert, key) = (reader.path("tls_cert")?, reader.path("tls_key")?);
         let certificate = match (cert, key) {
             (Some(cert), Some(key)) => Some((cert, key)),
             (None, None) => None,
             _ => return Err(Error::invalid("tls_cert and tls_key belong together: give both or none")),
         };
         Ok(Self {
-            tmux: gathered.text("tmux")?.into(),
-            coverage: gathered.one("coverage", values::coverage)?,
-            ring_bytes: gathered.one("ring_bytes", values::size)?,
-            budget_bytes: gathered.one("budget_bytes", values::size)?,
-            log_level: gathered.text("log_level")?,
+            tmux: reader.text("tmux")?.into(),
+            coverage: reader.one("coverage", values::coverage)?,
+            ring_bytes: reader.one("ring_bytes", values::size)?,
+            budget_bytes: reader.one("budget_bytes", values::size)?,
+            log_level: reader.text("log_level")?,
             allowed: if read_only { Tiers::READ_ONLY } else { allow.without(&deny) },
-            confirm: gathered.each("confirm", values::asked_about)?,
-            mcp_hold: gathered.one("mcp_hold", values::seconds)?,
-            audit: if gathered.one("audit", values::yes)? { gathered.path("audit_file")? } else { None },
-            audit_bytes: gathered.one("audit_bytes", values::bytes)?,
-            agents_file: agents_file(gathered.path("agents_file")?, env),
-            http: gathered.list("http")?,
-            names: gathered.list("http_names")?,
-            origins: gathered.each("http_origins", values::origin)?,
-            tls: gathered.one("tls", values::yes)?,
+            confirm: reader.each("confirm", values::confirmable_tier)?,
+            mcp_hold: reader.one("mcp_hold", values::seconds)?,
+            audit: if reader.one("audit", values::boolean)? { reader.path("audit_file")? } else { None },
+            audit_bytes: reader.one("audit_bytes", values::bytes)?,
+            agents_file: agents_file(reader.path("agents_file")?, env),
+            http: reader.list("http")?,
+            names: reader.list("http_names")?,
+            origins: reader.each("http_origins", values::origin)?,
+            tls: reader.one("tls", values::boolean)?,
             certificate,
-            token_file: gathered
+            token_file: reader
                 .path("token_file")?
                 .ok_or_else(|| Error::invalid("token_file: there is nowhere to keep a token; set it"))?,
             file,
@@ -154,8 +154,9 @@ impl Settings {
 
     /// Whether somebody asked for the audit log, or for its place.
     pub fn audit_is_chosen(&self) -> bool {
-        let chosen =
-            |found: &Found| matches!(found.key.name, "audit" | "audit_file") && found.source != Source::Default;
+        let chosen = |found: &ResolvedSetting| {
+            matches!(found.key.name, "audit" | "audit_file") && found.source != Source::Default
+        };
         self.found.iter().any(chosen)
     }
 
@@ -175,7 +176,7 @@ impl Settings {
     }
 }
 
-impl Found {
+impl ResolvedSetting {
     fn value(&self) -> serde_json::Value {
         if self.key.list {
             return self.parts.clone().into();
@@ -196,13 +197,13 @@ fn agents_file(named: Option<PathBuf>, env: &dyn Fn(&str) -> Option<OsString>) -
     named.map(|path| RulesFile { path, named: true }).or_else(own)
 }
 
-struct Gathered<'a> {
-    found: &'a [Found],
+struct SettingsReader<'a> {
+    found: &'a [ResolvedSetting],
     file: Option<&'a Path>,
 }
 
-impl Gathered<'_> {
-    fn parts(&self, name: &str) -> Result<&Found> {
+impl SettingsReader<'_> {
+    fn parts(&self, name: &str) -> Result<&ResolvedSetting> {
         // Only a name that is not in the table is missing.
         self.found
             .iter()
@@ -210,7 +211,7 @@ impl Gathered<'_> {
             .ok_or_else(|| Error::internal(format!("there is no setting {name}")))
     }
 
-    fn wrong(&self, found: &Found, text: &str, why: &str) -> Error {
+    fn wrong(&self, found: &ResolvedSetting, text: &str, why: &str) -> Error {
         let place = match &found.source {
             Source::Default => "built in".to_owned(),
             Source::File => self.file.map_or_else(String::new, |file| format!("in {}", file.display())),

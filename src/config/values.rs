@@ -32,7 +32,7 @@ pub(super) fn seconds(text: &str) -> Result<Duration, String> {
     seconds.map(Duration::from_secs).ok_or_else(|| "give a number of seconds, 1 to 86400".to_owned())
 }
 
-pub(super) fn yes(text: &str) -> Result<bool, String> {
+pub(super) fn boolean(text: &str) -> Result<bool, String> {
     match text {
         "true" | "1" | "yes" => Ok(true),
         "false" | "0" | "no" => Ok(false),
@@ -50,7 +50,7 @@ pub(super) fn coverage(text: &str) -> Result<CoverageMode, String> {
 }
 
 /// What a person may be asked about first.
-pub(super) fn asked_about(text: &str) -> Result<Tier, String> {
+pub(super) fn confirmable_tier(text: &str) -> Result<Tier, String> {
     match text.parse().map_err(|error: Error| error.to_string())? {
         Tier::Read => Err("nobody is asked before an agent reads; give input, create or kill, or deny read".to_owned()),
         tier => Ok(tier),
@@ -74,9 +74,9 @@ mod tests {
 
     #[test]
     fn a_person_is_asked_about_acts_and_not_about_looks() {
-        assert_eq!(asked_about("kill"), Ok(Tier::Kill));
-        assert!(asked_about("read").unwrap_err().contains("deny read"));
-        assert!(asked_about("look").unwrap_err().contains("none of"));
+        assert_eq!(confirmable_tier("kill"), Ok(Tier::Kill));
+        assert!(confirmable_tier("read").unwrap_err().contains("deny read"));
+        assert!(confirmable_tier("look").unwrap_err().contains("none of"));
     }
 
     #[test]

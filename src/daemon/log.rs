@@ -12,12 +12,12 @@ use crate::api::{Error, Result};
 
 /// Lines that are lost, and why the last one was.
 #[derive(Debug, Default)]
-struct Lost {
+struct LostLines {
     lines: u64,
     why: String,
 }
 
-static LOST: Mutex<Lost> = Mutex::new(Lost { lines: 0, why: String::new() });
+static LOST: Mutex<LostLines> = Mutex::new(LostLines { lines: 0, why: String::new() });
 
 /// Sends the log to stderr.
 pub(crate) fn to_stderr(level: &str) -> Result<()> {
@@ -37,7 +37,7 @@ pub(crate) fn to_stderr(level: &str) -> Result<()> {
 }
 
 /// Says what is wrong with the log. `None`: its last line was written.
-pub(crate) fn trouble() -> Option<String> {
+pub(crate) fn problem() -> Option<String> {
     let lost = lost();
     let lines = if lost.lines == 1 { "a line is".to_owned() } else { format!("{} lines are", lost.lines) };
     (lost.lines > 0).then(|| format!("the log cannot be written: {}; {lines} lost", lost.why))
@@ -49,7 +49,7 @@ struct Line;
 impl Write for Line {
     /// Always takes all of it.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        put(&mut io::stderr().lock(), line, &mut lost());
+        write_line(&mut io::stderr().lock(), line, &mut lost());
         Ok(line.len())
     }
 
@@ -58,14 +58,14 @@ impl Write for Line {
     }
 }
 
-fn put(log: &mut impl Write, line: &[u8], lost: &mut Lost) {
+fn write_line(log: &mut impl Write, line: &[u8], lost: &mut LostLines) {
     let missed = match lost.lines {
         0 => String::new(),
         // A full disk may have taken half of the first one.
         lines => format!("\n(here {lines} lines of the log are lost: {})\n", lost.why),
     };
     match log.write_all(&[missed.as_bytes(), line].concat()) {
-        Ok(()) => *lost = Lost::default(),
+        Ok(()) => *lost = LostLines::default(),
         Err(error) => {
             lost.lines += 1;
             lost.why = error.to_string();
@@ -73,7 +73,7 @@ fn put(log: &mut impl Write, line: &[u8], lost: &mut Lost) {
     }
 }
 
-fn lost() -> MutexGuard<'static, Lost> {
+fn lost() -> MutexGuard<'static, LostLines> {
     LOST.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -104,13 +104,13 @@ mod tests {
 
     #[test]
     fn lost_lines_are_counted_and_named_when_the_log_can_be_written_again() {
-        let (mut disk, mut lost) = (Disk { written: Vec::new(), full_for: 2 }, Lost::default());
+        let (mut disk, mut lost) = (Disk { written: Vec::new(), full_for: 2 }, LostLines::default());
         for line in ["one\n", "two\n"] {
-            put(&mut disk, line.as_bytes(), &mut lost);
+            write_line(&mut disk, line.as_bytes(), &mut lost);
         }
         assert_eq!((lost.lines, lost.why.as_str()), (2, "no storage space"));
         for line in ["three\n", "four\n"] {
-            put(&mut disk, line.as_bytes(), &mut lost);
+            write_line(&mut disk, line.as_bytes(), &mut lost);
         }
         assert_eq!(lost.lines, 0);
         let written = String::from_utf8(disk.written).unwrap();

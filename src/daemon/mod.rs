@@ -1,6 +1,6 @@
 //! The process that holds the engine: where it is found, how it starts, how it stays single.
 
-mod doors;
+mod endpoints;
 pub(crate) mod log;
 pub mod paths;
 pub mod start;
@@ -10,7 +10,7 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use self::{doors::Door, paths::Paths};
+use self::{endpoints::TcpEndpoint, paths::Paths};
 use crate::{
     api::{Error, Result},
     config::Settings,
@@ -29,7 +29,7 @@ pub fn serve(settings: &Settings, background: bool) -> Result<()> {
     log::to_stderr(&settings.log_level)?;
     metrics::install();
     keep_freed_memory();
-    let doors = doors::open(settings, &paths)?;
+    let endpoints = endpoints::bind_all(settings, &paths)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         // The C library keeps what each thread has freed. What runs on them is short.
@@ -38,7 +38,7 @@ pub fn serve(settings: &Settings, background: bool) -> Result<()> {
         .map_err(|error| Error::internal(format!("cannot start the runtime: {error}")))?;
     let writers = writers().map_err(|error| Error::internal(format!("cannot start threads: {error}")))?;
     let result =
-        runtime.block_on(answer(settings, &paths, claim.listener, doors, writers.handle().clone(), background));
+        runtime.block_on(run(settings, &paths, claim.listener, endpoints, writers.handle().clone(), background));
     // A task that hangs in the kernel must not keep the daemon.
     writers.shutdown_timeout(http::CLOSE_LIMIT);
     runtime.shutdown_timeout(STOP_LIMIT);
@@ -59,11 +59,11 @@ const WRITERS: usize = 4;
 /// How long the daemon may take to let go of everything.
 const STOP_LIMIT: Duration = Duration::from_secs(5);
 
-async fn answer(
+async fn run(
     settings: &Settings,
     paths: &Paths,
     listener: std::os::unix::net::UnixListener,
-    doors: Vec<Door>,
+    endpoints: Vec<TcpEndpoint>,
     writers: tokio::runtime::Handle,
     background: bool,
 ) -> Result<()> {
@@ -79,19 +79,19 @@ async fn answer(
         audit: audit(settings)?,
         agents: Arc::new(agents(settings)?),
     });
-    let about = http::About {
+    let about = http::DaemonInfo {
         socket: paths.socket.display().to_string(),
-        http: doors.iter().map(|door| door.url.clone()).collect(),
+        http: endpoints.iter().map(|endpoint| endpoint.url.clone()).collect(),
         log: Some(paths.log.display().to_string()),
-        trouble: Some(log::trouble),
+        problem: Some(log::problem),
         config: settings.answer(),
-        mcp: crate::mcp::About {
+        mcp: crate::mcp::ClientContext {
             server: Some(own_socket_dir().join("default")),
             sockets: Some(own_socket_dir()),
             confirm: settings.confirm.clone(),
             hold: Some(settings.mcp_hold),
             approvals: Some(paths.approvals_dir()),
-            ..crate::mcp::About::default()
+            ..crate::mcp::ClientContext::default()
         },
     };
     let app = http::App::with_streams(engine.clone(), about, http::Streams::new(writers.clone()));
@@ -102,12 +102,12 @@ async fn answer(
     };
     let stop = CancellationToken::new();
     let mut served = tokio::task::JoinSet::new();
-    for door in doors {
-        tracing::info!("answers on {}", door.url);
-        let (listener, guard) = door.enter().map_err(unable)?;
+    for endpoint in endpoints {
+        tracing::info!("answers on {}", endpoint.url);
+        let (listener, guard) = endpoint.into_listener().map_err(unable)?;
         served.spawn(net::serve(
             listener,
-            http::guarded(router.clone(), guard),
+            http::with_guard(router.clone(), guard),
             net::Limits::TCP,
             writers.clone(),
             stop.clone(),
@@ -116,7 +116,7 @@ async fn answer(
     served.spawn(net::serve(net::Listener::Unix(listener), router, net::Limits::LOCAL, writers, stop.clone()));
     tracing::info!("muxtap {} answers on {}", env!("CARGO_PKG_VERSION"), paths.socket.display());
     if background {
-        start::report_ready(log::trouble().as_deref());
+        start::report_ready(log::problem().as_deref());
     }
     tokio::select! {
         () = app.stop_asked() => {}

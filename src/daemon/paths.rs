@@ -23,7 +23,7 @@ pub struct Paths {
     /// The log file; absolute.
     pub log: PathBuf,
     /// The socket's place was chosen by `MUXTAP_SOCKET`: its directory is the user's business, within limits.
-    chosen: bool,
+    is_custom: bool,
 }
 
 impl Paths {
@@ -38,7 +38,7 @@ impl Paths {
             let socket = std::path::absolute(&socket)
                 .map_err(|error| Error::invalid(format!("MUXTAP_SOCKET={}: {error}", socket.display())))?;
             let log = with_suffix(&socket, ".log");
-            return Ok(Self { socket, log, chosen: true });
+            return Ok(Self { socket, log, is_custom: true });
         }
         let dir = match set("XDG_RUNTIME_DIR").filter(|dir| dir.is_absolute() && belongs_to(dir, uid)) {
             Some(runtime) => runtime.join("muxtap"),
@@ -50,14 +50,14 @@ impl Paths {
             .filter(|dir| dir.is_absolute())
             .or_else(|| set("HOME").filter(|home| home.is_absolute()).map(|home| home.join(".local/state")));
         let log = state.map_or_else(|| with_suffix(&socket, ".log"), |state| state.join("muxtap/muxtap.log"));
-        Ok(Self { socket, log, chosen: false })
+        Ok(Self { socket, log, is_custom: false })
     }
 
     /// Paths in a directory of a test's own.
     #[cfg(test)]
     pub(crate) fn in_dir(dir: &Path) -> Self {
         let socket = dir.join("muxtap.sock");
-        Self { log: with_suffix(&socket, ".log"), socket, chosen: true }
+        Self { log: with_suffix(&socket, ".log"), socket, is_custom: true }
     }
 
     /// The file whose lock the running daemon holds.
@@ -72,26 +72,26 @@ impl Paths {
 
     /// The file of the token for callers over TCP.
     pub fn token_file(&self) -> PathBuf {
-        self.kept("token")
+        self.state_file("token")
     }
 
     /// The audit log.
     pub fn audit_file(&self) -> PathBuf {
-        self.kept("audit.jsonl")
+        self.state_file("audit.jsonl")
     }
 
     /// Where questions to a human stand open.
     pub fn approvals_dir(&self) -> PathBuf {
-        self.kept("approvals")
+        self.state_file("approvals")
     }
 
     /// Where certificates are made.
     pub fn tls_dir(&self) -> PathBuf {
-        self.kept("tls")
+        self.state_file("tls")
     }
 
     /// What outlives the daemon stands where its log does.
-    fn kept(&self, name: &str) -> PathBuf {
+    fn state_file(&self, name: &str) -> PathBuf {
         if self.log == with_suffix(&self.socket, ".log") {
             return with_suffix(&self.socket, &format!(".{name}"));
         }
@@ -110,7 +110,7 @@ impl Paths {
             if error.kind() != io::ErrorKind::NotFound {
                 return Err(refuse(dir, &error.to_string()));
             }
-            let made = DirBuilder::new().recursive(self.chosen).mode(0o700).create(dir);
+            let made = DirBuilder::new().recursive(self.is_custom).mode(0o700).create(dir);
             if let Err(error) = made
                 && error.kind() != io::ErrorKind::AlreadyExists
             {
@@ -125,7 +125,7 @@ impl Paths {
     pub fn check(&self) -> Result<()> {
         let dir = self.dir();
         // A directory that the user named may be reached by a link (`/tmp` is one on macOS); one of ours may not.
-        let found = if self.chosen { fs::metadata(dir) } else { fs::symlink_metadata(dir) };
+        let found = if self.is_custom { fs::metadata(dir) } else { fs::symlink_metadata(dir) };
         let found = found.map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => Error::not_found(format!("{} does not exist yet", dir.display())),
             _ => refuse(dir, &error.to_string()),
@@ -137,7 +137,7 @@ impl Paths {
             return Err(refuse(dir, "is not a directory: move it away"));
         }
         let (mode, owner) = (found.mode() & 0o7777, found.uid());
-        if self.chosen {
+        if self.is_custom {
             let sticky = mode & 0o1000 != 0;
             if owner != uid() && owner != 0 {
                 return Err(refuse(dir, &format!("belongs to user {owner}: choose another place for MUXTAP_SOCKET")));

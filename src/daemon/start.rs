@@ -1,7 +1,7 @@
 //! How a command finds the daemon or starts it, and how the daemon stays the only one.
 //!
 //! Three files stand next to the socket's name. `.lock` is locked by the daemon for as long as it lives, and says which
-//! process it is and who sees to it (`Keeper`). `.start` is locked by whoever starts or stops one, so that twenty
+//! process it is and who sees to it (`StartedBy`). `.start` is locked by whoever starts or stops one, so that twenty
 //! commands at once start one daemon. Both stay when nobody holds them: a lock file that is removed can be locked twice.
 //! Nothing here sleeps or polls: locks block, a pipe or a watch of the folder wakes up.
 //!
@@ -69,13 +69,13 @@ pub fn connect_or_start(paths: &Paths, warn: &mut dyn FnMut(&str)) -> Result<Uni
     if let Some(stream) = connect(paths)? {
         return Ok(stream);
     }
-    let _turn = take_turn(paths)?;
+    let _start_lock = lock_start(paths)?;
     // Somebody else may have started it while this one waited for its turn.
     if let Some(stream) = connect(paths)? {
         return Ok(stream);
     }
-    if let Some(Record { pid, keeper: Keeper::Other }) = killed(paths)? {
-        if let Some(stream) = returned(paths)? {
+    if let Some(LockRecord { pid, started_by: StartedBy::Other }) = killed_daemon(paths)? {
+        if let Some(stream) = wait_for_restart(paths)? {
             return Ok(stream);
         }
         warn(&format!(
@@ -94,7 +94,7 @@ pub fn connect_or_start(paths: &Paths, warn: &mut dyn FnMut(&str)) -> Result<Uni
 
 /// Who sees to it that a daemon runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Keeper {
+enum StartedBy {
     /// Commands, which start it in the background when they need it.
     Commands,
     /// Whoever ran `muxtap serve`: a person, or a supervisor such as systemd or launchd, which starts it again.
@@ -103,30 +103,30 @@ enum Keeper {
 
 /// What a daemon writes into its lock file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Record {
+struct LockRecord {
     pid: u32,
-    keeper: Keeper,
+    started_by: StartedBy,
 }
 
-impl Record {
+impl LockRecord {
     fn text(self) -> String {
-        let keeper = match self.keeper {
-            Keeper::Commands => "background",
-            Keeper::Other => "serve",
+        let started_by = match self.started_by {
+            StartedBy::Commands => "background",
+            StartedBy::Other => "serve",
         };
-        format!("{}\n{keeper}\n", self.pid)
+        format!("{}\n{started_by}\n", self.pid)
     }
 
     fn parse(text: &str) -> Option<Self> {
         let mut lines = text.lines();
         let pid = lines.next()?.trim().parse().ok()?;
-        let keeper = if lines.next() == Some("serve") { Keeper::Other } else { Keeper::Commands };
-        Some(Self { pid, keeper })
+        let started_by = if lines.next() == Some("serve") { StartedBy::Other } else { StartedBy::Commands };
+        Some(Self { pid, started_by })
     }
 }
 
 /// The daemon that was killed here. `None`: there was none, it ended in order, or one lives.
-fn killed(paths: &Paths) -> Result<Option<Record>> {
+fn killed_daemon(paths: &Paths) -> Result<Option<LockRecord>> {
     let path = paths.lock_file();
     let mut file = open_private(OpenOptions::new().read(true).write(true), &path)
         .map_err(|error| cannot("open", &path, &error))?;
@@ -134,11 +134,11 @@ fn killed(paths: &Paths) -> Result<Option<Record>> {
         return Ok(None);
     }
     let mut text = String::new();
-    Ok(file.read_to_string(&mut text).ok().and_then(|_| Record::parse(&text)))
+    Ok(file.read_to_string(&mut text).ok().and_then(|_| LockRecord::parse(&text)))
 }
 
 /// A connection to the daemon that somebody else starts again within [`RETURN_LIMIT`].
-fn returned(paths: &Paths) -> Result<Option<UnixStream>> {
+fn wait_for_restart(paths: &Paths) -> Result<Option<UnixStream>> {
     let (notify, changed) = mpsc::channel();
     let watcher = notify::recommended_watcher(move |_| {
         // The receiver may have seen enough.
@@ -162,7 +162,7 @@ fn returned(paths: &Paths) -> Result<Option<UnixStream>> {
 }
 
 /// Waits until nobody else starts or stops the daemon; holds that right until the answer is dropped.
-pub fn take_turn(paths: &Paths) -> Result<File> {
+pub fn lock_start(paths: &Paths) -> Result<File> {
     paths.prepare()?;
     let path = paths.start_file();
     let file = open_private(OpenOptions::new().write(true), &path).map_err(|error| cannot("open", &path, &error))?;
@@ -170,7 +170,7 @@ pub fn take_turn(paths: &Paths) -> Result<File> {
     Ok(file)
 }
 
-/// Blocks until the daemon has ended. Hold [`take_turn`]'s answer meanwhile, lest a new one trips over this lock.
+/// Blocks until the daemon has ended. Hold [`lock_start`]'s answer meanwhile, lest a new one trips over this lock.
 pub fn wait_until_gone(paths: &Paths) -> Result<()> {
     let path = paths.lock_file();
     let file = open_private(OpenOptions::new().write(true), &path).map_err(|error| cannot("open", &path, &error))?;
@@ -347,13 +347,14 @@ pub fn claim(paths: &Paths, background: bool) -> Result<Claim> {
     let path = paths.lock_file();
     let mut lock = open_private(OpenOptions::new().read(true).write(true), &path)
         .map_err(|error| cannot("open", &path, &error))?;
-    match lock_alone(&lock) {
+    match lock_exclusive(&lock) {
         Ok(()) => {}
         Err(rustix::io::Errno::WOULDBLOCK) => {
             let mut text = String::new();
             let _ = lock.read_to_string(&mut text);
             // One that has only begun has not written it yet, and one on a full disk could not.
-            let process = Record::parse(&text).map_or_else(String::new, |record| format!(" (process {})", record.pid));
+            let process =
+                LockRecord::parse(&text).map_or_else(String::new, |record| format!(" (process {})", record.pid));
             return Err(Error::new(
                 ErrorCode::Conflict,
                 format!("another muxtap daemon{process} answers on {}; `muxtap stop` ends it", paths.socket.display()),
@@ -378,8 +379,8 @@ pub fn claim(paths: &Paths, background: bool) -> Result<Claim> {
     let listener = bound.map_err(|error| cannot("listen on", &paths.socket, &error))?;
     listener.set_nonblocking(true).map_err(|error| cannot("listen on", &paths.socket, &error))?;
     // After the socket answers: who waits for that is woken by this. A full disk must not hinder.
-    let keeper = if background { Keeper::Commands } else { Keeper::Other };
-    let _ = lock.write_all(Record { pid: std::process::id(), keeper }.text().as_bytes());
+    let started_by = if background { StartedBy::Commands } else { StartedBy::Other };
+    let _ = lock.write_all(LockRecord { pid: std::process::id(), started_by }.text().as_bytes());
     let guard = ClaimGuard { identity: identity(&paths.socket), socket: paths.socket.clone(), lock };
     Ok(Claim { listener, guard })
 }
@@ -388,7 +389,7 @@ pub fn claim(paths: &Paths, background: bool) -> Result<Claim> {
 ///
 /// Commands that read who was killed share the lock for a moment. They are waited for, `READERS_LIMIT` at most: a lock
 /// cannot be awaited with a limit, and no thread may be started yet.
-fn lock_alone(lock: &File) -> rustix::io::Result<()> {
+fn lock_exclusive(lock: &File) -> rustix::io::Result<()> {
     let deadline = Instant::now() + READERS_LIMIT;
     loop {
         let locked = rustix::fs::flock(lock, FlockOperation::NonBlockingLockExclusive);
@@ -465,17 +466,17 @@ mod tests {
     fn a_killed_daemon_leaves_word_of_who_starts_it_again() {
         let dir = tempfile::tempdir().unwrap();
         let paths = paths(&dir);
-        for (background, keeper) in [(true, Keeper::Commands), (false, Keeper::Other)] {
+        for (background, started_by) in [(true, StartedBy::Commands), (false, StartedBy::Other)] {
             let claimed = claim(&paths, background).unwrap();
-            assert_eq!(killed(&paths).unwrap(), None, "it lives");
+            assert_eq!(killed_daemon(&paths).unwrap(), None, "it lives");
             let text = fs::read(paths.lock_file()).unwrap();
             drop(claimed);
-            assert_eq!(killed(&paths).unwrap(), None, "it ended in order");
+            assert_eq!(killed_daemon(&paths).unwrap(), None, "it ended in order");
             fs::write(paths.lock_file(), text).unwrap();
-            assert_eq!(killed(&paths).unwrap(), Some(Record { pid: std::process::id(), keeper }));
+            assert_eq!(killed_daemon(&paths).unwrap(), Some(LockRecord { pid: std::process::id(), started_by }));
         }
         // What an older muxtap wrote.
-        assert_eq!(Record::parse("17\n"), Some(Record { pid: 17, keeper: Keeper::Commands }));
+        assert_eq!(LockRecord::parse("17\n"), Some(LockRecord { pid: 17, started_by: StartedBy::Commands }));
     }
 
     #[test]
@@ -484,7 +485,7 @@ mod tests {
         let paths = paths(&dir);
         let waiter = std::thread::spawn({
             let paths = paths.clone();
-            move || returned(&paths).unwrap().is_some()
+            move || wait_for_restart(&paths).unwrap().is_some()
         });
         let _claim = claim(&paths, false).unwrap();
         assert!(waiter.join().unwrap());

@@ -31,7 +31,7 @@ const BODY_PAUSE: Duration = Duration::from_secs(30);
 /// A browser may remember what a preflight allowed for this long.
 const PREFLIGHT_LIFE: Duration = Duration::from_secs(600);
 /// What anybody may ask: that it lives, and what there is to ask.
-const OPEN: [&str; 3] = ["/health", "/openapi.json", "/docs"];
+const UNAUTHENTICATED: [&str; 3] = ["/health", "/openapi.json", "/docs"];
 /// A browser cannot set a header on a WebSocket; it can name a subprotocol.
 pub(super) const TOKEN_PROTOCOL: &str = "bearer.";
 
@@ -50,7 +50,7 @@ pub struct Guard {
 }
 
 /// Puts the guard before the routes.
-pub fn guarded(router: Router, guard: Guard) -> Router {
+pub fn with_guard(router: Router, guard: Guard) -> Router {
     let listed: Vec<HeaderValue> = guard.origins.iter().filter_map(|origin| origin.parse().ok()).collect();
     let cors = CorsLayer::new()
         .allow_origin(AllowOrigin::list(listed))
@@ -61,12 +61,12 @@ pub fn guarded(router: Router, guard: Guard) -> Router {
     let guard = Arc::new(guard);
     router
         .layer(RequestBodyTimeoutLayer::new(BODY_PAUSE))
-        .layer(middleware::from_fn_with_state(guard.clone(), knows_the_token))
+        .layer(middleware::from_fn_with_state(guard.clone(), check_token))
         .layer(cors)
-        .layer(middleware::from_fn_with_state(guard, comes_from_here))
+        .layer(middleware::from_fn_with_state(guard, check_host_and_origin))
 }
 
-async fn comes_from_here(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
+async fn check_host_and_origin(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
     let headers = request.headers();
     let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
     let named = request.uri().authority().map_or(host, axum::http::uri::Authority::as_str);
@@ -88,8 +88,10 @@ async fn comes_from_here(State(guard): State<Arc<Guard>>, request: Request, next
     next.run(request).await
 }
 
-async fn knows_the_token(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
-    if OPEN.contains(&request.uri().path()) || said(request.headers()).is_some_and(|said| guard.token.matches(said)) {
+async fn check_token(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
+    if UNAUTHENTICATED.contains(&request.uri().path())
+        || presented_token(request.headers()).is_some_and(|token| guard.token.matches(token))
+    {
         return next.run(request).await;
     }
     metrics::refused("token");
@@ -103,9 +105,9 @@ async fn knows_the_token(State(guard): State<Arc<Guard>>, request: Request, next
 }
 
 /// The token that a request brings.
-fn said(headers: &HeaderMap) -> Option<&str> {
-    if let Some(said) = headers.get(header::AUTHORIZATION) {
-        return said.to_str().ok()?.strip_prefix("Bearer ").map(str::trim);
+fn presented_token(headers: &HeaderMap) -> Option<&str> {
+    if let Some(token) = headers.get(header::AUTHORIZATION) {
+        return token.to_str().ok()?.strip_prefix("Bearer ").map(str::trim);
     }
     let protocols =
         headers.get_all(header::SEC_WEBSOCKET_PROTOCOL).iter().filter_map(|protocols| protocols.to_str().ok());
@@ -142,7 +144,7 @@ mod tests {
 
     fn guard(beyond_loopback: bool) -> (tempfile::TempDir, Guard) {
         let dir = tempfile::tempdir().unwrap();
-        let token = Token::at(&dir.path().join("token")).unwrap();
+        let token = Token::open(&dir.path().join("token")).unwrap();
         let guard = Guard { token, names: vec!["box.lan".into()], origins: Vec::new(), beyond_loopback, tls: false };
         (dir, guard)
     }
@@ -167,9 +169,9 @@ mod tests {
     #[test]
     fn a_token_comes_in_a_header_or_as_a_subprotocol() {
         let headers = |name: HeaderName, value: &str| HeaderMap::from_iter([(name, value.parse().unwrap())]);
-        assert_eq!(said(&headers(header::AUTHORIZATION, "Bearer  abc ")), Some("abc"));
-        assert_eq!(said(&headers(header::AUTHORIZATION, "Basic abc")), None);
-        assert_eq!(said(&headers(header::SEC_WEBSOCKET_PROTOCOL, "muxtap, bearer.abc")), Some("abc"));
-        assert_eq!(said(&HeaderMap::new()), None);
+        assert_eq!(presented_token(&headers(header::AUTHORIZATION, "Bearer  abc ")), Some("abc"));
+        assert_eq!(presented_token(&headers(header::AUTHORIZATION, "Basic abc")), None);
+        assert_eq!(presented_token(&headers(header::SEC_WEBSOCKET_PROTOCOL, "muxtap, bearer.abc")), Some("abc"));
+        assert_eq!(presented_token(&HeaderMap::new()), None);
     }
 }

@@ -1,11 +1,11 @@
 //! HTTP: the routes of the design, on the daemon's Unix socket and, behind a guard, on TCP ports. A face parses a request and prints an answer; it never
 //! decides.
 
-mod described;
 mod error;
 mod guard;
 pub mod mcp;
 mod openapi;
+mod openapi_parts;
 mod out_of_descriptors;
 mod routes;
 mod stream;
@@ -28,7 +28,7 @@ use crate::{
     net::Peer,
 };
 
-pub use guard::{Guard, guarded};
+pub use guard::{Guard, with_guard};
 pub use stream::{CLOSE_LIMIT, Streams};
 
 /// Bytes of a request's body: input of [`crate::engine::limits::INPUT_BYTES`], escaped at worst.
@@ -44,7 +44,7 @@ pub struct App {
 
 /// What the routes know of the process they run in.
 pub(crate) struct Daemon {
-    pub(crate) about: About,
+    pub(crate) about: DaemonInfo,
     /// Turned when somebody asked the daemon to stop.
     pub(crate) stop: watch::Sender<bool>,
     /// Where streams are written.
@@ -53,7 +53,7 @@ pub(crate) struct Daemon {
 
 /// What the daemon says of itself.
 #[derive(Clone, Debug, Default)]
-pub struct About {
+pub struct DaemonInfo {
     /// The Unix socket it answers on.
     pub socket: String,
     /// The addresses it answers on besides.
@@ -61,21 +61,21 @@ pub struct About {
     /// Its log.
     pub log: Option<String>,
     /// Says what is wrong with that log.
-    pub trouble: Option<fn() -> Option<String>>,
+    pub problem: Option<fn() -> Option<String>>,
     /// What it was told.
     pub config: ConfigAnswer,
     /// What agents over HTTP mean where they do not say, and what holds for all agents.
-    pub mcp: crate::mcp::About,
+    pub mcp: crate::mcp::ClientContext,
 }
 
 impl App {
     /// What the routes serve. Streams are written by the runtime in which this is called.
-    pub fn new(engine: Engine, about: About) -> Self {
+    pub fn new(engine: Engine, about: DaemonInfo) -> Self {
         Self::with_streams(engine, about, Streams::new(Handle::current()))
     }
 
     /// The same with streams that are written elsewhere.
-    pub fn with_streams(engine: Engine, about: About, streams: Streams) -> Self {
+    pub fn with_streams(engine: Engine, about: DaemonInfo, streams: Streams) -> Self {
         Self { engine, daemon: Arc::new(Daemon { about, stop: watch::Sender::new(false), streams }) }
     }
 

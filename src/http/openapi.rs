@@ -213,7 +213,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("s");
         let engine = Engine::new(EngineOptions::default());
-        let service = router(App::new(engine.clone(), crate::http::About::default()));
+        let service = router(App::new(engine.clone(), crate::http::DaemonInfo::default()));
         let listener = tokio::net::UnixListener::bind(&socket).unwrap();
         let server = tokio::spawn(async move { axum::serve(listener, service).await });
 

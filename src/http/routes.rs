@@ -8,9 +8,10 @@ use utoipa::IntoParams;
 
 use super::{
     App,
-    described::{Failures, PathPane, PathTarget, PathWait},
     error::{Body, Params, Target},
-    host, text,
+    host,
+    openapi_parts::{Failures, PathPane, PathTarget, PathWait},
+    text,
 };
 use crate::{
     api::{
@@ -29,7 +30,7 @@ type Answer<T> = Result<Json<T>>;
 /// How long a look at a wait may last.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
-pub struct LookQuery {
+pub struct WaitResultQuery {
     /// Wait this long for its end (default 0; at most 300,000).
     timeout_ms: Option<u64>,
 }
@@ -77,7 +78,7 @@ pub async fn status(out_of_descriptors: Option<Extension<OutOfDescriptors>>, app
         waits: app.engine.open_waits(),
         warnings: out_of_descriptors
             .into_iter()
-            .chain(app.daemon.about.trouble.and_then(|trouble| trouble()))
+            .chain(app.daemon.about.problem.and_then(|problem| problem()))
             .collect(),
     })
 }
@@ -345,10 +346,10 @@ pub async fn wait(
 /// Looks at a wait.
 #[utoipa::path(
     get, path = "/v1/waits/{id}", tag = "waits",
-    params(PathWait, LookQuery),
+    params(PathWait, WaitResultQuery),
     responses((status = 200, description = "The answer", body = WaitAnswer), Failures)
 )]
-pub async fn wait_result(app: App, Target(id): Target, Params(look): Params<LookQuery>) -> Answer<WaitAnswer> {
+pub async fn wait_result(app: App, Target(id): Target, Params(look): Params<WaitResultQuery>) -> Answer<WaitAnswer> {
     app.engine.wait_result(&id, look.timeout_ms).await.map(Json)
 }
 

@@ -19,15 +19,15 @@ use crate::api::{Error, ErrorCode};
 
 /// From which level on a client hears something; `None`: it asked for nothing.
 #[derive(Debug, Default)]
-pub(super) struct Heard(Mutex<Option<LoggingLevel>>);
+pub(super) struct LogLevel(Mutex<Option<LoggingLevel>>);
 
-impl Heard {
+impl LogLevel {
     pub(super) fn set(&self, level: LoggingLevel) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(level);
     }
 
     /// Tells what became of a call: at `debug` what it took, at `warning` what tmux or muxtap failed at, at `info` other errors.
-    pub(super) async fn tell_of(
+    pub(super) async fn log_call(
         &self,
         context: &RequestContext<RoleServer>,
         tool: &str,

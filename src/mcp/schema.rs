@@ -7,16 +7,16 @@ use serde_json::{Map, Value};
 use utoipa::{PartialSchema, ToSchema};
 
 /// Fields whose names say all.
-pub const SAID_ENOUGH: [&str; 4] = ["width", "height", "cwd", "env"];
+pub const SELF_EXPLANATORY: [&str; 4] = ["width", "height", "cwd", "env"];
 
 /// The schema of what a tool is asked with: descriptions stay, what is absent by default need not be null.
 pub fn input<T: ToSchema>() -> Arc<JsonObject> {
-    let mut schema = whole::<T>();
-    prune(&mut schema, &Kept { descriptions: true });
+    let mut schema = with_refs_inlined::<T>();
+    prune(&mut schema, &PruneOptions { descriptions: true });
     for (name, field) in schema.pointer_mut("/properties").and_then(Value::as_object_mut).into_iter().flatten() {
         // What stands at the first tool needs not stand at the others.
         let again = field.get("description").is_some_and(|text| text == "As in list");
-        if let Some(field) = field.as_object_mut().filter(|_| again || SAID_ENOUGH.contains(&name.as_str())) {
+        if let Some(field) = field.as_object_mut().filter(|_| again || SELF_EXPLANATORY.contains(&name.as_str())) {
             field.remove("description");
         }
     }
@@ -25,8 +25,8 @@ pub fn input<T: ToSchema>() -> Arc<JsonObject> {
 
 /// The schema of an answer: names and types of what may be there. `docs/http.md` says what they mean.
 pub fn output<T: ToSchema>() -> Arc<JsonObject> {
-    let mut schema = whole::<T>();
-    prune(&mut schema, &Kept { descriptions: false });
+    let mut schema = with_refs_inlined::<T>();
+    prune(&mut schema, &PruneOptions { descriptions: false });
     let mut schema = (*object(schema)).clone();
     schema.remove("required");
     if let Some(Value::Object(fields)) = schema.get_mut("properties") {
@@ -67,7 +67,7 @@ fn object(schema: Value) -> Arc<JsonObject> {
 }
 
 /// The schema with everything it refers to in its place.
-fn whole<T: PartialSchema + ToSchema>() -> Value {
+fn with_refs_inlined<T: PartialSchema + ToSchema>() -> Value {
     let mut parts = Vec::new();
     T::schemas(&mut parts);
     let parts: Map<String, Value> =
@@ -78,12 +78,12 @@ fn whole<T: PartialSchema + ToSchema>() -> Value {
 }
 
 /// Types that hold themselves would have no end.
-const DEEPEST: usize = 8;
+const MAX_DEPTH: usize = 8;
 
 fn inline(value: &mut Value, parts: &Map<String, Value>, depth: usize) {
     if let Some(name) = value.get("$ref").and_then(Value::as_str).and_then(|path| path.rsplit('/').next())
         && let Some(part) = parts.get(name)
-        && depth < DEEPEST
+        && depth < MAX_DEPTH
     {
         let description = value.get("description").cloned();
         *value = part.clone();
@@ -99,11 +99,11 @@ fn inline(value: &mut Value, parts: &Map<String, Value>, depth: usize) {
     }
 }
 
-struct Kept {
+struct PruneOptions {
     descriptions: bool,
 }
 
-fn prune(value: &mut Value, kept: &Kept) {
+fn prune(value: &mut Value, kept: &PruneOptions) {
     let Value::Object(fields) = value else {
         if let Value::Array(items) = value {
             for item in items {
@@ -127,7 +127,7 @@ fn prune(value: &mut Value, kept: &Kept) {
                 fields.insert("type".into(), one);
             }
         }
-        alone(fields);
+        unwrap_nullable(fields);
     }
     for (name, field) in fields.iter_mut() {
         match field {
@@ -140,7 +140,7 @@ fn prune(value: &mut Value, kept: &Kept) {
 }
 
 /// `null or this` is this.
-fn alone(fields: &mut JsonObject) {
+fn unwrap_nullable(fields: &mut JsonObject) {
     let Some(Value::Array(choices)) = fields.get("oneOf") else { return };
     let real: Vec<_> = choices.iter().filter(|choice| choice.get("type").is_none_or(|kind| kind != "null")).collect();
     if let ([Value::Object(one)], true) = (real.as_slice(), real.len() < choices.len()) {

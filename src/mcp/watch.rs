@@ -9,10 +9,10 @@ use rmcp::model::JsonObject;
 use serde_json::{Value, json};
 
 use super::{
-    Session, args,
-    bounded::bounded,
-    told::{Told, WatchTold},
+    CallContext, args,
+    output::{ToolOutput, WatchOutput},
     tools::parse,
+    truncate::truncate_middle,
 };
 use crate::{
     api::{Error, EventKind, PaneInfo, Result, SubscribeRequest},
@@ -34,10 +34,10 @@ const MOST_EVENTS: usize = 100;
 const PANE_CHARS: usize = 4000;
 
 /// Waits for something to happen, gathers what belongs to it, and says how to go on.
-pub(super) async fn watch(session: &Session, arguments: JsonObject) -> Result<Told> {
+pub(super) async fn watch(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {
     use EventKind::{Agent, Bell, Output, PaneExited, PaneOpened, Title};
     let args: args::Watch = parse(arguments)?;
-    let host = session.host(args.server.as_deref())?;
+    let host = call.host(args.server.as_deref())?;
     let types = vec![Output, PaneOpened, PaneExited, Bell, Title, Agent];
     let (resume, since) = match &args.resume {
         None => (None, None),
@@ -50,18 +50,18 @@ pub(super) async fn watch(session: &Session, arguments: JsonObject) -> Result<To
     let targets = args.targets.clone();
     let request = SubscribeRequest { panes: args.targets, types, resume, ..SubscribeRequest::default() };
     let begun = now_ms();
-    let mut events = session.engine.subscribe(&host, &request).await?;
-    let mut told = WatchTold { resume: events.place(), ..WatchTold::default() };
+    let mut events = call.engine.subscribe(&host, &request).await?;
+    let mut told = WatchOutput { resume: events.place(), ..WatchOutput::default() };
     // What an agent came to while nobody watched is no event any more, but it is still so.
     if let Some(since) = since {
-        for agent in session.engine.agents(&host).await?.agents {
+        for agent in call.engine.agents(&host).await?.agents {
             let is_meant = |target: &String| matches(target, &PaneInfo::from(&agent));
             if agent.since_ms > since && (targets.is_empty() || targets.iter().any(is_meant)) {
                 told.events.push(json!({"type": "agent", "pane": agent.pane, "agent": agent}));
             }
         }
     }
-    let wait = session.held(args.wait_ms.unwrap_or(WAIT_MS));
+    let wait = call.capped(args.wait_ms.unwrap_or(WAIT_MS));
     let (mut limit, mut over) = (if told.events.is_empty() { wait } else { TOGETHER }, None::<Instant>);
     let mut gathered = 0;
     while told.events.len() < MOST_EVENTS && gathered < MOST_CHARS && over.is_none_or(|over| Instant::now() < over) {
@@ -78,10 +78,10 @@ pub(super) async fn watch(session: &Session, arguments: JsonObject) -> Result<To
     told.bound();
     // Before the first event of the next call: twice told is better than never.
     told.resume = format!("{begun}@{}", told.resume);
-    Ok(Told { text: text(&told), answer: serde_json::to_value(&told).unwrap_or_default() })
+    Ok(ToolOutput { text: text(&told), answer: serde_json::to_value(&told).unwrap_or_default() })
 }
 
-impl WatchTold {
+impl WatchOutput {
     /// Output of one pane is one event.
     fn add(&mut self, event: Value) {
         let of = |event: &Value, name: &str| event.get(name).cloned().unwrap_or_default();
@@ -106,13 +106,13 @@ impl WatchTold {
     fn bound(&mut self) {
         for text in self.events.iter_mut().filter_map(|event| event.get_mut("text")) {
             if let Some(whole) = text.as_str() {
-                *text = bounded(whole, Some(PANE_CHARS)).text.into();
+                *text = truncate_middle(whole, Some(PANE_CHARS)).text.into();
             }
         }
     }
 }
 
-fn text(told: &WatchTold) -> String {
+fn text(told: &WatchOutput) -> String {
     if told.events.is_empty() {
         return "nothing happened; call watch again with resume".to_owned();
     }

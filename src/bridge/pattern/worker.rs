@@ -136,8 +136,8 @@ mod tests {
 
     #[test]
     fn other_arguments_are_not_a_workers() {
-        assert!(enter(["muxtap", "bridge"].map(OsString::from)).is_none());
-        assert!(enter(["muxtap"].map(OsString::from)).is_none());
+        assert!(run_if_worker(["muxtap", "bridge"].map(OsString::from)).is_none());
+        assert!(run_if_worker(["muxtap"].map(OsString::from)).is_none());
     }
 
     /// However counted repetitions and classes are nested in 256 characters, compiling ends at once.

@@ -33,11 +33,11 @@ pub(in crate::cli) struct ApprovalsArgs {
     watch: bool,
 
     #[command(subcommand)]
-    word: Option<Said>,
+    word: Option<ApprovalsCommand>,
 }
 
 #[derive(Debug, Subcommand)]
-enum Said {
+enum ApprovalsCommand {
     /// Say yes
     Approve {
         /// The questions
@@ -56,8 +56,8 @@ impl ApprovalsArgs {
     pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
         let folder = Approvals::new(caller.paths.approvals_dir());
         match self.word {
-            Some(Said::Approve { ids }) => say(&folder, &ids, Word::Approved),
-            Some(Said::Deny { ids }) => say(&folder, &ids, Word::Denied),
+            Some(ApprovalsCommand::Approve { ids }) => answer_all(&folder, &ids, Word::Approved),
+            Some(ApprovalsCommand::Deny { ids }) => answer_all(&folder, &ids, Word::Denied),
             None if self.watch => watch(&folder, caller.json).await,
             None => list(&folder, caller.json),
         }
@@ -89,10 +89,10 @@ fn list(folder: &Approvals, json: bool) -> Outcome {
     Ok(0)
 }
 
-fn say(folder: &Approvals, ids: &[String], word: Word) -> Outcome {
+fn answer_all(folder: &Approvals, ids: &[String], word: Word) -> Outcome {
     for id in ids {
         folder.answer(id, word).map_err(refused)?;
-        output::print(format!("{}\n", said(id, word)))?;
+        output::print(format!("{}\n", confirmation(id, word)))?;
     }
     Ok(0)
 }
@@ -102,7 +102,7 @@ async fn watch(folder: &Approvals, json: bool) -> Outcome {
     let _watching = folder.watch().map_err(unusable)?;
     let (_watcher, mut changes) = terminal::changes(folder).map_err(unusable)?;
     let mut input = lines_of_stdin();
-    let mut listens = true;
+    let mut reads_stdin = true;
     let mut shown: BTreeMap<String, Open> = BTreeMap::new();
     // A question has ended without a word from here: the next bare word may have been meant for it.
     let mut over = None;
@@ -123,13 +123,13 @@ async fn watch(folder: &Approvals, json: bool) -> Outcome {
         }
         tokio::select! {
             change = changes.recv() => if change.is_none() { return Ok(0) },
-            line = input.recv(), if listens => match line {
+            line = input.recv(), if reads_stdin => match line {
                 Some(line) => {
                     let said = answer(folder, &line, &open, &mut over)?;
                     said.map(|id| shown.remove(&id));
                 }
                 // Whoever only looks on goes on doing so.
-                None => listens = false,
+                None => reads_stdin = false,
             },
         }
     }
@@ -190,7 +190,7 @@ fn answer(folder: &Approvals, line: &str, open: &[Open], over: &mut Option<Strin
     };
     match folder.answer(id, word) {
         Ok(()) => {
-            output::print(format!("{}\n", said(id, word)))?;
+            output::print(format!("{}\n", confirmation(id, word)))?;
             Ok(Some(id.to_owned()))
         }
         Err(error) => {
@@ -200,7 +200,7 @@ fn answer(folder: &Approvals, line: &str, open: &[Open], over: &mut Option<Strin
     }
 }
 
-fn said(id: &str, word: Word) -> String {
+fn confirmation(id: &str, word: Word) -> String {
     match word {
         Word::Approved => format!("{id} approved"),
         Word::Denied => format!("{id} denied"),

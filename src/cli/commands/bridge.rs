@@ -84,7 +84,7 @@ impl Bridge {
             Ok(settings) => settings,
             Err(wrong) => return Ok(refused(&wrong)),
         };
-        let mut common = config::Settings::gather(&Paths::from_env()?, &config::Flags::new(), &var, None)?;
+        let mut common = config::Settings::load(&Paths::from_env()?, &config::Flags::new(), &var, None)?;
         // The daemon's log has one writer, who also turns it.
         common.audit = common.audit.map(|audit| own_file(&audit));
         descriptors::prepare();

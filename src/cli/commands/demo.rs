@@ -79,12 +79,12 @@ const BUILDS: [Build; 3] = [
 
 impl Build {
     /// A shell script that takes its steps with pauses in between and ends with a line that says when it was written.
-    fn script(&self, dice: &mut Dice) -> String {
+    fn script(&self, random: &mut Random) -> String {
         let mut script = String::new();
         let count = self.steps.len();
         for (number, step) in self.steps.iter().enumerate() {
             // Writing to a String cannot fail; here and below.
-            let _ = writeln!(script, "sleep 0.{:03}; echo '[{}/{count}] {step}'", 250 + dice.roll(500), number + 1);
+            let _ = writeln!(script, "sleep 0.{:03}; echo '[{}/{count}] {step}'", 250 + random.below(500), number + 1);
         }
         let (word, status) = if self.fails { ("FAILED", 2) } else { ("DONE", 0) };
         let mark = format!("{word} {}", self.name);
@@ -99,13 +99,13 @@ impl Build {
 }
 
 /// Numbers that differ from run to run; nothing more is asked of them.
-struct Dice(u64);
+struct Random(u64);
 
-impl Dice {
+impl Random {
     fn new() -> Self {
         Self(nanoseconds_now() as u64 | 1)
     }
-    fn roll(&mut self, below: u64) -> u64 {
+    fn below(&mut self, below: u64) -> u64 {
         // Xorshift (Marsaglia 2003).
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -119,11 +119,11 @@ fn nanoseconds_now() -> u128 {
 }
 
 /// The private tmux server's directory; gone with it.
-struct Stage {
+struct PrivateServer {
     dir: PathBuf,
 }
 
-impl Stage {
+impl PrivateServer {
     fn new() -> Result<Self> {
         // Short: the path of a socket may be no longer than about a hundred bytes.
         let dir = std::env::temp_dir().join(format!("muxtap-demo-{}", std::process::id()));
@@ -138,7 +138,7 @@ impl Stage {
     }
 }
 
-impl Drop for Stage {
+impl Drop for PrivateServer {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.dir);
     }
@@ -146,8 +146,8 @@ impl Drop for Stage {
 
 impl Demo {
     pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
-        let stage = Stage::new()?;
-        let caller = caller.on_server(stage.socket());
+        let server = PrivateServer::new()?;
+        let caller = caller.on_server(server.socket());
         let shown = tokio::select! {
             shown = tokio::time::timeout(LIMIT, show(&caller, self.color)) => shown.unwrap_or_else(|_| {
                 let message = format!("the demo is not over after {} s", LIMIT.as_secs());
@@ -155,7 +155,7 @@ impl Demo {
             }),
             _ = tokio::signal::ctrl_c() => Ok(EXIT_INTERRUPTED),
         };
-        clean_up(&caller, &stage.socket()).await;
+        clean_up(&caller, &server.socket()).await;
         shown
     }
 }
@@ -178,7 +178,9 @@ async fn show(caller: &Caller, color: ColorChoice) -> Outcome {
     followed?;
     let results = waited.into_iter().collect::<Result<Vec<_>>>()?;
     if caller.json {
-        output::print_json(&serde_json::json!({ "waits": results.iter().map(Waited::to_json).collect::<Vec<_>>() }))?;
+        output::print_json(
+            &serde_json::json!({ "waits": results.iter().map(WaitResult::to_json).collect::<Vec<_>>() }),
+        )?;
     } else {
         output::print(summary(&results, begun.elapsed()))?;
     }
@@ -189,11 +191,11 @@ async fn show(caller: &Caller, color: ColorChoice) -> Outcome {
 /// Starts a pane for each build; their ids.
 async fn start_builds(caller: &Caller) -> Result<Vec<String>> {
     let mut client = caller.client().await?;
-    let mut dice = Dice::new();
+    let mut random = Random::new();
     let mut panes = Vec::new();
     for build in &BUILDS {
         let spawn = SpawnRequest {
-            command: Some(vec!["sh".to_owned(), "-c".to_owned(), build.script(&mut dice)]),
+            command: Some(vec!["sh".to_owned(), "-c".to_owned(), build.script(&mut random)]),
             keep: true,
             ..SpawnRequest::default()
         };
@@ -248,14 +250,14 @@ async fn follow(caller: &Caller, mut lines: Lines) -> Result<(), Failure> {
 }
 
 /// What became of a wait.
-struct Waited {
+struct WaitResult {
     name: &'static str,
     outcome: WaitOutcome,
     /// From the time that the pane wrote to the answer's arrival, in milliseconds.
     latency_ms: Option<f64>,
 }
 
-impl Waited {
+impl WaitResult {
     fn as_planned(&self, build: &Build) -> bool {
         self.outcome == if build.fails { WaitOutcome::Failed } else { WaitOutcome::Matched }
     }
@@ -265,7 +267,7 @@ impl Waited {
     }
 }
 
-async fn wait(caller: &Caller, pane: &str, build: &Build) -> Result<Waited> {
+async fn wait(caller: &Caller, pane: &str, build: &Build) -> Result<WaitResult> {
     let request = WaitRequest {
         panes: vec![pane.to_owned()],
         patterns: vec![format!(r"^DONE {} (\d+)", build.name)],
@@ -279,7 +281,11 @@ async fn wait(caller: &Caller, pane: &str, build: &Build) -> Result<Waited> {
     let answer: WaitAnswer = client.post("/v1/waits", &request).await?;
     let arrived = nanoseconds_now();
     let line = answer.predicates.iter().filter(|report| report.latched).find_map(|report| report.line.as_deref());
-    Ok(Waited { name: build.name, outcome: answer.outcome, latency_ms: line.and_then(|line| latency(line, arrived)) })
+    Ok(WaitResult {
+        name: build.name,
+        outcome: answer.outcome,
+        latency_ms: line.and_then(|line| latency(line, arrived)),
+    })
 }
 
 /// Milliseconds from the time at the line's end to `arrived`.
@@ -289,7 +295,7 @@ fn latency(line: &str, arrived: u128) -> Option<f64> {
     Some(f64::from(nanoseconds) / 1e6)
 }
 
-fn summary(results: &[Waited], took: Duration) -> String {
+fn summary(results: &[WaitResult], took: Duration) -> String {
     let mut text = String::from("\n");
     let plain = !std::io::stdout().is_terminal();
     for result in results {
@@ -341,7 +347,7 @@ mod tests {
     fn the_scripts_end_with_a_time_and_a_status() {
         for build in &BUILDS {
             // Not the pauses: the test is about what is printed.
-            let script = build.script(&mut Dice(7)).replace("sleep 0.", "true 0.");
+            let script = build.script(&mut Random(7)).replace("sleep 0.", "true 0.");
             let output = std::process::Command::new("sh").arg("-c").arg(&script).output().unwrap();
             let stdout = String::from_utf8(output.stdout).unwrap();
             let last = stdout.lines().last().unwrap();

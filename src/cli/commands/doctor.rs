@@ -243,7 +243,7 @@ fn warning(message: &String) -> Check {
 /// The user's rules of agents, as a daemon that is started here and now reads them.
 fn agent_rules(caller: &Caller) -> Option<Check> {
     const NAME: &str = "agents";
-    let settings = match Settings::gather(&caller.paths, &Vec::new(), &|name| env::var_os(name), None) {
+    let settings = match Settings::load(&caller.paths, &Vec::new(), &|name| env::var_os(name), None) {
         Ok(settings) => settings,
         Err(error) => {
             return Some(Check::problem("config", error.message, "correct it; the daemon does not start with it"));

@@ -52,7 +52,7 @@ enum Tools {
 impl Mcp {
     pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
         if self.tools == Tools::ManageTmuxSessions {
-            return alone(caller).await;
+            return serve_supervisor_only(caller).await;
         }
         let stream = caller.stream()?;
         let hello = McpHello {
@@ -68,7 +68,7 @@ impl Mcp {
 }
 
 /// A missing variable is said as the first implementation said it.
-async fn alone(caller: &Caller) -> Outcome {
+async fn serve_supervisor_only(caller: &Caller) -> Outcome {
     let environment = match PlatformEnvironment::read(&|name| std::env::var(name).ok()) {
         Ok(environment) => environment,
         Err(missing) => {
@@ -79,7 +79,7 @@ async fn alone(caller: &Caller) -> Outcome {
     let tmux = std::env::var_os("MUXTAP_TMUX").filter(|tmux| !tmux.is_empty()).unwrap_or_else(|| "tmux".into());
     let supervisor = Supervisor::compatible(tmux.into(), caller.server.clone(), environment)
         .map_err(|error| Error::internal(format!("cannot start: {error}")))?;
-    mcp::alone::serve(supervisor).await?;
+    mcp::supervisor_only::serve(supervisor).await?;
     Ok(0)
 }
 
@@ -116,14 +116,14 @@ async fn connect(stream: UnixStream, hello: &McpHello) -> Result<()> {
     let mut line = serde_json::to_vec(hello).map_err(|error| Error::internal(error.to_string()))?;
     line.push(b'\n');
     (&stream).write_all(&line).map_err(|error| lost(&error))?;
-    match tokio::task::spawn_blocking(move || pass_on(stream, &parts.read_buf)).await {
+    match tokio::task::spawn_blocking(move || relay(stream, &parts.read_buf)).await {
         Ok(served) => served,
         Err(error) => Err(Error::internal(error.to_string())),
     }
 }
 
 /// Passes on what the client and the daemon say until one of them has said all. Error: that was the daemon.
-fn pass_on(mut from: UnixStream, first: &[u8]) -> Result<()> {
+fn relay(mut from: UnixStream, first: &[u8]) -> Result<()> {
     let mut to = from.try_clone().map_err(|error| lost(&error))?;
     let is_over = Arc::new(AtomicBool::new(false));
     let client = is_over.clone();

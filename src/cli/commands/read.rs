@@ -103,7 +103,7 @@ async fn read(client: &mut Client, path: &str, request: &ReadRequest) -> Result<
     if request.wait_ms.is_none() || request.since.as_ref().is_some_and(is_exact) {
         return client.get(path, request).await;
     }
-    client.get_of_this(path, request).await.map_err(|lost| {
+    client.get_from_same_daemon(path, request).await.map_err(|lost| {
         let mut error = Error::from(lost);
         error.message.push_str("; the read is over: what the pane printed meanwhile is in --since start");
         error

@@ -43,27 +43,28 @@ impl Run {
             RunRequest { command: command_line(self.command), timeout_ms: self.timeout, clear_line: self.clear_line };
         let path = format!("{}/run", path_named("panes", &self.target)?);
         let mut client = caller.client().await?;
-        let answer: RunAnswer = match client.try_post(&path, &request).await.map_err(|lost| over(lost, &self.target))? {
-            Ok(answer) => answer,
-            Err(error) if error.code == ErrorCode::Timeout => {
-                let details = error.details.as_ref();
-                if !caller.json
-                    && let Some(printed) = details.and_then(|details| details.get("output")?.as_str())
-                {
-                    unless_closed(output::print(printed))?;
+        let answer: RunAnswer =
+            match client.try_post(&path, &request).await.map_err(|lost| lost_run(lost, &self.target))? {
+                Ok(answer) => answer,
+                Err(error) if error.code == ErrorCode::Timeout => {
+                    let details = error.details.as_ref();
+                    if !caller.json
+                        && let Some(printed) = details.and_then(|details| details.get("output")?.as_str())
+                    {
+                        ignore_closed_pipe(output::print(printed))?;
+                    }
+                    output::report(&error, caller.json);
+                    return Ok(EXIT_TIMEOUT);
                 }
-                output::report(&error, caller.json);
-                return Ok(EXIT_TIMEOUT);
-            }
-            Err(error) => return Err(error.into()),
-        };
+                Err(error) => return Err(error.into()),
+            };
         if caller.json {
-            unless_closed(output::print_json(&answer))?;
+            ignore_closed_pipe(output::print_json(&answer))?;
         } else {
             if answer.truncated {
                 output::note("the beginning of the output is missing: it was longer than what is kept");
             }
-            unless_closed(output::print(&answer.output))?;
+            ignore_closed_pipe(output::print(&answer.output))?;
         }
         let Some(status) = answer.exit_status else {
             output::note("the shell ended with the command, and its exit status is not known");
@@ -75,7 +76,7 @@ impl Run {
 }
 
 /// Passes on a failure to print, except that stdout is closed: the exit status is the command's all the same.
-fn unless_closed(printed: Result<(), Failure>) -> Result<(), Failure> {
+fn ignore_closed_pipe(printed: Result<(), Failure>) -> Result<(), Failure> {
     match printed {
         Err(Failure::OutputClosed) => Ok(()),
         printed => printed,
@@ -83,7 +84,7 @@ fn unless_closed(printed: Result<(), Failure>) -> Result<(), Failure> {
 }
 
 /// The daemon has gone, and with it what it knew of the command.
-fn over(lost: Lost, target: &str) -> Error {
+fn lost_run(lost: Lost, target: &str) -> Error {
     let mut error = Error::from(lost);
     error.message = format!(
         "{error}; the run in {target} is over: whether the command was typed, how it ended and what it printed are not known, and if \

@@ -23,11 +23,11 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// How often the progress line is renewed, and so how long a look at the wait lasts meanwhile.
 const PROGRESS_EVERY_MS: u64 = 500;
 /// How long a look at the wait lasts when nobody watches it.
-const LOOK_MS: u64 = 60_000;
+const POLL_MS: u64 = 60_000;
 
 /// What the query of a look at a wait holds.
 #[derive(serde::Serialize)]
-struct Look {
+struct ResultQuery {
     timeout_ms: u64,
 }
 
@@ -106,7 +106,7 @@ impl WaitFor {
         let first: WaitAnswer = client.post("/v1/waits", &request).await?;
         let path = format!("/v1/waits/{}", url::encode(&first.id));
         let answer = tokio::select! {
-            answer = look_until_over(&mut client, &path, first) => answer?,
+            answer = poll_until_over(&mut client, &path, first) => answer?,
             _ = tokio::signal::ctrl_c() => {
                 // The first connection is in the middle of a question.
                 if let Some(mut client) = caller.running().await? {
@@ -119,7 +119,7 @@ impl WaitFor {
             output::print_json(&answer)?;
         } else {
             output::print(matched_lines(&answer))?;
-            if let Some(why) = why_not(&answer) {
+            if let Some(why) = failure_reason(&answer) {
                 output::note(&why);
             }
         }
@@ -151,7 +151,7 @@ impl WaitFor {
     }
 }
 
-async fn look_until_over(client: &mut Client, path: &str, first: WaitAnswer) -> crate::api::Result<WaitAnswer> {
+async fn poll_until_over(client: &mut Client, path: &str, first: WaitAnswer) -> crate::api::Result<WaitAnswer> {
     let begun = Instant::now();
     let watched = std::io::stderr().is_terminal();
     let mut progress = Progress { shown: false };
@@ -159,20 +159,23 @@ async fn look_until_over(client: &mut Client, path: &str, first: WaitAnswer) -> 
     while answer.outcome == WaitOutcome::Pending {
         let elapsed = begun.elapsed();
         let timeout_ms = match watched {
-            false => LOOK_MS,
+            false => POLL_MS,
             true if elapsed < PATIENCE => PATIENCE.saturating_sub(elapsed).as_millis() as u64 + 1,
             true => {
                 progress.show(&answer, elapsed);
                 PROGRESS_EVERY_MS
             }
         };
-        answer = client.get_of_this(path, &Look { timeout_ms }).await.map_err(|lost| over(lost, &answer))??;
+        answer = client
+            .get_from_same_daemon(path, &ResultQuery { timeout_ms })
+            .await
+            .map_err(|lost| lost_wait(lost, &answer))??;
     }
     Ok(answer)
 }
 
 /// The daemon has gone, and the wait with it. Another one that waits anew could miss what this one would have seen.
-fn over(lost: Lost, last: &WaitAnswer) -> Error {
+fn lost_wait(lost: Lost, last: &WaitAnswer) -> Error {
     let mut error = Error::from(lost);
     let open = last.predicates.iter().filter(|report| !report.latched).map(describe).collect::<Vec<_>>().join(", ");
     error.message = format!(
@@ -259,7 +262,7 @@ fn matched_lines(answer: &WaitAnswer) -> String {
 }
 
 /// Why the wait did not come to what it was for.
-fn why_not(answer: &WaitAnswer) -> Option<String> {
+fn failure_reason(answer: &WaitAnswer) -> Option<String> {
     let pane = answer.pane.as_deref().unwrap_or("the pane");
     match answer.outcome {
         WaitOutcome::Matched => None,
@@ -314,24 +317,24 @@ mod tests {
             ],
         );
         assert_eq!(matched_lines(&answer), "hit\n");
-        assert_eq!(why_not(&answer), None);
+        assert_eq!(failure_reason(&answer), None);
     }
 
     #[test]
     fn what_did_not_come_is_said() {
         let timeout = answer("timeout", &[report("pattern", "%0", None), report("bell", "%0", Some(""))]);
-        assert_eq!(why_not(&timeout).unwrap(), "not in 1.5 s: /x/ in %0; the screen ends:\na\nb");
+        assert_eq!(failure_reason(&timeout).unwrap(), "not in 1.5 s: /x/ in %0; the screen ends:\na\nb");
         assert_eq!(matched_lines(&timeout), "");
         let mut stands = report("pattern", "%0", None);
         stands["stands_before"] = serde_json::json!({"line": "now x", "since": "start"});
         assert_eq!(
-            why_not(&answer("timeout", &[stands])).unwrap(),
+            failure_reason(&answer("timeout", &[stands])).unwrap(),
             "not in 1.5 s: /x/ in %0 (it stands there since before the wait: `now x`; --since start counts it); the screen \
              ends:\na\nb"
         );
         let failed = answer("failed", &[report("pattern", "%0", None), report("fail", "%0", Some("error: 7"))]);
-        assert_eq!(why_not(&failed).unwrap(), "failure /x/ in %0 matched: error: 7");
-        assert_eq!(why_not(&answer("ended", &[])).unwrap(), "%0 ended first");
+        assert_eq!(failure_reason(&failed).unwrap(), "failure /x/ in %0 matched: error: 7");
+        assert_eq!(failure_reason(&answer("ended", &[])).unwrap(), "%0 ended first");
     }
 
     #[test]

@@ -15,7 +15,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use crate::metrics;
 
 /// Bytes written for one reader before the others have their turn.
-const TURN_BYTES: usize = 256 * 1024;
+const YIELD_BYTES: usize = 256 * 1024;
 /// A stream that is ended has so long to say so, and its reader to hear it.
 pub const CLOSE_LIMIT: Duration = Duration::from_secs(2);
 
@@ -25,7 +25,7 @@ pub struct Streams {
     /// The threads that write them.
     pub(super) writers: Handle,
     /// The thread of everything else: what a stream asks of the engine is asked there.
-    pub(super) home: Handle,
+    pub(super) engine_runtime: Handle,
     /// The sessions of `/v1/stream`.
     pub(super) open: TaskTracker,
     /// Ends them whatever they do.
@@ -35,7 +35,7 @@ pub struct Streams {
 impl Streams {
     /// Streams that are written there. Must be made within the runtime of the engine.
     pub fn new(writers: Handle) -> Self {
-        Self { writers, home: Handle::current(), open: TaskTracker::new(), cut: CancellationToken::new() }
+        Self { writers, engine_runtime: Handle::current(), open: TaskTracker::new(), cut: CancellationToken::new() }
     }
 
     /// Waits until all have ended; those that do not end in time are cut.
@@ -50,16 +50,16 @@ impl Streams {
 
 /// A stream that is open: it counts for as long as this lives.
 #[derive(Debug)]
-struct Counted(());
+struct OpenStreamGauge(());
 
-impl Counted {
+impl OpenStreamGauge {
     fn new() -> Self {
         metrics::STREAMS.increment(1.0);
         Self(())
     }
 }
 
-impl Drop for Counted {
+impl Drop for OpenStreamGauge {
     fn drop(&mut self) {
         metrics::STREAMS.decrement(1.0);
     }

@@ -11,11 +11,11 @@ use axum::{
 use bytes::Bytes;
 use futures_util::stream;
 
-use super::{Counted, TURN_BYTES};
+use super::{OpenStreamGauge, YIELD_BYTES};
 use crate::{
     api::{Error, Event, EventKind, EventsRequest, Result, ServerQuery, SubscribeRequest},
     engine::{Subscription, Told},
-    http::{App, described::Failures, error::Params, host},
+    http::{App, error::Params, host, openapi_parts::Failures},
     net::Streaming,
 };
 
@@ -45,7 +45,7 @@ pub async fn stream(
         request.resume = Some(last.to_owned());
     }
     let subscription = app.engine.subscribe(&host(&app, &server)?, &request).await?;
-    let body = Body::from_stream(stream::unfold(Reading::new(subscription), Reading::step));
+    let body = Body::from_stream(stream::unfold(SseReader::new(subscription), SseReader::step));
     // The connection ends with its stream: it is not where other requests are answered.
     let headers = [
         (header::CONTENT_TYPE, "text/event-stream"),
@@ -56,26 +56,26 @@ pub async fn stream(
 }
 
 /// A subscription as it is read.
-struct Reading {
+struct SseReader {
     subscription: Subscription,
     /// What is written next, before any other event.
     rest: Option<Bytes>,
     /// Bytes since others had their turn.
-    turn: usize,
+    unyielded: usize,
     over: bool,
-    _counted: Counted,
+    _gauge: OpenStreamGauge,
 }
 
-impl Reading {
+impl SseReader {
     fn new(mut subscription: Subscription) -> Self {
         // Whoever loses the connection before the first event comes back to here.
-        let begin = place(&subscription.place());
-        Self { subscription, rest: Some(begin), turn: 0, over: false, _counted: Counted::new() }
+        let begin = id_line(&subscription.place());
+        Self { subscription, rest: Some(begin), unyielded: 0, over: false, _gauge: OpenStreamGauge::new() }
     }
 
     async fn step(mut self) -> Option<(Result<Bytes, Infallible>, Self)> {
-        if self.turn >= TURN_BYTES {
-            self.turn = 0;
+        if self.unyielded >= YIELD_BYTES {
+            self.unyielded = 0;
             tokio::task::yield_now().await;
         }
         let bytes = match self.rest.take() {
@@ -84,7 +84,7 @@ impl Reading {
             None => match tokio::time::timeout(HEARTBEAT, self.subscription.next()).await {
                 Err(_) => Bytes::from_static(b":\n\n"),
                 Ok(None) => return None,
-                Ok(Some(Ok(told))) => self.event(&told),
+                Ok(Some(Ok(delivery))) => self.event(&delivery),
                 Ok(Some(Err(error))) => {
                     self.over = true;
                     let data = serde_json::to_string(&error).unwrap_or_default();
@@ -92,13 +92,13 @@ impl Reading {
                 }
             },
         };
-        self.turn += bytes.len();
+        self.unyielded += bytes.len();
         Some((Ok(bytes), self))
     }
 
-    fn event(&mut self, told: &Told) -> Bytes {
-        let frame = told.telling.framed(frame);
-        let end = told.resume.as_deref().map_or(Bytes::from_static(b"\n"), place);
+    fn event(&mut self, delivery: &Told) -> Bytes {
+        let frame = delivery.telling.framed(frame);
+        let end = delivery.resume.as_deref().map_or(Bytes::from_static(b"\n"), id_line);
         if frame.len() > COPIED_BYTES {
             self.rest = Some(end);
             return frame.clone();
@@ -113,6 +113,6 @@ fn frame(kind: EventKind, json: &[u8]) -> Bytes {
 }
 
 /// An id, and the end of its event.
-fn place(place: &str) -> Bytes {
+fn id_line(place: &str) -> Bytes {
     format!("id: {place}\n\n").into()
 }

@@ -33,11 +33,11 @@ pub(super) fn write(message: &StreamMessage) -> Message {
 }
 
 /// An event of a subscription; raw output in a binary frame where that was asked for.
-pub(super) fn event(sub: u64, told: &Told, binary: bool) -> Message {
-    let binary = told.telling.binary().filter(|_| binary);
-    let json = binary.map_or_else(|| told.telling.json(), |(head, _)| head);
+pub(super) fn event(sub: u64, delivery: &Told, binary: bool) -> Message {
+    let binary = delivery.telling.binary().filter(|_| binary);
+    let json = binary.map_or_else(|| delivery.telling.json(), |(head, _)| head);
     let sub = sub.to_string();
-    let resume = told.resume.as_deref();
+    let resume = delivery.resume.as_deref();
     let length = 32 + sub.len() + json.len() + resume.map_or(0, |resume| resume.len() + 16);
     let mut text = BytesMut::with_capacity(length + binary.map_or(0, |(_, bytes)| bytes.len() + 4));
     if binary.is_some() {

@@ -31,7 +31,7 @@ use crate::{
     engine::{Subscription, Told},
     http::{
         App,
-        stream::{CLOSE_LIMIT, Counted, TURN_BYTES, wire},
+        stream::{CLOSE_LIMIT, OpenStreamGauge, YIELD_BYTES, wire},
     },
 };
 
@@ -44,7 +44,7 @@ const PONG_LIMIT: Duration = Duration::from_secs(45);
 
 /// Serves a WebSocket. `server` is the tmux server of requests that name none.
 pub(super) async fn run<S: Socket>(socket: S, app: App, server: ServerQuery) {
-    let _counted = Counted::new();
+    let _gauge = OpenStreamGauge::new();
     let mut session = Session::new(socket, app, server);
     let end = session.serve().await;
     let Session { mut socket, .. } = session;
@@ -74,9 +74,9 @@ struct Session<S> {
     socket: S,
     app: App,
     server: ServerQuery,
-    subscriptions: HashMap<u64, Running>,
+    subscriptions: HashMap<u64, ActiveSubscription>,
     /// How many there ever were.
-    made: u64,
+    subscription_count: u64,
     events: SelectAll<BoxStream<'static, Item>>,
     /// What the last request becomes.
     request: Option<BoxFuture<'static, Outcome>>,
@@ -94,7 +94,7 @@ struct Session<S> {
 }
 
 /// A subscription, as the session knows it.
-struct Running {
+struct ActiveSubscription {
     /// Tells it from an earlier one with the same id.
     number: u64,
     binary: bool,
@@ -112,7 +112,7 @@ enum Outcome {
 
 /// What a session meets next.
 enum Step {
-    Heard(Option<std::result::Result<Message, axum::Error>>),
+    Received(Option<std::result::Result<Message, axum::Error>>),
     Done(Outcome),
     Event(Item),
     Ping,
@@ -131,7 +131,7 @@ impl<S: Socket> Session<S> {
             app,
             server,
             subscriptions: HashMap::new(),
-            made: 0,
+            subscription_count: 0,
             events: SelectAll::new(),
             request: None,
             answers: VecDeque::new(),
@@ -146,20 +146,20 @@ impl<S: Socket> Session<S> {
 
     /// Serves until it is over; answers with which frame to close, if the peer is there to read it.
     async fn serve(&mut self) -> Option<CloseFrame> {
-        let mut turn = 0;
+        let mut unyielded = 0;
         loop {
-            if turn >= TURN_BYTES {
-                turn = 0;
+            if unyielded >= YIELD_BYTES {
+                unyielded = 0;
                 tokio::task::yield_now().await;
             }
             match poll_fn(|cx| self.poll_step(cx)).await {
                 Step::Stop => return Some(close(close_code::AWAY, "muxtap is stopping")),
-                Step::Lost | Step::Heard(None) => return None,
-                Step::Heard(Some(Err(error))) => return farewell(&error),
-                Step::Heard(Some(Ok(message))) => {
+                Step::Lost | Step::Received(None) => return None,
+                Step::Received(Some(Err(error))) => return close_frame(&error),
+                Step::Received(Some(Ok(message))) => {
                     self.unanswered = None;
                     match message {
-                        Message::Text(text) => self.take(&text),
+                        Message::Text(text) => self.handle_request(&text),
                         Message::Binary(_) => {
                             self.answer(&refused(None, "message: requests come in text frames, not in binary ones"));
                         }
@@ -167,8 +167,8 @@ impl<S: Socket> Session<S> {
                         Message::Close(_) => return None,
                     }
                 }
-                Step::Done(outcome) => self.carry_out(outcome),
-                Step::Event((id, number, told)) => turn += self.tell(id, number, told),
+                Step::Done(outcome) => self.finish_request(outcome),
+                Step::Event((id, number, delivery)) => unyielded += self.send_event(id, number, delivery),
                 Step::Ping => {
                     let silent = self.unanswered.is_some_and(|since| since.elapsed() >= PONG_LIMIT);
                     // While a request is carried out nobody listens for a pong.
@@ -191,17 +191,17 @@ impl<S: Socket> Session<S> {
         if self.ping.poll_tick(cx).is_ready() {
             return Poll::Ready(Step::Ping);
         }
-        let listens = self.request.is_none() && self.answers.is_empty();
+        let accepts_request = self.request.is_none() && self.answers.is_empty();
         if let Some(request) = &mut self.request {
             if let Poll::Ready(outcome) = request.poll_unpin(cx) {
                 self.request = None;
                 return Poll::Ready(Step::Done(outcome));
             }
-        } else if listens && let Poll::Ready(heard) = self.socket.poll_next_unpin(cx) {
-            return Poll::Ready(Step::Heard(heard));
+        } else if accepts_request && let Poll::Ready(received) = self.socket.poll_next_unpin(cx) {
+            return Poll::Ready(Step::Received(received));
         }
         let written = self.poll_write(cx);
-        if !listens && self.request.is_none() && self.answers.is_empty() {
+        if !accepts_request && self.request.is_none() && self.answers.is_empty() {
             // All is answered, so now it is listened to.
             cx.waker().wake_by_ref();
         }
@@ -245,7 +245,7 @@ impl<S: Socket> Session<S> {
     }
 
     /// Begins what a request asks for.
-    fn take(&mut self, text: &str) {
+    fn handle_request(&mut self, text: &str) {
         if text.len() > MESSAGE_BYTES {
             let message = format!("message: {} bytes; at most {MESSAGE_BYTES}", text.len());
             let error = Error::new(ErrorCode::ResourceLimit, message);
@@ -278,7 +278,7 @@ impl<S: Socket> Session<S> {
         }
         let (app, server) = (self.app.clone(), self.server_of(request.socket.clone()));
         let binary = request.binary;
-        self.ask(async move {
+        self.run_on_engine(async move {
             let subscribed = async {
                 let host = app.engine.host(&server?)?;
                 app.engine.subscribe(&host, &request).await
@@ -292,7 +292,7 @@ impl<S: Socket> Session<S> {
 
     fn input(&mut self, input: StreamInput) {
         let (app, server) = (self.app.clone(), self.server_of(input.socket.clone()));
-        self.ask(async move {
+        self.run_on_engine(async move {
             let (id, pane) = (input.id, input.pane.clone());
             let typed = async {
                 let host = app.engine.host(&server?)?;
@@ -303,8 +303,8 @@ impl<S: Socket> Session<S> {
     }
 
     /// What is asked of the engine is asked on its own thread, and carried out even if the client goes.
-    fn ask(&mut self, what: impl Future<Output = Outcome> + Send + 'static) {
-        let asked = self.app.daemon.streams.home.spawn(what);
+    fn run_on_engine(&mut self, what: impl Future<Output = Outcome> + Send + 'static) {
+        let asked = self.app.daemon.streams.engine_runtime.spawn(what);
         self.request = Some(
             async move {
                 asked.await.unwrap_or_else(|_| {
@@ -325,30 +325,31 @@ impl<S: Socket> Session<S> {
             .ok_or_else(|| Error::invalid("socket: say which tmux server is meant by the absolute path of its socket"))
     }
 
-    fn carry_out(&mut self, outcome: Outcome) {
+    fn finish_request(&mut self, outcome: Outcome) {
         match outcome {
             Outcome::Answer(message) => self.answer(&message),
             Outcome::Subscribed { id, binary, mut subscription } => {
                 let (panes, resume) = (subscription.panes(), subscription.place());
                 self.answer(&wire::answer(Some(id), Ok(StreamAnswer::Subscribed { panes, resume })));
-                self.made += 1;
-                let (number, end) = (self.made, CancellationToken::new());
+                self.subscription_count += 1;
+                let (number, end) = (self.subscription_count, CancellationToken::new());
                 let events = stream::unfold(subscription, async |mut subscription| {
-                    let told = subscription.next().await?;
-                    Some((told, subscription))
+                    let delivery = subscription.next().await?;
+                    Some((delivery, subscription))
                 });
-                let events = events.map(move |told| (id, number, told)).take_until(end.clone().cancelled_owned());
+                let events =
+                    events.map(move |delivery| (id, number, delivery)).take_until(end.clone().cancelled_owned());
                 self.events.push(events.boxed());
-                self.subscriptions.insert(id, Running { number, binary, end });
+                self.subscriptions.insert(id, ActiveSubscription { number, binary, end });
             }
         }
     }
 
     /// Sends what a subscription told; answers how many bytes.
-    fn tell(&mut self, id: u64, number: u64, told: Result<Told>) -> usize {
-        let Some(running) = self.subscriptions.get(&id).filter(|running| running.number == number) else { return 0 };
-        let message = match told {
-            Ok(told) => wire::event(id, &told, running.binary),
+    fn send_event(&mut self, id: u64, number: u64, delivery: Result<Told>) -> usize {
+        let Some(active) = self.subscriptions.get(&id).filter(|active| active.number == number) else { return 0 };
+        let message = match delivery {
+            Ok(delivery) => wire::event(id, &delivery, active.binary),
             Err(error) => {
                 self.end(id);
                 wire::write(&StreamMessage::Ended { sub: id, error })
@@ -366,7 +367,7 @@ impl<S: Socket> Session<S> {
     /// Ends a subscription; answers whether it ran.
     fn end(&mut self, id: u64) -> bool {
         let ended = self.subscriptions.remove(&id);
-        ended.inspect(|running| running.end.cancel()).is_some()
+        ended.inspect(|active| active.end.cancel()).is_some()
     }
 }
 
@@ -383,7 +384,7 @@ fn close(code: u16, reason: &'static str) -> CloseFrame {
 }
 
 /// How to part from a peer that broke the protocol; nothing is said to one that is gone.
-fn farewell(error: &axum::Error) -> Option<CloseFrame> {
+fn close_frame(error: &axum::Error) -> Option<CloseFrame> {
     let cause = std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<tungstenite::Error>());
     match cause? {
         tungstenite::Error::Capacity(_) => Some(close(close_code::SIZE, "the message is too large")),

@@ -44,7 +44,7 @@ impl Sink<Message> for Fake {
 /// A session and its peer's two ends.
 fn session(room: usize) -> (Engine, mpsc::UnboundedSender<Message>, mpsc::UnboundedReceiver<Message>) {
     let engine = Engine::new(EngineOptions::default());
-    let app = App::new(engine.clone(), crate::http::About::default());
+    let app = App::new(engine.clone(), crate::http::DaemonInfo::default());
     let (to, heard) = mpsc::unbounded_channel();
     let (said, from) = mpsc::unbounded_channel();
     tokio::spawn(run(Fake { heard, said, room }, app, ServerQuery::default()));

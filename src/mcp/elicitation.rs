@@ -22,47 +22,47 @@ use rmcp::{
 use crate::supervise::confirm::{Confirm, Decision, Question};
 
 /// Whoever sits there, during one call.
-pub(crate) struct Person {
-    way: Way,
+pub(crate) struct Elicitation {
+    method: ElicitationMethod,
     /// The tool and all it was called with: what the person is asked about.
     call: String,
     /// What the client is to ask before it calls again.
     question: Mutex<Option<String>>,
 }
 
-enum Way {
+enum ElicitationMethod {
     /// A request of the server's.
     Request(Peer<RoleServer>),
     /// An answer that asks; this is what was said to earlier ones.
-    Again(InputResponses),
+    InputRequired(InputResponses),
     /// The client asks nobody.
-    None,
+    Unsupported,
 }
 
 /// What a person said.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Said {
-    Yes,
-    No,
+pub(super) enum ElicitationOutcome {
+    Accepted,
+    Declined,
     /// The client is to ask, and to call again.
-    Later,
+    Deferred,
     /// Nobody was asked; why.
-    Nobody(String),
+    Unavailable(String),
 }
 
-impl Person {
+impl Elicitation {
     /// Of `call`, which brings `said` along.
     pub(super) fn of(context: &RequestContext<RoleServer>, call: String, said: Option<InputResponses>) -> Self {
         let can = context.client_capabilities().and_then(|client| client.elicitation);
         // A client that names no form of asking means the first there was.
-        let way = match can.filter(|can| can.form.is_some() || can.url.is_none()) {
-            None => Way::None,
+        let method = match can.filter(|can| can.form.is_some() || can.url.is_none()) {
+            None => ElicitationMethod::Unsupported,
             Some(_) if context.protocol_version().is_some_and(|version| version >= ProtocolVersion::V_2026_07_28) => {
-                Way::Again(said.unwrap_or_default())
+                ElicitationMethod::InputRequired(said.unwrap_or_default())
             }
-            Some(_) => Way::Request(context.peer.clone()),
+            Some(_) => ElicitationMethod::Request(context.peer.clone()),
         };
-        Self { way, call, question: Mutex::default() }
+        Self { method, call, question: Mutex::default() }
     }
 
     /// The tool and all it was called with.
@@ -71,19 +71,21 @@ impl Person {
     }
 
     /// Asks. When `withdrawn` resolves nobody wants the answer any more, and it is no.
-    pub(super) async fn says(&self, what: &str, withdrawn: impl Future<Output = ()>) -> Said {
-        match &self.way {
-            Way::None => Said::Nobody("this client cannot ask a person".into()),
-            Way::Request(peer) => request(peer, what, withdrawn).await,
-            Way::Again(said) => {
+    pub(super) async fn ask_user(&self, what: &str, withdrawn: impl Future<Output = ()>) -> ElicitationOutcome {
+        match &self.method {
+            ElicitationMethod::Unsupported => ElicitationOutcome::Unavailable("this client cannot ask a person".into()),
+            ElicitationMethod::Request(peer) => request(peer, what, withdrawn).await,
+            ElicitationMethod::InputRequired(said) => {
                 let Some(said) = said.get(&name(&self.call)) else {
                     *self.question.lock().unwrap_or_else(PoisonError::into_inner) = Some(what.to_owned());
-                    return Said::Later;
+                    return ElicitationOutcome::Deferred;
                 };
                 match serde_json::from_value::<ElicitResult>(said.clone()) {
-                    Ok(said) if said.action == ElicitationAction::Accept => Said::Yes,
-                    Ok(_) => Said::No,
-                    Err(error) => Said::Nobody(format!("what the client says was said cannot be read: {error}")),
+                    Ok(said) if said.action == ElicitationAction::Accept => ElicitationOutcome::Accepted,
+                    Ok(_) => ElicitationOutcome::Declined,
+                    Err(error) => ElicitationOutcome::Unavailable(format!(
+                        "what the client says was said cannot be read: {error}"
+                    )),
                 }
             }
         }
@@ -113,29 +115,29 @@ fn form(what: &str) -> ElicitRequestParams {
     }
 }
 
-async fn request(peer: &Peer<RoleServer>, what: &str, withdrawn: impl Future<Output = ()>) -> Said {
+async fn request(peer: &Peer<RoleServer>, what: &str, withdrawn: impl Future<Output = ()>) -> ElicitationOutcome {
     let request = ServerRequest::ElicitRequest(ElicitRequest::new(form(what)));
     let mut asked = match peer.send_cancellable_request(request, PeerRequestOptions::no_options()).await {
         Ok(asked) => asked,
-        Err(error) => return Said::Nobody(error.to_string()),
+        Err(error) => return ElicitationOutcome::Unavailable(error.to_string()),
     };
     tokio::select! {
         answer = &mut asked.rx => match answer {
-            Ok(Ok(ClientResult::ElicitResult(said))) if said.action == ElicitationAction::Accept => Said::Yes,
-            Ok(Ok(ClientResult::ElicitResult(_))) => Said::No,
-            Ok(Ok(_)) => Said::Nobody("the client answered something else".into()),
-            Ok(Err(error)) => Said::Nobody(error.to_string()),
-            Err(_) => Said::Nobody("the client has gone".into()),
+            Ok(Ok(ClientResult::ElicitResult(said))) if said.action == ElicitationAction::Accept => ElicitationOutcome::Accepted,
+            Ok(Ok(ClientResult::ElicitResult(_))) => ElicitationOutcome::Declined,
+            Ok(Ok(_)) => ElicitationOutcome::Unavailable("the client answered something else".into()),
+            Ok(Err(error)) => ElicitationOutcome::Unavailable(error.to_string()),
+            Err(_) => ElicitationOutcome::Unavailable("the client has gone".into()),
         },
         () = withdrawn => {
             // Whoever has gone need not be told.
             let _ = asked.cancel(Some("nobody waits for the answer any more".into())).await;
-            Said::No
+            ElicitationOutcome::Declined
         }
     }
 }
 
-impl Confirm for Person {
+impl Confirm for Elicitation {
     fn ask(self: Arc<Self>, question: Question) -> BoxFuture<'static, Decision> {
         Box::pin(async move {
             let request = &question.request;
@@ -147,11 +149,13 @@ impl Confirm for Person {
                 request.name,
                 request.prompt
             );
-            match self.says(&what, question.over()).await {
-                Said::Yes => Decision::Approved,
+            match self.ask_user(&what, question.over()).await {
+                ElicitationOutcome::Accepted => Decision::Approved,
                 // The call is answered with the question, whatever is decided now.
-                Said::No | Said::Later => Decision::Denied,
-                Said::Nobody(why) => Decision::Unavailable(format!("Error: spawn confirmation failed ({why})")),
+                ElicitationOutcome::Declined | ElicitationOutcome::Deferred => Decision::Denied,
+                ElicitationOutcome::Unavailable(why) => {
+                    Decision::Unavailable(format!("Error: spawn confirmation failed ({why})"))
+                }
             }
         })
     }
@@ -163,19 +167,26 @@ mod tests {
 
     use super::*;
 
-    async fn said(said: &[(&str, serde_json::Value)], call: &str) -> (Said, bool) {
+    async fn said(said: &[(&str, serde_json::Value)], call: &str) -> (ElicitationOutcome, bool) {
         let said = said.iter().map(|(call, said)| (name(call), said.clone())).collect();
-        let person = Person { way: Way::Again(said), call: call.into(), question: Mutex::default() };
-        (person.says("Really?", std::future::pending()).await, person.question().is_some())
+        let elicitation = Elicitation {
+            method: ElicitationMethod::InputRequired(said),
+            call: call.into(),
+            question: Mutex::default(),
+        };
+        (elicitation.ask_user("Really?", std::future::pending()).await, elicitation.question().is_some())
     }
 
     #[tokio::test]
     async fn a_yes_counts_for_the_call_it_was_given_to() {
         let yes = json!({"action": "accept", "content": {}});
-        assert_eq!(said(&[("End it", yes.clone())], "End it").await, (Said::Yes, false));
-        assert_eq!(said(&[("End it", json!({"action": "decline"}))], "End it").await, (Said::No, false));
-        assert_eq!(said(&[("End it", yes)], "End all").await, (Said::Later, true));
+        assert_eq!(said(&[("End it", yes.clone())], "End it").await, (ElicitationOutcome::Accepted, false));
+        assert_eq!(
+            said(&[("End it", json!({"action": "decline"}))], "End it").await,
+            (ElicitationOutcome::Declined, false)
+        );
+        assert_eq!(said(&[("End it", yes)], "End all").await, (ElicitationOutcome::Deferred, true));
         let (odd, asked) = said(&[("End it", json!(7))], "End it").await;
-        assert!(matches!(odd, Said::Nobody(_)) && !asked);
+        assert!(matches!(odd, ElicitationOutcome::Unavailable(_)) && !asked);
     }
 }

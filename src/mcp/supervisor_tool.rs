@@ -5,7 +5,7 @@ use std::{ffi::OsString, path::PathBuf, sync::Arc, time::Duration};
 use rmcp::model::{JsonObject, Tool};
 use serde_json::Value;
 
-use super::About;
+use super::ClientContext;
 use crate::{
     engine::Engine,
     supervise::{
@@ -28,9 +28,9 @@ pub(super) fn tool() -> Tool {
 }
 
 /// The supervisor of this client's server; `None` where it names none.
-pub(super) fn supervisor(engine: &Engine, about: &About) -> Option<Supervisor> {
-    let socket = about.server.clone()?;
-    let var = |name: &str| match &about.env {
+pub(super) fn supervisor(engine: &Engine, client: &ClientContext) -> Option<Supervisor> {
+    let socket = client.server.clone()?;
+    let var = |name: &str| match &client.env {
         Some(env) => env.get(name).cloned(),
         None => std::env::var(name).ok(),
     };
@@ -41,17 +41,17 @@ pub(super) fn supervisor(engine: &Engine, about: &About) -> Option<Supervisor> {
         (channel, thread, patience) = (Some(platform.channel.clone()), Some(platform.thread.clone()), set);
         confirm.push(Arc::new(Mattermost::new(platform)));
     }
-    if let Some(folder) = &about.approvals {
+    if let Some(folder) = &client.approvals {
         confirm.push(Arc::new(Terminal::new(Approvals::new(folder.clone()), false)));
     }
-    let directory = about.cwd.clone().or_else(|| var("HOME")).map_or_else(|| PathBuf::from("/"), PathBuf::from);
+    let directory = client.cwd.clone().or_else(|| var("HOME")).map_or_else(|| PathBuf::from("/"), PathBuf::from);
     let words = |env: &std::collections::BTreeMap<String, String>| {
         env.iter().map(|(name, value)| (OsString::from(name), OsString::from(value))).collect()
     };
     let options = Options {
         socket,
         directory,
-        environment: about.env.as_ref().map(words),
+        environment: client.env.as_ref().map(words),
         store: store_path(&var),
         channel,
         thread,

@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// A port that is open, and who may come in.
-pub(super) struct Door {
+pub(super) struct TcpEndpoint {
     /// How it is reached.
     pub(super) url: String,
     listener: TcpListener,
@@ -24,9 +24,9 @@ pub(super) struct Door {
     guard: Guard,
 }
 
-impl Door {
+impl TcpEndpoint {
     /// Lets it be served. Must be called within a tokio runtime.
-    pub(super) fn enter(self) -> io::Result<(net::Listener, Guard)> {
+    pub(super) fn into_listener(self) -> io::Result<(net::Listener, Guard)> {
         let listener = tokio::net::TcpListener::from_std(self.listener)?;
         let listener = match self.acceptor {
             Some(acceptor) => net::Listener::Tls(listener, acceptor),
@@ -37,7 +37,7 @@ impl Door {
 }
 
 /// Opens all of them. Error: `INVALID_ARGUMENT` where that would be unsafe, `CONFLICT` where it cannot be done.
-pub(super) fn open(settings: &Settings, paths: &Paths) -> Result<Vec<Door>> {
+pub(super) fn bind_all(settings: &Settings, paths: &Paths) -> Result<Vec<TcpEndpoint>> {
     if settings.http.is_empty() {
         return Ok(Vec::new());
     }
@@ -58,7 +58,7 @@ pub(super) fn open(settings: &Settings, paths: &Paths) -> Result<Vec<Door>> {
     } else {
         None
     };
-    settings.http.iter().map(|addr| door(*addr, settings, acceptor.clone())).collect()
+    settings.http.iter().map(|addr| bind(*addr, settings, acceptor.clone())).collect()
 }
 
 /// What a certificate that is made has to be good for.
@@ -67,7 +67,7 @@ fn names(settings: &Settings) -> Vec<String> {
     settings.names.iter().cloned().chain(addrs.map(|ip| ip.to_string())).collect()
 }
 
-fn door(addr: SocketAddr, settings: &Settings, acceptor: Option<TlsAcceptor>) -> Result<Door> {
+fn bind(addr: SocketAddr, settings: &Settings, acceptor: Option<TlsAcceptor>) -> Result<TcpEndpoint> {
     let unable = |error: io::Error| Error::new(ErrorCode::Conflict, format!("http: cannot listen on {addr}: {error}"));
     let listener = TcpListener::bind(addr).map_err(unable)?;
     listener.set_nonblocking(true).map_err(unable)?;
@@ -80,5 +80,5 @@ fn door(addr: SocketAddr, settings: &Settings, acceptor: Option<TlsAcceptor>) ->
         tls: acceptor.is_some(),
     };
     let scheme = if guard.tls { "https" } else { "http" };
-    Ok(Door { url: format!("{scheme}://{addr}"), listener, acceptor, guard })
+    Ok(TcpEndpoint { url: format!("{scheme}://{addr}"), listener, acceptor, guard })
 }
