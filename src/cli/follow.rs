@@ -17,7 +17,7 @@ const SHORT: Duration = Duration::from_secs(1);
 const SHORT_ONES: u32 = 3;
 
 /// A stream of events, and the daemon that it comes from.
-pub(super) struct Followed {
+pub(super) struct FollowedEvents {
     stream: EventStream,
     begun: Instant,
     short_ones: u32,
@@ -33,7 +33,18 @@ pub(super) enum Step {
     Lost(Lost),
 }
 
-impl Followed {
+/// What had to be done after a step, so that the stream goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Recovery {
+    /// Nothing: the stream goes on.
+    NotNeeded,
+    /// The stream comes from another daemon now. What happened in between is missing from it.
+    Reconnected,
+    /// The daemon has ended in order, and the stream with it. The user was told.
+    DaemonEnded,
+}
+
+impl FollowedEvents {
     /// Begins a stream.
     pub(super) async fn begin(caller: &Caller, request: &EventsRequest) -> Result<Self> {
         let stream = caller.client().await?.events(PATH, request, None).await?;
@@ -74,5 +85,21 @@ impl Followed {
         };
         self.begun = Instant::now();
         Ok(())
+    }
+
+    /// Follows up a step: goes on with another daemon where this one was lost, and says so where it has ended.
+    pub(super) async fn recover(&mut self, caller: &Caller, request: &EventsRequest, step: Step) -> Result<Recovery> {
+        match step {
+            Step::GoesOn => Ok(Recovery::NotNeeded),
+            Step::Ended => {
+                output::note("the daemon has ended");
+                Ok(Recovery::DaemonEnded)
+            }
+            Step::Lost(lost) => {
+                let place = self.reconnect(caller, lost).await?;
+                self.go_on(caller, request, place.as_deref()).await?;
+                Ok(Recovery::Reconnected)
+            }
+        }
     }
 }

@@ -7,7 +7,7 @@ use crate::{
     api::{Error, EventsRequest},
     cli::{
         EXIT_ERROR,
-        follow::{Followed, Step},
+        follow::{FollowedEvents, Recovery},
     },
 };
 
@@ -46,7 +46,7 @@ impl Events {
             since: self.since,
             ..EventsRequest::default()
         };
-        let mut followed = Followed::begin(caller, &request).await?;
+        let mut followed = FollowedEvents::begin(caller, &request).await?;
         loop {
             let mut written = Ok(());
             let step = followed
@@ -57,16 +57,8 @@ impl Events {
                 })
                 .await;
             written?;
-            match step {
-                Step::GoesOn => {}
-                Step::Ended => {
-                    output::note("the daemon has ended");
-                    return Ok(EXIT_ERROR);
-                }
-                Step::Lost(lost) => {
-                    let place = followed.reconnect(caller, lost).await?;
-                    followed.go_on(caller, &request, place.as_deref()).await?;
-                }
+            if followed.recover(caller, &request, step).await? == Recovery::DaemonEnded {
+                return Ok(EXIT_ERROR);
             }
         }
     }

@@ -20,7 +20,7 @@ use crate::{
     cli::{
         EXIT_ERROR, EXIT_INTERRUPTED,
         client::{Client, Lost},
-        follow::{Followed, Step},
+        follow::{FollowedEvents, Step},
     },
 };
 
@@ -159,7 +159,7 @@ impl Follow {
             since: Some(since),
             ..EventsRequest::default()
         };
-        let mut followed = Followed::begin(caller, &request).await?;
+        let mut followed = FollowedEvents::begin(caller, &request).await?;
         let interrupted = tokio::signal::ctrl_c();
         tokio::pin!(interrupted);
         loop {
@@ -207,7 +207,7 @@ impl Follow {
     async fn go_on(
         &mut self,
         caller: &Caller,
-        followed: &mut Followed,
+        followed: &mut FollowedEvents,
         request: &EventsRequest,
         lost: Lost,
     ) -> Result<bool, Error> {
