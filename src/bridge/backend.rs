@@ -1,4 +1,4 @@
-//! What does the work: tmux, or memory.
+//! The backend of the endpoints: tmux, or sessions in memory.
 
 use std::{
     hash::{BuildHasher as _, RandomState},
@@ -12,7 +12,7 @@ use super::{
     stub::Stub,
 };
 
-/// One of the two modes.
+/// A backend, one for each mode.
 pub enum Backend {
     /// `TMUX_BRIDGE_MODE=tmux`.
     Live(Box<Live>),
@@ -20,22 +20,22 @@ pub enum Backend {
     Stub(Stub),
 }
 
-/// What was done.
+/// The result of an action.
 #[derive(Debug, PartialEq, Eq)]
 pub enum ActionOutput {
-    /// These are there, sorted.
+    /// The names of all sessions, sorted.
     Sessions(Vec<String>),
-    /// Something was done to this session.
+    /// The session that the action was about.
     Session {
         /// Its name.
         name: String,
-        /// What it shows, where that was asked for: a string as JSON has it.
+        /// The session's screen, where the action asks for it: a JSON string.
         output: Option<Arc<str>>,
     },
 }
 
 impl Backend {
-    /// The body of `/health`.
+    /// Returns the body of `/health`.
     pub async fn health(&self) -> Result<String, HttpError> {
         match self {
             Self::Live(live) => live.health().await,
@@ -43,7 +43,7 @@ impl Backend {
         }
     }
 
-    /// Does what this page asks.
+    /// Carries out a request of the page `origin`.
     pub async fn execute(&self, request: &Request, origin: &str) -> Result<ActionOutput, HttpError> {
         match self {
             Self::Live(live) => live.execute(request, origin).await,
@@ -51,7 +51,7 @@ impl Backend {
         }
     }
 
-    /// Lets go of everything. Sessions of tmux live on.
+    /// Releases everything. Sessions of tmux live on.
     pub async fn stop(&self) {
         match self {
             Self::Live(live) => live.stop().await,
@@ -61,17 +61,17 @@ impl Backend {
 }
 
 impl ActionOutput {
-    /// This session, and nothing to show.
+    /// Builds the result for a session without its screen.
     pub fn session(name: &str) -> Self {
         Self::Session { name: name.to_owned(), output: None }
     }
 
-    /// What this session shows, as JSON.
+    /// Builds the result for a session with its screen, as JSON.
     pub fn output(name: &str, json: impl Into<Arc<str>>) -> Self {
         Self::Session { name: name.to_owned(), output: Some(json.into()) }
     }
 
-    /// The answer's body.
+    /// Returns the response's body.
     pub fn into_body(self, action: Action) -> String {
         let body = ObjectWriter::new().bool("ok", true).string("action", action.as_str());
         match self {
@@ -88,12 +88,12 @@ impl ActionOutput {
     }
 }
 
-/// A name for a session that was given none.
+/// Generates a name for a session that was given none.
 pub fn generate_name() -> String {
     format!("pi-{:08x}", RandomState::new().hash_one(0) as u32)
 }
 
-/// Names as JavaScript sorts them: by UTF-16 units.
+/// Sorts names as JavaScript does: by UTF-16 units.
 pub fn sorted(mut names: Vec<String>) -> Vec<String> {
     names.sort_by(|one, other| one.encode_utf16().cmp(other.encode_utf16()));
     names

@@ -1,7 +1,6 @@
-//! What a pane shows, looked at once for all waits that want to see the same.
-//!
-//! A thousand waits on one pane wake at each change. The first one looks, and the first one with a pattern matches it; the others
-//! take what it found.
+//! Captures of a pane, shared by all waits that need the same one.
+//! A thousand waits on one pane wake at each change. The first one captures, and the first one with
+//! a pattern matches it; the others take the result.
 
 use std::{
     collections::HashMap,
@@ -20,47 +19,47 @@ use crate::{
     engine::{Engine, Host, Pane, Point},
 };
 
-/// How a pane is looked at.
+/// What is captured of a pane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CaptureSpec {
     /// Lines of history above the screen.
     pub lines: u32,
-    /// Wrapped lines are one.
+    /// Whether wrapped lines are joined.
     pub join: bool,
 }
 
-/// What a pane showed.
+/// A pane's screen and history at one time.
 pub struct Capture {
     text: Haystack,
     json: OnceLock<Arc<str>>,
-    /// When it was asked for.
+    /// When the capture was asked for.
     asked: Instant,
-    /// The point of the pane's life that it shows, where that is known.
+    /// The point of the pane's life that the capture shows, where that is known.
     point: Option<Point>,
     matches: Mutex<HashMap<usize, MatchCell>>,
 }
 
-/// Whether a pattern matches, once somebody has found out. The pattern is kept so that its address stays its own.
+/// Whether a pattern matches, computed once. The pattern is held so that its address stays its own.
 type MatchCell = (Arc<Pattern>, Arc<OnceCell<bool>>);
 
-/// One pane in one shape.
+/// The last capture of one pane in one form.
 pub struct CaptureCache {
     pane: Arc<Pane>,
     spec: CaptureSpec,
     last: tokio::sync::Mutex<Option<Arc<Capture>>>,
 }
 
-/// Every sight that somebody has.
+/// All caches in use.
 #[derive(Default)]
 pub struct CaptureCaches {
     caches: Mutex<HashMap<(usize, CaptureSpec), Weak<CaptureCache>>>,
 }
 
 impl CaptureCaches {
-    /// The sight of this pane in this shape, shared with whoever has it.
+    /// Returns the cache of a pane and form, shared with those that have it.
     pub fn get(&self, pane: &Arc<Pane>, spec: CaptureSpec) -> Arc<CaptureCache> {
         let mut caches = self.caches.lock().unwrap_or_else(PoisonError::into_inner);
-        // A sight keeps its pane, so no other pane has its address.
+        // A cache holds its pane, so no other pane has its address.
         let key = (Arc::as_ptr(pane) as usize, spec);
         if let Some(cache) = caches.get(&key).and_then(Weak::upgrade) {
             return cache;
@@ -73,12 +72,12 @@ impl CaptureCaches {
 }
 
 impl CaptureCache {
-    /// Whose it is.
+    /// Returns the pane.
     pub fn pane(&self) -> &Arc<Pane> {
         &self.pane
     }
 
-    /// What the pane shows, now or at some moment after this was called.
+    /// Returns what the pane shows now, or at some moment after the call.
     pub async fn capture(&self, engine: &Engine, host: &Arc<Host>) -> Result<Arc<Capture>> {
         let called = Instant::now();
         let mut last = self.last.lock().await;
@@ -93,7 +92,7 @@ impl CaptureCache {
 }
 
 impl Capture {
-    /// Looks at a pane.
+    /// Captures a pane.
     pub async fn take(engine: &Engine, host: &Arc<Host>, pane: &Arc<Pane>, spec: CaptureSpec) -> Result<Self> {
         let request =
             CaptureRequest { start: Some(format!("-{}", spec.lines)), join: spec.join, ..CaptureRequest::default() };
@@ -114,7 +113,7 @@ impl Capture {
         })
     }
 
-    /// The text as JSON.
+    /// Returns the text as JSON.
     pub fn json(&self) -> Arc<str> {
         let json = self.json.get_or_init(|| {
             let mut json = String::with_capacity(self.text.as_str().len() + 64);
@@ -124,14 +123,14 @@ impl Capture {
         json.clone()
     }
 
-    /// Whether the pattern matches somewhere.
+    /// Returns whether the pattern matches somewhere.
     pub async fn is_match(&self, pattern: &Arc<Pattern>, pool: &Pool) -> bool {
         let cell = {
             let mut matches = self.matches.lock().unwrap_or_else(PoisonError::into_inner);
             let key = Arc::as_ptr(pattern) as usize;
             matches.entry(key).or_insert_with(|| (pattern.clone(), Arc::default())).1.clone()
         };
-        // If the one who finds out goes away, the next one begins anew.
+        // If the caller that computes it is cancelled, the next one begins anew.
         *cell.get_or_init(|| pattern.is_match(&self.text, pool)).await
     }
 }

@@ -1,4 +1,4 @@
-//! The HTTP side: who may ask, what is asked where, and the order in which that is found out.
+//! The HTTP handler: who may ask, which routes there are, and in which order both are checked.
 
 use std::{sync::Arc, time::Duration};
 
@@ -22,20 +22,21 @@ use crate::net::Peer;
 
 /// How long a body may take to arrive.
 const BODY_TIME: Duration = Duration::from_secs(30);
-/// Bytes of a body that is too large that are read and thrown away, so that its sender is there to read the answer.
+/// Bytes of an oversized body that are read and thrown away, so that its sender is there to read
+/// the response.
 const DRAINED_BYTES: usize = 16 * 1024 * 1024;
 
-/// What every request is answered from.
+/// The state that all requests share.
 pub struct BridgeState {
     pub(super) backend: Backend,
-    /// Pages that may ask.
+    /// Origins whose pages may ask.
     pub(super) origins: Vec<String>,
-    /// What a client must show.
+    /// The bearer token that clients must send.
     pub(super) token: Option<String>,
     pub(super) patterns: PatternCache,
 }
 
-/// Answers one request. The order of the checks is the contract's.
+/// Handles one request. The order of the checks is the contract's.
 pub async fn handle(State(state): State<Arc<BridgeState>>, request: axum::extract::Request) -> Response<Body> {
     let (parts, mut body) = request.into_parts();
     let response = state.handle(&parts, &mut body).await;
@@ -83,7 +84,7 @@ impl BridgeState {
         Ok(response::json(StatusCode::OK, body))
     }
 
-    /// The page that asks, if it may.
+    /// Returns the request's `Origin`, if it is an allowed one.
     fn origin(&self, headers: &HeaderMap) -> Option<HeaderValue> {
         let mut given = headers.get_all(header::ORIGIN).iter();
         // Several are one, joined by commas, which is on no list.
@@ -103,7 +104,7 @@ impl BridgeState {
     }
 }
 
-/// Who is not on this machine is told nothing.
+/// Returns whether the client is on this machine. Others get no information at all.
 fn is_loopback(parts: &Parts) -> bool {
     match parts.extensions.get::<Peer>() {
         Some(Peer::Tcp { addr, .. }) => addr.ip().to_canonical().is_loopback(),
@@ -112,7 +113,7 @@ fn is_loopback(parts: &Parts) -> bool {
     }
 }
 
-/// Lets the page read the answer.
+/// Adds the CORS headers that let the page read the response.
 fn add_cors_headers(headers: &mut HeaderMap, origin: &HeaderValue, asked: &HeaderMap) {
     const WHAT: HeaderName = header::ACCESS_CONTROL_ALLOW_HEADERS;
     let wanted = asked.get_all(header::ACCESS_CONTROL_REQUEST_HEADERS).iter().map(HeaderValue::as_bytes);
@@ -125,17 +126,17 @@ fn add_cors_headers(headers: &mut HeaderMap, origin: &HeaderValue, asked: &Heade
     headers.insert(header::ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static("86400"));
 }
 
-/// A header's value as Node has it: each byte is a character.
+/// Decodes a header's value as Node does: each byte is a character.
 fn latin1(value: &HeaderValue) -> String {
     value.as_bytes().iter().copied().map(char::from).collect()
 }
 
-/// The whole body. Error: it is too large, too slow, or breaks off.
+/// Reads the whole body. Error: it is too large, too slow, or breaks off.
 async fn read_body(body: &mut Body) -> Result<Vec<u8>, HttpError> {
     let mut bytes = Vec::new();
     let all = async {
         while let Some(frame) = body.frame().await {
-            // A body that breaks off is not JSON; mostly nobody is left to be told.
+            // A body that breaks off is not JSON. Mostly no client is left to read the error.
             let frame = frame.map_err(|_| HttpError::bad_request("Invalid JSON body."))?;
             let Ok(data) = frame.into_data() else { continue };
             if bytes.len() + data.len() > BODY_BYTES {
@@ -151,8 +152,9 @@ async fn read_body(body: &mut Body) -> Result<Vec<u8>, HttpError> {
     Ok(bytes)
 }
 
-/// Reads what is left of a body and throws it away, so that its sender is there to read the answer, and the connection serves on.
-/// Ends with the connection, or when it has been enough.
+/// Reads the rest of a body and throws it away, so that its sender is there to read the response
+/// and the connection can serve the next request. Ends with the connection, or at a limit of bytes
+/// or time.
 fn drain(mut body: Body) {
     if body.is_end_stream() {
         return;

@@ -11,25 +11,25 @@ use serde_json::value::RawValue;
 
 use super::js::JsString;
 
-/// Why a body says nothing.
+/// Why a body cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ParseError {
-    /// It is not JSON.
+    /// The body is not JSON.
     NotJson,
-    /// It is JSON, but no object.
+    /// The body is JSON, but not an object.
     NotAnObject,
 }
 
-/// The object that a body is.
+/// A body's JSON object.
 #[derive(Debug)]
 pub struct Object<'a> {
     fields: HashMap<Vec<u8>, &'a RawValue>,
 }
 
-/// A value.
+/// Returns a field's value.
 #[derive(Debug, PartialEq)]
 pub enum Value<'a> {
-    /// There is none (`undefined`).
+    /// The field is absent (`undefined`).
     Absent,
     /// `true` and `false`.
     Bool(bool),
@@ -39,12 +39,12 @@ pub enum Value<'a> {
     Text(JsString),
     /// An array.
     Array(Vec<&'a str>),
-    /// `null` and objects: nothing asks which.
+    /// `null` or an object; no field needs to tell them apart.
     Other,
 }
 
 impl<'a> Object<'a> {
-    /// Reads a body that was trimmed.
+    /// Parses a body that was trimmed.
     pub fn parse(body: &'a str) -> Result<Self, ParseError> {
         let whole: &RawValue = serde_json::from_str(body).map_err(|_| ParseError::NotJson)?;
         if !whole.get().starts_with('{') {
@@ -105,7 +105,7 @@ impl Visitor<'_> for Name {
 }
 
 impl<'a> Value<'a> {
-    /// Reads one value, known to be JSON.
+    /// Reads one value that is known to be JSON.
     pub fn read(raw: &'a str) -> Self {
         match raw.as_bytes().first() {
             Some(b't') => Self::Bool(true),
@@ -129,13 +129,13 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// `true`.
+    /// Returns whether the value is `true`.
     pub fn is_true(&self) -> bool {
         *self == Self::Bool(true)
     }
 }
 
-/// The text of a string, known to be one.
+/// Decodes a string that is known to be JSON.
 fn unquoted(raw: &str) -> JsString {
     let inner = raw.strip_prefix('"').and_then(|raw| raw.strip_suffix('"')).unwrap_or_default();
     let mut units = Vec::with_capacity(inner.len());

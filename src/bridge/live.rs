@@ -1,4 +1,4 @@
-//! The mode with tmux: every action of the contract, done by the engine.
+//! The mode with tmux: the engine carries out every action of the contract.
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
@@ -24,12 +24,12 @@ use crate::{
 
 /// A new session's size.
 const SIZE: (u16, u16) = (80, 24);
-/// How often a session is made whose server goes away meanwhile.
+/// How often a session is created whose server goes away meanwhile.
 const TRIES: u32 = 3;
-/// How long the engine may take to let go of tmux.
+/// How long the engine may take to release tmux.
 const STOP_LIMIT: Duration = Duration::from_secs(5);
 
-/// An engine of the bridge's own, and what it is asked through.
+/// The tmux backend: an engine of the bridge's own for one server.
 pub struct Live {
     pub(super) engine: Engine,
     socket: PathBuf,
@@ -42,18 +42,19 @@ pub struct Live {
     directory: Option<String>,
 }
 
-/// A session that is there.
+/// A session that was found by its name.
 pub(super) struct FoundSession {
-    /// As tmux calls it.
+    /// The name that tmux has.
     pub(super) name: String,
-    /// Its id.
+    /// The session's id.
     id: String,
-    /// Its active pane.
+    /// The session's active pane.
     pub(super) pane: Arc<Pane>,
 }
 
 impl Live {
-    /// Looks for tmux and begins to follow the server, if it runs. Error: why there is no tmux.
+    /// Checks the tmux program and begins to follow the server, if one runs. Error: why there is no
+    /// tmux.
     pub async fn start(settings: &Settings, common: &config::Settings) -> std::result::Result<Self, String> {
         let own = own_program()?;
         let program = Program {
@@ -71,7 +72,7 @@ impl Live {
             budget_bytes: common.budget_bytes,
             allowed: common.allowed,
             audit: daemon::audit(common).map_err(|error| error.message)?,
-            // Nobody asks a bridge for agents.
+            // The bridge has no route for agents.
             agents: Arc::default(),
         });
         let live = Self {
@@ -89,7 +90,7 @@ impl Live {
         Ok(live)
     }
 
-    /// What `/health` says.
+    /// Returns the body of `/health`.
     pub async fn health(&self) -> Result<String, HttpError> {
         let sessions = self.list().await?.len();
         let health = ObjectWriter::new().bool("ok", true).string("mode", "tmux").string("backend", "tmux");
@@ -97,7 +98,7 @@ impl Live {
         Ok(health.string("socketPath", &self.socket.display().to_string()).number("sessions", sessions).finish())
     }
 
-    /// Does what this page asks.
+    /// Carries out a request of the page `origin`.
     pub async fn execute(&self, request: &Request, origin: &str) -> Result<ActionOutput, HttpError> {
         let engine = self.engine.by(Caller { face: "bridge", who: origin.to_owned() });
         match request.action {
@@ -124,7 +125,7 @@ impl Live {
         }
     }
 
-    /// Lets go of tmux.
+    /// Stops the engine.
     pub async fn stop(&self) {
         if timeout(STOP_LIMIT, self.engine.stop()).await.is_err() {
             tracing::warn!("not everything let go of tmux in time");
@@ -135,7 +136,7 @@ impl Live {
         self.engine.host(&self.socket).map_err(|_| HttpError::stopping())
     }
 
-    /// A step that asks tmux, within its limit.
+    /// Runs a step that asks tmux, with a time limit.
     pub(super) async fn with_timeout<T>(&self, step: impl Future<Output = Result<T>>) -> Result<Result<T>, HttpError> {
         timeout(self.limit, step).await.map_err(|_| self.timed_out())
     }
@@ -145,14 +146,15 @@ impl Live {
         HttpError::new(StatusCode::GATEWAY_TIMEOUT, message)
     }
 
-    /// The engine's errors as the contract tells them: tmux's own words where they are tmux's.
+    /// Converts an engine's error to the contract's. The message is tmux's own where the error is
+    /// tmux's.
     pub(super) fn refusal(&self, error: &Error) -> HttpError {
         let message = error.message.strip_prefix("tmux: ").unwrap_or(&error.message);
         match error.code {
             ErrorCode::NotFound => HttpError::new(StatusCode::NOT_FOUND, message),
             ErrorCode::Conflict => HttpError::new(StatusCode::CONFLICT, message),
             ErrorCode::ReadOnly => HttpError::new(StatusCode::FORBIDDEN, message),
-            // The engine knows before the limit is over that tmux hangs: from what was asked earlier.
+            // The engine may know before the limit is over that tmux hangs: from earlier requests.
             ErrorCode::TmuxUnavailable if is_unanswered(error) => self.timed_out(),
             // As everywhere in muxtap: 5xx would say that muxtap itself has failed.
             ErrorCode::TmuxUnavailable => HttpError::new(StatusCode::FAILED_DEPENDENCY, message),
@@ -175,7 +177,7 @@ impl Live {
         }
     }
 
-    /// The session of this name, exactly, in one of its two spellings.
+    /// Finds the session of this name, exactly, in one of its two spellings.
     pub(super) async fn find(&self, name: &str) -> Result<FoundSession, HttpError> {
         let host = self.host()?;
         let pick = |sessions: &[SessionRow]| find_by_name(sessions, name).cloned();
@@ -186,7 +188,7 @@ impl Live {
         }
     }
 
-    /// The name of the session that has this name in one of its spellings.
+    /// Returns the name of the session that has this name in one of its spellings.
     async fn existing_name(&self, name: &str) -> Result<Option<String>, HttpError> {
         let sessions = self.list().await?;
         Ok(sessions.iter().find(|there| *there == name || stored_name(there) == stored_name(name)).cloned())
@@ -212,12 +214,12 @@ impl Live {
                 Ok(made) => return Ok(ActionOutput::session(&made.session_name)),
                 Err(error) => error,
             };
-            // With its last session a server goes, and who asks it meanwhile gets no answer.
+            // A server ends with its last session, and a request in that moment gets no reply.
             if error.code != ErrorCode::TmuxUnavailable || is_unanswered(&error) || tries == TRIES {
                 return Err(self.refusal(&error));
             }
             if let Some(there) = self.existing_name(&name).await? {
-                // It was made, and only the answer lost.
+                // The session was created, and only the reply was lost.
                 return Ok(ActionOutput::session(&there));
             }
             tries += 1;
@@ -234,7 +236,7 @@ impl Live {
             return Err(no_such_session(name));
         }
         match self.find(name).await {
-            // It was there, and is not any more: only the answer was lost.
+            // The session existed and is gone now: only the reply was lost.
             Err(gone) if error.code == ErrorCode::TmuxUnavailable && gone.status == StatusCode::NOT_FOUND => {
                 Ok(ActionOutput::session(&found.name))
             }
@@ -242,7 +244,8 @@ impl Live {
         }
     }
 
-    /// The text, the keys, Enter: together, whatever others type there. Answers the cursor from before.
+    /// Types the text, the keys and Enter in one go, so that no other input comes between them.
+    /// Returns the cursor from before.
     async fn send_input(&self, engine: &Engine, found: &FoundSession, request: &Request) -> Result<String, HttpError> {
         let host = self.host()?;
         let text = request.text.as_ref().map(JsString::lossy).unwrap_or_default();
@@ -268,18 +271,20 @@ impl Live {
 }
 
 impl CaptureSpec {
-    /// How a request looks at its pane.
+    /// Returns the capture that a request asks for.
     pub fn of(request: &Request) -> Self {
         Self { lines: request.lines, join: request.join_wrapped }
     }
 }
 
-/// A session's name as tmux before 3.8 keeps it: `.` and `:` would be read as parts of a target.
+/// Returns a session's name as tmux before 3.8 keeps it: `.` and `:` would be read as parts of a
+/// target.
 fn stored_name(name: &str) -> String {
     name.replace(['.', ':'], "_")
 }
 
-/// The session of this name; of those that only another spelling makes so, the only one.
+/// Finds the session of this name. If none has it exactly, the only one whose other spelling is the
+/// same.
 fn find_by_name<'a>(sessions: &'a [SessionRow], name: &str) -> Option<&'a SessionRow> {
     if let Some(session) = sessions.iter().find(|session| session.name == name) {
         return Some(session);
@@ -288,17 +293,17 @@ fn find_by_name<'a>(sessions: &'a [SessionRow], name: &str) -> Option<&'a Sessio
     spelled.next().filter(|_| spelled.next().is_none())
 }
 
-/// What was asked about is not there, or the whole server is not.
+/// Returns whether the error says that the target, or the whole server, does not exist.
 pub(super) fn is_gone(error: &Error) -> bool {
     error.code == ErrorCode::NotFound || is_absent(error)
 }
 
-/// There is no such session; it is named as the client named it.
+/// Builds the error for a missing session. It names the session as the client did.
 pub(super) fn no_such_session(name: &str) -> HttpError {
     HttpError::new(StatusCode::NOT_FOUND, format!("can't find session: {name}"))
 }
 
-/// This process's environment, as far as it is text.
+/// Returns this process's environment, as far as it is text.
 fn whole_environment() -> std::collections::BTreeMap<String, String> {
     std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))

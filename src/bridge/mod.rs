@@ -44,7 +44,7 @@ use self::{
 };
 use crate::{config, net};
 
-/// Serves until a signal ends it. Error: why it could not begin.
+/// Serves until a signal ends it. Error: why it could not start.
 pub async fn serve(settings: &Settings, common: &config::Settings) -> Result<(), String> {
     let acceptor = tls::acceptor(&settings.tls, &settings.host, &|name| std::env::var_os(name))?;
     let hangup = if hangup_is_ignored() { SignalKind::terminate() } else { SignalKind::hangup() };
@@ -91,7 +91,7 @@ pub async fn serve(settings: &Settings, common: &config::Settings) -> Result<(),
             stop.clone(),
         ));
     }
-    // Whoever started it may not want to read.
+    // The program that started this one may have closed its stdout.
     let _ = io::stdout().write_all(started(settings, port).as_bytes()).and_then(|()| io::stdout().flush());
     tokio::select! {
         _ = terminate.recv() => {}
@@ -105,14 +105,15 @@ pub async fn serve(settings: &Settings, common: &config::Settings) -> Result<(),
     Ok(())
 }
 
-/// The path of this program, of which some patterns need processes of their own.
+/// Returns the path of this program, which some patterns need for worker processes.
 fn own_program() -> Result<PathBuf, String> {
     let own = std::env::current_exe().map_err(|error| format!("cannot find muxtap's own program: {error}"))?;
     // The same program even if its file is replaced meanwhile.
     Ok(if cfg!(target_os = "linux") { PathBuf::from("/proc/self/exe") } else { own })
 }
 
-/// Whether this was started by somebody who does not want it to end with a terminal (`nohup`). Known on Linux only.
+/// Returns whether SIGHUP is ignored (`nohup`): the bridge is not to end with its terminal. Known
+/// on Linux only.
 fn hangup_is_ignored() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
@@ -120,7 +121,7 @@ fn hangup_is_ignored() -> bool {
     ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & 1 == 1)
 }
 
-/// Every address of the host: `localhost` is two.
+/// Listens on every address of the host: `localhost` is two.
 async fn listen(host: &str, port: u16) -> Result<Vec<TcpListener>, String> {
     let unable = |error: io::Error| format!("cannot listen on {host}:{port}: {error}");
     let mut addrs: Vec<SocketAddr> = tokio::net::lookup_host((host, port)).await.map_err(unable)?.collect();
@@ -134,7 +135,7 @@ async fn listen(host: &str, port: u16) -> Result<Vec<TcpListener>, String> {
         }
         match TcpListener::bind(addr).await {
             Ok(listener) => listeners.push(listener),
-            // This machine does not have it.
+            // This machine has no IPv6.
             Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable && addr.is_ipv6() => {}
             Err(error) => return Err(unable(error)),
         }
@@ -145,7 +146,7 @@ async fn listen(host: &str, port: u16) -> Result<Vec<TcpListener>, String> {
     Ok(listeners)
 }
 
-/// The lines that say that it listens.
+/// Returns the lines that announce the address, mode and origins.
 fn started(settings: &Settings, port: u16) -> String {
     let scheme = if settings.tls == settings::Tls::Off { "http" } else { "https" };
     let host = match settings.host.parse() {
@@ -169,7 +170,8 @@ fn started(settings: &Settings, port: u16) -> String {
     lines
 }
 
-/// If this process was started to match patterns for a bridge, does so; answers only if it was not, or has ended.
+/// Matches patterns until the end of input, if this process was started as a worker of a bridge.
+/// `None`: it was not.
 pub fn run_if_worker(args: impl IntoIterator<Item = OsString>) -> Option<std::process::ExitCode> {
     pattern::run_if_worker(args)
 }

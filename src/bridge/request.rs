@@ -1,4 +1,5 @@
-//! What a request asks: every field is validated for every action, in the contract's order; the first failure answers.
+//! Requests: every field is validated for every action, in the contract's order. The first error is
+//! the response.
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
@@ -26,20 +27,20 @@ const LINES_DEFAULT: u32 = 200;
 const TIMEOUT: (u32, u32) = (100, 120_000);
 const TIMEOUT_DEFAULT: u32 = 5000;
 
-/// What a client can ask.
+/// An action of the contract.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Which sessions there are.
+    /// Lists the sessions.
     ListSessions,
-    /// A new one.
+    /// Creates a session.
     CreateSession,
-    /// Typing.
+    /// Types into a session.
     SendKeys,
-    /// Looking.
+    /// Captures a session's screen.
     CapturePane,
-    /// Typing, then looking, at once or when a pattern matches.
+    /// Types, then captures, at once or when a pattern matches.
     SendAndCapture,
-    /// Ending one.
+    /// Kills a session.
     KillSession,
 }
 
@@ -53,7 +54,7 @@ impl Action {
         Self::KillSession,
     ];
 
-    /// Its name on the wire.
+    /// Returns the name on the wire.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::ListSessions => "list_sessions",
@@ -69,32 +70,32 @@ impl Action {
 /// A valid request.
 #[derive(Debug)]
 pub struct Request {
-    /// What is asked.
+    /// The action.
     pub action: Action,
-    /// Of which session; there for every action that needs one.
+    /// The session; not empty for every action that needs one.
     pub session: String,
-    /// Where a new session begins.
+    /// A new session's directory.
     pub cwd: Option<PathBuf>,
-    /// What is typed.
+    /// The text to type.
     pub text: Option<JsString>,
-    /// Keys that are pressed after it.
+    /// The keys to press after the text.
     pub keys: Vec<String>,
-    /// Then Enter.
+    /// Whether Enter is pressed after the keys.
     pub enter: bool,
     /// Lines of history in a capture.
     pub lines: u32,
-    /// What is waited for, and what it looked like.
+    /// The pattern to wait for.
     pub wait_for: Option<Arc<Pattern>>,
     /// How long a wait may last.
     pub timeout: Duration,
-    /// Wrapped lines are captured as one.
+    /// Whether wrapped lines are captured as one.
     pub join_wrapped: bool,
-    /// Only output after what was typed counts.
+    /// Whether only output after the input counts.
     pub from_send: bool,
 }
 
 impl Request {
-    /// Reads a body: its JSON, then its fields.
+    /// Parses a body: its JSON, then its fields.
     pub async fn parse(body: &[u8], patterns: &PatternCache) -> Result<Self, HttpError> {
         let body = String::from_utf8_lossy(body);
         let body = js::trim(&body);
@@ -167,7 +168,8 @@ impl Request {
     }
 }
 
-/// A string without the white space around it; absent where nothing is left, or where it is no string.
+/// Returns a string without the white space around it. `None`: nothing is left, or it is not a
+/// string.
 fn present(value: Value<'_>) -> Option<JsString> {
     Some(value.into_text()?.trimmed()).filter(|text| !text.is_empty())
 }

@@ -1,4 +1,4 @@
-//! The mode without tmux: sessions are lists of lines in memory, and nothing is run.
+//! The mode without tmux: sessions are lists of lines in memory, and no program runs.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -18,7 +18,7 @@ use super::{
     wait::wait_timed_out,
 };
 
-/// Lines that a session keeps.
+/// Lines kept for each session.
 const LINES: usize = 5000;
 
 /// Sessions in memory.
@@ -38,23 +38,24 @@ struct Lines {
 }
 
 impl Stub {
-    /// Without a session. `program`: muxtap's own, which matches some of the patterns in processes of its own.
+    /// Creates a backend without sessions. `program`: muxtap's own, which matches some of the
+    /// patterns in worker processes.
     pub fn new(program: PathBuf) -> Self {
         Self { sessions: Mutex::default(), changed: watch::Sender::new(false), pool: Pool::new(program) }
     }
 
-    /// Ends what waits.
+    /// Ends open waits.
     pub fn stop(&self) {
         self.changed.send_replace(true);
     }
 
-    /// What `/health` says.
+    /// Returns the body of `/health`.
     pub fn health(&self) -> String {
         let health = ObjectWriter::new().bool("ok", true).string("mode", "stub").string("backend", "stub");
         health.number("sessions", self.sessions().len()).finish()
     }
 
-    /// Does what is asked.
+    /// Carries out a request.
     pub async fn execute(&self, request: &Request) -> Result<ActionOutput, HttpError> {
         let name = &request.session;
         match request.action {
@@ -92,8 +93,8 @@ impl Stub {
         }
     }
 
-    /// Waits until what would be answered matches. Nothing runs here: only what others type can change that. `before`: how
-    /// many lines the session had before the input.
+    /// Waits until the response would match. No program runs here: only other clients' input can
+    /// change that. `before`: how many lines the session had before the input.
     async fn wait(
         &self,
         request: &Request,
@@ -141,7 +142,7 @@ fn no_such_session(name: &str) -> HttpError {
     HttpError::new(StatusCode::NOT_FOUND, format!("Session not found: {name}"))
 }
 
-/// One call is one line.
+/// Appends the input as one line.
 fn send_input(lines: &mut Lines, request: &Request) {
     let keys = request.keys.iter().map(|key| JsString::from(format!("<{key}>").as_str()));
     let enter = request.enter.then(|| JsString::from("<Enter>"));

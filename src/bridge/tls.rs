@@ -1,4 +1,4 @@
-//! Certificates: those that are named, or one that is made for this machine.
+//! Certificates: those that are named, or one that is generated for this machine.
 
 use std::{
     ffi::OsString,
@@ -10,11 +10,12 @@ use tokio_rustls::TlsAcceptor;
 use super::settings::Tls;
 use crate::net::tls::{self, CertificateFiles, GeneratedCertificate};
 
-/// The folder in muxtap's own for what outlives it. The daemon's certificates stand elsewhere, since they may be for other names:
-/// whoever trusts this one does not have to do so again.
+/// The folder under the user's state directory. The daemon's certificates stand elsewhere, since
+/// they may be for other names: who trusts this one does not have to do so again.
 const DIR: &str = "muxtap/bridge-tls";
 
-/// What encrypts connections; `None` where nothing does. `host` is where it listens. Error: why it cannot.
+/// Returns the TLS acceptor; `None` where nothing is encrypted. `host`: where the bridge listens.
+/// Error: why there is none.
 pub fn acceptor(
     settings: &Tls,
     host: &str,
@@ -37,7 +38,7 @@ pub fn acceptor(
     tls::acceptor(&files).map(Some).map_err(|error| error.message)
 }
 
-/// The certificate of this machine, made if it is not there yet.
+/// Returns this machine's certificate; generates it where there is none.
 pub fn made(host: &str, var: &dyn Fn(&str) -> Option<OsString>) -> Result<GeneratedCertificate, String> {
     let dir =
         dir(var).ok_or("HTTPS requested, but neither XDG_STATE_HOME nor HOME says where a certificate can be kept.")?;
@@ -53,7 +54,7 @@ fn dir(var: &dyn Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
     state.map(|state| state.join(DIR))
 }
 
-/// How each system is told to trust an authority.
+/// Returns the text that says how each system is told to trust an authority.
 pub fn how_to_trust(authority: &Path) -> String {
     let ca = authority.display();
     format!(

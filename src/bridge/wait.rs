@@ -1,4 +1,4 @@
-//! `wait_for`: look, match, sleep until the pane changes. Nothing is asked on a timer.
+//! `wait_for`: capture, match, sleep until the pane changes. Nothing is asked on a timer.
 
 use std::{sync::Arc, time::Duration};
 
@@ -18,29 +18,29 @@ use crate::{
     engine::Pane,
 };
 
-/// How long a match that is sought in what a pane showed may go on when the pane shows something else by now.
+/// How long a match may go on in a capture that is outdated because the pane has changed.
 const OUTDATED_LIMIT: Duration = Duration::from_secs(1);
 /// Bytes of output after the input in which one match must lie.
 const OUTPUT_BYTES: u64 = 256 * 1024;
 
-/// What became of a look at a pane.
+/// The result of one check.
 enum CheckOutcome {
-    /// It matches; this is what the pane shows, as JSON.
+    /// The pattern matches; the capture, as JSON.
     Matched(Arc<str>),
-    /// Not yet.
+    /// No match yet.
     NotYet,
-    /// The pane is not there any more.
+    /// The pane does not exist any more.
     Gone,
 }
 
-/// The answer to a `wait_for` that did not match in time.
+/// Builds the error for a `wait_for` that did not match in time.
 pub(super) fn wait_timed_out(request: &Request) -> HttpError {
     let message = format!("wait_for regex did not match before timeout ({}ms).", request.timeout.as_millis());
     HttpError::new(StatusCode::REQUEST_TIMEOUT, message)
 }
 
 impl Live {
-    /// Waits until what the session shows matches. `before`: where its output stood before the input.
+    /// Waits until the session's screen matches. `before`: the cursor from before the input.
     pub(super) async fn wait(
         &self,
         found: FoundSession,
@@ -69,20 +69,20 @@ impl Live {
             if let Some(json) = outcome {
                 return Ok(ActionOutput::output(&found.name, json));
             }
-            // The session may have another pane, and in it what is waited for.
+            // The session may have another active pane, and that one may match.
             let next = self.find(&request.session).await?;
             if Arc::ptr_eq(&next.pane, &found.pane) {
                 // tmux is about to close it, or keeps it for its owner to see.
                 self.host()?.until_unlisted(next.pane.id()).await;
             } else if since.is_some() {
-                // All that this one prints is from after the input.
+                // Everything that this pane prints is from after the input.
                 since = Some("start".to_owned());
             }
             found = next;
         }
     }
 
-    /// What the pane shows when it matches; `None` when the pane has ended.
+    /// Returns the capture that matches; `None` when the pane has ended.
     async fn until_matched(
         &self,
         pane: &Arc<Pane>,
@@ -91,7 +91,7 @@ impl Live {
         since: &mut Option<String>,
         changes: &mut watch::Receiver<u64>,
     ) -> Result<Option<Arc<str>>, HttpError> {
-        // Kept from look to look, with what it knows.
+        // Held from check to check, with what was computed.
         let cache = self.caches.get(pane, CaptureSpec::of(request));
         loop {
             changes.borrow_and_update();
@@ -141,7 +141,8 @@ impl Live {
         Ok(if matched { CheckOutcome::Matched(capture.json()) } else { CheckOutcome::NotYet })
     }
 
-    /// Whether the output after `since` matches. Of much output the older part is looked at once and then left behind.
+    /// Returns whether the output after `since` matches. Of much output the older part is searched
+    /// once and then skipped.
     async fn is_in_output(&self, pane: &Arc<Pane>, pattern: &Pattern, since: &mut String) -> Result<bool, HttpError> {
         let host = self.host()?;
         loop {
@@ -153,7 +154,7 @@ impl Live {
             };
             let read = match self.with_timeout(self.engine.read(&host, &pane.id().to_string(), &request)).await? {
                 Ok(read) => read,
-                // It has gone; whoever looks at what it shows finds out.
+                // The pane has gone; the capture will report that.
                 Err(error) if is_gone(&error) => return Ok(false),
                 Err(error) => return Err(self.refusal(&error)),
             };

@@ -35,16 +35,16 @@ use crate::descriptors::{self, Lent};
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// What a connection may take.
+/// Limits of a listener and its connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Connections at once; more wait until one ends.
     pub connections: usize,
-    /// A request's head, its encryption's handshake and a silent connection may take this long each.
+    /// How long a request's head, a TLS handshake and an idle connection may take each.
     pub head: Option<Duration>,
-    /// A client that takes no byte of an answer for this long is dropped.
+    /// How long a client may read nothing of its response before it is dropped.
     pub stall: Option<Duration>,
-    /// After the end of the service, open answers may take this long.
+    /// How long open responses may take after the end of the service.
     pub grace: Duration,
 }
 
@@ -52,57 +52,60 @@ pub struct Limits {
 const CONNECTIONS: usize = 4096;
 /// Connections on the Unix socket at once.
 const LOCAL_CONNECTIONS: usize = 8192;
-/// How long a request's head, its encryption's handshake and a silent connection may take over TCP.
+/// How long a request's head, a TLS handshake and an idle connection may take over TCP.
 const HEAD: Duration = Duration::from_secs(30);
-/// How long a client over TCP may take no byte of its answer.
+/// How long a client over TCP may read nothing of its response.
 const STALL: Duration = Duration::from_secs(60);
-/// How long open answers may take after the end.
+/// How long open responses may take after the end.
 const GRACE: Duration = Duration::from_secs(5);
 /// Bytes of a request's head.
 const HEAD_BYTES: usize = 64 * 1024;
-/// After a failed accept it is tried again in this time: nothing notifies when it would succeed.
+/// The pause after a failed accept: no event says when the next one would succeed.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// How long a connection may keep a descriptor of the reserve.
+/// How long a connection may hold a descriptor of the reserve.
 const LENT_LIMIT: Duration = Duration::from_secs(5);
-/// How long the head of its request may take then: silent connections are not to keep all of the reserve.
+/// How long the head of its request may take then: idle connections must not hold all of the
+/// reserve.
 const LENT_HEAD: Duration = Duration::from_millis(500);
 
 impl Limits {
-    /// For programs of this user: their readers may stop for as long as they like (`tail | less`).
+    /// Limits for programs of this user: their readers may stop for as long as they like (`tail |
+    /// less`).
     pub const LOCAL: Self = Self { connections: LOCAL_CONNECTIONS, head: None, stall: None, grace: GRACE };
-    /// For whatever comes over TCP.
+    /// Limits for TCP clients.
     pub const TCP: Self = Self { connections: CONNECTIONS, head: Some(HEAD), stall: Some(STALL), grace: GRACE };
 }
 
-/// Where connections come from.
+/// A source of connections.
 pub enum Listener {
     /// A Unix socket; only this user and root are served on it.
     Unix(UnixListener),
     /// A TCP port.
     Tcp(TcpListener),
-    /// A TCP port, encrypted.
+    /// A TCP port with TLS.
     Tls(TcpListener, TlsAcceptor),
 }
 
-/// The place of a connection among those that there may be: an extension of each request. What goes on when the connection has become
-/// something else keeps it.
+/// A permit to be one of the connections at once: an extension of each request. A task that
+/// outlives its connection (a WebSocket) keeps the permit.
 #[derive(Clone, Debug)]
 pub struct ConnectionPermit {
     _permit: Option<Arc<OwnedSemaphorePermit>>,
 }
 
-/// Marks an answer that is a stream: from its first byte on its connection is driven by the threads that write streams, so that
-/// the thread which answers requests does nothing for it.
+/// Marks a response that is a stream. From its first byte on its connection is driven by the
+/// threads that write streams, so that the thread which handles requests does nothing for it.
 #[derive(Clone, Copy, Debug)]
 pub struct Streaming;
 
-/// Marks the requests of a connection that was accepted with a descriptor of the reserve: an extension of each. What needs
-/// another descriptor, or would keep this one, is to be refused; the connection is closed after one answer.
+/// Marks the requests of a connection that was accepted with a descriptor of the reserve: an
+/// extension of each. Requests that need another descriptor, or would hold this one, are to be
+/// refused. The connection is closed after one response.
 #[derive(Clone, Copy, Debug)]
 pub struct OutOfDescriptors;
 
-/// Serves until `stop` is cancelled, and then until open answers are written or the time for that has run out. Answers that are
-/// marked as [`Streaming`] are written on `writers`.
+/// Serves until `stop` is cancelled, and then until open responses are written or [`Limits::grace`]
+/// is over. Responses that are marked as [`Streaming`] are written on `writers`.
 pub async fn serve(listener: Listener, router: Router, limits: Limits, writers: Handle, stop: CancellationToken) {
     let permits = Arc::new(Semaphore::new(limits.connections));
     let acceptor = match &listener {
@@ -147,8 +150,8 @@ enum Accepted {
 }
 
 impl Listener {
-    /// Accepts the next connection; with a descriptor of the reserve where there is no other. `is_logged`: that it fails is
-    /// logged already.
+    /// Accepts the next connection; with a descriptor of the reserve where there is no other.
+    /// `is_logged`: whether the failure is logged already.
     async fn admit(&self, is_logged: &mut bool) -> (Accepted, Option<Lent>) {
         loop {
             let error = match self.accept().await {
@@ -194,7 +197,7 @@ impl Listener {
     }
 }
 
-/// What all connections of a listener share.
+/// The state that all connections of a listener share.
 #[derive(Clone)]
 struct Server {
     router: Router,
@@ -203,14 +206,15 @@ struct Server {
     writers: Handle,
     stop: CancellationToken,
     open: TaskTracker,
-    /// Ends connections whatever they do.
+    /// Cancelled to cut connections, whatever they do.
     cut: CancellationToken,
-    /// The connection has a descriptor of the reserve.
+    /// Whether the connection has a descriptor of the reserve.
     out_of_descriptors: bool,
 }
 
 impl Server {
-    /// `lent`: the descriptor is one of the reserve, and goes back there.
+    /// Serves a connection to its end. `lent`: its descriptor is one of the reserve, and is given
+    /// back.
     async fn connection(mut self, accepted: Accepted, permit: Option<OwnedSemaphorePermit>, lent: Option<Lent>) {
         let cut = self.cut.clone();
         self.out_of_descriptors = lent.is_some();
@@ -296,7 +300,7 @@ impl Server {
     }
 }
 
-/// Drives a connection to its end, or until it is a stream. Answers whether it has ended.
+/// Drives a connection until it ends or its response is a stream. Returns whether it has ended.
 async fn drive<I, S>(
     mut connection: Pin<&mut http1::UpgradeableConnection<I, S>>,
     stop: &CancellationToken,
@@ -320,7 +324,7 @@ where
     .await
 }
 
-/// Answers requests, and notes when an answer is a stream.
+/// The service of a connection: it notes when a response is a stream.
 struct Requests {
     router: TowerToHyperService<Router>,
     is_stream: Arc<AtomicBool>,

@@ -1,7 +1,7 @@
-//! Encryption: certificates that are given, or made here for this machine alone.
-//!
-//! The authority that signs a made certificate is limited to the certificate's names, and its key is thrown away at once: who
-//! trusts it trusts one certificate, and nobody can make another with it.
+//! TLS: certificates that are given, or generated here for this machine alone.
+//! The authority that signs a generated certificate is limited to the certificate's names, and its
+//! key is thrown away at once: who trusts it trusts one certificate, and no other can ever be made
+//! with it.
 
 use std::{
     fs::{self, DirBuilder, OpenOptions},
@@ -28,25 +28,25 @@ use tokio_rustls::{
 
 use crate::api::{Error, ErrorCode, Result};
 
-/// The names of this machine for itself.
+/// The names by which this machine reaches itself.
 pub const LOCAL_NAMES: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
-/// A made certificate is good for so long: the most that Apple's systems accept.
+/// A generated certificate's lifetime: the most that Apple's systems accept.
 const LIFETIME: Duration = Duration::from_secs(825 * 86_400);
-/// It is made anew when less than this is left.
+/// A certificate is generated anew when less than this is left.
 const RENEW_BEFORE: Duration = Duration::from_secs(30 * 86_400);
-/// Clocks of this machine and its callers may differ by so much.
+/// How much the clocks of this machine and its callers may differ.
 const CLOCK_SKEW: Duration = Duration::from_secs(86_400);
 
-/// Where a certificate and its key stand, both PEM.
+/// The files of a certificate and its key, both PEM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertificateFiles {
-    /// The certificate, and what signed it behind it.
+    /// The certificate, followed by what signed it.
     pub cert: PathBuf,
     /// Its private key.
     pub key: PathBuf,
 }
 
-/// A certificate that was made here.
+/// A certificate that was generated here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GeneratedCertificate {
     /// The certificate and its key (mode 0600).
@@ -55,7 +55,7 @@ pub struct GeneratedCertificate {
     pub authority: PathBuf,
 }
 
-/// What was made, to see whether it still serves.
+/// The names and end of a generated certificate, to see whether it is still usable.
 #[derive(Debug, Serialize, Deserialize)]
 struct CertificateRecord {
     names: Vec<String>,
@@ -63,7 +63,7 @@ struct CertificateRecord {
     expires: u64,
 }
 
-/// Takes connections with this certificate. Error: `CONFLICT` with the file that cannot be used.
+/// Builds the acceptor for this certificate. Error: `CONFLICT` with the file that cannot be used.
 pub fn acceptor(files: &CertificateFiles) -> Result<TlsAcceptor> {
     let unusable = |path: &Path, why: &dyn std::fmt::Display| {
         Error::new(ErrorCode::Conflict, format!("cannot use {}: {why}", path.display()))
@@ -84,8 +84,8 @@ pub fn acceptor(files: &CertificateFiles) -> Result<TlsAcceptor> {
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
-/// The certificate in this directory for these names and [`LOCAL_NAMES`]; it is made where it is missing, for other names, or
-/// near its end.
+/// Returns the certificate in this directory for these names and [`LOCAL_NAMES`]. Generates it
+/// where it is missing, is for other names, or is near its end.
 pub fn load_or_generate(dir: &Path, names: &[String]) -> Result<GeneratedCertificate> {
     let mut names: Vec<String> =
         LOCAL_NAMES.iter().map(|name| (*name).to_owned()).chain(names.iter().cloned()).collect();
@@ -104,7 +104,7 @@ pub fn load_or_generate(dir: &Path, names: &[String]) -> Result<GeneratedCertifi
     DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(failed)?;
     let texts = generate(&names).map_err(|error| Error::internal(format!("cannot make a certificate: {error}")))?;
     let record = CertificateRecord { names, expires: seconds(SystemTime::now() + LIFETIME) };
-    // The record is gone while the rest changes, so that halves are never used.
+    // The record is removed while the rest changes, so that halves are never used.
     let _ = fs::remove_file(dir.join("made.json"));
     write(&certificate.authority, &texts.authority).map_err(failed)?;
     write(&certificate.files.cert, &texts.chain).map_err(failed)?;

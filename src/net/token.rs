@@ -1,4 +1,4 @@
-//! The token that a caller over TCP must know: a file of the user's, made where it is missing.
+//! The token that callers over TCP must know: a file of the user's, created where it is missing.
 
 use std::{
     fs::{self, DirBuilder, File, OpenOptions},
@@ -17,10 +17,10 @@ use crate::api::{Error, ErrorCode, Result};
 
 /// Random bytes of a token.
 const RANDOM_BYTES: usize = 32;
-/// Longer files are no tokens.
+/// The longest file that is read, in bytes: longer ones hold no token.
 const FILE_BYTES: u64 = 4096;
 
-/// A token in a file. It is read again when the file has changed.
+/// A token in a file, which is read again when it has changed.
 pub struct Token {
     path: PathBuf,
     cached: Mutex<CachedDigest>,
@@ -28,27 +28,29 @@ pub struct Token {
 
 struct CachedDigest {
     digest: [u8; 32],
-    /// The file it was read from: device, inode and time of change.
+    /// The file that was read: device, inode and time of change.
     stamp: (u64, u64, i64, i64),
 }
 
 impl Token {
-    /// The token in this file; one is made where there is none. Error: `CONFLICT` where the file is not the user's alone.
+    /// Opens the token in this file; creates one where there is none. Error: `CONFLICT` where the
+    /// file is not the user's alone.
     pub fn open(path: &Path) -> Result<Self> {
         write(path, false)?;
         let cached = Mutex::new(read(path)?.1);
         Ok(Self { path: path.to_owned(), cached })
     }
 
-    /// Compares in a time that does not depend on where the two differ, nor on their lengths.
+    /// Returns whether `given` is the token. The time does not depend on where the two differ, nor
+    /// on their lengths.
     pub fn matches(&self, given: &str) -> bool {
         let given: [u8; 32] = Sha256::digest(given.as_bytes()).into();
         let mut cached = self.cached.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        // One that is gone is looked for, too: who took it away wanted it to be good for nothing.
+        // A file that is gone counts as changed, too: removing it revokes the token.
         if !fs::metadata(&self.path).is_ok_and(|found| stamp(&found) == cached.stamp) {
             match read(&self.path) {
                 Ok((_, new)) => *cached = new,
-                // Whoever cannot keep it to himself is not served by it any more.
+                // A token that others could read grants nothing any more.
                 Err(error) => {
                     tracing::warn!("{error}");
                     return false;
@@ -59,13 +61,13 @@ impl Token {
     }
 }
 
-/// The token in the file; one is made where there is none.
+/// Returns the token in the file; creates one where there is none.
 pub fn read_or_create(path: &Path) -> Result<String> {
     write(path, false)?;
     Ok(read(path)?.0)
 }
 
-/// Puts a new token in the file's place: callers that know the old one are refused from now on.
+/// Replaces the token: callers that know the old one are refused from now on.
 pub fn renew(path: &Path) -> Result<()> {
     write(path, true)
 }
@@ -82,7 +84,8 @@ fn write(path: &Path, replace: bool) -> Result<()> {
     if let Some(dir) = path.parent() {
         DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(|error| failed(&error))?;
     }
-    // Whoever reads it meets the old one or the new one, never half of one; of two that make the first, one wins.
+    // A reader finds the old token or the new one, never half of one. Of two processes that create
+    // the first, one wins.
     let mut fresh = path.as_os_str().to_owned();
     fresh.push(format!(".{}", std::process::id()));
     let written = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&fresh).and_then(|mut file| {

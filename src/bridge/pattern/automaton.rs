@@ -10,18 +10,18 @@ use regex_automata::{
 
 use super::parse::{self, character};
 
-/// States times bytes of text in one search; what is beyond goes to the workers.
+/// States times bytes of text in one search. Larger searches go to the workers.
 const MAX_STEPS: usize = 8_000_000;
-/// Bytes an automaton may take before it is determinised.
+/// Bytes that an automaton may take before it is determinised.
 const MAX_MEMORY: usize = 512 * 1024;
 
-/// A text to search, once for each engine that wants it.
+/// A text to search, in the form that each engine needs.
 #[derive(Debug)]
 pub struct Haystack {
     text: String,
     /// The text with halves of pairs in place of what is beyond U+FFFF; `None` where nothing is.
     with_halves: Option<String>,
-    /// It holds line ends other than `\n`: automata know none.
+    /// Whether the text holds line ends other than `\n`, which automata do not know.
     has_other_line_ends: bool,
     units: OnceLock<Vec<u16>>,
 }
@@ -36,12 +36,12 @@ impl From<String> for Haystack {
 }
 
 impl Haystack {
-    /// The text.
+    /// Returns the text.
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// The text as JavaScript has it.
+    /// Returns the text's UTF-16 units, as JavaScript has them.
     pub fn text(&self) -> &[u16] {
         self.units.get_or_init(|| self.text.encode_utf16().collect())
     }
@@ -57,7 +57,8 @@ pub struct Automaton {
 }
 
 impl Automaton {
-    /// The automaton of a pattern that compiles; `None` where it has none, or one that is too large.
+    /// Builds the automaton of a pattern that compiles. `None`: it has none, or one that is too
+    /// large.
     pub fn build(units: &[u16]) -> Option<Self> {
         let language = parse::language(units)?;
         let config = thompson::Config::new().which_captures(WhichCaptures::None).nfa_size_limit(Some(MAX_MEMORY));
@@ -75,7 +76,7 @@ impl Automaton {
         })
     }
 
-    /// Whether the text holds a match; `None` where only the other engine can tell in time.
+    /// Returns whether the text holds a match. `None`: only the other engine can tell in time.
     pub fn is_match(&self, haystack: &Haystack) -> Option<bool> {
         if self.has_line_ends && haystack.has_other_line_ends {
             return None;

@@ -11,7 +11,7 @@ const CLOSE_BRACKET: u16 = b']' as u16;
 const OPEN_GROUP: u16 = b'(' as u16;
 const GREATER: u16 = b'>' as u16;
 
-/// The pattern as `regress` is to read it; `None` where it is no pattern of JavaScript's.
+/// Rewrites a pattern for `regress`. `None`: JavaScript does not accept it.
 pub fn for_regress(source: &[u16]) -> Option<Vec<u16>> {
     let has_names = has_names(source);
     let mut out = Vec::with_capacity(source.len());
@@ -63,7 +63,7 @@ pub fn for_regress(source: &[u16]) -> Option<Vec<u16>> {
     }
 }
 
-/// A name may hold `\u{…}` whatever the flags: it is copied as it is, up to its end.
+/// Copies a group's name as it is, up to its end: it may hold `\u{…}` whatever the flags.
 fn copy_name<'a>(source: &'a [u16], out: &mut Vec<u16>) -> &'a [u16] {
     let end = source.iter().position(|unit| *unit == GREATER).map_or(source.len(), |at| at + 1);
     let (name, rest) = source.split_at(end);
@@ -71,13 +71,13 @@ fn copy_name<'a>(source: &'a [u16], out: &mut Vec<u16>) -> &'a [u16] {
     rest
 }
 
-/// `(?<name`, but not `(?<=` and `(?<!`.
+/// Returns whether a group with a name begins here: `(?<name`, but not `(?<=` and `(?<!`.
 fn begins_name(source: &[u16]) -> bool {
     let begins = |text: &str| text.encode_utf16().zip(source).filter(|(a, b)| a == *b).count() == text.len();
     begins("(?<") && !begins("(?<=") && !begins("(?<!")
 }
 
-/// Whether any group has a name: only then `\k` is a reference.
+/// Returns whether any group has a name: only then `\k` is a reference.
 pub fn has_names(source: &[u16]) -> bool {
     let mut in_class = false;
     let mut left = source;
@@ -97,7 +97,7 @@ pub fn has_names(source: &[u16]) -> bool {
     false
 }
 
-/// So many hexadecimal digits and what follows them.
+/// Reads this many hexadecimal digits; returns their value and what follows them.
 pub fn hex(source: &[u16], digits: usize) -> Option<(u16, &[u16])> {
     let (number, rest) = source.split_at_checked(digits)?;
     let mut value = 0;
@@ -110,22 +110,22 @@ pub fn hex(source: &[u16], digits: usize) -> Option<(u16, &[u16])> {
 /// How often something is repeated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quantifier {
-    /// At least so often; `None` where the number is beyond all use.
+    /// The least count; `None` where the number is beyond all use.
     pub min: Option<u32>,
-    /// At most so often.
+    /// The greatest count.
     pub max: UpperBound,
 }
 
-/// How often at most.
+/// The greatest count of a quantifier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UpperBound {
-    /// As often as it fits.
+    /// No limit.
     Any,
-    /// So often; `None` where the number is beyond all use.
+    /// This often; `None` where the number is beyond all use.
     Times(Option<u32>),
 }
 
-/// The quantifier with which `source` begins, if it does, and what follows it.
+/// Reads the quantifier at the beginning of `source`, if there is one; returns it and what follows.
 pub fn quantifier(source: &[u16]) -> Option<(Quantifier, &[u16])> {
     let (unit, rest) = source.split_first()?;
     let (quantifier, rest) = match u8::try_from(*unit).ok()? {
@@ -135,11 +135,11 @@ pub fn quantifier(source: &[u16]) -> Option<(Quantifier, &[u16])> {
         b'{' => braced(rest)?,
         _ => return None,
     };
-    // Which of several matches is preferred does not matter to who asks whether there is one.
+    // Whether a quantifier is greedy does not change whether there is a match.
     Some((quantifier, rest.strip_prefix(&[u16::from(b'?')]).unwrap_or(rest)))
 }
 
-/// `n}`, `n,}` and `n,m}`; anything else is not a quantifier but text.
+/// Reads `n}`, `n,}` or `n,m}`. Anything else is text, not a quantifier.
 fn braced(source: &[u16]) -> Option<(Quantifier, &[u16])> {
     let (min, rest) = decimal(source)?;
     match rest.split_first().map(|(unit, rest)| (u8::try_from(*unit), rest))? {

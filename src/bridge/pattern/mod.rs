@@ -22,13 +22,13 @@ pub use worker::run_if_worker;
 use super::js::JsString;
 use automaton::Automaton;
 
-/// Compiled patterns that are kept for the next request with the same source.
+/// Compiled patterns that are cached for the next request with the same source.
 const CACHED_PATTERNS: usize = 256;
 
-/// A pattern that JavaScript would compile.
+/// A compiled pattern that JavaScript accepts.
 #[derive(Debug)]
 pub struct Pattern {
-    /// Its source, as `regress` reads it like JavaScript.
+    /// The source, rewritten so that `regress` reads it like JavaScript.
     units: Vec<u16>,
     automaton: Option<Automaton>,
 }
@@ -42,7 +42,8 @@ impl Pattern {
         Some(Self { units, automaton })
     }
 
-    /// Whether the text holds a match. A match that takes too long counts as none; [`Pool`] says how long.
+    /// Returns whether the text holds a match. A match that takes too long counts as none; [`Pool`]
+    /// says how long.
     pub async fn is_match(&self, haystack: &Haystack, pool: &Pool) -> bool {
         match self.automaton.as_ref().and_then(|automaton| automaton.is_match(haystack)) {
             Some(matched) => matched,
@@ -50,7 +51,7 @@ impl Pattern {
         }
     }
 
-    /// Whether a text that may hold halves of pairs holds a match.
+    /// Returns whether a text that may hold halves of pairs holds a match.
     pub async fn is_match_in(&self, text: &JsString, pool: &Pool) -> bool {
         match String::from_utf16(text.units()) {
             Ok(whole) => self.is_match(&Haystack::from(whole), pool).await,
@@ -59,14 +60,14 @@ impl Pattern {
     }
 }
 
-/// Patterns that were compiled lately.
+/// A cache of compiled patterns, and of sources that do not compile.
 #[derive(Default)]
 pub struct PatternCache {
     compiled: Mutex<HashMap<JsString, Option<Arc<Pattern>>>>,
 }
 
 impl PatternCache {
-    /// The pattern of this source; `None` where JavaScript throws a `SyntaxError`.
+    /// Returns the compiled pattern. `None`: JavaScript throws a `SyntaxError`.
     pub fn get(&self, source: &JsString) -> Option<Arc<Pattern>> {
         let mut compiled = self.compiled.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = compiled.get(source) {

@@ -19,15 +19,16 @@ const MAX_DEPTH: u32 = 64;
 /// A regular language.
 #[derive(Debug)]
 pub struct Language {
-    /// The language.
+    /// The language, as `regex-syntax` has it.
     pub hir: Hir,
-    /// It asks where lines begin or end.
+    /// Whether the pattern asks where lines begin or end.
     pub has_line_ends: bool,
-    /// `\B` is in it, which holds between the bytes of one character, too.
+    /// Whether the pattern holds `\B`, which holds between the bytes of one character, too.
     pub has_inner_places: bool,
 }
 
-/// The language of a pattern that compiles.
+/// Parses a pattern that compiles. `None`: its language is not regular, or not understood for
+/// certain.
 pub fn language(units: &[u16]) -> Option<Language> {
     let mut parser =
         Parser { left: units, has_names: has_names(units), has_line_ends: false, has_inner_places: false, depth: 0 };
@@ -39,7 +40,7 @@ pub fn language(units: &[u16]) -> Option<Language> {
     })
 }
 
-/// The character that stands for a unit in an automaton.
+/// Returns the character that stands for a unit in an automaton.
 pub fn character(unit: u16) -> char {
     match unit {
         0xd800..=0xdfff => char::from_u32(0x10_0000 + u32::from(unit - 0xd800)),
@@ -57,7 +58,7 @@ struct Parser<'a> {
     depth: u32,
 }
 
-/// One thing in a class, or what a single escape stands for.
+/// A class's item, or the meaning of a single escape.
 enum Item {
     Unit(u16),
     Set(Set),
@@ -185,7 +186,7 @@ impl Parser<'_> {
         if unit == u16::from(b'\\') { self.escape(true) } else { Some(Item::Unit(unit)) }
     }
 
-    /// What a backslash and that which follows it stand for.
+    /// Reads an escape behind its backslash.
     fn escape(&mut self, in_class: bool) -> Option<Item> {
         let letter = self.next()?;
         Some(match u8::try_from(letter) {

@@ -23,18 +23,18 @@ use tokio::{
 use super::worker::{self, Verdict};
 use crate::metrics;
 
-/// Workers that are at work on jobs of which nothing is known yet.
+/// Workers at new jobs.
 const QUICK_WORKERS: usize = 4;
-/// Workers whose jobs have taken longer than [`QUICK_LIMIT`].
+/// Workers at jobs that have taken longer than [`QUICK_LIMIT`].
 const SLOW_WORKERS: usize = 8;
-/// How long a job may hold a quick place.
+/// How long a job may hold a quick permit.
 const QUICK_LIMIT: Duration = Duration::from_millis(100);
-/// How long a job may hold a slow place.
+/// How long a job may hold a slow permit.
 const SLOW_LIMIT: Duration = Duration::from_secs(5);
 /// The lowest priority.
 const NICE: i32 = 19;
 
-/// The worker processes of this process. They end when it is dropped.
+/// The worker processes of this process. Dropping the pool ends them.
 #[derive(Debug)]
 pub struct Pool {
     program: PathBuf,
@@ -44,7 +44,7 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// No worker is started yet. `program`: muxtap's own.
+    /// Creates a pool; no worker is started yet. `program`: muxtap's own.
     pub fn new(program: PathBuf) -> Self {
         Self {
             program,
@@ -54,7 +54,8 @@ impl Pool {
         }
     }
 
-    /// Whether the text holds a match, as far as that can be told in time. A caller that goes away ends the worker that is at it.
+    /// Returns whether the text holds a match, as far as that is known in time. Dropping the future
+    /// kills the worker.
     pub async fn is_match(&self, pattern: &[u16], text: &[u16]) -> bool {
         match self.verdict(&worker::job(pattern, text)).await {
             Ok(verdict) => verdict == Some(Verdict::Match),
@@ -74,7 +75,7 @@ impl Pool {
         let mut worker = idle.map_or_else(|| self.start(), Ok)?;
         let mut asked = timeout(QUICK_LIMIT, worker.ask(job)).await;
         if was_idle && matches!(asked, Ok(Err(_))) {
-            // It may have ended while nobody needed it.
+            // An idle worker may have ended meanwhile.
             worker = self.start()?;
             asked = timeout(QUICK_LIMIT, worker.ask(job)).await;
         }
@@ -86,7 +87,7 @@ impl Pool {
             }
             Err(_) => drop(permit),
         }
-        // One that has not even taken the whole question is of no more use.
+        // A worker that has not even read the whole job is of no more use.
         let (_permit, mut worker, asked) = if worker.has_job
             && let Ok(permit) = self.slow.try_acquire()
         {
@@ -117,13 +118,13 @@ impl Pool {
     }
 }
 
-/// A worker process; it is killed when this is dropped.
+/// A worker process. Dropping it kills the process.
 #[derive(Debug)]
 struct Worker {
     child: Child,
     jobs: ChildStdin,
     verdicts: ChildStdout,
-    /// The last question reached it whole.
+    /// Whether the worker has read the last job completely.
     has_job: bool,
 }
 
@@ -139,10 +140,10 @@ impl Worker {
         Ok(if self.verdicts.read_u8().await? == Verdict::Match as u8 { Verdict::Match } else { Verdict::NoMatch })
     }
 
-    /// From now on it only gets what others leave.
+    /// Lowers the worker's priority: it only gets what others leave.
     fn lower_priority(&self) {
         let pid = self.child.id().and_then(|pid| Pid::from_raw(pid.cast_signed()));
-        // Where it is refused it competes; the number of workers is bounded all the same.
+        // If that is refused the worker competes; the number of workers is bounded all the same.
         let _ = pid.map(|pid| setpriority_process(Some(pid), NICE));
     }
 }
