@@ -11,12 +11,12 @@ use std::{
 use super::keys::KEYS;
 use crate::api::{Error, ErrorCode, Result};
 
-/// Longer files are no configuration.
+/// The longest configuration file, in bytes.
 const FILE_BYTES: u64 = 1 << 20;
 
 type FileSettings = HashMap<String, Vec<String>>;
 
-/// The folder of the user's configuration.
+/// Returns the folder of the user's configuration.
 pub(super) fn folder(env: &dyn Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
     let set = |name: &str| env(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let config = set("XDG_CONFIG_HOME").filter(|dir| dir.is_absolute());
@@ -24,7 +24,8 @@ pub(super) fn folder(env: &dyn Fn(&str) -> Option<OsString>) -> Option<PathBuf> 
     config.map(|config| config.join("muxtap"))
 }
 
-/// Reads the file that was named, by the caller or by `MUXTAP_CONFIG`, or else the user's, if there is one.
+/// Reads the file that was named, by the caller or by `MUXTAP_CONFIG`, or else the user's, if there
+/// is one.
 pub(super) fn read(
     named: Option<&Path>,
     env: &dyn Fn(&str) -> Option<OsString>,

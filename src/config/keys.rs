@@ -1,18 +1,18 @@
-//! The settings there are.
+//! The table of settings.
 
 use crate::{
     daemon::paths::Paths,
     engine::{audit, limits},
 };
 
-/// One setting. Its flag is its name with hyphens.
+/// A setting. Its flag is its name with hyphens.
 #[derive(Debug)]
 pub struct Key {
-    /// Its name in the file.
+    /// The name in the file.
     pub name: &'static str,
-    /// Its variable in the environment.
+    /// The variable of the environment.
     pub env: &'static str,
-    /// Whether it is a list; commas separate its parts in the environment.
+    /// Whether the setting is a list; commas separate its parts in the environment.
     pub list: bool,
     default: DefaultValue,
 }
@@ -38,7 +38,7 @@ const fn special(name: &'static str, env: &'static str, default: DefaultValue) -
     Key { name, env, list: false, default }
 }
 
-/// All of them, in the order in which they are shown.
+/// All settings, in the order in which they are shown.
 pub const KEYS: [Key; 21] = [
     one("tmux", "MUXTAP_TMUX", "tmux"),
     one("coverage", "MUXTAP_COVERAGE", "auto"),
@@ -64,7 +64,7 @@ pub const KEYS: [Key; 21] = [
 ];
 
 impl Key {
-    /// The parts of a text.
+    /// Splits a text into the setting's parts.
     pub(super) fn split(&self, text: &str) -> Vec<String> {
         if !self.list {
             return vec![text.trim().to_owned()];
@@ -72,7 +72,7 @@ impl Key {
         text.split(',').map(str::trim).filter(|part| !part.is_empty()).map(str::to_owned).collect()
     }
 
-    /// What is built in; empty where it depends on the daemon's paths.
+    /// Returns the default; empty where it depends on the daemon's paths.
     pub fn default_value(&self) -> String {
         match self.default {
             DefaultValue::Text(text) => text.into(),
@@ -82,7 +82,7 @@ impl Key {
         }
     }
 
-    /// What is built in for a daemon with these paths.
+    /// Returns the default for a daemon with these paths.
     pub(super) fn default_with(&self, paths: &Paths) -> String {
         match self.default {
             DefaultValue::Audit => paths.audit_file().display().to_string(),

@@ -1,7 +1,7 @@
-//! What the daemon is told, and by whom: flags over the environment over a file over what is built in.
-//!
-//! Every setting is text until all of them are gathered; then each is read once, and an error says which one is wrong and
-//! where it was given. `docs/config.md` lists them.
+//! The daemon's settings: flags win over the environment, that over a file, and that over the
+//! defaults.
+//! Every setting is text until all of them are gathered. Then each is parsed once, and an error
+//! says which one is wrong and where it was given. `docs/config.md` lists them.
 
 mod file;
 mod keys;
@@ -24,53 +24,53 @@ use crate::{
     tmux::CoverageMode,
 };
 
-/// Everything that can be set, as it is in force.
+/// All settings, as they are in force.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The tmux program.
     pub tmux: PathBuf,
-    /// How control clients are spread.
+    /// How control clients are spread over a server's sessions.
     pub coverage: CoverageMode,
     /// Bytes of output kept for each pane.
     pub ring_bytes: usize,
     /// Bytes of output and screens kept for all panes together.
     pub budget_bytes: usize,
-    /// What is logged, as a filter of `tracing`.
+    /// The log's filter, in the syntax of `tracing`.
     pub log_level: String,
-    /// What callers may do.
+    /// The tiers that callers have.
     pub allowed: Tiers,
-    /// Of what agents want to do, what a person is asked about first.
+    /// The tiers for which a person is asked before an agent's call is carried out.
     pub confirm: Vec<Tier>,
-    /// How long a call of theirs is held at most.
+    /// How long an MCP call is held at most.
     pub mcp_hold: Duration,
-    /// Where it is recorded what they did; `None`: nowhere.
+    /// The audit log; `None`: nothing is recorded.
     pub audit: Option<PathBuf>,
-    /// The bytes after which that file is turned.
+    /// The length in bytes at which the audit log is rotated.
     pub audit_bytes: u64,
-    /// The user's own rules of agents; `None`: there is nowhere to look for them.
+    /// The file of the user's own rules of agents; `None`: there is no place to look for one.
     pub agents_file: Option<RulesFile>,
     /// The TCP addresses to listen on.
     pub http: Vec<SocketAddr>,
-    /// Names by which those may be called, besides this machine's own.
+    /// Names by which callers reach those addresses, besides this machine's own.
     pub names: Vec<String>,
-    /// Web origins whose pages may ask.
+    /// Web origins whose pages may call.
     pub origins: Vec<String>,
     /// Whether TCP is encrypted.
     pub tls: bool,
-    /// The certificate (PEM) and its key; `None`: one is made.
+    /// The certificate (PEM) and its key; `None`: one is generated.
     pub certificate: Option<(PathBuf, PathBuf)>,
     /// The file of the token that callers over TCP must know.
     pub token_file: PathBuf,
     /// The file that was read.
     file: Option<PathBuf>,
-    /// Each setting as text, and where it came from.
+    /// Each setting as text, with its source.
     found: Vec<ResolvedSetting>,
 }
 
-/// Where a setting came from.
+/// The source of a setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// It is built in.
+    /// The default.
     Default,
     /// The configuration file.
     File,
@@ -88,11 +88,11 @@ struct ResolvedSetting {
     source: Source,
 }
 
-/// What the command line says: a setting's name and its parts.
+/// The flags of the command line: each a setting's name and its parts.
 pub type Flags = Vec<(&'static str, Vec<String>)>;
 
 impl Settings {
-    /// Gathers them. `file`: the one that was named, which must exist then.
+    /// Gathers and parses all settings. `file`: the one that was named, which must exist then.
     pub fn load(
         paths: &Paths,
         flags: &Flags,
@@ -152,7 +152,7 @@ impl Settings {
         })
     }
 
-    /// Whether somebody asked for the audit log, or for its place.
+    /// Returns whether the user configured the audit log or its place.
     pub fn audit_is_chosen(&self) -> bool {
         let chosen = |found: &ResolvedSetting| {
             matches!(found.key.name, "audit" | "audit_file") && found.source != Source::Default
@@ -160,7 +160,7 @@ impl Settings {
         self.found.iter().any(chosen)
     }
 
-    /// What is in force, for people.
+    /// Returns the settings in force, for people.
     pub fn answer(&self) -> ConfigAnswer {
         let settings = self.found.iter().map(|found| Setting {
             key: found.key.name.into(),
@@ -191,7 +191,7 @@ impl ResolvedSetting {
     }
 }
 
-/// The file that was named, or the one that stands where the configuration does.
+/// Returns the file that was named, or the one in the configuration's folder.
 fn agents_file(named: Option<PathBuf>, env: &dyn Fn(&str) -> Option<OsString>) -> Option<RulesFile> {
     let own = || file::folder(env).map(|folder| RulesFile { path: folder.join("agents.toml"), named: false });
     named.map(|path| RulesFile { path, named: true }).or_else(own)

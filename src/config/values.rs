@@ -1,4 +1,4 @@
-//! How the text of a setting is read.
+//! Parsers of settings' values.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use crate::{
     tmux::CoverageMode,
 };
 
-/// A number of bytes, with units K, M and G.
+/// Parses a number of bytes, with units K, M and G.
 pub fn bytes(text: &str) -> Result<u64, String> {
     let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
     let unit = text.strip_prefix(digits).unwrap_or_default().to_ascii_lowercase();
@@ -26,7 +26,7 @@ pub(super) fn size(text: &str) -> Result<usize, String> {
     usize::try_from(bytes(text)?).map_err(|_| "too large".to_owned())
 }
 
-/// A number of seconds, at least one and at most a day.
+/// Parses a number of seconds, at least one and at most a day.
 pub(super) fn seconds(text: &str) -> Result<Duration, String> {
     let seconds = text.parse().ok().filter(|seconds| (1..=86_400).contains(seconds));
     seconds.map(Duration::from_secs).ok_or_else(|| "give a number of seconds, 1 to 86400".to_owned())
@@ -49,7 +49,7 @@ pub(super) fn coverage(text: &str) -> Result<CoverageMode, String> {
     }
 }
 
-/// What a person may be asked about first.
+/// Parses a tier for which a person may be asked.
 pub(super) fn confirmable_tier(text: &str) -> Result<Tier, String> {
     match text.parse().map_err(|error: Error| error.to_string())? {
         Tier::Read => Err("nobody is asked before an agent reads; give input, create or kill, or deny read".to_owned()),
@@ -57,7 +57,7 @@ pub(super) fn confirmable_tier(text: &str) -> Result<Tier, String> {
     }
 }
 
-/// `https://example.org:8443`: what a browser says in `Origin`.
+/// Parses an origin such as `https://example.org:8443`, as a browser sends it in `Origin`.
 pub(super) fn origin(text: &str) -> Result<String, String> {
     let host = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
     match host {

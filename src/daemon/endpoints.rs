@@ -15,9 +15,9 @@ use crate::{
     net::{self, tls, token::Token},
 };
 
-/// A port that is open, and who may come in.
+/// An open TCP port and its guard.
 pub(super) struct TcpEndpoint {
-    /// How it is reached.
+    /// The URL of the port.
     pub(super) url: String,
     listener: TcpListener,
     acceptor: Option<TlsAcceptor>,
@@ -25,7 +25,7 @@ pub(super) struct TcpEndpoint {
 }
 
 impl TcpEndpoint {
-    /// Lets it be served. Must be called within a tokio runtime.
+    /// Converts the endpoint for [`net::serve`]. Must be called within a tokio runtime.
     pub(super) fn into_listener(self) -> io::Result<(net::Listener, Guard)> {
         let listener = tokio::net::TcpListener::from_std(self.listener)?;
         let listener = match self.acceptor {
@@ -36,7 +36,8 @@ impl TcpEndpoint {
     }
 }
 
-/// Opens all of them. Error: `INVALID_ARGUMENT` where that would be unsafe, `CONFLICT` where it cannot be done.
+/// Binds all addresses of the settings. Error: `INVALID_ARGUMENT` where that would be unsafe,
+/// `CONFLICT` where it cannot be done.
 pub(super) fn bind_all(settings: &Settings, paths: &Paths) -> Result<Vec<TcpEndpoint>> {
     if settings.http.is_empty() {
         return Ok(Vec::new());
@@ -61,7 +62,7 @@ pub(super) fn bind_all(settings: &Settings, paths: &Paths) -> Result<Vec<TcpEndp
     settings.http.iter().map(|addr| bind(*addr, settings, acceptor.clone())).collect()
 }
 
-/// What a certificate that is made has to be good for.
+/// Returns the names that a generated certificate has to be good for.
 fn names(settings: &Settings) -> Vec<String> {
     let addrs = settings.http.iter().map(SocketAddr::ip).filter(|ip| !ip.is_loopback() && !ip.is_unspecified());
     settings.names.iter().cloned().chain(addrs.map(|ip| ip.to_string())).collect()

@@ -1,7 +1,7 @@
 //! The log: lines on stderr, which in the background is the log file.
-//!
-//! A line that cannot be written, on a full disk or into a pipe that is closed, is lost and counted. It
-//! hinders nothing: whoever asks for the status is told, and so is the log when it can be written again.
+//! A line that cannot be written, on a full disk or into a pipe that is closed, is lost and
+//! counted. It hinders nothing else: `status` reports it, and the log itself does when it can be
+//! written again.
 
 use std::{
     io::{self, Write},
@@ -10,7 +10,7 @@ use std::{
 
 use crate::api::{Error, Result};
 
-/// Lines that are lost, and why the last one was.
+/// The number of lost lines, and why the last one was.
 #[derive(Debug, Default)]
 struct LostLines {
     lines: u64,
@@ -21,7 +21,7 @@ static LOST: Mutex<LostLines> = Mutex::new(LostLines { lines: 0, why: String::ne
 
 /// Sends the log to stderr.
 pub(crate) fn to_stderr(level: &str) -> Result<()> {
-    // What the MCP library tells of each message is for those who name it.
+    // The MCP library's lines about each message are for users who name it.
     let level = if level.contains("rmcp") { level.to_owned() } else { format!("{level},rmcp=error") };
     let filter = tracing_subscriber::EnvFilter::try_new(&level)
         .map_err(|error| Error::invalid(format!("log_level: {level:?}: {error}")))?;
@@ -36,18 +36,18 @@ pub(crate) fn to_stderr(level: &str) -> Result<()> {
     Ok(())
 }
 
-/// Says what is wrong with the log. `None`: its last line was written.
+/// Returns what is wrong with the log. `None`: its last line was written.
 pub(crate) fn problem() -> Option<String> {
     let lost = lost();
     let lines = if lost.lines == 1 { "a line is".to_owned() } else { format!("{} lines are", lost.lines) };
     (lost.lines > 0).then(|| format!("the log cannot be written: {}; {lines} lost", lost.why))
 }
 
-/// Writes one line of the log.
+/// A writer for one line of the log.
 struct Line;
 
 impl Write for Line {
-    /// Always takes all of it.
+    /// Writes the line, or counts it as lost. Never fails.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         write_line(&mut io::stderr().lock(), line, &mut lost());
         Ok(line.len())

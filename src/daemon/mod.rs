@@ -20,8 +20,8 @@ use crate::{
     tmux::Program,
 };
 
-/// Runs the daemon until it is stopped, by `muxtap stop`, SIGTERM, SIGINT or SIGHUP. `background`: a command started it and waits
-/// for `ready` on its stdout ([`start::report_ready`]).
+/// Runs the daemon until it is stopped, by `muxtap stop`, SIGTERM, SIGINT or SIGHUP. `background`:
+/// a command started it and waits for `ready` on its stdout ([`start::report_ready`]).
 pub fn serve(settings: &Settings, background: bool) -> Result<()> {
     let paths = Paths::from_env()?;
     descriptors::prepare();
@@ -46,17 +46,18 @@ pub fn serve(settings: &Settings, background: bool) -> Result<()> {
     result
 }
 
-/// The threads that write event streams; they sleep while there are none.
+/// Creates the threads that write event streams; they sleep while there are none.
 fn writers() -> std::io::Result<tokio::runtime::Runtime> {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let threads = cores.saturating_sub(1).clamp(1, WRITERS);
     tokio::runtime::Builder::new_multi_thread().worker_threads(threads).thread_name("streams").enable_all().build()
 }
 
-/// Threads that write event streams: one core is left to the engine, but for a machine that has only one.
+/// Threads that write event streams. One core is left to the engine, unless the machine has only
+/// one.
 const WRITERS: usize = 4;
 
-/// How long the daemon may take to let go of everything.
+/// How long the daemon may take to release tmux and its clients.
 const STOP_LIMIT: Duration = Duration::from_secs(5);
 
 async fn run(
@@ -135,14 +136,16 @@ async fn run(
     Ok(())
 }
 
-/// Where tmux keeps the sockets of this user that have names, for callers whose environment nobody knows.
+/// Returns the folder of this user's tmux sockets that have names, for callers whose environment is
+/// not known.
 fn own_socket_dir() -> PathBuf {
     let base = std::env::var_os("TMUX_TMPDIR").filter(|dir| !dir.is_empty()).unwrap_or_else(|| "/tmp".into());
     let base = std::fs::canonicalize(base).unwrap_or_else(|_| "/tmp".into());
     base.join(format!("tmux-{}", paths::uid()))
 }
 
-/// Where acts are recorded. A place that somebody chose must serve; the one that is built in may be missing.
+/// Opens the audit log. A place that the user chose must be usable; the built-in one may be
+/// missing.
 pub(crate) fn audit(settings: &Settings) -> Result<Option<Arc<Audit>>> {
     let Some(path) = &settings.audit else { return Ok(None) };
     match Audit::open(path, settings.audit_bytes) {
@@ -155,7 +158,7 @@ pub(crate) fn audit(settings: &Settings) -> Result<Option<Arc<Audit>>> {
     }
 }
 
-/// How agents are known. A file that somebody named must serve.
+/// Loads the rules of agents. A file that the user named must be usable.
 fn agents(settings: &Settings) -> Result<Rules> {
     let Some(file) = &settings.agents_file else { return Ok(Rules::built_in()) };
     match file.load() {
@@ -167,9 +170,12 @@ fn agents(settings: &Settings) -> Result<Rules> {
     }
 }
 
-/// Has the C library keep the end of its heap. As built in, it gives 128 KiB that are free there back to the kernel and asks for them again with
-/// the next wait: between a pane's byte and an answer that was the largest single cost. What it keeps is twice what it ever mapped for one thing
-/// that was freed (mallopt(3), `M_MMAP_THRESHOLD`). Other allocators start this program slower than all that a short command does.
+/// Has the C library keep the end of its heap.
+/// By default it gives 128 KiB that are free there back to the kernel and asks for them again with
+/// the next wait: between a pane's byte and an answer that was the largest single cost. What it
+/// keeps is twice what it ever mapped for one thing that was freed (mallopt(3),
+/// `M_MMAP_THRESHOLD`). Other allocators start this program slower than all that a short command
+/// does.
 fn keep_freed_memory() {
     drop(std::hint::black_box(Vec::<u8>::with_capacity(FREED_KEPT / 2)));
 }

@@ -1,13 +1,12 @@
-//! How a command finds the daemon or starts it, and how the daemon stays the only one.
-//!
-//! Three files stand next to the socket's name. `.lock` is locked by the daemon for as long as it lives, and says which
-//! process it is and who sees to it (`StartedBy`). `.start` is locked by whoever starts or stops one, so that twenty
-//! commands at once start one daemon. Both stay when nobody holds them: a lock file that is removed can be locked twice.
-//! Nothing here sleeps or polls: locks block, a pipe or a watch of the folder wakes up.
-//!
-//! A daemon that ends in order leaves an empty `.lock`. So a lock file that names one which nobody has locked says that
-//! it was killed, and whether somebody else is about to start it again: then commands wait for that one instead of
-//! starting a second one beside it.
+//! Finding and starting the daemon, and keeping it the only one.
+//! Three files stand next to each other under the socket's name. `.lock` is locked by the daemon
+//! for as long as it lives, and records its process and how it was started (`StartedBy`). `.start`
+//! is locked while a daemon is started or stopped, so that twenty commands at once start one
+//! daemon. Both files stay when they are not locked: a lock file that is removed can be locked
+//! twice. Nothing here sleeps or polls: locks block, a pipe or a watch of the folder wakes up.
+//! A daemon that ends in order leaves an empty `.lock`. So a lock file that names a process and is
+//! not locked says that the daemon was killed, and whether a supervisor is about to start it again.
+//! Then commands wait for that one instead of starting a second one beside it.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -40,17 +39,17 @@ const START_LIMIT: Duration = Duration::from_secs(10);
 const LOG_TAIL: u64 = 2048;
 /// The line by which a background daemon notifies its parent that it answers.
 const READY: &str = "ready";
-/// How long a daemon that `muxtap serve` ran and that was killed is waited for.
+/// How long a killed daemon that `muxtap serve` ran is awaited.
 const RETURN_LIMIT: Duration = Duration::from_secs(5);
 /// How long a new daemon waits for commands that read the lock file, and how often it looks.
 const READERS_LIMIT: Duration = Duration::from_secs(1);
 const READERS_PAUSE: Duration = Duration::from_millis(5);
-/// What stands before the warning with which it answers all the same.
+/// The prefix of a warning with which the daemon is ready all the same.
 const WARNING: &str = "ready, but ";
-/// What stands before the error with which it could not start.
+/// The prefix of the error with which the daemon could not start.
 const FAILED: &str = "error ";
 
-/// A connection to the daemon, or `None` when none runs.
+/// Connects to the daemon. `None`: no daemon runs.
 pub fn connect(paths: &Paths) -> Result<Option<UnixStream>> {
     match UnixStream::connect(&paths.socket) {
         Ok(stream) => Ok(Some(stream)),
@@ -64,13 +63,14 @@ pub fn connect(paths: &Paths) -> Result<Option<UnixStream>> {
     }
 }
 
-/// A connection to the daemon, which is started first when none runs. `warn` is told what does not hinder it.
+/// Connects to the daemon; starts it when none runs. `warn` gets what does not work but does not
+/// prevent that.
 pub fn connect_or_start(paths: &Paths, warn: &mut dyn FnMut(&str)) -> Result<UnixStream> {
     if let Some(stream) = connect(paths)? {
         return Ok(stream);
     }
     let _start_lock = lock_start(paths)?;
-    // Somebody else may have started it while this one waited for its turn.
+    // Another command may have started it while this one waited for the lock.
     if let Some(stream) = connect(paths)? {
         return Ok(stream);
     }
@@ -92,16 +92,17 @@ pub fn connect_or_start(paths: &Paths, warn: &mut dyn FnMut(&str)) -> Result<Uni
     connect(paths)?.ok_or_else(|| Error::internal("the daemon that was just started is gone again"))
 }
 
-/// Who sees to it that a daemon runs.
+/// How a daemon was started, and so how it comes back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum StartedBy {
-    /// Commands, which start it in the background when they need it.
+    /// A command started it in the background; commands start it again when they need it.
     Commands,
-    /// Whoever ran `muxtap serve`: a person, or a supervisor such as systemd or launchd, which starts it again.
+    /// A person or a supervisor such as systemd or launchd ran `muxtap serve`, and may start it
+    /// again.
     Other,
 }
 
-/// What a daemon writes into its lock file.
+/// The content of a daemon's lock file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct LockRecord {
     pid: u32,
@@ -125,7 +126,8 @@ impl LockRecord {
     }
 }
 
-/// The daemon that was killed here. `None`: there was none, it ended in order, or one lives.
+/// Returns the daemon that was killed here. `None`: there was none, it ended in order, or one
+/// lives.
 fn killed_daemon(paths: &Paths) -> Result<Option<LockRecord>> {
     let path = paths.lock_file();
     let mut file = open_private(OpenOptions::new().read(true).write(true), &path)
@@ -137,7 +139,8 @@ fn killed_daemon(paths: &Paths) -> Result<Option<LockRecord>> {
     Ok(file.read_to_string(&mut text).ok().and_then(|_| LockRecord::parse(&text)))
 }
 
-/// A connection to the daemon that somebody else starts again within [`RETURN_LIMIT`].
+/// Waits until a supervisor has started the daemon again, [`RETURN_LIMIT`] at most, and connects to
+/// it.
 fn wait_for_restart(paths: &Paths) -> Result<Option<UnixStream>> {
     let (notify, changed) = mpsc::channel();
     let watcher = notify::recommended_watcher(move |_| {
@@ -161,7 +164,8 @@ fn wait_for_restart(paths: &Paths) -> Result<Option<UnixStream>> {
     }
 }
 
-/// Waits until nobody else starts or stops the daemon; holds that right until the answer is dropped.
+/// Locks the right to start or stop the daemon, until the returned file is dropped. Blocks while
+/// another process holds it.
 pub fn lock_start(paths: &Paths) -> Result<File> {
     paths.prepare()?;
     let path = paths.start_file();
@@ -170,7 +174,8 @@ pub fn lock_start(paths: &Paths) -> Result<File> {
     Ok(file)
 }
 
-/// Blocks until the daemon has ended. Hold [`lock_start`]'s answer meanwhile, lest a new one trips over this lock.
+/// Blocks until the daemon has ended. Hold [`lock_start`]'s lock meanwhile, lest a new daemon trips
+/// over this lock.
 pub fn wait_until_gone(paths: &Paths) -> Result<()> {
     let path = paths.lock_file();
     let file = open_private(OpenOptions::new().write(true), &path).map_err(|error| cannot("open", &path, &error))?;
@@ -230,7 +235,7 @@ fn spawn(paths: &Paths, warn: &mut dyn FnMut(&str)) -> Result<()> {
     }
 }
 
-/// The first line that `pipe` gives, or `None` when it ends before. Error: `limit` is over.
+/// Reads the first line from `pipe`; `None` when it ends before. Error: `limit` is over.
 fn first_line(pipe: &mut (impl io::Read + std::os::fd::AsFd), limit: Duration) -> io::Result<Option<String>> {
     let deadline = Instant::now() + limit;
     let mut line = Vec::new();
@@ -258,7 +263,7 @@ fn first_line(pipe: &mut (impl io::Read + std::os::fd::AsFd), limit: Duration) -
     }
 }
 
-/// The end of what was written to the log since it was `start` bytes long.
+/// Returns the end of what was written to the log since it was `start` bytes long.
 fn log_tail(path: &Path, start: u64) -> String {
     let read = || -> io::Result<Vec<u8>> {
         let mut file = File::open(path)?;
@@ -275,7 +280,8 @@ fn log_tail(path: &Path, start: u64) -> String {
     }
 }
 
-/// The daemon's first act in the background: it leaves the caller's terminal and directory. Call it before any thread.
+/// Leaves the caller's terminal and directory: the first step of a daemon in the background. Call
+/// it before any thread starts.
 pub fn enter_background() -> Result<()> {
     // EPERM: it leads a process group already, so no terminal's signals reach it by way of the caller's.
     match rustix::process::setsid() {
@@ -285,8 +291,8 @@ pub fn enter_background() -> Result<()> {
     rustix::process::chdir("/").map_err(|error| Error::internal(format!("chdir /: {error}")))
 }
 
-/// Notifies the command that waits in [`connect_or_start`] that the daemon answers, and lets go of its pipe. `warning`:
-/// what does not work.
+/// Notifies the command that waits in [`connect_or_start`] that the daemon is ready, and releases
+/// its pipe. `warning`: what does not work.
 pub fn report_ready(warning: Option<&str>) {
     match warning {
         Some(warning) => report(&format!("{WARNING}{}", warning.replace('\n', " "))),
@@ -294,19 +300,19 @@ pub fn report_ready(warning: Option<&str>) {
     }
     let null = File::options().write(true).open("/dev/null");
     if let Ok(null) = null {
-        // Failing leaves a pipe that nobody reads, and nothing writes to.
+        // Otherwise the pipe stays open; nothing reads it, and nothing writes to it.
         let _ = rustix::stdio::dup2_stdout(null.as_fd());
     }
 }
 
-/// Tells that command why the daemon cannot start.
+/// Reports to that command why the daemon cannot start.
 pub fn report_failure(error: &Error) {
     report(&format!("{FAILED}{}", serde_json::to_string(error).unwrap_or_default()));
 }
 
 fn report(line: &str) {
     let mut stdout = io::stdout().lock();
-    // Who asked may be gone; the daemon lives on for the next.
+    // The command may be gone; the daemon lives on for the next one.
     let _ = writeln!(stdout, "{line}").and_then(|()| stdout.flush());
 }
 
@@ -315,15 +321,16 @@ fn report(line: &str) {
 pub struct Claim {
     /// Listens on the daemon's socket (mode 0600); non-blocking, as tokio wants it.
     pub listener: UnixListener,
-    /// Keeps the right; its drop removes the socket and lets the next daemon start.
+    /// Holds the right. Dropping it removes the socket and lets the next daemon start.
     pub guard: ClaimGuard,
 }
 
-/// Keeps a [`Claim`].
+/// The guard of a [`Claim`].
 #[derive(Debug)]
 pub struct ClaimGuard {
     socket: PathBuf,
-    /// Device and inode: a socket that somebody else put there in the meantime is not this one's to remove.
+    /// The socket's device and inode: one that another process put there in the meantime must not
+    /// be removed.
     identity: Option<(u64, u64)>,
     lock: File,
 }
@@ -333,15 +340,16 @@ impl Drop for ClaimGuard {
         if self.identity.is_some() && identity(&self.socket) == self.identity {
             let _ = fs::remove_file(&self.socket);
         }
-        // It was not killed. Where that cannot be noted the next command waits for a while.
+        // An empty file says that the daemon was not killed. If that cannot be written the next
+        // command waits for a while.
         let _ = self.lock.set_len(0);
     }
 }
 
-/// Makes this process the daemon. Call it before any thread starts (the umask is changed for a moment). `background`: a
-/// command started it, and the next one may do so again.
-///
-/// Error: `CONFLICT` when another daemon runs, or where something that is not a socket stands in its place.
+/// Makes this process the daemon. Call it before any thread starts (the umask is changed for a
+/// moment). `background`: a command started it, and the next one may do so again.
+/// Error: `CONFLICT` when another daemon runs, or where something that is not a socket stands in
+/// its place.
 pub fn claim(paths: &Paths, background: bool) -> Result<Claim> {
     paths.prepare()?;
     let path = paths.lock_file();
@@ -352,7 +360,8 @@ pub fn claim(paths: &Paths, background: bool) -> Result<Claim> {
         Err(rustix::io::Errno::WOULDBLOCK) => {
             let mut text = String::new();
             let _ = lock.read_to_string(&mut text);
-            // One that has only begun has not written it yet, and one on a full disk could not.
+            // A daemon that has only begun has not written it yet, and one on a full disk could
+            // not.
             let process =
                 LockRecord::parse(&text).map_or_else(String::new, |record| format!(" (process {})", record.pid));
             return Err(Error::new(
@@ -378,7 +387,8 @@ pub fn claim(paths: &Paths, background: bool) -> Result<Claim> {
     rustix::process::umask(umask);
     let listener = bound.map_err(|error| cannot("listen on", &paths.socket, &error))?;
     listener.set_nonblocking(true).map_err(|error| cannot("listen on", &paths.socket, &error))?;
-    // After the socket answers: who waits for that is woken by this. A full disk must not hinder.
+    // Written after the socket listens: this change wakes commands that wait for that. A full disk
+    // must not prevent the start.
     let started_by = if background { StartedBy::Commands } else { StartedBy::Other };
     let _ = lock.write_all(LockRecord { pid: std::process::id(), started_by }.text().as_bytes());
     let guard = ClaimGuard { identity: identity(&paths.socket), socket: paths.socket.clone(), lock };
@@ -386,9 +396,9 @@ pub fn claim(paths: &Paths, background: bool) -> Result<Claim> {
 }
 
 /// Locks a daemon's lock file. `WOULDBLOCK`: another daemon holds it.
-///
-/// Commands that read who was killed share the lock for a moment. They are waited for, `READERS_LIMIT` at most: a lock
-/// cannot be awaited with a limit, and no thread may be started yet.
+/// Commands share the lock for a moment while they read who was killed. The daemon waits for them,
+/// [`READERS_LIMIT`] at most: a lock cannot be awaited with a limit, and no thread may be started
+/// yet.
 fn lock_exclusive(lock: &File) -> rustix::io::Result<()> {
     let deadline = Instant::now() + READERS_LIMIT;
     loop {
@@ -396,7 +406,7 @@ fn lock_exclusive(lock: &File) -> rustix::io::Result<()> {
         if locked != Err(rustix::io::Errno::WOULDBLOCK) || Instant::now() >= deadline {
             return locked;
         }
-        // A daemon shares it with nobody.
+        // A daemon never shares the lock.
         rustix::fs::flock(lock, FlockOperation::NonBlockingLockShared)?;
         rustix::fs::flock(lock, FlockOperation::Unlock)?;
         std::thread::sleep(READERS_PAUSE);

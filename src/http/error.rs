@@ -16,7 +16,7 @@ impl IntoResponse for Error {
     }
 }
 
-/// The HTTP status that fits a code.
+/// Returns the HTTP status of a code.
 pub const fn status(code: ErrorCode) -> StatusCode {
     match code {
         ErrorCode::NotFound => StatusCode::NOT_FOUND,
@@ -33,12 +33,12 @@ pub const fn status(code: ErrorCode) -> StatusCode {
     }
 }
 
-/// A path that nothing answers.
+/// Builds the error for a path without a route.
 pub async fn no_route(uri: Uri) -> Error {
     Error::not_found(format!("no route {}; /openapi.json lists what there is", uri.path()))
 }
 
-/// A path that does not answer this method.
+/// Builds the response for a method that the path does not have.
 pub async fn no_method(uri: Uri) -> Response {
     let error = Error::invalid(format!("{} does not answer this method; see /openapi.json", uri.path()));
     (StatusCode::METHOD_NOT_ALLOWED, Json(error)).into_response()

@@ -1,10 +1,11 @@
-//! What stands before the routes on a TCP port: any program of this machine can connect to it, and any web page can make a
-//! browser do so.
-//!
-//! 1. `Host` must be a name of this daemon, so that a page cannot reach it under a name of its own (DNS rebinding).
+//! The checks before the routes of a TCP port: any program of this machine can connect to it, and
+//! any web page can make a browser do so.
+//! 1. `Host` must be a name of this daemon, so that a page cannot reach it under a name of its own
+//!    (DNS rebinding).
 //! 2. `Origin`, where a browser sends it, must be this daemon's own or one that is listed.
 //! 3. A listed origin's preflight is answered (CORS).
-//! 4. The token must be known, but for what tells nothing: `/health` and the description of the routes.
+//! 4. The token must be known, except for routes that reveal nothing: `/health` and the description
+//!    of the routes.
 
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
@@ -26,22 +27,23 @@ use crate::{
     net::token::Token,
 };
 
-/// A request's body may pause for this long.
+/// How long a request's body may pause.
 const BODY_PAUSE: Duration = Duration::from_secs(30);
-/// A browser may remember what a preflight allowed for this long.
+/// How long a browser may remember a preflight's result.
 const PREFLIGHT_LIFE: Duration = Duration::from_secs(600);
-/// What anybody may ask: that it lives, and what there is to ask.
+/// Routes without a token: whether the daemon lives, and which routes there are.
 const UNAUTHENTICATED: [&str; 3] = ["/health", "/openapi.json", "/docs"];
-/// A browser cannot set a header on a WebSocket; it can name a subprotocol.
+/// The prefix of a subprotocol that carries the token: a browser cannot set a header on a
+/// WebSocket, but can name a subprotocol.
 pub(super) const TOKEN_PROTOCOL: &str = "bearer.";
 
-/// Who may ask over TCP.
+/// The rules for callers over TCP.
 pub struct Guard {
-    /// What a caller must know.
+    /// The token that callers must send.
     pub token: Token,
     /// Names of this daemon besides this machine's own.
     pub names: Vec<String>,
-    /// Web origins whose pages may ask.
+    /// Web origins whose pages may call.
     pub origins: Vec<String>,
     /// Whether callers reach it by an address of the machine, which is then as good as a name.
     pub beyond_loopback: bool,
@@ -49,7 +51,7 @@ pub struct Guard {
     pub tls: bool,
 }
 
-/// Puts the guard before the routes.
+/// Puts the guard's checks before the routes.
 pub fn with_guard(router: Router, guard: Guard) -> Router {
     let listed: Vec<HeaderValue> = guard.origins.iter().filter_map(|origin| origin.parse().ok()).collect();
     let cors = CorsLayer::new()
@@ -104,7 +106,7 @@ async fn check_token(State(guard): State<Arc<Guard>>, request: Request, next: Ne
     response
 }
 
-/// The token that a request brings.
+/// Returns the token that a request brings.
 fn presented_token(headers: &HeaderMap) -> Option<&str> {
     if let Some(token) = headers.get(header::AUTHORIZATION) {
         return token.to_str().ok()?.strip_prefix("Bearer ").map(str::trim);
@@ -123,7 +125,7 @@ fn refuse(stage: &'static str, message: &str) -> Response {
 }
 
 impl Guard {
-    /// Whether a `Host` (`localhost:7717`, `[::1]`) means this daemon.
+    /// Returns whether a `Host` (`localhost:7717`, `[::1]`) means this daemon.
     fn is_name(&self, host: &str) -> bool {
         let name = match host.strip_prefix('[') {
             Some(rest) => rest.split(']').next().unwrap_or_default(),

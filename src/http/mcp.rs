@@ -1,4 +1,5 @@
-//! MCP's two ways in: `/mcp` (streamable HTTP), and the connection that `muxtap mcp` passes its stdio on to.
+//! MCP's two transports: `/mcp` (streamable HTTP), and the connection to which `muxtap mcp` relays
+//! its stdio.
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -27,15 +28,15 @@ use crate::{
 
 /// The protocol's name in `Upgrade`.
 pub const UPGRADE: &str = "muxtap-mcp-stdio";
-/// How long a client may take to say who it is.
+/// How long a client may take to send its first line.
 const HELLO_LIMIT: std::time::Duration = std::time::Duration::from_secs(10);
 /// Bytes of the first line: the caller's environment is in it.
 const HELLO_BYTES: u64 = 4 << 20;
 
-/// The streamable HTTP service. Sessions live as long as the engine.
+/// Creates the streamable HTTP service. Its sessions live as long as the engine.
 pub(super) fn service(engine: &Engine, about: ClientContext) -> StreamableHttpService<Mcp, LocalSessionManager> {
     let mut config = StreamableHttpServerConfig::default();
-    // The guard has looked at both.
+    // The guard has checked both.
     config.allowed_hosts = Vec::new();
     config.allowed_origins = Vec::new();
     config.max_request_body_bytes = super::BODY_BYTES;

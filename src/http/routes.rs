@@ -1,4 +1,4 @@
-//! One function a route.
+//! The routes' handlers, one function each.
 
 use std::sync::Arc;
 
@@ -35,7 +35,7 @@ pub struct WaitResultQuery {
     timeout_ms: Option<u64>,
 }
 
-/// The tmux server and the pane that a path means.
+/// Returns the tmux server and the pane that a path means.
 async fn pane_at(app: &App, server: &ServerQuery, target: String) -> Result<(Arc<Host>, String)> {
     let host = host(app, server)?;
     let target = app.engine.path_target(&host, target).await?;
@@ -89,7 +89,7 @@ pub async fn status(out_of_descriptors: Option<Extension<OutOfDescriptors>>, app
     responses((status = 200, description = "Done", body = DoneAnswer), Failures)
 )]
 pub async fn stop(Extension(peer): Extension<Peer>, app: App) -> Answer<DoneAnswer> {
-    // Whoever has the socket is the user, who can end any process of his.
+    // A caller on the socket is the user, who can end any process of his.
     if matches!(peer, Peer::Tcp { .. }) {
         app.engine.may(Tier::Kill)?;
     }

@@ -1,4 +1,4 @@
-//! What each tool is asked with. The doc comments are what a model reads.
+//! The arguments of each tool. Their doc comments are what a model reads.
 
 use std::collections::BTreeMap;
 

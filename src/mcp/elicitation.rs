@@ -1,7 +1,7 @@
-//! Asking the person in front of the client.
-//!
-//! Before 2026-07-28 the server sends a request of its own and the call waits for the answer. Since then the call's answer is the question,
-//! and the client calls again with what was said; the question's name comes from the call, so that a yes counts for no other.
+//! Elicitation: asking the person in front of the client.
+//! Before 2026-07-28 the server sends a request of its own, and the call waits for the answer.
+//! Since then the call's result is the question, and the client calls again with the answer. The
+//! question's name is derived from the call, so that a yes counts for no other.
 
 use std::{
     collections::BTreeMap,
@@ -21,37 +21,37 @@ use rmcp::{
 
 use crate::supervise::confirm::{Confirm, Decision, Question};
 
-/// Whoever sits there, during one call.
+/// Asks the client's person, during one call.
 pub(crate) struct Elicitation {
     method: ElicitationMethod,
-    /// The tool and all it was called with: what the person is asked about.
+    /// The tool and its arguments: what the person is asked about.
     call: String,
-    /// What the client is to ask before it calls again.
+    /// The question that the client is to ask before it calls again.
     question: Mutex<Option<String>>,
 }
 
 enum ElicitationMethod {
-    /// A request of the server's.
+    /// A request from the server to the client.
     Request(Peer<RoleServer>),
-    /// An answer that asks; this is what was said to earlier ones.
+    /// A result that asks; these are the answers to earlier ones.
     InputRequired(InputResponses),
-    /// The client asks nobody.
+    /// The client cannot ask a person.
     Unsupported,
 }
 
-/// What a person said.
+/// The outcome of a question.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ElicitationOutcome {
     Accepted,
     Declined,
     /// The client is to ask, and to call again.
     Deferred,
-    /// Nobody was asked; why.
+    /// No person was asked; why.
     Unavailable(String),
 }
 
 impl Elicitation {
-    /// Of `call`, which brings `said` along.
+    /// Prepares to ask about `call`, which brings the answers `said` along.
     pub(super) fn of(context: &RequestContext<RoleServer>, call: String, said: Option<InputResponses>) -> Self {
         let can = context.client_capabilities().and_then(|client| client.elicitation);
         // A client that names no form of asking means the first there was.
@@ -65,12 +65,13 @@ impl Elicitation {
         Self { method, call, question: Mutex::default() }
     }
 
-    /// The tool and all it was called with.
+    /// Returns the tool and its arguments.
     pub(super) fn call(&self) -> &str {
         &self.call
     }
 
-    /// Asks. When `withdrawn` resolves nobody wants the answer any more, and it is no.
+    /// Asks the person. When `withdrawn` resolves the question is withdrawn, and the outcome is
+    /// [`ElicitationOutcome::Declined`].
     pub(super) async fn ask_user(&self, what: &str, withdrawn: impl Future<Output = ()>) -> ElicitationOutcome {
         match &self.method {
             ElicitationMethod::Unsupported => ElicitationOutcome::Unavailable("this client cannot ask a person".into()),
@@ -91,7 +92,7 @@ impl Elicitation {
         }
     }
 
-    /// The question with which the call has to be answered, if there is one.
+    /// Takes the question that has to be the call's result, if there is one.
     pub(super) fn question(&self) -> Option<InputRequiredResult> {
         let what = self.question.lock().unwrap_or_else(PoisonError::into_inner).take()?;
         let question = InputRequest::Elicitation(ElicitRequest::new(form(&what)));
@@ -99,14 +100,14 @@ impl Elicitation {
     }
 }
 
-/// What names a call's question among the answers.
+/// Returns the name of a call's question among the answers.
 fn name(call: &str) -> String {
     let mut hasher = DefaultHasher::new();
     call.hash(&mut hasher);
     format!("confirm-{:016x}", hasher.finish())
 }
 
-/// Yes or no: nothing is to be filled in.
+/// Builds a form without fields: accept or decline.
 fn form(what: &str) -> ElicitRequestParams {
     ElicitRequestParams::FormElicitationParams {
         meta: None,
@@ -130,7 +131,7 @@ async fn request(peer: &Peer<RoleServer>, what: &str, withdrawn: impl Future<Out
             Err(_) => ElicitationOutcome::Unavailable("the client has gone".into()),
         },
         () = withdrawn => {
-            // Whoever has gone need not be told.
+            // If the client has gone it needs no cancellation.
             let _ = asked.cancel(Some("nobody waits for the answer any more".into())).await;
             ElicitationOutcome::Declined
         }
@@ -151,7 +152,7 @@ impl Confirm for Elicitation {
             );
             match self.ask_user(&what, question.over()).await {
                 ElicitationOutcome::Accepted => Decision::Approved,
-                // The call is answered with the question, whatever is decided now.
+                // The call's result is the question, whatever is decided now.
                 ElicitationOutcome::Declined | ElicitationOutcome::Deferred => Decision::Denied,
                 ElicitationOutcome::Unavailable(why) => {
                     Decision::Unavailable(format!("Error: spawn confirmation failed ({why})"))

@@ -1,4 +1,5 @@
-//! MCP: the engine for agents, over stdio (`muxtap mcp`) and streamable HTTP (`/mcp`). `docs/mcp.md` tells what a client sees.
+//! MCP: the engine for agents, over stdio (`muxtap mcp`) and streamable HTTP (`/mcp`).
+//! `docs/mcp.md` describes what a client sees.
 
 mod args;
 mod elicitation;
@@ -42,28 +43,28 @@ use crate::{
     tmux::same_socket,
 };
 
-/// What a client hears before all else.
+/// The instructions that a client gets with the handshake.
 const INSTRUCTIONS: &str = "muxtap follows tmux panes and remembers what they print. Send, then wait_for: it answers the moment the pane does and \
      cannot miss it; never sleep and poll. Read with the last answer's cursor to get only what is new. Panes are %3, session:window.pane \
      or a session's name, exactly.";
 
-/// No client gives up on a call within this time.
+/// How long a call is held at most; `None`: 50 s.
 const HOLD: Duration = Duration::from_secs(50);
 
-/// Where a client runs.
+/// A client's surroundings, and the configuration that holds for it.
 #[derive(Clone, Debug, Default)]
 pub struct ClientContext {
-    /// The tmux server that it means when it names none.
+    /// The tmux server of calls that name none.
     pub server: Option<PathBuf>,
-    /// The pane it runs in, and on which server.
+    /// The pane that the client runs in, and its server's socket.
     pub pane: Option<(PathBuf, String)>,
-    /// Its working directory.
+    /// The client's working directory.
     pub cwd: Option<String>,
-    /// Its environment, for servers that are started for it.
+    /// The client's environment, for servers that are started for it.
     pub env: Option<BTreeMap<String, String>>,
-    /// Its user's tmux sockets are in here, by name.
+    /// The folder of the user's tmux sockets, which have names.
     pub sockets: Option<PathBuf>,
-    /// What is asked of a person before it is done.
+    /// The tiers for which a person is asked first.
     pub confirm: Vec<Tier>,
     /// How long a call is held at most; `None`: 50 s.
     pub hold: Option<Duration>,
@@ -72,13 +73,14 @@ pub struct ClientContext {
 }
 
 impl ClientContext {
-    /// The pane it runs in, if that is on this server, however its socket is written.
+    /// Returns the pane that the client runs in, if that is on this server, however its socket is
+    /// written.
     fn own_pane(&self, server: &Path) -> Option<&str> {
         self.pane.as_ref().filter(|(own, _)| same_socket(own, server)).map(|(_, pane)| pane.as_str())
     }
 }
 
-/// One client's server.
+/// The MCP server for one client.
 #[derive(Clone)]
 pub struct Mcp {
     engine: Engine,
@@ -89,7 +91,7 @@ pub struct Mcp {
     stop: CancellationToken,
 }
 
-/// One call of it.
+/// The context of one call.
 pub(crate) struct CallContext {
     engine: Engine,
     client: Arc<ClientContext>,
@@ -99,7 +101,8 @@ pub(crate) struct CallContext {
 }
 
 impl Mcp {
-    /// For a client that runs there. What it does is recorded as the engine's caller's. Must be called within a tokio runtime.
+    /// Creates the server for a client. Its calls are recorded as the engine's caller's. Must be
+    /// called within a tokio runtime.
     pub fn new(engine: Engine, client: ClientContext, stop: CancellationToken) -> Self {
         let supervisor = supervisor_tool::supervisor(&engine, &client);
         let (log_level, subscriptions) = (Arc::default(), Arc::default());
@@ -116,7 +119,7 @@ impl Mcp {
         }
     }
 
-    /// Calls the supervisor's tool, whose answers are texts, errors too.
+    /// Calls the supervisor's tool, which returns errors as text, too.
     async fn supervise(&self, call: &CallContext, arguments: rmcp::model::JsonObject) -> CallToolResult {
         let action = arguments.get("action").and_then(serde_json::Value::as_str).unwrap_or_default();
         // `spawn` asks by itself, always.
@@ -139,24 +142,24 @@ impl Mcp {
         CallToolResult::success(vec![ContentBlock::text(text)])
     }
 
-    /// A resource that is to be told of.
+    /// Adds a subscription to a resource.
     fn subscribe_to(&self, uri: String, following: tokio_util::sync::DropGuard) -> Result<()> {
         self.subscriptions.lock().unwrap_or_else(PoisonError::into_inner).add(uri, following)
     }
 }
 
 impl CallContext {
-    /// How long this call may take.
+    /// Returns how long this call may be held.
     fn max_hold(&self) -> Duration {
         self.client.hold.unwrap_or(HOLD)
     }
 
-    /// How long it waits that is asked to wait for `wait_ms`.
+    /// Caps a wait that the client asks for at [`Self::max_hold`].
     fn capped(&self, wait_ms: u64) -> Duration {
         Duration::from_millis(wait_ms).min(self.max_hold())
     }
 
-    /// The tmux server that a call means.
+    /// Returns the tmux server that a call means.
     fn host(&self, server: Option<&str>) -> Result<Arc<Host>> {
         let none = || Error::invalid("server: say which tmux server is meant, by its socket's path or its name");
         match server.filter(|server| !server.is_empty()) {
@@ -167,9 +170,10 @@ impl CallContext {
         }
     }
 
-    /// Asks a person, where the configuration says so. Error: `READ_ONLY` where nobody can be asked, or somebody said no.
+    /// Asks a person for consent, where the configuration says so. Error: `READ_ONLY` where no
+    /// person can be asked, or the person declined.
     async fn confirm(&self, tier: Tier, what: &str) -> Result<()> {
-        // Nobody is asked about what is refused afterwards.
+        // What is refused anyway needs no question.
         self.engine.may(tier)?;
         if !self.client.confirm.contains(&tier) {
             return Ok(());
@@ -188,7 +192,7 @@ impl CallContext {
 }
 
 impl Mcp {
-    /// Whoever has asked for the list is told when it is another one.
+    /// Notifies a client that has listed the resources when the list changes.
     fn follow_list(&self, context: &RequestContext<RoleServer>, listed: &[rmcp::model::Resource]) {
         let modern = context.protocol_version().is_some_and(|version| version >= ProtocolVersion::V_2026_07_28);
         let known = self.subscriptions.lock().unwrap_or_else(PoisonError::into_inner).follows(resources::LIST);
@@ -204,7 +208,7 @@ impl Mcp {
     }
 }
 
-/// An error as a tool's answer: it is the model's to act on.
+/// Converts an error into a tool's result: the model is to act on it.
 fn failed(error: &Error) -> CallToolResult {
     let mut result =
         CallToolResult::error(vec![ContentBlock::text(format!("{}: {}", error.code.as_str(), error.message))]);
@@ -212,7 +216,7 @@ fn failed(error: &Error) -> CallToolResult {
     result
 }
 
-/// An error of what is no tool.
+/// Converts an error of a request that is not a tool call.
 fn refused(error: &Error) -> ErrorData {
     let data = serde_json::to_value(error).ok();
     match error.code {
@@ -368,10 +372,10 @@ impl ServerHandler for Mcp {
     async fn listen(&self, context: SubscriptionContext) -> std::result::Result<(), ErrorData> {
         let call = || self.call_context(context.request_context());
         let notifier = || resources::ClientNotifier::Sink(context.sink().clone());
-        // They are told as long as this goes on.
+        // Notifications are sent as long as these guards live.
         let mut following = Vec::new();
         for uri in context.accepted().resource_subscriptions.iter().flatten() {
-            // One that names a pane that is not there is told of nothing.
+            // A resource of a pane that does not exist gets no notifications.
             if let Ok(one) = resources::follow(call(), uri.clone(), notifier(), self.stop.child_token()).await {
                 following.push(one);
             }

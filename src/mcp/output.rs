@@ -1,4 +1,4 @@
-//! What tools answer, where that is not what HTTP answers.
+//! Results of tools, where they differ from HTTP's answers.
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 
 use crate::api::{AgentInfo, Gap, PaneInfo, SessionInfo, WindowInfo};
 
-/// An answer: a text for the model, and the same as JSON.
+/// A tool's result: a text for the model, and the same as JSON.
 #[derive(Clone, Debug)]
 pub struct ToolOutput {
     /// The text.
@@ -39,7 +39,7 @@ pub struct ListOutput {
 }
 
 impl ListOutput {
-    /// A line each.
+    /// Formats one line for each item.
     pub fn text(&self) -> String {
         let mut text = String::new();
         // Writing to a String cannot fail.
@@ -170,7 +170,7 @@ pub struct MatchingLine {
 }
 
 impl SearchOutput {
-    /// Takes the last `most` lines, so that every pane keeps some.
+    /// Keeps the last `most` lines, so that every pane keeps some.
     pub(super) fn take_last(&mut self, of_panes: BTreeMap<String, Vec<(usize, String)>>, most: usize) {
         let with_hits = of_panes.values().filter(|lines| !lines.is_empty()).count().max(1);
         let each = most.div_ceil(with_hits);
@@ -181,7 +181,7 @@ impl SearchOutput {
         }
     }
 
-    /// As grep prints it.
+    /// Formats the lines as grep prints them.
     pub fn text(&self) -> String {
         let mut text = format!("{} matching lines in {} panes\n", self.matches, self.searched);
         for MatchingLine { pane, number, line } in &self.lines {
@@ -191,7 +191,7 @@ impl SearchOutput {
     }
 }
 
-/// The last matching lines, and how many match.
+/// Finds the lines that match; returns the last `most` of them, and how many match.
 pub(super) fn matching_lines(pattern: &regex::Regex, text: &str, most: usize) -> (Vec<(usize, String)>, usize) {
     const LINE_CHARS: usize = 500;
     let mut found: Vec<(usize, &str)> = Vec::new();

@@ -5,7 +5,8 @@ use serde_json::{Map, Value};
 
 use crate::api::{Error, Result};
 
-/// A job: its name, what it is, its arguments (name, what, whether it must be given) and the words.
+/// A prompt for a common job: its name, what it is, its arguments (name, what, whether it must be
+/// given) and its text.
 struct PromptTemplate {
     name: &'static str,
     about: &'static str,
@@ -46,7 +47,7 @@ const TEMPLATES: [PromptTemplate; 4] = [
     },
 ];
 
-/// All of them.
+/// Lists the prompts.
 pub fn list() -> Vec<Prompt> {
     TEMPLATES
         .iter()
@@ -59,7 +60,7 @@ pub fn list() -> Vec<Prompt> {
         .collect()
 }
 
-/// One of them, filled in.
+/// Fills in one prompt.
 pub fn get(name: &str, given: &Map<String, Value>) -> Result<GetPromptResult> {
     let job = TEMPLATES.iter().find(|job| job.name == name).ok_or_else(|| {
         Error::invalid(format!("no prompt {name:?}; there are {}", TEMPLATES.map(|job| job.name).join(", ")))

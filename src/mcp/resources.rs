@@ -1,4 +1,4 @@
-//! Resources: panes and sessions under `tmux://`, and word of what changes there.
+//! Resources: panes and sessions under `tmux://`, and notifications when they change.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -19,14 +19,14 @@ use crate::{
     engine::Subscription,
 };
 
-/// Changes that follow each other within this time are told together.
+/// Changes that follow each other within this time are one notification.
 const TOGETHER: Duration = Duration::from_millis(200);
-/// Nothing is told more often.
+/// The least time between two notifications of one resource.
 const BETWEEN: Duration = Duration::from_millis(100);
-/// What does not come to rest is told this often.
+/// The most time between two notifications of a resource that keeps changing.
 const AT_LEAST: Duration = Duration::from_secs(1);
 
-/// What a URI means.
+/// A parsed URI.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Uri {
     /// `tmux://sessions`
@@ -62,17 +62,17 @@ impl Uri {
     }
 }
 
-/// A name as a URI has it: clients may write spaces and the like as `%20`.
+/// Decodes a name from a URI: clients may write spaces and the like as `%20`.
 fn percent_decoded(name: &str) -> String {
     percent_encoding::percent_decode_str(name).decode_utf8_lossy().into_owned()
 }
 
-/// Whether a URI means something here.
+/// Returns whether a URI names a kind of resource.
 pub(super) fn is_known(uri: &str) -> bool {
     Uri::parse(uri).is_ok()
 }
 
-/// What there is now.
+/// Lists the resources that exist now.
 pub(super) async fn list(call: &CallContext) -> Result<Vec<Resource>> {
     let mut listed = vec![
         Resource::new("tmux://panes", "panes").with_description("Every pane").with_mime_type("application/json"),
@@ -108,7 +108,7 @@ pub(super) async fn list(call: &CallContext) -> Result<Vec<Resource>> {
     Ok(listed)
 }
 
-/// What a URI may look like.
+/// Lists the templates of URIs.
 pub(super) fn templates() -> Vec<ResourceTemplate> {
     vec![
         ResourceTemplate::new("tmux://pane/{target}", "pane")
@@ -120,7 +120,7 @@ pub(super) fn templates() -> Vec<ResourceTemplate> {
     ]
 }
 
-/// Reads one.
+/// Reads a resource.
 pub(super) async fn read(call: &CallContext, uri: &str) -> Result<ReadResourceResult> {
     let host = call.host(None)?;
     let contents = match Uri::parse(uri)? {
@@ -146,12 +146,12 @@ fn json(uri: &str, value: &impl serde::Serialize) -> ResourceContents {
     ResourceContents::text(serde_json::to_string(value).unwrap_or_default(), uri).with_mime_type("application/json")
 }
 
-/// What the list of resources is called among what a client has subscribed to.
+/// The key of the list of resources among a client's subscriptions.
 pub(super) const LIST: &str = "";
-/// Resources that one client may follow.
+/// Resources that one client may subscribe to.
 pub(super) const MAX_SUBSCRIPTIONS: usize = 256;
 
-/// What a client has subscribed to.
+/// A client's subscriptions.
 #[derive(Default)]
 pub(super) struct Subscriptions(HashMap<String, DropGuard>);
 
@@ -160,7 +160,7 @@ impl Subscriptions {
         self.0.contains_key(uri)
     }
 
-    /// Error: there are too many.
+    /// Adds a subscription. Error: there are too many.
     pub(super) fn add(&mut self, uri: String, following: DropGuard) -> Result<()> {
         if self.0.len() >= MAX_SUBSCRIPTIONS && !self.follows(&uri) {
             return Err(Error::invalid(format!(
@@ -176,16 +176,16 @@ impl Subscriptions {
     }
 }
 
-/// How a client is told.
+/// Sends notifications to a client.
 pub(super) enum ClientNotifier {
-    /// To a `resources/subscribe`.
+    /// For a `resources/subscribe`.
     Peer(Peer<RoleServer>),
-    /// To a `subscriptions/listen`.
+    /// For a `subscriptions/listen`.
     Sink(SubscriptionSink),
 }
 
 impl ClientNotifier {
-    /// False: nobody hears it any more.
+    /// Notifies that a resource has changed. Returns false when the client has gone.
     async fn updated(&self, uri: &str) -> bool {
         match self {
             Self::Peer(peer) => peer.notify_resource_updated(ResourceUpdatedNotificationParam::new(uri)).await.is_ok(),
@@ -201,7 +201,7 @@ impl ClientNotifier {
     }
 }
 
-/// Tells the client when what a URI means has changed, until the answer is dropped.
+/// Notifies the client when a resource changes, until the returned guard is dropped.
 pub(super) async fn follow(
     call: CallContext,
     uri: String,
@@ -224,7 +224,8 @@ pub(super) async fn follow(
     Ok(until(stop, async move { notify_changes(&uri, &notifier, events).await }))
 }
 
-/// Tells the client when the list of resources is another one than `listed`, even if there is no tmux server yet.
+/// Notifies the client when the list of resources differs from `listed`, even if there is no tmux
+/// server yet.
 pub(super) fn follow_list(
     call: CallContext,
     mut listed: Vec<Resource>,
@@ -286,8 +287,8 @@ async fn notify_changes(uri: &str, notifier: &ClientNotifier, mut events: Subscr
     }
 }
 
-/// Resolves when something has happened that is worth a word: at once what is urgent, what draws when it rests, or once in a while. False:
-/// nothing will.
+/// Waits for the next change that is worth a notification: an urgent one at once, drawing when it
+/// rests or [`AT_LEAST`] has passed. Returns false when there will be none.
 async fn next(events: &mut Subscription) -> bool {
     let Some(Ok(first)) = events.next().await else { return false };
     let limit = tokio::time::Instant::now() + AT_LEAST;
@@ -305,7 +306,7 @@ const fn is_urgent(event: EventKind) -> bool {
     matches!(event, EventKind::PaneExited | EventKind::Bell | EventKind::Agent)
 }
 
-/// Targets that a client may mean.
+/// Returns the targets that complete an argument.
 pub(super) async fn completions(call: &CallContext, request: &CompleteRequestParams) -> Result<Vec<String>> {
     let wanted = match &request.r#ref {
         Reference::Resource(_) => request.argument.name == "target",

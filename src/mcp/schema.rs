@@ -1,4 +1,4 @@
-//! Schemas of what tools take and give, small: a model reads them each time.
+//! Schemas of tools' arguments and results, small: a model reads them each time.
 
 use std::sync::Arc;
 
@@ -6,10 +6,11 @@ use rmcp::model::JsonObject;
 use serde_json::{Map, Value};
 use utoipa::{PartialSchema, ToSchema};
 
-/// Fields whose names say all.
+/// Fields whose names need no description.
 pub const SELF_EXPLANATORY: [&str; 4] = ["width", "height", "cwd", "env"];
 
-/// The schema of what a tool is asked with: descriptions stay, what is absent by default need not be null.
+/// Returns the schema of a tool's arguments: descriptions stay, and an optional field needs not be
+/// null.
 pub fn input<T: ToSchema>() -> Arc<JsonObject> {
     let mut schema = with_refs_inlined::<T>();
     prune(&mut schema, &PruneOptions { descriptions: true });
@@ -23,7 +24,8 @@ pub fn input<T: ToSchema>() -> Arc<JsonObject> {
     object(schema)
 }
 
-/// The schema of an answer: names and types of what may be there. `docs/http.md` says what they mean.
+/// Returns the schema of a tool's result: names and types of its fields. `docs/http.md` says what
+/// they mean.
 pub fn output<T: ToSchema>() -> Arc<JsonObject> {
     let mut schema = with_refs_inlined::<T>();
     prune(&mut schema, &PruneOptions { descriptions: false });
@@ -35,7 +37,7 @@ pub fn output<T: ToSchema>() -> Arc<JsonObject> {
     Arc::new(schema)
 }
 
-/// What is inside of an answer's parts is seen when it comes.
+/// Removes what is inside a field: a model sees it in the result.
 fn shallow(field: &mut Value) {
     let Value::Object(field) = field else { return };
     if let Some(choices) = field.remove("oneOf") {
@@ -66,7 +68,7 @@ fn object(schema: Value) -> Arc<JsonObject> {
     }
 }
 
-/// The schema with everything it refers to in its place.
+/// Returns the schema with each reference replaced by what it refers to.
 fn with_refs_inlined<T: PartialSchema + ToSchema>() -> Value {
     let mut parts = Vec::new();
     T::schemas(&mut parts);
@@ -77,7 +79,7 @@ fn with_refs_inlined<T: PartialSchema + ToSchema>() -> Value {
     schema
 }
 
-/// Types that hold themselves would have no end.
+/// The deepest nesting of references: types that hold themselves would have no end.
 const MAX_DEPTH: usize = 8;
 
 fn inline(value: &mut Value, parts: &Map<String, Value>, depth: usize) {
@@ -112,7 +114,8 @@ fn prune(value: &mut Value, kept: &PruneOptions) {
         }
         return;
     };
-    // Bounds of integers and the like are not worth their length; what is wrong is told when it is.
+    // Bounds of integers and the like are not worth their length: a wrong value is an error that
+    // says so.
     for noise in ["format", "minimum", "default", "additionalProperties", "propertyNames", "title", "example"] {
         fields.remove(noise);
     }
@@ -139,7 +142,7 @@ fn prune(value: &mut Value, kept: &PruneOptions) {
     }
 }
 
-/// `null or this` is this.
+/// Replaces `null or this` by `this`.
 fn unwrap_nullable(fields: &mut JsonObject) {
     let Some(Value::Array(choices)) = fields.get("oneOf") else { return };
     let real: Vec<_> = choices.iter().filter(|choice| choice.get("type").is_none_or(|kind| kind != "null")).collect();

@@ -18,7 +18,8 @@ use crate::{
 
 struct SupervisorOnly(Supervisor);
 
-/// Serves it until the client says no more, or this process is told to end. Then open questions are withdrawn, and tmux is let go of.
+/// Serves the tool until the client closes stdin or a signal ends this process. Then open questions
+/// are withdrawn, and tmux is released.
 pub async fn serve(supervisor: Supervisor) -> Result<()> {
     let unable = |error: &dyn std::fmt::Display| Error::internal(format!("MCP: {error}"));
     let mut terminate = signal(SignalKind::terminate()).map_err(|error| unable(&error))?;

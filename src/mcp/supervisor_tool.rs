@@ -1,4 +1,5 @@
-//! `manage_tmux_sessions` as one tool more: of the client's own tmux server, in its directory and environment, asking its person first.
+//! `manage_tmux_sessions` as one more tool: on the client's own tmux server, in its directory and
+//! environment, asking its person first.
 
 use std::{ffi::OsString, path::PathBuf, sync::Arc, time::Duration};
 
@@ -15,10 +16,10 @@ use crate::{
     },
 };
 
-/// How long a person may take where the environment does not say: a day.
+/// How long a person may take to answer where the environment does not say: a day.
 const PATIENCE: Duration = Duration::from_secs(86_400);
 
-/// As it is listed, by itself or among the others.
+/// Returns the tool as it is listed, by itself or among the others.
 pub(super) fn tool() -> Tool {
     let schema: JsonObject = match input_schema() {
         Value::Object(schema) => schema,
@@ -27,7 +28,7 @@ pub(super) fn tool() -> Tool {
     Tool::new(NAME, DESCRIPTION, Arc::new(schema))
 }
 
-/// The supervisor of this client's server; `None` where it names none.
+/// Creates the supervisor of this client's server; `None` where the client names none.
 pub(super) fn supervisor(engine: &Engine, client: &ClientContext) -> Option<Supervisor> {
     let socket = client.server.clone()?;
     let var = |name: &str| match &client.env {

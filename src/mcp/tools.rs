@@ -1,4 +1,4 @@
-//! The tools: what a model is told of each, and what each does with the engine.
+//! The tools: the description of each for a model, and what each does with the engine.
 
 use std::{collections::BTreeMap, sync::LazyLock};
 
@@ -22,7 +22,7 @@ use crate::{
     engine::{Host, Target, check_pattern, matches},
 };
 
-/// What a tool does to the world, for `annotations`.
+/// A tool's effect on the world, for `annotations`.
 #[derive(Clone, Copy)]
 enum Effect {
     Reads,
@@ -34,7 +34,7 @@ enum Effect {
 
 fn tool<I: ToSchema, O: ToSchema>(name: &'static str, description: &'static str, effect: Effect) -> Tool {
     let annotations = ToolAnnotations::new();
-    // What is left out is what a client assumes.
+    // Annotations that are left out have the value that a client assumes.
     let annotations = match effect {
         Effect::Reads => annotations.read_only(true),
         Effect::Types => annotations.destructive(true),
@@ -47,7 +47,7 @@ fn tool<I: ToSchema, O: ToSchema>(name: &'static str, description: &'static str,
         .with_raw_output_schema(schema::output::<O>())
 }
 
-/// All of them.
+/// All tools.
 pub static TOOLS: LazyLock<Vec<Tool>> = LazyLock::new(|| {
     use Effect::{Changes, Ends, Makes, Reads, Types};
     vec![
@@ -91,7 +91,7 @@ pub static TOOLS: LazyLock<Vec<Tool>> = LazyLock::new(|| {
     ]
 });
 
-/// Calls one. `None`: there is no such tool.
+/// Calls a tool. `None`: there is no such tool.
 pub async fn call(call: &CallContext, name: &str, arguments: JsonObject) -> Option<Result<ToolOutput>> {
     Some(match name {
         "list" => list(call, arguments).await,
@@ -109,7 +109,7 @@ pub async fn call(call: &CallContext, name: &str, arguments: JsonObject) -> Opti
     })
 }
 
-/// What a tool is asked with. The error names the field.
+/// Parses a tool's arguments. The error names the field.
 pub(super) fn parse<T: DeserializeOwned>(arguments: JsonObject) -> Result<T> {
     serde_json::from_value(Value::Object(arguments)).map_err(|error| Error::invalid(error.to_string()))
 }
@@ -171,7 +171,7 @@ async fn capture(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput
     Ok(ToolOutput::new(output.text.clone(), &output))
 }
 
-/// Raw bytes of one read: of more, the rest is told to be there.
+/// Raw bytes of one read: of longer output `more` says that there is a rest.
 const READ_BYTES: u64 = crate::engine::limits::READ_MOST;
 
 async fn read(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {
@@ -279,7 +279,7 @@ async fn create(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput>
     Ok(ToolOutput::new(format!("made {} in session {}", made.pane, made.session_name), &made))
 }
 
-/// What a target is, by how it is written.
+/// Returns the kind of a target, by how it is written.
 fn kind(target: &str, what: Option<args::TargetKind>) -> Result<args::TargetKind> {
     use args::TargetKind::{Pane, Session, Window};
     Ok(match (what, target.parse()?) {
@@ -355,13 +355,13 @@ async fn search(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput>
                         break;
                     }
                 }
-                // It has gone in the meantime.
+                // The pane has gone in the meantime.
                 Err(error) if error.code == ErrorCode::NotFound => break,
                 Err(error) => return Err(error),
             }
         }
         let pattern = pattern.clone();
-        // A pattern may take long over a whole ring; nobody else is to wait for it.
+        // A pattern may take long over a whole ring; other calls must not wait for it.
         let found = tokio::task::spawn_blocking(move || matching_lines(&pattern, &text, most)).await;
         let (lines, count) = found.map_err(|error| Error::internal(error.to_string()))?;
         output.matches += count;
@@ -371,10 +371,10 @@ async fn search(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput>
     Ok(ToolOutput::new(output.text(), &output))
 }
 
-/// Bytes of a compiled pattern.
+/// The size limit of a compiled pattern, in bytes.
 const SEARCH_BYTES: usize = 1 << 20;
 
-/// What is told in text and as JSON.
+/// A result whose text is given and whose JSON is `answer`.
 impl ToolOutput {
     fn new(text: impl Into<String>, answer: &impl Serialize) -> Self {
         Self { text: text.into(), answer: serde_json::to_value(answer).unwrap_or(Value::Object(Map::new())) }
@@ -382,9 +382,10 @@ impl ToolOutput {
 }
 
 impl CallContext {
-    /// What a target means now, so that it means the same after a person has answered. Error: the caller itself runs there.
-    ///
-    /// Where neither the caller's own pane nor a person is in question it is left as it is, and nothing is asked.
+    /// Resolves a target to an id, so that it means the same after a person has answered. Error:
+    /// the caller itself runs there.
+    /// Where neither the caller's own pane nor a person is in question the target stays as it is,
+    /// and tmux is not asked.
     async fn resolve_target(
         &self,
         host: &std::sync::Arc<Host>,

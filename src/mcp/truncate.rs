@@ -1,20 +1,21 @@
-//! Text that fits: its beginning and its end, and what was cut between them.
+//! Truncation in the middle: a text's beginning and end stay.
 
-/// Characters of an answer's text unless it says otherwise.
+/// Characters of an answer's text by default.
 pub const MAX_CHARS: usize = 16_000;
-/// The most that can be asked for.
+/// The largest limit that a caller can set.
 pub const MOST_CHARS: usize = 1_000_000;
 
 /// A text that may have been cut.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Truncated {
-    /// What is left of it.
+    /// The text that is left.
     pub text: String,
     /// Characters that were cut out.
     pub cut: usize,
 }
 
-/// Keeps the first quarter and the last three of `most` characters, whole lines where that is possible.
+/// Truncates a text to its first quarter and last three quarters of `most` characters, in whole
+/// lines where that is possible.
 pub fn truncate_middle(text: &str, most: Option<usize>) -> Truncated {
     let most = most.unwrap_or(MAX_CHARS).clamp(100, MOST_CHARS);
     let count = text.chars().count();

@@ -8,10 +8,11 @@ use serde_json::json;
 use super::{CallContext, args, output::ToolOutput, tools::parse};
 use crate::api::{Error, Result, StandsBefore, WaitAnswer, WaitMode, WaitOutcome, WaitRequest};
 
-/// Whoever asked for progress hears this often that the wait goes on; clients begin their own time limit anew then.
+/// How often a client that asked for progress gets a notification; clients begin their own time
+/// limit anew then.
 const PROGRESS: Duration = Duration::from_secs(5);
 
-/// Ends a wait whose asker has cancelled the call.
+/// Cancels a wait when its call is cancelled.
 struct CancelOnDrop<'a> {
     call: &'a CallContext,
     id: Option<String>,
@@ -30,7 +31,7 @@ impl Drop for CancelOnDrop<'_> {
     }
 }
 
-/// Waits as long as no client gives up; then answers `pending`, and the next call goes on.
+/// Waits as long as no client gives up; then returns `pending`, and the next call goes on.
 pub(super) async fn wait(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {
     let args: args::Wait = parse(arguments)?;
     let begun = Instant::now();
@@ -67,7 +68,7 @@ pub(super) async fn wait(call: &CallContext, arguments: JsonObject) -> Result<To
         }
         notify_progress(call, &answer, begun.elapsed()).await;
     };
-    // It goes on without this call, or is over.
+    // The wait goes on without this call, or is over.
     cancel_on_drop.id = None;
     Ok(ToolOutput { text: text(&answer), answer: serde_json::to_value(&answer).unwrap_or_else(|_| json!({})) })
 }
@@ -77,7 +78,7 @@ async fn notify_progress(call: &CallContext, answer: &WaitAnswer, waited: Durati
     let latched = answer.predicates.iter().filter(|predicate| predicate.latched).count();
     let mut progress = ProgressNotificationParam::new(token.clone(), waited.as_secs_f64());
     progress.message = Some(format!("{latched} of {} satisfied; wait {}", answer.predicates.len(), answer.id));
-    // Whoever has gone needs none.
+    // A client that has gone needs no notification.
     let _ = peer.notify_progress(progress).await;
 }
 

@@ -20,11 +20,11 @@ use crate::{
     engine::matches,
 };
 
-/// How long a call waits for something when it does not say.
+/// How long a call waits for an event by default, in milliseconds.
 const WAIT_MS: u64 = 10_000;
-/// What follows so soon after the last belongs to the same answer.
+/// Events that follow each other within this time belong to the same answer.
 const TOGETHER: Duration = Duration::from_millis(150);
-/// An answer is given so long after its first event, even if things go on happening.
+/// How long after its first event an answer is given, even if more events come.
 const AT_MOST: Duration = Duration::from_secs(2);
 /// Characters of output that an answer gathers before it is given.
 const MOST_CHARS: usize = 200_000;
@@ -33,7 +33,7 @@ const MOST_EVENTS: usize = 100;
 /// Characters of one pane's output in an answer.
 const PANE_CHARS: usize = 4000;
 
-/// Waits for something to happen, gathers what belongs to it, and says how to go on.
+/// Waits for an event, gathers those that follow it, and returns them with the place to go on from.
 pub(super) async fn watch(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {
     use EventKind::{Agent, Bell, Output, PaneExited, PaneOpened, Title};
     let args: args::Watch = parse(arguments)?;
@@ -52,7 +52,7 @@ pub(super) async fn watch(call: &CallContext, arguments: JsonObject) -> Result<T
     let begun = now_ms();
     let mut events = call.engine.subscribe(&host, &request).await?;
     let mut told = WatchOutput { resume: events.place(), ..WatchOutput::default() };
-    // What an agent came to while nobody watched is no event any more, but it is still so.
+    // A state that an agent reached between two calls is no event any more, but it still holds.
     if let Some(since) = since {
         for agent in call.engine.agents(&host).await?.agents {
             let is_meant = |target: &String| matches(target, &PaneInfo::from(&agent));
@@ -76,13 +76,13 @@ pub(super) async fn watch(call: &CallContext, arguments: JsonObject) -> Result<T
         limit = TOGETHER;
     }
     told.bound();
-    // Before the first event of the next call: twice told is better than never.
+    // The time from before the first event: twice reported is better than never.
     told.resume = format!("{begun}@{}", told.resume);
     Ok(ToolOutput { text: text(&told), answer: serde_json::to_value(&told).unwrap_or_default() })
 }
 
 impl WatchOutput {
-    /// Output of one pane is one event.
+    /// Adds an event. Output of one pane is joined into one event.
     fn add(&mut self, event: Value) {
         let of = |event: &Value, name: &str| event.get(name).cloned().unwrap_or_default();
         let is_output = |event: &Value| of(event, "type") == "output";

@@ -19,9 +19,9 @@ use crate::{
     net::Streaming,
 };
 
-/// A comment is sent to a quiet stream this often, so that a reader that has gone is noticed.
+/// How often a comment is sent on a quiet stream, so that a reader that has gone is noticed.
 const HEARTBEAT: Duration = Duration::from_secs(15);
-/// An event that is larger is not copied to have its id behind it.
+/// Events that are larger are not copied together with their id.
 const COPIED_BYTES: usize = 16 * 1024;
 
 /// Streams events.
@@ -55,12 +55,12 @@ pub async fn stream(
     Ok((Extension(Streaming), headers, body).into_response())
 }
 
-/// A subscription as it is read.
+/// A subscription and the state of its reader.
 struct SseReader {
     subscription: Subscription,
-    /// What is written next, before any other event.
+    /// Bytes to be written before the next event.
     rest: Option<Bytes>,
-    /// Bytes since others had their turn.
+    /// Bytes since the task last yielded.
     unyielded: usize,
     over: bool,
     _gauge: OpenStreamGauge,
@@ -68,7 +68,7 @@ struct SseReader {
 
 impl SseReader {
     fn new(mut subscription: Subscription) -> Self {
-        // Whoever loses the connection before the first event comes back to here.
+        // A reader that loses the connection before the first event resumes here.
         let begin = id_line(&subscription.place());
         Self { subscription, rest: Some(begin), unyielded: 0, over: false, _gauge: OpenStreamGauge::new() }
     }
@@ -107,12 +107,12 @@ impl SseReader {
     }
 }
 
-/// All of an event but its id and its end.
+/// Encodes an event without its id and its end.
 fn frame(kind: EventKind, json: &[u8]) -> Bytes {
     [b"event: ", kind.as_str().as_bytes(), b"\ndata: ", json, b"\n"].concat().into()
 }
 
-/// An id, and the end of its event.
+/// Encodes an id and the end of its event.
 fn id_line(place: &str) -> Bytes {
     format!("id: {place}\n\n").into()
 }

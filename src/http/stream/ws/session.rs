@@ -1,7 +1,7 @@
 //! One WebSocket from its opening to its end.
-//!
-//! One task does everything: it reads a request when the one before it is answered, and takes an event from a subscription when the
-//! socket takes more. So what is held for a client is one message and what the socket has not taken of the last ones.
+//! One task does everything: it reads a request when the one before it is answered, and takes an
+//! event from a subscription when the socket takes more. So what is held for a client is one
+//! message and what the socket has not taken of the last ones.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -37,12 +37,12 @@ use crate::{
 
 /// Subscriptions of one connection.
 const SUBSCRIPTIONS: usize = 64;
-/// A ping is sent this often.
+/// The time between two pings.
 const PING: Duration = Duration::from_secs(15);
-/// A peer from which nothing comes for so long after a ping is gone.
+/// How long a peer may be silent after a ping before it counts as gone.
 const PONG_LIMIT: Duration = Duration::from_secs(45);
 
-/// Serves a WebSocket. `server` is the tmux server of requests that name none.
+/// Serves a WebSocket. `server`: the tmux server of requests that name none.
 pub(super) async fn run<S: Socket>(socket: S, app: App, server: ServerQuery) {
     let _gauge = OpenStreamGauge::new();
     let mut session = Session::new(socket, app, server);
@@ -50,16 +50,16 @@ pub(super) async fn run<S: Socket>(socket: S, app: App, server: ServerQuery) {
     let Session { mut socket, .. } = session;
     let goodbye = async {
         if let Some(frame) = end {
-            // It may be gone; whatever it still says is not answered.
+            // The peer may be gone; whatever it still sends is not answered.
             let _ = socket.send(Message::Close(Some(frame))).await;
         }
         while let Some(Ok(_)) = socket.next().await {}
     };
-    // Who does not answer was told nevertheless.
+    // A peer that does not answer was sent the reason all the same.
     let _ = tokio::time::timeout(CLOSE_LIMIT, goodbye).await;
 }
 
-/// What a session speaks over.
+/// A session's transport.
 pub(super) trait Socket:
     Stream<Item = std::result::Result<Message, axum::Error>> + Sink<Message, Error = axum::Error> + Send + Unpin
 {
@@ -75,42 +75,43 @@ struct Session<S> {
     app: App,
     server: ServerQuery,
     subscriptions: HashMap<u64, ActiveSubscription>,
-    /// How many there ever were.
+    /// How many subscriptions there ever were.
     subscription_count: u64,
     events: SelectAll<BoxStream<'static, Item>>,
-    /// What the last request becomes.
+    /// The outcome of the request that is being carried out.
     request: Option<BoxFuture<'static, Outcome>>,
-    /// What is sent before another event is taken.
+    /// Messages that are sent before another event is taken.
     answers: VecDeque<Message>,
-    /// An event that was taken.
+    /// An event that was taken and is sent next.
     event: Option<Message>,
-    /// The socket holds something back.
+    /// Whether the socket holds unflushed messages.
     unflushed: bool,
     ping: Interval,
-    /// A ping is on its way, and when the first one arrived after which nothing was heard.
+    /// Whether a ping waits to be flushed, and when the first one since the peer's last message
+    /// was.
     pinged: bool,
     unanswered: Option<Instant>,
     stopping: BoxFuture<'static, ()>,
 }
 
-/// A subscription, as the session knows it.
+/// The session's side of a subscription.
 struct ActiveSubscription {
-    /// Tells it from an earlier one with the same id.
+    /// Distinguishes this subscription from an earlier one with the same id.
     number: u64,
     binary: bool,
     end: CancellationToken,
 }
 
-/// What a subscription gives: its id, its number, and an event or its end.
+/// An item of a subscription: its id, its number, and an event or its end.
 type Item = (u64, u64, Result<Told>);
 
-/// What came of a request.
+/// The outcome of a request.
 enum Outcome {
     Answer(StreamMessage),
     Subscribed { id: u64, binary: bool, subscription: Box<Subscription> },
 }
 
-/// What a session meets next.
+/// The next thing that happens to a session.
 enum Step {
     Received(Option<std::result::Result<Message, axum::Error>>),
     Done(Outcome),
@@ -144,7 +145,8 @@ impl<S: Socket> Session<S> {
         }
     }
 
-    /// Serves until it is over; answers with which frame to close, if the peer is there to read it.
+    /// Serves until the session is over. Returns the close frame to send, if the peer is there to
+    /// read it.
     async fn serve(&mut self) -> Option<CloseFrame> {
         let mut unyielded = 0;
         loop {
@@ -171,7 +173,8 @@ impl<S: Socket> Session<S> {
                 Step::Event((id, number, delivery)) => unyielded += self.send_event(id, number, delivery),
                 Step::Ping => {
                     let silent = self.unanswered.is_some_and(|since| since.elapsed() >= PONG_LIMIT);
-                    // While a request is carried out nobody listens for a pong.
+                    // While a request is carried out the socket is not read, so no pong can be
+                    // seen.
                     if silent && self.request.is_none() {
                         return Some(close(close_code::POLICY, "no pong came"));
                     }
@@ -202,13 +205,13 @@ impl<S: Socket> Session<S> {
         }
         let written = self.poll_write(cx);
         if !accepts_request && self.request.is_none() && self.answers.is_empty() {
-            // All is answered, so now it is listened to.
+            // Everything is answered, so the next request can be read.
             cx.waker().wake_by_ref();
         }
         written
     }
 
-    /// Writes what is to be said, and takes an event when the socket takes more.
+    /// Writes pending messages, and takes an event when the socket takes more.
     fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<Step> {
         loop {
             if ready!(self.socket.poll_ready_unpin(cx)).is_err() {
@@ -244,7 +247,7 @@ impl<S: Socket> Session<S> {
         self.answers.push_back(wire::write(message));
     }
 
-    /// Begins what a request asks for.
+    /// Begins to carry out a request.
     fn handle_request(&mut self, text: &str) {
         if text.len() > MESSAGE_BYTES {
             let message = format!("message: {} bytes; at most {MESSAGE_BYTES}", text.len());
@@ -302,7 +305,7 @@ impl<S: Socket> Session<S> {
         });
     }
 
-    /// What is asked of the engine is asked on its own thread, and carried out even if the client goes.
+    /// Runs a request on the engine's own thread, where it is finished even if the client goes.
     fn run_on_engine(&mut self, what: impl Future<Output = Outcome> + Send + 'static) {
         let asked = self.app.daemon.streams.engine_runtime.spawn(what);
         self.request = Some(
@@ -345,7 +348,7 @@ impl<S: Socket> Session<S> {
         }
     }
 
-    /// Sends what a subscription told; answers how many bytes.
+    /// Sends an event of a subscription. Returns its length in bytes.
     fn send_event(&mut self, id: u64, number: u64, delivery: Result<Told>) -> usize {
         let Some(active) = self.subscriptions.get(&id).filter(|active| active.number == number) else { return 0 };
         let message = match delivery {
@@ -364,7 +367,7 @@ impl<S: Socket> Session<S> {
         length
     }
 
-    /// Ends a subscription; answers whether it ran.
+    /// Ends a subscription. Returns whether it ran.
     fn end(&mut self, id: u64) -> bool {
         let ended = self.subscriptions.remove(&id);
         ended.inspect(|active| active.end.cancel()).is_some()
@@ -383,7 +386,7 @@ fn close(code: u16, reason: &'static str) -> CloseFrame {
     CloseFrame { code, reason: reason.into() }
 }
 
-/// How to part from a peer that broke the protocol; nothing is said to one that is gone.
+/// Returns the close frame for a peer that broke the protocol; `None` for one that has gone.
 fn close_frame(error: &axum::Error) -> Option<CloseFrame> {
     let cause = std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<tungstenite::Error>());
     match cause? {
