@@ -71,7 +71,8 @@ impl Agents {
         Ok(0)
     }
 
-    /// Subscribes first and lists then, so that nothing is missed between the two.
+    /// Prints a line whenever an agent's state changes. Subscribes first and lists then, so that
+    /// nothing is missed between the two.
     async fn follow(&self, caller: &Caller) -> Outcome {
         let request = EventsRequest {
             panes: join_targets(&self.targets)?,
@@ -115,10 +116,10 @@ impl Agents {
     }
 }
 
-/// What the last line of each pane told.
+/// The state that the last line of each pane has shown.
 type PrintedStates = HashMap<String, (AgentState, u64, Option<u32>)>;
 
-/// One line, unless it tells what the last one of that pane told.
+/// Prints a line for an agent, unless the last line of its pane has shown the same.
 fn print_if_changed(agent: &AgentInfo, json: bool, printed: &mut PrintedStates) -> Result<(), Failure> {
     let state = (agent.state, agent.since_ms, agent.pid);
     if printed.insert(agent.pane.clone(), state) == Some(state) {
@@ -136,7 +137,7 @@ fn location(agent: &AgentInfo) -> String {
     format!("{}:{}.{}", agent.session, agent.window_index, agent.index)
 }
 
-/// What it asks, and the answers that it offers.
+/// Returns an agent's question and the answers that it offers.
 fn question(agent: &AgentInfo) -> String {
     let options: Vec<_> = agent.options.iter().map(|option| format!("{}) {}", option.key, option.label)).collect();
     let question = agent.question.clone().unwrap_or_default();

@@ -104,7 +104,8 @@ async fn watch(folder: &Approvals, json: bool) -> Outcome {
     let mut input = lines_of_stdin();
     let mut reads_stdin = true;
     let mut shown: BTreeMap<String, Open> = BTreeMap::new();
-    // A question has ended without a word from here: the next bare word may have been meant for it.
+    // A question has ended without an answer from here: the next bare word may have been meant for
+    // it.
     let mut over = None;
     loop {
         let open = folder.open().map_err(unusable)?;
@@ -128,14 +129,15 @@ async fn watch(folder: &Approvals, json: bool) -> Outcome {
                     let said = answer(folder, &line, &open, &mut over)?;
                     said.map(|id| shown.remove(&id));
                 }
-                // Whoever only looks on goes on doing so.
+                // Without stdin the questions are still shown.
                 None => reads_stdin = false,
             },
         }
     }
 }
 
-/// What is typed, line by line. Read by a thread that nobody waits for: a runtime would not end before the next line came.
+/// Reads stdin line by line, on a thread that is never joined: a runtime would not end before the
+/// next line came.
 fn lines_of_stdin() -> mpsc::Receiver<String> {
     let (sender, receiver) = mpsc::channel(1);
     std::thread::spawn(move || {
@@ -165,7 +167,8 @@ fn show(question: &Open, json: bool) -> Result<(), Failure> {
     output::print(text + &format!("  y {id} or n {id}?\n"))
 }
 
-/// Does what a line says; answers which question it was about. `over`: one that has ended meanwhile.
+/// Answers the question that a line is for; returns that question's id. `over`: a question that has
+/// ended meanwhile.
 fn answer(folder: &Approvals, line: &str, open: &[Open], over: &mut Option<String>) -> Result<Option<String>, Failure> {
     let mut words = line.split_whitespace();
     let word = match words.next() {

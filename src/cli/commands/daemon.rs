@@ -245,7 +245,7 @@ fn shown(value: &serde_json::Value) -> String {
 impl TokenArgs {
     pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
         let file = match caller.running().await? {
-            // The daemon may have been told of another file than would be found here.
+            // The daemon may use another file than the one that would be found here.
             Some(mut client) => {
                 let config: ConfigAnswer = client.get("/v1/config", &()).await?;
                 let file = config.settings.into_iter().find(|setting| setting.key == "token_file");
@@ -326,7 +326,8 @@ fn servers(servers: Vec<ServerStatus>) -> String {
 
 impl Stop {
     pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
-        // Held until it has gone: whoever wants a new daemon in the meantime waits here too.
+        // Locked until the daemon has gone: commands that want a new one in the meantime wait here
+        // too.
         let _start_lock = start::lock_start(&caller.paths)?;
         let Some(mut client) = caller.running().await? else {
             if caller.json {

@@ -28,7 +28,7 @@ use crate::{
 };
 
 const SESSION: &str = "demo";
-/// How long all of it may take.
+/// How long the demo may take.
 const LIMIT: Duration = Duration::from_secs(30);
 /// How long `tmux kill-server` may take (F32).
 const KILL_LIMIT: Duration = Duration::from_secs(5);
@@ -47,7 +47,7 @@ pub(in crate::cli) struct Demo {
     color: ColorChoice,
 }
 
-/// What a pane pretends to build.
+/// A build that a pane pretends to run.
 struct Build {
     name: &'static str,
     steps: &'static [&'static str],
@@ -78,7 +78,8 @@ const BUILDS: [Build; 3] = [
 ];
 
 impl Build {
-    /// A shell script that takes its steps with pauses in between and ends with a line that says when it was written.
+    /// Returns a shell script that takes its steps with pauses in between and ends with a line that
+    /// says when it was written.
     fn script(&self, random: &mut Random) -> String {
         let mut script = String::new();
         let count = self.steps.len();
@@ -98,7 +99,7 @@ impl Build {
     }
 }
 
-/// Numbers that differ from run to run; nothing more is asked of them.
+/// A random number generator whose numbers only have to differ from run to run.
 struct Random(u64);
 
 impl Random {
@@ -118,7 +119,7 @@ fn nanoseconds_now() -> u128 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_nanos())
 }
 
-/// The private tmux server's directory; gone with it.
+/// The private tmux server's directory, removed on drop.
 struct PrivateServer {
     dir: PathBuf,
 }
@@ -188,7 +189,7 @@ async fn show(caller: &Caller, color: ColorChoice) -> Outcome {
     Ok(if as_planned { 0 } else { EXIT_ERROR })
 }
 
-/// Starts a pane for each build; their ids.
+/// Starts a pane for each build; returns their ids.
 async fn start_builds(caller: &Caller) -> Result<Vec<String>> {
     let mut client = caller.client().await?;
     let mut random = Random::new();
@@ -216,7 +217,7 @@ async fn start_builds(caller: &Caller) -> Result<Vec<String>> {
     Ok(panes)
 }
 
-/// Prints what the panes print, until each has said its last word.
+/// Prints the panes' output, until each has printed its last line.
 async fn follow(caller: &Caller, mut lines: Lines) -> Result<(), Failure> {
     let request = EventsRequest {
         panes: Some(format!("{SESSION}:*")),
@@ -249,11 +250,11 @@ async fn follow(caller: &Caller, mut lines: Lines) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What became of a wait.
+/// The result of a wait.
 struct WaitResult {
     name: &'static str,
     outcome: WaitOutcome,
-    /// From the time that the pane wrote to the answer's arrival, in milliseconds.
+    /// Returns the milliseconds from the time at the line's end to `arrived`.
     latency_ms: Option<f64>,
 }
 
@@ -272,7 +273,7 @@ async fn wait(caller: &Caller, pane: &str, build: &Build) -> Result<WaitResult> 
         panes: vec![pane.to_owned()],
         patterns: vec![format!(r"^DONE {} (\d+)", build.name)],
         fail: vec![format!(r"^FAILED {} (\d+)", build.name)],
-        // The build began before this was asked; what it has printed by now counts.
+        // The build began before the wait; what it has printed by now counts.
         since: Some("start".to_owned()),
         timeout_ms: Some(LIMIT.as_millis() as u64),
         ..WaitRequest::default()
@@ -317,7 +318,7 @@ fn summary(results: &[WaitResult], took: Duration) -> String {
     text
 }
 
-/// Ends the private tmux server. What of it is gone already is no matter.
+/// Ends the private tmux server. Parts of it may be gone already.
 async fn clean_up(caller: &Caller, socket: &Path) {
     if let Ok(Some(mut client)) = caller.running().await {
         let _ = client.delete::<serde_json::Value>(&path_of("sessions", SESSION)).await;

@@ -64,7 +64,7 @@ impl Events {
     }
 }
 
-/// Targets as the query has them. Error: one that holds a comma, which separates them there.
+/// Joins targets for a query. Error: a target holds a comma, which separates them there.
 pub(super) fn join_targets(targets: &[String]) -> Result<Option<String>, Error> {
     if let Some(target) = targets.iter().find(|target| target.contains(',')) {
         return Err(Error::invalid(format!("{target}: a name with a comma cannot be followed; use its id")));

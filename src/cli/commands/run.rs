@@ -75,7 +75,8 @@ impl Run {
     }
 }
 
-/// Passes on a failure to print, except that stdout is closed: the exit status is the command's all the same.
+/// Returns a failure to print, except that stdout is closed: the exit status is the command's all
+/// the same.
 fn ignore_closed_pipe(printed: Result<(), Failure>) -> Result<(), Failure> {
     match printed {
         Err(Failure::OutputClosed) => Ok(()),
@@ -83,7 +84,7 @@ fn ignore_closed_pipe(printed: Result<(), Failure>) -> Result<(), Failure> {
     }
 }
 
-/// The daemon has gone, and with it what it knew of the command.
+/// Builds the error for a run whose daemon has gone, and with it what it knew of the command.
 fn lost_run(lost: Lost, target: &str) -> Error {
     let mut error = Error::from(lost);
     error.message = format!(
@@ -100,7 +101,7 @@ fn command_line(mut words: Vec<String>) -> String {
     }
 }
 
-/// A word as sh, bash, zsh and fish read it back.
+/// Quotes a word so that sh, bash, zsh and fish read it back.
 fn quote(word: &str) -> String {
     let harmless = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./:=@%+,".contains(&byte);
     // A leading `=` is an expansion in zsh, and `%` a job.

@@ -121,7 +121,8 @@ async fn print_once(
     Ok(0)
 }
 
-/// The panes that can be named. The id of one of an earlier server may be another pane's by now.
+/// Lists the panes that can be named. The id of a pane of an earlier server may be another pane's
+/// by now.
 async fn panes_now(client: &mut Client) -> Result<Vec<PaneInfo>, Error> {
     let mut panes = client.get::<PaneList>("/v1/panes", &()).await?.panes;
     panes.retain(|pane| !pane.earlier_server);
@@ -133,12 +134,12 @@ fn nothing_fits(target: &str) -> Error {
     Error::new(ErrorCode::NotFound, message)
 }
 
-/// What is followed.
+/// The state of `tail -f`.
 struct Follow {
     json: bool,
     lines: Lines,
-    /// The panes whose end was not told yet, where there can be no new ones; of one that has ended already it is told
-    /// too.
+    /// The panes whose end was not printed yet, where there can be no new ones. The end of one that
+    /// has ended already is printed too.
     open: Option<BTreeSet<String>>,
 }
 
@@ -277,12 +278,12 @@ impl Follow {
 
     fn remark(&mut self, pane: &str, text: &str) {
         let remark = self.lines.remark(pane, text);
-        // Where stderr is closed nobody wants to hear it.
+        // Where stderr is closed the remark is not wanted.
         let _ = std::io::stderr().write_all(remark.as_bytes());
     }
 }
 
-/// The panes that targets without a pattern name.
+/// Resolves targets without a pattern to panes.
 async fn resolve(client: &mut Client, targets: &[String]) -> Result<BTreeSet<String>, Error> {
     let mut open = BTreeSet::new();
     for target in targets {

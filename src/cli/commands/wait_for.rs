@@ -20,12 +20,13 @@ use crate::{
 
 /// Waits shorter than this show no progress.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How often the progress line is renewed, and so how long a look at the wait lasts meanwhile.
+/// How often the progress line is renewed, and so how long one request for the wait's result lasts
+/// meanwhile.
 const PROGRESS_EVERY_MS: u64 = 500;
-/// How long a look at the wait lasts when nobody watches it.
+/// How long one request for the wait's result lasts without a progress line.
 const POLL_MS: u64 = 60_000;
 
-/// What the query of a look at a wait holds.
+/// The query of a request for a wait's result.
 #[derive(serde::Serialize)]
 struct ResultQuery {
     timeout_ms: u64,
@@ -102,7 +103,7 @@ impl WaitFor {
     pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
         let request = self.request();
         let mut client = caller.client().await?;
-        // Asked for by its id, the wait outlives a lost connection, and Ctrl-C can end it.
+        // As it is asked for by its id, the wait outlives a lost connection, and Ctrl-C can end it.
         let first: WaitAnswer = client.post("/v1/waits", &request).await?;
         let path = format!("/v1/waits/{}", url::encode(&first.id));
         let answer = tokio::select! {
@@ -174,7 +175,8 @@ async fn poll_until_over(client: &mut Client, path: &str, first: WaitAnswer) -> 
     Ok(answer)
 }
 
-/// The daemon has gone, and the wait with it. Another one that waits anew could miss what this one would have seen.
+/// Builds the error for a wait whose daemon has gone. Another daemon that waits anew could miss
+/// what this one would have seen.
 fn lost_wait(lost: Lost, last: &WaitAnswer) -> Error {
     let mut error = Error::from(lost);
     let open = last.predicates.iter().filter(|report| !report.latched).map(describe).collect::<Vec<_>>().join(", ");
@@ -186,7 +188,8 @@ fn lost_wait(lost: Lost, last: &WaitAnswer) -> Error {
     error
 }
 
-/// The line on stderr that says how far a long wait is; it goes when the wait does, however that ends.
+/// The line on stderr that shows how far a long wait is. It is erased when the wait ends, however
+/// that is.
 struct Progress {
     shown: bool,
 }
@@ -237,13 +240,13 @@ fn describe(report: &PredicateReport) -> String {
     format!("{what} in {}", report.pane)
 }
 
-/// That what was waited for was there already, and how to count it.
+/// Returns the remark that a match stands there since before the wait, and how to count it.
 fn stands_before(report: &PredicateReport) -> String {
     let Some(StandsBefore { line, since, .. }) = &report.stands_before else { return String::new() };
     format!(" (it stands there since before the wait: `{}`; --since {since} counts it)", plain::name(line.trim()))
 }
 
-/// The lines that satisfied the wait, each once.
+/// Returns the lines that satisfied the wait, each once.
 fn matched_lines(answer: &WaitAnswer) -> String {
     let mut lines: Vec<&str> = Vec::new();
     for report in &answer.predicates {
@@ -261,7 +264,7 @@ fn matched_lines(answer: &WaitAnswer) -> String {
     lines.iter().flat_map(|line| [line, "\n"]).collect()
 }
 
-/// Why the wait did not come to what it was for.
+/// Returns why the wait did not match.
 fn failure_reason(answer: &WaitAnswer) -> Option<String> {
     let pane = answer.pane.as_deref().unwrap_or("the pane");
     match answer.outcome {
