@@ -99,7 +99,8 @@ impl Capture {
         let asked = Instant::now();
         let point = pane.point();
         let answer = engine.capture(host, &pane.id().to_string(), &request).await?;
-        // What comes from tmux may be newer than what was known before it was asked, and memory does not tell when it changes.
+        // A capture from tmux may be newer than what was known before tmux was asked, and memory
+        // gives no notice when it changes.
         let is_known = answer.source == CaptureSource::Model && pane.point() == point;
         let mut text = answer.text;
         text.retain(|character| character != '\r');

@@ -1,5 +1,5 @@
-//! A request's body, read as `JSON.parse` reads it: of two fields with one name the last counts, numbers may be infinite,
-//! strings may hold halves of pairs, and nesting has no limit.
+//! A request's body, read as `JSON.parse` reads it: of two fields with one name the last counts,
+//! numbers may be infinite, strings may hold halves of pairs, and nesting has no limit.
 
 use std::{collections::HashMap, fmt};
 
@@ -115,7 +115,8 @@ impl<'a> Value<'a> {
                 let items: Vec<&RawValue> = serde_json::from_str(raw).unwrap_or_default();
                 Self::Array(items.into_iter().map(RawValue::get).collect())
             }
-            // Rust reads all numbers of JSON, and rounds as JavaScript does; what is too large is infinite in both.
+            // Rust reads all numbers of JSON, and rounds as JavaScript does; what is too large is
+            // infinite in both.
             Some(b'-' | b'0'..=b'9') => raw.parse().map_or(Self::Other, Self::Number),
             _ => Self::Other,
         }

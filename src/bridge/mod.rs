@@ -1,8 +1,9 @@
-//! The spreadsheet bridge: contract v1 over HTTP, for an add-in that types into terminals. `docs/bridge.md` is its page.
-//!
-//! It stands beside the daemon: a process of its own in the foreground, with an engine of its own for one tmux server.
-//! A request goes through `state` (who may ask, and in which order that is checked), `request` (is it valid), and a
-//! `backend`: `live` asks the engine, `stub` plays with lines in memory. `pattern` is JavaScript's regular expressions.
+//! The spreadsheet bridge: contract v1 over HTTP, for an add-in that types into terminals.
+//! `docs/bridge.md` is its page.
+//! The bridge is a process of its own in the foreground, beside the daemon, with an engine of its
+//! own for one tmux server. A request goes through `handler` (may the caller ask, in the contract's
+//! order of checks), `request` (is it valid), and a `backend`: `live` uses the engine, `stub` keeps
+//! lines in memory. `pattern` is JavaScript's regular expressions.
 
 mod backend;
 mod capture_cache;

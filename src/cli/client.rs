@@ -58,7 +58,8 @@ impl Client {
         };
         stream.set_nonblocking(true).map_err(|error| lost(&error))?;
         let stream = tokio::net::UnixStream::from_std(stream).map_err(|error| lost(&error))?;
-        // In a directory that others can write to, the socket may be theirs; what is typed is not for them to see.
+        // In a directory that others can write to, the socket may be theirs; what is typed is not
+        // for them to see.
         let peer = stream.peer_cred().map_err(|error| lost(&error))?;
         if peer.uid() != paths::uid() {
             return Err(Error::new(

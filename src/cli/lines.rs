@@ -12,7 +12,7 @@ const MAX_LINE: usize = 64 << 10;
 const COLORS: [&str; 6] = ["36", "33", "32", "35", "34", "31"];
 const DIM: &str = "2";
 
-/// How lines are printed.
+/// The style in which lines are printed.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Style {
     /// Whether each line begins with its pane's name.

@@ -92,7 +92,8 @@ fn run(invocation: Invocation) -> Outcome {
         _ => {}
     }
     let caller = Caller::new(&server, json)?;
-    // One thread: a runtime with a thread for each core takes longer to start than most commands take.
+    // One thread: a runtime with a thread for each core takes longer to start than most commands
+    // take.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
         .enable_time()

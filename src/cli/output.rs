@@ -43,7 +43,8 @@ pub(super) fn print(text: impl AsRef<str>) -> Result<(), Failure> {
     print_raw(plain::text(text.as_ref()).as_bytes())
 }
 
-/// Writes bytes on stdout as they are: escape sequences that were asked for, and colours of muxtap's own.
+/// Writes bytes on stdout as they are: escape sequences that were asked for, and colours of
+/// muxtap's own.
 pub(super) fn print_raw(bytes: impl AsRef<[u8]>) -> Result<(), Failure> {
     let mut stdout = io::stdout().lock();
     stdout.write_all(bytes.as_ref())?;

@@ -1,4 +1,5 @@
-//! Server-Sent Events (WHATWG HTML, "Interpreting an event stream"), as far as `GET /v1/events` uses them.
+//! Server-Sent Events (WHATWG HTML, "Interpreting an event stream"), as far as `GET /v1/events`
+//! uses them.
 
 /// A parser that cuts a byte stream into the `data` of its events. Names are repeated in the data
 /// and not needed.

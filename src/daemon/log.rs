@@ -29,7 +29,8 @@ pub(crate) fn to_stderr(level: &str) -> Result<()> {
         .with_env_filter(filter)
         .with_writer(|| crate::plain::Records(Line))
         .with_ansi(false)
-        // The subscriber's own report of a failed write goes to stderr too, and panics where that fails.
+        // The subscriber's own report of a failed write goes to stderr too, and panics where that
+        // fails.
         .log_internal_errors(false);
     // A second subscriber in one process (a test) is no failure of the daemon.
     let _ = subscriber.try_init();

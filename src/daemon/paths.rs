@@ -43,7 +43,8 @@ impl Paths {
         }
         let dir = match set("XDG_RUNTIME_DIR").filter(|dir| dir.is_absolute() && belongs_to(dir, uid)) {
             Some(runtime) => runtime.join("muxtap"),
-            // `su` and containers leave a runtime directory in the environment that is missing or somebody else's.
+            // `su` and containers leave a runtime directory in the environment that is missing or
+            // another user's.
             None => PathBuf::from(format!("/tmp/muxtap-{uid}")),
         };
         let socket = dir.join("muxtap.sock");
@@ -126,7 +127,8 @@ impl Paths {
     /// `NOT_FOUND` where it is missing.
     pub fn check(&self) -> Result<()> {
         let dir = self.dir();
-        // A directory that the user named may be reached by a link (`/tmp` is one on macOS); one of ours may not.
+        // A directory that the user named may be reached by a link (`/tmp` is one on macOS); one of
+        // ours may not.
         let found = if self.is_custom { fs::metadata(dir) } else { fs::symlink_metadata(dir) };
         let found = found.map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => Error::not_found(format!("{} does not exist yet", dir.display())),

@@ -198,7 +198,8 @@ fn spawn(paths: &Paths, warn: &mut dyn FnMut(&str)) -> Result<()> {
     let mut command = Command::new(&program);
     command
         .args(["serve", "--background"])
-        // The daemon serves callers in many panes; the pane of the one that started it must mean nothing to it.
+        // The daemon serves callers in many panes; the pane of the one that started it must mean
+        // nothing to it.
         .env_remove("TMUX")
         .env_remove("TMUX_PANE")
         .current_dir("/")
@@ -283,7 +284,8 @@ fn log_tail(path: &Path, start: u64) -> String {
 /// Leaves the caller's terminal and directory: the first step of a daemon in the background. Call
 /// it before any thread starts.
 pub fn enter_background() -> Result<()> {
-    // EPERM: it leads a process group already, so no terminal's signals reach it by way of the caller's.
+    // EPERM: it leads a process group already, so no terminal's signals reach it by way of the
+    // caller's.
     match rustix::process::setsid() {
         Ok(_) | Err(rustix::io::Errno::PERM) => {}
         Err(error) => return Err(Error::internal(format!("setsid: {error}"))),

@@ -26,8 +26,9 @@ pub const fn status(code: ErrorCode) -> StatusCode {
         ErrorCode::UnsupportedCaptureMode => StatusCode::UNPROCESSABLE_ENTITY,
         ErrorCode::ResourceLimit => StatusCode::TOO_MANY_REQUESTS,
         ErrorCode::ReadOnly => StatusCode::FORBIDDEN,
-        // muxtap is well; what it depends on, a command in a pane or tmux, is not. Not 408: browsers and some libraries silently repeat
-        // a request that is answered so, and a `run` would type its command again. Nor one of 5xx, which says that muxtap has failed.
+        // muxtap is well; what it depends on, a command in a pane or tmux, is not. Not 408:
+        // browsers and some libraries silently repeat a request that is answered so, and a `run`
+        // would type its command again. Nor one of 5xx, which says that muxtap has failed.
         ErrorCode::Timeout | ErrorCode::TmuxUnavailable | ErrorCode::InconsistentState => StatusCode::FAILED_DEPENDENCY,
         ErrorCode::InternalError => StatusCode::INTERNAL_SERVER_ERROR,
     }

@@ -195,7 +195,7 @@ mod tests {
         http::{App, router},
     };
 
-    /// What the router answers on `path`, asked by a method that no route has.
+    /// Returns the router's response on `path` to a method that no route has.
     async fn allowed(socket: &std::path::Path, path: &str) -> BTreeSet<String> {
         let mut stream = tokio::net::UnixStream::connect(socket).await.unwrap();
         let request = format!("TRACE {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n");

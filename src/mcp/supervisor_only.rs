@@ -1,4 +1,5 @@
-//! `manage_tmux_sessions` alone, as the first implementation served it: one tool, text answers, over this process's own stdio.
+//! The server of `manage_tmux_sessions` alone, as the first implementation served it: one tool,
+//! text answers, over this process's own stdio.
 
 use rmcp::{
     ErrorData, RoleServer, ServerHandler, ServiceExt as _,

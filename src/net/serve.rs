@@ -189,7 +189,8 @@ impl Listener {
             }
             Self::Tcp(listener) | Self::Tls(listener, _) => {
                 let (stream, addr) = listener.accept().await?;
-                // An answer is one small write: it must not wait for the acknowledgement of the one before.
+                // An answer is one small write: it must not wait for the acknowledgement of the one
+                // before.
                 stream.set_nodelay(true)?;
                 Ok(Accepted::Tcp(stream, Peer::Tcp { addr, tls: matches!(self, Self::Tls(..)) }))
             }

@@ -1,5 +1,6 @@
-//! The engine for regular languages. The proof that none of its searches is catastrophic: `regex-automata` looks at each
-//! character of the text at most once for each state, and a search here has at most [`MAX_STEPS`] of such looks.
+//! The engine for regular languages.
+//! The proof that none of its searches is catastrophic: `regex-automata` looks at each character of
+//! the text at most once for each state, and a search here has at most [`MAX_STEPS`] of such looks.
 
 use std::sync::OnceLock;
 
@@ -81,7 +82,8 @@ impl Automaton {
         if self.has_line_ends && haystack.has_other_line_ends {
             return None;
         }
-        // A search that meets such a place within a character goes on behind it, and misses what begins with that character.
+        // A search that meets such a place within a character goes on behind it, and misses what
+        // begins with that character.
         if self.has_inner_places && !haystack.text.is_ascii() {
             return None;
         }

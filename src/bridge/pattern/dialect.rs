@@ -1,6 +1,6 @@
-//! Where `regress` reads a pattern otherwise than JavaScript does without the flag `u`, the pattern is rewritten to what both
-//! read alike. Found by comparing some 290,000 random patterns with V8:
-//!
+//! Rewriting of patterns for `regress`.
+//! Where `regress` reads a pattern otherwise than JavaScript does without the flag `u`, the pattern
+//! is rewritten to what both read alike. Found by comparing some 290,000 random patterns with V8:
 //! - `\u{41}` is the letter `u` 41 times (`regress`: U+0041). Written `u{41}`.
 //! - `\ud83d\ude00` is two units (`regress`: one character). Written as those units themselves.
 //! - `\b*` is an error (`regress`: allowed).

@@ -1,8 +1,9 @@
-//! ECMAScript patterns, flag `m` and not `u`, in texts of UTF-16 units: what `new RegExp(source, "m").test(text)` answers.
-//!
-//! Two engines. Most patterns ask for a regular language: they become an *automaton* (`automaton`), which looks at each
-//! character once whatever the pattern, and is run here. Lookaround, backreferences and a few old spellings need an engine that
-//! tries ways until one fits, and may try for ever: those are matched in *worker* processes (`pool`) that can be killed.
+//! ECMAScript patterns, flag `m` and not `u`, in texts of UTF-16 units: the result of `new
+//! RegExp(source, "m").test(text)`.
+//! There are two engines. Most patterns ask for a regular language: they become an *automaton*
+//! (`automaton`), which looks at each character once whatever the pattern, and runs here.
+//! Lookaround, backreferences and a few old spellings need an engine that backtracks, and may do so
+//! for ever: those are matched in *worker* processes (`pool`) that can be killed.
 
 mod automaton;
 mod dialect;

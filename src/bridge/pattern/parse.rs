@@ -1,10 +1,10 @@
-//! From a pattern to the regular language it asks for, where it asks for one.
-//!
-//! Everything that is not understood for certain is `None`, and goes to the other engine: lookaround, backreferences, octal and
-//! odd control escapes, large counts. The pattern is known to compile, so what is left out here is never an error.
-//!
-//! A unit of UTF-16 that is half of a pair is the character U+100000 + its place among the halves, both here and in the text
-//! ([`super::automaton::Haystack`]): automata read Unicode text, which has no halves.
+//! Parsing of a pattern into the regular language that it asks for, where it asks for one.
+//! Everything that is not understood for certain is `None`, and goes to the other engine:
+//! lookaround, backreferences, octal and odd control escapes, large counts. The pattern is known to
+//! compile, so what is left out here is never an error.
+//! A unit of UTF-16 that is half of a pair is the character U+100000 + its place among the halves,
+//! both here and in the text ([`super::automaton::Haystack`]): automata read Unicode text, which
+//! has no halves.
 
 use regex_syntax::hir::{Class, ClassUnicode, ClassUnicodeRange, Hir, Look, Repetition};
 
@@ -13,7 +13,7 @@ use crate::bridge::js;
 
 /// Above this count a repetition makes an automaton too large to be worth it.
 const MAX_REPETITIONS: u32 = 1000;
-/// How deep groups may be nested.
+/// The deepest nesting of groups.
 const MAX_DEPTH: u32 = 64;
 
 /// A regular language.
@@ -277,7 +277,8 @@ impl Set {
 
     fn into_hir(self) -> Hir {
         let parts = self.ranges.into_iter().flat_map(|(from, to)| {
-            // The halves of pairs are in the middle of the units, and elsewhere among the characters.
+            // The halves of pairs are in the middle of the units, and elsewhere among the
+            // characters.
             [(from, to.min(0xd7ff)), (from.max(0xd800), to.min(0xdfff)), (from.max(0xe000), to)]
         });
         let ranges = parts.filter(|(from, to)| from <= to);

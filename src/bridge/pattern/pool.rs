@@ -1,8 +1,8 @@
-//! The workers: how many, for how long, and what happens to those that do not come to an end.
-//!
-//! A job gets one of a few *quick* places in turn and gives it back after [`QUICK_LIMIT`], answered or not. One that is not goes on in
-//! one of the *slow* places at the lowest priority, or waits for one there. So a pattern that takes for ever holds up others that
-//! take for ever, and nobody else. After [`SLOW_LIMIT`] in a slow place a text counts as one without a match.
+//! The workers: how many, for how long, and what happens to those that do not end.
+//! A job gets one of a few *quick* permits in turn and gives it back after [`QUICK_LIMIT`],
+//! finished or not. A job that is not finished goes on with one of the *slow* permits at the lowest
+//! priority, or waits for one. So a pattern that takes for ever delays only others that take for
+//! ever. After [`SLOW_LIMIT`] with a slow permit a text counts as one without a match.
 
 use std::{
     io,

@@ -1,7 +1,7 @@
-//! A process that does nothing but match: what it is busy with can only be ended from outside, by ending it.
-//!
-//! It reads jobs from stdin and writes one byte for each to stdout. It ends with its input, and on Linux with the process that
-//! started it even while it is busy.
+//! The worker process, which does nothing but match: a match that does not end can only be ended
+//! from outside, by killing the process.
+//! A worker reads jobs from stdin and writes one byte for each to stdout. It ends with its input,
+//! and on Linux with its parent even while it is busy.
 
 use std::{
     collections::HashMap,
@@ -17,7 +17,8 @@ use rustix::process::{Resource, Rlimit, setrlimit};
 const ARGUMENT: &str = "__bridge-match";
 /// Bytes of memory a worker may take: ways that are still to be tried are remembered.
 const MEMORY: u64 = 256 << 20;
-/// Seconds of processor time after which a worker ends by itself, for systems that do not end it with its parent.
+/// Seconds of processor time after which a worker ends by itself, for systems that do not end it
+/// with its parent.
 const PROCESSOR_TIME: u64 = 600;
 /// Compiled patterns that are cached for the next job.
 const CACHED_PATTERNS: usize = 32;

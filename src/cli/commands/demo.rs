@@ -89,7 +89,8 @@ impl Build {
         }
         let (word, status) = if self.fails { ("FAILED", 2) } else { ("DONE", 0) };
         let mark = format!("{word} {}", self.name);
-        // The clock is read by the program that prints. Before macOS 14 its `date` knew no nanoseconds.
+        // The clock is read by the program that prints. Before macOS 14 its `date` knew no
+        // nanoseconds.
         let _ = writeln!(
             script,
             "case $(date +%N) in *N*) perl -MTime::HiRes=time -e 'printf \"{mark} %.0f\\n\", time * 1e9';; *) date '+{mark} \

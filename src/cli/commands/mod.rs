@@ -31,7 +31,8 @@ fn seconds(text: &str) -> Result<u64, String> {
     if !(0.0..=MAX_SECONDS).contains(&seconds) {
         return Err(format!("must lie between 0 and {MAX_SECONDS}"));
     }
-    // In range and not negative: checked above. Rounded up, so that a very short time does not become none.
+    // In range and not negative: checked above. Rounded up, so that a very short time does not
+    // become none.
     #[allow(clippy::cast_sign_loss)]
     Ok((seconds * 1000.0).ceil() as u64)
 }

@@ -108,7 +108,8 @@ fn quote(word: &str) -> String {
     if !word.is_empty() && word.bytes().all(harmless) && !word.starts_with(['=', '%']) {
         return word.to_owned();
     }
-    // In fish a backslash between quotes can escape, so it stands outside of them, as the quote itself does.
+    // In fish a backslash between quotes can escape, so it stands outside of them, as the quote
+    // itself does.
     let mut quoted = String::from("'");
     for c in word.chars() {
         if c == '\'' || c == '\\' {

@@ -287,7 +287,8 @@ impl Follow {
 async fn resolve(client: &mut Client, targets: &[String]) -> Result<BTreeSet<String>, Error> {
     let mut open = BTreeSet::new();
     for target in targets {
-        // A read of nothing says which pane the daemon takes it for, and is the error where it is none.
+        // A read of nothing says which pane the daemon takes it for, and is the error where it is
+        // none.
         let path = format!("{}/output", path_named("panes", target)?);
         let request = ReadRequest { since: Some("now".to_owned()), ..ReadRequest::default() };
         open.insert(client.get::<ReadAnswer>(&path, &request).await?.pane);

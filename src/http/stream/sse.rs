@@ -1,4 +1,5 @@
-//! `/v1/events`: Server-Sent Events (WHATWG HTML, "Server-sent events"), resumable by `Last-Event-ID`.
+//! `/v1/events`: Server-Sent Events (WHATWG HTML, "Server-sent events"), resumable by
+//! `Last-Event-ID`.
 
 use std::{convert::Infallible, time::Duration};
 

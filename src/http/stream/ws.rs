@@ -1,4 +1,5 @@
-//! `/v1/stream`: a WebSocket (RFC 6455) with many subscriptions, and input. `docs/http.md` has the protocol.
+//! `/v1/stream`: a WebSocket (RFC 6455) with many subscriptions, and input. `docs/http.md` has the
+//! protocol.
 
 mod session;
 

@@ -217,7 +217,8 @@ impl<S: Socket> Session<S> {
             if ready!(self.socket.poll_ready_unpin(cx)).is_err() {
                 return Poll::Ready(Step::Lost);
             }
-            // The event first: the answer to `unsubscribe` may be waiting, and nothing comes after that.
+            // The event first: the answer to `unsubscribe` may be waiting, and nothing comes after
+            // that.
             if let Some(message) = self.event.take().or_else(|| self.answers.pop_front()) {
                 if self.socket.start_send_unpin(message).is_err() {
                     return Poll::Ready(Step::Lost);

@@ -7,7 +7,7 @@ use crate::engine::{Engine, EngineOptions};
 struct Fake {
     heard: mpsc::UnboundedReceiver<Message>,
     said: mpsc::UnboundedSender<Message>,
-    /// So many messages are taken, then none.
+    /// How many messages are taken before the socket blocks.
     room: usize,
 }
 
