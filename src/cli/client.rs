@@ -105,12 +105,12 @@ impl Client {
     }
 
     /// Sends `GET path?query` about something that only this daemon knows. It is sent again where
-    /// only the connection was lost. `Err(Lost)`: the daemon has gone, and its knowledge with it.
+    /// only the connection was lost. `Err(ConnectionLost)`: the daemon has gone, and its knowledge with it.
     pub(super) async fn get_from_same_daemon<T: DeserializeOwned>(
         &mut self,
         path: &str,
         query: &impl Serialize,
-    ) -> Result<Result<T>, Lost> {
+    ) -> Result<Result<T>, ConnectionLost> {
         let lost = match self.ask(Method::GET, path, &url::query(query), Bytes::new()).await {
             Err(lost) => lost,
             answer => return answer,
@@ -129,12 +129,12 @@ impl Client {
         self.with_body(Method::POST, path, body).await
     }
 
-    /// Sends `POST path` with a JSON body. `Err(Lost)`: whether it was done is not known.
+    /// Sends `POST path` with a JSON body. `Err(ConnectionLost)`: whether it was done is not known.
     pub(super) async fn try_post<T: DeserializeOwned>(
         &mut self,
         path: &str,
         body: &impl Serialize,
-    ) -> Result<Result<T>, Lost> {
+    ) -> Result<Result<T>, ConnectionLost> {
         match serde_json::to_vec(body) {
             Ok(body) => self.ask(Method::POST, path, "", body.into()).await,
             Err(error) => Ok(Err(Error::internal(format!("request: {error}")))),
@@ -189,7 +189,7 @@ impl Client {
         let changes = method != Method::GET;
         match self.ask(method, path, query, body).await {
             Ok(answer) => answer,
-            Err(Lost(mut error)) => {
+            Err(ConnectionLost(mut error)) => {
                 if changes {
                     error.message.push_str("; whether it was done is not known: look before asking again");
                 }
@@ -205,7 +205,7 @@ impl Client {
         path: &str,
         query: &str,
         body: Bytes,
-    ) -> Result<Result<T>, Lost> {
+    ) -> Result<Result<T>, ConnectionLost> {
         match self.send(method, path, query, body, None).await? {
             Ok(response) => self.read(response).await,
             Err(error) => Ok(Err(error)),
@@ -219,7 +219,7 @@ impl Client {
         query: &str,
         body: Bytes,
         resume: Option<&str>,
-    ) -> Result<Result<Response<Incoming>>, Lost> {
+    ) -> Result<Result<Response<Incoming>>, ConnectionLost> {
         let and = if query.is_empty() { "" } else { "&" };
         let mut request = Request::builder()
             .method(method)
@@ -248,7 +248,7 @@ impl Client {
         Ok(Ok(response))
     }
 
-    async fn read<T: DeserializeOwned>(&self, response: Response<Incoming>) -> Result<Result<T>, Lost> {
+    async fn read<T: DeserializeOwned>(&self, response: Response<Incoming>) -> Result<Result<T>, ConnectionLost> {
         let status = response.status();
         let body = match response.into_body().collect().await {
             Ok(body) => body.to_bytes(),
@@ -262,13 +262,13 @@ impl Client {
     }
 
     /// Builds the error for a lost connection, which says whether the daemon has gone.
-    async fn lost(&self, error: &dyn std::fmt::Display) -> Lost {
+    async fn lost(&self, error: &dyn std::fmt::Display) -> ConnectionLost {
         let log = self.paths.log.display();
         let ended = match self.process {
             Some(process) => has_ended(process).await.then_some(process),
             None => None,
         };
-        Lost(Error::unavailable(match ended {
+        ConnectionLost(Error::unavailable(match ended {
             Some(process) => {
                 format!("the muxtap daemon (process {process}) was killed or crashed; its log is {log}")
             }
@@ -279,10 +279,10 @@ impl Client {
 
 /// The error for a response that did not come, and will not.
 #[derive(Debug)]
-pub(super) struct Lost(pub(super) Error);
+pub(super) struct ConnectionLost(pub(super) Error);
 
-impl From<Lost> for Error {
-    fn from(Lost(error): Lost) -> Self {
+impl From<ConnectionLost> for Error {
+    fn from(ConnectionLost(error): ConnectionLost) -> Self {
         error
     }
 }
@@ -308,7 +308,7 @@ pub(super) struct EventStream {
 impl EventStream {
     /// Reads at least one chunk and passes the data of the events in it to `event`. `Ok(false)`:
     /// the daemon ended the stream.
-    pub(super) async fn next(&mut self, event: impl FnMut(&[u8])) -> Result<bool, Lost> {
+    pub(super) async fn next(&mut self, event: impl FnMut(&[u8])) -> Result<bool, ConnectionLost> {
         match self.body.frame().await {
             None => Ok(false),
             Some(Err(error)) => Err(self.client.lost(&error).await),

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::{
     caller::Caller,
-    client::{EventStream, Lost},
+    client::{ConnectionLost, EventStream},
     output,
 };
 use crate::api::{Error, ErrorCode, EventsRequest, Result};
@@ -26,11 +26,11 @@ pub(super) struct FollowedEvents {
 /// The result of reading from a stream.
 pub(super) enum Step {
     /// More events may come.
-    GoesOn,
+    Continues,
     /// The daemon has ended in order, and the stream with it.
     Ended,
     /// The daemon was killed, or the connection to it was lost.
-    Lost(Lost),
+    Lost(ConnectionLost),
 }
 
 /// The state of a stream after [`FollowedEvents::recover`].
@@ -54,7 +54,7 @@ impl FollowedEvents {
     /// Passes the data of the next events to `event`.
     pub(super) async fn next(&mut self, event: impl FnMut(&[u8])) -> Step {
         match self.stream.next(event).await {
-            Ok(true) => Step::GoesOn,
+            Ok(true) => Step::Continues,
             Ok(false) => Step::Ended,
             Err(lost) => Step::Lost(lost),
         }
@@ -63,7 +63,7 @@ impl FollowedEvents {
     /// Connects to the daemon that runs now, or is started for it. Returns the place behind the
     /// last event that was read. Error: there is no such daemon, or streams are lost again and
     /// again.
-    pub(super) async fn reconnect(&mut self, caller: &Caller, lost: Lost) -> Result<Option<String>> {
+    pub(super) async fn reconnect(&mut self, caller: &Caller, lost: ConnectionLost) -> Result<Option<String>> {
         self.short_ones = if self.begun.elapsed() < SHORT { self.short_ones + 1 } else { 0 };
         if self.short_ones > SHORT_ONES {
             return Err(lost.into());
@@ -93,7 +93,7 @@ impl FollowedEvents {
     /// where it has ended.
     pub(super) async fn recover(&mut self, caller: &Caller, request: &EventsRequest, step: Step) -> Result<Recovery> {
         match step {
-            Step::GoesOn => Ok(Recovery::NotNeeded),
+            Step::Continues => Ok(Recovery::NotNeeded),
             Step::Ended => {
                 output::note("the daemon has ended");
                 Ok(Recovery::DaemonEnded)

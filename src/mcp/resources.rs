@@ -221,7 +221,7 @@ pub(super) async fn follow(
     };
     let request = SubscribeRequest { panes, types, ..SubscribeRequest::default() };
     let events = call.engine.subscribe(&host, &request).await?;
-    Ok(until(stop, async move { notify_changes(&uri, &notifier, events).await }))
+    Ok(spawn_until(stop, async move { notify_changes(&uri, &notifier, events).await }))
 }
 
 /// Notifies the client when the list of resources differs from `listed`, even if there is no tmux
@@ -236,7 +236,7 @@ pub(super) fn follow_list(
     let host = call.host(None)?;
     let request =
         SubscribeRequest { types: vec![Topology, Server, PaneOpened, PaneExited], ..SubscribeRequest::default() };
-    Ok(until(stop, async move {
+    Ok(spawn_until(stop, async move {
         let mut events = loop {
             match call.engine.subscribe(&host, &request).await {
                 Ok(events) => break events,
@@ -266,7 +266,7 @@ pub(super) fn follow_list(
     }))
 }
 
-fn until(stop: CancellationToken, following: impl Future<Output = ()> + Send + 'static) -> DropGuard {
+fn spawn_until(stop: CancellationToken, following: impl Future<Output = ()> + Send + 'static) -> DropGuard {
     let guard = stop.clone().drop_guard();
     tokio::spawn(async move {
         tokio::select! {

@@ -127,7 +127,7 @@ pub async fn serve(listener: Listener, router: Router, limits: Limits, writers: 
         let accepted = async {
             // The semaphore is never closed.
             let permit = permits.clone().acquire_owned().await;
-            (listener.admit(&mut is_logged).await, permit)
+            (listener.accept_next(&mut is_logged).await, permit)
         };
         let ((accepted, lent), permit) = tokio::select! {
             accepted = accepted => accepted,
@@ -152,7 +152,7 @@ enum Accepted {
 impl Listener {
     /// Accepts the next connection; with a descriptor of the reserve where there is no other.
     /// `is_logged`: whether the failure is logged already.
-    async fn admit(&self, is_logged: &mut bool) -> (Accepted, Option<Lent>) {
+    async fn accept_next(&self, is_logged: &mut bool) -> (Accepted, Option<Lent>) {
         loop {
             let error = match self.accept().await {
                 Ok(accepted) => {

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     api::{Error, ErrorCode, RunAnswer, RunRequest},
-    cli::{EXIT_ERROR, EXIT_TIMEOUT, client::Lost},
+    cli::{EXIT_ERROR, EXIT_TIMEOUT, client::ConnectionLost},
 };
 
 /// Run a command in a pane's shell; prints its output, exits with its status
@@ -85,7 +85,7 @@ fn ignore_closed_pipe(printed: Result<(), Failure>) -> Result<(), Failure> {
 }
 
 /// Builds the error for a run whose daemon has gone, and with it what it knew of the command.
-fn lost_run(lost: Lost, target: &str) -> Error {
+fn lost_run(lost: ConnectionLost, target: &str) -> Error {
     let mut error = Error::from(lost);
     error.message = format!(
         "{error}; the run in {target} is over: whether the command was typed, how it ended and what it printed are not known, and if \

@@ -19,7 +19,7 @@ use crate::{
     api::{Error, ErrorCode, Event, EventsRequest, PaneInfo, PaneList, ReadAnswer, ReadFormat, ReadRequest},
     cli::{
         EXIT_ERROR, EXIT_INTERRUPTED,
-        client::{Client, Lost},
+        client::{Client, ConnectionLost},
         follow::{FollowedEvents, Step},
     },
 };
@@ -179,7 +179,7 @@ impl Follow {
                 return Ok(0);
             }
             match step {
-                Step::GoesOn => {}
+                Step::Continues => {}
                 Step::Ended => {
                     output::print_raw(self.lines.flush_all())?;
                     output::note("the daemon has ended");
@@ -210,7 +210,7 @@ impl Follow {
         caller: &Caller,
         followed: &mut FollowedEvents,
         request: &EventsRequest,
-        lost: Lost,
+        lost: ConnectionLost,
     ) -> Result<bool, Error> {
         let place = followed.reconnect(caller, lost).await?;
         let mut request = request.clone();

@@ -12,7 +12,7 @@ use crate::{
     api::{Error, PredicateKind, PredicateReport, StandsBefore, WaitAnswer, WaitMode, WaitOutcome, WaitRequest},
     cli::{
         EXIT_FAILED, EXIT_INTERRUPTED, EXIT_TIMEOUT,
-        client::{Client, Lost},
+        client::{Client, ConnectionLost},
         url,
     },
     plain,
@@ -177,7 +177,7 @@ async fn poll_until_over(client: &mut Client, path: &str, first: WaitAnswer) -> 
 
 /// Builds the error for a wait whose daemon has gone. Another daemon that waits anew could miss
 /// what this one would have seen.
-fn lost_wait(lost: Lost, last: &WaitAnswer) -> Error {
+fn lost_wait(lost: ConnectionLost, last: &WaitAnswer) -> Error {
     let mut error = Error::from(lost);
     let open = last.predicates.iter().filter(|report| !report.latched).map(describe).collect::<Vec<_>>().join(", ");
     error.message = format!(
