@@ -48,7 +48,7 @@ const INSTRUCTIONS: &str = "muxtap follows tmux panes and remembers what they pr
      cannot miss it; never sleep and poll. Read with the last answer's cursor to get only what is new. Panes are %3, session:window.pane \
      or a session's name, exactly.";
 
-/// How long a call is held at most; `None`: 50 s.
+/// How long a call is held by default: no client gives up on one within this time.
 const HOLD: Duration = Duration::from_secs(50);
 
 /// A client's surroundings, and the configuration that holds for it.

@@ -255,7 +255,7 @@ async fn follow(caller: &Caller, mut lines: Lines) -> Result<(), Failure> {
 struct WaitResult {
     name: &'static str,
     outcome: WaitOutcome,
-    /// Returns the milliseconds from the time at the line's end to `arrived`.
+    /// Milliseconds from the time that the pane wrote to the response's arrival.
     latency_ms: Option<f64>,
 }
 
@@ -290,7 +290,7 @@ async fn wait(caller: &Caller, pane: &str, build: &Build) -> Result<WaitResult> 
     })
 }
 
-/// Milliseconds from the time at the line's end to `arrived`.
+/// Returns the milliseconds from the time at the line's end to `arrived`.
 fn latency(line: &str, arrived: u128) -> Option<f64> {
     let written: u128 = line.split_whitespace().next_back()?.parse().ok()?;
     let nanoseconds = u32::try_from(arrived.checked_sub(written)?).ok()?;
