@@ -532,17 +532,17 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let paths = paths(&dir);
         let claim = claim(&paths, true).unwrap();
-        let (tell, told) = std::sync::mpsc::channel();
+        let (sender, receiver) = std::sync::mpsc::channel();
         let waiter = std::thread::spawn({
             let paths = paths.clone();
             move || {
                 wait_until_gone(&paths).unwrap();
-                tell.send(paths.socket.exists()).unwrap();
+                sender.send(paths.socket.exists()).unwrap();
             }
         });
-        assert!(told.try_recv().is_err());
+        assert!(receiver.try_recv().is_err());
         drop(claim);
-        assert!(!told.recv().unwrap(), "the socket goes before the lock");
+        assert!(!receiver.recv().unwrap(), "the socket goes before the lock");
         waiter.join().unwrap();
     }
 

@@ -17,8 +17,8 @@ const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
 
 /// Refuses requests that could hold a descriptor of the reserve or need another one.
 pub(super) async fn refuse(request: Request, next: Next) -> Response {
-    let is_scarce = request.extensions().get::<OutOfDescriptors>().is_some();
-    if !is_scarce || ANSWERED.contains(&request.uri().path()) {
+    let is_out_of_descriptors = request.extensions().get::<OutOfDescriptors>().is_some();
+    if !is_out_of_descriptors || ANSWERED.contains(&request.uri().path()) {
         return next.run(request).await;
     }
     // Not 429: the caller did not ask too often. muxtap itself cannot go on.

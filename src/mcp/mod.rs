@@ -270,10 +270,10 @@ impl ServerHandler for Mcp {
             if request.name == supervise::NAME {
                 return Some(Ok(self.supervise(&call, arguments).await));
             }
-            let told = tools::call(&call, &request.name, arguments).await?;
-            Some(told.map(|told| {
-                let mut result = CallToolResult::success(vec![ContentBlock::text(told.text)]);
-                result.structured_content = Some(told.answer);
+            let output = tools::call(&call, &request.name, arguments).await?;
+            Some(output.map(|output| {
+                let mut result = CallToolResult::success(vec![ContentBlock::text(output.text)]);
+                result.structured_content = Some(output.answer);
                 result
             }))
         };

@@ -230,9 +230,10 @@ mod tests {
     #[test]
     fn every_pane_keeps_some_of_its_lines() {
         let lines = |count| (1..=count).map(|number| (number, "x".to_owned())).collect();
-        let mut told = SearchOutput::default();
-        told.take_last(BTreeMap::from([("%1".into(), lines(100)), ("%2".into(), lines(1)), ("%3".into(), vec![])]), 10);
-        assert_eq!(told.lines.iter().filter(|line| line.pane == "%1").count(), 5);
-        assert_eq!(told.lines.last().unwrap().pane, "%2");
+        let mut output = SearchOutput::default();
+        output
+            .take_last(BTreeMap::from([("%1".into(), lines(100)), ("%2".into(), lines(1)), ("%3".into(), vec![])]), 10);
+        assert_eq!(output.lines.iter().filter(|line| line.pane == "%1").count(), 5);
+        assert_eq!(output.lines.last().unwrap().pane, "%2");
     }
 }

@@ -51,34 +51,34 @@ pub(super) async fn watch(call: &CallContext, arguments: JsonObject) -> Result<T
     let request = SubscribeRequest { panes: args.targets, types, resume, ..SubscribeRequest::default() };
     let begun = now_ms();
     let mut events = call.engine.subscribe(&host, &request).await?;
-    let mut told = WatchOutput { resume: events.place(), ..WatchOutput::default() };
+    let mut output = WatchOutput { resume: events.place(), ..WatchOutput::default() };
     // A state that an agent reached between two calls is no event any more, but it still holds.
     if let Some(since) = since {
         for agent in call.engine.agents(&host).await?.agents {
             let is_meant = |target: &String| matches(target, &PaneInfo::from(&agent));
             if agent.since_ms > since && (targets.is_empty() || targets.iter().any(is_meant)) {
-                told.events.push(json!({"type": "agent", "pane": agent.pane, "agent": agent}));
+                output.events.push(json!({"type": "agent", "pane": agent.pane, "agent": agent}));
             }
         }
     }
     let wait = call.capped(args.wait_ms.unwrap_or(WAIT_MS));
-    let (mut limit, mut over) = (if told.events.is_empty() { wait } else { TOGETHER }, None::<Instant>);
+    let (mut limit, mut over) = (if output.events.is_empty() { wait } else { TOGETHER }, None::<Instant>);
     let mut gathered = 0;
-    while told.events.len() < MOST_EVENTS && gathered < MOST_CHARS && over.is_none_or(|over| Instant::now() < over) {
+    while output.events.len() < MOST_EVENTS && gathered < MOST_CHARS && over.is_none_or(|over| Instant::now() < over) {
         let Ok(Some(event)) = tokio::time::timeout(limit, events.next()).await else { break };
         let event = event?;
         over = over.or_else(|| Some(Instant::now() + AT_MOST));
         gathered += event.telling.json().len();
         if let Some(resume) = event.resume {
-            told.resume = resume;
+            output.resume = resume;
         }
-        told.add(serde_json::from_slice(event.telling.json()).unwrap_or_default());
+        output.add(serde_json::from_slice(event.telling.json()).unwrap_or_default());
         limit = TOGETHER;
     }
-    told.bound();
+    output.bound();
     // The time from before the first event: twice reported is better than never.
-    told.resume = format!("{begun}@{}", told.resume);
-    Ok(ToolOutput { text: text(&told), answer: serde_json::to_value(&told).unwrap_or_default() })
+    output.resume = format!("{begun}@{}", output.resume);
+    Ok(ToolOutput { text: text(&output), answer: serde_json::to_value(&output).unwrap_or_default() })
 }
 
 impl WatchOutput {
@@ -112,12 +112,12 @@ impl WatchOutput {
     }
 }
 
-fn text(told: &WatchOutput) -> String {
-    if told.events.is_empty() {
+fn text(output: &WatchOutput) -> String {
+    if output.events.is_empty() {
         return "nothing happened; call watch again with resume".to_owned();
     }
     let mut text = String::new();
-    for event in &told.events {
+    for event in &output.events {
         let word = |name: &str| event.get(name).and_then(Value::as_str).unwrap_or_default();
         let pane = event.pointer("/pane/id").and_then(Value::as_str).unwrap_or_else(|| word("pane"));
         // Writing to a String cannot fail.
