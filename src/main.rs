@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    muxtap::bridge::enter(std::env::args_os()).unwrap_or_else(muxtap::cli::main)
+    muxtap::bridge::run_if_worker(std::env::args_os()).unwrap_or_else(muxtap::cli::main)
 }

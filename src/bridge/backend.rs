@@ -1,16 +1,16 @@
-//! What does the work: tmux, or memory.
+//! The backend of the endpoints: tmux, or sessions in memory.
 
 use std::sync::Arc;
 
 use super::{
-    answer::{Object, Refusal},
     live::Live,
     request::{Action, Request},
+    response::{HttpError, ObjectWriter},
     stub::Stub,
 };
 use crate::nonce;
 
-/// One of the two modes.
+/// A backend, one for each mode.
 pub enum Backend {
     /// `TMUX_BRIDGE_MODE=tmux`.
     Live(Box<Live>),
@@ -18,38 +18,38 @@ pub enum Backend {
     Stub(Stub),
 }
 
-/// What was done.
+/// The result of an action.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Done {
-    /// These are there, sorted.
+pub enum ActionOutput {
+    /// The names of all sessions, sorted.
     Sessions(Vec<String>),
-    /// Something was done to this session.
+    /// The session that the action was about.
     Session {
         /// Its name.
         name: String,
-        /// What it shows, where that was asked for: a string as JSON has it.
+        /// The session's screen, where the action asks for it: a JSON string.
         output: Option<Arc<str>>,
     },
 }
 
 impl Backend {
-    /// The body of `/health`.
-    pub async fn health(&self) -> Result<String, Refusal> {
+    /// Returns the body of `/health`.
+    pub async fn health(&self) -> Result<String, HttpError> {
         match self {
             Self::Live(live) => live.health().await,
             Self::Stub(stub) => Ok(stub.health()),
         }
     }
 
-    /// Does what this page asks.
-    pub async fn act(&self, request: &Request, origin: &str) -> Result<Done, Refusal> {
+    /// Carries out a request of the page `origin`.
+    pub async fn execute(&self, request: &Request, origin: &str) -> Result<ActionOutput, HttpError> {
         match self {
-            Self::Live(live) => live.act(request, origin).await,
-            Self::Stub(stub) => stub.act(request).await,
+            Self::Live(live) => live.execute(request, origin).await,
+            Self::Stub(stub) => stub.execute(request).await,
         }
     }
 
-    /// Lets go of everything. Sessions of tmux live on.
+    /// Releases everything. Sessions of tmux live on.
     pub async fn stop(&self) {
         match self {
             Self::Live(live) => live.stop().await,
@@ -58,20 +58,20 @@ impl Backend {
     }
 }
 
-impl Done {
-    /// This session, and nothing to show.
+impl ActionOutput {
+    /// Builds the result for a session without its screen.
     pub fn session(name: &str) -> Self {
         Self::Session { name: name.to_owned(), output: None }
     }
 
-    /// What this session shows, as JSON.
+    /// Builds the result for a session with its screen, as JSON.
     pub fn output(name: &str, json: impl Into<Arc<str>>) -> Self {
         Self::Session { name: name.to_owned(), output: Some(json.into()) }
     }
 
-    /// The answer's body.
+    /// Returns the response's body.
     pub fn into_body(self, action: Action) -> String {
-        let body = Object::new().bool("ok", true).string("action", action.as_str());
+        let body = ObjectWriter::new().bool("ok", true).string("action", action.as_str());
         match self {
             Self::Sessions(names) => body.strings("sessions", &names),
             Self::Session { name, output } => {
@@ -86,12 +86,12 @@ impl Done {
     }
 }
 
-/// A name for a session that was given none.
-pub fn made_up_name() -> String {
+/// Generates a name for a session that was given none.
+pub fn generate_name() -> String {
     format!("pi-{}", nonce::hex32())
 }
 
-/// Names as JavaScript sorts them: by UTF-16 units.
+/// Sorts names as JavaScript does: by UTF-16 units.
 pub fn sorted(mut names: Vec<String>) -> Vec<String> {
     names.sort_by(|one, other| one.encode_utf16().cmp(other.encode_utf16()));
     names
@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn made_up_names_are_pi_and_eight_digits() {
-        let name = made_up_name();
+        let name = generate_name();
         let digits = name.strip_prefix("pi-").unwrap();
         assert!(
             digits.len() == 8 && digits.bytes().all(|digit| digit.is_ascii_digit() || (b'a'..=b'f').contains(&digit))

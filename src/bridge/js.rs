@@ -1,28 +1,29 @@
-//! What JavaScript means by a string, a number and white space, where the contract counts and trims as JavaScript does.
+//! JavaScript's strings, numbers and white space, where the contract counts and trims as JavaScript
+//! does.
 
 use std::fmt::Write as _;
 
 /// A JavaScript string: UTF-16 units, of which some may be halves of a pair that stand alone.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Text(Vec<u16>);
+pub struct JsString(Vec<u16>);
 
-impl Text {
-    /// How long JavaScript says it is.
+impl JsString {
+    /// Returns the length in UTF-16 units, which is JavaScript's `length`.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether nothing is in it.
+    /// Returns whether the string is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Its units.
+    /// Returns the UTF-16 units.
     pub fn units(&self) -> &[u16] {
         &self.0
     }
 
-    /// Without the white space at both ends (`String.prototype.trim`).
+    /// Returns the string without the white space at both ends (`String.prototype.trim`).
     pub fn trimmed(&self) -> Self {
         let end = self.0.iter().rposition(|unit| !is_space(*unit)).map_or(0, |at| at + 1);
         let kept = self.0.get(..end).unwrap_or_default();
@@ -30,23 +31,23 @@ impl Text {
         Self(kept.get(start..).unwrap_or_default().to_vec())
     }
 
-    /// This with `more` behind it.
+    /// Appends `more`.
     pub fn with(mut self, more: &Self) -> Self {
         self.0.extend_from_slice(&more.0);
         self
     }
 
-    /// As the world outside of JavaScript gets it: what stands alone is U+FFFD.
+    /// Converts to UTF-8; half a pair that stands alone becomes U+FFFD.
     pub fn lossy(&self) -> String {
         String::from_utf16_lossy(&self.0)
     }
 
-    /// It is exactly this.
+    /// Returns whether the string equals `text`.
     pub fn is(&self, text: &str) -> bool {
         self.0.iter().copied().eq(text.encode_utf16())
     }
 
-    /// As `JSON.stringify` writes it, quotes included.
+    /// Encodes the string as `JSON.stringify` does, quotes included.
     pub fn to_json(&self) -> String {
         let mut out = String::with_capacity(self.0.len() + 2);
         out.push('"');
@@ -62,19 +63,19 @@ impl Text {
     }
 }
 
-impl From<Vec<u16>> for Text {
+impl From<Vec<u16>> for JsString {
     fn from(units: Vec<u16>) -> Self {
         Self(units)
     }
 }
 
-impl From<&str> for Text {
+impl From<&str> for JsString {
     fn from(text: &str) -> Self {
         Self(text.encode_utf16().collect())
     }
 }
 
-/// As `JSON.stringify` writes a string that has no halves in it, quotes included.
+/// Appends a string that holds no halves of pairs as `JSON.stringify` does, quotes included.
 pub fn write_json(text: &str, out: &mut String) {
     out.push('"');
     text.chars().for_each(|character| escape(character, out));
@@ -95,7 +96,8 @@ fn escape(character: char, out: &mut String) {
     }
 }
 
-/// White space and line ends as `trim` and `\s` take them: not U+0085, but U+FEFF.
+/// Returns whether `trim` and `\s` take a unit for white space or a line end: not U+0085, but
+/// U+FEFF.
 pub const fn is_space(unit: u16) -> bool {
     matches!(
         unit,
@@ -107,17 +109,17 @@ fn is_space_character(character: char) -> bool {
     u16::try_from(u32::from(character)).is_ok_and(is_space)
 }
 
-/// `String.prototype.trim`.
+/// Trims like `String.prototype.trim`.
 pub fn trim(text: &str) -> &str {
     text.trim_matches(is_space_character)
 }
 
-/// `String.prototype.trimEnd`.
+/// Trims like `String.prototype.trimEnd`.
 pub fn trim_end(text: &str) -> &str {
     text.trim_end_matches(is_space_character)
 }
 
-/// `Number.parseInt(text, 10)`, as far as it fits; `None` for NaN.
+/// Parses like `Number.parseInt(text, 10)`; `None` for NaN.
 pub fn parse_int(text: &str) -> Option<i64> {
     let text = text.trim_start_matches(is_space_character);
     let (sign, digits) = match text.strip_prefix('-') {
@@ -139,13 +141,13 @@ mod tests {
         assert_eq!(trim("\u{feff}\u{a0}\u{3000}\n\u{b} a b \u{2029}"), "a b");
         assert_eq!(trim("\u{85}a\u{200b}"), "\u{85}a\u{200b}");
         assert_eq!(trim_end(" a\n\n \u{feff}"), " a");
-        assert!(Text::from(" \u{feff}\t").trimmed().is_empty());
-        assert_eq!(Text::from(" a b ").trimmed(), Text::from("a b"));
+        assert!(JsString::from(" \u{feff}\t").trimmed().is_empty());
+        assert_eq!(JsString::from(" a b ").trimmed(), JsString::from("a b"));
     }
 
     #[test]
     fn length_is_in_utf16_units() {
-        assert_eq!((Text::from("é").len(), Text::from("😀").len()), (1, 2));
+        assert_eq!((JsString::from("é").len(), JsString::from("😀").len()), (1, 2));
     }
 
     #[test]
@@ -153,7 +155,7 @@ mod tests {
         let mut out = String::new();
         write_json("\u{8}\u{c}\n\r\t\"\\/\u{0}\u{1f}\u{7f}\u{2028}é😀", &mut out);
         assert_eq!(out, "\"\\b\\f\\n\\r\\t\\\"\\\\/\\u0000\\u001f\u{7f}\u{2028}é😀\"");
-        let halves = Text::from(vec![0x61, 0xd83d, 0x62, 0xde00, 0xd83d, 0xde00]);
+        let halves = JsString::from(vec![0x61, 0xd83d, 0x62, 0xde00, 0xd83d, 0xde00]);
         assert_eq!(halves.to_json(), "\"a\\ud83db\\ude00😀\"");
     }
 

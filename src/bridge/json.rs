@@ -1,5 +1,5 @@
-//! A request's body, read as `JSON.parse` reads it: of two fields with one name the last counts, numbers may be infinite,
-//! strings may hold halves of pairs, and nesting has no limit.
+//! A request's body, read as `JSON.parse` reads it: of two fields with one name the last counts,
+//! numbers may be infinite, strings may hold halves of pairs, and nesting has no limit.
 
 use std::{collections::HashMap, fmt};
 
@@ -9,48 +9,48 @@ use serde::{
 };
 use serde_json::value::RawValue;
 
-use super::js::Text;
+use super::js::JsString;
 
-/// Why a body says nothing.
+/// Why a body cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unreadable {
-    /// It is not JSON.
+pub enum ParseError {
+    /// The body is not JSON.
     NotJson,
-    /// It is JSON, but no object.
+    /// The body is JSON, but not an object.
     NotAnObject,
 }
 
-/// The object that a body is.
+/// A body's JSON object.
 #[derive(Debug)]
 pub struct Object<'a> {
     fields: HashMap<Vec<u8>, &'a RawValue>,
 }
 
-/// A value.
+/// Returns a field's value.
 #[derive(Debug, PartialEq)]
 pub enum Value<'a> {
-    /// There is none (`undefined`).
+    /// The field is absent (`undefined`).
     Absent,
     /// `true` and `false`.
     Bool(bool),
     /// A number.
     Number(f64),
     /// A string.
-    Text(Text),
+    Text(JsString),
     /// An array.
     Array(Vec<&'a str>),
-    /// `null` and objects: nothing asks which.
+    /// `null` or an object; no field needs to tell them apart.
     Other,
 }
 
 impl<'a> Object<'a> {
-    /// Reads a body that was trimmed.
-    pub fn parse(body: &'a str) -> Result<Self, Unreadable> {
-        let whole: &RawValue = serde_json::from_str(body).map_err(|_| Unreadable::NotJson)?;
+    /// Parses a body that was trimmed.
+    pub fn parse(body: &'a str) -> Result<Self, ParseError> {
+        let whole: &RawValue = serde_json::from_str(body).map_err(|_| ParseError::NotJson)?;
         if !whole.get().starts_with('{') {
-            return Err(Unreadable::NotAnObject);
+            return Err(ParseError::NotAnObject);
         }
-        serde_json::from_str(whole.get()).map_err(|_| Unreadable::NotJson)
+        serde_json::from_str(whole.get()).map_err(|_| ParseError::NotJson)
     }
 
     /// A field's value.
@@ -105,7 +105,7 @@ impl Visitor<'_> for Name {
 }
 
 impl<'a> Value<'a> {
-    /// Reads one value, known to be JSON.
+    /// Reads one value that is known to be JSON.
     pub fn read(raw: &'a str) -> Self {
         match raw.as_bytes().first() {
             Some(b't') => Self::Bool(true),
@@ -115,28 +115,29 @@ impl<'a> Value<'a> {
                 let items: Vec<&RawValue> = serde_json::from_str(raw).unwrap_or_default();
                 Self::Array(items.into_iter().map(RawValue::get).collect())
             }
-            // Rust reads all numbers of JSON, and rounds as JavaScript does; what is too large is infinite in both.
+            // Rust reads all numbers of JSON, and rounds as JavaScript does; what is too large is
+            // infinite in both.
             Some(b'-' | b'0'..=b'9') => raw.parse().map_or(Self::Other, Self::Number),
             _ => Self::Other,
         }
     }
 
     /// A string.
-    pub fn into_text(self) -> Option<Text> {
+    pub fn into_text(self) -> Option<JsString> {
         match self {
             Self::Text(text) => Some(text),
             _ => None,
         }
     }
 
-    /// `true`.
+    /// Returns whether the value is `true`.
     pub fn is_true(&self) -> bool {
         *self == Self::Bool(true)
     }
 }
 
-/// The text of a string, known to be one.
-fn unquoted(raw: &str) -> Text {
+/// Decodes a string that is known to be JSON.
+fn unquoted(raw: &str) -> JsString {
     let inner = raw.strip_prefix('"').and_then(|raw| raw.strip_suffix('"')).unwrap_or_default();
     let mut units = Vec::with_capacity(inner.len());
     let mut characters = inner.chars();
@@ -160,7 +161,7 @@ fn unquoted(raw: &str) -> Text {
             other => other.map_or(0, |character| character as u16),
         });
     }
-    Text::from(units)
+    JsString::from(units)
 }
 
 #[cfg(test)]
@@ -170,18 +171,18 @@ mod tests {
     #[test]
     fn what_is_json_and_what_is_an_object() {
         for (body, why) in [
-            ("{", Unreadable::NotJson),
-            ("{}x", Unreadable::NotJson),
-            ("{'a':1}", Unreadable::NotJson),
-            ("{\"a\":1,}", Unreadable::NotJson),
-            ("{\"a\":01}", Unreadable::NotJson),
-            ("{\"a\":\"\n\"}", Unreadable::NotJson),
-            ("{\"a\":NaN}", Unreadable::NotJson),
-            ("\u{feff}{}", Unreadable::NotJson),
-            ("[]", Unreadable::NotAnObject),
-            ("null", Unreadable::NotAnObject),
-            ("\"{}\"", Unreadable::NotAnObject),
-            ("1e999", Unreadable::NotAnObject),
+            ("{", ParseError::NotJson),
+            ("{}x", ParseError::NotJson),
+            ("{'a':1}", ParseError::NotJson),
+            ("{\"a\":1,}", ParseError::NotJson),
+            ("{\"a\":01}", ParseError::NotJson),
+            ("{\"a\":\"\n\"}", ParseError::NotJson),
+            ("{\"a\":NaN}", ParseError::NotJson),
+            ("\u{feff}{}", ParseError::NotJson),
+            ("[]", ParseError::NotAnObject),
+            ("null", ParseError::NotAnObject),
+            ("\"{}\"", ParseError::NotAnObject),
+            ("1e999", ParseError::NotAnObject),
         ] {
             assert_eq!(Object::parse(body).unwrap_err(), why, "{body:?}");
         }
@@ -190,7 +191,7 @@ mod tests {
     #[test]
     fn the_last_of_two_fields_counts_and_names_may_be_escaped() {
         let object = Object::parse(r#"{"a":1,"\u0061":"x","\ud800":2,"b":1e999,"c":-0}"#).unwrap();
-        assert_eq!(object.field("a"), Value::Text(Text::from("x")));
+        assert_eq!(object.field("a"), Value::Text(JsString::from("x")));
         assert_eq!(object.field("b"), Value::Number(f64::INFINITY));
         assert_eq!(object.field("c"), Value::Number(0.0));
         assert_eq!(object.field("d"), Value::Absent);
@@ -200,7 +201,7 @@ mod tests {
     fn halves_of_pairs_are_kept() {
         let object = Object::parse(r#"{"a":"\ud83d\ude00 \ud83d\u0041\/\"\\"}"#).unwrap();
         let expected = [0xd83d, 0xde00, 0x20, 0xd83d, 0x41, 0x2f, 0x22, 0x5c];
-        assert_eq!(object.field("a"), Value::Text(Text::from(expected.to_vec())));
+        assert_eq!(object.field("a"), Value::Text(JsString::from(expected.to_vec())));
     }
 
     #[test]
@@ -208,6 +209,6 @@ mod tests {
         let deep = format!("{{\"x\":{}{},\"a\":[[1],null]}}", "[".repeat(100_000), "]".repeat(100_000));
         assert_eq!(Object::parse(&deep).unwrap().field("a"), Value::Array(vec!["[1]", "null"]));
         let array = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
-        assert_eq!(Object::parse(&array).unwrap_err(), Unreadable::NotAnObject);
+        assert_eq!(Object::parse(&array).unwrap_err(), ParseError::NotAnObject);
     }
 }

@@ -1,19 +1,20 @@
-//! The spreadsheet bridge: contract v1 over HTTP, for an add-in that types into terminals. `docs/bridge.md` is its page.
-//!
-//! It stands beside the daemon: a process of its own in the foreground, with an engine of its own for one tmux server.
-//! A request goes through `face` (who may ask, and in which order that is checked), `request` (is it valid), and a
-//! `backend`: `live` asks the engine, `stub` plays with lines in memory. `pattern` is JavaScript's regular expressions.
+//! The spreadsheet bridge: contract v1 over HTTP, for an add-in that types into terminals.
+//! `docs/bridge.md` is its page.
+//! The bridge is a process of its own in the foreground, beside the daemon, with an engine of its
+//! own for one tmux server. A request goes through `handler` (may the caller ask, in the contract's
+//! order of checks), `request` (is it valid), and a `backend`: `live` uses the engine, `stub` keeps
+//! lines in memory. `pattern` is JavaScript's regular expressions.
 
-mod answer;
 mod backend;
-mod face;
+mod capture_cache;
+mod handler;
 mod js;
 mod json;
 mod live;
 pub mod pattern;
 mod request;
+mod response;
 pub mod settings;
-mod sight;
 mod stub;
 pub mod tls;
 mod wait;
@@ -36,15 +37,15 @@ use tokio_util::sync::CancellationToken;
 
 use self::{
     backend::Backend,
-    face::Face,
+    handler::BridgeState,
     live::Live,
-    pattern::Patterns,
+    pattern::PatternCache,
     settings::{Mode, Settings},
     stub::Stub,
 };
 use crate::{config, net};
 
-/// Serves until a signal ends it. Error: why it could not begin.
+/// Serves until a signal ends it. Error: why it could not start.
 pub async fn serve(settings: &Settings, common: &config::Settings) -> Result<(), String> {
     let acceptor = tls::acceptor(&settings.tls, &settings.host, &|name| std::env::var_os(name))?;
     let hangup = if hangup_is_ignored() { SignalKind::terminate() } else { SignalKind::hangup() };
@@ -69,13 +70,13 @@ pub async fn serve(settings: &Settings, common: &config::Settings) -> Result<(),
     };
     let port =
         listeners.first().and_then(|listener| listener.local_addr().ok()).map_or(settings.port, |addr| addr.port());
-    let face = Arc::new(Face {
+    let state = Arc::new(BridgeState {
         backend,
         origins: settings.origins.clone(),
         token: settings.token.clone(),
-        patterns: Patterns::default(),
+        patterns: PatternCache::default(),
     });
-    let router = Router::new().fallback(face::answer).with_state(face.clone());
+    let router = Router::new().fallback(handler::handle).with_state(state.clone());
     let stop = CancellationToken::new();
     let mut serving = JoinSet::new();
     for listener in listeners {
@@ -91,7 +92,7 @@ pub async fn serve(settings: &Settings, common: &config::Settings) -> Result<(),
             stop.clone(),
         ));
     }
-    // Whoever started it may not want to read.
+    // The program that started this one may have closed its stdout.
     let _ = io::stdout().write_all(started(settings, port).as_bytes()).and_then(|()| io::stdout().flush());
     tokio::select! {
         _ = terminate.recv() => {}
@@ -101,18 +102,19 @@ pub async fn serve(settings: &Settings, common: &config::Settings) -> Result<(),
     tracing::info!("stopping");
     stop.cancel();
     // Open waits are answered when the engine stops; then their connections end.
-    let ((), ()) = tokio::join!(face.backend.stop(), async { while serving.join_next().await.is_some() {} });
+    let ((), ()) = tokio::join!(state.backend.stop(), async { while serving.join_next().await.is_some() {} });
     Ok(())
 }
 
-/// The path of this program, of which some patterns need processes of their own.
+/// Returns the path of this program, which some patterns need for worker processes.
 fn own_program() -> Result<PathBuf, String> {
     let own = std::env::current_exe().map_err(|error| format!("cannot find muxtap's own program: {error}"))?;
     // The same program even if its file is replaced meanwhile.
     Ok(if cfg!(target_os = "linux") { PathBuf::from("/proc/self/exe") } else { own })
 }
 
-/// Whether this was started by somebody who does not want it to end with a terminal (`nohup`). Known on Linux only.
+/// Returns whether SIGHUP is ignored (`nohup`): the bridge is not to end with its terminal. Known
+/// on Linux only.
 fn hangup_is_ignored() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
@@ -120,7 +122,7 @@ fn hangup_is_ignored() -> bool {
     ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & 1 == 1)
 }
 
-/// Every address of the host: `localhost` is two.
+/// Listens on every address of the host: `localhost` is two.
 async fn listen(host: &str, port: u16) -> Result<Vec<TcpListener>, String> {
     let unable = |error: io::Error| format!("cannot listen on {host}:{port}: {error}");
     let mut addrs: Vec<SocketAddr> = tokio::net::lookup_host((host, port)).await.map_err(unable)?.collect();
@@ -134,7 +136,7 @@ async fn listen(host: &str, port: u16) -> Result<Vec<TcpListener>, String> {
         }
         match TcpListener::bind(addr).await {
             Ok(listener) => listeners.push(listener),
-            // This machine does not have it.
+            // This machine has no IPv6.
             Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable && addr.is_ipv6() => {}
             Err(error) => return Err(unable(error)),
         }
@@ -145,7 +147,7 @@ async fn listen(host: &str, port: u16) -> Result<Vec<TcpListener>, String> {
     Ok(listeners)
 }
 
-/// The lines that say that it listens.
+/// Returns the lines that announce the address, mode and origins.
 fn started(settings: &Settings, port: u16) -> String {
     let scheme = if settings.tls == settings::Tls::Off { "http" } else { "https" };
     let host = match settings.host.parse() {
@@ -169,7 +171,8 @@ fn started(settings: &Settings, port: u16) -> String {
     lines
 }
 
-/// If this process was started to match patterns for a bridge, does so; answers only if it was not, or has ended.
-pub fn enter(args: impl IntoIterator<Item = OsString>) -> Option<std::process::ExitCode> {
-    pattern::enter(args)
+/// Matches patterns until the end of input, if this process was started as a worker of a bridge.
+/// `None`: it was not.
+pub fn run_if_worker(args: impl IntoIterator<Item = OsString>) -> Option<std::process::ExitCode> {
+    pattern::run_if_worker(args)
 }

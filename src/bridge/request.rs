@@ -1,12 +1,13 @@
-//! What a request asks: every field is validated for every action, in the contract's order; the first failure answers.
+//! Requests: every field is validated for every action, in the contract's order. The first error is
+//! the response.
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use super::{
-    answer::Refusal,
-    js::{self, Text},
-    json::{Object, Unreadable, Value},
-    pattern::{Pattern, Patterns},
+    js::{self, JsString},
+    json::{Object, ParseError, Value},
+    pattern::{Pattern, PatternCache},
+    response::HttpError,
 };
 
 /// Bytes of a body.
@@ -26,20 +27,20 @@ const LINES_DEFAULT: u32 = 200;
 const TIMEOUT: (u32, u32) = (100, 120_000);
 const TIMEOUT_DEFAULT: u32 = 5000;
 
-/// What a client can ask.
+/// An action of the contract.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Which sessions there are.
+    /// Lists the sessions.
     ListSessions,
-    /// A new one.
+    /// Creates a session.
     CreateSession,
-    /// Typing.
+    /// Types into a session.
     SendKeys,
-    /// Looking.
+    /// Captures a session's screen.
     CapturePane,
-    /// Typing, then looking, at once or when a pattern matches.
+    /// Types, then captures, at once or when a pattern matches.
     SendAndCapture,
-    /// Ending one.
+    /// Kills a session.
     KillSession,
 }
 
@@ -53,7 +54,7 @@ impl Action {
         Self::KillSession,
     ];
 
-    /// Its name on the wire.
+    /// Returns the name on the wire.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::ListSessions => "list_sessions",
@@ -69,54 +70,54 @@ impl Action {
 /// A valid request.
 #[derive(Debug)]
 pub struct Request {
-    /// What is asked.
+    /// The action.
     pub action: Action,
-    /// Of which session; there for every action that needs one.
+    /// The session; not empty for every action that needs one.
     pub session: String,
-    /// Where a new session begins.
+    /// A new session's directory.
     pub cwd: Option<PathBuf>,
-    /// What is typed.
-    pub text: Option<Text>,
-    /// Keys that are pressed after it.
+    /// The text to type.
+    pub text: Option<JsString>,
+    /// The keys to press after the text.
     pub keys: Vec<String>,
-    /// Then Enter.
+    /// Whether Enter is pressed after the keys.
     pub enter: bool,
     /// Lines of history in a capture.
     pub lines: u32,
-    /// What is waited for, and what it looked like.
+    /// The pattern to wait for.
     pub wait_for: Option<Arc<Pattern>>,
     /// How long a wait may last.
     pub timeout: Duration,
-    /// Wrapped lines are captured as one.
+    /// Whether wrapped lines are captured as one.
     pub join_wrapped: bool,
-    /// Only output after what was typed counts.
+    /// Whether only output after the input counts.
     pub from_send: bool,
 }
 
 impl Request {
-    /// Reads a body: its JSON, then its fields.
-    pub async fn parse(body: &[u8], patterns: &Patterns) -> Result<Self, Refusal> {
+    /// Parses a body: its JSON, then its fields.
+    pub async fn parse(body: &[u8], patterns: &PatternCache) -> Result<Self, HttpError> {
         let body = String::from_utf8_lossy(body);
         let body = js::trim(&body);
         if body.is_empty() {
-            return Err(Refusal::bad("Missing JSON request body."));
+            return Err(HttpError::bad_request("Missing JSON request body."));
         }
         let object = Object::parse(body).map_err(|why| {
-            Refusal::bad(match why {
-                Unreadable::NotJson => "Invalid JSON body.",
-                Unreadable::NotAnObject => "Request body must be a JSON object.",
+            HttpError::bad_request(match why {
+                ParseError::NotJson => "Invalid JSON body.",
+                ParseError::NotAnObject => "Request body must be a JSON object.",
             })
         })?;
         Self::validate(&object, patterns).await
     }
 
-    async fn validate(object: &Object<'_>, patterns: &Patterns) -> Result<Self, Refusal> {
+    async fn validate(object: &Object<'_>, patterns: &PatternCache) -> Result<Self, HttpError> {
         let action = action(object.field("action"))?;
         let session = session(object.field("session"))?;
         let cwd = cwd(object.field("cwd")).await?;
         let text = present(object.field("text"));
         if text.as_ref().is_some_and(|text| text.len() > TEXT_UNITS) {
-            return Err(Refusal::bad(format!("text is too long (max {TEXT_UNITS} characters).")));
+            return Err(HttpError::bad_request(format!("text is too long (max {TEXT_UNITS} characters).")));
         }
         let keys = keys(object.field("keys"))?;
         let enter = object.field("enter").is_true();
@@ -124,11 +125,11 @@ impl Request {
         let wait_for = match present(object.field("wait_for")) {
             None => None,
             Some(source) if source.len() > PATTERN_UNITS => {
-                return Err(Refusal::bad(format!("wait_for is too long (max {PATTERN_UNITS} characters).")));
+                return Err(HttpError::bad_request(format!("wait_for is too long (max {PATTERN_UNITS} characters).")));
             }
             Some(source) => {
                 let pattern = patterns.get(&source);
-                Some(pattern.ok_or_else(|| Refusal::bad("wait_for must be a valid regular expression."))?)
+                Some(pattern.ok_or_else(|| HttpError::bad_request("wait_for must be a valid regular expression."))?)
             }
         };
         let timeout = number("timeout_ms", &object.field("timeout_ms"), TIMEOUT, TIMEOUT_DEFAULT)?;
@@ -143,40 +144,43 @@ impl Request {
             wait_for,
             timeout: Duration::from_millis(timeout.into()),
             join_wrapped: object.field("join_wrapped").is_true(),
-            from_send: object.field("wait_from") == Value::Text(Text::from("send")),
+            from_send: object.field("wait_from") == Value::Text(JsString::from("send")),
         };
         request.has_what_it_needs(session.is_some())?;
         Ok(request)
     }
 
-    fn has_what_it_needs(&self, has_session: bool) -> Result<(), Refusal> {
+    fn has_what_it_needs(&self, has_session: bool) -> Result<(), HttpError> {
         let action = self.action.as_str();
         if matches!(self.action, Action::ListSessions | Action::CreateSession) {
             return Ok(());
         }
         if !has_session {
-            return Err(Refusal::bad(format!("session is required for {action}")));
+            return Err(HttpError::bad_request(format!("session is required for {action}")));
         }
         let types = matches!(self.action, Action::SendKeys | Action::SendAndCapture);
         if types && self.text.is_none() && self.keys.is_empty() && !self.enter {
-            return Err(Refusal::bad(format!("{action} requires at least one of: text, keys, or enter=true.")));
+            return Err(HttpError::bad_request(format!(
+                "{action} requires at least one of: text, keys, or enter=true."
+            )));
         }
         Ok(())
     }
 }
 
-/// A string without the white space around it; absent where nothing is left, or where it is no string.
-fn present(value: Value<'_>) -> Option<Text> {
+/// Returns a string without the white space around it. `None`: nothing is left, or it is not a
+/// string.
+fn present(value: Value<'_>) -> Option<JsString> {
     Some(value.into_text()?.trimmed()).filter(|text| !text.is_empty())
 }
 
-fn action(value: Value<'_>) -> Result<Action, Refusal> {
+fn action(value: Value<'_>) -> Result<Action, HttpError> {
     let name = value.into_text().map(|text| text.trimmed());
     let action = name.and_then(|name| Action::ALL.into_iter().find(|action| name.is(action.as_str())));
-    action.ok_or_else(|| Refusal::bad("Invalid action."))
+    action.ok_or_else(|| HttpError::bad_request("Invalid action."))
 }
 
-fn session(value: Value<'_>) -> Result<Option<String>, Refusal> {
+fn session(value: Value<'_>) -> Result<Option<String>, HttpError> {
     let Some(name) = present(value) else { return Ok(None) };
     let name = name.lossy();
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b':' | b'-');
@@ -184,54 +188,54 @@ fn session(value: Value<'_>) -> Result<Option<String>, Refusal> {
     if begins && name.len() <= NAME_LENGTH && name.bytes().all(allowed) {
         Ok(Some(name))
     } else {
-        Err(Refusal::bad("Invalid session name. Use 1-64 chars: letters, numbers, ., _, :, -"))
+        Err(HttpError::bad_request("Invalid session name. Use 1-64 chars: letters, numbers, ., _, :, -"))
     }
 }
 
-async fn cwd(value: Value<'_>) -> Result<Option<PathBuf>, Refusal> {
+async fn cwd(value: Value<'_>) -> Result<Option<PathBuf>, HttpError> {
     let Some(given) = present(value) else { return Ok(None) };
     let path = PathBuf::from(given.lossy());
     if !path.is_absolute() {
-        return Err(Refusal::bad("cwd must be an absolute path."));
+        return Err(HttpError::bad_request("cwd must be an absolute path."));
     }
     match tokio::fs::metadata(&path).await {
         Ok(found) if found.is_dir() => Ok(Some(path)),
-        Ok(_) => Err(Refusal::bad_with("cwd is not a directory: ", &given)),
-        Err(_) => Err(Refusal::bad_with("cwd does not exist: ", &given)),
+        Ok(_) => Err(HttpError::bad_request_with("cwd is not a directory: ", &given)),
+        Err(_) => Err(HttpError::bad_request_with("cwd does not exist: ", &given)),
     }
 }
 
-fn keys(value: Value<'_>) -> Result<Vec<String>, Refusal> {
+fn keys(value: Value<'_>) -> Result<Vec<String>, HttpError> {
     let items = match value {
         Value::Absent => return Ok(Vec::new()),
         Value::Array(items) => items,
-        _ => return Err(Refusal::bad("keys must be an array of strings.")),
+        _ => return Err(HttpError::bad_request("keys must be an array of strings.")),
     };
     let mut keys = Vec::with_capacity(items.len());
     for item in items {
         let token = Value::read(item).into_text();
-        let token = token.ok_or_else(|| Refusal::bad("keys must contain only strings."))?.trimmed();
+        let token = token.ok_or_else(|| HttpError::bad_request("keys must contain only strings."))?.trimmed();
         if token.is_empty() {
             continue;
         }
         let key = token.lossy();
         let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b':' | b'+' | b'-');
         if key.len() > KEY_LENGTH || !key.bytes().all(allowed) {
-            return Err(Refusal::bad_with("Invalid key token: ", &token));
+            return Err(HttpError::bad_request_with("Invalid key token: ", &token));
         }
         keys.push(key);
     }
     Ok(keys)
 }
 
-fn number(name: &str, value: &Value<'_>, (least, most): (u32, u32), default: u32) -> Result<u32, Refusal> {
+fn number(name: &str, value: &Value<'_>, (least, most): (u32, u32), default: u32) -> Result<u32, HttpError> {
     let number = match value {
         Value::Absent => return Ok(default),
         Value::Number(number) if number.is_finite() && number.fract() == 0.0 => *number,
-        _ => return Err(Refusal::bad(format!("{name} must be an integer."))),
+        _ => return Err(HttpError::bad_request(format!("{name} must be an integer."))),
     };
     if number < f64::from(least) || number > f64::from(most) {
-        return Err(Refusal::bad(format!("{name} must be between {least} and {most}.")));
+        return Err(HttpError::bad_request(format!("{name} must be between {least} and {most}.")));
     }
     // A whole number between two numbers of this type.
     #[allow(clippy::cast_sign_loss)]
@@ -243,7 +247,7 @@ mod tests {
     use super::*;
 
     async fn parsed(body: &str) -> Result<Request, String> {
-        Request::parse(body.as_bytes(), &Patterns::default()).await.map_err(|refusal| refusal.message.lossy())
+        Request::parse(body.as_bytes(), &PatternCache::default()).await.map_err(|refusal| refusal.message.lossy())
     }
 
     async fn refused(body: &str) -> String {
@@ -257,7 +261,7 @@ mod tests {
         let request = parsed("\u{feff}{\"action\":\"\u{a0}list_sessions \"}\u{2028}").await.unwrap();
         assert_eq!(request.action, Action::ListSessions);
         let body = b"{\"action\":\"send_keys\",\"session\":\"a\",\"text\":\"\xff\"}";
-        let request = Request::parse(body, &Patterns::default()).await;
+        let request = Request::parse(body, &PatternCache::default()).await;
         assert_eq!(request.unwrap().text.unwrap().lossy(), "\u{fffd}");
     }
 

@@ -1,4 +1,4 @@
-//! What the environment and the flags say, read as the first bridge read them.
+//! Settings from the environment and the flags, read as the first bridge read them.
 
 use std::{
     ffi::OsString,
@@ -10,18 +10,18 @@ use std::{
 
 use super::js;
 
-/// Pages that may ask when the environment names none.
+/// Origins that may ask when the environment names none.
 const ORIGINS: [&str; 2] = ["https://localhost:3000", "https://pi-for-excel.vercel.app"];
 const PORT: u16 = 3341;
-/// The folder of the socket, in the one for temporary files.
+/// The socket's folder, in the one for temporary files.
 const SOCKET_DIR: &str = "pi-for-excel-tmux-bridge";
 const SOCKET: &str = "tmux.sock";
-/// Milliseconds tmux may take for a command: unless told otherwise, at least, and at most.
+/// Milliseconds that tmux may take for a command: by default, at least, and at most.
 const COMMAND_TIMEOUT: i64 = 10_000;
 const COMMAND_TIMEOUT_LEAST: i64 = 500;
 const COMMAND_TIMEOUT_MOST: i64 = 120_000;
 
-/// What stands behind the endpoints.
+/// The backend's mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// A real tmux.
@@ -31,7 +31,7 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// As it is written.
+    /// Returns the mode's name.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Tmux => "tmux",
@@ -40,23 +40,23 @@ impl Mode {
     }
 }
 
-/// How answers are encrypted.
+/// How connections are encrypted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Tls {
-    /// Not at all.
+    /// No encryption.
     Off,
-    /// With these files, which have to be there.
+    /// A certificate in these files, which must exist.
     Files {
         /// The private key, PEM.
         key: PathBuf,
         /// The certificate, PEM.
         cert: PathBuf,
     },
-    /// With a certificate that is made for this machine.
+    /// A certificate that is generated for this machine.
     Own,
 }
 
-/// The flags.
+/// The flags of `muxtap bridge`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Flags {
     /// `--https`.
@@ -67,24 +67,24 @@ pub struct Flags {
     pub socket: Option<PathBuf>,
 }
 
-/// Everything that can be set.
+/// All settings of the bridge.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Where it listens.
+    /// The host to listen on.
     pub host: String,
     /// The port; 0 for any that is free.
     pub port: u16,
-    /// What stands behind it.
+    /// The backend's mode.
     pub mode: Mode,
-    /// What a client must show; none: nothing.
+    /// The token that clients must send; `None`: no token.
     pub token: Option<String>,
-    /// Pages that may ask, exactly so.
+    /// Origins that may ask, compared exactly.
     pub origins: Vec<String>,
     /// tmux's socket, absolute.
     pub socket: PathBuf,
-    /// The folder that is made for it.
+    /// The folder that is created for the socket.
     socket_dir: PathBuf,
-    /// Nobody named that folder: it lies where others can make one too.
+    /// Whether that folder is the default one, which lies where others can create one too.
     is_default_dir: bool,
     /// How long tmux may take for a command.
     pub command_timeout: Duration,
@@ -93,7 +93,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Reads the environment through `var`. Error: what is wrong with it.
+    /// Reads the environment through `var`. Error: which variable is wrong.
     pub fn read(var: &dyn Fn(&str) -> Option<OsString>, flags: &Flags) -> Result<Self, String> {
         // What is empty counts as not set, as `||` has it in JavaScript.
         let path = |name: &str| var(name).filter(|value| !value.is_empty()).map(PathBuf::from);
@@ -143,7 +143,8 @@ impl Settings {
         })
     }
 
-    /// Makes the folders of the socket, for this user alone. One that others could have made under the default name is refused.
+    /// Creates the folders of the socket, for this user alone. A folder under the default name that
+    /// others could have created is refused.
     pub fn make_socket_dirs(&self) -> Result<(), String> {
         for dir in [Some(self.socket_dir.as_path()), self.socket.parent()].into_iter().flatten() {
             DirBuilder::new()
@@ -170,7 +171,7 @@ fn absolute(path: &Path) -> Result<PathBuf, String> {
     std::path::absolute(path).map_err(|error| format!("{}: {error}", path.display()))
 }
 
-/// Files that the environment names, whole or by their folder.
+/// Returns the files that the environment names, directly or by their folder.
 fn certificates(path: &dyn Fn(&str) -> Option<PathBuf>) -> Tls {
     let dir = path("PI_FOR_EXCEL_CERT_DIR");
     let (key, cert) = (path("PI_FOR_EXCEL_KEY_PATH"), path("PI_FOR_EXCEL_CERT_PATH"));

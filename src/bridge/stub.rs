@@ -1,4 +1,4 @@
-//! The mode without tmux: sessions are lists of lines in memory, and nothing is run.
+//! The mode without tmux: sessions are lists of lines in memory, and no program runs.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -10,15 +10,15 @@ use axum::http::StatusCode;
 use tokio::{sync::watch, time::timeout};
 
 use super::{
-    answer::{Object, Refusal},
-    backend::{Done, made_up_name, sorted},
-    js::Text,
+    backend::{ActionOutput, generate_name, sorted},
+    js::JsString,
     pattern::{Pattern, Pool},
     request::{Action, Request},
-    wait::too_late,
+    response::{HttpError, ObjectWriter},
+    wait::wait_timed_out,
 };
 
-/// Lines that a session keeps.
+/// Lines kept for each session.
 const LINES: usize = 5000;
 
 /// Sessions in memory.
@@ -32,104 +32,105 @@ pub struct Stub {
 /// A session's lines.
 #[derive(Debug, Default)]
 struct Lines {
-    kept: VecDeque<Text>,
+    kept: VecDeque<JsString>,
     /// How many lines were dropped before those that are kept.
     dropped: usize,
 }
 
 impl Stub {
-    /// Without a session. `program`: muxtap's own, which matches some of the patterns in processes of its own.
+    /// Creates a backend without sessions. `program`: muxtap's own, which matches some of the
+    /// patterns in worker processes.
     pub fn new(program: PathBuf) -> Self {
         Self { sessions: Mutex::default(), changed: watch::Sender::new(false), pool: Pool::new(program) }
     }
 
-    /// Ends what waits.
+    /// Ends open waits.
     pub fn stop(&self) {
         self.changed.send_replace(true);
     }
 
-    /// What `/health` says.
+    /// Returns the body of `/health`.
     pub fn health(&self) -> String {
-        let health = Object::new().bool("ok", true).string("mode", "stub").string("backend", "stub");
+        let health = ObjectWriter::new().bool("ok", true).string("mode", "stub").string("backend", "stub");
         health.number("sessions", self.sessions().len()).finish()
     }
 
-    /// Does what is asked.
-    pub async fn act(&self, request: &Request) -> Result<Done, Refusal> {
+    /// Carries out a request.
+    pub async fn execute(&self, request: &Request) -> Result<ActionOutput, HttpError> {
         let name = &request.session;
         match request.action {
-            Action::ListSessions => Ok(Done::Sessions(sorted(self.sessions().keys().cloned().collect()))),
+            Action::ListSessions => Ok(ActionOutput::Sessions(sorted(self.sessions().keys().cloned().collect()))),
             Action::CreateSession => self.create(name),
             Action::SendKeys => {
-                self.with(name, |lines| type_in(lines, request))?;
+                self.with_session(name, |lines| send_input(lines, request))?;
                 self.changed.send_modify(|_| {});
-                Ok(Done::session(name))
+                Ok(ActionOutput::session(name))
             }
-            Action::CapturePane => {
-                self.with(name, |lines| capture(lines, request)).map(|text| Done::output(name, text.to_json()))
-            }
+            Action::CapturePane => self
+                .with_session(name, |lines| capture(lines, request))
+                .map(|text| ActionOutput::output(name, text.to_json())),
             Action::SendAndCapture => {
                 let mut changes = self.changed.subscribe();
-                let (before, text) = self.with(name, |lines| {
+                let (before, text) = self.with_session(name, |lines| {
                     let before = lines.dropped + lines.kept.len();
-                    type_in(lines, request);
+                    send_input(lines, request);
                     (before, capture(lines, request))
                 })?;
                 self.changed.send_modify(|_| {});
                 match &request.wait_for {
-                    None => Ok(Done::output(name, text.to_json())),
+                    None => Ok(ActionOutput::output(name, text.to_json())),
                     Some(pattern) => {
                         let waited = self.wait(request, pattern, before, &mut changes);
-                        timeout(request.timeout, waited).await.unwrap_or_else(|_| Err(too_late(request)))
+                        timeout(request.timeout, waited).await.unwrap_or_else(|_| Err(wait_timed_out(request)))
                     }
                 }
             }
             Action::KillSession => {
                 let killed = self.sessions().remove(name);
                 self.changed.send_modify(|_| {});
-                killed.map(|_| Done::session(name)).ok_or_else(|| missing(name))
+                killed.map(|_| ActionOutput::session(name)).ok_or_else(|| no_such_session(name))
             }
         }
     }
 
-    /// Waits until what would be answered matches. Nothing runs here: only what others type can change that. `before`: how
-    /// many lines the session had before the input.
+    /// Waits until the response would match. No program runs here: only other clients' input can
+    /// change that. `before`: how many lines the session had before the input.
     async fn wait(
         &self,
         request: &Request,
         pattern: &Arc<Pattern>,
         before: usize,
         changes: &mut watch::Receiver<bool>,
-    ) -> Result<Done, Refusal> {
+    ) -> Result<ActionOutput, HttpError> {
         loop {
             if *changes.borrow_and_update() {
-                return Err(Refusal::stopping());
+                return Err(HttpError::stopping());
             }
             let name = &request.session;
-            let (shown, since) = self.with(name, |lines| {
+            let (shown, since) = self.with_session(name, |lines| {
                 let since = lines.kept.iter().skip(before.saturating_sub(lines.dropped)).cloned();
                 (capture(lines, request), request.from_send.then(|| joined(since, "\n")))
             })?;
             if pattern.is_match_in(since.as_ref().unwrap_or(&shown), &self.pool).await {
-                return Ok(Done::output(name, shown.to_json()));
+                return Ok(ActionOutput::output(name, shown.to_json()));
             }
             // The sender lives as long as `self`.
             let _ = changes.changed().await;
         }
     }
 
-    fn create(&self, name: &str) -> Result<Done, Refusal> {
+    fn create(&self, name: &str) -> Result<ActionOutput, HttpError> {
         let mut sessions = self.sessions();
-        let name = if name.is_empty() { made_up_name() } else { name.to_owned() };
+        let name = if name.is_empty() { generate_name() } else { name.to_owned() };
         if sessions.contains_key(&name) {
-            return Err(Refusal::new(StatusCode::CONFLICT, format!("Session already exists: {name}")));
+            return Err(HttpError::new(StatusCode::CONFLICT, format!("Session already exists: {name}")));
         }
         sessions.insert(name.clone(), Lines::default());
-        Ok(Done::session(&name))
+        Ok(ActionOutput::session(&name))
     }
 
-    fn with<T>(&self, name: &str, what: impl FnOnce(&mut Lines) -> T) -> Result<T, Refusal> {
-        self.sessions().get_mut(name).map(what).ok_or_else(|| missing(name))
+    fn with_session<T>(&self, name: &str, what: impl FnOnce(&mut Lines) -> T) -> Result<T, HttpError> {
+        self.sessions().get_mut(name).map(what).ok_or_else(|| no_such_session(name))
     }
 
     fn sessions(&self) -> MutexGuard<'_, BTreeMap<String, Lines>> {
@@ -137,14 +138,14 @@ impl Stub {
     }
 }
 
-fn missing(name: &str) -> Refusal {
-    Refusal::new(StatusCode::NOT_FOUND, format!("Session not found: {name}"))
+fn no_such_session(name: &str) -> HttpError {
+    HttpError::new(StatusCode::NOT_FOUND, format!("Session not found: {name}"))
 }
 
-/// One call is one line.
-fn type_in(lines: &mut Lines, request: &Request) {
-    let keys = request.keys.iter().map(|key| Text::from(format!("<{key}>").as_str()));
-    let enter = request.enter.then(|| Text::from("<Enter>"));
+/// Appends the input as one line.
+fn send_input(lines: &mut Lines, request: &Request) {
+    let keys = request.keys.iter().map(|key| JsString::from(format!("<{key}>").as_str()));
+    let enter = request.enter.then(|| JsString::from("<Enter>"));
     if lines.kept.len() == LINES {
         lines.kept.pop_front();
         lines.dropped += 1;
@@ -152,11 +153,11 @@ fn type_in(lines: &mut Lines, request: &Request) {
     lines.kept.push_back(joined(request.text.iter().cloned().chain(keys).chain(enter), " "));
 }
 
-fn capture(lines: &Lines, request: &Request) -> Text {
+fn capture(lines: &Lines, request: &Request) -> JsString {
     let from = lines.kept.len().saturating_sub(request.lines as usize);
     joined(lines.kept.iter().skip(from).cloned(), "\n")
 }
 
-fn joined(parts: impl Iterator<Item = Text>, separator: &str) -> Text {
-    parts.reduce(|joined, part| joined.with(&Text::from(separator)).with(&part)).unwrap_or_default()
+fn joined(parts: impl Iterator<Item = JsString>, separator: &str) -> JsString {
+    parts.reduce(|joined, part| joined.with(&JsString::from(separator)).with(&part)).unwrap_or_default()
 }

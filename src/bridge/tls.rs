@@ -1,4 +1,4 @@
-//! Certificates: those that are named, or one that is made for this machine.
+//! Certificates: those that are named, or one that is generated for this machine.
 
 use std::{
     ffi::OsString,
@@ -8,13 +8,14 @@ use std::{
 use tokio_rustls::TlsAcceptor;
 
 use super::settings::Tls;
-use crate::net::tls::{self, Files, Made};
+use crate::net::tls::{self, CertificateFiles, GeneratedCertificate};
 
-/// The folder in muxtap's own for what outlives it. The daemon's certificates stand elsewhere, since they may be for other names:
-/// whoever trusts this one does not have to do so again.
+/// The folder under the user's state directory. The daemon's certificates stand elsewhere, since
+/// they may be for other names: who trusts this one does not have to do so again.
 const DIR: &str = "muxtap/bridge-tls";
 
-/// What encrypts connections; `None` where nothing does. `host` is where it listens. Error: why it cannot.
+/// Returns the TLS acceptor; `None` where nothing is encrypted. `host`: where the bridge listens.
+/// Error: why there is none.
 pub fn acceptor(
     settings: &Tls,
     host: &str,
@@ -30,21 +31,21 @@ pub fn acceptor(
                     cert.display()
                 ));
             }
-            Files { cert: cert.clone(), key: key.clone() }
+            CertificateFiles { cert: cert.clone(), key: key.clone() }
         }
         Tls::Own => made(host, var)?.files,
     };
     tls::acceptor(&files).map(Some).map_err(|error| error.message)
 }
 
-/// The certificate of this machine, made if it is not there yet.
-pub fn made(host: &str, var: &dyn Fn(&str) -> Option<OsString>) -> Result<Made, String> {
+/// Returns this machine's certificate; generates it where there is none.
+pub fn made(host: &str, var: &dyn Fn(&str) -> Option<OsString>) -> Result<GeneratedCertificate, String> {
     let dir =
         dir(var).ok_or("HTTPS requested, but neither XDG_STATE_HOME nor HOME says where a certificate can be kept.")?;
     let is_elsewhere =
         host.parse().map_or(host != "localhost", |ip: std::net::IpAddr| !ip.is_loopback() && !ip.is_unspecified());
     let names = if is_elsewhere { vec![host.to_owned()] } else { Vec::new() };
-    tls::made_in(&dir, &names).map_err(|error| error.message)
+    tls::load_or_generate(&dir, &names).map_err(|error| error.message)
 }
 
 fn dir(var: &dyn Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
@@ -53,7 +54,7 @@ fn dir(var: &dyn Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
     state.map(|state| state.join(DIR))
 }
 
-/// How each system is told to trust an authority.
+/// Returns the text that says how each system is told to trust an authority.
 pub fn how_to_trust(authority: &Path) -> String {
     let ca = authority.display();
     format!(

@@ -1,4 +1,4 @@
-//! The argument tree: every command and what all of them share.
+//! The argument tree: every command, and the options that all of them share.
 
 use std::ffi::OsString;
 
@@ -175,7 +175,7 @@ impl Command {
     }
 }
 
-/// What one call of the program asks.
+/// A parsed command line.
 #[derive(Debug)]
 pub(super) struct Invocation {
     pub(super) json: bool,
@@ -183,10 +183,10 @@ pub(super) struct Invocation {
     pub(super) command: Command,
 }
 
-/// The whole tree, as help, completions and the documentation's tests see it.
-///
-/// `-S` is not one of clap's global arguments: in `capture-pane` it is the first line, as in tmux, and a global
-/// argument cannot give way. So it is put on each command, with its letter where the letter is free.
+/// Builds the whole tree, as help, completions and the documentation's tests see it.
+/// `-S` is not one of clap's global arguments: in `capture-pane` it is the first line, as in tmux,
+/// and a global argument cannot give way. So it is put on each command, with its letter where the
+/// letter is free.
 pub fn tree() -> clap::Command {
     Cli::command().mut_subcommands(with_path)
 }
@@ -204,7 +204,7 @@ fn with_path(command: clap::Command) -> clap::Command {
 
 const SUBCOMMAND_PATH: &str = "subcommand_socket_path";
 
-/// Reads a command line, the program's name included.
+/// Parses a command line, the program's name included.
 pub(super) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Invocation, clap::Error> {
     let args: Vec<_> = args.into_iter().collect();
     if let Some(invocation) = parse_by_own_tree(&args) {
@@ -224,8 +224,9 @@ fn invocation(matches: &ArgMatches, common: Common, command: Command) -> Invocat
     Invocation { json: common.json, server, command }
 }
 
-/// The commands that scripts call again and again, each with a tree of its own: to build the whole tree takes longer than to ask the daemon.
-/// `None`: it is another command, or the whole tree must tell what is wrong with it.
+/// Parses commands that scripts call again and again with a tree of their own: building the whole
+/// tree takes longer than asking the daemon. `None`: it is another command, or the whole tree must
+/// say what is wrong with it.
 fn parse_by_own_tree(args: &[OsString]) -> Option<Invocation> {
     fn own<T: clap::Args>(args: &[OsString], name: &'static str, command: fn(T) -> Command) -> Option<Invocation> {
         let own = with_path(T::augment_args(clap::Command::new(name)));

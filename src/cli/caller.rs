@@ -1,4 +1,4 @@
-//! Who asks: the tmux server that is meant, the pane that is meant when none is named, the daemon to ask.
+//! The surroundings of a command: its tmux server, its own pane, its daemon.
 
 use std::{collections::BTreeMap, path::PathBuf};
 
@@ -20,11 +20,11 @@ pub(super) struct Caller {
     pub(super) server: PathBuf,
     /// The directory of the tmux sockets that have names, where it can be used.
     pub(super) sockets: Option<PathBuf>,
-    /// The pane this runs in, whatever server is meant, and its server's socket.
+    /// The pane this runs in and its server's socket, whatever server is meant.
     pub(super) runs_in: Option<(String, String)>,
-    /// Answers as JSON.
+    /// Whether answers are printed as JSON.
     pub(super) json: bool,
-    /// The pane this runs in, when it belongs to that server.
+    /// The pane this runs in, when it is one of the server `server`.
     own_pane: Option<String>,
 }
 
@@ -43,7 +43,7 @@ impl Caller {
         })
     }
 
-    /// The same caller, asking about another tmux server.
+    /// Returns a copy for another tmux server.
     pub(super) fn on_server(&self, server: PathBuf) -> Self {
         Self {
             paths: self.paths.clone(),
@@ -55,14 +55,15 @@ impl Caller {
         }
     }
 
-    /// A connection to the daemon; starts it when none runs.
+    /// Connects to the daemon; starts it when none runs.
     pub(super) async fn client(&self) -> Result<Client> {
         let stream = start::connect_or_start(&self.paths, &mut |warning| output::note(warning))?;
         Ok(Client::new(stream, &self.paths, &self.server).await?.comparing_versions())
     }
 
-    /// Waits until a daemon answers in the place of one that was lost, and starts one where nobody else does. It takes
-    /// seconds where somebody else may; meanwhile other things can be awaited.
+    /// Waits until a daemon is ready in the place of one that was lost, and starts one where no
+    /// supervisor does. It takes seconds where a supervisor may; other futures can be awaited
+    /// meanwhile.
     pub(super) async fn reconnect(&self) -> Result<()> {
         let paths = self.paths.clone();
         let connect = move || start::connect_or_start(&paths, &mut |warning| output::note(warning)).map(drop);
@@ -70,12 +71,12 @@ impl Caller {
         connected.unwrap_or_else(|error| Err(Error::internal(error.to_string())))
     }
 
-    /// A bare connection to the daemon; starts it when none runs.
+    /// Connects to the daemon's socket without speaking HTTP; starts the daemon when none runs.
     pub(super) fn stream(&self) -> Result<std::os::unix::net::UnixStream> {
         start::connect_or_start(&self.paths, &mut |warning| output::note(warning))
     }
 
-    /// A connection to the daemon, when one runs.
+    /// Connects to the daemon. `None`: none runs.
     pub(super) async fn running(&self) -> Result<Option<Client>> {
         match start::connect(&self.paths)? {
             Some(stream) => Client::new(stream, &self.paths, &self.server).await.map(Some),
@@ -83,7 +84,7 @@ impl Caller {
         }
     }
 
-    /// The target that was named, else the pane this runs in, as tmux's commands have it.
+    /// Returns the target that was named, else the pane this runs in, as tmux's commands do.
     pub(super) fn target(&self, named: Option<String>) -> Result<String> {
         named.or_else(|| self.own_pane.clone()).ok_or_else(|| {
             Error::new(
@@ -98,7 +99,7 @@ impl Caller {
     }
 }
 
-/// This process's environment, as far as it is text.
+/// Returns this process's environment, as far as it is text.
 pub(super) fn whole_environment() -> BTreeMap<String, String> {
     std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))

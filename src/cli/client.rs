@@ -37,7 +37,7 @@ thread_local! {
     static WARNED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// A connection; requests go one after the other.
+/// A connection to the daemon. Requests go one after the other.
 pub(super) struct Client {
     sender: SendRequest<Full<Bytes>>,
     connection: JoinHandle<()>,
@@ -45,9 +45,9 @@ pub(super) struct Client {
     query: String,
     server: PathBuf,
     paths: Paths,
-    /// The daemon's process, where the system tells it.
+    /// The daemon's process id, where the system knows it.
     process: Option<u32>,
-    /// Say it when the daemon is of another version.
+    /// Whether to warn when the daemon is of another version.
     compares_versions: bool,
 }
 
@@ -58,7 +58,8 @@ impl Client {
         };
         stream.set_nonblocking(true).map_err(|error| lost(&error))?;
         let stream = tokio::net::UnixStream::from_std(stream).map_err(|error| lost(&error))?;
-        // In a directory that others can write to, the socket may be theirs; what is typed is not for them to see.
+        // In a directory that others can write to, the socket may be theirs; what is typed is not
+        // for them to see.
         let peer = stream.peer_cred().map_err(|error| lost(&error))?;
         if peer.uid() != paths::uid() {
             return Err(Error::new(
@@ -69,7 +70,7 @@ impl Client {
         let process = peer.pid().and_then(|pid| u32::try_from(pid).ok());
         let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(|error| lost(&error))?;
         let connection = tokio::spawn(async move {
-            // What goes wrong here is told to the request that waits for its answer.
+            // An error here fails the request that waits for its response.
             let _ = connection.await;
         });
         let text = server.to_str().ok_or_else(|| {
@@ -80,18 +81,19 @@ impl Client {
         Ok(Self { sender, connection, query, server, paths, process, compares_versions: false })
     }
 
-    /// The daemon's process.
+    /// Returns the daemon's process id.
     pub(super) fn process(&self) -> Option<u32> {
         self.process
     }
 
-    /// Warn, once in this process, when the daemon is of another version.
+    /// Warns, once in this process, when the daemon is of another version.
     pub(super) fn comparing_versions(self) -> Self {
         Self { compares_versions: true, ..self }
     }
 
-    /// `GET path?query`, which changes nothing and is asked again, once, where the daemon went away without an answer: a
-    /// process that was killed goes on taking connections until its last thread has ended.
+    /// Sends `GET path?query`. It changes nothing, so it is sent again, once, where the daemon went
+    /// away without a response: a process that was killed goes on accepting connections until its
+    /// last thread has ended.
     pub(super) async fn get<T: DeserializeOwned>(&mut self, path: &str, query: &impl Serialize) -> Result<T> {
         if let Ok(answer) = self.ask(Method::GET, path, &url::query(query), Bytes::new()).await {
             return answer;
@@ -102,13 +104,14 @@ impl Client {
         self.once(Method::GET, path, &url::query(query), Bytes::new()).await
     }
 
-    /// `GET path?query` about something that this daemon alone knows. It is asked again where only the connection was
-    /// lost. `Err(Lost)`: the daemon has gone, and what it knew with it.
-    pub(super) async fn get_of_this<T: DeserializeOwned>(
+    /// Sends `GET path?query` about something that only this daemon knows. It is sent again where
+    /// only the connection was lost. `Err(ConnectionLost)`: the daemon has gone, and its knowledge with
+    /// it.
+    pub(super) async fn get_from_same_daemon<T: DeserializeOwned>(
         &mut self,
         path: &str,
         query: &impl Serialize,
-    ) -> Result<Result<T>, Lost> {
+    ) -> Result<Result<T>, ConnectionLost> {
         let lost = match self.ask(Method::GET, path, &url::query(query), Bytes::new()).await {
             Err(lost) => lost,
             answer => return answer,
@@ -122,35 +125,35 @@ impl Client {
         self.ask(Method::GET, path, &url::query(query), Bytes::new()).await
     }
 
-    /// `POST path` with a JSON body.
+    /// Sends `POST path` with a JSON body.
     pub(super) async fn post<T: DeserializeOwned>(&mut self, path: &str, body: &impl Serialize) -> Result<T> {
         self.with_body(Method::POST, path, body).await
     }
 
-    /// `POST path` with a JSON body. `Err(Lost)`: nobody knows whether it was done.
+    /// Sends `POST path` with a JSON body. `Err(ConnectionLost)`: whether it was done is not known.
     pub(super) async fn try_post<T: DeserializeOwned>(
         &mut self,
         path: &str,
         body: &impl Serialize,
-    ) -> Result<Result<T>, Lost> {
+    ) -> Result<Result<T>, ConnectionLost> {
         match serde_json::to_vec(body) {
             Ok(body) => self.ask(Method::POST, path, "", body.into()).await,
             Err(error) => Ok(Err(Error::internal(format!("request: {error}")))),
         }
     }
 
-    /// `PATCH path` with a JSON body.
+    /// Sends `PATCH path` with a JSON body.
     pub(super) async fn patch<T: DeserializeOwned>(&mut self, path: &str, body: &impl Serialize) -> Result<T> {
         self.with_body(Method::PATCH, path, body).await
     }
 
-    /// `DELETE path`.
+    /// Sends `DELETE path`.
     pub(super) async fn delete<T: DeserializeOwned>(&mut self, path: &str) -> Result<T> {
         self.once(Method::DELETE, path, "", Bytes::new()).await
     }
 
-    /// `GET path?query` whose answer is a stream of events; uses the connection up. `resume`: the id of the last event that
-    /// was read.
+    /// Sends `GET path?query` whose response is a stream of events; uses the connection up.
+    /// `resume`: the id of the last event that was read.
     pub(super) async fn events(
         mut self,
         path: &str,
@@ -182,12 +185,12 @@ impl Client {
         self.once(method, path, "", body.into()).await
     }
 
-    /// Asks, and never again.
+    /// Sends a request, and never again.
     async fn once<T: DeserializeOwned>(&mut self, method: Method, path: &str, query: &str, body: Bytes) -> Result<T> {
         let changes = method != Method::GET;
         match self.ask(method, path, query, body).await {
             Ok(answer) => answer,
-            Err(Lost(mut error)) => {
+            Err(ConnectionLost(mut error)) => {
                 if changes {
                     error.message.push_str("; whether it was done is not known: look before asking again");
                 }
@@ -196,14 +199,14 @@ impl Client {
         }
     }
 
-    /// Asks. The outer error: no answer came.
+    /// Sends a request. The outer error: no response came.
     async fn ask<T: DeserializeOwned>(
         &mut self,
         method: Method,
         path: &str,
         query: &str,
         body: Bytes,
-    ) -> Result<Result<T>, Lost> {
+    ) -> Result<Result<T>, ConnectionLost> {
         match self.send(method, path, query, body, None).await? {
             Ok(response) => self.read(response).await,
             Err(error) => Ok(Err(error)),
@@ -217,7 +220,7 @@ impl Client {
         query: &str,
         body: Bytes,
         resume: Option<&str>,
-    ) -> Result<Result<Response<Incoming>>, Lost> {
+    ) -> Result<Result<Response<Incoming>>, ConnectionLost> {
         let and = if query.is_empty() { "" } else { "&" };
         let mut request = Request::builder()
             .method(method)
@@ -246,7 +249,7 @@ impl Client {
         Ok(Ok(response))
     }
 
-    async fn read<T: DeserializeOwned>(&self, response: Response<Incoming>) -> Result<Result<T>, Lost> {
+    async fn read<T: DeserializeOwned>(&self, response: Response<Incoming>) -> Result<Result<T>, ConnectionLost> {
         let status = response.status();
         let body = match response.into_body().collect().await {
             Ok(body) => body.to_bytes(),
@@ -259,14 +262,14 @@ impl Client {
         Ok(Err(serde_json::from_slice(&body).unwrap_or_else(|_| unexpected(status, &body))))
     }
 
-    /// No answer comes any more: says why, and whether the daemon has gone.
-    async fn lost(&self, error: &dyn std::fmt::Display) -> Lost {
+    /// Builds the error for a lost connection, which says whether the daemon has gone.
+    async fn lost(&self, error: &dyn std::fmt::Display) -> ConnectionLost {
         let log = self.paths.log.display();
         let ended = match self.process {
             Some(process) => has_ended(process).await.then_some(process),
             None => None,
         };
-        Lost(Error::unavailable(match ended {
+        ConnectionLost(Error::unavailable(match ended {
             Some(process) => {
                 format!("the muxtap daemon (process {process}) was killed or crashed; its log is {log}")
             }
@@ -275,12 +278,12 @@ impl Client {
     }
 }
 
-/// No answer came, and none will: why.
+/// The error for a response that did not come, and will not.
 #[derive(Debug)]
-pub(super) struct Lost(pub(super) Error);
+pub(super) struct ConnectionLost(pub(super) Error);
 
-impl From<Lost> for Error {
-    fn from(Lost(error): Lost) -> Self {
+impl From<ConnectionLost> for Error {
+    fn from(ConnectionLost(error): ConnectionLost) -> Self {
         error
     }
 }
@@ -288,7 +291,7 @@ impl From<Lost> for Error {
 /// How long a process whose connection has ended may take to end itself.
 const END_LIMIT: Duration = Duration::from_millis(500);
 
-/// Whether the process has ended. Its connections end a little earlier.
+/// Returns whether the process has ended. Its connections end a little earlier.
 async fn has_ended(process: u32) -> bool {
     match death::watch(process) {
         Some(ends) => tokio::time::timeout(END_LIMIT, ends).await.is_ok(),
@@ -296,7 +299,7 @@ async fn has_ended(process: u32) -> bool {
     }
 }
 
-/// Events as they come.
+/// A stream of events.
 pub(super) struct EventStream {
     body: Incoming,
     client: Client,
@@ -304,8 +307,9 @@ pub(super) struct EventStream {
 }
 
 impl EventStream {
-    /// Gives the data of the next events to `event`; at least one chunk is read. `Ok(false)`: the daemon ended the stream.
-    pub(super) async fn next(&mut self, event: impl FnMut(&[u8])) -> Result<bool, Lost> {
+    /// Reads at least one chunk and passes the data of the events in it to `event`. `Ok(false)`:
+    /// the daemon ended the stream.
+    pub(super) async fn next(&mut self, event: impl FnMut(&[u8])) -> Result<bool, ConnectionLost> {
         match self.body.frame().await {
             None => Ok(false),
             Some(Err(error)) => Err(self.client.lost(&error).await),

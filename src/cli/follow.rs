@@ -1,57 +1,69 @@
-//! Event streams that go on when the daemon was killed and another one has taken its place.
+//! Event streams that continue with another daemon when theirs was killed.
 
 use std::time::{Duration, Instant};
 
 use super::{
     caller::Caller,
-    client::{EventStream, Lost},
+    client::{ConnectionLost, EventStream},
     output,
 };
 use crate::api::{Error, ErrorCode, EventsRequest, Result};
 
-/// The events' path.
+/// The path of the event stream.
 const PATH: &str = "/v1/events";
-/// A stream that was lost sooner than this after it began was lost at once.
+/// A stream that is lost sooner than this after its beginning counts as lost at once.
 const SHORT: Duration = Duration::from_secs(1);
-/// Streams in a row that may be lost at once: what kills the daemon may be the stream itself.
+/// Streams in a row that may be lost at once: the stream itself may be what kills the daemon.
 const SHORT_ONES: u32 = 3;
 
-/// A stream of events, and the daemon that it comes from.
-pub(super) struct Followed {
+/// A stream of events that can move to another daemon.
+pub(super) struct FollowedEvents {
     stream: EventStream,
     begun: Instant,
     short_ones: u32,
 }
 
-/// What a step of a stream came to.
+/// The result of reading from a stream.
 pub(super) enum Step {
-    /// More may come.
-    GoesOn,
+    /// More events may come.
+    Continues,
     /// The daemon has ended in order, and the stream with it.
     Ended,
     /// The daemon was killed, or the connection to it was lost.
-    Lost(Lost),
+    Lost(ConnectionLost),
 }
 
-impl Followed {
-    /// Begins a stream.
+/// The state of a stream after [`FollowedEvents::recover`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Recovery {
+    /// The stream goes on.
+    NotNeeded,
+    /// The stream comes from another daemon now. Events in between are missing from it.
+    Reconnected,
+    /// The daemon has ended in order, and the stream with it. The user has been notified.
+    DaemonEnded,
+}
+
+impl FollowedEvents {
+    /// Opens a stream.
     pub(super) async fn begin(caller: &Caller, request: &EventsRequest) -> Result<Self> {
         let stream = caller.client().await?.events(PATH, request, None).await?;
         Ok(Self { stream, begun: Instant::now(), short_ones: 0 })
     }
 
-    /// Gives the data of the next events to `event`.
+    /// Passes the data of the next events to `event`.
     pub(super) async fn next(&mut self, event: impl FnMut(&[u8])) -> Step {
         match self.stream.next(event).await {
-            Ok(true) => Step::GoesOn,
+            Ok(true) => Step::Continues,
             Ok(false) => Step::Ended,
             Err(lost) => Step::Lost(lost),
         }
     }
 
-    /// Connects to the daemon that is there now, or is started for it. Returns the place behind the last event that was
-    /// read. Error: that daemon cannot be had, or streams are lost again and again.
-    pub(super) async fn reconnect(&mut self, caller: &Caller, lost: Lost) -> Result<Option<String>> {
+    /// Connects to the daemon that runs now, or is started for it. Returns the place behind the
+    /// last event that was read. Error: there is no such daemon, or streams are lost again and
+    /// again.
+    pub(super) async fn reconnect(&mut self, caller: &Caller, lost: ConnectionLost) -> Result<Option<String>> {
         self.short_ones = if self.begun.elapsed() < SHORT { self.short_ones + 1 } else { 0 };
         if self.short_ones > SHORT_ONES {
             return Err(lost.into());
@@ -61,11 +73,12 @@ impl Followed {
         Ok(self.stream.last_id().map(str::to_owned))
     }
 
-    /// Goes on with the events behind `place`. They begin with a gap, since another daemon has not seen all of them.
+    /// Continues with the events behind `place`. They begin with a gap, since another daemon has
+    /// not seen all of them.
     pub(super) async fn go_on(&mut self, caller: &Caller, request: &EventsRequest, place: Option<&str>) -> Result<()> {
         let again = caller.client().await?.events(PATH, request, place).await;
         self.stream = match again {
-            // A place that only the other daemon knew.
+            // Only the other daemon knew this place.
             Err(error) if error.code == ErrorCode::InvalidArgument && place.is_some() => {
                 let request = EventsRequest { since: Some("start".to_owned()), ..request.clone() };
                 caller.client().await?.events(PATH, &request, None).await?
@@ -74,5 +87,22 @@ impl Followed {
         };
         self.begun = Instant::now();
         Ok(())
+    }
+
+    /// Handles a step: continues with another daemon where this one was lost, and notifies the user
+    /// where it has ended.
+    pub(super) async fn recover(&mut self, caller: &Caller, request: &EventsRequest, step: Step) -> Result<Recovery> {
+        match step {
+            Step::Continues => Ok(Recovery::NotNeeded),
+            Step::Ended => {
+                output::note("the daemon has ended");
+                Ok(Recovery::DaemonEnded)
+            }
+            Step::Lost(lost) => {
+                let place = self.reconnect(caller, lost).await?;
+                self.go_on(caller, request, place.as_deref()).await?;
+                Ok(Recovery::Reconnected)
+            }
+        }
     }
 }

@@ -1,23 +1,25 @@
-//! Many panes' output on one terminal: whole lines, each behind the name of its pane, as stern and `tail -F` print it.
+//! Output of many panes on one terminal: whole lines, each behind the name of its pane, as stern
+//! and `tail -F` print it.
 
 use std::collections::HashMap;
 
 use crate::plain;
 
-/// A pane's line is printed as it stands when it has grown this long without an end, in bytes.
+/// The longest line that is held back until its end comes, in bytes; a longer one is printed in
+/// pieces.
 const MAX_LINE: usize = 64 << 10;
 /// Colours of the prefixes (SGR), chosen to be read on light and dark ground.
 const COLORS: [&str; 6] = ["36", "33", "32", "35", "34", "31"];
 const DIM: &str = "2";
 
-/// How lines are printed.
+/// The style in which lines are printed.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Style {
-    /// Put the pane's name before each line.
+    /// Whether each line begins with its pane's name.
     pub(super) prefixed: bool,
-    /// Colour the names.
+    /// Whether names are coloured.
     pub(super) color: bool,
-    /// The text holds escape sequences; colours end with the line.
+    /// Whether the text holds escape sequences; then colours end with the line.
     pub(super) escapes: bool,
 }
 
@@ -28,7 +30,7 @@ struct Source {
     partial: Vec<u8>,
 }
 
-/// Collects chunks of output and gives whole lines.
+/// Collects chunks of output and returns whole lines.
 #[derive(Debug, Default)]
 pub(super) struct Lines {
     style: Style,
@@ -41,7 +43,7 @@ impl Lines {
         Self { style, ..Self::default() }
     }
 
-    /// Gives a pane its name; an unnamed pane goes by its id.
+    /// Sets a pane's name; without one a pane goes by its id.
     pub(super) fn name(&mut self, pane: &str, label: &str) {
         let label = plain::name(label);
         self.width = self.width.max(plain::columns(&label));
@@ -57,7 +59,7 @@ impl Lines {
         })
     }
 
-    /// Takes a chunk of a pane's output; gives the lines that it ends.
+    /// Adds a chunk of a pane's output; returns the lines that it ends.
     pub(super) fn feed(&mut self, pane: &str, chunk: &[u8]) -> Vec<u8> {
         let source = self.source(pane);
         source.partial.extend_from_slice(chunk);
@@ -71,20 +73,20 @@ impl Lines {
         self.print(pane, &lines)
     }
 
-    /// Gives what a pane printed after its last line end.
+    /// Returns what a pane printed after its last line end.
     pub(super) fn flush(&mut self, pane: &str) -> Vec<u8> {
         let rest = std::mem::take(&mut self.source(pane).partial);
         if rest.is_empty() { rest } else { self.print(pane, &rest) }
     }
 
-    /// [`Lines::flush`] for all panes.
+    /// Calls [`Lines::flush`] for all panes.
     pub(super) fn flush_all(&mut self) -> Vec<u8> {
         let mut panes: Vec<String> = self.sources.keys().cloned().collect();
         panes.sort_unstable();
         panes.iter().flat_map(|pane| self.flush(pane)).collect()
     }
 
-    /// A remark about a pane, set apart from what it printed.
+    /// Formats a remark about a pane, set apart from its output.
     pub(super) fn remark(&mut self, pane: &str, text: &str) -> String {
         let color = self.style.color;
         let source = self.source(pane);
@@ -121,7 +123,7 @@ impl Lines {
     }
 }
 
-/// What a line shows that was drawn several times over (a progress bar).
+/// Returns what is left of a line that was drawn several times over (a progress bar).
 fn last_version(line: &[u8]) -> &[u8] {
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     line.rsplit(|&byte| byte == b'\r').next().unwrap_or(line)

@@ -1,7 +1,8 @@
-//! The command line: parses a request, asks the daemon over its Unix socket, prints the answer. It decides nothing.
-//!
-//! Exit status: 0; 1 an error; 2 usage; 124 the time ran out, as timeout(1); 130 interrupted; `run` gives the command's
-//! own; `wait-for` gives 3 when a `--fail` pattern matched or the pane ended first.
+//! The command line: parses a request, sends it to the daemon over its Unix socket, prints the
+//! answer. It decides nothing.
+//! Exit status: 0; 1 an error; 2 usage; 124 the time ran out, as timeout(1); 130 interrupted; `run`
+//! gives the command's own; `wait-for` gives 3 when a `--fail` pattern matched or the pane ended
+//! first.
 
 pub mod args;
 mod caller;
@@ -29,21 +30,21 @@ use crate::{
     plain,
 };
 
-/// How a command ended: its exit status, or why it has none of its own.
+/// The result of a command: its exit status, or why it has none of its own.
 type Outcome = Result<u8, Failure>;
 
-/// An error.
+/// Exit status of an error.
 const EXIT_ERROR: u8 = 1;
-/// The command line cannot be understood.
+/// Exit status where the command line cannot be understood.
 const EXIT_USAGE: u8 = 2;
-/// `wait-for`: what was waited for cannot come any more.
+/// Exit status of `wait-for` when its condition cannot come true any more.
 const EXIT_FAILED: u8 = 3;
-/// The time ran out.
+/// Exit status when the time ran out.
 const EXIT_TIMEOUT: u8 = 124;
-/// Interrupted by Ctrl-C.
+/// Exit status after Ctrl-C.
 const EXIT_INTERRUPTED: u8 = 130;
 
-/// The program: reads the arguments and environment of this process, does what they ask, and answers its exit status.
+/// Runs the program with this process's arguments and environment; returns its exit status.
 pub fn main() -> ExitCode {
     let invocation = match args::parse(std::env::args_os()) {
         Ok(invocation) => invocation,
@@ -54,7 +55,8 @@ pub fn main() -> ExitCode {
             };
             let hostile = |argument: std::ffi::OsString| argument.to_string_lossy().chars().any(plain::controls);
             if status == EXIT_USAGE && std::env::args_os().any(hostile) {
-                // The error names it. Colours do not matter as much as that it is shown and not obeyed.
+                // The error names the argument. Being shown and not obeyed matters more than
+                // colours.
                 output::line_on_stderr(error.to_string().trim_end());
                 return ExitCode::from(status);
             }
@@ -63,7 +65,7 @@ pub fn main() -> ExitCode {
                     output::report(&error, false);
                     EXIT_ERROR
                 }
-                // Where not even an error can be printed nobody reads another one.
+                // If not even an error can be printed, another one cannot either.
                 _ => status,
             });
         }
@@ -71,7 +73,7 @@ pub fn main() -> ExitCode {
     let json = invocation.json;
     ExitCode::from(match run(invocation) {
         Ok(status) => status,
-        // Who read the output has seen enough (`muxtap tail | head`).
+        // The reader of the output has seen enough (`muxtap tail | head`).
         Err(Failure::OutputClosed) => 0,
         Err(Failure::Error(error)) => {
             output::report(&error, json);
@@ -90,7 +92,8 @@ fn run(invocation: Invocation) -> Outcome {
         _ => {}
     }
     let caller = Caller::new(&server, json)?;
-    // One thread: a runtime with a thread for each core takes longer to start than most commands take.
+    // One thread: a runtime with a thread for each core takes longer to start than most commands
+    // take.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
         .enable_time()

@@ -1,4 +1,4 @@
-//! What goes to stdout and stderr: answers, tables, colours, errors.
+//! Output on stdout and stderr: answers, tables, colours, errors.
 
 use std::{
     fmt::Write as _,
@@ -15,9 +15,9 @@ use crate::{
 /// Why a command has no exit status of its own.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// Something went wrong.
+    /// An error.
     Error(Error),
-    /// Nobody reads stdout any more.
+    /// The reader of stdout has gone.
     OutputClosed,
 }
 
@@ -28,7 +28,7 @@ impl From<Error> for Failure {
 }
 
 impl From<io::Error> for Failure {
-    /// For writes to stdout.
+    /// Converts an error of a write to stdout.
     fn from(error: io::Error) -> Self {
         if error.kind() == io::ErrorKind::BrokenPipe {
             Self::OutputClosed
@@ -43,7 +43,8 @@ pub(super) fn print(text: impl AsRef<str>) -> Result<(), Failure> {
     print_raw(plain::text(text.as_ref()).as_bytes())
 }
 
-/// Writes bytes on stdout as they are: escape sequences that were asked for, and colours of muxtap's own.
+/// Writes bytes on stdout as they are: escape sequences that were asked for, and colours of
+/// muxtap's own.
 pub(super) fn print_raw(bytes: impl AsRef<[u8]>) -> Result<(), Failure> {
     let mut stdout = io::stdout().lock();
     stdout.write_all(bytes.as_ref())?;
@@ -66,30 +67,30 @@ pub(super) fn print_json_line(json: &[u8]) -> Result<(), Failure> {
     Ok(stdout.flush()?)
 }
 
-/// A remark on stderr that is not an error.
+/// Writes a remark on stderr that is not an error.
 pub(super) fn note(text: &str) {
     line_on_stderr(&format!("muxtap: {text}"));
 }
 
-/// A line on stderr, in which what controls a terminal is shown.
+/// Writes a line on stderr, in which control characters are shown and not obeyed.
 pub(super) fn line_on_stderr(line: &str) {
-    // Where stderr is closed nobody wants to hear it.
+    // Where stderr is closed the line is not wanted.
     let _ = writeln!(io::stderr(), "{}", plain::message(line));
 }
 
-/// Says that something is missing in the output that follows.
+/// Writes a remark that something is missing in the output that follows.
 pub(super) fn note_gap(pane: &str, gap: Gap) {
     note(&format!("{pane}: {}", describe_gap(gap)));
 }
 
-/// A gap in words.
+/// Describes a gap in words.
 pub(super) fn describe_gap(gap: Gap) -> String {
     let reason = gap.reason.as_str();
     gap.bytes
         .map_or_else(|| format!("output is missing ({reason})"), |bytes| format!("{bytes} bytes missing ({reason})"))
 }
 
-/// An error on stderr: for people, or with `--json` the object alone.
+/// Writes an error on stderr: for people, or with `--json` the object alone.
 pub(super) fn report(error: &Error, json: bool) {
     if json && let Ok(object) = serde_json::to_string(error) {
         let _ = writeln!(io::stderr(), "{}", plain::json(&object));
@@ -98,7 +99,7 @@ pub(super) fn report(error: &Error, json: bool) {
     note(&error.message);
 }
 
-/// How a pane's process ended, in words.
+/// Describes in words how a pane's process ended.
 pub(super) fn ended(status: Option<i32>, signal: Option<i32>) -> String {
     match (status, signal) {
         (_, Some(signal)) => format!("ended (signal {signal})"),
@@ -120,7 +121,7 @@ pub(super) enum ColorChoice {
 }
 
 impl ColorChoice {
-    /// Whether stdout gets colours.
+    /// Returns whether stdout gets colours.
     pub(super) fn enabled(self) -> bool {
         let set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
         match self {
@@ -134,7 +135,7 @@ impl ColorChoice {
     }
 }
 
-/// Columns under a header, each as wide as its widest cell.
+/// A table: columns under a header, each as wide as its widest cell.
 pub(super) struct Table {
     rows: Vec<Vec<String>>,
 }
@@ -170,7 +171,7 @@ impl Table {
     }
 }
 
-/// A length of time in its largest unit, as a table shows it.
+/// Formats a length of time in its largest unit, as a table shows it.
 pub(super) fn short_duration(seconds: u64) -> String {
     match seconds {
         0..60 => format!("{seconds}s"),

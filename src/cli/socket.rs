@@ -1,4 +1,5 @@
-//! Which tmux server a caller means, decided as tmux decides it (`tmux.c`: `-S`, `-L`, `$TMUX`, `TMUX_TMPDIR`).
+//! The choice of the tmux server, made as tmux makes it (`tmux.c`: `-S`, `-L`, `$TMUX`,
+//! `TMUX_TMPDIR`).
 
 use std::{
     ffi::{OsStr, OsString},
@@ -12,7 +13,7 @@ use crate::{
     tmux::same_socket,
 };
 
-/// What the command line said of the tmux server.
+/// The command line's choice of the tmux server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ServerChoice {
     /// `-S`; wins over the name.
@@ -21,7 +22,7 @@ pub(super) struct ServerChoice {
     pub(super) name: Option<OsString>,
 }
 
-/// The environment in which a caller stands; a value so that tests can make one up.
+/// A caller's environment; a value so that tests can make one up.
 pub(super) struct Environment<'a> {
     pub(super) var: &'a dyn Fn(&str) -> Option<OsString>,
     pub(super) uid: u32,
@@ -32,23 +33,24 @@ impl Environment<'_> {
         (self.var)(name).filter(|value| !value.is_empty())
     }
 
-    /// The socket of the server whose pane the caller runs in: `$TMUX` up to its first comma.
+    /// Returns the socket of the server whose pane the caller runs in: `$TMUX` up to its first
+    /// comma.
     fn own_socket(&self) -> Option<PathBuf> {
         let tmux = self.set("TMUX")?;
         let path = tmux.as_bytes().split(|&byte| byte == b',').next().filter(|path| !path.is_empty())?;
         Some(PathBuf::from(OsStr::from_bytes(path)))
     }
 
-    /// The directory in which tmux keeps the sockets that have names.
+    /// Returns the directory in which tmux keeps the sockets that have names.
     pub(super) fn socket_dir(&self) -> Result<PathBuf> {
         let bases = [self.set("TMUX_TMPDIR").map(PathBuf::from), Some(PathBuf::from("/tmp"))];
-        // tmux takes the first that exists, with its links resolved.
+        // tmux takes the first directory that exists, with its links resolved.
         let base = bases.into_iter().flatten().find_map(|base| fs::canonicalize(base).ok());
         let base = base.ok_or_else(|| Error::invalid("neither TMUX_TMPDIR nor /tmp is there for tmux's sockets"))?;
         Ok(base.join(format!("tmux-{}", self.uid)))
     }
 
-    /// The absolute path of the socket that `choice` means here. Error: `INVALID_ARGUMENT`.
+    /// Returns the absolute path of the socket that `choice` means here. Error: `INVALID_ARGUMENT`.
     pub(super) fn resolve(&self, choice: &ServerChoice) -> Result<PathBuf> {
         let path = match choice {
             ServerChoice { path: Some(path), .. } if path.is_empty() => {
@@ -64,13 +66,13 @@ impl Environment<'_> {
         std::path::absolute(&path).map_err(|error| Error::invalid(format!("tmux socket {}: {error}", path.display())))
     }
 
-    /// The pane the caller runs in, and its server's socket.
+    /// Returns the pane the caller runs in, and its server's socket.
     pub(super) fn runs_in(&self) -> Option<(String, String)> {
         let socket = std::path::absolute(self.own_socket()?).ok()?;
         Some((socket.to_str()?.to_owned(), self.set("TMUX_PANE")?.into_string().ok()?))
     }
 
-    /// The pane the caller runs in, when it is one of the server at `socket`.
+    /// Returns the pane the caller runs in, when it is one of the server at `socket`.
     pub(super) fn own_pane(&self, socket: &Path) -> Option<String> {
         let own = std::path::absolute(self.own_socket()?).ok()?;
         if !same_socket(&own, socket) {

@@ -1,6 +1,8 @@
-//! Server-Sent Events (WHATWG HTML, "Interpreting an event stream"), as far as `GET /v1/events` uses them.
+//! Server-Sent Events (WHATWG HTML, "Interpreting an event stream"), as far as `GET /v1/events`
+//! uses them.
 
-/// Cuts a byte stream into the `data` of its events; names are repeated in the data and not needed.
+/// A parser that cuts a byte stream into the `data` of its events. Names are repeated in the data
+/// and not needed.
 #[derive(Debug, Default)]
 pub(super) struct Parser {
     line: Vec<u8>,
@@ -13,7 +15,7 @@ pub(super) struct Parser {
 }
 
 impl Parser {
-    /// Takes the next bytes and gives the data of each event that they complete to `event`.
+    /// Parses the next bytes and passes the data of each event that they complete to `event`.
     pub(super) fn feed(&mut self, mut bytes: &[u8], mut event: impl FnMut(&[u8])) {
         while let Some((line, rest)) = memchr::memchr(b'\n', bytes).and_then(|end| {
             let (line, rest) = bytes.split_at_checked(end)?;
@@ -31,7 +33,7 @@ impl Parser {
         self.line.extend_from_slice(bytes);
     }
 
-    /// Returns where to go on after the last event.
+    /// Returns the id to resume from after the last event.
     pub(super) fn last_id(&self) -> Option<&str> {
         self.last_id.as_deref()
     }

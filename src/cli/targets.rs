@@ -1,19 +1,19 @@
-//! Which panes a target or a pattern names, for the lists that commands make themselves.
+//! Matching of panes with targets and patterns, for the lists that commands make themselves.
 
 use crate::{api::PaneInfo, glob::glob};
 
-/// The pane's place in words: `session:window.pane`.
+/// Returns the pane's place in words: `session:window.pane`.
 pub(super) fn label(pane: &PaneInfo) -> String {
     format!("{}:{}.{}", pane.session, pane.window_index, pane.index)
 }
 
-/// Whether a target is a pattern, which may name many panes and panes to come.
+/// Returns whether a target is a pattern, which may name many panes and panes to come.
 pub(super) fn is_pattern(target: &str) -> bool {
     target.contains('*')
 }
 
-/// Whether `target` names the pane, or the window or session it is in. Names and indexes count exactly; a `*` stands
-/// for any run of characters.
+/// Returns whether `target` names the pane, or the window or session it is in. Names and indexes
+/// count exactly; a `*` stands for any run of characters.
 pub(super) fn names_pane(target: &str, pane: &PaneInfo) -> bool {
     let target = ["terminal:", "pane:"]
         .iter()

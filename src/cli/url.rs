@@ -1,18 +1,19 @@
-//! Paths and queries of requests.
+//! URL encoding of paths and queries.
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Serialize;
 use serde_json::Value;
 
-/// All but RFC 3986's unreserved characters.
+/// All characters but RFC 3986's unreserved ones.
 const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// Percent-encodes what a path or a query might take for its own.
+/// Percent-encodes the characters that a path or a query might take for its own.
 pub(super) fn encode(text: &str) -> String {
     utf8_percent_encode(text, RESERVED).to_string()
 }
 
-/// A request type's fields as a query; what is absent or false is left out, as the types' defaults have it.
+/// Encodes a request type's fields as a query. Fields that are absent or false are left out, as the
+/// types' defaults have it.
 pub(super) fn query(request: &impl Serialize) -> String {
     let Ok(Value::Object(fields)) = serde_json::to_value(request) else { return String::new() };
     let pairs = fields.iter().filter_map(|(name, value)| match value {

@@ -11,12 +11,12 @@ use std::{
 use super::keys::KEYS;
 use crate::api::{Error, ErrorCode, Result};
 
-/// Longer files are no configuration.
+/// The longest configuration file, in bytes.
 const FILE_BYTES: u64 = 1 << 20;
 
-type Written = HashMap<String, Vec<String>>;
+type FileSettings = HashMap<String, Vec<String>>;
 
-/// The folder of the user's configuration.
+/// Returns the folder of the user's configuration.
 pub(super) fn folder(env: &dyn Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
     let set = |name: &str| env(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let config = set("XDG_CONFIG_HOME").filter(|dir| dir.is_absolute());
@@ -24,19 +24,23 @@ pub(super) fn folder(env: &dyn Fn(&str) -> Option<OsString>) -> Option<PathBuf> 
     config.map(|config| config.join("muxtap"))
 }
 
-/// Reads the file that was named, by the caller or by `MUXTAP_CONFIG`, or else the user's, if there is one.
-pub(super) fn read(named: Option<&Path>, env: &dyn Fn(&str) -> Option<OsString>) -> Result<(Option<PathBuf>, Written)> {
+/// Reads the file that was named, by the caller or by `MUXTAP_CONFIG`, or else the user's, if there
+/// is one.
+pub(super) fn read(
+    named: Option<&Path>,
+    env: &dyn Fn(&str) -> Option<OsString>,
+) -> Result<(Option<PathBuf>, FileSettings)> {
     let set = |name: &str| env(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let named = named.map(Path::to_owned).or_else(|| set("MUXTAP_CONFIG"));
     let must_exist = named.is_some();
     let Some(path) = named.or_else(|| folder(env).map(|dir| dir.join("config.toml"))) else {
-        return Ok((None, Written::new()));
+        return Ok((None, FileSettings::new()));
     };
     let unable = |error: io::Error| {
         Error::new(ErrorCode::Conflict, format!("cannot read the configuration {}: {error}", path.display()))
     };
     let found = match fs::metadata(&path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound && !must_exist => return Ok((None, Written::new())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound && !must_exist => return Ok((None, FileSettings::new())),
         found => found.map_err(unable)?,
     };
     if found.mode() & 0o002 != 0 {
@@ -48,7 +52,7 @@ pub(super) fn read(named: Option<&Path>, env: &dyn Fn(&str) -> Option<OsString>)
     let text = fs::read_to_string(&path).map_err(unable)?;
     let wrong = |why: &str| Error::invalid(format!("{}: {why}", path.display()));
     let table: toml::Table = toml::from_str(&text).map_err(|error| wrong(error.to_string().trim_end()))?;
-    let mut written = Written::new();
+    let mut written = FileSettings::new();
     for (name, value) in table {
         let Some(key) = KEYS.iter().find(|key| key.name == name) else {
             let known: Vec<_> = KEYS.iter().map(|key| key.name).collect();

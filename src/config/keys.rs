@@ -1,24 +1,24 @@
-//! The settings there are.
+//! The table of settings.
 
 use crate::{
     daemon::paths::Paths,
     engine::{audit, limits},
 };
 
-/// One setting. Its flag is its name with hyphens.
+/// A setting. Its flag is its name with hyphens.
 #[derive(Debug)]
 pub struct Key {
-    /// Its name in the file.
+    /// The name in the file.
     pub name: &'static str,
-    /// Its variable in the environment.
+    /// The variable of the environment.
     pub env: &'static str,
-    /// Whether it is a list; commas separate its parts in the environment.
+    /// Whether the setting is a list; commas separate its parts in the environment.
     pub list: bool,
-    preset: Preset,
+    default: DefaultValue,
 }
 
 #[derive(Debug)]
-enum Preset {
+enum DefaultValue {
     Text(&'static str),
     Bytes(u64),
     Audit,
@@ -26,24 +26,24 @@ enum Preset {
     Token,
 }
 
-const fn one(name: &'static str, env: &'static str, preset: &'static str) -> Key {
-    Key { name, env, list: false, preset: Preset::Text(preset) }
+const fn one(name: &'static str, env: &'static str, default: &'static str) -> Key {
+    Key { name, env, list: false, default: DefaultValue::Text(default) }
 }
 
-const fn list(name: &'static str, env: &'static str, preset: &'static str) -> Key {
-    Key { name, env, list: true, preset: Preset::Text(preset) }
+const fn list(name: &'static str, env: &'static str, default: &'static str) -> Key {
+    Key { name, env, list: true, default: DefaultValue::Text(default) }
 }
 
-const fn special(name: &'static str, env: &'static str, preset: Preset) -> Key {
-    Key { name, env, list: false, preset }
+const fn special(name: &'static str, env: &'static str, default: DefaultValue) -> Key {
+    Key { name, env, list: false, default }
 }
 
-/// All of them, in the order in which they are shown.
+/// All settings, in the order in which they are shown.
 pub const KEYS: [Key; 21] = [
     one("tmux", "MUXTAP_TMUX", "tmux"),
     one("coverage", "MUXTAP_COVERAGE", "auto"),
-    special("ring_bytes", "MUXTAP_RING_BYTES", Preset::Bytes(limits::RING_BYTES as u64)),
-    special("budget_bytes", "MUXTAP_BUDGET_BYTES", Preset::Bytes(limits::BUDGET_BYTES as u64)),
+    special("ring_bytes", "MUXTAP_RING_BYTES", DefaultValue::Bytes(limits::RING_BYTES as u64)),
+    special("budget_bytes", "MUXTAP_BUDGET_BYTES", DefaultValue::Bytes(limits::BUDGET_BYTES as u64)),
     one("log_level", "MUXTAP_LOG", "info"),
     list("allow", "MUXTAP_ALLOW", "read,input,create,kill"),
     list("deny", "MUXTAP_DENY", ""),
@@ -51,20 +51,20 @@ pub const KEYS: [Key; 21] = [
     list("confirm", "MUXTAP_CONFIRM", ""),
     one("mcp_hold", "MUXTAP_MCP_HOLD", "50"),
     one("audit", "MUXTAP_AUDIT", "true"),
-    special("audit_file", "MUXTAP_AUDIT_FILE", Preset::Audit),
-    special("audit_bytes", "MUXTAP_AUDIT_BYTES", Preset::Bytes(audit::AUDIT_BYTES)),
-    special("agents_file", "MUXTAP_AGENTS_FILE", Preset::Agents),
+    special("audit_file", "MUXTAP_AUDIT_FILE", DefaultValue::Audit),
+    special("audit_bytes", "MUXTAP_AUDIT_BYTES", DefaultValue::Bytes(audit::AUDIT_BYTES)),
+    special("agents_file", "MUXTAP_AGENTS_FILE", DefaultValue::Agents),
     list("http", "MUXTAP_HTTP", ""),
     list("http_names", "MUXTAP_HTTP_NAMES", ""),
     list("http_origins", "MUXTAP_HTTP_ORIGINS", ""),
     one("tls", "MUXTAP_TLS", "false"),
     one("tls_cert", "MUXTAP_TLS_CERT", ""),
     one("tls_key", "MUXTAP_TLS_KEY", ""),
-    special("token_file", "MUXTAP_TOKEN_FILE", Preset::Token),
+    special("token_file", "MUXTAP_TOKEN_FILE", DefaultValue::Token),
 ];
 
 impl Key {
-    /// The parts of a text.
+    /// Splits a text into the setting's parts.
     pub(super) fn split(&self, text: &str) -> Vec<String> {
         if !self.list {
             return vec![text.trim().to_owned()];
@@ -72,22 +72,22 @@ impl Key {
         text.split(',').map(str::trim).filter(|part| !part.is_empty()).map(str::to_owned).collect()
     }
 
-    /// What is built in; empty where it depends on the daemon's paths.
-    pub fn preset(&self) -> String {
-        match self.preset {
-            Preset::Text(text) => text.into(),
-            Preset::Bytes(bytes) if bytes.is_multiple_of(1 << 20) => format!("{}M", bytes >> 20),
-            Preset::Bytes(bytes) => bytes.to_string(),
-            Preset::Audit | Preset::Agents | Preset::Token => String::new(),
+    /// Returns the default; empty where it depends on the daemon's paths.
+    pub fn default_value(&self) -> String {
+        match self.default {
+            DefaultValue::Text(text) => text.into(),
+            DefaultValue::Bytes(bytes) if bytes.is_multiple_of(1 << 20) => format!("{}M", bytes >> 20),
+            DefaultValue::Bytes(bytes) => bytes.to_string(),
+            DefaultValue::Audit | DefaultValue::Agents | DefaultValue::Token => String::new(),
         }
     }
 
-    /// What is built in for a daemon with these paths.
-    pub(super) fn preset_at(&self, paths: &Paths) -> String {
-        match self.preset {
-            Preset::Audit => paths.audit_file().display().to_string(),
-            Preset::Token => paths.token_file().display().to_string(),
-            _ => self.preset(),
+    /// Returns the default for a daemon with these paths.
+    pub(super) fn default_with(&self, paths: &Paths) -> String {
+        match self.default {
+            DefaultValue::Audit => paths.audit_file().display().to_string(),
+            DefaultValue::Token => paths.token_file().display().to_string(),
+            _ => self.default_value(),
         }
     }
 }

@@ -1,7 +1,7 @@
-//! What the daemon is told, and by whom: flags over the environment over a file over what is built in.
-//!
-//! Every setting is text until all of them are gathered; then each is read once, and an error says which one is wrong and
-//! where it was given. `docs/config.md` lists them.
+//! The daemon's settings: flags win over the environment, that over a file, and that over the
+//! defaults.
+//! Every setting is text until all of them are gathered. Then each is parsed once, and an error
+//! says which one is wrong and where it was given. `docs/config.md` lists them.
 
 mod file;
 mod keys;
@@ -24,53 +24,53 @@ use crate::{
     tmux::CoverageMode,
 };
 
-/// Everything that can be set, as it is in force.
+/// All settings, as they are in force.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The tmux program.
     pub tmux: PathBuf,
-    /// How control clients are spread.
+    /// How control clients are spread over a server's sessions.
     pub coverage: CoverageMode,
     /// Bytes of output kept for each pane.
     pub ring_bytes: usize,
     /// Bytes of output and screens kept for all panes together.
     pub budget_bytes: usize,
-    /// What is logged, as a filter of `tracing`.
+    /// The log's filter, in the syntax of `tracing`.
     pub log_level: String,
-    /// What callers may do.
+    /// The tiers that callers have.
     pub allowed: Tiers,
-    /// Of what agents want to do, what a person is asked about first.
+    /// The tiers for which a person is asked before an agent's call is carried out.
     pub confirm: Vec<Tier>,
-    /// How long a call of theirs is held at most.
+    /// How long an MCP call is held at most.
     pub mcp_hold: Duration,
-    /// Where it is recorded what they did; `None`: nowhere.
+    /// The audit log; `None`: nothing is recorded.
     pub audit: Option<PathBuf>,
-    /// The bytes after which that file is turned.
+    /// The length in bytes at which the audit log is rotated.
     pub audit_bytes: u64,
-    /// The user's own rules of agents; `None`: there is nowhere to look for them.
+    /// The file of the user's own rules of agents; `None`: there is no place to look for one.
     pub agents_file: Option<RulesFile>,
     /// The TCP addresses to listen on.
     pub http: Vec<SocketAddr>,
-    /// Names by which those may be called, besides this machine's own.
+    /// Names by which callers reach those addresses, besides this machine's own.
     pub names: Vec<String>,
-    /// Web origins whose pages may ask.
+    /// Web origins whose pages may call.
     pub origins: Vec<String>,
     /// Whether TCP is encrypted.
     pub tls: bool,
-    /// The certificate (PEM) and its key; `None`: one is made.
+    /// The certificate (PEM) and its key; `None`: one is generated.
     pub certificate: Option<(PathBuf, PathBuf)>,
     /// The file of the token that callers over TCP must know.
     pub token_file: PathBuf,
     /// The file that was read.
     file: Option<PathBuf>,
-    /// Each setting as text, and where it came from.
-    found: Vec<Found>,
+    /// Each setting as text, with its source.
+    found: Vec<ResolvedSetting>,
 }
 
-/// Where a setting came from.
+/// The source of a setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// It is built in.
+    /// The default.
     Default,
     /// The configuration file.
     File,
@@ -82,18 +82,18 @@ pub enum Source {
 
 /// A setting as text: a list has several parts, everything else one.
 #[derive(Clone, Debug)]
-struct Found {
+struct ResolvedSetting {
     key: &'static Key,
     parts: Vec<String>,
     source: Source,
 }
 
-/// What the command line says: a setting's name and its parts.
+/// The flags of the command line: each a setting's name and its parts.
 pub type Flags = Vec<(&'static str, Vec<String>)>;
 
 impl Settings {
-    /// Gathers them. `file`: the one that was named, which must exist then.
-    pub fn gather(
+    /// Gathers and parses all settings. `file`: the one that was named, which must exist then.
+    pub fn load(
         paths: &Paths,
         flags: &Flags,
         env: &dyn Fn(&str) -> Option<OsString>,
@@ -105,46 +105,46 @@ impl Settings {
             .map(|key| {
                 if let Some((_, parts)) = flags.iter().find(|(name, _)| *name == key.name) {
                     let flag = format!("--{}", key.name.replace('_', "-"));
-                    return Ok(Found { key, parts: parts.clone(), source: Source::Flag(flag) });
+                    return Ok(ResolvedSetting { key, parts: parts.clone(), source: Source::Flag(flag) });
                 }
                 if let Some(value) = env(key.env).filter(|value| !value.is_empty()) {
                     let value = value.into_string().map_err(|_| Error::invalid(format!("{} is no text", key.env)))?;
-                    return Ok(Found { key, parts: key.split(&value), source: Source::Environment(key.env) });
+                    return Ok(ResolvedSetting { key, parts: key.split(&value), source: Source::Environment(key.env) });
                 }
                 if let Some(parts) = written.get(key.name) {
-                    return Ok(Found { key, parts: parts.clone(), source: Source::File });
+                    return Ok(ResolvedSetting { key, parts: parts.clone(), source: Source::File });
                 }
-                Ok(Found { key, parts: key.split(&key.preset_at(paths)), source: Source::Default })
+                Ok(ResolvedSetting { key, parts: key.split(&key.default_with(paths)), source: Source::Default })
             })
             .collect::<Result<Vec<_>>>()?;
-        let gathered = Gathered { found: &found, file: file.as_deref() };
-        let allow: Tiers = gathered.list::<Tier>("allow")?.into_iter().collect();
-        let deny = gathered.list::<Tier>("deny")?;
-        let read_only = gathered.one("read_only", values::yes)?;
-        let (cert, key) = (gathered.path("tls_cert")?, gathered.path("tls_key")?);
+        let reader = SettingsReader { found: &found, file: file.as_deref() };
+        let allow: Tiers = reader.list::<Tier>("allow")?.into_iter().collect();
+        let deny = reader.list::<Tier>("deny")?;
+        let read_only = reader.one("read_only", values::boolean)?;
+        let (cert, key) = (reader.path("tls_cert")?, reader.path("tls_key")?);
         let certificate = match (cert, key) {
             (Some(cert), Some(key)) => Some((cert, key)),
             (None, None) => None,
             _ => return Err(Error::invalid("tls_cert and tls_key belong together: give both or none")),
         };
         Ok(Self {
-            tmux: gathered.text("tmux")?.into(),
-            coverage: gathered.one("coverage", values::coverage)?,
-            ring_bytes: gathered.one("ring_bytes", values::size)?,
-            budget_bytes: gathered.one("budget_bytes", values::size)?,
-            log_level: gathered.text("log_level")?,
+            tmux: reader.text("tmux")?.into(),
+            coverage: reader.one("coverage", values::coverage)?,
+            ring_bytes: reader.one("ring_bytes", values::size)?,
+            budget_bytes: reader.one("budget_bytes", values::size)?,
+            log_level: reader.text("log_level")?,
             allowed: if read_only { Tiers::READ_ONLY } else { allow.without(&deny) },
-            confirm: gathered.each("confirm", values::asked_about)?,
-            mcp_hold: gathered.one("mcp_hold", values::seconds)?,
-            audit: if gathered.one("audit", values::yes)? { gathered.path("audit_file")? } else { None },
-            audit_bytes: gathered.one("audit_bytes", values::bytes)?,
-            agents_file: agents_file(gathered.path("agents_file")?, env),
-            http: gathered.list("http")?,
-            names: gathered.list("http_names")?,
-            origins: gathered.each("http_origins", values::origin)?,
-            tls: gathered.one("tls", values::yes)?,
+            confirm: reader.each("confirm", values::confirmable_tier)?,
+            mcp_hold: reader.one("mcp_hold", values::seconds)?,
+            audit: if reader.one("audit", values::boolean)? { reader.path("audit_file")? } else { None },
+            audit_bytes: reader.one("audit_bytes", values::bytes)?,
+            agents_file: agents_file(reader.path("agents_file")?, env),
+            http: reader.list("http")?,
+            names: reader.list("http_names")?,
+            origins: reader.each("http_origins", values::origin)?,
+            tls: reader.one("tls", values::boolean)?,
             certificate,
-            token_file: gathered
+            token_file: reader
                 .path("token_file")?
                 .ok_or_else(|| Error::invalid("token_file: there is nowhere to keep a token; set it"))?,
             file,
@@ -152,14 +152,15 @@ impl Settings {
         })
     }
 
-    /// Whether somebody asked for the audit log, or for its place.
+    /// Returns whether the user configured the audit log or its place.
     pub fn audit_is_chosen(&self) -> bool {
-        let chosen =
-            |found: &Found| matches!(found.key.name, "audit" | "audit_file") && found.source != Source::Default;
+        let chosen = |found: &ResolvedSetting| {
+            matches!(found.key.name, "audit" | "audit_file") && found.source != Source::Default
+        };
         self.found.iter().any(chosen)
     }
 
-    /// What is in force, for people.
+    /// Returns the settings in force, for people.
     pub fn answer(&self) -> ConfigAnswer {
         let settings = self.found.iter().map(|found| Setting {
             key: found.key.name.into(),
@@ -175,7 +176,7 @@ impl Settings {
     }
 }
 
-impl Found {
+impl ResolvedSetting {
     fn value(&self) -> serde_json::Value {
         if self.key.list {
             return self.parts.clone().into();
@@ -190,19 +191,19 @@ impl Found {
     }
 }
 
-/// The file that was named, or the one that stands where the configuration does.
+/// Returns the file that was named, or the one in the configuration's folder.
 fn agents_file(named: Option<PathBuf>, env: &dyn Fn(&str) -> Option<OsString>) -> Option<RulesFile> {
     let own = || file::folder(env).map(|folder| RulesFile { path: folder.join("agents.toml"), named: false });
     named.map(|path| RulesFile { path, named: true }).or_else(own)
 }
 
-struct Gathered<'a> {
-    found: &'a [Found],
+struct SettingsReader<'a> {
+    found: &'a [ResolvedSetting],
     file: Option<&'a Path>,
 }
 
-impl Gathered<'_> {
-    fn parts(&self, name: &str) -> Result<&Found> {
+impl SettingsReader<'_> {
+    fn parts(&self, name: &str) -> Result<&ResolvedSetting> {
         // Only a name that is not in the table is missing.
         self.found
             .iter()
@@ -210,7 +211,7 @@ impl Gathered<'_> {
             .ok_or_else(|| Error::internal(format!("there is no setting {name}")))
     }
 
-    fn wrong(&self, found: &Found, text: &str, why: &str) -> Error {
+    fn wrong(&self, found: &ResolvedSetting, text: &str, why: &str) -> Error {
         let place = match &found.source {
             Source::Default => "built in".to_owned(),
             Source::File => self.file.map_or_else(String::new, |file| format!("in {}", file.display())),

@@ -19,13 +19,13 @@ impl Place {
         fs::write(self.dir.path().join("muxtap/config.toml"), text).unwrap();
     }
 
-    fn gather(&self, flags: &Flags) -> Result<Settings> {
+    fn load(&self, flags: &Flags) -> Result<Settings> {
         let paths = Paths::in_dir(self.dir.path());
-        Settings::gather(&paths, flags, &|name| self.env.get(name).map(OsString::from), None)
+        Settings::load(&paths, flags, &|name| self.env.get(name).map(OsString::from), None)
     }
 
     fn error(&self) -> String {
-        self.gather(&Flags::new()).unwrap_err().message
+        self.load(&Flags::new()).unwrap_err().message
     }
 }
 
@@ -40,7 +40,7 @@ fn flags_are_above_the_environment_above_the_file_above_what_is_built_in() {
     place.env.insert("MUXTAP_TMUX", "t2".into());
     place.env.insert("MUXTAP_RING_BYTES", "3M".into());
     let flags = vec![("ring_bytes", vec!["4M".to_owned()])];
-    let settings = place.gather(&flags).unwrap();
+    let settings = place.load(&flags).unwrap();
     assert_eq!((settings.ring_bytes, settings.budget_bytes), (4 << 20, 1 << 20));
     assert_eq!((settings.tmux.to_str(), settings.http.len()), (Some("t2"), 2));
     assert_eq!(settings.log_level, "info");
@@ -56,11 +56,11 @@ fn flags_are_above_the_environment_above_the_file_above_what_is_built_in() {
 #[test]
 fn what_is_allowed_is_what_no_setting_forbids() {
     let mut place = Place::new();
-    assert_eq!(place.gather(&Flags::new()).unwrap().allowed, Tiers::ALL);
+    assert_eq!(place.load(&Flags::new()).unwrap().allowed, Tiers::ALL);
     place.write("deny = [\"kill\"]\nallow = \"read,input,kill\"");
-    assert_eq!(place.gather(&Flags::new()).unwrap().allowed.names(), ["read", "input"]);
+    assert_eq!(place.load(&Flags::new()).unwrap().allowed.names(), ["read", "input"]);
     place.env.insert("MUXTAP_READ_ONLY", "1".into());
-    assert_eq!(place.gather(&Flags::new()).unwrap().allowed, Tiers::READ_ONLY);
+    assert_eq!(place.load(&Flags::new()).unwrap().allowed, Tiers::READ_ONLY);
 }
 
 #[test]

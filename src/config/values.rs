@@ -1,4 +1,4 @@
-//! How the text of a setting is read.
+//! Parsers of settings' values.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use crate::{
     tmux::CoverageMode,
 };
 
-/// A number of bytes, with units K, M and G.
+/// Parses a number of bytes, with units K, M and G.
 pub fn bytes(text: &str) -> Result<u64, String> {
     let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
     let unit = text.strip_prefix(digits).unwrap_or_default().to_ascii_lowercase();
@@ -26,13 +26,13 @@ pub(super) fn size(text: &str) -> Result<usize, String> {
     usize::try_from(bytes(text)?).map_err(|_| "too large".to_owned())
 }
 
-/// A number of seconds, at least one and at most a day.
+/// Parses a number of seconds, at least one and at most a day.
 pub(super) fn seconds(text: &str) -> Result<Duration, String> {
     let seconds = text.parse().ok().filter(|seconds| (1..=86_400).contains(seconds));
     seconds.map(Duration::from_secs).ok_or_else(|| "give a number of seconds, 1 to 86400".to_owned())
 }
 
-pub(super) fn yes(text: &str) -> Result<bool, String> {
+pub(super) fn boolean(text: &str) -> Result<bool, String> {
     match text {
         "true" | "1" | "yes" => Ok(true),
         "false" | "0" | "no" => Ok(false),
@@ -49,15 +49,15 @@ pub(super) fn coverage(text: &str) -> Result<CoverageMode, String> {
     }
 }
 
-/// What a person may be asked about first.
-pub(super) fn asked_about(text: &str) -> Result<Tier, String> {
+/// Parses a tier for which a person may be asked.
+pub(super) fn confirmable_tier(text: &str) -> Result<Tier, String> {
     match text.parse().map_err(|error: Error| error.to_string())? {
         Tier::Read => Err("nobody is asked before an agent reads; give input, create or kill, or deny read".to_owned()),
         tier => Ok(tier),
     }
 }
 
-/// `https://example.org:8443`: what a browser says in `Origin`.
+/// Parses an origin such as `https://example.org:8443`, as a browser sends it in `Origin`.
 pub(super) fn origin(text: &str) -> Result<String, String> {
     let host = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
     match host {
@@ -74,9 +74,9 @@ mod tests {
 
     #[test]
     fn a_person_is_asked_about_acts_and_not_about_looks() {
-        assert_eq!(asked_about("kill"), Ok(Tier::Kill));
-        assert!(asked_about("read").unwrap_err().contains("deny read"));
-        assert!(asked_about("look").unwrap_err().contains("none of"));
+        assert_eq!(confirmable_tier("kill"), Ok(Tier::Kill));
+        assert!(confirmable_tier("read").unwrap_err().contains("deny read"));
+        assert!(confirmable_tier("look").unwrap_err().contains("none of"));
     }
 
     #[test]

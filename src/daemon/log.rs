@@ -1,7 +1,7 @@
 //! The log: lines on stderr, which in the background is the log file.
-//!
-//! A line that cannot be written, on a full disk or into a pipe that is closed, is lost and counted. It
-//! hinders nothing: whoever asks for the status is told, and so is the log when it can be written again.
+//! A line that cannot be written, on a full disk or into a pipe that is closed, is lost and
+//! counted. It hinders nothing else: `status` reports it, and the log itself does when it can be
+//! written again.
 
 use std::{
     io::{self, Write},
@@ -10,18 +10,18 @@ use std::{
 
 use crate::api::{Error, Result};
 
-/// Lines that are lost, and why the last one was.
+/// The number of lost lines, and why the last one was.
 #[derive(Debug, Default)]
-struct Lost {
+struct LostLines {
     lines: u64,
     why: String,
 }
 
-static LOST: Mutex<Lost> = Mutex::new(Lost { lines: 0, why: String::new() });
+static LOST: Mutex<LostLines> = Mutex::new(LostLines { lines: 0, why: String::new() });
 
 /// Sends the log to stderr.
 pub(crate) fn to_stderr(level: &str) -> Result<()> {
-    // What the MCP library tells of each message is for those who name it.
+    // The MCP library's lines about each message are for users who name it.
     let level = if level.contains("rmcp") { level.to_owned() } else { format!("{level},rmcp=error") };
     let filter = tracing_subscriber::EnvFilter::try_new(&level)
         .map_err(|error| Error::invalid(format!("log_level: {level:?}: {error}")))?;
@@ -29,27 +29,28 @@ pub(crate) fn to_stderr(level: &str) -> Result<()> {
         .with_env_filter(filter)
         .with_writer(|| crate::plain::Records(Line))
         .with_ansi(false)
-        // The subscriber's own report of a failed write goes to stderr too, and panics where that fails.
+        // The subscriber's own report of a failed write goes to stderr too, and panics where that
+        // fails.
         .log_internal_errors(false);
     // A second subscriber in one process (a test) is no failure of the daemon.
     let _ = subscriber.try_init();
     Ok(())
 }
 
-/// Says what is wrong with the log. `None`: its last line was written.
-pub(crate) fn trouble() -> Option<String> {
+/// Returns what is wrong with the log. `None`: its last line was written.
+pub(crate) fn problem() -> Option<String> {
     let lost = lost();
     let lines = if lost.lines == 1 { "a line is".to_owned() } else { format!("{} lines are", lost.lines) };
     (lost.lines > 0).then(|| format!("the log cannot be written: {}; {lines} lost", lost.why))
 }
 
-/// Writes one line of the log.
+/// A writer for one line of the log.
 struct Line;
 
 impl Write for Line {
-    /// Always takes all of it.
+    /// Writes the line, or counts it as lost. Never fails.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        put(&mut io::stderr().lock(), line, &mut lost());
+        write_line(&mut io::stderr().lock(), line, &mut lost());
         Ok(line.len())
     }
 
@@ -58,14 +59,14 @@ impl Write for Line {
     }
 }
 
-fn put(log: &mut impl Write, line: &[u8], lost: &mut Lost) {
+fn write_line(log: &mut impl Write, line: &[u8], lost: &mut LostLines) {
     let missed = match lost.lines {
         0 => String::new(),
         // A full disk may have taken half of the first one.
         lines => format!("\n(here {lines} lines of the log are lost: {})\n", lost.why),
     };
     match log.write_all(&[missed.as_bytes(), line].concat()) {
-        Ok(()) => *lost = Lost::default(),
+        Ok(()) => *lost = LostLines::default(),
         Err(error) => {
             lost.lines += 1;
             lost.why = error.to_string();
@@ -73,7 +74,7 @@ fn put(log: &mut impl Write, line: &[u8], lost: &mut Lost) {
     }
 }
 
-fn lost() -> MutexGuard<'static, Lost> {
+fn lost() -> MutexGuard<'static, LostLines> {
     LOST.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -104,13 +105,13 @@ mod tests {
 
     #[test]
     fn lost_lines_are_counted_and_named_when_the_log_can_be_written_again() {
-        let (mut disk, mut lost) = (Disk { written: Vec::new(), full_for: 2 }, Lost::default());
+        let (mut disk, mut lost) = (Disk { written: Vec::new(), full_for: 2 }, LostLines::default());
         for line in ["one\n", "two\n"] {
-            put(&mut disk, line.as_bytes(), &mut lost);
+            write_line(&mut disk, line.as_bytes(), &mut lost);
         }
         assert_eq!((lost.lines, lost.why.as_str()), (2, "no storage space"));
         for line in ["three\n", "four\n"] {
-            put(&mut disk, line.as_bytes(), &mut lost);
+            write_line(&mut disk, line.as_bytes(), &mut lost);
         }
         assert_eq!(lost.lines, 0);
         let written = String::from_utf8(disk.written).unwrap();

@@ -1,6 +1,6 @@
 //! The process that holds the engine: where it is found, how it starts, how it stays single.
 
-mod doors;
+mod endpoints;
 pub(crate) mod log;
 pub mod paths;
 pub mod start;
@@ -10,7 +10,7 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use self::{doors::Door, paths::Paths};
+use self::{endpoints::TcpEndpoint, paths::Paths};
 use crate::{
     api::{Error, Result},
     config::Settings,
@@ -20,8 +20,8 @@ use crate::{
     tmux::Program,
 };
 
-/// Runs the daemon until it is stopped, by `muxtap stop`, SIGTERM, SIGINT or SIGHUP. `background`: a command started it and waits
-/// for `ready` on its stdout ([`start::report_ready`]).
+/// Runs the daemon until it is stopped, by `muxtap stop`, SIGTERM, SIGINT or SIGHUP. `background`:
+/// a command started it and waits for `ready` on its stdout ([`start::report_ready`]).
 pub fn serve(settings: &Settings, background: bool) -> Result<()> {
     let paths = Paths::from_env()?;
     descriptors::prepare();
@@ -29,7 +29,7 @@ pub fn serve(settings: &Settings, background: bool) -> Result<()> {
     log::to_stderr(&settings.log_level)?;
     metrics::install();
     keep_freed_memory();
-    let doors = doors::open(settings, &paths)?;
+    let endpoints = endpoints::bind_all(settings, &paths)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         // The C library keeps what each thread has freed. What runs on them is short.
@@ -38,7 +38,7 @@ pub fn serve(settings: &Settings, background: bool) -> Result<()> {
         .map_err(|error| Error::internal(format!("cannot start the runtime: {error}")))?;
     let writers = writers().map_err(|error| Error::internal(format!("cannot start threads: {error}")))?;
     let result =
-        runtime.block_on(answer(settings, &paths, claim.listener, doors, writers.handle().clone(), background));
+        runtime.block_on(run(settings, &paths, claim.listener, endpoints, writers.handle().clone(), background));
     // A task that hangs in the kernel must not keep the daemon.
     writers.shutdown_timeout(http::CLOSE_LIMIT);
     runtime.shutdown_timeout(STOP_LIMIT);
@@ -46,24 +46,25 @@ pub fn serve(settings: &Settings, background: bool) -> Result<()> {
     result
 }
 
-/// The threads that write event streams; they sleep while there are none.
+/// Creates the threads that write event streams; they sleep while there are none.
 fn writers() -> std::io::Result<tokio::runtime::Runtime> {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let threads = cores.saturating_sub(1).clamp(1, WRITERS);
     tokio::runtime::Builder::new_multi_thread().worker_threads(threads).thread_name("streams").enable_all().build()
 }
 
-/// Threads that write event streams: one core is left to the engine, but for a machine that has only one.
+/// Threads that write event streams. One core is left to the engine, unless the machine has only
+/// one.
 const WRITERS: usize = 4;
 
-/// How long the daemon may take to let go of everything.
+/// How long the daemon may take to release tmux and its clients.
 const STOP_LIMIT: Duration = Duration::from_secs(5);
 
-async fn answer(
+async fn run(
     settings: &Settings,
     paths: &Paths,
     listener: std::os::unix::net::UnixListener,
-    doors: Vec<Door>,
+    endpoints: Vec<TcpEndpoint>,
     writers: tokio::runtime::Handle,
     background: bool,
 ) -> Result<()> {
@@ -79,19 +80,19 @@ async fn answer(
         audit: audit(settings)?,
         agents: Arc::new(agents(settings)?),
     });
-    let about = http::About {
+    let about = http::DaemonInfo {
         socket: paths.socket.display().to_string(),
-        http: doors.iter().map(|door| door.url.clone()).collect(),
+        http: endpoints.iter().map(|endpoint| endpoint.url.clone()).collect(),
         log: Some(paths.log.display().to_string()),
-        trouble: Some(log::trouble),
+        problem: Some(log::problem),
         config: settings.answer(),
-        mcp: crate::mcp::About {
+        mcp: crate::mcp::ClientContext {
             server: Some(own_socket_dir().join("default")),
             sockets: Some(own_socket_dir()),
             confirm: settings.confirm.clone(),
             hold: Some(settings.mcp_hold),
             approvals: Some(paths.approvals_dir()),
-            ..crate::mcp::About::default()
+            ..crate::mcp::ClientContext::default()
         },
     };
     let app = http::App::with_streams(engine.clone(), about, http::Streams::new(writers.clone()));
@@ -102,12 +103,12 @@ async fn answer(
     };
     let stop = CancellationToken::new();
     let mut served = tokio::task::JoinSet::new();
-    for door in doors {
-        tracing::info!("answers on {}", door.url);
-        let (listener, guard) = door.enter().map_err(unable)?;
+    for endpoint in endpoints {
+        tracing::info!("answers on {}", endpoint.url);
+        let (listener, guard) = endpoint.into_listener().map_err(unable)?;
         served.spawn(net::serve(
             listener,
-            http::guarded(router.clone(), guard),
+            http::with_guard(router.clone(), guard),
             net::Limits::TCP,
             writers.clone(),
             stop.clone(),
@@ -116,7 +117,7 @@ async fn answer(
     served.spawn(net::serve(net::Listener::Unix(listener), router, net::Limits::LOCAL, writers, stop.clone()));
     tracing::info!("muxtap {} answers on {}", env!("CARGO_PKG_VERSION"), paths.socket.display());
     if background {
-        start::report_ready(log::trouble().as_deref());
+        start::report_ready(log::problem().as_deref());
     }
     tokio::select! {
         () = app.stop_asked() => {}
@@ -135,14 +136,16 @@ async fn answer(
     Ok(())
 }
 
-/// Where tmux keeps the sockets of this user that have names, for callers whose environment nobody knows.
+/// Returns the folder of this user's tmux sockets that have names, for callers whose environment is
+/// not known.
 fn own_socket_dir() -> PathBuf {
     let base = std::env::var_os("TMUX_TMPDIR").filter(|dir| !dir.is_empty()).unwrap_or_else(|| "/tmp".into());
     let base = std::fs::canonicalize(base).unwrap_or_else(|_| "/tmp".into());
     base.join(format!("tmux-{}", paths::uid()))
 }
 
-/// Where acts are recorded. A place that somebody chose must serve; the one that is built in may be missing.
+/// Opens the audit log. A place that the user chose must be usable; the built-in one may be
+/// missing.
 pub(crate) fn audit(settings: &Settings) -> Result<Option<Arc<Audit>>> {
     let Some(path) = &settings.audit else { return Ok(None) };
     match Audit::open(path, settings.audit_bytes) {
@@ -155,7 +158,7 @@ pub(crate) fn audit(settings: &Settings) -> Result<Option<Arc<Audit>>> {
     }
 }
 
-/// How agents are known. A file that somebody named must serve.
+/// Loads the rules of agents. A file that the user named must be usable.
 fn agents(settings: &Settings) -> Result<Rules> {
     let Some(file) = &settings.agents_file else { return Ok(Rules::built_in()) };
     match file.load() {
@@ -167,9 +170,12 @@ fn agents(settings: &Settings) -> Result<Rules> {
     }
 }
 
-/// Has the C library keep the end of its heap. As built in, it gives 128 KiB that are free there back to the kernel and asks for them again with
-/// the next wait: between a pane's byte and an answer that was the largest single cost. What it keeps is twice what it ever mapped for one thing
-/// that was freed (mallopt(3), `M_MMAP_THRESHOLD`). Other allocators start this program slower than all that a short command does.
+/// Has the C library keep the end of its heap.
+/// By default it gives 128 KiB that are free there back to the kernel and asks for them again with
+/// the next wait: between a pane's byte and an answer that was the largest single cost. What it
+/// keeps is twice what it ever mapped for one thing that was freed (mallopt(3),
+/// `M_MMAP_THRESHOLD`). Other allocators start this program slower than all that a short command
+/// does.
 fn keep_freed_memory() {
     drop(std::hint::black_box(Vec::<u8>::with_capacity(FREED_KEPT / 2)));
 }

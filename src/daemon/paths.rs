@@ -1,7 +1,7 @@
-//! Where the daemon listens and logs.
-//!
-//! The socket is `$MUXTAP_SOCKET`, else `$XDG_RUNTIME_DIR/muxtap/muxtap.sock`, else `/tmp/muxtap-UID/muxtap.sock`. Who
-//! can write the socket can type into every terminal of the user, so its directory belongs to the user alone.
+//! The paths of the daemon's socket, log and other files.
+//! The socket is `$MUXTAP_SOCKET`, else `$XDG_RUNTIME_DIR/muxtap/muxtap.sock`, else
+//! `/tmp/muxtap-UID/muxtap.sock`. A process that can write to the socket can type into every
+//! terminal of the user, so its directory belongs to the user alone.
 
 use std::{
     ffi::OsString,
@@ -22,12 +22,13 @@ pub struct Paths {
     pub socket: PathBuf,
     /// The log file; absolute.
     pub log: PathBuf,
-    /// The socket's place was chosen by `MUXTAP_SOCKET`: its directory is the user's business, within limits.
-    chosen: bool,
+    /// Whether `MUXTAP_SOCKET` chose the socket's place: its directory is the user's business,
+    /// within limits.
+    is_custom: bool,
 }
 
 impl Paths {
-    /// The paths for this process's user and environment.
+    /// Returns the paths for this process's user and environment.
     pub fn from_env() -> Result<Self> {
         Self::resolve(&|name| std::env::var_os(name), uid())
     }
@@ -38,11 +39,12 @@ impl Paths {
             let socket = std::path::absolute(&socket)
                 .map_err(|error| Error::invalid(format!("MUXTAP_SOCKET={}: {error}", socket.display())))?;
             let log = with_suffix(&socket, ".log");
-            return Ok(Self { socket, log, chosen: true });
+            return Ok(Self { socket, log, is_custom: true });
         }
         let dir = match set("XDG_RUNTIME_DIR").filter(|dir| dir.is_absolute() && belongs_to(dir, uid)) {
             Some(runtime) => runtime.join("muxtap"),
-            // `su` and containers leave a runtime directory in the environment that is missing or somebody else's.
+            // `su` and containers leave a runtime directory in the environment that is missing or
+            // another user's.
             None => PathBuf::from(format!("/tmp/muxtap-{uid}")),
         };
         let socket = dir.join("muxtap.sock");
@@ -50,67 +52,68 @@ impl Paths {
             .filter(|dir| dir.is_absolute())
             .or_else(|| set("HOME").filter(|home| home.is_absolute()).map(|home| home.join(".local/state")));
         let log = state.map_or_else(|| with_suffix(&socket, ".log"), |state| state.join("muxtap/muxtap.log"));
-        Ok(Self { socket, log, chosen: false })
+        Ok(Self { socket, log, is_custom: false })
     }
 
-    /// Paths in a directory of a test's own.
+    /// Returns paths in a directory of a test's own.
     #[cfg(test)]
     pub(crate) fn in_dir(dir: &Path) -> Self {
         let socket = dir.join("muxtap.sock");
-        Self { log: with_suffix(&socket, ".log"), socket, chosen: true }
+        Self { log: with_suffix(&socket, ".log"), socket, is_custom: true }
     }
 
-    /// The file whose lock the running daemon holds.
+    /// Returns the file whose lock the running daemon holds.
     pub fn lock_file(&self) -> PathBuf {
         with_suffix(&self.socket, ".lock")
     }
 
-    /// The file whose lock is held by whoever starts or stops the daemon.
+    /// Returns the file whose lock is held while the daemon is started or stopped.
     pub fn start_file(&self) -> PathBuf {
         with_suffix(&self.socket, ".start")
     }
 
-    /// The file of the token for callers over TCP.
+    /// Returns the file of the token for callers over TCP.
     pub fn token_file(&self) -> PathBuf {
-        self.kept("token")
+        self.state_file("token")
     }
 
-    /// The audit log.
+    /// Returns the audit log's file.
     pub fn audit_file(&self) -> PathBuf {
-        self.kept("audit.jsonl")
+        self.state_file("audit.jsonl")
     }
 
-    /// Where questions to a human stand open.
+    /// Returns the folder of open questions to a human.
     pub fn approvals_dir(&self) -> PathBuf {
-        self.kept("approvals")
+        self.state_file("approvals")
     }
 
-    /// Where certificates are made.
+    /// Returns the folder of generated certificates.
     pub fn tls_dir(&self) -> PathBuf {
-        self.kept("tls")
+        self.state_file("tls")
     }
 
-    /// What outlives the daemon stands where its log does.
-    fn kept(&self, name: &str) -> PathBuf {
+    /// Returns the path of a file that outlives the daemon. It stands where the log does.
+    fn state_file(&self, name: &str) -> PathBuf {
         if self.log == with_suffix(&self.socket, ".log") {
             return with_suffix(&self.socket, &format!(".{name}"));
         }
         self.log.with_file_name(name)
     }
 
-    /// The directory of the socket.
+    /// Returns the directory of the socket.
     pub fn dir(&self) -> &Path {
         self.socket.parent().unwrap_or(Path::new("/"))
     }
 
-    /// Makes the socket's directory where it is missing and checks that it is safe. Error: `CONFLICT`, with what to do.
+    /// Creates the socket's directory where it is missing and checks that it is safe. Error:
+    /// `CONFLICT`, with what to do.
     pub fn prepare(&self) -> Result<()> {
         let dir = self.dir();
         if let Err(error) = fs::symlink_metadata(dir) {
             if error.kind() != io::ErrorKind::NotFound {
                 return Err(refuse(dir, &error.to_string()));
             }
-            let made = DirBuilder::new().recursive(self.chosen).mode(0o700).create(dir);
+            let made = DirBuilder::new().recursive(self.is_custom).mode(0o700).create(dir);
             if let Err(error) = made
                 && error.kind() != io::ErrorKind::AlreadyExists
             {
@@ -120,12 +123,13 @@ impl Paths {
         self.check()
     }
 
-    /// Checks the socket's directory and changes nothing. Error: `CONFLICT`, with what to do; `NOT_FOUND` where it is
-    /// missing.
+    /// Checks the socket's directory and changes nothing. Error: `CONFLICT`, with what to do;
+    /// `NOT_FOUND` where it is missing.
     pub fn check(&self) -> Result<()> {
         let dir = self.dir();
-        // A directory that the user named may be reached by a link (`/tmp` is one on macOS); one of ours may not.
-        let found = if self.chosen { fs::metadata(dir) } else { fs::symlink_metadata(dir) };
+        // A directory that the user named may be reached by a link (`/tmp` is one on macOS); one of
+        // ours may not.
+        let found = if self.is_custom { fs::metadata(dir) } else { fs::symlink_metadata(dir) };
         let found = found.map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => Error::not_found(format!("{} does not exist yet", dir.display())),
             _ => refuse(dir, &error.to_string()),
@@ -137,7 +141,7 @@ impl Paths {
             return Err(refuse(dir, "is not a directory: move it away"));
         }
         let (mode, owner) = (found.mode() & 0o7777, found.uid());
-        if self.chosen {
+        if self.is_custom {
             let sticky = mode & 0o1000 != 0;
             if owner != uid() && owner != 0 {
                 return Err(refuse(dir, &format!("belongs to user {owner}: choose another place for MUXTAP_SOCKET")));
@@ -156,7 +160,8 @@ impl Paths {
         Ok(())
     }
 
-    /// Opens the log for appending; makes it and its directories, readable by the user alone, where they are missing.
+    /// Opens the log for appending. Creates it and its directories, readable by the user alone,
+    /// where they are missing.
     pub fn open_log(&self) -> io::Result<File> {
         if let Some(dir) = self.log.parent() {
             DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
@@ -165,14 +170,14 @@ impl Paths {
     }
 }
 
-/// Opens a file of the daemon's own: made with mode 0600, never through a symbolic link, which in a shared directory
-/// could be somebody else's.
+/// Opens a file of the daemon's own. It is created with mode 0600, and never opened through a
+/// symbolic link, which in a shared directory could be another user's.
 pub(super) fn open_private(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
     let no_follow = i32::try_from(OFlags::NOFOLLOW.bits()).unwrap_or_default();
     options.create(true).mode(0o600).custom_flags(no_follow).open(path)
 }
 
-/// The user this process acts for.
+/// Returns the user that this process runs as.
 pub fn uid() -> u32 {
     rustix::process::getuid().as_raw()
 }

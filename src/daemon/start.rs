@@ -1,13 +1,12 @@
-//! How a command finds the daemon or starts it, and how the daemon stays the only one.
-//!
-//! Three files stand next to the socket's name. `.lock` is locked by the daemon for as long as it lives, and says which
-//! process it is and who sees to it (`Keeper`). `.start` is locked by whoever starts or stops one, so that twenty
-//! commands at once start one daemon. Both stay when nobody holds them: a lock file that is removed can be locked twice.
-//! Nothing here sleeps or polls: locks block, a pipe or a watch of the folder wakes up.
-//!
-//! A daemon that ends in order leaves an empty `.lock`. So a lock file that names one which nobody has locked says that
-//! it was killed, and whether somebody else is about to start it again: then commands wait for that one instead of
-//! starting a second one beside it.
+//! Finding and starting the daemon, and keeping it the only one.
+//! Three files stand next to each other under the socket's name. `.lock` is locked by the daemon
+//! for as long as it lives, and records its process and how it was started (`StartedBy`). `.start`
+//! is locked while a daemon is started or stopped, so that twenty commands at once start one
+//! daemon. Both files stay when they are not locked: a lock file that is removed can be locked
+//! twice. Nothing here sleeps or polls: locks block, a pipe or a watch of the folder wakes up.
+//! A daemon that ends in order leaves an empty `.lock`. So a lock file that names a process and is
+//! not locked says that the daemon was killed, and whether a supervisor is about to start it again.
+//! Then commands wait for that one instead of starting a second one beside it.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -40,17 +39,17 @@ const START_LIMIT: Duration = Duration::from_secs(10);
 const LOG_TAIL: u64 = 2048;
 /// The line by which a background daemon notifies its parent that it answers.
 const READY: &str = "ready";
-/// How long a daemon that `muxtap serve` ran and that was killed is waited for.
+/// How long a killed daemon that `muxtap serve` ran is awaited.
 const RETURN_LIMIT: Duration = Duration::from_secs(5);
 /// How long a new daemon waits for commands that read the lock file, and how often it looks.
 const READERS_LIMIT: Duration = Duration::from_secs(1);
 const READERS_PAUSE: Duration = Duration::from_millis(5);
-/// What stands before the warning with which it answers all the same.
+/// The prefix of a warning with which the daemon is ready all the same.
 const WARNING: &str = "ready, but ";
-/// What stands before the error with which it could not start.
+/// The prefix of the error with which the daemon could not start.
 const FAILED: &str = "error ";
 
-/// A connection to the daemon, or `None` when none runs.
+/// Connects to the daemon. `None`: no daemon runs.
 pub fn connect(paths: &Paths) -> Result<Option<UnixStream>> {
     match UnixStream::connect(&paths.socket) {
         Ok(stream) => Ok(Some(stream)),
@@ -64,18 +63,19 @@ pub fn connect(paths: &Paths) -> Result<Option<UnixStream>> {
     }
 }
 
-/// A connection to the daemon, which is started first when none runs. `warn` is told what does not hinder it.
+/// Connects to the daemon; starts it when none runs. `warn` gets what does not work but does not
+/// prevent that.
 pub fn connect_or_start(paths: &Paths, warn: &mut dyn FnMut(&str)) -> Result<UnixStream> {
     if let Some(stream) = connect(paths)? {
         return Ok(stream);
     }
-    let _turn = take_turn(paths)?;
-    // Somebody else may have started it while this one waited for its turn.
+    let _start_lock = lock_start(paths)?;
+    // Another command may have started it while this one waited for the lock.
     if let Some(stream) = connect(paths)? {
         return Ok(stream);
     }
-    if let Some(Record { pid, keeper: Keeper::Other }) = killed(paths)? {
-        if let Some(stream) = returned(paths)? {
+    if let Some(LockRecord { pid, started_by: StartedBy::Other }) = killed_daemon(paths)? {
+        if let Some(stream) = wait_for_restart(paths)? {
             return Ok(stream);
         }
         warn(&format!(
@@ -92,41 +92,43 @@ pub fn connect_or_start(paths: &Paths, warn: &mut dyn FnMut(&str)) -> Result<Uni
     connect(paths)?.ok_or_else(|| Error::internal("the daemon that was just started is gone again"))
 }
 
-/// Who sees to it that a daemon runs.
+/// How a daemon was started, and so how it comes back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Keeper {
-    /// Commands, which start it in the background when they need it.
+enum StartedBy {
+    /// A command started it in the background; commands start it again when they need it.
     Commands,
-    /// Whoever ran `muxtap serve`: a person, or a supervisor such as systemd or launchd, which starts it again.
+    /// A person or a supervisor such as systemd or launchd ran `muxtap serve`, and may start it
+    /// again.
     Other,
 }
 
-/// What a daemon writes into its lock file.
+/// The content of a daemon's lock file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Record {
+struct LockRecord {
     pid: u32,
-    keeper: Keeper,
+    started_by: StartedBy,
 }
 
-impl Record {
+impl LockRecord {
     fn text(self) -> String {
-        let keeper = match self.keeper {
-            Keeper::Commands => "background",
-            Keeper::Other => "serve",
+        let started_by = match self.started_by {
+            StartedBy::Commands => "background",
+            StartedBy::Other => "serve",
         };
-        format!("{}\n{keeper}\n", self.pid)
+        format!("{}\n{started_by}\n", self.pid)
     }
 
     fn parse(text: &str) -> Option<Self> {
         let mut lines = text.lines();
         let pid = lines.next()?.trim().parse().ok()?;
-        let keeper = if lines.next() == Some("serve") { Keeper::Other } else { Keeper::Commands };
-        Some(Self { pid, keeper })
+        let started_by = if lines.next() == Some("serve") { StartedBy::Other } else { StartedBy::Commands };
+        Some(Self { pid, started_by })
     }
 }
 
-/// The daemon that was killed here. `None`: there was none, it ended in order, or one lives.
-fn killed(paths: &Paths) -> Result<Option<Record>> {
+/// Returns the daemon that was killed here. `None`: there was none, it ended in order, or one
+/// lives.
+fn killed_daemon(paths: &Paths) -> Result<Option<LockRecord>> {
     let path = paths.lock_file();
     let mut file = open_private(OpenOptions::new().read(true).write(true), &path)
         .map_err(|error| cannot("open", &path, &error))?;
@@ -134,11 +136,12 @@ fn killed(paths: &Paths) -> Result<Option<Record>> {
         return Ok(None);
     }
     let mut text = String::new();
-    Ok(file.read_to_string(&mut text).ok().and_then(|_| Record::parse(&text)))
+    Ok(file.read_to_string(&mut text).ok().and_then(|_| LockRecord::parse(&text)))
 }
 
-/// A connection to the daemon that somebody else starts again within [`RETURN_LIMIT`].
-fn returned(paths: &Paths) -> Result<Option<UnixStream>> {
+/// Waits until a supervisor has started the daemon again, [`RETURN_LIMIT`] at most, and connects to
+/// it.
+fn wait_for_restart(paths: &Paths) -> Result<Option<UnixStream>> {
     let (notify, changed) = mpsc::channel();
     let watcher = notify::recommended_watcher(move |_| {
         // The receiver may have seen enough.
@@ -161,8 +164,9 @@ fn returned(paths: &Paths) -> Result<Option<UnixStream>> {
     }
 }
 
-/// Waits until nobody else starts or stops the daemon; holds that right until the answer is dropped.
-pub fn take_turn(paths: &Paths) -> Result<File> {
+/// Locks the right to start or stop the daemon, until the returned file is dropped. Blocks while
+/// another process holds it.
+pub fn lock_start(paths: &Paths) -> Result<File> {
     paths.prepare()?;
     let path = paths.start_file();
     let file = open_private(OpenOptions::new().write(true), &path).map_err(|error| cannot("open", &path, &error))?;
@@ -170,7 +174,8 @@ pub fn take_turn(paths: &Paths) -> Result<File> {
     Ok(file)
 }
 
-/// Blocks until the daemon has ended. Hold [`take_turn`]'s answer meanwhile, lest a new one trips over this lock.
+/// Blocks until the daemon has ended. Hold [`lock_start`]'s lock meanwhile, lest a new daemon trips
+/// over this lock.
 pub fn wait_until_gone(paths: &Paths) -> Result<()> {
     let path = paths.lock_file();
     let file = open_private(OpenOptions::new().write(true), &path).map_err(|error| cannot("open", &path, &error))?;
@@ -193,7 +198,8 @@ fn spawn(paths: &Paths, warn: &mut dyn FnMut(&str)) -> Result<()> {
     let mut command = Command::new(&program);
     command
         .args(["serve", "--background"])
-        // The daemon serves callers in many panes; the pane of the one that started it must mean nothing to it.
+        // The daemon serves callers in many panes; the pane of the one that started it must mean
+        // nothing to it.
         .env_remove("TMUX")
         .env_remove("TMUX_PANE")
         .current_dir("/")
@@ -230,7 +236,7 @@ fn spawn(paths: &Paths, warn: &mut dyn FnMut(&str)) -> Result<()> {
     }
 }
 
-/// The first line that `pipe` gives, or `None` when it ends before. Error: `limit` is over.
+/// Reads the first line from `pipe`; `None` when it ends before. Error: `limit` is over.
 fn first_line(pipe: &mut (impl io::Read + std::os::fd::AsFd), limit: Duration) -> io::Result<Option<String>> {
     let deadline = Instant::now() + limit;
     let mut line = Vec::new();
@@ -258,7 +264,7 @@ fn first_line(pipe: &mut (impl io::Read + std::os::fd::AsFd), limit: Duration) -
     }
 }
 
-/// The end of what was written to the log since it was `start` bytes long.
+/// Returns the end of what was written to the log since it was `start` bytes long.
 fn log_tail(path: &Path, start: u64) -> String {
     let read = || -> io::Result<Vec<u8>> {
         let mut file = File::open(path)?;
@@ -275,9 +281,11 @@ fn log_tail(path: &Path, start: u64) -> String {
     }
 }
 
-/// The daemon's first act in the background: it leaves the caller's terminal and directory. Call it before any thread.
+/// Leaves the caller's terminal and directory: the first step of a daemon in the background. Call
+/// it before any thread starts.
 pub fn enter_background() -> Result<()> {
-    // EPERM: it leads a process group already, so no terminal's signals reach it by way of the caller's.
+    // EPERM: it leads a process group already, so no terminal's signals reach it by way of the
+    // caller's.
     match rustix::process::setsid() {
         Ok(_) | Err(rustix::io::Errno::PERM) => {}
         Err(error) => return Err(Error::internal(format!("setsid: {error}"))),
@@ -285,8 +293,8 @@ pub fn enter_background() -> Result<()> {
     rustix::process::chdir("/").map_err(|error| Error::internal(format!("chdir /: {error}")))
 }
 
-/// Notifies the command that waits in [`connect_or_start`] that the daemon answers, and lets go of its pipe. `warning`:
-/// what does not work.
+/// Notifies the command that waits in [`connect_or_start`] that the daemon is ready, and releases
+/// its pipe. `warning`: what does not work.
 pub fn report_ready(warning: Option<&str>) {
     match warning {
         Some(warning) => report(&format!("{WARNING}{}", warning.replace('\n', " "))),
@@ -294,19 +302,19 @@ pub fn report_ready(warning: Option<&str>) {
     }
     let null = File::options().write(true).open("/dev/null");
     if let Ok(null) = null {
-        // Failing leaves a pipe that nobody reads, and nothing writes to.
+        // Otherwise the pipe stays open; nothing reads it, and nothing writes to it.
         let _ = rustix::stdio::dup2_stdout(null.as_fd());
     }
 }
 
-/// Tells that command why the daemon cannot start.
+/// Reports to that command why the daemon cannot start.
 pub fn report_failure(error: &Error) {
     report(&format!("{FAILED}{}", serde_json::to_string(error).unwrap_or_default()));
 }
 
 fn report(line: &str) {
     let mut stdout = io::stdout().lock();
-    // Who asked may be gone; the daemon lives on for the next.
+    // The command may be gone; the daemon lives on for the next one.
     let _ = writeln!(stdout, "{line}").and_then(|()| stdout.flush());
 }
 
@@ -315,15 +323,16 @@ fn report(line: &str) {
 pub struct Claim {
     /// Listens on the daemon's socket (mode 0600); non-blocking, as tokio wants it.
     pub listener: UnixListener,
-    /// Keeps the right; its drop removes the socket and lets the next daemon start.
+    /// Holds the right. Dropping it removes the socket and lets the next daemon start.
     pub guard: ClaimGuard,
 }
 
-/// Keeps a [`Claim`].
+/// The guard of a [`Claim`].
 #[derive(Debug)]
 pub struct ClaimGuard {
     socket: PathBuf,
-    /// Device and inode: a socket that somebody else put there in the meantime is not this one's to remove.
+    /// The socket's device and inode: one that another process put there in the meantime must not
+    /// be removed.
     identity: Option<(u64, u64)>,
     lock: File,
 }
@@ -333,27 +342,30 @@ impl Drop for ClaimGuard {
         if self.identity.is_some() && identity(&self.socket) == self.identity {
             let _ = fs::remove_file(&self.socket);
         }
-        // It was not killed. Where that cannot be noted the next command waits for a while.
+        // An empty file says that the daemon was not killed. If that cannot be written the next
+        // command waits for a while.
         let _ = self.lock.set_len(0);
     }
 }
 
-/// Makes this process the daemon. Call it before any thread starts (the umask is changed for a moment). `background`: a
-/// command started it, and the next one may do so again.
-///
-/// Error: `CONFLICT` when another daemon runs, or where something that is not a socket stands in its place.
+/// Makes this process the daemon. Call it before any thread starts (the umask is changed for a
+/// moment). `background`: a command started it, and the next one may do so again.
+/// Error: `CONFLICT` when another daemon runs, or where something that is not a socket stands in
+/// its place.
 pub fn claim(paths: &Paths, background: bool) -> Result<Claim> {
     paths.prepare()?;
     let path = paths.lock_file();
     let mut lock = open_private(OpenOptions::new().read(true).write(true), &path)
         .map_err(|error| cannot("open", &path, &error))?;
-    match lock_alone(&lock) {
+    match lock_exclusive(&lock) {
         Ok(()) => {}
         Err(rustix::io::Errno::WOULDBLOCK) => {
             let mut text = String::new();
             let _ = lock.read_to_string(&mut text);
-            // One that has only begun has not written it yet, and one on a full disk could not.
-            let process = Record::parse(&text).map_or_else(String::new, |record| format!(" (process {})", record.pid));
+            // A daemon that has only begun has not written it yet, and one on a full disk could
+            // not.
+            let process =
+                LockRecord::parse(&text).map_or_else(String::new, |record| format!(" (process {})", record.pid));
             return Err(Error::new(
                 ErrorCode::Conflict,
                 format!("another muxtap daemon{process} answers on {}; `muxtap stop` ends it", paths.socket.display()),
@@ -377,25 +389,26 @@ pub fn claim(paths: &Paths, background: bool) -> Result<Claim> {
     rustix::process::umask(umask);
     let listener = bound.map_err(|error| cannot("listen on", &paths.socket, &error))?;
     listener.set_nonblocking(true).map_err(|error| cannot("listen on", &paths.socket, &error))?;
-    // After the socket answers: who waits for that is woken by this. A full disk must not hinder.
-    let keeper = if background { Keeper::Commands } else { Keeper::Other };
-    let _ = lock.write_all(Record { pid: std::process::id(), keeper }.text().as_bytes());
+    // Written after the socket listens: this change wakes commands that wait for that. A full disk
+    // must not prevent the start.
+    let started_by = if background { StartedBy::Commands } else { StartedBy::Other };
+    let _ = lock.write_all(LockRecord { pid: std::process::id(), started_by }.text().as_bytes());
     let guard = ClaimGuard { identity: identity(&paths.socket), socket: paths.socket.clone(), lock };
     Ok(Claim { listener, guard })
 }
 
 /// Locks a daemon's lock file. `WOULDBLOCK`: another daemon holds it.
-///
-/// Commands that read who was killed share the lock for a moment. They are waited for, `READERS_LIMIT` at most: a lock
-/// cannot be awaited with a limit, and no thread may be started yet.
-fn lock_alone(lock: &File) -> rustix::io::Result<()> {
+/// Commands share the lock for a moment while they read who was killed. The daemon waits for them,
+/// [`READERS_LIMIT`] at most: a lock cannot be awaited with a limit, and no thread may be started
+/// yet.
+fn lock_exclusive(lock: &File) -> rustix::io::Result<()> {
     let deadline = Instant::now() + READERS_LIMIT;
     loop {
         let locked = rustix::fs::flock(lock, FlockOperation::NonBlockingLockExclusive);
         if locked != Err(rustix::io::Errno::WOULDBLOCK) || Instant::now() >= deadline {
             return locked;
         }
-        // A daemon shares it with nobody.
+        // A daemon never shares the lock.
         rustix::fs::flock(lock, FlockOperation::NonBlockingLockShared)?;
         rustix::fs::flock(lock, FlockOperation::Unlock)?;
         std::thread::sleep(READERS_PAUSE);
@@ -465,17 +478,17 @@ mod tests {
     fn a_killed_daemon_leaves_word_of_who_starts_it_again() {
         let dir = tempfile::tempdir().unwrap();
         let paths = paths(&dir);
-        for (background, keeper) in [(true, Keeper::Commands), (false, Keeper::Other)] {
+        for (background, started_by) in [(true, StartedBy::Commands), (false, StartedBy::Other)] {
             let claimed = claim(&paths, background).unwrap();
-            assert_eq!(killed(&paths).unwrap(), None, "it lives");
+            assert_eq!(killed_daemon(&paths).unwrap(), None, "it lives");
             let text = fs::read(paths.lock_file()).unwrap();
             drop(claimed);
-            assert_eq!(killed(&paths).unwrap(), None, "it ended in order");
+            assert_eq!(killed_daemon(&paths).unwrap(), None, "it ended in order");
             fs::write(paths.lock_file(), text).unwrap();
-            assert_eq!(killed(&paths).unwrap(), Some(Record { pid: std::process::id(), keeper }));
+            assert_eq!(killed_daemon(&paths).unwrap(), Some(LockRecord { pid: std::process::id(), started_by }));
         }
         // What an older muxtap wrote.
-        assert_eq!(Record::parse("17\n"), Some(Record { pid: 17, keeper: Keeper::Commands }));
+        assert_eq!(LockRecord::parse("17\n"), Some(LockRecord { pid: 17, started_by: StartedBy::Commands }));
     }
 
     #[test]
@@ -484,7 +497,7 @@ mod tests {
         let paths = paths(&dir);
         let waiter = std::thread::spawn({
             let paths = paths.clone();
-            move || returned(&paths).unwrap().is_some()
+            move || wait_for_restart(&paths).unwrap().is_some()
         });
         let _claim = claim(&paths, false).unwrap();
         assert!(waiter.join().unwrap());
@@ -519,17 +532,17 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let paths = paths(&dir);
         let claim = claim(&paths, true).unwrap();
-        let (tell, told) = std::sync::mpsc::channel();
+        let (sender, receiver) = std::sync::mpsc::channel();
         let waiter = std::thread::spawn({
             let paths = paths.clone();
             move || {
                 wait_until_gone(&paths).unwrap();
-                tell.send(paths.socket.exists()).unwrap();
+                sender.send(paths.socket.exists()).unwrap();
             }
         });
-        assert!(told.try_recv().is_err());
+        assert!(receiver.try_recv().is_err());
         drop(claim);
-        assert!(!told.recv().unwrap(), "the socket goes before the lock");
+        assert!(!receiver.recv().unwrap(), "the socket goes before the lock");
         waiter.join().unwrap();
     }
 

@@ -16,7 +16,7 @@ impl IntoResponse for Error {
     }
 }
 
-/// The HTTP status that fits a code.
+/// Returns the HTTP status of a code.
 pub const fn status(code: ErrorCode) -> StatusCode {
     match code {
         ErrorCode::NotFound => StatusCode::NOT_FOUND,
@@ -26,19 +26,20 @@ pub const fn status(code: ErrorCode) -> StatusCode {
         ErrorCode::UnsupportedCaptureMode => StatusCode::UNPROCESSABLE_ENTITY,
         ErrorCode::ResourceLimit => StatusCode::TOO_MANY_REQUESTS,
         ErrorCode::ReadOnly => StatusCode::FORBIDDEN,
-        // muxtap is well; what it depends on, a command in a pane or tmux, is not. Not 408: browsers and some libraries silently repeat
-        // a request that is answered so, and a `run` would type its command again. Nor one of 5xx, which says that muxtap has failed.
+        // muxtap is well; what it depends on, a command in a pane or tmux, is not. Not 408:
+        // browsers and some libraries silently repeat a request that is answered so, and a `run`
+        // would type its command again. Nor one of 5xx, which says that muxtap has failed.
         ErrorCode::Timeout | ErrorCode::TmuxUnavailable | ErrorCode::InconsistentState => StatusCode::FAILED_DEPENDENCY,
         ErrorCode::InternalError => StatusCode::INTERNAL_SERVER_ERROR,
     }
 }
 
-/// A path that nothing answers.
+/// Builds the error for a path without a route.
 pub async fn no_route(uri: Uri) -> Error {
     Error::not_found(format!("no route {}; /openapi.json lists what there is", uri.path()))
 }
 
-/// A path that does not answer this method.
+/// Builds the response for a method that the path does not have.
 pub async fn no_method(uri: Uri) -> Response {
     let error = Error::invalid(format!("{} does not answer this method; see /openapi.json", uri.path()));
     (StatusCode::METHOD_NOT_ALLOWED, Json(error)).into_response()

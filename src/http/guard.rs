@@ -1,10 +1,11 @@
-//! What stands before the routes on a TCP port: any program of this machine can connect to it, and any web page can make a
-//! browser do so.
-//!
-//! 1. `Host` must be a name of this daemon, so that a page cannot reach it under a name of its own (DNS rebinding).
+//! The checks before the routes of a TCP port: any program of this machine can connect to it, and
+//! any web page can make a browser do so.
+//! 1. `Host` must be a name of this daemon, so that a page cannot reach it under a name of its own
+//!    (DNS rebinding).
 //! 2. `Origin`, where a browser sends it, must be this daemon's own or one that is listed.
 //! 3. A listed origin's preflight is answered (CORS).
-//! 4. The token must be known, but for what tells nothing: `/health` and the description of the routes.
+//! 4. The token must be known, except for routes that reveal nothing: `/health` and the description
+//!    of the routes.
 
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
@@ -26,22 +27,23 @@ use crate::{
     net::token::Token,
 };
 
-/// A request's body may pause for this long.
+/// How long a request's body may pause.
 const BODY_PAUSE: Duration = Duration::from_secs(30);
-/// A browser may remember what a preflight allowed for this long.
+/// How long a browser may remember a preflight's result.
 const PREFLIGHT_LIFE: Duration = Duration::from_secs(600);
-/// What anybody may ask: that it lives, and what there is to ask.
-const OPEN: [&str; 3] = ["/health", "/openapi.json", "/docs"];
-/// A browser cannot set a header on a WebSocket; it can name a subprotocol.
+/// Routes without a token: whether the daemon lives, and which routes there are.
+const UNAUTHENTICATED: [&str; 3] = ["/health", "/openapi.json", "/docs"];
+/// The prefix of a subprotocol that carries the token: a browser cannot set a header on a
+/// WebSocket, but can name a subprotocol.
 pub(super) const TOKEN_PROTOCOL: &str = "bearer.";
 
-/// Who may ask over TCP.
+/// The rules for callers over TCP.
 pub struct Guard {
-    /// What a caller must know.
+    /// The token that callers must send.
     pub token: Token,
     /// Names of this daemon besides this machine's own.
     pub names: Vec<String>,
-    /// Web origins whose pages may ask.
+    /// Web origins whose pages may call.
     pub origins: Vec<String>,
     /// Whether callers reach it by an address of the machine, which is then as good as a name.
     pub beyond_loopback: bool,
@@ -49,8 +51,8 @@ pub struct Guard {
     pub tls: bool,
 }
 
-/// Puts the guard before the routes.
-pub fn guarded(router: Router, guard: Guard) -> Router {
+/// Puts the guard's checks before the routes.
+pub fn with_guard(router: Router, guard: Guard) -> Router {
     let listed: Vec<HeaderValue> = guard.origins.iter().filter_map(|origin| origin.parse().ok()).collect();
     let cors = CorsLayer::new()
         .allow_origin(AllowOrigin::list(listed))
@@ -61,12 +63,12 @@ pub fn guarded(router: Router, guard: Guard) -> Router {
     let guard = Arc::new(guard);
     router
         .layer(RequestBodyTimeoutLayer::new(BODY_PAUSE))
-        .layer(middleware::from_fn_with_state(guard.clone(), knows_the_token))
+        .layer(middleware::from_fn_with_state(guard.clone(), check_token))
         .layer(cors)
-        .layer(middleware::from_fn_with_state(guard, comes_from_here))
+        .layer(middleware::from_fn_with_state(guard, check_host_and_origin))
 }
 
-async fn comes_from_here(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
+async fn check_host_and_origin(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
     let headers = request.headers();
     let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
     let named = request.uri().authority().map_or(host, axum::http::uri::Authority::as_str);
@@ -88,8 +90,10 @@ async fn comes_from_here(State(guard): State<Arc<Guard>>, request: Request, next
     next.run(request).await
 }
 
-async fn knows_the_token(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
-    if OPEN.contains(&request.uri().path()) || said(request.headers()).is_some_and(|said| guard.token.is(said)) {
+async fn check_token(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
+    if UNAUTHENTICATED.contains(&request.uri().path())
+        || presented_token(request.headers()).is_some_and(|token| guard.token.matches(token))
+    {
         return next.run(request).await;
     }
     metrics::refused("token");
@@ -102,10 +106,10 @@ async fn knows_the_token(State(guard): State<Arc<Guard>>, request: Request, next
     response
 }
 
-/// The token that a request brings.
-fn said(headers: &HeaderMap) -> Option<&str> {
-    if let Some(said) = headers.get(header::AUTHORIZATION) {
-        return said.to_str().ok()?.strip_prefix("Bearer ").map(str::trim);
+/// Returns the token that a request brings.
+fn presented_token(headers: &HeaderMap) -> Option<&str> {
+    if let Some(token) = headers.get(header::AUTHORIZATION) {
+        return token.to_str().ok()?.strip_prefix("Bearer ").map(str::trim);
     }
     let protocols =
         headers.get_all(header::SEC_WEBSOCKET_PROTOCOL).iter().filter_map(|protocols| protocols.to_str().ok());
@@ -121,7 +125,7 @@ fn refuse(stage: &'static str, message: &str) -> Response {
 }
 
 impl Guard {
-    /// Whether a `Host` (`localhost:7717`, `[::1]`) means this daemon.
+    /// Returns whether a `Host` (`localhost:7717`, `[::1]`) means this daemon.
     fn is_name(&self, host: &str) -> bool {
         let name = match host.strip_prefix('[') {
             Some(rest) => rest.split(']').next().unwrap_or_default(),
@@ -142,7 +146,7 @@ mod tests {
 
     fn guard(beyond_loopback: bool) -> (tempfile::TempDir, Guard) {
         let dir = tempfile::tempdir().unwrap();
-        let token = Token::at(&dir.path().join("token")).unwrap();
+        let token = Token::open(&dir.path().join("token")).unwrap();
         let guard = Guard { token, names: vec!["box.lan".into()], origins: Vec::new(), beyond_loopback, tls: false };
         (dir, guard)
     }
@@ -167,9 +171,9 @@ mod tests {
     #[test]
     fn a_token_comes_in_a_header_or_as_a_subprotocol() {
         let headers = |name: HeaderName, value: &str| HeaderMap::from_iter([(name, value.parse().unwrap())]);
-        assert_eq!(said(&headers(header::AUTHORIZATION, "Bearer  abc ")), Some("abc"));
-        assert_eq!(said(&headers(header::AUTHORIZATION, "Basic abc")), None);
-        assert_eq!(said(&headers(header::SEC_WEBSOCKET_PROTOCOL, "muxtap, bearer.abc")), Some("abc"));
-        assert_eq!(said(&HeaderMap::new()), None);
+        assert_eq!(presented_token(&headers(header::AUTHORIZATION, "Bearer  abc ")), Some("abc"));
+        assert_eq!(presented_token(&headers(header::AUTHORIZATION, "Basic abc")), None);
+        assert_eq!(presented_token(&headers(header::SEC_WEBSOCKET_PROTOCOL, "muxtap, bearer.abc")), Some("abc"));
+        assert_eq!(presented_token(&HeaderMap::new()), None);
     }
 }

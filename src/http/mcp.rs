@@ -1,4 +1,5 @@
-//! MCP's two ways in: `/mcp` (streamable HTTP), and the connection that `muxtap mcp` passes its stdio on to.
+//! MCP's two transports: `/mcp` (streamable HTTP), and the connection to which `muxtap mcp` relays
+//! its stdio.
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -21,21 +22,21 @@ use super::App;
 use crate::{
     api::{Error, ErrorCode, McpHello, Result},
     engine::{Caller, Engine},
-    mcp::{About, Mcp},
+    mcp::{ClientContext, Mcp},
     net::Peer,
 };
 
 /// The protocol's name in `Upgrade`.
 pub const UPGRADE: &str = "muxtap-mcp-stdio";
-/// How long a client may take to say who it is.
+/// How long a client may take to send its first line.
 const HELLO_LIMIT: std::time::Duration = std::time::Duration::from_secs(10);
 /// Bytes of the first line: the caller's environment is in it.
 const HELLO_BYTES: u64 = 4 << 20;
 
-/// The streamable HTTP service. Sessions live as long as the engine.
-pub(super) fn service(engine: &Engine, about: About) -> StreamableHttpService<Mcp, LocalSessionManager> {
+/// Creates the streamable HTTP service. Its sessions live as long as the engine.
+pub(super) fn service(engine: &Engine, about: ClientContext) -> StreamableHttpService<Mcp, LocalSessionManager> {
     let mut config = StreamableHttpServerConfig::default();
-    // The guard has looked at both.
+    // The guard has checked both.
     config.allowed_hosts = Vec::new();
     config.allowed_origins = Vec::new();
     config.max_request_body_bytes = super::BODY_BYTES;
@@ -71,21 +72,21 @@ pub async fn stdio(Extension(peer): Extension<Peer>, app: App, mut request: Requ
     let engine = app.engine.clone();
     let common = app.daemon.about.mcp.clone();
     app.engine.spawn(async move {
-        let spoken = async {
-            let begun = async {
+        let served = async {
+            let started = async {
                 let mut connection = BufStream::new(TokioIo::new(upgrade.await?));
-                let hello = tokio::time::timeout(HELLO_LIMIT, greeted(&mut connection)).await??;
-                Ok::<_, Failed>((connection, hello))
+                let hello = tokio::time::timeout(HELLO_LIMIT, read_hello(&mut connection)).await??;
+                Ok::<_, BoxError>((connection, hello))
             };
             let stop = engine.end();
             let (connection, hello) = tokio::select! {
-                begun = begun => begun?,
+                started = started => started?,
                 () = stop.cancelled() => return Ok(()),
             };
             let (read, write) = tokio::io::split(connection);
-            speak(&engine, common, hello, read, write).await
+            serve_client(&engine, common, hello, read, write).await
         };
-        if let Err(error) = spoken.await {
+        if let Err(error) = served.await {
             tracing::debug!("an MCP client left: {error}");
         }
     });
@@ -96,24 +97,24 @@ pub async fn stdio(Extension(peer): Extension<Peer>, app: App, mut request: Requ
     Ok((StatusCode::SWITCHING_PROTOCOLS, headers).into_response())
 }
 
-type Failed = Box<dyn std::error::Error + Send + Sync>;
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
 type Connection = BufStream<TokioIo<hyper::upgrade::Upgraded>>;
 
-async fn greeted(connection: &mut Connection) -> std::result::Result<McpHello, Failed> {
+async fn read_hello(connection: &mut Connection) -> std::result::Result<McpHello, BoxError> {
     let mut line = String::new();
     connection.take(HELLO_BYTES).read_line(&mut line).await?;
     Ok(serde_json::from_str(&line)?)
 }
 
-async fn speak(
+async fn serve_client(
     engine: &Engine,
-    common: About,
+    common: ClientContext,
     hello: McpHello,
     read: impl AsyncRead + Send + Unpin + 'static,
     write: impl AsyncWrite + Send + Unpin + 'static,
-) -> std::result::Result<(), Failed> {
+) -> std::result::Result<(), BoxError> {
     let caller = Caller { face: "mcp", who: engine.caller().who.clone() };
-    let about = About {
+    let about = ClientContext {
         server: Some(PathBuf::from(&hello.server)),
         pane: hello.pane.map(|(server, pane)| (PathBuf::from(server), pane)),
         cwd: hello.cwd,
@@ -123,9 +124,9 @@ async fn speak(
     };
     let stop = engine.end();
     let mcp = Mcp::new(engine.with_caller(caller), about, stop.clone());
-    let begun = mcp.serve((read, write));
+    let started = mcp.serve((read, write));
     let running = tokio::select! {
-        begun = begun => begun?,
+        started = started => started?,
         () = stop.cancelled() => return Ok(()),
     };
     let end = running.cancellation_token();

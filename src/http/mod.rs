@@ -1,13 +1,13 @@
-//! HTTP: the routes of the design, on the daemon's Unix socket and, behind a guard, on TCP ports. A face parses a request and prints an answer; it never
-//! decides.
+//! HTTP: the routes, on the daemon's Unix socket and, behind a guard, on TCP ports. A face parses a
+//! request and prints an answer; it never decides.
 
-mod described;
 mod error;
 mod guard;
 pub mod mcp;
 mod openapi;
+mod openapi_parts;
+mod out_of_descriptors;
 mod routes;
-mod scarce;
 mod stream;
 
 use std::{convert::Infallible, path::Path, sync::Arc};
@@ -28,13 +28,13 @@ use crate::{
     net::Peer,
 };
 
-pub use guard::{Guard, guarded};
+pub use guard::{Guard, with_guard};
 pub use stream::{CLOSE_LIMIT, Streams};
 
 /// Bytes of a request's body: input of [`crate::engine::limits::INPUT_BYTES`], escaped at worst.
 const BODY_BYTES: usize = 6 * crate::engine::limits::INPUT_BYTES;
 
-/// What every route knows. As an extractor it is the one of whoever asks.
+/// The state of every route. As an extractor its engine acts for the request's caller.
 #[derive(Clone)]
 pub struct App {
     pub(crate) engine: Engine,
@@ -42,49 +42,49 @@ pub struct App {
     pub(crate) daemon: Arc<Daemon>,
 }
 
-/// What the routes know of the process they run in.
+/// The process that the routes run in.
 pub(crate) struct Daemon {
-    pub(crate) about: About,
-    /// Turned when somebody asked the daemon to stop.
+    pub(crate) about: DaemonInfo,
+    /// True when the daemon was asked to stop.
     pub(crate) stop: watch::Sender<bool>,
-    /// Where streams are written.
+    /// The event streams.
     pub(crate) streams: Streams,
 }
 
-/// What the daemon says of itself.
+/// Facts about the daemon that its routes report.
 #[derive(Clone, Debug, Default)]
-pub struct About {
-    /// The Unix socket it answers on.
+pub struct DaemonInfo {
+    /// The path of its Unix socket.
     pub socket: String,
-    /// The addresses it answers on besides.
+    /// The URLs of its TCP ports.
     pub http: Vec<String>,
-    /// Its log.
+    /// The path of its log.
     pub log: Option<String>,
-    /// Says what is wrong with that log.
-    pub trouble: Option<fn() -> Option<String>>,
-    /// What it was told.
+    /// Returns what is wrong with that log.
+    pub problem: Option<fn() -> Option<String>>,
+    /// The settings in force.
     pub config: ConfigAnswer,
-    /// What agents over HTTP mean where they do not say, and what holds for all agents.
-    pub mcp: crate::mcp::About,
+    /// The surroundings of agents over HTTP, and what holds for all agents.
+    pub mcp: crate::mcp::ClientContext,
 }
 
 impl App {
-    /// What the routes serve. Streams are written by the runtime in which this is called.
-    pub fn new(engine: Engine, about: About) -> Self {
+    /// Creates the state. Streams are written by the runtime in which this is called.
+    pub fn new(engine: Engine, about: DaemonInfo) -> Self {
         Self::with_streams(engine, about, Streams::new(Handle::current()))
     }
 
-    /// The same with streams that are written elsewhere.
-    pub fn with_streams(engine: Engine, about: About, streams: Streams) -> Self {
+    /// Creates the state, with streams that are written elsewhere.
+    pub fn with_streams(engine: Engine, about: DaemonInfo, streams: Streams) -> Self {
         Self { engine, daemon: Arc::new(Daemon { about, stop: watch::Sender::new(false), streams }) }
     }
 
-    /// The event streams; their end is to be waited for.
+    /// Returns the event streams; their end is to be awaited.
     pub fn streams(&self) -> &Streams {
         &self.daemon.streams
     }
 
-    /// Resolves when somebody asked the daemon to stop.
+    /// Resolves when the daemon was asked to stop.
     pub async fn stop_asked(&self) {
         // The sender lives as long as `self`.
         let _ = self.daemon.stop.subscribe().wait_for(|stop| *stop).await;
@@ -107,7 +107,7 @@ impl FromRequestParts<Self> for App {
     }
 }
 
-/// Every route.
+/// Builds the router with every route.
 pub fn router(app: App) -> Router {
     Router::new()
         .route("/health", get(routes::health))
@@ -137,20 +137,20 @@ pub fn router(app: App) -> Router {
         .fallback(error::no_route)
         .method_not_allowed_fallback(error::no_method)
         .layer(DefaultBodyLimit::max(BODY_BYTES))
-        .layer(middleware::from_fn(scarce::refuse))
+        .layer(middleware::from_fn(out_of_descriptors::refuse))
         .layer(middleware::map_response(version))
         .with_state(app)
 }
 
 const VERSION: HeaderName = HeaderName::from_static("muxtap-version");
 
-/// Tells every caller which muxtap answered.
+/// Adds the header that names muxtap's version.
 async fn version(State(()): State<()>, mut response: Response) -> Response {
     response.headers_mut().insert(VERSION, HeaderValue::from_static(env!("CARGO_PKG_VERSION")));
     response
 }
 
-/// The tmux server that a request means.
+/// Returns the tmux server that a request means.
 fn host(app: &App, query: &ServerQuery) -> api::Result<Arc<Host>> {
     let socket = query
         .socket
@@ -159,7 +159,7 @@ fn host(app: &App, query: &ServerQuery) -> api::Result<Arc<Host>> {
     app.engine.host(Path::new(socket))
 }
 
-/// Text with a content type.
+/// Builds a text response with a content type.
 fn text(kind: &'static str, body: impl Into<axum::body::Body>) -> Response {
     ([(header::CONTENT_TYPE, kind)], body.into()).into_response()
 }

@@ -76,7 +76,7 @@ const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;mar
     code{font:13px ui-monospace,monospace}table{border-collapse:collapse;margin:.3rem 0 1rem}\
     td{border-top:1px solid #8884;padding:.15rem 1rem .15rem 0;vertical-align:top}h3{margin-bottom:0}p{margin:.3rem 0}";
 
-/// The document as a page that needs nothing else.
+/// Renders the document as a page that needs nothing else.
 fn html(document: &Value) -> String {
     let mut page = String::from("<!doctype html><meta charset=utf-8><meta name=viewport content='width=device-width'>");
     // Writing to a String cannot fail; here and below.
@@ -117,7 +117,7 @@ fn route(page: &mut String, path: &str, method: &str, operation: &Value) {
     page.push_str("</table>");
 }
 
-/// A schema's fields, variants or values.
+/// Renders a schema's fields, variants or values.
 fn fields(page: &mut String, schema: &Value) {
     page.push_str("<table>");
     for (name, field) in members(at(schema, "properties")) {
@@ -138,7 +138,7 @@ fn fields(page: &mut String, schema: &Value) {
     }
 }
 
-/// What a schema holds, in a word or a link.
+/// Renders a schema's type, in a word or a link.
 fn kind(schema: &Value) -> String {
     if let Some(name) = schema["$ref"].as_str().and_then(|path| path.rsplit('/').next()) {
         return format!("<a href='#{name}'><code>{name}</code></a>");
@@ -163,7 +163,7 @@ fn kind(schema: &Value) -> String {
     }
 }
 
-/// A member; null where there is none.
+/// Returns a member; null where there is none.
 fn at<'a>(value: &'a Value, name: &str) -> &'a Value {
     value.get(name).unwrap_or(&Value::Null)
 }
@@ -176,7 +176,7 @@ fn items(value: &Value) -> impl Iterator<Item = &Value> {
     value.as_array().into_iter().flatten()
 }
 
-/// A string's text for HTML; nothing for anything else.
+/// Escapes a string's text for HTML; nothing for any other value.
 fn escaped(value: &Value) -> String {
     let text = value.as_str().unwrap_or_default();
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('\'', "&#39;")
@@ -195,7 +195,7 @@ mod tests {
         http::{App, router},
     };
 
-    /// What the router answers on `path`, asked by a method that no route has.
+    /// Returns the router's response on `path` to a method that no route has.
     async fn allowed(socket: &std::path::Path, path: &str) -> BTreeSet<String> {
         let mut stream = tokio::net::UnixStream::connect(socket).await.unwrap();
         let request = format!("TRACE {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n");
@@ -213,7 +213,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("s");
         let engine = Engine::new(EngineOptions::default());
-        let service = router(App::new(engine.clone(), crate::http::About::default()));
+        let service = router(App::new(engine.clone(), crate::http::DaemonInfo::default()));
         let listener = tokio::net::UnixListener::bind(&socket).unwrap();
         let server = tokio::spawn(async move { axum::serve(listener, service).await });
 

@@ -1,4 +1,4 @@
-//! One function a route.
+//! The routes' handlers, one function each.
 
 use std::sync::Arc;
 
@@ -8,9 +8,10 @@ use utoipa::IntoParams;
 
 use super::{
     App,
-    described::{Failures, PathPane, PathTarget, PathWait},
     error::{Body, Params, Target},
-    host, text,
+    host,
+    openapi_parts::{Failures, PathPane, PathTarget, PathWait},
+    text,
 };
 use crate::{
     api::{
@@ -21,7 +22,7 @@ use crate::{
     descriptors,
     engine::Host,
     metrics as counted,
-    net::{Peer, Scarce},
+    net::{OutOfDescriptors, Peer},
 };
 
 type Answer<T> = Result<Json<T>>;
@@ -29,12 +30,12 @@ type Answer<T> = Result<Json<T>>;
 /// How long a look at a wait may last.
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
-pub struct LookQuery {
+pub struct WaitResultQuery {
     /// Wait this long for its end (default 0; at most 300,000).
     timeout_ms: Option<u64>,
 }
 
-/// The tmux server and the pane that a path means.
+/// Returns the tmux server and the pane that a path means.
 async fn pane_at(app: &App, server: &ServerQuery, target: String) -> Result<(Arc<Host>, String)> {
     let host = host(app, server)?;
     let target = app.engine.path_target(&host, target).await?;
@@ -64,8 +65,8 @@ pub async fn metrics() -> Response {
     get, path = "/v1/status", tag = "daemon",
     responses((status = 200, description = "The answer", body = StatusAnswer))
 )]
-pub async fn status(scarce: Option<Extension<Scarce>>, app: App) -> Json<StatusAnswer> {
-    let out_of_descriptors = scarce.map(|_| descriptors::error().message);
+pub async fn status(out_of_descriptors: Option<Extension<OutOfDescriptors>>, app: App) -> Json<StatusAnswer> {
+    let out_of_descriptors = out_of_descriptors.map(|_| descriptors::error().message);
     Json(StatusAnswer {
         version: env!("CARGO_PKG_VERSION").into(),
         pid: std::process::id(),
@@ -77,7 +78,7 @@ pub async fn status(scarce: Option<Extension<Scarce>>, app: App) -> Json<StatusA
         waits: app.engine.open_waits(),
         warnings: out_of_descriptors
             .into_iter()
-            .chain(app.daemon.about.trouble.and_then(|trouble| trouble()))
+            .chain(app.daemon.about.problem.and_then(|problem| problem()))
             .collect(),
     })
 }
@@ -88,7 +89,7 @@ pub async fn status(scarce: Option<Extension<Scarce>>, app: App) -> Json<StatusA
     responses((status = 200, description = "Done", body = DoneAnswer), Failures)
 )]
 pub async fn stop(Extension(peer): Extension<Peer>, app: App) -> Answer<DoneAnswer> {
-    // Whoever has the socket is the user, who can end any process of his.
+    // A caller on the socket is the user, who can end any process of his.
     if matches!(peer, Peer::Tcp { .. }) {
         app.engine.authorize(Tier::Kill)?;
     }
@@ -345,10 +346,10 @@ pub async fn wait(
 /// Looks at a wait.
 #[utoipa::path(
     get, path = "/v1/waits/{id}", tag = "waits",
-    params(PathWait, LookQuery),
+    params(PathWait, WaitResultQuery),
     responses((status = 200, description = "The answer", body = WaitAnswer), Failures)
 )]
-pub async fn wait_result(app: App, Target(id): Target, Params(look): Params<LookQuery>) -> Answer<WaitAnswer> {
+pub async fn wait_result(app: App, Target(id): Target, Params(look): Params<WaitResultQuery>) -> Answer<WaitAnswer> {
     app.engine.wait_result(&id, look.timeout_ms).await.map(Json)
 }
 

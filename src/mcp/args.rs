@@ -1,4 +1,4 @@
-//! What each tool is asked with. The doc comments are what a model reads.
+//! The arguments of each tool. Their doc comments are what a model reads.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ fn one_or_many<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>
 pub struct List {
     /// Default panes
     #[serde(default)]
-    pub what: What,
+    pub what: ListKind,
     /// Only in this session, window or pane; names may hold *
     pub target: Option<String>,
     /// tmux server: name (tmux -L) or socket path (default: the caller's)
@@ -35,7 +35,7 @@ pub struct List {
 /// What is listed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum What {
+pub enum ListKind {
     /// Sessions.
     Sessions,
     /// Windows.
@@ -178,7 +178,7 @@ pub struct Send {
 pub struct Create {
     /// Default session
     #[serde(default)]
-    pub what: Made,
+    pub what: CreateKind,
     /// Session of a new window, or pane to split
     pub target: Option<String>,
     /// Name of the session or window
@@ -203,7 +203,7 @@ pub struct Create {
 /// What is made.
 #[derive(Clone, Copy, Debug, Default, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum Made {
+pub enum CreateKind {
     /// A session.
     #[default]
     Session,
@@ -220,7 +220,7 @@ pub struct Kill {
     /// %3 a pane, @1 or session:window a window, $0 or a name a session
     pub target: String,
     /// Where the target does not say
-    pub what: Option<Ended>,
+    pub what: Option<TargetKind>,
     /// Even your own
     #[serde(default)]
     pub force: bool,
@@ -231,7 +231,7 @@ pub struct Kill {
 /// What is ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum Ended {
+pub enum TargetKind {
     /// A pane.
     Pane,
     /// A window.

@@ -1,4 +1,4 @@
-//! What a client is told of the calls it makes, where it asks for that: `notifications/message`.
+//! Log messages about a client's calls, where it asks for them: `notifications/message`.
 
 // Reasons: newer clients ask for it call by call, older ones once; both are served.
 #![allow(deprecated)]
@@ -17,17 +17,18 @@ use serde_json::json;
 
 use crate::api::{Error, ErrorCode};
 
-/// From which level on a client hears something; `None`: it asked for nothing.
+/// The lowest level that is sent to a client; `None`: it asked for no messages.
 #[derive(Debug, Default)]
-pub(super) struct Heard(Mutex<Option<LoggingLevel>>);
+pub(super) struct LogLevel(Mutex<Option<LoggingLevel>>);
 
-impl Heard {
+impl LogLevel {
     pub(super) fn set(&self, level: LoggingLevel) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(level);
     }
 
-    /// Tells what became of a call: at `debug` what it took, at `warning` what tmux or muxtap failed at, at `info` other errors.
-    pub(super) async fn tell_of(
+    /// Sends the client a message about a finished call: at `debug` how long it took, at `warning`
+    /// failures of tmux or muxtap, at `info` other errors.
+    pub(super) async fn log_call(
         &self,
         context: &RequestContext<RoleServer>,
         tool: &str,
@@ -45,7 +46,7 @@ impl Heard {
             Some(error) => json!({"tool": tool, "ms": ms, "error": error}),
         };
         let message = LoggingMessageNotificationParam::new(level, data).with_logger("muxtap");
-        // Whoever has gone hears nothing.
+        // A client that has gone needs no message.
         let _ = context.peer.notify_logging_message(message).await;
     }
 }

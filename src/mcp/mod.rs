@@ -1,16 +1,17 @@
-//! MCP: the engine for agents, over stdio (`muxtap mcp`) and streamable HTTP (`/mcp`). `docs/mcp.md` tells what a client sees.
+//! MCP: the engine for agents, over stdio (`muxtap mcp`) and streamable HTTP (`/mcp`).
+//! `docs/mcp.md` describes what a client sees.
 
-pub mod alone;
 mod args;
-mod bounded;
+mod elicitation;
 mod log;
-mod person;
+mod output;
 mod prompts;
 mod resources;
 mod schema;
-mod supervised;
-mod told;
+pub mod supervisor_only;
+mod supervisor_tool;
 mod tools;
+mod truncate;
 mod wait;
 mod watch;
 
@@ -34,7 +35,7 @@ use rmcp::{
 };
 use tokio_util::sync::CancellationToken;
 
-use self::person::{Person, Said};
+use self::elicitation::{Elicitation, ElicitationOutcome};
 use crate::{
     api::{Error, ErrorCode, Result, Tier},
     engine::{Engine, Host},
@@ -42,28 +43,28 @@ use crate::{
     tmux::same_socket,
 };
 
-/// What a client hears before all else.
+/// The instructions that a client gets with the handshake.
 const INSTRUCTIONS: &str = "muxtap follows tmux panes and remembers what they print. Send, then wait_for: it answers the moment the pane does and \
      cannot miss it; never sleep and poll. Read with the last answer's cursor to get only what is new. Panes are %3, session:window.pane \
      or a session's name, exactly.";
 
-/// No client gives up on a call within this time.
+/// How long a call is held by default: no client gives up on one within this time.
 const HOLD: Duration = Duration::from_secs(50);
 
-/// Where a client runs.
+/// A client's surroundings, and the configuration that holds for it.
 #[derive(Clone, Debug, Default)]
-pub struct About {
-    /// The tmux server that it means when it names none.
+pub struct ClientContext {
+    /// The tmux server of calls that name none.
     pub server: Option<PathBuf>,
-    /// The pane it runs in, and on which server.
+    /// The pane that the client runs in, and its server's socket.
     pub pane: Option<(PathBuf, String)>,
-    /// Its working directory.
+    /// The client's working directory.
     pub cwd: Option<String>,
-    /// Its environment, for servers that are started for it.
+    /// The client's environment, for servers that are started for it.
     pub env: Option<BTreeMap<String, String>>,
-    /// Its user's tmux sockets are in here, by name.
+    /// The folder of the user's tmux sockets, which have names.
     pub sockets: Option<PathBuf>,
-    /// What is asked of a person before it is done.
+    /// The tiers for which a person is asked first.
     pub confirm: Vec<Tier>,
     /// How long a call is held at most; `None`: 50 s.
     pub hold: Option<Duration>,
@@ -71,58 +72,60 @@ pub struct About {
     pub approvals: Option<PathBuf>,
 }
 
-impl About {
-    /// The pane it runs in, if that is on this server, however its socket is written.
+impl ClientContext {
+    /// Returns the pane that the client runs in, if that is on this server, however its socket is
+    /// written.
     fn own_pane(&self, server: &Path) -> Option<&str> {
         self.pane.as_ref().filter(|(own, _)| same_socket(own, server)).map(|(_, pane)| pane.as_str())
     }
 }
 
-/// One client's server.
+/// The MCP server for one client.
 #[derive(Clone)]
 pub struct Mcp {
     engine: Engine,
-    about: Arc<About>,
+    client: Arc<ClientContext>,
     supervisor: Option<Supervisor>,
-    heard: Arc<log::Heard>,
+    log_level: Arc<log::LogLevel>,
     subscriptions: Arc<Mutex<resources::Subscriptions>>,
     stop: CancellationToken,
 }
 
-/// One call of it.
-pub(crate) struct Session {
+/// The context of one call.
+pub(crate) struct CallContext {
     engine: Engine,
-    about: Arc<About>,
+    client: Arc<ClientContext>,
     peer: Option<Peer<RoleServer>>,
     progress: Option<ProgressToken>,
-    person: Option<Arc<Person>>,
+    elicitation: Option<Arc<Elicitation>>,
 }
 
 impl Mcp {
-    /// For a client that runs there. What it does is recorded as the engine's caller's. Must be called within a tokio runtime.
-    pub fn new(engine: Engine, about: About, stop: CancellationToken) -> Self {
-        let supervisor = supervised::supervisor(&engine, &about);
-        let (heard, subscriptions) = (Arc::default(), Arc::default());
-        Self { engine, about: Arc::new(about), supervisor, heard, subscriptions, stop }
+    /// Creates the server for a client. Its calls are recorded as the engine's caller's. Must be
+    /// called within a tokio runtime.
+    pub fn new(engine: Engine, client: ClientContext, stop: CancellationToken) -> Self {
+        let supervisor = supervisor_tool::supervisor(&engine, &client);
+        let (log_level, subscriptions) = (Arc::default(), Arc::default());
+        Self { engine, client: Arc::new(client), supervisor, log_level, subscriptions, stop }
     }
 
-    fn session(&self, context: &RequestContext<RoleServer>) -> Session {
-        Session {
+    fn call_context(&self, context: &RequestContext<RoleServer>) -> CallContext {
+        CallContext {
             engine: self.engine.clone(),
-            about: self.about.clone(),
+            client: self.client.clone(),
             peer: Some(context.peer.clone()),
             progress: context.meta.get_progress_token(),
-            person: None,
+            elicitation: None,
         }
     }
 
-    /// Calls the supervisor's tool, whose answers are texts, errors too.
-    async fn supervise(&self, session: &Session, arguments: rmcp::model::JsonObject) -> CallToolResult {
+    /// Calls the supervisor's tool, which returns errors as text, too.
+    async fn supervise(&self, call: &CallContext, arguments: rmcp::model::JsonObject) -> CallToolResult {
         let action = arguments.get("action").and_then(serde_json::Value::as_str).unwrap_or_default();
         // `spawn` asks by itself, always.
         let confirmed = match action {
-            "approve" | "deny" | "send_input" => session.confirm(Tier::Input, "Answer a Claude session").await,
-            "kill" => session.confirm(Tier::Kill, "End a session").await,
+            "approve" | "deny" | "send_input" => call.confirm(Tier::Input, "Answer a Claude session").await,
+            "kill" => call.confirm(Tier::Kill, "End a session").await,
             _ => Ok(()),
         };
         if let Err(error) = confirmed {
@@ -131,56 +134,57 @@ impl Mcp {
         let Some(supervisor) = &self.supervisor else {
             return failed(&Error::invalid("which tmux server is meant is not known here"));
         };
-        let first: Vec<Arc<dyn supervise::confirm::Confirm>> = match &session.person {
-            Some(person) => vec![person.clone()],
+        let first: Vec<Arc<dyn supervise::confirm::Confirm>> = match &call.elicitation {
+            Some(elicitation) => vec![elicitation.clone()],
             None => Vec::new(),
         };
         let text = supervisor.call_asking(arguments, &first).await;
         CallToolResult::success(vec![ContentBlock::text(text)])
     }
 
-    /// A resource that is to be told of.
+    /// Adds a subscription to a resource.
     fn subscribe_to(&self, uri: String, following: tokio_util::sync::DropGuard) -> Result<()> {
         self.subscriptions.lock().unwrap_or_else(PoisonError::into_inner).add(uri, following)
     }
 }
 
-impl Session {
-    /// How long this call may take.
-    fn hold(&self) -> Duration {
-        self.about.hold.unwrap_or(HOLD)
+impl CallContext {
+    /// Returns how long this call may be held.
+    fn max_hold(&self) -> Duration {
+        self.client.hold.unwrap_or(HOLD)
     }
 
-    /// How long it waits that is asked to wait for `wait_ms`.
-    fn held(&self, wait_ms: u64) -> Duration {
-        Duration::from_millis(wait_ms).min(self.hold())
+    /// Caps a wait that the client asks for at [`Self::max_hold`].
+    fn capped(&self, wait_ms: u64) -> Duration {
+        Duration::from_millis(wait_ms).min(self.max_hold())
     }
 
-    /// The tmux server that a call means.
+    /// Returns the tmux server that a call means.
     fn host(&self, server: Option<&str>) -> Result<Arc<Host>> {
         let none = || Error::invalid("server: say which tmux server is meant, by its socket's path or its name");
         match server.filter(|server| !server.is_empty()) {
-            None => self.engine.host(self.about.server.as_deref().ok_or_else(none)?),
+            None => self.engine.host(self.client.server.as_deref().ok_or_else(none)?),
             Some(path) if path.starts_with('/') => self.engine.host(Path::new(path)),
             Some(name) if name.contains('/') => Err(Error::invalid("server: a name, or an absolute path")),
-            Some(name) => self.engine.host(&self.about.sockets.as_ref().ok_or_else(none)?.join(name)),
+            Some(name) => self.engine.host(&self.client.sockets.as_ref().ok_or_else(none)?.join(name)),
         }
     }
 
-    /// Asks a person, where the configuration says so. Error: `READ_ONLY` where nobody can be asked, or somebody said no.
+    /// Asks a person for consent, where the configuration says so. Error: `READ_ONLY` where no
+    /// person can be asked, or the person declined.
     async fn confirm(&self, tier: Tier, what: &str) -> Result<()> {
-        // Nobody is asked about what is refused afterwards.
+        // What is refused anyway needs no question.
         self.engine.authorize(tier)?;
-        if !self.about.confirm.contains(&tier) {
+        if !self.client.confirm.contains(&tier) {
             return Ok(());
         }
         let refused = |why: &str| Error::new(ErrorCode::ReadOnly, format!("{what}: {why}"));
-        let Some(person) = &self.person else { return Err(refused("nobody can be asked here")) };
-        match person.says(&format!("{what}?\n\n{}", person.call()), std::future::pending()).await {
-            Said::Yes => Ok(()),
-            Said::No => Err(refused("the person who was asked said no")),
-            Said::Later => Err(refused("a person is to be asked first")),
-            Said::Nobody(why) => Err(refused(&format!(
+        let Some(elicitation) = &self.elicitation else { return Err(refused("nobody can be asked here")) };
+        match elicitation.ask_user(&format!("{what}?\n\n{}", elicitation.call()), std::future::pending()).await {
+            ElicitationOutcome::Accepted => Ok(()),
+            ElicitationOutcome::Declined => Err(refused("the person who was asked said no")),
+            ElicitationOutcome::Deferred => Err(refused("a person is to be asked first")),
+            ElicitationOutcome::Unavailable(why) => Err(refused(&format!(
                 "this has to be confirmed by a person (setting `confirm`), and nobody could be asked: {why}"
             ))),
         }
@@ -188,22 +192,23 @@ impl Session {
 }
 
 impl Mcp {
-    /// Whoever has asked for the list is told when it is another one.
+    /// Notifies a client that has listed the resources when the list changes.
     fn follow_list(&self, context: &RequestContext<RoleServer>, listed: &[rmcp::model::Resource]) {
         let modern = context.protocol_version().is_some_and(|version| version >= ProtocolVersion::V_2026_07_28);
         let known = self.subscriptions.lock().unwrap_or_else(PoisonError::into_inner).follows(resources::LIST);
         if modern || known {
             return;
         }
-        let teller = resources::Teller::Peer(context.peer.clone());
-        let following = resources::follow_list(self.session(context), listed.to_vec(), teller, self.stop.child_token());
+        let notifier = resources::ClientNotifier::Peer(context.peer.clone());
+        let following =
+            resources::follow_list(self.call_context(context), listed.to_vec(), notifier, self.stop.child_token());
         if let Ok(following) = following {
             let _ = self.subscribe_to(resources::LIST.to_owned(), following);
         }
     }
 }
 
-/// An error as a tool's answer: it is the model's to act on.
+/// Converts an error into a tool's result: the model is to act on it.
 fn failed(error: &Error) -> CallToolResult {
     let mut result =
         CallToolResult::error(vec![ContentBlock::text(format!("{}: {}", error.code.as_str(), error.message))]);
@@ -211,7 +216,7 @@ fn failed(error: &Error) -> CallToolResult {
     result
 }
 
-/// An error of what is no tool.
+/// Converts an error of a request that is not a tool call.
 fn refused(error: &Error) -> ErrorData {
     let data = serde_json::to_value(error).ok();
     match error.code {
@@ -259,16 +264,16 @@ impl ServerHandler for Mcp {
         let begun = Instant::now();
         let arguments = request.arguments.unwrap_or_default();
         let asked = format!("{} {}", request.name, serde_json::to_string(&arguments).unwrap_or_default());
-        let person = Arc::new(Person::of(&context, asked, request.input_responses));
-        let session = Session { person: Some(person.clone()), ..self.session(&context) };
+        let elicitation = Arc::new(Elicitation::of(&context, asked, request.input_responses));
+        let call = CallContext { elicitation: Some(elicitation.clone()), ..self.call_context(&context) };
         let called = async {
             if request.name == supervise::NAME {
-                return Some(Ok(self.supervise(&session, arguments).await));
+                return Some(Ok(self.supervise(&call, arguments).await));
             }
-            let told = tools::call(&session, &request.name, arguments).await?;
-            Some(told.map(|told| {
-                let mut result = CallToolResult::success(vec![ContentBlock::text(told.text)]);
-                result.structured_content = Some(told.answer);
+            let output = tools::call(&call, &request.name, arguments).await?;
+            Some(output.map(|output| {
+                let mut result = CallToolResult::success(vec![ContentBlock::text(output.text)]);
+                result.structured_content = Some(output.answer);
                 result
             }))
         };
@@ -281,10 +286,10 @@ impl ServerHandler for Mcp {
             let message = format!("no tool {:?}; there are {}", request.name, names.join(", "));
             return Err(ErrorData::invalid_params(message, None));
         };
-        if let Some(question) = person.question() {
+        if let Some(question) = elicitation.question() {
             return Ok(CallToolResponse::InputRequired(question));
         }
-        self.heard.tell_of(&context, &request.name, begun.elapsed(), called.as_ref().err()).await;
+        self.log_level.log_call(&context, &request.name, begun.elapsed(), called.as_ref().err()).await;
         Ok(called.unwrap_or_else(|error| failed(&error)).into())
     }
 
@@ -293,7 +298,7 @@ impl ServerHandler for Mcp {
         request: rmcp::model::SetLevelRequestParams,
         _: RequestContext<RoleServer>,
     ) -> std::result::Result<(), ErrorData> {
-        self.heard.set(request.level);
+        self.log_level.set(request.level);
         Ok(())
     }
 
@@ -319,7 +324,7 @@ impl ServerHandler for Mcp {
         _: Option<PaginatedRequestParams>,
         context: RequestContext<RoleServer>,
     ) -> std::result::Result<ListResourcesResult, ErrorData> {
-        let listed = resources::list(&self.session(&context)).await.map_err(|error| refused(&error))?;
+        let listed = resources::list(&self.call_context(&context)).await.map_err(|error| refused(&error))?;
         self.follow_list(&context, &listed);
         Ok(ListResourcesResult::with_all_items(listed))
     }
@@ -337,7 +342,7 @@ impl ServerHandler for Mcp {
         request: ReadResourceRequestParams,
         context: RequestContext<RoleServer>,
     ) -> std::result::Result<ReadResourceResponse, ErrorData> {
-        let read = resources::read(&self.session(&context), &request.uri).await;
+        let read = resources::read(&self.call_context(&context), &request.uri).await;
         read.map(Into::into).map_err(|error| refused(&error))
     }
 
@@ -346,9 +351,10 @@ impl ServerHandler for Mcp {
         request: SubscribeRequestParams,
         context: RequestContext<RoleServer>,
     ) -> std::result::Result<(), ErrorData> {
-        let teller = resources::Teller::Peer(context.peer.clone());
+        let notifier = resources::ClientNotifier::Peer(context.peer.clone());
         let following =
-            resources::follow(self.session(&context), request.uri.clone(), teller, self.stop.child_token()).await;
+            resources::follow(self.call_context(&context), request.uri.clone(), notifier, self.stop.child_token())
+                .await;
         let following = following.map_err(|error| refused(&error))?;
         self.subscribe_to(request.uri, following).map_err(|error| refused(&error))
     }
@@ -357,25 +363,26 @@ impl ServerHandler for Mcp {
         let mut accepted = SubscriptionFilter::new();
         accepted.resources_list_changed = requested.resources_list_changed;
         let uris = requested.resource_subscriptions.iter().flatten();
-        let known: Vec<_> = uris.filter(|uri| resources::is_known(uri)).take(resources::MOST).cloned().collect();
+        let known: Vec<_> =
+            uris.filter(|uri| resources::is_known(uri)).take(resources::MAX_SUBSCRIPTIONS).cloned().collect();
         accepted.resource_subscriptions = (!known.is_empty()).then_some(known);
         Some(accepted)
     }
 
     async fn listen(&self, context: SubscriptionContext) -> std::result::Result<(), ErrorData> {
-        let session = || self.session(context.request_context());
-        let teller = || resources::Teller::Sink(context.sink().clone());
-        // They are told as long as this goes on.
+        let call = || self.call_context(context.request_context());
+        let notifier = || resources::ClientNotifier::Sink(context.sink().clone());
+        // Notifications are sent as long as these guards live.
         let mut following = Vec::new();
         for uri in context.accepted().resource_subscriptions.iter().flatten() {
-            // One that names a pane that is not there is told of nothing.
-            if let Ok(one) = resources::follow(session(), uri.clone(), teller(), self.stop.child_token()).await {
+            // A resource of a pane that does not exist gets no notifications.
+            if let Ok(one) = resources::follow(call(), uri.clone(), notifier(), self.stop.child_token()).await {
                 following.push(one);
             }
         }
         if context.accepted().resources_list_changed == Some(true) {
-            let listed = resources::list(&session()).await.map_err(|error| refused(&error))?;
-            let list = resources::follow_list(session(), listed, teller(), self.stop.child_token());
+            let listed = resources::list(&call()).await.map_err(|error| refused(&error))?;
+            let list = resources::follow_list(call(), listed, notifier(), self.stop.child_token());
             following.extend(list.ok());
         }
         tokio::select! {
@@ -400,7 +407,7 @@ impl ServerHandler for Mcp {
         context: RequestContext<RoleServer>,
     ) -> std::result::Result<CompleteResult, ErrorData> {
         let values =
-            resources::completions(&self.session(&context), &request).await.map_err(|error| refused(&error))?;
+            resources::completions(&self.call_context(&context), &request).await.map_err(|error| refused(&error))?;
         let (total, more) = (values.len(), values.len() > CompletionInfo::MAX_VALUES);
         let values = values.into_iter().take(CompletionInfo::MAX_VALUES).collect();
         let info = CompletionInfo::with_pagination(values, u32::try_from(total).ok(), more);

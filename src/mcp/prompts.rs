@@ -5,16 +5,17 @@ use serde_json::{Map, Value};
 
 use crate::api::{Error, Result};
 
-/// A job: its name, what it is, its arguments (name, what, whether it must be given) and the words.
-struct Job {
+/// A prompt for a common job: its name, what it is, its arguments (name, what, whether it must be
+/// given) and its text.
+struct PromptTemplate {
     name: &'static str,
     about: &'static str,
     arguments: &'static [(&'static str, &'static str, bool)],
     text: &'static str,
 }
 
-const JOBS: [Job; 4] = [
-    Job {
+const TEMPLATES: [PromptTemplate; 4] = [
+    PromptTemplate {
         name: "run_and_watch",
         about: "Start a long command in a pane of its own and wait for its result",
         arguments: &[("command", "The command", true), ("done", "Regex that says it is done", false)],
@@ -23,21 +24,21 @@ const JOBS: [Job; 4] = [
                `pending`, call it again with its id. Then read the end of the output with `read_since` (since: lines:40) and report the \
                result and the exit status.",
     },
-    Job {
+    PromptTemplate {
         name: "debug_pane",
         about: "Find out what goes on in a pane",
         arguments: &[("target", "The pane", true)],
         text: "Look at {target}: `list` for its command and directory, `capture_pane` with history 200, `search` for errors. Say what runs \
                there, what went wrong first, and what to do; type nothing.",
     },
-    Job {
+    PromptTemplate {
         name: "drive_repl",
         about: "Work with an interactive program",
         arguments: &[("target", "The pane", true), ("goal", "What is to be done", true)],
         text: "In {target} runs an interactive program. Goal: {goal}. For each step: `send_keys` with text and submit: true, then `wait_for` with \
                the pattern you expect (or stable_ms: 500), then `read_since` with the cursor of the input's answer. Never guess what it printed.",
     },
-    Job {
+    PromptTemplate {
         name: "supervise",
         about: "Keep an eye on panes",
         arguments: &[("targets", "Panes; names may hold *", false)],
@@ -46,9 +47,10 @@ const JOBS: [Job; 4] = [
     },
 ];
 
-/// All of them.
+/// Lists the prompts.
 pub fn list() -> Vec<Prompt> {
-    JOBS.iter()
+    TEMPLATES
+        .iter()
         .map(|job| {
             let arguments = job.arguments.iter().map(|(name, about, required)| {
                 PromptArgument::new(*name).with_description(*about).with_required(*required)
@@ -58,10 +60,10 @@ pub fn list() -> Vec<Prompt> {
         .collect()
 }
 
-/// One of them, filled in.
+/// Fills in one prompt.
 pub fn get(name: &str, given: &Map<String, Value>) -> Result<GetPromptResult> {
-    let job = JOBS.iter().find(|job| job.name == name).ok_or_else(|| {
-        Error::invalid(format!("no prompt {name:?}; there are {}", JOBS.map(|job| job.name).join(", ")))
+    let job = TEMPLATES.iter().find(|job| job.name == name).ok_or_else(|| {
+        Error::invalid(format!("no prompt {name:?}; there are {}", TEMPLATES.map(|job| job.name).join(", ")))
     })?;
     let mut text = job.text.to_owned();
     for (argument, _, required) in job.arguments {

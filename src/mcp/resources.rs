@@ -1,4 +1,4 @@
-//! Resources: panes and sessions under `tmux://`, and word of what changes there.
+//! Resources: panes and sessions under `tmux://`, and notifications when they change.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -13,20 +13,20 @@ use rmcp::{
 use serde_json::json;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::Session;
+use super::CallContext;
 use crate::{
     api::{CaptureRequest, Error, ErrorCode, EventKind, Result, SubscribeRequest},
     engine::Subscription,
 };
 
-/// Changes that follow each other within this time are told together.
+/// Changes that follow each other within this time are one notification.
 const TOGETHER: Duration = Duration::from_millis(200);
-/// Nothing is told more often.
+/// The least time between two notifications of one resource.
 const BETWEEN: Duration = Duration::from_millis(100);
-/// What does not come to rest is told this often.
+/// The most time between two notifications of a resource that keeps changing.
 const AT_LEAST: Duration = Duration::from_secs(1);
 
-/// What a URI means.
+/// A parsed URI.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Uri {
     /// `tmux://sessions`
@@ -62,18 +62,18 @@ impl Uri {
     }
 }
 
-/// A name as a URI has it: clients may write spaces and the like as `%20`.
+/// Decodes a name from a URI: clients may write spaces and the like as `%20`.
 fn percent_decoded(name: &str) -> String {
     percent_encoding::percent_decode_str(name).decode_utf8_lossy().into_owned()
 }
 
-/// Whether a URI means something here.
+/// Returns whether a URI names a kind of resource.
 pub(super) fn is_known(uri: &str) -> bool {
     Uri::parse(uri).is_ok()
 }
 
-/// What there is now.
-pub(super) async fn list(session: &Session) -> Result<Vec<Resource>> {
+/// Lists the resources that exist now.
+pub(super) async fn list(call: &CallContext) -> Result<Vec<Resource>> {
     let mut listed = vec![
         Resource::new("tmux://panes", "panes").with_description("Every pane").with_mime_type("application/json"),
         Resource::new("tmux://sessions", "sessions")
@@ -83,8 +83,8 @@ pub(super) async fn list(session: &Session) -> Result<Vec<Resource>> {
             .with_description("Coding agents in panes: what each does and asks")
             .with_mime_type("application/json"),
     ];
-    let host = session.host(None)?;
-    let panes = match session.engine.panes(&host).await {
+    let host = call.host(None)?;
+    let panes = match call.engine.panes(&host).await {
         Ok(panes) => panes.panes,
         // A server that does not run has no panes.
         Err(error) if error.code == ErrorCode::TmuxUnavailable => Vec::new(),
@@ -108,7 +108,7 @@ pub(super) async fn list(session: &Session) -> Result<Vec<Resource>> {
     Ok(listed)
 }
 
-/// What a URI may look like.
+/// Lists the templates of URIs.
 pub(super) fn templates() -> Vec<ResourceTemplate> {
     vec![
         ResourceTemplate::new("tmux://pane/{target}", "pane")
@@ -120,22 +120,22 @@ pub(super) fn templates() -> Vec<ResourceTemplate> {
     ]
 }
 
-/// Reads one.
-pub(super) async fn read(session: &Session, uri: &str) -> Result<ReadResourceResult> {
-    let host = session.host(None)?;
+/// Reads a resource.
+pub(super) async fn read(call: &CallContext, uri: &str) -> Result<ReadResourceResult> {
+    let host = call.host(None)?;
     let contents = match Uri::parse(uri)? {
-        Uri::Sessions => json(uri, &session.engine.sessions(&host).await?),
-        Uri::Panes => json(uri, &session.engine.panes(&host).await?),
-        Uri::Agents => json(uri, &session.engine.agents(&host).await?),
+        Uri::Sessions => json(uri, &call.engine.sessions(&host).await?),
+        Uri::Panes => json(uri, &call.engine.panes(&host).await?),
+        Uri::Agents => json(uri, &call.engine.agents(&host).await?),
         Uri::Session(name) => {
-            let id = session.engine.session_id(&host, &name).await?;
-            let found = session.engine.sessions(&host).await?.sessions.into_iter().find(|one| one.id == id);
-            let mut panes = session.engine.panes(&host).await?.panes;
+            let id = call.engine.session_id(&host, &name).await?;
+            let found = call.engine.sessions(&host).await?.sessions.into_iter().find(|one| one.id == id);
+            let mut panes = call.engine.panes(&host).await?.panes;
             panes.retain(|pane| pane.session_id == id);
             json(uri, &json!({"session": found, "panes": panes}))
         }
         Uri::Pane(target) => {
-            let answer = session.engine.capture(&host, &target, &CaptureRequest::default()).await?;
+            let answer = call.engine.capture(&host, &target, &CaptureRequest::default()).await?;
             ResourceContents::text(answer.text, uri).with_mime_type("text/plain")
         }
     };
@@ -146,12 +146,12 @@ fn json(uri: &str, value: &impl serde::Serialize) -> ResourceContents {
     ResourceContents::text(serde_json::to_string(value).unwrap_or_default(), uri).with_mime_type("application/json")
 }
 
-/// What the list of resources is called among what a client has subscribed to.
+/// The key of the list of resources among a client's subscriptions.
 pub(super) const LIST: &str = "";
-/// Resources that one client may follow.
-pub(super) const MOST: usize = 256;
+/// Resources that one client may subscribe to.
+pub(super) const MAX_SUBSCRIPTIONS: usize = 256;
 
-/// What a client has subscribed to.
+/// A client's subscriptions.
 #[derive(Default)]
 pub(super) struct Subscriptions(HashMap<String, DropGuard>);
 
@@ -160,10 +160,12 @@ impl Subscriptions {
         self.0.contains_key(uri)
     }
 
-    /// Error: there are too many.
+    /// Adds a subscription. Error: there are too many.
     pub(super) fn add(&mut self, uri: String, following: DropGuard) -> Result<()> {
-        if self.0.len() >= MOST && !self.follows(&uri) {
-            return Err(Error::invalid(format!("at most {MOST} resources can be subscribed to: end one first")));
+        if self.0.len() >= MAX_SUBSCRIPTIONS && !self.follows(&uri) {
+            return Err(Error::invalid(format!(
+                "at most {MAX_SUBSCRIPTIONS} resources can be subscribed to: end one first"
+            )));
         }
         self.0.insert(uri, following);
         Ok(())
@@ -174,16 +176,16 @@ impl Subscriptions {
     }
 }
 
-/// How a client is told.
-pub(super) enum Teller {
-    /// To a `resources/subscribe`.
+/// Sends notifications to a client.
+pub(super) enum ClientNotifier {
+    /// For a `resources/subscribe`.
     Peer(Peer<RoleServer>),
-    /// To a `subscriptions/listen`.
+    /// For a `subscriptions/listen`.
     Sink(SubscriptionSink),
 }
 
-impl Teller {
-    /// False: nobody hears it any more.
+impl ClientNotifier {
+    /// Notifies that a resource has changed. Returns false when the client has gone.
     async fn updated(&self, uri: &str) -> bool {
         match self {
             Self::Peer(peer) => peer.notify_resource_updated(ResourceUpdatedNotificationParam::new(uri)).await.is_ok(),
@@ -199,43 +201,44 @@ impl Teller {
     }
 }
 
-/// Tells the client when what a URI means has changed, until the answer is dropped.
+/// Notifies the client when a resource changes, until the returned guard is dropped.
 pub(super) async fn follow(
-    session: Session,
+    call: CallContext,
     uri: String,
-    teller: Teller,
+    notifier: ClientNotifier,
     stop: CancellationToken,
 ) -> Result<DropGuard> {
     use EventKind::{Agent, Bell, Output, PaneExited, PaneOpened, Screen, Server, Title, Topology};
-    let host = session.host(None)?;
+    let host = call.host(None)?;
     let (panes, types) = match Uri::parse(&uri)? {
         Uri::Sessions => (Vec::new(), vec![Topology, Server]),
         Uri::Panes | Uri::Session(_) => (Vec::new(), vec![Topology, Server, PaneOpened, PaneExited, Title]),
         Uri::Agents => (Vec::new(), vec![Agent]),
         Uri::Pane(target) => {
-            let pane = session.engine.pane_id(&host, &target).await?;
+            let pane = call.engine.pane_id(&host, &target).await?;
             (vec![pane], vec![Screen, Output, PaneExited, Bell, Title, Agent])
         }
     };
     let request = SubscribeRequest { panes, types, ..SubscribeRequest::default() };
-    let events = session.engine.subscribe(&host, &request).await?;
-    Ok(until(stop, async move { tell(&uri, &teller, events).await }))
+    let events = call.engine.subscribe(&host, &request).await?;
+    Ok(spawn_until(stop, async move { notify_changes(&uri, &notifier, events).await }))
 }
 
-/// Tells the client when the list of resources is another one than `listed`, even if there is no tmux server yet.
+/// Notifies the client when the list of resources differs from `listed`, even if there is no tmux
+/// server yet.
 pub(super) fn follow_list(
-    session: Session,
+    call: CallContext,
     mut listed: Vec<Resource>,
-    teller: Teller,
+    notifier: ClientNotifier,
     stop: CancellationToken,
 ) -> Result<DropGuard> {
     use EventKind::{PaneExited, PaneOpened, Server, Topology};
-    let host = session.host(None)?;
+    let host = call.host(None)?;
     let request =
         SubscribeRequest { types: vec![Topology, Server, PaneOpened, PaneExited], ..SubscribeRequest::default() };
-    Ok(until(stop, async move {
+    Ok(spawn_until(stop, async move {
         let mut events = loop {
-            match session.engine.subscribe(&host, &request).await {
+            match call.engine.subscribe(&host, &request).await {
                 Ok(events) => break events,
                 // There is no server yet, or one that just begins or goes.
                 Err(error) if matches!(error.code, ErrorCode::TmuxUnavailable | ErrorCode::InconsistentState) => {
@@ -247,11 +250,11 @@ pub(super) fn follow_list(
         };
         // Something may have come between the list and the subscription.
         loop {
-            if let Ok(now) = list(&session).await
+            if let Ok(now) = list(&call).await
                 && now != listed
             {
                 listed = now;
-                if !teller.list_changed().await {
+                if !notifier.list_changed().await {
                     return;
                 }
             }
@@ -263,20 +266,20 @@ pub(super) fn follow_list(
     }))
 }
 
-fn until(stop: CancellationToken, told: impl Future<Output = ()> + Send + 'static) -> DropGuard {
+fn spawn_until(stop: CancellationToken, following: impl Future<Output = ()> + Send + 'static) -> DropGuard {
     let guard = stop.clone().drop_guard();
     tokio::spawn(async move {
         tokio::select! {
-            () = told => {}
+            () = following => {}
             () = stop.cancelled() => {}
         }
     });
     guard
 }
 
-async fn tell(uri: &str, teller: &Teller, mut events: Subscription) {
+async fn notify_changes(uri: &str, notifier: &ClientNotifier, mut events: Subscription) {
     while next(&mut events).await {
-        if !teller.updated(uri).await {
+        if !notifier.updated(uri).await {
             return;
         }
         // Bells come as quickly as a program rings.
@@ -284,8 +287,8 @@ async fn tell(uri: &str, teller: &Teller, mut events: Subscription) {
     }
 }
 
-/// Resolves when something has happened that is worth a word: at once what is urgent, what draws when it rests, or once in a while. False:
-/// nothing will.
+/// Waits for the next change that is worth a notification: an urgent one at once, drawing when it
+/// rests or [`AT_LEAST`] has passed. Returns false when there will be none.
 async fn next(events: &mut Subscription) -> bool {
     let Some(Ok(first)) = events.next().await else { return false };
     let limit = tokio::time::Instant::now() + AT_LEAST;
@@ -303,8 +306,8 @@ const fn is_urgent(event: EventKind) -> bool {
     matches!(event, EventKind::PaneExited | EventKind::Bell | EventKind::Agent)
 }
 
-/// Targets that a client may mean.
-pub(super) async fn completions(session: &Session, request: &CompleteRequestParams) -> Result<Vec<String>> {
+/// Returns the targets that complete an argument.
+pub(super) async fn completions(call: &CallContext, request: &CompleteRequestParams) -> Result<Vec<String>> {
     let wanted = match &request.r#ref {
         Reference::Resource(_) => request.argument.name == "target",
         Reference::Prompt(_) => matches!(request.argument.name.as_str(), "target" | "targets"),
@@ -313,8 +316,8 @@ pub(super) async fn completions(session: &Session, request: &CompleteRequestPara
     if !wanted {
         return Ok(Vec::new());
     }
-    let host = session.host(None)?;
-    let panes = session.engine.panes(&host).await?.panes;
+    let host = call.host(None)?;
+    let panes = call.engine.panes(&host).await?.panes;
     let mut targets: Vec<String> = Vec::new();
     for pane in panes.iter().filter(|pane| !pane.window_id.is_empty()) {
         let window = format!("{}:{}", pane.session, pane.window_index);

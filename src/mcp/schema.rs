@@ -1,4 +1,4 @@
-//! Schemas of what tools take and give, small: a model reads them each time.
+//! Schemas of tools' arguments and results, small: a model reads them each time.
 
 use std::sync::Arc;
 
@@ -6,27 +6,29 @@ use rmcp::model::JsonObject;
 use serde_json::{Map, Value};
 use utoipa::{PartialSchema, ToSchema};
 
-/// Fields whose names say all.
-pub const SAID_ENOUGH: [&str; 4] = ["width", "height", "cwd", "env"];
+/// Fields whose names need no description.
+pub const SELF_EXPLANATORY: [&str; 4] = ["width", "height", "cwd", "env"];
 
-/// The schema of what a tool is asked with: descriptions stay, what is absent by default need not be null.
+/// Returns the schema of a tool's arguments: descriptions stay, and an optional field needs not be
+/// null.
 pub fn input<T: ToSchema>() -> Arc<JsonObject> {
-    let mut schema = whole::<T>();
-    prune(&mut schema, &Kept { descriptions: true });
+    let mut schema = with_refs_inlined::<T>();
+    prune(&mut schema, &PruneOptions { descriptions: true });
     for (name, field) in schema.pointer_mut("/properties").and_then(Value::as_object_mut).into_iter().flatten() {
         // What stands at the first tool needs not stand at the others.
         let again = field.get("description").is_some_and(|text| text == "As in list");
-        if let Some(field) = field.as_object_mut().filter(|_| again || SAID_ENOUGH.contains(&name.as_str())) {
+        if let Some(field) = field.as_object_mut().filter(|_| again || SELF_EXPLANATORY.contains(&name.as_str())) {
             field.remove("description");
         }
     }
     object(schema)
 }
 
-/// The schema of an answer: names and types of what may be there. `docs/http.md` says what they mean.
+/// Returns the schema of a tool's result: names and types of its fields. `docs/http.md` says what
+/// they mean.
 pub fn output<T: ToSchema>() -> Arc<JsonObject> {
-    let mut schema = whole::<T>();
-    prune(&mut schema, &Kept { descriptions: false });
+    let mut schema = with_refs_inlined::<T>();
+    prune(&mut schema, &PruneOptions { descriptions: false });
     let mut schema = (*object(schema)).clone();
     schema.remove("required");
     if let Some(Value::Object(fields)) = schema.get_mut("properties") {
@@ -35,7 +37,7 @@ pub fn output<T: ToSchema>() -> Arc<JsonObject> {
     Arc::new(schema)
 }
 
-/// What is inside of an answer's parts is seen when it comes.
+/// Removes what is inside a field: a model sees it in the result.
 fn shallow(field: &mut Value) {
     let Value::Object(field) = field else { return };
     if let Some(choices) = field.remove("oneOf") {
@@ -66,8 +68,8 @@ fn object(schema: Value) -> Arc<JsonObject> {
     }
 }
 
-/// The schema with everything it refers to in its place.
-fn whole<T: PartialSchema + ToSchema>() -> Value {
+/// Returns the schema with each reference replaced by what it refers to.
+fn with_refs_inlined<T: PartialSchema + ToSchema>() -> Value {
     let mut parts = Vec::new();
     T::schemas(&mut parts);
     let parts: Map<String, Value> =
@@ -77,13 +79,13 @@ fn whole<T: PartialSchema + ToSchema>() -> Value {
     schema
 }
 
-/// Types that hold themselves would have no end.
-const DEEPEST: usize = 8;
+/// The deepest nesting of references: types that hold themselves would have no end.
+const MAX_DEPTH: usize = 8;
 
 fn inline(value: &mut Value, parts: &Map<String, Value>, depth: usize) {
     if let Some(name) = value.get("$ref").and_then(Value::as_str).and_then(|path| path.rsplit('/').next())
         && let Some(part) = parts.get(name)
-        && depth < DEEPEST
+        && depth < MAX_DEPTH
     {
         let description = value.get("description").cloned();
         *value = part.clone();
@@ -99,11 +101,11 @@ fn inline(value: &mut Value, parts: &Map<String, Value>, depth: usize) {
     }
 }
 
-struct Kept {
+struct PruneOptions {
     descriptions: bool,
 }
 
-fn prune(value: &mut Value, kept: &Kept) {
+fn prune(value: &mut Value, kept: &PruneOptions) {
     let Value::Object(fields) = value else {
         if let Value::Array(items) = value {
             for item in items {
@@ -112,7 +114,8 @@ fn prune(value: &mut Value, kept: &Kept) {
         }
         return;
     };
-    // Bounds of integers and the like are not worth their length; what is wrong is told when it is.
+    // Bounds of integers and the like are not worth their length: a wrong value is an error that
+    // says so.
     for noise in ["format", "minimum", "default", "additionalProperties", "propertyNames", "title", "example"] {
         fields.remove(noise);
     }
@@ -127,7 +130,7 @@ fn prune(value: &mut Value, kept: &Kept) {
                 fields.insert("type".into(), one);
             }
         }
-        alone(fields);
+        unwrap_nullable(fields);
     }
     for (name, field) in fields.iter_mut() {
         match field {
@@ -139,8 +142,8 @@ fn prune(value: &mut Value, kept: &Kept) {
     }
 }
 
-/// `null or this` is this.
-fn alone(fields: &mut JsonObject) {
+/// Replaces `null or this` by `this`.
+fn unwrap_nullable(fields: &mut JsonObject) {
     let Some(Value::Array(choices)) = fields.get("oneOf") else { return };
     let real: Vec<_> = choices.iter().filter(|choice| choice.get("type").is_none_or(|kind| kind != "null")).collect();
     if let ([Value::Object(one)], true) = (real.as_slice(), real.len() < choices.len()) {

@@ -1,4 +1,4 @@
-//! The tools: what a model is told of each, and what each does with the engine.
+//! The tools: the description of each for a model, and what each does with the engine.
 
 use std::{collections::BTreeMap, sync::LazyLock};
 
@@ -8,10 +8,10 @@ use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 use super::{
-    Session, args,
-    bounded::bounded,
+    CallContext, args,
+    output::{CaptureOutput, ListOutput, ReadOutput, RunOutput, SearchOutput, ToolOutput, WatchOutput, matching_lines},
     schema,
-    told::{CaptureTold, Listed, RunTold, SearchTold, TextTold, Told, WatchTold, found_lines},
+    truncate::truncate_middle,
 };
 use crate::{
     api::{
@@ -22,7 +22,7 @@ use crate::{
     engine::{Host, Target, check_pattern, matches},
 };
 
-/// What a tool does to the world, for `annotations`.
+/// A tool's effect on the world, for `annotations`.
 #[derive(Clone, Copy)]
 enum Effect {
     Reads,
@@ -34,7 +34,7 @@ enum Effect {
 
 fn tool<I: ToSchema, O: ToSchema>(name: &'static str, description: &'static str, effect: Effect) -> Tool {
     let annotations = ToolAnnotations::new();
-    // What is left out is what a client assumes.
+    // Annotations that are left out have the value that a client assumes.
     let annotations = match effect {
         Effect::Reads => annotations.read_only(true),
         Effect::Types => annotations.destructive(true),
@@ -47,17 +47,17 @@ fn tool<I: ToSchema, O: ToSchema>(name: &'static str, description: &'static str,
         .with_raw_output_schema(schema::output::<O>())
 }
 
-/// All of them.
+/// All tools.
 pub static TOOLS: LazyLock<Vec<Tool>> = LazyLock::new(|| {
     use Effect::{Changes, Ends, Makes, Reads, Types};
     vec![
-        tool::<args::List, Listed>(
+        tool::<args::List, ListOutput>(
             "list",
             "List tmux sessions, windows, panes, or the coding agents in panes: what each does and asks.",
             Reads,
         ),
-        tool::<args::Capture, CaptureTold>("capture_pane", "What a pane shows now (as tmux capture-pane -p).", Reads),
-        tool::<args::Read, TextTold>(
+        tool::<args::Capture, CaptureOutput>("capture_pane", "What a pane shows now (as tmux capture-pane -p).", Reads),
+        tool::<args::Read, ReadOutput>(
             "read_since",
             "What a pane printed since a point; with the cursor of the last answer, only what is new.",
             Reads,
@@ -68,7 +68,7 @@ pub static TOOLS: LazyLock<Vec<Tool>> = LazyLock::new(|| {
              input. `pending`: call again with its id. Never poll with sleep.",
             Reads,
         ),
-        tool::<args::Run, RunTold>(
+        tool::<args::Run, RunOutput>(
             "run",
             "Run a command in a shell that rests in a pane: its output and exit status.",
             Types,
@@ -81,59 +81,59 @@ pub static TOOLS: LazyLock<Vec<Tool>> = LazyLock::new(|| {
         tool::<args::Create, CreatedAnswer>("create", "Make a session, a window or a pane; answers its pane.", Makes),
         tool::<args::Kill, DoneAnswer>("kill", "End a pane, window or session and what runs in it.", Ends),
         tool::<args::Change, DoneAnswer>("change", "Rename, resize or lay out a session, window or pane.", Changes),
-        tool::<args::Watch, WatchTold>(
+        tool::<args::Watch, WatchOutput>(
             "watch",
             "What happens in panes: output, ends, bells, agents. Give `resume` of the last answer to miss nothing.",
             Reads,
         ),
-        tool::<args::Search, SearchTold>("search", "Find lines in all that panes have printed.", Reads),
-        super::supervised::tool().with_annotations(ToolAnnotations::new().destructive(true)),
+        tool::<args::Search, SearchOutput>("search", "Find lines in all that panes have printed.", Reads),
+        super::supervisor_tool::tool().with_annotations(ToolAnnotations::new().destructive(true)),
     ]
 });
 
-/// Calls one. `None`: there is no such tool.
-pub async fn call(session: &Session, name: &str, arguments: JsonObject) -> Option<Result<Told>> {
+/// Calls a tool. `None`: there is no such tool.
+pub async fn call(call: &CallContext, name: &str, arguments: JsonObject) -> Option<Result<ToolOutput>> {
     Some(match name {
-        "list" => list(session, arguments).await,
-        "capture_pane" => capture(session, arguments).await,
-        "read_since" => read(session, arguments).await,
-        "wait_for" => super::wait::wait(session, arguments).await,
-        "run" => run(session, arguments).await,
-        "send_keys" => send(session, arguments).await,
-        "create" => create(session, arguments).await,
-        "kill" => kill(session, arguments).await,
-        "change" => change(session, arguments).await,
-        "search" => search(session, arguments).await,
-        "watch" => super::watch::watch(session, arguments).await,
+        "list" => list(call, arguments).await,
+        "capture_pane" => capture(call, arguments).await,
+        "read_since" => read(call, arguments).await,
+        "wait_for" => super::wait::wait(call, arguments).await,
+        "run" => run(call, arguments).await,
+        "send_keys" => send(call, arguments).await,
+        "create" => create(call, arguments).await,
+        "kill" => kill(call, arguments).await,
+        "change" => change(call, arguments).await,
+        "search" => search(call, arguments).await,
+        "watch" => super::watch::watch(call, arguments).await,
         _ => return None,
     })
 }
 
-/// What a tool is asked with. The error names the field.
+/// Parses a tool's arguments. The error names the field.
 pub(super) fn parse<T: DeserializeOwned>(arguments: JsonObject) -> Result<T> {
     serde_json::from_value(Value::Object(arguments)).map_err(|error| Error::invalid(error.to_string()))
 }
 
-async fn list(session: &Session, arguments: JsonObject) -> Result<Told> {
+async fn list(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {
     let args: args::List = parse(arguments)?;
-    let host = session.host(args.server.as_deref())?;
+    let host = call.host(args.server.as_deref())?;
     if let Some(target) = &args.target
-        && args.what != args::What::Sessions
+        && args.what != args::ListKind::Sessions
     {
         check_pattern(target)?;
     }
     let wanted = |one: &PaneInfo| args.target.as_deref().is_none_or(|target| matches(target, one));
-    let mut listed = Listed::default();
+    let mut listed = ListOutput::default();
     match args.what {
-        args::What::Sessions => {
-            let mut sessions = session.engine.sessions(&host).await?.sessions;
+        args::ListKind::Sessions => {
+            let mut sessions = call.engine.sessions(&host).await?.sessions;
             sessions.retain(|one| {
                 wanted(&PaneInfo { session: one.name.clone(), session_id: one.id.clone(), ..PaneInfo::default() })
             });
             listed.sessions = Some(sessions);
         }
-        args::What::Windows => {
-            let mut windows = session.engine.windows(&host).await?.windows;
+        args::ListKind::Windows => {
+            let mut windows = call.engine.windows(&host).await?.windows;
             windows.retain(|one| {
                 wanted(&PaneInfo {
                     session: one.session.clone(),
@@ -146,42 +146,42 @@ async fn list(session: &Session, arguments: JsonObject) -> Result<Told> {
             });
             listed.windows = Some(windows);
         }
-        args::What::Panes => {
-            let mut panes = session.engine.panes(&host).await?.panes;
+        args::ListKind::Panes => {
+            let mut panes = call.engine.panes(&host).await?.panes;
             panes.retain(wanted);
             listed.panes = Some(panes);
         }
-        args::What::Agents => {
-            let mut agents = session.engine.agents(&host).await?.agents;
+        args::ListKind::Agents => {
+            let mut agents = call.engine.agents(&host).await?.agents;
             agents.retain(|one| wanted(&PaneInfo::from(one)));
             listed.agents = Some(agents);
         }
     }
-    Ok(Told::new(listed.text(), &listed))
+    Ok(ToolOutput::new(listed.text(), &listed))
 }
 
-async fn capture(session: &Session, arguments: JsonObject) -> Result<Told> {
+async fn capture(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {
     let args: args::Capture = parse(arguments)?;
-    let host = session.host(args.server.as_deref())?;
+    let host = call.host(args.server.as_deref())?;
     let start = args.history.filter(|lines| *lines > 0).map(|lines| format!("-{lines}"));
     let request = CaptureRequest { start, escapes: args.escapes, join: args.join, ..CaptureRequest::default() };
-    let answer = session.engine.capture(&host, &args.target, &request).await?;
-    let shown = bounded(answer.text.trim_end(), args.max_chars);
-    let told = CaptureTold { pane: answer.pane, text: shown.text, cursor: answer.cursor, cut: shown.cut };
-    Ok(Told::new(told.text.clone(), &told))
+    let answer = call.engine.capture(&host, &args.target, &request).await?;
+    let shown = truncate_middle(answer.text.trim_end(), args.max_chars);
+    let output = CaptureOutput { pane: answer.pane, text: shown.text, cursor: answer.cursor, cut: shown.cut };
+    Ok(ToolOutput::new(output.text.clone(), &output))
 }
 
-/// Raw bytes of one read: of more, the rest is told to be there.
+/// Raw bytes of one read: of longer output `more` says that there is a rest.
 const READ_BYTES: u64 = crate::engine::limits::READ_MOST;
 
-async fn read(session: &Session, arguments: JsonObject) -> Result<Told> {
+async fn read(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {
     let args: args::Read = parse(arguments)?;
-    let host = session.host(args.server.as_deref())?;
-    let wait_ms = args.wait_ms.map(|wait| u64::try_from(session.held(wait).as_millis()).unwrap_or(u64::MAX));
+    let host = call.host(args.server.as_deref())?;
+    let wait_ms = args.wait_ms.map(|wait| u64::try_from(call.capped(wait).as_millis()).unwrap_or(u64::MAX));
     let request = ReadRequest { since: args.since, max_bytes: Some(READ_BYTES), wait_ms, ..ReadRequest::default() };
-    let answer = session.engine.read(&host, &args.target, &request).await?;
-    let shown = bounded(&answer.text.unwrap_or_default(), args.max_chars);
-    let told = TextTold {
+    let answer = call.engine.read(&host, &args.target, &request).await?;
+    let shown = truncate_middle(&answer.text.unwrap_or_default(), args.max_chars);
+    let output = ReadOutput {
         pane: answer.pane,
         text: shown.text,
         cursor: answer.cursor,
@@ -191,19 +191,19 @@ async fn read(session: &Session, arguments: JsonObject) -> Result<Told> {
         exited: answer.exited,
         exit_status: answer.exit_status,
     };
-    let text = if told.text.is_empty() { "(nothing new)".to_owned() } else { told.text.clone() };
-    Ok(Told::new(text, &told))
+    let text = if output.text.is_empty() { "(nothing new)".to_owned() } else { output.text.clone() };
+    Ok(ToolOutput::new(text, &output))
 }
 
-async fn run(session: &Session, arguments: JsonObject) -> Result<Told> {
+async fn run(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {
     let args: args::Run = parse(arguments)?;
-    let host = session.host(args.server.as_deref())?;
-    let target = session.meant(&host, Tier::Input, &args.target, args::Ended::Pane, args.force).await?;
-    session.confirm(Tier::Input, &format!("Run a command in {}", args.target)).await?;
+    let host = call.host(args.server.as_deref())?;
+    let target = call.resolve_target(&host, Tier::Input, &args.target, args::TargetKind::Pane, args.force).await?;
+    call.confirm(Tier::Input, &format!("Run a command in {}", args.target)).await?;
     let request = RunRequest { command: args.command, timeout_ms: args.timeout_ms, clear_line: args.clear_line };
-    let answer = session.engine.run(&host, &target, &request).await?;
-    let output = bounded(&answer.output, args.max_chars);
-    let told = RunTold {
+    let answer = call.engine.run(&host, &target, &request).await?;
+    let output = truncate_middle(&answer.output, args.max_chars);
+    let output = RunOutput {
         pane: answer.pane,
         output: output.text,
         exit_status: answer.exit_status,
@@ -213,16 +213,16 @@ async fn run(session: &Session, arguments: JsonObject) -> Result<Told> {
         truncated: answer.truncated,
         shell_ended: answer.shell_ended,
     };
-    let status = told.exit_status.map_or_else(|| "unknown".to_owned(), |status| status.to_string());
-    let shell = if told.shell_ended { "; the shell ended with the command" } else { "" };
-    Ok(Told::new(format!("{}[exit status {status}{shell}]", told.output), &told))
+    let status = output.exit_status.map_or_else(|| "unknown".to_owned(), |status| status.to_string());
+    let shell = if output.shell_ended { "; the shell ended with the command" } else { "" };
+    Ok(ToolOutput::new(format!("{}[exit status {status}{shell}]", output.output), &output))
 }
 
-async fn send(session: &Session, arguments: JsonObject) -> Result<Told> {
+async fn send(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {
     let args: args::Send = parse(arguments)?;
-    let host = session.host(args.server.as_deref())?;
-    let target = session.meant(&host, Tier::Input, &args.target, args::Ended::Pane, args.force).await?;
-    session.confirm(Tier::Input, &format!("Type into {}", args.target)).await?;
+    let host = call.host(args.server.as_deref())?;
+    let target = call.resolve_target(&host, Tier::Input, &args.target, args::TargetKind::Pane, args.force).await?;
+    call.confirm(Tier::Input, &format!("Type into {}", args.target)).await?;
     let keys = (!args.keys.is_empty()).then_some(args.keys);
     let (first, then) = match (args.text, keys) {
         // Text, and keys behind it: two inputs, as two calls would be.
@@ -233,28 +233,28 @@ async fn send(session: &Session, arguments: JsonObject) -> Result<Told> {
             (InputRequest { text, keys, paste: args.paste, submit: args.submit, ..InputRequest::default() }, None)
         }
     };
-    let answer = session.engine.input(&host, &target, &first).await?;
+    let answer = call.engine.input(&host, &target, &first).await?;
     if let Some(keys) = then {
         let request = InputRequest { keys: Some(keys), ..InputRequest::default() };
-        session.engine.input(&host, &answer.pane, &request).await?;
+        call.engine.input(&host, &answer.pane, &request).await?;
     }
     let seen = answer.submit.map_or("", |seen| match (seen.echoed, seen.changed) {
         (_, true) => "; it reacted",
         (_, false) => "; no reaction yet",
     });
-    Ok(Told::new(format!("sent to {}{seen}", answer.pane), &answer))
+    Ok(ToolOutput::new(format!("sent to {}{seen}", answer.pane), &answer))
 }
 
-async fn create(session: &Session, arguments: JsonObject) -> Result<Told> {
+async fn create(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {
     let args: args::Create = parse(arguments)?;
-    let host = session.host(args.server.as_deref())?;
-    session.confirm(Tier::Create, &format!("Make a {:?}", args.what)).await?;
+    let host = call.host(args.server.as_deref())?;
+    call.confirm(Tier::Create, &format!("Make a {:?}", args.what)).await?;
     let spawn = SpawnRequest {
         command: args.command.map(|line| vec![line]),
-        cwd: args.cwd.or_else(|| session.about.cwd.clone()),
+        cwd: args.cwd.or_else(|| call.client.cwd.clone()),
         env: args.env,
         keep: args.keep,
-        caller_env: session.about.env.clone(),
+        caller_env: call.client.env.clone(),
     };
     let target = |what: &str| {
         args.target
@@ -262,26 +262,26 @@ async fn create(session: &Session, arguments: JsonObject) -> Result<Told> {
             .ok_or_else(|| Error::invalid(format!("target: say which session or pane the new {what} belongs to")))
     };
     let made = match args.what {
-        args::Made::Session => {
+        args::CreateKind::Session => {
             let request = NewSessionRequest { name: args.name, spawn, ..NewSessionRequest::default() };
-            session.engine.new_session(&host, &request).await?
+            call.engine.new_session(&host, &request).await?
         }
-        args::Made::Window => {
+        args::CreateKind::Window => {
             let request = NewWindowRequest { session: target("window")?, name: args.name, spawn, select: false };
-            session.engine.new_window(&host, &request).await?
+            call.engine.new_window(&host, &request).await?
         }
-        args::Made::Pane => {
+        args::CreateKind::Pane => {
             let pane = target("pane")?;
             let request = SplitRequest { pane, horizontal: args.horizontal, spawn, ..SplitRequest::default() };
-            session.engine.split(&host, &request).await?
+            call.engine.split(&host, &request).await?
         }
     };
-    Ok(Told::new(format!("made {} in session {}", made.pane, made.session_name), &made))
+    Ok(ToolOutput::new(format!("made {} in session {}", made.pane, made.session_name), &made))
 }
 
-/// What a target is, by how it is written.
-fn kind(target: &str, what: Option<args::Ended>) -> Result<args::Ended> {
-    use args::Ended::{Pane, Session, Window};
+/// Returns the kind of a target, by how it is written.
+fn kind(target: &str, what: Option<args::TargetKind>) -> Result<args::TargetKind> {
+    use args::TargetKind::{Pane, Session, Window};
     Ok(match (what, target.parse()?) {
         (Some(what), _) => what,
         (None, Target::Number(number)) => return Err(Error::bare_number(&number, &[])),
@@ -291,63 +291,63 @@ fn kind(target: &str, what: Option<args::Ended>) -> Result<args::Ended> {
     })
 }
 
-async fn kill(session: &Session, arguments: JsonObject) -> Result<Told> {
+async fn kill(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {
     let args: args::Kill = parse(arguments)?;
-    let host = session.host(args.server.as_deref())?;
+    let host = call.host(args.server.as_deref())?;
     let kind = kind(&args.target, args.what)?;
-    let target = session.meant(&host, Tier::Kill, &args.target, kind, args.force).await?;
-    session.confirm(Tier::Kill, &format!("End the {kind:?} {}", args.target)).await?;
+    let target = call.resolve_target(&host, Tier::Kill, &args.target, kind, args.force).await?;
+    call.confirm(Tier::Kill, &format!("End the {kind:?} {}", args.target)).await?;
     let done = match kind {
-        args::Ended::Pane => session.engine.kill_pane(&host, &target).await?,
-        args::Ended::Window => session.engine.kill_window(&host, &target).await?,
-        args::Ended::Session => session.engine.kill_session(&host, &target).await?,
+        args::TargetKind::Pane => call.engine.kill_pane(&host, &target).await?,
+        args::TargetKind::Window => call.engine.kill_window(&host, &target).await?,
+        args::TargetKind::Session => call.engine.kill_session(&host, &target).await?,
     };
-    Ok(Told::new(format!("ended {}", args.target), &done))
+    Ok(ToolOutput::new(format!("ended {}", args.target), &done))
 }
 
-async fn change(session: &Session, arguments: JsonObject) -> Result<Told> {
+async fn change(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {
     let args: args::Change = parse(arguments)?;
-    let host = session.host(args.server.as_deref())?;
-    session.confirm(Tier::Create, &format!("Change {}", args.target)).await?;
+    let host = call.host(args.server.as_deref())?;
+    call.confirm(Tier::Create, &format!("Change {}", args.target)).await?;
     let kind = match args.layout {
-        Some(_) => args::Ended::Window,
+        Some(_) => args::TargetKind::Window,
         None => kind(&args.target, None)?,
     };
     let patch =
         PatchRequest { name: args.name, layout: args.layout, width: args.width, height: args.height, respawn: None };
     let done = match kind {
-        args::Ended::Pane => session.engine.patch_pane(&host, &args.target, &patch).await?,
-        args::Ended::Window => session.engine.patch_window(&host, &args.target, &patch).await?,
-        args::Ended::Session => session.engine.patch_session(&host, &args.target, &patch).await?,
+        args::TargetKind::Pane => call.engine.patch_pane(&host, &args.target, &patch).await?,
+        args::TargetKind::Window => call.engine.patch_window(&host, &args.target, &patch).await?,
+        args::TargetKind::Session => call.engine.patch_session(&host, &args.target, &patch).await?,
     };
-    Ok(Told::new(format!("changed {}", args.target), &done))
+    Ok(ToolOutput::new(format!("changed {}", args.target), &done))
 }
 
-async fn search(session: &Session, arguments: JsonObject) -> Result<Told> {
+async fn search(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {
     let args: args::Search = parse(arguments)?;
-    let host = session.host(args.server.as_deref())?;
+    let host = call.host(args.server.as_deref())?;
     let text = args.pattern.clone();
     let compile = move || {
         let pattern = regex::RegexBuilder::new(&text).size_limit(SEARCH_BYTES).build();
         pattern.map_err(|error| Error::invalid(format!("pattern: {error}")))
     };
-    let pattern = session.engine.compile([args.pattern.as_str()], compile).await?;
+    let pattern = call.engine.compile([args.pattern.as_str()], compile).await?;
     let most = args.max_lines.unwrap_or(50).clamp(1, 1000);
     for target in &args.targets {
         check_pattern(target)?;
     }
-    let mut panes = session.engine.panes(&host).await?.panes;
+    let mut panes = call.engine.panes(&host).await?.panes;
     // An id is read from the pane that has it now.
     panes.retain(|pane| !pane.earlier_server);
     panes.retain(|pane| args.targets.is_empty() || args.targets.iter().any(|target| matches(target, pane)));
-    let mut told = SearchTold { searched: panes.len(), ..SearchTold::default() };
+    let mut output = SearchOutput { searched: panes.len(), ..SearchOutput::default() };
     let mut of_panes = BTreeMap::new();
     for pane in panes {
         let mut text = String::new();
         let mut since = "start".to_owned();
         loop {
             let request = ReadRequest { since: Some(since), max_bytes: Some(READ_BYTES), ..ReadRequest::default() };
-            match session.engine.read(&host, &pane.id, &request).await {
+            match call.engine.read(&host, &pane.id, &request).await {
                 Ok(answer) => {
                     text.push_str(&answer.text.unwrap_or_default());
                     since = answer.cursor;
@@ -355,60 +355,61 @@ async fn search(session: &Session, arguments: JsonObject) -> Result<Told> {
                         break;
                     }
                 }
-                // It has gone in the meantime.
+                // The pane has gone in the meantime.
                 Err(error) if error.code == ErrorCode::NotFound => break,
                 Err(error) => return Err(error),
             }
         }
         let pattern = pattern.clone();
-        // A pattern may take long over a whole ring; nobody else is to wait for it.
-        let found = tokio::task::spawn_blocking(move || found_lines(&pattern, &text, most)).await;
+        // A pattern may take long over a whole ring; other calls must not wait for it.
+        let found = tokio::task::spawn_blocking(move || matching_lines(&pattern, &text, most)).await;
         let (lines, count) = found.map_err(|error| Error::internal(error.to_string()))?;
-        told.matches += count;
+        output.matches += count;
         of_panes.insert(pane.id, lines);
     }
-    told.take_last(of_panes, most);
-    Ok(Told::new(told.text(), &told))
+    output.take_last(of_panes, most);
+    Ok(ToolOutput::new(output.text(), &output))
 }
 
-/// Bytes of a compiled pattern.
+/// The size limit of a compiled pattern, in bytes.
 const SEARCH_BYTES: usize = 1 << 20;
 
-/// What is told in text and as JSON.
-impl Told {
+/// A result whose text is given and whose JSON is `answer`.
+impl ToolOutput {
     fn new(text: impl Into<String>, answer: &impl Serialize) -> Self {
         Self { text: text.into(), answer: serde_json::to_value(answer).unwrap_or(Value::Object(Map::new())) }
     }
 }
 
-impl Session {
-    /// What a target means now, so that it means the same after a person has answered. Error: the caller itself runs there.
-    ///
-    /// Where neither the caller's own pane nor a person is in question it is left as it is, and nothing is asked.
-    async fn meant(
+impl CallContext {
+    /// Resolves a target to an id, so that it means the same after a person has answered. Error:
+    /// the caller itself runs there.
+    /// Where neither the caller's own pane nor a person is in question the target stays as it is,
+    /// and tmux is not asked.
+    async fn resolve_target(
         &self,
         host: &std::sync::Arc<Host>,
         tier: Tier,
         target: &str,
-        kind: args::Ended,
+        kind: args::TargetKind,
         force: bool,
     ) -> Result<String> {
-        let own = self.about.own_pane(host.socket()).filter(|_| !force);
-        if own.is_none() && !self.about.confirm.contains(&tier) {
+        let own = self.client.own_pane(host.socket()).filter(|_| !force);
+        if own.is_none() && !self.client.confirm.contains(&tier) {
             return Ok(target.to_owned());
         }
         let meant = match kind {
-            args::Ended::Pane => self.engine.pane_id(host, target).await?,
-            args::Ended::Window => self.engine.window_id(host, target).await?,
-            args::Ended::Session => self.engine.session_id(host, target).await?,
+            args::TargetKind::Pane => self.engine.pane_id(host, target).await?,
+            args::TargetKind::Window => self.engine.window_id(host, target).await?,
+            args::TargetKind::Session => self.engine.session_id(host, target).await?,
         };
         let Some(own) = own else { return Ok(meant) };
         let panes = self.engine.panes(host).await?.panes;
         let Some(own) = panes.into_iter().find(|pane| pane.id == own) else { return Ok(meant) };
         let its = match kind {
-            args::Ended::Pane => &own.id,
-            args::Ended::Window => &own.window_id,
-            args::Ended::Session => &own.session_id,
+            args::TargetKind::Pane => &own.id,
+            args::TargetKind::Window => &own.window_id,
+            args::TargetKind::Session => &own.session_id,
         };
         if meant == *its {
             return Err(Error::new(
@@ -432,9 +433,9 @@ mod tests {
             let schema = tool.schema_as_json_value();
             assert_eq!(schema["type"], "object", "{}", tool.name);
             for (name, field) in schema["properties"].as_object().unwrap() {
-                let told = field["description"].is_string() || schema::SAID_ENOUGH.contains(&name.as_str());
+                let output = field["description"].is_string() || schema::SELF_EXPLANATORY.contains(&name.as_str());
                 // What `server` is stands at the first tool.
-                assert!(told || name == "server" || name == "action", "{} {name}: {field}", tool.name);
+                assert!(output || name == "server" || name == "action", "{} {name}: {field}", tool.name);
                 assert!(field.get("$ref").is_none(), "{} {name}: {field}", tool.name);
             }
             // The supervisor answers in texts.
@@ -450,7 +451,7 @@ mod tests {
 
     #[test]
     fn a_target_says_what_it_is() {
-        use args::Ended::{Pane, Session, Window};
+        use args::TargetKind::{Pane, Session, Window};
         for (target, is) in [
             ("%3", Pane),
             ("@1", Window),

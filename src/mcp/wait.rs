@@ -5,22 +5,23 @@ use std::time::{Duration, Instant};
 use rmcp::model::{JsonObject, ProgressNotificationParam};
 use serde_json::json;
 
-use super::{Session, args, told::Told, tools::parse};
+use super::{CallContext, args, output::ToolOutput, tools::parse};
 use crate::api::{Error, Result, StandsBefore, WaitAnswer, WaitMode, WaitOutcome, WaitRequest};
 
-/// Whoever asked for progress hears this often that the wait goes on; clients begin their own time limit anew then.
+/// How often a client that asked for progress gets a notification; clients begin their own time
+/// limit anew then.
 const PROGRESS: Duration = Duration::from_secs(5);
 
-/// Ends a wait whose asker has cancelled the call.
-struct Ending<'a> {
-    session: &'a Session,
+/// Cancels a wait when its call is cancelled.
+struct CancelOnDrop<'a> {
+    call: &'a CallContext,
     id: Option<String>,
 }
 
-impl Drop for Ending<'_> {
+impl Drop for CancelOnDrop<'_> {
     fn drop(&mut self) {
         let Some(id) = self.id.take() else { return };
-        let engine = self.session.engine.clone();
+        let engine = self.call.engine.clone();
         // Outside of a runtime everything has ended.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(async move {
@@ -30,15 +31,15 @@ impl Drop for Ending<'_> {
     }
 }
 
-/// Waits as long as no client gives up; then answers `pending`, and the next call goes on.
-pub(super) async fn wait(session: &Session, arguments: JsonObject) -> Result<Told> {
+/// Waits as long as no client gives up; then returns `pending`, and the next call goes on.
+pub(super) async fn wait(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {
     let args: args::Wait = parse(arguments)?;
     let begun = Instant::now();
     let id = match args.id {
         Some(id) if args.panes.is_empty() && args.patterns.is_empty() => id,
         Some(_) => return Err(Error::invalid("id: a wait that goes on has its panes and patterns already")),
         None => {
-            let host = session.host(args.server.as_deref())?;
+            let host = call.host(args.server.as_deref())?;
             let request = WaitRequest {
                 panes: args.panes,
                 mode: if args.all { WaitMode::All } else { WaitMode::Any },
@@ -53,31 +54,31 @@ pub(super) async fn wait(session: &Session, arguments: JsonObject) -> Result<Tol
                 detach: true,
                 ..WaitRequest::default()
             };
-            session.engine.wait(&host, &request).await?.id
+            call.engine.wait(&host, &request).await?.id
         }
     };
-    let mut ending = Ending { session, id: Some(id.clone()) };
-    let hold = session.hold();
+    let mut cancel_on_drop = CancelOnDrop { call, id: Some(id.clone()) };
+    let hold = call.max_hold();
     let answer = loop {
         let left = hold.saturating_sub(begun.elapsed());
-        let look = if session.progress.is_some() { left.min(PROGRESS) } else { left };
-        let answer = session.engine.wait_result(&id, Some(u64::try_from(look.as_millis()).unwrap_or(u64::MAX))).await?;
+        let look = if call.progress.is_some() { left.min(PROGRESS) } else { left };
+        let answer = call.engine.wait_result(&id, Some(u64::try_from(look.as_millis()).unwrap_or(u64::MAX))).await?;
         if answer.outcome != WaitOutcome::Pending || begun.elapsed() >= hold {
             break answer;
         }
-        tell_progress(session, &answer, begun.elapsed()).await;
+        notify_progress(call, &answer, begun.elapsed()).await;
     };
-    // It goes on without this call, or is over.
-    ending.id = None;
-    Ok(Told { text: text(&answer), answer: serde_json::to_value(&answer).unwrap_or_else(|_| json!({})) })
+    // The wait goes on without this call, or is over.
+    cancel_on_drop.id = None;
+    Ok(ToolOutput { text: text(&answer), answer: serde_json::to_value(&answer).unwrap_or_else(|_| json!({})) })
 }
 
-async fn tell_progress(session: &Session, answer: &WaitAnswer, waited: Duration) {
-    let (Some(peer), Some(token)) = (&session.peer, &session.progress) else { return };
+async fn notify_progress(call: &CallContext, answer: &WaitAnswer, waited: Duration) {
+    let (Some(peer), Some(token)) = (&call.peer, &call.progress) else { return };
     let latched = answer.predicates.iter().filter(|predicate| predicate.latched).count();
     let mut progress = ProgressNotificationParam::new(token.clone(), waited.as_secs_f64());
     progress.message = Some(format!("{latched} of {} satisfied; wait {}", answer.predicates.len(), answer.id));
-    // Whoever has gone needs none.
+    // A client that has gone needs no notification.
     let _ = peer.notify_progress(progress).await;
 }
 

@@ -9,10 +9,10 @@ use rmcp::model::JsonObject;
 use serde_json::{Value, json};
 
 use super::{
-    Session, args,
-    bounded::bounded,
-    told::{Told, WatchTold},
+    CallContext, args,
+    output::{ToolOutput, WatchOutput},
     tools::parse,
+    truncate::truncate_middle,
 };
 use crate::{
     api::{Error, EventKind, PaneInfo, Result, SubscribeRequest},
@@ -20,11 +20,11 @@ use crate::{
     engine::matches,
 };
 
-/// How long a call waits for something when it does not say.
+/// How long a call waits for an event by default, in milliseconds.
 const WAIT_MS: u64 = 10_000;
-/// What follows so soon after the last belongs to the same answer.
+/// Events that follow each other within this time belong to the same answer.
 const TOGETHER: Duration = Duration::from_millis(150);
-/// An answer is given so long after its first event, even if things go on happening.
+/// How long after its first event an answer is given, even if more events come.
 const AT_MOST: Duration = Duration::from_secs(2);
 /// Characters of output that an answer gathers before it is given.
 const MOST_CHARS: usize = 200_000;
@@ -33,11 +33,11 @@ const MOST_EVENTS: usize = 100;
 /// Characters of one pane's output in an answer.
 const PANE_CHARS: usize = 4000;
 
-/// Waits for something to happen, gathers what belongs to it, and says how to go on.
-pub(super) async fn watch(session: &Session, arguments: JsonObject) -> Result<Told> {
+/// Waits for an event, gathers those that follow it, and returns them with the place to go on from.
+pub(super) async fn watch(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {
     use EventKind::{Agent, Bell, Output, PaneExited, PaneOpened, Title};
     let args: args::Watch = parse(arguments)?;
-    let host = session.host(args.server.as_deref())?;
+    let host = call.host(args.server.as_deref())?;
     let types = vec![Output, PaneOpened, PaneExited, Bell, Title, Agent];
     let (resume, since) = match &args.resume {
         None => (None, None),
@@ -50,39 +50,39 @@ pub(super) async fn watch(session: &Session, arguments: JsonObject) -> Result<To
     let targets = args.targets.clone();
     let request = SubscribeRequest { panes: args.targets, types, resume, ..SubscribeRequest::default() };
     let begun = now_ms();
-    let mut events = session.engine.subscribe(&host, &request).await?;
-    let mut told = WatchTold { resume: events.resume_token(), ..WatchTold::default() };
-    // What an agent came to while nobody watched is no event any more, but it is still so.
+    let mut events = call.engine.subscribe(&host, &request).await?;
+    let mut output = WatchOutput { resume: events.resume_token(), ..WatchOutput::default() };
+    // A state that an agent reached between two calls is no event any more, but it still holds.
     if let Some(since) = since {
-        for agent in session.engine.agents(&host).await?.agents {
+        for agent in call.engine.agents(&host).await?.agents {
             let is_meant = |target: &String| matches(target, &PaneInfo::from(&agent));
             if agent.since_ms > since && (targets.is_empty() || targets.iter().any(is_meant)) {
-                told.events.push(json!({"type": "agent", "pane": agent.pane, "agent": agent}));
+                output.events.push(json!({"type": "agent", "pane": agent.pane, "agent": agent}));
             }
         }
     }
-    let wait = session.held(args.wait_ms.unwrap_or(WAIT_MS));
-    let (mut limit, mut over) = (if told.events.is_empty() { wait } else { TOGETHER }, None::<Instant>);
+    let wait = call.capped(args.wait_ms.unwrap_or(WAIT_MS));
+    let (mut limit, mut over) = (if output.events.is_empty() { wait } else { TOGETHER }, None::<Instant>);
     let mut gathered = 0;
-    while told.events.len() < MOST_EVENTS && gathered < MOST_CHARS && over.is_none_or(|over| Instant::now() < over) {
+    while output.events.len() < MOST_EVENTS && gathered < MOST_CHARS && over.is_none_or(|over| Instant::now() < over) {
         let Ok(Some(delivery)) = tokio::time::timeout(limit, events.next()).await else { break };
         let delivery = delivery?;
         over = over.or_else(|| Some(Instant::now() + AT_MOST));
         gathered += delivery.event.json().len();
         if let Some(resume) = delivery.resume {
-            told.resume = resume;
+            output.resume = resume;
         }
-        told.add(serde_json::from_slice(delivery.event.json()).unwrap_or_default());
+        output.add(serde_json::from_slice(delivery.event.json()).unwrap_or_default());
         limit = TOGETHER;
     }
-    told.bound();
-    // Before the first event of the next call: twice told is better than never.
-    told.resume = format!("{begun}@{}", told.resume);
-    Ok(Told { text: text(&told), answer: serde_json::to_value(&told).unwrap_or_default() })
+    output.bound();
+    // The time from before the first event: twice reported is better than never.
+    output.resume = format!("{begun}@{}", output.resume);
+    Ok(ToolOutput { text: text(&output), answer: serde_json::to_value(&output).unwrap_or_default() })
 }
 
-impl WatchTold {
-    /// Output of one pane is one event.
+impl WatchOutput {
+    /// Adds an event. Output of one pane is joined into one event.
     fn add(&mut self, event: Value) {
         let of = |event: &Value, name: &str| event.get(name).cloned().unwrap_or_default();
         let is_output = |event: &Value| of(event, "type") == "output";
@@ -106,18 +106,18 @@ impl WatchTold {
     fn bound(&mut self) {
         for text in self.events.iter_mut().filter_map(|event| event.get_mut("text")) {
             if let Some(whole) = text.as_str() {
-                *text = bounded(whole, Some(PANE_CHARS)).text.into();
+                *text = truncate_middle(whole, Some(PANE_CHARS)).text.into();
             }
         }
     }
 }
 
-fn text(told: &WatchTold) -> String {
-    if told.events.is_empty() {
+fn text(output: &WatchOutput) -> String {
+    if output.events.is_empty() {
         return "nothing happened; call watch again with resume".to_owned();
     }
     let mut text = String::new();
-    for event in &told.events {
+    for event in &output.events {
         let word = |name: &str| event.get(name).and_then(Value::as_str).unwrap_or_default();
         let pane = event.pointer("/pane/id").and_then(Value::as_str).unwrap_or_else(|| word("pane"));
         // Writing to a String cannot fail.

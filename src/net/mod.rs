@@ -1,5 +1,5 @@
-//! Listening: sockets, TLS, tokens, and the limits of a connection. Every face that listens stands on this; what a request means is
-//! the face's own business.
+//! Listening: sockets, TLS, tokens, and the limits of a connection. Every face that listens uses
+//! this; what a request means is the face's own business.
 
 mod serve;
 pub mod tls;
@@ -7,29 +7,29 @@ pub mod token;
 
 use std::{fmt, net::SocketAddr};
 
-pub use serve::{Limits, Listener, Place, Scarce, Streaming, serve};
+pub use serve::{ConnectionPermit, Limits, Listener, OutOfDescriptors, Streaming, serve};
 
-/// Who is at the other end of a connection: an extension of each request.
+/// A connection's other end: an extension of each request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Peer {
     /// A process of this machine, on a Unix socket.
     Unix {
-        /// The user it acts for.
+        /// The user that the process runs as.
         uid: u32,
-        /// Its process, where the system tells.
+        /// The process's id, where the system knows it.
         pid: Option<i32>,
     },
     /// A TCP connection.
     Tcp {
-        /// Its other end.
+        /// The address of the other end.
         addr: SocketAddr,
-        /// Whether it is encrypted.
+        /// Whether the connection is encrypted.
         tls: bool,
     },
 }
 
 impl Peer {
-    /// Whether it can only be on this machine.
+    /// Returns whether the other end can only be on this machine.
     pub const fn is_local(&self) -> bool {
         match self {
             Self::Unix { .. } => true,

@@ -33,18 +33,18 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use super::Peer;
 use crate::descriptors::{self, Lent};
 
-type Failed = Box<dyn std::error::Error + Send + Sync>;
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// What a connection may take.
+/// Limits of a listener and its connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Connections at once; more wait until one ends.
     pub connections: usize,
-    /// A request's head, its encryption's handshake and a silent connection may take this long each.
+    /// How long a request's head, a TLS handshake and an idle connection may take each.
     pub head: Option<Duration>,
-    /// A client that takes no byte of an answer for this long is dropped.
+    /// How long a client may read nothing of its response before it is dropped.
     pub stall: Option<Duration>,
-    /// After the end of the service, open answers may take this long.
+    /// How long open responses may take after the end of the service.
     pub grace: Duration,
 }
 
@@ -52,64 +52,67 @@ pub struct Limits {
 const CONNECTIONS: usize = 4096;
 /// Connections on the Unix socket at once.
 const LOCAL_CONNECTIONS: usize = 8192;
-/// How long a request's head, its encryption's handshake and a silent connection may take over TCP.
+/// How long a request's head, a TLS handshake and an idle connection may take over TCP.
 const HEAD: Duration = Duration::from_secs(30);
-/// How long a client over TCP may take no byte of its answer.
+/// How long a client over TCP may read nothing of its response.
 const STALL: Duration = Duration::from_secs(60);
-/// How long open answers may take after the end.
+/// How long open responses may take after the end.
 const GRACE: Duration = Duration::from_secs(5);
 /// Bytes of a request's head.
 const HEAD_BYTES: usize = 64 * 1024;
-/// After a failed accept it is tried again in this time: nothing notifies when it would succeed.
+/// The pause after a failed accept: no event says when the next one would succeed.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// How long a connection may keep a descriptor of the reserve.
+/// How long a connection may hold a descriptor of the reserve.
 const LENT_LIMIT: Duration = Duration::from_secs(5);
-/// How long the head of its request may take then: silent connections are not to keep all of the reserve.
+/// How long the head of its request may take then: idle connections must not hold all of the
+/// reserve.
 const LENT_HEAD: Duration = Duration::from_millis(500);
 
 impl Limits {
-    /// For programs of this user: their readers may stop for as long as they like (`tail | less`).
+    /// Limits for programs of this user: their readers may stop for as long as they like (`tail |
+    /// less`).
     pub const LOCAL: Self = Self { connections: LOCAL_CONNECTIONS, head: None, stall: None, grace: GRACE };
-    /// For whatever comes over TCP.
+    /// Limits for TCP clients.
     pub const TCP: Self = Self { connections: CONNECTIONS, head: Some(HEAD), stall: Some(STALL), grace: GRACE };
 }
 
-/// Where connections come from.
+/// A source of connections.
 pub enum Listener {
     /// A Unix socket; only this user and root are served on it.
     Unix(UnixListener),
     /// A TCP port.
     Tcp(TcpListener),
-    /// A TCP port, encrypted.
+    /// A TCP port with TLS.
     Tls(TcpListener, TlsAcceptor),
 }
 
-/// The place of a connection among those that there may be: an extension of each request. What goes on when the connection has become
-/// something else keeps it.
+/// A permit to be one of the connections at once: an extension of each request. A task that
+/// outlives its connection (a WebSocket) keeps the permit.
 #[derive(Clone, Debug)]
-pub struct Place {
-    _held: Option<Arc<OwnedSemaphorePermit>>,
+pub struct ConnectionPermit {
+    _permit: Option<Arc<OwnedSemaphorePermit>>,
 }
 
-/// Marks an answer that is a stream: from its first byte on its connection is driven by the threads that write streams, so that
-/// the thread which answers requests does nothing for it.
+/// Marks a response that is a stream. From its first byte on its connection is driven by the
+/// threads that write streams, so that the thread which handles requests does nothing for it.
 #[derive(Clone, Copy, Debug)]
 pub struct Streaming;
 
-/// Marks the requests of a connection that was accepted with a descriptor of the reserve: an extension of each. What needs
-/// another descriptor, or would keep this one, is to be refused; the connection is closed after one answer.
+/// Marks the requests of a connection that was accepted with a descriptor of the reserve: an
+/// extension of each. Requests that need another descriptor, or would hold this one, are to be
+/// refused. The connection is closed after one response.
 #[derive(Clone, Copy, Debug)]
-pub struct Scarce;
+pub struct OutOfDescriptors;
 
-/// Serves until `stop` is cancelled, and then until open answers are written or the time for that has run out. Answers that are
-/// marked as [`Streaming`] are written on `writers`.
+/// Serves until `stop` is cancelled, and then until open responses are written or [`Limits::grace`]
+/// is over. Responses that are marked as [`Streaming`] are written on `writers`.
 pub async fn serve(listener: Listener, router: Router, limits: Limits, writers: Handle, stop: CancellationToken) {
-    let places = Arc::new(Semaphore::new(limits.connections));
+    let permits = Arc::new(Semaphore::new(limits.connections));
     let acceptor = match &listener {
         Listener::Tls(_, acceptor) => Some(acceptor.clone()),
         _ => None,
     };
-    let serving = Serving {
+    let server = Server {
         router,
         acceptor,
         limits,
@@ -117,27 +120,27 @@ pub async fn serve(listener: Listener, router: Router, limits: Limits, writers: 
         stop,
         open: TaskTracker::new(),
         cut: CancellationToken::new(),
-        scarce: false,
+        out_of_descriptors: false,
     };
-    let mut complained = false;
+    let mut is_logged = false;
     loop {
         let accepted = async {
             // The semaphore is never closed.
-            let place = places.clone().acquire_owned().await;
-            (listener.admit(&mut complained).await, place)
+            let permit = permits.clone().acquire_owned().await;
+            (listener.accept_next(&mut is_logged).await, permit)
         };
-        let ((accepted, lent), place) = tokio::select! {
+        let ((accepted, lent), permit) = tokio::select! {
             accepted = accepted => accepted,
-            () = serving.stop.cancelled() => break,
+            () = server.stop.cancelled() => break,
         };
-        serving.open.spawn(serving.clone().connection(accepted, place.ok(), lent));
+        server.open.spawn(server.clone().connection(accepted, permit.ok(), lent));
     }
     drop(listener);
-    serving.open.close();
-    if timeout(limits.grace, serving.open.wait()).await.is_err() {
-        tracing::warn!("{} connections are cut", serving.open.len());
-        serving.cut.cancel();
-        serving.open.wait().await;
+    server.open.close();
+    if timeout(limits.grace, server.open.wait()).await.is_err() {
+        tracing::warn!("{} connections are cut", server.open.len());
+        server.cut.cancel();
+        server.open.wait().await;
     }
 }
 
@@ -147,19 +150,19 @@ enum Accepted {
 }
 
 impl Listener {
-    /// Accepts the next connection; with a descriptor of the reserve where there is no other. `complained`: that it fails is
-    /// logged already.
-    async fn admit(&self, complained: &mut bool) -> (Accepted, Option<Lent>) {
+    /// Accepts the next connection; with a descriptor of the reserve where there is no other.
+    /// `is_logged`: whether the failure is logged already.
+    async fn accept_next(&self, is_logged: &mut bool) -> (Accepted, Option<Lent>) {
         loop {
             let error = match self.accept().await {
                 Ok(accepted) => {
-                    *complained = false;
+                    *is_logged = false;
                     descriptors::refill();
                     return (accepted, None);
                 }
                 Err(error) => error,
             };
-            if !std::mem::replace(complained, true) {
+            if !std::mem::replace(is_logged, true) {
                 tracing::warn!("cannot accept a connection: {error}");
             }
             if descriptors::are_out(&error)
@@ -186,7 +189,8 @@ impl Listener {
             }
             Self::Tcp(listener) | Self::Tls(listener, _) => {
                 let (stream, addr) = listener.accept().await?;
-                // An answer is one small write: it must not wait for the acknowledgement of the one before.
+                // An answer is one small write: it must not wait for the acknowledgement of the one
+                // before.
                 stream.set_nodelay(true)?;
                 Ok(Accepted::Tcp(stream, Peer::Tcp { addr, tls: matches!(self, Self::Tls(..)) }))
             }
@@ -194,26 +198,27 @@ impl Listener {
     }
 }
 
-/// What all connections of a listener share.
+/// The state that all connections of a listener share.
 #[derive(Clone)]
-struct Serving {
+struct Server {
     router: Router,
     acceptor: Option<TlsAcceptor>,
     limits: Limits,
     writers: Handle,
     stop: CancellationToken,
     open: TaskTracker,
-    /// Ends connections whatever they do.
+    /// Cancelled to cut connections, whatever they do.
     cut: CancellationToken,
-    /// The connection has a descriptor of the reserve.
-    scarce: bool,
+    /// Whether the connection has a descriptor of the reserve.
+    out_of_descriptors: bool,
 }
 
-impl Serving {
-    /// `lent`: the descriptor is one of the reserve, and goes back there.
-    async fn connection(mut self, accepted: Accepted, place: Option<OwnedSemaphorePermit>, lent: Option<Lent>) {
+impl Server {
+    /// Serves a connection to its end. `lent`: its descriptor is one of the reserve, and is given
+    /// back.
+    async fn connection(mut self, accepted: Accepted, permit: Option<OwnedSemaphorePermit>, lent: Option<Lent>) {
         let cut = self.cut.clone();
-        self.scarce = lent.is_some();
+        self.out_of_descriptors = lent.is_some();
         let too_long = async {
             match &lent {
                 Some(_) => tokio::time::sleep(LENT_LIMIT).await,
@@ -221,8 +226,8 @@ impl Serving {
             }
         };
         tokio::select! {
-            spoken = self.speak(accepted, place) => {
-                if let Err(error) = spoken {
+            served = self.serve_connection(accepted, permit) => {
+                if let Err(error) = served {
                     tracing::debug!("a connection ended: {error}");
                 }
             }
@@ -232,7 +237,7 @@ impl Serving {
         drop(lent);
     }
 
-    async fn speak(self, accepted: Accepted, place: Option<OwnedSemaphorePermit>) -> Result<(), Failed> {
+    async fn serve_connection(self, accepted: Accepted, permit: Option<OwnedSemaphorePermit>) -> Result<(), BoxError> {
         match (accepted, self.acceptor.clone()) {
             (Accepted::Unix(stream, peer), _) => {
                 let own = rustix::process::getuid().as_raw();
@@ -240,7 +245,7 @@ impl Serving {
                     tracing::warn!("refused a connection of {peer}");
                     return Ok(());
                 }
-                self.http(stream, peer, place).await
+                self.http(stream, peer, permit).await
             }
             (Accepted::Tcp(stream, peer), Some(acceptor)) => {
                 let handshake = acceptor.accept(stream);
@@ -248,9 +253,9 @@ impl Serving {
                     Some(limit) => timeout(limit, handshake).await??,
                     None => handshake.await?,
                 };
-                self.http(stream, peer, place).await
+                self.http(stream, peer, permit).await
             }
-            (Accepted::Tcp(stream, peer), None) => self.http(stream, peer, place).await,
+            (Accepted::Tcp(stream, peer), None) => self.http(stream, peer, permit).await,
         }
     }
 
@@ -258,25 +263,25 @@ impl Serving {
         self,
         stream: impl AsyncRead + AsyncWrite + Send + 'static,
         peer: Peer,
-        place: Option<OwnedSemaphorePermit>,
-    ) -> Result<(), Failed> {
+        permit: Option<OwnedSemaphorePermit>,
+    ) -> Result<(), BoxError> {
         let mut stream = TimeoutStream::new(stream);
         stream.set_write_timeout(self.limits.stall);
         let is_stream = Arc::new(AtomicBool::new(false));
-        let place = Place { _held: place.map(Arc::new) };
-        let mut router = self.router.layer(Extension(peer)).layer(Extension(place.clone()));
-        if self.scarce {
-            router = router.layer(Extension(Scarce));
+        let permit = ConnectionPermit { _permit: permit.map(Arc::new) };
+        let mut router = self.router.layer(Extension(peer)).layer(Extension(permit.clone()));
+        if self.out_of_descriptors {
+            router = router.layer(Extension(OutOfDescriptors));
         }
         let router = TowerToHyperService::new(router);
         let service = Requests { router, is_stream: is_stream.clone() };
         let mut builder = http1::Builder::new();
-        builder.timer(TokioTimer::new()).max_buf_size(HEAD_BYTES).header_read_timeout(if self.scarce {
+        builder.timer(TokioTimer::new()).max_buf_size(HEAD_BYTES).header_read_timeout(if self.out_of_descriptors {
             Some(LENT_HEAD)
         } else {
             self.limits.head
         });
-        builder.keep_alive(!self.scarce);
+        builder.keep_alive(!self.out_of_descriptors);
         let mut connection =
             Box::pin(builder.serve_connection(TokioIo::new(Box::pin(stream)), service).with_upgrades());
         if drive(connection.as_mut(), &self.stop, Some(&is_stream)).await? {
@@ -284,7 +289,7 @@ impl Serving {
         }
         self.open.spawn_on(
             async move {
-                let _place = place;
+                let _permit = permit;
                 tokio::select! {
                     _ = drive(connection.as_mut(), &self.stop, None) => {}
                     () = self.cut.cancelled() => {}
@@ -296,7 +301,7 @@ impl Serving {
     }
 }
 
-/// Drives a connection to its end, or until it is a stream. Answers whether it has ended.
+/// Drives a connection until it ends or its response is a stream. Returns whether it has ended.
 async fn drive<I, S>(
     mut connection: Pin<&mut http1::UpgradeableConnection<I, S>>,
     stop: &CancellationToken,
@@ -320,7 +325,7 @@ where
     .await
 }
 
-/// Answers requests, and notes when an answer is a stream.
+/// The service of a connection: it notes when a response is a stream.
 struct Requests {
     router: TowerToHyperService<Router>,
     is_stream: Arc<AtomicBool>,

@@ -1,7 +1,7 @@
-//! Encryption: certificates that are given, or made here for this machine alone.
-//!
-//! The authority that signs a made certificate is limited to the certificate's names, and its key is thrown away at once: who
-//! trusts it trusts one certificate, and nobody can make another with it.
+//! TLS: certificates that are given, or generated here for this machine alone.
+//! The authority that signs a generated certificate is limited to the certificate's names, and its
+//! key is thrown away at once: who trusts it trusts one certificate, and no other can ever be made
+//! with it.
 
 use std::{
     fs::{self, DirBuilder, OpenOptions},
@@ -28,43 +28,43 @@ use tokio_rustls::{
 
 use crate::api::{Error, ErrorCode, Result};
 
-/// The names of this machine for itself.
+/// The names by which this machine reaches itself.
 pub const LOCAL_NAMES: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
-/// A made certificate is good for so long: the most that Apple's systems accept.
-const LIFE: Duration = Duration::from_secs(825 * 86_400);
-/// It is made anew when less than this is left.
-const REST: Duration = Duration::from_secs(30 * 86_400);
-/// Clocks of this machine and its callers may differ by so much.
-const SKEW: Duration = Duration::from_secs(86_400);
+/// A generated certificate's lifetime: the most that Apple's systems accept.
+const LIFETIME: Duration = Duration::from_secs(825 * 86_400);
+/// A certificate is generated anew when less than this is left.
+const RENEW_BEFORE: Duration = Duration::from_secs(30 * 86_400);
+/// How much the clocks of this machine and its callers may differ.
+const CLOCK_SKEW: Duration = Duration::from_secs(86_400);
 
-/// Where a certificate and its key stand, both PEM.
+/// The files of a certificate and its key, both PEM.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Files {
-    /// The certificate, and what signed it behind it.
+pub struct CertificateFiles {
+    /// The certificate, followed by what signed it.
     pub cert: PathBuf,
     /// Its private key.
     pub key: PathBuf,
 }
 
-/// A certificate that was made here.
+/// A certificate that was generated here.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Made {
+pub struct GeneratedCertificate {
     /// The certificate and its key (mode 0600).
-    pub files: Files,
+    pub files: CertificateFiles,
     /// The authority's certificate, which callers have to trust.
     pub authority: PathBuf,
 }
 
-/// What was made, to see whether it still serves.
+/// The names and end of a generated certificate, to see whether it is still usable.
 #[derive(Debug, Serialize, Deserialize)]
-struct Record {
+struct CertificateRecord {
     names: Vec<String>,
     /// Seconds since 1970.
     expires: u64,
 }
 
-/// Takes connections with this certificate. Error: `CONFLICT` with the file that cannot be used.
-pub fn acceptor(files: &Files) -> Result<TlsAcceptor> {
+/// Builds the acceptor for this certificate. Error: `CONFLICT` with the file that cannot be used.
+pub fn acceptor(files: &CertificateFiles) -> Result<TlsAcceptor> {
     let unusable = |path: &Path, why: &dyn std::fmt::Display| {
         Error::new(ErrorCode::Conflict, format!("cannot use {}: {why}", path.display()))
     };
@@ -84,45 +84,47 @@ pub fn acceptor(files: &Files) -> Result<TlsAcceptor> {
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
-/// The certificate in this directory for these names and [`LOCAL_NAMES`]; it is made where it is missing, for other names, or
-/// near its end.
-pub fn made_in(dir: &Path, names: &[String]) -> Result<Made> {
+/// Returns the certificate in this directory for these names and [`LOCAL_NAMES`]. Generates it
+/// where it is missing, is for other names, or is near its end.
+pub fn load_or_generate(dir: &Path, names: &[String]) -> Result<GeneratedCertificate> {
     let mut names: Vec<String> =
         LOCAL_NAMES.iter().map(|name| (*name).to_owned()).chain(names.iter().cloned()).collect();
     names.sort();
     names.dedup();
-    let made =
-        Made { files: Files { cert: dir.join("cert.pem"), key: dir.join("key.pem") }, authority: dir.join("ca.pem") };
-    if still_serves(dir, &made, &names) {
-        return Ok(made);
+    let certificate = GeneratedCertificate {
+        files: CertificateFiles { cert: dir.join("cert.pem"), key: dir.join("key.pem") },
+        authority: dir.join("ca.pem"),
+    };
+    if is_usable(dir, &certificate, &names) {
+        return Ok(certificate);
     }
     let failed = |error: io::Error| {
         Error::new(ErrorCode::Conflict, format!("cannot write a certificate to {}: {error}", dir.display()))
     };
     DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(failed)?;
-    let texts = make(&names).map_err(|error| Error::internal(format!("cannot make a certificate: {error}")))?;
-    let record = Record { names, expires: seconds(SystemTime::now() + LIFE) };
-    // The record is gone while the rest changes, so that halves are never used.
+    let texts = generate(&names).map_err(|error| Error::internal(format!("cannot make a certificate: {error}")))?;
+    let record = CertificateRecord { names, expires: seconds(SystemTime::now() + LIFETIME) };
+    // The record is removed while the rest changes, so that halves are never used.
     let _ = fs::remove_file(dir.join("made.json"));
-    write(&made.authority, &texts.authority).map_err(failed)?;
-    write(&made.files.cert, &texts.chain).map_err(failed)?;
-    write(&made.files.key, &texts.key).map_err(failed)?;
+    write(&certificate.authority, &texts.authority).map_err(failed)?;
+    write(&certificate.files.cert, &texts.chain).map_err(failed)?;
+    write(&certificate.files.key, &texts.key).map_err(failed)?;
     write(&dir.join("made.json"), &serde_json::to_string(&record).unwrap_or_default()).map_err(failed)?;
     tracing::info!("made a certificate for {} in {}", record.names.join(", "), dir.display());
-    Ok(made)
+    Ok(certificate)
 }
 
-fn still_serves(dir: &Path, made: &Made, names: &[String]) -> bool {
+fn is_usable(dir: &Path, certificate: &GeneratedCertificate, names: &[String]) -> bool {
     let Ok(record) = fs::read(dir.join("made.json")) else { return false };
-    let Ok(record) = serde_json::from_slice::<Record>(&record) else { return false };
+    let Ok(record) = serde_json::from_slice::<CertificateRecord>(&record) else { return false };
     // Bits of the group and of others.
-    let private = fs::metadata(&made.files.key)
+    let private = fs::metadata(&certificate.files.key)
         .is_ok_and(|found| found.mode().trailing_zeros() >= 6 && found.uid() == rustix::process::getuid().as_raw());
     private
         && record.names == names
-        && record.expires > seconds(SystemTime::now() + REST)
-        && made.authority.exists()
-        && acceptor(&made.files).is_ok()
+        && record.expires > seconds(SystemTime::now() + RENEW_BEFORE)
+        && certificate.authority.exists()
+        && acceptor(&certificate.files).is_ok()
 }
 
 fn seconds(time: SystemTime) -> u64 {
@@ -139,14 +141,14 @@ fn write(path: &Path, text: &str) -> io::Result<()> {
     fs::rename(&fresh, path)
 }
 
-struct Texts {
+struct PemTexts {
     authority: String,
     chain: String,
     key: String,
 }
 
-fn make(names: &[String]) -> std::result::Result<Texts, rcgen::Error> {
-    let (from, to) = (SystemTime::now() - SKEW, SystemTime::now() + LIFE);
+fn generate(names: &[String]) -> std::result::Result<PemTexts, rcgen::Error> {
+    let (from, to) = (SystemTime::now() - CLOCK_SKEW, SystemTime::now() + LIFETIME);
 
     let mut authority = CertificateParams::new(Vec::new())?;
     authority.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
@@ -170,7 +172,7 @@ fn make(names: &[String]) -> std::result::Result<Texts, rcgen::Error> {
     let cert = server.signed_by(&key, &Issuer::new(authority, authority_key))?;
 
     let authority = authority_cert.pem();
-    Ok(Texts { chain: format!("{}{authority}", cert.pem()), key: key.serialize_pem(), authority })
+    Ok(PemTexts { chain: format!("{}{authority}", cert.pem()), key: key.serialize_pem(), authority })
 }
 
 fn subtree(name: &str) -> GeneralSubtree {
@@ -191,19 +193,19 @@ mod tests {
     fn a_certificate_is_made_once_for_its_names_and_kept_private() {
         let dir = tempfile::tempdir().unwrap();
         let dir = dir.path().join("tls");
-        let made = made_in(&dir, &[]).unwrap();
-        let first = fs::read(&made.files.cert).unwrap();
-        assert_eq!(fs::metadata(&made.files.key).unwrap().permissions().mode() & 0o777, 0o600);
-        acceptor(&made.files).unwrap();
-        made_in(&dir, &[]).unwrap();
-        assert_eq!(first, fs::read(&made.files.cert).unwrap());
-        made_in(&dir, &["box.lan".into()]).unwrap();
-        let second = fs::read(&made.files.cert).unwrap();
+        let certificate = load_or_generate(&dir, &[]).unwrap();
+        let first = fs::read(&certificate.files.cert).unwrap();
+        assert_eq!(fs::metadata(&certificate.files.key).unwrap().permissions().mode() & 0o777, 0o600);
+        acceptor(&certificate.files).unwrap();
+        load_or_generate(&dir, &[]).unwrap();
+        assert_eq!(first, fs::read(&certificate.files.cert).unwrap());
+        load_or_generate(&dir, &["box.lan".into()]).unwrap();
+        let second = fs::read(&certificate.files.cert).unwrap();
         assert_ne!(first, second);
         // Half of what was made is nothing.
-        fs::remove_file(&made.files.key).unwrap();
-        made_in(&dir, &["box.lan".into()]).unwrap();
-        assert_ne!(second, fs::read(&made.files.cert).unwrap());
+        fs::remove_file(&certificate.files.key).unwrap();
+        load_or_generate(&dir, &["box.lan".into()]).unwrap();
+        assert_ne!(second, fs::read(&certificate.files.cert).unwrap());
         let left: Vec<_> = fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         assert_eq!(left.len(), 4, "{left:?}");
     }
@@ -211,7 +213,7 @@ mod tests {
     #[test]
     fn what_cannot_be_used_is_named() {
         let dir = tempfile::tempdir().unwrap();
-        let files = Files { cert: dir.path().join("c.pem"), key: dir.path().join("k.pem") };
+        let files = CertificateFiles { cert: dir.path().join("c.pem"), key: dir.path().join("k.pem") };
         assert!(acceptor(&files).err().unwrap().message.contains("c.pem"));
         fs::write(&files.cert, "nothing").unwrap();
         assert!(acceptor(&files).err().unwrap().message.contains("no certificate"));

@@ -1,4 +1,4 @@
-//! The token that a caller over TCP must know: a file of the user's, made where it is missing.
+//! The token that callers over TCP must know: a file of the user's, created where it is missing.
 
 use std::{
     fs::{self, DirBuilder, File, OpenOptions},
@@ -17,60 +17,62 @@ use crate::api::{Error, ErrorCode, Result};
 
 /// Random bytes of a token.
 const RANDOM_BYTES: usize = 32;
-/// Longer files are no tokens.
+/// The longest file that is read, in bytes: longer ones hold no token.
 const FILE_BYTES: u64 = 4096;
 
-/// A token in a file. It is read again when the file has changed.
+/// A token in a file, which is read again when it has changed.
 pub struct Token {
     path: PathBuf,
-    known: Mutex<Known>,
+    cached: Mutex<CachedDigest>,
 }
 
-struct Known {
+struct CachedDigest {
     digest: [u8; 32],
-    /// The file it was read from: device, inode and time of change.
+    /// The file that was read: device, inode and time of change.
     stamp: (u64, u64, i64, i64),
 }
 
 impl Token {
-    /// The token in this file; one is made where there is none. Error: `CONFLICT` where the file is not the user's alone.
-    pub fn at(path: &Path) -> Result<Self> {
-        put(path, false)?;
-        let known = Mutex::new(read(path)?.1);
-        Ok(Self { path: path.to_owned(), known })
+    /// Opens the token in this file; creates one where there is none. Error: `CONFLICT` where the
+    /// file is not the user's alone.
+    pub fn open(path: &Path) -> Result<Self> {
+        write(path, false)?;
+        let cached = Mutex::new(read(path)?.1);
+        Ok(Self { path: path.to_owned(), cached })
     }
 
-    /// Compares in a time that does not depend on where the two differ, nor on their lengths.
-    pub fn is(&self, said: &str) -> bool {
-        let said: [u8; 32] = Sha256::digest(said.as_bytes()).into();
-        let mut known = self.known.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        // One that is gone is looked for, too: who took it away wanted it to be good for nothing.
-        if !fs::metadata(&self.path).is_ok_and(|found| stamp(&found) == known.stamp) {
+    /// Returns whether `given` is the token. The time does not depend on where the two differ, nor
+    /// on their lengths.
+    pub fn matches(&self, given: &str) -> bool {
+        let given: [u8; 32] = Sha256::digest(given.as_bytes()).into();
+        let mut cached = self.cached.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        // A file that is gone counts as changed, too: removing it revokes the token.
+        if !fs::metadata(&self.path).is_ok_and(|found| stamp(&found) == cached.stamp) {
             match read(&self.path) {
-                Ok((_, new)) => *known = new,
-                // Whoever cannot keep it to himself is not served by it any more.
+                Ok((_, new)) => *cached = new,
+                // A token that others could read grants nothing any more.
                 Err(error) => {
                     tracing::warn!("{error}");
                     return false;
                 }
             }
         }
-        said.ct_eq(&known.digest).into()
+        given.ct_eq(&cached.digest).into()
     }
 }
 
-/// The token in the file; one is made where there is none.
-pub fn show(path: &Path) -> Result<String> {
-    put(path, false)?;
+/// Returns the token in the file; creates one where there is none.
+pub fn read_or_create(path: &Path) -> Result<String> {
+    write(path, false)?;
     Ok(read(path)?.0)
 }
 
-/// Puts a new token in the file's place: callers that know the old one are refused from now on.
+/// Replaces the token: callers that know the old one are refused from now on.
 pub fn renew(path: &Path) -> Result<()> {
-    put(path, true)
+    write(path, true)
 }
 
-fn put(path: &Path, replace: bool) -> Result<()> {
+fn write(path: &Path, replace: bool) -> Result<()> {
     if !replace && path.exists() {
         return Ok(());
     }
@@ -82,7 +84,8 @@ fn put(path: &Path, replace: bool) -> Result<()> {
     if let Some(dir) = path.parent() {
         DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(|error| failed(&error))?;
     }
-    // Whoever reads it meets the old one or the new one, never half of one; of two that make the first, one wins.
+    // A reader finds the old token or the new one, never half of one. Of two processes that create
+    // the first, one wins.
     let mut fresh = path.as_os_str().to_owned();
     fresh.push(format!(".{}", std::process::id()));
     let written = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&fresh).and_then(|mut file| {
@@ -102,7 +105,7 @@ fn put(path: &Path, replace: bool) -> Result<()> {
     })
 }
 
-fn read(path: &Path) -> Result<(String, Known)> {
+fn read(path: &Path) -> Result<(String, CachedDigest)> {
     let refuse = |why: &str| Error::new(ErrorCode::Conflict, format!("the token's file, {}, {why}", path.display()));
     let no_follow = i32::try_from(OFlags::NOFOLLOW.bits()).unwrap_or_default();
     let file = OpenOptions::new().read(true).custom_flags(no_follow).open(path);
@@ -121,8 +124,8 @@ fn read(path: &Path) -> Result<(String, Known)> {
     if token.len() < 16 || !token.chars().all(|c| c.is_ascii_graphic()) {
         return Err(refuse("holds no token (16 or more visible characters): `muxtap token --new` makes one"));
     }
-    let known = Known { digest: Sha256::digest(token.as_bytes()).into(), stamp: stamp(&found) };
-    Ok((token, known))
+    let cached = CachedDigest { digest: Sha256::digest(token.as_bytes()).into(), stamp: stamp(&found) };
+    Ok((token, cached))
 }
 
 fn stamp(found: &fs::Metadata) -> (u64, u64, i64, i64) {
@@ -139,24 +142,24 @@ mod tests {
     fn a_token_is_made_once_kept_private_and_followed_when_it_changes() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("state/token");
-        let token = Token::at(&path).unwrap();
-        let first = show(&path).unwrap();
-        assert_eq!(first, show(&path).unwrap());
+        let token = Token::open(&path).unwrap();
+        let first = read_or_create(&path).unwrap();
+        assert_eq!(first, read_or_create(&path).unwrap());
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-        assert!(token.is(&first));
+        assert!(token.matches(&first));
         for wrong in ["", "x", first.trim_start_matches(|c| first.starts_with(c)), &format!("{first} ")] {
-            assert!(!token.is(wrong), "{wrong:?}");
+            assert!(!token.matches(wrong), "{wrong:?}");
         }
         renew(&path).unwrap();
-        assert!(!token.is(&first));
-        assert!(token.is(&show(&path).unwrap()));
-        let second = show(&path).unwrap();
+        assert!(!token.matches(&first));
+        assert!(token.matches(&read_or_create(&path).unwrap()));
+        let second = read_or_create(&path).unwrap();
         fs::remove_file(&path).unwrap();
-        assert!(!token.is(&second), "a token that was taken away");
+        assert!(!token.matches(&second), "a token that was taken away");
         renew(&path).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
-        assert!(!token.is(&second));
-        assert!(show(&path).unwrap_err().message.contains("open to others"));
+        assert!(!token.matches(&second));
+        assert!(read_or_create(&path).unwrap_err().message.contains("open to others"));
     }
 
     #[test]
@@ -166,7 +169,7 @@ mod tests {
         for text in ["", "short", "sixteen or more, but with spaces"] {
             fs::write(&path, text).unwrap();
             fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
-            assert!(show(&path).is_err(), "{text:?}");
+            assert!(read_or_create(&path).is_err(), "{text:?}");
         }
     }
 }

@@ -76,7 +76,7 @@ fn the_settings_are_those_of_the_source() {
     assert_eq!(told.iter().map(|row| &row[0]).collect::<Vec<_>>(), keys.iter().map(|key| key.name).collect::<Vec<_>>());
     for (row, key) in told.iter().zip(keys) {
         assert_eq!(row[1], key.env);
-        let preset = key.preset();
+        let preset = key.default_value();
         assert!(row[2].trim() == preset || preset.is_empty() && row[2].contains(" next to "), "{row:?} {preset}");
     }
 }

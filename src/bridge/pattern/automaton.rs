@@ -1,5 +1,6 @@
-//! The engine for regular languages. The proof that none of its searches is catastrophic: `regex-automata` looks at each
-//! character of the text at most once for each state, and a search here has at most [`MOST_STEPS`] of such looks.
+//! The engine for regular languages.
+//! The proof that none of its searches is catastrophic: `regex-automata` looks at each character of
+//! the text at most once for each state, and a search here has at most [`MAX_STEPS`] of such looks.
 
 use std::sync::OnceLock;
 
@@ -10,18 +11,18 @@ use regex_automata::{
 
 use super::parse::{self, character};
 
-/// States times bytes of text in one search; what is beyond goes to the workers.
-const MOST_STEPS: usize = 8_000_000;
-/// Bytes an automaton may take before it is determinised.
-const MOST_MEMORY: usize = 512 * 1024;
+/// States times bytes of text in one search. Larger searches go to the workers.
+const MAX_STEPS: usize = 8_000_000;
+/// Bytes that an automaton may take before it is determinised.
+const MAX_MEMORY: usize = 512 * 1024;
 
-/// A text to search, once for each engine that wants it.
+/// A text to search, in the form that each engine needs.
 #[derive(Debug)]
 pub struct Haystack {
     text: String,
     /// The text with halves of pairs in place of what is beyond U+FFFF; `None` where nothing is.
-    halved: Option<String>,
-    /// It holds line ends other than `\n`: automata know none.
+    with_halves: Option<String>,
+    /// Whether the text holds line ends other than `\n`, which automata do not know.
     has_other_line_ends: bool,
     units: OnceLock<Vec<u16>>,
 }
@@ -29,19 +30,19 @@ pub struct Haystack {
 impl From<String> for Haystack {
     fn from(text: String) -> Self {
         let is_beyond = text.bytes().any(|byte| byte >= 0xf0);
-        let halved = is_beyond.then(|| text.encode_utf16().map(character).collect());
+        let with_halves = is_beyond.then(|| text.encode_utf16().map(character).collect());
         let has_other_line_ends = text.contains(['\r', '\u{2028}', '\u{2029}']);
-        Self { text, halved, has_other_line_ends, units: OnceLock::new() }
+        Self { text, with_halves, has_other_line_ends, units: OnceLock::new() }
     }
 }
 
 impl Haystack {
-    /// The text.
+    /// Returns the text.
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// The text as JavaScript has it.
+    /// Returns the text's UTF-16 units, as JavaScript has them.
     pub fn text(&self) -> &[u16] {
         self.units.get_or_init(|| self.text.encode_utf16().collect())
     }
@@ -57,15 +58,16 @@ pub struct Automaton {
 }
 
 impl Automaton {
-    /// The automaton of a pattern that compiles; `None` where it has none, or one that is too large.
+    /// Builds the automaton of a pattern that compiles. `None`: it has none, or one that is too
+    /// large.
     pub fn build(units: &[u16]) -> Option<Self> {
         let language = parse::language(units)?;
-        let config = thompson::Config::new().which_captures(WhichCaptures::None).nfa_size_limit(Some(MOST_MEMORY));
+        let config = thompson::Config::new().which_captures(WhichCaptures::None).nfa_size_limit(Some(MAX_MEMORY));
         let nfa = thompson::Compiler::new().configure(config).build_from_hir(&language.hir).ok()?;
         let config = meta::Config::new()
             .which_captures(WhichCaptures::Implicit)
-            .nfa_size_limit(Some(2 * MOST_MEMORY))
-            .hybrid_cache_capacity(MOST_MEMORY);
+            .nfa_size_limit(Some(2 * MAX_MEMORY))
+            .hybrid_cache_capacity(MAX_MEMORY);
         let regex = meta::Builder::new().configure(config).build_from_hir(&language.hir).ok()?;
         Some(Self {
             regex,
@@ -75,17 +77,18 @@ impl Automaton {
         })
     }
 
-    /// Whether the text holds a match; `None` where only the other engine can tell in time.
+    /// Returns whether the text holds a match. `None`: only the other engine can tell in time.
     pub fn is_match(&self, haystack: &Haystack) -> Option<bool> {
         if self.has_line_ends && haystack.has_other_line_ends {
             return None;
         }
-        // A search that meets such a place within a character goes on behind it, and misses what begins with that character.
+        // A search that meets such a place within a character goes on behind it, and misses what
+        // begins with that character.
         if self.has_inner_places && !haystack.text.is_ascii() {
             return None;
         }
-        let text = haystack.halved.as_ref().unwrap_or(&haystack.text);
-        (self.states.saturating_mul(text.len()) <= MOST_STEPS).then(|| self.regex.is_match(text))
+        let text = haystack.with_halves.as_ref().unwrap_or(&haystack.text);
+        (self.states.saturating_mul(text.len()) <= MAX_STEPS).then(|| self.regex.is_match(text))
     }
 }
 

@@ -1,6 +1,6 @@
-//! Where `regress` reads a pattern otherwise than JavaScript does without the flag `u`, the pattern is rewritten to what both
-//! read alike. Found by comparing some 290,000 random patterns with V8:
-//!
+//! Rewriting of patterns for `regress`.
+//! Where `regress` reads a pattern otherwise than JavaScript does without the flag `u`, the pattern
+//! is rewritten to what both read alike. Found by comparing some 290,000 random patterns with V8:
 //! - `\u{41}` is the letter `u` 41 times (`regress`: U+0041). Written `u{41}`.
 //! - `\ud83d\ude00` is two units (`regress`: one character). Written as those units themselves.
 //! - `\b*` is an error (`regress`: allowed).
@@ -11,7 +11,7 @@ const CLOSE_BRACKET: u16 = b']' as u16;
 const OPEN_GROUP: u16 = b'(' as u16;
 const GREATER: u16 = b'>' as u16;
 
-/// The pattern as `regress` is to read it; `None` where it is no pattern of JavaScript's.
+/// Rewrites a pattern for `regress`. `None`: JavaScript does not accept it.
 pub fn for_regress(source: &[u16]) -> Option<Vec<u16>> {
     let has_names = has_names(source);
     let mut out = Vec::with_capacity(source.len());
@@ -63,7 +63,7 @@ pub fn for_regress(source: &[u16]) -> Option<Vec<u16>> {
     }
 }
 
-/// A name may hold `\u{…}` whatever the flags: it is copied as it is, up to its end.
+/// Copies a group's name as it is, up to its end: it may hold `\u{…}` whatever the flags.
 fn copy_name<'a>(source: &'a [u16], out: &mut Vec<u16>) -> &'a [u16] {
     let end = source.iter().position(|unit| *unit == GREATER).map_or(source.len(), |at| at + 1);
     let (name, rest) = source.split_at(end);
@@ -71,13 +71,13 @@ fn copy_name<'a>(source: &'a [u16], out: &mut Vec<u16>) -> &'a [u16] {
     rest
 }
 
-/// `(?<name`, but not `(?<=` and `(?<!`.
+/// Returns whether a group with a name begins here: `(?<name`, but not `(?<=` and `(?<!`.
 fn begins_name(source: &[u16]) -> bool {
     let begins = |text: &str| text.encode_utf16().zip(source).filter(|(a, b)| a == *b).count() == text.len();
     begins("(?<") && !begins("(?<=") && !begins("(?<!")
 }
 
-/// Whether any group has a name: only then `\k` is a reference.
+/// Returns whether any group has a name: only then `\k` is a reference.
 pub fn has_names(source: &[u16]) -> bool {
     let mut in_class = false;
     let mut left = source;
@@ -97,7 +97,7 @@ pub fn has_names(source: &[u16]) -> bool {
     false
 }
 
-/// So many hexadecimal digits and what follows them.
+/// Reads this many hexadecimal digits; returns their value and what follows them.
 pub fn hex(source: &[u16], digits: usize) -> Option<(u16, &[u16])> {
     let (number, rest) = source.split_at_checked(digits)?;
     let mut value = 0;
@@ -110,42 +110,43 @@ pub fn hex(source: &[u16], digits: usize) -> Option<(u16, &[u16])> {
 /// How often something is repeated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quantifier {
-    /// At least so often; `None` where the number is beyond all use.
+    /// The least count; `None` where the number is beyond all use.
     pub min: Option<u32>,
-    /// At most so often.
-    pub max: Most,
+    /// The greatest count.
+    pub max: UpperBound,
 }
 
-/// How often at most.
+/// The greatest count of a quantifier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Most {
-    /// As often as it fits.
+pub enum UpperBound {
+    /// No limit.
     Any,
-    /// So often; `None` where the number is beyond all use.
+    /// This often; `None` where the number is beyond all use.
     Times(Option<u32>),
 }
 
-/// The quantifier with which `source` begins, if it does, and what follows it.
+/// Reads the quantifier at the beginning of `source`, if there is one; returns it and what follows.
 pub fn quantifier(source: &[u16]) -> Option<(Quantifier, &[u16])> {
     let (unit, rest) = source.split_first()?;
     let (quantifier, rest) = match u8::try_from(*unit).ok()? {
-        b'*' => (Quantifier { min: Some(0), max: Most::Any }, rest),
-        b'+' => (Quantifier { min: Some(1), max: Most::Any }, rest),
-        b'?' => (Quantifier { min: Some(0), max: Most::Times(Some(1)) }, rest),
+        b'*' => (Quantifier { min: Some(0), max: UpperBound::Any }, rest),
+        b'+' => (Quantifier { min: Some(1), max: UpperBound::Any }, rest),
+        b'?' => (Quantifier { min: Some(0), max: UpperBound::Times(Some(1)) }, rest),
         b'{' => braced(rest)?,
         _ => return None,
     };
-    // Which of several matches is preferred does not matter to who asks whether there is one.
+    // Whether a quantifier is greedy does not change whether there is a match.
     Some((quantifier, rest.strip_prefix(&[u16::from(b'?')]).unwrap_or(rest)))
 }
 
-/// `n}`, `n,}` and `n,m}`; anything else is not a quantifier but text.
+/// Reads `n}`, `n,}` or `n,m}`. Anything else is text, not a quantifier.
 fn braced(source: &[u16]) -> Option<(Quantifier, &[u16])> {
     let (min, rest) = decimal(source)?;
     match rest.split_first().map(|(unit, rest)| (u8::try_from(*unit), rest))? {
-        (Ok(b'}'), rest) => Some((Quantifier { min, max: Most::Times(min) }, rest)),
+        (Ok(b'}'), rest) => Some((Quantifier { min, max: UpperBound::Times(min) }, rest)),
         (Ok(b','), rest) => {
-            let (max, rest) = decimal(rest).map_or((Most::Any, rest), |(max, rest)| (Most::Times(max), rest));
+            let (max, rest) =
+                decimal(rest).map_or((UpperBound::Any, rest), |(max, rest)| (UpperBound::Times(max), rest));
             let rest = rest.strip_prefix(&[u16::from(b'}')])?;
             Some((Quantifier { min, max }, rest))
         }
@@ -205,12 +206,12 @@ mod tests {
             let units = units(text);
             quantifier(&units).map(|(read, rest)| (read.min, read.max, rest.len()))
         };
-        assert_eq!(read("*a"), Some((Some(0), Most::Any, 1)));
-        assert_eq!(read("+?a"), Some((Some(1), Most::Any, 1)));
-        assert_eq!(read("{2}"), Some((Some(2), Most::Times(Some(2)), 0)));
-        assert_eq!(read("{2,}x"), Some((Some(2), Most::Any, 1)));
-        assert_eq!(read("{2,13}?x"), Some((Some(2), Most::Times(Some(13)), 1)));
-        assert_eq!(read("{99999999999}"), Some((None, Most::Times(None), 0)));
+        assert_eq!(read("*a"), Some((Some(0), UpperBound::Any, 1)));
+        assert_eq!(read("+?a"), Some((Some(1), UpperBound::Any, 1)));
+        assert_eq!(read("{2}"), Some((Some(2), UpperBound::Times(Some(2)), 0)));
+        assert_eq!(read("{2,}x"), Some((Some(2), UpperBound::Any, 1)));
+        assert_eq!(read("{2,13}?x"), Some((Some(2), UpperBound::Times(Some(13)), 1)));
+        assert_eq!(read("{99999999999}"), Some((None, UpperBound::Times(None), 0)));
         for text in ["", "{", "{}", "{,2}", "{2", "{2,", "{2,a}", "{a}", "x*"] {
             assert_eq!(read(text), None, "{text}");
         }

@@ -1,8 +1,9 @@
-//! ECMAScript patterns, flag `m` and not `u`, in texts of UTF-16 units: what `new RegExp(source, "m").test(text)` answers.
-//!
-//! Two engines. Most patterns ask for a regular language: they become an *automaton* (`automaton`), which looks at each
-//! character once whatever the pattern, and is run here. Lookaround, backreferences and a few old spellings need an engine that
-//! tries ways until one fits, and may try for ever: those are matched in *worker* processes (`pool`) that can be killed.
+//! ECMAScript patterns, flag `m` and not `u`, in texts of UTF-16 units: the result of `new
+//! RegExp(source, "m").test(text)`.
+//! There are two engines. Most patterns ask for a regular language: they become an *automaton*
+//! (`automaton`), which looks at each character once whatever the pattern, and runs here.
+//! Lookaround, backreferences and a few old spellings need an engine that backtracks, and may do so
+//! for ever: those are matched in *worker* processes (`pool`) that can be killed.
 
 mod automaton;
 mod dialect;
@@ -17,32 +18,33 @@ use std::{
 
 pub use automaton::Haystack;
 pub use pool::Pool;
-pub use worker::enter;
+pub use worker::run_if_worker;
 
-use super::js::Text;
+use super::js::JsString;
 use automaton::Automaton;
 
-/// Compiled patterns that are kept for the next request with the same source.
-const KEPT: usize = 256;
+/// Compiled patterns that are cached for the next request with the same source.
+const CACHED_PATTERNS: usize = 256;
 
-/// A pattern that JavaScript would compile.
+/// A compiled pattern that JavaScript accepts.
 #[derive(Debug)]
 pub struct Pattern {
-    /// Its source, as `regress` reads it like JavaScript.
+    /// The source, rewritten so that `regress` reads it like JavaScript.
     units: Vec<u16>,
     automaton: Option<Automaton>,
 }
 
 impl Pattern {
     /// Compiles `source`; `None` where JavaScript throws a `SyntaxError`.
-    pub fn compile(source: &Text) -> Option<Self> {
+    pub fn compile(source: &JsString) -> Option<Self> {
         let units = dialect::for_regress(source.units())?;
         worker::compile(&units)?;
         let automaton = Automaton::build(&units);
         Some(Self { units, automaton })
     }
 
-    /// Whether the text holds a match. A match that takes too long counts as none; [`Pool`] says how long.
+    /// Returns whether the text holds a match. A match that takes too long counts as none; [`Pool`]
+    /// says how long.
     pub async fn is_match(&self, haystack: &Haystack, pool: &Pool) -> bool {
         match self.automaton.as_ref().and_then(|automaton| automaton.is_match(haystack)) {
             Some(matched) => matched,
@@ -50,8 +52,8 @@ impl Pattern {
         }
     }
 
-    /// Whether a text that may hold halves of pairs holds a match.
-    pub async fn is_match_in(&self, text: &Text, pool: &Pool) -> bool {
+    /// Returns whether a text that may hold halves of pairs holds a match.
+    pub async fn is_match_in(&self, text: &JsString, pool: &Pool) -> bool {
         match String::from_utf16(text.units()) {
             Ok(whole) => self.is_match(&Haystack::from(whole), pool).await,
             Err(_) => pool.is_match(&self.units, text.units()).await,
@@ -59,24 +61,24 @@ impl Pattern {
     }
 }
 
-/// Patterns that were compiled lately.
+/// A cache of compiled patterns, and of sources that do not compile.
 #[derive(Default)]
-pub struct Patterns {
-    kept: Mutex<HashMap<Text, Option<Arc<Pattern>>>>,
+pub struct PatternCache {
+    compiled: Mutex<HashMap<JsString, Option<Arc<Pattern>>>>,
 }
 
-impl Patterns {
-    /// The pattern of this source; `None` where JavaScript throws a `SyntaxError`.
-    pub fn get(&self, source: &Text) -> Option<Arc<Pattern>> {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = kept.get(source) {
+impl PatternCache {
+    /// Returns the compiled pattern. `None`: JavaScript throws a `SyntaxError`.
+    pub fn get(&self, source: &JsString) -> Option<Arc<Pattern>> {
+        let mut compiled = self.compiled.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = compiled.get(source) {
             return known.clone();
         }
-        if kept.len() >= KEPT {
-            kept.clear();
+        if compiled.len() >= CACHED_PATTERNS {
+            compiled.clear();
         }
         let pattern = Pattern::compile(source).map(Arc::new);
-        kept.insert(source.clone(), pattern.clone());
+        compiled.insert(source.clone(), pattern.clone());
         pattern
     }
 }
@@ -86,7 +88,7 @@ mod tests {
     use super::*;
     use crate::bridge::json::Value;
 
-    fn text(quoted: &str) -> Text {
+    fn text(quoted: &str) -> JsString {
         Value::read(quoted).into_text().unwrap()
     }
 
@@ -95,7 +97,7 @@ mod tests {
     fn patterns_mean_what_javascript_says() {
         let golden = include_str!("../../../tests/golden/bridge/patterns.tsv");
         let (texts, cases) = golden.split_once('\n').unwrap();
-        let texts: Vec<Text> = texts.split('\t').skip(1).map(text).collect();
+        let texts: Vec<JsString> = texts.split('\t').skip(1).map(text).collect();
         let (mut compared, mut by_automaton) = (0, 0);
         for case in cases.lines() {
             let (source, verdicts) = case.split_once('\t').unwrap();
@@ -125,13 +127,13 @@ mod tests {
 
     #[test]
     fn a_source_is_compiled_once() {
-        let patterns = Patterns::default();
-        let first = patterns.get(&Text::from("a+")).unwrap();
-        assert!(Arc::ptr_eq(&first, &patterns.get(&Text::from("a+")).unwrap()));
-        assert!(patterns.get(&Text::from("(")).is_none());
-        for number in 0..=KEPT {
-            patterns.get(&Text::from(number.to_string().as_str())).unwrap();
+        let patterns = PatternCache::default();
+        let first = patterns.get(&JsString::from("a+")).unwrap();
+        assert!(Arc::ptr_eq(&first, &patterns.get(&JsString::from("a+")).unwrap()));
+        assert!(patterns.get(&JsString::from("(")).is_none());
+        for number in 0..=CACHED_PATTERNS {
+            patterns.get(&JsString::from(number.to_string().as_str())).unwrap();
         }
-        assert!(!Arc::ptr_eq(&first, &patterns.get(&Text::from("a+")).unwrap()), "not for ever");
+        assert!(!Arc::ptr_eq(&first, &patterns.get(&JsString::from("a+")).unwrap()), "not for ever");
     }
 }

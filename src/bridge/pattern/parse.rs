@@ -1,33 +1,34 @@
-//! From a pattern to the regular language it asks for, where it asks for one.
-//!
-//! Everything that is not understood for certain is `None`, and goes to the other engine: lookaround, backreferences, octal and
-//! odd control escapes, large counts. The pattern is known to compile, so what is left out here is never an error.
-//!
-//! A unit of UTF-16 that is half of a pair is the character U+100000 + its place among the halves, both here and in the text
-//! ([`super::automaton::Haystack`]): automata read Unicode text, which has no halves.
+//! Parsing of a pattern into the regular language that it asks for, where it asks for one.
+//! Everything that is not understood for certain is `None`, and goes to the other engine:
+//! lookaround, backreferences, octal and odd control escapes, large counts. The pattern is known to
+//! compile, so what is left out here is never an error.
+//! A unit of UTF-16 that is half of a pair is the character U+100000 + its place among the halves,
+//! both here and in the text ([`super::automaton::Haystack`]): automata read Unicode text, which
+//! has no halves.
 
 use regex_syntax::hir::{Class, ClassUnicode, ClassUnicodeRange, Hir, Look, Repetition};
 
-use super::dialect::{Most, has_names, hex, quantifier};
+use super::dialect::{UpperBound, has_names, hex, quantifier};
 use crate::bridge::js;
 
 /// Above this count a repetition makes an automaton too large to be worth it.
-const MOST_COUNTED: u32 = 1000;
-/// How deep groups may be nested.
-const DEEPEST: u32 = 64;
+const MAX_REPETITIONS: u32 = 1000;
+/// The deepest nesting of groups.
+const MAX_DEPTH: u32 = 64;
 
 /// A regular language.
 #[derive(Debug)]
 pub struct Language {
-    /// The language.
+    /// The language, as `regex-syntax` has it.
     pub hir: Hir,
-    /// It asks where lines begin or end.
+    /// Whether the pattern asks where lines begin or end.
     pub has_line_ends: bool,
-    /// `\B` is in it, which holds between the bytes of one character, too.
+    /// Whether the pattern holds `\B`, which holds between the bytes of one character, too.
     pub has_inner_places: bool,
 }
 
-/// The language of a pattern that compiles.
+/// Parses a pattern that compiles. `None`: its language is not regular, or not understood for
+/// certain.
 pub fn language(units: &[u16]) -> Option<Language> {
     let mut parser =
         Parser { left: units, has_names: has_names(units), has_line_ends: false, has_inner_places: false, depth: 0 };
@@ -39,7 +40,7 @@ pub fn language(units: &[u16]) -> Option<Language> {
     })
 }
 
-/// The character that stands for a unit in an automaton.
+/// Returns the character that stands for a unit in an automaton.
 pub fn character(unit: u16) -> char {
     match unit {
         0xd800..=0xdfff => char::from_u32(0x10_0000 + u32::from(unit - 0xd800)),
@@ -57,7 +58,7 @@ struct Parser<'a> {
     depth: u32,
 }
 
-/// One thing in a class, or what a single escape stands for.
+/// A class's item, or the meaning of a single escape.
 enum Item {
     Unit(u16),
     Set(Set),
@@ -85,7 +86,7 @@ impl Parser<'_> {
 
     fn disjunction(&mut self) -> Option<Hir> {
         self.depth += 1;
-        if self.depth > DEEPEST {
+        if self.depth > MAX_DEPTH {
             return None;
         }
         let mut ways = vec![self.alternative()?];
@@ -110,10 +111,10 @@ impl Parser<'_> {
         self.left = rest;
         let min = quantifier.min?;
         let max = match quantifier.max {
-            Most::Any => None,
-            Most::Times(max) => Some(max?),
+            UpperBound::Any => None,
+            UpperBound::Times(max) => Some(max?),
         };
-        if min > MOST_COUNTED || max.is_some_and(|max| max > MOST_COUNTED) {
+        if min > MAX_REPETITIONS || max.is_some_and(|max| max > MAX_REPETITIONS) {
             return None;
         }
         Some(Hir::repetition(Repetition { min, max, greedy: true, sub: Box::new(term) }))
@@ -185,7 +186,7 @@ impl Parser<'_> {
         if unit == u16::from(b'\\') { self.escape(true) } else { Some(Item::Unit(unit)) }
     }
 
-    /// What a backslash and that which follows it stand for.
+    /// Reads an escape behind its backslash.
     fn escape(&mut self, in_class: bool) -> Option<Item> {
         let letter = self.next()?;
         Some(match u8::try_from(letter) {
@@ -276,7 +277,8 @@ impl Set {
 
     fn into_hir(self) -> Hir {
         let parts = self.ranges.into_iter().flat_map(|(from, to)| {
-            // The halves of pairs are in the middle of the units, and elsewhere among the characters.
+            // The halves of pairs are in the middle of the units, and elsewhere among the
+            // characters.
             [(from, to.min(0xd7ff)), (from.max(0xd800), to.min(0xdfff)), (from.max(0xe000), to)]
         });
         let ranges = parts.filter(|(from, to)| from <= to);

@@ -1,8 +1,8 @@
-//! The workers: how many, for how long, and what happens to those that do not come to an end.
-//!
-//! A job gets one of a few *quick* places in turn and gives it back after [`SLICE`], answered or not. One that is not goes on in
-//! one of the *slow* places at the lowest priority, or waits for one there. So a pattern that takes for ever holds up others that
-//! take for ever, and nobody else. After [`LONGEST`] in a slow place a text counts as one without a match.
+//! The workers: how many, for how long, and what happens to those that do not end.
+//! A job gets one of a few *quick* permits in turn and gives it back after [`QUICK_LIMIT`],
+//! finished or not. A job that is not finished goes on with one of the *slow* permits at the lowest
+//! priority, or waits for one. So a pattern that takes for ever delays only others that take for
+//! ever. After [`SLOW_LIMIT`] with a slow permit a text counts as one without a match.
 
 use std::{
     io,
@@ -23,18 +23,18 @@ use tokio::{
 use super::worker::{self, Verdict};
 use crate::metrics;
 
-/// Workers that are at work on jobs of which nothing is known yet.
-const QUICK: usize = 4;
-/// Workers whose jobs have taken longer than [`SLICE`].
-const SLOW: usize = 8;
-/// How long a job may hold a quick place.
-const SLICE: Duration = Duration::from_millis(100);
-/// How long a job may hold a slow place.
-const LONGEST: Duration = Duration::from_secs(5);
+/// Workers at new jobs.
+const QUICK_WORKERS: usize = 4;
+/// Workers at jobs that have taken longer than [`QUICK_LIMIT`].
+const SLOW_WORKERS: usize = 8;
+/// How long a job may hold a quick permit.
+const QUICK_LIMIT: Duration = Duration::from_millis(100);
+/// How long a job may hold a slow permit.
+const SLOW_LIMIT: Duration = Duration::from_secs(5);
 /// The lowest priority.
 const NICE: i32 = 19;
 
-/// The worker processes of this process. They end when it is dropped.
+/// The worker processes of this process. Dropping the pool ends them.
 #[derive(Debug)]
 pub struct Pool {
     program: PathBuf,
@@ -44,12 +44,18 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// No worker is started yet. `program`: muxtap's own.
+    /// Creates a pool; no worker is started yet. `program`: muxtap's own.
     pub fn new(program: PathBuf) -> Self {
-        Self { program, quick: Semaphore::new(QUICK), slow: Semaphore::new(SLOW), idle: Mutex::default() }
+        Self {
+            program,
+            quick: Semaphore::new(QUICK_WORKERS),
+            slow: Semaphore::new(SLOW_WORKERS),
+            idle: Mutex::default(),
+        }
     }
 
-    /// Whether the text holds a match, as far as that can be told in time. A caller that goes away ends the worker that is at it.
+    /// Returns whether the text holds a match, as far as that is known in time. Dropping the future
+    /// kills the worker.
     pub async fn is_match(&self, pattern: &[u16], text: &[u16]) -> bool {
         match self.verdict(&worker::job(pattern, text)).await {
             Ok(verdict) => verdict == Some(Verdict::Match),
@@ -63,15 +69,15 @@ impl Pool {
 
     async fn verdict(&self, job: &[u8]) -> io::Result<Option<Verdict>> {
         // The semaphores are never closed.
-        let place = self.quick.acquire().await;
+        let permit = self.quick.acquire().await;
         let idle = self.idle().pop();
         let was_idle = idle.is_some();
         let mut worker = idle.map_or_else(|| self.start(), Ok)?;
-        let mut asked = timeout(SLICE, worker.ask(job)).await;
+        let mut asked = timeout(QUICK_LIMIT, worker.ask(job)).await;
         if was_idle && matches!(asked, Ok(Err(_))) {
-            // It may have ended while nobody needed it.
+            // An idle worker may have ended meanwhile.
             worker = self.start()?;
-            asked = timeout(SLICE, worker.ask(job)).await;
+            asked = timeout(QUICK_LIMIT, worker.ask(job)).await;
         }
         match asked {
             Ok(verdict) => {
@@ -79,20 +85,20 @@ impl Pool {
                 self.idle().push(worker);
                 return Ok(Some(verdict));
             }
-            Err(_) => drop(place),
+            Err(_) => drop(permit),
         }
-        // One that has not even taken the whole question is of no more use.
-        let (_place, mut worker, asked) = if worker.has_job
-            && let Ok(place) = self.slow.try_acquire()
+        // A worker that has not even read the whole job is of no more use.
+        let (_permit, mut worker, asked) = if worker.has_job
+            && let Ok(permit) = self.slow.try_acquire()
         {
-            (Some(place), worker, true)
+            (Some(permit), worker, true)
         } else {
             drop(worker);
             (self.slow.acquire().await.ok(), self.start()?, false)
         };
-        worker.step_back();
+        worker.lower_priority();
         let answer = async { if asked { worker.answer().await } else { worker.ask(job).await } };
-        timeout(LONGEST, answer).await.ok().transpose()
+        timeout(SLOW_LIMIT, answer).await.ok().transpose()
     }
 
     fn idle(&self) -> std::sync::MutexGuard<'_, Vec<Worker>> {
@@ -112,13 +118,13 @@ impl Pool {
     }
 }
 
-/// A worker process; it is killed when this is dropped.
+/// A worker process. Dropping it kills the process.
 #[derive(Debug)]
 struct Worker {
     child: Child,
     jobs: ChildStdin,
     verdicts: ChildStdout,
-    /// The last question reached it whole.
+    /// Whether the worker has read the last job completely.
     has_job: bool,
 }
 
@@ -134,10 +140,10 @@ impl Worker {
         Ok(if self.verdicts.read_u8().await? == Verdict::Match as u8 { Verdict::Match } else { Verdict::NoMatch })
     }
 
-    /// From now on it only gets what others leave.
-    fn step_back(&self) {
+    /// Lowers the worker's priority: it only gets what others leave.
+    fn lower_priority(&self) {
         let pid = self.child.id().and_then(|pid| Pid::from_raw(pid.cast_signed()));
-        // Where it is refused it competes; the number of workers is bounded all the same.
+        // If that is refused the worker competes; the number of workers is bounded all the same.
         let _ = pid.map(|pid| setpriority_process(Some(pid), NICE));
     }
 }

@@ -1,7 +1,7 @@
-//! A process that does nothing but match: what it is busy with can only be ended from outside, by ending it.
-//!
-//! It reads jobs from stdin and writes one byte for each to stdout. It ends with its input, and on Linux with the process that
-//! started it even while it is busy.
+//! The worker process, which does nothing but match: a match that does not end can only be ended
+//! from outside, by killing the process.
+//! A worker reads jobs from stdin and writes one byte for each to stdout. It ends with its input,
+//! and on Linux with its parent even while it is busy.
 
 use std::{
     collections::HashMap,
@@ -17,32 +17,33 @@ use rustix::process::{Resource, Rlimit, setrlimit};
 const ARGUMENT: &str = "__bridge-match";
 /// Bytes of memory a worker may take: ways that are still to be tried are remembered.
 const MEMORY: u64 = 256 << 20;
-/// Seconds of processor time after which a worker ends by itself, for systems that do not end it with its parent.
+/// Seconds of processor time after which a worker ends by itself, for systems that do not end it
+/// with its parent.
 const PROCESSOR_TIME: u64 = 600;
-/// Compiled patterns that are kept for the next job.
-const KEPT: usize = 32;
+/// Compiled patterns that are cached for the next job.
+const CACHED_PATTERNS: usize = 32;
 
-/// The answer to a job.
+/// The result of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The text holds no match.
     NoMatch = 0,
-    /// It does.
+    /// The text holds a match.
     Match = 1,
 }
 
-/// The arguments that make muxtap's program a worker of this process.
+/// Returns the arguments that make muxtap's program a worker of this process.
 pub fn arguments() -> [OsString; 2] {
     [ARGUMENT.into(), std::process::id().to_string().into()]
 }
 
-/// A pattern as `regress` has it; `None` where it is none.
+/// Compiles a pattern with `regress`. `None`: it is not a pattern.
 pub fn compile(units: &[u16]) -> Option<Regex> {
     let flags = Flags { multiline: true, ..Flags::default() };
     Regex::from_unicode(units.iter().map(|unit| u32::from(*unit)), flags).ok()
 }
 
-/// A job as it stands on the wire: two lengths in units, then the pattern's and the text's units.
+/// Encodes a job: two lengths in units, then the pattern's and the text's units.
 pub fn job(pattern: &[u16], text: &[u16]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(8 + 2 * (pattern.len() + text.len()));
     for part in [pattern, text] {
@@ -54,16 +55,16 @@ pub fn job(pattern: &[u16], text: &[u16]) -> Vec<u8> {
     bytes
 }
 
-/// If this process was started as a worker, is one; answers only if it is not, or when it has ended.
-pub fn enter(args: impl IntoIterator<Item = OsString>) -> Option<ExitCode> {
+/// Works until the end of input, if this process was started as a worker. `None`: it was not.
+pub fn run_if_worker(args: impl IntoIterator<Item = OsString>) -> Option<ExitCode> {
     let mut args = args.into_iter().skip(1);
     if args.next()? != ARGUMENT {
         return None;
     }
-    if !tie_to_parent(args.next()) {
+    if !die_with_parent(args.next()) {
         return Some(ExitCode::FAILURE);
     }
-    // Where a limit is refused the worker is as it would be without.
+    // Without a limit that is refused the worker runs all the same.
     let _ = setrlimit(Resource::As, Rlimit { current: Some(MEMORY), maximum: Some(MEMORY) });
     let _ = setrlimit(Resource::Cpu, Rlimit { current: Some(PROCESSOR_TIME), maximum: Some(PROCESSOR_TIME) });
     Some(match work(&mut io::stdin().lock(), &mut io::stdout().lock()) {
@@ -72,27 +73,27 @@ pub fn enter(args: impl IntoIterator<Item = OsString>) -> Option<ExitCode> {
     })
 }
 
-/// Whether the parent is still there, to which this process is tied from now on.
+/// Has the kernel kill this process when its parent ends. Returns whether the parent still exists.
 #[cfg(target_os = "linux")]
-fn tie_to_parent(parent: Option<OsString>) -> bool {
+fn die_with_parent(parent: Option<OsString>) -> bool {
     use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
     let parent = parent.and_then(|parent| parent.into_string().ok()?.parse().ok()).and_then(Pid::from_raw);
     set_parent_process_death_signal(Some(Signal::KILL)).is_ok() && getppid() == parent
 }
 
-/// Elsewhere the end of its input has to do.
+/// Relies on the end of the input where the kernel has no such signal.
 #[cfg(not(target_os = "linux"))]
-fn tie_to_parent(_: Option<OsString>) -> bool {
+fn die_with_parent(_: Option<OsString>) -> bool {
     true
 }
 
 fn work(jobs: &mut impl Read, verdicts: &mut impl Write) -> io::Result<()> {
-    let mut kept: HashMap<Vec<u16>, Option<Regex>> = HashMap::new();
+    let mut compiled: HashMap<Vec<u16>, Option<Regex>> = HashMap::new();
     while let Some((pattern, text)) = next_job(jobs)? {
-        if kept.len() >= KEPT && !kept.contains_key(&pattern) {
-            kept.clear();
+        if compiled.len() >= CACHED_PATTERNS && !compiled.contains_key(&pattern) {
+            compiled.clear();
         }
-        let regex = kept.entry(pattern).or_insert_with_key(|pattern| compile(pattern));
+        let regex = compiled.entry(pattern).or_insert_with_key(|pattern| compile(pattern));
         let matched = regex.as_ref().is_some_and(|regex| regex.find_from_ucs2(&text, 0).next().is_some());
         verdicts.write_all(&[if matched { Verdict::Match } else { Verdict::NoMatch } as u8])?;
         verdicts.flush()?;
@@ -100,7 +101,7 @@ fn work(jobs: &mut impl Read, verdicts: &mut impl Write) -> io::Result<()> {
     Ok(())
 }
 
-/// The next pattern and text; `None` at the end.
+/// Reads the next pattern and text; `None` at the end of input.
 fn next_job(jobs: &mut impl Read) -> io::Result<Option<(Vec<u16>, Vec<u16>)>> {
     let mut lengths = [[0; 4]; 2];
     for length in &mut lengths {
@@ -136,8 +137,8 @@ mod tests {
 
     #[test]
     fn other_arguments_are_not_a_workers() {
-        assert!(enter(["muxtap", "bridge"].map(OsString::from)).is_none());
-        assert!(enter(["muxtap"].map(OsString::from)).is_none());
+        assert!(run_if_worker(["muxtap", "bridge"].map(OsString::from)).is_none());
+        assert!(run_if_worker(["muxtap"].map(OsString::from)).is_none());
     }
 
     /// However counted repetitions and classes are nested in 256 characters, compiling ends at once.

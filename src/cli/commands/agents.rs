@@ -14,7 +14,7 @@ use crate::{
     api::{AgentInfo, AgentList, AgentState, Error, EventsRequest, PaneInfo},
     cli::{
         EXIT_ERROR,
-        follow::{Followed, Step},
+        follow::{FollowedEvents, Recovery},
     },
     clock::now_ms,
     engine::check_pattern,
@@ -60,27 +60,28 @@ impl Agents {
         for agent in &list.agents {
             table.row(&[
                 agent.pane.clone(),
-                place(agent),
+                location(agent),
                 agent.name.clone(),
                 agent.state.as_str().into(),
                 short_duration(now_ms().saturating_sub(agent.since_ms) / 1000),
-                asks(agent),
+                question(agent),
             ]);
         }
         output::print(table.render())?;
         Ok(0)
     }
 
-    /// Subscribes first and lists then, so that nothing is missed between the two.
+    /// Prints a line whenever an agent's state changes. Subscribes first and lists then, so that
+    /// nothing is missed between the two.
     async fn follow(&self, caller: &Caller) -> Outcome {
         let request = EventsRequest {
             panes: join_targets(&self.targets)?,
             types: Some("agent".into()),
             ..EventsRequest::default()
         };
-        let mut followed = Followed::begin(caller, &request).await?;
-        let mut told = HashMap::new();
-        self.tell_all(caller, &mut told).await?;
+        let mut followed = FollowedEvents::begin(caller, &request).await?;
+        let mut printed = HashMap::new();
+        self.print_all(caller, &mut printed).await?;
         loop {
             let mut written = Ok(());
             let step = followed
@@ -88,29 +89,25 @@ impl Agents {
                     if written.is_ok() {
                         written = serde_json::from_slice(data)
                             .map_err(|error| Failure::Error(Error::internal(format!("event: {error}"))))
-                            .and_then(|agent: AgentInfo| tell(&agent, caller.json, &mut told));
+                            .and_then(|agent: AgentInfo| print_if_changed(&agent, caller.json, &mut printed));
                     }
                 })
                 .await;
             written?;
-            match step {
-                Step::GoesOn => {}
-                Step::Ended => {
-                    output::note("the daemon has ended");
-                    return Ok(EXIT_ERROR);
-                }
-                Step::Lost(lost) => {
-                    let place = followed.reconnect(caller, lost).await?;
-                    followed.go_on(caller, &request, place.as_deref()).await?;
-                    self.tell_all(caller, &mut told).await?;
-                }
+            match followed.recover(caller, &request, step).await? {
+                Recovery::NotNeeded => {}
+                Recovery::Reconnected => self.print_all(caller, &mut printed).await?,
+                Recovery::DaemonEnded => return Ok(EXIT_ERROR),
             }
         }
     }
 
-    async fn tell_all(&self, caller: &Caller, told: &mut Told) -> Result<(), Failure> {
+    async fn print_all(&self, caller: &Caller, printed: &mut PrintedStates) -> Result<(), Failure> {
         let list: AgentList = caller.client().await?.get("/v1/agents", &()).await?;
-        list.agents.iter().filter(|agent| self.wants(agent)).try_for_each(|agent| tell(agent, caller.json, told))
+        list.agents
+            .iter()
+            .filter(|agent| self.wants(agent))
+            .try_for_each(|agent| print_if_changed(agent, caller.json, printed))
     }
 
     fn wants(&self, agent: &AgentInfo) -> bool {
@@ -119,28 +116,29 @@ impl Agents {
     }
 }
 
-/// What the last line of each pane told.
-type Told = HashMap<String, (AgentState, u64, Option<u32>)>;
+/// The state that the last line of each pane has shown.
+type PrintedStates = HashMap<String, (AgentState, u64, Option<u32>)>;
 
-/// One line, unless it tells what the last one of that pane told.
-fn tell(agent: &AgentInfo, json: bool, told: &mut Told) -> Result<(), Failure> {
-    let news = (agent.state, agent.since_ms, agent.pid);
-    if told.insert(agent.pane.clone(), news) == Some(news) {
+/// Prints a line for an agent, unless the last line of its pane has shown the same.
+fn print_if_changed(agent: &AgentInfo, json: bool, printed: &mut PrintedStates) -> Result<(), Failure> {
+    let state = (agent.state, agent.since_ms, agent.pid);
+    if printed.insert(agent.pane.clone(), state) == Some(state) {
         return Ok(());
     }
     if json {
         return output::print_json(agent);
     }
-    let what = format!("{}  {}  {}  {}  {}", agent.pane, place(agent), agent.name, agent.state.as_str(), asks(agent));
+    let what =
+        format!("{}  {}  {}  {}  {}", agent.pane, location(agent), agent.name, agent.state.as_str(), question(agent));
     output::print(format!("{}\n", plain::name(what.trim_end())))
 }
 
-fn place(agent: &AgentInfo) -> String {
+fn location(agent: &AgentInfo) -> String {
     format!("{}:{}.{}", agent.session, agent.window_index, agent.index)
 }
 
-/// What it asks, and the answers that it offers.
-fn asks(agent: &AgentInfo) -> String {
+/// Returns an agent's question and the answers that it offers.
+fn question(agent: &AgentInfo) -> String {
     let options: Vec<_> = agent.options.iter().map(|option| format!("{}) {}", option.key, option.label)).collect();
     let question = agent.question.clone().unwrap_or_default();
     if options.is_empty() { question } else { format!("{question} [{}]", options.join(" | ")) }

@@ -33,11 +33,11 @@ pub(in crate::cli) struct ApprovalsArgs {
     watch: bool,
 
     #[command(subcommand)]
-    word: Option<Said>,
+    word: Option<ApprovalsCommand>,
 }
 
 #[derive(Debug, Subcommand)]
-enum Said {
+enum ApprovalsCommand {
     /// Say yes
     Approve {
         /// The questions
@@ -56,8 +56,8 @@ impl ApprovalsArgs {
     pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
         let folder = Approvals::new(caller.paths.approvals_dir());
         match self.word {
-            Some(Said::Approve { ids }) => say(&folder, &ids, Verdict::Approved),
-            Some(Said::Deny { ids }) => say(&folder, &ids, Verdict::Denied),
+            Some(ApprovalsCommand::Approve { ids }) => answer_all(&folder, &ids, Verdict::Approved),
+            Some(ApprovalsCommand::Deny { ids }) => answer_all(&folder, &ids, Verdict::Denied),
             None if self.watch => watch(&folder, caller.json).await,
             None => list(&folder, caller.json),
         }
@@ -89,10 +89,10 @@ fn list(folder: &Approvals, json: bool) -> Outcome {
     Ok(0)
 }
 
-fn say(folder: &Approvals, ids: &[String], word: Verdict) -> Outcome {
+fn answer_all(folder: &Approvals, ids: &[String], word: Verdict) -> Outcome {
     for id in ids {
         folder.answer(id, word).map_err(refused)?;
-        output::print(format!("{}\n", said(id, word)))?;
+        output::print(format!("{}\n", confirmation(id, word)))?;
     }
     Ok(0)
 }
@@ -102,9 +102,10 @@ async fn watch(folder: &Approvals, json: bool) -> Outcome {
     let _watching = folder.watch().map_err(unusable)?;
     let (_watcher, mut changes) = terminal::changes(folder).map_err(unusable)?;
     let mut input = lines_of_stdin();
-    let mut listens = true;
+    let mut reads_stdin = true;
     let mut shown: BTreeMap<String, OpenQuestion> = BTreeMap::new();
-    // A question has ended without a word from here: the next bare word may have been meant for it.
+    // A question has ended without an answer from here: the next bare word may have been meant for
+    // it.
     let mut over = None;
     loop {
         let open = folder.open_questions().map_err(unusable)?;
@@ -123,19 +124,20 @@ async fn watch(folder: &Approvals, json: bool) -> Outcome {
         }
         tokio::select! {
             change = changes.recv() => if change.is_none() { return Ok(0) },
-            line = input.recv(), if listens => match line {
+            line = input.recv(), if reads_stdin => match line {
                 Some(line) => {
                     let said = answer(folder, &line, &open, &mut over)?;
                     said.map(|id| shown.remove(&id));
                 }
-                // Whoever only looks on goes on doing so.
-                None => listens = false,
+                // Without stdin the questions are still shown.
+                None => reads_stdin = false,
             },
         }
     }
 }
 
-/// What is typed, line by line. Read by a thread that nobody waits for: a runtime would not end before the next line came.
+/// Reads stdin line by line, on a thread that is never joined: a runtime would not end before the
+/// next line came.
 fn lines_of_stdin() -> mpsc::Receiver<String> {
     let (sender, receiver) = mpsc::channel(1);
     std::thread::spawn(move || {
@@ -165,7 +167,8 @@ fn show(question: &OpenQuestion, json: bool) -> Result<(), Failure> {
     output::print(text + &format!("  y {id} or n {id}?\n"))
 }
 
-/// Does what a line says; answers which question it was about. `over`: one that has ended meanwhile.
+/// Answers the question that a line is for; returns that question's id. `over`: a question that has
+/// ended meanwhile.
 fn answer(
     folder: &Approvals,
     line: &str,
@@ -195,7 +198,7 @@ fn answer(
     };
     match folder.answer(id, word) {
         Ok(()) => {
-            output::print(format!("{}\n", said(id, word)))?;
+            output::print(format!("{}\n", confirmation(id, word)))?;
             Ok(Some(id.to_owned()))
         }
         Err(error) => {
@@ -205,7 +208,7 @@ fn answer(
     }
 }
 
-fn said(id: &str, word: Verdict) -> String {
+fn confirmation(id: &str, word: Verdict) -> String {
     match word {
         Verdict::Approved => format!("{id} approved"),
         Verdict::Denied => format!("{id} denied"),

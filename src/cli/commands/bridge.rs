@@ -84,12 +84,12 @@ impl Bridge {
             Ok(settings) => settings,
             Err(wrong) => return Ok(refused(&wrong)),
         };
-        let mut common = config::Settings::gather(&Paths::from_env()?, &config::Flags::new(), &var, None)?;
-        // The daemon's log has one writer, who also turns it.
+        let mut common = config::Settings::load(&Paths::from_env()?, &config::Flags::new(), &var, None)?;
+        // The daemon's audit log has one writer, who also rotates it.
         common.audit = common.audit.map(|audit| own_file(&audit));
         descriptors::prepare();
         log::to_stderr(&common.log_level)?;
-        // One thread, as the daemon: the task that reads tmux wakes the one that answers.
+        // One thread, as the daemon: the task that reads tmux wakes the one that responds.
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
@@ -101,13 +101,13 @@ impl Bridge {
     }
 }
 
-/// `audit.jsonl` as `bridge-audit.jsonl`.
+/// Returns the bridge's own audit log: `bridge-audit.jsonl` for `audit.jsonl`.
 fn own_file(path: &Path) -> PathBuf {
     let name = path.file_name().map(|name| format!("bridge-{}", name.to_string_lossy()));
     path.with_file_name(name.unwrap_or_default())
 }
 
-/// Says why the bridge does not run, in the contract's words alone.
+/// Prints why the bridge does not run, in the contract's words alone.
 fn refused(why: &str) -> u8 {
     output::line_on_stderr(why);
     EXIT_ERROR

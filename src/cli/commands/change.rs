@@ -1,4 +1,4 @@
-//! What changes or ends sessions, windows and panes.
+//! Commands that change or end sessions, windows and panes.
 
 use clap::Args;
 

@@ -33,7 +33,7 @@ pub(in crate::cli) struct Spawn {
 }
 
 impl Spawn {
-    /// The request; the caller's directory stands in where none was named and `here` is set.
+    /// Builds the request. Where no directory was named and `here` is set, the caller's is used.
     pub(super) fn request(self, here: bool) -> Result<SpawnRequest> {
         let cwd = match self.cwd {
             // A relative directory is the caller's, not the daemon's.

@@ -43,12 +43,12 @@ pub(in crate::cli) struct Serve {
     #[arg(long, hide = true)]
     background: bool,
     #[command(flatten)]
-    told: Told,
+    settings: SettingFlags,
 }
 
 /// What the command line can set.
 #[derive(Debug, Default, Args)]
-pub(in crate::cli) struct Told {
+pub(in crate::cli) struct SettingFlags {
     /// The configuration file (default: `$XDG_CONFIG_HOME/muxtap/config.toml`, if it is there)
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -118,7 +118,7 @@ pub(in crate::cli) struct Told {
     token_file: Option<String>,
 }
 
-impl Told {
+impl SettingFlags {
     fn flags(&self) -> Flags {
         fn one(name: &'static str, value: Option<&impl ToString>) -> Option<(&'static str, Vec<String>)> {
             value.map(|value| (name, vec![value.to_string()]))
@@ -156,7 +156,7 @@ impl Told {
     }
 
     fn settings(&self) -> Result<Settings> {
-        Settings::gather(&Paths::from_env()?, &self.flags(), &|name| std::env::var_os(name), self.config.as_deref())
+        Settings::load(&Paths::from_env()?, &self.flags(), &|name| std::env::var_os(name), self.config.as_deref())
     }
 }
 
@@ -203,7 +203,7 @@ pub(in crate::cli) struct Stop {}
 impl Serve {
     pub(in crate::cli) fn run(self) -> Outcome {
         let served = if self.background { start::enter_background() } else { Ok(()) };
-        let served = served.and_then(|()| daemon::serve(&self.told.settings()?, self.background));
+        let served = served.and_then(|()| daemon::serve(&self.settings.settings()?, self.background));
         if let Err(error) = &served
             && self.background
         {
@@ -218,7 +218,7 @@ impl Config {
     pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
         let config = match caller.running().await? {
             Some(mut client) => client.get("/v1/config", &()).await?,
-            None => Told::default().settings()?.answer(),
+            None => SettingFlags::default().settings()?.answer(),
         };
         if caller.json {
             output::print_json(&config)?;
@@ -245,7 +245,7 @@ fn shown(value: &serde_json::Value) -> String {
 impl TokenArgs {
     pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
         let file = match caller.running().await? {
-            // The daemon may have been told of another file than would be found here.
+            // The daemon may use another file than the one that would be found here.
             Some(mut client) => {
                 let config: ConfigAnswer = client.get("/v1/config", &()).await?;
                 let file = config.settings.into_iter().find(|setting| setting.key == "token_file");
@@ -255,12 +255,12 @@ impl TokenArgs {
         };
         let file = match file {
             Some(file) => file,
-            None => Told::default().settings()?.token_file,
+            None => SettingFlags::default().settings()?.token_file,
         };
         if self.new {
             token::renew(&file)?;
         }
-        let token = token::show(&file)?;
+        let token = token::read_or_create(&file)?;
         if caller.json {
             output::print_json(&serde_json::json!({ "token": token, "file": file }))?;
         } else {
@@ -326,8 +326,9 @@ fn servers(servers: Vec<ServerStatus>) -> String {
 
 impl Stop {
     pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
-        // Held until it has gone: whoever wants a new daemon in the meantime waits here too.
-        let _turn = start::take_turn(&caller.paths)?;
+        // Locked until the daemon has gone: commands that want a new one in the meantime wait here
+        // too.
+        let _start_lock = start::lock_start(&caller.paths)?;
         let Some(mut client) = caller.running().await? else {
             if caller.json {
                 output::print_json(&DoneAnswer { ok: true })?;

@@ -28,7 +28,7 @@ use crate::{
 };
 
 const SESSION: &str = "demo";
-/// How long all of it may take.
+/// How long the demo may take.
 const LIMIT: Duration = Duration::from_secs(30);
 /// How long `tmux kill-server` may take (F32).
 const KILL_LIMIT: Duration = Duration::from_secs(5);
@@ -47,7 +47,7 @@ pub(in crate::cli) struct Demo {
     color: ColorChoice,
 }
 
-/// What a pane pretends to build.
+/// A build that a pane pretends to run.
 struct Build {
     name: &'static str,
     steps: &'static [&'static str],
@@ -78,17 +78,19 @@ const BUILDS: [Build; 3] = [
 ];
 
 impl Build {
-    /// A shell script that takes its steps with pauses in between and ends with a line that says when it was written.
-    fn script(&self, dice: &mut Dice) -> String {
+    /// Returns a shell script that takes its steps with pauses in between and ends with a line that
+    /// says when it was written.
+    fn script(&self, random: &mut Random) -> String {
         let mut script = String::new();
         let count = self.steps.len();
         for (number, step) in self.steps.iter().enumerate() {
             // Writing to a String cannot fail; here and below.
-            let _ = writeln!(script, "sleep 0.{:03}; echo '[{}/{count}] {step}'", 250 + dice.roll(500), number + 1);
+            let _ = writeln!(script, "sleep 0.{:03}; echo '[{}/{count}] {step}'", 250 + random.below(500), number + 1);
         }
         let (word, status) = if self.fails { ("FAILED", 2) } else { ("DONE", 0) };
         let mark = format!("{word} {}", self.name);
-        // The clock is read by the program that prints. Before macOS 14 its `date` knew no nanoseconds.
+        // The clock is read by the program that prints. Before macOS 14 its `date` knew no
+        // nanoseconds.
         let _ = writeln!(
             script,
             "case $(date +%N) in *N*) perl -MTime::HiRes=time -e 'printf \"{mark} %.0f\\n\", time * 1e9';; *) date '+{mark} \
@@ -98,14 +100,14 @@ impl Build {
     }
 }
 
-/// Numbers that differ from run to run; nothing more is asked of them.
-struct Dice(u64);
+/// A random number generator whose numbers only have to differ from run to run.
+struct Random(u64);
 
-impl Dice {
+impl Random {
     fn new() -> Self {
         Self(nanoseconds_now() as u64 | 1)
     }
-    fn roll(&mut self, below: u64) -> u64 {
+    fn below(&mut self, below: u64) -> u64 {
         // Xorshift (Marsaglia 2003).
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -118,12 +120,12 @@ fn nanoseconds_now() -> u128 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_nanos())
 }
 
-/// The private tmux server's directory; gone with it.
-struct Stage {
+/// The private tmux server's directory, removed on drop.
+struct PrivateServer {
     dir: PathBuf,
 }
 
-impl Stage {
+impl PrivateServer {
     fn new() -> Result<Self> {
         // Short: the path of a socket may be no longer than about a hundred bytes.
         let dir = std::env::temp_dir().join(format!("muxtap-demo-{}", std::process::id()));
@@ -138,7 +140,7 @@ impl Stage {
     }
 }
 
-impl Drop for Stage {
+impl Drop for PrivateServer {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.dir);
     }
@@ -146,8 +148,8 @@ impl Drop for Stage {
 
 impl Demo {
     pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
-        let stage = Stage::new()?;
-        let caller = caller.on_server(stage.socket());
+        let server = PrivateServer::new()?;
+        let caller = caller.on_server(server.socket());
         let shown = tokio::select! {
             shown = tokio::time::timeout(LIMIT, show(&caller, self.color)) => shown.unwrap_or_else(|_| {
                 let message = format!("the demo is not over after {} s", LIMIT.as_secs());
@@ -155,7 +157,7 @@ impl Demo {
             }),
             _ = tokio::signal::ctrl_c() => Ok(EXIT_INTERRUPTED),
         };
-        clean_up(&caller, &stage.socket()).await;
+        clean_up(&caller, &server.socket()).await;
         shown
     }
 }
@@ -178,7 +180,9 @@ async fn show(caller: &Caller, color: ColorChoice) -> Outcome {
     followed?;
     let results = waited.into_iter().collect::<Result<Vec<_>>>()?;
     if caller.json {
-        output::print_json(&serde_json::json!({ "waits": results.iter().map(Waited::to_json).collect::<Vec<_>>() }))?;
+        output::print_json(
+            &serde_json::json!({ "waits": results.iter().map(WaitResult::to_json).collect::<Vec<_>>() }),
+        )?;
     } else {
         output::print(summary(&results, begun.elapsed()))?;
     }
@@ -186,14 +190,14 @@ async fn show(caller: &Caller, color: ColorChoice) -> Outcome {
     Ok(if as_planned { 0 } else { EXIT_ERROR })
 }
 
-/// Starts a pane for each build; their ids.
+/// Starts a pane for each build; returns their ids.
 async fn start_builds(caller: &Caller) -> Result<Vec<String>> {
     let mut client = caller.client().await?;
-    let mut dice = Dice::new();
+    let mut random = Random::new();
     let mut panes = Vec::new();
     for build in &BUILDS {
         let spawn = SpawnRequest {
-            command: Some(vec!["sh".to_owned(), "-c".to_owned(), build.script(&mut dice)]),
+            command: Some(vec!["sh".to_owned(), "-c".to_owned(), build.script(&mut random)]),
             keep: true,
             ..SpawnRequest::default()
         };
@@ -214,7 +218,7 @@ async fn start_builds(caller: &Caller) -> Result<Vec<String>> {
     Ok(panes)
 }
 
-/// Prints what the panes print, until each has said its last word.
+/// Prints the panes' output, until each has printed its last line.
 async fn follow(caller: &Caller, mut lines: Lines) -> Result<(), Failure> {
     let request = EventsRequest {
         panes: Some(format!("{SESSION}:*")),
@@ -247,15 +251,15 @@ async fn follow(caller: &Caller, mut lines: Lines) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What became of a wait.
-struct Waited {
+/// The result of a wait.
+struct WaitResult {
     name: &'static str,
     outcome: WaitOutcome,
-    /// From the time that the pane wrote to the answer's arrival, in milliseconds.
+    /// Milliseconds from the time that the pane wrote to the response's arrival.
     latency_ms: Option<f64>,
 }
 
-impl Waited {
+impl WaitResult {
     fn as_planned(&self, build: &Build) -> bool {
         self.outcome == if build.fails { WaitOutcome::Failed } else { WaitOutcome::Matched }
     }
@@ -265,12 +269,12 @@ impl Waited {
     }
 }
 
-async fn wait(caller: &Caller, pane: &str, build: &Build) -> Result<Waited> {
+async fn wait(caller: &Caller, pane: &str, build: &Build) -> Result<WaitResult> {
     let request = WaitRequest {
         panes: vec![pane.to_owned()],
         patterns: vec![format!(r"^DONE {} (\d+)", build.name)],
         fail: vec![format!(r"^FAILED {} (\d+)", build.name)],
-        // The build began before this was asked; what it has printed by now counts.
+        // The build began before the wait; what it has printed by now counts.
         since: Some("start".to_owned()),
         timeout_ms: Some(LIMIT.as_millis() as u64),
         ..WaitRequest::default()
@@ -279,17 +283,21 @@ async fn wait(caller: &Caller, pane: &str, build: &Build) -> Result<Waited> {
     let answer: WaitAnswer = client.post("/v1/waits", &request).await?;
     let arrived = nanoseconds_now();
     let line = answer.predicates.iter().filter(|report| report.latched).find_map(|report| report.line.as_deref());
-    Ok(Waited { name: build.name, outcome: answer.outcome, latency_ms: line.and_then(|line| latency(line, arrived)) })
+    Ok(WaitResult {
+        name: build.name,
+        outcome: answer.outcome,
+        latency_ms: line.and_then(|line| latency(line, arrived)),
+    })
 }
 
-/// Milliseconds from the time at the line's end to `arrived`.
+/// Returns the milliseconds from the time at the line's end to `arrived`.
 fn latency(line: &str, arrived: u128) -> Option<f64> {
     let written: u128 = line.split_whitespace().next_back()?.parse().ok()?;
     let nanoseconds = u32::try_from(arrived.checked_sub(written)?).ok()?;
     Some(f64::from(nanoseconds) / 1e6)
 }
 
-fn summary(results: &[Waited], took: Duration) -> String {
+fn summary(results: &[WaitResult], took: Duration) -> String {
     let mut text = String::from("\n");
     let plain = !std::io::stdout().is_terminal();
     for result in results {
@@ -311,7 +319,7 @@ fn summary(results: &[Waited], took: Duration) -> String {
     text
 }
 
-/// Ends the private tmux server. What of it is gone already is no matter.
+/// Ends the private tmux server. Parts of it may be gone already.
 async fn clean_up(caller: &Caller, socket: &Path) {
     if let Ok(Some(mut client)) = caller.running().await {
         let _ = client.delete::<serde_json::Value>(&path_of("sessions", SESSION)).await;
@@ -341,7 +349,7 @@ mod tests {
     fn the_scripts_end_with_a_time_and_a_status() {
         for build in &BUILDS {
             // Not the pauses: the test is about what is printed.
-            let script = build.script(&mut Dice(7)).replace("sleep 0.", "true 0.");
+            let script = build.script(&mut Random(7)).replace("sleep 0.", "true 0.");
             let output = std::process::Command::new("sh").arg("-c").arg(&script).output().unwrap();
             let stdout = String::from_utf8(output.stdout).unwrap();
             let last = stdout.lines().last().unwrap();

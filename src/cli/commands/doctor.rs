@@ -51,13 +51,13 @@ enum Status {
     Problem,
 }
 
-/// One thing that was looked at.
+/// The result of one check.
 #[derive(Debug, Serialize)]
 struct Check {
     name: &'static str,
     status: Status,
     message: String,
-    /// What to do about it.
+    /// How to fix it.
     #[serde(skip_serializing_if = "Option::is_none")]
     fix: Option<String>,
 }
@@ -161,7 +161,8 @@ fn judge_version(program: &Path, answer: &[u8]) -> Check {
     }
 }
 
-/// Where a program's name leads, as `execvp` looks; a file that cannot be executed only when there is no better one.
+/// Finds a program as `execvp` does; a file that cannot be executed only when there is no better
+/// one.
 fn find_program(program: &Path, path: Option<&std::ffi::OsStr>) -> Option<PathBuf> {
     if program.components().count() > 1 {
         return program.is_file().then(|| program.to_owned());
@@ -190,7 +191,7 @@ fn socket_directory(caller: &Caller) -> Check {
 fn log(caller: &Caller) -> Check {
     const NAME: &str = "log";
     let log = &caller.paths.log;
-    // The nearest that exists is what decides whether the rest can be made.
+    // The nearest directory that exists decides whether the rest can be created.
     let existing = log.ancestors().find(|path| path.symlink_metadata().is_ok()).unwrap_or(Path::new("/"));
     match rustix::fs::access(existing, Access::WRITE_OK) {
         Ok(()) => Check::ok(NAME, log.display().to_string()),
@@ -202,7 +203,7 @@ fn log(caller: &Caller) -> Check {
     }
 }
 
-/// What the daemon says of itself; none where none runs.
+/// Returns the daemon's status; `None` where no daemon runs.
 async fn daemon_status(caller: &Caller) -> Result<Option<StatusAnswer>, Error> {
     let answer = async {
         match caller.running().await? {
@@ -235,15 +236,15 @@ fn daemon(caller: &Caller, status: &Result<Option<StatusAnswer>, Error>) -> Chec
     }
 }
 
-/// What the daemon says is wrong with itself.
+/// Converts a warning of the daemon into a check.
 fn warning(message: &String) -> Check {
     Check::warning("daemon", message, "the daemon goes on; what it says is missing comes back when there is room again")
 }
 
-/// The user's rules of agents, as a daemon that is started here and now reads them.
+/// Checks the user's rules of agents, as a daemon that is started here and now would read them.
 fn agent_rules(caller: &Caller) -> Option<Check> {
     const NAME: &str = "agents";
-    let settings = match Settings::gather(&caller.paths, &Vec::new(), &|name| env::var_os(name), None) {
+    let settings = match Settings::load(&caller.paths, &Vec::new(), &|name| env::var_os(name), None) {
         Ok(settings) => settings,
         Err(error) => {
             return Some(Check::problem("config", error.message, "correct it; the daemon does not start with it"));
@@ -262,7 +263,7 @@ fn agent_rules(caller: &Caller) -> Option<Check> {
     }
 }
 
-/// Every pane of the tmux server that is meant, with its history and its colours.
+/// Compares every pane of the tmux server that is meant, with its history and its colours.
 async fn screens(caller: &Caller) -> Vec<Check> {
     const NAME: &str = "screens";
     const FIX: &str = "muxtap reads it anew from tmux now; if it differs again, report what the pane ran";
@@ -323,7 +324,7 @@ fn tmux_sockets(caller: &Caller, status: Option<&StatusAnswer>) -> Vec<Check> {
     checks
 }
 
-/// tmux refuses to use a directory that is not the user's alone.
+/// Checks the directory of tmux's sockets: tmux refuses to use one that is not the user's alone.
 fn socket_dir_problem(dir: &Path) -> Option<Check> {
     const NAME: &str = "tmux sockets";
     let found = fs::metadata(dir).ok()?;
@@ -338,7 +339,7 @@ fn socket_dir_problem(dir: &Path) -> Option<Check> {
     })
 }
 
-/// A tmux server's socket; only the one that is `meant` can be a problem.
+/// Checks a tmux server's socket; only the one that is `meant` can be a problem.
 fn tmux_socket(socket: &Path, meant: bool) -> Check {
     const NAME: &str = "tmux server";
     let shown = socket.display();

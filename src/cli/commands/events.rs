@@ -7,7 +7,7 @@ use crate::{
     api::{Error, EventsRequest},
     cli::{
         EXIT_ERROR,
-        follow::{Followed, Step},
+        follow::{FollowedEvents, Recovery},
     },
 };
 
@@ -46,7 +46,7 @@ impl Events {
             since: self.since,
             ..EventsRequest::default()
         };
-        let mut followed = Followed::begin(caller, &request).await?;
+        let mut followed = FollowedEvents::begin(caller, &request).await?;
         loop {
             let mut written = Ok(());
             let step = followed
@@ -57,22 +57,14 @@ impl Events {
                 })
                 .await;
             written?;
-            match step {
-                Step::GoesOn => {}
-                Step::Ended => {
-                    output::note("the daemon has ended");
-                    return Ok(EXIT_ERROR);
-                }
-                Step::Lost(lost) => {
-                    let place = followed.reconnect(caller, lost).await?;
-                    followed.go_on(caller, &request, place.as_deref()).await?;
-                }
+            if followed.recover(caller, &request, step).await? == Recovery::DaemonEnded {
+                return Ok(EXIT_ERROR);
             }
         }
     }
 }
 
-/// Targets as the query has them. Error: one that holds a comma, which separates them there.
+/// Joins targets for a query. Error: a target holds a comma, which separates them there.
 pub(super) fn join_targets(targets: &[String]) -> Result<Option<String>, Error> {
     if let Some(target) = targets.iter().find(|target| target.contains(',')) {
         return Err(Error::invalid(format!("{target}: a name with a comma cannot be followed; use its id")));

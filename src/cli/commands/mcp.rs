@@ -1,4 +1,4 @@
-//! `mcp`: passes stdin and stdout on to the daemon, which speaks MCP.
+//! `mcp`: relays stdin and stdout to the daemon, which speaks MCP.
 
 use std::{
     io::{Read, Write},
@@ -52,7 +52,7 @@ enum Tools {
 impl Mcp {
     pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
         if self.tools == Tools::ManageTmuxSessions {
-            return alone(caller).await;
+            return serve_supervisor_only(caller).await;
         }
         let stream = caller.stream()?;
         let hello = McpHello {
@@ -67,8 +67,9 @@ impl Mcp {
     }
 }
 
-/// A missing variable is said as the first implementation said it.
-async fn alone(caller: &Caller) -> Outcome {
+/// Serves `manage_tmux_sessions` alone. A missing variable is reported as the first implementation
+/// did.
+async fn serve_supervisor_only(caller: &Caller) -> Outcome {
     let environment = match PlatformEnvironment::read(&|name| std::env::var(name).ok()) {
         Ok(environment) => environment,
         Err(missing) => {
@@ -79,11 +80,11 @@ async fn alone(caller: &Caller) -> Outcome {
     let tmux = std::env::var_os("MUXTAP_TMUX").filter(|tmux| !tmux.is_empty()).unwrap_or_else(|| "tmux".into());
     let supervisor = Supervisor::compatible(tmux.into(), caller.server.clone(), environment)
         .map_err(|error| Error::internal(format!("cannot start: {error}")))?;
-    mcp::alone::serve(supervisor).await?;
+    mcp::supervisor_only::serve(supervisor).await?;
     Ok(0)
 }
 
-/// Bytes that are passed on at once.
+/// Bytes that are relayed at once.
 const CHUNK_BYTES: usize = 64 << 10;
 
 fn lost(error: &dyn std::fmt::Display) -> Error {
@@ -111,24 +112,25 @@ async fn connect(stream: UnixStream, hello: &McpHello) -> Result<()> {
     let upgraded = hyper::upgrade::on(answer).await.map_err(|error| lost(&error))?;
     let parts = upgraded.downcast::<TokioIo<tokio::net::UnixStream>>().map_err(|_| lost(&"it is no socket"))?;
     let stream = parts.io.into_inner().into_std().map_err(|error| lost(&error))?;
-    // From here on threads that block: nothing is quicker to wake up.
+    // From here on threads that block: they wake up quickest.
     stream.set_nonblocking(false).map_err(|error| lost(&error))?;
     let mut line = serde_json::to_vec(hello).map_err(|error| Error::internal(error.to_string()))?;
     line.push(b'\n');
     (&stream).write_all(&line).map_err(|error| lost(&error))?;
-    match tokio::task::spawn_blocking(move || pass_on(stream, &parts.read_buf)).await {
+    match tokio::task::spawn_blocking(move || relay(stream, &parts.read_buf)).await {
         Ok(served) => served,
         Err(error) => Err(Error::internal(error.to_string())),
     }
 }
 
-/// Passes on what the client and the daemon say until one of them has said all. Error: that was the daemon.
-fn pass_on(mut from: UnixStream, first: &[u8]) -> Result<()> {
+/// Relays between the client and the daemon until one of them has closed. Error: that was the
+/// daemon.
+fn relay(mut from: UnixStream, first: &[u8]) -> Result<()> {
     let mut to = from.try_clone().map_err(|error| lost(&error))?;
     let is_over = Arc::new(AtomicBool::new(false));
     let client = is_over.clone();
     std::thread::spawn(move || {
-        // However it ends, the client has said all; what it is still owed is passed on below.
+        // However it ends, the client has sent everything; what it is still owed is relayed below.
         let _ = copy(&mut std::io::stdin().lock(), &mut to);
         client.store(true, Ordering::SeqCst);
         let _ = to.shutdown(Shutdown::Write);
@@ -136,14 +138,14 @@ fn pass_on(mut from: UnixStream, first: &[u8]) -> Result<()> {
     let mut stdout = std::io::stdout().lock();
     let passed = stdout.write_all(first).and_then(|()| copy(&mut from, &mut stdout));
     if is_over.load(Ordering::SeqCst) {
-        // Whether a client that has left reads its last answers is its own affair.
+        // A client that has left need not read its last answers.
         return Ok(());
     }
     passed.map_err(|error| lost(&error))?;
     Err(Error::unavailable("the daemon has ended, and with it this session; `muxtap mcp` starts another one"))
 }
 
-/// Passes on what comes, as it comes, until nothing does.
+/// Copies bytes as they come, until the end.
 fn copy(from: &mut impl Read, to: &mut impl Write) -> std::io::Result<()> {
     let mut chunk = vec![0; CHUNK_BYTES];
     loop {

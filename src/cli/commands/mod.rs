@@ -1,4 +1,4 @@
-//! The commands, a file for each group: their arguments and what they do with the answer.
+//! The commands, a file for each group: their arguments, and how they print the answer.
 
 pub(super) mod agents;
 pub(super) mod approvals;
@@ -31,7 +31,8 @@ fn seconds(text: &str) -> Result<u64, String> {
     if !(0.0..=MAX_SECONDS).contains(&seconds) {
         return Err(format!("must lie between 0 and {MAX_SECONDS}"));
     }
-    // In range and not negative: checked above. Rounded up, so that a very short time does not become none.
+    // In range and not negative: checked above. Rounded up, so that a very short time does not
+    // become none.
     #[allow(clippy::cast_sign_loss)]
     Ok((seconds * 1000.0).ceil() as u64)
 }
@@ -44,13 +45,13 @@ fn variable(text: &str) -> Result<(String, String), String> {
     }
 }
 
-/// The path of one session, window or pane.
+/// Returns the path of one session, window or pane.
 fn path_of(kind: &str, target: &str) -> String {
     format!("/v1/{kind}/{}", url::encode(target))
 }
 
-/// The path of what a user's target names. Error: a bare number where not only a session can be meant. HTTP takes it for
-/// a pane's id, which tmux's own `-t` never does.
+/// Returns the path of a user's target. Error: a bare number where not only a session can be meant.
+/// HTTP takes it for a pane's id, which tmux's own `-t` never does.
 fn path_named(kind: &str, target: &str) -> Result<String, Error> {
     if kind != "sessions" && is_number(target) {
         return Err(Error::bare_number(target, &[]));

@@ -96,21 +96,22 @@ impl Read {
     }
 }
 
-/// Reads. A read that waits is not asked of another daemon, unless that one would answer exactly the same: only a cursor
-/// says where to go on whoever is asked, and what is missing then.
+/// Reads a pane's output. A read that waits is only sent to another daemon if that one would answer
+/// exactly the same: only a cursor says where to go on and what is missing then, whichever daemon
+/// it is.
 async fn read(client: &mut Client, path: &str, request: &ReadRequest) -> Result<ReadAnswer> {
     let is_exact = |since: &String| since == "start" || since.parse::<Cursor>().is_ok();
     if request.wait_ms.is_none() || request.since.as_ref().is_some_and(is_exact) {
         return client.get(path, request).await;
     }
-    client.get_of_this(path, request).await.map_err(|lost| {
+    client.get_from_same_daemon(path, request).await.map_err(|lost| {
         let mut error = Error::from(lost);
         error.message.push_str("; the read is over: what the pane printed meanwhile is in --since start");
         error
     })?
 }
 
-/// The bytes of an answer's or event's text or data.
+/// Returns the bytes of an answer's or event's text or data.
 pub(super) fn payload(text: Option<&str>, data: Option<&str>) -> Result<Vec<u8>> {
     match (text, data) {
         (Some(text), _) => Ok(text.as_bytes().to_vec()),

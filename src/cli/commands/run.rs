@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     api::{Error, ErrorCode, RunAnswer, RunRequest},
-    cli::{EXIT_ERROR, EXIT_TIMEOUT, client::Lost},
+    cli::{EXIT_ERROR, EXIT_TIMEOUT, client::ConnectionLost},
 };
 
 /// Run a command in a pane's shell; prints its output, exits with its status
@@ -43,27 +43,28 @@ impl Run {
             RunRequest { command: command_line(self.command), timeout_ms: self.timeout, clear_line: self.clear_line };
         let path = format!("{}/run", path_named("panes", &self.target)?);
         let mut client = caller.client().await?;
-        let answer: RunAnswer = match client.try_post(&path, &request).await.map_err(|lost| over(lost, &self.target))? {
-            Ok(answer) => answer,
-            Err(error) if error.code == ErrorCode::Timeout => {
-                let details = error.details.as_ref();
-                if !caller.json
-                    && let Some(printed) = details.and_then(|details| details.get("output")?.as_str())
-                {
-                    unless_closed(output::print(printed))?;
+        let answer: RunAnswer =
+            match client.try_post(&path, &request).await.map_err(|lost| lost_run(lost, &self.target))? {
+                Ok(answer) => answer,
+                Err(error) if error.code == ErrorCode::Timeout => {
+                    let details = error.details.as_ref();
+                    if !caller.json
+                        && let Some(printed) = details.and_then(|details| details.get("output")?.as_str())
+                    {
+                        ignore_closed_pipe(output::print(printed))?;
+                    }
+                    output::report(&error, caller.json);
+                    return Ok(EXIT_TIMEOUT);
                 }
-                output::report(&error, caller.json);
-                return Ok(EXIT_TIMEOUT);
-            }
-            Err(error) => return Err(error.into()),
-        };
+                Err(error) => return Err(error.into()),
+            };
         if caller.json {
-            unless_closed(output::print_json(&answer))?;
+            ignore_closed_pipe(output::print_json(&answer))?;
         } else {
             if answer.truncated {
                 output::note("the beginning of the output is missing: it was longer than what is kept");
             }
-            unless_closed(output::print(&answer.output))?;
+            ignore_closed_pipe(output::print(&answer.output))?;
         }
         let Some(status) = answer.exit_status else {
             output::note("the shell ended with the command, and its exit status is not known");
@@ -74,16 +75,17 @@ impl Run {
     }
 }
 
-/// Passes on a failure to print, except that stdout is closed: the exit status is the command's all the same.
-fn unless_closed(printed: Result<(), Failure>) -> Result<(), Failure> {
+/// Returns a failure to print, except that stdout is closed: the exit status is the command's all
+/// the same.
+fn ignore_closed_pipe(printed: Result<(), Failure>) -> Result<(), Failure> {
     match printed {
         Err(Failure::OutputClosed) => Ok(()),
         printed => printed,
     }
 }
 
-/// The daemon has gone, and with it what it knew of the command.
-fn over(lost: Lost, target: &str) -> Error {
+/// Builds the error for a run whose daemon has gone, and with it what it knew of the command.
+fn lost_run(lost: ConnectionLost, target: &str) -> Error {
     let mut error = Error::from(lost);
     error.message = format!(
         "{error}; the run in {target} is over: whether the command was typed, how it ended and what it printed are not known, and if \
@@ -99,14 +101,15 @@ fn command_line(mut words: Vec<String>) -> String {
     }
 }
 
-/// A word as sh, bash, zsh and fish read it back.
+/// Quotes a word so that sh, bash, zsh and fish read it back.
 fn quote(word: &str) -> String {
     let harmless = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./:=@%+,".contains(&byte);
     // A leading `=` is an expansion in zsh, and `%` a job.
     if !word.is_empty() && word.bytes().all(harmless) && !word.starts_with(['=', '%']) {
         return word.to_owned();
     }
-    // In fish a backslash between quotes can escape, so it stands outside of them, as the quote itself does.
+    // In fish a backslash between quotes can escape, so it stands outside of them, as the quote
+    // itself does.
     let mut quoted = String::from("'");
     for c in word.chars() {
         if c == '\'' || c == '\\' {

@@ -19,8 +19,8 @@ use crate::{
     api::{Error, ErrorCode, Event, EventsRequest, PaneInfo, PaneList, ReadAnswer, ReadFormat, ReadRequest},
     cli::{
         EXIT_ERROR, EXIT_INTERRUPTED,
-        client::{Client, Lost},
-        follow::{Followed, Step},
+        client::{Client, ConnectionLost},
+        follow::{FollowedEvents, Step},
     },
 };
 
@@ -121,7 +121,8 @@ async fn print_once(
     Ok(0)
 }
 
-/// The panes that can be named. The id of one of an earlier server may be another pane's by now.
+/// Lists the panes that can be named. The id of a pane of an earlier server may be another pane's
+/// by now.
 async fn panes_now(client: &mut Client) -> Result<Vec<PaneInfo>, Error> {
     let mut panes = client.get::<PaneList>("/v1/panes", &()).await?.panes;
     panes.retain(|pane| !pane.earlier_server);
@@ -133,12 +134,12 @@ fn nothing_fits(target: &str) -> Error {
     Error::new(ErrorCode::NotFound, message)
 }
 
-/// What is followed.
+/// The state of `tail -f`.
 struct Follow {
     json: bool,
     lines: Lines,
-    /// The panes whose end was not told yet, where there can be no new ones; of one that has ended already it is told
-    /// too.
+    /// The panes whose end was not printed yet, where there can be no new ones. The end of one that
+    /// has ended already is printed too.
     open: Option<BTreeSet<String>>,
 }
 
@@ -159,7 +160,7 @@ impl Follow {
             since: Some(since),
             ..EventsRequest::default()
         };
-        let mut followed = Followed::begin(caller, &request).await?;
+        let mut followed = FollowedEvents::begin(caller, &request).await?;
         let interrupted = tokio::signal::ctrl_c();
         tokio::pin!(interrupted);
         loop {
@@ -178,7 +179,7 @@ impl Follow {
                 return Ok(0);
             }
             match step {
-                Step::GoesOn => {}
+                Step::Continues => {}
                 Step::Ended => {
                     output::print_raw(self.lines.flush_all())?;
                     output::note("the daemon has ended");
@@ -207,9 +208,9 @@ impl Follow {
     async fn go_on(
         &mut self,
         caller: &Caller,
-        followed: &mut Followed,
+        followed: &mut FollowedEvents,
         request: &EventsRequest,
-        lost: Lost,
+        lost: ConnectionLost,
     ) -> Result<bool, Error> {
         let place = followed.reconnect(caller, lost).await?;
         let mut request = request.clone();
@@ -277,16 +278,17 @@ impl Follow {
 
     fn remark(&mut self, pane: &str, text: &str) {
         let remark = self.lines.remark(pane, text);
-        // Where stderr is closed nobody wants to hear it.
+        // Where stderr is closed the remark is not wanted.
         let _ = std::io::stderr().write_all(remark.as_bytes());
     }
 }
 
-/// The panes that targets without a pattern name.
+/// Resolves targets without a pattern to panes.
 async fn resolve(client: &mut Client, targets: &[String]) -> Result<BTreeSet<String>, Error> {
     let mut open = BTreeSet::new();
     for target in targets {
-        // A read of nothing says which pane the daemon takes it for, and is the error where it is none.
+        // A read of nothing says which pane the daemon takes it for, and is the error where it is
+        // none.
         let path = format!("{}/output", path_named("panes", target)?);
         let request = ReadRequest { since: Some("now".to_owned()), ..ReadRequest::default() };
         open.insert(client.get::<ReadAnswer>(&path, &request).await?.pane);

@@ -12,7 +12,7 @@ use crate::{
     api::{Error, PredicateKind, PredicateReport, StandsBefore, WaitAnswer, WaitMode, WaitOutcome, WaitRequest},
     cli::{
         EXIT_FAILED, EXIT_INTERRUPTED, EXIT_TIMEOUT,
-        client::{Client, Lost},
+        client::{Client, ConnectionLost},
         url,
     },
     plain,
@@ -20,14 +20,15 @@ use crate::{
 
 /// Waits shorter than this show no progress.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How often the progress line is renewed, and so how long a look at the wait lasts meanwhile.
+/// How often the progress line is renewed, and so how long one request for the wait's result lasts
+/// meanwhile.
 const PROGRESS_EVERY_MS: u64 = 500;
-/// How long a look at the wait lasts when nobody watches it.
-const LOOK_MS: u64 = 60_000;
+/// How long one request for the wait's result lasts without a progress line.
+const POLL_MS: u64 = 60_000;
 
-/// What the query of a look at a wait holds.
+/// The query of a request for a wait's result.
 #[derive(serde::Serialize)]
-struct Look {
+struct ResultQuery {
     timeout_ms: u64,
 }
 
@@ -102,11 +103,11 @@ impl WaitFor {
     pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
         let request = self.request();
         let mut client = caller.client().await?;
-        // Asked for by its id, the wait outlives a lost connection, and Ctrl-C can end it.
+        // As it is asked for by its id, the wait outlives a lost connection, and Ctrl-C can end it.
         let first: WaitAnswer = client.post("/v1/waits", &request).await?;
         let path = format!("/v1/waits/{}", url::encode(&first.id));
         let answer = tokio::select! {
-            answer = look_until_over(&mut client, &path, first) => answer?,
+            answer = poll_until_over(&mut client, &path, first) => answer?,
             _ = tokio::signal::ctrl_c() => {
                 // The first connection is in the middle of a question.
                 if let Some(mut client) = caller.running().await? {
@@ -119,7 +120,7 @@ impl WaitFor {
             output::print_json(&answer)?;
         } else {
             output::print(matched_lines(&answer))?;
-            if let Some(why) = why_not(&answer) {
+            if let Some(why) = failure_reason(&answer) {
                 output::note(&why);
             }
         }
@@ -151,7 +152,7 @@ impl WaitFor {
     }
 }
 
-async fn look_until_over(client: &mut Client, path: &str, first: WaitAnswer) -> crate::api::Result<WaitAnswer> {
+async fn poll_until_over(client: &mut Client, path: &str, first: WaitAnswer) -> crate::api::Result<WaitAnswer> {
     let begun = Instant::now();
     let watched = std::io::stderr().is_terminal();
     let mut progress = Progress { shown: false };
@@ -159,20 +160,24 @@ async fn look_until_over(client: &mut Client, path: &str, first: WaitAnswer) -> 
     while answer.outcome == WaitOutcome::Pending {
         let elapsed = begun.elapsed();
         let timeout_ms = match watched {
-            false => LOOK_MS,
+            false => POLL_MS,
             true if elapsed < PATIENCE => PATIENCE.saturating_sub(elapsed).as_millis() as u64 + 1,
             true => {
                 progress.show(&answer, elapsed);
                 PROGRESS_EVERY_MS
             }
         };
-        answer = client.get_of_this(path, &Look { timeout_ms }).await.map_err(|lost| over(lost, &answer))??;
+        answer = client
+            .get_from_same_daemon(path, &ResultQuery { timeout_ms })
+            .await
+            .map_err(|lost| lost_wait(lost, &answer))??;
     }
     Ok(answer)
 }
 
-/// The daemon has gone, and the wait with it. Another one that waits anew could miss what this one would have seen.
-fn over(lost: Lost, last: &WaitAnswer) -> Error {
+/// Builds the error for a wait whose daemon has gone. Another daemon that waits anew could miss
+/// what this one would have seen.
+fn lost_wait(lost: ConnectionLost, last: &WaitAnswer) -> Error {
     let mut error = Error::from(lost);
     let open = last.predicates.iter().filter(|report| !report.latched).map(describe).collect::<Vec<_>>().join(", ");
     error.message = format!(
@@ -183,7 +188,8 @@ fn over(lost: Lost, last: &WaitAnswer) -> Error {
     error
 }
 
-/// The line on stderr that says how far a long wait is; it goes when the wait does, however that ends.
+/// The line on stderr that shows how far a long wait is. It is erased when the wait ends, however
+/// that is.
 struct Progress {
     shown: bool,
 }
@@ -234,13 +240,13 @@ fn describe(report: &PredicateReport) -> String {
     format!("{what} in {}", report.pane)
 }
 
-/// That what was waited for was there already, and how to count it.
+/// Returns the remark that a match stands there since before the wait, and how to count it.
 fn stands_before(report: &PredicateReport) -> String {
     let Some(StandsBefore { line, since, .. }) = &report.stands_before else { return String::new() };
     format!(" (it stands there since before the wait: `{}`; --since {since} counts it)", plain::name(line.trim()))
 }
 
-/// The lines that satisfied the wait, each once.
+/// Returns the lines that satisfied the wait, each once.
 fn matched_lines(answer: &WaitAnswer) -> String {
     let mut lines: Vec<&str> = Vec::new();
     for report in &answer.predicates {
@@ -258,8 +264,8 @@ fn matched_lines(answer: &WaitAnswer) -> String {
     lines.iter().flat_map(|line| [line, "\n"]).collect()
 }
 
-/// Why the wait did not come to what it was for.
-fn why_not(answer: &WaitAnswer) -> Option<String> {
+/// Returns why the wait did not match.
+fn failure_reason(answer: &WaitAnswer) -> Option<String> {
     let pane = answer.pane.as_deref().unwrap_or("the pane");
     match answer.outcome {
         WaitOutcome::Matched => None,
@@ -314,24 +320,24 @@ mod tests {
             ],
         );
         assert_eq!(matched_lines(&answer), "hit\n");
-        assert_eq!(why_not(&answer), None);
+        assert_eq!(failure_reason(&answer), None);
     }
 
     #[test]
     fn what_did_not_come_is_said() {
         let timeout = answer("timeout", &[report("pattern", "%0", None), report("bell", "%0", Some(""))]);
-        assert_eq!(why_not(&timeout).unwrap(), "not in 1.5 s: /x/ in %0; the screen ends:\na\nb");
+        assert_eq!(failure_reason(&timeout).unwrap(), "not in 1.5 s: /x/ in %0; the screen ends:\na\nb");
         assert_eq!(matched_lines(&timeout), "");
         let mut stands = report("pattern", "%0", None);
         stands["stands_before"] = serde_json::json!({"line": "now x", "since": "start"});
         assert_eq!(
-            why_not(&answer("timeout", &[stands])).unwrap(),
+            failure_reason(&answer("timeout", &[stands])).unwrap(),
             "not in 1.5 s: /x/ in %0 (it stands there since before the wait: `now x`; --since start counts it); the screen \
              ends:\na\nb"
         );
         let failed = answer("failed", &[report("pattern", "%0", None), report("fail", "%0", Some("error: 7"))]);
-        assert_eq!(why_not(&failed).unwrap(), "failure /x/ in %0 matched: error: 7");
-        assert_eq!(why_not(&answer("ended", &[])).unwrap(), "%0 ended first");
+        assert_eq!(failure_reason(&failed).unwrap(), "failure /x/ in %0 matched: error: 7");
+        assert_eq!(failure_reason(&answer("ended", &[])).unwrap(), "%0 ended first");
     }
 
     #[test]

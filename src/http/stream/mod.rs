@@ -1,7 +1,7 @@
-//! Streams of events: `GET /v1/events` (Server-Sent Events) and `GET /v1/stream` (a WebSocket). `docs/http.md` says what they tell.
-//!
-//! They are written on threads of their own, so that however many readers there are, the thread that reads tmux and answers waits does
-//! nothing for them but mark what changed.
+//! Event streams: `GET /v1/events` (Server-Sent Events) and `GET /v1/stream` (a WebSocket).
+//! `docs/http.md` describes their protocols.
+//! Streams are written on threads of their own. However many readers there are, the thread that
+//! reads tmux and decides waits only marks for them what changed.
 
 pub mod sse;
 mod wire;
@@ -14,31 +14,31 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::metrics;
 
-/// Bytes written for one reader before the others have their turn.
-const TURN_BYTES: usize = 256 * 1024;
-/// A stream that is ended has so long to say so, and its reader to hear it.
+/// Bytes written for one reader before the task yields to others.
+const YIELD_BYTES: usize = 256 * 1024;
+/// How long an ended stream has to send its end and its reader to take it.
 pub const CLOSE_LIMIT: Duration = Duration::from_secs(2);
 
-/// Where streams are written, and which are open; clones are the same.
+/// The open streams and the threads that write them; clones share them.
 #[derive(Clone, Debug)]
 pub struct Streams {
-    /// The threads that write them.
+    /// The threads that write streams.
     pub(super) writers: Handle,
-    /// The thread of everything else: what a stream asks of the engine is asked there.
-    pub(super) home: Handle,
+    /// The runtime of the engine: streams send their requests to it.
+    pub(super) engine_runtime: Handle,
     /// The sessions of `/v1/stream`.
     pub(super) open: TaskTracker,
-    /// Ends them whatever they do.
+    /// Cancelled to cut streams, whatever they do.
     pub(super) cut: CancellationToken,
 }
 
 impl Streams {
-    /// Streams that are written there. Must be made within the runtime of the engine.
+    /// Creates streams that are written by `writers`. Must be called within the engine's runtime.
     pub fn new(writers: Handle) -> Self {
-        Self { writers, home: Handle::current(), open: TaskTracker::new(), cut: CancellationToken::new() }
+        Self { writers, engine_runtime: Handle::current(), open: TaskTracker::new(), cut: CancellationToken::new() }
     }
 
-    /// Waits until all have ended; those that do not end in time are cut.
+    /// Waits until all streams have ended; cuts those that do not end in time.
     pub(crate) async fn ended(&self) {
         self.open.close();
         if tokio::time::timeout(CLOSE_LIMIT, self.open.wait()).await.is_err() {
@@ -48,18 +48,18 @@ impl Streams {
     }
 }
 
-/// A stream that is open: it counts for as long as this lives.
+/// Counts an open stream in the metrics for as long as it lives.
 #[derive(Debug)]
-struct Counted(());
+struct OpenStreamGauge(());
 
-impl Counted {
+impl OpenStreamGauge {
     fn new() -> Self {
         metrics::STREAMS.increment(1.0);
         Self(())
     }
 }
 
-impl Drop for Counted {
+impl Drop for OpenStreamGauge {
     fn drop(&mut self) {
         metrics::STREAMS.decrement(1.0);
     }

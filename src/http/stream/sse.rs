@@ -1,4 +1,5 @@
-//! `/v1/events`: Server-Sent Events (WHATWG HTML, "Server-sent events"), resumable by `Last-Event-ID`.
+//! `/v1/events`: Server-Sent Events (WHATWG HTML, "Server-sent events"), resumable by
+//! `Last-Event-ID`.
 
 use std::{convert::Infallible, time::Duration};
 
@@ -11,17 +12,17 @@ use axum::{
 use bytes::Bytes;
 use futures_util::stream;
 
-use super::{Counted, TURN_BYTES};
+use super::{OpenStreamGauge, YIELD_BYTES};
 use crate::{
     api::{Error, Event, EventKind, EventsRequest, Result, ServerQuery, SubscribeRequest},
     engine::{Delivery, Subscription},
-    http::{App, described::Failures, error::Params, host},
+    http::{App, error::Params, host, openapi_parts::Failures},
     net::Streaming,
 };
 
-/// A comment is sent to a quiet stream this often, so that a reader that has gone is noticed.
+/// How often a comment is sent on a quiet stream, so that a reader that has gone is noticed.
 const HEARTBEAT: Duration = Duration::from_secs(15);
-/// An event that is larger is not copied to have its id behind it.
+/// Events that are larger are not copied together with their id.
 const COPIED_BYTES: usize = 16 * 1024;
 
 /// Streams events.
@@ -45,7 +46,7 @@ pub async fn stream(
         request.resume = Some(last.to_owned());
     }
     let subscription = app.engine.subscribe(&host(&app, &server)?, &request).await?;
-    let body = Body::from_stream(stream::unfold(Reading::new(subscription), Reading::step));
+    let body = Body::from_stream(stream::unfold(SseReader::new(subscription), SseReader::step));
     // The connection ends with its stream: it is not where other requests are answered.
     let headers = [
         (header::CONTENT_TYPE, "text/event-stream"),
@@ -55,27 +56,27 @@ pub async fn stream(
     Ok((Extension(Streaming), headers, body).into_response())
 }
 
-/// A subscription as it is read.
-struct Reading {
+/// A subscription and the state of its reader.
+struct SseReader {
     subscription: Subscription,
-    /// What is written next, before any other event.
+    /// Bytes to be written before the next event.
     rest: Option<Bytes>,
-    /// Bytes since others had their turn.
-    turn: usize,
+    /// Bytes since the task last yielded.
+    unyielded: usize,
     over: bool,
-    _counted: Counted,
+    _gauge: OpenStreamGauge,
 }
 
-impl Reading {
+impl SseReader {
     fn new(mut subscription: Subscription) -> Self {
-        // Whoever loses the connection before the first event comes back to here.
-        let begin = place(&subscription.resume_token());
-        Self { subscription, rest: Some(begin), turn: 0, over: false, _counted: Counted::new() }
+        // A reader that loses the connection before the first event resumes here.
+        let begin = id_line(&subscription.resume_token());
+        Self { subscription, rest: Some(begin), unyielded: 0, over: false, _gauge: OpenStreamGauge::new() }
     }
 
     async fn step(mut self) -> Option<(Result<Bytes, Infallible>, Self)> {
-        if self.turn >= TURN_BYTES {
-            self.turn = 0;
+        if self.unyielded >= YIELD_BYTES {
+            self.unyielded = 0;
             tokio::task::yield_now().await;
         }
         let bytes = match self.rest.take() {
@@ -92,13 +93,13 @@ impl Reading {
                 }
             },
         };
-        self.turn += bytes.len();
+        self.unyielded += bytes.len();
         Some((Ok(bytes), self))
     }
 
     fn event(&mut self, delivery: &Delivery) -> Bytes {
         let frame = delivery.event.framed(frame);
-        let end = delivery.resume.as_deref().map_or(Bytes::from_static(b"\n"), place);
+        let end = delivery.resume.as_deref().map_or(Bytes::from_static(b"\n"), id_line);
         if frame.len() > COPIED_BYTES {
             self.rest = Some(end);
             return frame.clone();
@@ -107,12 +108,12 @@ impl Reading {
     }
 }
 
-/// All of an event but its id and its end.
+/// Encodes an event without its id and its end.
 fn frame(kind: EventKind, json: &[u8]) -> Bytes {
     [b"event: ", kind.as_str().as_bytes(), b"\ndata: ", json, b"\n"].concat().into()
 }
 
-/// An id, and the end of its event.
-fn place(place: &str) -> Bytes {
+/// Encodes an id and the end of its event.
+fn id_line(place: &str) -> Bytes {
     format!("id: {place}\n\n").into()
 }

@@ -1,4 +1,4 @@
-//! The messages of the WebSocket as they are written and read.
+//! Encoding and decoding of the WebSocket's messages.
 
 use axum::extract::ws::{Message, Utf8Bytes};
 use bytes::{BufMut as _, Bytes, BytesMut};
@@ -8,7 +8,7 @@ use crate::{
     engine::Delivery,
 };
 
-/// A request, or what to answer where it is none.
+/// Parses a request. Error: the message that refuses it.
 pub(super) fn read(text: &str) -> Result<StreamRequest, Box<StreamMessage>> {
     let refused = |id, error: &dyn std::fmt::Display| {
         Box::new(StreamMessage::Failed { id, error: Error::invalid(format!("message: {error}")) })
@@ -18,7 +18,7 @@ pub(super) fn read(text: &str) -> Result<StreamRequest, Box<StreamMessage>> {
     serde_json::from_value(value).map_err(|error| refused(id, &error))
 }
 
-/// The answer to a request.
+/// Builds the answer to a request.
 pub(super) fn answer(id: Option<u64>, answer: Result<StreamAnswer, Error>) -> StreamMessage {
     match answer {
         Ok(ok) => StreamMessage::Done { id, ok },
@@ -26,13 +26,13 @@ pub(super) fn answer(id: Option<u64>, answer: Result<StreamAnswer, Error>) -> St
     }
 }
 
-/// A message that is made for one reader alone.
+/// Encodes a message for one reader.
 pub(super) fn write(message: &StreamMessage) -> Message {
-    // What these types hold can always be written.
+    // These types can always be serialized.
     Message::Text(serde_json::to_string(message).unwrap_or_default().into())
 }
 
-/// An event of a subscription; raw output in a binary frame where that was asked for.
+/// Encodes an event of a subscription; raw output in a binary frame where that was asked for.
 pub(super) fn event(sub: u64, delivery: &Delivery, binary: bool) -> Message {
     let binary = delivery.event.binary().filter(|_| binary);
     let json = binary.map_or_else(|| delivery.event.json(), |(head, _)| head);

@@ -1,4 +1,5 @@
-//! `/v1/stream`: a WebSocket (RFC 6455) with many subscriptions, and input. `docs/http.md` has the protocol.
+//! `/v1/stream`: a WebSocket (RFC 6455) with many subscriptions, and input. `docs/http.md` has the
+//! protocol.
 
 mod session;
 
@@ -12,12 +13,13 @@ use axum::{
 use crate::{
     api::{self, Error, ServerQuery},
     http::{App, error::Params},
-    net::Place,
+    net::ConnectionPermit,
 };
 
-/// Bytes of one message of a client that is answered; a larger one is refused.
+/// The longest request that is handled, in bytes; a longer one is refused.
 const MESSAGE_BYTES: usize = 1024 * 1024;
-/// Bytes of one message that is read at all; for a larger one the connection is closed, while its client may still be writing.
+/// The longest message that is read at all, in bytes; for a longer one the connection is closed,
+/// while its client may still be writing.
 const READ_MOST: usize = 4 * 1024 * 1024;
 /// Bytes that are read from a client at once.
 const READ_BYTES: usize = 8 * 1024;
@@ -39,7 +41,7 @@ const WRITE_BYTES: usize = 32 * 1024;
 pub async fn stream(
     app: App,
     Params(server): Params<ServerQuery>,
-    place: Option<Extension<Place>>,
+    permit: Option<Extension<ConnectionPermit>>,
     headers: HeaderMap,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Response {
@@ -47,7 +49,7 @@ pub async fn stream(
         Ok(upgrade) => upgrade,
         Err(rejection) => return refused(&headers, &rejection),
     };
-    // A browser says its token as another one (`guard`), and wants to hear which was taken.
+    // A browser sends its token as another one (`guard`), and needs to know which was taken.
     let upgrade = upgrade.protocols(["muxtap"]);
     let upgrade = upgrade.max_message_size(READ_MOST).max_frame_size(READ_MOST);
     let upgrade = upgrade.read_buffer_size(READ_BYTES).write_buffer_size(WRITE_BYTES);
@@ -55,8 +57,8 @@ pub async fn stream(
         let streams = app.daemon.streams.clone();
         let (writers, cut) = (streams.writers.clone(), streams.cut.clone());
         let session = async move {
-            // It is a connection as long as it lasts.
-            let _place = place;
+            // The session counts as a connection as long as it lasts.
+            let _permit = permit;
             tokio::select! {
                 () = session::run(socket, app, server) => {}
                 () = cut.cancelled() => {}

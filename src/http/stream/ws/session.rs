@@ -1,7 +1,7 @@
 //! One WebSocket from its opening to its end.
-//!
-//! One task does everything: it reads a request when the one before it is answered, and takes an event from a subscription when the
-//! socket takes more. So what is held for a client is one message and what the socket has not taken of the last ones.
+//! One task does everything: it reads a request when the one before it is answered, and takes an
+//! event from a subscription when the socket takes more. So what is held for a client is one
+//! message and what the socket has not taken of the last ones.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -31,35 +31,35 @@ use crate::{
     engine::{Delivery, Subscription},
     http::{
         App,
-        stream::{CLOSE_LIMIT, Counted, TURN_BYTES, wire},
+        stream::{CLOSE_LIMIT, OpenStreamGauge, YIELD_BYTES, wire},
     },
 };
 
 /// Subscriptions of one connection.
 const SUBSCRIPTIONS: usize = 64;
-/// A ping is sent this often.
+/// The time between two pings.
 const PING: Duration = Duration::from_secs(15);
-/// A peer from which nothing comes for so long after a ping is gone.
+/// How long a peer may be silent after a ping before it counts as gone.
 const PONG_LIMIT: Duration = Duration::from_secs(45);
 
-/// Serves a WebSocket. `server` is the tmux server of requests that name none.
+/// Serves a WebSocket. `server`: the tmux server of requests that name none.
 pub(super) async fn run<S: Socket>(socket: S, app: App, server: ServerQuery) {
-    let _counted = Counted::new();
+    let _gauge = OpenStreamGauge::new();
     let mut session = Session::new(socket, app, server);
     let end = session.serve().await;
     let Session { mut socket, .. } = session;
     let goodbye = async {
         if let Some(frame) = end {
-            // It may be gone; whatever it still says is not answered.
+            // The peer may be gone; whatever it still sends is not answered.
             let _ = socket.send(Message::Close(Some(frame))).await;
         }
         while let Some(Ok(_)) = socket.next().await {}
     };
-    // Who does not answer was told nevertheless.
+    // A peer that does not answer was sent the reason all the same.
     let _ = tokio::time::timeout(CLOSE_LIMIT, goodbye).await;
 }
 
-/// What a session speaks over.
+/// A session's transport.
 pub(super) trait Socket:
     Stream<Item = std::result::Result<Message, axum::Error>> + Sink<Message, Error = axum::Error> + Send + Unpin
 {
@@ -74,45 +74,46 @@ struct Session<S> {
     socket: S,
     app: App,
     server: ServerQuery,
-    subscriptions: HashMap<u64, Running>,
-    /// How many there ever were.
-    made: u64,
+    subscriptions: HashMap<u64, ActiveSubscription>,
+    /// How many subscriptions there ever were.
+    subscription_count: u64,
     events: SelectAll<BoxStream<'static, Item>>,
-    /// What the last request becomes.
+    /// The outcome of the request that is being carried out.
     request: Option<BoxFuture<'static, Outcome>>,
-    /// What is sent before another event is taken.
+    /// Messages that are sent before another event is taken.
     answers: VecDeque<Message>,
-    /// An event that was taken.
+    /// An event that was taken and is sent next.
     event: Option<Message>,
-    /// The socket holds something back.
+    /// Whether the socket holds unflushed messages.
     unflushed: bool,
     ping: Interval,
-    /// A ping is on its way, and when the first one arrived after which nothing was heard.
+    /// Whether a ping waits to be flushed, and when the first one since the peer's last message
+    /// was.
     pinged: bool,
     unanswered: Option<Instant>,
     stopping: BoxFuture<'static, ()>,
 }
 
-/// A subscription, as the session knows it.
-struct Running {
-    /// Tells it from an earlier one with the same id.
+/// The session's side of a subscription.
+struct ActiveSubscription {
+    /// Distinguishes this subscription from an earlier one with the same id.
     number: u64,
     binary: bool,
     end: CancellationToken,
 }
 
-/// What a subscription gives: its id, its number, and an event or its end.
+/// An item of a subscription: its id, its number, and an event or its end.
 type Item = (u64, u64, Result<Delivery>);
 
-/// What came of a request.
+/// The outcome of a request.
 enum Outcome {
     Answer(StreamMessage),
     Subscribed { id: u64, binary: bool, subscription: Box<Subscription> },
 }
 
-/// What a session meets next.
+/// The next thing that happens to a session.
 enum Step {
-    Heard(Option<std::result::Result<Message, axum::Error>>),
+    Received(Option<std::result::Result<Message, axum::Error>>),
     Done(Outcome),
     Event(Item),
     Ping,
@@ -131,7 +132,7 @@ impl<S: Socket> Session<S> {
             app,
             server,
             subscriptions: HashMap::new(),
-            made: 0,
+            subscription_count: 0,
             events: SelectAll::new(),
             request: None,
             answers: VecDeque::new(),
@@ -144,22 +145,23 @@ impl<S: Socket> Session<S> {
         }
     }
 
-    /// Serves until it is over; answers with which frame to close, if the peer is there to read it.
+    /// Serves until the session is over. Returns the close frame to send, if the peer is there to
+    /// read it.
     async fn serve(&mut self) -> Option<CloseFrame> {
-        let mut turn = 0;
+        let mut unyielded = 0;
         loop {
-            if turn >= TURN_BYTES {
-                turn = 0;
+            if unyielded >= YIELD_BYTES {
+                unyielded = 0;
                 tokio::task::yield_now().await;
             }
             match poll_fn(|cx| self.poll_step(cx)).await {
                 Step::Stop => return Some(close(close_code::AWAY, "muxtap is stopping")),
-                Step::Lost | Step::Heard(None) => return None,
-                Step::Heard(Some(Err(error))) => return farewell(&error),
-                Step::Heard(Some(Ok(message))) => {
+                Step::Lost | Step::Received(None) => return None,
+                Step::Received(Some(Err(error))) => return close_frame(&error),
+                Step::Received(Some(Ok(message))) => {
                     self.unanswered = None;
                     match message {
-                        Message::Text(text) => self.take(&text),
+                        Message::Text(text) => self.handle_request(&text),
                         Message::Binary(_) => {
                             self.answer(&refused(None, "message: requests come in text frames, not in binary ones"));
                         }
@@ -167,11 +169,12 @@ impl<S: Socket> Session<S> {
                         Message::Close(_) => return None,
                     }
                 }
-                Step::Done(outcome) => self.carry_out(outcome),
-                Step::Event((id, number, delivery)) => turn += self.tell(id, number, delivery),
+                Step::Done(outcome) => self.finish_request(outcome),
+                Step::Event((id, number, delivery)) => unyielded += self.send_event(id, number, delivery),
                 Step::Ping => {
                     let silent = self.unanswered.is_some_and(|since| since.elapsed() >= PONG_LIMIT);
-                    // While a request is carried out nobody listens for a pong.
+                    // While a request is carried out the socket is not read, so no pong can be
+                    // seen.
                     if silent && self.request.is_none() {
                         return Some(close(close_code::POLICY, "no pong came"));
                     }
@@ -191,30 +194,31 @@ impl<S: Socket> Session<S> {
         if self.ping.poll_tick(cx).is_ready() {
             return Poll::Ready(Step::Ping);
         }
-        let listens = self.request.is_none() && self.answers.is_empty();
+        let accepts_request = self.request.is_none() && self.answers.is_empty();
         if let Some(request) = &mut self.request {
             if let Poll::Ready(outcome) = request.poll_unpin(cx) {
                 self.request = None;
                 return Poll::Ready(Step::Done(outcome));
             }
-        } else if listens && let Poll::Ready(heard) = self.socket.poll_next_unpin(cx) {
-            return Poll::Ready(Step::Heard(heard));
+        } else if accepts_request && let Poll::Ready(received) = self.socket.poll_next_unpin(cx) {
+            return Poll::Ready(Step::Received(received));
         }
         let written = self.poll_write(cx);
-        if !listens && self.request.is_none() && self.answers.is_empty() {
-            // All is answered, so now it is listened to.
+        if !accepts_request && self.request.is_none() && self.answers.is_empty() {
+            // Everything is answered, so the next request can be read.
             cx.waker().wake_by_ref();
         }
         written
     }
 
-    /// Writes what is to be said, and takes an event when the socket takes more.
+    /// Writes pending messages, and takes an event when the socket takes more.
     fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<Step> {
         loop {
             if ready!(self.socket.poll_ready_unpin(cx)).is_err() {
                 return Poll::Ready(Step::Lost);
             }
-            // The event first: the answer to `unsubscribe` may be waiting, and nothing comes after that.
+            // The event first: the answer to `unsubscribe` may be waiting, and nothing comes after
+            // that.
             if let Some(message) = self.event.take().or_else(|| self.answers.pop_front()) {
                 if self.socket.start_send_unpin(message).is_err() {
                     return Poll::Ready(Step::Lost);
@@ -244,8 +248,8 @@ impl<S: Socket> Session<S> {
         self.answers.push_back(wire::write(message));
     }
 
-    /// Begins what a request asks for.
-    fn take(&mut self, text: &str) {
+    /// Begins to carry out a request.
+    fn handle_request(&mut self, text: &str) {
         if text.len() > MESSAGE_BYTES {
             let message = format!("message: {} bytes; at most {MESSAGE_BYTES}", text.len());
             let error = Error::new(ErrorCode::ResourceLimit, message);
@@ -278,7 +282,7 @@ impl<S: Socket> Session<S> {
         }
         let (app, server) = (self.app.clone(), self.server_of(request.socket.clone()));
         let binary = request.binary;
-        self.ask(async move {
+        self.run_on_engine(async move {
             let subscribed = async {
                 let host = app.engine.host(&server?)?;
                 app.engine.subscribe(&host, &request).await
@@ -292,7 +296,7 @@ impl<S: Socket> Session<S> {
 
     fn input(&mut self, input: StreamInput) {
         let (app, server) = (self.app.clone(), self.server_of(input.socket.clone()));
-        self.ask(async move {
+        self.run_on_engine(async move {
             let (id, pane) = (input.id, input.pane.clone());
             let typed = async {
                 let host = app.engine.host(&server?)?;
@@ -302,9 +306,9 @@ impl<S: Socket> Session<S> {
         });
     }
 
-    /// What is asked of the engine is asked on its own thread, and carried out even if the client goes.
-    fn ask(&mut self, what: impl Future<Output = Outcome> + Send + 'static) {
-        let asked = self.app.daemon.streams.home.spawn(what);
+    /// Runs a request on the engine's own thread, where it is finished even if the client goes.
+    fn run_on_engine(&mut self, what: impl Future<Output = Outcome> + Send + 'static) {
+        let asked = self.app.daemon.streams.engine_runtime.spawn(what);
         self.request = Some(
             async move {
                 asked.await.unwrap_or_else(|_| {
@@ -325,14 +329,14 @@ impl<S: Socket> Session<S> {
             .ok_or_else(|| Error::invalid("socket: say which tmux server is meant by the absolute path of its socket"))
     }
 
-    fn carry_out(&mut self, outcome: Outcome) {
+    fn finish_request(&mut self, outcome: Outcome) {
         match outcome {
             Outcome::Answer(message) => self.answer(&message),
             Outcome::Subscribed { id, binary, mut subscription } => {
                 let (panes, resume) = (subscription.panes(), subscription.resume_token());
                 self.answer(&wire::answer(Some(id), Ok(StreamAnswer::Subscribed { panes, resume })));
-                self.made += 1;
-                let (number, end) = (self.made, CancellationToken::new());
+                self.subscription_count += 1;
+                let (number, end) = (self.subscription_count, CancellationToken::new());
                 let events = stream::unfold(subscription, async |mut subscription| {
                     let delivery = subscription.next().await?;
                     Some((delivery, subscription))
@@ -340,16 +344,16 @@ impl<S: Socket> Session<S> {
                 let events =
                     events.map(move |delivery| (id, number, delivery)).take_until(end.clone().cancelled_owned());
                 self.events.push(events.boxed());
-                self.subscriptions.insert(id, Running { number, binary, end });
+                self.subscriptions.insert(id, ActiveSubscription { number, binary, end });
             }
         }
     }
 
-    /// Sends what a subscription told; answers how many bytes.
-    fn tell(&mut self, id: u64, number: u64, delivery: Result<Delivery>) -> usize {
-        let Some(running) = self.subscriptions.get(&id).filter(|running| running.number == number) else { return 0 };
+    /// Sends an event of a subscription. Returns its length in bytes.
+    fn send_event(&mut self, id: u64, number: u64, delivery: Result<Delivery>) -> usize {
+        let Some(active) = self.subscriptions.get(&id).filter(|active| active.number == number) else { return 0 };
         let message = match delivery {
-            Ok(delivery) => wire::event(id, &delivery, running.binary),
+            Ok(delivery) => wire::event(id, &delivery, active.binary),
             Err(error) => {
                 self.end(id);
                 wire::write(&StreamMessage::Ended { sub: id, error })
@@ -364,10 +368,10 @@ impl<S: Socket> Session<S> {
         length
     }
 
-    /// Ends a subscription; answers whether it ran.
+    /// Ends a subscription. Returns whether it ran.
     fn end(&mut self, id: u64) -> bool {
         let ended = self.subscriptions.remove(&id);
-        ended.inspect(|running| running.end.cancel()).is_some()
+        ended.inspect(|active| active.end.cancel()).is_some()
     }
 }
 
@@ -383,8 +387,8 @@ fn close(code: u16, reason: &'static str) -> CloseFrame {
     CloseFrame { code, reason: reason.into() }
 }
 
-/// How to part from a peer that broke the protocol; nothing is said to one that is gone.
-fn farewell(error: &axum::Error) -> Option<CloseFrame> {
+/// Returns the close frame for a peer that broke the protocol; `None` for one that has gone.
+fn close_frame(error: &axum::Error) -> Option<CloseFrame> {
     let cause = std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<tungstenite::Error>());
     match cause? {
         tungstenite::Error::Capacity(_) => Some(close(close_code::SIZE, "the message is too large")),

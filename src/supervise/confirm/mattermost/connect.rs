@@ -138,7 +138,7 @@ mod tests {
         use tokio_rustls::rustls::pki_types::{CertificateDer, pem::PemObject as _};
 
         let dir = tempfile::tempdir().unwrap();
-        let made = crate::net::tls::made_in(dir.path(), &[]).unwrap();
+        let made = crate::net::tls::load_or_generate(dir.path(), &[]).unwrap();
         let acceptor = crate::net::tls::acceptor(&made.files).unwrap();
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();

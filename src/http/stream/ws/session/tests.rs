@@ -5,9 +5,9 @@ use crate::engine::{Engine, EngineOptions};
 
 /// The daemon's end of a connection whose other end the test holds.
 struct Fake {
-    heard: mpsc::UnboundedReceiver<Message>,
-    said: mpsc::UnboundedSender<Message>,
-    /// So many messages are taken, then none.
+    from_peer: mpsc::UnboundedReceiver<Message>,
+    to_peer: mpsc::UnboundedSender<Message>,
+    /// How many messages are taken before the socket blocks.
     room: usize,
 }
 
@@ -15,7 +15,7 @@ impl Stream for Fake {
     type Item = std::result::Result<Message, axum::Error>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.heard.poll_recv(cx).map(|message| message.map(Ok))
+        self.from_peer.poll_recv(cx).map(|message| message.map(Ok))
     }
 }
 
@@ -28,7 +28,7 @@ impl Sink<Message> for Fake {
 
     fn start_send(mut self: Pin<&mut Self>, message: Message) -> std::result::Result<(), axum::Error> {
         self.room -= 1;
-        let _ = self.said.send(message);
+        let _ = self.to_peer.send(message);
         Ok(())
     }
 
@@ -44,10 +44,10 @@ impl Sink<Message> for Fake {
 /// A session and its peer's two ends.
 fn session(room: usize) -> (Engine, mpsc::UnboundedSender<Message>, mpsc::UnboundedReceiver<Message>) {
     let engine = Engine::new(EngineOptions::default());
-    let app = App::new(engine.clone(), crate::http::About::default());
-    let (to, heard) = mpsc::unbounded_channel();
-    let (said, from) = mpsc::unbounded_channel();
-    tokio::spawn(run(Fake { heard, said, room }, app, ServerQuery::default()));
+    let app = App::new(engine.clone(), crate::http::DaemonInfo::default());
+    let (to, from_peer) = mpsc::unbounded_channel();
+    let (to_peer, from) = mpsc::unbounded_channel();
+    tokio::spawn(run(Fake { from_peer, to_peer, room }, app, ServerQuery::default()));
     (engine, to, from)
 }
 
@@ -60,7 +60,7 @@ async fn a_peer_that_answers_pings_stays_and_one_that_does_not_is_closed() {
         assert_eq!(began.elapsed(), PING * ping);
         to.send(Message::Pong(bytes::Bytes::new())).unwrap();
     }
-    let (last_heard, mut pings) = (Instant::now(), 0);
+    let (last_received, mut pings) = (Instant::now(), 0);
     let end = loop {
         match from.recv().await.unwrap() {
             Message::Ping(_) => pings += 1,
@@ -69,9 +69,9 @@ async fn a_peer_that_answers_pings_stays_and_one_that_does_not_is_closed() {
     };
     assert!(matches!(end, Message::Close(Some(CloseFrame { code: close_code::POLICY, .. }))), "{end:?}");
     // The first ping that was not answered, and the time after it.
-    assert_eq!((pings, last_heard.elapsed()), (3, PING + PONG_LIMIT));
+    assert_eq!((pings, last_received.elapsed()), (3, PING + PONG_LIMIT));
     assert_eq!(from.recv().await, None);
-    assert_eq!(last_heard.elapsed(), PING + PONG_LIMIT + CLOSE_LIMIT);
+    assert_eq!(last_received.elapsed(), PING + PONG_LIMIT + CLOSE_LIMIT);
 }
 
 /// Nothing is known of one that takes nothing: its connection's own limit ends it.

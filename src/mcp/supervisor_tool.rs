@@ -1,11 +1,12 @@
-//! `manage_tmux_sessions` as one tool more: of the client's own tmux server, in its directory and environment, asking its person first.
+//! `manage_tmux_sessions` as one more tool: on the client's own tmux server, in its directory and
+//! environment, asking its person first.
 
 use std::{ffi::OsString, path::PathBuf, sync::Arc, time::Duration};
 
 use rmcp::model::{JsonObject, Tool};
 use serde_json::Value;
 
-use super::About;
+use super::ClientContext;
 use crate::{
     engine::Engine,
     supervise::{
@@ -15,10 +16,10 @@ use crate::{
     },
 };
 
-/// How long a person may take where the environment does not say: a day.
+/// How long a person may take to answer where the environment does not say: a day.
 const DEFAULT_ANSWER_TIMEOUT: Duration = Duration::from_secs(86_400);
 
-/// As it is listed, by itself or among the others.
+/// Returns the tool as it is listed, by itself or among the others.
 pub(super) fn tool() -> Tool {
     let schema: JsonObject = match input_schema() {
         Value::Object(schema) => schema,
@@ -27,10 +28,10 @@ pub(super) fn tool() -> Tool {
     Tool::new(NAME, DESCRIPTION, Arc::new(schema))
 }
 
-/// The supervisor of this client's server; `None` where it names none.
-pub(super) fn supervisor(engine: &Engine, about: &About) -> Option<Supervisor> {
-    let socket = about.server.clone()?;
-    let var = |name: &str| match &about.env {
+/// Creates the supervisor of this client's server; `None` where the client names none.
+pub(super) fn supervisor(engine: &Engine, client: &ClientContext) -> Option<Supervisor> {
+    let socket = client.server.clone()?;
+    let var = |name: &str| match &client.env {
         Some(env) => env.get(name).cloned(),
         None => std::env::var(name).ok(),
     };
@@ -41,17 +42,17 @@ pub(super) fn supervisor(engine: &Engine, about: &About) -> Option<Supervisor> {
         (channel, thread, answer_timeout) = (Some(platform.channel.clone()), Some(platform.thread.clone()), set);
         confirm.push(Arc::new(Mattermost::new(platform)));
     }
-    if let Some(folder) = &about.approvals {
+    if let Some(folder) = &client.approvals {
         confirm.push(Arc::new(Terminal::new(Approvals::new(folder.clone()), false)));
     }
-    let directory = about.cwd.clone().or_else(|| var("HOME")).map_or_else(|| PathBuf::from("/"), PathBuf::from);
+    let directory = client.cwd.clone().or_else(|| var("HOME")).map_or_else(|| PathBuf::from("/"), PathBuf::from);
     let words = |env: &std::collections::BTreeMap<String, String>| {
         env.iter().map(|(name, value)| (OsString::from(name), OsString::from(value))).collect()
     };
     let options = Options {
         socket,
         directory,
-        environment: about.env.as_ref().map(words),
+        environment: client.env.as_ref().map(words),
         store: store_path(&var),
         channel,
         thread,

@@ -1,64 +1,64 @@
-//! Answers as the contract has them: key order, error texts, and nothing else in the body.
+//! Responses as the contract has them: key order, error texts, and nothing else in the body.
 
 use axum::{
     body::Body,
     http::{HeaderValue, Response, StatusCode, header},
 };
 
-use super::js::{self, Text};
+use super::js::{self, JsString};
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json; charset=utf-8");
 
-/// Why a request is not answered with what it asked.
+/// An error response: a status and a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refusal {
+pub struct HttpError {
     /// The HTTP status.
     pub status: StatusCode,
-    /// What the client is told.
-    pub message: Text,
+    /// The message that the client gets.
+    pub message: JsString,
 }
 
-impl Refusal {
-    /// A refusal with this status.
+impl HttpError {
+    /// Builds an error with this status.
     pub fn new(status: StatusCode, message: impl AsRef<str>) -> Self {
-        Self { status, message: Text::from(message.as_ref()) }
+        Self { status, message: JsString::from(message.as_ref()) }
     }
 
-    /// 400: the request is wrong.
-    pub fn bad(message: impl AsRef<str>) -> Self {
+    /// Builds a 400: the request is wrong.
+    pub fn bad_request(message: impl AsRef<str>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, message)
     }
 
-    /// 400, with something of the request behind the words.
-    pub fn bad_with(message: &str, value: &Text) -> Self {
-        Self { status: StatusCode::BAD_REQUEST, message: Text::from(message).with(value) }
+    /// Builds a 400 whose message ends with a value from the request.
+    pub fn bad_request_with(message: &str, value: &JsString) -> Self {
+        Self { status: StatusCode::BAD_REQUEST, message: JsString::from(message).with(value) }
     }
 
-    /// 500: a defect, of which only the log tells more.
-    pub fn unexpected() -> Self {
+    /// Builds a 500: a defect. Only the log says more.
+    pub fn internal() -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "Internal server error.")
     }
 
-    /// 503: the bridge is being stopped.
+    /// Builds a 503: the bridge is being stopped.
     pub fn stopping() -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "The bridge is stopping.")
     }
 
-    /// As an HTTP answer.
+    /// Converts the error into an HTTP response.
     pub fn into_response(self) -> Response<Body> {
-        let body = Object::new().bool("ok", false).raw("error", &self.message.to_json());
+        let body = ObjectWriter::new().bool("ok", false).raw("error", &self.message.to_json());
         json(self.status, body.finish())
     }
 }
 
-/// An object that is written key by key.
+/// A JSON object that is written key by key.
 #[derive(Debug)]
-pub struct Object {
+pub struct ObjectWriter {
     text: String,
 }
 
-impl Object {
-    /// An object without keys.
+impl ObjectWriter {
+    /// Begins an object without keys.
     pub fn new() -> Self {
         Self { text: "{".into() }
     }
@@ -71,35 +71,35 @@ impl Object {
         self.text.push(':');
     }
 
-    /// A boolean.
+    /// Adds a boolean.
     pub fn bool(mut self, key: &str, value: bool) -> Self {
         self.key(key);
         self.text.push_str(if value { "true" } else { "false" });
         self
     }
 
-    /// A number.
+    /// Adds a number.
     pub fn number(mut self, key: &str, value: usize) -> Self {
         self.key(key);
         self.text.push_str(&value.to_string());
         self
     }
 
-    /// A string.
+    /// Adds a string.
     pub fn string(mut self, key: &str, value: &str) -> Self {
         self.key(key);
         js::write_json(value, &mut self.text);
         self
     }
 
-    /// A value that is JSON already.
+    /// Adds a value that is JSON already.
     pub fn raw(mut self, key: &str, json: &str) -> Self {
         self.key(key);
         self.text.push_str(json);
         self
     }
 
-    /// An array of strings.
+    /// Adds an array of strings.
     pub fn strings(mut self, key: &str, values: &[String]) -> Self {
         self.key(key);
         self.text.push('[');
@@ -113,14 +113,14 @@ impl Object {
         self
     }
 
-    /// The JSON.
+    /// Closes the object and returns its JSON.
     pub fn finish(mut self) -> String {
         self.text.push('}');
         self.text
     }
 }
 
-/// A JSON answer.
+/// Builds a JSON response.
 pub fn json(status: StatusCode, body: String) -> Response<Body> {
     let mut response = Response::new(Body::from(body));
     *response.status_mut() = status;
@@ -128,7 +128,7 @@ pub fn json(status: StatusCode, body: String) -> Response<Body> {
     response
 }
 
-/// The answer to who may not ask at all; it tells nothing, CORS included.
+/// Builds the response for a caller that may not ask at all. It reveals nothing, CORS included.
 pub fn forbidden() -> Response<Body> {
     let mut response = Response::new(Body::from("forbidden"));
     *response.status_mut() = StatusCode::FORBIDDEN;
@@ -143,8 +143,9 @@ mod tests {
     #[test]
     fn keys_stand_in_the_order_in_which_they_were_written() {
         let sessions = ["b".to_owned(), "a\"".to_owned()];
-        let body = Object::new().bool("ok", true).string("action", "x").strings("sessions", &sessions).number("n", 7);
+        let body =
+            ObjectWriter::new().bool("ok", true).string("action", "x").strings("sessions", &sessions).number("n", 7);
         assert_eq!(body.finish(), r#"{"ok":true,"action":"x","sessions":["b","a\""],"n":7}"#);
-        assert_eq!(Object::new().strings("none", &[]).finish(), r#"{"none":[]}"#);
+        assert_eq!(ObjectWriter::new().strings("none", &[]).finish(), r#"{"none":[]}"#);
     }
 }

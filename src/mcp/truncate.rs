@@ -1,25 +1,26 @@
-//! Text that fits: its beginning and its end, and what was cut between them.
+//! Truncation in the middle: a text's beginning and end stay.
 
-/// Characters of an answer's text unless it says otherwise.
+/// Characters of an answer's text by default.
 pub const MAX_CHARS: usize = 16_000;
-/// The most that can be asked for.
+/// The largest limit that a caller can set.
 pub const MOST_CHARS: usize = 1_000_000;
 
 /// A text that may have been cut.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Bounded {
-    /// What is left of it.
+pub struct Truncated {
+    /// The text that is left.
     pub text: String,
     /// Characters that were cut out.
     pub cut: usize,
 }
 
-/// Keeps the first quarter and the last three of `most` characters, whole lines where that is possible.
-pub fn bounded(text: &str, most: Option<usize>) -> Bounded {
+/// Truncates a text to its first quarter and last three quarters of `most` characters, in whole
+/// lines where that is possible.
+pub fn truncate_middle(text: &str, most: Option<usize>) -> Truncated {
     let most = most.unwrap_or(MAX_CHARS).clamp(100, MOST_CHARS);
     let count = text.chars().count();
     if count <= most {
-        return Bounded { text: text.to_owned(), cut: 0 };
+        return Truncated { text: text.to_owned(), cut: 0 };
     }
     let at = |chars: usize| text.char_indices().nth(chars).map_or(text.len(), |(at, _)| at);
     let (head, tail) = (at(most / 4), at(count - (most - most / 4)));
@@ -29,7 +30,7 @@ pub fn bounded(text: &str, most: Option<usize>) -> Bounded {
     let head = head.rsplit_once('\n').map_or(head, |(whole, _)| whole);
     let tail = tail.split_once('\n').filter(|(_, whole)| !whole.is_empty()).map_or(tail, |(_, whole)| whole);
     let cut = count - head.chars().count() - tail.chars().count();
-    Bounded { text: format!("{head}\n[… {cut} characters cut …]\n{tail}"), cut }
+    Truncated { text: format!("{head}\n[… {cut} characters cut …]\n{tail}"), cut }
 }
 
 #[cfg(test)]
@@ -38,17 +39,17 @@ mod tests {
 
     #[test]
     fn what_fits_is_whole_and_else_both_ends_are_there() {
-        assert_eq!(bounded("abc", None), Bounded { text: "abc".into(), cut: 0 });
+        assert_eq!(truncate_middle("abc", None), Truncated { text: "abc".into(), cut: 0 });
         let lines: Vec<String> = (0..1000).map(|number| format!("line {number}")).collect();
         let text = lines.join("\n");
-        let some = bounded(&text, Some(400));
+        let some = truncate_middle(&text, Some(400));
         assert!(some.text.starts_with("line 0\n") && some.text.ends_with("line 999"), "{}", some.text);
         assert!(some.text.chars().count() < 450 && some.cut > 5000);
         // Whole lines only.
         assert!(some.text.lines().filter(|line| !line.starts_with('[')).all(|line| lines.contains(&line.to_owned())));
-        let one = bounded(&"ä".repeat(1000), Some(100));
+        let one = truncate_middle(&"ä".repeat(1000), Some(100));
         assert_eq!(one.cut, 900);
-        let ended = bounded(&("ä".repeat(1000) + "\n"), Some(100));
+        let ended = truncate_middle(&("ä".repeat(1000) + "\n"), Some(100));
         assert!(ended.text.ends_with("ää\n"), "{}", ended.text);
     }
 }

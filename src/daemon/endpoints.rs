@@ -15,18 +15,18 @@ use crate::{
     net::{self, tls, token::Token},
 };
 
-/// A port that is open, and who may come in.
-pub(super) struct Door {
-    /// How it is reached.
+/// An open TCP port and its guard.
+pub(super) struct TcpEndpoint {
+    /// The URL of the port.
     pub(super) url: String,
     listener: TcpListener,
     acceptor: Option<TlsAcceptor>,
     guard: Guard,
 }
 
-impl Door {
-    /// Lets it be served. Must be called within a tokio runtime.
-    pub(super) fn enter(self) -> io::Result<(net::Listener, Guard)> {
+impl TcpEndpoint {
+    /// Converts the endpoint for [`net::serve`]. Must be called within a tokio runtime.
+    pub(super) fn into_listener(self) -> io::Result<(net::Listener, Guard)> {
         let listener = tokio::net::TcpListener::from_std(self.listener)?;
         let listener = match self.acceptor {
             Some(acceptor) => net::Listener::Tls(listener, acceptor),
@@ -36,8 +36,9 @@ impl Door {
     }
 }
 
-/// Opens all of them. Error: `INVALID_ARGUMENT` where that would be unsafe, `CONFLICT` where it cannot be done.
-pub(super) fn open(settings: &Settings, paths: &Paths) -> Result<Vec<Door>> {
+/// Binds all addresses of the settings. Error: `INVALID_ARGUMENT` where that would be unsafe,
+/// `CONFLICT` where it cannot be done.
+pub(super) fn bind_all(settings: &Settings, paths: &Paths) -> Result<Vec<TcpEndpoint>> {
     if settings.http.is_empty() {
         return Ok(Vec::new());
     }
@@ -51,34 +52,34 @@ pub(super) fn open(settings: &Settings, paths: &Paths) -> Result<Vec<Door>> {
     }
     let acceptor = if settings.tls {
         let files = match &settings.certificate {
-            Some((cert, key)) => tls::Files { cert: cert.clone(), key: key.clone() },
-            None => tls::made_in(&paths.tls_dir(), &names(settings))?.files,
+            Some((cert, key)) => tls::CertificateFiles { cert: cert.clone(), key: key.clone() },
+            None => tls::load_or_generate(&paths.tls_dir(), &names(settings))?.files,
         };
         Some(tls::acceptor(&files)?)
     } else {
         None
     };
-    settings.http.iter().map(|addr| door(*addr, settings, acceptor.clone())).collect()
+    settings.http.iter().map(|addr| bind(*addr, settings, acceptor.clone())).collect()
 }
 
-/// What a certificate that is made has to be good for.
+/// Returns the names that a generated certificate has to be good for.
 fn names(settings: &Settings) -> Vec<String> {
     let addrs = settings.http.iter().map(SocketAddr::ip).filter(|ip| !ip.is_loopback() && !ip.is_unspecified());
     settings.names.iter().cloned().chain(addrs.map(|ip| ip.to_string())).collect()
 }
 
-fn door(addr: SocketAddr, settings: &Settings, acceptor: Option<TlsAcceptor>) -> Result<Door> {
+fn bind(addr: SocketAddr, settings: &Settings, acceptor: Option<TlsAcceptor>) -> Result<TcpEndpoint> {
     let unable = |error: io::Error| Error::new(ErrorCode::Conflict, format!("http: cannot listen on {addr}: {error}"));
     let listener = TcpListener::bind(addr).map_err(unable)?;
     listener.set_nonblocking(true).map_err(unable)?;
     let addr = listener.local_addr().map_err(unable)?;
     let guard = Guard {
-        token: Token::at(&settings.token_file)?,
+        token: Token::open(&settings.token_file)?,
         names: settings.names.clone(),
         origins: settings.origins.clone(),
         beyond_loopback: !addr.ip().is_loopback(),
         tls: acceptor.is_some(),
     };
     let scheme = if guard.tls { "https" } else { "http" };
-    Ok(Door { url: format!("{scheme}://{addr}"), listener, acceptor, guard })
+    Ok(TcpEndpoint { url: format!("{scheme}://{addr}"), listener, acceptor, guard })
 }

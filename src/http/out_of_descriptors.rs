@@ -1,4 +1,4 @@
-//! What is answered when no file descriptors are left.
+//! Requests on connections that use a file descriptor of the reserve.
 
 use axum::{
     Json,
@@ -8,20 +8,20 @@ use axum::{
     response::{IntoResponse as _, Response},
 };
 
-use crate::{descriptors, net::Scarce};
+use crate::{descriptors, net::OutOfDescriptors};
 
-/// Routes that need no further descriptor and are answered at once.
+/// Routes that need no further descriptor and respond at once.
 const ANSWERED: [&str; 5] = ["/health", "/metrics", "/v1/config", "/v1/status", "/v1/stop"];
-/// Seconds after which asking again may help.
+/// Seconds after which a client may ask again.
 const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
 
-/// Refuses, on a connection that was accepted with a descriptor of the reserve, what could keep it or need another one.
+/// Refuses requests that could hold a descriptor of the reserve or need another one.
 pub(super) async fn refuse(request: Request, next: Next) -> Response {
-    let is_scarce = request.extensions().get::<Scarce>().is_some();
-    if !is_scarce || ANSWERED.contains(&request.uri().path()) {
+    let is_out_of_descriptors = request.extensions().get::<OutOfDescriptors>().is_some();
+    if !is_out_of_descriptors || ANSWERED.contains(&request.uri().path()) {
         return next.run(request).await;
     }
-    // Not 429: the caller asked nothing too often. muxtap itself cannot go on.
+    // Not 429: the caller did not ask too often. muxtap itself cannot go on.
     let mut response = (StatusCode::SERVICE_UNAVAILABLE, Json(descriptors::error())).into_response();
     response.headers_mut().insert(header::RETRY_AFTER, RETRY_AFTER);
     response

@@ -1,4 +1,4 @@
-//! What the routes say of themselves in the OpenAPI document, beyond what their types do.
+//! Parts of the OpenAPI document that the types do not give: errors and parameters in paths.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,8 @@ use utoipa::{
 use super::error::status;
 use crate::api;
 
-/// The statuses with which a request fails, each with its codes; the same on every route that reaches the engine.
+/// The statuses with which a request fails, each with its codes. They are the same on every route
+/// that reaches the engine.
 pub struct Failures;
 
 impl IntoResponses for Failures {
@@ -36,14 +37,14 @@ impl IntoResponses for Failures {
     }
 }
 
-/// A parameter in the path.
+/// Builds a parameter in the path.
 fn in_path(name: &str, description: &str) -> Vec<Parameter> {
     let parameter = ParameterBuilder::new().name(name).parameter_in(ParameterIn::Path);
     let text = ObjectBuilder::new().schema_type(Type::String).build();
     vec![parameter.description(Some(description)).schema(Some(text)).build()]
 }
 
-/// `{id}` of a session, window or pane.
+/// The parameter `{id}` of a session, window or pane.
 pub struct PathTarget;
 
 impl IntoParams for PathTarget {
@@ -56,7 +57,7 @@ impl IntoParams for PathTarget {
     }
 }
 
-/// `{pane}`.
+/// The parameter `{pane}`.
 pub struct PathPane;
 
 impl IntoParams for PathPane {
@@ -69,7 +70,7 @@ impl IntoParams for PathPane {
     }
 }
 
-/// `{id}` of a wait.
+/// The parameter `{id}` of a wait.
 pub struct PathWait;
 
 impl IntoParams for PathWait {

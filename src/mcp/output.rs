@@ -1,4 +1,4 @@
-//! What tools answer, where that is not what HTTP answers.
+//! Results of tools, where they differ from HTTP's answers.
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
@@ -8,9 +8,9 @@ use utoipa::ToSchema;
 
 use crate::api::{AgentInfo, Gap, PaneInfo, SessionInfo, WindowInfo};
 
-/// An answer: a text for the model, and the same as JSON.
+/// A tool's result: a text for the model, and the same as JSON.
 #[derive(Clone, Debug)]
-pub struct Told {
+pub struct ToolOutput {
     /// The text.
     pub text: String,
     /// All of it.
@@ -19,7 +19,7 @@ pub struct Told {
 
 /// Answers `list`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
-pub struct Listed {
+pub struct ListOutput {
     /// Sessions, where they were asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Vec<Object>, required = false)]
@@ -38,8 +38,8 @@ pub struct Listed {
     pub agents: Option<Vec<AgentInfo>>,
 }
 
-impl Listed {
-    /// A line each.
+impl ListOutput {
+    /// Formats one line for each item.
     pub fn text(&self) -> String {
         let mut text = String::new();
         // Writing to a String cannot fail.
@@ -72,7 +72,7 @@ impl Listed {
 
 /// Answers `capture_pane`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
-pub struct CaptureTold {
+pub struct CaptureOutput {
     /// The pane.
     pub pane: String,
     /// What it shows.
@@ -86,7 +86,7 @@ pub struct CaptureTold {
 
 /// Answers `read_since`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
-pub struct TextTold {
+pub struct ReadOutput {
     /// The pane.
     pub pane: String,
     /// The text.
@@ -113,7 +113,7 @@ pub struct TextTold {
 
 /// Answers `run`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
-pub struct RunTold {
+pub struct RunOutput {
     /// The pane.
     pub pane: String,
     /// What it printed.
@@ -138,7 +138,7 @@ pub struct RunTold {
 
 /// Answers `watch`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
-pub struct WatchTold {
+pub struct WatchOutput {
     /// What happened, the output of a pane together.
     #[schema(value_type = Vec<Object>)]
     pub events: Vec<Value>,
@@ -148,19 +148,19 @@ pub struct WatchTold {
 
 /// Answers `search`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
-pub struct SearchTold {
+pub struct SearchOutput {
     /// Panes that were looked through.
     pub searched: usize,
     /// Lines that match, told or not.
     pub matches: usize,
     /// The last of them, pane by pane.
     #[schema(value_type = Vec<Object>)]
-    pub lines: Vec<FoundLine>,
+    pub lines: Vec<MatchingLine>,
 }
 
 /// A line that matches.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct FoundLine {
+pub struct MatchingLine {
     /// The pane.
     pub pane: String,
     /// Its number among the lines that are kept, from 1.
@@ -169,30 +169,30 @@ pub struct FoundLine {
     pub line: String,
 }
 
-impl SearchTold {
-    /// Takes the last `most` lines, so that every pane keeps some.
+impl SearchOutput {
+    /// Keeps the last `most` lines, so that every pane keeps some.
     pub(super) fn take_last(&mut self, of_panes: BTreeMap<String, Vec<(usize, String)>>, most: usize) {
         let with_hits = of_panes.values().filter(|lines| !lines.is_empty()).count().max(1);
         let each = most.div_ceil(with_hits);
         for (pane, lines) in of_panes {
             let from = lines.len().saturating_sub(each);
             let last = lines.into_iter().skip(from);
-            self.lines.extend(last.map(|(number, line)| FoundLine { pane: pane.clone(), number, line }));
+            self.lines.extend(last.map(|(number, line)| MatchingLine { pane: pane.clone(), number, line }));
         }
     }
 
-    /// As grep prints it.
+    /// Formats the lines as grep prints them.
     pub fn text(&self) -> String {
         let mut text = format!("{} matching lines in {} panes\n", self.matches, self.searched);
-        for FoundLine { pane, number, line } in &self.lines {
+        for MatchingLine { pane, number, line } in &self.lines {
             let _ = writeln!(text, "{pane}:{number}: {line}");
         }
         text
     }
 }
 
-/// The last matching lines, and how many match.
-pub(super) fn found_lines(pattern: &regex::Regex, text: &str, most: usize) -> (Vec<(usize, String)>, usize) {
+/// Finds the lines that match; returns the last `most` of them, and how many match.
+pub(super) fn matching_lines(pattern: &regex::Regex, text: &str, most: usize) -> (Vec<(usize, String)>, usize) {
     const LINE_CHARS: usize = 500;
     let mut found: Vec<(usize, &str)> = Vec::new();
     let mut count = 0;
@@ -222,7 +222,7 @@ mod tests {
     fn the_last_lines_are_found_and_all_are_counted() {
         let lines: Vec<_> = (1..=1000).map(|number| format!("line {number}")).collect();
         let text = lines.join("\n");
-        let (lines, count) = found_lines(&regex::Regex::new("7$").unwrap(), &text, 3);
+        let (lines, count) = matching_lines(&regex::Regex::new("7$").unwrap(), &text, 3);
         assert_eq!((count, lines.len()), (100, 3));
         assert_eq!(lines.last(), Some(&(997, "line 997".to_owned())));
     }
@@ -230,9 +230,10 @@ mod tests {
     #[test]
     fn every_pane_keeps_some_of_its_lines() {
         let lines = |count| (1..=count).map(|number| (number, "x".to_owned())).collect();
-        let mut told = SearchTold::default();
-        told.take_last(BTreeMap::from([("%1".into(), lines(100)), ("%2".into(), lines(1)), ("%3".into(), vec![])]), 10);
-        assert_eq!(told.lines.iter().filter(|line| line.pane == "%1").count(), 5);
-        assert_eq!(told.lines.last().unwrap().pane, "%2");
+        let mut output = SearchOutput::default();
+        output
+            .take_last(BTreeMap::from([("%1".into(), lines(100)), ("%2".into(), lines(1)), ("%3".into(), vec![])]), 10);
+        assert_eq!(output.lines.iter().filter(|line| line.pane == "%1").count(), 5);
+        assert_eq!(output.lines.last().unwrap().pane, "%2");
     }
 }

@@ -1,4 +1,4 @@
-//! The HTTP side: who may ask, what is asked where, and the order in which that is found out.
+//! The HTTP handler: who may ask, which routes there are, and in which order both are checked.
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,60 +12,61 @@ use subtle::ConstantTimeEq as _;
 use tokio::time::timeout;
 
 use super::{
-    answer::{self, Refusal},
     backend::Backend,
     js,
-    pattern::Patterns,
+    pattern::PatternCache,
     request::{BODY_BYTES, Request},
+    response::{self, HttpError},
 };
 use crate::net::Peer;
 
 /// How long a body may take to arrive.
 const BODY_TIME: Duration = Duration::from_secs(30);
-/// Bytes of a body that is too large that are read and thrown away, so that its sender is there to read the answer.
-const THROWN_AWAY: usize = 16 * 1024 * 1024;
+/// Bytes of an oversized body that are read and thrown away, so that its sender is there to read
+/// the response.
+const DRAINED_BYTES: usize = 16 * 1024 * 1024;
 
-/// What every request is answered from.
-pub struct Face {
+/// The state that all requests share.
+pub struct BridgeState {
     pub(super) backend: Backend,
-    /// Pages that may ask.
+    /// Origins whose pages may ask.
     pub(super) origins: Vec<String>,
-    /// What a client must show.
+    /// The bearer token that clients must send.
     pub(super) token: Option<String>,
-    pub(super) patterns: Patterns,
+    pub(super) patterns: PatternCache,
 }
 
-/// Answers one request. The order of the checks is the contract's.
-pub async fn answer(State(face): State<Arc<Face>>, request: axum::extract::Request) -> Response<Body> {
+/// Handles one request. The order of the checks is the contract's.
+pub async fn handle(State(state): State<Arc<BridgeState>>, request: axum::extract::Request) -> Response<Body> {
     let (parts, mut body) = request.into_parts();
-    let response = face.answer(&parts, &mut body).await;
-    throw_away(body);
+    let response = state.handle(&parts, &mut body).await;
+    drain(body);
     response
 }
 
-impl Face {
-    async fn answer(&self, parts: &Parts, body: &mut Body) -> Response<Body> {
+impl BridgeState {
+    async fn handle(&self, parts: &Parts, body: &mut Body) -> Response<Body> {
         if !is_loopback(parts) {
-            return answer::forbidden();
+            return response::forbidden();
         }
         let Some(origin) = self.origin(&parts.headers) else {
-            return answer::forbidden();
+            return response::forbidden();
         };
         let mut response = if parts.method == Method::OPTIONS {
             let mut nothing = Response::new(Body::empty());
             *nothing.status_mut() = StatusCode::NO_CONTENT;
             nothing
         } else {
-            self.route(parts, body, &latin1(&origin)).await.unwrap_or_else(Refusal::into_response)
+            self.route(parts, body, &latin1(&origin)).await.unwrap_or_else(HttpError::into_response)
         };
-        allow(response.headers_mut(), &origin, &parts.headers);
+        add_cors_headers(response.headers_mut(), &origin, &parts.headers);
         response
     }
 
-    async fn route(&self, parts: &Parts, body: &mut Body, origin: &str) -> Result<Response<Body>, Refusal> {
+    async fn route(&self, parts: &Parts, body: &mut Body, origin: &str) -> Result<Response<Body>, HttpError> {
         let only = |method: Method| {
             let right = parts.method == method;
-            right.then_some(()).ok_or_else(|| Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "Method not allowed."))
+            right.then_some(()).ok_or_else(|| HttpError::new(StatusCode::METHOD_NOT_ALLOWED, "Method not allowed."))
         };
         let body = match parts.uri.path() {
             "/health" => {
@@ -75,15 +76,15 @@ impl Face {
             "/v1/tmux" => {
                 only(Method::POST)?;
                 self.authorize(&parts.headers)?;
-                let request = Request::parse(&read(body).await?, &self.patterns).await?;
-                self.backend.act(&request, origin).await?.into_body(request.action)
+                let request = Request::parse(&read_body(body).await?, &self.patterns).await?;
+                self.backend.execute(&request, origin).await?.into_body(request.action)
             }
-            _ => return Err(Refusal::new(StatusCode::NOT_FOUND, "Not found.")),
+            _ => return Err(HttpError::new(StatusCode::NOT_FOUND, "Not found.")),
         };
-        Ok(answer::json(StatusCode::OK, body))
+        Ok(response::json(StatusCode::OK, body))
     }
 
-    /// The page that asks, if it may.
+    /// Returns the request's `Origin`, if it is an allowed one.
     fn origin(&self, headers: &HeaderMap) -> Option<HeaderValue> {
         let mut given = headers.get_all(header::ORIGIN).iter();
         // Several are one, joined by commas, which is on no list.
@@ -92,18 +93,18 @@ impl Face {
         self.origins.contains(&text).then(|| origin.clone())
     }
 
-    fn authorize(&self, headers: &HeaderMap) -> Result<(), Refusal> {
+    fn authorize(&self, headers: &HeaderMap) -> Result<(), HttpError> {
         let Some(token) = &self.token else { return Ok(()) };
         let given = headers.get(header::AUTHORIZATION).map(latin1);
         let shown = given.as_deref().and_then(|given| given.strip_prefix("Bearer ")).map(js::trim);
         match shown {
             Some(shown) if bool::from(shown.as_bytes().ct_eq(token.as_bytes())) => Ok(()),
-            _ => Err(Refusal::new(StatusCode::UNAUTHORIZED, "Unauthorized.")),
+            _ => Err(HttpError::new(StatusCode::UNAUTHORIZED, "Unauthorized.")),
         }
     }
 }
 
-/// Who is not on this machine is told nothing.
+/// Returns whether the client is on this machine. Others get no information at all.
 fn is_loopback(parts: &Parts) -> bool {
     match parts.extensions.get::<Peer>() {
         Some(Peer::Tcp { addr, .. }) => addr.ip().to_canonical().is_loopback(),
@@ -112,8 +113,8 @@ fn is_loopback(parts: &Parts) -> bool {
     }
 }
 
-/// Lets the page read the answer.
-fn allow(headers: &mut HeaderMap, origin: &HeaderValue, asked: &HeaderMap) {
+/// Adds the CORS headers that let the page read the response.
+fn add_cors_headers(headers: &mut HeaderMap, origin: &HeaderValue, asked: &HeaderMap) {
     const WHAT: HeaderName = header::ACCESS_CONTROL_ALLOW_HEADERS;
     let wanted = asked.get_all(header::ACCESS_CONTROL_REQUEST_HEADERS).iter().map(HeaderValue::as_bytes);
     let wanted = wanted.collect::<Vec<_>>().join(&b", "[..]);
@@ -125,35 +126,36 @@ fn allow(headers: &mut HeaderMap, origin: &HeaderValue, asked: &HeaderMap) {
     headers.insert(header::ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static("86400"));
 }
 
-/// A header's value as Node has it: each byte is a character.
+/// Decodes a header's value as Node does: each byte is a character.
 fn latin1(value: &HeaderValue) -> String {
     value.as_bytes().iter().copied().map(char::from).collect()
 }
 
-/// The whole body. Error: it is too large, too slow, or breaks off.
-async fn read(body: &mut Body) -> Result<Vec<u8>, Refusal> {
+/// Reads the whole body. Error: it is too large, too slow, or breaks off.
+async fn read_body(body: &mut Body) -> Result<Vec<u8>, HttpError> {
     let mut bytes = Vec::new();
     let all = async {
         while let Some(frame) = body.frame().await {
-            // A body that breaks off is not JSON; mostly nobody is left to be told.
-            let frame = frame.map_err(|_| Refusal::bad("Invalid JSON body."))?;
+            // A body that breaks off is not JSON. Mostly no client is left to read the error.
+            let frame = frame.map_err(|_| HttpError::bad_request("Invalid JSON body."))?;
             let Ok(data) = frame.into_data() else { continue };
             if bytes.len() + data.len() > BODY_BYTES {
                 let message = format!("Request body too large (max {BODY_BYTES} bytes).");
-                return Err(Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, message));
+                return Err(HttpError::new(StatusCode::PAYLOAD_TOO_LARGE, message));
             }
             bytes.extend_from_slice(&data);
         }
         Ok(())
     };
-    let slow = || Refusal::new(StatusCode::REQUEST_TIMEOUT, "The request body did not arrive in time.");
+    let slow = || HttpError::new(StatusCode::REQUEST_TIMEOUT, "The request body did not arrive in time.");
     timeout(BODY_TIME, all).await.map_err(|_| slow())??;
     Ok(bytes)
 }
 
-/// Reads what is left of a body and throws it away, so that its sender is there to read the answer, and the connection serves on.
-/// Ends with the connection, or when it has been enough.
-fn throw_away(mut body: Body) {
+/// Reads the rest of a body and throws it away, so that its sender is there to read the response
+/// and the connection can serve the next request. Ends with the connection, or at a limit of bytes
+/// or time.
+fn drain(mut body: Body) {
     if body.is_end_stream() {
         return;
     }
@@ -161,7 +163,7 @@ fn throw_away(mut body: Body) {
         let mut length = 0;
         while let Some(Ok(frame)) = body.frame().await {
             length += frame.data_ref().map_or(0, Bytes::len);
-            if length > THROWN_AWAY {
+            if length > DRAINED_BYTES {
                 return;
             }
         }

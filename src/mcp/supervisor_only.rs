@@ -1,4 +1,5 @@
-//! `manage_tmux_sessions` alone, as the first implementation served it: one tool, text answers, over this process's own stdio.
+//! The server of `manage_tmux_sessions` alone, as the first implementation served it: one tool,
+//! text answers, over this process's own stdio.
 
 use rmcp::{
     ErrorData, RoleServer, ServerHandler, ServiceExt as _,
@@ -10,21 +11,22 @@ use rmcp::{
 };
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::supervised::tool;
+use super::supervisor_tool::tool;
 use crate::{
     api::{Error, Result},
     supervise::{NAME, Supervisor},
 };
 
-struct Alone(Supervisor);
+struct SupervisorOnly(Supervisor);
 
-/// Serves it until the client says no more, or this process is told to end. Then open questions are withdrawn, and tmux is let go of.
+/// Serves the tool until the client closes stdin or a signal ends this process. Then open questions
+/// are withdrawn, and tmux is released.
 pub async fn serve(supervisor: Supervisor) -> Result<()> {
     let unable = |error: &dyn std::fmt::Display| Error::internal(format!("MCP: {error}"));
     let mut terminate = signal(SignalKind::terminate()).map_err(|error| unable(&error))?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(|error| unable(&error))?;
     let served = async {
-        let running = Alone(supervisor.clone()).serve((tokio::io::stdin(), tokio::io::stdout())).await;
+        let running = SupervisorOnly(supervisor.clone()).serve((tokio::io::stdin(), tokio::io::stdout())).await;
         match running {
             Ok(running) => running.waiting().await.map(drop).map_err(|error| unable(&error)),
             // A client that leaves before it began has not failed.
@@ -44,7 +46,7 @@ pub async fn serve(supervisor: Supervisor) -> Result<()> {
     result
 }
 
-impl ServerHandler for Alone {
+impl ServerHandler for SupervisorOnly {
     fn get_info(&self) -> ServerConfig {
         let capabilities = ServerCapabilities::builder().enable_tools().build();
         ServerConfig::new(capabilities).with_server_info(Implementation::new("muxtap", env!("CARGO_PKG_VERSION")))
