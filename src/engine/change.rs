@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{
     Engine, Host,
-    create::{literal, tmux_error},
+    spawn::create::{literal, tmux_error},
 };
 use crate::{
     api::{DoneAnswer, Error, PatchRequest, Result, Tier},

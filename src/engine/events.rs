@@ -22,8 +22,8 @@ use tokio::sync::broadcast;
 
 use super::{
     Engine, Host, Pane, limits,
-    list::{PanePattern, check_pattern},
     pane::Notifier,
+    query::list::{PanePattern, check_pattern},
 };
 use crate::{
     api::{

@@ -217,7 +217,7 @@ impl Host {
         if pane.mark_exited(exit) {
             self.publish(exit_event(pane, exit));
         }
-        super::managed::release_wrapper(self, pane, exit);
+        super::spawn::managed::release_wrapper(self, pane, exit);
     }
 
     pub(super) fn publish(&self, event: Event) {
@@ -383,7 +383,7 @@ impl Host {
         if pane.mark_exited(exit) {
             self.publish(exit_event(&pane, exit));
         }
-        super::managed::process_ended(self, &pane, exit);
+        super::spawn::managed::process_ended(self, &pane, exit);
     }
 
     fn closed(&self, id: PaneId) {
@@ -461,7 +461,7 @@ mod tests {
     use super::*;
     use crate::engine::{
         Engine, EngineOptions,
-        managed::{ExitWrapper, ManagedPane, OnExit},
+        spawn::managed::{ExitWrapper, ManagedPane, OnExit},
     };
 
     /// The budget counts bytes whatever way they come into a ring.

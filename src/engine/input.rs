@@ -1,10 +1,16 @@
 //! Input: keys, text, bytes, pastes. What is typed cannot become a tmux command (F27, F28).
 
+pub(super) mod command_line;
+pub(super) mod prompt;
+pub(super) mod run;
+pub(super) mod shell;
+pub(super) mod submit;
+
 use std::{fmt::Write as _, sync::Arc};
 
 use tokio::sync::oneshot;
 
-use super::{Engine, Host, Pane, limits, prompt::CursorPosition};
+use super::{Engine, Host, Pane, input::prompt::CursorPosition, limits};
 use crate::{
     api::{Error, ErrorCode, InputAnswer, InputRequest, Result, Tier},
     protocol::{

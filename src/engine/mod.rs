@@ -7,31 +7,17 @@
 pub mod agents;
 pub mod audit;
 mod audit_scope;
-mod capture;
 mod change;
-mod command_line;
 mod compile;
-mod create;
 mod deadline;
 mod events;
 mod host;
 mod input;
 mod janitor;
 pub mod limits;
-mod list;
-mod managed;
 mod pane;
-mod prompt;
-mod read;
-mod respawn;
-mod resync;
-mod run;
-mod screen_model;
-mod shell;
-mod shell_marks;
-mod submit;
-mod target;
-mod unmanaged;
+mod query;
+mod spawn;
 mod wait;
 
 use std::{
@@ -53,10 +39,10 @@ use crate::{
 pub use audit_scope::Caller;
 pub use events::{Delivery, EncodedEvent, Subscription};
 pub(crate) use host::Host;
-pub(crate) use list::{check_pattern, matches};
 pub(crate) use pane::{Pane, Revision};
-pub(crate) use target::{Target, find_pane, find_session, find_window, is_number};
-pub(crate) use unmanaged::{UnmanagedPlace, UnmanagedSpawn};
+pub(crate) use query::list::{check_pattern, matches};
+pub(crate) use query::target::{Target, find_pane, find_session, find_window, is_number};
+pub(crate) use spawn::unmanaged::{UnmanagedPlace, UnmanagedSpawn};
 use wait::Waits;
 
 /// Options of an engine.

@@ -4,6 +4,10 @@
 //! Everything happens under one short lock, in the task that reads the connection. The byte that
 //! satisfies a wait and the end of that wait are one call stack.
 
+pub(super) mod resync;
+pub(super) mod screen_model;
+pub(super) mod shell_marks;
+
 mod notifier;
 mod published;
 mod seeded;
@@ -21,9 +25,11 @@ use super::{
     agents::AgentSignals,
     events::EventCache,
     limits,
-    managed::{ManagedPane, OnExit, PaneOptions},
-    screen_model::{CursorReport, ScreenModel, Staleness},
-    shell_marks::ShellMarks,
+    pane::{
+        screen_model::{CursorReport, ScreenModel, Staleness},
+        shell_marks::ShellMarks,
+    },
+    spawn::managed::{ManagedPane, OnExit, PaneOptions},
     wait::Watcher,
 };
 use crate::{

@@ -13,7 +13,7 @@ use crate::{
     engine::{
         Pane, limits,
         pane::{DirtyFlag, Notifier, Snapshot, State},
-        read,
+        query::read,
     },
     metrics,
     stream::{

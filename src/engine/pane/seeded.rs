@@ -6,7 +6,7 @@ use std::time::Instant;
 use super::{MemoryDelta, Pane, PushOutcome, Revision, State};
 use crate::{
     api::{Gap, GapReason},
-    engine::{
+    engine::pane::{
         resync::ResyncOutcome,
         screen_model::{Reconciled, Staleness},
     },

@@ -13,7 +13,7 @@ use std::{
 use tokio_util::sync::CancellationToken;
 
 use super::{MemoryDelta, Pane, State};
-use crate::engine::{Host, limits, screen_model::Staleness};
+use crate::engine::{Host, limits, pane::screen_model::Staleness};
 
 /// Result of giving up a string: the follow-up work for the caller.
 #[must_use]

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     api::{PredicateKind, WaitMode, WaitOutcome},
-    engine::{Engine, Host, Pane, limits, pane::PaneMetadata, shell},
+    engine::{Engine, Host, Pane, input::shell, limits, pane::PaneMetadata},
     stream::cursor::Since,
 };
 

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     api::{Gap, PredicateKind},
-    engine::{screen_model::ScreenModel, shell_marks::ShellMarks},
+    engine::pane::{screen_model::ScreenModel, shell_marks::ShellMarks},
     screen::Changes,
     stream::{
         echo::{self, EchoFilter},

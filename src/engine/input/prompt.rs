@@ -7,9 +7,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{
+use crate::engine::{
     Engine, Host, Pane,
-    shell::{self, ForegroundState, IdleShell, Shell},
+    input::shell::{self, ForegroundState, IdleShell, Shell},
 };
 use crate::{
     api::{Error, ErrorCode, Result},
@@ -47,13 +47,13 @@ const REPRINT: &[u8] = b"\x12";
 
 /// A pane's cursor and size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct CursorPosition {
+pub(in crate::engine) struct CursorPosition {
     /// Column of the cursor, from 0.
-    pub(super) x: u16,
+    pub(in crate::engine) x: u16,
     /// Row of the cursor, from 0.
-    pub(super) y: u16,
+    pub(in crate::engine) y: u16,
     /// Columns of the pane.
-    pub(super) width: u16,
+    pub(in crate::engine) width: u16,
     height: u16,
 }
 
@@ -71,25 +71,25 @@ impl CursorPosition {
 
 /// A prompt at which nothing is typed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct EmptyPrompt {
+pub(in crate::engine) struct EmptyPrompt {
     /// The cursor's position.
-    pub(super) cursor: CursorPosition,
+    pub(in crate::engine) cursor: CursorPosition,
     /// Keys that remove the question, and everything a user types in the moment in which the
     /// terminal has their keys and tmux has not yet seen them.
-    pub(super) clear: Vec<u8>,
+    pub(in crate::engine) clear: Vec<u8>,
     /// The column at which a command line begins.
-    pub(super) column: u16,
+    pub(in crate::engine) column: u16,
     /// How many rows above that column the prompt ends, and in which column.
-    pub(super) above: (u16, u16),
+    pub(in crate::engine) above: (u16, u16),
     /// The keymap of the line editor; `None`: the terminal collects the line.
-    pub(super) editor: Option<Keymap>,
+    pub(in crate::engine) editor: Option<Keymap>,
     /// The last row of the prompt as shown, where a line editor has the line.
-    pub(super) text: String,
+    pub(in crate::engine) text: String,
 }
 
 /// The keymap of a line editor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Keymap {
+pub(in crate::engine) enum Keymap {
     /// Emacs keys.
     Emacs,
     /// Vi keys, in insert mode.
@@ -132,17 +132,17 @@ struct CursorMove {
 }
 
 /// A shell's prompt that is examined.
-pub(super) struct Prompt<'a> {
-    pub(super) engine: &'a Engine,
-    pub(super) host: &'a Arc<Host>,
-    pub(super) pane: &'a Arc<Pane>,
-    pub(super) reader: IdleShell,
+pub(in crate::engine) struct Prompt<'a> {
+    pub(in crate::engine) engine: &'a Engine,
+    pub(in crate::engine) host: &'a Arc<Host>,
+    pub(in crate::engine) pane: &'a Arc<Pane>,
+    pub(in crate::engine) reader: IdleShell,
 }
 
 impl Prompt<'_> {
     /// Returns the prompt if nothing is typed there; `clear` clears it first. The error says what
     /// is typed.
-    pub(super) async fn empty(&self, clear: bool) -> Result<EmptyPrompt> {
+    pub(in crate::engine) async fn empty(&self, clear: bool) -> Result<EmptyPrompt> {
         for attempt in 0..ATTEMPTS {
             let found = if self.reader.canonical { self.ask_terminal().await? } else { self.ask_editor().await? };
             let abandon = match found {
@@ -175,7 +175,7 @@ impl Prompt<'_> {
     /// Removes what [`Prompt::empty`] typed, when a user has typed behind it. Nothing is deleted
     /// but the question itself: the line may be another one by now, and Ctrl-D at an empty one
     /// would end the shell.
-    pub(super) async fn undo(&self, prompt: &EmptyPrompt) -> Result<()> {
+    pub(in crate::engine) async fn undo(&self, prompt: &EmptyPrompt) -> Result<()> {
         match prompt.editor {
             None => Ok(()),
             Some(keymap) => self.remove_question(keymap).await,
@@ -481,7 +481,7 @@ impl Prompt<'_> {
     }
 
     /// Returns whether this prompt stands where the cursor is, with nothing behind it.
-    pub(super) async fn is_back(&self, prompt: &str) -> Result<bool> {
+    pub(in crate::engine) async fn is_back(&self, prompt: &str) -> Result<bool> {
         let CursorPosition { x, y, .. } = self.spot().await?;
         Ok(!prompt.trim().is_empty() && self.row(y, x).await? == prompt)
     }

@@ -3,10 +3,12 @@
 
 use std::sync::Arc;
 
-use super::{
+use crate::engine::{
     Engine, Host, Pane,
-    create::{check_spawn, tmux_error, with_place, with_program},
-    managed::{self, ExitWrapper, HELD_LONGEST, Launch, ManagedPane, OnExit, PaneOptions},
+    spawn::{
+        create::{check_spawn, tmux_error, with_place, with_program},
+        managed::{self, ExitWrapper, HELD_LONGEST, Launch, ManagedPane, OnExit, PaneOptions},
+    },
 };
 use crate::{
     api::{DoneAnswer, Error, ErrorCode, RespawnRequest, Result, SpawnRequest},
@@ -28,7 +30,7 @@ struct RespawnPlan {
 impl Engine {
     /// Respawns a pane. All steps run to the end in a task, unless the engine stops: a caller that
     /// goes away must not leave a pane paused.
-    pub(super) async fn respawn(
+    pub(in crate::engine) async fn respawn(
         &self,
         host: &Arc<Host>,
         pane: &Arc<Pane>,

@@ -1,6 +1,6 @@
 //! The shell in a pane's foreground, and whether it is idle.
 
-use super::{Host, pane::PaneMetadata};
+use crate::engine::{Host, pane::PaneMetadata};
 use crate::tmux::{Foreground, Proc};
 
 /// Shells that `run` supports.
@@ -111,7 +111,7 @@ fn classify(proc: &Proc, foreground: &Foreground) -> ForegroundState {
     })
 }
 
-/// Returns whether these are the arguments of an exit wrapper ([`super::managed`]).
+/// Returns whether these are the arguments of an exit wrapper ([`crate::engine::managed`]).
 fn is_exit_wrapper(args: &[String]) -> bool {
     args.get(3).is_some_and(|name| name == "muxtap-hold")
 }

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{
+use crate::engine::{
     Engine, Host, Pane,
     input::{self, PreparedInput},
 };
@@ -26,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const REACTION: Duration = Duration::from_secs(2);
 
 impl Engine {
-    pub(super) async fn submit(
+    pub(in crate::engine) async fn submit(
         &self,
         host: &Arc<Host>,
         pane: &Arc<Pane>,

@@ -4,12 +4,12 @@ use std::{sync::Arc, time::Instant};
 
 use tokio::sync::oneshot;
 
-use super::{Host, Pane, limits, pane::Resync};
+use crate::engine::{Host, Pane, limits, pane::Resync};
 use crate::tmux::{Request, Seed};
 
 /// Result of a resync.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ResyncOutcome {
+pub(in crate::engine) enum ResyncOutcome {
     /// tmux's screen was the same.
     Same,
     /// tmux's screen was another one, which has been adopted.
@@ -24,12 +24,12 @@ impl Host {
     /// Compares a pane's screen with tmux's and corrects it: now, or, if the pane prints meanwhile,
     /// as soon as it rests. The screen of a pane that never rests stays stale; its captures come
     /// from tmux.
-    pub(super) fn resync(self: &Arc<Self>, pane: &Arc<Pane>) {
+    pub(in crate::engine) fn resync(self: &Arc<Self>, pane: &Arc<Pane>) {
         self.resync_when(pane, Resync::Now);
     }
 
     /// Resyncs a pane's screen, now or when the pane rests.
-    pub(super) fn resync_when(self: &Arc<Self>, pane: &Arc<Pane>, when: Resync) {
+    pub(in crate::engine) fn resync_when(self: &Arc<Self>, pane: &Arc<Pane>, when: Resync) {
         let Some(shared) = self.shared() else { return };
         if std::mem::replace(&mut pane.lock().screen.resyncing, true) {
             return;
@@ -71,7 +71,7 @@ impl Host {
     /// Asks tmux for the screen now. The reply is valid if the pane printed nothing between the
     /// question and the reply: everything that it had printed before tmux was asked comes ahead of
     /// the reply, so then there was nothing.
-    pub(super) async fn resync_once(self: &Arc<Self>, pane: &Arc<Pane>) -> ResyncOutcome {
+    pub(in crate::engine) async fn resync_once(self: &Arc<Self>, pane: &Arc<Pane>) -> ResyncOutcome {
         let Some(rules) = self.rules() else { return ResyncOutcome::Nothing };
         let since = pane.revision();
         let (sender, receiver) = oneshot::channel();
@@ -92,7 +92,7 @@ impl Host {
 }
 
 /// Resolves when the pane has printed nothing for [`limits::REST`].
-pub(super) async fn until_rest(pane: &Pane) {
+pub(in crate::engine) async fn until_rest(pane: &Pane) {
     let mut changes = pane.changes();
     loop {
         changes.borrow_and_update();

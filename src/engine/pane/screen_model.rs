@@ -6,7 +6,7 @@
 
 use std::time::Instant;
 
-use super::limits;
+use crate::engine::limits;
 use crate::{
     metrics,
     screen::{self, CaptureOptions, Changes, Line, Rules, Screen, Settings, Trouble},
@@ -14,7 +14,7 @@ use crate::{
 
 /// Why a screen may differ from tmux's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Staleness {
+pub(in crate::engine) enum Staleness {
     /// The pane was resized.
     Resized,
     /// Another program was started in the pane.
@@ -59,7 +59,7 @@ impl Staleness {
 
 /// Result of comparing a screen with tmux's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reconciled {
+pub(in crate::engine) enum Reconciled {
     /// The screen was right.
     Same,
     /// The screen was wrong.
@@ -71,7 +71,7 @@ pub(super) enum Reconciled {
 
 /// A pane's screen and how far it can be trusted.
 #[derive(Default)]
-pub(super) struct ScreenModel {
+pub(in crate::engine) struct ScreenModel {
     screen: Option<Box<Screen>>,
     /// How the running version of tmux draws.
     rules: Option<Rules>,
@@ -84,7 +84,7 @@ pub(super) struct ScreenModel {
     /// Whether the screen came from a seed taken while the alternate screen was shown.
     covered: bool,
     /// Whether a resync is in progress.
-    pub(super) resyncing: bool,
+    pub(in crate::engine) resyncing: bool,
     /// The string that has not ended, or the last one that was given up.
     string: Option<OpenString>,
 }
@@ -111,7 +111,7 @@ impl OpenString {
 impl ScreenModel {
     /// Replaces the screen with tmux's. `live`: the pane will be followed. In a version of tmux
     /// whose screens are not proven, only a last screen is kept.
-    pub(super) fn adopt(&mut self, seed: Option<&screen::Seed>, rules: Option<Rules>, live: bool) {
+    pub(in crate::engine) fn adopt(&mut self, seed: Option<&screen::Seed>, rules: Option<Rules>, live: bool) {
         self.rules = rules;
         let seed = seed.zip(rules).filter(|_| self.is_proven() || !live);
         self.set(seed.and_then(|(seed, rules)| Screen::from_seed(seed, rules, Settings::default())));
@@ -128,7 +128,7 @@ impl ScreenModel {
 
     /// Feeds output to the screen. `quiet`: the pane had rested before. Returns what changed, and
     /// why the screen became stale, if it did.
-    pub(super) fn feed(&mut self, data: &[u8], quiet: bool) -> (Option<Changes>, Option<Staleness>) {
+    pub(in crate::engine) fn feed(&mut self, data: &[u8], quiet: bool) -> (Option<Changes>, Option<Staleness>) {
         let Some(screen) = &mut self.screen else { return (None, None) };
         if quiet {
             screen.read_ended();
@@ -156,12 +156,12 @@ impl ScreenModel {
     }
 
     /// Returns when to give up the open string.
-    pub(super) fn string_due(&self) -> Option<Instant> {
+    pub(in crate::engine) fn string_due(&self) -> Option<Instant> {
         self.string.filter(|string| !string.given_up).map(|string| string.since + limits::STRING)
     }
 
     /// Gives up a string whose time is over. Returns why the screen became stale, if it did.
-    pub(super) fn give_up_string(&mut self, now: Instant) -> Option<Staleness> {
+    pub(in crate::engine) fn give_up_string(&mut self, now: Instant) -> Option<Staleness> {
         let due = self.string_due()?;
         let string = self.string.as_mut().filter(|_| now >= due)?;
         string.given_up = true;
@@ -173,7 +173,7 @@ impl ScreenModel {
     }
 
     /// Marks the screen as stale. Returns whether it needs a resync.
-    pub(super) fn mark_stale(&mut self, staleness: Staleness) -> bool {
+    pub(in crate::engine) fn mark_stale(&mut self, staleness: Staleness) -> bool {
         if self.screen.is_none() || !self.is_proven() {
             return false;
         }
@@ -184,14 +184,14 @@ impl ScreenModel {
     }
 
     /// Suspends the screen: the pane's output is not followed until it is seeded.
-    pub(super) fn suspend(&mut self) {
+    pub(in crate::engine) fn suspend(&mut self) {
         self.was_stale = self.staleness.is_some_and(|staleness| staleness != Staleness::Unfollowed || self.was_stale);
         self.mark_stale(Staleness::Unfollowed);
     }
 
     /// Returns whether the screen would equal tmux's after this output; `None` where that cannot be
     /// decided.
-    pub(super) fn agrees_after(&self, output: &[u8], seed: &screen::Seed, rules: Rules) -> Option<bool> {
+    pub(in crate::engine) fn agrees_after(&self, output: &[u8], seed: &screen::Seed, rules: Rules) -> Option<bool> {
         let knows = self.is_proven() && self.staleness == Some(Staleness::Unfollowed) && !self.was_stale;
         let mut ours = self.screen.as_deref().filter(|_| knows)?.clone();
         let theirs = Screen::from_seed(seed, rules, Settings::default())?;
@@ -203,43 +203,43 @@ impl ScreenModel {
     }
 
     /// Returns whether a resync can prove anything. A pane that is about to be seeded needs none.
-    pub(super) fn can_reconcile(&self) -> bool {
+    pub(in crate::engine) fn can_reconcile(&self) -> bool {
         self.staleness != Some(Staleness::Unfollowed)
     }
 
     /// Resizes the screen. Returns whether it needs a resync.
-    pub(super) fn resize(&mut self, size: screen::Size) -> bool {
+    pub(in crate::engine) fn resize(&mut self, size: screen::Size) -> bool {
         let Some(screen) = self.screen.as_mut().filter(|screen| screen.size() != size) else { return false };
         screen.resize(size);
         self.mark_stale(Staleness::Resized)
     }
 
     /// Returns whether tmux reports another cursor position or history size than this screen has.
-    pub(super) fn has_moved(&self, report: CursorReport) -> bool {
+    pub(in crate::engine) fn has_moved(&self, report: CursorReport) -> bool {
         let Some(screen) = self.followed().filter(|_| !self.resyncing) else { return false };
         let cursor = screen.cursor();
         report != CursorReport { history: screen.history_size(), column: cursor.column, row: cursor.row }
     }
 
     /// Returns the screen if it is certain to be what tmux shows.
-    pub(super) fn followed(&self) -> Option<&Screen> {
+    pub(in crate::engine) fn followed(&self) -> Option<&Screen> {
         self.screen.as_deref().filter(|screen| self.is_proven() && self.staleness.is_none() && screen.trusted().is_ok())
     }
 
     /// Returns what `capture-pane` would print, where that is certain.
-    pub(super) fn capture(&self, options: &CaptureOptions) -> Option<Vec<u8>> {
+    pub(in crate::engine) fn capture(&self, options: &CaptureOptions) -> Option<Vec<u8>> {
         self.followed()
             .filter(|_| !options.trailing || self.rules.is_some_and(|rules| rules.knows_trailing()))?
             .known(options)
     }
 
     /// Returns the last known screen, stale or not.
-    pub(super) fn last(&self) -> Option<&Screen> {
+    pub(in crate::engine) fn last(&self) -> Option<&Screen> {
         self.screen.as_deref()
     }
 
     /// Returns why captures are not served from memory, if they are not.
-    pub(super) fn why_not_followed(&self) -> Option<&'static str> {
+    pub(in crate::engine) fn why_not_followed(&self) -> Option<&'static str> {
         match (&self.screen, self.staleness) {
             _ if !self.is_proven() => Some("the screens of this version of tmux are not followed in memory"),
             (None, _) => Some("its screen is not in memory; it comes back when muxtap reads the pane anew"),
@@ -249,23 +249,23 @@ impl ScreenModel {
     }
 
     /// Returns whether captures with every flag are right as long as the screen is not stale.
-    pub(super) fn is_proven(&self) -> bool {
+    pub(in crate::engine) fn is_proven(&self) -> bool {
         self.rules.is_some_and(|rules| rules.proven())
     }
 
     /// Returns whether the screen needs a resync.
-    pub(super) fn is_stale(&self) -> bool {
+    pub(in crate::engine) fn is_stale(&self) -> bool {
         self.staleness.is_some()
     }
 
     /// Returns how often the screen became stale or was replaced so far.
-    pub(super) fn generation(&self) -> u64 {
+    pub(in crate::engine) fn generation(&self) -> u64 {
         self.generation
     }
 
     /// Reconciles the screen with tmux's. Keeps a screen that is the same, with all that tmux does
     /// not report.
-    pub(super) fn reconcile(&mut self, seed: &screen::Seed, rules: Rules) -> Reconciled {
+    pub(in crate::engine) fn reconcile(&mut self, seed: &screen::Seed, rules: Rules) -> Reconciled {
         let theirs = Screen::from_seed(seed, rules, Settings::default());
         let ours = self.screen.as_deref().filter(|screen| screen.trusted().is_ok());
         let outcome = match (ours, &theirs) {
@@ -282,29 +282,29 @@ impl ScreenModel {
     }
 
     /// Drops the screen and frees its memory.
-    pub(super) fn drop_screen(&mut self) {
+    pub(in crate::engine) fn drop_screen(&mut self) {
         self.mark_stale(Staleness::Dropped);
         self.screen = None;
         self.string = None;
     }
 
     /// Bytes held.
-    pub(super) fn memory(&self) -> usize {
+    pub(in crate::engine) fn memory(&self) -> usize {
         self.screen.as_ref().map_or(0, |screen| screen.memory())
     }
 }
 
 /// A pane's cursor position and history size, as tmux reports them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct CursorReport {
-    pub(super) history: u32,
-    pub(super) column: u32,
-    pub(super) row: u32,
+pub(in crate::engine) struct CursorReport {
+    pub(in crate::engine) history: u32,
+    pub(in crate::engine) column: u32,
+    pub(in crate::engine) row: u32,
 }
 
 impl CursorReport {
     /// Parses the text of a [`crate::tmux::Value::Place`].
-    pub(super) fn parse(text: &str) -> Option<Self> {
+    pub(in crate::engine) fn parse(text: &str) -> Option<Self> {
         let mut numbers = text.split(' ').map(|number| number.parse().ok());
         Some(Self { history: numbers.next()??, column: numbers.next()??, row: numbers.next()?? })
     }

@@ -4,9 +4,9 @@ use std::{collections::HashMap, sync::Arc};
 
 use tokio::sync::broadcast::error::RecvError;
 
-use super::{
+use crate::engine::{
     Engine, Host, Pane,
-    target::{Target, WindowPart},
+    query::target::{Target, WindowPart},
 };
 use crate::{
     api::{Error, ErrorCode, PaneInfo, PaneList, Result, SessionInfo, SessionList, Tier, WindowInfo, WindowList},
@@ -101,7 +101,7 @@ impl Host {
     }
 
     /// Returns an ended pane's entry in the list.
-    pub(super) fn ended_info(&self, pane: &Pane) -> PaneInfo {
+    pub(in crate::engine) fn ended_info(&self, pane: &Pane) -> PaneInfo {
         let mut info = PaneInfo { id: pane.id().to_string(), dead: true, ..PaneInfo::default() };
         info.earlier_server = self.is_earlier(pane);
         fill(&mut info, pane);
@@ -183,7 +183,7 @@ pub fn check_pattern(pattern: &str) -> Result<()> {
 
 /// A target in which `*` stands for any run of characters in a session's or window's name, parsed
 /// once for many panes.
-pub(super) enum PanePattern {
+pub(in crate::engine) enum PanePattern {
     /// Without a `*`. `None`: the text is no target.
     One(Option<Target>),
     Many {
@@ -193,7 +193,7 @@ pub(super) enum PanePattern {
 }
 
 impl PanePattern {
-    pub(super) fn new(pattern: &str) -> Self {
+    pub(in crate::engine) fn new(pattern: &str) -> Self {
         if !pattern.contains('*') {
             return Self::One(pattern.parse().ok());
         }
@@ -202,7 +202,7 @@ impl PanePattern {
     }
 
     /// Returns whether a pane matches.
-    pub(super) fn matches(&self, info: &PaneInfo) -> bool {
+    pub(in crate::engine) fn matches(&self, info: &PaneInfo) -> bool {
         match self {
             Self::One(None) => false,
             Self::One(Some(Target::Pane(id))) => info.id == id.to_string(),

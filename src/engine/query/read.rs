@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use base64::Engine as _;
 
-use super::{Engine, Host, Pane, limits, pane::State, target::Target, wait::duration};
+use crate::engine::{Engine, Host, Pane, limits, pane::State, query::target::Target, wait::duration};
 use crate::{
     api::{Error, ErrorCode, Gap, GapReason, ReadAnswer, ReadFormat, ReadRequest, Result, Tier},
     stream::{
@@ -15,9 +15,9 @@ use crate::{
 };
 
 /// A chunk of output in the format that was asked for.
-pub(super) struct FormattedChunk {
-    pub(super) data: Option<String>,
-    pub(super) text: Option<String>,
+pub(in crate::engine) struct FormattedChunk {
+    pub(in crate::engine) data: Option<String>,
+    pub(in crate::engine) text: Option<String>,
 }
 
 impl Engine {
@@ -98,7 +98,7 @@ fn earlier_pane_with_output(host: &Host, target: &str, since: &Since) -> Option<
 
 impl Pane {
     /// Returns the offset at which a read begins, and what is missing before it.
-    pub(super) fn resolve_since(&self, state: &State, since: &Since) -> Result<(u64, Option<Gap>)> {
+    pub(in crate::engine) fn resolve_since(&self, state: &State, since: &Since) -> Result<(u64, Option<Gap>)> {
         Ok(match since {
             Since::Input => {
                 (state.since_input().map_or(state.ring.start(), |(offset, _)| offset.max(state.ring.start())), None)
@@ -117,7 +117,7 @@ impl Pane {
 
     /// Returns where a cursor points in this stream. For a cursor of another epoch, or one whose
     /// bytes were dropped, returns the start of the remaining output and the gap before it.
-    pub(super) fn locate(&self, state: &State, cursor: &Cursor) -> Result<(u64, Option<Gap>)> {
+    pub(in crate::engine) fn locate(&self, state: &State, cursor: &Cursor) -> Result<(u64, Option<Gap>)> {
         let start = state.ring.start();
         if cursor.pane != self.id() {
             return Err(Error::invalid(format!(
@@ -147,12 +147,12 @@ impl Pane {
 
 impl State {
     /// Returns how a reader of this format reads.
-    pub(super) fn reading(&self, most: u64, format: ReadFormat) -> Reading {
+    pub(in crate::engine) fn reading(&self, most: u64, format: ReadFormat) -> Reading {
         Reading { most, whole: format != ReadFormat::Raw, over: self.exit.is_some() }
     }
 
     /// Returns where the last `lines` lines begin.
-    pub(super) fn lines_back(&self, lines: u32) -> u64 {
+    pub(in crate::engine) fn lines_back(&self, lines: u32) -> u64 {
         let (start, end) = (self.ring.start(), self.ring.end());
         let mut from = end;
         let mut left = lines;
@@ -184,7 +184,7 @@ const AT_ONCE: usize = 64 * 1024;
 
 impl FormattedChunk {
     /// Converts a chunk to the format that was asked for. Never called under a pane's lock.
-    pub(super) fn of(chunk: &Chunk, format: ReadFormat) -> Self {
+    pub(in crate::engine) fn of(chunk: &Chunk, format: ReadFormat) -> Self {
         match format {
             ReadFormat::Raw => {
                 Self { data: Some(base64::engine::general_purpose::STANDARD.encode(&chunk.bytes)), text: None }

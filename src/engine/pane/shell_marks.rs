@@ -5,20 +5,20 @@ use crate::stream::text::Mark;
 
 /// The OSC number of the marks that muxtap makes a shell print. Terminals ignore numbers they do
 /// not know.
-pub(super) const RUN_OSC: &str = "7717";
+pub(in crate::engine) const RUN_OSC: &str = "7717";
 
 /// Bells, titles, prompts and marks of a pane's stream.
 #[derive(Clone, Debug, Default)]
-pub(super) struct ShellMarks {
+pub(in crate::engine) struct ShellMarks {
     /// The offset of the last bell.
-    pub(super) bell: Option<u64>,
+    pub(in crate::engine) bell: Option<u64>,
     /// The last OSC 133 mark that begins or ends a prompt: its offset, and whether the prompt is
     /// shown (`A`, `B`) or over (`C`, `D`).
-    pub(super) prompt: Option<(u64, bool)>,
+    pub(in crate::engine) prompt: Option<(u64, bool)>,
     /// Where a command's output began by OSC 133.
-    pub(super) output_began: Option<u64>,
+    pub(in crate::engine) output_began: Option<u64>,
     /// Where a command's output ended by OSC 133, with the exit status.
-    pub(super) output_ended: Option<(u64, Option<i32>)>,
+    pub(in crate::engine) output_ended: Option<(u64, Option<i32>)>,
     /// The registered nonces (of a `run` and of an exit wrapper), each with its marks. Marks with
     /// other nonces, which a pane prints by itself, are ignored.
     registered: Vec<(String, RunMarks)>,
@@ -28,35 +28,35 @@ pub(super) struct ShellMarks {
 
 /// The marks that came with one nonce. Each is printed once; the first of each kind counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct RunMarks {
+pub(in crate::engine) struct RunMarks {
     /// Where the command's output begins.
-    pub(super) begin: Option<u64>,
+    pub(in crate::engine) begin: Option<u64>,
     /// Length of the command that the shell is about to run, as the shell reports it.
-    pub(super) length: Option<usize>,
+    pub(in crate::engine) length: Option<usize>,
     /// Where the command's output ended, with the exit status.
-    pub(super) end: Option<(u64, Option<i32>)>,
+    pub(in crate::engine) end: Option<(u64, Option<i32>)>,
 }
 
 impl ShellMarks {
     /// Registers a nonce: marks with it are stored from now on.
-    pub(super) fn register_nonce(&mut self, nonce: &str) {
+    pub(in crate::engine) fn register_nonce(&mut self, nonce: &str) {
         self.registered.push((nonce.to_owned(), RunMarks::default()));
     }
 
-    pub(super) fn unregister_nonce(&mut self, nonce: &str) {
+    pub(in crate::engine) fn unregister_nonce(&mut self, nonce: &str) {
         self.registered.retain(|(registered, _)| registered != nonce);
     }
 
     /// Returns the marks that came with a registered nonce.
-    pub(super) fn marks(&self, nonce: &str) -> Option<RunMarks> {
+    pub(in crate::engine) fn marks(&self, nonce: &str) -> Option<RunMarks> {
         self.registered.iter().find(|(registered, _)| registered == nonce).map(|(_, marks)| *marks)
     }
 
-    pub(super) fn take_title(&mut self) -> Option<String> {
+    pub(in crate::engine) fn take_title(&mut self) -> Option<String> {
         self.title.take()
     }
 
-    pub(super) fn mark(&mut self, start: u64, end: u64, mark: Mark<'_>) {
+    pub(in crate::engine) fn mark(&mut self, start: u64, end: u64, mark: Mark<'_>) {
         match mark {
             Mark::Bell => self.bell = Some(start),
             Mark::Title(title) => self.title = Some(String::from_utf8_lossy(title).into_owned()),

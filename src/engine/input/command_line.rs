@@ -3,12 +3,14 @@
 
 use std::fmt::Write as _;
 
-use super::{
-    prompt::{EmptyPrompt, Keymap},
-    shell::Shell,
-    shell_marks::RUN_OSC,
-};
 use crate::api::{Error, ErrorCode, Result};
+use crate::engine::{
+    input::{
+        prompt::{EmptyPrompt, Keymap},
+        shell::Shell,
+    },
+    pane::shell_marks::RUN_OSC,
+};
 
 /// Bytes of one line that a terminal in cooked mode takes (F28).
 const COOKED_LINE: usize = 4095;
@@ -67,7 +69,7 @@ impl Shell {
     /// line, and so in its echo, the escape byte stands as characters. The line is printable ASCII
     /// throughout: its width on the screen is known, and no line editor completes or expands
     /// anything in it. The space in front keeps it out of most histories.
-    pub(super) fn command_line(self, command: &str, nonce: &str, prompt: &EmptyPrompt) -> Result<Vec<u8>> {
+    pub(in crate::engine) fn command_line(self, command: &str, nonce: &str, prompt: &EmptyPrompt) -> Result<Vec<u8>> {
         let kept = self.assignment(command);
         let forget = match self {
             // `-s` replaces the line if it is in the history; then the newest entry is dropped.
@@ -122,7 +124,7 @@ impl Shell {
     }
 
     /// Returns whether a prompt is the one with which this shell asks for the rest of a command.
-    pub(super) fn is_continuation(self, prompt: &str) -> bool {
+    pub(in crate::engine) fn is_continuation(self, prompt: &str) -> bool {
         let bare = prompt.trim();
         // Prompts of configurations: dots (`...`) and what starship and others show.
         let is_dot = |character| matches!(character, '.' | '…' | '∙' | '·' | '⋅' | '•');

@@ -9,7 +9,7 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use super::{Engine, Host, Pane};
+use crate::engine::{Engine, Host, Pane};
 use crate::{
     api::{Error, Result, SpawnRequest},
     protocol::{
@@ -31,23 +31,23 @@ const WRAPPER_LINE: &str = "n=$1; shift; trap : INT QUIT; exec 3>&2 2>/dev/null;
 const WRAPPER_NAME: &str = "muxtap-hold";
 /// The longest that a wrapper holds its pane after its command has ended, with the time that the
 /// pane takes to end.
-pub(super) const HELD_LONGEST: Duration = Duration::from_secs(6);
+pub(in crate::engine) const HELD_LONGEST: Duration = Duration::from_secs(6);
 
 /// State of a pane in which muxtap started something.
 #[derive(Clone, Debug)]
-pub(super) struct ManagedPane {
-    pub(super) on_exit: OnExit,
+pub(in crate::engine) struct ManagedPane {
+    pub(in crate::engine) on_exit: OnExit,
     /// The original options of a pane that a user made, until they are restored.
-    pub(super) before: Option<PaneOptions>,
+    pub(in crate::engine) before: Option<PaneOptions>,
     /// The exit wrapper of the pane's command.
-    pub(super) wrapper: Option<ExitWrapper>,
+    pub(in crate::engine) wrapper: Option<ExitWrapper>,
     /// The command, so that it can be started again.
-    pub(super) launch: Option<Launch>,
+    pub(in crate::engine) launch: Option<Launch>,
 }
 
 /// The action on a pane when its process has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum OnExit {
+pub(in crate::engine) enum OnExit {
     /// Keep the pane.
     Keep,
     /// Close the pane.
@@ -58,43 +58,43 @@ pub(super) enum OnExit {
 
 /// The exit wrapper of a pane's command.
 #[derive(Clone, Debug)]
-pub(super) struct ExitWrapper {
+pub(in crate::engine) struct ExitWrapper {
     /// The nonce of the mark that the wrapper prints when its command ends.
-    pub(super) nonce: String,
+    pub(in crate::engine) nonce: String,
     /// Whether the mark has not come yet.
-    pub(super) is_awaited: bool,
+    pub(in crate::engine) is_awaited: bool,
 }
 
 impl ExitWrapper {
-    pub(super) fn of(nonce: String) -> Self {
+    pub(in crate::engine) fn of(nonce: String) -> Self {
         Self { nonce, is_awaited: true }
     }
 }
 
 /// A command, with the directory and environment in which it is started.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Launch {
-    pub(super) command: Vec<String>,
-    pub(super) cwd: Option<String>,
-    pub(super) env: BTreeMap<String, String>,
+pub(in crate::engine) struct Launch {
+    pub(in crate::engine) command: Vec<String>,
+    pub(in crate::engine) cwd: Option<String>,
+    pub(in crate::engine) env: BTreeMap<String, String>,
 }
 
 impl Launch {
     /// Returns the command of a request; `None` without one.
-    pub(super) fn of(spawn: &SpawnRequest) -> Option<Self> {
+    pub(in crate::engine) fn of(spawn: &SpawnRequest) -> Option<Self> {
         Some(Self { command: spawn.command.clone()?, cwd: spawn.cwd.clone(), env: spawn.env.clone() })
     }
 
     /// Returns this command for another start, with the directory and variables of the request
     /// where it gives any.
-    pub(super) fn with_changes(&self, spawn: &SpawnRequest) -> Self {
+    pub(in crate::engine) fn with_changes(&self, spawn: &SpawnRequest) -> Self {
         let mut env = self.env.clone();
         env.extend(spawn.env.clone());
         Self { command: self.command.clone(), cwd: spawn.cwd.clone().or_else(|| self.cwd.clone()), env }
     }
 
     /// Returns the words that tmux runs in place of the command: the command in its exit wrapper.
-    pub(super) fn wrapped(&self, nonce: &str) -> Vec<String> {
+    pub(in crate::engine) fn wrapped(&self, nonce: &str) -> Vec<String> {
         let wrapper = if self.command.len() == 1 { WRAPPER_LINE } else { WRAPPER };
         let wrapped = ["sh", "-c", wrapper, WRAPPER_NAME, nonce].map(str::to_owned);
         wrapped.into_iter().chain(self.command.iter().cloned()).collect()
@@ -103,7 +103,7 @@ impl Launch {
 
 /// Returns the wrapper's nonce from a pane's start command, if that is a wrapper: an earlier muxtap
 /// has made it.
-pub(super) fn wrapper_nonce(start_command: &str) -> Option<String> {
+pub(in crate::engine) fn wrapper_nonce(start_command: &str) -> Option<String> {
     let (_, rest) = start_command.split_once(&format!(" {WRAPPER_NAME} "))?;
     let nonce = rest.split(' ').next()?;
     (nonce.len() == 16 && nonce.bytes().all(|byte| byte.is_ascii_hexdigit())).then(|| nonce.to_owned())
@@ -111,7 +111,7 @@ pub(super) fn wrapper_nonce(start_command: &str) -> Option<String> {
 
 /// The pane options that muxtap changes; `None` where the pane has no value of its own.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct PaneOptions {
+pub(in crate::engine) struct PaneOptions {
     remain_on_exit: Option<String>,
     format: Option<String>,
 }
@@ -131,13 +131,13 @@ fn set(pane: PaneId, name: &str, value: Option<&str>) -> Command {
 
 /// Returns the commands that make tmux keep a pane when its process ends, and draw nothing into it
 /// (N13).
-pub(super) fn keep_on_exit(pane: PaneId) -> [Command; 2] {
+pub(in crate::engine) fn keep_on_exit(pane: PaneId) -> [Command; 2] {
     [set(pane, REMAIN, Some("on")), set(pane, FORMAT, Some(""))]
 }
 
 impl PaneOptions {
     /// Reads the options of a pane.
-    pub(super) async fn read(server: &Server, pane: PaneId) -> Result<Self> {
+    pub(in crate::engine) async fn read(server: &Server, pane: PaneId) -> Result<Self> {
         let value = async |name: &str| {
             let show = Command::new("show-options").flag("-p").flag("-q").flag("-v").opt("-t", pane.to_string());
             let answer = server.read(Some(pane), || Request::Framed(vec![show.clone().arg(name)])).await?;
@@ -173,7 +173,7 @@ impl ManagedPane {
 
 impl Engine {
     /// Leaves the panes in which muxtap started something to tmux.
-    pub(super) async fn release_panes(&self, host: &Arc<Host>) {
+    pub(in crate::engine) async fn release_panes(&self, host: &Arc<Host>) {
         if !matches!(host.server().link(), Link::Connected(_)) {
             return;
         }
@@ -193,7 +193,7 @@ impl Engine {
 
 /// Releases the wrapper of a command that has ended: the pane is closed, or dies with the command's
 /// status. Its screen is stored first.
-pub(super) fn release_wrapper(host: &Arc<Host>, pane: &Arc<Pane>, exit: Exit) {
+pub(in crate::engine) fn release_wrapper(host: &Arc<Host>, pane: &Arc<Pane>, exit: Exit) {
     match pane.managed().map(|managed| managed.on_exit) {
         Some(OnExit::Close) => {
             keep_screen(host, pane, false);
@@ -205,7 +205,7 @@ pub(super) fn release_wrapper(host: &Arc<Host>, pane: &Arc<Pane>, exit: Exit) {
 }
 
 /// Carries out the exit policy of a pane whose process has ended.
-pub(super) fn process_ended(host: &Arc<Host>, pane: &Arc<Pane>, exit: Exit) {
+pub(in crate::engine) fn process_ended(host: &Arc<Host>, pane: &Arc<Pane>, exit: Exit) {
     match pane.managed().map(|managed| (managed.on_exit, managed.before.is_some())) {
         Some((OnExit::Close, _)) => close_ended(host.server(), pane.id()),
         Some((OnExit::Restore, true)) => leave_to_tmux(host, pane, exit, false),
@@ -268,7 +268,7 @@ fn keep_screen(host: &Arc<Host>, pane: &Arc<Pane>, release: bool) {
 }
 
 /// Closes a pane whose process has ended, or in which nothing was started.
-pub(super) fn close_ended(server: &Server, pane: PaneId) {
+pub(in crate::engine) fn close_ended(server: &Server, pane: PaneId) {
     let kill = Command::new("kill-pane").opt("-t", pane.to_string());
     server.submit_at_last(Some(pane), Request::Plain(CommandLine::of([kill])));
 }

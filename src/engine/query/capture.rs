@@ -8,7 +8,10 @@ use std::{
 use bytes::Bytes;
 use tokio::sync::oneshot;
 
-use super::{Engine, Host, Pane, resync, screen_model::Staleness};
+use crate::engine::{
+    Engine, Host, Pane,
+    pane::{resync, screen_model::Staleness},
+};
 use crate::{
     api::{CaptureAnswer, CaptureRequest, CaptureSource, Error, ErrorCode, Result, Tier, Verified},
     metrics,
@@ -76,7 +79,12 @@ impl Engine {
 
     /// Returns the visible screen as text, and the stream offset at which it looked so. `joined`:
     /// wrapped lines are one.
-    pub(super) async fn screen(&self, host: &Arc<Host>, pane: &Arc<Pane>, joined: bool) -> Result<(String, u64)> {
+    pub(in crate::engine) async fn screen(
+        &self,
+        host: &Arc<Host>,
+        pane: &Arc<Pane>,
+        joined: bool,
+    ) -> Result<(String, u64)> {
         let options = CaptureOptions { join: joined, ..CaptureOptions::default() };
         let (text, offset) = match from_memory(pane, &options) {
             Some((text, offset)) => (Bytes::from(text), offset),

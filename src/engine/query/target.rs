@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::{Engine, Host, Pane};
+use crate::engine::{Engine, Host, Pane};
 use crate::{
     api::{Error, ErrorCode, Result},
     protocol::ids::{PaneId, SessionId, WindowId},
@@ -228,7 +228,7 @@ impl Engine {
     }
 
     /// Finds the session of a target.
-    pub(super) async fn session(&self, host: &Arc<Host>, text: &str) -> Result<SessionRow> {
+    pub(in crate::engine) async fn session(&self, host: &Arc<Host>, text: &str) -> Result<SessionRow> {
         let topology = host.server().fresh().await?.without_hubs();
         match text.parse()? {
             Target::Number(session) | Target::Named { session, window: None, pane: None } => {
@@ -239,7 +239,7 @@ impl Engine {
     }
 
     /// Finds the window of a target; of a session, its current one.
-    pub(super) async fn window(&self, host: &Arc<Host>, text: &str) -> Result<WindowRow> {
+    pub(in crate::engine) async fn window(&self, host: &Arc<Host>, text: &str) -> Result<WindowRow> {
         let topology = host.server().fresh().await?.without_hubs();
         let target = text.parse()?;
         find_window(&topology, &target).cloned().map_err(|error| with_socket(error, host))

@@ -6,12 +6,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{
+use crate::engine::{
     Engine, Host, Pane,
     deadline::Deadline,
-    input, limits,
-    prompt::{EmptyPrompt, Prompt},
-    shell::{self, ForegroundState, IdleShell},
+    input::{
+        self,
+        prompt::{EmptyPrompt, Prompt},
+        shell::{self, ForegroundState, IdleShell},
+    },
+    limits,
     wait::duration,
 };
 use crate::{

@@ -7,9 +7,9 @@
 
 use std::{collections::BTreeMap, ffi::OsString, path::Path, sync::Arc};
 
-use super::{
+use crate::engine::{
     Engine, Host,
-    create::{literal, tmux_error},
+    spawn::create::{literal, tmux_error},
 };
 use crate::{
     api::{Error, ErrorCode, Result, Tier},

@@ -3,13 +3,13 @@
 //! A program that prints and ends at once would be gone before it is followed. So a pane for a
 //! command begins with a placeholder. When the pane is followed, the command takes the
 //! placeholder's place (`respawn-pane`), in a wrapper that holds the pane until all output has
-//! arrived ([`super::managed`]).
+//! arrived ([`crate::engine::managed`]).
 
 use std::{path::PathBuf, sync::Arc};
 
-use super::{
+use crate::engine::{
     Engine, Host, Pane,
-    managed::{self, ExitWrapper, Launch, ManagedPane, OnExit},
+    spawn::managed::{self, ExitWrapper, Launch, ManagedPane, OnExit},
 };
 use crate::{
     api::{
@@ -315,7 +315,7 @@ enum ExitPolicy {
 }
 
 /// Adds the directory and variables of a request to a command.
-pub(super) fn with_place(command: Command, spawn: &SpawnRequest) -> Command {
+pub(in crate::engine) fn with_place(command: Command, spawn: &SpawnRequest) -> Command {
     let command = match &spawn.cwd {
         Some(cwd) => command.opt("-c", literal(cwd)),
         None => command,
@@ -325,11 +325,11 @@ pub(super) fn with_place(command: Command, spawn: &SpawnRequest) -> Command {
 
 /// Adds a pane's program to a command: one word is a shell command line, several are a program and
 /// its arguments, as for tmux.
-pub(super) fn with_program(command: Command, words: &[String]) -> Command {
+pub(in crate::engine) fn with_program(command: Command, words: &[String]) -> Command {
     words.iter().fold(command.end_of_flags(), Command::arg)
 }
 
-pub(super) fn check_spawn(spawn: &SpawnRequest) -> Result<()> {
+pub(in crate::engine) fn check_spawn(spawn: &SpawnRequest) -> Result<()> {
     if spawn.command.as_ref().is_some_and(|command| command.iter().all(|word| word.trim().is_empty())) {
         return Err(Error::invalid("command: it is empty; leave it out for a shell"));
     }
@@ -345,12 +345,12 @@ pub(super) fn check_spawn(spawn: &SpawnRequest) -> Result<()> {
 }
 
 /// Escapes a value that tmux expands as a format.
-pub(super) fn literal(text: &str) -> String {
+pub(in crate::engine) fn literal(text: &str) -> String {
     text.replace('#', "##")
 }
 
 /// Returns the error for a message of tmux.
-pub(super) fn tmux_error(message: &str) -> Error {
+pub(in crate::engine) fn tmux_error(message: &str) -> Error {
     let code = if message.contains("can't find") {
         ErrorCode::NotFound
     } else if message.contains("duplicate") || message.contains("still active") || message.contains("no space") {

@@ -1,0 +1,6 @@
+//! What is asked: lists, captures, reads, and the targets that requests name.
+
+pub(super) mod capture;
+pub(super) mod list;
+pub(super) mod read;
+pub(super) mod target;

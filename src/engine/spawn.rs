@@ -1,0 +1,6 @@
+//! What is started: sessions, windows, panes and the programs in them, and what was promised of those.
+
+pub(super) mod create;
+pub(super) mod managed;
+pub(super) mod respawn;
+pub(super) mod unmanaged;
