@@ -6,44 +6,48 @@
 //! runs and finds. [`supervise`] is the tool `manage_tmux_sessions`. [`api`] holds what they ask
 //! and answer. `docs/architecture.md` follows a byte through them.
 
+#![cfg_attr(
+    not(feature = "bridge"),
+    allow(dead_code, unused_imports, reason = "what a face alone needs stays with what it belongs to")
+)]
 #![allow(
     clippy::similar_names,
     reason = "`held` and `hold`, `carries` and `carriers` are words with their own meaning"
 )]
 
 pub mod api;
-#[cfg(feature = "full")]
+#[cfg(feature = "bridge")]
 pub mod bridge;
-#[cfg(feature = "full")]
+#[cfg(feature = "cli")]
 pub mod cli;
-#[cfg(feature = "full")]
+#[cfg(feature = "engine")]
 mod clock;
-#[cfg(feature = "full")]
+#[cfg(feature = "cli")]
 pub mod config;
-#[cfg(feature = "full")]
+#[cfg(feature = "cli")]
 pub mod daemon;
-#[cfg(feature = "full")]
+#[cfg(feature = "engine")]
 mod descriptors;
-#[cfg(feature = "full")]
+#[cfg(feature = "engine")]
 pub mod engine;
-#[cfg(feature = "full")]
+#[cfg(feature = "engine")]
 mod glob;
-#[cfg(feature = "full")]
+#[cfg(feature = "http")]
 pub mod http;
-#[cfg(feature = "full")]
+#[cfg(feature = "http")]
 pub mod mcp;
-#[cfg(feature = "full")]
+#[cfg(feature = "engine")]
 pub mod metrics;
-#[cfg(feature = "full")]
+#[cfg(feature = "http")]
 pub mod net;
-#[cfg(feature = "full")]
+#[cfg(feature = "engine")]
 mod nonce;
-#[cfg(feature = "full")]
+#[cfg(feature = "engine")]
 mod plain;
 pub mod protocol;
 pub mod screen;
 pub mod stream;
-#[cfg(feature = "full")]
+#[cfg(feature = "http")]
 pub mod supervise;
-#[cfg(feature = "full")]
+#[cfg(feature = "engine")]
 pub mod tmux;

@@ -4,13 +4,14 @@ use std::ffi::OsString;
 
 use clap::{Arg, ArgMatches, Args as _, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
+#[cfg(feature = "bridge")]
+use super::commands::bridge::Bridge;
 use super::{
     Outcome,
     caller::Caller,
     commands::{
         agents::Agents,
         approvals::ApprovalsArgs,
-        bridge::Bridge,
         capture::CapturePane,
         change::{
             KillPane, KillSession, KillWindow, RenameSession, RenameWindow, ResizePane, ResizeWindow, RespawnPane,
@@ -130,6 +131,7 @@ pub(super) enum Command {
     Agents(Agents),
     Approvals(ApprovalsArgs),
     Mcp(Mcp),
+    #[cfg(feature = "bridge")]
     Bridge(Bridge),
     Completions(Completions),
 }
@@ -169,6 +171,7 @@ impl Command {
             Self::Agents(args) => args.run(caller).await,
             Self::Approvals(args) => args.run(caller).await,
             Self::Mcp(args) => args.run(caller).await,
+            #[cfg(feature = "bridge")]
             Self::Bridge(args) => args.run(&ServerChoice::default()),
             Self::Completions(args) => args.run(),
         }

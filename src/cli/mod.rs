@@ -87,6 +87,7 @@ fn run(invocation: Invocation) -> Outcome {
     match command {
         // These need neither a daemon nor this thread's runtime.
         Command::Serve(args) => return args.run(),
+        #[cfg(feature = "bridge")]
         Command::Bridge(args) => return args.run(&server),
         Command::Completions(args) => return args.run(),
         _ => {}

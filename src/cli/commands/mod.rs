@@ -2,6 +2,7 @@
 
 pub(super) mod agents;
 pub(super) mod approvals;
+#[cfg(feature = "bridge")]
 pub(super) mod bridge;
 pub(super) mod capture;
 pub(super) mod change;
