@@ -6,7 +6,7 @@ use axum::http::StatusCode;
 use tokio::time::timeout;
 
 use super::{
-    backend::{ActionOutput, generate_name, sorted},
+    action::{ActionOutput, generate_name, sorted},
     capture_cache::{Capture, CaptureCaches, CaptureSpec},
     js::JsString,
     own_program,

@@ -5,6 +5,7 @@
 //! order of checks), `request` (is it valid), and a `backend`: `live` uses the engine, `stub` keeps
 //! lines in memory. `pattern` is JavaScript's regular expressions.
 
+mod action;
 mod backend;
 mod capture_cache;
 mod handler;

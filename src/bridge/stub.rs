@@ -10,7 +10,7 @@ use axum::http::StatusCode;
 use tokio::{sync::watch, time::timeout};
 
 use super::{
-    backend::{ActionOutput, generate_name, sorted},
+    action::{ActionOutput, generate_name, sorted},
     js::JsString,
     pattern::{Pattern, Pool},
     request::{Action, Request},

@@ -6,7 +6,7 @@ use axum::http::StatusCode;
 use tokio::{sync::watch, time::timeout};
 
 use super::{
-    backend::ActionOutput,
+    action::ActionOutput,
     capture_cache::{CaptureCache, CaptureSpec},
     live::{FoundSession, Live, is_gone},
     pattern::{Haystack, Pattern},

@@ -2,11 +2,20 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Deserializer};
+use rmcp::model::JsonObject;
+use serde::{Deserialize, Deserializer, de::DeserializeOwned};
+use serde_json::Value;
 use utoipa::ToSchema;
 
+use crate::api::{Error, Result};
+
+/// Parses a tool's arguments. The error names the field.
+pub(super) fn parse<T: DeserializeOwned>(arguments: JsonObject) -> Result<T> {
+    serde_json::from_value(Value::Object(arguments)).map_err(|error| Error::invalid(error.to_string()))
+}
+
 /// A list that may be given as one item.
-fn one_or_many<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
+fn one_or_many<'de, D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Vec<String>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
     enum Given {

@@ -3,12 +3,13 @@
 use std::{collections::BTreeMap, sync::LazyLock};
 
 use rmcp::model::{JsonObject, Tool, ToolAnnotations};
-use serde::{Serialize, de::DeserializeOwned};
+use serde::Serialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 use super::{
-    CallContext, args,
+    CallContext,
+    args::{self, parse},
     output::{CaptureOutput, ListOutput, ReadOutput, RunOutput, SearchOutput, ToolOutput, WatchOutput, matching_lines},
     schema,
     truncate::truncate_middle,
@@ -107,11 +108,6 @@ pub async fn call(call: &CallContext, name: &str, arguments: JsonObject) -> Opti
         "watch" => super::watch::watch(call, arguments).await,
         _ => return None,
     })
-}
-
-/// Parses a tool's arguments. The error names the field.
-pub(super) fn parse<T: DeserializeOwned>(arguments: JsonObject) -> Result<T> {
-    serde_json::from_value(Value::Object(arguments)).map_err(|error| Error::invalid(error.to_string()))
 }
 
 async fn list(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {

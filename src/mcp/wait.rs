@@ -5,7 +5,11 @@ use std::time::{Duration, Instant};
 use rmcp::model::{JsonObject, ProgressNotificationParam};
 use serde_json::json;
 
-use super::{CallContext, args, output::ToolOutput, tools::parse};
+use super::{
+    CallContext,
+    args::{self, parse},
+    output::ToolOutput,
+};
 use crate::api::{Error, Result, StandsBefore, WaitAnswer, WaitMode, WaitOutcome, WaitRequest};
 
 /// How often a client that asked for progress gets a notification; clients begin their own time

@@ -9,9 +9,9 @@ use rmcp::model::JsonObject;
 use serde_json::{Value, json};
 
 use super::{
-    CallContext, args,
+    CallContext,
+    args::{self, parse},
     output::{ToolOutput, WatchOutput},
-    tools::parse,
     truncate::truncate_middle,
 };
 use crate::{

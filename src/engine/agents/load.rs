@@ -1,13 +1,38 @@
-//! Loads the user's own rules from a file.
+//! Loads rules: those that are built in, and the user's own from a file.
 
 use std::{
     fs, io,
     os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
+    sync::LazyLock,
 };
 
-use super::Rules;
+use super::{Rules, parse};
 use crate::api::{Error, ErrorCode, Result};
+
+static BUILT_IN: LazyLock<Result<Rules>> =
+    LazyLock::new(|| parse::parse(include_str!("rules.toml"), &Rules::default()));
+
+impl Rules {
+    /// Returns the built-in rules.
+    pub fn built_in() -> Self {
+        match &*BUILT_IN {
+            Ok(rules) => rules.clone(),
+            Err(error) => Self { agents: Vec::new(), error: Some(error.message.clone()) },
+        }
+    }
+
+    /// Returns the built-in rules and what `text` adds. Error: what is wrong, with line, agent and
+    /// rule.
+    pub fn with_user_rules(text: &str) -> Result<Self> {
+        parse::parse(text, &Self::built_in())
+    }
+
+    /// Returns the built-in rules with the reason why the user's rules cannot be read.
+    pub fn built_in_with_error(error: &Error) -> Self {
+        Self { error: Some(error.message.clone()), ..Self::built_in() }
+    }
+}
 
 /// The longest file that is read.
 const FILE_BYTES: u64 = 1 << 20;
@@ -54,6 +79,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
     use super::*;
+    use crate::{api::AgentState, engine::agents::rules::Rule};
 
     #[test]
     fn a_file_that_nobody_named_may_be_missing() {
@@ -69,5 +95,21 @@ mod tests {
         assert!(message.contains("agents.toml: line 2: agent `mine`"), "{message}");
         fs::set_permissions(&file.path, fs::Permissions::from_mode(0o666)).unwrap();
         assert!(file.load().unwrap_err().message.contains("chmod o-w"));
+    }
+
+    #[test]
+    fn the_rules_that_are_built_in_can_be_read() {
+        assert_eq!(parse::parse(include_str!("rules.toml"), &Rules::default()).err(), None);
+        let rules = Rules::built_in();
+        assert_eq!(rules.ids(), ["claude", "codex", "gemini", "aider", "opencode", "cursor", "copilot", "goose"]);
+        for agent in &rules.agents {
+            for state in [AgentState::Working, AgentState::Permission] {
+                assert!(agent.rules.iter().any(|rule| rule.state == state), "{}: {}", agent.id, state.as_str());
+            }
+            let mut sorted = agent.rules.clone();
+            sorted.sort_by_key(|rule| std::cmp::Reverse(rule.priority));
+            let names = |rules: &[Rule]| rules.iter().map(|rule| rule.name.clone()).collect::<Vec<_>>();
+            assert_eq!(names(&agent.rules), names(&sorted));
+        }
     }
 }

@@ -3,12 +3,11 @@
 //! Rules are data: `rules.toml` beside this file, and a file of the user's. `docs/agents.md`
 //! describes their form.
 
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
 use regex::Regex;
 
-use super::parse;
-use crate::api::{AgentState, Error, Result};
+use crate::api::AgentState;
 
 /// All known agents, in the order in which they are tried.
 #[derive(Clone, Debug, Default)]
@@ -68,29 +67,7 @@ pub(super) enum Options {
     Pattern(Regex),
 }
 
-static BUILT_IN: LazyLock<Result<Rules>> =
-    LazyLock::new(|| parse::parse(include_str!("rules.toml"), &Rules::default()));
-
 impl Rules {
-    /// Returns the built-in rules.
-    pub fn built_in() -> Self {
-        match &*BUILT_IN {
-            Ok(rules) => rules.clone(),
-            Err(error) => Self { agents: Vec::new(), error: Some(error.message.clone()) },
-        }
-    }
-
-    /// Returns the built-in rules and what `text` adds. Error: what is wrong, with line, agent and
-    /// rule.
-    pub fn with_user_rules(text: &str) -> Result<Self> {
-        parse::parse(text, &Self::built_in())
-    }
-
-    /// Returns the built-in rules with the reason why the user's rules cannot be read.
-    pub fn built_in_with_error(error: &Error) -> Self {
-        Self { error: Some(error.message.clone()), ..Self::built_in() }
-    }
-
     /// Returns whether no agent is known, so that none is looked for.
     pub fn is_empty(&self) -> bool {
         self.agents.is_empty()
@@ -99,26 +76,5 @@ impl Rules {
     /// Returns the ids of the agents.
     pub fn ids(&self) -> Vec<&str> {
         self.agents.iter().map(|agent| agent.id.as_str()).collect()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_rules_that_are_built_in_can_be_read() {
-        assert_eq!(parse::parse(include_str!("rules.toml"), &Rules::default()).err(), None);
-        let rules = Rules::built_in();
-        assert_eq!(rules.ids(), ["claude", "codex", "gemini", "aider", "opencode", "cursor", "copilot", "goose"]);
-        for agent in &rules.agents {
-            for state in [AgentState::Working, AgentState::Permission] {
-                assert!(agent.rules.iter().any(|rule| rule.state == state), "{}: {}", agent.id, state.as_str());
-            }
-            let mut sorted = agent.rules.clone();
-            sorted.sort_by_key(|rule| std::cmp::Reverse(rule.priority));
-            let names = |rules: &[Rule]| rules.iter().map(|rule| rule.name.clone()).collect::<Vec<_>>();
-            assert_eq!(names(&agent.rules), names(&sorted));
-        }
     }
 }
