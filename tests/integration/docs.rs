@@ -22,12 +22,10 @@ fn rows(page: &str) -> impl Iterator<Item = Vec<String>> {
 /// A constant's or a field's value in a source file: a number, milliseconds for a time.
 fn value(source: &str, name: &str) -> u64 {
     let of_const = source.lines().find_map(|line| {
-        let declared = line
-            .trim_start()
-            .trim_start_matches("pub(super) ")
-            .trim_start_matches("pub ")
-            .strip_prefix("const ")?
-            .strip_prefix(name)?;
+        let visible = line.trim_start();
+        let (visibility, declared) = visible.split_once("const ")?;
+        let declared =
+            declared.strip_prefix(name).filter(|_| visibility.is_empty() || visibility.starts_with("pub"))?;
         declared.strip_prefix(": ")?.split_once(" = ")?.1.strip_suffix(';')
     });
     let of_field =
