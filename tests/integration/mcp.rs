@@ -249,6 +249,7 @@ fn a_daemon_that_ends_is_named() {
         let mut client = Client::new(&world);
         assert_eq!(client.call("list", &json!({}))["panes"][0]["id"], "%0");
         world.kill_daemon(how);
+        assert_eq!(client.process.line(), None, "it ends by itself");
         let ended = client.process.finish();
         assert_eq!(ended.status, 1, "{how:?}: {ended:?}");
         assert!(ended.stderr.contains("the daemon has ended"), "{how:?}: {ended:?}");

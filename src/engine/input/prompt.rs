@@ -383,13 +383,11 @@ impl Prompt<'_> {
         if self.reader.kill == 0 {
             return Ok(PromptState::Unknown);
         }
-        let before = self.prompt_shown().await?;
-        let prompt = self.row(before.y, before.x).await?;
+        let (before, prompt) = self.prompt_shown().await?;
         if self.reader.shell.is_continuation(&prompt) {
             return Ok(PromptState::Continued(prompt));
         }
-        let is_usual = prompt.ends_with("$ ") || prompt.ends_with("# ");
-        if !is_usual && self.pane.lock().prompt.as_ref() != Some(&prompt) {
+        if !self.is_own_prompt(&prompt) {
             // The row is the prompt alone, or has typed text behind it: the reprint decides.
             let (spot, reached) = self.reprint(before).await?;
             let text = self.row(spot.y, spot.x).await?;
@@ -420,17 +418,25 @@ impl Prompt<'_> {
         Ok((after.spot, after.reached))
     }
 
-    /// Returns the cursor's position once a prompt stands before it. A shell without a line editor
-    /// gives no sign when it waits for a line, and prints its prompt a moment after a command has
-    /// ended.
-    async fn prompt_shown(&self) -> Result<CursorPosition> {
+    /// Whether this is the prompt of a shell without a line editor, and not one for the rest of a
+    /// command.
+    fn is_own_prompt(&self, prompt: &str) -> bool {
+        prompt.ends_with("$ ") || prompt.ends_with("# ") || self.pane.lock().prompt.as_deref() == Some(prompt)
+    }
+
+    /// Returns the cursor's position once a prompt stands before it, and the row up to there; after a
+    /// while also without one. A shell without a line editor gives no sign when it waits for a line,
+    /// and prints its prompt a moment after a command has ended, behind what that printed last.
+    async fn prompt_shown(&self) -> Result<(CursorPosition, String)> {
         let mut changes = self.pane.changes();
         let give_up = Instant::now() + PATIENCE;
         loop {
             changes.borrow_and_update();
             let spot = self.spot().await?;
-            if spot.x > 0 || Instant::now() >= give_up {
-                return Ok(spot);
+            let row = self.row(spot.y, spot.x).await?;
+            let is_prompt = self.is_own_prompt(&row) || self.reader.shell.is_continuation(&row);
+            if is_prompt || Instant::now() >= give_up {
+                return Ok((spot, row));
             }
             tokio::select! {
                 () = tokio::time::sleep_until(give_up.into()) => {}
