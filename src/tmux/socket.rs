@@ -98,12 +98,17 @@ impl SocketFile {
         self.with(Option::take);
     }
 
-    /// Returns which server `name` leads to now.
+    /// Returns which server `name` leads to now. A new file of the server that is followed is held on
+    /// to from then on: the old one leads nowhere any more.
     pub fn check(&self, name: &Path) -> SocketState {
         let held = self.with(|held| held.as_ref().map(|held| (held.server, held.is(name))));
         let Some((server, false)) = held else { return SocketState::Same };
         match listener(name) {
             Ok(Some(pid)) if pid != server => SocketState::Replaced(pid),
+            Ok(Some(_)) => {
+                self.hold(name, server);
+                SocketState::Same
+            }
             Err(rustix::io::Errno::NOENT | rustix::io::Errno::NOTDIR) => SocketState::Missing,
             Err(rustix::io::Errno::CONNREFUSED) => SocketState::NotListening,
             // A server that is stopped may not take a connection for a look.
@@ -215,5 +220,21 @@ mod tests {
         let other = UnixListener::bind(dir.path().join("other")).unwrap();
         assert_eq!(listener(held.as_ref()), Err(rustix::io::Errno::CONNREFUSED), "it never leads to another one");
         drop(other);
+    }
+
+    /// As tmux makes its socket anew for SIGUSR1.
+    #[test]
+    fn a_new_file_of_the_same_server_is_held_as_soon_as_it_is_seen() {
+        let dir = tempfile::tempdir().unwrap();
+        let name = dir.path().join("s");
+        let (file, own) = (SocketFile::default(), std::process::id());
+        let server = UnixListener::bind(&name).unwrap();
+        file.hold(&name, own);
+        std::fs::remove_file(&name).unwrap();
+        drop(server);
+        let _server = UnixListener::bind(&name).unwrap();
+        assert_eq!(file.check(&name), SocketState::Same);
+        std::fs::remove_file(&name).unwrap();
+        assert_eq!(listener(file.path(&name).as_ref()), Ok(Some(own)), "it is reached without that file too");
     }
 }

@@ -82,6 +82,8 @@ fn says(output: &str, status: i32) -> (String, i32) {
 fn what_is_typed_already_is_shown_and_stays_and_nothing_is_run() {
     each_shell(|world, pane, name| {
         for (by_muxtap, text) in [(false, "touch mixed1 "), (true, "touch mixed2 "), (false, "touch mixed3")] {
+            // `run` returns with its command's end; what is typed before the prompt is there is echoed in front of it.
+            world.ok(&["wait-for", "-t", pane, "--prompt"]);
             if by_muxtap {
                 world.ok(&["send-keys", "-t", pane, "-l", text]);
                 crate::common::eventually("it shows", || screen(world, pane).contains(text.trim_end()));
