@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     api::{CaptureRequest, CaptureSource, Result},
-    engine::{Engine, Host, Pane, Revision},
+    engine::{Engine, Host, PaneState, Revision},
 };
 
 /// What is captured of a pane.
@@ -44,7 +44,7 @@ type MatchCell = (Arc<Pattern>, Arc<OnceCell<bool>>);
 
 /// The last capture of one pane in one form.
 pub struct CaptureCache {
-    pane: Arc<Pane>,
+    pane: Arc<PaneState>,
     spec: CaptureSpec,
     last: tokio::sync::Mutex<Option<Arc<Capture>>>,
 }
@@ -57,7 +57,7 @@ pub struct CaptureCaches {
 
 impl CaptureCaches {
     /// Returns the cache of a pane and form, shared with those that have it.
-    pub fn get(&self, pane: &Arc<Pane>, spec: CaptureSpec) -> Arc<CaptureCache> {
+    pub fn get(&self, pane: &Arc<PaneState>, spec: CaptureSpec) -> Arc<CaptureCache> {
         let mut caches = self.caches.lock().unwrap_or_else(PoisonError::into_inner);
         // A cache holds its pane, so no other pane has its address.
         let key = (Arc::as_ptr(pane) as usize, spec);
@@ -73,7 +73,7 @@ impl CaptureCaches {
 
 impl CaptureCache {
     /// Returns the pane.
-    pub fn pane(&self) -> &Arc<Pane> {
+    pub fn pane(&self) -> &Arc<PaneState> {
         &self.pane
     }
 
@@ -93,7 +93,7 @@ impl CaptureCache {
 
 impl Capture {
     /// Captures a pane.
-    pub async fn take(engine: &Engine, host: &Arc<Host>, pane: &Arc<Pane>, spec: CaptureSpec) -> Result<Self> {
+    pub async fn take(engine: &Engine, host: &Arc<Host>, pane: &Arc<PaneState>, spec: CaptureSpec) -> Result<Self> {
         let request =
             CaptureRequest { start: Some(format!("-{}", spec.lines)), join: spec.join, ..CaptureRequest::default() };
         let asked = Instant::now();

@@ -18,7 +18,7 @@ use super::{
 use crate::{
     api::{Error, ErrorCode, NewSessionRequest, Result, SpawnRequest},
     config, daemon,
-    engine::{Caller, Engine, EngineOptions, Host, Pane},
+    engine::{Caller, Engine, EngineOptions, Host, PaneState},
     tmux::{CoverageMode, Program, SessionRow, is_absent, is_unanswered},
 };
 
@@ -49,7 +49,7 @@ pub(super) struct FoundSession {
     /// The session's id.
     id: String,
     /// The session's active pane.
-    pub(super) pane: Arc<Pane>,
+    pub(super) pane: Arc<PaneState>,
 }
 
 impl Live {

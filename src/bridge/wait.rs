@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     api::{ReadFormat, ReadRequest, Result},
-    engine::Pane,
+    engine::PaneState,
 };
 
 /// How long a match may go on in a capture that is outdated because the pane has changed.
@@ -85,7 +85,7 @@ impl Live {
     /// Returns the capture that matches; `None` when the pane has ended.
     async fn until_matched(
         &self,
-        pane: &Arc<Pane>,
+        pane: &Arc<PaneState>,
         request: &Request,
         pattern: &Arc<Pattern>,
         since: &mut Option<String>,
@@ -143,7 +143,12 @@ impl Live {
 
     /// Returns whether the output after `since` matches. Of much output the older part is searched
     /// once and then skipped.
-    async fn is_in_output(&self, pane: &Arc<Pane>, pattern: &Pattern, since: &mut String) -> Result<bool, HttpError> {
+    async fn is_in_output(
+        &self,
+        pane: &Arc<PaneState>,
+        pattern: &Pattern,
+        since: &mut String,
+    ) -> Result<bool, HttpError> {
         let host = self.host()?;
         loop {
             let request = ReadRequest {

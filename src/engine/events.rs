@@ -21,7 +21,7 @@ use std::{
 use tokio::sync::broadcast;
 
 use super::{
-    Engine, Host, Pane, limits,
+    Engine, Host, PaneState, limits,
     pane::Notifier,
     query::list::{PanePattern, check_pattern},
 };
@@ -271,7 +271,7 @@ impl Subscription {
         }
     }
 
-    fn follow(&mut self, pane: Arc<Pane>, start: StartPoint) {
+    fn follow(&mut self, pane: Arc<PaneState>, start: StartPoint) {
         if self.reader_of(&pane).is_some() {
             return;
         }
@@ -294,7 +294,7 @@ impl Subscription {
         self.enqueue(self.last_number);
     }
 
-    fn reader_of(&mut self, pane: &Arc<Pane>) -> Option<&mut Reader> {
+    fn reader_of(&mut self, pane: &Arc<PaneState>) -> Option<&mut Reader> {
         self.readers.values_mut().find(|reader| Arc::ptr_eq(reader.pane(), pane))
     }
 

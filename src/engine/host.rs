@@ -10,7 +10,7 @@ use dashmap::DashMap;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Pane, Shared, limits,
+    PaneState, Shared, limits,
     pane::{MemoryDelta, PaneMetadata, PushOutcome, give_up_strings},
 };
 use crate::{
@@ -19,16 +19,16 @@ use crate::{
     protocol::ids::PaneId,
     screen::Rules,
     stream::cursor::{Cursor, Epoch},
-    tmux::{Exit, Link, Observer, Proc, Seed, Seeding, Server, ServerIdentity, Subject, Topology, Value},
+    tmux::{Exit, Link, Observer, Proc, Seed, Seeding, ServerIdentity, ServerLink, Subject, Topology, Value},
 };
 
 /// A followed server.
 pub struct Host {
     socket: PathBuf,
-    server: OnceLock<Server>,
+    server: OnceLock<ServerLink>,
     shared: Weak<Shared>,
-    panes: DashMap<PaneId, Arc<Pane>>,
-    ended: Mutex<Vec<Arc<Pane>>>,
+    panes: DashMap<PaneId, Arc<PaneState>>,
+    ended: Mutex<Vec<Arc<PaneState>>>,
     epoch: Mutex<Epoch>,
     /// The agents in the server's panes.
     pub(super) agents: super::agents::AgentRegistry,
@@ -56,14 +56,14 @@ impl Host {
         })
     }
 
-    pub(super) fn set_server(&self, server: Server) {
+    pub(super) fn set_server(&self, server: ServerLink) {
         // Set once, by the caller that created this host.
         let _ = self.server.set(server);
     }
 
     /// Returns the link to the server.
     #[allow(clippy::expect_used, reason = "`Engine::host` sets it before anyone else sees the host")]
-    pub fn server(&self) -> &Server {
+    pub fn server(&self) -> &ServerLink {
         self.server.get().expect("a host has a server before it is handed out")
     }
 
@@ -131,42 +131,42 @@ impl Host {
     }
 
     /// Returns a live pane.
-    pub fn live_pane(&self, id: PaneId) -> Option<Arc<Pane>> {
+    pub fn live_pane(&self, id: PaneId) -> Option<Arc<PaneState>> {
         self.panes.get(&id).map(|pane| pane.clone())
     }
 
     /// Returns a pane that is live, or has ended and is still readable. Panes of an earlier server
     /// are excluded: ids begin anew with each server.
-    pub fn pane(&self, id: PaneId) -> Option<Arc<Pane>> {
+    pub fn pane(&self, id: PaneId) -> Option<Arc<PaneState>> {
         self.live_pane(id).or_else(|| self.find_ended(|pane| pane.id() == id && !self.is_earlier(pane)))
     }
 
     /// Returns the last pane with this id of a server that ran there before.
-    pub(super) fn earlier_pane(&self, id: PaneId) -> Option<Arc<Pane>> {
+    pub(super) fn earlier_pane(&self, id: PaneId) -> Option<Arc<PaneState>> {
         self.find_ended(|pane| pane.id() == id && self.is_earlier(pane))
     }
 
     /// Returns the ended pane of an earlier server in whose stream a cursor stands.
-    pub(super) fn earlier_pane_of(&self, cursor: &Cursor) -> Option<Arc<Pane>> {
+    pub(super) fn earlier_pane_of(&self, cursor: &Cursor) -> Option<Arc<PaneState>> {
         self.find_ended(|pane| pane.id() == cursor.pane && pane.epoch() == cursor.epoch && self.is_earlier(pane))
     }
 
     /// Returns whether a pane belongs to a server that ran there before.
-    pub(super) fn is_earlier(&self, pane: &Pane) -> bool {
+    pub(super) fn is_earlier(&self, pane: &PaneState) -> bool {
         pane.epoch().server != self.epoch().server
     }
 
-    fn find_ended(&self, fits: impl Fn(&Pane) -> bool) -> Option<Arc<Pane>> {
+    fn find_ended(&self, fits: impl Fn(&PaneState) -> bool) -> Option<Arc<PaneState>> {
         self.ended().iter().rev().find(|pane| fits(pane)).cloned()
     }
 
     /// Returns every live pane.
-    pub fn panes(&self) -> Vec<Arc<Pane>> {
+    pub fn panes(&self) -> Vec<Arc<PaneState>> {
         self.panes.iter().map(|pane| pane.clone()).collect()
     }
 
     /// Returns panes that ended and are still readable, oldest first.
-    pub fn ended_panes(&self) -> Vec<Arc<Pane>> {
+    pub fn ended_panes(&self) -> Vec<Arc<PaneState>> {
         self.ended().clone()
     }
 
@@ -177,12 +177,12 @@ impl Host {
         ended.iter().filter_map(|pane| pane.ended_at()).min().map(|at| at + limits::KEEP)
     }
 
-    fn ended(&self) -> MutexGuard<'_, Vec<Arc<Pane>>> {
+    fn ended(&self) -> MutexGuard<'_, Vec<Arc<PaneState>>> {
         self.ended.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Moves a pane from the live ones to the ended ones.
-    fn retire(&self, pane: &Arc<Pane>) {
+    fn retire(&self, pane: &Arc<PaneState>) {
         if self.panes.remove_if(&pane.id(), |_, there| Arc::ptr_eq(there, pane)).is_some() {
             let mut ended = self.ended();
             ended.push(pane.clone());
@@ -212,7 +212,7 @@ impl Host {
     }
 
     /// Handles the end of a wrapped command, all of whose output has arrived.
-    pub(super) fn wrapped_command_ended(self: &Arc<Self>, pane: &Arc<Pane>, status: i32) {
+    pub(super) fn wrapped_command_ended(self: &Arc<Self>, pane: &Arc<PaneState>, status: i32) {
         let exit = Exit { status: Some(status), signal: None };
         if pane.mark_exited(exit) {
             self.publish(exit_event(pane, exit));
@@ -236,7 +236,7 @@ impl Host {
     }
 }
 
-fn exit_event(pane: &Pane, exit: Exit) -> Event {
+fn exit_event(pane: &PaneState, exit: Exit) -> Event {
     Event::PaneExited { pane: pane.id().to_string(), exit_status: exit.status, exit_signal: exit.signal }
 }
 
@@ -261,7 +261,7 @@ impl Host {
     }
 
     /// Does what follows from output that was appended to a pane.
-    fn pushed(self: &Arc<Self>, pane: &Arc<Pane>, pushed: PushOutcome) {
+    fn pushed(self: &Arc<Self>, pane: &Arc<PaneState>, pushed: PushOutcome) {
         self.charge(pushed.memory);
         if pushed.staleness.is_some() {
             self.resync(pane);
@@ -275,14 +275,14 @@ impl Host {
     }
 
     /// Schedules giving up a string that may have come open with a seed.
-    pub(super) fn watch_string(self: &Arc<Self>, pane: &Arc<Pane>) {
+    pub(super) fn watch_string(self: &Arc<Self>, pane: &Arc<PaneState>) {
         if let Some(due) = pane.watch_string() {
             self.give_up_string_at(pane, due);
         }
     }
 
     /// Gives up an open string when its time is over.
-    fn give_up_string_at(self: &Arc<Self>, pane: &Arc<Pane>, due: Instant) {
+    fn give_up_string_at(self: &Arc<Self>, pane: &Arc<PaneState>, due: Instant) {
         if let Some(shared) = self.shared() {
             let watching = give_up_strings(Arc::downgrade(self), pane.clone(), due, self.cancel.clone());
             shared.tasks.spawn(watching);
@@ -313,7 +313,7 @@ impl Host {
             (Some(pane), Seeding::Last) => self.charge(pane.seed_last(seed, self.rules())),
             (None, _) => {
                 let Some(shared) = self.shared() else { return };
-                let pane = Pane::new(id, self.epoch(), shared.options.ring_bytes);
+                let pane = PaneState::new(id, self.epoch(), shared.options.ring_bytes);
                 if let Some(row) = self.server.get().and_then(|server| server.topology().pane(id).cloned()) {
                     // The pane's screen comes with the seed.
                     let _ = pane.update_metadata(&row);

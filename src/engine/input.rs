@@ -10,7 +10,7 @@ use std::{fmt::Write as _, sync::Arc};
 
 use tokio::sync::oneshot;
 
-use super::{Engine, Host, Pane, input::prompt::CursorPosition, limits};
+use super::{Engine, Host, PaneState, input::prompt::CursorPosition, limits};
 use crate::{
     api::{Error, ErrorCode, InputAnswer, InputRequest, Result, Tier},
     protocol::{
@@ -193,7 +193,7 @@ impl Engine {
 
     /// Sends input. Returns the cursor just before it: the program's reaction comes behind that
     /// cursor.
-    pub(super) async fn send(&self, host: &Arc<Host>, pane: &Arc<Pane>, typed: PreparedInput) -> Result<Cursor> {
+    pub(super) async fn send(&self, host: &Arc<Host>, pane: &Arc<PaneState>, typed: PreparedInput) -> Result<Cursor> {
         let sent = self.send_if(host, pane, typed, None).await?;
         sent.ok_or_else(|| Error::internal("input that could not be refused was refused"))
     }
@@ -203,7 +203,7 @@ impl Engine {
     pub(super) async fn send_if(
         &self,
         host: &Arc<Host>,
-        pane: &Arc<Pane>,
+        pane: &Arc<PaneState>,
         typed: PreparedInput,
         only_at: Option<CursorPosition>,
     ) -> Result<Option<Cursor>> {
@@ -248,7 +248,7 @@ impl Engine {
     }
 
     /// Presses keys of a line editor. This is no input of a caller: no read or wait begins with it.
-    pub(super) async fn press(&self, host: &Host, pane: &Pane, keys: &[u8]) -> Result<()> {
+    pub(super) async fn press(&self, host: &Host, pane: &PaneState, keys: &[u8]) -> Result<()> {
         let version = host.server().connected().await?.version;
         let line = Line::keys(hex_keys(pane.id(), keys), Ok(keys.to_vec()));
         send_lines(host, pane, vec![line], version, None, &mut false).await.map(|_| ())
@@ -259,7 +259,7 @@ impl Engine {
 /// `some_arrived` once a line was typed.
 async fn send_lines(
     host: &Host,
-    pane: &Pane,
+    pane: &PaneState,
     lines: Vec<Line>,
     version: Version,
     only_at: Option<CursorPosition>,
@@ -286,7 +286,7 @@ async fn send_lines(
 /// Sends a line to tmux. The reply comes on the channel.
 fn send_line(
     host: &Host,
-    pane: &Pane,
+    pane: &PaneState,
     line: &Line,
     version: Version,
     only_at: Option<CursorPosition>,
@@ -310,7 +310,7 @@ fn send_line(
 /// reaches the program and leaves the mode and its scroll position alone; or refused.
 async fn send_in_mode(
     host: &Host,
-    pane: &Pane,
+    pane: &PaneState,
     line: Line,
     version: Version,
     only_at: Option<CursorPosition>,
@@ -351,7 +351,7 @@ async fn send_in_mode(
 }
 
 /// Returns the name of the mode that a pane is in, as tmux calls it (`copy-mode`, `tree-mode` …).
-async fn mode_of(host: &Host, pane: &Pane) -> Result<String> {
+async fn mode_of(host: &Host, pane: &PaneState) -> Result<String> {
     let question = || {
         let ask = Command::new("display-message").flag("-p").opt("-t", pane.id().to_string());
         Request::Plain(CommandLine::of([ask.format("#{pane_mode}")]))
@@ -362,7 +362,7 @@ async fn mode_of(host: &Host, pane: &Pane) -> Result<String> {
     Ok(mode.filter(|mode| !mode.is_empty()).unwrap_or_else(|| "a mode".to_owned()))
 }
 
-fn refused_by_tmux(pane: &Pane, message: &str) -> Error {
+fn refused_by_tmux(pane: &PaneState, message: &str) -> Error {
     if message.contains("can't find pane") {
         return Error::not_found(format!("pane {} is no longer there", pane.id()));
     }
@@ -370,7 +370,7 @@ fn refused_by_tmux(pane: &Pane, message: &str) -> Error {
 }
 
 /// Prepares keys by tmux's names. What is no name is text, as for `tmux send-keys`.
-pub(super) fn prepare_keys(pane: &Pane, keys: &[String]) -> Result<PreparedInput> {
+pub(super) fn prepare_keys(pane: &PaneState, keys: &[String]) -> Result<PreparedInput> {
     check_size(keys.iter().map(String::len).sum())?;
     if keys.iter().any(|key| key.contains('\0')) {
         return Err(Error::invalid("keys: a key's name cannot hold a NUL byte; send it as hex 00 or as C-Space"));
@@ -399,7 +399,7 @@ pub(super) fn prepare_keys(pane: &Pane, keys: &[String]) -> Result<PreparedInput
 }
 
 /// Prepares text to be typed.
-pub(super) fn prepare_text(pane: &Pane, bytes: &[u8]) -> Result<PreparedInput> {
+pub(super) fn prepare_text(pane: &PaneState, bytes: &[u8]) -> Result<PreparedInput> {
     check_size(bytes.len())?;
     let echo = String::from_utf8_lossy(bytes).into_owned();
     if bytes.len() > limits::KEYS_BYTES && !bytes.contains(&0) {
@@ -412,7 +412,7 @@ pub(super) fn prepare_text(pane: &Pane, bytes: &[u8]) -> Result<PreparedInput> {
 }
 
 /// Returns lines that paste these bytes as they are.
-fn raw_paste(pane: &Pane, bytes: &[u8]) -> Vec<Line> {
+fn raw_paste(pane: &PaneState, bytes: &[u8]) -> Vec<Line> {
     let pieces = bytes.chunks(limits::BUFFER_BYTES).enumerate();
     let line = |(index, bytes)| {
         let (name, set) = buffer(pane, index, bytes);
@@ -423,7 +423,7 @@ fn raw_paste(pane: &Pane, bytes: &[u8]) -> Vec<Line> {
 
 /// Prepares text as one paste: with its marks where the program asked for them, and line ends as
 /// Enter.
-fn prepare_paste(pane: &Pane, bytes: &[u8]) -> Result<PreparedInput> {
+fn prepare_paste(pane: &PaneState, bytes: &[u8]) -> Result<PreparedInput> {
     check_size(bytes.len())?;
     if bytes.contains(&0) {
         return Err(Error::invalid("text: a paste cannot hold a NUL byte; send it as hex"));
@@ -436,7 +436,7 @@ fn prepare_paste(pane: &Pane, bytes: &[u8]) -> Result<PreparedInput> {
 }
 
 /// Returns a buffer's name, and the command that creates it.
-fn buffer(pane: &Pane, index: usize, bytes: &[u8]) -> (String, Command) {
+fn buffer(pane: &PaneState, index: usize, bytes: &[u8]) -> (String, Command) {
     let name = format!("muxtap-{}-{index}", pane.id().0);
     let set = Command::new("set-buffer").opt("-b", &name).end_of_flags().arg(bytes);
     (name, set)
@@ -511,12 +511,12 @@ fn unhex(hex: &str) -> Result<Vec<u8>> {
 }
 
 /// Prepares text without an expected echo. The caller handles the echo.
-pub(super) fn prepare_unechoed(pane: &Pane, bytes: &[u8]) -> Result<PreparedInput> {
+pub(super) fn prepare_unechoed(pane: &PaneState, bytes: &[u8]) -> Result<PreparedInput> {
     Ok(PreparedInput { echo: String::new(), ..prepare_text(pane, bytes)? })
 }
 
 /// Prepares Enter as a key of its own.
-pub(super) fn prepare_enter(pane: &Pane) -> PreparedInput {
+pub(super) fn prepare_enter(pane: &PaneState) -> PreparedInput {
     let command = Command::new("send-keys").opt("-t", pane.id().to_string()).arg("Enter");
     PreparedInput { lines: vec![Line::keys([command], Ok(b"\r".to_vec()))], echo: String::new() }
 }

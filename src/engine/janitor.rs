@@ -6,7 +6,7 @@ use std::{
     time::Instant,
 };
 
-use super::{Pane, Shared};
+use super::{PaneState, Shared};
 use crate::metrics;
 
 /// Rings up to this size are not worth trimming.
@@ -46,7 +46,7 @@ pub(super) async fn run(shared: Arc<Shared>) {
 
 /// Halves the largest ring until all fit. When rings are small, drops the largest screens, first
 /// those of panes that tmux still has. Returns how many bytes are held then.
-fn trim(panes: &mut [Arc<Pane>], budget: usize) -> usize {
+fn trim(panes: &mut [Arc<PaneState>], budget: usize) -> usize {
     let mut total: usize = panes.iter().map(|pane| pane.held_bytes()).sum();
     while total > budget {
         let Some(largest) = panes.iter().max_by_key(|pane| pane.ring_len()).filter(|pane| pane.ring_len() > SMALL_RING)

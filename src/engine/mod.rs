@@ -33,13 +33,13 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use crate::{
     api::{Error, Event, Result, ServerStatus, Tiers},
     nonce,
-    tmux::{CoverageMode, Link, Proc, ProcessProbe, Program, Server, ServerSpec, SocketFile, Subject},
+    tmux::{CoverageMode, Link, Proc, ProcessProbe, Program, ServerLink, ServerSpec, SocketFile, Subject},
 };
 
 pub use audit_scope::Caller;
 pub use events::{Delivery, EncodedEvent, Subscription};
 pub(crate) use host::Host;
-pub(crate) use pane::{Pane, Revision};
+pub(crate) use pane::{PaneState, Revision};
 pub(crate) use query::list::{check_pattern, matches};
 pub(crate) use query::target::{Target, find_pane, find_session, find_window, is_number};
 pub(crate) use spawn::unmanaged::{UnmanagedPlace, UnmanagedSpawn};
@@ -167,7 +167,8 @@ impl Engine {
             coverage: self.shared.options.coverage,
             file: SocketFile::default(),
         };
-        let server = Server::follow(spec, Arc::new(Arc::downgrade(&host)), host.cancel().clone(), &self.shared.tasks);
+        let server =
+            ServerLink::follow(spec, Arc::new(Arc::downgrade(&host)), host.cancel().clone(), &self.shared.tasks);
         host.set_server(server);
         hosts.insert(socket.to_owned(), host.clone());
         Ok(host)

@@ -51,7 +51,7 @@ pub(super) use published::Snapshot;
 pub(super) use strings::give_up_strings;
 
 /// A pane. Clones of the `Arc` are the same pane.
-pub struct Pane {
+pub struct PaneState {
     id: PaneId,
     epoch: Epoch,
     state: Mutex<State>,
@@ -121,7 +121,7 @@ pub(super) struct PaneMetadata {
     pub(super) size: Size,
 }
 
-impl Pane {
+impl PaneState {
     pub(super) fn new(id: PaneId, epoch: Epoch, ring_bytes: usize) -> Arc<Self> {
         Arc::new(Self {
             id,

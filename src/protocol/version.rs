@@ -36,7 +36,9 @@ impl Version {
     pub fn parse(text: &[u8]) -> Result<Self, NotAVersion> {
         let text = text.trim_ascii();
         let error = || NotAVersion(String::from_utf8_lossy(text).into_owned());
-        let text = text.strip_prefix(b"tmux ").unwrap_or(text).trim_ascii();
+        // Up to 3.2a `tmux -V` begins with the name of its own file, which may be `tmux-3.2a`.
+        let space = memchr::memchr(b' ', text).filter(|_| text.starts_with(b"tmux"));
+        let text = space.and_then(|space| text.get(space..)).unwrap_or(text).trim_ascii();
         let number = text.strip_prefix(b"next-").unwrap_or(text);
         if !number.first().is_some_and(u8::is_ascii_digit) {
             // OpenBSD numbers its own releases, and a git build may say `master`.
@@ -91,6 +93,7 @@ mod tests {
         assert_eq!(version("tmux 3.3a\n"), Version { major: 3, minor: 3, suffix: Some('a') });
         assert_eq!(version("3.8"), Version { major: 3, minor: 8, suffix: None });
         assert_eq!(version("tmux next-3.9"), version("3.9"));
+        assert_eq!(version("tmux-3.2a 3.2a"), version("3.2a"));
         assert_eq!(version("tmux 3.4-rc2"), version("3.4"));
         assert_eq!(version("tmux openbsd-7.5"), Version::UNKNOWN);
         assert_eq!(version("tmux master"), Version::UNKNOWN);

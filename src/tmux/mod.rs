@@ -1,6 +1,6 @@
 //! The control clients of one tmux server, and what they report.
 //!
-//! [`Server`] finds a tmux server, attaches as few control clients as tmux allows (one where muxtap
+//! [`ServerLink`] finds a tmux server, attaches as few control clients as tmux allows (one where muxtap
 //! started the server, one for each session where it is a guest), keeps a model of sessions,
 //! windows and panes from what they announce, seeds every pane exactly and notifies its
 //! [`Observer`] of what happens. Nothing here is asked on a timer.
@@ -40,7 +40,7 @@ pub use probe::{Proc, ProcessProbe, Subject};
 pub use processes::{Process, Terminal};
 pub use program::{CoverageMode, Program, ServerSpec, same_socket};
 pub use seed::Seed;
-pub use server::Server;
+pub use server::ServerLink;
 pub use socket::SocketFile;
 pub use topology::{PaneRow, SessionRow, Topology, WindowRow};
 pub use tty::Foreground;
@@ -70,7 +70,7 @@ pub enum Seeding {
     Last,
 }
 
-/// Receives what a [`Server`] reports. Calls come from the task that reads the connection, in the
+/// Receives what a [`ServerLink`] reports. Calls come from the task that reads the connection, in the
 /// order of the wire, and must return at once.
 pub trait Observer: Send + Sync + 'static {
     /// A server was reached; called before anything is reported of its panes. If it is another

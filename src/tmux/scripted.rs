@@ -4,7 +4,7 @@
 //! ```ignore
 //! #[tokio::test(start_paused = true)] // seconds of silence cost nothing
 //! async fn a_test() {
-//!     let server = Scripted::start();                       // a `Server`, and an observer that keeps what it is told
+//!     let server = Scripted::start();                       // a `ServerLink`, and an observer that keeps what it is told
 //!     let mut wire = server.guest(SessionId(0));            // tmux's end of a control client that has attached to $0
 //!     wire.list(&[row(0, 0, 1)]).await;                     // answers the next request, `list-panes`, with one pane: %1
 //!     wire.seed("hello").await;                             // answers the next request, a seed
@@ -37,7 +37,7 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
-    Exit, Link, Observer, Seed, Seeding, Server, ServerIdentity, Topology, Value,
+    Exit, Link, Observer, Seed, Seeding, ServerIdentity, ServerLink, Topology, Value,
     connection::{Connection, Opened, Receiver as _},
     coverage::Inner,
     model::Covering,
@@ -59,7 +59,7 @@ const LIMIT: Duration = Duration::from_secs(120);
 /// A server whose control clients the test plays.
 pub struct Scripted {
     pub inner: Arc<Inner>,
-    pub server: Server,
+    pub server: ServerLink,
     observer: Arc<RecordingObserver>,
 }
 
@@ -101,7 +101,7 @@ impl Scripted {
             model.greeted = true;
             inner.link.send_replace(Link::Connected(identity));
         }
-        let server = Server::of(inner.clone());
+        let server = ServerLink::of(inner.clone());
         Self { inner, server, observer }
     }
 

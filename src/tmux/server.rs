@@ -39,11 +39,11 @@ const TRIES: u32 = 8;
 
 /// A handle to one server; clones are the same server.
 #[derive(Clone)]
-pub struct Server {
+pub struct ServerLink {
     inner: Arc<Inner>,
 }
 
-impl Server {
+impl ServerLink {
     /// Follows the server that `spec` names, until `cancel`. Tasks run in `tasks`. `observer` is
     /// notified of what happens.
     pub fn follow(
@@ -125,7 +125,7 @@ impl Server {
         }
     }
 
-    /// Like [`Server::connected`], but starts the server where none runs.
+    /// Like [`ServerLink::connected`], but starts the server where none runs.
     pub async fn connected_or_started(&self, start: StartServer) -> Result<ServerIdentity> {
         let asked = Arc::new(start);
         self.inner.lock().starts.push(asked.clone());

@@ -21,12 +21,17 @@ use super::{
 use crate::{
     api::{AgentEvidence, AgentInfo, AgentState, Event},
     clock::now_ms,
-    engine::{Engine, Host, Pane, limits},
+    engine::{Engine, Host, PaneState, limits},
     tmux::{Subject, death},
 };
 
 /// Follows a pane until it has gone or `cancel` is cancelled.
-pub(in crate::engine) async fn follow(host: Weak<Host>, pane: Arc<Pane>, rules: Arc<Rules>, cancel: CancellationToken) {
+pub(in crate::engine) async fn follow(
+    host: Weak<Host>,
+    pane: Arc<PaneState>,
+    rules: Arc<Rules>,
+    cancel: CancellationToken,
+) {
     let wake = pane.lock().agent_signals.waker();
     let mut follower = Follower {
         host,
@@ -49,7 +54,7 @@ pub(in crate::engine) async fn follow(host: Weak<Host>, pane: Arc<Pane>, rules: 
 
 struct Follower {
     host: Weak<Host>,
-    pane: Arc<Pane>,
+    pane: Arc<PaneState>,
     rules: Arc<Rules>,
     running: Option<RunningAgent>,
     /// How long to wait before looking at the processes again because of output.
@@ -305,7 +310,7 @@ impl Follower {
 /// judgement.
 async fn read_content(
     host: &Arc<Host>,
-    pane: &Arc<Pane>,
+    pane: &Arc<PaneState>,
     running: &mut RunningAgent,
     later: &mut Option<Instant>,
 ) -> Option<PaneContent> {
@@ -347,7 +352,7 @@ async fn read_content(
 /// Asks tmux for a screen that is not followed, at most once per [`limits::AGENT_ASK`].
 async fn query_screen(
     host: &Arc<Host>,
-    pane: &Arc<Pane>,
+    pane: &Arc<PaneState>,
     running: &mut RunningAgent,
     later: &mut Option<Instant>,
 ) -> Option<Vec<String>> {

@@ -8,7 +8,7 @@ use std::{
 use super::encoded::EncodedEvent;
 use crate::{
     api::{Event, ScreenFormat, Size},
-    engine::{Pane, limits, pane::Revision},
+    engine::{PaneState, limits, pane::Revision},
     screen::{Cursor, Screen},
 };
 
@@ -66,7 +66,7 @@ impl FrameCache {
     }
 }
 
-impl Pane {
+impl PaneState {
     /// Returns a frame of the screen as it is now. `hurry` makes one however recent the last one
     /// is.
     pub(super) fn frame(&self, format: ScreenFormat, hurry: bool) -> FrameResult {
@@ -115,7 +115,7 @@ impl Frame {
         &self,
         last: Option<&Self>,
         format: ScreenFormat,
-        pane: &Pane,
+        pane: &PaneState,
     ) -> Option<Arc<EncodedEvent>> {
         let since = last.map_or(0, |last| last.number);
         let mut diffs = self.diffs.lock().unwrap_or_else(PoisonError::into_inner);
@@ -130,7 +130,7 @@ impl Frame {
         event
     }
 
-    fn screen_event(&self, last: Option<&Self>, format: ScreenFormat, pane: &Pane) -> Option<Event> {
+    fn screen_event(&self, last: Option<&Self>, format: ScreenFormat, pane: &PaneState) -> Option<Event> {
         let last = last.filter(|last| last.size == self.size);
         let rows = self.rows.iter().enumerate();
         let changed = rows.filter(|(row, text)| last.and_then(|last| last.rows.get(*row)) != Some(*text));

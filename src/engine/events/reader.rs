@@ -11,7 +11,7 @@ use super::{
 use crate::{
     api::{Event, EventKind, Gap, GapReason, ReadFormat, ScreenFormat},
     engine::{
-        Pane, limits,
+        PaneState, limits,
         pane::{DirtyFlag, Notifier, Snapshot, State},
         query::read,
     },
@@ -29,7 +29,7 @@ const LINE_BYTES: u64 = 4 * 1024;
 
 /// A subscriber's position in one pane, and what it has been sent of the pane.
 pub(super) struct Reader {
-    pane: Arc<Pane>,
+    pane: Arc<PaneState>,
     dirty_flag: Arc<DirtyFlag>,
     /// The stream's offset up to which output was sent.
     offset: u64,
@@ -83,7 +83,7 @@ enum Read {
 
 impl Reader {
     /// Begins to read a pane.
-    pub(super) fn new(pane: Arc<Pane>, notifier: &Arc<Notifier>, number: u32, start: StartPoint) -> Self {
+    pub(super) fn new(pane: Arc<PaneState>, notifier: &Arc<Notifier>, number: u32, start: StartPoint) -> Self {
         let StartPoint { since, place: resume, missing } = start;
         let dirty_flag = DirtyFlag::new(notifier, number);
         pane.event_cache.add_reader();
@@ -122,7 +122,7 @@ impl Reader {
         }
     }
 
-    pub(super) fn pane(&self) -> &Arc<Pane> {
+    pub(super) fn pane(&self) -> &Arc<PaneState> {
         &self.pane
     }
 
@@ -322,7 +322,7 @@ fn skipped_gap(known: Option<Gap>, bytes: u64) -> Gap {
 
 /// Makes an output event, an empty one where there is no chunk. Never called under a pane's lock.
 fn output_event(
-    pane: &Pane,
+    pane: &PaneState,
     format: ReadFormat,
     chunk: Option<Chunk>,
     end: u64,

@@ -8,7 +8,7 @@ use std::{
 };
 
 use crate::engine::{
-    Engine, Host, Pane,
+    Engine, Host, PaneState,
     input::shell::{self, ForegroundState, IdleShell, Shell},
 };
 use crate::{
@@ -135,7 +135,7 @@ struct CursorMove {
 pub(in crate::engine) struct Prompt<'a> {
     pub(in crate::engine) engine: &'a Engine,
     pub(in crate::engine) host: &'a Arc<Host>,
-    pub(in crate::engine) pane: &'a Arc<Pane>,
+    pub(in crate::engine) pane: &'a Arc<PaneState>,
     pub(in crate::engine) reader: IdleShell,
 }
 

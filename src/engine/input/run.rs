@@ -7,7 +7,7 @@ use std::{
 };
 
 use crate::engine::{
-    Engine, Host, Pane,
+    Engine, Host, PaneState,
     deadline::Deadline,
     input::{
         self,
@@ -250,7 +250,12 @@ impl Engine {
     }
 
     /// Returns the idle shell of the pane. Waits for a shell that has only begun.
-    async fn wait_for_idle_shell(&self, host: &Arc<Host>, pane: &Arc<Pane>, deadline: Deadline) -> Result<IdleShell> {
+    async fn wait_for_idle_shell(
+        &self,
+        host: &Arc<Host>,
+        pane: &Arc<PaneState>,
+        deadline: Deadline,
+    ) -> Result<IdleShell> {
         deadline.before(NOT_TYPED, host.server().fresh()).await?;
         let mut changes = pane.changes();
         let rests = async {
@@ -293,7 +298,7 @@ struct PendingCommand {
     clear: bool,
 }
 
-fn too_late(pane: &Pane) -> Error {
+fn too_late(pane: &PaneState) -> Error {
     let message =
         format!("the time was over before the prompt of pane {} was known to be empty; nothing was run", pane.id());
     Error::new(ErrorCode::Timeout, message).at_stage("prompt")
@@ -301,12 +306,12 @@ fn too_late(pane: &Pane) -> Error {
 
 /// A pane's permit for one `run` at a time. Its nonce is registered meanwhile.
 struct ExclusiveRun {
-    pane: Arc<Pane>,
+    pane: Arc<PaneState>,
     nonce: String,
 }
 
 impl ExclusiveRun {
-    fn claim(pane: &Arc<Pane>) -> Result<Self> {
+    fn claim(pane: &Arc<PaneState>) -> Result<Self> {
         let mut state = pane.lock();
         if std::mem::replace(&mut state.run_active, true) {
             return Err(Error::new(ErrorCode::Conflict, format!("another run is under way in pane {}", pane.id())));
@@ -330,7 +335,7 @@ impl Drop for ExclusiveRun {
 struct RunningCommand<'a> {
     engine: &'a Engine,
     host: &'a Arc<Host>,
-    pane: &'a Arc<Pane>,
+    pane: &'a Arc<PaneState>,
     reader: IdleShell,
     /// The prompt at which the command was typed.
     prompt: EmptyPrompt,
@@ -416,7 +421,7 @@ impl RunningCommand<'_> {
 }
 
 /// Returns the end of what the pane has printed since, for an error message.
-fn recent_output(pane: &Pane, since: u64) -> String {
+fn recent_output(pane: &PaneState, since: u64) -> String {
     let state = pane.lock();
     let text = render::render_text(&state.ring, since.max(state.ring.start()), state.ring.end());
     let skipped = text.chars().count().saturating_sub(SEEN);
@@ -424,14 +429,14 @@ fn recent_output(pane: &Pane, since: u64) -> String {
 }
 
 /// Returns the marks with this nonce that the typed line made the shell print.
-fn command_marks(pane: &Pane, nonce: &str) -> CommandMarks {
+fn command_marks(pane: &PaneState, nonce: &str) -> CommandMarks {
     let state = pane.lock();
     let marks = state.shell_marks.marks(nonce).unwrap_or_default();
     CommandMarks { begin: marks.begin, length: marks.length, end: marks.end, exit: state.exit.map(|(exit, _)| exit) }
 }
 
 /// Returns the output between the marks, its end, and whether its beginning was dropped.
-fn output(pane: &Pane, found: &CommandMarks) -> (String, u64, bool) {
+fn output(pane: &PaneState, found: &CommandMarks) -> (String, u64, bool) {
     let state = pane.lock();
     let end = found.end.map_or_else(|| state.ring.end(), |(end, _)| end);
     let Some(begin) = found.begin else { return (String::new(), end, false) };

@@ -7,7 +7,7 @@ use std::{
 };
 
 use crate::engine::{
-    Engine, Host, Pane,
+    Engine, Host, PaneState,
     input::{self, PreparedInput},
 };
 use crate::{
@@ -29,7 +29,7 @@ impl Engine {
     pub(in crate::engine) async fn submit(
         &self,
         host: &Arc<Host>,
-        pane: &Arc<Pane>,
+        pane: &Arc<PaneState>,
         typed: PreparedInput,
         text: &str,
     ) -> Result<(Cursor, SubmitSeen)> {
@@ -48,7 +48,7 @@ impl Engine {
 }
 
 /// Resolves when the burst is over and the stream is quiet.
-async fn until_burst_over(pane: &Pane, sent: Instant) {
+async fn until_burst_over(pane: &PaneState, sent: Instant) {
     let mut changes = pane.changes();
     loop {
         changes.borrow_and_update();
@@ -64,7 +64,7 @@ async fn until_burst_over(pane: &Pane, sent: Instant) {
 }
 
 /// Resolves when the pane printed something after `offset`, or ended.
-async fn until_output(pane: &Pane, offset: u64) {
+async fn until_output(pane: &PaneState, offset: u64) {
     let mut changes = pane.changes();
     loop {
         changes.borrow_and_update();
@@ -82,7 +82,7 @@ async fn until_output(pane: &Pane, offset: u64) {
 
 /// Returns whether the output since an offset holds the end of the text, however it was wrapped or
 /// coloured.
-fn is_echoed(pane: &Pane, since: u64, text: &str) -> bool {
+fn is_echoed(pane: &PaneState, since: u64, text: &str) -> bool {
     let dense = |text: &str| text.chars().filter(|c| !c.is_whitespace() && !c.is_control()).collect::<Vec<_>>();
     let state = pane.lock();
     let end = state.ring.end();

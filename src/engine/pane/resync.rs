@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Instant};
 
 use tokio::sync::oneshot;
 
-use crate::engine::{Host, Pane, limits, pane::Resync};
+use crate::engine::{Host, PaneState, limits, pane::Resync};
 use crate::tmux::{Request, Seed};
 
 /// Result of a resync.
@@ -24,12 +24,12 @@ impl Host {
     /// Compares a pane's screen with tmux's and corrects it: now, or, if the pane prints meanwhile,
     /// as soon as it rests. The screen of a pane that never rests stays stale; its captures come
     /// from tmux.
-    pub(in crate::engine) fn resync(self: &Arc<Self>, pane: &Arc<Pane>) {
+    pub(in crate::engine) fn resync(self: &Arc<Self>, pane: &Arc<PaneState>) {
         self.resync_when(pane, Resync::Now);
     }
 
     /// Resyncs a pane's screen, now or when the pane rests.
-    pub(in crate::engine) fn resync_when(self: &Arc<Self>, pane: &Arc<Pane>, when: Resync) {
+    pub(in crate::engine) fn resync_when(self: &Arc<Self>, pane: &Arc<PaneState>, when: Resync) {
         let Some(shared) = self.shared() else { return };
         if std::mem::replace(&mut pane.lock().screen.resyncing, true) {
             return;
@@ -44,7 +44,7 @@ impl Host {
         });
     }
 
-    async fn resync_until_reconciled(self: &Arc<Self>, pane: &Arc<Pane>, when: Resync) {
+    async fn resync_until_reconciled(self: &Arc<Self>, pane: &Arc<PaneState>, when: Resync) {
         if when == Resync::AtRest {
             until_rest(pane).await;
         }
@@ -71,7 +71,7 @@ impl Host {
     /// Asks tmux for the screen now. The reply is valid if the pane printed nothing between the
     /// question and the reply: everything that it had printed before tmux was asked comes ahead of
     /// the reply, so then there was nothing.
-    pub(in crate::engine) async fn resync_once(self: &Arc<Self>, pane: &Arc<Pane>) -> ResyncOutcome {
+    pub(in crate::engine) async fn resync_once(self: &Arc<Self>, pane: &Arc<PaneState>) -> ResyncOutcome {
         let Some(rules) = self.rules() else { return ResyncOutcome::Nothing };
         let since = pane.revision();
         let (sender, receiver) = oneshot::channel();
@@ -92,7 +92,7 @@ impl Host {
 }
 
 /// Resolves when the pane has printed nothing for [`limits::REST`].
-pub(in crate::engine) async fn until_rest(pane: &Pane) {
+pub(in crate::engine) async fn until_rest(pane: &PaneState) {
     let mut changes = pane.changes();
     loop {
         changes.borrow_and_update();

@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-use super::{MemoryDelta, Pane, PushOutcome, Revision, State};
+use super::{MemoryDelta, PaneState, PushOutcome, Revision, State};
 use crate::{
     api::{Gap, GapReason},
     engine::pane::{
@@ -16,7 +16,7 @@ use crate::{
     tmux::{Exit, Seed},
 };
 
-impl Pane {
+impl PaneState {
     /// Applies the first seed: what the pane showed before muxtap came.
     pub(in crate::engine) fn seed_first(&self, seed: &Seed, rules: Option<Rules>) -> MemoryDelta {
         let mut state = self.lock();

@@ -12,7 +12,7 @@ use std::{
 
 use tokio_util::sync::CancellationToken;
 
-use super::{MemoryDelta, Pane, State};
+use super::{MemoryDelta, PaneState, State};
 use crate::engine::{Host, limits, pane::screen_model::Staleness};
 
 /// Result of giving up a string: the follow-up work for the caller.
@@ -25,7 +25,7 @@ pub(in crate::engine) struct GiveUpOutcome {
     pub(in crate::engine) next: Option<Instant>,
 }
 
-impl Pane {
+impl PaneState {
     /// Returns when to give up the open string, if no task waits for that yet.
     pub(in crate::engine) fn watch_string(&self) -> Option<Instant> {
         self.lock().watch_string()
@@ -87,7 +87,7 @@ impl State {
 /// strings.
 pub(in crate::engine) async fn give_up_strings(
     host: Weak<Host>,
-    pane: Arc<Pane>,
+    pane: Arc<PaneState>,
     mut due: Instant,
     cancel: CancellationToken,
 ) {

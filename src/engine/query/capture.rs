@@ -9,7 +9,7 @@ use bytes::Bytes;
 use tokio::sync::oneshot;
 
 use crate::engine::{
-    Engine, Host, Pane,
+    Engine, Host, PaneState,
     pane::{resync, screen_model::Staleness},
 };
 use crate::{
@@ -46,7 +46,7 @@ impl Engine {
     }
 
     /// Captures from memory, and compares with what tmux prints at the same point of the stream.
-    async fn verify(&self, host: &Arc<Host>, pane: &Arc<Pane>, options: &CaptureOptions) -> Result<CaptureAnswer> {
+    async fn verify(&self, host: &Arc<Host>, pane: &Arc<PaneState>, options: &CaptureOptions) -> Result<CaptureAnswer> {
         let refuse = |why: &str| Error::new(ErrorCode::Conflict, format!("cannot verify pane {}: {why}", pane.id()));
         let begun = Instant::now();
         while begun.elapsed() < VERIFY_LIMIT {
@@ -82,7 +82,7 @@ impl Engine {
     pub(in crate::engine) async fn screen(
         &self,
         host: &Arc<Host>,
-        pane: &Arc<Pane>,
+        pane: &Arc<PaneState>,
         joined: bool,
     ) -> Result<(String, u64)> {
         let options = CaptureOptions { join: joined, ..CaptureOptions::default() };
@@ -105,7 +105,7 @@ impl Engine {
     async fn ask_screen(
         &self,
         host: &Arc<Host>,
-        pane: &Arc<Pane>,
+        pane: &Arc<PaneState>,
         command: impl Fn() -> Command,
     ) -> Result<(Bytes, u64)> {
         for _ in 0..3 {
@@ -138,12 +138,12 @@ impl Engine {
 }
 
 /// Returns the capture from memory, where it is certain to be what tmux prints.
-fn from_memory(pane: &Pane, options: &CaptureOptions) -> Option<(Vec<u8>, u64)> {
+fn from_memory(pane: &PaneState, options: &CaptureOptions) -> Option<(Vec<u8>, u64)> {
     let state = pane.lock();
     Some((state.screen.capture(options)?, state.ring.end()))
 }
 
-fn answer(pane: &Pane, text: &[u8], source: CaptureSource, offset: u64) -> CaptureAnswer {
+fn answer(pane: &PaneState, text: &[u8], source: CaptureSource, offset: u64) -> CaptureAnswer {
     metrics::capture(source.as_str());
     CaptureAnswer {
         pane: pane.id().to_string(),
@@ -156,7 +156,7 @@ fn answer(pane: &Pane, text: &[u8], source: CaptureSource, offset: u64) -> Captu
 }
 
 /// Captures the last screen, with its history, of a pane that has ended.
-fn of_ended(pane: &Pane, options: &CaptureOptions, error: Error) -> Result<CaptureAnswer> {
+fn of_ended(pane: &PaneState, options: &CaptureOptions, error: Error) -> Result<CaptureAnswer> {
     let (text, offset) = {
         let state = pane.lock();
         let Some(last) = state.screen.last().filter(|_| state.exit.is_some()) else { return Err(error) };
@@ -172,7 +172,7 @@ fn of_ended(pane: &Pane, options: &CaptureOptions, error: Error) -> Result<Captu
 }
 
 /// Returns the `capture-pane` command for these options.
-fn capture_command(pane: &Pane, options: &CaptureOptions) -> Command {
+fn capture_command(pane: &PaneState, options: &CaptureOptions) -> Command {
     let mut command = Command::new("capture-pane").flag("-p").opt("-t", pane.id().to_string());
     for (wanted, flag) in [(options.escapes, "-e"), (options.join, "-J"), (options.trailing, "-N")] {
         if wanted {

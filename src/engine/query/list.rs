@@ -5,7 +5,7 @@ use std::{collections::HashMap, sync::Arc};
 use tokio::sync::broadcast::error::RecvError;
 
 use crate::engine::{
-    Engine, Host, Pane,
+    Engine, Host, PaneState,
     query::target::{Target, WindowPart},
 };
 use crate::{
@@ -101,7 +101,7 @@ impl Host {
     }
 
     /// Returns an ended pane's entry in the list.
-    pub(in crate::engine) fn ended_info(&self, pane: &Pane) -> PaneInfo {
+    pub(in crate::engine) fn ended_info(&self, pane: &PaneState) -> PaneInfo {
         let mut info = PaneInfo { id: pane.id().to_string(), dead: true, ..PaneInfo::default() };
         info.earlier_server = self.is_earlier(pane);
         fill(&mut info, pane);
@@ -142,7 +142,7 @@ impl Host {
 }
 
 /// Adds what a pane's stream knows.
-fn fill(info: &mut PaneInfo, pane: &Pane) {
+fn fill(info: &mut PaneInfo, pane: &PaneState) {
     info.cursor = pane.end_cursor().to_string();
     if let Some(exit) = pane.exit() {
         info.dead = true;

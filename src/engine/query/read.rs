@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use base64::Engine as _;
 
-use crate::engine::{Engine, Host, Pane, limits, pane::State, query::target::Target, wait::duration};
+use crate::engine::{Engine, Host, PaneState, limits, pane::State, query::target::Target, wait::duration};
 use crate::{
     api::{Error, ErrorCode, Gap, GapReason, ReadAnswer, ReadFormat, ReadRequest, Result, Tier},
     stream::{
@@ -88,7 +88,7 @@ impl Engine {
 
 /// Returns the pane of an earlier server in which a cursor stands, when it has output left to read.
 /// With the next cursor the read goes over to the pane that has its id now, behind a gap.
-fn earlier_pane_with_output(host: &Host, target: &str, since: &Since) -> Option<Arc<Pane>> {
+fn earlier_pane_with_output(host: &Host, target: &str, since: &Since) -> Option<Arc<PaneState>> {
     let Since::At(cursor) = since else { return None };
     if target.parse() != Ok(Target::Pane(cursor.pane)) {
         return None;
@@ -96,7 +96,7 @@ fn earlier_pane_with_output(host: &Host, target: &str, since: &Since) -> Option<
     host.earlier_pane_of(cursor).filter(|pane| cursor.offset < pane.lock().ring.end())
 }
 
-impl Pane {
+impl PaneState {
     /// Returns the offset at which a read begins, and what is missing before it.
     pub(in crate::engine) fn resolve_since(&self, state: &State, since: &Since) -> Result<(u64, Option<Gap>)> {
         Ok(match since {

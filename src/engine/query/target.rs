@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::engine::{Engine, Host, Pane};
+use crate::engine::{Engine, Host, PaneState};
 use crate::{
     api::{Error, ErrorCode, Result},
     protocol::ids::{PaneId, SessionId, WindowId},
@@ -150,7 +150,7 @@ fn beside<T>(items: &[T], current: impl Fn(&T) -> bool, offset: i64) -> Option<&
 
 impl Engine {
     /// Finds the pane of a target; of a session or window, its active one.
-    pub(crate) async fn pane(&self, host: &Arc<Host>, text: &str) -> Result<Arc<Pane>> {
+    pub(crate) async fn pane(&self, host: &Arc<Host>, text: &str) -> Result<Arc<PaneState>> {
         let target = text.parse()?;
         // An id is as good as the pane; whether it still is there shows when it is used. An ended
         // pane may have a namesake on a new server.
@@ -214,7 +214,7 @@ impl Engine {
         &self,
         host: &Arc<Host>,
         pick: impl FnOnce(&[SessionRow]) -> Option<SessionRow>,
-    ) -> Result<(SessionRow, Arc<Pane>)> {
+    ) -> Result<(SessionRow, Arc<PaneState>)> {
         let topology = host.server().fresh().await?.without_hubs();
         let session = pick(&topology.sessions).ok_or_else(|| Error::not_found("no such session"))?;
         let target = Target::Named { session: session.id.to_string(), window: None, pane: None };
@@ -246,7 +246,7 @@ impl Engine {
     }
 }
 
-fn last_ended(host: &Host, target: &Target) -> Option<Arc<Pane>> {
+fn last_ended(host: &Host, target: &Target) -> Option<Arc<PaneState>> {
     match target {
         Target::Pane(id) => host.pane(*id),
         _ => None,

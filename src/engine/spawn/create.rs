@@ -8,7 +8,7 @@
 use std::{path::PathBuf, sync::Arc};
 
 use crate::engine::{
-    Engine, Host, Pane,
+    Engine, Host, PaneState,
     spawn::managed::{self, ExitWrapper, Launch, ManagedPane, OnExit},
 };
 use crate::{
@@ -219,7 +219,7 @@ impl Engine {
     async fn start_command(
         &self,
         host: &Arc<Host>,
-        pane: &Arc<Pane>,
+        pane: &Arc<PaneState>,
         spawn: &SpawnRequest,
     ) -> Result<(), PartialCreate> {
         let order = async |line| {

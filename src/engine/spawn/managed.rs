@@ -9,14 +9,14 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use crate::engine::{Engine, Host, Pane};
+use crate::engine::{Engine, Host, PaneState};
 use crate::{
     api::{Error, Result, SpawnRequest},
     protocol::{
         command::{Command, CommandLine},
         ids::PaneId,
     },
-    tmux::{Answer, Exit, Link, Lost, Request, Seed, Server},
+    tmux::{Answer, Exit, Link, Lost, Request, Seed, ServerLink},
 };
 
 /// Runs `$2…` and holds the pane until everything arrived, which a signal or the end of the pane
@@ -137,7 +137,7 @@ pub(in crate::engine) fn keep_on_exit(pane: PaneId) -> [Command; 2] {
 
 impl PaneOptions {
     /// Reads the options of a pane.
-    pub(in crate::engine) async fn read(server: &Server, pane: PaneId) -> Result<Self> {
+    pub(in crate::engine) async fn read(server: &ServerLink, pane: PaneId) -> Result<Self> {
         let value = async |name: &str| {
             let show = Command::new("show-options").flag("-p").flag("-q").flag("-v").opt("-t", pane.to_string());
             let answer = server.read(Some(pane), || Request::Framed(vec![show.clone().arg(name)])).await?;
@@ -193,7 +193,7 @@ impl Engine {
 
 /// Releases the wrapper of a command that has ended: the pane is closed, or dies with the command's
 /// status. Its screen is stored first.
-pub(in crate::engine) fn release_wrapper(host: &Arc<Host>, pane: &Arc<Pane>, exit: Exit) {
+pub(in crate::engine) fn release_wrapper(host: &Arc<Host>, pane: &Arc<PaneState>, exit: Exit) {
     match pane.managed().map(|managed| managed.on_exit) {
         Some(OnExit::Close) => {
             keep_screen(host, pane, false);
@@ -205,7 +205,7 @@ pub(in crate::engine) fn release_wrapper(host: &Arc<Host>, pane: &Arc<Pane>, exi
 }
 
 /// Carries out the exit policy of a pane whose process has ended.
-pub(in crate::engine) fn process_ended(host: &Arc<Host>, pane: &Arc<Pane>, exit: Exit) {
+pub(in crate::engine) fn process_ended(host: &Arc<Host>, pane: &Arc<PaneState>, exit: Exit) {
     match pane.managed().map(|managed| (managed.on_exit, managed.before.is_some())) {
         Some((OnExit::Close, _)) => close_ended(host.server(), pane.id()),
         Some((OnExit::Restore, true)) => leave_to_tmux(host, pane, exit, false),
@@ -214,7 +214,7 @@ pub(in crate::engine) fn process_ended(host: &Arc<Host>, pane: &Arc<Pane>, exit:
 }
 
 /// Restores a pane's original options, and does what tmux would have done by them.
-fn leave_to_tmux(host: &Arc<Host>, pane: &Arc<Pane>, exit: Exit, wrapped: bool) {
+fn leave_to_tmux(host: &Arc<Host>, pane: &Arc<PaneState>, exit: Exit, wrapped: bool) {
     let taken = pane.lock().managed.as_mut().and_then(|managed| managed.before.take());
     let before = taken.clone().unwrap_or_default();
     let mut commands: Vec<_> = before.restore(pane.id()).into();
@@ -245,7 +245,7 @@ fn leave_to_tmux(host: &Arc<Host>, pane: &Arc<Pane>, exit: Exit, wrapped: bool) 
 
 /// Stores the screen of a pane whose command has ended. Then releases its wrapper, if the pane is
 /// to die and not to be closed.
-fn keep_screen(host: &Arc<Host>, pane: &Arc<Pane>, release: bool) {
+fn keep_screen(host: &Arc<Host>, pane: &Arc<PaneState>, release: bool) {
     let (server, rules, of) = (host.server(), host.rules(), Arc::downgrade(host));
     let at = pane.clone();
     // On a remote server the wrapper ends by itself after a few seconds.
@@ -268,7 +268,7 @@ fn keep_screen(host: &Arc<Host>, pane: &Arc<Pane>, release: bool) {
 }
 
 /// Closes a pane whose process has ended, or in which nothing was started.
-pub(in crate::engine) fn close_ended(server: &Server, pane: PaneId) {
+pub(in crate::engine) fn close_ended(server: &ServerLink, pane: PaneId) {
     let kill = Command::new("kill-pane").opt("-t", pane.to_string());
     server.submit_at_last(Some(pane), Request::Plain(CommandLine::of([kill])));
 }

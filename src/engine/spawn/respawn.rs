@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use crate::engine::{
-    Engine, Host, Pane,
+    Engine, Host, PaneState,
     spawn::{
         create::{check_spawn, tmux_error, with_place, with_program},
         managed::{self, ExitWrapper, HELD_LONGEST, Launch, ManagedPane, OnExit, PaneOptions},
@@ -33,7 +33,7 @@ impl Engine {
     pub(in crate::engine) async fn respawn(
         &self,
         host: &Arc<Host>,
-        pane: &Arc<Pane>,
+        pane: &Arc<PaneState>,
         request: &RespawnRequest,
     ) -> Result<DoneAnswer> {
         check_spawn(&request.spawn)?;
@@ -48,7 +48,7 @@ impl Engine {
     }
 }
 
-async fn respawn_steps(host: &Arc<Host>, pane: &Arc<Pane>, request: &RespawnRequest) -> Result<DoneAnswer> {
+async fn respawn_steps(host: &Arc<Host>, pane: &Arc<PaneState>, request: &RespawnRequest) -> Result<DoneAnswer> {
     let server = host.server();
     server.connected().await?;
     if pane.exit().is_some() {
@@ -105,7 +105,7 @@ async fn respawn_steps(host: &Arc<Host>, pane: &Arc<Pane>, request: &RespawnRequ
 }
 
 /// Decides what to start, and how the pane is managed then.
-async fn plan(host: &Arc<Host>, pane: &Arc<Pane>, request: &RespawnRequest) -> Result<RespawnPlan> {
+async fn plan(host: &Arc<Host>, pane: &Arc<PaneState>, request: &RespawnRequest) -> Result<RespawnPlan> {
     let (server, spawn, known) = (host.server(), &request.spawn, pane.managed());
     let again = || Some(known.as_ref()?.launch.as_ref()?.with_changes(spawn));
     let launch = Launch::of(spawn).or_else(again);
@@ -141,7 +141,7 @@ async fn plan(host: &Arc<Host>, pane: &Arc<Pane>, request: &RespawnRequest) -> R
 }
 
 /// Returns the nonce of the wrapper that an earlier muxtap left as the pane's command.
-async fn earlier_nonce(host: &Arc<Host>, pane: &Arc<Pane>) -> Result<Option<String>> {
+async fn earlier_nonce(host: &Arc<Host>, pane: &Arc<PaneState>) -> Result<Option<String>> {
     let question = || Command::new("display-message").flag("-p").opt("-t", pane.id().to_string());
     let question = || Request::Framed(vec![question().format("#{pane_start_command}")]);
     let answer = host.server().read(Some(pane.id()), question).await?;

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Instant};
 use super::{core::Core, starts_on_screen, watcher::Watcher};
 use crate::{
     api::Result,
-    engine::{Engine, Host, Pane, pane::State},
+    engine::{Engine, Host, PaneState, pane::State},
     stream::{
         cursor::Since,
         matcher::{Hit, Matcher, Verdict},
@@ -16,7 +16,7 @@ use crate::{
 /// A pane's position when a wait was requested. The wait begins there, though its patterns are
 /// still to be compiled.
 pub(super) struct StartState {
-    pub(super) pane: Arc<Pane>,
+    pub(super) pane: Arc<PaneState>,
     /// The end of the pane's stream.
     end: u64,
     /// Where `since: input` begins, and the time of that input.
@@ -24,7 +24,7 @@ pub(super) struct StartState {
 }
 
 impl StartState {
-    pub(super) fn of(pane: Arc<Pane>) -> Self {
+    pub(super) fn of(pane: Arc<PaneState>) -> Self {
         let (end, origin) = {
             let state = pane.lock();
             (state.ring.end(), state.since_input())
@@ -59,7 +59,7 @@ impl Engine {
         host: &Arc<Host>,
         core: &Arc<Core>,
         at: usize,
-        pane: &Arc<Pane>,
+        pane: &Arc<PaneState>,
     ) -> Result<Option<u64>> {
         let (text, offset) = self.screen(host, pane, true).await?;
         // All that the screen shows was there before the wait began to watch.

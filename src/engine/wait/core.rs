@@ -13,7 +13,7 @@ use tokio::sync::{Notify, OnceCell, watch};
 use super::{result::WaitResult, spec::Spec};
 use crate::{
     api::{Gap, PredicateKind, StandsBefore, WaitMode, WaitOutcome},
-    engine::{Host, Pane},
+    engine::{Host, PaneState},
     stream::matcher::Hit,
     tmux::Exit,
 };
@@ -24,7 +24,7 @@ pub struct Core {
     pub(super) host: Arc<Host>,
     pub(super) spec: Spec,
     pub(super) requested_at: Instant,
-    pub(super) panes: Vec<Arc<Pane>>,
+    pub(super) panes: Vec<Arc<PaneState>>,
     progress: Mutex<Progress>,
     /// Notified when a deadline may have come nearer.
     pub(super) wake: Notify,
@@ -84,8 +84,8 @@ pub(super) struct Latch {
 }
 
 impl Core {
-    pub(super) fn new(id: String, host: Arc<Host>, spec: Spec, panes: Vec<Arc<Pane>>) -> Arc<Self> {
-        let on_pane = |_: &Arc<Pane>| PaneProgress {
+    pub(super) fn new(id: String, host: Arc<Host>, spec: Spec, panes: Vec<Arc<PaneState>>) -> Arc<Self> {
+        let on_pane = |_: &Arc<PaneState>| PaneProgress {
             latches: spec.predicates.iter().map(|_| None).collect(),
             failed: None,
             ended: None,
@@ -274,7 +274,7 @@ mod tests {
             fail: vec!["f".into()],
             ..WaitRequest::default()
         };
-        let panes = (0..panes).map(|pane| Pane::new(PaneId(pane), host.epoch(), 1000)).collect();
+        let panes = (0..panes).map(|pane| PaneState::new(PaneId(pane), host.epoch(), 1000)).collect();
         Core::new("w0".into(), host, Spec::new(&request).unwrap(), panes)
     }
 

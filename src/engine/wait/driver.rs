@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     api::{PredicateKind, WaitMode, WaitOutcome},
-    engine::{Engine, Host, Pane, input::shell, limits, pane::PaneMetadata},
+    engine::{Engine, Host, PaneState, input::shell, limits, pane::PaneMetadata},
     stream::cursor::Since,
 };
 
@@ -121,7 +121,7 @@ struct Quiet {
     end: u64,
 }
 
-fn quiet_on(core: &Core, at: usize, pane: &Pane) -> Quiet {
+fn quiet_on(core: &Core, at: usize, pane: &PaneState) -> Quiet {
     let (since, end) = {
         let state = pane.lock();
         (state.last_output, state.ring.end())
@@ -186,7 +186,7 @@ struct PromptCandidate {
 }
 
 /// Looks for a prompt: by the shell's marks, or, without any, by a line that ends like one.
-fn find_prompt(core: &Core, pane: &Pane) -> Prompt {
+fn find_prompt(core: &Core, pane: &PaneState) -> Prompt {
     let (line, about, end, last_input, marked) = {
         let state = pane.lock();
         let input = state.since_input().map(|(offset, _)| offset);
@@ -230,7 +230,7 @@ async fn latch_if_interactive(host: &Host, core: &Core, at: usize, candidate: Pr
 /// Asks tmux for a screen that is not followed, now and whenever the pane changed, until all screen
 /// predicates are satisfied there. While one question is open, further changes cause one further
 /// question.
-async fn watch_screen(engine: &Engine, host: &Arc<Host>, core: &Arc<Core>, at: usize, pane: &Arc<Pane>) {
+async fn watch_screen(engine: &Engine, host: &Arc<Host>, core: &Arc<Core>, at: usize, pane: &Arc<PaneState>) {
     let mut changes = pane.changes();
     loop {
         changes.borrow_and_update();

@@ -7,7 +7,7 @@ use tokio::time::timeout_at;
 use super::core::Core;
 use crate::{
     api::{StandsBefore, WaitOutcome},
-    engine::{Engine, Pane, limits},
+    engine::{Engine, PaneState, limits},
     screen::CaptureOptions,
     stream::{
         echo,
@@ -51,7 +51,7 @@ pub(super) async fn record(engine: &Engine, core: &Arc<Core>) {
 /// A search on one pane.
 struct Search {
     core: Arc<Core>,
-    pane: Arc<Pane>,
+    pane: Arc<PaneState>,
     /// For each pattern, the offset before which a match must begin; `None`: it is not searched.
     before: Vec<Option<u64>>,
 }
@@ -71,7 +71,7 @@ struct EarlierMatches {
 
 impl Search {
     /// Prepares a search of one pane; `None` where no pattern is open.
-    fn new(core: &Arc<Core>, at: usize, pane: &Arc<Pane>) -> Option<Self> {
+    fn new(core: &Arc<Core>, at: usize, pane: &Arc<PaneState>) -> Option<Self> {
         let progress = core.lock();
         let on_pane = progress.panes.get(at)?;
         // Patterns are the first predicates, in the order of the set.

@@ -203,7 +203,7 @@ mod tests {
     use crate::{
         api::WaitRequest,
         engine::{
-            EngineOptions, Host, Pane,
+            EngineOptions, Host, PaneState,
             wait::{attach::StartState, spec::Spec},
         },
         protocol::ids::PaneId,
@@ -214,21 +214,21 @@ mod tests {
         WaitRequest { panes: vec!["%1".into()], patterns: vec![pattern.to_owned()], ..WaitRequest::default() }
     }
 
-    fn open(engine: &Engine, pane: &Arc<Pane>, pattern: &str) -> WaitGuard {
+    fn open(engine: &Engine, pane: &Arc<PaneState>, pattern: &str) -> WaitGuard {
         open_for(engine, pane, &request(pattern))
     }
 
-    fn open_for(engine: &Engine, pane: &Arc<Pane>, request: &WaitRequest) -> WaitGuard {
+    fn open_for(engine: &Engine, pane: &Arc<PaneState>, request: &WaitRequest) -> WaitGuard {
         let host = Host::new(Path::new("/nowhere"), &engine.shared);
         let spec = Spec::new(request).unwrap();
         WaitGuard::new(engine, |id| Core::new(id, host, spec, vec![pane.clone()])).unwrap()
     }
 
-    fn pane() -> Arc<Pane> {
-        Pane::new(PaneId(1), Epoch { server: 1, engine: 1 }, 1000)
+    fn pane() -> Arc<PaneState> {
+        PaneState::new(PaneId(1), Epoch { server: 1, engine: 1 }, 1000)
     }
 
-    async fn attached(engine: &Engine, pane: &Arc<Pane>, pattern: &str) -> WaitGuard {
+    async fn attached(engine: &Engine, pane: &Arc<PaneState>, pattern: &str) -> WaitGuard {
         let guard = open(engine, pane, pattern);
         let starts: Vec<_> = guard.core.panes.iter().cloned().map(StartState::of).collect();
         engine.attach(&guard.core.host.clone(), &guard.core, &starts).await.unwrap();

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     api::{PredicateKind, PredicateReport, WaitAnswer, WaitOutcome},
-    engine::{Engine, Pane, limits},
+    engine::{Engine, PaneState, limits},
     metrics,
 };
 
@@ -25,7 +25,7 @@ pub struct WaitResult {
 }
 
 /// The patterns that were satisfied on each pane, and the offsets where they were.
-type Matches = Vec<(Weak<Pane>, Vec<(String, u64)>)>;
+type Matches = Vec<(Weak<PaneState>, Vec<(String, u64)>)>;
 
 impl WaitResult {
     /// Returns the answer to a caller, and marks its matches as answered. Only then do they lie
@@ -77,7 +77,7 @@ impl Engine {
     }
 
     /// Returns the last lines of the screen, or `None` for a pane that has gone meanwhile.
-    async fn last_lines(&self, core: &Core, pane: &Arc<Pane>) -> Option<String> {
+    async fn last_lines(&self, core: &Core, pane: &Arc<PaneState>) -> Option<String> {
         let (text, _) = tokio::select! {
             screen = self.screen(&core.host, pane, false) => screen.ok()?,
             () = self.stopping() => return None,
@@ -148,7 +148,7 @@ fn last_end(on_pane: &PaneProgress) -> Option<u64> {
     latched.filter_map(|latch| latch.end).max()
 }
 
-fn one(pane: &Arc<Pane>, kind: PredicateKind, pattern: Option<String>, latch: Option<&Latch>) -> PredicateReport {
+fn one(pane: &Arc<PaneState>, kind: PredicateKind, pattern: Option<String>, latch: Option<&Latch>) -> PredicateReport {
     let latched = latch.is_some();
     let latch = latch.cloned().unwrap_or_default();
     PredicateReport {

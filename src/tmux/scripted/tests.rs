@@ -43,11 +43,11 @@ fn change(name: &str) -> Request {
     Request::Plain(CommandLine::of([Command::new("rename-session").arg(name)]))
 }
 
-async fn read(server: Server) -> Result<super::super::Answer, Error> {
+async fn read(server: ServerLink) -> Result<super::super::Answer, Error> {
     server.read(None, question).await
 }
 
-async fn write(server: Server, name: &str) -> Result<super::super::Answer, Error> {
+async fn write(server: ServerLink, name: &str) -> Result<super::super::Answer, Error> {
     server.write(None, change(name)).await
 }
 
@@ -413,7 +413,7 @@ async fn a_link_whose_keeper_panics_is_made_anew() {
     let spec =
         ServerSpec { program, socket: "/nowhere".into(), coverage: CoverageMode::Auto, file: SocketFile::default() };
     let (cancel, tasks) = (CancellationToken::new(), TaskTracker::new());
-    let server = Server::follow(spec, told.clone(), cancel.clone(), &tasks);
+    let server = ServerLink::follow(spec, told.clone(), cancel.clone(), &tasks);
     let answered = tokio::time::timeout(SILENCE_LIMIT, server.connected()).await.expect("nobody hangs");
     assert!(answered.unwrap_err().message.contains("cannot run"), "it was tried anew");
     assert!(!told.fails_at_link.load(Ordering::Relaxed));
