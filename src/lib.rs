@@ -1,10 +1,31 @@
 //! muxtap turns a tmux server into streams: capture, since-reads and waits that never poll.
 //!
-//! The floors, bottom up: [`protocol`] (what tmux and a control client say to each other, as
-//! values), [`stream`] (one pane's output stream), `tmux` (control clients of one server), `engine`
-//! (the one API that faces call) and the faces `http` (on [`net`]) and [`cli`], which [`daemon`]
-//! runs and finds. [`supervise`] is the tool `manage_tmux_sessions`. [`api`] holds what they ask
-//! and answer. `docs/architecture.md` follows a byte through them.
+//! ```no_run
+//! use std::time::Duration;
+//!
+//! # async fn example() -> muxtap::Result<()> {
+//! let engine = muxtap::Engine::start(muxtap::Options::default())?;
+//! let server = engine.server("/tmp/tmux-1000/default").await?;
+//! let pane = server.pane("work:build").await?;
+//!
+//! let sent = pane.send_keys(["make", "Enter"]).await?;
+//! let hit = pane.wait().pattern(r"(\d+) passed")?.fail("error:")?.timeout(Duration::from_secs(600)).await?;
+//! let output = pane.read().since(sent.cursor).await?;
+//! println!("{:?} {:?}\n{}", hit.outcome, hit.captures(), output.text());
+//!
+//! engine.stop().await;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! [`Engine`], [`Server`] and [`Pane`] are handles; `docs/library.md` and `examples/` show what is done
+//! with them. Below them are floors without I/O, which are of use by themselves: [`protocol`] (what
+//! tmux and a control client say to each other), [`stream`] (one pane's output as a stream) and
+//! [`screen`] (what tmux's grid holds). [`api`] has the values that are asked and answered.
+//!
+//! Cargo features, all on by default: `engine` (the handles), `http` ([`http::router`]), `mcp`, `cli`
+//! and `bridge` (the program). Without any there are the floors alone.
+//! `docs/architecture.md` follows a byte through all of it.
 
 #![cfg_attr(
     not(feature = "bridge"),
@@ -17,37 +38,54 @@
 
 pub mod api;
 #[cfg(feature = "bridge")]
+#[doc(hidden)]
 pub mod bridge;
 #[cfg(feature = "cli")]
+#[doc(hidden)]
 pub mod cli;
 #[cfg(feature = "engine")]
 mod clock;
 #[cfg(feature = "cli")]
+#[doc(hidden)]
 pub mod config;
 #[cfg(feature = "cli")]
-pub mod daemon;
+mod daemon;
 #[cfg(feature = "engine")]
 mod descriptors;
 #[cfg(feature = "engine")]
-pub mod engine;
+mod engine;
 #[cfg(feature = "engine")]
 mod glob;
 #[cfg(feature = "http")]
 pub mod http;
 #[cfg(feature = "http")]
-pub mod mcp;
+mod mcp;
 #[cfg(feature = "engine")]
-pub mod metrics;
+mod metrics;
 #[cfg(feature = "http")]
-pub mod net;
+mod net;
 #[cfg(feature = "engine")]
 mod nonce;
 #[cfg(feature = "engine")]
 mod plain;
 pub mod protocol;
+#[cfg(feature = "engine")]
+mod quoting;
 pub mod screen;
+#[cfg(feature = "engine")]
+mod socket;
 pub mod stream;
 #[cfg(feature = "http")]
+#[doc(hidden)]
 pub mod supervise;
 #[cfg(feature = "engine")]
-pub mod tmux;
+mod tmux;
+
+pub use api::{Cursor, Error, ErrorCode, Result, Since};
+#[cfg(feature = "engine")]
+pub use engine::{
+    Asked, Capture, Engine, Events, Follow, Options, Output, Pane, Read, Run, Server, Spawn, Wait, WaitHandle,
+};
+pub use protocol::ids::{PaneId, SessionId, WindowId};
+#[cfg(feature = "engine")]
+pub use tmux::{CoverageMode, Exit};

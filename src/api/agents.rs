@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::PaneInfo;
+use crate::protocol::ids::PaneId;
 
 /// What an agent does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
@@ -77,7 +78,7 @@ pub struct AgentEvidence {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AgentInfo {
     /// The pane.
-    pub pane: String,
+    pub pane: PaneId,
     /// A session that shows it.
     pub session: String,
     /// That session's id.
@@ -129,7 +130,7 @@ impl From<&AgentInfo> for PaneInfo {
     /// Where the agent is, as far as a target may name it.
     fn from(agent: &AgentInfo) -> Self {
         Self {
-            id: agent.pane.clone(),
+            id: agent.pane,
             session: agent.session.clone(),
             session_id: agent.session_id.clone(),
             window_id: agent.window_id.clone(),

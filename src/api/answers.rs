@@ -3,6 +3,9 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use super::Cursor;
+use crate::protocol::ids::PaneId;
+
 /// Why bytes are missing between a cursor and what follows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
@@ -116,7 +119,7 @@ pub struct WindowInfo {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PaneInfo {
     /// `%3`.
-    pub id: String,
+    pub id: PaneId,
     /// A session that shows it.
     pub session: String,
     /// That session's id.
@@ -153,8 +156,33 @@ pub struct PaneInfo {
     /// By which signal, where that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_signal: Option<i32>,
-    /// The end of its output so far.
-    pub cursor: String,
+    /// The end of its output so far; an empty text where it is not followed yet.
+    #[serde(default, with = "optional_cursor")]
+    #[schema(value_type = String)]
+    pub cursor: Option<Cursor>,
+}
+
+/// A cursor that may be missing, as a text that may be empty.
+mod optional_cursor {
+    use std::borrow::Cow;
+
+    use serde::{Deserialize, Deserializer, Serializer, de::Error as _};
+
+    use super::Cursor;
+
+    pub fn serialize<S: Serializer>(cursor: &Option<Cursor>, serializer: S) -> Result<S::Ok, S::Error> {
+        match cursor {
+            Some(cursor) => serializer.collect_str(cursor),
+            None => serializer.serialize_str(""),
+        }
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Cursor>, D::Error> {
+        match &*Cow::<'de, str>::deserialize(deserializer)? {
+            "" => Ok(None),
+            text => text.parse().map(Some).map_err(|error: crate::api::Error| D::Error::custom(error.message)),
+        }
+    }
 }
 
 /// Answers `GET /v1/sessions`.
@@ -203,7 +231,7 @@ impl CaptureSource {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CaptureAnswer {
     /// The pane.
-    pub pane: String,
+    pub pane: PaneId,
     /// What `tmux capture-pane -p` prints.
     pub text: String,
     /// Where it came from.
@@ -211,7 +239,7 @@ pub struct CaptureAnswer {
     /// The pane's size.
     pub size: Size,
     /// The end of the output that the capture shows.
-    pub cursor: String,
+    pub cursor: Cursor,
     /// How it compares with what tmux has, where that was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verified: Option<Verified>,
@@ -237,7 +265,7 @@ pub struct Verified {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ReadAnswer {
     /// The pane.
-    pub pane: String,
+    pub pane: PaneId,
     /// The text (formats `text` and `ansi`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
@@ -245,7 +273,7 @@ pub struct ReadAnswer {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data: Option<String>,
     /// Where the next read goes on.
-    pub cursor: String,
+    pub cursor: Cursor,
     /// More is there already: read again.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub more: bool,
@@ -276,9 +304,9 @@ pub struct SubmitSeen {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct InputAnswer {
     /// The pane.
-    pub pane: String,
+    pub pane: PaneId,
     /// The end of the output just before the input arrived.
-    pub cursor: String,
+    pub cursor: Cursor,
     /// With `submit`: what was seen.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub submit: Option<SubmitSeen>,
@@ -296,7 +324,7 @@ pub enum RunMethod {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RunAnswer {
     /// The pane.
-    pub pane: String,
+    pub pane: PaneId,
     /// What the command printed.
     pub output: String,
     /// Its exit status; absent where the shell ended with it and nobody knows.
@@ -305,7 +333,7 @@ pub struct RunAnswer {
     /// How long it took, in milliseconds.
     pub duration_ms: u64,
     /// The end of its output.
-    pub cursor: String,
+    pub cursor: Cursor,
     /// The beginning of the output was dropped.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub truncated: bool,
@@ -374,7 +402,7 @@ pub struct PredicateReport {
     /// Which kind.
     pub kind: PredicateKind,
     /// The pane it watches.
-    pub pane: String,
+    pub pane: PaneId,
     /// The regex, where it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pattern: Option<String>,
@@ -415,12 +443,12 @@ pub struct WaitAnswer {
     pub outcome: WaitOutcome,
     /// The pane that decided it (absent while pending, on a timeout over several panes, and for `all`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub pane: Option<String>,
+    pub pane: Option<PaneId>,
     /// Each predicate on each pane.
     pub predicates: Vec<PredicateReport>,
     /// Where to go on reading: after the last match on the pane that decided it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cursor: Option<String>,
+    pub cursor: Option<Cursor>,
     /// How long it took, in milliseconds.
     pub duration_ms: f64,
     /// Output was missing while it watched.
@@ -437,11 +465,20 @@ pub struct WaitAnswer {
     pub exit_signal: Option<i32>,
 }
 
+impl WaitAnswer {
+    /// Returns what the first pattern matched: the whole match, then its groups; nothing where no
+    /// pattern has matched.
+    pub fn captures(&self) -> &[Option<String>] {
+        let latched = self.predicates.iter().find(|report| !report.captures.is_empty());
+        latched.map_or(&[], |report| report.captures.as_slice())
+    }
+}
+
 /// Answers what makes a session, window or pane.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CreatedAnswer {
     /// The new pane.
-    pub pane: String,
+    pub pane: PaneId,
     /// Its window.
     pub window: String,
     /// Its session.
@@ -449,7 +486,7 @@ pub struct CreatedAnswer {
     /// The session's name.
     pub session_name: String,
     /// Its stream's beginning.
-    pub cursor: String,
+    pub cursor: Cursor,
 }
 
 /// Answers what has nothing else to say.

@@ -5,7 +5,8 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{AgentInfo, Error, Gap, PaneInfo, Size};
+use super::{AgentInfo, Cursor, Error, Gap, PaneInfo, Size};
+use crate::protocol::ids::PaneId;
 
 /// The kinds of events, by the word that stands in an event's `type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
@@ -83,7 +84,7 @@ pub enum Event {
     /// A pane printed something.
     Output {
         /// The pane.
-        pane: String,
+        pane: PaneId,
         /// Its text (formats `text` and `ansi`).
         #[serde(default, skip_serializing_if = "Option::is_none")]
         text: Option<String>,
@@ -91,7 +92,7 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         data: Option<String>,
         /// The end of it.
-        cursor: String,
+        cursor: Cursor,
         /// Something is missing before it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         gap: Option<Gap>,
@@ -100,7 +101,7 @@ pub enum Event {
     /// first one has all rows.
     Screen {
         /// The pane.
-        pane: String,
+        pane: PaneId,
         /// The rows that changed, from the top, from 0.
         rows: Vec<u16>,
         /// What each of `rows` shows, where that was asked for: as `capture-pane -p` prints it, or as `capture-pane -p -e` prints that row
@@ -118,7 +119,7 @@ pub enum Event {
         /// The alternate screen is shown.
         alternate: bool,
         /// The end of the output that it shows.
-        cursor: String,
+        cursor: Cursor,
     },
     /// A pane appeared.
     PaneOpened {
@@ -128,7 +129,7 @@ pub enum Event {
     /// A pane's process ended or the pane was closed.
     PaneExited {
         /// The pane.
-        pane: String,
+        pane: PaneId,
         /// With which status, where that is known.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         exit_status: Option<i32>,
@@ -139,12 +140,12 @@ pub enum Event {
     /// A bell rang.
     Bell {
         /// The pane.
-        pane: String,
+        pane: PaneId,
     },
     /// A pane's title changed.
     Title {
         /// The pane.
-        pane: String,
+        pane: PaneId,
         /// The new title.
         title: String,
     },
@@ -156,7 +157,7 @@ pub enum Event {
     /// A stream has a gap.
     Gap {
         /// The pane.
-        pane: String,
+        pane: PaneId,
         /// What is missing.
         gap: Gap,
     },
@@ -199,7 +200,7 @@ mod tests {
             assert_eq!(serde_json::to_value(kind).unwrap(), kind.as_str());
             assert_eq!(kind.as_str().parse::<EventKind>().unwrap(), kind);
         }
-        let event = Event::PaneExited { pane: "%0".into(), exit_status: None, exit_signal: None };
+        let event = Event::PaneExited { pane: PaneId(0), exit_status: None, exit_signal: None };
         assert_eq!(serde_json::to_value(&event).unwrap()["type"], event.kind().as_str());
         assert!("outputs".parse::<EventKind>().unwrap_err().message.contains("pane-exited"));
     }

@@ -2,6 +2,7 @@
 
 mod agents;
 mod answers;
+pub(crate) mod cursor;
 mod error;
 mod events;
 mod requests;
@@ -10,6 +11,7 @@ mod tier;
 
 pub use agents::*;
 pub use answers::*;
+pub use cursor::{Cursor, Epoch, Since};
 pub use error::{Error, ErrorCode, Result};
 pub use events::{Event, EventKind};
 pub use requests::*;

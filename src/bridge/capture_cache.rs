@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     api::{CaptureRequest, CaptureSource, Result},
-    engine::{Engine, Host, PaneState, Revision},
+    engine::{PaneState, Revision, Server},
 };
 
 /// What is captured of a pane.
@@ -78,14 +78,14 @@ impl CaptureCache {
     }
 
     /// Returns what the pane shows now, or at some moment after the call.
-    pub async fn capture(&self, engine: &Engine, host: &Arc<Host>) -> Result<Arc<Capture>> {
+    pub async fn capture(&self, server: &Server) -> Result<Arc<Capture>> {
         let called = Instant::now();
         let mut last = self.last.lock().await;
         let serves = |capture: &&Arc<Capture>| capture.asked >= called || capture.point == Some(self.pane.revision());
         if let Some(capture) = last.as_ref().filter(serves) {
             return Ok(capture.clone());
         }
-        let capture = Arc::new(Capture::take(engine, host, &self.pane, self.spec).await?);
+        let capture = Arc::new(Capture::take(server, &self.pane, self.spec).await?);
         *last = Some(capture.clone());
         Ok(capture)
     }
@@ -93,12 +93,12 @@ impl CaptureCache {
 
 impl Capture {
     /// Captures a pane.
-    pub async fn take(engine: &Engine, host: &Arc<Host>, pane: &Arc<PaneState>, spec: CaptureSpec) -> Result<Self> {
+    pub async fn take(server: &Server, pane: &Arc<PaneState>, spec: CaptureSpec) -> Result<Self> {
         let request =
             CaptureRequest { start: Some(format!("-{}", spec.lines)), join: spec.join, ..CaptureRequest::default() };
         let asked = Instant::now();
         let point = pane.revision();
-        let answer = engine.capture(host, &pane.id().to_string(), &request).await?;
+        let answer = server.capture(&pane.id().to_string(), &request).await?;
         // A capture from tmux may be newer than what was known before tmux was asked, and memory
         // gives no notice when it changes.
         let is_known = answer.source == CaptureSource::Model && pane.revision() == point;

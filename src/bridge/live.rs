@@ -18,7 +18,7 @@ use super::{
 use crate::{
     api::{Error, ErrorCode, NewSessionRequest, Result, SpawnRequest},
     config, daemon,
-    engine::{Caller, Engine, EngineOptions, Host, PaneState},
+    engine::{Caller, Engine, Options, PaneState, Server},
     tmux::{CoverageMode, Program, SessionRow, is_absent, is_unanswered},
 };
 
@@ -65,7 +65,7 @@ impl Live {
         };
         let version = program.version().await.map_err(|error| format!("tmux binary not available: {error}"))?;
         settings.make_socket_dirs()?;
-        let engine = Engine::new(EngineOptions {
+        let engine = Engine::new(Options {
             program,
             coverage: CoverageMode::Auto,
             ring_bytes: common.ring_bytes,
@@ -86,7 +86,7 @@ impl Live {
             directory: std::env::current_dir().ok().map(|directory| directory.display().to_string()),
         };
         // Followed from now on, so that the first request finds it so.
-        live.host().map_err(|refusal| refusal.message.lossy())?;
+        live.server().map_err(|refusal| refusal.message.lossy())?;
         Ok(live)
     }
 
@@ -132,8 +132,8 @@ impl Live {
         }
     }
 
-    pub(super) fn host(&self) -> Result<Arc<Host>, HttpError> {
-        self.engine.host(&self.socket).map_err(|_| HttpError::stopping())
+    pub(super) fn server(&self) -> Result<Server, HttpError> {
+        self.engine.server_at(&self.socket).map_err(|_| HttpError::stopping())
     }
 
     /// Runs a step that asks tmux, with a time limit.
@@ -169,9 +169,9 @@ impl Live {
     }
 
     async fn list(&self) -> Result<Vec<String>, HttpError> {
-        let host = self.host()?;
-        match self.with_timeout(self.engine.sessions(&host)).await? {
-            Ok(list) => Ok(sorted(list.sessions.into_iter().map(|session| session.name).collect())),
+        let server = self.server()?;
+        match self.with_timeout(server.sessions()).await? {
+            Ok(list) => Ok(sorted(list.into_iter().map(|session| session.name).collect())),
             Err(error) if is_absent(&error) => Ok(Vec::new()),
             Err(error) => Err(self.refusal(&error)),
         }
@@ -179,9 +179,9 @@ impl Live {
 
     /// Finds the session of this name, exactly, in one of its two spellings.
     pub(super) async fn find(&self, name: &str) -> Result<FoundSession, HttpError> {
-        let host = self.host()?;
+        let server = self.server()?;
         let pick = |sessions: &[SessionRow]| find_by_name(sessions, name).cloned();
-        match self.with_timeout(self.engine.pane_of_session(&host, pick)).await? {
+        match self.with_timeout(server.pane_of_session(pick)).await? {
             Ok((session, pane)) => Ok(FoundSession { name: session.name, id: session.id.to_string(), pane }),
             Err(error) if is_gone(&error) => Err(no_such_session(name)),
             Err(error) => Err(self.refusal(&error)),
@@ -194,12 +194,12 @@ impl Live {
         Ok(sessions.iter().find(|there| *there == name || stored_name(there) == stored_name(name)).cloned())
     }
 
-    async fn create(&self, engine: &Engine, request: &Request) -> Result<ActionOutput, HttpError> {
+    async fn create(&self, _engine: &Engine, request: &Request) -> Result<ActionOutput, HttpError> {
         let name = if request.session.is_empty() { generate_name() } else { request.session.clone() };
         if let Some(there) = self.existing_name(&name).await? {
             return Err(HttpError::new(StatusCode::CONFLICT, format!("duplicate session: {there}")));
         }
-        let host = self.host()?;
+        let server = self.server()?;
         let cwd = request.cwd.as_ref().map(|cwd| cwd.display().to_string()).or_else(|| self.directory.clone());
         let wanted = NewSessionRequest {
             name: Some(name.clone()),
@@ -209,7 +209,7 @@ impl Live {
         };
         let mut tries = 1;
         loop {
-            let made = self.with_timeout(engine.new_unmanaged_session(&host, &wanted)).await?;
+            let made = self.with_timeout(server.create_unmanaged_session(&wanted)).await?;
             let error = match made {
                 Ok(made) => return Ok(ActionOutput::session(&made.session_name)),
                 Err(error) => error,
@@ -226,10 +226,10 @@ impl Live {
         }
     }
 
-    async fn kill(&self, engine: &Engine, name: &str) -> Result<ActionOutput, HttpError> {
+    async fn kill(&self, _engine: &Engine, name: &str) -> Result<ActionOutput, HttpError> {
         let found = self.find(name).await?;
-        let host = self.host()?;
-        let Err(error) = self.with_timeout(engine.kill_session(&host, &found.id)).await? else {
+        let server = self.server()?;
+        let Err(error) = self.with_timeout(server.kill_session(&found.id)).await? else {
             return Ok(ActionOutput::session(&found.name));
         };
         if is_gone(&error) {
@@ -246,22 +246,21 @@ impl Live {
 
     /// Types the text, the keys and Enter in one go, so that no other input comes between them.
     /// Returns the cursor from before.
-    async fn send_input(&self, engine: &Engine, found: &FoundSession, request: &Request) -> Result<String, HttpError> {
-        let host = self.host()?;
+    async fn send_input(&self, _engine: &Engine, found: &FoundSession, request: &Request) -> Result<String, HttpError> {
+        let server = self.server()?;
         let text = request.text.as_ref().map(JsString::lossy).unwrap_or_default();
         let keys: Vec<_> = request.keys.iter().cloned().chain(request.enter.then(|| "Enter".to_owned())).collect();
         let pane = found.pane.id().to_string();
-        match self.with_timeout(engine.text_and_keys(&host, &pane, &text, &keys)).await? {
-            Ok(typed) => Ok(typed.cursor),
+        match self.with_timeout(server.text_and_keys(&pane, &text, &keys)).await? {
+            Ok(typed) => Ok(typed.cursor.to_string()),
             Err(error) if is_gone(&error) => Err(no_such_session(&request.session)),
             Err(error) => Err(self.refusal(&error)),
         }
     }
 
     async fn capture(&self, found: &FoundSession, request: &Request) -> Result<ActionOutput, HttpError> {
-        let host = self.host()?;
-        let capture =
-            self.with_timeout(Capture::take(&self.engine, &host, &found.pane, CaptureSpec::of(request))).await?;
+        let server = self.server()?;
+        let capture = self.with_timeout(Capture::take(&server, &found.pane, CaptureSpec::of(request))).await?;
         match capture {
             Ok(capture) => Ok(ActionOutput::output(&found.name, capture.json())),
             Err(error) if is_gone(&error) => Err(no_such_session(&request.session)),

@@ -73,7 +73,7 @@ impl Live {
             let next = self.find(&request.session).await?;
             if Arc::ptr_eq(&next.pane, &found.pane) {
                 // tmux is about to close it, or keeps it for its owner to see.
-                self.host()?.until_unlisted(next.pane.id()).await;
+                self.server()?.host().until_unlisted(next.pane.id()).await;
             } else if since.is_some() {
                 // Everything that this pane prints is from after the input.
                 since = Some("start".to_owned());
@@ -131,8 +131,8 @@ impl Live {
         {
             return Ok(CheckOutcome::NotYet);
         }
-        let host = self.host()?;
-        let capture = match self.with_timeout(cache.capture(&self.engine, &host)).await? {
+        let server = self.server()?;
+        let capture = match self.with_timeout(cache.capture(&server)).await? {
             Ok(capture) => capture,
             Err(error) if is_gone(&error) => return Ok(CheckOutcome::Gone),
             Err(error) => return Err(self.refusal(&error)),
@@ -149,7 +149,7 @@ impl Live {
         pattern: &Pattern,
         since: &mut String,
     ) -> Result<bool, HttpError> {
-        let host = self.host()?;
+        let server = self.server()?;
         loop {
             let request = ReadRequest {
                 since: Some(since.clone()),
@@ -157,7 +157,7 @@ impl Live {
                 max_bytes: Some(OUTPUT_BYTES),
                 wait_ms: None,
             };
-            let read = match self.with_timeout(self.engine.read(&host, &pane.id().to_string(), &request)).await? {
+            let read = match self.with_timeout(server.read(&pane.id().to_string(), &request)).await? {
                 Ok(read) => read,
                 // The pane has gone; the capture will report that.
                 Err(error) if is_gone(&error) => return Ok(false),
@@ -169,7 +169,7 @@ impl Live {
             if !read.more {
                 return Ok(false);
             }
-            *since = read.cursor;
+            *since = read.cursor.to_string();
         }
     }
 }

@@ -4,7 +4,6 @@ use std::ffi::OsString;
 
 use clap::{Arg, ArgMatches, Args as _, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
-#[cfg(feature = "bridge")]
 use super::commands::bridge::Bridge;
 use super::{
     Outcome,
@@ -31,8 +30,9 @@ use super::{
         tail::Tail,
         wait_for::WaitFor,
     },
-    socket::ServerChoice,
 };
+#[cfg(feature = "bridge")]
+use crate::socket::ServerChoice;
 
 /// Follow tmux panes, wait for what they print, read, capture and type: without polling.
 ///

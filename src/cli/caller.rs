@@ -2,14 +2,11 @@
 
 use std::{collections::BTreeMap, path::PathBuf};
 
-use super::{
-    client::Client,
-    output,
-    socket::{Environment, ServerChoice},
-};
+use super::{client::Client, output};
 use crate::{
     api::{Error, ErrorCode, Result},
     daemon::{paths, paths::Paths, start},
+    socket::{Environment, ServerChoice},
 };
 
 /// The surroundings of one call of the program.

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use crate::plain;
+use crate::{plain, protocol::ids::PaneId};
 
 /// The longest line that is held back until its end comes, in bytes; a longer one is printed in
 /// pieces.
@@ -34,7 +34,7 @@ struct Source {
 #[derive(Debug, Default)]
 pub(super) struct Lines {
     style: Style,
-    sources: HashMap<String, Source>,
+    sources: HashMap<PaneId, Source>,
     width: usize,
 }
 
@@ -44,23 +44,19 @@ impl Lines {
     }
 
     /// Sets a pane's name; without one a pane goes by its id.
-    pub(super) fn name(&mut self, pane: &str, label: &str) {
+    pub(super) fn name(&mut self, pane: PaneId, label: &str) {
         let label = plain::name(label);
         self.width = self.width.max(plain::columns(&label));
         self.source(pane).label = label.into_owned();
     }
 
-    fn source(&mut self, pane: &str) -> &mut Source {
+    fn source(&mut self, pane: PaneId) -> &mut Source {
         let color = COLORS.get(self.sources.len() % COLORS.len()).copied().unwrap_or_default();
-        self.sources.entry(pane.to_owned()).or_insert_with(|| Source {
-            label: pane.to_owned(),
-            color,
-            partial: Vec::new(),
-        })
+        self.sources.entry(pane).or_insert_with(|| Source { label: pane.to_string(), color, partial: Vec::new() })
     }
 
     /// Adds a chunk of a pane's output; returns the lines that it ends.
-    pub(super) fn feed(&mut self, pane: &str, chunk: &[u8]) -> Vec<u8> {
+    pub(super) fn feed(&mut self, pane: PaneId, chunk: &[u8]) -> Vec<u8> {
         let source = self.source(pane);
         source.partial.extend_from_slice(chunk);
         let whole = match memchr::memrchr(b'\n', &source.partial) {
@@ -74,28 +70,28 @@ impl Lines {
     }
 
     /// Returns what a pane printed after its last line end.
-    pub(super) fn flush(&mut self, pane: &str) -> Vec<u8> {
+    pub(super) fn flush(&mut self, pane: PaneId) -> Vec<u8> {
         let rest = std::mem::take(&mut self.source(pane).partial);
         if rest.is_empty() { rest } else { self.print(pane, &rest) }
     }
 
     /// Calls [`Lines::flush`] for all panes.
     pub(super) fn flush_all(&mut self) -> Vec<u8> {
-        let mut panes: Vec<String> = self.sources.keys().cloned().collect();
+        let mut panes: Vec<PaneId> = self.sources.keys().copied().collect();
         panes.sort_unstable();
-        panes.iter().flat_map(|pane| self.flush(pane)).collect()
+        panes.into_iter().flat_map(|pane| self.flush(pane)).collect()
     }
 
     /// Formats a remark about a pane, set apart from its output.
-    pub(super) fn remark(&mut self, pane: &str, text: &str) -> String {
+    pub(super) fn remark(&mut self, pane: PaneId, text: &str) -> String {
         let color = self.style.color;
         let source = self.source(pane);
-        let id = if source.label == pane { String::new() } else { format!(" {pane}") };
+        let id = if source.label == pane.to_string() { String::new() } else { format!(" {pane}") };
         let remark = format!("==> {}{id} {text} <==", source.label);
         if color { format!("\x1b[{DIM}m{remark}\x1b[0m\n") } else { remark + "\n" }
     }
 
-    fn print(&mut self, pane: &str, lines: &[u8]) -> Vec<u8> {
+    fn print(&mut self, pane: PaneId, lines: &[u8]) -> Vec<u8> {
         let (style, width) = (self.style, self.width);
         let source = self.source(pane);
         let label = &source.label;
@@ -140,57 +136,57 @@ mod tests {
     #[test]
     fn lines_are_printed_whole() {
         let mut lines = Lines::new(Style::default());
-        assert_eq!(text(lines.feed("%0", b"one\ntw")), "one\n");
-        assert_eq!(text(lines.feed("%1", b"other\n")), "other\n");
-        assert_eq!(text(lines.feed("%0", b"o\n\n$ ")), "two\n\n");
-        assert_eq!(text(lines.flush("%0")), "$ \n");
+        assert_eq!(text(lines.feed(PaneId(0), b"one\ntw")), "one\n");
+        assert_eq!(text(lines.feed(PaneId(1), b"other\n")), "other\n");
+        assert_eq!(text(lines.feed(PaneId(0), b"o\n\n$ ")), "two\n\n");
+        assert_eq!(text(lines.flush(PaneId(0))), "$ \n");
         assert_eq!(text(lines.flush_all()), "");
     }
 
     #[test]
     fn prefixes_stand_under_each_other() {
         let mut lines = Lines::new(Style { prefixed: true, ..Style::default() });
-        lines.name("%0", "a:0.0");
-        lines.name("%1", "longer:10.0");
-        assert_eq!(text(lines.feed("%0", b"x\ny\n")), "a:0.0       │ x\na:0.0       │ y\n");
-        assert_eq!(text(lines.feed("%1", b"z\n")), "longer:10.0 │ z\n");
-        assert_eq!(lines.remark("%1", "ended"), "==> longer:10.0 %1 ended <==\n");
-        assert_eq!(lines.remark("%9", "ended"), "==> %9 ended <==\n");
+        lines.name(PaneId(0), "a:0.0");
+        lines.name(PaneId(1), "longer:10.0");
+        assert_eq!(text(lines.feed(PaneId(0), b"x\ny\n")), "a:0.0       │ x\na:0.0       │ y\n");
+        assert_eq!(text(lines.feed(PaneId(1), b"z\n")), "longer:10.0 │ z\n");
+        assert_eq!(lines.remark(PaneId(1), "ended"), "==> longer:10.0 %1 ended <==\n");
+        assert_eq!(lines.remark(PaneId(9), "ended"), "==> %9 ended <==\n");
     }
 
     #[test]
     fn neither_names_nor_text_control_the_terminal() {
         let mut lines = Lines::new(Style { prefixed: true, ..Style::default() });
-        lines.name("%0", "日\u{9b}:0.0");
-        lines.name("%1", "b:0.0");
-        assert_eq!(text(lines.feed("%0", "x\u{202e}y\u{9b}z\n".as_bytes())), "日\\u{9b}:0.0 │ xyz\n");
-        assert_eq!(text(lines.feed("%1", b"x\n")), "b:0.0        │ x\n");
-        assert_eq!(lines.remark("%0", "ended"), "==> 日\\u{9b}:0.0 %0 ended <==\n");
+        lines.name(PaneId(0), "日\u{9b}:0.0");
+        lines.name(PaneId(1), "b:0.0");
+        assert_eq!(text(lines.feed(PaneId(0), "x\u{202e}y\u{9b}z\n".as_bytes())), "日\\u{9b}:0.0 │ xyz\n");
+        assert_eq!(text(lines.feed(PaneId(1), b"x\n")), "b:0.0        │ x\n");
+        assert_eq!(lines.remark(PaneId(0), "ended"), "==> 日\\u{9b}:0.0 %0 ended <==\n");
     }
 
     #[test]
     fn each_pane_has_its_colour() {
         let mut lines = Lines::new(Style { prefixed: true, color: true, escapes: false });
-        assert_eq!(text(lines.feed("%0", b"x\n")), "\x1b[36m%0 │\x1b[0m x\n");
-        assert_eq!(text(lines.feed("%1", b"x\n")), "\x1b[33m%1 │\x1b[0m x\n");
+        assert_eq!(text(lines.feed(PaneId(0), b"x\n")), "\x1b[36m%0 │\x1b[0m x\n");
+        assert_eq!(text(lines.feed(PaneId(1), b"x\n")), "\x1b[33m%1 │\x1b[0m x\n");
     }
 
     #[test]
     fn a_panes_colour_ends_with_its_line() {
         let mut lines = Lines::new(Style { escapes: true, ..Style::default() });
-        assert_eq!(text(lines.feed("%0", b"\x1b[31mred\nplain\n")), "\x1b[31mred\x1b[0m\nplain\n");
+        assert_eq!(text(lines.feed(PaneId(0), b"\x1b[31mred\nplain\n")), "\x1b[31mred\x1b[0m\nplain\n");
     }
 
     #[test]
     fn a_progress_bar_is_its_last_state() {
         let mut lines = Lines::new(Style::default());
-        assert_eq!(text(lines.feed("%0", b"10%\r50%\r100%\r\n")), "100%\n");
+        assert_eq!(text(lines.feed(PaneId(0), b"10%\r50%\r100%\r\n")), "100%\n");
     }
 
     #[test]
     fn a_line_without_end_does_not_grow_for_ever() {
         let mut lines = Lines::new(Style::default());
-        assert_eq!(lines.feed("%0", &vec![b'x'; MAX_LINE]), b"");
-        assert_eq!(lines.feed("%0", b"x").len(), MAX_LINE + 2);
+        assert_eq!(lines.feed(PaneId(0), &vec![b'x'; MAX_LINE]), b"");
+        assert_eq!(lines.feed(PaneId(0), b"x").len(), MAX_LINE + 2);
     }
 }

@@ -11,7 +11,6 @@ mod commands;
 mod follow;
 mod lines;
 mod output;
-mod socket;
 mod sse;
 mod targets;
 mod url;

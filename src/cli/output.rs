@@ -10,6 +10,7 @@ use serde::Serialize;
 use crate::{
     api::{Error, Gap},
     plain,
+    protocol::ids::PaneId,
 };
 
 /// Why a command has no exit status of its own.
@@ -79,7 +80,7 @@ pub(super) fn line_on_stderr(line: &str) {
 }
 
 /// Writes a remark that something is missing in the output that follows.
-pub(super) fn note_gap(pane: &str, gap: Gap) {
+pub(super) fn note_gap(pane: PaneId, gap: Gap) {
     note(&format!("{pane}: {}", describe_gap(gap)));
 }
 

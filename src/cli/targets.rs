@@ -20,7 +20,7 @@ pub(super) fn names_pane(target: &str, pane: &PaneInfo) -> bool {
         .find_map(|prefix| target.strip_prefix(prefix).filter(|id| id.starts_with('%')))
         .unwrap_or(target);
     if target.starts_with('%') {
-        return target == pane.id;
+        return target == pane.id.to_string();
     }
     if target.starts_with('@') && !target.contains('.') {
         return target == pane.window_id;
@@ -39,17 +39,18 @@ pub(super) fn names_pane(target: &str, pane: &PaneInfo) -> bool {
     // A window's name may hold dots, so the whole is tried as a window first.
     is_window(place)
         || place.rsplit_once('.').is_some_and(|(window, index)| {
-            is_window(window) && (index == pane.id || glob(index, &pane.index.to_string()))
+            is_window(window) && (index == pane.id.to_string() || glob(index, &pane.index.to_string()))
         })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol::ids::PaneId;
 
     fn pane() -> PaneInfo {
         PaneInfo {
-            id: "%7".into(),
+            id: PaneId(7),
             session: "work".into(),
             session_id: "$1".into(),
             window_id: "@4".into(),

@@ -15,7 +15,7 @@ use crate::{
     api::{Error, Result},
     config::Settings,
     descriptors,
-    engine::{Engine, EngineOptions, agents::Rules, audit::Audit},
+    engine::{Engine, Options, agents::Rules, audit::Audit},
     http, metrics, net,
     tmux::Program,
 };
@@ -71,7 +71,7 @@ async fn run(
     let unable =
         |error: std::io::Error| Error::internal(format!("cannot answer on {}: {error}", paths.socket.display()));
     let listener = tokio::net::UnixListener::from_std(listener).map_err(unable)?;
-    let engine = Engine::new(EngineOptions {
+    let engine = Engine::new(Options {
         program: Program { tmux: settings.tmux.clone(), ..Program::default() },
         coverage: settings.coverage,
         ring_bytes: settings.ring_bytes,
@@ -96,7 +96,7 @@ async fn run(
         },
     };
     let app = http::App::with_streams(engine.clone(), about, http::Streams::new(writers.clone()));
-    let router = http::router(app.clone());
+    let router = http::daemon_router(app.clone());
     let signals = [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::hangup()].map(signal);
     let [Ok(mut terminate), Ok(mut interrupt), Ok(mut hangup)] = signals else {
         return Err(Error::internal("cannot listen for signals"));

@@ -42,23 +42,23 @@ pub(super) struct AuditScope<'a> {
 impl Engine {
     /// Returns a handle of the same engine for this caller. Its requests are counted and recorded
     /// as the caller's own.
-    pub fn with_caller(&self, caller: Caller) -> Self {
+    pub(crate) fn with_caller(&self, caller: Caller) -> Self {
         Self { shared: self.shared.clone(), caller: Arc::new(caller) }
     }
 
     /// Returns the caller of this handle.
-    pub fn caller(&self) -> &Caller {
+    pub(crate) fn caller(&self) -> &Caller {
         &self.caller
     }
 
     /// Authorizes an action of this tier. Error: `READ_ONLY` where it is not allowed, which is
     /// recorded.
-    pub fn authorize(&self, tier: Tier) -> Result<()> {
+    pub(crate) fn authorize(&self, tier: Tier) -> Result<()> {
         self.check_tier(tier).inspect_err(|refused| self.record(tier.as_str(), refused.code.as_str()))
     }
 
     /// Records an action that belongs to no tmux server.
-    pub fn record(&self, action: &str, result: &str) {
+    pub(crate) fn record(&self, action: &str, result: &str) {
         let Some(audit) = &self.shared.options.audit else { return };
         let Caller { face, who } = self.caller();
         let (server, target, pane) = ("", None, None);

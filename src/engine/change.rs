@@ -1,13 +1,11 @@
 //! Changing and killing panes, windows and sessions.
 
-use std::sync::Arc;
-
 use super::{
-    Engine, Host,
+    Server,
     spawn::create::{literal, tmux_error},
 };
 use crate::{
-    api::{DoneAnswer, Error, PatchRequest, Result, Tier},
+    api::{Error, PatchRequest, Result, Tier},
     protocol::{
         command::{Command, CommandLine},
         ids::PaneId,
@@ -15,67 +13,70 @@ use crate::{
     tmux::Request,
 };
 
-const DONE: DoneAnswer = DoneAnswer { ok: true };
-
-impl Engine {
+impl Server {
     /// Kills a pane.
-    pub async fn kill_pane(&self, host: &Arc<Host>, target: &str) -> Result<DoneAnswer> {
-        let audit = self.audit(Tier::Kill, "kill-pane", host, target)?;
+    pub(crate) async fn kill_pane(&self, target: &str) -> Result<()> {
+        let host = &self.host;
+        let audit = self.engine.audit(Tier::Kill, "kill-pane", host, target)?;
         let done = async {
-            let pane = self.pane(host, target).await?;
+            let pane = self.resolve_pane(target).await?;
             audit.resolved(pane.id());
-            self.order(host, Some(pane.id()), [Command::new("kill-pane").opt("-t", pane.id().to_string())]).await
+            self.order(Some(pane.id()), [Command::new("kill-pane").opt("-t", pane.id().to_string())]).await
         }
         .await;
         audit.finish(done)
     }
 
     /// Kills a window in every session.
-    pub async fn kill_window(&self, host: &Arc<Host>, target: &str) -> Result<DoneAnswer> {
-        let audit = self.audit(Tier::Kill, "kill-window", host, target)?;
+    pub(crate) async fn kill_window(&self, target: &str) -> Result<()> {
+        let host = &self.host;
+        let audit = self.engine.audit(Tier::Kill, "kill-window", host, target)?;
         let done = async {
-            let window = self.window(host, target).await?;
+            let window = self.window(target).await?;
             audit.resolved(window.id);
-            self.order(host, None, [Command::new("kill-window").opt("-t", window.id.to_string())]).await
+            self.order(None, [Command::new("kill-window").opt("-t", window.id.to_string())]).await
         }
         .await;
         audit.finish(done)
     }
 
     /// Kills a session.
-    pub async fn kill_session(&self, host: &Arc<Host>, target: &str) -> Result<DoneAnswer> {
-        let audit = self.audit(Tier::Kill, "kill-session", host, target)?;
+    pub(crate) async fn kill_session(&self, target: &str) -> Result<()> {
+        let host = &self.host;
+        let audit = self.engine.audit(Tier::Kill, "kill-session", host, target)?;
         let done = async {
-            let session = self.session(host, target).await?;
+            let session = self.session(target).await?;
             audit.resolved(session.id);
-            self.order(host, None, [Command::new("kill-session").opt("-t", session.id.to_string())]).await
+            self.order(None, [Command::new("kill-session").opt("-t", session.id.to_string())]).await
         }
         .await;
         audit.finish(done)
     }
 
     /// Changes a session: its name.
-    pub async fn patch_session(&self, host: &Arc<Host>, target: &str, patch: &PatchRequest) -> Result<DoneAnswer> {
-        let audit = self.audit(Tier::Create, "change-session", host, target)?;
+    pub(crate) async fn patch_session(&self, target: &str, patch: &PatchRequest) -> Result<()> {
+        let host = &self.host;
+        let audit = self.engine.audit(Tier::Create, "change-session", host, target)?;
         let done = async {
             only(patch, "a session", &["name"])?;
-            let session = self.session(host, target).await?;
+            let session = self.session(target).await?;
             audit.resolved(session.id);
             let name = patch.name.as_deref().ok_or_else(nothing)?;
             let command =
                 Command::new("rename-session").opt("-t", session.id.to_string()).end_of_flags().arg(literal(name));
-            self.order(host, None, [command]).await
+            self.order(None, [command]).await
         }
         .await;
         audit.finish(done)
     }
 
     /// Changes a window: its name, layout and size.
-    pub async fn patch_window(&self, host: &Arc<Host>, target: &str, patch: &PatchRequest) -> Result<DoneAnswer> {
-        let audit = self.audit(Tier::Create, "change-window", host, target)?;
+    pub(crate) async fn patch_window(&self, target: &str, patch: &PatchRequest) -> Result<()> {
+        let host = &self.host;
+        let audit = self.engine.audit(Tier::Create, "change-window", host, target)?;
         let done = async {
             only(patch, "a window", &["name", "layout", "width", "height"])?;
-            let window = self.window(host, target).await?.id.to_string();
+            let window = self.window(target).await?.id.to_string();
             audit.resolved(&window);
             let mut commands = Vec::new();
             if let Some(name) = &patch.name {
@@ -91,23 +92,24 @@ impl Engine {
             if commands.is_empty() {
                 return Err(nothing());
             }
-            self.order(host, None, commands).await
+            self.order(None, commands).await
         }
         .await;
         audit.finish(done)
     }
 
     /// Changes a pane: its title, size and program.
-    pub async fn patch_pane(&self, host: &Arc<Host>, target: &str, patch: &PatchRequest) -> Result<DoneAnswer> {
+    pub(crate) async fn patch_pane(&self, target: &str, patch: &PatchRequest) -> Result<()> {
+        let host = &self.host;
         let (tier, action) = match &patch.respawn {
             Some(respawn) if respawn.kill => (Tier::Kill, "respawn-pane"),
             Some(_) => (Tier::Create, "respawn-pane"),
             None => (Tier::Create, "change-pane"),
         };
-        let audit = self.audit(tier, action, host, target)?;
+        let audit = self.engine.audit(tier, action, host, target)?;
         let done = async {
             only(patch, "a pane", &["name", "width", "height", "respawn"])?;
-            let pane = self.pane(host, target).await?;
+            let pane = self.resolve_pane(target).await?;
             audit.resolved(pane.id());
             let id = pane.id().to_string();
             let mut commands = Vec::new();
@@ -121,25 +123,21 @@ impl Engine {
                 return Err(nothing());
             }
             if !commands.is_empty() {
-                self.order(host, Some(pane.id()), commands).await?;
+                self.order(Some(pane.id()), commands).await?;
             }
             match &patch.respawn {
-                Some(respawn) => self.respawn(host, &pane, respawn).await,
-                None => Ok(DONE),
+                Some(respawn) => self.respawn(&pane, respawn).await,
+                None => Ok(()),
             }
         }
         .await;
         audit.finish(done)
     }
 
-    async fn order(
-        &self,
-        host: &Arc<Host>,
-        pane: Option<PaneId>,
-        commands: impl IntoIterator<Item = Command>,
-    ) -> Result<DoneAnswer> {
+    async fn order(&self, pane: Option<PaneId>, commands: impl IntoIterator<Item = Command>) -> Result<()> {
+        let host = &self.host;
         let answer = host.server().write(pane, Request::Plain(CommandLine::of(commands))).await?;
-        answer.map(|_| DONE).map_err(|message| tmux_error(&message))
+        answer.map(|_| ()).map_err(|message| tmux_error(&message))
     }
 }
 

@@ -69,7 +69,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::engine::EngineOptions;
+    use crate::engine::Options;
 
     /// Ends a test that would hang.
     const LONG: Duration = Duration::from_secs(20);
@@ -85,7 +85,7 @@ mod tests {
     #[tokio::test]
     async fn what_takes_long_holds_nobody_and_few_are_compiled_at_the_same_time() {
         use std::sync::atomic::{AtomicUsize, Ordering};
-        let engine = Engine::new(EngineOptions::default());
+        let engine = Engine::new(Options::default());
         let at_once = Arc::new(AtomicUsize::new(0));
         let (release, released) = std::sync::mpsc::channel::<()>();
         let released = Arc::new(std::sync::Mutex::new(released));
@@ -115,7 +115,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_set_whose_caller_has_left_counts_until_it_is_compiled() {
-        let engine = Engine::new(EngineOptions::default());
+        let engine = Engine::new(Options::default());
         let mut releases = Vec::new();
         for _ in 0..limits::COMPILING {
             let (began, mut begun) = tokio::sync::mpsc::unbounded_channel();
@@ -139,7 +139,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_queue_is_bounded() {
-        let engine = Engine::new(EngineOptions::default());
+        let engine = Engine::new(Options::default());
         let sets = (0..limits::COMPILING_QUEUE + 9).map(|_| {
             engine.compile(["a+"], || {
                 std::thread::sleep(Duration::from_millis(1));

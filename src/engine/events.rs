@@ -21,20 +21,17 @@ use std::{
 use tokio::sync::broadcast;
 
 use super::{
-    Engine, Host, PaneState, limits,
+    Engine, PaneState, Server, limits,
     pane::Notifier,
     query::list::{PanePattern, check_pattern},
 };
 use crate::{
     api::{
-        AgentInfo, Error, ErrorCode, Event, EventKind, GapReason, PaneInfo, ReadFormat, Result, ScreenFormat,
+        AgentInfo, Error, ErrorCode, Event, EventKind, GapReason, PaneInfo, ReadFormat, Result, ScreenFormat, Since,
         SubscribeRequest, Tier,
     },
     protocol::ids::PaneId,
-    stream::{
-        cursor::Since,
-        resume::{self, Place, Resume},
-    },
+    stream::resume::{self, Place, Resume},
 };
 
 pub(super) use cache::EventCache;
@@ -46,8 +43,7 @@ use trail::{Lookup, Trail};
 
 /// A running subscription to the events of one server.
 pub struct Subscription {
-    engine: Engine,
-    host: Arc<Host>,
+    server: Server,
     filter: Filter,
     notifier: Arc<Notifier>,
     broadcast: broadcast::Receiver<(Arc<Path>, Event)>,
@@ -90,10 +86,10 @@ pub struct Delivery {
     pub resume: Option<String>,
 }
 
-impl Engine {
+impl Server {
     /// Subscribes to events of one server.
-    pub async fn subscribe(&self, host: &Arc<Host>, request: &SubscribeRequest) -> Result<Subscription> {
-        self.authorize(Tier::Read)?;
+    pub(crate) async fn subscribe(&self, request: &SubscribeRequest) -> Result<Subscription> {
+        self.engine.authorize(Tier::Read)?;
         let filter = Filter::of(request)?;
         let since = request.since.as_deref().map_or(Ok(Since::Now), str::parse)?;
         if matches!(since, Since::At(_) | Since::Screen | Since::Input) {
@@ -103,11 +99,10 @@ impl Engine {
         }
         let resume = request.resume.as_deref().filter(|resume| !resume.is_empty()).map(str::parse).transpose()?;
         let mut subscription = Subscription {
-            engine: self.clone(),
-            host: host.clone(),
+            server: self.clone(),
             filter,
             notifier: Arc::default(),
-            broadcast: self.shared.events.subscribe(),
+            broadcast: self.engine.shared.events.subscribe(),
             readers: BTreeMap::new(),
             last_number: 0,
             queue: VecDeque::new(),
@@ -119,7 +114,7 @@ impl Engine {
             moved: BTreeSet::new(),
             failed: None,
         };
-        let from = resume.map_or(StartFrom::Since, |resume| self.resolve_resume(resume));
+        let from = resume.map_or(StartFrom::Since, |resume| self.engine.resolve_resume(resume));
         subscription.find_panes(since, from).await?;
         Ok(subscription)
     }
@@ -224,12 +219,12 @@ impl Subscription {
             // A target of a session or window follows all of its panes; a target of a pane must be
             // found.
             if pattern.starts_with('%') || pattern.contains('.') && !pattern.contains('*') {
-                named.insert(self.engine.pane(&self.host, pattern).await?.id());
+                named.insert(self.server.resolve_pane(pattern).await?.id());
             }
         }
-        let listed = self.engine.panes(&self.host).await?;
-        for info in listed.panes.iter().filter(|info| !info.earlier_server) {
-            let Ok(id) = info.id.parse::<PaneId>() else { continue };
+        let listed = self.server.panes().await?;
+        for info in listed.iter().filter(|info| !info.earlier_server) {
+            let id = info.id;
             let ended = info.window_id.is_empty();
             let (start, opened) = from.of(id, ended, since);
             // The window's name of an ended pane is not known any more.
@@ -246,8 +241,8 @@ impl Subscription {
         for place in from.places().filter(|place| !place.ended) {
             // The last output of an earlier server's pane is delivered unless another pane has its
             // id by now.
-            if let Some(pane) = self.host.earlier_pane_of(&place.cursor)
-                && self.host.live_pane(pane.id()).is_none()
+            if let Some(pane) = self.server.host.earlier_pane_of(&place.cursor)
+                && self.server.host.live_pane(pane.id()).is_none()
             {
                 let (start, _) = from.of(pane.id(), true, since);
                 self.follow(pane, start);
@@ -266,7 +261,7 @@ impl Subscription {
 
     /// Follows a pane, unless it is followed already.
     fn add(&mut self, id: PaneId, start: StartPoint) {
-        if let Some(pane) = self.host.pane(id) {
+        if let Some(pane) = self.server.host.pane(id) {
             self.follow(pane, start);
         }
     }
@@ -300,7 +295,7 @@ impl Subscription {
 
     /// Sends `pane-opened` for a pane, once.
     fn announce(&mut self, info: &PaneInfo) {
-        let pane = info.id.parse().ok().and_then(|id| self.host.pane(id));
+        let pane = self.server.host.pane(info.id);
         if let Some(reader) = pane.and_then(|pane| self.reader_of(&pane))
             && !std::mem::replace(&mut reader.announced, true)
             && self.filter.includes(EventKind::PaneOpened)
@@ -320,7 +315,7 @@ impl Subscription {
     pub fn resume_token(&mut self) -> String {
         let mut moved = std::mem::take(&mut self.moved);
         if self.trail.is_none() && self.readers.len() > limits::PLACES_TOLD {
-            self.trail = Some(self.engine.shared.trails.begin());
+            self.trail = Some(self.server.engine.shared.trails.begin());
             moved = self.readers.keys().copied().collect();
         }
         let resume = match &self.trail {
@@ -332,7 +327,7 @@ impl Subscription {
             Some(trail) => {
                 let place = |number: u32| (number, self.readers.get(&number).map(Reader::position));
                 let at = trail.record(moved.into_iter().map(place));
-                Resume::Point(resume::Point { engine: self.engine.shared.nonce, stream: trail.number(), at })
+                Resume::Point(resume::Point { engine: self.server.engine.shared.nonce, stream: trail.number(), at })
             }
         };
         self.last_resume = resume.to_string();
@@ -344,7 +339,7 @@ impl Subscription {
     /// waits.
     pub async fn next(&mut self) -> Option<Result<Delivery>> {
         loop {
-            if self.engine.is_stopping() {
+            if self.server.engine.is_stopping() {
                 return None;
             }
             if let Some(event) = self.ready.pop_front() {
@@ -376,7 +371,7 @@ impl Subscription {
                     Err(broadcast::error::RecvError::Lagged(_)) => self.on_lagged(),
                     Err(broadcast::error::RecvError::Closed) => return None,
                 },
-                () = self.engine.stopping() => return None,
+                () = self.server.engine.stopping() => return None,
             }
         }
     }
@@ -435,7 +430,7 @@ impl Subscription {
                 }
             }
             Next::Idle => {
-                let there = self.host.live_pane(reader.pane().id());
+                let there = self.server.host.live_pane(reader.pane().id());
                 // A pane that has gone and whose end was sent has no more events.
                 if reader.is_end_sent() && !there.is_some_and(|there| Arc::ptr_eq(&there, reader.pane())) {
                     self.readers.remove(&number);
@@ -452,13 +447,13 @@ impl Subscription {
     fn add_new_panes(&mut self) {
         if self.filter.includes(EventKind::Agent) {
             // What was missed of agents is in what they do now.
-            for agent in self.host.known_agents() {
-                let socket = self.host.socket().to_owned();
+            for agent in self.server.host.known_agents() {
+                let socket = self.server.host.socket().to_owned();
                 self.on_broadcast(&socket, &Event::Agent(Box::new(agent)));
             }
         }
-        for pane in self.host.panes() {
-            let info = self.host.info_of(pane.id());
+        for pane in self.server.host.panes() {
+            let info = self.server.host.info_of(pane.id());
             if self.reader_of(&pane).is_none() && self.filter.matches(&info) {
                 self.add(pane.id(), StartPoint { since: Since::Start, ..StartPoint::default() });
                 self.announce(&info);
@@ -469,9 +464,8 @@ impl Subscription {
     /// Returns whether an agent is in a pane that is followed. A pane that has gone is not followed
     /// any more, and its agent's end comes after its own.
     fn wants_agent(&self, agent: &AgentInfo) -> bool {
-        let followed =
-            || agent.pane.parse().is_ok_and(|id| self.readers.values().any(|reader| reader.pane().id() == id));
-        agent.socket == self.host.socket().display().to_string()
+        let followed = || self.readers.values().any(|reader| reader.pane().id() == agent.pane);
+        agent.socket == self.server.host.socket().display().to_string()
             && (followed() || self.filter.matches(&PaneInfo::from(agent)))
     }
 
@@ -480,23 +474,21 @@ impl Subscription {
     fn on_lagged(&mut self) {
         self.add_new_panes();
         if self.filter.includes(EventKind::Topology) {
-            let socket = self.host.socket().display().to_string();
+            let socket = self.server.host.socket().display().to_string();
             self.ready.push_back(EncodedEvent::new(&Event::Topology { socket }));
         }
     }
 
     fn on_broadcast(&mut self, socket: &Path, event: &Event) {
         // Every server has a pane %0.
-        if socket != self.host.socket() {
+        if socket != self.server.host.socket() {
             return;
         }
         match event {
             Event::PaneOpened { pane } => {
-                if self.filter.matches(pane)
-                    && let Ok(id) = pane.id.parse()
-                {
+                if self.filter.matches(pane) {
                     // A pane that opens during a subscription is followed from its beginning.
-                    self.add(id, StartPoint { since: Since::Start, ..StartPoint::default() });
+                    self.add(pane.id, StartPoint { since: Since::Start, ..StartPoint::default() });
                     self.announce(pane);
                 }
                 return;
@@ -508,8 +500,7 @@ impl Subscription {
             | Event::Output { .. }
             | Event::Screen { .. } => return,
             Event::Title { pane, .. } => {
-                let Ok(id) = pane.parse() else { return };
-                if !self.readers.values().any(|reader| reader.pane().id() == id) {
+                if !self.readers.values().any(|reader| reader.pane().id() == *pane) {
                     return;
                 }
             }

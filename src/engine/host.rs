@@ -14,11 +14,11 @@ use super::{
     pane::{MemoryDelta, PaneMetadata, PushOutcome, give_up_strings},
 };
 use crate::{
+    api::cursor::{Cursor, Epoch},
     api::{Event, GapReason, Size},
     metrics,
     protocol::ids::PaneId,
     screen::Rules,
-    stream::cursor::{Cursor, Epoch},
     tmux::{Exit, Link, Observer, Proc, Seed, Seeding, ServerIdentity, ServerLink, Subject, Topology, Value},
 };
 
@@ -237,7 +237,7 @@ impl Host {
 }
 
 fn exit_event(pane: &PaneState, exit: Exit) -> Event {
-    Event::PaneExited { pane: pane.id().to_string(), exit_status: exit.status, exit_signal: exit.signal }
+    Event::PaneExited { pane: pane.id(), exit_status: exit.status, exit_signal: exit.signal }
 }
 
 impl Host {
@@ -344,7 +344,7 @@ impl Host {
                 self.resync(&pane);
             }
             if update.retitled {
-                self.publish(Event::Title { pane: row.id.to_string(), title: row.title.clone() });
+                self.publish(Event::Title { pane: row.id, title: row.title.clone() });
             }
         }
         self.publish(Event::Topology { socket: self.socket.display().to_string() });
@@ -355,7 +355,7 @@ impl Host {
             if let Value::Title(title) = &value
                 && pane.title() != *title
             {
-                self.publish(Event::Title { pane: id.to_string(), title: title.clone() });
+                self.publish(Event::Title { pane: id, title: title.clone() });
             }
             if let Some(when) = pane.set_value(value) {
                 self.resync_when(&pane, when);
@@ -460,14 +460,14 @@ mod tests {
 
     use super::*;
     use crate::engine::{
-        Engine, EngineOptions,
+        Engine, Options,
         spawn::managed::{ExitWrapper, ManagedPane, OnExit},
     };
 
     /// The budget counts bytes whatever way they come into a ring.
     #[tokio::test]
     async fn the_budget_counts_every_byte_that_is_kept() {
-        let engine = Engine::new(EngineOptions::default());
+        let engine = Engine::new(Options::default());
         let host = Host::new(Path::new("/nowhere"), &engine.shared);
         let counted = || {
             let held: usize = host.panes().iter().map(|pane| pane.held_bytes()).sum();
@@ -488,7 +488,7 @@ mod tests {
     /// moved.
     #[tokio::test]
     async fn what_is_handed_over_is_output_like_any_other() {
-        let engine = Engine::new(EngineOptions::default());
+        let engine = Engine::new(Options::default());
         let host = Host::new(Path::new("/nowhere"), &engine.shared);
         let seed = |text: &str| Seed { text: text.into(), ..Seed::default() };
         host.seeded(PaneId(1), &seed("one\r\n"), Seeding::First);

@@ -10,15 +10,15 @@ use std::{fmt::Write as _, sync::Arc};
 
 use tokio::sync::oneshot;
 
-use super::{Engine, Host, PaneState, input::prompt::CursorPosition, limits};
+use super::{Host, PaneState, Server, input::prompt::CursorPosition, limits};
 use crate::{
+    api::cursor::Cursor,
     api::{Error, ErrorCode, InputAnswer, InputRequest, Result, Tier},
     protocol::{
         command::{Command, CommandLine, hex_keys},
         ids::PaneId,
         version::Version,
     },
-    stream::cursor::Cursor,
     tmux::{Answer, Lost, Request},
 };
 
@@ -133,10 +133,11 @@ impl PreparedInput {
     }
 }
 
-impl Engine {
+impl Server {
     /// Sends input to a pane. The answer's cursor is the end of the output just before it arrived.
-    pub async fn input(&self, host: &Arc<Host>, target: &str, request: &InputRequest) -> Result<InputAnswer> {
-        let audit = self.audit(Tier::Input, "input", host, target)?.input(|| audited_input(request));
+    pub(crate) async fn input(&self, target: &str, request: &InputRequest) -> Result<InputAnswer> {
+        let host = &self.host;
+        let audit = self.engine.audit(Tier::Input, "input", host, target)?.input(|| audited_input(request));
         let done = async {
             let kinds = [request.keys.is_some(), request.text.is_some(), request.hex.is_some()];
             if kinds.iter().filter(|given| **given).count() != 1 && !(request.submit && kinds == [false; 3]) {
@@ -145,7 +146,7 @@ impl Engine {
             if request.paste && request.text.is_none() {
                 return Err(Error::invalid("paste: only text can be pasted"));
             }
-            let pane = self.pane(host, target).await?;
+            let pane = self.resolve_pane(target).await?;
             audit.resolved(pane.id());
             let typed = match (&request.keys, &request.text, &request.hex) {
                 (Some(keys), _, _) => prepare_keys(&pane, keys)?,
@@ -156,36 +157,31 @@ impl Engine {
             };
             let (cursor, submit) = if request.submit {
                 let text = typed.echo.clone();
-                let (cursor, seen) = self.submit(host, &pane, typed, &text).await?;
+                let (cursor, seen) = self.submit(&pane, typed, &text).await?;
                 (cursor, Some(seen))
             } else {
-                (self.send(host, &pane, typed).await?, None)
+                (self.send(&pane, typed).await?, None)
             };
-            Ok(InputAnswer { pane: pane.id().to_string(), cursor: cursor.to_string(), submit })
+            Ok(InputAnswer { pane: pane.id(), cursor: cursor, submit })
         }
         .await;
         audit.finish(done)
     }
 
     /// Sends text and then keys, with no other caller's input between them.
-    pub(crate) async fn text_and_keys(
-        &self,
-        host: &Arc<Host>,
-        target: &str,
-        text: &str,
-        keys: &[String],
-    ) -> Result<InputAnswer> {
-        let audit = self.audit(Tier::Input, "input", host, target)?;
+    pub(crate) async fn text_and_keys(&self, target: &str, text: &str, keys: &[String]) -> Result<InputAnswer> {
+        let host = &self.host;
+        let audit = self.engine.audit(Tier::Input, "input", host, target)?;
         let audit = audit.input(|| {
             let text = Some(text).filter(|text| !text.is_empty());
             text.into_iter().chain(keys.iter().map(String::as_str)).collect::<Vec<_>>().join(" ").into_bytes()
         });
         let done = async {
-            let pane = self.pane(host, target).await?;
+            let pane = self.resolve_pane(target).await?;
             audit.resolved(pane.id());
             let typed = prepare_text(&pane, text.as_bytes())?.then(prepare_keys(&pane, keys)?);
-            let cursor = self.send(host, &pane, typed).await?;
-            Ok(InputAnswer { pane: pane.id().to_string(), cursor: cursor.to_string(), submit: None })
+            let cursor = self.send(&pane, typed).await?;
+            Ok(InputAnswer { pane: pane.id(), cursor: cursor, submit: None })
         }
         .await;
         audit.finish(done)
@@ -193,8 +189,8 @@ impl Engine {
 
     /// Sends input. Returns the cursor just before it: the program's reaction comes behind that
     /// cursor.
-    pub(super) async fn send(&self, host: &Arc<Host>, pane: &Arc<PaneState>, typed: PreparedInput) -> Result<Cursor> {
-        let sent = self.send_if(host, pane, typed, None).await?;
+    pub(super) async fn send(&self, pane: &Arc<PaneState>, typed: PreparedInput) -> Result<Cursor> {
+        let sent = self.send_if(pane, typed, None).await?;
         sent.ok_or_else(|| Error::internal("input that could not be refused was refused"))
     }
 
@@ -202,11 +198,11 @@ impl Engine {
     /// nothing was sent.
     pub(super) async fn send_if(
         &self,
-        host: &Arc<Host>,
         pane: &Arc<PaneState>,
         typed: PreparedInput,
         only_at: Option<CursorPosition>,
     ) -> Result<Option<Cursor>> {
+        let host = &self.host;
         let version = host.server().connected().await?.version;
         // Only printable input is looked for as an echo.
         let terminal = if host.server().spec().is_local() && typed.echo.chars().any(|c| !c.is_control() && c != ' ') {
@@ -248,7 +244,8 @@ impl Engine {
     }
 
     /// Presses keys of a line editor. This is no input of a caller: no read or wait begins with it.
-    pub(super) async fn press(&self, host: &Host, pane: &PaneState, keys: &[u8]) -> Result<()> {
+    pub(super) async fn press(&self, pane: &PaneState, keys: &[u8]) -> Result<()> {
+        let host = &self.host;
         let version = host.server().connected().await?.version;
         let line = Line::keys(hex_keys(pane.id(), keys), Ok(keys.to_vec()));
         send_lines(host, pane, vec![line], version, None, &mut false).await.map(|_| ())

@@ -11,10 +11,12 @@ mod change;
 mod compile;
 mod deadline;
 mod events;
+mod handles;
 mod host;
 mod input;
 mod janitor;
 pub mod limits;
+mod options;
 mod pane;
 mod query;
 mod spawn;
@@ -31,52 +33,21 @@ use tokio::sync::broadcast;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    api::{Error, Event, Result, ServerStatus, Tiers},
+    api::{Error, Event, Result, ServerStatus},
     nonce,
-    tmux::{CoverageMode, Link, Proc, ProcessProbe, Program, ServerLink, ServerSpec, SocketFile, Subject},
+    tmux::{Link, Proc, ProcessProbe, ServerLink, ServerSpec, SocketFile, Subject},
 };
 
 pub use audit_scope::Caller;
-pub use events::{Delivery, EncodedEvent, Subscription};
+pub use events::{Delivery, Subscription};
+pub use handles::{Asked, Capture, Events, Follow, Output, Pane, Read, Run, Server, Spawn, Wait, WaitHandle};
 pub(crate) use host::Host;
+pub use options::Options;
 pub(crate) use pane::{PaneState, Revision};
 pub(crate) use query::list::{check_pattern, matches};
 pub(crate) use query::target::{Target, find_pane, find_session, find_window, is_number};
 pub(crate) use spawn::unmanaged::{UnmanagedPlace, UnmanagedSpawn};
 use wait::Waits;
-
-/// Options of an engine.
-#[derive(Clone, Debug)]
-pub struct EngineOptions {
-    /// The tmux program, with any words that precede it.
-    pub program: Program,
-    /// Which control clients follow a server.
-    pub coverage: CoverageMode,
-    /// Bytes that a pane's ring keeps.
-    pub ring_bytes: usize,
-    /// Memory budget: bytes of output and screens of all panes together.
-    pub budget_bytes: usize,
-    /// Tiers of actions that callers are allowed.
-    pub allowed: Tiers,
-    /// Where their actions are recorded.
-    pub audit: Option<Arc<audit::Audit>>,
-    /// Rules by which agents are recognised.
-    pub agents: Arc<agents::Rules>,
-}
-
-impl Default for EngineOptions {
-    fn default() -> Self {
-        Self {
-            program: Program::default(),
-            coverage: CoverageMode::Auto,
-            ring_bytes: limits::RING_BYTES,
-            budget_bytes: limits::BUDGET_BYTES,
-            allowed: Tiers::ALL,
-            audit: None,
-            agents: Arc::new(agents::Rules::built_in()),
-        }
-    }
-}
 
 /// A handle to the engine.
 #[derive(Clone)]
@@ -87,7 +58,7 @@ pub struct Engine {
 
 /// State shared by all handles of one engine.
 pub struct Shared {
-    pub(crate) options: EngineOptions,
+    pub(crate) options: Options,
     hosts: Mutex<HashMap<PathBuf, Arc<Host>>>,
     pub(crate) waits: Waits,
     /// Events of all servers, each with its server's socket.
@@ -112,12 +83,31 @@ pub struct Shared {
 }
 
 impl Engine {
+    /// Starts an engine, which follows nothing yet. It runs until [`Engine::stop`], or until its
+    /// runtime ends: dropping the handles does not end it.
+    ///
+    /// Error: `INTERNAL_ERROR` outside of a tokio runtime with I/O and time enabled.
+    ///
+    /// ```no_run
+    /// # async fn example() -> muxtap::Result<()> {
+    /// let engine = muxtap::Engine::start(muxtap::Options::default())?;
+    /// // … and before the program ends, so that tmux is left as it was found:
+    /// engine.stop().await;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn start(options: Options) -> Result<Self> {
+        tokio::runtime::Handle::try_current()
+            .map_err(|error| Error::internal(format!("an engine runs in a tokio runtime: {error}")))?;
+        Ok(Self::new(options))
+    }
+
     /// Creates an engine that follows nothing yet. Must be called within a tokio runtime.
-    pub fn new(options: EngineOptions) -> Self {
+    pub(crate) fn new(options: Options) -> Self {
         Self::with_probe(options, ProcessProbe::default())
     }
 
-    fn with_probe(options: EngineOptions, probe: ProcessProbe) -> Self {
+    fn with_probe(options: Options, probe: ProcessProbe) -> Self {
         let shared = Arc::new(Shared {
             options,
             hosts: Mutex::default(),
@@ -144,7 +134,7 @@ impl Engine {
     }
 
     /// Returns the server on the socket at this absolute path. It is followed from now on.
-    pub(crate) fn host(&self, socket: &Path) -> Result<Arc<Host>> {
+    fn host(&self, socket: &Path) -> Result<Arc<Host>> {
         if !socket.is_absolute() {
             return Err(Error::invalid(format!(
                 "the tmux socket must be an absolute path, not {}; the CLI resolves -L and -S for you",
@@ -179,7 +169,7 @@ impl Engine {
     }
 
     /// Returns the token that is cancelled when the engine ends.
-    pub fn end(&self) -> CancellationToken {
+    pub(crate) fn end(&self) -> CancellationToken {
         self.shared.cancel.clone()
     }
 
@@ -198,12 +188,12 @@ impl Engine {
     }
 
     /// Returns the seconds since the engine was created.
-    pub fn uptime_s(&self) -> u64 {
+    pub(crate) fn uptime_s(&self) -> u64 {
         self.shared.started.elapsed().as_secs()
     }
 
     /// Returns how many waits are open.
-    pub fn open_waits(&self) -> u64 {
+    pub(crate) fn open_waits(&self) -> u64 {
         self.shared.waits.open() as u64
     }
 
@@ -220,7 +210,7 @@ impl Engine {
     pub async fn stop(&self) {
         self.shared.waits.cancel_all();
         let hosts: Vec<_> = self.hosts().values().cloned().collect();
-        let released = hosts.iter().map(|host| self.release_panes(host));
+        let released = hosts.iter().map(|host| host.release_panes());
         // A server that does not reply delays the end by `limits::RELEASE` at most.
         let _ = tokio::time::timeout(limits::RELEASE, futures_util::future::join_all(released)).await;
         self.shared.cancel.cancel();
@@ -234,7 +224,7 @@ impl Engine {
     }
 
     /// Resolves when the engine is stopping.
-    pub async fn stopping(&self) {
+    pub(crate) async fn stopping(&self) {
         self.shared.cancel.cancelled().await;
     }
 }

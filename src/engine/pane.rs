@@ -34,10 +34,10 @@ use super::{
 };
 use crate::{
     api::Size,
+    api::{Cursor, Epoch},
     protocol::ids::PaneId,
     screen::Changes,
     stream::{
-        cursor::{Cursor, Epoch},
         echo::EchoFilter,
         render,
         ring::Ring,

@@ -3,7 +3,7 @@
 
 mod error;
 mod guard;
-pub mod mcp;
+pub(crate) mod mcp;
 mod openapi;
 mod openapi_parts;
 mod out_of_descriptors;
@@ -24,7 +24,7 @@ use tokio::{runtime::Handle, sync::watch};
 
 use crate::{
     api::{self, ConfigAnswer, Error, ServerQuery},
-    engine::{Caller, Engine, Host},
+    engine::{Caller, Engine, Server},
     net::Peer,
 };
 
@@ -36,7 +36,7 @@ const BODY_BYTES: usize = 6 * crate::engine::limits::INPUT_BYTES;
 
 /// The state of every route. As an extractor its engine acts for the request's caller.
 #[derive(Clone)]
-pub struct App {
+pub(crate) struct App {
     pub(crate) engine: Engine,
     /// Behind one pointer: every request has an `App` of its own.
     pub(crate) daemon: Arc<Daemon>,
@@ -53,7 +53,7 @@ pub(crate) struct Daemon {
 
 /// Facts about the daemon that its routes report.
 #[derive(Clone, Debug, Default)]
-pub struct DaemonInfo {
+pub(crate) struct DaemonInfo {
     /// The path of its Unix socket.
     pub socket: String,
     /// The URLs of its TCP ports.
@@ -70,22 +70,22 @@ pub struct DaemonInfo {
 
 impl App {
     /// Creates the state. Streams are written by the runtime in which this is called.
-    pub fn new(engine: Engine, about: DaemonInfo) -> Self {
+    pub(crate) fn new(engine: Engine, about: DaemonInfo) -> Self {
         Self::with_streams(engine, about, Streams::new(Handle::current()))
     }
 
     /// Creates the state, with streams that are written elsewhere.
-    pub fn with_streams(engine: Engine, about: DaemonInfo, streams: Streams) -> Self {
+    pub(crate) fn with_streams(engine: Engine, about: DaemonInfo, streams: Streams) -> Self {
         Self { engine, daemon: Arc::new(Daemon { about, stop: watch::Sender::new(false), streams }) }
     }
 
     /// Returns the event streams; their end is to be awaited.
-    pub fn streams(&self) -> &Streams {
+    pub(crate) fn streams(&self) -> &Streams {
         &self.daemon.streams
     }
 
     /// Resolves when the daemon was asked to stop.
-    pub async fn stop_asked(&self) {
+    pub(crate) async fn stop_asked(&self) {
         // The sender lives as long as `self`.
         let _ = self.daemon.stop.subscribe().wait_for(|stop| *stop).await;
     }
@@ -107,16 +107,48 @@ impl FromRequestParts<Self> for App {
     }
 }
 
-/// Builds the router with every route.
-pub fn router(app: App) -> Router {
-    Router::new()
-        .route("/health", get(routes::health))
-        .route("/metrics", get(routes::metrics))
+/// Builds the router of what an engine serves: sessions, windows, panes, waits, agents, events and
+/// the WebSocket `/v1/stream`, as `docs/http.md` has them.
+///
+/// Who may call is for the application to decide: whoever reaches these routes can type into every
+/// terminal of the servers that its user can reach. [`Options::allow`](crate::Options::allow) bounds
+/// it.
+///
+/// ```no_run
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// let engine = muxtap::Engine::start(muxtap::Options::default())?;
+/// let app = axum::Router::new().nest("/tmux", muxtap::http::router(&engine));
+/// let listener = tokio::net::TcpListener::bind("127.0.0.1:7000").await?;
+/// axum::serve(listener, app).await?;
+/// # Ok(())
+/// # }
+/// ```
+pub fn router(engine: &Engine) -> Router {
+    engine_routes().layer(DefaultBodyLimit::max(BODY_BYTES)).with_state(App::new(engine.clone(), DaemonInfo::default()))
+}
+
+/// Builds the daemon's router, with every route.
+pub(crate) fn daemon_router(app: App) -> Router {
+    engine_routes()
         .route("/openapi.json", get(openapi::document))
         .route("/docs", get(openapi::page))
         .route("/v1/status", get(routes::status))
         .route("/v1/config", get(routes::config))
         .route("/v1/stop", post(routes::stop))
+        .route("/v1/mcp", get(mcp::stdio))
+        .nest_service("/mcp", mcp::service(&app.engine, app.daemon.about.mcp.clone()))
+        .fallback(error::no_route)
+        .method_not_allowed_fallback(error::no_method)
+        .layer(DefaultBodyLimit::max(BODY_BYTES))
+        .layer(middleware::from_fn(out_of_descriptors::refuse))
+        .layer(middleware::map_response(version))
+        .with_state(app)
+}
+
+fn engine_routes() -> Router<App> {
+    Router::new()
+        .route("/health", get(routes::health))
+        .route("/metrics", get(routes::metrics))
         .route("/v1/sessions", get(routes::list_sessions).post(routes::new_session))
         .route("/v1/sessions/{id}", axum::routing::patch(routes::patch_session).delete(routes::kill_session))
         .route("/v1/windows", get(routes::list_windows).post(routes::new_window))
@@ -132,14 +164,6 @@ pub fn router(app: App) -> Router {
         .route("/v1/agents", get(routes::agents))
         .route("/v1/events", get(stream::sse::stream))
         .route("/v1/stream", get(stream::ws::stream))
-        .route("/v1/mcp", get(mcp::stdio))
-        .nest_service("/mcp", mcp::service(&app.engine, app.daemon.about.mcp.clone()))
-        .fallback(error::no_route)
-        .method_not_allowed_fallback(error::no_method)
-        .layer(DefaultBodyLimit::max(BODY_BYTES))
-        .layer(middleware::from_fn(out_of_descriptors::refuse))
-        .layer(middleware::map_response(version))
-        .with_state(app)
 }
 
 const VERSION: HeaderName = HeaderName::from_static("muxtap-version");
@@ -151,12 +175,12 @@ async fn version(State(()): State<()>, mut response: Response) -> Response {
 }
 
 /// Returns the tmux server that a request means.
-fn host(app: &App, query: &ServerQuery) -> api::Result<Arc<Host>> {
+fn server(app: &App, query: &ServerQuery) -> api::Result<Server> {
     let socket = query
         .socket
         .as_deref()
         .ok_or_else(|| Error::invalid("socket: say which tmux server is meant by the absolute path of its socket"))?;
-    app.engine.host(Path::new(socket))
+    app.engine.server_at(Path::new(socket))
 }
 
 /// Builds a text response with a content type.

@@ -191,8 +191,8 @@ mod tests {
     use super::*;
     use crate::http::error::status;
     use crate::{
-        engine::{Engine, EngineOptions},
-        http::{App, router},
+        engine::{Engine, Options},
+        http::{App, daemon_router},
     };
 
     /// Returns the router's response on `path` to a method that no route has.
@@ -212,8 +212,8 @@ mod tests {
     async fn the_document_and_the_router_have_the_same_routes() {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("s");
-        let engine = Engine::new(EngineOptions::default());
-        let service = router(App::new(engine.clone(), crate::http::DaemonInfo::default()));
+        let engine = Engine::new(Options::default());
+        let service = daemon_router(App::new(engine.clone(), crate::http::DaemonInfo::default()));
         let listener = tokio::net::UnixListener::bind(&socket).unwrap();
         let server = tokio::spawn(async move { axum::serve(listener, service).await });
 

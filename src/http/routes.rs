@@ -1,7 +1,5 @@
 //! The routes' handlers, one function each.
 
-use std::sync::Arc;
-
 use axum::{Extension, Json, response::Response};
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -9,9 +7,8 @@ use utoipa::IntoParams;
 use super::{
     App,
     error::{Body, Params, Target},
-    host,
     openapi_parts::{Failures, PathPane, PathTarget, PathWait},
-    text,
+    server, text,
 };
 use crate::{
     api::{
@@ -20,7 +17,7 @@ use crate::{
         RunRequest, ServerQuery, SessionList, SplitRequest, StatusAnswer, Tier, WaitAnswer, WaitRequest, WindowList,
     },
     descriptors,
-    engine::Host,
+    engine::Server,
     metrics as counted,
     net::{OutOfDescriptors, Peer},
 };
@@ -35,11 +32,14 @@ pub struct WaitResultQuery {
     timeout_ms: Option<u64>,
 }
 
+/// The answer to what has nothing else to say.
+const DONE: Json<DoneAnswer> = Json(DoneAnswer { ok: true });
+
 /// Returns the tmux server and the pane that a path means.
-async fn pane_at(app: &App, server: &ServerQuery, target: String) -> Result<(Arc<Host>, String)> {
-    let host = host(app, server)?;
-    let target = app.engine.path_target(&host, target).await?;
-    Ok((host, target))
+async fn pane_at(app: &App, at: &ServerQuery, target: String) -> Result<(Server, String)> {
+    let server = server(app, at)?;
+    let target = server.path_target(target).await?;
+    Ok((server, target))
 }
 
 /// The daemon lives.
@@ -113,8 +113,8 @@ pub async fn config(app: App) -> Json<ConfigAnswer> {
     params(ServerQuery),
     responses((status = 200, description = "The answer", body = SessionList), Failures)
 )]
-pub async fn list_sessions(app: App, Params(server): Params<ServerQuery>) -> Answer<SessionList> {
-    app.engine.sessions(&host(&app, &server)?).await.map(Json)
+pub async fn list_sessions(app: App, Params(at): Params<ServerQuery>) -> Answer<SessionList> {
+    server(&app, &at)?.sessions().await.map(|sessions| Json(SessionList { sessions }))
 }
 
 /// Makes a session.
@@ -126,10 +126,10 @@ pub async fn list_sessions(app: App, Params(server): Params<ServerQuery>) -> Ans
 )]
 pub async fn new_session(
     app: App,
-    Params(server): Params<ServerQuery>,
+    Params(at): Params<ServerQuery>,
     Body(request): Body<NewSessionRequest>,
 ) -> Answer<CreatedAnswer> {
-    app.engine.new_session(&host(&app, &server)?, &request).await.map(Json)
+    server(&app, &at)?.create_session(&request).await.map(Json)
 }
 
 /// Renames a session.
@@ -142,10 +142,10 @@ pub async fn new_session(
 pub async fn patch_session(
     app: App,
     Target(target): Target,
-    Params(server): Params<ServerQuery>,
+    Params(at): Params<ServerQuery>,
     Body(patch): Body<PatchRequest>,
 ) -> Answer<DoneAnswer> {
-    app.engine.patch_session(&host(&app, &server)?, &target, &patch).await.map(Json)
+    server(&app, &at)?.patch_session(&target, &patch).await.map(|()| DONE)
 }
 
 /// Ends a session.
@@ -154,8 +154,8 @@ pub async fn patch_session(
     params(PathTarget, ServerQuery),
     responses((status = 200, description = "Done", body = DoneAnswer), Failures)
 )]
-pub async fn kill_session(app: App, Target(target): Target, Params(server): Params<ServerQuery>) -> Answer<DoneAnswer> {
-    app.engine.kill_session(&host(&app, &server)?, &target).await.map(Json)
+pub async fn kill_session(app: App, Target(target): Target, Params(at): Params<ServerQuery>) -> Answer<DoneAnswer> {
+    server(&app, &at)?.kill_session(&target).await.map(|()| DONE)
 }
 
 /// Lists windows.
@@ -164,8 +164,8 @@ pub async fn kill_session(app: App, Target(target): Target, Params(server): Para
     params(ServerQuery),
     responses((status = 200, description = "The answer", body = WindowList), Failures)
 )]
-pub async fn list_windows(app: App, Params(server): Params<ServerQuery>) -> Answer<WindowList> {
-    app.engine.windows(&host(&app, &server)?).await.map(Json)
+pub async fn list_windows(app: App, Params(at): Params<ServerQuery>) -> Answer<WindowList> {
+    server(&app, &at)?.windows().await.map(|windows| Json(WindowList { windows }))
 }
 
 /// Makes a window.
@@ -177,10 +177,10 @@ pub async fn list_windows(app: App, Params(server): Params<ServerQuery>) -> Answ
 )]
 pub async fn new_window(
     app: App,
-    Params(server): Params<ServerQuery>,
+    Params(at): Params<ServerQuery>,
     Body(request): Body<NewWindowRequest>,
 ) -> Answer<CreatedAnswer> {
-    app.engine.new_window(&host(&app, &server)?, &request).await.map(Json)
+    server(&app, &at)?.create_window(&request).await.map(Json)
 }
 
 /// Renames, resizes or lays out a window.
@@ -193,10 +193,10 @@ pub async fn new_window(
 pub async fn patch_window(
     app: App,
     Target(target): Target,
-    Params(server): Params<ServerQuery>,
+    Params(at): Params<ServerQuery>,
     Body(patch): Body<PatchRequest>,
 ) -> Answer<DoneAnswer> {
-    app.engine.patch_window(&host(&app, &server)?, &target, &patch).await.map(Json)
+    server(&app, &at)?.patch_window(&target, &patch).await.map(|()| DONE)
 }
 
 /// Ends a window.
@@ -205,8 +205,8 @@ pub async fn patch_window(
     params(PathTarget, ServerQuery),
     responses((status = 200, description = "Done", body = DoneAnswer), Failures)
 )]
-pub async fn kill_window(app: App, Target(target): Target, Params(server): Params<ServerQuery>) -> Answer<DoneAnswer> {
-    app.engine.kill_window(&host(&app, &server)?, &target).await.map(Json)
+pub async fn kill_window(app: App, Target(target): Target, Params(at): Params<ServerQuery>) -> Answer<DoneAnswer> {
+    server(&app, &at)?.kill_window(&target).await.map(|()| DONE)
 }
 
 /// Lists panes.
@@ -215,8 +215,8 @@ pub async fn kill_window(app: App, Target(target): Target, Params(server): Param
     params(ServerQuery),
     responses((status = 200, description = "The answer", body = PaneList), Failures)
 )]
-pub async fn list_panes(app: App, Params(server): Params<ServerQuery>) -> Answer<PaneList> {
-    app.engine.panes(&host(&app, &server)?).await.map(Json)
+pub async fn list_panes(app: App, Params(at): Params<ServerQuery>) -> Answer<PaneList> {
+    server(&app, &at)?.panes().await.map(|panes| Json(PaneList { panes }))
 }
 
 /// Splits a pane.
@@ -228,10 +228,10 @@ pub async fn list_panes(app: App, Params(server): Params<ServerQuery>) -> Answer
 )]
 pub async fn split(
     app: App,
-    Params(server): Params<ServerQuery>,
+    Params(at): Params<ServerQuery>,
     Body(request): Body<SplitRequest>,
 ) -> Answer<CreatedAnswer> {
-    app.engine.split(&host(&app, &server)?, &request).await.map(Json)
+    server(&app, &at)?.create_split(&request).await.map(Json)
 }
 
 /// Retitles, resizes or respawns a pane.
@@ -244,11 +244,11 @@ pub async fn split(
 pub async fn patch_pane(
     app: App,
     Target(target): Target,
-    Params(server): Params<ServerQuery>,
+    Params(at): Params<ServerQuery>,
     Body(patch): Body<PatchRequest>,
 ) -> Answer<DoneAnswer> {
-    let (host, target) = pane_at(&app, &server, target).await?;
-    app.engine.patch_pane(&host, &target, &patch).await.map(Json)
+    let (server, target) = pane_at(&app, &at, target).await?;
+    server.patch_pane(&target, &patch).await.map(|()| DONE)
 }
 
 /// Ends a pane.
@@ -257,9 +257,9 @@ pub async fn patch_pane(
     params(PathTarget, ServerQuery),
     responses((status = 200, description = "Done", body = DoneAnswer), Failures)
 )]
-pub async fn kill_pane(app: App, Target(target): Target, Params(server): Params<ServerQuery>) -> Answer<DoneAnswer> {
-    let (host, target) = pane_at(&app, &server, target).await?;
-    app.engine.kill_pane(&host, &target).await.map(Json)
+pub async fn kill_pane(app: App, Target(target): Target, Params(at): Params<ServerQuery>) -> Answer<DoneAnswer> {
+    let (server, target) = pane_at(&app, &at, target).await?;
+    server.kill_pane(&target).await.map(|()| DONE)
 }
 
 /// What `tmux capture-pane -p` prints.
@@ -271,11 +271,11 @@ pub async fn kill_pane(app: App, Target(target): Target, Params(server): Params<
 pub async fn capture(
     app: App,
     Target(target): Target,
-    Params(server): Params<ServerQuery>,
+    Params(at): Params<ServerQuery>,
     Params(request): Params<CaptureRequest>,
 ) -> Answer<CaptureAnswer> {
-    let (host, target) = pane_at(&app, &server, target).await?;
-    app.engine.capture(&host, &target, &request).await.map(Json)
+    let (server, target) = pane_at(&app, &at, target).await?;
+    server.capture(&target, &request).await.map(Json)
 }
 
 /// What a pane printed since a point.
@@ -287,11 +287,11 @@ pub async fn capture(
 pub async fn output(
     app: App,
     Target(target): Target,
-    Params(server): Params<ServerQuery>,
+    Params(at): Params<ServerQuery>,
     Params(request): Params<ReadRequest>,
 ) -> Answer<ReadAnswer> {
-    let (host, target) = pane_at(&app, &server, target).await?;
-    app.engine.read(&host, &target, &request).await.map(Json)
+    let (server, target) = pane_at(&app, &at, target).await?;
+    server.read(&target, &request).await.map(Json)
 }
 
 /// Types into a pane.
@@ -304,11 +304,11 @@ pub async fn output(
 pub async fn input(
     app: App,
     Target(target): Target,
-    Params(server): Params<ServerQuery>,
+    Params(at): Params<ServerQuery>,
     Body(request): Body<InputRequest>,
 ) -> Answer<InputAnswer> {
-    let (host, target) = pane_at(&app, &server, target).await?;
-    app.engine.input(&host, &target, &request).await.map(Json)
+    let (server, target) = pane_at(&app, &at, target).await?;
+    server.input(&target, &request).await.map(Json)
 }
 
 /// Runs a command in a pane's shell.
@@ -321,11 +321,11 @@ pub async fn input(
 pub async fn run(
     app: App,
     Target(target): Target,
-    Params(server): Params<ServerQuery>,
+    Params(at): Params<ServerQuery>,
     Body(request): Body<RunRequest>,
 ) -> Answer<RunAnswer> {
-    let (host, target) = pane_at(&app, &server, target).await?;
-    app.engine.run(&host, &target, &request).await.map(Json)
+    let (server, target) = pane_at(&app, &at, target).await?;
+    server.run(&target, &request).await.map(Json)
 }
 
 /// Waits.
@@ -335,12 +335,8 @@ pub async fn run(
     request_body = WaitRequest,
     responses((status = 200, description = "The answer", body = WaitAnswer), Failures)
 )]
-pub async fn wait(
-    app: App,
-    Params(server): Params<ServerQuery>,
-    Body(request): Body<WaitRequest>,
-) -> Answer<WaitAnswer> {
-    app.engine.wait(&host(&app, &server)?, &request).await.map(Json)
+pub async fn wait(app: App, Params(at): Params<ServerQuery>, Body(request): Body<WaitRequest>) -> Answer<WaitAnswer> {
+    server(&app, &at)?.await_request(&request).await.map(Json)
 }
 
 /// Looks at a wait.
@@ -369,6 +365,6 @@ pub async fn cancel_wait(app: App, Target(id): Target) -> Answer<WaitAnswer> {
     params(ServerQuery),
     responses((status = 200, description = "The answer", body = AgentList), Failures)
 )]
-pub async fn agents(app: App, Params(server): Params<ServerQuery>) -> Answer<AgentList> {
-    app.engine.agents(&host(&app, &server)?).await.map(Json)
+pub async fn agents(app: App, Params(at): Params<ServerQuery>) -> Answer<AgentList> {
+    server(&app, &at)?.agents().await.map(Json)
 }

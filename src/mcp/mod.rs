@@ -38,7 +38,7 @@ use tokio_util::sync::CancellationToken;
 use self::elicitation::{Elicitation, ElicitationOutcome};
 use crate::{
     api::{Error, ErrorCode, Result, Tier},
-    engine::{Engine, Host},
+    engine::{Engine, Server},
     supervise::{self, Supervisor},
     tmux::same_socket,
 };
@@ -160,13 +160,13 @@ impl CallContext {
     }
 
     /// Returns the tmux server that a call means.
-    fn host(&self, server: Option<&str>) -> Result<Arc<Host>> {
+    fn server(&self, server: Option<&str>) -> Result<Server> {
         let none = || Error::invalid("server: say which tmux server is meant, by its socket's path or its name");
         match server.filter(|server| !server.is_empty()) {
-            None => self.engine.host(self.client.server.as_deref().ok_or_else(none)?),
-            Some(path) if path.starts_with('/') => self.engine.host(Path::new(path)),
+            None => self.engine.server_at(self.client.server.as_deref().ok_or_else(none)?),
+            Some(path) if path.starts_with('/') => self.engine.server_at(Path::new(path)),
             Some(name) if name.contains('/') => Err(Error::invalid("server: a name, or an absolute path")),
-            Some(name) => self.engine.host(&self.client.sockets.as_ref().ok_or_else(none)?.join(name)),
+            Some(name) => self.engine.server_at(&self.client.sockets.as_ref().ok_or_else(none)?.join(name)),
         }
     }
 

@@ -83,9 +83,9 @@ pub(super) async fn list(call: &CallContext) -> Result<Vec<Resource>> {
             .with_description("Coding agents in panes: what each does and asks")
             .with_mime_type("application/json"),
     ];
-    let host = call.host(None)?;
-    let panes = match call.engine.panes(&host).await {
-        Ok(panes) => panes.panes,
+    let server = call.server(None)?;
+    let panes = match server.panes().await {
+        Ok(panes) => panes,
         // A server that does not run has no panes.
         Err(error) if error.code == ErrorCode::TmuxUnavailable => Vec::new(),
         Err(error) => return Err(error),
@@ -122,20 +122,20 @@ pub(super) fn templates() -> Vec<ResourceTemplate> {
 
 /// Reads a resource.
 pub(super) async fn read(call: &CallContext, uri: &str) -> Result<ReadResourceResult> {
-    let host = call.host(None)?;
+    let server = call.server(None)?;
     let contents = match Uri::parse(uri)? {
-        Uri::Sessions => json(uri, &call.engine.sessions(&host).await?),
-        Uri::Panes => json(uri, &call.engine.panes(&host).await?),
-        Uri::Agents => json(uri, &call.engine.agents(&host).await?),
+        Uri::Sessions => json(uri, &server.sessions().await?),
+        Uri::Panes => json(uri, &server.panes().await?),
+        Uri::Agents => json(uri, &server.agents().await?),
         Uri::Session(name) => {
-            let id = call.engine.session_id(&host, &name).await?;
-            let found = call.engine.sessions(&host).await?.sessions.into_iter().find(|one| one.id == id);
-            let mut panes = call.engine.panes(&host).await?.panes;
+            let id = server.session_id(&name).await?;
+            let found = server.sessions().await?.into_iter().find(|one| one.id == id);
+            let mut panes = server.panes().await?;
             panes.retain(|pane| pane.session_id == id);
             json(uri, &json!({"session": found, "panes": panes}))
         }
         Uri::Pane(target) => {
-            let answer = call.engine.capture(&host, &target, &CaptureRequest::default()).await?;
+            let answer = server.capture(&target, &CaptureRequest::default()).await?;
             ResourceContents::text(answer.text, uri).with_mime_type("text/plain")
         }
     };
@@ -209,18 +209,18 @@ pub(super) async fn follow(
     stop: CancellationToken,
 ) -> Result<DropGuard> {
     use EventKind::{Agent, Bell, Output, PaneExited, PaneOpened, Screen, Server, Title, Topology};
-    let host = call.host(None)?;
+    let server = call.server(None)?;
     let (panes, types) = match Uri::parse(&uri)? {
         Uri::Sessions => (Vec::new(), vec![Topology, Server]),
         Uri::Panes | Uri::Session(_) => (Vec::new(), vec![Topology, Server, PaneOpened, PaneExited, Title]),
         Uri::Agents => (Vec::new(), vec![Agent]),
         Uri::Pane(target) => {
-            let pane = call.engine.pane_id(&host, &target).await?;
+            let pane = server.pane_id(&target).await?;
             (vec![pane], vec![Screen, Output, PaneExited, Bell, Title, Agent])
         }
     };
     let request = SubscribeRequest { panes, types, ..SubscribeRequest::default() };
-    let events = call.engine.subscribe(&host, &request).await?;
+    let events = server.subscribe(&request).await?;
     Ok(spawn_until(stop, async move { notify_changes(&uri, &notifier, events).await }))
 }
 
@@ -233,16 +233,16 @@ pub(super) fn follow_list(
     stop: CancellationToken,
 ) -> Result<DropGuard> {
     use EventKind::{PaneExited, PaneOpened, Server, Topology};
-    let host = call.host(None)?;
+    let server = call.server(None)?;
     let request =
         SubscribeRequest { types: vec![Topology, Server, PaneOpened, PaneExited], ..SubscribeRequest::default() };
     Ok(spawn_until(stop, async move {
         let mut events = loop {
-            match call.engine.subscribe(&host, &request).await {
+            match server.subscribe(&request).await {
                 Ok(events) => break events,
                 // There is no server yet, or one that just begins or goes.
                 Err(error) if matches!(error.code, ErrorCode::TmuxUnavailable | ErrorCode::InconsistentState) => {
-                    host.server().reached().await;
+                    server.link().reached().await;
                 }
                 Err(_) => return,
             }
@@ -316,12 +316,12 @@ pub(super) async fn completions(call: &CallContext, request: &CompleteRequestPar
     if !wanted {
         return Ok(Vec::new());
     }
-    let host = call.host(None)?;
-    let panes = call.engine.panes(&host).await?.panes;
+    let server = call.server(None)?;
+    let panes = server.panes().await?;
     let mut targets: Vec<String> = Vec::new();
     for pane in panes.iter().filter(|pane| !pane.window_id.is_empty()) {
         let window = format!("{}:{}", pane.session, pane.window_index);
-        targets.extend([pane.id.clone(), pane.session.clone(), format!("{window}.{}", pane.index), window]);
+        targets.extend([pane.id.to_string(), pane.session.clone(), format!("{window}.{}", pane.index), window]);
     }
     targets.retain(|target| target.starts_with(&request.argument.value));
     targets.sort();

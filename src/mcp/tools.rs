@@ -20,7 +20,7 @@ use crate::{
         NewWindowRequest, PaneInfo, PatchRequest, ReadRequest, Result, RunRequest, SpawnRequest, SplitRequest, Tier,
         WaitAnswer,
     },
-    engine::{Host, Target, check_pattern, matches},
+    engine::{Server, Target, check_pattern, matches},
 };
 
 /// A tool's effect on the world, for `annotations`.
@@ -112,7 +112,7 @@ pub async fn call(call: &CallContext, name: &str, arguments: JsonObject) -> Opti
 
 async fn list(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {
     let args: args::List = parse(arguments)?;
-    let host = call.host(args.server.as_deref())?;
+    let server = call.server(args.server.as_deref())?;
     if let Some(target) = &args.target
         && args.what != args::ListKind::Sessions
     {
@@ -122,14 +122,14 @@ async fn list(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {
     let mut listed = ListOutput::default();
     match args.what {
         args::ListKind::Sessions => {
-            let mut sessions = call.engine.sessions(&host).await?.sessions;
+            let mut sessions = server.sessions().await?;
             sessions.retain(|one| {
                 wanted(&PaneInfo { session: one.name.clone(), session_id: one.id.clone(), ..PaneInfo::default() })
             });
             listed.sessions = Some(sessions);
         }
         args::ListKind::Windows => {
-            let mut windows = call.engine.windows(&host).await?.windows;
+            let mut windows = server.windows().await?;
             windows.retain(|one| {
                 wanted(&PaneInfo {
                     session: one.session.clone(),
@@ -143,12 +143,12 @@ async fn list(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {
             listed.windows = Some(windows);
         }
         args::ListKind::Panes => {
-            let mut panes = call.engine.panes(&host).await?.panes;
+            let mut panes = server.panes().await?;
             panes.retain(wanted);
             listed.panes = Some(panes);
         }
         args::ListKind::Agents => {
-            let mut agents = call.engine.agents(&host).await?.agents;
+            let mut agents = server.agents().await?.agents;
             agents.retain(|one| wanted(&PaneInfo::from(one)));
             listed.agents = Some(agents);
         }
@@ -158,12 +158,17 @@ async fn list(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {
 
 async fn capture(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {
     let args: args::Capture = parse(arguments)?;
-    let host = call.host(args.server.as_deref())?;
+    let server = call.server(args.server.as_deref())?;
     let start = args.history.filter(|lines| *lines > 0).map(|lines| format!("-{lines}"));
     let request = CaptureRequest { start, escapes: args.escapes, join: args.join, ..CaptureRequest::default() };
-    let answer = call.engine.capture(&host, &args.target, &request).await?;
+    let answer = server.capture(&args.target, &request).await?;
     let shown = truncate_middle(answer.text.trim_end(), args.max_chars);
-    let output = CaptureOutput { pane: answer.pane, text: shown.text, cursor: answer.cursor, cut: shown.cut };
+    let output = CaptureOutput {
+        pane: answer.pane.to_string(),
+        text: shown.text,
+        cursor: answer.cursor.to_string(),
+        cut: shown.cut,
+    };
     Ok(ToolOutput::new(output.text.clone(), &output))
 }
 
@@ -172,15 +177,15 @@ const READ_BYTES: u64 = crate::engine::limits::READ_MOST;
 
 async fn read(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {
     let args: args::Read = parse(arguments)?;
-    let host = call.host(args.server.as_deref())?;
+    let server = call.server(args.server.as_deref())?;
     let wait_ms = args.wait_ms.map(|wait| u64::try_from(call.capped(wait).as_millis()).unwrap_or(u64::MAX));
     let request = ReadRequest { since: args.since, max_bytes: Some(READ_BYTES), wait_ms, ..ReadRequest::default() };
-    let answer = call.engine.read(&host, &args.target, &request).await?;
+    let answer = server.read(&args.target, &request).await?;
     let shown = truncate_middle(&answer.text.unwrap_or_default(), args.max_chars);
     let output = ReadOutput {
-        pane: answer.pane,
+        pane: answer.pane.to_string(),
         text: shown.text,
-        cursor: answer.cursor,
+        cursor: answer.cursor.to_string(),
         cut: shown.cut,
         more: answer.more,
         gap: answer.gap,
@@ -193,18 +198,18 @@ async fn read(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {
 
 async fn run(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {
     let args: args::Run = parse(arguments)?;
-    let host = call.host(args.server.as_deref())?;
-    let target = call.resolve_target(&host, Tier::Input, &args.target, args::TargetKind::Pane, args.force).await?;
+    let server = call.server(args.server.as_deref())?;
+    let target = call.resolve_target(&server, Tier::Input, &args.target, args::TargetKind::Pane, args.force).await?;
     call.confirm(Tier::Input, &format!("Run a command in {}", args.target)).await?;
     let request = RunRequest { command: args.command, timeout_ms: args.timeout_ms, clear_line: args.clear_line };
-    let answer = call.engine.run(&host, &target, &request).await?;
+    let answer = server.run(&target, &request).await?;
     let output = truncate_middle(&answer.output, args.max_chars);
     let output = RunOutput {
-        pane: answer.pane,
+        pane: answer.pane.to_string(),
         output: output.text,
         exit_status: answer.exit_status,
         duration_ms: answer.duration_ms,
-        cursor: answer.cursor,
+        cursor: answer.cursor.to_string(),
         cut: output.cut,
         truncated: answer.truncated,
         shell_ended: answer.shell_ended,
@@ -216,8 +221,8 @@ async fn run(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {
 
 async fn send(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {
     let args: args::Send = parse(arguments)?;
-    let host = call.host(args.server.as_deref())?;
-    let target = call.resolve_target(&host, Tier::Input, &args.target, args::TargetKind::Pane, args.force).await?;
+    let server = call.server(args.server.as_deref())?;
+    let target = call.resolve_target(&server, Tier::Input, &args.target, args::TargetKind::Pane, args.force).await?;
     call.confirm(Tier::Input, &format!("Type into {}", args.target)).await?;
     let keys = (!args.keys.is_empty()).then_some(args.keys);
     let (first, then) = match (args.text, keys) {
@@ -229,10 +234,10 @@ async fn send(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {
             (InputRequest { text, keys, paste: args.paste, submit: args.submit, ..InputRequest::default() }, None)
         }
     };
-    let answer = call.engine.input(&host, &target, &first).await?;
+    let answer = server.input(&target, &first).await?;
     if let Some(keys) = then {
         let request = InputRequest { keys: Some(keys), ..InputRequest::default() };
-        call.engine.input(&host, &answer.pane, &request).await?;
+        server.input(&answer.pane.to_string(), &request).await?;
     }
     let seen = answer.submit.map_or("", |seen| match (seen.echoed, seen.changed) {
         (_, true) => "; it reacted",
@@ -243,7 +248,7 @@ async fn send(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {
 
 async fn create(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {
     let args: args::Create = parse(arguments)?;
-    let host = call.host(args.server.as_deref())?;
+    let server = call.server(args.server.as_deref())?;
     call.confirm(Tier::Create, &format!("Make a {:?}", args.what)).await?;
     let spawn = SpawnRequest {
         command: args.command.map(|line| vec![line]),
@@ -260,16 +265,16 @@ async fn create(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput>
     let made = match args.what {
         args::CreateKind::Session => {
             let request = NewSessionRequest { name: args.name, spawn, ..NewSessionRequest::default() };
-            call.engine.new_session(&host, &request).await?
+            server.create_session(&request).await?
         }
         args::CreateKind::Window => {
             let request = NewWindowRequest { session: target("window")?, name: args.name, spawn, select: false };
-            call.engine.new_window(&host, &request).await?
+            server.create_window(&request).await?
         }
         args::CreateKind::Pane => {
             let pane = target("pane")?;
             let request = SplitRequest { pane, horizontal: args.horizontal, spawn, ..SplitRequest::default() };
-            call.engine.split(&host, &request).await?
+            server.create_split(&request).await?
         }
     };
     Ok(ToolOutput::new(format!("made {} in session {}", made.pane, made.session_name), &made))
@@ -289,21 +294,21 @@ fn kind(target: &str, what: Option<args::TargetKind>) -> Result<args::TargetKind
 
 async fn kill(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {
     let args: args::Kill = parse(arguments)?;
-    let host = call.host(args.server.as_deref())?;
+    let server = call.server(args.server.as_deref())?;
     let kind = kind(&args.target, args.what)?;
-    let target = call.resolve_target(&host, Tier::Kill, &args.target, kind, args.force).await?;
+    let target = call.resolve_target(&server, Tier::Kill, &args.target, kind, args.force).await?;
     call.confirm(Tier::Kill, &format!("End the {kind:?} {}", args.target)).await?;
-    let done = match kind {
-        args::TargetKind::Pane => call.engine.kill_pane(&host, &target).await?,
-        args::TargetKind::Window => call.engine.kill_window(&host, &target).await?,
-        args::TargetKind::Session => call.engine.kill_session(&host, &target).await?,
-    };
-    Ok(ToolOutput::new(format!("ended {}", args.target), &done))
+    match kind {
+        args::TargetKind::Pane => server.kill_pane(&target).await?,
+        args::TargetKind::Window => server.kill_window(&target).await?,
+        args::TargetKind::Session => server.kill_session(&target).await?,
+    }
+    Ok(ToolOutput::new(format!("ended {}", args.target), &DoneAnswer { ok: true }))
 }
 
 async fn change(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {
     let args: args::Change = parse(arguments)?;
-    let host = call.host(args.server.as_deref())?;
+    let server = call.server(args.server.as_deref())?;
     call.confirm(Tier::Create, &format!("Change {}", args.target)).await?;
     let kind = match args.layout {
         Some(_) => args::TargetKind::Window,
@@ -311,17 +316,17 @@ async fn change(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput>
     };
     let patch =
         PatchRequest { name: args.name, layout: args.layout, width: args.width, height: args.height, respawn: None };
-    let done = match kind {
-        args::TargetKind::Pane => call.engine.patch_pane(&host, &args.target, &patch).await?,
-        args::TargetKind::Window => call.engine.patch_window(&host, &args.target, &patch).await?,
-        args::TargetKind::Session => call.engine.patch_session(&host, &args.target, &patch).await?,
-    };
-    Ok(ToolOutput::new(format!("changed {}", args.target), &done))
+    match kind {
+        args::TargetKind::Pane => server.patch_pane(&args.target, &patch).await?,
+        args::TargetKind::Window => server.patch_window(&args.target, &patch).await?,
+        args::TargetKind::Session => server.patch_session(&args.target, &patch).await?,
+    }
+    Ok(ToolOutput::new(format!("changed {}", args.target), &DoneAnswer { ok: true }))
 }
 
 async fn search(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {
     let args: args::Search = parse(arguments)?;
-    let host = call.host(args.server.as_deref())?;
+    let server = call.server(args.server.as_deref())?;
     let text = args.pattern.clone();
     let compile = move || {
         let pattern = regex::RegexBuilder::new(&text).size_limit(SEARCH_BYTES).build();
@@ -332,7 +337,7 @@ async fn search(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput>
     for target in &args.targets {
         check_pattern(target)?;
     }
-    let mut panes = call.engine.panes(&host).await?.panes;
+    let mut panes = server.panes().await?;
     // An id is read from the pane that has it now.
     panes.retain(|pane| !pane.earlier_server);
     panes.retain(|pane| args.targets.is_empty() || args.targets.iter().any(|target| matches(target, pane)));
@@ -343,10 +348,10 @@ async fn search(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput>
         let mut since = "start".to_owned();
         loop {
             let request = ReadRequest { since: Some(since), max_bytes: Some(READ_BYTES), ..ReadRequest::default() };
-            match call.engine.read(&host, &pane.id, &request).await {
+            match server.read(&pane.id.to_string(), &request).await {
                 Ok(answer) => {
                     text.push_str(&answer.text.unwrap_or_default());
-                    since = answer.cursor;
+                    since = answer.cursor.to_string();
                     if !answer.more {
                         break;
                     }
@@ -361,7 +366,7 @@ async fn search(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput>
         let found = tokio::task::spawn_blocking(move || matching_lines(&pattern, &text, most)).await;
         let (lines, count) = found.map_err(|error| Error::internal(error.to_string()))?;
         output.matches += count;
-        of_panes.insert(pane.id, lines);
+        of_panes.insert(pane.id.to_string(), lines);
     }
     output.take_last(of_panes, most);
     Ok(ToolOutput::new(output.text(), &output))
@@ -384,30 +389,30 @@ impl CallContext {
     /// and tmux is not asked.
     async fn resolve_target(
         &self,
-        host: &std::sync::Arc<Host>,
+        server: &Server,
         tier: Tier,
         target: &str,
         kind: args::TargetKind,
         force: bool,
     ) -> Result<String> {
-        let own = self.client.own_pane(host.socket()).filter(|_| !force);
+        let own = self.client.own_pane(server.socket()).filter(|_| !force);
         if own.is_none() && !self.client.confirm.contains(&tier) {
             return Ok(target.to_owned());
         }
         let meant = match kind {
-            args::TargetKind::Pane => self.engine.pane_id(host, target).await?,
-            args::TargetKind::Window => self.engine.window_id(host, target).await?,
-            args::TargetKind::Session => self.engine.session_id(host, target).await?,
+            args::TargetKind::Pane => server.pane_id(target).await?,
+            args::TargetKind::Window => server.window_id(target).await?,
+            args::TargetKind::Session => server.session_id(target).await?,
         };
         let Some(own) = own else { return Ok(meant) };
-        let panes = self.engine.panes(host).await?.panes;
-        let Some(own) = panes.into_iter().find(|pane| pane.id == own) else { return Ok(meant) };
+        let panes = server.panes().await?;
+        let Some(own) = panes.into_iter().find(|pane| pane.id.to_string() == own) else { return Ok(meant) };
         let its = match kind {
-            args::TargetKind::Pane => &own.id,
-            args::TargetKind::Window => &own.window_id,
-            args::TargetKind::Session => &own.session_id,
+            args::TargetKind::Pane => own.id.to_string(),
+            args::TargetKind::Window => own.window_id,
+            args::TargetKind::Session => own.session_id,
         };
-        if meant == *its {
+        if meant == its {
             return Err(Error::new(
                 ErrorCode::Conflict,
                 format!("{target} is where you run yourself ({}); say force: true if that is what you want", own.id),

@@ -43,7 +43,7 @@ pub(super) async fn wait(call: &CallContext, arguments: JsonObject) -> Result<To
         Some(id) if args.panes.is_empty() && args.patterns.is_empty() => id,
         Some(_) => return Err(Error::invalid("id: a wait that goes on has its panes and patterns already")),
         None => {
-            let host = call.host(args.server.as_deref())?;
+            let server = call.server(args.server.as_deref())?;
             let request = WaitRequest {
                 panes: args.panes,
                 mode: if args.all { WaitMode::All } else { WaitMode::Any },
@@ -58,7 +58,7 @@ pub(super) async fn wait(call: &CallContext, arguments: JsonObject) -> Result<To
                 detach: true,
                 ..WaitRequest::default()
             };
-            call.engine.wait(&host, &request).await?.id
+            server.await_request(&request).await?.id
         }
     };
     let mut cancel_on_drop = CancelOnDrop { call, id: Some(id.clone()) };

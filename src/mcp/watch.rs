@@ -37,7 +37,7 @@ const PANE_CHARS: usize = 4000;
 pub(super) async fn watch(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {
     use EventKind::{Agent, Bell, Output, PaneExited, PaneOpened, Title};
     let args: args::Watch = parse(arguments)?;
-    let host = call.host(args.server.as_deref())?;
+    let server = call.server(args.server.as_deref())?;
     let types = vec![Output, PaneOpened, PaneExited, Bell, Title, Agent];
     let (resume, since) = match &args.resume {
         None => (None, None),
@@ -50,11 +50,11 @@ pub(super) async fn watch(call: &CallContext, arguments: JsonObject) -> Result<T
     let targets = args.targets.clone();
     let request = SubscribeRequest { panes: args.targets, types, resume, ..SubscribeRequest::default() };
     let begun = now_ms();
-    let mut events = call.engine.subscribe(&host, &request).await?;
+    let mut events = server.subscribe(&request).await?;
     let mut output = WatchOutput { resume: events.resume_token(), ..WatchOutput::default() };
     // A state that an agent reached between two calls is no event any more, but it still holds.
     if let Some(since) = since {
-        for agent in call.engine.agents(&host).await?.agents {
+        for agent in server.agents().await?.agents {
             let is_meant = |target: &String| matches(target, &PaneInfo::from(&agent));
             if agent.since_ms > since && (targets.is_empty() || targets.iter().any(is_meant)) {
                 output.events.push(json!({"type": "agent", "pane": agent.pane, "agent": agent}));

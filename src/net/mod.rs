@@ -28,16 +28,6 @@ pub enum Peer {
     },
 }
 
-impl Peer {
-    /// Returns whether the other end can only be on this machine.
-    pub const fn is_local(&self) -> bool {
-        match self {
-            Self::Unix { .. } => true,
-            Self::Tcp { addr, .. } => addr.ip().is_loopback(),
-        }
-    }
-}
-
 impl fmt::Display for Peer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -19,6 +19,14 @@ pub struct Version {
 #[error("{0:?} is not a tmux version")]
 pub struct NotAVersion(String);
 
+impl std::str::FromStr for Version {
+    type Err = NotAVersion;
+
+    fn from_str(text: &str) -> Result<Self, NotAVersion> {
+        Self::parse(text.as_bytes())
+    }
+}
+
 impl Version {
     /// The oldest version that muxtap works with; 3.2 itself is rejected.
     pub const MINIMUM: Self = Self::release(3, 2, Some('a'));

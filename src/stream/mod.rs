@@ -3,7 +3,6 @@
 //! This floor is pure like [`crate::protocol`]: it has no sockets and no clocks; where time matters
 //! it is an argument.
 
-pub mod cursor;
 pub mod decoder;
 pub mod echo;
 pub mod join;

@@ -213,6 +213,12 @@ impl Pattern {
     }
 }
 
+/// Checks that a text is a regex, with the messages and limits of [`PatternSet::new`]. `name` is
+/// what an error calls it.
+pub fn check(name: &str, text: &str) -> api::Result<()> {
+    parse(text, &describe(0, &PatternSpec::named(name, text)), &Limits::default()).map(drop)
+}
+
 /// Compiles a regex that is searched in text that stands still (a screen, a title), with the
 /// messages and limits of [`PatternSet::new`]. It may match the empty string: a screen can be
 /// empty. `^` and `$` are line anchors. `name` is what an error calls it.

@@ -2,7 +2,10 @@
 
 use std::{fmt, str::FromStr};
 
-use super::cursor::{Cursor, Epoch, base36, check};
+use crate::api::{
+    Cursor, Epoch,
+    cursor::{base36, check},
+};
 use crate::{
     api::{Error, Result},
     protocol::ids::PaneId,

@@ -3,7 +3,6 @@
 use std::{
     collections::{BTreeSet, HashMap},
     path::Path,
-    sync::Arc,
 };
 
 use super::{
@@ -13,7 +12,7 @@ use super::{
 };
 use crate::{
     api::{CaptureRequest, Error},
-    engine::Host,
+    engine::Server,
     tmux::{Subject, is_absent},
 };
 
@@ -23,8 +22,8 @@ const STATUS_LINES: u64 = 200;
 const MOST_LINES: u64 = 10_000_000;
 
 impl Supervisor {
-    pub(super) async fn list(&self, host: &Arc<Host>) -> Result<String, String> {
-        let topology = match host.server().fresh().await {
+    pub(super) async fn list(&self, server: &Server) -> Result<String, String> {
+        let topology = match server.link().fresh().await {
             Ok(topology) => topology.without_hubs(),
             Err(error) if is_absent(&error) => return Ok("No tmux sessions running.".into()),
             Err(error) => return Err(error_text(&error)),
@@ -40,7 +39,7 @@ impl Supervisor {
             return Ok("No tmux sessions running.".into());
         }
         let mut running = HashMap::default();
-        if host.server().spec().is_local() {
+        if server.link().spec().is_local() {
             let ttys: BTreeSet<String> = panes.iter().map(|(_, pane)| pane.tty.clone()).collect();
             let engine = &self.shared.engine;
             let probed = engine.probe(Subject::All, move |proc| proc.on_terminals(&ttys)).await;
@@ -53,7 +52,7 @@ impl Supervisor {
             }
             let session = topology.session(window.session).map(|session| session.name.as_str()).unwrap_or_default();
             // A pane that ended meanwhile shows nothing.
-            let screen = self.screen(host, &pane.id.to_string(), 0).await.unwrap_or_default();
+            let screen = self.screen(server, &pane.id.to_string(), 0).await.unwrap_or_default();
             let state = State::of(&lines_of(&screen)).label();
             let folder = folder(&pane.path);
             found.push(format!("- `{session}:{}.{}` — {folder} ({state})", window.index, pane.index));
@@ -64,29 +63,29 @@ impl Supervisor {
         Ok(format!("**Claude Sessions ({}):**\n\n{}", found.len(), found.join("\n")))
     }
 
-    pub(super) async fn capture(&self, host: &Arc<Host>, target: &str, lines: u64) -> Result<String, String> {
-        let output = self.last_lines(host, target, lines).await?;
+    pub(super) async fn capture(&self, server: &Server, target: &str, lines: u64) -> Result<String, String> {
+        let output = self.last_lines(server, target, lines).await?;
         Ok(format!("**`{target}` output (last {lines} lines):**\n```\n{output}\n```"))
     }
 
-    pub(super) async fn status(&self, host: &Arc<Host>, target: &str) -> Result<String, String> {
-        let output = self.last_lines(host, target, STATUS_LINES).await?;
+    pub(super) async fn status(&self, server: &Server, target: &str) -> Result<String, String> {
+        let output = self.last_lines(server, target, STATUS_LINES).await?;
         let label = State::of(&output.lines().collect::<Vec<_>>()).label();
         Ok(format!("**`{target}` status: {label}**\n```\n{output}\n```"))
     }
 
-    async fn last_lines(&self, host: &Arc<Host>, target: &str, lines: u64) -> Result<String, String> {
+    async fn last_lines(&self, server: &Server, target: &str, lines: u64) -> Result<String, String> {
         let history = lines.min(MOST_LINES);
-        let screen = self.screen(host, target, history).await.map_err(|error| target_error_text(&error, target))?;
+        let screen = self.screen(server, target, history).await.map_err(|error| target_error_text(&error, target))?;
         let all = lines_of(&screen);
         let last = all.get(all.len().saturating_sub(history as usize)..).unwrap_or_default();
         Ok(last.join("\n"))
     }
 
     /// Captures the screen and `history` lines above it.
-    async fn screen(&self, host: &Arc<Host>, target: &str, history: u64) -> Result<String, Error> {
+    async fn screen(&self, server: &Server, target: &str, history: u64) -> Result<String, Error> {
         let request = CaptureRequest { start: Some(format!("-{history}")), ..CaptureRequest::default() };
-        Ok(self.shared.engine.capture(host, &engine_target(host, target).await?, &request).await?.text)
+        Ok(server.capture(&engine_target(server, target).await?, &request).await?.text)
     }
 }
 

@@ -31,7 +31,7 @@ pub use state::State;
 
 use crate::{
     api::{Error, ErrorCode},
-    engine::{Engine, EngineOptions, Host, Target, find_pane},
+    engine::{self, Engine, Server, Target, find_pane},
     tmux::{CoverageMode, Program, is_absent},
 };
 use arguments::Arguments;
@@ -106,26 +106,26 @@ impl Supervisor {
         if !ACTIONS.contains(&action.as_str()) {
             return format!("Error: unknown action '{action}'. Valid: {}", ACTIONS.join(", "));
         }
-        let host = match self.shared.engine.host(&self.shared.options.socket) {
-            Ok(host) => host,
+        let server = match self.shared.engine.server_at(&self.shared.options.socket) {
+            Ok(server) => server,
             Err(error) => return error_text(&error),
         };
-        if !self.is_installed(&host) {
+        if !self.is_installed(&server) {
             return NO_TMUX.into();
         }
         let target = || arguments.target().ok_or_else(|| format!("Error: target is required for {action}"));
         let answer = match action.as_str() {
-            "list" => self.list(&host).await,
-            "spawn" => self.spawn(&host, &arguments, first).await,
+            "list" => self.list(&server).await,
+            "spawn" => self.spawn(&server, &arguments, first).await,
             action => match target() {
                 Err(missing) => Err(missing),
                 Ok(target) => match action {
-                    "capture" => self.capture(&host, &target, arguments.lines()).await,
-                    "status" => self.status(&host, &target).await,
-                    "approve" => self.approve(&host, &target).await,
-                    "deny" => self.deny(&host, &target).await,
-                    "send_input" => self.send_input(&host, &target, arguments.text()).await,
-                    _ => self.kill(&host, &target).await,
+                    "capture" => self.capture(&server, &target, arguments.lines()).await,
+                    "status" => self.status(&server, &target).await,
+                    "approve" => self.approve(&server, &target).await,
+                    "deny" => self.deny(&server, &target).await,
+                    "send_input" => self.send_input(&server, &target, arguments.text()).await,
+                    _ => self.kill(&server, &target).await,
                 },
             },
         };
@@ -142,7 +142,7 @@ impl Supervisor {
         // As a guest muxtap makes no session of its own, whoever started the server.
         let coverage = CoverageMode::Sessions;
         let program = Program { tmux, ..Program::default() };
-        let engine = Engine::new(EngineOptions { program, coverage, ..EngineOptions::default() });
+        let engine = Engine::new(engine::Options { program, coverage, ..engine::Options::default() });
         let options = Options {
             socket,
             directory: std::env::current_dir()?,
@@ -169,12 +169,12 @@ impl Supervisor {
         self.shared.tasks.wait().await;
     }
 
-    fn is_installed(&self, host: &Host) -> bool {
+    fn is_installed(&self, server: &Server) -> bool {
         let path = match &self.shared.options.environment {
             Some(environment) => environment.get(std::ffi::OsStr::new("PATH")).cloned(),
             None => std::env::var_os("PATH"),
         };
-        host.server().spec().is_installed(path.as_deref())
+        server.link().spec().is_installed(path.as_deref())
     }
 
     /// Resolves a directory against the caller's own.
@@ -206,12 +206,12 @@ fn target_error_text(error: &Error, target: &str) -> String {
 /// Converts a target to the engine's syntax. A bare number is a session's name here, as tmux's
 /// first sessions have it, and not a pane. A pane that has gone is not found, though the engine
 /// still knows what it printed. Error: `NOT_FOUND`.
-async fn engine_target(host: &Host, target: &str) -> Result<String, Error> {
+async fn engine_target(server: &Server, target: &str) -> Result<String, Error> {
     if target.bytes().all(|byte| byte.is_ascii_digit()) {
         return Ok(format!("{target}:"));
     }
     if let Ok(pane @ Target::Pane(_)) = target.parse() {
-        find_pane(&host.server().fresh().await?.without_hubs(), &pane)?;
+        find_pane(&server.link().fresh().await?.without_hubs(), &pane)?;
     }
     Ok(target.to_owned())
 }

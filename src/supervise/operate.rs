@@ -1,29 +1,27 @@
 //! The actions `approve`, `deny`, `send_input` and `kill`.
 
-use std::sync::Arc;
-
 use super::{Supervisor, engine_target, error_text, target_error_text};
 use crate::{
     api::{Error, InputRequest},
-    engine::{Host, Target, find_pane, find_window},
+    engine::{Server, Target, find_pane, find_window},
     protocol::ids::SessionId,
     tmux::is_absent,
 };
 
 impl Supervisor {
-    pub(super) async fn approve(&self, host: &Arc<Host>, target: &str) -> Result<String, String> {
-        self.press(host, target, "Enter").await?;
+    pub(super) async fn approve(&self, server: &Server, target: &str) -> Result<String, String> {
+        self.press(server, target, "Enter").await?;
         Ok(format!("Approved permission on `{target}`."))
     }
 
-    pub(super) async fn deny(&self, host: &Arc<Host>, target: &str) -> Result<String, String> {
-        self.press(host, target, "Escape").await?;
+    pub(super) async fn deny(&self, server: &Server, target: &str) -> Result<String, String> {
+        self.press(server, target, "Escape").await?;
         Ok(format!("Denied permission on `{target}`."))
     }
 
     pub(super) async fn send_input(
         &self,
-        host: &Arc<Host>,
+        server: &Server,
         target: &str,
         text: Option<String>,
     ) -> Result<String, String> {
@@ -31,14 +29,14 @@ impl Supervisor {
         // Enter comes as a key of its own, when the program has read the text: else a terminal
         // program takes both as a paste.
         let request = InputRequest { text: Some(text.clone()), submit: true, ..InputRequest::default() };
-        self.input(host, target, &request).await?;
+        self.input(server, target, &request).await?;
         Ok(format!("Sent to `{target}`: `{text}`"))
     }
 
     /// Ends the session that the target names or lies in. The store forgets it whether it was there
     /// or not.
-    pub(super) async fn kill(&self, host: &Arc<Host>, target: &str) -> Result<String, String> {
-        let found = match session_of(host, target).await {
+    pub(super) async fn kill(&self, server: &Server, target: &str) -> Result<String, String> {
+        let found = match session_of(server, target).await {
             Ok(found) => found,
             Err(error) if is_absent(&error) => None,
             Err(error) => return Err(error_text(&error)),
@@ -47,9 +45,9 @@ impl Supervisor {
             self.forget(&[target]).await;
             return Err(missing(target));
         };
-        if let Err(error) = self.shared.engine.kill_session(host, &id.to_string()).await {
+        if let Err(error) = server.kill_session(&id.to_string()).await {
             // With its last session a server ends, and may do so before it replies.
-            let gone = match host.server().fresh().await {
+            let gone = match server.link().fresh().await {
                 Ok(topology) => topology.session(id).is_none(),
                 Err(error) => is_absent(&error),
             };
@@ -61,15 +59,15 @@ impl Supervisor {
         Ok(format!("Killed tmux session `{target}`."))
     }
 
-    async fn press(&self, host: &Arc<Host>, target: &str, key: &str) -> Result<(), String> {
+    async fn press(&self, server: &Server, target: &str, key: &str) -> Result<(), String> {
         let request = InputRequest { keys: Some(vec![key.to_owned()]), ..InputRequest::default() };
-        self.input(host, target, &request).await
+        self.input(server, target, &request).await
     }
 
-    async fn input(&self, host: &Arc<Host>, target: &str, request: &InputRequest) -> Result<(), String> {
+    async fn input(&self, server: &Server, target: &str, request: &InputRequest) -> Result<(), String> {
         let done = async {
-            let target = engine_target(host, target).await?;
-            self.shared.engine.input(host, &target, request).await
+            let target = engine_target(server, target).await?;
+            server.input(&target, request).await
         };
         done.await.map(drop).map_err(|error: Error| target_error_text(&error, target))
     }
@@ -87,8 +85,8 @@ fn missing(target: &str) -> String {
 }
 
 /// Returns the session that a target names, or in which it lies.
-async fn session_of(host: &Host, target: &str) -> Result<Option<(SessionId, String)>, Error> {
-    let topology = host.server().fresh().await?.without_hubs();
+async fn session_of(server: &Server, target: &str) -> Result<Option<(SessionId, String)>, Error> {
+    let topology = server.link().fresh().await?.without_hubs();
     let by_name = topology.sessions.iter().find(|session| session.name == target);
     let id = match by_name {
         // Also where the name is a number, which elsewhere is a pane.

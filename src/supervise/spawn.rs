@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     api::{Error, ErrorCode, Tier},
-    engine::{Host, UnmanagedPlace, UnmanagedSpawn, find_session},
+    engine::{Server, UnmanagedPlace, UnmanagedSpawn, find_session},
     nonce,
     protocol::ids::SessionId,
     tmux::is_absent,
@@ -35,21 +35,21 @@ struct CheckedSpawn {
 impl Supervisor {
     pub(super) async fn spawn(
         &self,
-        host: &Arc<Host>,
+        server: &Server,
         arguments: &Arguments<'_>,
         first: &[Arc<dyn Confirm>],
     ) -> Result<String, String> {
-        let checked = self.check(host, arguments).await?;
+        let checked = self.check(server, arguments).await?;
         // A task that outlives the caller: when the caller goes away the question is withdrawn, or
         // what was approved is made and kept.
         let withdrawn = self.shared.stop.child_token();
         let _gone = withdrawn.clone().drop_guard();
         let ways = first.iter().chain(&self.shared.options.confirm).cloned().collect();
-        let (this, host) = (self.clone(), host.clone());
+        let (this, server) = (self.clone(), server.clone());
         let (done, result) = oneshot::channel();
         let task = async move {
             let result = match this.ask(&checked.request, ways, withdrawn).await {
-                Decision::Approved => this.create(&host, checked).await,
+                Decision::Approved => this.create(&server, checked).await,
                 Decision::Denied => Ok("Spawn denied by user.".into()),
                 Decision::Unavailable(why) => Err(why),
             };
@@ -61,7 +61,7 @@ impl Supervisor {
         result.await.unwrap_or_else(|_| Err(error_text(&Error::internal("the question was lost"))))
     }
 
-    async fn check(&self, host: &Arc<Host>, arguments: &Arguments<'_>) -> Result<CheckedSpawn, String> {
+    async fn check(&self, server: &Server, arguments: &Arguments<'_>) -> Result<CheckedSpawn, String> {
         let prompt = arguments.prompt().ok_or("Error: prompt is required for spawn")?;
         // Humans are not asked about what muxtap would refuse afterwards.
         self.shared.engine.authorize(Tier::Create).map_err(|error| error_text(&error))?;
@@ -78,14 +78,14 @@ impl Supervisor {
         let name = arguments.name().unwrap_or_else(generate_name);
         let session = arguments.session();
         if let Some(session) = &session {
-            if session_named(host, session).await?.is_none() {
+            if session_named(server, session).await?.is_none() {
                 return Err(format!("Error: session '{session}' not found"));
             }
         } else {
             if name.contains(['.', ':']) {
                 return Err(format!("Error: session name '{name}' cannot contain '.' or ':' (tmux target delimiters)"));
             }
-            if session_named(host, &name).await?.is_some() {
+            if session_named(server, &name).await?.is_some() {
                 return Err(already_exists(&name));
             }
         }
@@ -111,13 +111,13 @@ impl Supervisor {
     }
 
     /// Makes what was approved, and keeps it in the store.
-    async fn create(&self, host: &Arc<Host>, checked: CheckedSpawn) -> Result<String, String> {
+    async fn create(&self, server: &Server, checked: CheckedSpawn) -> Result<String, String> {
         let CheckedSpawn { request, directory } = checked;
         let Request { name, prompt, directory: named, session } = request;
         let place = match &session {
             None => UnmanagedPlace::Session,
             // Asking may have taken a day.
-            Some(session) => match session_named(host, session).await? {
+            Some(session) => match session_named(server, session).await? {
                 Some(id) => UnmanagedPlace::Window(id),
                 None => return Err(format!("Error: session '{session}' not found")),
             },
@@ -130,7 +130,7 @@ impl Supervisor {
             caller: &self.shared.options.directory,
             environment: self.shared.options.environment.as_ref(),
         };
-        if let Err(error) = self.shared.engine.spawn_unmanaged(host, &spawn).await {
+        if let Err(error) = server.spawn_unmanaged(&spawn).await {
             return Err(match (error.code, &session) {
                 (ErrorCode::Conflict, None) => already_exists(&name),
                 (ErrorCode::NotFound, Some(session)) => format!("Error: session '{session}' not found"),
@@ -161,8 +161,8 @@ fn already_exists(name: &str) -> String {
 }
 
 /// Returns the session with this name, where there is one.
-async fn session_named(host: &Host, name: &str) -> Result<Option<SessionId>, String> {
-    match host.server().fresh().await {
+async fn session_named(server: &Server, name: &str) -> Result<Option<SessionId>, String> {
+    match server.link().fresh().await {
         Ok(topology) => Ok(find_session(&topology.without_hubs(), name).ok().map(|session| session.id)),
         Err(error) if is_absent(&error) => Ok(None),
         Err(error) => Err(error_text(&error)),

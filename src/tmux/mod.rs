@@ -31,13 +31,13 @@ mod topology;
 mod tty;
 mod values;
 
-pub use connection::{Answer, Connection, Lost, Request};
+pub use connection::{Answer, Lost, Request};
 pub use launch::{StartServer, make_socket_dir};
 pub use link::{Link, ServerIdentity, is_absent, is_unanswered};
 #[cfg(test)]
 pub(crate) use probe::PATIENCE;
 pub use probe::{Proc, ProcessProbe, Subject};
-pub use processes::{Process, Terminal};
+pub use processes::Process;
 pub use program::{CoverageMode, Program, ServerSpec, same_socket};
 pub use seed::Seed;
 pub use server::ServerLink;

@@ -33,6 +33,7 @@ mod hostile;
 mod http_port;
 mod hub;
 mod input;
+mod library;
 mod lifecycle;
 mod mcp;
 mod mcp_clients;

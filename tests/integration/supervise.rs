@@ -13,10 +13,9 @@ use std::{
 };
 
 use muxtap::{
+    Engine,
     api::Tiers,
-    engine::{Engine, EngineOptions},
     supervise::{Options, Platform, Supervisor, confirm::Confirm},
-    tmux::Program,
 };
 use serde_json::{Value, json};
 
@@ -78,8 +77,7 @@ impl Stage {
         path.push(":");
         path.push(&environment[std::ffi::OsStr::new("PATH")]);
         environment.insert("PATH".into(), path);
-        let program = Program { tmux: plan.tmux.into(), ..Program::default() };
-        let engine = Engine::new(EngineOptions { program, allowed: plan.allowed, ..EngineOptions::default() });
+        let engine = Engine::start(muxtap::Options::default().tmux(plan.tmux).allow(plan.allowed)).unwrap();
         let options = Options {
             socket: plan.socket.unwrap_or_else(|| world.socket().to_owned()),
             directory: world.path("work"),

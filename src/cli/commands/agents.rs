@@ -59,7 +59,7 @@ impl Agents {
         let mut table = Table::new(&["ID", "PANE", "AGENT", "STATE", "FOR", "ASKS"]);
         for agent in &list.agents {
             table.row(&[
-                agent.pane.clone(),
+                agent.pane.to_string(),
                 location(agent),
                 agent.name.clone(),
                 agent.state.as_str().into(),
@@ -122,7 +122,7 @@ type PrintedStates = HashMap<String, (AgentState, u64, Option<u32>)>;
 /// Prints a line for an agent, unless the last line of its pane has shown the same.
 fn print_if_changed(agent: &AgentInfo, json: bool, printed: &mut PrintedStates) -> Result<(), Failure> {
     let state = (agent.state, agent.since_ms, agent.pid);
-    if printed.insert(agent.pane.clone(), state) == Some(state) {
+    if printed.insert(agent.pane.to_string(), state) == Some(state) {
         return Ok(());
     }
     if json {

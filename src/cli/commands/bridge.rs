@@ -12,13 +12,11 @@ use crate::{
         settings::{Flags, Settings},
         tls,
     },
-    cli::{
-        EXIT_ERROR,
-        socket::{Environment, ServerChoice},
-    },
+    cli::EXIT_ERROR,
     config,
     daemon::{log, paths, paths::Paths},
     descriptors,
+    socket::{Environment, ServerChoice},
 };
 
 /// Let a spreadsheet's add-in use tmux (bridge contract v1)

@@ -25,6 +25,7 @@ use crate::{
         SpawnRequest, WaitAnswer, WaitOutcome, WaitRequest,
     },
     cli::{EXIT_ERROR, EXIT_INTERRUPTED, caller::whole_environment},
+    protocol::ids::PaneId,
 };
 
 const SESSION: &str = "demo";
@@ -172,10 +173,10 @@ async fn show(caller: &Caller, color: ColorChoice) -> Outcome {
     let begun = Instant::now();
     let panes = start_builds(caller).await?;
     let mut lines = Lines::new(Style { prefixed: true, color: color.enabled(), escapes: false });
-    for (pane, build) in panes.iter().zip(&BUILDS) {
+    for (pane, build) in panes.iter().copied().zip(&BUILDS) {
         lines.name(pane, build.name);
     }
-    let waits = join_all(panes.iter().zip(&BUILDS).map(|(pane, build)| wait(caller, pane, build)));
+    let waits = join_all(panes.iter().copied().zip(&BUILDS).map(|(pane, build)| wait(caller, pane, build)));
     let (followed, waited) = tokio::join!(follow(caller, lines), waits);
     followed?;
     let results = waited.into_iter().collect::<Result<Vec<_>>>()?;
@@ -191,7 +192,7 @@ async fn show(caller: &Caller, color: ColorChoice) -> Outcome {
 }
 
 /// Starts a pane for each build; returns their ids.
-async fn start_builds(caller: &Caller) -> Result<Vec<String>> {
+async fn start_builds(caller: &Caller) -> Result<Vec<PaneId>> {
     let mut client = caller.client().await?;
     let mut random = Random::new();
     let mut panes = Vec::new();
@@ -233,7 +234,7 @@ async fn follow(caller: &Caller, mut lines: Lines) -> Result<(), Failure> {
         let goes_on = stream
             .next(|data| {
                 if let Ok(Event::Output { pane, text: Some(text), .. }) = serde_json::from_slice(data) {
-                    printed.extend(lines.feed(&pane, text.as_bytes()));
+                    printed.extend(lines.feed(pane, text.as_bytes()));
                 }
             })
             .await
@@ -269,9 +270,9 @@ impl WaitResult {
     }
 }
 
-async fn wait(caller: &Caller, pane: &str, build: &Build) -> Result<WaitResult> {
+async fn wait(caller: &Caller, pane: PaneId, build: &Build) -> Result<WaitResult> {
     let request = WaitRequest {
-        panes: vec![pane.to_owned()],
+        panes: vec![pane.to_string()],
         patterns: vec![format!(r"^DONE {} (\d+)", build.name)],
         fail: vec![format!(r"^FAILED {} (\d+)", build.name)],
         // The build began before the wait; what it has printed by now counts.

@@ -17,11 +17,12 @@ use serde::Serialize;
 use super::{Caller, Outcome, output, path_of};
 use crate::{
     api::{CaptureAnswer, CaptureRequest, Error, ErrorCode, PaneList, StatusAnswer, Verified},
-    cli::{EXIT_ERROR, socket::Environment},
+    cli::EXIT_ERROR,
     config::Settings,
     daemon::paths,
     plain,
     protocol::version::Version,
+    socket::Environment,
 };
 
 /// How long `tmux -V` may take (F32).
@@ -282,7 +283,7 @@ async fn screens(caller: &Caller) -> Vec<Check> {
     let mut checks = Vec::new();
     let mut same = 0;
     for pane in list.panes.iter().filter(|pane| !pane.window_id.is_empty()) {
-        let path = format!("{}/capture", path_of("panes", &pane.id));
+        let path = format!("{}/capture", path_of("panes", &pane.id.to_string()));
         match client.get::<CaptureAnswer>(&path, &request).await.map(|answer| answer.verified) {
             Ok(Some(Verified { same: false, line, model, tmux })) => {
                 let line = line.unwrap_or_default();

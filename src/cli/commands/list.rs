@@ -137,7 +137,7 @@ impl ListPanes {
         let mut table = Table::new(&["ID", "PANE", "COMMAND", "PID", "SIZE", "ACTIVE", "STATE", "PATH"]);
         for pane in list.panes {
             table.row(&[
-                pane.id.clone(),
+                pane.id.to_string(),
                 label(&pane),
                 pane.command.clone(),
                 pane.pid.to_string(),

@@ -5,9 +5,9 @@ use clap::Args;
 
 use super::{Caller, Outcome, output, path_named, seconds};
 use crate::{
+    api::cursor::Cursor,
     api::{Error, ReadAnswer, ReadFormat, ReadRequest, Result},
     cli::client::Client,
-    stream::cursor::Cursor,
 };
 
 /// How output is given.
@@ -82,7 +82,7 @@ impl Read {
         loop {
             let answer = read(&mut client, &path, &request).await?;
             if let Some(gap) = answer.gap {
-                output::note_gap(&answer.pane, gap);
+                output::note_gap(answer.pane, gap);
             }
             match (self.format, &answer.text) {
                 (Format::Text, Some(text)) => output::print(text)?,
@@ -91,7 +91,7 @@ impl Read {
             if !answer.more || self.max_bytes.is_some() {
                 return Ok(0);
             }
-            request.since = Some(answer.cursor);
+            request.since = Some(answer.cursor.to_string());
         }
     }
 }

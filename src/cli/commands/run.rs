@@ -10,6 +10,7 @@ use super::{
 use crate::{
     api::{Error, ErrorCode, RunAnswer, RunRequest},
     cli::{EXIT_ERROR, EXIT_TIMEOUT, client::ConnectionLost},
+    quoting::shell_word,
 };
 
 /// Run a command in a pane's shell; prints its output, exits with its status
@@ -97,31 +98,8 @@ fn lost_run(lost: ConnectionLost, target: &str) -> Error {
 fn command_line(mut words: Vec<String>) -> String {
     match words.as_mut_slice() {
         [line] => std::mem::take(line),
-        words => words.iter().map(|word| quote(word)).collect::<Vec<_>>().join(" "),
+        words => words.iter().map(|word| shell_word(word)).collect::<Vec<_>>().join(" "),
     }
-}
-
-/// Quotes a word so that sh, bash, zsh and fish read it back.
-fn quote(word: &str) -> String {
-    let harmless = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./:=@%+,".contains(&byte);
-    // A leading `=` is an expansion in zsh, and `%` a job.
-    if !word.is_empty() && word.bytes().all(harmless) && !word.starts_with(['=', '%']) {
-        return word.to_owned();
-    }
-    // In fish a backslash between quotes can escape, so it stands outside of them, as the quote
-    // itself does.
-    let mut quoted = String::from("'");
-    for c in word.chars() {
-        if c == '\'' || c == '\\' {
-            quoted.push_str("'\\");
-            quoted.push(c);
-            quoted.push('\'');
-        } else {
-            quoted.push(c);
-        }
-    }
-    quoted.push('\'');
-    quoted
 }
 
 #[cfg(test)]

@@ -22,6 +22,7 @@ use crate::{
         client::{Client, ConnectionLost},
         follow::{FollowedEvents, Step},
     },
+    protocol::ids::PaneId,
 };
 
 /// Print the last lines of panes, and with -f what they print from now on
@@ -82,7 +83,7 @@ async fn print_once(
     let mut client = caller.client().await?;
     let panes = panes_now(&mut client).await?;
     for pane in &panes {
-        lines.name(&pane.id, &label(pane));
+        lines.name(pane.id, &label(pane));
     }
     let mut wanted: Vec<String> = Vec::new();
     for target in targets {
@@ -94,7 +95,7 @@ async fn print_once(
         if fitting.peek().is_none() {
             return Err(nothing_fits(target).into());
         }
-        wanted.extend(fitting.map(|pane| pane.id.clone()));
+        wanted.extend(fitting.map(|pane| pane.id.to_string()));
     }
     let mut seen = HashSet::new();
     for target in wanted {
@@ -103,19 +104,19 @@ async fn print_once(
         loop {
             let answer: ReadAnswer = client.get(&path, &request).await?;
             // Two targets may name one pane.
-            if request.since.as_ref() == Some(&since) && !seen.insert(answer.pane.clone()) {
+            if request.since.as_ref() == Some(&since) && !seen.insert(answer.pane) {
                 break;
             }
             if caller.json {
                 output::print_json(&answer)?;
             } else {
-                output::print_raw(lines.feed(&answer.pane, answer.text.unwrap_or_default().as_bytes()))?;
+                output::print_raw(lines.feed(answer.pane, answer.text.unwrap_or_default().as_bytes()))?;
             }
             if !answer.more {
-                output::print_raw(lines.flush(&answer.pane))?;
+                output::print_raw(lines.flush(answer.pane))?;
                 break;
             }
-            request.since = Some(answer.cursor);
+            request.since = Some(answer.cursor.to_string());
         }
     }
     Ok(0)
@@ -140,7 +141,7 @@ struct Follow {
     lines: Lines,
     /// The panes whose end was not printed yet, where there can be no new ones. The end of one that
     /// has ended already is printed too.
-    open: Option<BTreeSet<String>>,
+    open: Option<BTreeSet<PaneId>>,
 }
 
 impl Follow {
@@ -148,7 +149,7 @@ impl Follow {
         let mut client = caller.client().await?;
         let panes = panes_now(&mut client).await?;
         for pane in &panes {
-            self.lines.name(&pane.id, &label(pane));
+            self.lines.name(pane.id, &label(pane));
         }
         if !targets.iter().any(|target| is_pattern(target)) {
             self.open = Some(resolve(&mut client, targets).await?);
@@ -218,11 +219,11 @@ impl Follow {
             // Another daemon does not know of panes that ended before it began.
             let panes = caller.client().await?.get::<PaneList>("/v1/panes", &()).await?.panes;
             let (there, gone): (BTreeSet<_>, BTreeSet<_>) =
-                open.iter().cloned().partition(|id| panes.iter().any(|pane| pane.id == *id));
+                open.iter().copied().partition(|id| panes.iter().any(|pane| pane.id == *id));
             for pane in gone {
-                self.remark(&pane, "ended meanwhile");
+                self.remark(pane, "ended meanwhile");
             }
-            request.panes = join_targets(&there.iter().cloned().collect::<Vec<_>>())?;
+            request.panes = join_targets(&there.iter().map(PaneId::to_string).collect::<Vec<_>>())?;
             self.open = Some(there);
             if request.panes.is_none() {
                 return Ok(false);
@@ -236,7 +237,7 @@ impl Follow {
         // A newer daemon may know events that this does not.
         let Ok(event) = serde_json::from_slice::<Event>(data) else { return Ok(()) };
         let exited = match &event {
-            Event::PaneExited { pane, .. } => Some(pane.clone()),
+            Event::PaneExited { pane, .. } => Some(*pane),
             _ => None,
         };
         if self.json {
@@ -254,29 +255,29 @@ impl Follow {
         match event {
             Event::Output { pane, text, gap, .. } => {
                 if let Some(gap) = gap {
-                    self.flush_and_remark(&pane, &output::describe_gap(gap))?;
+                    self.flush_and_remark(pane, &output::describe_gap(gap))?;
                 }
-                output::print_raw(self.lines.feed(&pane, text.unwrap_or_default().as_bytes()))
+                output::print_raw(self.lines.feed(pane, text.unwrap_or_default().as_bytes()))
             }
             Event::PaneOpened { pane } => {
-                self.lines.name(&pane.id, &label(&pane));
+                self.lines.name(pane.id, &label(&pane));
                 Ok(())
             }
             Event::PaneExited { pane, exit_status, exit_signal } => {
-                self.flush_and_remark(&pane, &output::ended(exit_status, exit_signal))
+                self.flush_and_remark(pane, &output::ended(exit_status, exit_signal))
             }
             // A gap stands in the output behind it, too.
             _ => Ok(()),
         }
     }
 
-    fn flush_and_remark(&mut self, pane: &str, text: &str) -> Result<(), Failure> {
+    fn flush_and_remark(&mut self, pane: PaneId, text: &str) -> Result<(), Failure> {
         output::print_raw(self.lines.flush(pane))?;
         self.remark(pane, text);
         Ok(())
     }
 
-    fn remark(&mut self, pane: &str, text: &str) {
+    fn remark(&mut self, pane: PaneId, text: &str) {
         let remark = self.lines.remark(pane, text);
         // Where stderr is closed the remark is not wanted.
         let _ = std::io::stderr().write_all(remark.as_bytes());
@@ -284,7 +285,7 @@ impl Follow {
 }
 
 /// Resolves targets without a pattern to panes.
-async fn resolve(client: &mut Client, targets: &[String]) -> Result<BTreeSet<String>, Error> {
+async fn resolve(client: &mut Client, targets: &[String]) -> Result<BTreeSet<PaneId>, Error> {
     let mut open = BTreeSet::new();
     for target in targets {
         // A read of nothing says which pane the daemon takes it for, and is the error where it is

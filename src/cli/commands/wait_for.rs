@@ -266,7 +266,7 @@ fn matched_lines(answer: &WaitAnswer) -> String {
 
 /// Returns why the wait did not match.
 fn failure_reason(answer: &WaitAnswer) -> Option<String> {
-    let pane = answer.pane.as_deref().unwrap_or("the pane");
+    let pane = answer.pane.map_or_else(|| "the pane".to_owned(), |pane| pane.to_string());
     match answer.outcome {
         WaitOutcome::Matched => None,
         WaitOutcome::Failed => {

@@ -21,7 +21,7 @@ use super::{
 use crate::{
     api::{AgentEvidence, AgentInfo, AgentState, Event},
     clock::now_ms,
-    engine::{Engine, Host, PaneState, limits},
+    engine::{Engine, Host, PaneState, Server, limits},
     tmux::{Subject, death},
 };
 
@@ -270,7 +270,7 @@ impl Follower {
         let Some((judgement, since_ms)) = running.reported.clone() else { return };
         let id = self.pane.id();
         let mut info = AgentInfo {
-            pane: id.to_string(),
+            pane: id,
             session: String::new(),
             session_id: String::new(),
             window_id: String::new(),
@@ -362,8 +362,8 @@ async fn query_screen(
         return None;
     }
     running.queried_at = Some(now);
-    let engine = Engine::of(host.shared()?);
-    let (text, _) = engine.screen(host, pane, false).await.ok()?;
+    let server = Server::of(Engine::of(host.shared()?), host.clone());
+    let (text, _) = server.screen(pane, false).await.ok()?;
     Some(text.lines().map(normalize).collect())
 }
 

@@ -10,9 +10,7 @@ mod registry;
 mod rules;
 mod signals;
 
-use std::sync::Arc;
-
-use super::{Engine, Host, limits};
+use super::{Host, Server, limits};
 use crate::api::{AgentInfo, AgentList, Result, Tier};
 
 pub(super) use follow::follow;
@@ -21,24 +19,25 @@ pub(super) use registry::AgentRegistry;
 pub use rules::Rules;
 pub(super) use signals::AgentSignals;
 
-impl Engine {
+impl Server {
     /// Returns the agents of a server. Every pane's processes are looked at first. What an agent
     /// does is what its screen showed when it last rested.
-    pub async fn agents(&self, host: &Arc<Host>) -> Result<AgentList> {
-        self.authorize(Tier::Read)?;
+    pub async fn agents(&self) -> Result<AgentList> {
+        let host = &self.host;
+        self.engine.authorize(Tier::Read)?;
         if let Err(error) = host.server().fresh().await
             && host.agents.all().is_empty()
         {
             return Err(error);
         }
-        if self.shared.options.agents.is_empty() {
+        if self.engine.shared.options.agents.is_empty() {
             return Ok(AgentList::default());
         }
         let asked: Vec<_> = host.panes().iter().map(|pane| pane.lock().agent_signals.request_check()).collect();
         // A pane that goes meanwhile responds too. A pane whose screen stays uncertain does not.
         let all = futures_util::future::join_all(asked);
         let _ = tokio::time::timeout(limits::AGENT_LATEST * 2, all).await;
-        Ok(AgentList { agents: host.known_agents(), rules_error: self.shared.options.agents.error.clone() })
+        Ok(AgentList { agents: host.known_agents(), rules_error: self.engine.shared.options.agents.error.clone() })
     }
 }
 

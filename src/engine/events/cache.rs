@@ -97,10 +97,11 @@ impl EventCache {
 mod tests {
     use super::*;
     use crate::api::Event;
+    use crate::{api::Cursor, protocol::ids::PaneId};
 
     fn output(format: ReadFormat, start: u64, end: u64) -> CachedOutput {
         let text = Some("x".repeat((end - start) as usize));
-        let event = Event::Output { pane: "%0".into(), text, data: None, cursor: "c".into(), gap: None };
+        let event = Event::Output { pane: PaneId(0), text, data: None, cursor: Cursor::default(), gap: None };
         CachedOutput { format, start, end, gap: None, event: EncodedEvent::new(&event) }
     }
 

@@ -81,10 +81,11 @@ fn json(event: &Event) -> Bytes {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{api::Cursor, protocol::ids::PaneId};
 
     #[test]
     fn raw_output_is_told_with_its_bytes_beside_it_or_in_it() {
-        let event = Event::Output { pane: "%0".into(), text: None, data: None, cursor: "c".into(), gap: None };
+        let event = Event::Output { pane: PaneId(0), text: None, data: None, cursor: Cursor::default(), gap: None };
         let event = EncodedEvent::raw(event, Bytes::from_static(b"\x00\xff"));
         let (head, bytes) = event.binary().unwrap();
         assert_eq!(head, r#"{"type":"output","pane":"%0","cursor":"c"}"#);

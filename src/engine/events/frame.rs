@@ -140,7 +140,7 @@ impl Frame {
             return None;
         }
         Some(Event::Screen {
-            pane: pane.id().to_string(),
+            pane: pane.id(),
             rows,
             lines: (format != ScreenFormat::Rows).then_some(lines),
             size: self.size,
@@ -148,7 +148,7 @@ impl Frame {
             cursor_y: self.cursor.row,
             cursor_visible: self.cursor.visible,
             alternate: self.alternate,
-            cursor: pane.cursor(self.point.end()).to_string(),
+            cursor: pane.cursor(self.point.end()),
         })
     }
 }

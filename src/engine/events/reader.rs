@@ -9,7 +9,7 @@ use super::{
     frame::{Frame, FrameResult},
 };
 use crate::{
-    api::{Event, EventKind, Gap, GapReason, ReadFormat, ScreenFormat},
+    api::{Event, EventKind, Gap, GapReason, ReadFormat, ScreenFormat, Since},
     engine::{
         PaneState, limits,
         pane::{DirtyFlag, Notifier, Snapshot, State},
@@ -17,7 +17,6 @@ use crate::{
     },
     metrics,
     stream::{
-        cursor::Since,
         resume::Place,
         ring::{Chunk, Reading},
     },
@@ -147,7 +146,7 @@ impl Reader {
         if snapshot.bell != self.bell {
             self.bell = snapshot.bell;
             if filter.includes(EventKind::Bell) && snapshot.bell.is_some() {
-                out.push_back(EncodedEvent::new(&Event::Bell { pane: self.name() }));
+                out.push_back(EncodedEvent::new(&Event::Bell { pane: self.pane.id() }));
             }
         }
         let later = self.read_screen(filter, snapshot, out);
@@ -161,14 +160,10 @@ impl Reader {
                 && let Some(exit) = self.pane.exit()
             {
                 let (exit_status, exit_signal) = (exit.status, exit.signal);
-                out.push_back(EncodedEvent::new(&Event::PaneExited { pane: self.name(), exit_status, exit_signal }));
+                out.push_back(EncodedEvent::new(&Event::PaneExited { pane: self.pane.id(), exit_status, exit_signal }));
             }
         }
         later.map_or(Next::Idle, Next::At)
-    }
-
-    fn name(&self) -> String {
-        self.pane.id().to_string()
     }
 
     /// Sends what is new on the screen. Returns when to look again, if it is too early.
@@ -229,7 +224,7 @@ impl Reader {
     }
 
     fn gap_event(&self, gap: Gap) -> Arc<EncodedEvent> {
-        EncodedEvent::new(&Event::Gap { pane: self.name(), gap })
+        EncodedEvent::new(&Event::Gap { pane: self.pane.id(), gap })
     }
 
     /// Passes over output that is not wanted, and sends only the gaps in it.
@@ -251,7 +246,7 @@ impl Reader {
         };
         if filter.includes(EventKind::Gap) {
             out.extend(
-                own.into_iter().chain(gaps).map(|gap| EncodedEvent::new(&Event::Gap { pane: self.name(), gap })),
+                own.into_iter().chain(gaps).map(|gap| EncodedEvent::new(&Event::Gap { pane: self.pane.id(), gap })),
             );
         }
     }
@@ -328,7 +323,7 @@ fn output_event(
     end: u64,
     gap: Option<Gap>,
 ) -> Arc<EncodedEvent> {
-    let (name, cursor) = (pane.id().to_string(), pane.cursor(end).to_string());
+    let (name, cursor) = (pane.id(), pane.cursor(end));
     if format == ReadFormat::Raw {
         let bytes = chunk.map(|chunk| chunk.bytes).unwrap_or_default();
         return EncodedEvent::raw(Event::Output { pane: name, data: None, text: None, cursor, gap }, bytes.into());

@@ -13,14 +13,8 @@ use std::{
     },
 };
 
-use crate::{
-    engine::limits,
-    protocol::ids::PaneId,
-    stream::{
-        cursor::{Cursor, Epoch},
-        resume::Place,
-    },
-};
+use crate::api::{Cursor, Epoch};
+use crate::{engine::limits, protocol::ids::PaneId, stream::resume::Place};
 
 /// The trails of all streams, and of those that ended recently.
 #[derive(Debug, Default)]

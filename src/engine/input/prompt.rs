@@ -8,7 +8,7 @@ use std::{
 };
 
 use crate::engine::{
-    Engine, Host, PaneState,
+    PaneState, Server,
     input::shell::{self, ForegroundState, IdleShell, Shell},
 };
 use crate::{
@@ -133,8 +133,7 @@ struct CursorMove {
 
 /// A shell's prompt that is examined.
 pub(in crate::engine) struct Prompt<'a> {
-    pub(in crate::engine) engine: &'a Engine,
-    pub(in crate::engine) host: &'a Arc<Host>,
+    pub(in crate::engine) server: &'a Server,
     pub(in crate::engine) pane: &'a Arc<PaneState>,
     pub(in crate::engine) reader: IdleShell,
 }
@@ -184,7 +183,8 @@ impl Prompt<'_> {
 
     /// Removes the question from the beginning or the end of the line, if it stands there.
     async fn remove_question(&self, keymap: Keymap) -> Result<()> {
-        if !matches!(shell::foreground_state(self.host, self.pane.metadata()).await, ForegroundState::Shell(_)) {
+        if !matches!(shell::foreground_state(&self.server.host, self.pane.metadata()).await, ForegroundState::Shell(_))
+        {
             // The line was run: keys would go to the program.
             return Ok(());
         }
@@ -459,7 +459,7 @@ impl Prompt<'_> {
     async fn press(&self, keys: &[u8], is_there: impl Fn(CursorPosition) -> bool) -> Result<CursorMove> {
         let mut changes = self.pane.changes();
         let (begin, sent) = (self.pane.lock().ring.end(), Instant::now());
-        self.engine.press(self.host, self.pane, keys).await?;
+        self.server.press(self.pane, keys).await?;
         loop {
             changes.borrow_and_update();
             let due = {
@@ -504,7 +504,7 @@ impl Prompt<'_> {
             let format = "#{cursor_x} #{cursor_y} #{pane_width} #{pane_height}";
             Request::Plain(CommandLine::of([ask.format(format)]))
         };
-        let answer = self.host.server().read(Some(self.pane.id()), question).await?;
+        let answer = self.server.link().read(Some(self.pane.id()), question).await?;
         let answer = answer.ok().and_then(|bodies| {
             let text = String::from_utf8_lossy(bodies.first()?).into_owned();
             let mut numbers = text.split_whitespace().map(str::parse);
@@ -527,7 +527,7 @@ impl Prompt<'_> {
             let ask = Command::new("capture-pane").flag("-p").flag("-N").opt("-t", self.pane.id().to_string());
             Request::Framed(vec![ask.opt("-S", from.y.to_string()).opt("-E", last.to_string())])
         };
-        let answer = self.host.server().read(Some(self.pane.id()), question).await?;
+        let answer = self.server.link().read(Some(self.pane.id()), question).await?;
         let text = answer.ok().and_then(|parts| parts.into_iter().next()).unwrap_or_default();
         let text = String::from_utf8_lossy(&text).into_owned();
         let mut all = String::new();

@@ -7,7 +7,7 @@ use std::{
 };
 
 use crate::engine::{
-    Engine, Host, PaneState,
+    PaneState, Server,
     deadline::Deadline,
     input::{
         self,
@@ -71,11 +71,12 @@ struct CommandMarks {
     exit: Option<crate::tmux::Exit>,
 }
 
-impl Engine {
+impl Server {
     /// Runs a command in the idle shell of a pane. TIMEOUT: `details` holds `output` and `cursor`;
     /// the command goes on.
-    pub async fn run(&self, host: &Arc<Host>, target: &str, request: &RunRequest) -> Result<RunAnswer> {
-        let audit = self.audit(Tier::Input, "run", host, target)?.input(|| request.command.as_bytes().to_vec());
+    pub(crate) async fn run(&self, target: &str, request: &RunRequest) -> Result<RunAnswer> {
+        let host = &self.host;
+        let audit = self.engine.audit(Tier::Input, "run", host, target)?.input(|| request.command.as_bytes().to_vec());
         let done = async {
             let timeout =
                 duration("timeout_ms", request.timeout_ms, limits::WAIT_LONGEST)?.unwrap_or(limits::WAIT_DEFAULT);
@@ -88,23 +89,23 @@ impl Engine {
             }
             let begun = Instant::now();
             let deadline = Deadline::new(begun, timeout);
-            let pane = deadline.before(NOT_TYPED, self.pane(host, target)).await?;
+            let pane = deadline.before(NOT_TYPED, self.resolve_pane(target)).await?;
             audit.resolved(pane.id());
             let exclusive = Arc::new(ExclusiveRun::claim(&pane)?);
-            let reader = self.wait_for_idle_shell(host, &pane, deadline).await?;
+            let reader = self.wait_for_idle_shell(&pane, deadline).await?;
             let pending = PendingCommand {
                 exclusive: exclusive.clone(),
                 reader,
                 command: command.to_owned(),
                 clear: request.clear_line,
             };
-            let (prompt, mark) = self.type_in_time(host, pending, deadline).await?;
+            let (prompt, mark) = self.type_in_time(pending, deadline).await?;
             let find = || command_marks(&pane, &exclusive.nonce);
             let left = deadline.remaining();
-            let running = RunningCommand { engine: self, host, pane: &pane, reader, prompt };
+            let running = RunningCommand { server: self, pane: &pane, reader, prompt };
             let end = tokio::select! {
                 end = tokio::time::timeout(left, running.until_end(&find)) => end.unwrap_or(RunEnd::Timeout),
-                () = self.stopping() => RunEnd::Timeout,
+                () = self.engine.stopping() => RunEnd::Timeout,
             };
             let found = find();
             let (output, end_offset, truncated) = output(&pane, &found);
@@ -149,11 +150,11 @@ impl Engine {
             }
             let status = found.end.map_or_else(|| found.exit.and_then(|exit| exit.status), |(_, status)| status);
             Ok(RunAnswer {
-                pane: pane.id().to_string(),
+                pane: pane.id(),
                 output,
                 exit_status: status,
                 duration_ms: begun.elapsed().as_millis() as u64,
-                cursor: pane.cursor(end_offset).to_string(),
+                cursor: pane.cursor(end_offset),
                 truncated,
                 shell_ended: found.end.is_none(),
                 method: RunMethod::Sentinel,
@@ -166,21 +167,17 @@ impl Engine {
     /// Types the command, in a task of its own: a caller that goes away must leave nothing of the
     /// question on the line. Without a caller, or when its time is up, the command is not typed any
     /// more.
-    async fn type_in_time(
-        &self,
-        host: &Arc<Host>,
-        pending: PendingCommand,
-        deadline: Deadline,
-    ) -> Result<(EmptyPrompt, u64)> {
+    async fn type_in_time(&self, pending: PendingCommand, deadline: Deadline) -> Result<(EmptyPrompt, u64)> {
+        let host = &self.host;
         let pane = pending.exclusive.pane.clone();
         let wanted = CancellationToken::new();
         let gone = wanted.clone();
         let _left = wanted.clone().drop_guard();
-        let (engine, on) = (self.clone(), host.clone());
-        let mut task = self.shared.tasks.spawn(async move {
+        let server = self.clone();
+        let mut task = self.engine.shared.tasks.spawn(async move {
             tokio::select! {
-                typed = engine.type_command(&on, &pending, &gone) => typed,
-                () = engine.stopping() => Err(Error::unavailable("muxtap is stopping")),
+                typed = server.type_command(&pending, &gone) => typed,
+                () = server.engine.stopping() => Err(Error::unavailable("muxtap is stopping")),
             }
         });
         let failed = |_| Err(Error::internal("the command could not be typed"));
@@ -203,15 +200,10 @@ impl Engine {
     }
 
     /// Types the command at an empty prompt. Returns the prompt, and the stream's end just before.
-    async fn type_command(
-        &self,
-        host: &Arc<Host>,
-        pending: &PendingCommand,
-        gone: &CancellationToken,
-    ) -> Result<(EmptyPrompt, u64)> {
+    async fn type_command(&self, pending: &PendingCommand, gone: &CancellationToken) -> Result<(EmptyPrompt, u64)> {
         let PendingCommand { exclusive, reader, command, clear } = pending;
         let (pane, nonce) = (&exclusive.pane, &exclusive.nonce);
-        let prompt = Prompt { engine: self, host, pane, reader: *reader };
+        let prompt = Prompt { server: self, pane, reader: *reader };
         for _ in 0..ATTEMPTS {
             let empty = prompt.empty(*clear).await?;
             if gone.is_cancelled() {
@@ -233,7 +225,7 @@ impl Engine {
             // tmux itself checks that no user has typed since.
             let typed = input::prepare_unechoed(pane, &keys);
             let sent = match typed {
-                Ok(typed) => self.send_if(host, pane, typed, Some(empty.cursor)).await,
+                Ok(typed) => self.send_if(pane, typed, Some(empty.cursor)).await,
                 Err(error) => Err(error),
             };
             if let Ok(Some(_)) = sent {
@@ -250,12 +242,8 @@ impl Engine {
     }
 
     /// Returns the idle shell of the pane. Waits for a shell that has only begun.
-    async fn wait_for_idle_shell(
-        &self,
-        host: &Arc<Host>,
-        pane: &Arc<PaneState>,
-        deadline: Deadline,
-    ) -> Result<IdleShell> {
+    async fn wait_for_idle_shell(&self, pane: &Arc<PaneState>, deadline: Deadline) -> Result<IdleShell> {
+        let host = &self.host;
         deadline.before(NOT_TYPED, host.server().fresh()).await?;
         let mut changes = pane.changes();
         let rests = async {
@@ -333,8 +321,7 @@ impl Drop for ExclusiveRun {
 
 /// A command that was typed into a shell.
 struct RunningCommand<'a> {
-    engine: &'a Engine,
-    host: &'a Arc<Host>,
+    server: &'a Server,
     pane: &'a Arc<PaneState>,
     reader: IdleShell,
     /// The prompt at which the command was typed.
@@ -401,7 +388,7 @@ impl RunningCommand<'_> {
 
     /// Resolves when the shell's process has ended, where that can be known.
     async fn shell_ended(&self) {
-        let local = self.host.server().spec().is_local();
+        let local = self.server.link().spec().is_local();
         match self.reader.pid.filter(|_| local).and_then(death::watch) {
             Some(ended) => ended.await,
             None => std::future::pending().await,
@@ -410,13 +397,13 @@ impl RunningCommand<'_> {
 
     /// Returns whether the prompt at which the command was typed is shown again.
     async fn is_prompt_back(&self) -> bool {
-        let prompt = Prompt { engine: self.engine, host: self.host, pane: self.pane, reader: self.reader };
+        let prompt = Prompt { server: self.server, pane: self.pane, reader: self.reader };
         prompt.is_back(&self.prompt.text).await.unwrap_or(false)
     }
 
     /// Returns whether the shell waits for a line.
     async fn is_idle(&self) -> bool {
-        matches!(shell::foreground_state(self.host, self.pane.metadata()).await, ForegroundState::Shell(IdleShell { pid, .. }) if pid == self.reader.pid)
+        matches!(shell::foreground_state(&self.server.host, self.pane.metadata()).await, ForegroundState::Shell(IdleShell { pid, .. }) if pid == self.reader.pid)
     }
 }
 

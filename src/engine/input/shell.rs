@@ -170,7 +170,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        engine::{Engine, EngineOptions},
+        engine::{Engine, Options},
         tmux::{PATIENCE, ProcessProbe},
     };
 
@@ -185,7 +185,7 @@ mod tests {
         }
         std::fs::write(proc.path().join("self/stat"), "").unwrap();
         mknodat(CWD, proc.path().join("7/stat"), FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
-        let engine = Engine::with_probe(EngineOptions::default(), ProcessProbe::of(proc.path()));
+        let engine = Engine::with_probe(Options::default(), ProcessProbe::of(proc.path()));
         let host = engine.host(&proc.path().join("no-server")).unwrap();
         let metadata = |pid| PaneMetadata { pid, command: "bash".into(), ..PaneMetadata::default() };
         let began = Instant::now();

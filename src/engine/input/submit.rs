@@ -7,12 +7,12 @@ use std::{
 };
 
 use crate::engine::{
-    Engine, Host, PaneState,
+    PaneState, Server,
     input::{self, PreparedInput},
 };
 use crate::{
-    api::{Result, SubmitSeen},
-    stream::{cursor::Cursor, render},
+    api::{Cursor, Result, SubmitSeen},
+    stream::render,
 };
 
 /// Terminal programs take characters that come closer together than this as a paste, and an Enter
@@ -25,15 +25,14 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// How long the program may take to show that Enter arrived.
 const REACTION: Duration = Duration::from_secs(2);
 
-impl Engine {
+impl Server {
     pub(in crate::engine) async fn submit(
         &self,
-        host: &Arc<Host>,
         pane: &Arc<PaneState>,
         typed: PreparedInput,
         text: &str,
     ) -> Result<(Cursor, SubmitSeen)> {
-        let cursor = self.send(host, pane, typed).await?;
+        let cursor = self.send(pane, typed).await?;
         let sent = Instant::now();
         let echoed = if text.is_empty() {
             false
@@ -41,7 +40,7 @@ impl Engine {
             let _ = tokio::time::timeout(PATIENCE, until_burst_over(pane, sent)).await;
             is_echoed(pane, cursor.offset, text)
         };
-        let entered = self.send(host, pane, input::prepare_enter(pane)).await?;
+        let entered = self.send(pane, input::prepare_enter(pane)).await?;
         let changed = tokio::time::timeout(REACTION, until_output(pane, entered.offset)).await.is_ok();
         Ok((cursor, SubmitSeen { echoed, changed }))
     }

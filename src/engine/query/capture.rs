@@ -9,7 +9,7 @@ use bytes::Bytes;
 use tokio::sync::oneshot;
 
 use crate::engine::{
-    Engine, Host, PaneState,
+    PaneState, Server,
     pane::{resync, screen_model::Staleness},
 };
 use crate::{
@@ -25,28 +25,30 @@ const VERIFY_LIMIT: Duration = Duration::from_secs(2);
 /// Error text: why a followed screen cannot print a capture.
 const UNKNOWN: &str = "with these flags it shows what tmux alone can print (hyperlinks, or cells that nobody wrote)";
 
-impl Engine {
+impl Server {
     /// Returns what `tmux capture-pane -p` prints: from memory where the screen is followed, else
     /// from tmux.
-    pub async fn capture(&self, host: &Arc<Host>, target: &str, request: &CaptureRequest) -> Result<CaptureAnswer> {
-        self.authorize(Tier::Read)?;
+    pub(crate) async fn capture(&self, target: &str, request: &CaptureRequest) -> Result<CaptureAnswer> {
+        let host = &self.host;
+        self.engine.authorize(Tier::Read)?;
         let options = options(request)?;
-        let pane = self.pane(host, target).await?;
+        let pane = self.resolve_pane(target).await?;
         if request.verify {
-            return self.verify(host, &pane, &options).await;
+            return self.verify(&pane, &options).await;
         }
         let there = host.live_pane(pane.id()).is_some_and(|there| Arc::ptr_eq(&there, &pane));
         if let Some((text, offset)) = from_memory(&pane, &options).filter(|_| there) {
             return Ok(answer(&pane, &text, CaptureSource::Model, offset));
         }
-        match self.ask_screen(host, &pane, || capture_command(&pane, &options)).await {
+        match self.ask_screen(&pane, || capture_command(&pane, &options)).await {
             Ok((text, offset)) => Ok(answer(&pane, &text, CaptureSource::Tmux, offset)),
             Err(error) => of_ended(&pane, &options, error),
         }
     }
 
     /// Captures from memory, and compares with what tmux prints at the same point of the stream.
-    async fn verify(&self, host: &Arc<Host>, pane: &Arc<PaneState>, options: &CaptureOptions) -> Result<CaptureAnswer> {
+    async fn verify(&self, pane: &Arc<PaneState>, options: &CaptureOptions) -> Result<CaptureAnswer> {
+        let host = &self.host;
         let refuse = |why: &str| Error::new(ErrorCode::Conflict, format!("cannot verify pane {}: {why}", pane.id()));
         let begun = Instant::now();
         while begun.elapsed() < VERIFY_LIMIT {
@@ -63,7 +65,7 @@ impl Engine {
                 let _ = tokio::time::timeout(VERIFY_LIMIT, pane.changes().changed()).await;
                 continue;
             };
-            let (theirs, _) = self.ask_screen(host, pane, || capture_command(pane, options)).await?;
+            let (theirs, _) = self.ask_screen(pane, || capture_command(pane, options)).await?;
             if pane.revision() != before {
                 resync::until_rest(pane).await;
                 continue;
@@ -79,16 +81,11 @@ impl Engine {
 
     /// Returns the visible screen as text, and the stream offset at which it looked so. `joined`:
     /// wrapped lines are one.
-    pub(in crate::engine) async fn screen(
-        &self,
-        host: &Arc<Host>,
-        pane: &Arc<PaneState>,
-        joined: bool,
-    ) -> Result<(String, u64)> {
+    pub(in crate::engine) async fn screen(&self, pane: &Arc<PaneState>, joined: bool) -> Result<(String, u64)> {
         let options = CaptureOptions { join: joined, ..CaptureOptions::default() };
         let (text, offset) = match from_memory(pane, &options) {
             Some((text, offset)) => (Bytes::from(text), offset),
-            None => match self.ask_screen(host, pane, || capture_command(pane, &options)).await {
+            None => match self.ask_screen(pane, || capture_command(pane, &options)).await {
                 Ok(asked) => asked,
                 Err(error) => {
                     let state = pane.lock();
@@ -102,12 +99,8 @@ impl Engine {
 
     /// Asks tmux for a capture. Returns it with a stream offset that it shows for certain. It
     /// changes nothing, so it is asked again over another connection when one is lost.
-    async fn ask_screen(
-        &self,
-        host: &Arc<Host>,
-        pane: &Arc<PaneState>,
-        command: impl Fn() -> Command,
-    ) -> Result<(Bytes, u64)> {
+    async fn ask_screen(&self, pane: &Arc<PaneState>, command: impl Fn() -> Command) -> Result<(Bytes, u64)> {
+        let host = &self.host;
         for _ in 0..3 {
             host.server().connected().await?;
             let (sender, receiver) = oneshot::channel();
@@ -146,11 +139,11 @@ fn from_memory(pane: &PaneState, options: &CaptureOptions) -> Option<(Vec<u8>, u
 fn answer(pane: &PaneState, text: &[u8], source: CaptureSource, offset: u64) -> CaptureAnswer {
     metrics::capture(source.as_str());
     CaptureAnswer {
-        pane: pane.id().to_string(),
+        pane: pane.id(),
         text: String::from_utf8_lossy(text).into_owned(),
         source,
         size: pane.size(),
-        cursor: pane.cursor(offset).to_string(),
+        cursor: pane.cursor(offset),
         verified: None,
     }
 }

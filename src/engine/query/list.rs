@@ -1,24 +1,25 @@
 //! Sessions, windows and panes as the faces list them. muxtap's own are left out.
 
-use std::{collections::HashMap, sync::Arc};
+use std::collections::HashMap;
 
 use tokio::sync::broadcast::error::RecvError;
 
 use crate::engine::{
-    Engine, Host, PaneState,
+    Host, PaneState, Server,
     query::target::{Target, WindowPart},
 };
 use crate::{
-    api::{Error, ErrorCode, PaneInfo, PaneList, Result, SessionInfo, SessionList, Tier, WindowInfo, WindowList},
+    api::{Error, ErrorCode, PaneInfo, Result, SessionInfo, Tier, WindowInfo},
     glob::Glob,
     protocol::ids::PaneId,
     tmux::{PaneRow, Topology, WindowRow},
 };
 
-impl Engine {
+impl Server {
     /// Lists every session.
-    pub async fn sessions(&self, host: &Arc<Host>) -> Result<SessionList> {
-        self.authorize(Tier::Read)?;
+    pub async fn sessions(&self) -> Result<Vec<SessionInfo>> {
+        let host = &self.host;
+        self.engine.authorize(Tier::Read)?;
         let topology = host.server().fresh().await?;
         let ours = host.server().attached_sessions();
         let shown = topology.without_hubs();
@@ -30,12 +31,13 @@ impl Engine {
             created: row.created,
             activity: row.activity,
         });
-        Ok(SessionList { sessions: sessions.collect() })
+        Ok(sessions.collect())
     }
 
     /// Lists every window, once for each session that links it.
-    pub async fn windows(&self, host: &Arc<Host>) -> Result<WindowList> {
-        self.authorize(Tier::Read)?;
+    pub async fn windows(&self) -> Result<Vec<WindowInfo>> {
+        let host = &self.host;
+        self.engine.authorize(Tier::Read)?;
         let topology = host.server().fresh().await?.without_hubs();
         let windows = topology.windows.iter().map(|row| WindowInfo {
             id: row.id.to_string(),
@@ -48,15 +50,16 @@ impl Engine {
             layout: row.layout.clone(),
             size: row.size,
         });
-        Ok(WindowList { windows: windows.collect() })
+        Ok(windows.collect())
     }
 
     /// Lists every pane, then those that ended and are still readable. When the server has gone,
     /// only these. A pane of the server that ran there before is marked as such, and shares nothing
     /// but its id with a live pane.
-    pub async fn panes(&self, host: &Arc<Host>) -> Result<PaneList> {
-        self.authorize(Tier::Read)?;
-        let mut panes = match host.server().fresh().await {
+    pub async fn panes(&self) -> Result<Vec<PaneInfo>> {
+        let host = &self.host;
+        self.engine.authorize(Tier::Read)?;
+        let mut panes: Vec<_> = match host.server().fresh().await {
             Ok(topology) => {
                 let shown = topology.without_hubs();
                 let windows: HashMap<_, _> = shown.windows.iter().rev().map(|row| (row.id, row)).collect();
@@ -67,7 +70,7 @@ impl Engine {
             Err(_) => Vec::new(),
         };
         panes.extend(host.ended_panes().iter().map(|pane| host.ended_info(pane)));
-        Ok(PaneList { panes })
+        Ok(panes)
     }
 }
 
@@ -91,7 +94,7 @@ impl Host {
         // attaches.
         let topology = self.server().topology();
         let Some(row) = topology.pane(id) else {
-            let mut info = PaneInfo { id: id.to_string(), ..PaneInfo::default() };
+            let mut info = PaneInfo { id, ..PaneInfo::default() };
             self.fill(&mut info, id);
             return info;
         };
@@ -102,7 +105,7 @@ impl Host {
 
     /// Returns an ended pane's entry in the list.
     pub(in crate::engine) fn ended_info(&self, pane: &PaneState) -> PaneInfo {
-        let mut info = PaneInfo { id: pane.id().to_string(), dead: true, ..PaneInfo::default() };
+        let mut info = PaneInfo { id: pane.id(), dead: true, ..PaneInfo::default() };
         info.earlier_server = self.is_earlier(pane);
         fill(&mut info, pane);
         info
@@ -110,7 +113,7 @@ impl Host {
 
     fn info(&self, topology: &Topology, row: &PaneRow, window: Option<&WindowRow>) -> PaneInfo {
         let mut info = PaneInfo {
-            id: row.id.to_string(),
+            id: row.id,
             index: row.index,
             active: row.active,
             title: row.title.clone(),
@@ -143,7 +146,7 @@ impl Host {
 
 /// Adds what a pane's stream knows.
 fn fill(info: &mut PaneInfo, pane: &PaneState) {
-    info.cursor = pane.end_cursor().to_string();
+    info.cursor = Some(pane.end_cursor());
     if let Some(exit) = pane.exit() {
         info.dead = true;
         info.exit_status = exit.status.or(info.exit_status);
@@ -205,7 +208,7 @@ impl PanePattern {
     pub(in crate::engine) fn matches(&self, info: &PaneInfo) -> bool {
         match self {
             Self::One(None) => false,
-            Self::One(Some(Target::Pane(id))) => info.id == id.to_string(),
+            Self::One(Some(Target::Pane(id))) => info.id == *id,
             Self::One(Some(Target::Window(id))) => info.window_id == id.to_string(),
             Self::One(Some(Target::Number(session))) => *session == info.session,
             Self::One(Some(Target::Named { session, window, pane })) => {
@@ -238,7 +241,7 @@ mod tests {
     #[test]
     fn a_star_stands_for_any_run_of_characters() {
         let info = PaneInfo {
-            id: "%1".into(),
+            id: PaneId(1),
             session: "work".into(),
             window: "build-api".into(),
             window_index: 2,

@@ -4,15 +4,38 @@ use std::{sync::Arc, time::Duration};
 
 use base64::Engine as _;
 
-use crate::engine::{Engine, Host, PaneState, limits, pane::State, query::target::Target, wait::duration};
+use crate::engine::{Host, PaneState, Server, limits, pane::State, query::target::Target, wait::duration};
 use crate::{
-    api::{Error, ErrorCode, Gap, GapReason, ReadAnswer, ReadFormat, ReadRequest, Result, Tier},
+    api::{Cursor, Error, ErrorCode, Gap, GapReason, ReadAnswer, ReadFormat, ReadRequest, Result, Since, Tier},
     stream::{
-        cursor::{Cursor, Since},
         render,
         ring::{Chunk, Reading},
     },
+    tmux::Exit,
 };
+
+/// What a read is to give.
+#[derive(Clone, Debug)]
+pub(in crate::engine) struct ReadSpec {
+    pub(in crate::engine) since: Since,
+    /// The form in which it will be shown, which decides where it may be cut.
+    pub(in crate::engine) format: ReadFormat,
+    /// How many raw bytes at most.
+    pub(in crate::engine) most: u64,
+    /// How long to wait where there is nothing new.
+    pub(in crate::engine) wait: Duration,
+}
+
+/// What a read gives.
+pub(in crate::engine) struct ReadChunk {
+    /// The pane that was read; with a cursor of an earlier server, that server's.
+    pub(in crate::engine) pane: Arc<PaneState>,
+    pub(in crate::engine) chunk: Chunk,
+    /// What is missing before the chunk.
+    pub(in crate::engine) gap: Option<Gap>,
+    /// How the process ended, where this is the last of its output.
+    pub(in crate::engine) exit: Option<Exit>,
+}
 
 /// A chunk of output in the format that was asked for.
 pub(in crate::engine) struct FormattedChunk {
@@ -20,23 +43,43 @@ pub(in crate::engine) struct FormattedChunk {
     pub(in crate::engine) text: Option<String>,
 }
 
-impl Engine {
+impl Server {
     /// Reads what a pane printed since a cursor. With `wait_ms` and nothing new: waits for it.
-    pub async fn read(&self, host: &Arc<Host>, target: &str, request: &ReadRequest) -> Result<ReadAnswer> {
-        self.authorize(Tier::Read)?;
+    pub(crate) async fn read(&self, target: &str, request: &ReadRequest) -> Result<ReadAnswer> {
         let wait = duration("wait_ms", request.wait_ms, limits::POLL_LONGEST)?.unwrap_or(Duration::ZERO);
-        let most = request.max_bytes.unwrap_or(limits::READ_DEFAULT);
-        if most == 0 || most > limits::READ_MOST {
-            return Err(Error::invalid(format!("max_bytes: {most}; give 1 to {}", limits::READ_MOST)));
-        }
         let since = match &request.since {
             Some(since) => since.parse()?,
             None => Since::Input,
         };
-        let format = request.format;
+        let most = request.max_bytes.unwrap_or(limits::READ_DEFAULT);
+        let spec = ReadSpec { since, format: request.format, most, wait };
+        let ReadChunk { pane, chunk, gap, exit } = self.read_chunk(target, &spec).await?;
+        let (end, more) = (chunk.end, chunk.more);
+        let FormattedChunk { data, text } = FormattedChunk::of_large(chunk, spec.format).await?;
+        Ok(ReadAnswer {
+            pane: pane.id(),
+            data,
+            text,
+            cursor: pane.cursor(end),
+            more,
+            gap,
+            exited: exit.is_some(),
+            exit_status: exit.and_then(|exit| exit.status),
+            exit_signal: exit.and_then(|exit| exit.signal),
+        })
+    }
+
+    /// Reads what a pane printed, as bytes. Waits for something new where the specification says so.
+    pub(in crate::engine) async fn read_chunk(&self, target: &str, spec: &ReadSpec) -> Result<ReadChunk> {
+        let host = &self.host;
+        self.engine.authorize(Tier::Read)?;
+        let ReadSpec { since, format, most, wait } = *spec;
+        if most == 0 || most > limits::READ_MOST {
+            return Err(Error::invalid(format!("max_bytes: {most}; give 1 to {}", limits::READ_MOST)));
+        }
         let pane = match earlier_pane_with_output(host, target, &since) {
             Some(pane) => pane,
-            None => self.pane(host, target).await?,
+            None => self.resolve_pane(target).await?,
         };
         let (from, gap) = {
             let state = pane.lock();
@@ -62,27 +105,16 @@ impl Engine {
             tokio::select! {
                 // When the time is over the read returns with nothing new.
                 _ = tokio::time::timeout(wait, news) => {}
-                () = self.stopping() => {}
+                () = self.engine.stopping() => {}
             }
         }
         let (chunk, exit) = {
             let state = pane.lock();
             (state.ring.read(from, state.reading(most, format)), state.exit.map(|(exit, _)| exit))
         };
-        let (end, more, gap) = (chunk.end, chunk.more, gap.or(chunk.gap));
-        let exit = exit.filter(|_| !more);
-        let FormattedChunk { data, text } = FormattedChunk::of_large(chunk, format).await?;
-        Ok(ReadAnswer {
-            pane: pane.id().to_string(),
-            data,
-            text,
-            cursor: pane.cursor(end).to_string(),
-            more,
-            gap,
-            exited: exit.is_some(),
-            exit_status: exit.and_then(|exit| exit.status),
-            exit_signal: exit.and_then(|exit| exit.signal),
-        })
+        let gap = gap.or(chunk.gap);
+        let exit = exit.filter(|_| !chunk.more);
+        Ok(ReadChunk { pane, chunk, gap, exit })
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::engine::{Engine, Host, PaneState};
+use crate::engine::{Host, PaneState, Server};
 use crate::{
     api::{Error, ErrorCode, Result},
     protocol::ids::{PaneId, SessionId, WindowId},
@@ -148,9 +148,10 @@ fn beside<T>(items: &[T], current: impl Fn(&T) -> bool, offset: i64) -> Option<&
     items.get(usize::try_from((at + offset).rem_euclid(count)).ok()?)
 }
 
-impl Engine {
+impl Server {
     /// Finds the pane of a target; of a session or window, its active one.
-    pub(crate) async fn pane(&self, host: &Arc<Host>, text: &str) -> Result<Arc<PaneState>> {
+    pub(crate) async fn resolve_pane(&self, text: &str) -> Result<Arc<PaneState>> {
+        let host = &self.host;
         let target = text.parse()?;
         // An id is as good as the pane; whether it still is there shows when it is used. An ended
         // pane may have a namesake on a new server.
@@ -180,7 +181,8 @@ impl Engine {
 
     /// Returns the target of a URL path. `%` must be encoded in an address, so there a bare number
     /// is a pane's id. It is refused where a session is called so.
-    pub(crate) async fn path_target(&self, host: &Arc<Host>, text: String) -> Result<String> {
+    pub(crate) async fn path_target(&self, text: String) -> Result<String> {
+        let host = &self.host;
         if !is_number(&text) {
             return Ok(text);
         }
@@ -195,26 +197,26 @@ impl Engine {
     }
 
     /// Returns the id of the pane that a target means.
-    pub(crate) async fn pane_id(&self, host: &Arc<Host>, text: &str) -> Result<String> {
-        Ok(self.pane(host, text).await?.id().to_string())
+    pub(crate) async fn pane_id(&self, text: &str) -> Result<String> {
+        Ok(self.resolve_pane(text).await?.id().to_string())
     }
 
     /// Returns the id of the window that a target means.
-    pub(crate) async fn window_id(&self, host: &Arc<Host>, text: &str) -> Result<String> {
-        Ok(self.window(host, text).await?.id.to_string())
+    pub(crate) async fn window_id(&self, text: &str) -> Result<String> {
+        Ok(self.window(text).await?.id.to_string())
     }
 
     /// Returns the id of the session that a target means.
-    pub(crate) async fn session_id(&self, host: &Arc<Host>, text: &str) -> Result<String> {
-        Ok(self.session(host, text).await?.id.to_string())
+    pub(crate) async fn session_id(&self, text: &str) -> Result<String> {
+        Ok(self.session(text).await?.id.to_string())
     }
 
     /// Returns the session that `pick` chooses, and its active pane.
     pub(crate) async fn pane_of_session(
         &self,
-        host: &Arc<Host>,
         pick: impl FnOnce(&[SessionRow]) -> Option<SessionRow>,
     ) -> Result<(SessionRow, Arc<PaneState>)> {
+        let host = &self.host;
         let topology = host.server().fresh().await?.without_hubs();
         let session = pick(&topology.sessions).ok_or_else(|| Error::not_found("no such session"))?;
         let target = Target::Named { session: session.id.to_string(), window: None, pane: None };
@@ -228,7 +230,8 @@ impl Engine {
     }
 
     /// Finds the session of a target.
-    pub(in crate::engine) async fn session(&self, host: &Arc<Host>, text: &str) -> Result<SessionRow> {
+    pub(in crate::engine) async fn session(&self, text: &str) -> Result<SessionRow> {
+        let host = &self.host;
         let topology = host.server().fresh().await?.without_hubs();
         match text.parse()? {
             Target::Number(session) | Target::Named { session, window: None, pane: None } => {
@@ -239,7 +242,8 @@ impl Engine {
     }
 
     /// Finds the window of a target; of a session, its current one.
-    pub(in crate::engine) async fn window(&self, host: &Arc<Host>, text: &str) -> Result<WindowRow> {
+    pub(in crate::engine) async fn window(&self, text: &str) -> Result<WindowRow> {
+        let host = &self.host;
         let topology = host.server().fresh().await?.without_hubs();
         let target = text.parse()?;
         find_window(&topology, &target).cloned().map_err(|error| with_socket(error, host))

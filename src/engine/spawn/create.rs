@@ -8,12 +8,13 @@
 use std::{path::PathBuf, sync::Arc};
 
 use crate::engine::{
-    Engine, Host, PaneState,
+    Host, PaneState, Server,
     spawn::managed::{self, ExitWrapper, Launch, ManagedPane, OnExit},
 };
 use crate::{
     api::{
-        CreatedAnswer, Error, ErrorCode, NewSessionRequest, NewWindowRequest, Result, SpawnRequest, SplitRequest, Tier,
+        CreatedAnswer, Cursor, Error, ErrorCode, NewSessionRequest, NewWindowRequest, Result, SpawnRequest,
+        SplitRequest, Tier,
     },
     nonce,
     protocol::{
@@ -40,29 +41,22 @@ const UPDATED: [&str; 8] = [
     "XAUTHORITY",
 ];
 
-impl Engine {
+impl Server {
     /// Creates a session. Where no tmux server runs, one is started for the caller.
-    pub async fn new_session(&self, host: &Arc<Host>, request: &NewSessionRequest) -> Result<CreatedAnswer> {
-        self.make_session(host, request, ExitPolicy::Managed).await
+    pub(crate) async fn create_session(&self, request: &NewSessionRequest) -> Result<CreatedAnswer> {
+        self.make_session(request, ExitPolicy::Managed).await
     }
 
     /// Creates a session whose shell ends as one that tmux made: whether muxtap still runs then or
     /// was killed, nothing of it remains.
-    pub(crate) async fn new_unmanaged_session(
-        &self,
-        host: &Arc<Host>,
-        request: &NewSessionRequest,
-    ) -> Result<CreatedAnswer> {
-        self.make_session(host, request, ExitPolicy::Tmux).await
+    pub(crate) async fn create_unmanaged_session(&self, request: &NewSessionRequest) -> Result<CreatedAnswer> {
+        self.make_session(request, ExitPolicy::Tmux).await
     }
 
-    async fn make_session(
-        &self,
-        host: &Arc<Host>,
-        request: &NewSessionRequest,
-        policy: ExitPolicy,
-    ) -> Result<CreatedAnswer> {
-        let audit = self.audit(Tier::Create, "new-session", host, request.name.as_deref().unwrap_or_default())?;
+    async fn make_session(&self, request: &NewSessionRequest, policy: ExitPolicy) -> Result<CreatedAnswer> {
+        let host = &self.host;
+        let audit =
+            self.engine.audit(Tier::Create, "new-session", host, request.name.as_deref().unwrap_or_default())?;
         let done = async {
             check_spawn(&request.spawn)?;
             let cwd = request.spawn.cwd.as_ref().map(PathBuf::from);
@@ -82,7 +76,7 @@ impl Engine {
             for (name, value) in caller.filter(|(name, _)| UPDATED.contains(&name.as_str())) {
                 command = command.opt("-e", format!("{name}={value}"));
             }
-            self.make(host, command, &request.spawn, policy).await
+            self.make(command, &request.spawn, policy).await
         }
         .await;
         if let Ok(made) = &done {
@@ -92,11 +86,12 @@ impl Engine {
     }
 
     /// Creates a window.
-    pub async fn new_window(&self, host: &Arc<Host>, request: &NewWindowRequest) -> Result<CreatedAnswer> {
-        let audit = self.audit(Tier::Create, "new-window", host, &request.session)?;
+    pub(crate) async fn create_window(&self, request: &NewWindowRequest) -> Result<CreatedAnswer> {
+        let host = &self.host;
+        let audit = self.engine.audit(Tier::Create, "new-window", host, &request.session)?;
         let done = async {
             check_spawn(&request.spawn)?;
-            let session = self.session(host, &request.session).await?;
+            let session = self.session(&request.session).await?;
             let mut command =
                 Command::new("new-window").flag("-P").opt("-F", MADE).opt("-t", format!("{}:", session.id));
             if !request.select {
@@ -105,7 +100,7 @@ impl Engine {
             if let Some(name) = &request.name {
                 command = command.opt("-n", literal(name));
             }
-            self.make(host, command, &request.spawn, ExitPolicy::Managed).await
+            self.make(command, &request.spawn, ExitPolicy::Managed).await
         }
         .await;
         if let Ok(made) = &done {
@@ -115,11 +110,12 @@ impl Engine {
     }
 
     /// Splits a pane.
-    pub async fn split(&self, host: &Arc<Host>, request: &SplitRequest) -> Result<CreatedAnswer> {
-        let audit = self.audit(Tier::Create, "split-window", host, &request.pane)?;
+    pub(crate) async fn create_split(&self, request: &SplitRequest) -> Result<CreatedAnswer> {
+        let host = &self.host;
+        let audit = self.engine.audit(Tier::Create, "split-window", host, &request.pane)?;
         let done = async {
             check_spawn(&request.spawn)?;
-            let pane = self.pane(host, &request.pane).await?;
+            let pane = self.resolve_pane(&request.pane).await?;
             let mut command = Command::new("split-window").flag("-P").opt("-F", MADE).opt("-t", pane.id().to_string());
             if !request.select {
                 command = command.flag("-d");
@@ -132,7 +128,7 @@ impl Engine {
                 }
                 command = command.opt("-l", size);
             }
-            self.make(host, command, &request.spawn, ExitPolicy::Managed).await
+            self.make(command, &request.spawn, ExitPolicy::Managed).await
         }
         .await;
         if let Ok(made) = &done {
@@ -143,30 +139,19 @@ impl Engine {
 
     /// Runs the steps of `command`. A caller that goes away in the middle must not leave a
     /// placeholder behind, so they run to the end in a task, unless the engine stops.
-    async fn make(
-        &self,
-        host: &Arc<Host>,
-        command: Command,
-        spawn: &SpawnRequest,
-        policy: ExitPolicy,
-    ) -> Result<CreatedAnswer> {
-        let (engine, host, spawn) = (self.clone(), host.clone(), spawn.clone());
-        let task = self.shared.tasks.spawn(async move {
+    async fn make(&self, command: Command, spawn: &SpawnRequest, policy: ExitPolicy) -> Result<CreatedAnswer> {
+        let (server, spawn) = (self.clone(), spawn.clone());
+        let task = self.engine.shared.tasks.spawn(async move {
             tokio::select! {
-                made = engine.make_steps(&host, command, &spawn, policy) => made,
-                () = engine.stopping() => Err(Error::unavailable("muxtap is stopping")),
+                made = server.make_steps(command, &spawn, policy) => made,
+                () = server.engine.stopping() => Err(Error::unavailable("muxtap is stopping")),
             }
         });
         task.await.unwrap_or_else(|_| Err(Error::internal("what was to be made failed halfway")))
     }
 
-    async fn make_steps(
-        &self,
-        host: &Arc<Host>,
-        command: Command,
-        spawn: &SpawnRequest,
-        policy: ExitPolicy,
-    ) -> Result<CreatedAnswer> {
+    async fn make_steps(&self, command: Command, spawn: &SpawnRequest, policy: ExitPolicy) -> Result<CreatedAnswer> {
+        let host = &self.host;
         let mut command = with_place(command, spawn);
         if spawn.command.is_some() {
             command = command.end_of_flags().arg(PLACEHOLDER);
@@ -182,12 +167,12 @@ impl Engine {
             return Err(Error::new(ErrorCode::InconsistentState, "tmux did not tell what it made"));
         };
         let id: PaneId = pane.parse().map_err(|_| Error::new(ErrorCode::InconsistentState, "tmux told no pane"))?;
-        let cursor = match self.follow_and_start(host, id, spawn, policy).await {
+        let cursor = match self.follow_and_start(id, spawn, policy).await {
             Ok(cursor) => cursor,
             Err(partial) => return Err(partial.error(host, made_by, id, window, spawn)),
         };
         Ok(CreatedAnswer {
-            pane: id.to_string(),
+            pane: id,
             window: window.to_owned(),
             session: session.to_owned(),
             session_name: session_name.to_owned(),
@@ -198,11 +183,11 @@ impl Engine {
     /// Follows a new pane, and starts its command. Returns the cursor of its first byte.
     async fn follow_and_start(
         &self,
-        host: &Arc<Host>,
         id: PaneId,
         spawn: &SpawnRequest,
         policy: ExitPolicy,
-    ) -> Result<String, PartialCreate> {
+    ) -> Result<Cursor, PartialCreate> {
+        let host = &self.host;
         host.server().cover(id).await.map_err(PartialCreate::NotStarted)?;
         let gone = || PartialCreate::NotStarted(Error::not_found(format!("pane {id} ended at once")));
         let pane = host.pane(id).ok_or_else(gone)?;
@@ -210,18 +195,14 @@ impl Engine {
         pane.mark_started(start);
         let cursor = pane.cursor(start);
         if policy == ExitPolicy::Managed {
-            self.start_command(host, &pane, spawn).await?;
+            self.start_command(&pane, spawn).await?;
         }
-        Ok(cursor.to_string())
+        Ok(cursor)
     }
 
     /// Replaces the placeholder with the command.
-    async fn start_command(
-        &self,
-        host: &Arc<Host>,
-        pane: &Arc<PaneState>,
-        spawn: &SpawnRequest,
-    ) -> Result<(), PartialCreate> {
+    async fn start_command(&self, pane: &Arc<PaneState>, spawn: &SpawnRequest) -> Result<(), PartialCreate> {
+        let host = &self.host;
         let order = async |line| {
             let answer = host.server().write(Some(pane.id()), Request::Plain(line)).await;
             answer.map_err(PartialCreate::classify)?.map_err(|message| PartialCreate::NotStarted(tmux_error(&message)))

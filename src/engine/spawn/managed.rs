@@ -9,7 +9,7 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use crate::engine::{Engine, Host, PaneState};
+use crate::engine::{Host, PaneState};
 use crate::{
     api::{Error, Result, SpawnRequest},
     protocol::{
@@ -171,9 +171,10 @@ impl ManagedPane {
     }
 }
 
-impl Engine {
+impl Host {
     /// Leaves the panes in which muxtap started something to tmux.
-    pub(in crate::engine) async fn release_panes(&self, host: &Arc<Host>) {
+    pub(in crate::engine) async fn release_panes(&self) {
+        let host = self;
         if !matches!(host.server().link(), Link::Connected(_)) {
             return;
         }

@@ -4,14 +4,14 @@
 use std::sync::Arc;
 
 use crate::engine::{
-    Engine, Host, PaneState,
+    Host, PaneState, Server,
     spawn::{
         create::{check_spawn, tmux_error, with_place, with_program},
         managed::{self, ExitWrapper, HELD_LONGEST, Launch, ManagedPane, OnExit, PaneOptions},
     },
 };
 use crate::{
-    api::{DoneAnswer, Error, ErrorCode, RespawnRequest, Result, SpawnRequest},
+    api::{Error, ErrorCode, RespawnRequest, Result, SpawnRequest},
     nonce,
     protocol::command::Command,
     tmux::Request,
@@ -27,18 +27,14 @@ struct RespawnPlan {
     managed: Option<ManagedPane>,
 }
 
-impl Engine {
+impl Server {
     /// Respawns a pane. All steps run to the end in a task, unless the engine stops: a caller that
     /// goes away must not leave a pane paused.
-    pub(in crate::engine) async fn respawn(
-        &self,
-        host: &Arc<Host>,
-        pane: &Arc<PaneState>,
-        request: &RespawnRequest,
-    ) -> Result<DoneAnswer> {
+    pub(in crate::engine) async fn respawn(&self, pane: &Arc<PaneState>, request: &RespawnRequest) -> Result<()> {
+        let host = &self.host;
         check_spawn(&request.spawn)?;
-        let (engine, host, pane, request) = (self.clone(), host.clone(), pane.clone(), request.clone());
-        let task = self.shared.tasks.spawn(async move {
+        let (engine, host, pane, request) = (self.engine.clone(), host.clone(), pane.clone(), request.clone());
+        let task = self.engine.shared.tasks.spawn(async move {
             tokio::select! {
                 done = respawn_steps(&host, &pane, &request) => done,
                 () = engine.stopping() => Err(Error::unavailable("muxtap is stopping")),
@@ -48,7 +44,7 @@ impl Engine {
     }
 }
 
-async fn respawn_steps(host: &Arc<Host>, pane: &Arc<PaneState>, request: &RespawnRequest) -> Result<DoneAnswer> {
+async fn respawn_steps(host: &Arc<Host>, pane: &Arc<PaneState>, request: &RespawnRequest) -> Result<()> {
     let server = host.server();
     server.connected().await?;
     if pane.exit().is_some() {
@@ -101,7 +97,7 @@ async fn respawn_steps(host: &Arc<Host>, pane: &Arc<PaneState>, request: &Respaw
     answer.map_err(|message| tmux_error(&message))?;
     // The new process is watched from here on. The program runs whether or not that can be known.
     let _ = server.fresh().await;
-    Ok(DoneAnswer { ok: true })
+    Ok(())
 }
 
 /// Decides what to start, and how the pane is managed then.

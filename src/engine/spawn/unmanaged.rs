@@ -5,10 +5,10 @@
 //! A program that a person goes on using wants nothing between itself and tmux, and the environment
 //! and directory of its caller.
 
-use std::{collections::BTreeMap, ffi::OsString, path::Path, sync::Arc};
+use std::{collections::BTreeMap, ffi::OsString, path::Path};
 
 use crate::engine::{
-    Engine, Host,
+    Server,
     spawn::create::{literal, tmux_error},
 };
 use crate::{
@@ -41,12 +41,13 @@ pub(crate) struct UnmanagedSpawn<'a> {
     pub(crate) environment: Option<&'a BTreeMap<OsString, OsString>>,
 }
 
-impl Engine {
+impl Server {
     /// Creates a session or window, and checks that it is there. Errors: `CONFLICT` where a session
     /// has that name, `NOT_FOUND` where the session of a window has gone, `TMUX_UNAVAILABLE` where
     /// tmux made nothing, `INCONSISTENT_STATE` where it was made and has ended at once.
-    pub(crate) async fn spawn_unmanaged(&self, host: &Arc<Host>, spawn: &UnmanagedSpawn<'_>) -> Result<()> {
-        let audit = self.audit(Tier::Create, "spawn", host, spawn.name)?;
+    pub(crate) async fn spawn_unmanaged(&self, spawn: &UnmanagedSpawn<'_>) -> Result<()> {
+        let host = &self.host;
+        let audit = self.engine.audit(Tier::Create, "spawn", host, spawn.name)?;
         let done = async {
             let mut args = match spawn.place {
                 UnmanagedPlace::Session => vec!["new-session".to_owned()],

@@ -5,9 +5,9 @@ use std::{sync::Arc, time::Instant};
 use super::{core::Core, starts_on_screen, watcher::Watcher};
 use crate::{
     api::Result,
-    engine::{Engine, Host, PaneState, pane::State},
+    api::Since,
+    engine::{PaneState, Server, pane::State},
     stream::{
-        cursor::Since,
         matcher::{Hit, Matcher, Verdict},
         text::{Control, TextSink},
     },
@@ -33,20 +33,17 @@ impl StartState {
     }
 }
 
-impl Engine {
+impl Server {
     /// Puts a watcher into every pane of a wait. What lies between the wait's beginning and now is
     /// looked at first.
-    pub(super) async fn attach(&self, host: &Arc<Host>, core: &Arc<Core>, panes: &[StartState]) -> Result<()> {
+    pub(super) async fn attach(&self, core: &Arc<Core>, panes: &[StartState]) -> Result<()> {
         for (at, start) in panes.iter().enumerate() {
             // What is printed while a screen is asked for was not there before.
             core.update_pane(at, |on_pane| on_pane.request_offset = start.end);
         }
         for (at, start) in panes.iter().enumerate() {
-            let screen = if starts_on_screen(&core.spec) {
-                self.latch_on_screen(host, core, at, &start.pane).await?
-            } else {
-                None
-            };
+            let screen =
+                if starts_on_screen(&core.spec) { self.latch_on_screen(core, at, &start.pane).await? } else { None };
             attach(core, at, start, screen)?;
         }
         Ok(())
@@ -54,14 +51,8 @@ impl Engine {
 
     /// Latches the patterns that the screen shows, for `since: screen`. Returns the offset of the
     /// stream up to which it was shown.
-    async fn latch_on_screen(
-        &self,
-        host: &Arc<Host>,
-        core: &Arc<Core>,
-        at: usize,
-        pane: &Arc<PaneState>,
-    ) -> Result<Option<u64>> {
-        let (text, offset) = self.screen(host, pane, true).await?;
+    async fn latch_on_screen(&self, core: &Arc<Core>, at: usize, pane: &Arc<PaneState>) -> Result<Option<u64>> {
+        let (text, offset) = self.screen(pane, true).await?;
         // All that the screen shows was there before the wait began to watch.
         core.update_pane(at, |on_pane| on_pane.request_offset = offset.max(on_pane.request_offset));
         let Some(set) = &core.spec.set else { return Ok(Some(offset)) };

@@ -259,13 +259,13 @@ mod tests {
     use super::*;
     use crate::{
         api::WaitRequest,
-        engine::{Engine, EngineOptions},
+        engine::{Engine, Options},
         protocol::ids::PaneId,
     };
 
     /// A wait for `a` and `b`, failing on `f`, on so many panes.
     fn wait(panes: u32, mode: WaitMode) -> Arc<Core> {
-        let engine = Engine::new(EngineOptions::default());
+        let engine = Engine::new(Options::default());
         let host = Host::new(Path::new("/nowhere"), &engine.shared);
         let request = WaitRequest {
             panes: (0..panes).map(|pane| format!("%{pane}")).collect(),

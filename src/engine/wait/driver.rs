@@ -14,20 +14,20 @@ use super::{
     on_screen,
 };
 use crate::{
+    api::cursor::Since,
     api::{PredicateKind, WaitMode, WaitOutcome},
-    engine::{Engine, Host, PaneState, input::shell, limits, pane::PaneMetadata},
-    stream::cursor::Since,
+    engine::{Host, PaneState, Server, input::shell, limits, pane::PaneMetadata},
 };
 
 /// Matches a line that ends like a prompt: `$ `, `# `, `% `, `> `, `>>> `, `❯ ` …
 static PROMPT_LINE: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"(?:[$#%>❯➜λ»]|\)>)\s?$").ok());
 
 /// Runs as long as the wait is open.
-pub(super) async fn drive(engine: &Engine, host: &Arc<Host>, core: &Arc<Core>) {
+pub(super) async fn drive(server: &Server, core: &Arc<Core>) {
     let mut screens = FuturesUnordered::new();
     if core.spec.screens().next().is_some() {
         for (at, pane) in core.panes.iter().enumerate() {
-            screens.push(watch_screen(engine, host, core, at, pane));
+            screens.push(watch_screen(server, core, at, pane));
         }
     }
     let mut prompts = FuturesUnordered::new();
@@ -36,12 +36,12 @@ pub(super) async fn drive(engine: &Engine, host: &Arc<Host>, core: &Arc<Core>) {
         tokio::select! {
             () = core.over() => return,
             () = core.wake.notified() => {}
-            () = engine.stopping() => core.finish(WaitOutcome::Cancelled, None),
+            () = server.engine.stopping() => core.finish(WaitOutcome::Cancelled, None),
             Some(()) = screens.next() => {}
             Some(()) = prompts.next() => {}
             () = tokio::time::sleep_until(deadline.into()) => {
                 let candidate = run_due(core).into_iter();
-                prompts.extend(candidate.map(|(at, candidate)| latch_if_interactive(host, core, at, candidate)));
+                prompts.extend(candidate.map(|(at, candidate)| latch_if_interactive(&server.host, core, at, candidate)));
             }
         }
     }
@@ -230,13 +230,13 @@ async fn latch_if_interactive(host: &Host, core: &Core, at: usize, candidate: Pr
 /// Asks tmux for a screen that is not followed, now and whenever the pane changed, until all screen
 /// predicates are satisfied there. While one question is open, further changes cause one further
 /// question.
-async fn watch_screen(engine: &Engine, host: &Arc<Host>, core: &Arc<Core>, at: usize, pane: &Arc<PaneState>) {
+async fn watch_screen(server: &Server, core: &Arc<Core>, at: usize, pane: &Arc<PaneState>) {
     let mut changes = pane.changes();
     loop {
         changes.borrow_and_update();
         // The watcher in the pane sees every change of a screen that is followed.
         let followed = pane.lock().screen.followed().is_some();
-        if !followed && let Ok((text, offset)) = engine.screen(host, pane, false).await {
+        if !followed && let Ok((text, offset)) = server.screen(pane, false).await {
             let before = core.lock().panes.get(at).is_some_and(|on_pane| offset <= on_pane.request_offset);
             for (predicate, regex) in core.spec.screens() {
                 if let Some(latch) = on_screen::in_text(&text, regex, offset, before) {

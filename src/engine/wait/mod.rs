@@ -27,10 +27,10 @@ use self::{
     result::report,
     spec::Spec,
 };
-use super::{Engine, Host, deadline::Deadline, limits};
+use super::{Engine, Server, deadline::Deadline, limits};
 use crate::{
+    api::cursor::Since,
     api::{Result, Tier, WaitAnswer, WaitOutcome, WaitRequest},
-    stream::cursor::Since,
 };
 
 pub use registry::Waits;
@@ -41,60 +41,12 @@ pub use watcher::Watcher;
 const NOT_BEGUN: &str = "the wait had not begun";
 
 impl Engine {
-    /// Waits as the request says. A detached wait returns at once. A caller that goes away does not
-    /// end a wait that has begun: the result can be asked for by the wait's id.
-    pub async fn wait(&self, host: &Arc<Host>, request: &WaitRequest) -> Result<WaitAnswer> {
-        self.authorize(Tier::Read)?;
-        let requested_at = Instant::now();
-        let deadline = Deadline::new(requested_at, spec::timeout(request)?);
-        // The panes' positions are taken while the patterns compile: what is printed meanwhile
-        // belongs to the wait.
-        let (spec, starts) = tokio::try_join!(
-            self.spec(request, requested_at),
-            deadline.before(NOT_BEGUN, self.start_states(host, request))
-        )?;
-        let panes = starts.iter().map(|start| start.pane.clone()).collect();
-        let mut guard = WaitGuard::new(self, |id| Core::new(id, host.clone(), spec, panes))?;
-        let core = guard.core().clone();
-        // If the caller goes away here the wait has not begun, and dropping the guard closes it.
-        deadline.before(NOT_BEGUN, self.attach(host, &core, &starts)).await?;
-        let engine = self.clone();
-        let of = host.clone();
-        self.shared.tasks.spawn(async move {
-            driver::drive(&engine, &of, guard.core()).await;
-            // A caller's next wait must not count this one.
-            guard.release_slot();
-            // Respond before cleaning up: what the wait held is hundreds of small things to be
-            // freed.
-            tokio::task::yield_now().await;
-            guard.store_result().await;
-        });
-        if request.detach && !core.is_over() {
-            return Ok(report(&core).0);
-        }
-        core.over().await;
-        Ok(self.result(&core).await.acknowledge())
-    }
-
     /// Checks a request and compiles its patterns.
     async fn spec(&self, request: &WaitRequest, requested_at: Instant) -> Result<Spec> {
         let WaitRequest { patterns, fail, screen, title, .. } = request;
         let texts = patterns.iter().chain(fail).chain(screen).chain(title).map(String::as_str);
         let request = request.clone();
         self.compile(texts, move || Ok(Spec { requested_at, ..Spec::new(&request)? })).await
-    }
-
-    /// Resolves the targets of a wait to panes, each once, with their present positions.
-    async fn start_states(&self, host: &Arc<Host>, request: &WaitRequest) -> Result<Vec<StartState>> {
-        let mut panes: Vec<StartState> = Vec::new();
-        // The request's check refuses more.
-        for target in request.panes.iter().take(limits::WAIT_PANES) {
-            let pane = self.pane(host, target).await?;
-            if !panes.iter().any(|known| Arc::ptr_eq(&known.pane, &pane)) {
-                panes.push(StartState::of(pane));
-            }
-        }
-        Ok(panes)
     }
 
     /// Returns a wait's state, after waiting at most `timeout_ms` for its end.
@@ -120,6 +72,56 @@ impl Engine {
             }
             Wait::Ended(result) => Ok(result.acknowledge()),
         }
+    }
+}
+
+impl Server {
+    /// Waits as the request says. A detached wait returns at once. A caller that goes away does not
+    /// end a wait that has begun: the result can be asked for by the wait's id.
+    pub(crate) async fn await_request(&self, request: &WaitRequest) -> Result<WaitAnswer> {
+        let host = &self.host;
+        self.engine.authorize(Tier::Read)?;
+        let requested_at = Instant::now();
+        let deadline = Deadline::new(requested_at, spec::timeout(request)?);
+        // The panes' positions are taken while the patterns compile: what is printed meanwhile
+        // belongs to the wait.
+        let (spec, starts) = tokio::try_join!(
+            self.engine.spec(request, requested_at),
+            deadline.before(NOT_BEGUN, self.start_states(request))
+        )?;
+        let panes = starts.iter().map(|start| start.pane.clone()).collect();
+        let mut guard = WaitGuard::new(&self.engine, |id| Core::new(id, host.clone(), spec, panes))?;
+        let core = guard.core().clone();
+        // If the caller goes away here the wait has not begun, and dropping the guard closes it.
+        deadline.before(NOT_BEGUN, self.attach(&core, &starts)).await?;
+        let server = self.clone();
+        self.engine.shared.tasks.spawn(async move {
+            driver::drive(&server, guard.core()).await;
+            // A caller's next wait must not count this one.
+            guard.release_slot();
+            // Respond before cleaning up: what the wait held is hundreds of small things to be
+            // freed.
+            tokio::task::yield_now().await;
+            guard.store_result().await;
+        });
+        if request.detach && !core.is_over() {
+            return Ok(report(&core).0);
+        }
+        core.over().await;
+        Ok(self.engine.result(&core).await.acknowledge())
+    }
+
+    /// Resolves the targets of a wait to panes, each once, with their present positions.
+    async fn start_states(&self, request: &WaitRequest) -> Result<Vec<StartState>> {
+        let mut panes: Vec<StartState> = Vec::new();
+        // The request's check refuses more.
+        for target in request.panes.iter().take(limits::WAIT_PANES) {
+            let pane = self.resolve_pane(target).await?;
+            if !panes.iter().any(|known| Arc::ptr_eq(&known.pane, &pane)) {
+                panes.push(StartState::of(pane));
+            }
+        }
+        Ok(panes)
     }
 }
 

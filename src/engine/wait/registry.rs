@@ -202,12 +202,12 @@ mod tests {
     use super::*;
     use crate::{
         api::WaitRequest,
+        api::cursor::Epoch,
         engine::{
-            EngineOptions, Host, PaneState,
+            Host, Options, PaneState, Server,
             wait::{attach::StartState, spec::Spec},
         },
         protocol::ids::PaneId,
-        stream::cursor::Epoch,
     };
 
     fn request(pattern: &str) -> WaitRequest {
@@ -224,6 +224,10 @@ mod tests {
         WaitGuard::new(engine, |id| Core::new(id, host, spec, vec![pane.clone()])).unwrap()
     }
 
+    fn server(engine: &Engine, guard: &WaitGuard) -> Server {
+        Server::of(engine.clone(), guard.core.host.clone())
+    }
+
     fn pane() -> Arc<PaneState> {
         PaneState::new(PaneId(1), Epoch { server: 1, engine: 1 }, 1000)
     }
@@ -231,14 +235,14 @@ mod tests {
     async fn attached(engine: &Engine, pane: &Arc<PaneState>, pattern: &str) -> WaitGuard {
         let guard = open(engine, pane, pattern);
         let starts: Vec<_> = guard.core.panes.iter().cloned().map(StartState::of).collect();
-        engine.attach(&guard.core.host.clone(), &guard.core, &starts).await.unwrap();
+        server(engine, &guard).attach(&guard.core, &starts).await.unwrap();
         guard
     }
 
     /// Patterns compile meanwhile, and other tasks have their turn.
     #[tokio::test]
     async fn what_is_printed_between_asking_and_watching_belongs_to_the_wait() {
-        let engine = Engine::new(EngineOptions::default());
+        let engine = Engine::new(Options::default());
         for since in ["now", "input"] {
             let pane = pane();
             let _ = pane.push(b"DONE before\r\n");
@@ -247,7 +251,7 @@ mod tests {
             pane.record_input("x", false);
             let request = WaitRequest { since: Some(since.into()), ..request("DONE.*") };
             let guard = open_for(&engine, &pane, &request);
-            engine.attach(&guard.core.host.clone(), &guard.core, &starts).await.unwrap();
+            server(&engine, &guard).attach(&guard.core, &starts).await.unwrap();
             let latch = guard.core.lock().panes[0].latches[0].clone().expect("it is there already");
             assert_eq!((latch.line.as_deref(), latch.before), (Some("DONE while it compiles"), false), "{since}");
         }
@@ -256,13 +260,13 @@ mod tests {
         let starts = [StartState::of(pane.clone())];
         let _ = pane.push(&b"line\r\n".repeat(20_000));
         let guard = open_for(&engine, &pane, &WaitRequest { since: Some("now".into()), ..request("DONE") });
-        engine.attach(&guard.core.host.clone(), &guard.core, &starts).await.unwrap();
+        server(&engine, &guard).attach(&guard.core, &starts).await.unwrap();
         assert_eq!(guard.core.lock().panes[0].gap.map(|gap| gap.reason), Some(crate::api::GapReason::Trimmed));
     }
 
     #[tokio::test]
     async fn an_ended_wait_keeps_its_answer_and_nothing_else() {
-        let engine = Engine::new(EngineOptions::default());
+        let engine = Engine::new(Options::default());
         let pane = pane();
         let guard = attached(&engine, &pane, "DO(NE)").await;
         let (id, core) = (guard.core.id.clone(), Arc::downgrade(&guard.core));
@@ -285,7 +289,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_wait_that_is_dropped_leaves_nothing() {
-        let engine = Engine::new(EngineOptions::default());
+        let engine = Engine::new(Options::default());
         let pane = pane();
         let guard = attached(&engine, &pane, "x").await;
         let id = guard.core.id.clone();
@@ -297,7 +301,7 @@ mod tests {
 
     #[tokio::test]
     async fn answers_are_bounded_in_number_and_bytes() {
-        let engine = Engine::new(EngineOptions::default());
+        let engine = Engine::new(Options::default());
         let pane = pane();
         let waits = &engine.shared.waits;
         let short = engine.result(&open(&engine, &pane, "x").core).await;

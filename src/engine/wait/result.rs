@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     api::{PredicateKind, PredicateReport, WaitAnswer, WaitOutcome},
-    engine::{Engine, PaneState, limits},
+    engine::{Engine, PaneState, Server, limits},
     metrics,
 };
 
@@ -50,7 +50,7 @@ impl WaitResult {
             let captures = report.captures.iter().map(|capture| size_of::<Option<String>>() + text(capture));
             let groups = report.groups.iter().map(|(name, group)| 2 * size_of::<String>() + name.len() + group.len());
             let stands = report.stands_before.as_ref().map_or(0, |stands| stands.line.len() + stands.since.len());
-            let texts = stands + report.pane.len() + text(&report.pattern) + text(&report.line);
+            let texts = stands + text(&report.pattern) + text(&report.line);
             // A pattern is stored once more among the matches.
             size_of::<PredicateReport>() + texts + text(&report.pattern) + captures.chain(groups).sum::<usize>()
         };
@@ -78,8 +78,9 @@ impl Engine {
 
     /// Returns the last lines of the screen, or `None` for a pane that has gone meanwhile.
     async fn last_lines(&self, core: &Core, pane: &Arc<PaneState>) -> Option<String> {
+        let server = Server::of(self.clone(), core.host.clone());
         let (text, _) = tokio::select! {
-            screen = self.screen(&core.host, pane, false) => screen.ok()?,
+            screen = server.screen(pane, false) => screen.ok()?,
             () = self.stopping() => return None,
             // The answer is due now; these lines are an extra.
             () = tokio::time::sleep(limits::ANSWER_GRACE) => return None,
@@ -119,7 +120,7 @@ pub(super) fn report(core: &Core) -> (WaitAnswer, Matches) {
     let answer = WaitAnswer {
         id: core.id.clone(),
         outcome: end.map_or(WaitOutcome::Pending, |end| end.outcome),
-        pane: deciding.map(|(pane, _)| pane.id().to_string()),
+        pane: deciding.map(|(pane, _)| pane.id()),
         predicates,
         cursor: None,
         duration_ms: ms(end.map_or_else(|| core.requested_at.elapsed(), |end| end.at.duration_since(core.requested_at))),
@@ -130,7 +131,7 @@ pub(super) fn report(core: &Core) -> (WaitAnswer, Matches) {
     };
     // A pane's lock is never taken while the wait's is held.
     drop(progress);
-    let cursor = cursor.map(|(pane, end)| end.map_or_else(|| pane.end_cursor(), |end| pane.cursor(end)).to_string());
+    let cursor = cursor.map(|(pane, end)| end.map_or_else(|| pane.end_cursor(), |end| pane.cursor(end)));
     (WaitAnswer { cursor, ..answer }, answered)
 }
 
@@ -153,7 +154,7 @@ fn one(pane: &Arc<PaneState>, kind: PredicateKind, pattern: Option<String>, latc
     let latch = latch.cloned().unwrap_or_default();
     PredicateReport {
         kind,
-        pane: pane.id().to_string(),
+        pane: pane.id(),
         pattern,
         latched,
         offset: latch.offset,

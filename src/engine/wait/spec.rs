@@ -5,12 +5,9 @@ use std::time::{Duration, Instant};
 use regex::Regex;
 
 use crate::{
-    api::{Error, PredicateKind, Result, WaitMode, WaitRequest},
+    api::{Error, PredicateKind, Result, Since, WaitMode, WaitRequest},
     engine::limits,
-    stream::{
-        cursor::Since,
-        patterns::{Limits, PatternSet, PatternSpec, compile_one, stays_within_line},
-    },
+    stream::patterns::{Limits, PatternSet, PatternSpec, compile_one, stays_within_line},
 };
 
 /// A checked and compiled wait request.

@@ -16,7 +16,7 @@ use super::{OpenStreamGauge, YIELD_BYTES};
 use crate::{
     api::{Error, Event, EventKind, EventsRequest, Result, ServerQuery, SubscribeRequest},
     engine::{Delivery, Subscription},
-    http::{App, error::Params, host, openapi_parts::Failures},
+    http::{App, error::Params, openapi_parts::Failures, server},
     net::Streaming,
 };
 
@@ -36,7 +36,7 @@ const COPIED_BYTES: usize = 16 * 1024;
 )]
 pub async fn stream(
     app: App,
-    Params(server): Params<ServerQuery>,
+    Params(at): Params<ServerQuery>,
     Params(request): Params<EventsRequest>,
     headers: HeaderMap,
 ) -> Result<Response> {
@@ -45,7 +45,7 @@ pub async fn stream(
         let last = last.to_str().map_err(|_| Error::invalid("Last-Event-ID: not an id that an event had"))?;
         request.resume = Some(last.to_owned());
     }
-    let subscription = app.engine.subscribe(&host(&app, &server)?, &request).await?;
+    let subscription = server(&app, &at)?.subscribe(&request).await?;
     let body = Body::from_stream(stream::unfold(SseReader::new(subscription), SseReader::step));
     // The connection ends with its stream: it is not where other requests are answered.
     let headers = [

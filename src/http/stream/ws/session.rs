@@ -284,8 +284,8 @@ impl<S: Socket> Session<S> {
         let binary = request.binary;
         self.run_on_engine(async move {
             let subscribed = async {
-                let host = app.engine.host(&server?)?;
-                app.engine.subscribe(&host, &request).await
+                let server = app.engine.server_at(&server?)?;
+                server.subscribe(&request).await
             };
             match subscribed.await {
                 Ok(subscription) => Outcome::Subscribed { id, binary, subscription: Box::new(subscription) },
@@ -299,8 +299,8 @@ impl<S: Socket> Session<S> {
         self.run_on_engine(async move {
             let (id, pane) = (input.id, input.pane.clone());
             let typed = async {
-                let host = app.engine.host(&server?)?;
-                app.engine.input(&host, &pane, &input.into_request()).await
+                let server = app.engine.server_at(&server?)?;
+                server.input(&pane, &input.into_request()).await
             };
             Outcome::Answer(wire::answer(id, typed.await.map(StreamAnswer::Typed)))
         });

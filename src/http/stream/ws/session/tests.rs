@@ -1,7 +1,7 @@
 use tokio::sync::mpsc;
 
 use super::*;
-use crate::engine::{Engine, EngineOptions};
+use crate::engine::{Engine, Options};
 
 /// The daemon's end of a connection whose other end the test holds.
 struct Fake {
@@ -43,7 +43,7 @@ impl Sink<Message> for Fake {
 
 /// A session and its peer's two ends.
 fn session(room: usize) -> (Engine, mpsc::UnboundedSender<Message>, mpsc::UnboundedReceiver<Message>) {
-    let engine = Engine::new(EngineOptions::default());
+    let engine = Engine::new(Options::default());
     let app = App::new(engine.clone(), crate::http::DaemonInfo::default());
     let (to, from_peer) = mpsc::unbounded_channel();
     let (to_peer, from) = mpsc::unbounded_channel();

@@ -13,19 +13,19 @@ use crate::{
     tmux::same_socket,
 };
 
-/// The command line's choice of the tmux server.
+/// A caller's choice of the tmux server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct ServerChoice {
+pub(crate) struct ServerChoice {
     /// `-S`; wins over the name.
-    pub(super) path: Option<OsString>,
+    pub(crate) path: Option<OsString>,
     /// `-L`.
-    pub(super) name: Option<OsString>,
+    pub(crate) name: Option<OsString>,
 }
 
 /// A caller's environment; a value so that tests can make one up.
-pub(super) struct Environment<'a> {
-    pub(super) var: &'a dyn Fn(&str) -> Option<OsString>,
-    pub(super) uid: u32,
+pub(crate) struct Environment<'a> {
+    pub(crate) var: &'a dyn Fn(&str) -> Option<OsString>,
+    pub(crate) uid: u32,
 }
 
 impl Environment<'_> {
@@ -42,7 +42,7 @@ impl Environment<'_> {
     }
 
     /// Returns the directory in which tmux keeps the sockets that have names.
-    pub(super) fn socket_dir(&self) -> Result<PathBuf> {
+    pub(crate) fn socket_dir(&self) -> Result<PathBuf> {
         let bases = [self.set("TMUX_TMPDIR").map(PathBuf::from), Some(PathBuf::from("/tmp"))];
         // tmux takes the first directory that exists, with its links resolved.
         let base = bases.into_iter().flatten().find_map(|base| fs::canonicalize(base).ok());
@@ -51,7 +51,7 @@ impl Environment<'_> {
     }
 
     /// Returns the absolute path of the socket that `choice` means here. Error: `INVALID_ARGUMENT`.
-    pub(super) fn resolve(&self, choice: &ServerChoice) -> Result<PathBuf> {
+    pub(crate) fn resolve(&self, choice: &ServerChoice) -> Result<PathBuf> {
         let path = match choice {
             ServerChoice { path: Some(path), .. } if path.is_empty() => {
                 return Err(Error::invalid("-S needs the path of a tmux socket, not an empty word"));
@@ -67,13 +67,13 @@ impl Environment<'_> {
     }
 
     /// Returns the pane the caller runs in, and its server's socket.
-    pub(super) fn runs_in(&self) -> Option<(String, String)> {
+    pub(crate) fn runs_in(&self) -> Option<(String, String)> {
         let socket = std::path::absolute(self.own_socket()?).ok()?;
         Some((socket.to_str()?.to_owned(), self.set("TMUX_PANE")?.into_string().ok()?))
     }
 
     /// Returns the pane the caller runs in, when it is one of the server at `socket`.
-    pub(super) fn own_pane(&self, socket: &Path) -> Option<String> {
+    pub(crate) fn own_pane(&self, socket: &Path) -> Option<String> {
         let own = std::path::absolute(self.own_socket()?).ok()?;
         if !same_socket(&own, socket) {
             return None;

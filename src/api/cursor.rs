@@ -2,6 +2,12 @@
 
 use std::{fmt, str::FromStr};
 
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
+use utoipa::{
+    PartialSchema, ToSchema,
+    openapi::{RefOr, Schema},
+};
+
 use crate::{
     api::{Error, Result},
     protocol::ids::PaneId,
@@ -21,7 +27,7 @@ pub struct Epoch {
 /// As text it is one opaque token of letters, digits and dots, which neither a URL nor a shell
 /// needs quoted. It ends in check digits, and only the one spelling that [`fmt::Display`] gives is
 /// accepted, so that a token that was cut or mistyped is refused, not misread.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Cursor {
     /// The epoch to which the offset belongs.
     pub epoch: Epoch,
@@ -68,7 +74,28 @@ impl FromStr for Cursor {
     }
 }
 
-pub(super) fn base36(mut number: u64) -> String {
+impl Serialize for Cursor {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Cursor {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = std::borrow::Cow::<'de, str>::deserialize(deserializer)?;
+        text.parse().map_err(|error: Error| D::Error::custom(error.message))
+    }
+}
+
+impl PartialSchema for Cursor {
+    fn schema() -> RefOr<Schema> {
+        String::schema()
+    }
+}
+
+impl ToSchema for Cursor {}
+
+pub(crate) fn base36(mut number: u64) -> String {
     let mut digits = Vec::new();
     loop {
         digits.push(char::from_digit((number % 36) as u32, 36).unwrap_or('0'));
@@ -81,7 +108,7 @@ pub(super) fn base36(mut number: u64) -> String {
 
 /// Returns three check digits, which change with any single character and with any two that are
 /// swapped (FNV-1a, folded).
-pub(super) fn check(body: &str) -> String {
+pub(crate) fn check(body: &str) -> String {
     let hash = body
         .bytes()
         .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
@@ -105,6 +132,12 @@ pub enum Since {
     Lines(u32),
     /// From a cursor.
     At(Cursor),
+}
+
+impl From<Cursor> for Since {
+    fn from(cursor: Cursor) -> Self {
+        Self::At(cursor)
+    }
 }
 
 impl FromStr for Since {

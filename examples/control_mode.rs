@@ -1,0 +1,32 @@
+//! Reads what `tmux -C` prints, and says what each line is.
+//!
+//! `echo list-panes | tmux -C new-session -A -s demo | cargo run --example control_mode`
+
+use std::io::Read as _;
+
+use bytes::BytesMut;
+use muxtap::protocol::{
+    codec::{ControlCodec, Event},
+    frame::FrameKey,
+};
+use tokio_util::codec::Decoder as _;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    // The key tells replies that hold a pane's text from text that looks like a reply.
+    let mut codec = ControlCodec::new(FrameKey::new());
+    let mut buffer = BytesMut::new();
+    let mut chunk = [0; 4096];
+    loop {
+        let read = std::io::stdin().read(&mut chunk)?;
+        if read == 0 {
+            return Ok(());
+        }
+        buffer.extend_from_slice(chunk.get(..read).unwrap_or_default());
+        while let Some(event) = codec.decode(&mut buffer)? {
+            match event {
+                Event::Output { pane, data, .. } => println!("{pane} printed {:?}", String::from_utf8_lossy(&data)),
+                other => println!("{other:?}"),
+            }
+        }
+    }
+}

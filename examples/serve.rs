@@ -1,0 +1,27 @@
+//! Serves muxtap's routes inside another axum application, under `/tmux`.
+//!
+//! `cargo run --example serve -- 127.0.0.1:7000`, then
+//! `curl 'http://127.0.0.1:7000/tmux/v1/panes?socket=/tmp/tmux-1000/default'`
+
+use axum::{Router, routing::get};
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let address = std::env::args().nth(1).ok_or("where to listen? give an address of this machine, 127.0.0.1:7000")?;
+    let engine = muxtap::Engine::start(muxtap::Options::default().allow(muxtap::api::Tiers::READ_ONLY))?;
+
+    let app = Router::new()
+        .route("/", get(async || "an application that also knows what terminals do\n"))
+        // Who may call is this application's business; here nobody can do more than look.
+        .nest("/tmux", muxtap::http::router(&engine));
+    let listener = tokio::net::TcpListener::bind(&address).await?;
+    println!("http://{}", listener.local_addr()?);
+    axum::serve(listener, app)
+        .with_graceful_shutdown(async {
+            let _ = tokio::signal::ctrl_c().await;
+        })
+        .await?;
+
+    engine.stop().await;
+    Ok(())
+}

@@ -1,0 +1,25 @@
+//! What a program of one's own calls: handles on a server and on a pane, and what is asked of them.
+//!
+//! The faces ask in the words of their callers ([`crate::api`]'s requests, with targets as texts);
+//! a program has types instead. Both end in the same methods.
+
+mod follow;
+mod pane;
+mod read;
+mod run;
+mod server;
+mod spawn;
+mod wait;
+
+pub use follow::{Events, Follow};
+pub use pane::Pane;
+pub use read::{Capture, Output, Read};
+pub use run::Run;
+pub use server::Server;
+pub use spawn::Spawn;
+pub use wait::{Wait, WaitHandle};
+
+use std::pin::Pin;
+
+/// The future of a request that was built step by step and is awaited.
+pub type Asked<T> = Pin<Box<dyn Future<Output = crate::api::Result<T>> + Send>>;

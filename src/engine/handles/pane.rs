@@ -1,0 +1,273 @@
+//! The handle of a pane.
+
+use std::sync::Arc;
+
+use super::{Capture, Follow, Read, Run, Server, Spawn, Wait, spawn::What};
+use crate::{
+    api::{Cursor, Error, InputAnswer, InputRequest, PaneInfo, PatchRequest, RespawnRequest, Result},
+    engine::PaneState,
+    protocol::ids::PaneId,
+};
+
+/// A handle on a pane of a tmux server.
+///
+/// It is cheap to clone. It stays with the pane it was made for: when the pane has ended, what it
+/// printed can be read for ten minutes more, and when its server has ended, no pane of another
+/// server is taken for it (tmux numbers them from `%0` again) — that is `NOT_FOUND`.
+///
+/// ```no_run
+/// # async fn example(server: muxtap::Server) -> muxtap::Result<()> {
+/// let pane = server.pane("work:build").await?;
+/// let sent = pane.send_keys(["make", "Enter"]).await?;
+/// let hit = pane.wait().pattern(r"(\d+) passed")?.fail("error:")?.await?;
+/// let output = pane.read().since(sent.cursor).await?;
+/// println!("{:?}: {}", hit.outcome, output.text());
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Pane {
+    server: Server,
+    state: Arc<PaneState>,
+}
+
+impl Pane {
+    pub(super) fn of(server: Server, state: Arc<PaneState>) -> Self {
+        Self { server, state }
+    }
+
+    /// Returns the pane's id, as `%3`.
+    pub fn id(&self) -> PaneId {
+        self.state.id()
+    }
+
+    /// Returns the server that has the pane.
+    pub fn server(&self) -> &Server {
+        &self.server
+    }
+
+    /// Returns the cursor at the end of what the pane has printed so far.
+    ///
+    /// ```no_run
+    /// # async fn example(pane: muxtap::Pane) -> muxtap::Result<()> {
+    /// let before = pane.cursor();
+    /// pane.send_keys(["date", "Enter"]).await?;
+    /// pane.wait().pattern("20[0-9][0-9]")?.since(before).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn cursor(&self) -> Cursor {
+        self.state.end_cursor()
+    }
+
+    /// Returns the pane's entry in the list of panes, as tmux last reported it: title, command, size,
+    /// where it is.
+    pub fn info(&self) -> PaneInfo {
+        if self.is_of_running_server() {
+            self.server.host.info_of(self.id())
+        } else {
+            self.server.host.ended_info(&self.state)
+        }
+    }
+
+    /// Returns the target that means this pane and no other. Error: `NOT_FOUND` when another server
+    /// runs on the socket, in which the id may be another pane's.
+    pub(super) fn target(&self) -> Result<String> {
+        if self.is_of_running_server() {
+            return Ok(self.id().to_string());
+        }
+        let socket = self.server.socket().display();
+        Err(Error::not_found(format!("pane {} ended with the tmux server that ran on {socket}", self.id())))
+    }
+
+    pub(super) fn is_of_running_server(&self) -> bool {
+        !self.server.host.is_earlier(&self.state)
+    }
+
+    /// Presses keys by tmux's names (`C-c`, `Enter`, `Up`); what is no key's name is typed as text.
+    /// Returns the cursor just before: what the pane prints in answer stands behind it.
+    ///
+    /// Errors: `NOT_FOUND`, `INVALID_ARGUMENT`, `CONFLICT` (the pane has ended, or shows tmux's copy
+    /// mode and a key would be taken by it), `TMUX_UNAVAILABLE`.
+    ///
+    /// ```no_run
+    /// # async fn example(pane: muxtap::Pane) -> muxtap::Result<()> {
+    /// let sent = pane.send_keys(["make", "Enter"]).await?;
+    /// println!("the answer begins at {}", sent.cursor);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn send_keys<K: Into<String>>(&self, keys: impl IntoIterator<Item = K>) -> Result<InputAnswer> {
+        let keys = keys.into_iter().map(Into::into).collect();
+        self.input(InputRequest { keys: Some(keys), ..InputRequest::default() }).await
+    }
+
+    /// Types a text as it is, whatever keys are called.
+    ///
+    /// ```no_run
+    /// # async fn example(pane: muxtap::Pane) -> muxtap::Result<()> {
+    /// pane.type_text("Enter is only a word here").await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn type_text(&self, text: impl Into<String>) -> Result<InputAnswer> {
+        self.input(InputRequest { text: Some(text.into()), ..InputRequest::default() }).await
+    }
+
+    /// Pastes a text: bracketed, where the program asked for that.
+    ///
+    /// ```no_run
+    /// # async fn example(pane: muxtap::Pane) -> muxtap::Result<()> {
+    /// pane.paste("several\nlines").await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn paste(&self, text: impl Into<String>) -> Result<InputAnswer> {
+        self.input(InputRequest { text: Some(text.into()), paste: true, ..InputRequest::default() }).await
+    }
+
+    /// Types a text and presses Enter once the text's echo was seen, in a way that programs with an
+    /// input box take as Enter. The answer says what was seen.
+    ///
+    /// ```no_run
+    /// # async fn example(pane: muxtap::Pane) -> muxtap::Result<()> {
+    /// let sent = pane.submit("explain this function").await?;
+    /// assert!(sent.submit.is_some_and(|seen| seen.echoed));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn submit(&self, text: impl Into<String>) -> Result<InputAnswer> {
+        self.input(InputRequest { text: Some(text.into()), submit: true, ..InputRequest::default() }).await
+    }
+
+    /// Sends bytes to the pane's program as they are.
+    ///
+    /// ```no_run
+    /// # async fn example(pane: muxtap::Pane) -> muxtap::Result<()> {
+    /// pane.send_bytes(b"\x1b[200~pasted by hand\x1b[201~").await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn send_bytes(&self, bytes: &[u8]) -> Result<InputAnswer> {
+        let hex = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        self.input(InputRequest { hex: Some(hex), ..InputRequest::default() }).await
+    }
+
+    async fn input(&self, request: InputRequest) -> Result<InputAnswer> {
+        self.server.input(&self.target()?, &request).await
+    }
+
+    /// Begins to run a command in the pane's shell, which must rest at its prompt.
+    ///
+    /// ```no_run
+    /// # async fn example(pane: muxtap::Pane) -> muxtap::Result<()> {
+    /// let done = pane.run("cargo test").await?;
+    /// println!("{:?}\n{}", done.exit_status, done.output);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn run(&self, command: impl Into<String>) -> Run {
+        Run::new(self.clone(), command.into())
+    }
+
+    /// Begins a read of what the pane printed, from memory.
+    ///
+    /// ```no_run
+    /// # async fn example(pane: muxtap::Pane) -> muxtap::Result<()> {
+    /// use muxtap::Since;
+    ///
+    /// let output = pane.read().since(Since::Lines(100)).await?;
+    /// print!("{}", output.text());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn read(&self) -> Read {
+        Read::new(self.clone())
+    }
+
+    /// Begins a capture of what the pane shows, as `tmux capture-pane -p` prints it.
+    ///
+    /// ```no_run
+    /// # async fn example(pane: muxtap::Pane) -> muxtap::Result<()> {
+    /// let screen = pane.capture().escapes().await?;
+    /// print!("{}", screen.text);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn capture(&self) -> Capture {
+        Capture::new(self.clone())
+    }
+
+    /// Begins a wait on this pane.
+    ///
+    /// ```no_run
+    /// # async fn example(pane: muxtap::Pane) -> muxtap::Result<()> {
+    /// use std::time::Duration;
+    ///
+    /// let hit = pane.wait().pattern(r"(\d+) passed")?.timeout(Duration::from_secs(600)).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn wait(&self) -> Wait {
+        Wait::on(self.server.clone(), vec![self.clone()])
+    }
+
+    /// Follows what the pane prints from now on, to its end.
+    ///
+    /// ```no_run
+    /// # async fn example(pane: muxtap::Pane) -> muxtap::Result<()> {
+    /// let mut follow = pane.follow();
+    /// while let Some(output) = follow.next().await? {
+    ///     print!("{}", output.text());
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn follow(&self) -> Follow {
+        Follow::new(self.clone(), self.cursor().into())
+    }
+
+    /// Begins a new pane, for which this one gives half of its rows ([`Spawn::beside`]: columns).
+    ///
+    /// ```no_run
+    /// # async fn example(pane: muxtap::Pane) -> muxtap::Result<()> {
+    /// let log = pane.split().beside().shell_command("tail -f build.log").await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn split(&self) -> Spawn {
+        Spawn::new(self.server.clone(), What::Split(self.clone()))
+    }
+
+    /// Ends what runs in the pane, and starts it again: the same program, in the same directory.
+    ///
+    /// ```no_run
+    /// # async fn example(pane: muxtap::Pane) -> muxtap::Result<()> {
+    /// pane.restart().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn restart(&self) -> Result<()> {
+        let respawn = Some(RespawnRequest { kill: true, ..RespawnRequest::default() });
+        let patch = PatchRequest { respawn, ..PatchRequest::default() };
+        self.server.patch_pane(&self.target()?, &patch).await
+    }
+
+    /// Ends the pane's program, and closes the pane.
+    ///
+    /// ```no_run
+    /// # async fn example(pane: muxtap::Pane) -> muxtap::Result<()> {
+    /// pane.kill().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn kill(&self) -> Result<()> {
+        self.server.kill_pane(&self.target()?).await
+    }
+}
+
+impl std::fmt::Debug for Pane {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Pane").field("id", &self.id()).field("server", &self.server.socket()).finish()
+    }
+}

@@ -1,0 +1,184 @@
+//! The handle of a tmux server.
+
+use std::{path::Path, sync::Arc};
+
+use super::{Events, Pane, Spawn, Wait, spawn::What};
+use crate::{
+    api::{EventKind, Result, SubscribeRequest},
+    engine::{Engine, Host},
+    socket::{Environment, ServerChoice},
+    tmux::ServerLink,
+};
+
+/// A handle on a tmux server that an engine follows.
+///
+/// It is cheap to clone; clones are the same server. The server is followed for as long as the
+/// engine runs, whether there is a handle or not. It may end and another one may start on its
+/// socket meanwhile: what is asked of the handle concerns the server that runs there now, while a
+/// [`Pane`] belongs to the server that had it.
+///
+/// ```no_run
+/// # async fn example() -> muxtap::Result<()> {
+/// let engine = muxtap::Engine::start(muxtap::Options::default())?;
+/// let server = engine.server("/tmp/tmux-1000/default").await?;
+/// for pane in server.panes().await? {
+///     println!("{} runs {}", pane.id, pane.command);
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Server {
+    pub(in crate::engine) engine: Engine,
+    pub(in crate::engine) host: Arc<Host>,
+}
+
+impl Engine {
+    /// Returns the server on the socket at this absolute path, once it is followed: its panes can be
+    /// read and waited for from then on.
+    ///
+    /// Errors: `INVALID_ARGUMENT` for a path that is not absolute, `TMUX_UNAVAILABLE` where no
+    /// server runs there, or none that is understood ([`Spawn`] starts one).
+    ///
+    /// ```no_run
+    /// # async fn example(engine: muxtap::Engine) -> muxtap::Result<()> {
+    /// let server = engine.server("/tmp/tmux-1000/default").await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn server(&self, socket: impl AsRef<Path>) -> Result<Server> {
+        let server = self.server_at(socket.as_ref())?;
+        server.link().fresh().await?;
+        Ok(server)
+    }
+
+    /// Returns the server on the socket at this absolute path, running or not. It is followed from
+    /// now on.
+    pub(crate) fn server_at(&self, socket: &Path) -> Result<Server> {
+        Ok(Server { engine: self.clone(), host: self.host(socket)? })
+    }
+}
+
+impl Server {
+    /// Returns the server that `tmux` without `-L` and `-S` would use here: that of `$TMUX`, else the
+    /// one named `default` in `$TMUX_TMPDIR` or `/tmp`. It need not run yet ([`Server::new_session`]).
+    ///
+    /// Errors: `INVALID_ARGUMENT` where there is no directory for tmux's sockets.
+    ///
+    /// ```no_run
+    /// # async fn example(engine: muxtap::Engine) -> muxtap::Result<()> {
+    /// let server = muxtap::Server::for_environment(&engine)?;
+    /// println!("{}", server.socket().display());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn for_environment(engine: &Engine) -> Result<Self> {
+        let environment = Environment { var: &|name| std::env::var_os(name), uid: rustix::process::getuid().as_raw() };
+        engine.server_at(&environment.resolve(&ServerChoice::default())?)
+    }
+
+    pub(in crate::engine) fn of(engine: Engine, host: Arc<Host>) -> Self {
+        Self { engine, host }
+    }
+
+    pub(crate) fn host(&self) -> &Arc<Host> {
+        &self.host
+    }
+
+    /// Returns the link to the server.
+    pub(crate) fn link(&self) -> &ServerLink {
+        self.host.server()
+    }
+
+    /// Returns the engine that follows the server.
+    pub fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    /// Returns the path of the server's socket.
+    pub fn socket(&self) -> &Path {
+        self.host.socket()
+    }
+
+    /// Returns the pane that a target names: `%3`, `work:1.0`, `work:build`, `work`. A window or a
+    /// session means its active pane.
+    ///
+    /// Errors: `INVALID_TARGET`, `NOT_FOUND`, `AMBIGUOUS_TARGET`, `TMUX_UNAVAILABLE`.
+    ///
+    /// ```no_run
+    /// # async fn example(server: muxtap::Server) -> muxtap::Result<()> {
+    /// let pane = server.pane("work:build").await?;
+    /// println!("{}", pane.id());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn pane(&self, target: &str) -> Result<Pane> {
+        Ok(Pane::of(self.clone(), self.resolve_pane(target).await?))
+    }
+
+    /// Begins a wait on several panes: for the first that satisfies it, or for all
+    /// ([`Wait::all_panes`]).
+    ///
+    /// ```no_run
+    /// # async fn example(server: muxtap::Server) -> muxtap::Result<()> {
+    /// let (front, back) = (server.pane("web:front").await?, server.pane("web:back").await?);
+    /// let ready = server.wait([&front, &back]).pattern("listening on")?.all_panes().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn wait<'a>(&self, panes: impl IntoIterator<Item = &'a Pane>) -> Wait {
+        Wait::on(self.clone(), panes.into_iter().cloned().collect())
+    }
+
+    /// Subscribes to events of these kinds; all but output and screens where there are none.
+    ///
+    /// Errors: `TMUX_UNAVAILABLE`.
+    ///
+    /// ```no_run
+    /// # async fn example(server: muxtap::Server) -> muxtap::Result<()> {
+    /// use muxtap::api::{Event, EventKind};
+    ///
+    /// let mut events = server.events([EventKind::PaneOpened, EventKind::PaneExited]).await?;
+    /// while let Some(event) = events.next().await? {
+    ///     if let Event::PaneExited { pane, exit_status, .. } = event {
+    ///         println!("{pane} ended with {exit_status:?}");
+    ///     }
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn events(&self, kinds: impl IntoIterator<Item = EventKind>) -> Result<Events> {
+        let request = SubscribeRequest { types: kinds.into_iter().collect(), ..SubscribeRequest::default() };
+        Ok(Events::of(self.subscribe(&request).await?))
+    }
+
+    /// Begins a new session. Where no server runs one is started.
+    ///
+    /// ```no_run
+    /// # async fn example(server: muxtap::Server) -> muxtap::Result<()> {
+    /// let pane = server.new_session().name("work").command(["make", "test"]).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn new_session(&self) -> Spawn {
+        Spawn::new(self.clone(), What::Session)
+    }
+
+    /// Begins a new window in a session. The session's current window stays current.
+    ///
+    /// ```no_run
+    /// # async fn example(server: muxtap::Server) -> muxtap::Result<()> {
+    /// let pane = server.new_window("work").name("build").keep().shell_command("make -j8").await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn new_window(&self, session: impl Into<String>) -> Spawn {
+        Spawn::new(self.clone(), What::Window(session.into()))
+    }
+}
+
+impl std::fmt::Debug for Server {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Server").field("socket", &self.socket()).finish()
+    }
+}

@@ -1,0 +1,143 @@
+//! New sessions, windows and panes.
+
+use std::collections::BTreeMap;
+
+use super::{Asked, Pane, Server};
+use crate::{
+    api::{NewSessionRequest, NewWindowRequest, Result, SpawnRequest, SplitRequest},
+    quoting::shell_word,
+};
+
+/// What is made.
+#[derive(Clone, Debug)]
+pub(super) enum What {
+    Session,
+    Window(String),
+    Split(Pane),
+}
+
+/// A session, window or pane that is to be made. It is made when this is awaited, which returns its
+/// pane, followed from the first byte on.
+///
+/// Errors: `INVALID_ARGUMENT`, `CONFLICT` (a session of that name is there), `NOT_FOUND`,
+/// `TMUX_UNAVAILABLE`.
+///
+/// ```no_run
+/// # async fn example(server: muxtap::Server) -> muxtap::Result<()> {
+/// let pane = server.new_session().name("work").shell_command("make && echo done").keep().await?;
+/// let ended = pane.wait().exit().await?;
+/// println!("{:?}", ended.exit_status);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "nothing is made until this is awaited"]
+pub struct Spawn {
+    server: Server,
+    what: What,
+    name: Option<String>,
+    spawn: SpawnRequest,
+    size: Option<(u16, u16)>,
+    beside: bool,
+    select: bool,
+}
+
+impl Spawn {
+    pub(super) fn new(server: Server, what: What) -> Self {
+        let spawn = SpawnRequest::default();
+        Self { server, what, name: None, spawn, size: None, beside: false, select: false }
+    }
+
+    /// Gives the session or window a name. A pane has none.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// Runs a program with arguments. Default: the user's shell.
+    pub fn command<W: Into<String>>(mut self, words: impl IntoIterator<Item = W>) -> Self {
+        let mut words: Vec<String> = words.into_iter().map(Into::into).collect();
+        // One word alone is a line of shell to tmux.
+        if let [only] = words.as_mut_slice() {
+            *only = shell_word(only);
+        }
+        self.spawn.command = Some(words);
+        self
+    }
+
+    /// Runs a line of shell.
+    pub fn shell_command(mut self, line: impl Into<String>) -> Self {
+        self.spawn.command = Some(vec![line.into()]);
+        self
+    }
+
+    /// Runs in this directory.
+    pub fn cwd(mut self, directory: impl Into<String>) -> Self {
+        self.spawn.cwd = Some(directory.into());
+        self
+    }
+
+    /// Sets an environment variable.
+    pub fn env(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.spawn.env.insert(name.into(), value.into());
+        self
+    }
+
+    /// Keeps the pane when its program has ended (`remain-on-exit`).
+    pub fn keep(mut self) -> Self {
+        self.spawn.keep = true;
+        self
+    }
+
+    /// Gives a new session so many columns and rows: 80 and 24 by default.
+    pub fn size(mut self, columns: u16, rows: u16) -> Self {
+        self.size = Some((columns, rows));
+        self
+    }
+
+    /// Puts a new pane beside the one that is split, not below it.
+    pub fn beside(mut self) -> Self {
+        self.beside = true;
+        self
+    }
+
+    /// Makes the new window or pane the current one. By default the focus stays where it is.
+    pub fn select(mut self) -> Self {
+        self.select = true;
+        self
+    }
+
+    async fn make(self) -> Result<Pane> {
+        let Self { server, what, name, mut spawn, size, beside, select } = self;
+        let made = match what {
+            What::Session => {
+                // A server that must be started for it begins with this environment.
+                spawn.caller_env = Some(environment());
+                let (width, height) = size.unzip();
+                server.create_session(&NewSessionRequest { name, spawn, width, height }).await?
+            }
+            What::Window(session) => server.create_window(&NewWindowRequest { session, name, spawn, select }).await?,
+            What::Split(pane) => {
+                let pane = pane.target()?;
+                server.create_split(&SplitRequest { pane, horizontal: beside, size: None, spawn, select }).await?
+            }
+        };
+        server.pane(&made.pane.to_string()).await
+    }
+}
+
+impl IntoFuture for Spawn {
+    type Output = Result<Pane>;
+    type IntoFuture = Asked<Pane>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.make())
+    }
+}
+
+/// Returns this process's environment, as far as it is text, without what names a tmux server.
+fn environment() -> BTreeMap<String, String> {
+    let texts =
+        std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+    texts.filter(|(name, _)| !name.starts_with("TMUX")).collect()
+}

@@ -1,0 +1,91 @@
+//! Options of an engine.
+
+use std::{path::PathBuf, sync::Arc};
+
+use super::{agents, audit, limits};
+use crate::{
+    api::Tiers,
+    tmux::{CoverageMode, Program},
+};
+
+/// Options of an engine.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The tmux program, with any words that precede it.
+    pub(crate) program: Program,
+    /// Which control clients follow a server.
+    pub(crate) coverage: CoverageMode,
+    /// Bytes that a pane's ring keeps.
+    pub(crate) ring_bytes: usize,
+    /// Memory budget: bytes of output and screens of all panes together.
+    pub(crate) budget_bytes: usize,
+    /// Tiers of actions that callers are allowed.
+    pub(crate) allowed: Tiers,
+    /// Where their actions are recorded.
+    pub(crate) audit: Option<Arc<audit::Audit>>,
+    /// Rules by which agents are recognised.
+    pub(crate) agents: Arc<agents::Rules>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            program: Program::default(),
+            coverage: CoverageMode::Auto,
+            ring_bytes: limits::RING_BYTES,
+            budget_bytes: limits::BUDGET_BYTES,
+            allowed: Tiers::ALL,
+            audit: None,
+            agents: Arc::new(agents::Rules::built_in()),
+        }
+    }
+}
+
+impl Options {
+    /// Uses this tmux program: a name in `PATH`, or a path. Default: `tmux`.
+    ///
+    /// ```
+    /// let options = muxtap::Options::default().tmux("/usr/local/bin/tmux").ring_bytes(4 << 20);
+    /// ```
+    pub fn tmux(mut self, program: impl Into<PathBuf>) -> Self {
+        self.program.tmux = program.into();
+        self
+    }
+
+    /// Starts servers with this configuration file (`tmux -f`). Default: tmux's own choice.
+    pub fn tmux_config(mut self, file: impl Into<PathBuf>) -> Self {
+        self.program.config = Some(file.into());
+        self
+    }
+
+    /// Sets which control clients follow a server.
+    pub fn coverage(mut self, coverage: CoverageMode) -> Self {
+        self.coverage = coverage;
+        self
+    }
+
+    /// Keeps so many bytes of each pane's output. Default: 1 MiB.
+    pub fn ring_bytes(mut self, bytes: usize) -> Self {
+        self.ring_bytes = bytes;
+        self
+    }
+
+    /// Bounds the output and screens of all panes together, in bytes: above it the largest rings are
+    /// halved first. Default: 512 MiB.
+    pub fn budget_bytes(mut self, bytes: usize) -> Self {
+        self.budget_bytes = bytes;
+        self
+    }
+
+    /// Allows these kinds of requests; others are refused with `READ_ONLY`. Default: all.
+    ///
+    /// ```
+    /// use muxtap::api::Tiers;
+    ///
+    /// let options = muxtap::Options::default().allow(Tiers::READ_ONLY);
+    /// ```
+    pub fn allow(mut self, tiers: Tiers) -> Self {
+        self.allowed = tiers;
+        self
+    }
+}

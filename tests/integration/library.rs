@@ -1,0 +1,237 @@
+//! muxtap as a library: the examples, run as a reader would run them, and the handles.
+
+use std::{process::Command, time::Duration};
+
+use muxtap::{
+    Engine, ErrorCode, Options, Pane, Server, Since,
+    api::{Event, EventKind, Tiers, WaitOutcome},
+};
+
+use crate::common::{Answer, Background, World, eventually, run, tmux_program};
+
+/// An example's program, which Cargo builds beside the tests.
+fn example(world: &World, name: &str) -> Command {
+    let program = std::path::Path::new(env!("CARGO_BIN_EXE_muxtap")).with_file_name("examples").join(name);
+    world.command(program)
+}
+
+fn ran(command: &mut Command) -> Answer {
+    let answer = run(command);
+    assert_eq!(answer.status, 0, "{}", answer.stderr);
+    answer
+}
+
+#[test]
+fn follow_prints_a_pane_to_its_end() {
+    let world = World::with_server();
+    world.tmux(&["set-option", "-g", "remain-on-exit", "on"]);
+    let pane = world.window("read line; printf 'first\\nlast\\n'; exit 3");
+    let mut follow = Background::start(example(&world, "follow").arg(world.socket()).arg(&pane));
+    eventually("a control client", || !world.tmux(&["list-clients"]).is_empty());
+    world.tmux(&["send-keys", "-t", &pane, "go", "Enter"]);
+    follow.line_where("the last line", |line| line == "last");
+    let answer = follow.finish();
+    assert!(answer.stderr.contains("ended with Some(3)"), "{answer:?}");
+}
+
+#[test]
+fn wait_prints_what_a_regex_captured_and_not_the_echo() {
+    let world = World::with_server();
+    let pane = world.window("cat");
+    let mut command = example(&world, "wait");
+    command.arg(world.socket()).args([&pane, "17 passed", r"(\d+) passed"]);
+    let printed = ran(&mut command).text();
+    assert!(printed.contains("Matched") && printed.contains("1: 17"), "{printed}");
+}
+
+#[test]
+fn run_gives_output_and_status_of_each_command() {
+    let world = World::with_server();
+    let mut command = example(&world, "run");
+    command.arg(world.socket()).args(["echo one two", "(exit 7)"]);
+    let printed = ran(&mut command).text();
+    assert_eq!(printed, "one two\n[exit status 0]\n[exit status 7]\n");
+}
+
+#[test]
+fn capture_shows_a_recorded_stream() {
+    let world = World::new();
+    let file = world.path("typescript");
+    std::fs::write(&file, b"gone\x1b[2J\x1b[H\x1b[31mred\x1b[m and plain\r\n\xe6\x97\xa5\xe6\x9c\xac").unwrap();
+    let printed = ran(example(&world, "capture").arg(file)).text();
+    assert_eq!(printed.lines().take(2).collect::<Vec<_>>(), ["\x1b[31mred\x1b[39m and plain", "日本"]);
+}
+
+#[test]
+fn control_mode_says_what_tmux_prints() {
+    let world = World::with_server();
+    let script = format!(
+        "echo 'list-sessions -F \"name #{{session_name}}\"' | {} -S {} -C attach-session | {}",
+        tmux_program(),
+        world.socket().display(),
+        std::path::Path::new(env!("CARGO_BIN_EXE_muxtap")).with_file_name("examples").join("control_mode").display()
+    );
+    let printed = ran(world.command("sh").args(["-c", &script])).text();
+    assert!(printed.contains("name ") && printed.contains("Exit"), "{printed}");
+}
+
+#[test]
+fn serve_answers_under_its_own_path_and_lets_nobody_type() {
+    let world = World::with_server();
+    let pane = world.window("echo here; cat");
+    let mut server = Background::start(example(&world, "serve").arg("127.0.0.1:0"));
+    let url = server.line_where("its address", |line| line.starts_with("http://"));
+    let ask = |path: &str, more: &[&str]| {
+        let url = format!("{url}{path}?socket={}", world.socket().display());
+        ran(Command::new("curl").args(["--silent", "--show-error", &url]).args(more)).text()
+    };
+    assert!(ask("/", &[]).starts_with("an application"));
+    let target = pane.replace('%', "%25");
+    assert!(ask(&format!("/tmux/v1/panes/{target}/capture"), &[]).contains("here"));
+    let typed = ask(
+        &format!("/tmux/v1/panes/{target}/input"),
+        &["--header", "content-type: application/json", "--data", r#"{"text":"no"}"#],
+    );
+    assert!(typed.contains("READ_ONLY"), "{typed}");
+    // What belongs to the daemon is not there.
+    assert!(!ask("/tmux/v1/status", &[]).contains("uptime_s"));
+    server.kill();
+}
+
+async fn engine(world: &World) -> (Engine, Server) {
+    let engine = Engine::start(Options::default().tmux(tmux_program())).unwrap();
+    let server = engine.server(world.socket()).await.unwrap();
+    (engine, server)
+}
+
+async fn cat(world: &World, server: &Server) -> Pane {
+    server.pane(&world.window("cat")).await.unwrap()
+}
+
+#[tokio::test]
+async fn what_is_sent_is_waited_for_and_read_from_its_cursor() {
+    let world = World::with_server();
+    let (engine, server) = engine(&world).await;
+    let pane = cat(&world, &server).await;
+    pane.send_keys(["before", "Enter"]).await.unwrap();
+    pane.wait().pattern("before").unwrap().await.unwrap();
+    let sent = pane.send_keys(["3 passed", "Enter"]).await.unwrap();
+    let hit = pane.wait().pattern(r"(\d+) passed").unwrap().fail("error:").unwrap().since(sent.cursor).await.unwrap();
+    assert_eq!(hit.outcome, WaitOutcome::Matched);
+    assert_eq!(hit.captures().get(1), Some(&Some("3".to_owned())));
+    let output = pane.read().since(sent.cursor).await.unwrap();
+    assert!(output.text().contains("3 passed") && !output.text().contains("before"), "{output:?}");
+    assert_eq!(pane.read().since(output.cursor).await.unwrap().bytes(), b"");
+    assert!(pane.capture().await.unwrap().text.contains("3 passed"));
+    engine.stop().await;
+}
+
+#[tokio::test]
+async fn what_is_wrong_is_said_where_it_is_written() {
+    let world = World::with_server();
+    let (engine, server) = engine(&world).await;
+    let pane = cat(&world, &server).await;
+    let error = pane.wait().pattern("(").unwrap_err();
+    assert_eq!(error.code, ErrorCode::InvalidArgument);
+    assert!(error.message.contains("pattern"), "{}", error.message);
+    assert_eq!(pane.wait().await.unwrap_err().code, ErrorCode::InvalidArgument);
+    assert_eq!(server.pane("%999").await.unwrap_err().code, ErrorCode::NotFound);
+    assert_eq!(engine.server("relative").await.unwrap_err().code, ErrorCode::InvalidArgument);
+    assert_eq!(engine.server(world.path("nobody")).await.unwrap_err().code, ErrorCode::TmuxUnavailable);
+    assert_eq!(pane.read().at_most(0).await.unwrap_err().code, ErrorCode::InvalidArgument);
+    engine.stop().await;
+    assert_eq!(engine.server(world.socket()).await.unwrap_err().code, ErrorCode::TmuxUnavailable);
+}
+
+#[test]
+fn an_engine_outside_of_a_runtime_is_an_error() {
+    assert_eq!(Engine::start(Options::default()).err().unwrap().code, ErrorCode::InternalError);
+}
+
+#[tokio::test]
+async fn what_is_not_allowed_is_refused() {
+    let world = World::with_server();
+    let engine = Engine::start(Options::default().tmux(tmux_program()).allow(Tiers::READ_ONLY)).unwrap();
+    let server = engine.server(world.socket()).await.unwrap();
+    let pane = cat(&world, &server).await;
+    assert_eq!(pane.type_text("x").await.unwrap_err().code, ErrorCode::ReadOnly);
+    assert_eq!(pane.kill().await.unwrap_err().code, ErrorCode::ReadOnly);
+    assert_eq!(pane.split().await.unwrap_err().code, ErrorCode::ReadOnly);
+    engine.stop().await;
+}
+
+/// tmux numbers the panes of each server from 0.
+#[tokio::test]
+async fn a_handle_never_means_another_servers_pane() {
+    let world = World::with_server();
+    let (engine, server) = engine(&world).await;
+    let pane = server.pane("%0").await.unwrap();
+    let cursor = pane.cursor();
+    pane.wait().exit().start().await.unwrap();
+    world.tmux(&["kill-server"]);
+    world.tmux(&["new-session", "-d", "cat"]);
+    let new = loop {
+        if let Ok(new) = server.pane("%0").await
+            && new.cursor().epoch != cursor.epoch
+        {
+            break new;
+        }
+        tokio::task::yield_now().await;
+    };
+    new.type_text("for the new one").await.unwrap();
+    for error in [
+        pane.type_text("x").await.unwrap_err(),
+        pane.kill().await.unwrap_err(),
+        pane.capture().await.unwrap_err(),
+        pane.wait().bell().await.unwrap_err(),
+        pane.read().since(Since::Start).await.unwrap_err(),
+        pane.run("true").await.unwrap_err(),
+    ] {
+        assert_eq!(error.code, ErrorCode::NotFound, "{error}");
+    }
+    assert!(pane.info().earlier_server);
+    engine.stop().await;
+}
+
+#[tokio::test]
+async fn a_command_is_made_followed_and_its_end_told() {
+    let world = World::with_server();
+    let (engine, server) = engine(&world).await;
+    let mut events = server.events([EventKind::PaneExited]).await.unwrap();
+    let pane =
+        server.new_session().name("made").env("WHO", "me").command(["sh", "-c", "echo \"it is $WHO\"; exit 4"]).keep();
+    let pane = pane.await.unwrap();
+    let mut follow = pane.follow().since(Since::Start);
+    let mut text = String::new();
+    let mut exit = None;
+    while let Some(output) = follow.next().await.unwrap() {
+        text.push_str(&output.text());
+        exit = output.exit;
+    }
+    assert_eq!((text.as_str(), exit.unwrap().status), ("it is me\n", Some(4)));
+    assert!(follow.next().await.unwrap().is_none());
+    let event = events.next().await.unwrap();
+    assert!(
+        matches!(event, Some(Event::PaneExited { pane: id, exit_status: Some(4), .. }) if id == pane.id()),
+        "{event:?}"
+    );
+    let beside = server.pane("made").await.unwrap().split().beside().command(["cat"]).await.unwrap();
+    let window = server.new_window("made").name("other").shell_command("cat").await.unwrap();
+    assert_eq!((beside.info().window, window.info().window.as_str()), (pane.info().window, "other"));
+    beside.kill().await.unwrap();
+    engine.stop().await;
+}
+
+#[tokio::test]
+async fn a_wait_that_was_started_gives_its_result_later() {
+    let world = World::with_server();
+    let (engine, server) = engine(&world).await;
+    let (one, other) = (cat(&world, &server).await, cat(&world, &server).await);
+    let both = server.wait([&one, &other]).pattern("ready").unwrap().all_panes().start().await.unwrap();
+    one.submit("ready").await.unwrap();
+    other.paste("ready\n").await.unwrap();
+    assert_eq!(both.result().await.unwrap().outcome, WaitOutcome::Matched);
+    let never = one.wait().pattern("never").unwrap().timeout(Duration::from_secs(3600)).start().await.unwrap();
+    assert_eq!(never.cancel().await.unwrap().outcome, WaitOutcome::Cancelled);
+    engine.stop().await;
+}
