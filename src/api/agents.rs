@@ -9,6 +9,7 @@ use crate::protocol::ids::PaneId;
 /// What an agent does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
+#[non_exhaustive]
 pub enum AgentState {
     /// It works.
     Working,
@@ -40,6 +41,7 @@ impl AgentState {
 
 /// One of the answers that an agent offers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[non_exhaustive]
 pub struct AgentOption {
     /// What chooses it: its number or letter as it stands on the screen, else its place in the list, from 1.
     pub key: String,
@@ -54,6 +56,7 @@ pub struct AgentOption {
 
 /// A row of a screen.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[non_exhaustive]
 pub struct AgentRow {
     /// Which, from the top, from 0.
     pub row: u16,
@@ -63,6 +66,7 @@ pub struct AgentRow {
 
 /// Why an agent is taken to be in a state.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[non_exhaustive]
 pub struct AgentEvidence {
     /// The name of the rule that applied; `none` where none did, `process` where its process ended.
     pub rule: String,
@@ -76,6 +80,7 @@ pub struct AgentEvidence {
 
 /// An agent in a pane.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[non_exhaustive]
 pub struct AgentInfo {
     /// The pane.
     pub pane: PaneId,
@@ -118,6 +123,7 @@ pub struct AgentInfo {
 
 /// Answers `GET /v1/agents`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[non_exhaustive]
 pub struct AgentList {
     /// Those whose process lives, by pane; then those that ended in the last ten minutes.
     pub agents: Vec<AgentInfo>,

@@ -9,6 +9,7 @@ use crate::protocol::ids::PaneId;
 /// Why bytes are missing between a cursor and what follows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
 pub enum GapReason {
     /// The ring dropped them to stay within its limit.
     Trimmed,
@@ -77,6 +78,7 @@ pub struct Size {
 
 /// A session.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[non_exhaustive]
 pub struct SessionInfo {
     /// `$0`.
     pub id: String,
@@ -94,6 +96,7 @@ pub struct SessionInfo {
 
 /// A window, as one session shows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[non_exhaustive]
 pub struct WindowInfo {
     /// `@1`.
     pub id: String,
@@ -117,6 +120,7 @@ pub struct WindowInfo {
 
 /// A pane.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[non_exhaustive]
 pub struct PaneInfo {
     /// `%3`.
     pub id: PaneId,
@@ -187,18 +191,21 @@ mod optional_cursor {
 
 /// Answers `GET /v1/sessions`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[non_exhaustive]
 pub struct SessionList {
     /// In tmux's order.
     pub sessions: Vec<SessionInfo>,
 }
 /// Answers `GET /v1/windows`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[non_exhaustive]
 pub struct WindowList {
     /// In tmux's order; a window that several sessions link stands once for each.
     pub windows: Vec<WindowInfo>,
 }
 /// Answers `GET /v1/panes`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[non_exhaustive]
 pub struct PaneList {
     /// In tmux's order; each pane once. Ended panes that are still readable come last.
     pub panes: Vec<PaneInfo>,
@@ -207,6 +214,7 @@ pub struct PaneList {
 /// Where a capture came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
+#[non_exhaustive]
 pub enum CaptureSource {
     /// The local screen model.
     Model,
@@ -229,6 +237,7 @@ impl CaptureSource {
 
 /// Answers a capture.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[non_exhaustive]
 pub struct CaptureAnswer {
     /// The pane.
     pub pane: PaneId,
@@ -247,6 +256,7 @@ pub struct CaptureAnswer {
 
 /// How a capture from memory compares with tmux's.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[non_exhaustive]
 pub struct Verified {
     /// They are the same, byte for byte.
     pub same: bool,
@@ -263,6 +273,7 @@ pub struct Verified {
 
 /// Answers a since-read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[non_exhaustive]
 pub struct ReadAnswer {
     /// The pane.
     pub pane: PaneId,
@@ -293,6 +304,7 @@ pub struct ReadAnswer {
 
 /// What a verified submit saw.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[non_exhaustive]
 pub struct SubmitSeen {
     /// The text's echo was seen before Enter was pressed.
     pub echoed: bool,
@@ -302,6 +314,7 @@ pub struct SubmitSeen {
 
 /// Answers an input.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[non_exhaustive]
 pub struct InputAnswer {
     /// The pane.
     pub pane: PaneId,
@@ -315,6 +328,7 @@ pub struct InputAnswer {
 /// How `run` knew where the output ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
+#[non_exhaustive]
 pub enum RunMethod {
     /// A mark that was typed with the command.
     Sentinel,
@@ -322,6 +336,7 @@ pub enum RunMethod {
 
 /// Answers a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[non_exhaustive]
 pub struct RunAnswer {
     /// The pane.
     pub pane: PaneId,
@@ -347,6 +362,7 @@ pub struct RunAnswer {
 /// How a wait ended, or that it goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
+#[non_exhaustive]
 pub enum WaitOutcome {
     /// It goes on (an answer to `detach`, or to a look that timed out).
     Pending,
@@ -365,6 +381,7 @@ pub enum WaitOutcome {
 /// The kinds of predicate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
+#[non_exhaustive]
 pub enum PredicateKind {
     /// A regex on the output text.
     Pattern,
@@ -386,6 +403,7 @@ pub enum PredicateKind {
 
 /// Where a pattern stood that was waited for in vain: before the wait began to count. The last such place.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[non_exhaustive]
 pub struct StandsBefore {
     /// The line in which it matches.
     pub line: String,
@@ -398,6 +416,7 @@ pub struct StandsBefore {
 
 /// One predicate of a wait on one pane, and what satisfied it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[non_exhaustive]
 pub struct PredicateReport {
     /// Which kind.
     pub kind: PredicateKind,
@@ -436,6 +455,7 @@ pub struct PredicateReport {
 
 /// Answers a wait.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[non_exhaustive]
 pub struct WaitAnswer {
     /// The wait's id; its result can be asked for again for ten minutes.
     pub id: String,
@@ -476,6 +496,7 @@ impl WaitAnswer {
 
 /// Answers what makes a session, window or pane.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[non_exhaustive]
 pub struct CreatedAnswer {
     /// The new pane.
     pub pane: PaneId,
@@ -491,6 +512,7 @@ pub struct CreatedAnswer {
 
 /// Answers what has nothing else to say.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[non_exhaustive]
 pub struct DoneAnswer {
     /// Always true: what failed is an error.
     pub ok: bool,
@@ -498,6 +520,7 @@ pub struct DoneAnswer {
 
 /// Answers `GET /v1/status`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[non_exhaustive]
 pub struct StatusAnswer {
     /// muxtap's version.
     pub version: String,
@@ -524,6 +547,7 @@ pub struct StatusAnswer {
 
 /// What the daemon was told.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[non_exhaustive]
 pub struct ConfigAnswer {
     /// The configuration file that was read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -534,6 +558,7 @@ pub struct ConfigAnswer {
 
 /// One setting.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[non_exhaustive]
 pub struct Setting {
     /// Its name.
     pub key: String,
@@ -545,6 +570,7 @@ pub struct Setting {
 
 /// One tmux server.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[non_exhaustive]
 pub struct ServerStatus {
     /// Its socket.
     pub socket: String,

@@ -9,6 +9,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// What went wrong, as a word that programs can act on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+#[non_exhaustive]
 pub enum ErrorCode {
     /// There is no such pane, window, session or wait.
     NotFound,
@@ -79,6 +80,7 @@ impl ErrorCode {
 /// An error as every face reports it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema, thiserror::Error)]
 #[error("{message}")]
+#[non_exhaustive]
 pub struct Error {
     /// What went wrong, for programs.
     pub code: ErrorCode,

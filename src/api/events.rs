@@ -11,6 +11,7 @@ use crate::protocol::ids::PaneId;
 /// The kinds of events, by the word that stands in an event's `type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
 pub enum EventKind {
     /// A pane printed something.
     Output,
@@ -80,6 +81,7 @@ impl FromStr for EventKind {
 /// One event of `GET /v1/events`, `GET /v1/stream` and `muxtap events`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "type", rename_all = "kebab-case")]
+#[non_exhaustive]
 pub enum Event {
     /// A pane printed something.
     Output {

@@ -8,6 +8,7 @@ use utoipa::{IntoParams, ToSchema};
 /// Picks the tmux server; on every route.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams, ToSchema)]
 #[into_params(parameter_in = Query)]
+#[non_exhaustive]
 pub struct ServerQuery {
     /// The tmux server, by the absolute path of its socket. It must be there; the CLI resolves `-L`, `-S` and `$TMUX`
     /// to it.
@@ -20,6 +21,7 @@ pub struct ServerQuery {
 #[allow(clippy::struct_excessive_bools, reason = "each is a flag of the command")]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams, ToSchema)]
 #[into_params(parameter_in = Query)]
+#[non_exhaustive]
 pub struct CaptureRequest {
     /// First line as for `-S`: 0 is the first visible line, negative counts into history, `-` is the start of history.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -44,6 +46,7 @@ pub struct CaptureRequest {
 /// How a read gives what a pane printed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
+#[non_exhaustive]
 pub enum ReadFormat {
     /// Escapes removed, `\r` and backspaces applied, `\n` line ends.
     #[default]
@@ -57,6 +60,7 @@ pub enum ReadFormat {
 /// `GET /v1/panes/{pane}/output`: what was printed since a point.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams, ToSchema)]
 #[into_params(parameter_in = Query)]
+#[non_exhaustive]
 pub struct ReadRequest {
     /// A cursor, or `input` (default: muxtap's last input, or where muxtap made or respawned the pane; else `start`),
     /// `start`, `now`, or `lines:N` (the last N lines of what is retained).
@@ -76,6 +80,7 @@ pub struct ReadRequest {
 /// `POST /v1/panes/{pane}/input`. Exactly one of `keys`, `text` and `hex`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[non_exhaustive]
 pub struct InputRequest {
     /// Keys by tmux's names (`C-c`, `Enter`, `Up`); what is no key name is typed as text, as `tmux send-keys` does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -97,6 +102,7 @@ pub struct InputRequest {
 /// `POST /v1/panes/{pane}/run`: a command typed in a shell.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[non_exhaustive]
 pub struct RunRequest {
     /// The command, one or more lines.
     pub command: String,
@@ -111,6 +117,7 @@ pub struct RunRequest {
 /// Whether one pane or all panes must satisfy a wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
+#[non_exhaustive]
 pub enum WaitMode {
     /// The first pane that satisfies all predicates ends the wait.
     #[default]
@@ -125,6 +132,7 @@ pub enum WaitMode {
 #[serde(deny_unknown_fields)]
 // Reasons: each is a field of the JSON that callers write.
 #[allow(clippy::struct_excessive_bools)]
+#[non_exhaustive]
 pub struct WaitRequest {
     /// Targets; at least one, at most 256.
     pub panes: Vec<String>,
@@ -172,6 +180,7 @@ pub struct WaitRequest {
 
 /// `POST /v1/sessions`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[non_exhaustive]
 pub struct NewSessionRequest {
     /// The session's name; absent: tmux numbers it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -189,6 +198,7 @@ pub struct NewSessionRequest {
 
 /// What runs in a pane that is made; common to sessions, windows, splits and respawns.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[non_exhaustive]
 pub struct SpawnRequest {
     /// The program and its arguments; one item alone is a shell command line, as for tmux. Absent: the shell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -210,6 +220,7 @@ pub struct SpawnRequest {
 
 /// `POST /v1/windows`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[non_exhaustive]
 pub struct NewWindowRequest {
     /// The session it goes to.
     pub session: String,
@@ -226,6 +237,7 @@ pub struct NewWindowRequest {
 
 /// `POST /v1/panes`: a split.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[non_exhaustive]
 pub struct SplitRequest {
     /// The pane to split.
     pub pane: String,
@@ -246,6 +258,7 @@ pub struct SplitRequest {
 /// `PATCH /v1/sessions/{id}`, `/v1/windows/{id}` and `/v1/panes/{id}`: what is present is changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[non_exhaustive]
 pub struct PatchRequest {
     /// A new name (sessions and windows) or title (panes).
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -266,6 +279,7 @@ pub struct PatchRequest {
 
 /// As `tmux respawn-pane`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[non_exhaustive]
 pub struct RespawnRequest {
     /// End what runs first (`-k`).
     #[serde(default)]
@@ -277,6 +291,7 @@ pub struct RespawnRequest {
 
 /// The first line of a connection of `muxtap mcp`: who calls.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct McpHello {
     /// The socket of the tmux server that is meant.
     pub server: String,

@@ -8,6 +8,7 @@ use super::{Error, Event, EventKind, InputAnswer, InputRequest, ReadFormat, Resu
 /// What `screen` events hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
+#[non_exhaustive]
 pub enum ScreenFormat {
     /// Which rows changed.
     #[default]
@@ -21,6 +22,7 @@ pub enum ScreenFormat {
 /// `GET /v1/events`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams, ToSchema)]
 #[into_params(parameter_in = Query)]
+#[non_exhaustive]
 pub struct EventsRequest {
     /// Comma-separated targets (at most 256); a `*` in a session's or window's name matches any; absent: all panes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -46,6 +48,7 @@ pub struct EventsRequest {
 /// What a subscriber wants to be told; in a query its lists are separated by commas.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[non_exhaustive]
 pub struct SubscribeRequest {
     /// The subscription's number: events name it as `sub`.
     pub id: u64,
@@ -94,6 +97,7 @@ fn items(list: &str) -> impl Iterator<Item = &str> {
 /// Ends a subscription.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[non_exhaustive]
 pub struct UnsubscribeRequest {
     /// The subscription's number.
     pub id: u64,
@@ -102,6 +106,7 @@ pub struct UnsubscribeRequest {
 /// Types into a pane: as `POST /v1/panes/{pane}/input`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[non_exhaustive]
 pub struct StreamInput {
     /// The answer has the same.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -139,6 +144,7 @@ impl StreamInput {
 /// Asks for an answer and nothing else.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[non_exhaustive]
 pub struct PingRequest {
     /// The answer has the same.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -148,6 +154,7 @@ pub struct PingRequest {
 /// A message of a client of `GET /v1/stream`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "op", rename_all = "lowercase")]
+#[non_exhaustive]
 pub enum StreamRequest {
     /// Subscribes.
     Subscribe(SubscribeRequest),
@@ -163,6 +170,7 @@ pub enum StreamRequest {
 /// event of a subscription (`sub`).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(untagged)]
+#[non_exhaustive]
 pub enum StreamMessage {
     /// Something happened.
     Event {
@@ -202,6 +210,7 @@ pub enum StreamMessage {
 /// What came of a request on `GET /v1/stream`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(untagged)]
+#[non_exhaustive]
 pub enum StreamAnswer {
     /// Of `subscribe`.
     Subscribed {

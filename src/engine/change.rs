@@ -27,8 +27,17 @@ impl Server {
         audit.finish(done)
     }
 
-    /// Kills a window in every session.
-    pub(crate) async fn kill_window(&self, target: &str) -> Result<()> {
+    /// Kills a window, in every session that links it, and what runs in its panes.
+    ///
+    /// Errors: `NOT_FOUND`, `AMBIGUOUS_TARGET`, `READ_ONLY`, `TMUX_UNAVAILABLE`.
+    ///
+    /// ```no_run
+    /// # async fn example(server: muxtap::Server) -> muxtap::Result<()> {
+    /// server.kill_window("work:build").await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn kill_window(&self, target: &str) -> Result<()> {
         let host = &self.host;
         let audit = self.engine.audit(Tier::Kill, "kill-window", host, target)?;
         let done = async {
@@ -40,8 +49,17 @@ impl Server {
         audit.finish(done)
     }
 
-    /// Kills a session.
-    pub(crate) async fn kill_session(&self, target: &str) -> Result<()> {
+    /// Kills a session, and the windows that no other session links.
+    ///
+    /// Errors: `NOT_FOUND`, `READ_ONLY`, `TMUX_UNAVAILABLE`.
+    ///
+    /// ```no_run
+    /// # async fn example(server: muxtap::Server) -> muxtap::Result<()> {
+    /// server.kill_session("work").await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn kill_session(&self, target: &str) -> Result<()> {
         let host = &self.host;
         let audit = self.engine.audit(Tier::Kill, "kill-session", host, target)?;
         let done = async {

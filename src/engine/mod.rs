@@ -49,7 +49,10 @@ pub(crate) use query::target::{Target, find_pane, find_session, find_window, is_
 pub(crate) use spawn::unmanaged::{UnmanagedPlace, UnmanagedSpawn};
 use wait::Waits;
 
-/// A handle to the engine.
+/// A handle on an engine: the first thing a program makes.
+///
+/// Clones are the same engine. An engine follows any number of tmux servers, each from the first
+/// time it is asked for ([`Engine::server`]).
 #[derive(Clone)]
 pub struct Engine {
     shared: Arc<Shared>,
@@ -198,6 +201,14 @@ impl Engine {
     }
 
     /// Returns each followed server and its state.
+    ///
+    /// ```no_run
+    /// # async fn example(engine: muxtap::Engine) {
+    /// for server in engine.servers() {
+    ///     println!("{} is {}, {} panes", server.socket, server.state, server.panes);
+    /// }
+    /// # }
+    /// ```
     pub fn servers(&self) -> Vec<ServerStatus> {
         let hosts: Vec<_> = self.hosts().values().cloned().collect();
         let mut servers: Vec<_> = hosts.iter().map(|host| status(host)).collect();
@@ -206,7 +217,7 @@ impl Engine {
     }
 
     /// Leaves every server, and waits until nothing of muxtap is left on them. Open waits end as
-    /// cancelled.
+    /// cancelled. What is asked afterwards is `TMUX_UNAVAILABLE`.
     pub async fn stop(&self) {
         self.shared.waits.cancel_all();
         let hosts: Vec<_> = self.hosts().values().cloned().collect();

@@ -59,7 +59,7 @@ fn capture_shows_a_recorded_stream() {
     let file = world.path("typescript");
     std::fs::write(&file, b"gone\x1b[2J\x1b[H\x1b[31mred\x1b[m and plain\r\n\xe6\x97\xa5\xe6\x9c\xac").unwrap();
     let printed = ran(example(&world, "capture").arg(file)).text();
-    assert_eq!(printed.lines().take(2).collect::<Vec<_>>(), ["\x1b[31mred\x1b[39m and plain", "日本"]);
+    assert_eq!(printed.lines().take(3).collect::<Vec<_>>(), ["gone", "\x1b[31mred\x1b[39m and plain", "日本"]);
 }
 
 #[test]
@@ -161,7 +161,8 @@ async fn what_is_not_allowed_is_refused() {
 }
 
 /// tmux numbers the panes of each server from 0.
-#[tokio::test]
+// The engine goes on while the test waits for tmux.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_handle_never_means_another_servers_pane() {
     let world = World::with_server();
     let (engine, server) = engine(&world).await;
@@ -169,7 +170,9 @@ async fn a_handle_never_means_another_servers_pane() {
     let cursor = pane.cursor();
     pane.wait().exit().start().await.unwrap();
     world.tmux(&["kill-server"]);
-    world.tmux(&["new-session", "-d", "cat"]);
+    eventually("another server, once the first has gone", || {
+        run(world.tmux_command(world.socket()).args(["new-session", "-d", "cat"])).status == 0
+    });
     let new = loop {
         if let Ok(new) = server.pane("%0").await
             && new.cursor().epoch != cursor.epoch

@@ -22,6 +22,15 @@ pub(super) use signals::AgentSignals;
 impl Server {
     /// Returns the agents of a server. Every pane's processes are looked at first. What an agent
     /// does is what its screen showed when it last rested.
+    ///
+    /// ```no_run
+    /// # async fn example(server: muxtap::Server) -> muxtap::Result<()> {
+    /// for agent in server.agents().await?.agents {
+    ///     println!("{} in {} is {:?}", agent.name, agent.pane, agent.state);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn agents(&self) -> Result<AgentList> {
         let host = &self.host;
         self.engine.authorize(Tier::Read)?;

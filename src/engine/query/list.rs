@@ -16,7 +16,16 @@ use crate::{
 };
 
 impl Server {
-    /// Lists every session.
+    /// Lists every session, in tmux's order.
+    ///
+    /// ```no_run
+    /// # async fn example(server: muxtap::Server) -> muxtap::Result<()> {
+    /// for session in server.sessions().await? {
+    ///     println!("{} has {} windows", session.name, session.windows);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn sessions(&self) -> Result<Vec<SessionInfo>> {
         let host = &self.host;
         self.engine.authorize(Tier::Read)?;
@@ -35,6 +44,15 @@ impl Server {
     }
 
     /// Lists every window, once for each session that links it.
+    ///
+    /// ```no_run
+    /// # async fn example(server: muxtap::Server) -> muxtap::Result<()> {
+    /// for window in server.windows().await? {
+    ///     println!("{}:{} {}", window.session, window.index, window.name);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn windows(&self) -> Result<Vec<WindowInfo>> {
         let host = &self.host;
         self.engine.authorize(Tier::Read)?;
@@ -56,6 +74,15 @@ impl Server {
     /// Lists every pane, then those that ended and are still readable. When the server has gone,
     /// only these. A pane of the server that ran there before is marked as such, and shares nothing
     /// but its id with a live pane.
+    ///
+    /// ```no_run
+    /// # async fn example(server: muxtap::Server) -> muxtap::Result<()> {
+    /// for pane in server.panes().await? {
+    ///     println!("{} {} {}", pane.id, pane.command, pane.title);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn panes(&self) -> Result<Vec<PaneInfo>> {
         let host = &self.host;
         self.engine.authorize(Tier::Read)?;

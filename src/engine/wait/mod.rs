@@ -50,7 +50,7 @@ impl Engine {
     }
 
     /// Returns a wait's state, after waiting at most `timeout_ms` for its end.
-    pub async fn wait_result(&self, id: &str, timeout_ms: Option<u64>) -> Result<WaitAnswer> {
+    pub(crate) async fn wait_result(&self, id: &str, timeout_ms: Option<u64>) -> Result<WaitAnswer> {
         self.authorize(Tier::Read)?;
         let timeout = duration("timeout_ms", timeout_ms, limits::POLL_LONGEST)?.unwrap_or(Duration::ZERO);
         let core = match self.shared.waits.get(id)? {
@@ -63,7 +63,7 @@ impl Engine {
     }
 
     /// Cancels a wait. A wait that has ended keeps its result.
-    pub async fn cancel_wait(&self, id: &str) -> Result<WaitAnswer> {
+    pub(crate) async fn cancel_wait(&self, id: &str) -> Result<WaitAnswer> {
         self.authorize(Tier::Read)?;
         match self.shared.waits.get(id)? {
             Wait::Open(core) => {
