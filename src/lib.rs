@@ -6,10 +6,6 @@
 //! runs and finds. [`supervise`] is the tool `manage_tmux_sessions`. [`api`] holds what they ask
 //! and answer. `docs/architecture.md` follows a byte through them.
 
-#![cfg_attr(
-    not(feature = "bridge"),
-    allow(dead_code, unused_imports, reason = "what a face alone needs stays with what it belongs to")
-)]
 #![allow(
     clippy::similar_names,
     reason = "`held` and `hold`, `carries` and `carriers` are words with their own meaning"
@@ -34,7 +30,7 @@ pub mod engine;
 mod glob;
 #[cfg(feature = "http")]
 pub mod http;
-#[cfg(feature = "http")]
+#[cfg(feature = "mcp")]
 pub mod mcp;
 #[cfg(feature = "engine")]
 pub mod metrics;
@@ -47,7 +43,7 @@ mod plain;
 pub mod protocol;
 pub mod screen;
 pub mod stream;
-#[cfg(feature = "http")]
+#[cfg(feature = "mcp")]
 pub mod supervise;
 #[cfg(feature = "engine")]
 pub mod tmux;

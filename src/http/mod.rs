@@ -3,6 +3,7 @@
 
 mod error;
 mod guard;
+#[cfg(feature = "mcp")]
 pub mod mcp;
 mod openapi;
 mod openapi_parts;
@@ -65,6 +66,7 @@ pub struct DaemonInfo {
     /// The settings in force.
     pub config: ConfigAnswer,
     /// The surroundings of agents over HTTP, and what holds for all agents.
+    #[cfg(feature = "mcp")]
     pub mcp: crate::mcp::ClientContext,
 }
 
@@ -109,7 +111,7 @@ impl FromRequestParts<Self> for App {
 
 /// Builds the router with every route.
 pub fn router(app: App) -> Router {
-    Router::new()
+    let routes = Router::new()
         .route("/health", get(routes::health))
         .route("/metrics", get(routes::metrics))
         .route("/openapi.json", get(openapi::document))
@@ -131,9 +133,12 @@ pub fn router(app: App) -> Router {
         .route("/v1/waits/{id}", get(routes::wait_result).delete(routes::cancel_wait))
         .route("/v1/agents", get(routes::agents))
         .route("/v1/events", get(stream::sse::stream))
-        .route("/v1/stream", get(stream::ws::stream))
+        .route("/v1/stream", get(stream::ws::stream));
+    #[cfg(feature = "mcp")]
+    let routes = routes
         .route("/v1/mcp", get(mcp::stdio))
-        .nest_service("/mcp", mcp::service(&app.engine, app.daemon.about.mcp.clone()))
+        .nest_service("/mcp", mcp::service(&app.engine, app.daemon.about.mcp.clone()));
+    routes
         .fallback(error::no_route)
         .method_not_allowed_fallback(error::no_method)
         .layer(DefaultBodyLimit::max(BODY_BYTES))
