@@ -25,6 +25,10 @@ pub mod daemon;
 #[cfg(feature = "engine")]
 mod descriptors;
 #[cfg(feature = "engine")]
+#[cfg_attr(
+    not(feature = "bridge"),
+    allow(dead_code, unused_imports, reason = "every face calls a part of the one API of all of them")
+)]
 pub mod engine;
 #[cfg(feature = "engine")]
 mod glob;
@@ -38,7 +42,7 @@ pub mod metrics;
 pub mod net;
 #[cfg(feature = "engine")]
 mod nonce;
-#[cfg(feature = "engine")]
+#[cfg(feature = "cli")]
 mod plain;
 pub mod protocol;
 pub mod screen;
@@ -47,3 +51,4 @@ pub mod stream;
 pub mod supervise;
 #[cfg(feature = "engine")]
 pub mod tmux;
+mod width;
