@@ -44,9 +44,9 @@ pub enum Event {
     Frame(Frame),
     /// A block that answers nothing that was sent here: an attach, a hook (F14).
     OtherBlock {
-        /// Its guard; the flags are even.
+        /// The guard; the flags are even.
         guard: Guard,
-        /// Its lines, each with its `\n`.
+        /// The lines, each with its `\n`.
         body: Bytes,
         /// Whether it ended with `%end`, not with `%error`.
         ok: bool,
@@ -135,7 +135,7 @@ impl ControlCodec {
         Self::with_limits(key, Limits::DEFAULT)
     }
 
-    /// As [`ControlCodec::new`], with limits of one's own.
+    /// Makes a codec as [`ControlCodec::new`] does, with limits of one's own.
     pub fn with_limits(key: FrameKey, limits: Limits) -> Self {
         Self {
             key,
@@ -171,8 +171,8 @@ impl ControlCodec {
     }
 
     /// Returns the next event at the end of the stream. A block or a frame that never ended was not
-    /// answered, and a line without newline is dropped; a failed reply that was held back comes, and
-    /// so does the `%exit` that tmux puts last, even in a block.
+    /// answered, and a line without newline is dropped; a failed reply that was held back comes,
+    /// and so does the `%exit` that tmux puts last, even in a block.
     pub fn decode_eof(&mut self, src: &mut BytesMut) -> io::Result<Option<Event>> {
         if let Some(event) = self.decode(src)? {
             return Ok(Some(event));
