@@ -9,7 +9,6 @@ use muxtap::protocol::{
     line::parse_line,
     octal::{decode_in_place, decode_into},
 };
-use tokio_util::codec::Decoder;
 
 fn main() {
     divan::main();

@@ -1,43 +1,25 @@
-//! File descriptors: raising their limit, and the few that are kept for when none are left.
-//!
-//! Every pane's process is watched by a descriptor, and every connection is one. Without a free one
-//! nothing can be accepted, not even in order to refuse it. So some are held open for nothing, and
-//! one of them is closed when a connection has to be accepted all the same.
+//! File descriptors: raising their limit, and telling that none are left.
 
-use std::{
-    fs::File,
-    io,
-    os::fd::OwnedFd,
-    sync::{Mutex, MutexGuard, PoisonError},
-};
+use std::io;
 
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use tokio::sync::Notify;
+use rustix::process::{Resource, getrlimit};
 
 use crate::api::{Error, ErrorCode};
 
-/// Descriptors that are kept for accepting and refusing.
-const RESERVED: usize = 8;
-
-/// The reserve of descriptors. It is the process's, as the limit is.
-static RESERVE: Mutex<Reserve> = Mutex::new(Reserve { kept: Vec::new(), lent: 0 });
-/// Notified when a lent descriptor is back.
-static BACK: Notify = Notify::const_new();
-
-struct Reserve {
-    kept: Vec<OwnedFd>,
-    lent: usize,
-}
+#[cfg(feature = "http")]
+pub mod reserve;
 
 /// Raises the limit as far as this process may, and fills the reserve. Call it before other files
 /// are opened: a limit that is lowered later leaves the lowest numbers usable.
+#[cfg(feature = "cli")]
 pub fn prepare() {
+    use rustix::process::{Rlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
     if limit.current < limit.maximum {
         // The lower limit serves too, for fewer panes.
         let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
     }
-    refill();
+    reserve::refill();
 }
 
 /// Whether the error says that this process or the system has no descriptor left.
@@ -56,43 +38,4 @@ pub fn error() -> Error {
         std::process::id()
     );
     Error::new(ErrorCode::ResourceLimit, message).with_details(serde_json::json!({ "descriptors": limit }))
-}
-
-/// A descriptor of the reserve that was closed so that another one can be opened. Its drop opens it
-/// again.
-#[derive(Debug)]
-pub struct Lent(());
-
-/// Closes a descriptor of the reserve. `None`: all of them are lent.
-pub fn lend() -> Option<Lent> {
-    let mut reserve = reserve();
-    reserve.kept.pop()?;
-    reserve.lent += 1;
-    Some(Lent(()))
-}
-
-/// Resolves when a lent descriptor came back.
-pub async fn back() {
-    BACK.notified().await;
-}
-
-/// Opens what is missing in the reserve, as far as that can be done now.
-pub fn refill() {
-    let mut reserve = reserve();
-    while reserve.kept.len() + reserve.lent < RESERVED {
-        let Ok(null) = File::open("/dev/null") else { return };
-        reserve.kept.push(null.into());
-    }
-}
-
-impl Drop for Lent {
-    fn drop(&mut self) {
-        reserve().lent -= 1;
-        refill();
-        BACK.notify_one();
-    }
-}
-
-fn reserve() -> MutexGuard<'static, Reserve> {
-    RESERVE.lock().unwrap_or_else(PoisonError::into_inner)
 }

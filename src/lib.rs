@@ -27,10 +27,6 @@
 //! and `bridge` (the program). Without any there are the floors alone.
 //! `docs/architecture.md` follows a byte through all of it.
 
-#![cfg_attr(
-    not(feature = "bridge"),
-    allow(dead_code, unused_imports, reason = "what a face alone needs stays with what it belongs to")
-)]
 #![allow(
     clippy::similar_names,
     reason = "`held` and `hold`, `carries` and `carriers` are words with their own meaning"
@@ -53,12 +49,16 @@ mod daemon;
 #[cfg(feature = "engine")]
 mod descriptors;
 #[cfg(feature = "engine")]
+#[cfg_attr(
+    not(feature = "bridge"),
+    allow(dead_code, unused_imports, reason = "every face calls a part of the one API of all of them")
+)]
 mod engine;
 #[cfg(feature = "engine")]
 mod glob;
 #[cfg(feature = "http")]
 pub mod http;
-#[cfg(feature = "http")]
+#[cfg(feature = "mcp")]
 mod mcp;
 #[cfg(feature = "engine")]
 mod metrics;
@@ -66,7 +66,7 @@ mod metrics;
 mod net;
 #[cfg(feature = "engine")]
 mod nonce;
-#[cfg(feature = "engine")]
+#[cfg(feature = "cli")]
 mod plain;
 pub mod protocol;
 #[cfg(feature = "engine")]
@@ -75,11 +75,12 @@ pub mod screen;
 #[cfg(feature = "engine")]
 mod socket;
 pub mod stream;
-#[cfg(feature = "http")]
+#[cfg(feature = "mcp")]
 #[doc(hidden)]
 pub mod supervise;
 #[cfg(feature = "engine")]
 mod tmux;
+mod width;
 
 pub use api::{Cursor, Error, ErrorCode, Result, Since};
 #[cfg(feature = "engine")]

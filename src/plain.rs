@@ -91,11 +91,6 @@ fn is_escaped(character: char) -> bool {
     character >= '\u{7f}' && controls(character)
 }
 
-/// Returns the columns that a text takes in a terminal.
-pub(crate) fn columns(text: &str) -> usize {
-    text.chars().map(crate::screen::columns).sum()
-}
-
 /// A log's writer that writes each record as one line, with names as [`name`] shows them.
 pub(crate) struct Records<W>(pub(crate) W);
 

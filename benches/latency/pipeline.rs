@@ -17,7 +17,6 @@ use muxtap::{
         ring::Ring,
     },
 };
-use tokio_util::codec::Decoder;
 
 use super::table::{Goal, figure, part};
 

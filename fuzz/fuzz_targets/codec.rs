@@ -10,7 +10,6 @@ use muxtap::protocol::{
     command::Command,
     frame::{FrameKey, framed},
 };
-use tokio_util::codec::Decoder;
 
 #[derive(Arbitrary, Debug)]
 enum Piece<'a> {

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use crate::{plain, protocol::ids::PaneId};
+use crate::{plain, protocol::ids::PaneId, width};
 
 /// The longest line that is held back until its end comes, in bytes; a longer one is printed in
 /// pieces.
@@ -46,7 +46,7 @@ impl Lines {
     /// Sets a pane's name; without one a pane goes by its id.
     pub(super) fn name(&mut self, pane: PaneId, label: &str) {
         let label = plain::name(label);
-        self.width = self.width.max(plain::columns(&label));
+        self.width = self.width.max(width::columns(&label));
         self.source(pane).label = label.into_owned();
     }
 
@@ -95,7 +95,7 @@ impl Lines {
         let (style, width) = (self.style, self.width);
         let source = self.source(pane);
         let label = &source.label;
-        let blanks = width.saturating_sub(plain::columns(label));
+        let blanks = width.saturating_sub(width::columns(label));
         let prefix = match style {
             Style { prefixed: false, .. } => String::new(),
             Style { color: true, .. } => format!("\x1b[{}m{label}{:blanks$} │\x1b[0m ", source.color, ""),

@@ -11,6 +11,7 @@ use crate::{
     api::{Error, Gap},
     plain,
     protocol::ids::PaneId,
+    width,
 };
 
 /// Why a command has no exit status of its own.
@@ -155,14 +156,14 @@ impl Table {
         for row in &self.rows {
             widths.resize(widths.len().max(row.len()), 0);
             for (width, cell) in widths.iter_mut().zip(row) {
-                *width = plain::columns(cell).max(*width);
+                *width = width::columns(cell).max(*width);
             }
         }
         let mut text = String::new();
         for row in &self.rows {
             let mut line = String::new();
             for (width, cell) in widths.iter().zip(row) {
-                let blanks = width.saturating_sub(plain::columns(cell)) + 2;
+                let blanks = width.saturating_sub(width::columns(cell)) + 2;
                 let _ = write!(line, "{cell}{:blanks$}", "");
             }
             text.push_str(line.trim_end());

@@ -1,6 +1,6 @@
 //! Matching of panes with targets and patterns, for the lists that commands make themselves.
 
-use crate::{api::PaneInfo, glob::glob};
+use crate::{api::PaneInfo, glob::Glob};
 
 /// Returns the pane's place in words: `session:window.pane`.
 pub(super) fn label(pane: &PaneInfo) -> String {
@@ -29,17 +29,19 @@ pub(super) fn names_pane(target: &str, pane: &PaneInfo) -> bool {
         Some((session, place)) => (session, Some(place)),
         None => (target, None),
     };
-    if session != pane.session_id && !glob(session, &pane.session) {
+    if session != pane.session_id && !Glob::new(session).matches(&pane.session) {
         return false;
     }
     let Some(place) = place.filter(|place| !place.is_empty()) else { return true };
     let is_window = |window: &str| {
-        window == pane.window_id || glob(window, &pane.window) || glob(window, &pane.window_index.to_string())
+        window == pane.window_id
+            || Glob::new(window).matches(&pane.window)
+            || Glob::new(window).matches(&pane.window_index.to_string())
     };
     // A window's name may hold dots, so the whole is tried as a window first.
     is_window(place)
         || place.rsplit_once('.').is_some_and(|(window, index)| {
-            is_window(window) && (index == pane.id.to_string() || glob(index, &pane.index.to_string()))
+            is_window(window) && (index == pane.id.to_string() || Glob::new(index).matches(&pane.index.to_string()))
         })
 }
 

@@ -3,6 +3,7 @@
 
 mod error;
 mod guard;
+#[cfg(feature = "mcp")]
 pub(crate) mod mcp;
 mod openapi;
 mod openapi_parts;
@@ -65,6 +66,7 @@ pub(crate) struct DaemonInfo {
     /// The settings in force.
     pub config: ConfigAnswer,
     /// The surroundings of agents over HTTP, and what holds for all agents.
+    #[cfg(feature = "mcp")]
     pub mcp: crate::mcp::ClientContext,
 }
 
@@ -129,14 +131,17 @@ pub fn router(engine: &Engine) -> Router {
 
 /// Builds the daemon's router, with every route.
 pub(crate) fn daemon_router(app: App) -> Router {
-    engine_routes()
+    let routes = engine_routes()
         .route("/openapi.json", get(openapi::document))
         .route("/docs", get(openapi::page))
         .route("/v1/status", get(routes::status))
         .route("/v1/config", get(routes::config))
-        .route("/v1/stop", post(routes::stop))
+        .route("/v1/stop", post(routes::stop));
+    #[cfg(feature = "mcp")]
+    let routes = routes
         .route("/v1/mcp", get(mcp::stdio))
-        .nest_service("/mcp", mcp::service(&app.engine, app.daemon.about.mcp.clone()))
+        .nest_service("/mcp", mcp::service(&app.engine, app.daemon.about.mcp.clone()));
+    routes
         .fallback(error::no_route)
         .method_not_allowed_fallback(error::no_method)
         .layer(DefaultBodyLimit::max(BODY_BYTES))

@@ -20,7 +20,6 @@ use crate::api;
         routes::status,
         routes::config,
         routes::stop,
-        crate::http::mcp::stdio,
         routes::list_sessions,
         routes::new_session,
         routes::patch_session,
@@ -48,7 +47,18 @@ use crate::api;
 )]
 struct Routes;
 
-static DOCUMENT: LazyLock<Value> = LazyLock::new(|| serde_json::to_value(Routes::openapi()).unwrap_or_default());
+/// The route that is there only with MCP.
+#[cfg(feature = "mcp")]
+#[derive(OpenApi)]
+#[openapi(paths(crate::http::mcp::stdio))]
+struct McpRoutes;
+
+static DOCUMENT: LazyLock<Value> = LazyLock::new(|| {
+    let document = Routes::openapi();
+    #[cfg(feature = "mcp")]
+    let document = document.merge_from(McpRoutes::openapi());
+    serde_json::to_value(document).unwrap_or_default()
+});
 
 /// This document.
 #[utoipa::path(

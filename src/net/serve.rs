@@ -31,7 +31,10 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::Peer;
-use crate::descriptors::{self, Lent};
+use crate::descriptors::{
+    self,
+    reserve::{self, Lent},
+};
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
@@ -157,7 +160,7 @@ impl Listener {
             let error = match self.accept().await {
                 Ok(accepted) => {
                     *is_logged = false;
-                    descriptors::refill();
+                    reserve::refill();
                     return (accepted, None);
                 }
                 Err(error) => error,
@@ -166,14 +169,14 @@ impl Listener {
                 tracing::warn!("cannot accept a connection: {error}");
             }
             if descriptors::are_out(&error)
-                && let Some(lent) = descriptors::lend()
+                && let Some(lent) = reserve::lend()
                 // Another thread may have opened a file meanwhile, or the caller has left.
                 && let Some(Ok(accepted)) = self.accept().now_or_never()
             {
                 return (accepted, Some(lent));
             }
             tokio::select! {
-                () = descriptors::back() => {}
+                () = reserve::back() => {}
                 () = tokio::time::sleep(ACCEPT_PAUSE) => {}
             }
         }

@@ -23,7 +23,6 @@ use super::{
 use bytes::{Buf, Bytes, BytesMut};
 use memchr::{memchr, memmem, memrchr};
 use std::{collections::VecDeque, io};
-use tokio_util::codec::Decoder;
 
 /// An event from tmux.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,9 +44,9 @@ pub enum Event {
     Frame(Frame),
     /// A block that answers nothing that was sent here: an attach, a hook (F14).
     OtherBlock {
-        /// Its guard; the flags are even.
+        /// The guard; the flags are even.
         guard: Guard,
-        /// Its lines, each with its `\n`.
+        /// The lines, each with its `\n`.
         body: Bytes,
         /// Whether it ended with `%end`, not with `%error`.
         ok: bool,
@@ -136,7 +135,7 @@ impl ControlCodec {
         Self::with_limits(key, Limits::DEFAULT)
     }
 
-    /// As [`ControlCodec::new`], with limits of one's own.
+    /// Makes a codec as [`ControlCodec::new`] does, with limits of one's own.
     pub fn with_limits(key: FrameKey, limits: Limits) -> Self {
         Self {
             key,
@@ -149,6 +148,45 @@ impl ControlCodec {
             failed: None,
             due: VecDeque::new(),
         }
+    }
+
+    /// Returns the next event of which all has come, and takes it from the front of `src`; `None`
+    /// until there is more. To be called again until then.
+    pub fn decode(&mut self, src: &mut BytesMut) -> io::Result<Option<Event>> {
+        loop {
+            if let Some(event) = self.due.pop_front() {
+                return Ok(Some(event));
+            }
+            if let Some(guard) = self.part {
+                if !self.part(src, guard)? {
+                    return Ok(None);
+                }
+                continue;
+            }
+            let Some(line) = self.take_line(src)? else { return Ok(None) };
+            if let Some(event) = self.line(line)? {
+                return Ok(Some(event));
+            }
+        }
+    }
+
+    /// Returns the next event at the end of the stream. A block or a frame that never ended was not
+    /// answered, and a line without newline is dropped; a failed reply that was held back comes,
+    /// and so does the `%exit` that tmux puts last, even in a block.
+    pub fn decode_eof(&mut self, src: &mut BytesMut) -> io::Result<Option<Event>> {
+        if let Some(event) = self.decode(src)? {
+            return Ok(Some(event));
+        }
+        if let Some(body) = self.failed.take() {
+            return Ok(Some(Event::Reply(Reply { ok: false, body })));
+        }
+        let exit = self.part.take().and_then(|_| last_line(src)).and_then(|line| match Notification::known(line) {
+            Some(exit @ Notification::Exit(_)) => Some(Event::Notification(exit)),
+            _ => None,
+        });
+        src.clear();
+        self.leave_part();
+        Ok(exit)
     }
 
     /// Returns the next line, cut from `src` and without its newline.
@@ -344,48 +382,6 @@ impl ControlCodec {
         self.part = None;
         self.searched = 0;
         self.line_start = 0;
-    }
-}
-
-impl Decoder for ControlCodec {
-    type Item = Event;
-    type Error = io::Error;
-
-    fn decode(&mut self, src: &mut BytesMut) -> io::Result<Option<Event>> {
-        loop {
-            if let Some(event) = self.due.pop_front() {
-                return Ok(Some(event));
-            }
-            if let Some(guard) = self.part {
-                if !self.part(src, guard)? {
-                    return Ok(None);
-                }
-                continue;
-            }
-            let Some(line) = self.take_line(src)? else { return Ok(None) };
-            if let Some(event) = self.line(line)? {
-                return Ok(Some(event));
-            }
-        }
-    }
-
-    /// At the end of the stream: a block or a frame that never ended was not answered, and a line
-    /// without newline is dropped; a failed reply that was held back comes, and so does the `%exit`
-    /// that tmux puts last, even in a block.
-    fn decode_eof(&mut self, src: &mut BytesMut) -> io::Result<Option<Event>> {
-        if let Some(event) = self.decode(src)? {
-            return Ok(Some(event));
-        }
-        if let Some(body) = self.failed.take() {
-            return Ok(Some(Event::Reply(Reply { ok: false, body })));
-        }
-        let exit = self.part.take().and_then(|_| last_line(src)).and_then(|line| match Notification::known(line) {
-            Some(exit @ Notification::Exit(_)) => Some(Event::Notification(exit)),
-            _ => None,
-        });
-        src.clear();
-        self.leave_part();
-        Ok(exit)
     }
 }
 

@@ -29,7 +29,8 @@ pub enum CommandError {
 ///
 /// ```
 /// # use muxtap::protocol::command::Command;
-/// let line = Command::new("rename-window").opt("-t", "@3").end_of_flags().literal("a; $HOME #{b}").line().unwrap();
+/// let rename = Command::new("rename-window").opt("-t", "@3");
+/// let line = rename.end_of_flags().literal("a; $HOME #{b}").line().unwrap();
 /// assert_eq!(line, b"rename-window -t @3 -- \"a; \\$HOME ##{b}\"\n");
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,7 +46,7 @@ impl Command {
         Self { text: name.as_bytes().to_vec(), error: None }
     }
 
-    /// Its name.
+    /// Returns the name.
     pub fn name(&self) -> &[u8] {
         self.text.split(|byte| *byte == b' ').next().unwrap_or_default()
     }
@@ -89,8 +90,8 @@ impl Command {
         self.arg(escape_format(text.as_ref()))
     }
 
-    /// As [`Command::literal`], for arguments that also pass strftime: `display-message`,
-    /// `pipe-pane` (F16).
+    /// Adds an argument as [`Command::literal`] does, where it also passes strftime:
+    /// `display-message`, `pipe-pane` (F16).
     pub fn timed_literal(self, text: impl AsRef<[u8]>) -> Self {
         let mut doubled = Vec::with_capacity(text.as_ref().len());
         for &byte in text.as_ref() {

@@ -10,7 +10,7 @@ pub enum Line<'a> {
     Output {
         /// The pane that printed.
         pane: PaneId,
-        /// What it printed, octal-encoded.
+        /// The output, octal-encoded.
         data: &'a [u8],
     },
     /// `%extended-output %P AGE … : DATA` (F20), in place of `%output` while `pause-after` is set.
@@ -19,7 +19,7 @@ pub enum Line<'a> {
         pane: PaneId,
         /// The time that the data lay in the server, in milliseconds.
         age_ms: u64,
-        /// What it printed, octal-encoded.
+        /// The output, octal-encoded.
         data: &'a [u8],
     },
     /// `%begin`: a block opens.
@@ -55,7 +55,7 @@ fn output(rest: &[u8]) -> Option<(PaneId, &[u8])> {
     Some((PaneId(u32::try_from(pane).ok()?), data))
 }
 
-/// Where the data of an output line begins, with what stands before it.
+/// The head of an output line: what stands before its data, and where the data begins.
 pub(super) struct OutputHead {
     pub(super) pane: PaneId,
     pub(super) age_ms: Option<u64>,

@@ -1,9 +1,8 @@
 //! The control mode protocol: all that travels between tmux and a control client, as values.
 //!
-//! This floor is pure: bytes in, values out. It knows no socket, no clock and no task; only
-//! [`codec`] borrows a trait from `tokio-util` so that the floor above can put it on a pipe.
-//! Nothing here assumes UTF-8 and nothing panics, whatever the bytes. `docs/protocol.md` numbers
-//! what it relies on and names the test of each clause.
+//! This floor is pure: bytes in, values out. It knows no socket, no clock and no task. Nothing here
+//! assumes UTF-8 and nothing panics, whatever the bytes. `docs/protocol.md` numbers what it relies
+//! on and names the test of each clause.
 //!
 //! Inwards: [`codec`] frames lines with memchr, [`mod@line`] reads one, [`notification`], [`guard`]
 //! and [`layout`] are what they say, [`octal`] decodes pane output. Outwards: [`command`] is the

@@ -64,21 +64,21 @@ pub enum Notification {
     SessionChanged {
         /// The session that this client is attached to now.
         session: SessionId,
-        /// Its name.
+        /// The name.
         name: Bytes,
     },
     /// `%session-renamed $S NAME`.
     SessionRenamed {
         /// The session.
         session: SessionId,
-        /// Its new name.
+        /// The new name.
         name: Bytes,
     },
     /// `%session-window-changed $S @W` (2.5): another window is the session's current one.
     SessionWindowChanged {
         /// The session.
         session: SessionId,
-        /// Its current window.
+        /// The current window.
         window: WindowId,
     },
     /// `%sessions-changed`: a session was created or destroyed.
@@ -94,7 +94,7 @@ pub enum Notification {
     UnlinkedWindowRenamed {
         /// The window.
         window: WindowId,
-        /// Its new name; empty where the server sends none.
+        /// The new name; empty where the server sends none.
         name: Bytes,
     },
     /// `%window-add @W`: a window was linked to the session that this client shows.
@@ -105,14 +105,14 @@ pub enum Notification {
     WindowPaneChanged {
         /// The window.
         window: WindowId,
-        /// Its active pane.
+        /// The active pane.
         pane: PaneId,
     },
     /// `%window-renamed @W NAME`.
     WindowRenamed {
         /// The window.
         window: WindowId,
-        /// Its new name.
+        /// The new name.
         name: Bytes,
     },
     /// A line that begins with `%` and a letter, and is none of the above or has other arguments:

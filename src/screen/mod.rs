@@ -23,8 +23,6 @@ mod sgr;
 pub mod style;
 mod terminal;
 mod utf8;
-mod width;
-mod width_table;
 mod write;
 
 pub use capture::{CaptureOptions, Line};
@@ -61,16 +59,7 @@ impl Default for Settings {
     }
 }
 
-/// Returns the columns that a character takes.
-pub fn columns(character: char) -> usize {
-    match u32::from(character) {
-        0x20..=0x7e => 1,
-        ..0x80 => 0,
-        character => usize::try_from(width::of(character)).unwrap_or(0),
-    }
-}
-
-/// Where the cursor is.
+/// The cursor, as tmux has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cursor {
     /// From the left, from 0; as many as there are columns when the next character wraps.
@@ -411,7 +400,8 @@ mod tests {
     proptest! {
         #[test]
         fn chunking_changes_nothing(
-            pieces in proptest::collection::vec("[ -~]{0,9}|\\x1b\\[[0-9;:?]{0,6}[@-~]|\\x1b[ -~]|[\r\n\t\x08\x0e\x0f]|[漢😀é\u{301}\u{200d}]|\\x1b\\][0-9];[a-z]{0,4}\x07", 0..40),
+            pieces in proptest::collection::vec("[ -~]{0,9}|\\x1b\\[[0-9;:?]{0,6}[@-~]|\\x1b[ -~]|[\r\n\t\x08\x0e\x0f]|\
+                 [漢😀é\u{301}\u{200d}]|\\x1b\\][0-9];[a-z]{0,4}\x07", 0..40),
             cuts in proptest::collection::vec(1_usize..9, 1..40),
             columns in 1_u16..30,
             rows in 1_u16..8,

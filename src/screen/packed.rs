@@ -320,7 +320,7 @@ impl<'a> Packed<'a> {
         self.flags & WRAPPED != 0
     }
 
-    /// Its runs, in order.
+    /// Returns the runs of style, in order.
     pub(super) fn runs(&self) -> Runs<'a> {
         Runs { bytes: self.runs, style: Style::DEFAULT }
     }

@@ -74,7 +74,7 @@ impl RawParams {
     }
 }
 
-/// Where the parameters of a sequence are put that came byte by byte.
+/// The parameters of a sequence that comes byte by byte.
 pub(super) struct ParamBuffer {
     text: [u8; 64],
     numbers: Numbers,

@@ -21,9 +21,9 @@ pub(super) struct Row {
 /// of a run as it has read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Run {
-    /// Where it began.
+    /// Where the run began.
     start: u32,
-    /// Where it ends so far.
+    /// Where the run ends so far.
     pub(super) end: u32,
     /// Cells that existed at least and at most.
     least: u32,

@@ -58,8 +58,8 @@ pub struct Seed {
 const FORMAT: &str = "#{cursor_x}|#{cursor_y}|#{history_size}|#{pane_height}|#{alternate_on}|#{pane_dead}|\
                       #{pane_dead_status}|#{pane_dead_signal}|#{pane_pid}|#{pane_width}|#{history_limit}|\
                       #{alternate_saved_x}|#{alternate_saved_y}|#{scroll_region_upper}|#{scroll_region_lower}|\
-                      #{insert_flag}|#{origin_flag}|#{wrap_flag}|#{cursor_flag}|#{pane_tabs}|#{scroll-on-clear}|#{alternate-screen}|\
-                      #{version}|\
+                      #{insert_flag}|#{origin_flag}|#{wrap_flag}|#{cursor_flag}|#{pane_tabs}|\
+                      #{scroll-on-clear}|#{alternate-screen}|#{version}|\
                       #{?pane_dead,#{E:remain-on-exit-format},}";
 
 /// Returns the commands whose framed replies [`parse`] reads, with the `\n` that ends their last
@@ -205,7 +205,7 @@ fn split_line(text: &[u8]) -> (&[u8], &[u8]) {
     }
 }
 
-/// Tells which rows go on in the next one: the joined lines are the rows without the ends between
+/// The rows that go on in the next one: the joined lines are the rows without the ends between
 /// them.
 struct Wraps<'a> {
     joined: &'a [u8],

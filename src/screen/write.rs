@@ -7,8 +7,8 @@ use super::{
     style::{Colour, Style, StyleId, Styles, attribute},
     terminal::Terminal,
     utf8::Decoded,
-    width,
 };
+use crate::width;
 
 /// Joins two characters into one.
 pub(super) const JOINER: char = '\u{200d}';

@@ -13,7 +13,7 @@ const REPLACEMENT: &[u8] = "\u{fffd}".as_bytes();
 /// The first byte of a C1 control (U+0080 to U+009F) in UTF-8; the second is below 0xA0.
 const C1_LEAD: u8 = 0xc2;
 
-/// Where the decoder is in tmux's own parser (`input.c`).
+/// The decoder's place in tmux's own parser (`input.c`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Phase {
     #[default]

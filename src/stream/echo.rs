@@ -16,12 +16,14 @@
 //! In doubt it is an answer: to miss one is worse than to see one too many.
 
 mod line;
+mod place;
 mod typed;
 
 use std::{cell::OnceCell, collections::VecDeque};
 
 use line::Line;
-use typed::{Expected, LINES, Typed, trimmed_len, typed_lines};
+use place::Shown;
+use typed::{Expected, LINES, Typed, typed_lines};
 
 use super::{
     render::RestingLine,
@@ -34,8 +36,6 @@ const INPUTS: u64 = 16;
 const REGIONS: usize = 256;
 /// Prompts that are remembered.
 const PROMPTS: usize = 8;
-/// A typed line that is shorter is not looked for at the end of a line of output.
-const SHORT: usize = 4;
 
 /// The kind of a match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,20 +86,6 @@ struct Region {
     start: u64,
     typed: u64,
     end: u64,
-}
-
-/// An expected echo that a line shows, in part or whole.
-#[derive(Debug)]
-struct Shown {
-    /// Which typed lines make it up.
-    lines: std::ops::Range<usize>,
-    /// Where it begins.
-    typed: u64,
-    /// The cell behind what is shown of it.
-    end_cell: usize,
-    complete: bool,
-    /// Whether the line may only be finished by Enter, and it is certain that an echo stands here.
-    anchored: bool,
 }
 
 impl EchoFilter {
@@ -239,136 +225,6 @@ impl EchoFilter {
         Judged { shown, behind: behind.unwrap_or_default() }
     }
 
-    /// Returns the expected text that stands, in part or whole, on the line that is being printed.
-    fn shown(&self, line: &Line) -> Option<Shown> {
-        // While a shell redraws, what counts is either all that stands there or what stands before
-        // the cursor.
-        let ends = [line.len(), line.cursor().min(line.len())];
-        let anchored = ends.into_iter().find_map(|end| self.anchored(line, end));
-        anchored.or_else(|| ends.into_iter().find_map(|end| self.placed(line, end)))
-    }
-
-    /// Returns the longest echo that begins where the cursor stood when it was typed.
-    fn anchored(&self, line: &Line, end: usize) -> Option<Shown> {
-        let mut best: Option<Shown> = None;
-        for (first, expected) in self.expected.iter().enumerate() {
-            let Some((cell, mark)) = expected.anchor else { continue };
-            let none_yet = end <= cell;
-            if none_yet && !expected.prompt.starts_with(&line.text(0..end)) {
-                // The line is not the one behind which it was typed any more: a progress bar has
-                // moved on.
-                continue;
-            }
-            if end < cell {
-                // The cursor is before it: the line is being drawn anew.
-                let lines = first..first + 1;
-                best = best.or(Some(Shown { lines, typed: mark, end_cell: end, complete: false, anchored: true }));
-                continue;
-            }
-            // Input that came in pieces is one line.
-            for last in first..self.expected.len() {
-                let pieces = self.expected.range(first..=last);
-                let joined = pieces
-                    .clone()
-                    .zip(pieces.clone().skip(1))
-                    .all(|(piece, next)| !piece.entered && next.anchor.is_some());
-                if !joined {
-                    break;
-                }
-                let text = || pieces.clone().flat_map(|piece| piece.text.chars());
-                let followed = line.follow(cell, end, text());
-                let complete = followed.characters >= trimmed_len(text());
-                let whole_line = followed.cell >= end || line.is_blank_from(followed.cell);
-                if !complete && !whole_line {
-                    continue;
-                }
-                let shown =
-                    Shown { lines: first..last + 1, typed: mark, end_cell: followed.cell, complete, anchored: true };
-                if complete || best.is_none() {
-                    best = Some(shown);
-                }
-            }
-        }
-        best
-    }
-
-    /// Returns an echo anywhere else: the line ends with it, or with its beginning.
-    fn placed(&self, line: &Line, end: usize) -> Option<Shown> {
-        let text = line.text(0..end);
-        let text = text.trim_end();
-        if text.is_empty() {
-            return None;
-        }
-        let mut partial = None;
-        for (index, expected) in self.expected.iter().enumerate() {
-            let lines = index..index + 1;
-            let shown = |prompt: &str, complete| {
-                let cell = line.follow(0, end, prompt.chars()).cell;
-                Shown { lines: lines.clone(), typed: line.first_of(cell), end_cell: end, complete, anchored: false }
-            };
-            let wanted = expected.text.trim_end();
-            if let Some(before) = text.strip_suffix(wanted)
-                && self.may_stand_behind(expected, before)
-            {
-                return Some(shown(before, true));
-            }
-            if partial.is_none() {
-                let before = endings_that_begin(text, wanted).into_iter().filter_map(|cut| text.get(..cut));
-                let mut before = before.filter(|before| before.is_empty() || before.ends_with(' '));
-                let before = before.find(|before| self.may_stand_behind(expected, before));
-                partial = before.map(|before| shown(before, false));
-            }
-        }
-        partial
-    }
-
-    /// Returns where a line that has ended shows expected text, without a look at most lines of a
-    /// flood.
-    fn placed_at_end(&self, line: &Line) -> Option<Shown> {
-        let last = line.last_character()?;
-        let ends_alike = |expected: &Expected| expected.text.trim_end().ends_with(last);
-        let looked_at = line.is_full() || self.expected.iter().any(ends_alike);
-        if looked_at { self.placed(line, line.len()) } else { None }
-    }
-
-    /// Whether the echo of a typed line may follow this text on a line.
-    fn may_stand_behind(&self, expected: &Expected, before: &str) -> bool {
-        let after_echo = expected.number > 0 && self.follows_echo;
-        if expected.again {
-            // Where it was typed no program read it; a program that shows a prompt of its own once
-            // more with the answer is not a shell.
-            return before != expected.prompt && self.is_prompt(before);
-        }
-        if before.trim().is_empty() {
-            return (expected.tty_echo && before.is_empty()) || after_echo;
-        }
-        (expected.tty_echo && expected.text.trim().len() >= SHORT)
-            || (before == expected.prompt && ends_in_sigil(before))
-            || (after_echo && before.ends_with("> "))
-            || (expected.number > 0 && before.trim_end() == "...")
-            || self.is_prompt(before)
-    }
-
-    /// Whether this text is a prompt: one that was seen, one like it, or, where none was seen yet,
-    /// one that looks like a shell's.
-    fn is_prompt(&self, text: &str) -> bool {
-        if text.trim().is_empty() {
-            return false;
-        }
-        if self.prompts.is_empty() {
-            return ends_in_sigil(text);
-        }
-        let tail = |text: &str| text.chars().rev().take(2).collect::<String>();
-        // The directory, the time or an exit status in a prompt changes from line to line.
-        let alike = |known: &String| known == text || (ends_in_sigil(text) && tail(known) == tail(text));
-        self.prompts.iter().any(alike)
-    }
-
-    /// Whether a typed line is edited by a shell, which prints nothing else on its line.
-    fn is_edited(&self, expected: &Expected) -> bool {
-        !expected.tty_echo && (self.is_prompt(&expected.prompt) || ends_in_sigil(&expected.prompt))
-    }
-
     /// Handles a line feed in the line's last row. Returns whether it ends the line.
     fn end_line(&mut self, end: u64) -> bool {
         let Some(line) = &self.line else { return true };
@@ -469,225 +325,7 @@ impl TextSink for EchoFilter {
     }
 }
 
-/// Returns where the endings of `text` begin that `wanted` begins with, the longest first. Looks at
-/// each byte of either about twice (Knuth, Morris and Pratt), however much both repeat themselves.
-fn endings_that_begin(text: &str, wanted: &str) -> Vec<usize> {
-    let wanted = wanted.as_bytes();
-    // How long the longest ending of the first n + 1 bytes is with which they also begin.
-    let mut borders: Vec<usize> = Vec::with_capacity(wanted.len());
-    let step = |borders: &[usize], mut length: usize, byte: u8| {
-        while length > 0 && wanted.get(length) != Some(&byte) {
-            length = borders.get(length - 1).copied().unwrap_or_default();
-        }
-        length + usize::from(wanted.get(length) == Some(&byte))
-    };
-    for byte in wanted {
-        let border = borders.last().map_or(0, |last| step(&borders, *last, *byte));
-        borders.push(border);
-    }
-    let tail = text.as_bytes().get(text.len().saturating_sub(wanted.len())..).unwrap_or_default();
-    let longest = tail.iter().fold(0, |length, byte| step(&borders, length, *byte));
-    let next = |length: &usize| borders.get(length.checked_sub(1)?).copied();
-    let lengths = std::iter::successors(Some(longest), next).take_while(|length| *length > 0);
-    lengths.map(|length| text.len() - length).collect()
-}
-
-/// Whether a text ends as shells' and REPLs' prompts do.
-fn ends_in_sigil(text: &str) -> bool {
-    let Some(prompt) = text.strip_suffix(' ') else { return false };
-    match prompt.chars().next_back() {
-        Some('$' | '%' | '❯' | '➜' | 'λ' | '»') => true,
-        // Alone they begin a quotation or a heading.
-        Some('>' | '#') => prompt.len() > 1,
-        _ => false,
-    }
-}
-
 #[cfg(test)]
 mod golden;
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::stream::decoder::TextDecoder;
-
-    /// A pane in which things are typed and printed.
-    #[derive(Default)]
-    struct Pane {
-        filter: EchoFilter,
-        decoder: TextDecoder,
-        printed: String,
-    }
-
-    impl Pane {
-        fn with(printed: &str) -> Self {
-            Self { printed: printed.to_owned(), ..Self::default() }
-        }
-        fn typed(mut self, text: &str, resting: &str, tty_echo: bool) -> Self {
-            self.filter.typed(self.printed.len() as u64, text.as_bytes(), resting, 80, tty_echo);
-            self
-        }
-        fn prints(mut self, text: &str) -> Self {
-            if !self.filter.is_idle() {
-                self.decoder.feed(self.printed.len() as u64, text.as_bytes(), &mut self.filter);
-            }
-            self.printed.push_str(text);
-            self
-        }
-        /// Returns the kind of each occurrence: E, A or ? for undecided.
-        fn verdicts(&self, pattern: &str) -> String {
-            let verdict =
-                |(at, found): (usize, &str)| match self.filter.verdict(at as u64, (at + found.len()) as u64, found) {
-                    Verdict::Echo => 'E',
-                    Verdict::Answer => 'A',
-                    Verdict::Undecided => '?',
-                };
-            self.printed.match_indices(pattern).map(verdict).collect()
-        }
-    }
-
-    #[test]
-    fn what_is_typed_behind_a_prompt_is_an_echo_and_the_next_line_is_not() {
-        let pane = Pane::with("$ ").typed("echo OK\r", "$ ", false).prints("echo OK");
-        assert_eq!(pane.verdicts("OK"), "E");
-        let pane = pane.prints("\r\nOK\r\n");
-        assert_eq!(pane.verdicts("OK"), "EA");
-        assert_eq!(pane.verdicts("echo OK\r\n"), "E");
-        assert_eq!(pane.verdicts("OK\r\nOK"), "A", "a match that reaches beyond the echo is output");
-        assert!(pane.filter.is_idle());
-    }
-
-    #[test]
-    fn endings_that_begin_what_is_wanted_are_found_longest_first() {
-        assert_eq!(endings_that_begin("$ ls -l", "ls -la"), [2, 6]);
-        assert_eq!(endings_that_begin("x x x", "x x x x"), [0, 2, 4]);
-        assert_eq!(endings_that_begin("> äö", "äöü"), [2]);
-        assert!(endings_that_begin("abc", "d").is_empty() && endings_that_begin("", "d").is_empty());
-        assert_eq!(endings_that_begin("no ab", "ab"), [3], "all of it too");
-    }
-
-    #[test]
-    fn a_match_in_the_first_part_of_an_echo_waits_for_the_rest() {
-        let pane = Pane::with("$ ").typed("echo OK; sleep 1\r", "$ ", false).prints("echo OK");
-        assert_eq!(pane.verdicts("OK"), "?");
-        assert_eq!(pane.prints("AY").verdicts("OK"), "A");
-    }
-
-    #[test]
-    fn a_prompt_that_stood_before_the_input_is_no_echo() {
-        let pane = Pane::with("$ ").typed("ls\r", "$ ", false).prints("ls\r\n$ ");
-        assert_eq!(pane.verdicts("$ "), "AA");
-        assert_eq!(pane.verdicts("$ ls"), "E");
-    }
-
-    #[test]
-    fn another_answer_on_the_same_line_is_an_answer() {
-        let pane = Pane::with("Go on? ").typed("y", "Go on? ", true).prints("yes sir");
-        assert_eq!(pane.verdicts("yes sir"), "A");
-        let pane = Pane::with("> ").typed("hello\r", "> ", false).prints("got: hello");
-        assert_eq!(pane.verdicts("hello"), "A");
-    }
-
-    #[test]
-    fn a_progress_bar_moves_on_although_something_was_typed() {
-        let pane = Pane::with("at 10 %").typed("q", "at 10 %", false).prints("\rat 11 %");
-        assert_eq!(pane.verdicts("11"), "A");
-        let pane = Pane::with("loading...").typed("q", "loading...", false).prints("\rdone");
-        assert_eq!(pane.verdicts("done"), "A");
-    }
-
-    #[test]
-    fn what_is_typed_in_pieces_is_one_line() {
-        let pane = Pane::with("$ ").typed("echo ", "$ ", false).typed("OK", "$ ", false).typed("\r", "$ ", false);
-        let pane = pane.prints("echo ").prints("OK\r\nOK\r\n");
-        assert_eq!(pane.verdicts("OK"), "EA");
-        let pane = Pane::with("$ ").typed("echo ", "$ ", false).prints("echo ").typed("OK", "$ echo ", false);
-        let pane = pane.prints("OK\r\nOK\r\n");
-        assert_eq!(pane.verdicts("OK"), "EA");
-    }
-
-    #[test]
-    fn keys_without_characters_are_never_echoed() {
-        let pane = Pane::with("$ ").typed("\r", "$ ", false).typed("\u{1b}[A", "$ ", false).typed("\u{3}", "$ ", false);
-        assert!(pane.filter.is_idle());
-    }
-
-    #[test]
-    fn of_too_many_lines_the_oldest_are_not_expected() {
-        let lines = |input: usize| (0..40).fold(String::new(), |text, line| text + &format!("echo {input}-{line}\r"));
-        // In several inputs, and in one.
-        for inputs in [vec![lines(1); 10], vec![lines(1).repeat(10)]] {
-            let mut pane = inputs.iter().fold(Pane::with("$ "), |pane, input| pane.typed(input, "$ ", false));
-            pane = pane.typed("echo LAST\r", "$ ", false);
-            assert!(pane.filter.expected.len() <= LINES);
-            assert_eq!(pane.prints("echo LAST\r\nLAST\r\n").verdicts("LAST"), "EA");
-        }
-        let pane = Pane::with("$ ").typed(&(lines(1).repeat(10) + "echo LAST\r"), "$ ", false);
-        assert_eq!(pane.prints("$ echo LAST\r\nLAST\r\n").verdicts("LAST"), "EA");
-    }
-
-    #[test]
-    fn a_kernel_echo_in_the_middle_of_a_flood_is_found() {
-        let pane = Pane::with("line 1\r\nli").typed("echo OK\r", "li", true).prints("ne 2\r\nliecho OK\r\nne 3\r\n");
-        assert_eq!(pane.verdicts("OK"), "E");
-        let pane = pane.prints("echo OK\r\n");
-        assert_eq!(pane.verdicts("OK"), "EA", "the kernel echoes once");
-    }
-
-    #[test]
-    fn what_was_typed_ahead_is_echoed_again_behind_a_known_prompt_only() {
-        let pane = Pane::with("~ $ ").typed("sleep 1\r", "~ $ ", false).prints("sleep 1\r\n");
-        let pane = pane.typed("echo OK\r", "", true).prints("echo OK\r\nname: echo OK\r\n/tmp $ echo OK\r\nOK\r\n");
-        assert_eq!(pane.verdicts("echo OK"), "EAE");
-    }
-
-    #[test]
-    fn a_summary_that_repeats_a_question_is_an_answer() {
-        let pane = Pane::with("Name: ").typed("bob\r", "Name: ", true).prints("bob\r\nName: bob\r\n");
-        assert_eq!(pane.verdicts("bob"), "EA");
-    }
-
-    #[test]
-    fn an_echo_is_remembered_after_the_filter_rests() {
-        let mut pane = Pane::with("$ ").typed("echo OK\r", "$ ", false).prints("echo OK\r\nOK\r\n$ ");
-        for _ in 0..20 {
-            pane = pane.typed("true\r", "$ ", false).prints("true\r\n$ ");
-        }
-        assert_eq!(pane.verdicts("OK"), "EA");
-    }
-
-    #[test]
-    fn output_after_a_gap_is_not_held_against_the_old_line() {
-        let mut pane = Pane::with("$ ").typed("OK\r", "$ ", false);
-        pane.filter.interrupt();
-        assert_eq!(pane.prints("OK\r\n").verdicts("OK"), "A");
-    }
-
-    proptest::proptest! {
-        /// As by looking at each ending.
-        #[test]
-        fn endings_are_those_with_which_it_begins(text in "[ab ]{0,24}", wanted in "[ab ]{0,12}") {
-            let each = (0..text.len()).filter(|cut| text.get(*cut..).is_some_and(|ending| wanted.starts_with(ending)));
-            proptest::prop_assert_eq!(endings_that_begin(&text, &wanted), each.collect::<Vec<_>>());
-        }
-
-        /// Whatever is typed and printed, it answers, and what it holds is bounded.
-        #[test]
-        fn no_bytes_make_it_fail(
-            typed in proptest::collection::vec(crate::stream::decoder::tests::terminal_bytes(), 1..4),
-            printed in crate::stream::decoder::tests::terminal_bytes(),
-            columns in 0_u16..30,
-        ) {
-            let mut filter = EchoFilter::default();
-            let mut decoder = TextDecoder::default();
-            let mut at = 0;
-            for typed in &typed {
-                filter.typed(at, typed, String::from_utf8_lossy(typed).into_owned(), columns, columns.is_multiple_of(2));
-                for bytes in [&printed, typed] {
-                    decoder.feed(at, bytes, &mut filter);
-                    at += bytes.len() as u64;
-                    filter.verdict(at / 2, at, "");
-                }
-            }
-        }
-    }
-}
+mod tests;

@@ -15,7 +15,7 @@ const SURE: usize = 200;
 /// The result of a comparison.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Joined {
-    /// These bytes, with `\r\n` as line end, follow what the stream holds; none if it is whole.
+    /// The bytes, with `\r\n` as line end, that follow what the stream holds; none if it is whole.
     Missing(Vec<u8>),
     /// The two have nothing to do with each other.
     Unrelated,

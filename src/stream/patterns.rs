@@ -110,7 +110,8 @@ impl PatternSet {
             match hir.properties().minimum_len() {
                 Some(0) => {
                     return Err(api::Error::invalid(format!(
-                        "{name} can match the empty string, so it would match at once; make some part of it obligatory (`+` in place of `*` or `?`)"
+                        "{name} can match the empty string, so it would match at once; make some part of it obligatory \
+                         (`+` in place of `*` or `?`)"
                     )));
                 }
                 None => return Err(api::Error::invalid(format!("{name} can never match; an empty character class?"))),
@@ -269,7 +270,8 @@ fn parse(text: &str, name: &str, limits: &Limits) -> api::Result<Hir> {
         };
         let place = column.map(|column| format!(" at column {column}")).unwrap_or_default();
         api::Error::invalid(format!(
-            "{name} is not a valid regex: {what}{place}; to mean a character literally, put `\\` before any of \\ . + * ? ( ) | [ ] {{ }} ^ $"
+            "{name} is not a valid regex: {what}{place}; to mean a character literally, put `\\` before any of \
+             \\ . + * ? ( ) | [ ] {{ }} ^ $"
         ))
     })?;
     // Before it is compiled: all that memory would be asked for first, and the C library keeps what
@@ -311,7 +313,8 @@ fn too_large(error: &dyn Error, name: &str, limits: &Limits) -> api::Error {
 
 fn too_large_for(cause: &str, name: &str, limits: &Limits) -> api::Error {
     api::Error::invalid(format!(
-        "{name} is too large when compiled ({cause}; at most {} bytes); use smaller repetition counts, or ASCII classes such as [0-9] and [A-Za-z] in place of \\d and \\w",
+        "{name} is too large when compiled ({cause}; at most {} bytes); use smaller repetition counts, or ASCII \
+         classes such as [0-9] and [A-Za-z] in place of \\d and \\w",
         limits.compiled_bytes
     ))
 }
@@ -425,7 +428,8 @@ mod tests {
     fn w8_a_bad_pattern_is_refused_at_once_and_by_name() {
         assert_eq!(
             refusal(&["ok", "foo("]),
-            r"pattern 2 `foo(` is not a valid regex: unclosed group at column 4; to mean a character literally, put `\` before any of \ . + * ? ( ) | [ ] { } ^ $"
+            "pattern 2 `foo(` is not a valid regex: unclosed group at column 4; to mean a character literally, \
+             put `\\` before any of \\ . + * ? ( ) | [ ] { } ^ $"
         );
         assert!(refusal(&["a(?=b)"]).contains("look-around"));
         assert!(refusal(&[r"(a)\1"]).contains("backreferences"));

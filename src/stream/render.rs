@@ -52,7 +52,7 @@ struct Edit {
 /// The line that has begun and has not ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RestingLine {
-    /// Its text.
+    /// The text.
     pub text: String,
     /// The number of its characters before the cursor.
     pub cursor: usize,
@@ -452,7 +452,10 @@ mod tests {
     proptest! {
         /// S8: reads that follow each other give together what one read gives.
         #[test]
-        fn consecutive_reads_give_the_whole(lines in "([ -~\u{e9}\u{65e5}]{0,8}(\n|\r\n)){0,12}[ -~]{0,5}", most in 1..20_u64) {
+        fn consecutive_reads_give_the_whole(
+            lines in "([ -~\u{e9}\u{65e5}]{0,8}(\n|\r\n)){0,12}[ -~]{0,5}",
+            most in 1..20_u64,
+        ) {
             let ring = ring(lines.as_bytes());
             let (mut parts, mut from, mut more) = (String::new(), 0, true);
             while more {
@@ -467,7 +470,8 @@ mod tests {
         #[test]
         fn any_bytes_become_text_without_controls(bytes in terminal_bytes()) {
             let text = render_bytes(&bytes);
-            prop_assert!(!text.chars().any(|character| character < ' ' && character != '\n' && character != '\t'), "{:?}", text);
+            let controls = |character: char| character < ' ' && character != '\n' && character != '\t';
+            prop_assert!(!text.contains(controls), "{:?}", text);
             let line = resting_line(&ring(&bytes)).text;
             prop_assert_eq!(text.rsplit('\n').next().unwrap_or_default(), line);
         }

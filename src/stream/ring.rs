@@ -67,7 +67,7 @@ pub struct Reading {
 /// Bytes read from a [`Ring`], with all that is needed to decode them without it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chunk {
-    /// Where they begin: what was asked for, or the first retained byte after it.
+    /// Where the bytes begin: what was asked for, or the first retained byte after it.
     pub start: u64,
     /// Where the next read begins.
     pub end: u64,

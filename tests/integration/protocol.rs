@@ -19,7 +19,6 @@ use std::{
     time::{Duration, SystemTime},
 };
 use tempfile::TempDir;
-use tokio_util::codec::Decoder;
 
 /// Longer than any answer takes on a busy machine; a test that waits this long has failed.
 const PATIENCE: Duration = Duration::from_secs(20);

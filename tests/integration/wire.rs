@@ -8,7 +8,6 @@ use muxtap::protocol::{
     layout::Layout,
     notification::Notification,
 };
-use tokio_util::codec::Decoder;
 
 /// Each recording with its version.
 fn recordings() -> Vec<(String, Vec<u8>)> {

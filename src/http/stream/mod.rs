@@ -39,7 +39,7 @@ impl Streams {
     }
 
     /// Waits until all streams have ended; cuts those that do not end in time.
-    pub(crate) async fn ended(&self) {
+    pub async fn ended(&self) {
         self.open.close();
         if tokio::time::timeout(CLOSE_LIMIT, self.open.wait()).await.is_err() {
             self.cut.cancel();

@@ -26,9 +26,9 @@ pub(super) struct Slot {
 pub(super) enum Phase {
     /// The set's automaton looks after it.
     Watched,
-    /// Its own automaton does.
+    /// The pattern's own automaton does.
     Own,
-    /// Its own automaton cannot; the text from this position on is searched again with each chunk.
+    /// No automaton can; the text from this position on is searched again with each chunk.
     Again(u64),
     /// Accepted.
     Latched,

@@ -11,16 +11,18 @@ use std::{
     time::Duration,
 };
 
+use bytes::BytesMut;
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, ReadBuf},
     net::unix::pipe,
     process::{Child, ChildStderr},
     task::JoinHandle,
 };
-use tokio_util::task::TaskTracker;
+use tokio_util::{codec::Decoder, task::TaskTracker};
 
 use crate::{
     metrics,
+    protocol::codec::{ControlCodec, Event},
     tmux::{program::Client, relay::RelayError},
 };
 
@@ -137,6 +139,20 @@ impl<R: AsyncRead + Unpin, C: AsRef<AtomicU64> + Unpin> AsyncRead for CountingRe
             self.reads.as_ref().fetch_add(1, Ordering::Relaxed);
         }
         polled
+    }
+}
+
+/// Puts the codec on a pipe; the floor itself knows no tokio.
+impl Decoder for ControlCodec {
+    type Item = Event;
+    type Error = io::Error;
+
+    fn decode(&mut self, src: &mut BytesMut) -> io::Result<Option<Event>> {
+        Self::decode(self, src)
+    }
+
+    fn decode_eof(&mut self, src: &mut BytesMut) -> io::Result<Option<Event>> {
+        Self::decode_eof(self, src)
     }
 }
 

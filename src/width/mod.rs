@@ -1,12 +1,26 @@
 //! The columns that a character takes, as the C library says with which tmux runs.
 
-use super::width_table::RUNS;
+mod table;
+
+use table::RUNS;
+
+/// Returns the columns that a text takes in a terminal.
+#[cfg(feature = "engine")]
+pub(crate) fn columns(text: &str) -> usize {
+    text.chars()
+        .map(|character| match u32::from(character) {
+            0x20..=0x7e => 1,
+            ..0x80 => 0,
+            character => usize::try_from(of(character)).unwrap_or(0),
+        })
+        .sum()
+}
 
 /// Returns the width of a character from U+0080 on: 0, 1 or 2, or -1 where the library knows none.
 ///
 /// tmux asks `wcwidth` of its own C library; this is glibc's (2.36, Unicode 15), which Debian's
 /// builds use. Another library differs in characters that are younger than its tables.
-pub(super) fn of(character: u32) -> i8 {
+pub(crate) fn of(character: u32) -> i8 {
     match character {
         0..0x300 if character >= 0xa0 => return if character == 0xad { soft_hyphen() } else { 1 },
         0x2500..0x25fd => return 1,

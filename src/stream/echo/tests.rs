@@ -1,0 +1,167 @@
+use super::*;
+use crate::stream::decoder::TextDecoder;
+
+/// A pane in which things are typed and printed.
+#[derive(Default)]
+struct Pane {
+    filter: EchoFilter,
+    decoder: TextDecoder,
+    printed: String,
+}
+
+impl Pane {
+    fn with(printed: &str) -> Self {
+        Self { printed: printed.to_owned(), ..Self::default() }
+    }
+    fn typed(mut self, text: &str, resting: &str, tty_echo: bool) -> Self {
+        self.filter.typed(self.printed.len() as u64, text.as_bytes(), resting, 80, tty_echo);
+        self
+    }
+    fn prints(mut self, text: &str) -> Self {
+        if !self.filter.is_idle() {
+            self.decoder.feed(self.printed.len() as u64, text.as_bytes(), &mut self.filter);
+        }
+        self.printed.push_str(text);
+        self
+    }
+    /// Returns the kind of each occurrence: E, A or ? for undecided.
+    fn verdicts(&self, pattern: &str) -> String {
+        let verdict =
+            |(at, found): (usize, &str)| match self.filter.verdict(at as u64, (at + found.len()) as u64, found) {
+                Verdict::Echo => 'E',
+                Verdict::Answer => 'A',
+                Verdict::Undecided => '?',
+            };
+        self.printed.match_indices(pattern).map(verdict).collect()
+    }
+}
+
+#[test]
+fn what_is_typed_behind_a_prompt_is_an_echo_and_the_next_line_is_not() {
+    let pane = Pane::with("$ ").typed("echo OK\r", "$ ", false).prints("echo OK");
+    assert_eq!(pane.verdicts("OK"), "E");
+    let pane = pane.prints("\r\nOK\r\n");
+    assert_eq!(pane.verdicts("OK"), "EA");
+    assert_eq!(pane.verdicts("echo OK\r\n"), "E");
+    assert_eq!(pane.verdicts("OK\r\nOK"), "A", "a match that reaches beyond the echo is output");
+    assert!(pane.filter.is_idle());
+}
+
+#[test]
+fn a_match_in_the_first_part_of_an_echo_waits_for_the_rest() {
+    let pane = Pane::with("$ ").typed("echo OK; sleep 1\r", "$ ", false).prints("echo OK");
+    assert_eq!(pane.verdicts("OK"), "?");
+    assert_eq!(pane.prints("AY").verdicts("OK"), "A");
+}
+
+#[test]
+fn a_prompt_that_stood_before_the_input_is_no_echo() {
+    let pane = Pane::with("$ ").typed("ls\r", "$ ", false).prints("ls\r\n$ ");
+    assert_eq!(pane.verdicts("$ "), "AA");
+    assert_eq!(pane.verdicts("$ ls"), "E");
+}
+
+#[test]
+fn another_answer_on_the_same_line_is_an_answer() {
+    let pane = Pane::with("Go on? ").typed("y", "Go on? ", true).prints("yes sir");
+    assert_eq!(pane.verdicts("yes sir"), "A");
+    let pane = Pane::with("> ").typed("hello\r", "> ", false).prints("got: hello");
+    assert_eq!(pane.verdicts("hello"), "A");
+}
+
+#[test]
+fn a_progress_bar_moves_on_although_something_was_typed() {
+    let pane = Pane::with("at 10 %").typed("q", "at 10 %", false).prints("\rat 11 %");
+    assert_eq!(pane.verdicts("11"), "A");
+    let pane = Pane::with("loading...").typed("q", "loading...", false).prints("\rdone");
+    assert_eq!(pane.verdicts("done"), "A");
+}
+
+#[test]
+fn what_is_typed_in_pieces_is_one_line() {
+    let pane = Pane::with("$ ").typed("echo ", "$ ", false).typed("OK", "$ ", false).typed("\r", "$ ", false);
+    let pane = pane.prints("echo ").prints("OK\r\nOK\r\n");
+    assert_eq!(pane.verdicts("OK"), "EA");
+    let pane = Pane::with("$ ").typed("echo ", "$ ", false).prints("echo ").typed("OK", "$ echo ", false);
+    let pane = pane.prints("OK\r\nOK\r\n");
+    assert_eq!(pane.verdicts("OK"), "EA");
+}
+
+#[test]
+fn keys_without_characters_are_never_echoed() {
+    let pane = Pane::with("$ ").typed("\r", "$ ", false).typed("\u{1b}[A", "$ ", false).typed("\u{3}", "$ ", false);
+    assert!(pane.filter.is_idle());
+}
+
+#[test]
+fn of_too_many_lines_the_oldest_are_not_expected() {
+    let lines = |input: usize| (0..40).fold(String::new(), |text, line| text + &format!("echo {input}-{line}\r"));
+    // In several inputs, and in one.
+    for inputs in [vec![lines(1); 10], vec![lines(1).repeat(10)]] {
+        let mut pane = inputs.iter().fold(Pane::with("$ "), |pane, input| pane.typed(input, "$ ", false));
+        pane = pane.typed("echo LAST\r", "$ ", false);
+        assert!(pane.filter.expected.len() <= LINES);
+        assert_eq!(pane.prints("echo LAST\r\nLAST\r\n").verdicts("LAST"), "EA");
+    }
+    let pane = Pane::with("$ ").typed(&(lines(1).repeat(10) + "echo LAST\r"), "$ ", false);
+    assert_eq!(pane.prints("$ echo LAST\r\nLAST\r\n").verdicts("LAST"), "EA");
+}
+
+#[test]
+fn a_kernel_echo_in_the_middle_of_a_flood_is_found() {
+    let pane = Pane::with("line 1\r\nli").typed("echo OK\r", "li", true).prints("ne 2\r\nliecho OK\r\nne 3\r\n");
+    assert_eq!(pane.verdicts("OK"), "E");
+    let pane = pane.prints("echo OK\r\n");
+    assert_eq!(pane.verdicts("OK"), "EA", "the kernel echoes once");
+}
+
+#[test]
+fn what_was_typed_ahead_is_echoed_again_behind_a_known_prompt_only() {
+    let pane = Pane::with("~ $ ").typed("sleep 1\r", "~ $ ", false).prints("sleep 1\r\n");
+    let pane = pane.typed("echo OK\r", "", true).prints("echo OK\r\nname: echo OK\r\n/tmp $ echo OK\r\nOK\r\n");
+    assert_eq!(pane.verdicts("echo OK"), "EAE");
+}
+
+#[test]
+fn a_summary_that_repeats_a_question_is_an_answer() {
+    let pane = Pane::with("Name: ").typed("bob\r", "Name: ", true).prints("bob\r\nName: bob\r\n");
+    assert_eq!(pane.verdicts("bob"), "EA");
+}
+
+#[test]
+fn an_echo_is_remembered_after_the_filter_rests() {
+    let mut pane = Pane::with("$ ").typed("echo OK\r", "$ ", false).prints("echo OK\r\nOK\r\n$ ");
+    for _ in 0..20 {
+        pane = pane.typed("true\r", "$ ", false).prints("true\r\n$ ");
+    }
+    assert_eq!(pane.verdicts("OK"), "EA");
+}
+
+#[test]
+fn output_after_a_gap_is_not_held_against_the_old_line() {
+    let mut pane = Pane::with("$ ").typed("OK\r", "$ ", false);
+    pane.filter.interrupt();
+    assert_eq!(pane.prints("OK\r\n").verdicts("OK"), "A");
+}
+
+proptest::proptest! {
+    /// Whatever is typed and printed, it answers, and what it holds is bounded.
+    #[test]
+    fn no_bytes_make_it_fail(
+        typed in proptest::collection::vec(crate::stream::decoder::tests::terminal_bytes(), 1..4),
+        printed in crate::stream::decoder::tests::terminal_bytes(),
+        columns in 0_u16..30,
+    ) {
+        let mut filter = EchoFilter::default();
+        let mut decoder = TextDecoder::default();
+        let mut at = 0;
+        for typed in &typed {
+            filter.typed(at, typed, String::from_utf8_lossy(typed).into_owned(), columns, columns.is_multiple_of(2));
+            for bytes in [&printed, typed] {
+                decoder.feed(at, bytes, &mut filter);
+                at += bytes.len() as u64;
+                filter.verdict(at / 2, at, "");
+            }
+        }
+    }
+}
