@@ -11,8 +11,8 @@ use std::{
 use tokio::sync::OnceCell;
 
 use super::{
-    js,
-    pattern::{Haystack, Pattern, Pool},
+    js::{self, JsString},
+    pattern::{Pattern, Pool},
 };
 use crate::{
     api::{CaptureRequest, CaptureSource, Result},
@@ -30,7 +30,8 @@ pub struct CaptureSpec {
 
 /// A pane's screen and history at one time.
 pub struct Capture {
-    text: Haystack,
+    text: String,
+    units: OnceLock<JsString>,
     json: OnceLock<Arc<str>>,
     /// When the capture was asked for.
     asked: Instant,
@@ -106,7 +107,8 @@ impl Capture {
         text.retain(|character| character != '\r');
         text.truncate(js::trim_end(&text).len());
         Ok(Self {
-            text: Haystack::from(text),
+            text,
+            units: OnceLock::new(),
             json: OnceLock::new(),
             asked,
             point: is_known.then_some(point),
@@ -117,8 +119,8 @@ impl Capture {
     /// Returns the text as JSON.
     pub fn json(&self) -> Arc<str> {
         let json = self.json.get_or_init(|| {
-            let mut json = String::with_capacity(self.text.as_str().len() + 64);
-            js::write_json(self.text.as_str(), &mut json);
+            let mut json = String::with_capacity(self.text.len() + 64);
+            js::write_json(&self.text, &mut json);
             json.into()
         });
         json.clone()
@@ -132,6 +134,7 @@ impl Capture {
             matches.entry(key).or_insert_with(|| (pattern.clone(), Arc::default())).1.clone()
         };
         // If the caller that computes it is cancelled, the next one begins anew.
-        *cell.get_or_init(|| pattern.is_match(&self.text, pool)).await
+        let text = self.units.get_or_init(|| JsString::from(self.text.as_str()));
+        *cell.get_or_init(|| pool.is_match(pattern, text)).await
     }
 }

@@ -107,7 +107,7 @@ pub async fn serve(settings: &Settings, common: &config::Settings) -> Result<(),
     Ok(())
 }
 
-/// Returns the path of this program, which some patterns need for worker processes.
+/// Returns the path of this program, which matches patterns in worker processes.
 fn own_program() -> Result<PathBuf, String> {
     let own = std::env::current_exe().map_err(|error| format!("cannot find muxtap's own program: {error}"))?;
     // The same program even if its file is replaced meanwhile.

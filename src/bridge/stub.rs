@@ -38,8 +38,8 @@ struct Lines {
 }
 
 impl Stub {
-    /// Creates a backend without sessions. `program`: muxtap's own, which matches some of the
-    /// patterns in worker processes.
+    /// Creates a backend without sessions. `program`: muxtap's own, which matches patterns
+    /// in worker processes.
     pub fn new(program: PathBuf) -> Self {
         Self { sessions: Mutex::default(), changed: watch::Sender::new(false), pool: Pool::new(program) }
     }
@@ -111,7 +111,7 @@ impl Stub {
                 let since = lines.kept.iter().skip(before.saturating_sub(lines.dropped)).cloned();
                 (capture(lines, request), request.from_send.then(|| joined(since, "\n")))
             })?;
-            if pattern.is_match_in(since.as_ref().unwrap_or(&shown), &self.pool).await {
+            if self.pool.is_match(pattern, since.as_ref().unwrap_or(&shown)).await {
                 return Ok(ActionOutput::output(name, shown.to_json()));
             }
             // The sender lives as long as `self`.

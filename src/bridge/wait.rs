@@ -8,8 +8,9 @@ use tokio::{sync::watch, time::timeout};
 use super::{
     action::ActionOutput,
     capture_cache::{CaptureCache, CaptureSpec},
+    js::JsString,
     live::{FoundSession, Live, is_gone},
-    pattern::{Haystack, Pattern},
+    pattern::Pattern,
     request::Request,
     response::HttpError,
 };
@@ -163,7 +164,8 @@ impl Live {
                 Err(error) if is_gone(&error) => return Ok(false),
                 Err(error) => return Err(self.refusal(&error)),
             };
-            if pattern.is_match(&Haystack::from(read.text.unwrap_or_default()), &self.pool).await {
+            let text = JsString::from(read.text.unwrap_or_default().as_str());
+            if self.pool.is_match(pattern, &text).await {
                 return Ok(true);
             }
             if !read.more {
