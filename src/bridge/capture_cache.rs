@@ -8,6 +8,7 @@ use std::{
     time::Instant,
 };
 
+use serde_json::value::RawValue;
 use tokio::sync::OnceCell;
 
 use super::{
@@ -19,7 +20,7 @@ use crate::{
     engine::{Engine, Host, PaneState, Revision},
 };
 
-/// What is captured of a pane.
+/// Which part of a pane is captured, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CaptureSpec {
     /// Lines of history above the screen.
@@ -32,7 +33,7 @@ pub struct CaptureSpec {
 pub struct Capture {
     text: String,
     units: OnceLock<JsString>,
-    json: OnceLock<Arc<str>>,
+    json: OnceLock<Arc<RawValue>>,
     /// When the capture was asked for.
     asked: Instant,
     /// The point of the pane's life that the capture shows, where that is known.
@@ -117,13 +118,8 @@ impl Capture {
     }
 
     /// Returns the text as JSON.
-    pub fn json(&self) -> Arc<str> {
-        let json = self.json.get_or_init(|| {
-            let mut json = String::with_capacity(self.text.len() + 64);
-            js::write_json(&self.text, &mut json);
-            json.into()
-        });
-        json.clone()
+    pub fn json(&self) -> Arc<RawValue> {
+        self.json.get_or_init(|| js::to_json(&self.text).into()).clone()
     }
 
     /// Returns whether the pattern matches somewhere.

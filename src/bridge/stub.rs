@@ -10,11 +10,10 @@ use axum::http::StatusCode;
 use tokio::{sync::watch, time::timeout};
 
 use super::{
-    action::{ActionOutput, generate_name, sorted},
     js::JsString,
     pattern::{Pattern, Pool},
     request::{Action, Request},
-    response::{HttpError, ObjectWriter},
+    response::{ActionOutput, Health, HttpError, generate_name, sorted},
     wait::wait_timed_out,
 };
 
@@ -49,10 +48,9 @@ impl Stub {
         self.changed.send_replace(true);
     }
 
-    /// Returns the body of `/health`.
-    pub fn health(&self) -> String {
-        let health = ObjectWriter::new().bool("ok", true).string("mode", "stub").string("backend", "stub");
-        health.number("sessions", self.sessions().len()).finish()
+    /// Builds the body of `/health`.
+    pub fn health(&self) -> Health {
+        Health { ok: true, mode: "stub", backend: "stub", tmux: None, sessions: self.sessions().len() }
     }
 
     /// Carries out a request.

@@ -3,16 +3,16 @@
 use std::{sync::Arc, time::Duration};
 
 use axum::http::StatusCode;
+use serde_json::value::RawValue;
 use tokio::{sync::watch, time::timeout};
 
 use super::{
-    action::ActionOutput,
     capture_cache::{CaptureCache, CaptureSpec},
     js::JsString,
     live::{FoundSession, Live, is_gone},
     pattern::Pattern,
     request::Request,
-    response::HttpError,
+    response::{ActionOutput, HttpError},
 };
 use crate::{
     api::{ReadFormat, ReadRequest, Result},
@@ -27,7 +27,7 @@ const OUTPUT_BYTES: u64 = 256 * 1024;
 /// The result of one check.
 enum CheckOutcome {
     /// The pattern matches; the capture, as JSON.
-    Matched(Arc<str>),
+    Matched(Arc<RawValue>),
     /// No match yet.
     NotYet,
     /// The pane does not exist any more.
@@ -91,7 +91,7 @@ impl Live {
         pattern: &Arc<Pattern>,
         since: &mut Option<String>,
         changes: &mut watch::Receiver<u64>,
-    ) -> Result<Option<Arc<str>>, HttpError> {
+    ) -> Result<Option<Arc<RawValue>>, HttpError> {
         // Held from check to check, with what was computed.
         let cache = self.caches.get(pane, CaptureSpec::of(request));
         loop {

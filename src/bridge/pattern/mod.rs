@@ -69,7 +69,7 @@ mod tests {
         Value::read(quoted).into_text().unwrap()
     }
 
-    /// What V8 answers (`tests/golden/bridge/patterns.mjs`).
+    /// Compares with the answers of V8 (`tests/golden/bridge/patterns.mjs`).
     #[test]
     fn patterns_mean_what_javascript_says() {
         let golden = include_str!("../../../tests/golden/bridge/patterns.tsv");

@@ -141,7 +141,8 @@ mod tests {
         assert!(run_if_worker(["muxtap"].map(OsString::from)).is_none());
     }
 
-    /// However counted repetitions and classes are nested in 256 characters, compiling ends at once.
+    /// Compiling ends at once, however counted repetitions and classes are nested in 256
+    /// characters.
     #[test]
     fn compiling_is_bounded() {
         let nested = |open: &str, inner: &str, close: &str| {
