@@ -17,6 +17,7 @@ use crate::{
     descriptors,
     engine::{Engine, EngineOptions, agents::Rules, audit::Audit},
     http, metrics, net,
+    supervise::confirm::approvals::Approvals,
     tmux::Program,
 };
 
@@ -91,7 +92,7 @@ async fn run(
             sockets: Some(own_socket_dir()),
             confirm: settings.confirm.clone(),
             hold: Some(settings.mcp_hold),
-            approvals: Some(paths.approvals_dir()),
+            approvals: Some(Approvals::default()),
             ..crate::mcp::ClientContext::default()
         },
     };

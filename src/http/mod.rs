@@ -1,6 +1,7 @@
 //! HTTP: the routes, on the daemon's Unix socket and, behind a guard, on TCP ports. A face parses a
 //! request and prints an answer; it never decides.
 
+mod approvals;
 mod error;
 mod guard;
 pub mod mcp;
@@ -130,6 +131,9 @@ pub fn router(app: App) -> Router {
         .route("/v1/waits", post(routes::wait))
         .route("/v1/waits/{id}", get(routes::wait_result).delete(routes::cancel_wait))
         .route("/v1/agents", get(routes::agents))
+        .route("/v1/approvals", get(approvals::list))
+        .route("/v1/approvals/{id}", post(approvals::answer))
+        .route("/v1/approvals/events", get(approvals::events))
         .route("/v1/events", get(stream::sse::stream))
         .route("/v1/stream", get(stream::ws::stream))
         .route("/v1/mcp", get(mcp::stdio))
