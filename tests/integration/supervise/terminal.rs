@@ -30,6 +30,11 @@ impl Daemon {
         let app = App::new(engine.clone(), DaemonInfo { mcp, ..DaemonInfo::default() });
         let listener = tokio::net::UnixListener::bind(world.path("m.sock")).unwrap();
         let stop = CancellationToken::new();
+        let (asked, end) = (app.clone(), stop.clone());
+        tokio::spawn(async move {
+            asked.stop_asked().await;
+            end.cancel();
+        });
         let threads = tokio::runtime::Handle::current();
         let served = net::serve(Listener::Unix(listener), http::router(app), Limits::LOCAL, threads, stop.clone());
         let served = tokio::spawn(served);
