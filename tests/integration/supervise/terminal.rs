@@ -30,11 +30,6 @@ impl Daemon {
         let app = App::new(engine.clone(), DaemonInfo { mcp, ..DaemonInfo::default() });
         let listener = tokio::net::UnixListener::bind(world.path("m.sock")).unwrap();
         let stop = CancellationToken::new();
-        let (asked, end) = (app.clone(), stop.clone());
-        tokio::spawn(async move {
-            asked.stop_asked().await;
-            end.cancel();
-        });
         let threads = tokio::runtime::Handle::current();
         let served = net::serve(Listener::Unix(listener), http::router(app), Limits::LOCAL, threads, stop.clone());
         let served = tokio::spawn(served);
@@ -57,6 +52,11 @@ fn stage(always: bool, answer_timeout: Duration) -> (Stage, Daemon) {
     (Stage::new(world, Plan { confirm: vec![confirm], answer_timeout, ..Plan::default() }), daemon)
 }
 
+async fn end(stage: Stage, daemon: Daemon) {
+    daemon.stop(&stage.world).await;
+    stage.end().await;
+}
+
 const LONG: Duration = Duration::from_secs(3600);
 
 fn spawning(stage: &Stage, prompt: &str) -> tokio::task::JoinHandle<String> {
@@ -77,7 +77,7 @@ fn question(stage: &Stage) -> serde_json::Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_question_is_listed_and_answered_by_its_name() {
-    let (stage, _daemon) = stage(true, LONG);
+    let (stage, daemon) = stage(true, LONG);
     assert_eq!(stage.world.ok(&["approvals"]), "No questions are open.");
     for (word, answer) in
         [("deny", "Spawn denied by user."), ("approve", "Spawned tmux session `one`.\n- Prompt: p\n- Dir: /")]
@@ -96,7 +96,7 @@ async fn a_question_is_listed_and_answered_by_its_name() {
         assert_eq!((again.status, &again.error()["code"]), (1, &json!("NOT_FOUND")));
     }
     stage.shows("one", "told: p");
-    stage.end().await;
+    end(stage, daemon).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -118,7 +118,7 @@ async fn who_watches_is_asked_and_where_nobody_does_spawn_is_refused() {
     assert!(spawned.await.unwrap().starts_with("Spawned tmux session `one`."));
     watch.kill();
     eventually("nobody watches", || !daemon.approvals.is_watched());
-    stage.end().await;
+    end(stage, daemon).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -126,10 +126,9 @@ async fn a_question_goes_with_its_deadline_its_caller_and_its_process() {
     let (stage, daemon) = stage(true, Duration::from_millis(400));
     assert_eq!(spawning(&stage, "p").await.unwrap(), "Spawn denied by user.");
     assert_eq!(stage.world.ok(&["approvals"]), "No questions are open.");
-    stage.end().await;
-    drop(daemon);
+    end(stage, daemon).await;
 
-    let (stage, _daemon) = self::stage(true, LONG);
+    let (stage, daemon) = self::stage(true, LONG);
     let spawned = spawning(&stage, "p");
     question(&stage);
     spawned.abort();
@@ -139,7 +138,7 @@ async fn a_question_goes_with_its_deadline_its_caller_and_its_process() {
     stage.supervisor.stop().await;
     assert_eq!(stage.world.ok(&["approvals"]), "No questions are open.");
     assert_eq!(spawned.await.unwrap(), "Spawn denied by user.");
-    stage.end().await;
+    end(stage, daemon).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -151,5 +150,5 @@ async fn who_watches_goes_on_with_the_next_daemon() {
     let daemon = Daemon::start(&stage.world);
     eventually("it goes on", || daemon.approvals.is_watched());
     watch.kill();
-    stage.end().await;
+    end(stage, daemon).await;
 }
