@@ -9,7 +9,6 @@ use muxtap::protocol::{
     codec::{ControlCodec, Event},
     frame::FrameKey,
 };
-use tokio_util::codec::Decoder as _;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     // The key tells replies that hold a pane's text from text that looks like a reply.

@@ -27,6 +27,10 @@
 //! and `bridge` (the program). Without any there are the floors alone.
 //! `docs/architecture.md` follows a byte through all of it.
 
+#![cfg_attr(
+    all(feature = "engine", not(feature = "bridge")),
+    allow(dead_code, unused_imports, reason = "every face calls a part of the one engine of all of them")
+)]
 #![allow(
     clippy::similar_names,
     reason = "`held` and `hold`, `carries` and `carriers` are words with their own meaning"
@@ -45,14 +49,11 @@ mod clock;
 #[doc(hidden)]
 pub mod config;
 #[cfg(feature = "cli")]
-mod daemon;
+#[doc(hidden)]
+pub mod daemon;
 #[cfg(feature = "engine")]
 mod descriptors;
 #[cfg(feature = "engine")]
-#[cfg_attr(
-    not(feature = "bridge"),
-    allow(dead_code, unused_imports, reason = "every face calls a part of the one API of all of them")
-)]
 mod engine;
 #[cfg(feature = "engine")]
 mod glob;

@@ -111,17 +111,11 @@ pub fn run() {
     bridge.play("bench", &fifo);
     let (bare, bare_fifo) = Tmux::playing("marker");
     let mut control = Control::attach(&bare);
-    let (mut by_wait, mut by_worker, mut by_loop, mut by_control) =
-        (Times::default(), Times::default(), Times::default(), Times::default());
+    let (mut by_wait, mut by_loop, mut by_control) = (Times::default(), Times::default(), Times::default());
     for round in 0..ROUNDS {
         for sample in 0..SAMPLES {
             let id = format!("w{round}-{sample}");
             by_wait.push(marker(&mut http, &fifo, &id, &format!("<{id} \\d+>")));
-        }
-        for sample in 0..SAMPLES {
-            let id = format!("r{round}-{sample}");
-            // What only a worker can match.
-            by_worker.push(marker(&mut http, &fifo, &id, &format!("(?<=<{id} )\\d+>")));
         }
         for sample in 0..SAMPLES {
             let id = format!("b{round}-{sample}");
@@ -138,8 +132,6 @@ pub fn run() {
     figure(&format!("bare control client p50 ({samples} samples)"), by_control.p50(), "us", Goal::None);
     figure("send_and_capture with wait_for, p50", by_wait.p50(), "us", Goal::AtMost(2000.0));
     figure("send_and_capture with wait_for, p99", by_wait.p99(), "us", Goal::None);
-    figure("the same with a pattern for a worker, p50", by_worker.p50(), "us", Goal::AtMost(2000.0));
-    figure("the same with a pattern for a worker, p99", by_worker.p99(), "us", Goal::None);
     figure(&format!("capture_pane each 120 ms, p50 ({} samples)", by_loop.len()), by_loop.p50(), "us", Goal::None);
     figure("the loop / wait_for, p50", by_loop.p50() / by_wait.p50(), "x", Goal::None);
     thousand_waits(&bridge);

@@ -8,18 +8,19 @@ use std::{
     time::Instant,
 };
 
+use serde_json::value::RawValue;
 use tokio::sync::OnceCell;
 
 use super::{
-    js,
-    pattern::{Haystack, Pattern, Pool},
+    js::{self, JsString},
+    pattern::{Pattern, Pool},
 };
 use crate::{
     api::{CaptureRequest, CaptureSource, Result},
     engine::{PaneState, Revision, Server},
 };
 
-/// What is captured of a pane.
+/// Which part of a pane is captured, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CaptureSpec {
     /// Lines of history above the screen.
@@ -30,8 +31,9 @@ pub struct CaptureSpec {
 
 /// A pane's screen and history at one time.
 pub struct Capture {
-    text: Haystack,
-    json: OnceLock<Arc<str>>,
+    text: String,
+    units: OnceLock<JsString>,
+    json: OnceLock<Arc<RawValue>>,
     /// When the capture was asked for.
     asked: Instant,
     /// The point of the pane's life that the capture shows, where that is known.
@@ -106,7 +108,8 @@ impl Capture {
         text.retain(|character| character != '\r');
         text.truncate(js::trim_end(&text).len());
         Ok(Self {
-            text: Haystack::from(text),
+            text,
+            units: OnceLock::new(),
             json: OnceLock::new(),
             asked,
             point: is_known.then_some(point),
@@ -115,13 +118,8 @@ impl Capture {
     }
 
     /// Returns the text as JSON.
-    pub fn json(&self) -> Arc<str> {
-        let json = self.json.get_or_init(|| {
-            let mut json = String::with_capacity(self.text.as_str().len() + 64);
-            js::write_json(self.text.as_str(), &mut json);
-            json.into()
-        });
-        json.clone()
+    pub fn json(&self) -> Arc<RawValue> {
+        self.json.get_or_init(|| js::to_json(&self.text).into()).clone()
     }
 
     /// Returns whether the pattern matches somewhere.
@@ -132,6 +130,7 @@ impl Capture {
             matches.entry(key).or_insert_with(|| (pattern.clone(), Arc::default())).1.clone()
         };
         // If the caller that computes it is cancelled, the next one begins anew.
-        *cell.get_or_init(|| pattern.is_match(&self.text, pool)).await
+        let text = self.units.get_or_init(|| JsString::from(self.text.as_str()));
+        *cell.get_or_init(|| pool.is_match(pattern, text)).await
     }
 }

@@ -1,4 +1,5 @@
-//! The HTTP handler: who may ask, which routes there are, and in which order both are checked.
+//! The HTTP handler: who may ask, which routes there are, in which order both are checked, and the
+//! backend that carries requests out.
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,11 +13,12 @@ use subtle::ConstantTimeEq as _;
 use tokio::time::timeout;
 
 use super::{
-    backend::Backend,
     js,
+    live::Live,
     pattern::PatternCache,
     request::{BODY_BYTES, Request},
-    response::{self, HttpError},
+    response::{self, ActionOutput, Health, HttpError},
+    stub::Stub,
 };
 use crate::net::Peer;
 
@@ -25,6 +27,40 @@ const BODY_TIME: Duration = Duration::from_secs(30);
 /// Bytes of an oversized body that are read and thrown away, so that its sender is there to read
 /// the response.
 const DRAINED_BYTES: usize = 16 * 1024 * 1024;
+
+/// A backend, one for each mode.
+pub enum Backend {
+    /// `TMUX_BRIDGE_MODE=tmux`.
+    Live(Box<Live>),
+    /// `TMUX_BRIDGE_MODE=stub`.
+    Stub(Stub),
+}
+
+impl Backend {
+    /// Builds the body of `/health`.
+    pub async fn health(&self) -> Result<Health, HttpError> {
+        match self {
+            Self::Live(live) => live.health().await,
+            Self::Stub(stub) => Ok(stub.health()),
+        }
+    }
+
+    /// Carries out a request of the page `origin`.
+    pub async fn execute(&self, request: &Request, origin: &str) -> Result<ActionOutput, HttpError> {
+        match self {
+            Self::Live(live) => live.execute(request, origin).await,
+            Self::Stub(stub) => stub.execute(request).await,
+        }
+    }
+
+    /// Releases everything. Sessions of tmux live on.
+    pub async fn stop(&self) {
+        match self {
+            Self::Live(live) => live.stop().await,
+            Self::Stub(stub) => stub.stop(),
+        }
+    }
+}
 
 /// The state that all requests share.
 pub struct BridgeState {
@@ -68,20 +104,20 @@ impl BridgeState {
             let right = parts.method == method;
             right.then_some(()).ok_or_else(|| HttpError::new(StatusCode::METHOD_NOT_ALLOWED, "Method not allowed."))
         };
-        let body = match parts.uri.path() {
+        match parts.uri.path() {
             "/health" => {
                 only(Method::GET)?;
-                self.backend.health().await?
+                Ok(response::json(StatusCode::OK, &self.backend.health().await?))
             }
             "/v1/tmux" => {
                 only(Method::POST)?;
                 self.authorize(&parts.headers)?;
                 let request = Request::parse(&read_body(body).await?, &self.patterns).await?;
-                self.backend.execute(&request, origin).await?.into_body(request.action)
+                let output = self.backend.execute(&request, origin).await?;
+                Ok(response::json(StatusCode::OK, &output.body(request.action.as_str())))
             }
-            _ => return Err(HttpError::new(StatusCode::NOT_FOUND, "Not found.")),
-        };
-        Ok(response::json(StatusCode::OK, body))
+            _ => Err(HttpError::new(StatusCode::NOT_FOUND, "Not found.")),
+        }
     }
 
     /// Returns the request's `Origin`, if it is an allowed one.

@@ -1,7 +1,7 @@
 //! JavaScript's strings, numbers and white space, where the contract counts and trims as JavaScript
 //! does.
 
-use std::fmt::Write as _;
+use serde_json::value::{RawValue, to_raw_value};
 
 /// A JavaScript string: UTF-16 units, of which some may be halves of a pair that stand alone.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -48,18 +48,21 @@ impl JsString {
     }
 
     /// Encodes the string as `JSON.stringify` does, quotes included.
-    pub fn to_json(&self) -> String {
-        let mut out = String::with_capacity(self.0.len() + 2);
-        out.push('"');
-        for unit in char::decode_utf16(self.0.iter().copied()) {
-            match unit {
-                Ok(character) => escape(character, &mut out),
-                // Writing into a string cannot fail.
-                Err(alone) => drop(write!(out, "\\u{:04x}", alone.unpaired_surrogate())),
-            }
+    pub fn to_json(&self) -> Box<RawValue> {
+        if let Ok(text) = String::from_utf16(&self.0) {
+            return to_json(&text);
         }
-        out.push('"');
-        out
+        // `serde_json` writes what `JSON.stringify` does, but for halves that stand alone.
+        let inner: String = char::decode_utf16(self.0.iter().copied())
+            .map(|unit| match unit {
+                Ok(character) => {
+                    let quoted = to_json(character.encode_utf8(&mut [0; 4]));
+                    quoted.get().get(1..quoted.get().len() - 1).unwrap_or_default().to_owned()
+                }
+                Err(alone) => format!("\\u{:04x}", alone.unpaired_surrogate()),
+            })
+            .collect();
+        RawValue::from_string(format!("\"{inner}\"")).unwrap_or_default()
     }
 }
 
@@ -75,25 +78,10 @@ impl From<&str> for JsString {
     }
 }
 
-/// Appends a string that holds no halves of pairs as `JSON.stringify` does, quotes included.
-pub fn write_json(text: &str, out: &mut String) {
-    out.push('"');
-    text.chars().for_each(|character| escape(character, out));
-    out.push('"');
-}
-
-fn escape(character: char, out: &mut String) {
-    match character {
-        '"' => out.push_str("\\\""),
-        '\\' => out.push_str("\\\\"),
-        '\n' => out.push_str("\\n"),
-        '\r' => out.push_str("\\r"),
-        '\t' => out.push_str("\\t"),
-        '\u{8}' => out.push_str("\\b"),
-        '\u{c}' => out.push_str("\\f"),
-        control @ '\0'..='\u{1f}' => drop(write!(out, "\\u{:04x}", u32::from(control))),
-        other => out.push(other),
-    }
+/// Encodes a string that holds no halves of pairs as `JSON.stringify` does, quotes included.
+pub fn to_json(text: &str) -> Box<RawValue> {
+    // A string can always be written.
+    to_raw_value(text).unwrap_or_default()
 }
 
 /// Returns whether `trim` and `\s` take a unit for white space or a line end: not U+0085, but
@@ -152,11 +140,10 @@ mod tests {
 
     #[test]
     fn json_is_written_as_by_stringify() {
-        let mut out = String::new();
-        write_json("\u{8}\u{c}\n\r\t\"\\/\u{0}\u{1f}\u{7f}\u{2028}é😀", &mut out);
-        assert_eq!(out, "\"\\b\\f\\n\\r\\t\\\"\\\\/\\u0000\\u001f\u{7f}\u{2028}é😀\"");
-        let halves = JsString::from(vec![0x61, 0xd83d, 0x62, 0xde00, 0xd83d, 0xde00]);
-        assert_eq!(halves.to_json(), "\"a\\ud83db\\ude00😀\"");
+        let written = to_json("\u{8}\u{c}\n\r\t\"\\/\u{0}\u{1f}\u{7f}\u{2028}é😀");
+        assert_eq!(written.get(), "\"\\b\\f\\n\\r\\t\\\"\\\\/\\u0000\\u001f\u{7f}\u{2028}é😀\"");
+        let halves = JsString::from(vec![0x61, 0xd83d, 0x22, 0x0a, 0xde00, 0xd83d, 0xde00]);
+        assert_eq!(halves.to_json().get(), "\"a\\ud83d\\\"\\n\\ude00😀\"");
     }
 
     #[test]

@@ -1,12 +1,9 @@
 //! A request's body, read as `JSON.parse` reads it: of two fields with one name the last counts,
 //! numbers may be infinite, strings may hold halves of pairs, and nesting has no limit.
 
-use std::{collections::HashMap, fmt};
+use std::collections::HashMap;
 
-use serde::{
-    Deserialize, Deserializer,
-    de::{DeserializeSeed, MapAccess, Visitor},
-};
+use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 use super::js::JsString;
@@ -23,10 +20,10 @@ pub enum ParseError {
 /// A body's JSON object.
 #[derive(Debug)]
 pub struct Object<'a> {
-    fields: HashMap<Vec<u8>, &'a RawValue>,
+    fields: HashMap<JsString, &'a RawValue>,
 }
 
-/// Returns a field's value.
+/// A field's value.
 #[derive(Debug, PartialEq)]
 pub enum Value<'a> {
     /// The field is absent (`undefined`).
@@ -50,57 +47,19 @@ impl<'a> Object<'a> {
         if !whole.get().starts_with('{') {
             return Err(ParseError::NotAnObject);
         }
-        serde_json::from_str(whole.get()).map_err(|_| ParseError::NotJson)
+        let fields = serde_json::from_str(whole.get()).map_err(|_| ParseError::NotJson)?;
+        Ok(Self { fields })
     }
 
-    /// A field's value.
+    /// Returns a field's value.
     pub fn field(&self, name: &str) -> Value<'a> {
-        self.fields.get(name.as_bytes()).map_or(Value::Absent, |raw| Value::read(raw.get()))
+        self.fields.get(&JsString::from(name)).map_or(Value::Absent, |raw| Value::read(raw.get()))
     }
 }
 
-impl<'de> Deserialize<'de> for Object<'de> {
+impl<'de> Deserialize<'de> for JsString {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Fields;
-        impl<'de> Visitor<'de> for Fields {
-            type Value = Object<'de>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                let mut fields = HashMap::new();
-                while let Some(name) = map.next_key_seed(Name)? {
-                    fields.insert(name, map.next_value()?);
-                }
-                Ok(Object { fields })
-            }
-        }
-        deserializer.deserialize_map(Fields)
-    }
-}
-
-/// A field's name, which may be no Unicode text.
-struct Name;
-
-impl<'de> DeserializeSeed<'de> for Name {
-    type Value = Vec<u8>;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
-        deserializer.deserialize_bytes(self)
-    }
-}
-
-impl Visitor<'_> for Name {
-    type Value = Vec<u8>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a name")
-    }
-
-    fn visit_bytes<E>(self, name: &[u8]) -> Result<Self::Value, E> {
-        Ok(name.to_vec())
+        <&RawValue>::deserialize(deserializer).map(|raw| unquoted(raw.get()))
     }
 }
 
@@ -122,7 +81,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// A string.
+    /// Returns the text of a string.
     pub fn into_text(self) -> Option<JsString> {
         match self {
             Self::Text(text) => Some(text),

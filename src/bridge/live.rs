@@ -6,13 +6,12 @@ use axum::http::StatusCode;
 use tokio::time::timeout;
 
 use super::{
-    action::{ActionOutput, generate_name, sorted},
     capture_cache::{Capture, CaptureCaches, CaptureSpec},
     js::JsString,
     own_program,
     pattern::Pool,
     request::{Action, Request},
-    response::{HttpError, ObjectWriter},
+    response::{ActionOutput, Health, HttpError, TmuxHealth, generate_name, sorted},
     settings::Settings,
 };
 use crate::{
@@ -90,12 +89,11 @@ impl Live {
         Ok(live)
     }
 
-    /// Returns the body of `/health`.
-    pub async fn health(&self) -> Result<String, HttpError> {
+    /// Builds the body of `/health`.
+    pub async fn health(&self) -> Result<Health, HttpError> {
         let sessions = self.list().await?.len();
-        let health = ObjectWriter::new().bool("ok", true).string("mode", "tmux").string("backend", "tmux");
-        let health = health.string("tmuxVersion", &self.version);
-        Ok(health.string("socketPath", &self.socket.display().to_string()).number("sessions", sessions).finish())
+        let tmux = TmuxHealth { version: self.version.clone(), socket: self.socket.display().to_string() };
+        Ok(Health { ok: true, mode: "tmux", backend: "tmux", tmux: Some(tmux), sessions })
     }
 
     /// Carries out a request of the page `origin`.

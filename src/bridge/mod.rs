@@ -2,11 +2,9 @@
 //! `docs/bridge.md` is its page.
 //! The bridge is a process of its own in the foreground, beside the daemon, with an engine of its
 //! own for one tmux server. A request goes through `handler` (may the caller ask, in the contract's
-//! order of checks), `request` (is it valid), and a `backend`: `live` uses the engine, `stub` keeps
+//! order of checks), `request` (is it valid), and a backend: `live` uses the engine, `stub` keeps
 //! lines in memory. `pattern` is JavaScript's regular expressions.
 
-mod action;
-mod backend;
 mod capture_cache;
 mod handler;
 mod js;
@@ -37,8 +35,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use self::{
-    backend::Backend,
-    handler::BridgeState,
+    handler::{Backend, BridgeState},
     live::Live,
     pattern::PatternCache,
     settings::{Mode, Settings},
@@ -107,7 +104,7 @@ pub async fn serve(settings: &Settings, common: &config::Settings) -> Result<(),
     Ok(())
 }
 
-/// Returns the path of this program, which some patterns need for worker processes.
+/// Returns the path of this program, which matches patterns in worker processes.
 fn own_program() -> Result<PathBuf, String> {
     let own = std::env::current_exe().map_err(|error| format!("cannot find muxtap's own program: {error}"))?;
     // The same program even if its file is replaced meanwhile.
@@ -157,7 +154,8 @@ fn started(settings: &Settings, port: u16) -> String {
     };
     let url = format!("{scheme}://{host}:{port}");
     let mut lines = format!(
-        "tmux bridge listening on {url}\nmode: {}\nhealth: {url}/health\nendpoint: {url}/v1/tmux\nallowed origins: {}\n",
+        "tmux bridge listening on {url}\nmode: {}\nhealth: {url}/health\nendpoint: {url}/v1/tmux\n\
+         allowed origins: {}\n",
         settings.mode.as_str(),
         settings.origins.join(", ")
     );

@@ -268,8 +268,8 @@ mod tests {
     #[tokio::test]
     async fn fields_fail_in_their_order() {
         let mut body = serde_json::json!({
-            "action": "no", "session": "-", "cwd": "x", "text": "x".repeat(8001), "keys": 1, "lines": 0, "wait_for": "(",
-            "timeout_ms": 1.5,
+            "action": "no", "session": "-", "cwd": "x", "text": "x".repeat(8001), "keys": 1, "lines": 0,
+            "wait_for": "(", "timeout_ms": 1.5,
         });
         for (field, message, mended) in [
             ("action", "Invalid action.", "send_keys"),

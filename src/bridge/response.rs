@@ -1,11 +1,17 @@
 //! Responses as the contract has them: key order, error texts, and nothing else in the body.
 
+use std::sync::Arc;
+
 use axum::{
     body::Body,
     http::{HeaderValue, Response, StatusCode, header},
 };
 
-use super::js::{self, JsString};
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use super::js::JsString;
+use crate::nonce;
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json; charset=utf-8");
 
@@ -16,6 +22,12 @@ pub struct HttpError {
     pub status: StatusCode,
     /// The message that the client gets.
     pub message: JsString,
+}
+
+#[derive(Serialize)]
+struct ErrorBody<'a> {
+    ok: bool,
+    error: &'a RawValue,
 }
 
 impl HttpError {
@@ -46,83 +58,89 @@ impl HttpError {
 
     /// Converts the error into an HTTP response.
     pub fn into_response(self) -> Response<Body> {
-        let body = ObjectWriter::new().bool("ok", false).raw("error", &self.message.to_json());
-        json(self.status, body.finish())
+        json(self.status, &ErrorBody { ok: false, error: &self.message.to_json() })
     }
 }
 
-/// A JSON object that is written key by key.
+/// The result of an action.
 #[derive(Debug)]
-pub struct ObjectWriter {
-    text: String,
+pub enum ActionOutput {
+    /// The names of all sessions, sorted.
+    Sessions(Vec<String>),
+    /// The session that the action was about.
+    Session {
+        /// Its name.
+        name: String,
+        /// The session's screen, where the action asks for it: a JSON string.
+        output: Option<Arc<RawValue>>,
+    },
 }
 
-impl ObjectWriter {
-    /// Begins an object without keys.
-    pub fn new() -> Self {
-        Self { text: "{".into() }
+/// A success's body. Clients see its keys in this order.
+#[derive(Debug, Default, Serialize)]
+pub struct SuccessBody<'a> {
+    ok: bool,
+    action: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sessions: Option<&'a [String]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    session: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    output: Option<&'a RawValue>,
+}
+
+impl ActionOutput {
+    /// Builds the result for a session without its screen.
+    pub fn session(name: &str) -> Self {
+        Self::Session { name: name.to_owned(), output: None }
     }
 
-    fn key(&mut self, key: &str) {
-        if self.text.len() > 1 {
-            self.text.push(',');
+    /// Builds the result for a session with its screen, as JSON.
+    pub fn output(name: &str, json: impl Into<Arc<RawValue>>) -> Self {
+        Self::Session { name: name.to_owned(), output: Some(json.into()) }
+    }
+
+    /// Returns the response's body.
+    pub fn body(&self, action: &'static str) -> SuccessBody<'_> {
+        let body = SuccessBody { ok: true, action, ..SuccessBody::default() };
+        match self {
+            Self::Sessions(names) => SuccessBody { sessions: Some(names), ..body },
+            Self::Session { name, output } => SuccessBody { session: Some(name), output: output.as_deref(), ..body },
         }
-        js::write_json(key, &mut self.text);
-        self.text.push(':');
     }
+}
 
-    /// Adds a boolean.
-    pub fn bool(mut self, key: &str, value: bool) -> Self {
-        self.key(key);
-        self.text.push_str(if value { "true" } else { "false" });
-        self
-    }
+/// The body of `/health`. Clients see its keys in this order.
+#[derive(Debug, Serialize)]
+pub struct Health {
+    /// Whether the bridge serves.
+    pub ok: bool,
+    /// The mode.
+    pub mode: &'static str,
+    /// The backend's name, which is the mode's.
+    pub backend: &'static str,
+    /// The tmux that is served.
+    #[serde(flatten)]
+    pub tmux: Option<TmuxHealth>,
+    /// How many sessions there are.
+    pub sessions: usize,
+}
 
-    /// Adds a number.
-    pub fn number(mut self, key: &str, value: usize) -> Self {
-        self.key(key);
-        self.text.push_str(&value.to_string());
-        self
-    }
-
-    /// Adds a string.
-    pub fn string(mut self, key: &str, value: &str) -> Self {
-        self.key(key);
-        js::write_json(value, &mut self.text);
-        self
-    }
-
-    /// Adds a value that is JSON already.
-    pub fn raw(mut self, key: &str, json: &str) -> Self {
-        self.key(key);
-        self.text.push_str(json);
-        self
-    }
-
-    /// Adds an array of strings.
-    pub fn strings(mut self, key: &str, values: &[String]) -> Self {
-        self.key(key);
-        self.text.push('[');
-        for (index, value) in values.iter().enumerate() {
-            if index > 0 {
-                self.text.push(',');
-            }
-            js::write_json(value, &mut self.text);
-        }
-        self.text.push(']');
-        self
-    }
-
-    /// Closes the object and returns its JSON.
-    pub fn finish(mut self) -> String {
-        self.text.push('}');
-        self.text
-    }
+/// The tmux that a bridge serves.
+#[derive(Debug, Serialize)]
+pub struct TmuxHealth {
+    /// The version, as `tmux -V` prints it.
+    #[serde(rename = "tmuxVersion")]
+    pub version: String,
+    /// The server's socket.
+    #[serde(rename = "socketPath")]
+    pub socket: String,
 }
 
 /// Builds a JSON response.
-pub fn json(status: StatusCode, body: String) -> Response<Body> {
-    let mut response = Response::new(Body::from(body));
+pub fn json(status: StatusCode, body: &impl Serialize) -> Response<Body> {
+    // Strings, numbers and structures of them can always be written.
+    let mut response = Response::new(Body::from(serde_json::to_vec(body).unwrap_or_default()));
     *response.status_mut() = status;
     response.headers_mut().insert(header::CONTENT_TYPE, JSON);
     response
@@ -136,16 +154,44 @@ pub fn forbidden() -> Response<Body> {
     response
 }
 
+/// Generates a name for a session that was given none.
+pub fn generate_name() -> String {
+    format!("pi-{}", nonce::hex32())
+}
+
+/// Sorts names as JavaScript does: by UTF-16 units.
+pub fn sorted(mut names: Vec<String>) -> Vec<String> {
+    names.sort_by(|one, other| one.encode_utf16().cmp(other.encode_utf16()));
+    names
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn keys_stand_in_the_order_in_which_they_were_written() {
-        let sessions = ["b".to_owned(), "a\"".to_owned()];
-        let body =
-            ObjectWriter::new().bool("ok", true).string("action", "x").strings("sessions", &sessions).number("n", 7);
-        assert_eq!(body.finish(), r#"{"ok":true,"action":"x","sessions":["b","a\""],"n":7}"#);
-        assert_eq!(ObjectWriter::new().strings("none", &[]).finish(), r#"{"none":[]}"#);
+    fn keys_stand_in_the_contracts_order() {
+        let json = |output: &ActionOutput| serde_json::to_string(&output.body("capture_pane")).unwrap();
+        let sessions = ActionOutput::Sessions(vec!["b".to_owned(), "a\"".to_owned()]);
+        assert_eq!(json(&sessions), r#"{"ok":true,"action":"capture_pane","sessions":["b","a\""]}"#);
+        assert_eq!(json(&ActionOutput::Sessions(vec![])), r#"{"ok":true,"action":"capture_pane","sessions":[]}"#);
+        assert_eq!(json(&ActionOutput::session("a")), r#"{"ok":true,"action":"capture_pane","session":"a"}"#);
+        let shown = ActionOutput::output("a", JsString::from("x\n").to_json());
+        assert_eq!(json(&shown), r#"{"ok":true,"action":"capture_pane","session":"a","output":"x\n"}"#);
+    }
+
+    #[test]
+    fn names_are_sorted_by_units() {
+        let names = ["b", "\u{ff5e}", "😀", "B", "a10", "a9"].map(str::to_owned).to_vec();
+        assert_eq!(sorted(names), ["B", "a10", "a9", "b", "😀", "\u{ff5e}"]);
+    }
+
+    #[test]
+    fn made_up_names_are_pi_and_eight_digits() {
+        let name = generate_name();
+        let digits = name.strip_prefix("pi-").unwrap();
+        assert!(
+            digits.len() == 8 && digits.bytes().all(|digit| digit.is_ascii_digit() || (b'a'..=b'f').contains(&digit))
+        );
     }
 }

@@ -158,7 +158,8 @@ impl Settings {
                 .map_err(|error| format!("cannot look at {}: {error}", self.socket_dir.display()))?;
             if !found.is_dir() || found.uid() != rustix::process::geteuid().as_raw() || found.mode() & 0o022 != 0 {
                 return Err(format!(
-                    "{} belongs to somebody else, or others can write there; name another folder with TMUX_BRIDGE_SOCKET_DIR",
+                    "{} belongs to somebody else, or others can write there; name another folder with \
+                     TMUX_BRIDGE_SOCKET_DIR",
                     self.socket_dir.display()
                 ));
             }

@@ -10,11 +10,10 @@ use axum::http::StatusCode;
 use tokio::{sync::watch, time::timeout};
 
 use super::{
-    action::{ActionOutput, generate_name, sorted},
     js::JsString,
     pattern::{Pattern, Pool},
     request::{Action, Request},
-    response::{HttpError, ObjectWriter},
+    response::{ActionOutput, Health, HttpError, generate_name, sorted},
     wait::wait_timed_out,
 };
 
@@ -38,8 +37,8 @@ struct Lines {
 }
 
 impl Stub {
-    /// Creates a backend without sessions. `program`: muxtap's own, which matches some of the
-    /// patterns in worker processes.
+    /// Creates a backend without sessions. `program`: muxtap's own, which matches patterns
+    /// in worker processes.
     pub fn new(program: PathBuf) -> Self {
         Self { sessions: Mutex::default(), changed: watch::Sender::new(false), pool: Pool::new(program) }
     }
@@ -49,10 +48,9 @@ impl Stub {
         self.changed.send_replace(true);
     }
 
-    /// Returns the body of `/health`.
-    pub fn health(&self) -> String {
-        let health = ObjectWriter::new().bool("ok", true).string("mode", "stub").string("backend", "stub");
-        health.number("sessions", self.sessions().len()).finish()
+    /// Builds the body of `/health`.
+    pub fn health(&self) -> Health {
+        Health { ok: true, mode: "stub", backend: "stub", tmux: None, sessions: self.sessions().len() }
     }
 
     /// Carries out a request.
@@ -111,7 +109,7 @@ impl Stub {
                 let since = lines.kept.iter().skip(before.saturating_sub(lines.dropped)).cloned();
                 (capture(lines, request), request.from_send.then(|| joined(since, "\n")))
             })?;
-            if pattern.is_match_in(since.as_ref().unwrap_or(&shown), &self.pool).await {
+            if self.pool.is_match(pattern, since.as_ref().unwrap_or(&shown)).await {
                 return Ok(ActionOutput::output(name, shown.to_json()));
             }
             // The sender lives as long as `self`.

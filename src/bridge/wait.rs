@@ -3,15 +3,16 @@
 use std::{sync::Arc, time::Duration};
 
 use axum::http::StatusCode;
+use serde_json::value::RawValue;
 use tokio::{sync::watch, time::timeout};
 
 use super::{
-    action::ActionOutput,
     capture_cache::{CaptureCache, CaptureSpec},
+    js::JsString,
     live::{FoundSession, Live, is_gone},
-    pattern::{Haystack, Pattern},
+    pattern::Pattern,
     request::Request,
-    response::HttpError,
+    response::{ActionOutput, HttpError},
 };
 use crate::{
     api::{ReadFormat, ReadRequest, Result},
@@ -26,7 +27,7 @@ const OUTPUT_BYTES: u64 = 256 * 1024;
 /// The result of one check.
 enum CheckOutcome {
     /// The pattern matches; the capture, as JSON.
-    Matched(Arc<str>),
+    Matched(Arc<RawValue>),
     /// No match yet.
     NotYet,
     /// The pane does not exist any more.
@@ -90,7 +91,7 @@ impl Live {
         pattern: &Arc<Pattern>,
         since: &mut Option<String>,
         changes: &mut watch::Receiver<u64>,
-    ) -> Result<Option<Arc<str>>, HttpError> {
+    ) -> Result<Option<Arc<RawValue>>, HttpError> {
         // Held from check to check, with what was computed.
         let cache = self.caches.get(pane, CaptureSpec::of(request));
         loop {
@@ -163,7 +164,8 @@ impl Live {
                 Err(error) if is_gone(&error) => return Ok(false),
                 Err(error) => return Err(self.refusal(&error)),
             };
-            if pattern.is_match(&Haystack::from(read.text.unwrap_or_default()), &self.pool).await {
+            let text = JsString::from(read.text.unwrap_or_default().as_str());
+            if self.pool.is_match(pattern, &text).await {
                 return Ok(true);
             }
             if !read.more {

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 
 use clap::{Arg, ArgMatches, Args as _, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
+#[cfg(feature = "bridge")]
 use super::commands::bridge::Bridge;
 use super::{
     Outcome,
@@ -31,7 +32,6 @@ use super::{
         wait_for::WaitFor,
     },
 };
-#[cfg(feature = "bridge")]
 use crate::socket::ServerChoice;
 
 /// Follow tmux panes, wait for what they print, read, capture and type: without polling.

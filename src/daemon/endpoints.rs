@@ -46,8 +46,8 @@ pub(super) fn bind_all(settings: &Settings, paths: &Paths) -> Result<Vec<TcpEndp
         && !settings.tls
     {
         return Err(Error::invalid(format!(
-            "http: {addr} can be reached from other machines, where what is typed and shown could be read on the way: set \
-             tls, or listen on 127.0.0.1"
+            "http: {addr} can be reached from other machines, where what is typed and shown could be read on the \
+             way: set tls, or listen on 127.0.0.1"
         )));
     }
     let acceptor = if settings.tls {

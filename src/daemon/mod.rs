@@ -17,6 +17,7 @@ use crate::{
     descriptors,
     engine::{Engine, Options, agents::Rules, audit::Audit},
     http, metrics, net,
+    supervise::confirm::approvals::Approvals,
     tmux::Program,
 };
 
@@ -60,6 +61,20 @@ const WRITERS: usize = 4;
 /// How long the daemon may take to release tmux and its clients.
 const STOP_LIMIT: Duration = Duration::from_secs(5);
 
+/// Serves the daemon's routes on a socket until `stop`, with these questions for a human: a daemon
+/// without its lock, log and TCP ports, for programs that have an engine of their own.
+pub async fn serve_routes(
+    listener: tokio::net::UnixListener,
+    engine: Engine,
+    approvals: Approvals,
+    stop: CancellationToken,
+) {
+    let mcp = crate::mcp::ClientContext { approvals: Some(approvals), ..crate::mcp::ClientContext::default() };
+    let app = http::App::new(engine, http::DaemonInfo { mcp, ..http::DaemonInfo::default() });
+    let (router, writers) = (http::daemon_router(app), tokio::runtime::Handle::current());
+    net::serve(net::Listener::Unix(listener), router, net::Limits::LOCAL, writers, stop).await;
+}
+
 async fn run(
     settings: &Settings,
     paths: &Paths,
@@ -91,7 +106,7 @@ async fn run(
             sockets: Some(own_socket_dir()),
             confirm: settings.confirm.clone(),
             hold: Some(settings.mcp_hold),
-            approvals: Some(paths.approvals_dir()),
+            approvals: Some(Approvals::default()),
             ..crate::mcp::ClientContext::default()
         },
     };

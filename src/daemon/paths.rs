@@ -82,11 +82,6 @@ impl Paths {
         self.state_file("audit.jsonl")
     }
 
-    /// Returns the folder of open questions to a human.
-    pub fn approvals_dir(&self) -> PathBuf {
-        self.state_file("approvals")
-    }
-
     /// Returns the folder of generated certificates.
     pub fn tls_dir(&self) -> PathBuf {
         self.state_file("tls")

@@ -79,8 +79,8 @@ pub fn connect_or_start(paths: &Paths, warn: &mut dyn FnMut(&str)) -> Result<Uni
             return Ok(stream);
         }
         warn(&format!(
-            "the daemon that `muxtap serve` ran (process {pid}) was killed and is not back after {} s; this command starts \
-             another one",
+            "the daemon that `muxtap serve` ran (process {pid}) was killed and is not back after {} s; this command \
+             starts another one",
             RETURN_LIMIT.as_secs()
         ));
     }
@@ -141,7 +141,7 @@ fn killed_daemon(paths: &Paths) -> Result<Option<LockRecord>> {
 
 /// Waits until a supervisor has started the daemon again, [`RETURN_LIMIT`] at most, and connects to
 /// it.
-fn wait_for_restart(paths: &Paths) -> Result<Option<UnixStream>> {
+pub fn wait_for_restart(paths: &Paths) -> Result<Option<UnixStream>> {
     let (notify, changed) = mpsc::channel();
     let watcher = notify::recommended_watcher(move |_| {
         // The receiver may have seen enough.

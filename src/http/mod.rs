@@ -1,10 +1,13 @@
 //! HTTP: the routes, on the daemon's Unix socket and, behind a guard, on TCP ports. A face parses a
 //! request and prints an answer; it never decides.
 
+#[cfg(feature = "mcp")]
+mod approvals;
 mod error;
 mod guard;
 #[cfg(feature = "mcp")]
 pub(crate) mod mcp;
+#[cfg(feature = "mcp")]
 mod openapi;
 mod openapi_parts;
 mod out_of_descriptors;
@@ -130,18 +133,19 @@ pub fn router(engine: &Engine) -> Router {
 }
 
 /// Builds the daemon's router, with every route.
+#[cfg(feature = "mcp")]
 pub(crate) fn daemon_router(app: App) -> Router {
-    let routes = engine_routes()
+    engine_routes()
         .route("/openapi.json", get(openapi::document))
         .route("/docs", get(openapi::page))
         .route("/v1/status", get(routes::status))
         .route("/v1/config", get(routes::config))
-        .route("/v1/stop", post(routes::stop));
-    #[cfg(feature = "mcp")]
-    let routes = routes
+        .route("/v1/stop", post(routes::stop))
+        .route("/v1/approvals", get(approvals::list))
+        .route("/v1/approvals/{id}", post(approvals::answer))
+        .route("/v1/approvals/events", get(approvals::events))
         .route("/v1/mcp", get(mcp::stdio))
-        .nest_service("/mcp", mcp::service(&app.engine, app.daemon.about.mcp.clone()));
-    routes
+        .nest_service("/mcp", mcp::service(&app.engine, app.daemon.about.mcp.clone()))
         .fallback(error::no_route)
         .method_not_allowed_fallback(error::no_method)
         .layer(DefaultBodyLimit::max(BODY_BYTES))

@@ -6,7 +6,7 @@ use axum::{Json, response::Response};
 use serde_json::Value;
 use utoipa::OpenApi;
 
-use super::{routes, stream, text};
+use super::{approvals, routes, stream, text};
 use crate::api;
 
 #[derive(OpenApi)]
@@ -40,6 +40,9 @@ use crate::api;
         routes::wait_result,
         routes::cancel_wait,
         routes::agents,
+        approvals::list,
+        approvals::answer,
+        approvals::events,
         stream::sse::stream,
         stream::ws::stream
     ),

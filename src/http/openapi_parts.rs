@@ -78,3 +78,12 @@ impl IntoParams for PathWait {
         in_path("id", "The wait's id")
     }
 }
+
+/// The parameter `{id}` of a question.
+pub struct PathQuestion;
+
+impl IntoParams for PathQuestion {
+    fn into_params(_: impl Fn() -> Option<ParameterIn>) -> Vec<Parameter> {
+        in_path("id", "The question's id")
+    }
+}

@@ -39,7 +39,7 @@ use self::elicitation::{Elicitation, ElicitationOutcome};
 use crate::{
     api::{Error, ErrorCode, Result, Tier},
     engine::{Engine, Server},
-    supervise::{self, Supervisor},
+    supervise::{self, Supervisor, confirm::approvals::Approvals},
     tmux::same_socket,
 };
 
@@ -68,8 +68,8 @@ pub struct ClientContext {
     pub confirm: Vec<Tier>,
     /// How long a call is held at most; `None`: 50 s.
     pub hold: Option<Duration>,
-    /// The folder in which a person at a terminal is asked (`muxtap approvals`).
-    pub approvals: Option<PathBuf>,
+    /// The questions to a person at a terminal (`muxtap approvals`).
+    pub approvals: Option<Approvals>,
 }
 
 impl ClientContext {

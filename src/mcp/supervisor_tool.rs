@@ -11,7 +11,7 @@ use crate::{
     engine::Engine,
     supervise::{
         DESCRIPTION, NAME, Options, PlatformEnvironment, Supervisor,
-        confirm::{Confirm, Mattermost, Terminal, approvals::Approvals},
+        confirm::{Confirm, Mattermost, Terminal},
         input_schema, store_path,
     },
 };
@@ -42,8 +42,8 @@ pub(super) fn supervisor(engine: &Engine, client: &ClientContext) -> Option<Supe
         (channel, thread, answer_timeout) = (Some(platform.channel.clone()), Some(platform.thread.clone()), set);
         confirm.push(Arc::new(Mattermost::new(platform)));
     }
-    if let Some(folder) = &client.approvals {
-        confirm.push(Arc::new(Terminal::new(Approvals::new(folder.clone()), false)));
+    if let Some(approvals) = &client.approvals {
+        confirm.push(Arc::new(Terminal::new(approvals.clone(), false)));
     }
     let directory = client.cwd.clone().or_else(|| var("HOME")).map_or_else(|| PathBuf::from("/"), PathBuf::from);
     let words = |env: &std::collections::BTreeMap<String, String>| {

@@ -6,7 +6,6 @@
 
 mod arguments;
 pub mod confirm;
-mod definition;
 mod environment;
 mod inspect;
 mod operate;
@@ -25,7 +24,7 @@ use std::{
 use serde_json::{Map, Value};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-pub use definition::{DESCRIPTION, NAME, input_schema};
+pub use arguments::{DESCRIPTION, NAME, input_schema};
 pub use environment::{MissingVariable, Platform, PlatformEnvironment, store as store_path};
 pub use state::State;
 

@@ -22,8 +22,9 @@ use crate::{
 };
 
 /// The answer where no human can be asked at all.
-const NO_CONFIRMER: &str = "Error: spawn needs a human's approval, and there is no way to ask one: set PLATFORM_URL, PLATFORM_TOKEN, \
-    PLATFORM_CHANNEL_ID, PLATFORM_THREAD_ID and PLATFORM_BOT_ID for Mattermost, or let a human run `muxtap approvals --watch`";
+const NO_CONFIRMER: &str = "Error: spawn needs a human's approval, and there is no way to ask one: set PLATFORM_URL, \
+    PLATFORM_TOKEN, PLATFORM_CHANNEL_ID, PLATFORM_THREAD_ID and PLATFORM_BOT_ID for Mattermost, or let a human run \
+    `muxtap approvals --watch`";
 
 /// A spawn that passed its checks.
 struct CheckedSpawn {

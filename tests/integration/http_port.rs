@@ -95,6 +95,24 @@ fn the_routes_answer_whoever_knows_the_token() {
     assert_eq!(asked(&addr, &new, "GET", "/v1/status", None).status, 401);
 }
 
+/// A token lets programs work in panes; to say yes in a human's place it is not enough.
+#[test]
+fn questions_to_a_human_are_answered_on_the_socket_alone() {
+    let world = World::new();
+    let (_daemon, addr) = serving(&world, &[]);
+    let token = token(&world);
+    let answer = json!({ "answer": "approved" });
+    for (method, path, body) in [
+        ("GET", "/v1/approvals", None),
+        ("GET", "/v1/approvals/events", None),
+        ("POST", "/v1/approvals/3fa9c1", Some(&answer)),
+    ] {
+        assert_eq!(code(&asked(&addr, &token, method, path, body)), (401, "UNAUTHORIZED".into()), "{method} {path}");
+    }
+    assert_eq!(world.http("GET", "/v1/approvals", None).json(), json!({ "approvals": [] }));
+    assert_eq!(code(&world.http("POST", "/v1/approvals/3fa9c1", Some(&answer))), (404, "NOT_FOUND".into()));
+}
+
 #[test]
 fn pages_of_the_web_do_not_reach_it() {
     let world = World::with_server();

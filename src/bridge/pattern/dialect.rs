@@ -22,7 +22,7 @@ pub fn for_regress(source: &[u16]) -> Option<Vec<u16>> {
             [] => return Some(out),
             [BACKSLASH, letter, rest @ ..] => match (u8::try_from(*letter), in_class) {
                 (Ok(b'b' | b'B'), false) => {
-                    if quantifier(rest).is_some() {
+                    if begins_quantifier(rest) {
                         return None;
                     }
                     out.extend([BACKSLASH, *letter]);
@@ -78,7 +78,7 @@ fn begins_name(source: &[u16]) -> bool {
 }
 
 /// Returns whether any group has a name: only then `\k` is a reference.
-pub fn has_names(source: &[u16]) -> bool {
+fn has_names(source: &[u16]) -> bool {
     let mut in_class = false;
     let mut left = source;
     while let [unit, rest @ ..] = left {
@@ -98,7 +98,7 @@ pub fn has_names(source: &[u16]) -> bool {
 }
 
 /// Reads this many hexadecimal digits; returns their value and what follows them.
-pub fn hex(source: &[u16], digits: usize) -> Option<(u16, &[u16])> {
+fn hex(source: &[u16], digits: usize) -> Option<(u16, &[u16])> {
     let (number, rest) = source.split_at_checked(digits)?;
     let mut value = 0;
     for unit in number {
@@ -107,60 +107,20 @@ pub fn hex(source: &[u16], digits: usize) -> Option<(u16, &[u16])> {
     Some((value, rest))
 }
 
-/// How often something is repeated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Quantifier {
-    /// The least count; `None` where the number is beyond all use.
-    pub min: Option<u32>,
-    /// The greatest count.
-    pub max: UpperBound,
-}
-
-/// The greatest count of a quantifier.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum UpperBound {
-    /// No limit.
-    Any,
-    /// This often; `None` where the number is beyond all use.
-    Times(Option<u32>),
-}
-
-/// Reads the quantifier at the beginning of `source`, if there is one; returns it and what follows.
-pub fn quantifier(source: &[u16]) -> Option<(Quantifier, &[u16])> {
-    let (unit, rest) = source.split_first()?;
-    let (quantifier, rest) = match u8::try_from(*unit).ok()? {
-        b'*' => (Quantifier { min: Some(0), max: UpperBound::Any }, rest),
-        b'+' => (Quantifier { min: Some(1), max: UpperBound::Any }, rest),
-        b'?' => (Quantifier { min: Some(0), max: UpperBound::Times(Some(1)) }, rest),
-        b'{' => braced(rest)?,
-        _ => return None,
-    };
-    // Whether a quantifier is greedy does not change whether there is a match.
-    Some((quantifier, rest.strip_prefix(&[u16::from(b'?')]).unwrap_or(rest)))
-}
-
-/// Reads `n}`, `n,}` or `n,m}`. Anything else is text, not a quantifier.
-fn braced(source: &[u16]) -> Option<(Quantifier, &[u16])> {
-    let (min, rest) = decimal(source)?;
-    match rest.split_first().map(|(unit, rest)| (u8::try_from(*unit), rest))? {
-        (Ok(b'}'), rest) => Some((Quantifier { min, max: UpperBound::Times(min) }, rest)),
-        (Ok(b','), rest) => {
-            let (max, rest) =
-                decimal(rest).map_or((UpperBound::Any, rest), |(max, rest)| (UpperBound::Times(max), rest));
-            let rest = rest.strip_prefix(&[u16::from(b'}')])?;
-            Some((Quantifier { min, max }, rest))
-        }
-        _ => None,
+/// Returns whether `source` begins with a quantifier: `*`, `+`, `?`, `{n}`, `{n,}` or `{n,m}`.
+/// Braces around anything else are text.
+fn begins_quantifier(source: &[u16]) -> bool {
+    let mut units = source.iter().map(|unit| u8::try_from(*unit).unwrap_or_default()).peekable();
+    match units.next() {
+        Some(b'*' | b'+' | b'?') => return true,
+        Some(b'{') if units.next().is_some_and(|unit| unit.is_ascii_digit()) => {}
+        _ => return false,
     }
-}
-
-fn decimal(source: &[u16]) -> Option<(Option<u32>, &[u16])> {
-    let length = source.iter().take_while(|unit| (0x30..=0x39).contains(*unit)).count();
-    let (digits, rest) = source.split_at_checked(length).filter(|(digits, _)| !digits.is_empty())?;
-    let number = digits
-        .iter()
-        .try_fold(0_u32, |number, digit| number.checked_mul(10)?.checked_add(u32::from(digit.saturating_sub(0x30))));
-    Some((number, rest))
+    while units.next_if(u8::is_ascii_digit).is_some() {}
+    if units.next_if_eq(&b',').is_some() {
+        while units.next_if(u8::is_ascii_digit).is_some() {}
+    }
+    units.next() == Some(b'}')
 }
 
 #[cfg(test)]
@@ -202,18 +162,11 @@ mod tests {
 
     #[test]
     fn a_brace_is_a_quantifier_only_where_it_is_whole() {
-        let read = |text: &str| {
-            let units = units(text);
-            quantifier(&units).map(|(read, rest)| (read.min, read.max, rest.len()))
-        };
-        assert_eq!(read("*a"), Some((Some(0), UpperBound::Any, 1)));
-        assert_eq!(read("+?a"), Some((Some(1), UpperBound::Any, 1)));
-        assert_eq!(read("{2}"), Some((Some(2), UpperBound::Times(Some(2)), 0)));
-        assert_eq!(read("{2,}x"), Some((Some(2), UpperBound::Any, 1)));
-        assert_eq!(read("{2,13}?x"), Some((Some(2), UpperBound::Times(Some(13)), 1)));
-        assert_eq!(read("{99999999999}"), Some((None, UpperBound::Times(None), 0)));
+        for text in ["*a", "+?a", "?", "{2}", "{2,}x", "{2,13}?x", "{99999999999}"] {
+            assert!(begins_quantifier(&units(text)), "{text}");
+        }
         for text in ["", "{", "{}", "{,2}", "{2", "{2,", "{2,a}", "{a}", "x*"] {
-            assert_eq!(read(text), None, "{text}");
+            assert!(!begins_quantifier(&units(text)), "{text}");
         }
     }
 }

@@ -1,14 +1,15 @@
 //! The workers: how many, for how long, and what happens to those that do not end.
 //! A job gets one of a few *quick* permits in turn and gives it back after [`QUICK_LIMIT`],
 //! finished or not. A job that is not finished goes on with one of the *slow* permits at the lowest
-//! priority, or waits for one. So a pattern that takes for ever delays only others that take for
-//! ever. After [`SLOW_LIMIT`] with a slow permit a text counts as one without a match.
+//! priority, or waits for one. The pattern's next job begins there. So a pattern that takes for
+//! ever delays others for the quick limit once, and from then on only others that take for ever.
+//! After [`SLOW_LIMIT`] with a slow permit a text counts as one without a match.
 
 use std::{
     io,
     path::PathBuf,
     process::Stdio,
-    sync::{Mutex, PoisonError},
+    sync::{Mutex, PoisonError, atomic::Ordering},
     time::Duration,
 };
 
@@ -17,11 +18,14 @@ use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     process::{Child, ChildStdin, ChildStdout, Command},
     sync::Semaphore,
-    time::timeout,
+    time::{Instant, timeout},
 };
 
-use super::worker::{self, Verdict};
-use crate::metrics;
+use super::{
+    Pattern,
+    worker::{self, Verdict},
+};
+use crate::{bridge::js::JsString, metrics};
 
 /// Workers at new jobs.
 const QUICK_WORKERS: usize = 4;
@@ -56,8 +60,8 @@ impl Pool {
 
     /// Returns whether the text holds a match, as far as that is known in time. Dropping the future
     /// kills the worker.
-    pub async fn is_match(&self, pattern: &[u16], text: &[u16]) -> bool {
-        match self.verdict(&worker::job(pattern, text)).await {
+    pub async fn is_match(&self, pattern: &Pattern, text: &JsString) -> bool {
+        match self.verdict(pattern, &worker::job(&pattern.units, text.units())).await {
             Ok(verdict) => verdict == Some(Verdict::Match),
             Err(error) => {
                 // Out of its memory, mostly.
@@ -67,38 +71,41 @@ impl Pool {
         }
     }
 
-    async fn verdict(&self, job: &[u8]) -> io::Result<Option<Verdict>> {
-        // The semaphores are never closed.
-        let permit = self.quick.acquire().await;
-        let idle = self.idle().pop();
-        let was_idle = idle.is_some();
-        let mut worker = idle.map_or_else(|| self.start(), Ok)?;
-        let mut asked = timeout(QUICK_LIMIT, worker.ask(job)).await;
-        if was_idle && matches!(asked, Ok(Err(_))) {
-            // An idle worker may have ended meanwhile.
-            worker = self.start()?;
-            asked = timeout(QUICK_LIMIT, worker.ask(job)).await;
-        }
-        match asked {
-            Ok(verdict) => {
+    async fn verdict(&self, pattern: &Pattern, job: &[u8]) -> io::Result<Option<Verdict>> {
+        let mut unfinished = None;
+        if !pattern.is_slow.load(Ordering::Relaxed) {
+            // The semaphores are never closed.
+            let permit = self.quick.acquire().await;
+            let idle = self.idle().pop();
+            let was_idle = idle.is_some();
+            let mut worker = idle.map_or_else(|| self.start(), Ok)?;
+            let mut asked = timeout(QUICK_LIMIT, worker.ask(job)).await;
+            if was_idle && matches!(asked, Ok(Err(_))) {
+                // An idle worker may have ended meanwhile.
+                worker = self.start()?;
+                asked = timeout(QUICK_LIMIT, worker.ask(job)).await;
+            }
+            if let Ok(verdict) = asked {
                 let verdict = verdict?;
                 self.idle().push(worker);
                 return Ok(Some(verdict));
             }
-            Err(_) => drop(permit),
+            drop(permit);
+            pattern.is_slow.store(true, Ordering::Relaxed);
+            // A worker that has not even read the whole job is of no more use.
+            unfinished = worker.has_job.then_some(worker);
         }
-        // A worker that has not even read the whole job is of no more use.
-        let (_permit, mut worker, asked) = if worker.has_job
-            && let Ok(permit) = self.slow.try_acquire()
-        {
-            (Some(permit), worker, true)
-        } else {
-            drop(worker);
-            (self.slow.acquire().await.ok(), self.start()?, false)
+        let unfinished = unfinished.and_then(|worker| Some((self.slow.try_acquire().ok()?, worker)));
+        let (_permit, mut worker, asked) = match unfinished {
+            Some((permit, worker)) => (Some(permit), worker, true),
+            None => (self.slow.acquire().await.ok(), self.start()?, false),
         };
         worker.lower_priority();
+        let begun = Instant::now();
         let answer = async { if asked { worker.answer().await } else { worker.ask(job).await } };
-        timeout(SLOW_LIMIT, answer).await.ok().transpose()
+        let verdict = timeout(SLOW_LIMIT, answer).await.ok().transpose();
+        pattern.is_slow.store(asked || begun.elapsed() > QUICK_LIMIT, Ordering::Relaxed);
+        verdict
     }
 
     fn idle(&self) -> std::sync::MutexGuard<'_, Vec<Worker>> {

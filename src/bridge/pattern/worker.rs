@@ -141,7 +141,8 @@ mod tests {
         assert!(run_if_worker(["muxtap"].map(OsString::from)).is_none());
     }
 
-    /// However counted repetitions and classes are nested in 256 characters, compiling ends at once.
+    /// Compiling ends at once, however counted repetitions and classes are nested in 256
+    /// characters.
     #[test]
     fn compiling_is_bounded() {
         let nested = |open: &str, inner: &str, close: &str| {
@@ -169,10 +170,6 @@ mod tests {
             let took = begun.elapsed();
             assert!(took < std::time::Duration::from_millis(100), "{source}: {took:?}");
             assert!(compiled, "{source}");
-            let begun = std::time::Instant::now();
-            let _ = super::super::automaton::Automaton::build(&units);
-            let took = begun.elapsed();
-            assert!(took < std::time::Duration::from_millis(500), "{source} as an automaton: {took:?}");
         }
     }
 }

@@ -1,6 +1,6 @@
 //! `approvals`.
 
-use std::{collections::BTreeMap, fmt::Write as _};
+use std::{collections::BTreeSet, fmt::Write as _, time::Duration};
 
 use clap::{Args, Subcommand};
 use tokio::sync::mpsc;
@@ -10,13 +10,16 @@ use super::{
     output::{self, Failure, Table},
 };
 use crate::{
-    api::{Error, ErrorCode},
+    api::{DoneAnswer, Error, Result},
+    cli::{client::EventStream, url},
+    daemon::start,
     plain,
-    supervise::confirm::{
-        approvals::{AnswerError, Approvals, OpenQuestion, Verdict},
-        terminal,
-    },
+    supervise::confirm::approvals::{ApprovalAnswer, ApprovalList, OpenQuestion, Verdict, unknown},
 };
+
+const PATH: &str = "/v1/approvals";
+/// How long to wait before looking for the next daemon again.
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// Say yes or no to what agents want to spawn
 ///
@@ -54,22 +57,26 @@ enum ApprovalsCommand {
 
 impl ApprovalsArgs {
     pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
-        let folder = Approvals::new(caller.paths.approvals_dir());
         match self.word {
-            Some(ApprovalsCommand::Approve { ids }) => answer_all(&folder, &ids, Verdict::Approved),
-            Some(ApprovalsCommand::Deny { ids }) => answer_all(&folder, &ids, Verdict::Denied),
-            None if self.watch => watch(&folder, caller.json).await,
-            None => list(&folder, caller.json),
+            Some(ApprovalsCommand::Approve { ids }) => answer_all(caller, &ids, Verdict::Approved).await,
+            Some(ApprovalsCommand::Deny { ids }) => answer_all(caller, &ids, Verdict::Denied).await,
+            None if self.watch => watch(caller).await,
+            None => list(caller).await,
         }
     }
 }
 
-fn list(folder: &Approvals, json: bool) -> Outcome {
-    let open = folder.open_questions().map_err(AnswerError::from).map_err(refused)?;
-    if json {
-        output::print_json(&serde_json::json!({ "approvals": open }))?;
+async fn list(caller: &Caller) -> Outcome {
+    let list = match caller.running().await? {
+        Some(mut client) => client.get(PATH, &()).await?,
+        // Whoever asks runs in a daemon.
+        None => ApprovalList::default(),
+    };
+    if caller.json {
+        output::print_json(&list)?;
         return Ok(0);
     }
+    let open = list.approvals;
     if open.is_empty() {
         output::print("No questions are open.\n")?;
         return Ok(0);
@@ -89,49 +96,139 @@ fn list(folder: &Approvals, json: bool) -> Outcome {
     Ok(0)
 }
 
-fn answer_all(folder: &Approvals, ids: &[String], word: Verdict) -> Outcome {
+async fn answer_all(caller: &Caller, ids: &[String], word: Verdict) -> Outcome {
     for id in ids {
-        folder.answer(id, word).map_err(refused)?;
+        answer(caller, id, word).await?;
         output::print(format!("{}\n", confirmation(id, word)))?;
     }
     Ok(0)
 }
 
-async fn watch(folder: &Approvals, json: bool) -> Outcome {
-    let unusable = |error: std::io::Error| Failure::from(refused(error.into()));
-    let _watching = folder.watch().map_err(unusable)?;
-    let (_watcher, mut changes) = terminal::changes(folder).map_err(unusable)?;
+async fn answer(caller: &Caller, id: &str, word: Verdict) -> Result<()> {
+    let mut client = caller.running().await?.ok_or_else(|| unknown(id))?;
+    let path = format!("{PATH}/{}", url::encode(id));
+    client.post::<DoneAnswer>(&path, &ApprovalAnswer { answer: word }).await.map(drop)
+}
+
+async fn watch(caller: &Caller) -> Outcome {
+    let mut lists = lists(caller).await?;
     let mut input = lines_of_stdin();
     let mut reads_stdin = true;
-    let mut shown: BTreeMap<String, OpenQuestion> = BTreeMap::new();
-    // A question has ended without an answer from here: the next bare word may have been meant for
-    // it.
-    let mut over = None;
+    let mut questions = Questions::default();
     loop {
-        let open = folder.open_questions().map_err(unusable)?;
-        shown.retain(|id, _| {
-            let stays = open.iter().any(|question| question.id == *id);
-            if !stays {
-                output::note(&format!("{id} has ended"));
-                over = Some(id.clone());
-            }
-            stays
-        });
-        for question in &open {
-            if shown.insert(question.id.clone(), question.clone()).is_none() {
-                show(question, json)?;
-            }
-        }
+        let mut list = None;
         tokio::select! {
-            change = changes.recv() => if change.is_none() { return Ok(0) },
-            line = input.recv(), if reads_stdin => match line {
-                Some(line) => {
-                    let said = answer(folder, &line, &open, &mut over)?;
-                    said.map(|id| shown.remove(&id));
+            read = lists.next(|data| list = serde_json::from_slice(data).ok()) => match read {
+                Ok(true) => if let Some(list) = list { questions.update(list, caller.json)? },
+                ended => {
+                    questions.update(ApprovalList::default(), caller.json)?;
+                    match ended {
+                        Ok(_) => output::note("the daemon has ended; waiting for another one"),
+                        Err(lost) => {
+                            output::note(&format!("{}; going on with another one", Error::from(lost).message));
+                            caller.reconnect().await?;
+                        }
+                    }
+                    lists = next_lists(caller).await?;
+                    questions.answered.clear();
                 }
+            },
+            line = input.recv(), if reads_stdin => match line {
+                Some(line) => if let Some((word, id)) = questions.meant(&line) {
+                    match answer(caller, &id, word).await {
+                        Ok(()) => {
+                            output::print(format!("{}\n", confirmation(&id, word)))?;
+                            questions.answered(id);
+                        }
+                        Err(error) => output::note(&error.message),
+                    }
+                },
                 // Without stdin the questions are still shown.
                 None => reads_stdin = false,
             },
+        }
+    }
+}
+
+/// Opens the stream of lists. While it is open agents know that somebody watches.
+async fn lists(caller: &Caller) -> Result<EventStream> {
+    caller.client().await?.events(&format!("{PATH}/events"), &(), None).await
+}
+
+/// Opens the stream of the next daemon. None is started for it: the last one may have been stopped
+/// on purpose.
+async fn next_lists(caller: &Caller) -> Result<EventStream> {
+    loop {
+        let paths = caller.paths.clone();
+        let started = tokio::task::spawn_blocking(move || start::wait_for_restart(&paths)).await;
+        if started.map_err(|error| Error::internal(error.to_string()))??.is_some() {
+            return lists(caller).await;
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// The questions that a terminal has shown.
+#[derive(Default)]
+struct Questions {
+    /// Those that are open, oldest first.
+    open: Vec<OpenQuestion>,
+    shown: BTreeSet<String>,
+    /// Those that were answered here. A list that was sent before may still have them.
+    answered: BTreeSet<String>,
+    /// A question that has ended without an answer from here: the next bare word may have been
+    /// meant for it.
+    over: Option<String>,
+}
+
+impl Questions {
+    /// Shows the questions that are new, and says which have ended.
+    fn update(&mut self, list: ApprovalList, json: bool) -> Result<(), Failure> {
+        self.open = list.approvals;
+        self.open.retain(|question| !self.answered.contains(&question.id));
+        self.shown.retain(|id| {
+            let stays = self.open.iter().any(|question| question.id == *id);
+            if !stays {
+                output::note(&format!("{id} has ended"));
+                self.over = Some(id.clone());
+            }
+            stays
+        });
+        for question in &self.open {
+            if self.shown.insert(question.id.clone()) {
+                show(question, json)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn answered(&mut self, id: String) {
+        self.shown.remove(&id);
+        self.open.retain(|question| question.id != id);
+        self.answered.insert(id);
+    }
+
+    /// Returns the answer that a line gives, and the question that it is for.
+    fn meant(&mut self, line: &str) -> Option<(Verdict, String)> {
+        let mut words = line.split_whitespace();
+        let word = match words.next()? {
+            "y" | "yes" => Verdict::Approved,
+            "n" | "no" => Verdict::Denied,
+            _ => {
+                output::note("write y or n, and the ID where it is not the oldest question");
+                return None;
+            }
+        };
+        if let Some(id) = words.next() {
+            Some((word, id.to_owned()))
+        } else if let Some(over) = self.over.take() {
+            output::note(&format!("{over} has ended meanwhile; say it again if another is meant"));
+            None
+        } else if let Some(oldest) = self.open.first() {
+            Some((word, oldest.id.clone()))
+        } else {
+            output::note("no question is open");
+            None
         }
     }
 }
@@ -167,47 +264,6 @@ fn show(question: &OpenQuestion, json: bool) -> Result<(), Failure> {
     output::print(text + &format!("  y {id} or n {id}?\n"))
 }
 
-/// Answers the question that a line is for; returns that question's id. `over`: a question that has
-/// ended meanwhile.
-fn answer(
-    folder: &Approvals,
-    line: &str,
-    open: &[OpenQuestion],
-    over: &mut Option<String>,
-) -> Result<Option<String>, Failure> {
-    let mut words = line.split_whitespace();
-    let word = match words.next() {
-        None => return Ok(None),
-        Some("y" | "yes") => Verdict::Approved,
-        Some("n" | "no") => Verdict::Denied,
-        Some(_) => {
-            output::note("write y or n, and the ID where it is not the oldest question");
-            return Ok(None);
-        }
-    };
-    let id = if let Some(id) = words.next() {
-        id
-    } else if let Some(over) = over.take() {
-        output::note(&format!("{over} has ended meanwhile; say it again if another is meant"));
-        return Ok(None);
-    } else if let Some(oldest) = open.first() {
-        oldest.id.as_str()
-    } else {
-        output::note("no question is open");
-        return Ok(None);
-    };
-    match folder.answer(id, word) {
-        Ok(()) => {
-            output::print(format!("{}\n", confirmation(id, word)))?;
-            Ok(Some(id.to_owned()))
-        }
-        Err(error) => {
-            output::note(&error.to_string());
-            Ok(None)
-        }
-    }
-}
-
 fn confirmation(id: &str, word: Verdict) -> String {
     match word {
         Verdict::Approved => format!("{id} approved"),
@@ -215,37 +271,51 @@ fn confirmation(id: &str, word: Verdict) -> String {
     }
 }
 
-#[allow(clippy::needless_pass_by_value, reason = "it is what `map_err` calls")]
-fn refused(error: AnswerError) -> Error {
-    let code = match error {
-        AnswerError::Unknown(_) => ErrorCode::NotFound,
-        AnswerError::Answered(_) | AnswerError::Unusable(_) => ErrorCode::Conflict,
-    };
-    Error::new(code, error.to_string())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::supervise::confirm::Request;
+
+    fn question(id: &str) -> OpenQuestion {
+        OpenQuestion {
+            id: id.into(),
+            kind: "session".into(),
+            name: "n".into(),
+            prompt: "p".into(),
+            working_dir: None,
+            session: None,
+            asked_at: "now".into(),
+            until: "later".into(),
+            pid: 1,
+        }
+    }
+
+    fn list(ids: &[&str]) -> ApprovalList {
+        ApprovalList { approvals: ids.iter().map(|id| question(id)).collect() }
+    }
 
     #[test]
     fn a_bare_word_is_for_the_oldest_unless_that_was_another_one_a_moment_ago() {
-        let dir = tempfile::tempdir().unwrap();
-        let folder = Approvals::new(dir.path().join("approvals"));
-        let request = Request { name: "n".into(), prompt: "p".into(), directory: None, session: None };
-        let asked = folder.ask(&request, "later".into()).unwrap();
-        let open = folder.open_questions().unwrap();
-        let mut over = Some("3fa9c1".to_owned());
-        let mut say = |line: &str| answer(&folder, line, &open, &mut over).unwrap();
-        assert_eq!((say(""), say("yy")), (None, None));
-        assert_eq!(say("y"), None, "it may have been meant for the one that has ended");
-        assert_eq!(asked.answer().unwrap(), None);
-        assert_eq!(say("y").as_deref(), Some(asked.id()));
-        assert_eq!(say("n"), None, "it was answered");
-        let other = folder.ask(&request, "later".into()).unwrap();
-        let mut over = Some("3fa9c1".to_owned());
-        let said = answer(&folder, &format!("n {}", other.id()), &open, &mut over).unwrap();
-        assert_eq!(said.as_deref(), Some(other.id()), "an ID is meant as it stands");
+        let mut questions = Questions::default();
+        questions.update(list(&["3fa9c1", "a", "b"]), false).unwrap();
+        questions.update(list(&["a", "b"]), false).unwrap();
+        assert_eq!((questions.meant(""), questions.meant("yy")), (None, None));
+        assert_eq!(questions.meant("y"), None, "it may have been meant for the one that has ended");
+        assert_eq!(questions.meant("y"), Some((Verdict::Approved, "a".into())));
+        questions.answered("a".into());
+        assert_eq!(questions.meant("n"), Some((Verdict::Denied, "b".into())), "the other one was answered");
+        questions.over = Some("3fa9c1".into());
+        let named = Some((Verdict::Denied, "c".into()));
+        assert_eq!(questions.meant("n c"), named, "an ID is meant as it stands");
+    }
+
+    #[test]
+    fn what_was_answered_here_is_not_shown_again_by_a_list_from_before() {
+        let mut questions = Questions::default();
+        questions.update(list(&["a"]), false).unwrap();
+        questions.answered("a".into());
+        questions.update(list(&["a"]), false).unwrap();
+        assert!(questions.shown.is_empty() && questions.open.is_empty());
+        questions.update(list(&[]), false).unwrap();
+        assert_eq!(questions.over, None);
     }
 }

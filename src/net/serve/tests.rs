@@ -13,7 +13,7 @@ use tokio::{
 use super::*;
 
 const SOON: Duration = Duration::from_millis(100);
-/// What takes longer does not happen.
+/// A time after which an event counts as not coming.
 const NEVER: Duration = Duration::from_secs(20);
 
 struct Served {

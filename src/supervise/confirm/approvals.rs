@@ -1,33 +1,34 @@
-//! Keeps open questions in a folder, for a human at a terminal.
+//! Asks a human at a terminal, who runs `muxtap approvals`.
 //!
-//! A question is a file `ID.json` (0600) in a folder of the user's own (0700); its answer is a
-//! field of it. Files are used and not the daemon, because the asking process may run without one,
-//! and a question must survive neither of them. Invariants:
-//! - A1: every change is made under the lock of `.lock`, so a question gets one answer: a second
-//!   one is refused.
-//! - A2: the asker holds a lock on `ID.alive` as long as it waits. Where no process holds it the
-//!   asker has died; the question is swept away and never shown.
-//! - A3: at the deadline the asker looks under the lock whether the question was answered; so a
-//!   human who was shown `approved` has approved.
+//! Open questions are kept in the daemon's memory: who asks runs in the daemon too, so none
+//! outlives its asker. Invariants:
+//! - A1: every change is made under one lock, so a question gets one answer: a second one is
+//!   refused.
+//! - A2: an asker that is dropped takes its question along.
+//! - A3: at the deadline the asker takes the question away and looks whether it was answered, in
+//!   one step; so a human who was shown `approved` has approved.
 
-use std::{
-    fs::{self, DirBuilder, File},
-    io,
-    os::unix::fs::{DirBuilderExt as _, MetadataExt as _},
-    path::{Path, PathBuf},
-};
+use std::{sync::Arc, time::Duration};
 
-use rustix::{fs::FlockOperation, io::Errno};
+use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize};
+use time::OffsetDateTime;
+use tokio::{sync::watch, time::Instant};
+use utoipa::ToSchema;
 
-use super::{Decision, Request};
+use super::{Confirm, Decision, Question, Request};
 use crate::{
+    api::{Error, ErrorCode, Result},
     nonce,
-    supervise::store::{lock_file, now, replace_file},
+    supervise::store::{iso, now},
 };
 
-/// A question as it stands in its file.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// The answer where no terminal watches for questions.
+const NOT_WATCHED: &str = "Error: spawn needs a human's approval, and nobody watches for questions: let a human run \
+    `muxtap approvals --watch`";
+
+/// A question that waits for a human's answer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct OpenQuestion {
     /// The question's id: six hexadecimal digits.
     pub id: String,
@@ -49,13 +50,24 @@ pub struct OpenQuestion {
     pub until: String,
     /// The process that asks.
     pub pid: u32,
-    /// A human's answer.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub answer: Option<Verdict>,
+}
+
+/// The questions that wait for an answer.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ApprovalList {
+    /// The questions, oldest first.
+    pub approvals: Vec<OpenQuestion>,
+}
+
+/// A human's answer to a question.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ApprovalAnswer {
+    /// Yes or no.
+    pub answer: Verdict,
 }
 
 /// The answers that a human can give.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
     /// Yes.
@@ -64,244 +76,196 @@ pub enum Verdict {
     Denied,
 }
 
-/// Why an answer did not count.
-#[derive(Debug, thiserror::Error)]
-pub enum AnswerError {
-    /// No question of this id is open.
-    #[error("no question {0} is open; `muxtap approvals` lists those that are")]
-    Unknown(String),
-    /// The question was answered already.
-    #[error("question {0} has been answered already")]
-    Answered(String),
-    /// The folder cannot be used.
-    #[error("cannot use the folder of questions: {0}")]
-    Unusable(#[from] io::Error),
-}
-
-/// The folder of questions. Every function reads and locks files: not for a thread that must not
-/// block.
-#[derive(Clone, Debug)]
+/// The open questions of a daemon. Clones are the same questions.
+#[derive(Clone, Debug, Default)]
 pub struct Approvals {
-    dir: PathBuf,
+    state: Arc<watch::Sender<State>>,
 }
 
-/// A question that this process asks. Dropping it takes the question away.
+#[derive(Debug, Default)]
+struct State {
+    /// Oldest first.
+    asked: Vec<(OpenQuestion, Option<Verdict>)>,
+    /// How many terminals watch.
+    watchers: usize,
+}
+
+impl State {
+    fn answer(&self, id: &str) -> Option<Verdict> {
+        self.asked.iter().find(|(question, _)| question.id == id).and_then(|(_, answer)| *answer)
+    }
+}
+
+/// A question that is asked. Dropping it takes the question away.
 #[derive(Debug)]
-pub struct AskedQuestion {
-    folder: Approvals,
+struct AskedQuestion {
+    approvals: Approvals,
     id: String,
-    /// The lock that says that the asker lives (A2).
-    _alive: File,
 }
 
-/// Says that a terminal watches for questions, until it is dropped.
+/// A terminal that watches for questions, until it is dropped.
 #[derive(Debug)]
-pub struct WatchGuard {
-    _lock: File,
+pub struct Watcher {
+    approvals: Approvals,
+    changes: watch::Receiver<State>,
 }
 
 impl Approvals {
-    /// Makes a handle to the questions in this folder; nothing is made yet.
-    pub fn new(dir: impl Into<PathBuf>) -> Self {
-        Self { dir: dir.into() }
+    /// Returns the questions that wait for an answer.
+    pub fn open_questions(&self) -> ApprovalList {
+        let state = self.state.borrow();
+        let open = state.asked.iter().filter(|(_, answer)| answer.is_none());
+        ApprovalList { approvals: open.map(|(question, _)| question.clone()).collect() }
     }
 
-    /// Returns the folder.
-    pub fn dir(&self) -> &Path {
-        &self.dir
-    }
-
-    /// Writes a question. `until`: when it lapses, ISO 8601.
-    pub fn ask(&self, request: &Request, until: String) -> io::Result<AskedQuestion> {
-        let _lock = self.lock()?;
-        let (id, alive) = loop {
-            let id = new_id();
-            if !self.file(&id).exists() {
-                let alive = lock_file(&self.alive_file(&id))?;
-                break (id, alive);
-            }
-        };
-        let open = OpenQuestion {
-            id: id.clone(),
-            kind: request.kind().into(),
-            name: request.name.clone(),
-            prompt: request.prompt.clone(),
-            working_dir: request.directory.clone(),
-            session: request.session.clone(),
-            asked_at: now(),
-            until,
-            pid: std::process::id(),
-            answer: None,
-        };
-        replace_file(&self.file(&id), &serde_json::to_vec_pretty(&open)?)?;
-        Ok(AskedQuestion { folder: self.clone(), id, _alive: alive })
-    }
-
-    /// Returns the questions that wait for an answer, oldest first. Those of askers that have died
-    /// are swept away.
-    pub fn open_questions(&self) -> io::Result<Vec<OpenQuestion>> {
-        if !self.dir.exists() {
-            return Ok(Vec::new());
-        }
-        let _lock = self.lock()?;
-        let mut found = Vec::new();
-        for entry in fs::read_dir(&self.dir)? {
-            let path = entry?.path();
-            let Some(id) = path.file_name().and_then(|name| name.to_str()?.strip_suffix(".json").map(str::to_owned))
-            else {
-                continue;
+    /// Answers a question. When this succeeds the asker acts on it. Errors: `NOT_FOUND`,
+    /// `CONFLICT` where it was answered already.
+    pub fn answer(&self, id: &str, word: Verdict) -> Result<()> {
+        let mut outcome = Err(unknown(id));
+        self.state.send_if_modified(|state| {
+            let Some((_, answer)) = state.asked.iter_mut().find(|(question, _)| question.id == id) else {
+                return false;
             };
-            if self.is_abandoned(&id)? {
-                self.sweep(&id);
-                continue;
+            if answer.is_some() {
+                let message = format!("question {id} has been answered already");
+                outcome = Err(Error::new(ErrorCode::Conflict, message));
+                return false;
             }
-            // A question that cannot be read cannot be answered.
-            if let Ok(open) = serde_json::from_slice::<OpenQuestion>(&fs::read(&path)?)
-                && open.answer.is_none()
-                && open.id == id
-            {
-                found.push(open);
-            }
-        }
-        found.sort_by(|one, other| (&one.asked_at, &one.id).cmp(&(&other.asked_at, &other.id)));
-        Ok(found)
+            *answer = Some(word);
+            outcome = Ok(());
+            true
+        });
+        outcome
     }
 
-    /// Answers a question. When this succeeds the asker acts on it, unless it dies.
-    pub fn answer(&self, id: &str, word: Verdict) -> Result<(), AnswerError> {
-        let unknown = || AnswerError::Unknown(id.to_owned());
-        if id.is_empty() || !id.bytes().all(|byte| byte.is_ascii_hexdigit()) || !self.dir.exists() {
-            return Err(unknown());
-        }
-        let _lock = self.lock()?;
-        let mut open = self.read(id)?.ok_or_else(unknown)?;
-        if self.is_abandoned(id)? {
-            self.sweep(id);
-            return Err(unknown());
-        }
-        if open.answer.is_some() {
-            return Err(AnswerError::Answered(id.to_owned()));
-        }
-        open.answer = Some(word);
-        replace_file(&self.file(id), &serde_json::to_vec_pretty(&open).map_err(io::Error::from)?)?;
-        Ok(())
-    }
-
-    /// Says that a terminal watches from now on.
-    pub fn watch(&self) -> io::Result<WatchGuard> {
-        let _lock = self.lock()?;
-        let lock = open_file(&self.watchers_file())?;
-        rustix::fs::flock(&lock, FlockOperation::LockShared)?;
-        Ok(WatchGuard { _lock: lock })
+    /// Watches for questions from now on.
+    pub fn watch(&self) -> Watcher {
+        self.state.send_modify(|state| state.watchers += 1);
+        let mut changes = self.state.subscribe();
+        // The first list is new to the terminal.
+        changes.mark_changed();
+        Watcher { approvals: self.clone(), changes }
     }
 
     /// Returns whether a terminal watches.
-    pub fn is_watched(&self) -> io::Result<bool> {
-        if !self.watchers_file().exists() {
-            return Ok(false);
-        }
-        // A look locks for a moment; another look in that moment must not take it for a terminal
-        // that watches.
-        let _turn = self.lock()?;
-        is_locked(&self.watchers_file())
+    pub fn is_watched(&self) -> bool {
+        self.state.borrow().watchers > 0
     }
 
-    fn file(&self, id: &str) -> PathBuf {
-        self.dir.join(format!("{id}.json"))
+    /// Asks. `until`: when the question lapses, ISO 8601.
+    fn ask(&self, request: &Request, until: String) -> AskedQuestion {
+        let mut id = new_id();
+        self.state.send_modify(|state| {
+            while state.asked.iter().any(|(question, _)| question.id == id) {
+                id = new_id();
+            }
+            let question = OpenQuestion {
+                id: id.clone(),
+                kind: request.kind().into(),
+                name: request.name.clone(),
+                prompt: request.prompt.clone(),
+                working_dir: request.directory.clone(),
+                session: request.session.clone(),
+                asked_at: now(),
+                until,
+                pid: std::process::id(),
+            };
+            state.asked.push((question, None));
+        });
+        AskedQuestion { approvals: self.clone(), id }
     }
+}
 
-    fn alive_file(&self, id: &str) -> PathBuf {
-        self.dir.join(format!("{id}.alive"))
+/// Returns the error for a question that is not open.
+pub fn unknown(id: &str) -> Error {
+    Error::not_found(format!("no question {id} is open; `muxtap approvals` lists those that are"))
+}
+
+impl Watcher {
+    /// Returns the open questions when they may have changed, at first at once.
+    pub async fn next(&mut self) -> ApprovalList {
+        // The sender lives as long as `self`.
+        let _ = self.changes.changed().await;
+        self.approvals.open_questions()
     }
+}
 
-    fn watchers_file(&self) -> PathBuf {
-        self.dir.join(".watchers")
-    }
-
-    /// Locks the folder. Makes it where it is missing; it must be the user's own.
-    fn lock(&self) -> io::Result<File> {
-        DirBuilder::new().recursive(true).mode(0o700).create(&self.dir)?;
-        let found = fs::symlink_metadata(&self.dir)?;
-        if !found.is_dir() || found.uid() != rustix::process::getuid().as_raw() || found.mode() & 0o022 != 0 {
-            let why = format!("{} must be a folder of yours that nobody else can write to", self.dir.display());
-            return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
-        }
-        lock_file(&self.dir.join(".lock"))
-    }
-
-    fn read(&self, id: &str) -> io::Result<Option<OpenQuestion>> {
-        match fs::read(self.file(id)) {
-            Ok(bytes) => Ok(serde_json::from_slice(&bytes).ok()),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error),
-        }
-    }
-
-    fn is_abandoned(&self, id: &str) -> io::Result<bool> {
-        match is_locked(&self.alive_file(id)) {
-            Ok(held) => Ok(!held),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(true),
-            Err(error) => Err(error),
-        }
-    }
-
-    fn sweep(&self, id: &str) {
-        // What cannot be removed is swept the next time.
-        let _ = fs::remove_file(self.file(id));
-        let _ = fs::remove_file(self.alive_file(id));
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        self.approvals.state.send_modify(|state| state.watchers -= 1);
     }
 }
 
 impl AskedQuestion {
-    /// Returns the question's id.
-    pub fn id(&self) -> &str {
-        &self.id
-    }
-
-    /// Returns the answer so far.
-    pub fn answer(&self) -> io::Result<Option<Decision>> {
-        let open = self.folder.read(&self.id)?;
-        Ok(open.and_then(|open| open.answer).map(Verdict::decision))
+    /// Resolves when the question was answered.
+    async fn answered(&self) {
+        let mut changes = self.approvals.state.subscribe();
+        // The sender lives as long as `self`.
+        let _ = changes.wait_for(|state| state.answer(&self.id).is_some()).await;
     }
 
     /// Takes the question away, and returns the answer up to now. After this it cannot be answered
     /// (A3).
-    pub fn close(self) -> io::Result<Option<Decision>> {
-        let _lock = self.folder.lock()?;
-        let answer = self.answer();
-        self.folder.sweep(&self.id);
+    fn close(&self) -> Option<Verdict> {
+        let mut answer = None;
+        self.approvals.state.send_if_modified(|state| {
+            answer = state.answer(&self.id);
+            let before = state.asked.len();
+            state.asked.retain(|(question, _)| question.id != self.id);
+            state.asked.len() < before
+        });
         answer
     }
 }
 
 impl Drop for AskedQuestion {
     fn drop(&mut self) {
-        self.folder.sweep(&self.id);
+        self.close();
     }
 }
 
-impl Verdict {
-    const fn decision(self) -> Decision {
-        match self {
-            Self::Approved => Decision::Approved,
-            Self::Denied => Decision::Denied,
-        }
+/// Asks by questions that `muxtap approvals` shows.
+pub struct Terminal {
+    approvals: Approvals,
+    /// Whether to ask although no terminal watches: a human may look later.
+    always: bool,
+}
+
+impl Terminal {
+    /// Asks among these questions. `always`: also when no terminal watches; otherwise such a
+    /// question is [`Decision::Unavailable`].
+    pub fn new(approvals: Approvals, always: bool) -> Self {
+        Self { approvals, always }
     }
 }
 
-fn open_file(path: &Path) -> io::Result<File> {
-    use std::os::unix::fs::OpenOptionsExt as _;
-    fs::OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(path)
+impl Confirm for Terminal {
+    fn ask(self: Arc<Self>, question: Question) -> BoxFuture<'static, Decision> {
+        Box::pin(async move {
+            if !self.always && !self.approvals.is_watched() {
+                return Decision::Unavailable(NOT_WATCHED.into());
+            }
+            let until = iso_in(question.deadline.saturating_duration_since(Instant::now()));
+            let asked = self.approvals.ask(&question.request, until);
+            tokio::select! {
+                biased;
+                () = question.over() => {}
+                () = asked.answered() => {}
+            }
+            // Also where the question is over: a human may have been a moment quicker.
+            match asked.close() {
+                Some(Verdict::Approved) => Decision::Approved,
+                Some(Verdict::Denied) | None => Decision::Denied,
+            }
+        })
+    }
 }
 
-/// Returns whether some process holds the lock of this file.
-fn is_locked(path: &Path) -> io::Result<bool> {
-    let file = fs::OpenOptions::new().write(true).open(path)?;
-    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(false),
-        Err(Errno::WOULDBLOCK) => Ok(true),
-        Err(error) => Err(error.into()),
-    }
+/// Returns the time after this duration, ISO 8601 in UTC.
+fn iso_in(after: Duration) -> String {
+    let now = OffsetDateTime::now_utc();
+    let then = time::Duration::try_from(after).ok().and_then(|after| now.checked_add(after));
+    iso(then.unwrap_or(now))
 }
 
 fn new_id() -> String {
@@ -316,68 +280,50 @@ mod tests {
         Request { name: "n".into(), prompt: "p".into(), directory: None, session: None }
     }
 
-    fn folder() -> (tempfile::TempDir, Approvals) {
-        let dir = tempfile::tempdir().unwrap();
-        let folder = Approvals::new(dir.path().join("approvals"));
-        (dir, folder)
-    }
-
     #[test]
     fn a_question_is_answered_once() {
-        let (_dir, folder) = folder();
-        assert!(folder.open_questions().unwrap().is_empty());
-        let asked = folder.ask(&request(), "later".into()).unwrap();
-        let open = folder.open_questions().unwrap();
-        assert_eq!((open.len(), open[0].id.as_str(), open[0].kind.as_str()), (1, asked.id(), "session"));
-        assert_eq!(asked.answer().unwrap(), None);
-        folder.answer(asked.id(), Verdict::Denied).unwrap();
-        assert!(matches!(folder.answer(asked.id(), Verdict::Approved), Err(AnswerError::Answered(_))));
-        assert!(folder.open_questions().unwrap().is_empty());
-        let id = asked.id().to_owned();
-        assert_eq!(asked.close().unwrap(), Some(Decision::Denied));
-        assert!(matches!(folder.answer(&id, Verdict::Approved), Err(AnswerError::Unknown(_))));
+        let approvals = Approvals::default();
+        assert!(approvals.open_questions().approvals.is_empty());
+        let asked = approvals.ask(&request(), "later".into());
+        let open = approvals.open_questions().approvals;
+        assert_eq!((open.len(), &open[0].id, open[0].kind.as_str()), (1, &asked.id, "session"));
+        approvals.answer(&asked.id, Verdict::Denied).unwrap();
+        assert_eq!(approvals.answer(&asked.id, Verdict::Approved).unwrap_err().code, ErrorCode::Conflict);
+        assert!(approvals.open_questions().approvals.is_empty());
+        assert_eq!(asked.close(), Some(Verdict::Denied));
+        assert_eq!(approvals.answer(&asked.id, Verdict::Approved).unwrap_err().code, ErrorCode::NotFound);
     }
 
     #[test]
-    fn a_question_whose_asker_has_died_is_swept_away() {
-        let (_dir, folder) = folder();
-        let asked = folder.ask(&request(), String::new()).unwrap();
-        let id = asked.id().to_owned();
-        let text = fs::read(folder.file(&id)).unwrap();
+    fn a_question_goes_with_its_asker() {
+        let approvals = Approvals::default();
+        let asked = approvals.ask(&request(), String::new());
+        let id = asked.id.clone();
         drop(asked);
-        // As a killed asker leaves it: the files are there and no process holds the lock.
-        fs::write(folder.file(&id), text).unwrap();
-        fs::write(folder.alive_file(&id), "").unwrap();
-        assert!(matches!(folder.answer(&id, Verdict::Approved), Err(AnswerError::Unknown(_))));
-        assert!(!folder.file(&id).exists() && !folder.alive_file(&id).exists());
+        assert!(approvals.open_questions().approvals.is_empty());
+        assert_eq!(approvals.answer(&id, Verdict::Approved).unwrap_err().code, ErrorCode::NotFound);
     }
 
-    #[test]
-    fn whoever_watches_is_seen_while_they_do() {
-        let (_dir, folder) = folder();
-        assert!(!folder.is_watched().unwrap());
-        let (one, other) = (folder.watch().unwrap(), folder.watch().unwrap());
-        drop(one);
-        assert!(folder.is_watched().unwrap());
+    #[tokio::test]
+    async fn whoever_watches_is_seen_while_they_do_and_sees_each_question() {
+        let approvals = Approvals::default();
+        assert!(!approvals.is_watched());
+        let (mut one, other) = (approvals.watch(), approvals.watch());
         drop(other);
-        assert!(!folder.is_watched().unwrap());
+        assert!(approvals.is_watched());
+        assert!(one.next().await.approvals.is_empty());
+        let asked = approvals.ask(&request(), String::new());
+        assert_eq!(one.next().await.approvals[0].id, asked.id);
+        drop(one);
+        assert!(!approvals.is_watched());
     }
 
-    #[test]
-    fn a_folder_of_others_is_not_used() {
-        use std::os::unix::fs::PermissionsExt as _;
-        let (_dir, folder) = folder();
-        drop(folder.ask(&request(), String::new()).unwrap());
-        fs::set_permissions(folder.dir(), fs::Permissions::from_mode(0o777)).unwrap();
-        assert!(folder.ask(&request(), String::new()).is_err());
-    }
-
-    #[test]
-    fn a_name_is_never_a_path() {
-        let (_dir, folder) = folder();
-        let _asked = folder.ask(&request(), String::new()).unwrap();
-        for id in ["", "../x", "a/b", "."] {
-            assert!(matches!(folder.answer(id, Verdict::Approved), Err(AnswerError::Unknown(_))), "{id}");
-        }
+    #[tokio::test]
+    async fn an_answer_wakes_the_asker() {
+        let approvals = Approvals::default();
+        let asked = approvals.ask(&request(), String::new());
+        approvals.answer(&asked.id, Verdict::Approved).unwrap();
+        asked.answered().await;
+        assert_eq!(asked.close(), Some(Verdict::Approved));
     }
 }

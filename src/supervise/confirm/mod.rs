@@ -2,7 +2,6 @@
 
 pub mod approvals;
 pub mod mattermost;
-pub mod terminal;
 
 use std::sync::Arc;
 
@@ -10,8 +9,8 @@ use futures_util::future::BoxFuture;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+pub use approvals::Terminal;
 pub use mattermost::Mattermost;
-pub use terminal::Terminal;
 
 /// A spawn that a human is asked to allow.
 #[derive(Clone, Debug, PartialEq, Eq)]

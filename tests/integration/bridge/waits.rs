@@ -91,7 +91,6 @@ fn a_catastrophic_pattern_ends_at_its_time_and_holds_nobody_up() {
     let world = World::new();
     let bridge = with_session(&world);
     bridge.ok(&wait("echo aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", "^a{60}$"));
-    // Lookahead keeps it from being an automaton's.
     let evil = |number: usize| {
         json!({"action": "send_and_capture", "session": "a", "enter": true, "wait_for": format!("(?=a)(a|a)+[{number}]{{9}}$"),
             "timeout_ms": 10_000})
@@ -103,7 +102,7 @@ fn a_catastrophic_pattern_ends_at_its_time_and_holds_nobody_up() {
             client
         })
         .collect();
-    // Others are served meanwhile: what needs no worker, what needs one, and what does not match.
+    // Others are served meanwhile.
     for _ in 0..5 {
         bridge.ok(&wait("echo qu'i'ck", "^quick$"));
         assert_eq!(bridge.client().ask("GET", "/health", &[("Origin", super::ORIGIN)], b"").status, 200);
@@ -152,7 +151,7 @@ fn a_thousand_waits_are_open_at_once() {
     let mut clients: Vec<_> = (0..1000)
         .map(|number| {
             let mut client = bridge.client();
-            // Patterns of their own, some of which need a worker.
+            // Patterns of their own, some of which look behind.
             let pattern = if number % 50 == 0 { format!("(?<=g)o{number}!") } else { format!("go(?:{number})?!$") };
             let body = json!({"action": "send_and_capture", "session": "a", "keys": ["x", "BSpace"], "wait_for": pattern,
                 "timeout_ms": 60_000, "lines": 50});

@@ -2,18 +2,53 @@
 
 use std::{io::Write as _, sync::Arc, time::Duration};
 
-use muxtap::supervise::confirm::{Terminal, approvals::Approvals};
+use muxtap::{
+    Engine, Options, daemon,
+    supervise::confirm::{Terminal, approvals::Approvals},
+};
 use serde_json::json;
+use tokio_util::sync::CancellationToken;
 
 use super::{Plan, Stage};
 use crate::common::{Background, World, eventually};
 
-fn stage(always: bool, answer_timeout: Duration) -> Stage {
+/// What `muxtap approvals` speaks to: the daemon's routes, in this process.
+struct Daemon {
+    approvals: Approvals,
+    engine: Engine,
+    stop: CancellationToken,
+    served: tokio::task::JoinHandle<()>,
+}
+
+impl Daemon {
+    fn start(world: &World) -> Self {
+        let (approvals, engine) = (Approvals::default(), Engine::start(Options::default()).unwrap());
+        let listener = tokio::net::UnixListener::bind(world.path("m.sock")).unwrap();
+        let stop = CancellationToken::new();
+        let served = daemon::serve_routes(listener, engine.clone(), approvals.clone(), stop.clone());
+        let served = tokio::spawn(served);
+        Self { approvals, engine, stop, served }
+    }
+
+    /// Ends as `muxtap stop` has it end.
+    async fn stop(self, world: &World) {
+        self.engine.stop().await;
+        self.stop.cancel();
+        self.served.await.unwrap();
+        std::fs::remove_file(world.path("m.sock")).unwrap();
+    }
+}
+
+fn stage(always: bool, answer_timeout: Duration) -> (Stage, Daemon) {
     let world = World::with_server();
-    // Next to the daemon's socket, where that was chosen.
-    let folder = Approvals::new(world.path("m.sock.approvals"));
-    let confirm = Arc::new(Terminal::new(folder, always));
-    Stage::new(world, Plan { confirm: vec![confirm], answer_timeout, ..Plan::default() })
+    let daemon = Daemon::start(&world);
+    let confirm = Arc::new(Terminal::new(daemon.approvals.clone(), always));
+    (Stage::new(world, Plan { confirm: vec![confirm], answer_timeout, ..Plan::default() }), daemon)
+}
+
+async fn end(stage: Stage, daemon: Daemon) {
+    daemon.stop(&stage.world).await;
+    stage.end().await;
 }
 
 const LONG: Duration = Duration::from_secs(3600);
@@ -36,7 +71,7 @@ fn question(stage: &Stage) -> serde_json::Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_question_is_listed_and_answered_by_its_name() {
-    let stage = stage(true, LONG);
+    let (stage, daemon) = stage(true, LONG);
     assert_eq!(stage.world.ok(&["approvals"]), "No questions are open.");
     for (word, answer) in
         [("deny", "Spawn denied by user."), ("approve", "Spawned tmux session `one`.\n- Prompt: p\n- Dir: /")]
@@ -55,17 +90,16 @@ async fn a_question_is_listed_and_answered_by_its_name() {
         assert_eq!((again.status, &again.error()["code"]), (1, &json!("NOT_FOUND")));
     }
     stage.shows("one", "told: p");
-    stage.end().await;
+    end(stage, daemon).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn who_watches_is_asked_and_where_nobody_does_spawn_is_refused() {
-    let stage = stage(false, LONG);
+    let (stage, daemon) = stage(false, LONG);
     let refused = spawning(&stage, "p").await.unwrap();
     assert!(refused.starts_with("Error: spawn needs a human's approval, and nobody watches"), "{refused}");
     let mut watch = Background::start(&mut stage.world.muxtap_command(&["approvals", "--watch"]));
-    let folder = Approvals::new(stage.world.path("m.sock.approvals"));
-    eventually("somebody watches", || folder.is_watched().unwrap());
+    eventually("somebody watches", || daemon.approvals.is_watched());
     let spawned = spawning(&stage, "do\n\x1b]0;evil\x07it");
     let head = watch.line_where("the question", |line| line.contains("session one, until "));
     let id = head.split_whitespace().next().unwrap().to_owned();
@@ -77,17 +111,18 @@ async fn who_watches_is_asked_and_where_nobody_does_spawn_is_refused() {
     assert_eq!(watch.line(), Some(format!("{id} approved")));
     assert!(spawned.await.unwrap().starts_with("Spawned tmux session `one`."));
     watch.kill();
-    stage.end().await;
+    eventually("nobody watches", || !daemon.approvals.is_watched());
+    end(stage, daemon).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_question_goes_with_its_deadline_its_caller_and_its_process() {
-    let stage = stage(true, Duration::from_millis(400));
+    let (stage, daemon) = stage(true, Duration::from_millis(400));
     assert_eq!(spawning(&stage, "p").await.unwrap(), "Spawn denied by user.");
     assert_eq!(stage.world.ok(&["approvals"]), "No questions are open.");
-    stage.end().await;
+    end(stage, daemon).await;
 
-    let stage = self::stage(true, LONG);
+    let (stage, daemon) = self::stage(true, LONG);
     let spawned = spawning(&stage, "p");
     question(&stage);
     spawned.abort();
@@ -97,5 +132,17 @@ async fn a_question_goes_with_its_deadline_its_caller_and_its_process() {
     stage.supervisor.stop().await;
     assert_eq!(stage.world.ok(&["approvals"]), "No questions are open.");
     assert_eq!(spawned.await.unwrap(), "Spawn denied by user.");
-    stage.end().await;
+    end(stage, daemon).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_watches_goes_on_with_the_next_daemon() {
+    let (stage, daemon) = stage(false, LONG);
+    let watch = Background::start(&mut stage.world.muxtap_command(&["approvals", "--watch"]));
+    eventually("somebody watches", || daemon.approvals.is_watched());
+    daemon.stop(&stage.world).await;
+    let daemon = Daemon::start(&stage.world);
+    eventually("it goes on", || daemon.approvals.is_watched());
+    watch.kill();
+    end(stage, daemon).await;
 }

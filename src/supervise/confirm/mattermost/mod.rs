@@ -236,13 +236,14 @@ mod tests {
         let request = Request { name: "n".into(), prompt: "p".into(), directory: None, session: None };
         assert_eq!(
             message(&request),
-            ":rocket: **Spawn Request**\nClaude wants to spawn session `n`\n- **Prompt:** p\nReact: :+1: approve | :-1: deny"
+            ":rocket: **Spawn Request**\nClaude wants to spawn session `n`\n- **Prompt:** p\n\
+             React: :+1: approve | :-1: deny"
         );
         let request = Request { directory: Some("/d".into()), session: Some("s".into()), ..request };
         assert_eq!(
             message(&request),
-            ":rocket: **Spawn Request**\nClaude wants to spawn window `n`\n- **Prompt:** p\n- **Dir:** /d\n- **Session:** \
-             s (new window)\nReact: :+1: approve | :-1: deny"
+            ":rocket: **Spawn Request**\nClaude wants to spawn window `n`\n- **Prompt:** p\n- **Dir:** /d\n\
+             - **Session:** s (new window)\nReact: :+1: approve | :-1: deny"
         );
     }
 }

@@ -1,0 +1,83 @@
+//! Questions to a human at a terminal, for `muxtap approvals`.
+
+use std::convert::Infallible;
+
+use axum::{
+    Extension, Json,
+    response::{
+        IntoResponse as _, Response,
+        sse::{Event, KeepAlive, Sse},
+    },
+};
+use futures_util::stream;
+
+use super::{
+    App,
+    error::{Body, Target},
+    openapi_parts::{Failures, PathQuestion},
+};
+use crate::{
+    api::{DoneAnswer, Error, ErrorCode, Result},
+    net::Peer,
+    supervise::confirm::approvals::{ApprovalAnswer, ApprovalList, Approvals},
+};
+
+/// Returns the questions, for a caller on the Unix socket: only that one is the user for certain.
+fn questions(app: &App, peer: &Peer) -> Result<Approvals> {
+    if !matches!(peer, Peer::Unix { .. }) {
+        return Err(Error::new(
+            ErrorCode::Unauthorized,
+            "this is for `muxtap approvals` on the Unix socket, not for TCP ports",
+        ));
+    }
+    Ok(app.daemon.about.mcp.approvals.clone().unwrap_or_default())
+}
+
+/// Lists the questions that wait for a human's answer.
+///
+/// On the Unix socket only, as all of approvals.
+#[utoipa::path(
+    get, path = "/v1/approvals", tag = "approvals",
+    responses((status = 200, description = "The answer", body = ApprovalList), Failures)
+)]
+pub async fn list(Extension(peer): Extension<Peer>, app: App) -> Result<Json<ApprovalList>> {
+    Ok(Json(questions(&app, &peer)?.open_questions()))
+}
+
+/// Answers a question. Each takes one answer.
+#[utoipa::path(
+    post, path = "/v1/approvals/{id}", tag = "approvals",
+    params(PathQuestion),
+    request_body = ApprovalAnswer,
+    responses((status = 200, description = "Done", body = DoneAnswer), Failures)
+)]
+pub async fn answer(
+    Extension(peer): Extension<Peer>,
+    app: App,
+    Target(id): Target,
+    Body(ApprovalAnswer { answer }): Body<ApprovalAnswer>,
+) -> Result<Json<DoneAnswer>> {
+    questions(&app, &peer)?.answer(&id, answer)?;
+    Ok(Json(DoneAnswer { ok: true }))
+}
+
+/// Watches for questions.
+///
+/// Server-Sent Events: `data` is the list of open questions, at once and whenever it may have changed. While this is read, agents
+/// know that somebody can be asked.
+#[utoipa::path(
+    get, path = "/v1/approvals/events", tag = "approvals",
+    responses((status = 200, description = "A stream of lists", body = ApprovalList, content_type = "text/event-stream"), Failures)
+)]
+pub async fn events(Extension(peer): Extension<Peer>, app: App) -> Result<Response> {
+    let watcher = questions(&app, &peer)?.watch();
+    let lists = stream::unfold((watcher, app.engine), |(mut watcher, engine)| async move {
+        let list = tokio::select! {
+            list = watcher.next() => list,
+            () = engine.stopping() => return None,
+        };
+        let event = Event::default().data(serde_json::to_string(&list).unwrap_or_default());
+        Some((Ok::<_, Infallible>(event), (watcher, engine)))
+    });
+    Ok(Sse::new(lists).keep_alive(KeepAlive::default()).into_response())
+}
