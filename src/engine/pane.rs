@@ -78,6 +78,8 @@ pub(super) struct State {
     /// For each pattern of a finished wait: the offset at which its last match ended.
     last_matches: HashMap<String, u64>,
     pub(super) exit: Option<(Exit, Instant)>,
+    /// Whether the pane has gone: nothing is appended any more.
+    is_retired: bool,
     /// The pid of the process that ended, once tmux has named it.
     exit_pid: Option<u32>,
     /// The pane's screen. For a pane that has ended: its last screen.
@@ -138,6 +140,7 @@ impl PaneState {
                 started: None,
                 last_matches: HashMap::new(),
                 exit: None,
+                is_retired: false,
                 exit_pid: None,
                 screen: ScreenModel::default(),
                 managed: None,
@@ -262,9 +265,12 @@ impl PaneState {
         self.lock().shell_marks.unregister_nonce(nonce);
     }
 
-    /// Appends output.
-    pub(super) fn push(&self, data: &[u8]) -> PushOutcome {
+    /// Appends output. Returns `None` for a pane that has gone: its memory is accounted for.
+    pub(super) fn push(&self, data: &[u8]) -> Option<PushOutcome> {
         let mut state = self.lock();
+        if state.is_retired {
+            return None;
+        }
         let before = state.held_bytes();
         let now = Instant::now();
         let quiet = now.duration_since(state.last_output) >= limits::REST;
@@ -274,7 +280,14 @@ impl PaneState {
         let wrapper_exit = state.take_wrapper_exit();
         let string_due = state.watch_string();
         self.notify_changed(state);
-        PushOutcome { memory, wrapper_exit, staleness, string_due }
+        Some(PushOutcome { memory, wrapper_exit, staleness, string_due })
+    }
+
+    /// Records that the pane has gone. Output of it that is still under way is dropped.
+    pub(super) fn mark_retired(&self) {
+        let mut state = self.lock();
+        state.is_retired = true;
+        state.agent_signals.program_changed();
     }
 
     /// Records that the process has ended. Returns whether that was new.
