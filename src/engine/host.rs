@@ -1,5 +1,8 @@
 //! One followed tmux server, as the engine sees it: its panes, live and ended.
 
+mod resync;
+mod strings;
+
 use std::{
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak},
@@ -11,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     PaneState, Shared, limits,
-    pane::{MemoryDelta, PaneMetadata, PushOutcome, give_up_strings},
+    pane::{MemoryDelta, PaneMetadata, PushOutcome},
 };
 use crate::{
     api::{Event, GapReason, Size},
@@ -275,21 +278,6 @@ impl Host {
         }
     }
 
-    /// Schedules giving up a string that may have come open with a seed.
-    pub(super) fn watch_string(self: &Arc<Self>, pane: &Arc<PaneState>) {
-        if let Some(due) = pane.watch_string() {
-            self.give_up_string_at(pane, due);
-        }
-    }
-
-    /// Gives up an open string when its time is over.
-    fn give_up_string_at(self: &Arc<Self>, pane: &Arc<PaneState>, due: Instant) {
-        if let Some(shared) = self.shared() {
-            let watching = give_up_strings(Arc::downgrade(self), pane.clone(), due, self.cancel.clone());
-            shared.tasks.spawn(watching);
-        }
-    }
-
     fn sized(self: &Arc<Self>, pane: PaneId, size: Size) {
         if let Some(pane) = self.panes.get(&pane) {
             let (needs_resync, memory) = pane.resize(size);
@@ -487,7 +475,7 @@ mod tests {
     use crate::{
         engine::{
             Engine, EngineOptions,
-            spawn::managed::{ExitWrapper, ManagedPane, OnExit},
+            pane::managed::{ExitWrapper, ManagedPane, OnExit},
         },
         protocol::version::Version,
     };

@@ -37,8 +37,9 @@ use crate::{
 };
 
 pub use audit_scope::Caller;
-pub use events::{Delivery, EncodedEvent, Subscription};
+pub use events::{Delivery, Subscription};
 pub(crate) use host::Host;
+pub use pane::EncodedEvent;
 pub(crate) use pane::{PaneState, Revision};
 pub(crate) use query::list::{check_pattern, matches};
 pub(crate) use query::target::{Target, find_pane, find_session, find_window, is_number};
