@@ -377,7 +377,9 @@ impl Inner {
                     let exit = Exit { status: seed.exit_status, signal: seed.exit_signal };
                     if this.mark_exited(pane, Some(by), Some(seed.pid)) {
                         let sink = this.observer.seeded(pane, seed, Seeding::Last);
-                        this.lock().panes.get_mut(&pane).map(|followed| followed.seeded_last(Sink(sink)));
+                        if let Some(followed) = this.lock().panes.get_mut(&pane) {
+                            followed.seeded_last(Sink(sink));
+                        }
                         this.observer.exited(pane, exit);
                         this.refresh();
                     }

@@ -166,17 +166,14 @@ impl Inner {
     fn deliver(self: &Arc<Self>, pane: PaneId, attempt: u64, seed: Seed, why: Seeding, early: HeldOutput) {
         let dead = seed.dead;
         let sink = self.observer.seeded(pane, seed, why);
-        match early.whole() {
-            Some(early) => {
-                if !early.is_empty() {
-                    sink.output(&early);
-                }
-                self.follow(pane, attempt, sink);
+        if let Some(early) = early.whole() {
+            if !early.is_empty() {
+                sink.output(&early);
             }
-            None => {
-                tracing::warn!("pane {pane} printed more than could be held while it was read; it is read anew");
-                self.reseed(pane, GapReason::Paused);
-            }
+            self.follow(pane, attempt, sink);
+        } else {
+            tracing::warn!("pane {pane} printed more than could be held while it was read; it is read anew");
+            self.reseed(pane, GapReason::Paused);
         }
         if dead {
             self.look_at_dead(pane, DEATH_LOOKS);

@@ -213,6 +213,7 @@ pub(in crate::engine) fn close_ended(server: &ServerLink, pane: PaneId) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::SpawnRequest;
 
     #[test]
     fn the_wrapper_of_an_earlier_muxtap_is_known() {
