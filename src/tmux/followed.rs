@@ -3,9 +3,10 @@
 //! A pane is unowned (no connection carries it), seeding (its content is asked for), following (its
 //! output is passed on) or ended. There is no state for a live pane with an owner whose content is
 //! not asked for: every way to an owner leads through [`Flow::Seeding`], and every way into that
-//! state returns [`PaneAction::Seed`] or a pause after which it is asked for again. Nor is there one
-//! for a pane that is followed without a sink: [`Flow::Following`] holds the one that the observer
-//! returned for the content, and what was there before has none.
+//! state returns [`PaneAction::Seed`] or a pause after which it is asked for again.
+//!
+//! Nor is there a state for a pane that is followed without a sink: [`Flow::Following`] holds the
+//! one that the observer returned for the content.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -108,8 +109,8 @@ enum Flow {
     /// be respawned.
     Ended {
         owner: Option<u64>,
-        /// Where the output of a program that is put there goes. None where the end came ahead of
-        /// the first seed, until the last one ([`FollowedPane::seeded_last`]).
+        /// Where the output of a program that is put there goes. None where the end came while the
+        /// pane was not followed, until its last seed ([`FollowedPane::seeded_last`]).
         sink: Option<Sink>,
         /// Whether the owner has carried it since before the end: what comes next follows what was
         /// reported.
@@ -446,7 +447,8 @@ impl FollowedPane {
                     (Phase::Quick { .. }, SeedReason::Moved(held)) => held.push(data),
                     (Phase::Quick { noisy }, _) => *noisy = true,
                     (Phase::Paused { early }, _) => early.push(data),
-                    // None comes while it is delivered: the task that does this reads the connection.
+                    // None comes while it is delivered: that is done by the task which reads the
+                    // connection.
                     (Phase::Pausing | Phase::Refused | Phase::Delivering, _) => {}
                 }
                 OutputAction::Dropped
@@ -591,8 +593,8 @@ impl FollowedPane {
         self.take_waiters()
     }
 
-    /// Records that it does not, or that this cannot be known: the pane is paused and read with a
-    /// gap.
+    /// Records that the output of the new connection does not go on where the stream had ended, or
+    /// that this cannot be known: the pane is paused and read with a gap.
     pub fn not_handed_over(&mut self, attempt: u64) -> SeedOutcome {
         let Some(asking) = self.asking(attempt) else { return SeedOutcome::Void };
         (asking.why, asking.phase) = (SeedReason::Again(GapReason::Reconnected), Phase::Pausing);

@@ -1,5 +1,5 @@
-//! What a pane keeps of the command that muxtap started in it: the exit policy, and the exit wrapper
-//! that holds the pane until all output has arrived (`engine/spawn/managed.rs`).
+//! State of a pane in which muxtap started something: the exit policy, and the exit wrapper that
+//! holds the pane until all output has arrived (`engine/spawn/managed.rs`).
 
 use std::{collections::BTreeMap, time::Instant};
 
