@@ -1,9 +1,7 @@
 //! The table of settings.
 
-use crate::{
-    daemon::paths::Paths,
-    engine::{audit, limits},
-};
+use super::paths::Paths;
+use crate::engine::{audit, limits};
 
 /// A setting. Its flag is its name with hyphens.
 #[derive(Debug)]

@@ -5,6 +5,7 @@
 
 mod file;
 mod keys;
+pub mod paths;
 mod values;
 
 use std::{
@@ -17,9 +18,9 @@ use std::{
 pub use keys::{KEYS, Key};
 pub use values::bytes;
 
+use self::paths::Paths;
 use crate::{
     api::{ConfigAnswer, Error, Result, Setting, Tier, Tiers},
-    daemon::paths::Paths,
     engine::agents::RulesFile,
     tmux::CoverageMode,
 };

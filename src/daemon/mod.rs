@@ -2,7 +2,6 @@
 
 mod endpoints;
 pub(crate) mod log;
-pub mod paths;
 pub mod start;
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
@@ -11,6 +10,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use self::{endpoints::TcpEndpoint, paths::Paths};
+pub use crate::config::paths;
 use crate::{
     api::{Error, Result},
     config::Settings,

@@ -4,9 +4,6 @@
 //! Nothing is queued for it: a reader that is too slow meets a gap, not a full queue. What is read
 //! is shared by all subscriptions at the same offset.
 
-mod cache;
-mod encoded;
-mod frame;
 mod rate;
 mod reader;
 mod trail;
@@ -22,7 +19,7 @@ use tokio::sync::broadcast;
 
 use super::{
     Engine, PaneState, Server, limits,
-    pane::Notifier,
+    pane::{EncodedEvent, Notifier},
     query::list::{PanePattern, check_pattern},
 };
 use crate::{
@@ -34,8 +31,6 @@ use crate::{
     stream::resume::{self, Place, Resume},
 };
 
-pub(super) use cache::EventCache;
-pub use encoded::EncodedEvent;
 use rate::RateLimiter;
 use reader::{Next, Reader, StartPoint};
 pub(super) use trail::Trails;

@@ -1,5 +1,8 @@
 //! One followed tmux server, as the engine sees it: its panes, live and ended.
 
+mod resync;
+mod strings;
+
 use std::{
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak},
@@ -11,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     PaneState, Shared, limits,
-    pane::{MemoryDelta, PaneMetadata, PushOutcome, give_up_strings},
+    pane::{MemoryDelta, PaneMetadata, PushOutcome},
 };
 use crate::{
     api::cursor::{Cursor, Epoch},
@@ -19,7 +22,10 @@ use crate::{
     metrics,
     protocol::ids::PaneId,
     screen::Rules,
-    tmux::{Exit, Link, Observer, Proc, Seed, Seeding, ServerIdentity, ServerLink, Subject, Topology, Value},
+    tmux::{
+        DiscardOutput, Exit, Link, Observer, OutputSink, Proc, Seed, Seeding, ServerIdentity, ServerLink, Subject,
+        Topology, Value,
+    },
 };
 
 /// A followed server.
@@ -190,7 +196,7 @@ impl Host {
             let dropped: Vec<_> = ended.drain(..over).collect();
             drop(ended);
             metrics::PANES.decrement(1.0);
-            pane.lock().agent_signals.program_changed();
+            pane.mark_retired();
             for pane in dropped {
                 if let Some(shared) = self.shared() {
                     shared.charge(pane.held_bytes(), 0);
@@ -253,11 +259,9 @@ impl Host {
         }
     }
 
-    fn output(self: &Arc<Self>, pane: PaneId, data: &[u8]) {
-        if let Some(pane) = self.panes.get(&pane) {
-            let pushed = pane.push(data);
-            self.pushed(&pane, pushed);
-        }
+    /// Returns where the output of a pane goes.
+    fn sink(self: &Arc<Self>, pane: &Arc<PaneState>) -> Arc<dyn OutputSink> {
+        Arc::new(PaneOutput { host: Arc::downgrade(self), pane: pane.clone() })
     }
 
     /// Does what follows from output that was appended to a pane.
@@ -274,21 +278,6 @@ impl Host {
         }
     }
 
-    /// Schedules giving up a string that may have come open with a seed.
-    pub(super) fn watch_string(self: &Arc<Self>, pane: &Arc<PaneState>) {
-        if let Some(due) = pane.watch_string() {
-            self.give_up_string_at(pane, due);
-        }
-    }
-
-    /// Gives up an open string when its time is over.
-    fn give_up_string_at(self: &Arc<Self>, pane: &Arc<PaneState>, due: Instant) {
-        if let Some(shared) = self.shared() {
-            let watching = give_up_strings(Arc::downgrade(self), pane.clone(), due, self.cancel.clone());
-            shared.tasks.spawn(watching);
-        }
-    }
-
     fn sized(self: &Arc<Self>, pane: PaneId, size: Size) {
         if let Some(pane) = self.panes.get(&pane) {
             let (needs_resync, memory) = pane.resize(size);
@@ -299,20 +288,27 @@ impl Host {
         }
     }
 
-    fn seeded(self: &Arc<Self>, id: PaneId, seed: &Seed, why: Seeding) {
+    /// Applies a pane's seed. Returns where its output goes; `None` while the engine is shutting
+    /// down.
+    fn seeded(self: &Arc<Self>, id: PaneId, seed: &Seed, why: Seeding) -> Option<Arc<dyn OutputSink>> {
         let known = self.panes.get(&id).map(|pane| pane.clone());
-        match (known, why) {
+        let pane = match (known, why) {
             (Some(pane), Seeding::First) => {
                 self.charge(pane.seed_after_gap(seed, self.rules(), GapReason::Reconnected));
                 self.watch_string(&pane);
+                pane
             }
             (Some(pane), Seeding::Again(reason)) => {
                 self.charge(pane.seed_after_gap(seed, self.rules(), reason));
                 self.watch_string(&pane);
+                pane
             }
-            (Some(pane), Seeding::Last) => self.charge(pane.seed_last(seed, self.rules())),
+            (Some(pane), Seeding::Last) => {
+                self.charge(pane.seed_last(seed, self.rules()));
+                pane
+            }
             (None, _) => {
-                let Some(shared) = self.shared() else { return };
+                let shared = self.shared()?;
                 let pane = PaneState::new(id, self.epoch(), shared.options.ring_bytes);
                 if let Some(row) = self.server.get().and_then(|server| server.topology().pane(id).cloned()) {
                     // The pane's screen comes with the seed.
@@ -323,7 +319,8 @@ impl Host {
                 self.panes.insert(id, pane.clone());
                 let rules = shared.options.agents.clone();
                 if !rules.is_empty() {
-                    shared.tasks.spawn(super::agents::follow(Arc::downgrade(self), pane, rules, self.cancel.clone()));
+                    let follow = super::agents::follow(Arc::downgrade(self), pane.clone(), rules, self.cancel.clone());
+                    shared.tasks.spawn(follow);
                 }
                 metrics::PANES.increment(1.0);
                 // Describing a pane costs more than following it, and mostly there is no
@@ -331,8 +328,10 @@ impl Host {
                 if shared.events.receiver_count() > 0 {
                     self.publish(Event::PaneOpened { pane: Box::new(self.info_of(id)) });
                 }
+                pane
             }
-        }
+        };
+        Some(self.sink(&pane))
     }
 
     fn topology(self: &Arc<Self>, topology: &Topology) {
@@ -363,10 +362,11 @@ impl Host {
         }
     }
 
-    fn moved(self: &Arc<Self>, id: PaneId, seed: &Seed, output: &[u8]) -> bool {
-        let Some(pane) = self.panes.get(&id).map(|pane| pane.clone()) else { return false };
-        let pushed = pane.resume(seed, self.rules(), output);
-        pushed.map(|pushed| self.pushed(&pane, pushed)).is_some()
+    fn moved(self: &Arc<Self>, id: PaneId, seed: &Seed, output: &[u8]) -> Option<Arc<dyn OutputSink>> {
+        let pane = self.live_pane(id)?;
+        let pushed = pane.resume(seed, self.rules(), output)?;
+        self.pushed(&pane, pushed);
+        Some(self.sink(&pane))
     }
 
     fn restarted(self: &Arc<Self>, id: PaneId, ran: bool) {
@@ -406,21 +406,34 @@ impl Host {
     }
 }
 
+/// Receives a pane's output. The link to the server holds it, and the host holds the link: no
+/// strong reference leads from here to the host.
+struct PaneOutput {
+    host: Weak<Host>,
+    pane: Arc<PaneState>,
+}
+
+impl OutputSink for PaneOutput {
+    fn output(&self, data: &[u8]) {
+        if let Some(host) = self.host.upgrade()
+            && let Some(pushed) = self.pane.push(data)
+        {
+            host.pushed(&self.pane, pushed);
+        }
+    }
+}
+
 /// Receives the events of the server's link. The link holds no strong reference.
 impl Observer for Weak<Host> {
     fn identified(&self, identity: &ServerIdentity) {
         self.upgrade().inspect(|host| host.identified(identity));
     }
-    fn output(&self, pane: PaneId, data: &[u8]) {
-        self.upgrade().inspect(|host| host.output(pane, data));
+    fn seeded(&self, pane: PaneId, seed: Seed, why: Seeding) -> Arc<dyn OutputSink> {
+        let sink = self.upgrade().and_then(|host| host.seeded(pane, &seed, why));
+        sink.unwrap_or_else(|| Arc::new(DiscardOutput))
     }
-    fn seeded(&self, pane: PaneId, seed: Seed, why: Seeding) {
-        if let Some(host) = self.upgrade() {
-            host.seeded(pane, &seed, why);
-        }
-    }
-    fn moved(&self, pane: PaneId, seed: &Seed, output: &[u8]) -> bool {
-        self.upgrade().is_some_and(|host| host.moved(pane, seed, output))
+    fn moved(&self, pane: PaneId, seed: &Seed, output: &[u8]) -> Option<Arc<dyn OutputSink>> {
+        self.upgrade()?.moved(pane, seed, output)
     }
     fn restarted(&self, pane: PaneId, ran: bool) {
         self.upgrade().inspect(|host| host.restarted(pane, ran));
@@ -459,9 +472,12 @@ mod tests {
     use std::sync::atomic::Ordering;
 
     use super::*;
-    use crate::engine::{
-        Engine, Options,
-        spawn::managed::{ExitWrapper, ManagedPane, OnExit},
+    use crate::{
+        engine::{
+            Engine, Options,
+            pane::managed::{ExitWrapper, ManagedPane, OnExit},
+        },
+        protocol::version::Version,
     };
 
     /// The budget counts bytes whatever way they come into a ring.
@@ -474,14 +490,49 @@ mod tests {
             (engine.shared.held_bytes.load(Ordering::Relaxed), held)
         };
         let seed = |text: &str| Seed { text: text.into(), ..Seed::default() };
-        host.seeded(PaneId(1), &seed("one\r\n"), Seeding::First);
+        let sink = host.seeded(PaneId(1), &seed("one\r\n"), Seeding::First).unwrap();
         assert_eq!(counted(), (5, 5));
-        host.output(PaneId(1), b"two\r\n");
+        sink.output(b"two\r\n");
         assert_eq!(counted(), (10, 10));
         host.seeded(PaneId(1), &seed("one\r\ntwo\r\nthree\r\n"), Seeding::Again(GapReason::Paused));
         assert_eq!(counted(), (17, 17));
         host.seeded(PaneId(1), &seed("one\r\ntwo\r\nthree\r\nfour\r\n"), Seeding::Last);
         assert_eq!(counted(), (23, 23));
+        // A pane that has gone takes nothing more: what it holds is only subtracted from now on.
+        let pane = host.live_pane(PaneId(1)).unwrap();
+        host.closed(PaneId(1));
+        sink.output(b"late\r\n");
+        assert_eq!((counted().0, pane.held_bytes()), (23, 23));
+    }
+
+    /// Ids of panes begin anew with each server.
+    #[tokio::test]
+    async fn output_of_an_earlier_server_reaches_no_pane_of_the_next_one() {
+        let engine = Engine::new(Options::default());
+        let host = Host::new(Path::new("/nowhere"), &engine.shared);
+        let server = |pid| ServerIdentity { pid, started: 1, version: Version::parse(b"3.8").unwrap() };
+        let seed = Seed { text: b"one\r\n"[..].into(), ..Seed::default() };
+        host.identified(&server(1));
+        let earlier = host.seeded(PaneId(1), &seed, Seeding::First).unwrap();
+        host.identified(&server(2));
+        let sink = host.seeded(PaneId(1), &seed, Seeding::First).unwrap();
+        earlier.output(b"late\r\n");
+        sink.output(b"two\r\n");
+        let ends = |pane: Arc<PaneState>| pane.end_offset();
+        assert_eq!((ends(host.earlier_pane(PaneId(1)).unwrap()), ends(host.live_pane(PaneId(1)).unwrap())), (5, 10));
+    }
+
+    #[tokio::test]
+    async fn what_takes_output_keeps_no_host() {
+        let engine = Engine::new(Options::default());
+        let host = Host::new(Path::new("/nowhere"), &engine.shared);
+        let sink = host.seeded(PaneId(1), &Seed::default(), Seeding::First).unwrap();
+        let observer = Arc::downgrade(&host);
+        drop(host);
+        assert!(observer.upgrade().is_none());
+        sink.output(b"late");
+        observer.seeded(PaneId(1), Seed::default(), Seeding::First).output(b"later");
+        assert!(observer.moved(PaneId(1), &Seed::default(), b"").is_none());
     }
 
     /// A command may end, and a string begin, in output of the connection to which the pane was

@@ -18,7 +18,7 @@ use super::{
     Exit, Observer, Seeding,
     connection::{ANSWER_LIMIT, Answer, Connection, LEAVE_LIMIT, Lost, Receiver, Request},
     death,
-    followed::FollowedPane,
+    followed::{FollowedPane, Sink},
     link::{self, Link, ServerIdentity},
     model::{Action, Covering, Model, Refresh},
     program::ServerSpec,
@@ -376,7 +376,10 @@ impl Inner {
                 Some(seed) if seed.dead => {
                     let exit = Exit { status: seed.exit_status, signal: seed.exit_signal };
                     if this.mark_exited(pane, Some(by), Some(seed.pid)) {
-                        this.observer.seeded(pane, seed, Seeding::Last);
+                        let sink = this.observer.seeded(pane, seed, Seeding::Last);
+                        if let Some(followed) = this.lock().panes.get_mut(&pane) {
+                            followed.seeded_last(Sink(sink));
+                        }
                         this.observer.exited(pane, exit);
                         this.refresh();
                     }

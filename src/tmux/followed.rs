@@ -4,14 +4,17 @@
 //! output is passed on) or ended. There is no state for a live pane with an owner whose content is
 //! not asked for: every way to an owner leads through [`Flow::Seeding`], and every way into that
 //! state returns [`PaneAction::Seed`] or a pause after which it is asked for again.
+//!
+//! Nor is there a state for a pane that is followed without a sink: [`Flow::Following`] holds the
+//! one that the observer returned for the content.
 
-use std::time::Duration;
+use std::{fmt, sync::Arc, time::Duration};
 
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Seeding,
+    OutputSink, Seeding,
     link::{FIRST_PAUSE, LONGEST_PAUSE},
     values::Values,
 };
@@ -31,6 +34,31 @@ impl SeedAttempts {
     fn next(&mut self) -> u64 {
         self.0 += 1;
         self.0
+    }
+}
+
+/// The observer's end of one pane's output. Two are equal if they are the same one.
+#[derive(Clone)]
+pub struct Sink(pub(super) Arc<dyn OutputSink>);
+
+impl Sink {
+    /// Passes output on.
+    pub fn output(&self, data: &[u8]) {
+        self.0.output(data);
+    }
+}
+
+impl PartialEq for Sink {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for Sink {}
+
+impl fmt::Debug for Sink {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Sink")
     }
 }
 
@@ -71,6 +99,8 @@ enum Flow {
     /// Its output is passed on.
     Following {
         owner: u64,
+        /// Where it goes.
+        sink: Sink,
         /// Output that came over a connection that did not carry the pane when it was last listed:
         /// the pane has been moved there, or is linked there as well.
         ahead: Option<EarlyOutput>,
@@ -79,6 +109,9 @@ enum Flow {
     /// be respawned.
     Ended {
         owner: Option<u64>,
+        /// Where the output of a program that is put there goes. None where the end came while the
+        /// pane was not followed, until its last seed ([`FollowedPane::seeded_last`]).
+        sink: Option<Sink>,
         /// Whether the owner has carried it since before the end: what comes next follows what was
         /// reported.
         whole: bool,
@@ -119,6 +152,8 @@ enum Phase {
     /// The line was sent that reads the paused pane and ends the pause; what comes follows its
     /// answer.
     Paused { early: HeldOutput },
+    /// The observer is given it, and returns where the output goes that follows.
+    Delivering,
     /// tmux did not give it; it is asked again in a moment.
     Refused,
 }
@@ -170,14 +205,14 @@ pub enum PaneAction {
 }
 
 /// The fate of a piece of output.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OutputAction {
     /// Passed on.
-    Passed,
+    Passed(Sink),
     /// Dropped, or held back.
     Dropped,
     /// Another program has begun in the pane: said first, then passed on.
-    Restarted,
+    Restarted(Sink),
     /// Dropped, or held back; it may be elsewhere or another program may have begun, so tmux is to
     /// be asked what there is.
     Unsure,
@@ -190,10 +225,10 @@ pub enum SeedOutcome {
     Void,
     /// The pane printed meanwhile: it is paused and asked again.
     Pause,
-    /// The content is passed on, then what came ahead of it.
+    /// The content is passed on, then what came ahead of it; then [`FollowedPane::follow`].
     Deliver(Seeding, HeldOutput),
-    /// The output that came over the new connection is compared with the content; see
-    /// [`FollowedPane::handed_over`].
+    /// The output that came over the new connection is compared with the content. If that goes on
+    /// where the stream had ended: [`FollowedPane::follow`].
     Compare(Vec<u8>),
 }
 
@@ -287,15 +322,15 @@ impl FollowedPane {
         let stays = |owner: u64| by.contains(&owner);
         let mut steps = self.park(&by);
         steps.extend(match &mut self.flow {
-            Flow::Following { owner, ahead } if stays(*owner) => {
+            Flow::Following { owner, ahead, .. } if stays(*owner) => {
                 // It is linked there as well, and comes twice from now on.
                 *ahead = None;
                 Vec::new()
             }
             Flow::Seeding(asking) if stays(asking.owner) => Vec::new(),
             Flow::Ended { owner: Some(owner), .. } if stays(*owner) => Vec::new(),
-            Flow::Ended { .. } => {
-                self.flow = Flow::Ended { owner: candidate, whole: false };
+            Flow::Ended { owner, whole, .. } => {
+                (*owner, *whole) = (candidate, false);
                 Vec::new()
             }
             Flow::Unowned | Flow::Orphaned { .. } | Flow::Seeding(_) | Flow::Following { .. } => match candidate {
@@ -325,7 +360,7 @@ impl FollowedPane {
     /// Returns the reason why the content is read when the pane comes to another owner.
     fn why_after_a_move(&mut self, to: u64, stood: &dyn Fn(u64) -> bool) -> SeedReason {
         let ahead = match &mut self.flow {
-            Flow::Following { owner, ahead } if stood(*owner) => Some(ahead.take()),
+            Flow::Following { owner, ahead, .. } if stood(*owner) => Some(ahead.take()),
             // All that it sent was here before it went.
             Flow::Orphaned { ahead } => Some(ahead.take()),
             _ => None,
@@ -370,8 +405,8 @@ impl FollowedPane {
         if self.owner() != Some(connection) {
             return Vec::new();
         }
-        if self.has_ended() {
-            self.flow = Flow::Ended { owner: None, whole: false };
+        if let Flow::Ended { owner, whole, .. } = &mut self.flow {
+            (*owner, *whole) = (None, false);
             return Vec::new();
         }
         if let Flow::Following { ahead, .. } = &mut self.flow {
@@ -384,7 +419,7 @@ impl FollowedPane {
     /// Takes output that came over a connection.
     pub fn output(&mut self, connection: u64, data: &[u8]) -> OutputAction {
         match &mut self.flow {
-            Flow::Following { owner, .. } if *owner == connection => OutputAction::Passed,
+            Flow::Following { owner, sink, .. } if *owner == connection => OutputAction::Passed(sink.clone()),
             Flow::Following { ahead, .. } | Flow::Orphaned { ahead } => {
                 // On one where it is parked, what comes is from before its pause.
                 if !self.carriers.contains(&connection) && !self.parked.contains(&connection) {
@@ -412,19 +447,20 @@ impl FollowedPane {
                     (Phase::Quick { .. }, SeedReason::Moved(held)) => held.push(data),
                     (Phase::Quick { noisy }, _) => *noisy = true,
                     (Phase::Paused { early }, _) => early.push(data),
-                    (Phase::Pausing | Phase::Refused, _) => {}
+                    // None comes while it is delivered: that is done by the task which reads the
+                    // connection.
+                    (Phase::Pausing | Phase::Refused | Phase::Delivering, _) => {}
                 }
                 OutputAction::Dropped
             }
-            Flow::Ended { owner, whole } if *owner == Some(connection) => {
-                if *whole {
-                    // All that the last program printed was here before its end was reported (C3).
-                    self.flow = Flow::Following { owner: connection, ahead: None };
-                    OutputAction::Restarted
-                } else {
-                    OutputAction::Unsure
+            Flow::Ended { owner, sink, whole } if *owner == Some(connection) => match sink.take_if(|_| *whole) {
+                // All that the last program printed was here before its end was reported (C3).
+                Some(sink) => {
+                    self.flow = Flow::Following { owner: connection, sink: sink.clone(), ahead: None };
+                    OutputAction::Restarted(sink)
                 }
-            }
+                None => OutputAction::Unsure,
+            },
             Flow::Unowned | Flow::Seeding(_) | Flow::Ended { .. } => OutputAction::Dropped,
         }
     }
@@ -464,12 +500,12 @@ impl FollowedPane {
     /// Records that another program runs in the pane. `here`: the owner has carried all that it
     /// printed.
     pub fn restarted(&mut self, here: bool, attempts: &mut SeedAttempts) -> Vec<PaneAction> {
-        let Flow::Ended { owner, whole } = self.flow else { return Vec::new() };
+        let Flow::Ended { owner, sink, whole } = &mut self.flow else { return Vec::new() };
         let mut steps = vec![PaneAction::Restarted];
-        match owner {
-            None => self.flow = Flow::Unowned,
-            Some(owner) if whole || here => self.flow = Flow::Following { owner, ahead: None },
-            Some(owner) => {
+        match (*owner, sink.take_if(|_| *whole || here)) {
+            (None, _) => self.flow = Flow::Unowned,
+            (Some(owner), Some(sink)) => self.flow = Flow::Following { owner, sink, ahead: None },
+            (Some(owner), None) => {
                 let why = self.again(GapReason::Reconnected);
                 steps.extend(self.begin(owner, why, attempts));
             }
@@ -492,9 +528,22 @@ impl FollowedPane {
             return false;
         }
         let owner = self.owner();
-        self.flow = Flow::Ended { owner, whole: owner.is_some() && owner == by };
+        let whole = owner.is_some() && owner == by;
+        let sink = match std::mem::replace(&mut self.flow, Flow::Unowned) {
+            Flow::Following { sink, .. } => Some(sink),
+            _ => None,
+        };
+        self.flow = Flow::Ended { owner, sink, whole };
         self.known = true;
         true
+    }
+
+    /// Records where the output of a program goes that is put into the pane after its end. `sink`
+    /// is what the observer returned for the pane's last content.
+    pub fn seeded_last(&mut self, last: Sink) {
+        if let Flow::Ended { sink, .. } = &mut self.flow {
+            *sink = Some(last);
+        }
     }
 
     /// Returns the reading that this attempt is about, if it is still under way.
@@ -516,7 +565,7 @@ impl FollowedPane {
         let (noisy, early) = match &mut asking.phase {
             Phase::Quick { noisy } => (*noisy, HeldOutput::default()),
             Phase::Paused { early } => (false, std::mem::take(early)),
-            Phase::Pausing | Phase::Refused => return SeedOutcome::Void,
+            Phase::Pausing | Phase::Refused | Phase::Delivering => return SeedOutcome::Void,
         };
         if noisy {
             asking.phase = Phase::Pausing;
@@ -530,20 +579,22 @@ impl FollowedPane {
                 None => return self.not_handed_over(attempt),
             },
         };
-        self.flow = Flow::Following { owner: asking.owner, ahead: None };
+        asking.phase = Phase::Delivering;
         self.known = true;
         SeedOutcome::Deliver(why, early)
     }
 
-    /// Records that the output of the new connection goes on where the stream had ended.
-    pub fn handed_over(&mut self, attempt: u64) {
-        if let Some(SeedRequest { owner, .. }) = self.asking(attempt) {
-            self.flow = Flow::Following { owner: *owner, ahead: None };
-        }
+    /// Records that the observer has the content of an attempt, or that the output of the new
+    /// connection goes on where the stream had ended; what follows goes to this sink. Returns the
+    /// channels of those that wait for the pane to be followed; dropping them wakes the waiters.
+    pub fn follow(&mut self, attempt: u64, sink: Sink) -> Vec<oneshot::Sender<()>> {
+        let Some(SeedRequest { owner, .. }) = self.asking(attempt) else { return Vec::new() };
+        self.flow = Flow::Following { owner: *owner, sink, ahead: None };
+        self.take_waiters()
     }
 
-    /// Records that it does not, or that this cannot be known: the pane is paused and read with a
-    /// gap.
+    /// Records that the output of the new connection does not go on where the stream had ended, or
+    /// that this cannot be known: the pane is paused and read with a gap.
     pub fn not_handed_over(&mut self, attempt: u64) -> SeedOutcome {
         let Some(asking) = self.asking(attempt) else { return SeedOutcome::Void };
         (asking.why, asking.phase) = (SeedReason::Again(GapReason::Reconnected), Phase::Pausing);

@@ -45,6 +45,8 @@ pub use socket::SocketFile;
 pub use topology::{PaneRow, SessionRow, Topology, WindowRow};
 pub use tty::Foreground;
 
+use std::sync::Arc;
+
 use crate::{
     api::{GapReason, Size},
     protocol::ids::PaneId,
@@ -76,14 +78,14 @@ pub trait Observer: Send + Sync + 'static {
     /// A server was reached; called before anything is reported of its panes. If it is another
     /// server than before, what was known of panes is void.
     fn identified(&self, identity: &ServerIdentity);
-    /// A pane printed `data`. Comes only after the pane's first seed, each byte once.
-    fn output(&self, pane: PaneId, data: &[u8]);
-    /// A pane was seeded: `seed` holds its content at exactly this point of its stream.
-    fn seeded(&self, pane: PaneId, seed: Seed, why: Seeding);
+    /// A pane was seeded: `seed` holds its content at exactly this point of its stream. Returns
+    /// where its output goes from here on; [`DiscardOutput`] if it is not wanted.
+    fn seeded(&self, pane: PaneId, seed: Seed, why: Seeding) -> Arc<dyn OutputSink>;
     /// Another connection carries the pane: `output` is what came over it so far, `seed` what
-    /// stands in the pane at exactly this point. Returns whether `output` is just what the stream
-    /// lacks of it; then it is the stream's next part, and nothing was lost.
-    fn moved(&self, pane: PaneId, seed: &Seed, output: &[u8]) -> bool;
+    /// stands in the pane at exactly this point. Returns where its output goes from here on if
+    /// `output` is just what the stream lacks of `seed`; then it is the stream's next part, and
+    /// nothing was lost.
+    fn moved(&self, pane: PaneId, seed: &Seed, output: &[u8]) -> Option<Arc<dyn OutputSink>>;
     /// Another program begins in a pane: what comes from here on is its output. `ran`: muxtap put
     /// it in the place of one that had not ended, of which the last output may be missing.
     fn restarted(&self, pane: PaneId, ran: bool);
@@ -102,6 +104,21 @@ pub trait Observer: Send + Sync + 'static {
     fn closed(&self, pane: PaneId);
     /// The link to the server changed.
     fn link(&self, link: &Link);
+}
+
+/// Receives one pane's output. Held only while the pane may print what goes there: from a seed on
+/// until the next one, until the pane goes, or until its server turns out to be another one.
+pub trait OutputSink: Send + Sync + 'static {
+    /// The pane printed `data`. Each byte comes once, in the order of the wire, from the task that
+    /// reads the connection; must return at once.
+    fn output(&self, data: &[u8]);
+}
+
+/// A sink that drops a pane's output.
+pub struct DiscardOutput;
+
+impl OutputSink for DiscardOutput {
+    fn output(&self, _: &[u8]) {}
 }
 
 /// A value that tmux pushes (F8), at most a second old.

@@ -37,7 +37,7 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
-    Exit, Link, Observer, Seed, Seeding, ServerIdentity, ServerLink, Topology, Value,
+    Exit, Link, Observer, OutputSink, Seed, Seeding, ServerIdentity, ServerLink, Topology, Value,
     connection::{Connection, Opened, Receiver as _},
     coverage::Inner,
     model::Covering,
@@ -66,12 +66,24 @@ pub struct Scripted {
 /// An observer that records its calls, one line each.
 #[derive(Default)]
 struct RecordingObserver {
-    lines: Mutex<VecDeque<String>>,
-    more: Notify,
+    calls: Arc<Calls>,
     /// The next word of the link makes it panic.
     fails_at_link: AtomicBool,
     /// The next pane that is not followed makes it panic.
     fails_at_unfollowed: AtomicBool,
+}
+
+/// The calls of an observer and of its sinks that the test has not taken.
+#[derive(Default)]
+struct Calls {
+    lines: Mutex<VecDeque<String>>,
+    more: Notify,
+}
+
+/// Records a pane's output.
+struct RecordingSink {
+    calls: Arc<Calls>,
+    pane: PaneId,
 }
 
 impl Scripted {
@@ -144,8 +156,8 @@ impl Scripted {
         let mut told = Vec::new();
         let all = async {
             while told.len() < count {
-                let more = self.observer.more.notified();
-                let next = self.observer.lines.lock().unwrap().pop_front();
+                let more = self.observer.calls.more.notified();
+                let next = self.observer.calls.lines.lock().unwrap().pop_front();
                 match next {
                     Some(line) => told.push(line),
                     None => more.await,
@@ -159,11 +171,11 @@ impl Scripted {
 
     /// Returns the recorded calls that the test has not taken.
     pub fn told_besides(&self) -> Vec<String> {
-        self.observer.lines.lock().unwrap().drain(..).collect()
+        self.observer.calls.lines.lock().unwrap().drain(..).collect()
     }
 }
 
-impl RecordingObserver {
+impl Calls {
     fn tell(&self, line: String) {
         assert!(!line.contains("PANIC"), "an observer that fails, as a test wants it");
         self.lines.lock().unwrap().push_back(line);
@@ -171,18 +183,32 @@ impl RecordingObserver {
     }
 }
 
+impl RecordingObserver {
+    fn tell(&self, line: String) {
+        self.calls.tell(line);
+    }
+
+    fn sink(&self, pane: PaneId) -> Arc<dyn OutputSink> {
+        Arc::new(RecordingSink { calls: self.calls.clone(), pane })
+    }
+}
+
+impl OutputSink for RecordingSink {
+    fn output(&self, data: &[u8]) {
+        self.calls.tell(format!("output {} {}", self.pane, String::from_utf8_lossy(data)));
+    }
+}
+
 impl Observer for RecordingObserver {
     fn identified(&self, _: &ServerIdentity) {}
-    fn output(&self, pane: PaneId, data: &[u8]) {
-        self.tell(format!("output {pane} {}", String::from_utf8_lossy(data)));
-    }
-    fn seeded(&self, pane: PaneId, seed: Seed, why: Seeding) {
+    fn seeded(&self, pane: PaneId, seed: Seed, why: Seeding) -> Arc<dyn OutputSink> {
         self.tell(format!("seeded {pane} {why:?} {}", String::from_utf8_lossy(&seed.text)));
+        self.sink(pane)
     }
-    fn moved(&self, pane: PaneId, seed: &Seed, output: &[u8]) -> bool {
+    fn moved(&self, pane: PaneId, seed: &Seed, output: &[u8]) -> Option<Arc<dyn OutputSink>> {
         let (seed, output) = (String::from_utf8_lossy(&seed.text), String::from_utf8_lossy(output));
         self.tell(format!("moved {pane} {seed:?} {output:?}"));
-        seed.ends_with(&*output)
+        seed.ends_with(&*output).then(|| self.sink(pane))
     }
     fn restarted(&self, pane: PaneId, ran: bool) {
         self.tell(format!("restarted {pane}{}", if ran { ", another one ran" } else { "" }));

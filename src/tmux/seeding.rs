@@ -6,10 +6,10 @@ use std::{sync::Arc, time::Duration};
 use bytes::Bytes;
 
 use super::{
-    Seeding,
+    OutputSink, Seeding,
     connection::{Connection, Lost, Request},
     coverage::{DEATH_LOOKS, Inner},
-    followed::{FollowedPane, HeldOutput, OutputAction, PaneAction, SeedOutcome},
+    followed::{FollowedPane, HeldOutput, OutputAction, PaneAction, SeedOutcome, Sink},
     pauses::ExpectedPause,
     seed::Seed,
     values,
@@ -101,11 +101,11 @@ impl Inner {
             None => OutputAction::Dropped,
         };
         match taken {
-            OutputAction::Passed => self.observer.output(pane, data),
+            OutputAction::Passed(sink) => sink.output(data),
             OutputAction::Dropped => {}
-            OutputAction::Restarted => {
+            OutputAction::Restarted(sink) => {
                 self.observer.restarted(pane, false);
-                self.observer.output(pane, data);
+                sink.output(data);
                 // Its new process is to be watched.
                 self.refresh();
             }
@@ -149,34 +149,31 @@ impl Inner {
             self.refused(pane, attempt, "an answer that is no seed");
             return;
         };
-        let (answered, waiters) = {
+        let answered = {
             let mut model = self.lock();
             let Some(followed) = model.panes.get_mut(&pane) else { return };
-            let answered = followed.answered(attempt);
-            let is_followed = matches!(answered, SeedOutcome::Deliver(..));
-            (answered, if is_followed { followed.take_waiters() } else { Vec::new() })
+            followed.answered(attempt)
         };
         match answered {
             SeedOutcome::Void => {}
             SeedOutcome::Pause => self.pause_and_seed(connection, pane, attempt),
-            SeedOutcome::Deliver(why, early) => {
-                self.deliver(pane, seed, why, early);
-                drop(waiters);
-            }
+            SeedOutcome::Deliver(why, early) => self.deliver(pane, attempt, seed, why, early),
             SeedOutcome::Compare(output) => self.compare(connection, pane, attempt, &seed, &output),
         }
     }
 
-    fn deliver(self: &Arc<Self>, pane: PaneId, seed: Seed, why: Seeding, early: HeldOutput) {
+    /// Passes a seed on, and what came ahead of it. From then on the pane is followed.
+    fn deliver(self: &Arc<Self>, pane: PaneId, attempt: u64, seed: Seed, why: Seeding, early: HeldOutput) {
         let dead = seed.dead;
-        self.observer.seeded(pane, seed, why);
-        match early.whole() {
-            Some(early) if early.is_empty() => {}
-            Some(early) => self.observer.output(pane, &early),
-            None => {
-                tracing::warn!("pane {pane} printed more than could be held while it was read; it is read anew");
-                self.reseed(pane, GapReason::Paused);
+        let sink = self.observer.seeded(pane, seed, why);
+        if let Some(early) = early.whole() {
+            if !early.is_empty() {
+                sink.output(&early);
             }
+            self.follow(pane, attempt, sink);
+        } else {
+            tracing::warn!("pane {pane} printed more than could be held while it was read; it is read anew");
+            self.reseed(pane, GapReason::Paused);
         }
         if dead {
             self.look_at_dead(pane, DEATH_LOOKS);
@@ -186,23 +183,27 @@ impl Inner {
     /// Compares, where the pane is carried by another connection: it goes on without a gap if
     /// nothing is missing.
     fn compare(self: &Arc<Self>, connection: &Connection, pane: PaneId, attempt: u64, seed: &Seed, output: &[u8]) {
-        let is_whole = self.observer.moved(pane, seed, output);
-        let (next, waiters) = {
-            let mut model = self.lock();
-            let Some(followed) = model.panes.get_mut(&pane) else { return };
-            if is_whole {
-                followed.handed_over(attempt);
-                (SeedOutcome::Void, followed.take_waiters())
-            } else {
-                (followed.not_handed_over(attempt), Vec::new())
+        let next = match self.observer.moved(pane, seed, output) {
+            Some(sink) => {
+                self.follow(pane, attempt, sink);
+                SeedOutcome::Void
             }
+            None => match self.lock().panes.get_mut(&pane) {
+                Some(followed) => followed.not_handed_over(attempt),
+                None => return,
+            },
         };
-        drop(waiters);
         if next == SeedOutcome::Pause {
             self.pause_and_seed(connection, pane, attempt);
         } else if seed.dead {
             self.look_at_dead(pane, DEATH_LOOKS);
         }
+    }
+
+    /// Lets a pane's output go to this sink from here on.
+    fn follow(&self, pane: PaneId, attempt: u64, sink: Arc<dyn OutputSink>) {
+        let waiters = self.lock().panes.get_mut(&pane).map(|followed| followed.follow(attempt, Sink(sink)));
+        drop(waiters);
     }
 
     /// Once tmux has paused the pane, no output of it is under way. All that comes from then on is

@@ -2,17 +2,16 @@
 
 use std::{collections::VecDeque, sync::Arc, time::Instant};
 
-use super::{
-    Filter,
-    cache::CachedOutput,
-    encoded::EncodedEvent,
-    frame::{Frame, FrameResult},
-};
+use super::Filter;
 use crate::{
     api::{Event, EventKind, Gap, GapReason, ReadFormat, ScreenFormat, Since},
     engine::{
         PaneState, limits,
-        pane::{DirtyFlag, Notifier, Snapshot, State},
+        pane::{
+            DirtyFlag, EncodedEvent, Notifier, Snapshot, State,
+            event_cache::CachedOutput,
+            frame::{Frame, FrameResult},
+        },
         query::read,
     },
     metrics,

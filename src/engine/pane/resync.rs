@@ -1,11 +1,9 @@
-//! Resync: comparing a stale screen with tmux's, and correcting it.
+//! A pane's side of a resync of its screen: what came of it, and when the pane rests.
 
-use std::{sync::Arc, time::Instant};
+use std::time::Instant;
 
-use tokio::sync::oneshot;
-
-use crate::engine::{Host, PaneState, limits, pane::Resync};
-use crate::tmux::{Request, Seed};
+use super::PaneState;
+use crate::engine::limits;
 
 /// Result of a resync.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,77 +16,6 @@ pub(in crate::engine) enum ResyncOutcome {
     Moving,
     /// tmux did not reply, or there is nothing to compare.
     Nothing,
-}
-
-impl Host {
-    /// Compares a pane's screen with tmux's and corrects it: now, or, if the pane prints meanwhile,
-    /// as soon as it rests. The screen of a pane that never rests stays stale; its captures come
-    /// from tmux.
-    pub(in crate::engine) fn resync(self: &Arc<Self>, pane: &Arc<PaneState>) {
-        self.resync_when(pane, Resync::Now);
-    }
-
-    /// Resyncs a pane's screen, now or when the pane rests.
-    pub(in crate::engine) fn resync_when(self: &Arc<Self>, pane: &Arc<PaneState>, when: Resync) {
-        let Some(shared) = self.shared() else { return };
-        if std::mem::replace(&mut pane.lock().screen.resyncing, true) {
-            return;
-        }
-        let (host, pane) = (self.clone(), pane.clone());
-        let cancel = shared.cancel.clone();
-        shared.tasks.spawn(async move {
-            tokio::select! {
-                () = host.resync_until_reconciled(&pane, when) => {}
-                () = cancel.cancelled() => {}
-            }
-        });
-    }
-
-    async fn resync_until_reconciled(self: &Arc<Self>, pane: &Arc<PaneState>, when: Resync) {
-        if when == Resync::AtRest {
-            until_rest(pane).await;
-        }
-        loop {
-            let begun = Instant::now();
-            let outcome = self.resync_once(pane).await;
-            if outcome == ResyncOutcome::Moving {
-                // A long history is work for tmux: while a user drags a border, resyncs take half
-                // of its time at most.
-                tokio::time::sleep(begun.elapsed()).await;
-                until_rest(pane).await;
-                continue;
-            }
-            let mut state = pane.lock();
-            // It may have become stale again just now. Where tmux does not reply the next seed
-            // corrects it.
-            if outcome == ResyncOutcome::Nothing || !state.screen.is_stale() {
-                state.screen.resyncing = false;
-                return;
-            }
-        }
-    }
-
-    /// Asks tmux for the screen now. The reply is valid if the pane printed nothing between the
-    /// question and the reply: everything that it had printed before tmux was asked comes ahead of
-    /// the reply, so then there was nothing.
-    pub(in crate::engine) async fn resync_once(self: &Arc<Self>, pane: &Arc<PaneState>) -> ResyncOutcome {
-        let Some(rules) = self.rules() else { return ResyncOutcome::Nothing };
-        let since = pane.revision();
-        let (sender, receiver) = oneshot::channel();
-        let (host, at) = (self.clone(), pane.clone());
-        self.server().submit(Some(pane.id()), Request::Framed(Seed::question(pane.id(), Some(rules))), move |answer| {
-            let seed = answer.ok().and_then(Result::ok).and_then(|parts| Seed::parse(&parts));
-            let outcome = seed.map_or(ResyncOutcome::Nothing, |seed| {
-                let (outcome, memory) = at.reconcile(since, &seed, rules);
-                host.charge(memory);
-                host.watch_string(&at);
-                outcome
-            });
-            // The caller may be gone.
-            let _ = sender.send(outcome);
-        });
-        receiver.await.unwrap_or(ResyncOutcome::Nothing)
-    }
 }
 
 /// Resolves when the pane has printed nothing for [`limits::REST`].

@@ -5,15 +5,10 @@
 //! next bytes come after the timeout, or when the task that waits for it wakes, so that what the
 //! string held back is shown.
 
-use std::{
-    sync::{Arc, Weak},
-    time::Instant,
-};
+use std::time::Instant;
 
-use tokio_util::sync::CancellationToken;
-
-use super::{MemoryDelta, PaneState, State};
-use crate::engine::{Host, limits, pane::screen_model::Staleness};
+use super::{MemoryDelta, PaneState, State, screen_model::Staleness};
+use crate::engine::limits;
 
 /// Result of giving up a string: the follow-up work for the caller.
 #[must_use]
@@ -32,7 +27,7 @@ impl PaneState {
     }
 
     /// Gives up the open string if its time is over. The next bytes are text.
-    fn give_up_string(&self) -> GiveUpOutcome {
+    pub(in crate::engine) fn give_up_string(&self) -> GiveUpOutcome {
         let mut state = self.lock();
         let before = state.held_bytes();
         let (given_up, staleness) = state.give_up_string(Instant::now());
@@ -80,31 +75,5 @@ impl State {
             self.string = None;
         }
         (over && self.ring.give_up(), self.screen.give_up_string(now))
-    }
-}
-
-/// Waits for the timeout of a pane's open string and gives it up, as long as there are such
-/// strings.
-pub(in crate::engine) async fn give_up_strings(
-    host: Weak<Host>,
-    pane: Arc<PaneState>,
-    mut due: Instant,
-    cancel: CancellationToken,
-) {
-    loop {
-        tokio::select! {
-            () = tokio::time::sleep_until(due.into()) => {}
-            () = cancel.cancelled() => return,
-        }
-        let Some(host) = host.upgrade() else { return };
-        let given_up = pane.give_up_string();
-        host.charge(given_up.memory);
-        if given_up.needs_resync {
-            host.resync(&pane);
-        }
-        match given_up.next {
-            Some(next) => due = next,
-            None => return,
-        }
     }
 }

@@ -9,7 +9,8 @@ use std::{path::PathBuf, sync::Arc};
 
 use crate::engine::{
     Host, PaneState, Server,
-    spawn::managed::{self, ExitWrapper, Launch, ManagedPane, OnExit},
+    pane::managed::{ExitWrapper, Launch, ManagedPane, OnExit},
+    spawn::managed,
 };
 use crate::{
     api::{

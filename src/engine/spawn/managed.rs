@@ -7,11 +7,14 @@
 //! the exit status. The mark stands in the stream behind the last byte of output, so a reader of
 //! the mark has read everything. Then the pane is closed, or the wrapper is released.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
-use crate::engine::{Host, PaneState};
 use crate::{
-    api::{Error, Result, SpawnRequest},
+    api::{Error, Result},
+    engine::{
+        Host, PaneState,
+        pane::managed::{Launch, ManagedPane, OnExit, PaneOptions},
+    },
     protocol::{
         command::{Command, CommandLine},
         ids::PaneId,
@@ -33,66 +36,7 @@ const WRAPPER_NAME: &str = "muxtap-hold";
 /// pane takes to end.
 pub(in crate::engine) const HELD_LONGEST: Duration = Duration::from_secs(6);
 
-/// State of a pane in which muxtap started something.
-#[derive(Clone, Debug)]
-pub(in crate::engine) struct ManagedPane {
-    pub(in crate::engine) on_exit: OnExit,
-    /// The original options of a pane that a user made, until they are restored.
-    pub(in crate::engine) before: Option<PaneOptions>,
-    /// The exit wrapper of the pane's command.
-    pub(in crate::engine) wrapper: Option<ExitWrapper>,
-    /// The command, so that it can be started again.
-    pub(in crate::engine) launch: Option<Launch>,
-}
-
-/// The action on a pane when its process has ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::engine) enum OnExit {
-    /// Keep the pane.
-    Keep,
-    /// Close the pane.
-    Close,
-    /// Restore the options of a pane that a user made, and do what tmux would do by them.
-    Restore,
-}
-
-/// The exit wrapper of a pane's command.
-#[derive(Clone, Debug)]
-pub(in crate::engine) struct ExitWrapper {
-    /// The nonce of the mark that the wrapper prints when its command ends.
-    pub(in crate::engine) nonce: String,
-    /// Whether the mark has not come yet.
-    pub(in crate::engine) is_awaited: bool,
-}
-
-impl ExitWrapper {
-    pub(in crate::engine) fn of(nonce: String) -> Self {
-        Self { nonce, is_awaited: true }
-    }
-}
-
-/// A command, with the directory and environment in which it is started.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(in crate::engine) struct Launch {
-    pub(in crate::engine) command: Vec<String>,
-    pub(in crate::engine) cwd: Option<String>,
-    pub(in crate::engine) env: BTreeMap<String, String>,
-}
-
 impl Launch {
-    /// Returns the command of a request; `None` without one.
-    pub(in crate::engine) fn of(spawn: &SpawnRequest) -> Option<Self> {
-        Some(Self { command: spawn.command.clone()?, cwd: spawn.cwd.clone(), env: spawn.env.clone() })
-    }
-
-    /// Returns this command for another start, with the directory and variables of the request
-    /// where it gives any.
-    pub(in crate::engine) fn with_changes(&self, spawn: &SpawnRequest) -> Self {
-        let mut env = self.env.clone();
-        env.extend(spawn.env.clone());
-        Self { command: self.command.clone(), cwd: spawn.cwd.clone().or_else(|| self.cwd.clone()), env }
-    }
-
     /// Returns the words that tmux runs in place of the command: the command in its exit wrapper.
     pub(in crate::engine) fn wrapped(&self, nonce: &str) -> Vec<String> {
         let wrapper = if self.command.len() == 1 { WRAPPER_LINE } else { WRAPPER };
@@ -107,13 +51,6 @@ pub(in crate::engine) fn wrapper_nonce(start_command: &str) -> Option<String> {
     let (_, rest) = start_command.split_once(&format!(" {WRAPPER_NAME} "))?;
     let nonce = rest.split(' ').next()?;
     (nonce.len() == 16 && nonce.bytes().all(|byte| byte.is_ascii_hexdigit())).then(|| nonce.to_owned())
-}
-
-/// The pane options that muxtap changes; `None` where the pane has no value of its own.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(in crate::engine) struct PaneOptions {
-    remain_on_exit: Option<String>,
-    format: Option<String>,
 }
 
 const REMAIN: &str = "remain-on-exit";
@@ -277,6 +214,7 @@ pub(in crate::engine) fn close_ended(server: &ServerLink, pane: PaneId) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::SpawnRequest;
 
     #[test]
     fn the_wrapper_of_an_earlier_muxtap_is_known() {

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use crate::engine::{
     Host, PaneState, Server,
+    pane::managed::{ExitWrapper, Launch, ManagedPane, OnExit, PaneOptions},
     spawn::{
         create::{check_spawn, tmux_error, with_place, with_program},
-        managed::{self, ExitWrapper, HELD_LONGEST, Launch, ManagedPane, OnExit, PaneOptions},
+        managed::{self, HELD_LONGEST},
     },
 };
 use crate::{

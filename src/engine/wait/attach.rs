@@ -6,7 +6,10 @@ use super::{core::Core, starts_on_screen, watcher::Watcher};
 use crate::{
     api::Result,
     api::Since,
-    engine::{PaneState, Server, pane::State},
+    engine::{
+        PaneState, Server,
+        pane::{State, Watch},
+    },
     stream::{
         matcher::{Hit, Matcher, Verdict},
         text::{Control, TextSink},
@@ -97,28 +100,29 @@ fn attach(core: &Arc<Core>, at: usize, start: &StartState, on_screen: Option<u64
     let mut watcher = Watcher::new(core, at, watch_start.from, watch_start.signs);
     let title = state.metadata.title.clone();
     watcher.screen_changed(&state.screen, None, end);
-    let mut go_on = watcher.title_changed(&title);
+    watcher.title_changed(&title);
     if watch_start.first < end {
         // In chunks, so that a matcher's window stays small.
         let mut from = watch_start.first;
-        while from < end && go_on {
+        while from < end && !core.is_over() {
             let to = (from + CHUNK_BYTES).min(end);
             state.ring.decode_from(from, to, &mut watcher as &mut dyn TextSink);
             let State { echo, shell_marks, .. } = &*state;
-            go_on = watcher.end_of_chunk(echo, shell_marks);
+            watcher.end_of_chunk(echo, shell_marks);
             from = to;
         }
-    } else {
+    } else if !core.is_over() {
         let State { echo, shell_marks, .. } = &*state;
-        go_on = go_on && watcher.end_of_chunk(echo, shell_marks);
+        watcher.end_of_chunk(echo, shell_marks);
+    }
+    if core.is_over() {
+        return Ok(());
     }
     if let Some((exit, _)) = state.exit {
-        go_on = go_on && watcher.stream_rested(&state.echo);
-        if go_on {
-            watcher.pane_ended(exit);
-        }
-    } else if go_on {
-        state.watchers.push(watcher);
+        watcher.stream_rested(&state.echo);
+        watcher.pane_ended(exit);
+    } else {
+        state.add_watcher(Box::new(watcher));
     }
     Ok(())
 }

@@ -11,6 +11,7 @@ mod driver;
 mod earlier;
 mod on_screen;
 mod registry;
+mod report;
 mod result;
 mod spec;
 mod watcher;
@@ -24,7 +25,7 @@ use self::{
     attach::StartState,
     core::Core,
     registry::{Wait, WaitGuard},
-    result::report,
+    report::report,
     spec::Spec,
 };
 use super::{Engine, Server, deadline::Deadline, limits};
@@ -35,7 +36,6 @@ use crate::{
 
 pub use registry::Waits;
 pub(super) use spec::duration;
-pub use watcher::Watcher;
 
 /// The error's text when the time is up before the wait could begin.
 const NOT_BEGUN: &str = "the wait had not begun";

@@ -180,7 +180,7 @@ impl WaitGuard {
         }
         self.core.finish(WaitOutcome::Cancelled, None);
         for pane in &self.core.panes {
-            pane.lock().watchers.retain(|watcher| !watcher.belongs_to(&self.core));
+            pane.lock().remove_watchers(&self.core.id);
         }
         self.release_slot();
     }
@@ -293,9 +293,9 @@ mod tests {
         let pane = pane();
         let guard = attached(&engine, &pane, "x").await;
         let id = guard.core.id.clone();
-        assert_eq!((engine.open_waits(), pane.lock().watchers.len()), (1, 1));
+        assert_eq!((engine.open_waits(), pane.lock().watcher_count()), (1, 1));
         drop(guard);
-        assert_eq!((engine.open_waits(), pane.lock().watchers.len()), (0, 0));
+        assert_eq!((engine.open_waits(), pane.lock().watcher_count()), (0, 0));
         assert!(engine.wait_result(&id, None).await.is_err());
     }
 

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     api::{Gap, PredicateKind},
-    engine::pane::{screen_model::ScreenModel, shell_marks::ShellMarks},
+    engine::pane::{Watch, screen_model::ScreenModel, shell_marks::ShellMarks},
     screen::Changes,
     stream::{
         echo::{self, EchoFilter},
@@ -52,112 +52,9 @@ impl Watcher {
         }
     }
 
-    /// Returns whether the watcher belongs to this wait.
-    pub(super) fn belongs_to(&self, core: &Arc<Core>) -> bool {
-        Arc::ptr_eq(&self.core, core)
-    }
-
-    /// Evaluates what has come, after a chunk has been fed. Returns whether to go on.
-    pub fn end_of_chunk(&mut self, echo: &EchoFilter, shell_marks: &ShellMarks) -> bool {
-        if self.core.is_over() {
-            return false;
-        }
-        self.collect_hits(echo, Matcher::end_of_chunk);
-        if self.wants_bell
-            && let Some(at) = shell_marks.bell.filter(|at| *at >= self.start)
-        {
-            self.wants_bell = false;
-            let before = self.is_before_request(at + 1);
-            self.core.latch_kind(self.at, PredicateKind::Bell, Latch { offset: Some(at), before, ..Latch::default() });
-        }
-        if self.wants_prompt
-            && let Some((at, true)) = shell_marks.prompt.filter(|(at, _)| *at > self.start)
-        {
-            self.wants_prompt = false;
-            let before = self.is_before_request(at);
-            let latch = Latch { offset: Some(at), end: Some(at), how: Some("osc133"), before, ..Latch::default() };
-            self.core.latch_kind(self.at, PredicateKind::Prompt, latch);
-        }
-        if self.wants_prompt {
-            // The driver has looked for a prompt where the stream rested before, and now waits only
-            // for the time limit.
-            let tried = self.core.lock().panes.get_mut(self.at).and_then(|on_pane| on_pane.prompt_tried_at.take());
-            if tried.is_some() {
-                self.core.wake.notify_one();
-            }
-        }
-        if self.matcher.as_ref().is_some_and(Matcher::wants_rest) {
-            let news = {
-                let mut progress = self.core.lock();
-                let on_pane = progress.panes.get_mut(self.at);
-                on_pane.is_some_and(|on_pane| !std::mem::replace(&mut on_pane.wants_rest, true))
-            };
-            if news {
-                self.core.wake.notify_one();
-            }
-        }
-        !self.core.is_over()
-    }
-
-    /// Looks for the screen predicates after the screen changed: in `changes`, or anywhere. A
-    /// pattern that stands within a line is looked for in the lines that changed.
-    pub fn screen_changed(&mut self, view: &ScreenModel, changes: Option<&Changes>, end: u64) {
-        if self.open_screens.is_empty() || self.core.is_over() {
-            return;
-        }
-        let Some(screen) = view.followed() else {
-            self.screen_missed = true;
-            return;
-        };
-        let changes = changes.filter(|_| !std::mem::take(&mut self.screen_missed));
-        if changes.is_some_and(Changes::is_empty) {
-            return;
-        }
-        let (core, at) = (self.core.clone(), self.at);
-        let before = core.lock().panes.get(at).is_some_and(|on_pane| end <= on_pane.request_offset);
-        self.open_screens.retain(|predicate| {
-            let wanted = core.spec.predicates.get(*predicate);
-            match wanted.and_then(|wanted| on_screen::find(wanted, screen, changes, end, before)) {
-                Some(latch) => {
-                    core.latch(at, *predicate, latch);
-                    false
-                }
-                None => true,
-            }
-        });
-    }
-
     /// Returns whether what ends at this offset had been printed before the wait was requested.
     fn is_before_request(&self, end: u64) -> bool {
         self.core.lock().panes.get(self.at).is_some_and(|on_pane| end <= on_pane.request_offset)
-    }
-
-    /// Evaluates what only a rest can decide. Returns whether to go on.
-    pub fn stream_rested(&mut self, echo: &EchoFilter) -> bool {
-        self.collect_hits(echo, Matcher::rest);
-        !self.core.is_over()
-    }
-
-    /// Matches the pane's new title. Returns whether to go on.
-    pub fn title_changed(&mut self, title: &str) -> bool {
-        let predicate = self.core.spec.index_of(PredicateKind::Title);
-        let regex = predicate.and_then(|index| self.core.spec.predicates.get(index)?.regex.as_ref());
-        if let Some(found) = regex.and_then(|regex| regex.captures(title)) {
-            let captures = found.iter().map(|group| group.map(|group| group.as_str().to_owned())).collect();
-            let latch = Latch { line: Some(title.to_owned()), captures, ..Latch::default() };
-            self.core.latch_kind(self.at, PredicateKind::Title, latch);
-        }
-        !self.core.is_over()
-    }
-
-    /// Records that output is missing here.
-    pub fn record_gap(&self, gap: Gap) {
-        self.core.update_pane(self.at, |on_pane| on_pane.gap = on_pane.gap.or(Some(gap)));
-    }
-
-    /// Records that the pane's process has ended.
-    pub fn pane_ended(&self, exit: Exit) {
-        self.core.pane_ended(self.at, exit);
     }
 
     fn collect_hits(
@@ -195,5 +92,106 @@ impl TextSink for Watcher {
         if let Some(matcher) = &mut self.matcher {
             matcher.control(offset, control);
         }
+    }
+}
+
+impl Watch for Watcher {
+    fn owner(&self) -> &str {
+        &self.core.id
+    }
+
+    /// Evaluates what has come, after a chunk has been fed.
+    fn end_of_chunk(&mut self, echo: &EchoFilter, shell_marks: &ShellMarks) {
+        if self.core.is_over() {
+            return;
+        }
+        self.collect_hits(echo, Matcher::end_of_chunk);
+        if self.wants_bell
+            && let Some(at) = shell_marks.bell.filter(|at| *at >= self.start)
+        {
+            self.wants_bell = false;
+            let before = self.is_before_request(at + 1);
+            self.core.latch_kind(self.at, PredicateKind::Bell, Latch { offset: Some(at), before, ..Latch::default() });
+        }
+        if self.wants_prompt
+            && let Some((at, true)) = shell_marks.prompt.filter(|(at, _)| *at > self.start)
+        {
+            self.wants_prompt = false;
+            let before = self.is_before_request(at);
+            let latch = Latch { offset: Some(at), end: Some(at), how: Some("osc133"), before, ..Latch::default() };
+            self.core.latch_kind(self.at, PredicateKind::Prompt, latch);
+        }
+        if self.wants_prompt {
+            // The driver has looked for a prompt where the stream rested before, and now waits only
+            // for the time limit.
+            let tried = self.core.lock().panes.get_mut(self.at).and_then(|on_pane| on_pane.prompt_tried_at.take());
+            if tried.is_some() {
+                self.core.wake.notify_one();
+            }
+        }
+        if self.matcher.as_ref().is_some_and(Matcher::wants_rest) {
+            let news = {
+                let mut progress = self.core.lock();
+                let on_pane = progress.panes.get_mut(self.at);
+                on_pane.is_some_and(|on_pane| !std::mem::replace(&mut on_pane.wants_rest, true))
+            };
+            if news {
+                self.core.wake.notify_one();
+            }
+        }
+    }
+
+    /// Evaluates what only a rest can decide.
+    fn stream_rested(&mut self, echo: &EchoFilter) {
+        self.collect_hits(echo, Matcher::rest);
+    }
+
+    /// Looks for the screen predicates after the screen changed: in `changes`, or anywhere. A
+    /// pattern that stands within a line is looked for in the lines that changed.
+    fn screen_changed(&mut self, screen: &ScreenModel, changes: Option<&Changes>, end: u64) {
+        if self.open_screens.is_empty() || self.core.is_over() {
+            return;
+        }
+        let Some(screen) = screen.followed() else {
+            self.screen_missed = true;
+            return;
+        };
+        let changes = changes.filter(|_| !std::mem::take(&mut self.screen_missed));
+        if changes.is_some_and(Changes::is_empty) {
+            return;
+        }
+        let (core, at) = (self.core.clone(), self.at);
+        let before = core.lock().panes.get(at).is_some_and(|on_pane| end <= on_pane.request_offset);
+        self.open_screens.retain(|predicate| {
+            let wanted = core.spec.predicates.get(*predicate);
+            match wanted.and_then(|wanted| on_screen::find(wanted, screen, changes, end, before)) {
+                Some(latch) => {
+                    core.latch(at, *predicate, latch);
+                    false
+                }
+                None => true,
+            }
+        });
+    }
+
+    /// Matches the pane's new title.
+    fn title_changed(&mut self, title: &str) {
+        let predicate = self.core.spec.index_of(PredicateKind::Title);
+        let regex = predicate.and_then(|index| self.core.spec.predicates.get(index)?.regex.as_ref());
+        if let Some(found) = regex.and_then(|regex| regex.captures(title)) {
+            let captures = found.iter().map(|group| group.map(|group| group.as_str().to_owned())).collect();
+            let latch = Latch { line: Some(title.to_owned()), captures, ..Latch::default() };
+            self.core.latch_kind(self.at, PredicateKind::Title, latch);
+        }
+    }
+
+    /// Records that output is missing here.
+    fn record_gap(&self, gap: Gap) {
+        self.core.update_pane(self.at, |on_pane| on_pane.gap = on_pane.gap.or(Some(gap)));
+    }
+
+    /// Records that the pane's process has ended.
+    fn pane_ended(&self, exit: Exit) {
+        self.core.pane_ended(self.at, exit);
     }
 }

@@ -10,10 +10,26 @@ const PID: u32 = 4711;
 const N: u64 = 2;
 
 /// A pane with its counter, and everything it asked for.
-#[derive(Default)]
 struct World {
     pane: FollowedPane,
     attempts: SeedAttempts,
+    /// Where the observer wants the output of what it was given last.
+    sink: Sink,
+}
+
+impl Default for World {
+    fn default() -> Self {
+        Self { pane: FollowedPane::default(), attempts: SeedAttempts::default(), sink: new_sink() }
+    }
+}
+
+/// Returns a sink that equals no other one.
+fn new_sink() -> Sink {
+    struct Numbered(#[expect(dead_code, reason = "two of no size could be at one place")] u8);
+    impl OutputSink for Numbered {
+        fn output(&self, _: &[u8]) {}
+    }
+    Sink(Arc::new(Numbered(0)))
 }
 
 impl World {
@@ -36,18 +52,37 @@ impl World {
         self.pane.answered(self.attempts.0)
     }
 
+    /// The observer takes what it was given, and the output that follows.
+    fn follow(&mut self) -> Vec<oneshot::Sender<()>> {
+        self.sink = new_sink();
+        self.pane.follow(self.attempts.0, self.sink.clone())
+    }
+
+    /// The process has ended while `O` carried it, and the observer was given what it left.
+    fn end(&mut self) -> bool {
+        let is_news = self.pane.ended(Some(O), Some(PID));
+        self.sink = new_sink();
+        self.pane.seeded_last(self.sink.clone());
+        is_news
+    }
+
+    fn passed(&self) -> OutputAction {
+        OutputAction::Passed(self.sink.clone())
+    }
+
     /// One that is followed on `O`.
     fn following() -> Self {
         let mut world = Self::default();
         world.listed(&[O]);
         assert_eq!(world.answered(), SeedOutcome::Deliver(Seeding::First, HeldOutput::default()));
+        world.follow();
         world
     }
 
     /// One whose process ended while `O` carried it.
     fn ended() -> Self {
         let mut world = Self::following();
-        assert!(world.pane.ended(Some(O), Some(PID)));
+        assert!(world.end());
         world
     }
 
@@ -147,7 +182,8 @@ fn a_dead_pane_that_changed_its_connection_is_seeded_when_it_is_respawned() {
         let steps = world.restarted(false);
         assert_eq!(steps, [&[PaneAction::Restarted][..], &seeded(world.attempt())].concat(), "{what}");
         assert_eq!(world.answered(), SeedOutcome::Deliver(AGAIN, HeldOutput::default()), "{what}");
-        assert_eq!(world.pane.output(N, b"y"), OutputAction::Passed, "{what}");
+        world.follow();
+        assert_eq!(world.pane.output(N, b"y"), world.passed(), "{what}");
     }
 }
 
@@ -177,8 +213,9 @@ fn a_listing_that_comes_late_does_not_revive_what_has_ended() {
 fn a_respawn_that_its_owner_carries_is_told_where_it_begins() {
     let mut world = World::ended();
     assert_eq!(world.pane.output(N, b"x"), OutputAction::Dropped);
-    assert_eq!(world.pane.output(O, b"x"), OutputAction::Restarted, "what it prints first comes ahead of any listing");
-    assert_eq!(world.pane.output(O, b"y"), OutputAction::Passed);
+    let restarted = OutputAction::Restarted(world.sink.clone());
+    assert_eq!(world.pane.output(O, b"x"), restarted, "what it prints first comes ahead of any listing");
+    assert_eq!(world.pane.output(O, b"y"), world.passed());
     assert_eq!(world.restarted(false), [], "once");
 
     let mut world = World::ended();
@@ -190,6 +227,27 @@ fn a_respawn_that_its_owner_carries_is_told_where_it_begins() {
     world.listed(&[N]);
     assert_eq!(world.restarted(true), [PaneAction::Restarted]);
     assert!(world.is_following(N));
+    assert_eq!(world.pane.output(N, b"x"), world.passed());
+}
+
+/// Its first seed was under way when its process ended: where its output goes is known with the
+/// last one.
+#[test]
+fn a_pane_that_ended_before_it_was_seeded_goes_on_after_its_last_seed() {
+    let unseeded = || {
+        let mut world = World::default();
+        world.listed(&[O]);
+        world
+    };
+    let mut world = unseeded();
+    assert!(world.end());
+    assert_eq!(world.pane.output(O, b"x"), OutputAction::Restarted(world.sink.clone()));
+
+    let mut world = unseeded();
+    world.pane.ended(Some(O), Some(PID));
+    assert_eq!(world.pane.output(O, b"x"), OutputAction::Unsure, "tmux is asked what it is");
+    let steps = world.restarted(true);
+    assert_eq!(steps, [&[PaneAction::Restarted][..], &seeded(world.attempt())].concat(), "and it is read");
 }
 
 #[test]
@@ -225,7 +283,29 @@ fn output_around_a_seed() {
     assert_eq!(world.pane.output(O, b"ear"), OutputAction::Dropped);
     assert_eq!(world.pane.output(O, b"ly"), OutputAction::Dropped);
     assert_eq!(world.answered(), SeedOutcome::Deliver(Seeding::First, held(b"early")));
-    assert_eq!(world.pane.output(O, b"x"), OutputAction::Passed);
+    world.follow();
+    assert_eq!(world.pane.output(O, b"x"), world.passed());
+}
+
+#[test]
+fn what_happens_while_a_seed_is_delivered() {
+    type Change = (&'static str, fn(&mut World));
+    let changes: [Change; 4] = [
+        ("it is moved", |world| drop(world.listed(&[N]))),
+        ("its connection goes", |world| drop(world.pane.lost(O))),
+        ("output may have been lost", |world| drop(world.pane.reseed(GapReason::Paused, &mut world.attempts))),
+        ("it ends", |world| assert!(world.pane.ended(Some(O), Some(PID)))),
+    ];
+    for (what, change) in changes {
+        let mut world = World::default();
+        world.listed(&[O]);
+        world.answered();
+        assert!(world.pane.wait().is_some(), "{what}: it is not followed yet");
+        let attempt = world.attempt();
+        change(&mut world);
+        world.pane.follow(attempt, new_sink());
+        assert!(!matches!(world.pane.flow, Flow::Following { .. }), "{what}: this sink is for what went before");
+    }
 }
 
 #[test]
@@ -299,10 +379,9 @@ fn a_pane_that_is_moved_goes_on_with_what_came_over_the_new_connection() {
     assert_eq!(world.pane.output(N, b" of the seed"), OutputAction::Dropped);
     assert_eq!(world.pane.output(O, b"late"), OutputAction::Dropped);
     assert_eq!(world.answered(), SeedOutcome::Compare(b"ahead of the seed".to_vec()));
-    let attempt = world.attempt();
-    world.pane.handed_over(attempt);
+    world.follow();
     assert!(world.is_following(N));
-    assert_eq!(world.pane.output(N, b"x"), OutputAction::Passed);
+    assert_eq!(world.pane.output(N, b"x"), world.passed());
 
     let mut world = World::following();
     world.listed(&[N]);
@@ -350,15 +429,14 @@ fn a_pane_is_paused_where_it_is_not_carried_any_more() {
     assert_eq!(steps, seeded_away(&[O], world.attempt()));
     assert!(world.pane.is_parked(O) && !world.pane.is_parked(N));
     world.answered();
-    let attempt = world.attempt();
-    world.pane.handed_over(attempt);
+    world.follow();
     assert_eq!(world.listed(&[N]), [], "once");
     assert_eq!(world.pane.output(O, b"kept"), OutputAction::Dropped);
     let steps = world.listed(&[O]);
     let attempt = world.attempt();
     assert_eq!(steps, [PaneAction::Unpark(O), PaneAction::Park(N), PaneAction::Unfollowed, PaneAction::Seed(attempt)]);
     assert_eq!(world.answered(), SeedOutcome::Compare(Vec::new()), "what came before its pause is from before");
-    world.pane.handed_over(attempt);
+    world.follow();
     // Linked where it is parked, it flows there again.
     assert_eq!(world.listed(&[O, N]), [PaneAction::Unpark(N)]);
     assert_eq!(world.listed(&[O]), [PaneAction::Park(N)]);
@@ -423,7 +501,7 @@ fn a_window_that_is_linked_elsewhere_too_is_held_for_nobody() {
     for _ in 0..3 {
         assert_eq!(world.pane.output(N, b"twice"), OutputAction::Dropped);
     }
-    assert_eq!(world.pane.flow, Flow::Following { owner: O, ahead: None });
+    assert_eq!(world.pane.flow, Flow::Following { owner: O, sink: world.sink.clone(), ahead: None });
     assert_eq!(world.pane.carriers().collect::<Vec<_>>(), [O, N]);
 }
 
@@ -451,7 +529,7 @@ fn who_waits_for_it_is_served_when_it_is_followed_or_has_ended() {
     let first = world.pane.wait().unwrap();
     world.listed(&[O]);
     world.answered();
-    drop(world.pane.take_waiters());
+    drop(world.follow());
     assert!(first.now_or_never().is_some() && world.pane.wait().is_none());
     let mut world = World::default();
     let second = world.pane.wait().unwrap();

@@ -27,12 +27,12 @@ struct Raw {
 
 impl EncodedEvent {
     /// Encodes an event as JSON.
-    pub(super) fn new(event: &Event) -> Arc<Self> {
+    pub(in crate::engine) fn new(event: &Event) -> Arc<Self> {
         Arc::new(Self { kind: event.kind(), head: json(event), raw: None, framed: OnceLock::new() })
     }
 
     /// Encodes raw output: an event without `data`, and the bytes that belong there.
-    pub(super) fn raw(event: Event, bytes: Bytes) -> Arc<Self> {
+    pub(in crate::engine) fn raw(event: Event, bytes: Bytes) -> Arc<Self> {
         let (kind, head) = (event.kind(), json(&event));
         Arc::new(Self { kind, head, raw: Some(Raw { event, bytes, whole: OnceLock::new() }), framed: OnceLock::new() })
     }
@@ -68,7 +68,7 @@ impl EncodedEvent {
     }
 
     /// Returns about how many bytes the event holds.
-    pub(super) fn len(&self) -> usize {
+    pub(in crate::engine) fn len(&self) -> usize {
         self.head.len() + self.raw.as_ref().map_or(0, |raw| raw.bytes.len())
     }
 }

@@ -167,7 +167,7 @@ impl Paths {
 
 /// Opens a file of the daemon's own. It is created with mode 0600, and never opened through a
 /// symbolic link, which in a shared directory could be another user's.
-pub(super) fn open_private(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
+pub(crate) fn open_private(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
     let no_follow = i32::try_from(OFlags::NOFOLLOW.bits()).unwrap_or_default();
     options.create(true).mode(0o600).custom_flags(no_follow).open(path)
 }

@@ -5,10 +5,10 @@ use std::{
     time::Instant,
 };
 
-use super::encoded::EncodedEvent;
+use super::{PaneState, Revision, encoded_event::EncodedEvent};
 use crate::{
     api::{Event, ScreenFormat, Size},
-    engine::{PaneState, limits, pane::Revision},
+    engine::limits,
     screen::{Cursor, Screen},
 };
 
@@ -17,7 +17,7 @@ const MAX_DIFFS: usize = 8;
 
 /// The content of a screen at one point of its stream.
 #[derive(Debug)]
-pub(super) struct Frame {
+pub(in crate::engine) struct Frame {
     /// The frame's number, unique within its pane.
     number: u64,
     point: Revision,
@@ -39,7 +39,7 @@ struct FrameDiff {
 
 /// The newest frames of a pane, plain and with escapes.
 #[derive(Debug, Default)]
-pub(super) struct FrameCache(Mutex<Newest>);
+pub(in crate::engine) struct FrameCache(Mutex<Newest>);
 
 #[derive(Debug, Default)]
 struct Newest {
@@ -50,7 +50,7 @@ struct Newest {
 }
 
 /// The result of [`Pane::frame`].
-pub(super) enum FrameResult {
+pub(in crate::engine) enum FrameResult {
     /// The frame of the screen as it is now.
     Ready(Arc<Frame>),
     /// A new frame is due then: the last one is too recent.
@@ -60,7 +60,7 @@ pub(super) enum FrameResult {
 }
 
 impl FrameCache {
-    pub(super) fn clear(&self) {
+    pub(in crate::engine) fn clear(&self) {
         let mut newest = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         (newest.plain, newest.styled) = (None, None);
     }
@@ -69,7 +69,7 @@ impl FrameCache {
 impl PaneState {
     /// Returns a frame of the screen as it is now. `hurry` makes one however recent the last one
     /// is.
-    pub(super) fn frame(&self, format: ScreenFormat, hurry: bool) -> FrameResult {
+    pub(in crate::engine) fn frame(&self, format: ScreenFormat, hurry: bool) -> FrameResult {
         let mut newest = self.event_cache.frames.0.lock().unwrap_or_else(PoisonError::into_inner);
         // The event that names changed rows covers changes of style too.
         let escapes = format != ScreenFormat::Text;
@@ -111,7 +111,7 @@ impl Frame {
 
     /// Returns the event with what is new since an earlier frame, or with everything; `None` if
     /// nothing is new.
-    pub(super) fn diff_since(
+    pub(in crate::engine) fn diff_since(
         &self,
         last: Option<&Self>,
         format: ScreenFormat,

@@ -10,7 +10,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use super::{encoded::EncodedEvent, frame::FrameCache};
+use super::{encoded_event::EncodedEvent, frame::FrameCache};
 use crate::{
     api::{Gap, ReadFormat},
     engine::limits,
@@ -22,20 +22,20 @@ const MAX_OUTPUTS: usize = 64;
 /// A part of a pane's output as an event.
 #[derive(Clone, Debug)]
 pub(in crate::engine) struct CachedOutput {
-    pub(super) format: ReadFormat,
+    pub(in crate::engine) format: ReadFormat,
     /// The stream's offsets from and to which the output goes.
-    pub(super) start: u64,
-    pub(super) end: u64,
+    pub(in crate::engine) start: u64,
+    pub(in crate::engine) end: u64,
     /// The gap before the output, the same for all subscribers.
-    pub(super) gap: Option<Gap>,
-    pub(super) event: Arc<EncodedEvent>,
+    pub(in crate::engine) gap: Option<Gap>,
+    pub(in crate::engine) event: Arc<EncodedEvent>,
 }
 
 /// The events and frames that were made for subscribers of a pane.
 #[derive(Debug, Default)]
 pub(in crate::engine) struct EventCache {
     outputs: Mutex<Outputs>,
-    pub(super) frames: FrameCache,
+    pub(in crate::engine) frames: FrameCache,
 }
 
 #[derive(Debug, Default)]
@@ -48,12 +48,12 @@ struct Outputs {
 
 impl EventCache {
     /// Counts one more reader.
-    pub(super) fn add_reader(&self) {
+    pub(in crate::engine) fn add_reader(&self) {
         self.outputs().readers += 1;
     }
 
     /// Counts one reader less. The last one clears the cache.
-    pub(super) fn remove_reader(&self) {
+    pub(in crate::engine) fn remove_reader(&self) {
         let mut outputs = self.outputs();
         outputs.readers = outputs.readers.saturating_sub(1);
         if outputs.readers == 0 {
@@ -63,14 +63,14 @@ impl EventCache {
     }
 
     /// Returns the output that begins at this offset.
-    pub(super) fn find(&self, format: ReadFormat, start: u64) -> Option<CachedOutput> {
+    pub(in crate::engine) fn find(&self, format: ReadFormat, start: u64) -> Option<CachedOutput> {
         // Mostly one of the last is wanted.
         self.outputs().list.iter().rev().find(|output| output.start == start && output.format == format).cloned()
     }
 
     /// Returns the first and the last offset in `from..=to` at which a cached output begins or
     /// ends.
-    pub(super) fn boundaries(&self, format: ReadFormat, from: u64, to: u64) -> Option<(u64, u64)> {
+    pub(in crate::engine) fn boundaries(&self, format: ReadFormat, from: u64, to: u64) -> Option<(u64, u64)> {
         let outputs = self.outputs();
         let places = outputs.list.iter().filter(|output| output.format == format);
         let places = places.flat_map(|output| [output.start, output.end]).filter(|place| (from..=to).contains(place));
@@ -78,7 +78,7 @@ impl EventCache {
     }
 
     /// Caches an output for readers that come to its offset next.
-    pub(super) fn insert(&self, output: CachedOutput) {
+    pub(in crate::engine) fn insert(&self, output: CachedOutput) {
         let mut outputs = self.outputs();
         outputs.bytes += output.event.len();
         outputs.list.push_back(output);

@@ -1,0 +1,129 @@
+//! State of a pane in which muxtap started something: the exit policy, and the exit wrapper that
+//! holds the pane until all output has arrived (`engine/spawn/managed.rs`).
+
+use std::{collections::BTreeMap, time::Instant};
+
+use super::{PaneState, State};
+use crate::api::SpawnRequest;
+
+/// State of a pane in which muxtap started something.
+#[derive(Clone, Debug)]
+pub(in crate::engine) struct ManagedPane {
+    pub(in crate::engine) on_exit: OnExit,
+    /// The original options of a pane that a user made, until they are restored.
+    pub(in crate::engine) before: Option<PaneOptions>,
+    /// The exit wrapper of the pane's command.
+    pub(in crate::engine) wrapper: Option<ExitWrapper>,
+    /// The command, so that it can be started again.
+    pub(in crate::engine) launch: Option<Launch>,
+}
+
+/// The action on a pane when its process has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::engine) enum OnExit {
+    /// Keep the pane.
+    Keep,
+    /// Close the pane.
+    Close,
+    /// Restore the options of a pane that a user made, and do what tmux would do by them.
+    Restore,
+}
+
+/// The exit wrapper of a pane's command.
+#[derive(Clone, Debug)]
+pub(in crate::engine) struct ExitWrapper {
+    /// The nonce of the mark that the wrapper prints when its command ends.
+    pub(in crate::engine) nonce: String,
+    /// Whether the mark has not come yet.
+    pub(in crate::engine) is_awaited: bool,
+}
+
+impl ExitWrapper {
+    pub(in crate::engine) fn of(nonce: String) -> Self {
+        Self { nonce, is_awaited: true }
+    }
+}
+
+/// A command, with the directory and environment in which it is started.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(in crate::engine) struct Launch {
+    pub(in crate::engine) command: Vec<String>,
+    pub(in crate::engine) cwd: Option<String>,
+    pub(in crate::engine) env: BTreeMap<String, String>,
+}
+
+impl Launch {
+    /// Returns the command of a request; `None` without one.
+    pub(in crate::engine) fn of(spawn: &SpawnRequest) -> Option<Self> {
+        Some(Self { command: spawn.command.clone()?, cwd: spawn.cwd.clone(), env: spawn.env.clone() })
+    }
+
+    /// Returns this command for another start, with the directory and variables of the request
+    /// where it gives any.
+    pub(in crate::engine) fn with_changes(&self, spawn: &SpawnRequest) -> Self {
+        let mut env = self.env.clone();
+        env.extend(spawn.env.clone());
+        Self { command: self.command.clone(), cwd: spawn.cwd.clone().or_else(|| self.cwd.clone()), env }
+    }
+}
+
+/// The pane options that muxtap changes; `None` where the pane has no value of its own.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(in crate::engine) struct PaneOptions {
+    pub(in crate::engine) remain_on_exit: Option<String>,
+    pub(in crate::engine) format: Option<String>,
+}
+
+impl PaneState {
+    /// The exit policy and wrapper of a pane in which muxtap started something.
+    pub(in crate::engine) fn managed(&self) -> Option<ManagedPane> {
+        self.lock().managed.clone()
+    }
+
+    /// Records that muxtap has started the pane's program. Its output follows this offset.
+    pub(in crate::engine) fn mark_started(&self, offset: u64) {
+        self.lock().started = Some((offset, Instant::now()));
+    }
+
+    /// Sets the exit policy and wrapper of the pane. The nonce of the wrapper must be registered
+    /// already. Returns the exit status if the wrapper's mark has come.
+    pub(in crate::engine) fn set_managed(&self, managed: ManagedPane) -> Option<i32> {
+        let mut state = self.lock();
+        let nonce = managed.wrapper.as_ref().map(|wrapper| wrapper.nonce.clone());
+        let before = state.managed.replace(managed).and_then(|managed| managed.wrapper);
+        if let Some(before) = before.filter(|before| Some(&before.nonce) != nonce.as_ref()) {
+            state.shell_marks.unregister_nonce(&before.nonce);
+        }
+        state.take_wrapper_exit()
+    }
+
+    /// Keeps a pane's original options for a later attempt, after restoring them failed. Those of a
+    /// program started meanwhile take precedence.
+    pub(in crate::engine) fn restore_options_later(&self, options: Option<PaneOptions>) {
+        if let Some(managed) = self.lock().managed.as_mut().filter(|managed| managed.on_exit == OnExit::Restore) {
+            managed.before = managed.before.take().or(options);
+        }
+    }
+
+    /// Registers the nonce of an exit wrapper that is about to start here.
+    pub(in crate::engine) fn register_nonce(&self, nonce: &str) {
+        self.lock().shell_marks.register_nonce(nonce);
+    }
+
+    /// Unregisters a nonce whose wrapper was not started.
+    pub(in crate::engine) fn unregister_nonce(&self, nonce: &str) {
+        self.lock().shell_marks.unregister_nonce(nonce);
+    }
+}
+
+impl State {
+    /// Returns the exit status that the pane's exit wrapper reported, once.
+    pub(super) fn take_wrapper_exit(&mut self) -> Option<i32> {
+        let wrapper = self.managed.as_mut()?.wrapper.as_mut().filter(|wrapper| wrapper.is_awaited)?;
+        let (_, status) = self.shell_marks.marks(&wrapper.nonce)?.end?;
+        let status = status?;
+        wrapper.is_awaited = false;
+        self.shell_marks.unregister_nonce(&wrapper.nonce);
+        Some(status)
+    }
+}

@@ -1,0 +1,124 @@
+//! What tmux reports of a pane besides its output: title, command, directory, process and size.
+
+use super::{
+    MemoryDelta, PaneState,
+    screen_model::{CursorReport, Staleness},
+};
+use crate::{
+    api::Size,
+    engine::limits,
+    tmux::{PaneRow, Value},
+};
+
+/// A pane's title, command, directory, terminal, process and size, as tmux reports them.
+#[derive(Clone, Debug, Default)]
+pub(in crate::engine) struct PaneMetadata {
+    pub(in crate::engine) title: String,
+    pub(in crate::engine) command: String,
+    pub(in crate::engine) path: String,
+    pub(in crate::engine) tty: String,
+    pub(in crate::engine) pid: u32,
+    pub(in crate::engine) size: Size,
+}
+
+/// Result of an update of a pane's metadata.
+#[must_use]
+pub(in crate::engine) struct MetadataUpdate {
+    /// Whether the title changed.
+    pub(in crate::engine) retitled: bool,
+    /// Whether the screen needs a resync.
+    pub(in crate::engine) needs_resync: bool,
+    pub(in crate::engine) memory: MemoryDelta,
+}
+
+/// When to resync a screen with tmux.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::engine) enum Resync {
+    /// Now, and again when the pane rests if it prints meanwhile.
+    Now,
+    /// When the pane rests.
+    AtRest,
+}
+
+impl PaneState {
+    /// Updates the metadata from a row of tmux's list.
+    pub(in crate::engine) fn update_metadata(&self, row: &PaneRow) -> MetadataUpdate {
+        let mut state = self.lock();
+        let before = state.held_bytes();
+        // A process that has just ended has no pid any more, and is still the same one (N62).
+        let pid = if row.pid == 0 { state.metadata.pid } else { row.pid };
+        let mut needs_resync =
+            state.metadata.pid != 0 && state.metadata.pid != pid && state.screen.mark_stale(Staleness::Restarted);
+        needs_resync |= state.screen.resize(screen_size(row.size));
+        let metadata = &mut state.metadata;
+        let retitled = metadata.title != row.title;
+        let other_program = metadata.pid != pid || metadata.command != row.command;
+        metadata.title.clone_from(&row.title);
+        metadata.command.clone_from(&row.command);
+        metadata.path.clone_from(&row.path);
+        metadata.tty.clone_from(&row.tty);
+        metadata.pid = pid;
+        metadata.size = row.size;
+        if !row.dead && state.exit_pid.is_some_and(|ended| ended != pid) {
+            // A program was started in place of the one that ended.
+            state.exit = None;
+            state.exit_pid = None;
+            self.published.publish(&state);
+        }
+        if other_program {
+            state.agent_signals.program_changed();
+        }
+        if retitled {
+            state.notify_title(&row.title);
+        }
+        MetadataUpdate { retitled, needs_resync, memory: state.memory_since(before) }
+    }
+
+    /// Records a resize by tmux. Returns whether the screen needs a resync.
+    pub(in crate::engine) fn resize(&self, size: Size) -> (bool, MemoryDelta) {
+        let mut state = self.lock();
+        let before = state.held_bytes();
+        state.metadata.size = size;
+        let needs_resync = state.screen.resize(screen_size(size));
+        let memory = state.memory_since(before);
+        self.notify_changed(state);
+        (needs_resync, memory)
+    }
+
+    /// Applies a value that tmux pushed. Returns when the screen needs a resync, if it does.
+    pub(in crate::engine) fn set_value(&self, value: Value) -> Option<Resync> {
+        let mut state = self.lock();
+        let mut resync = None;
+        match value {
+            Value::Place(value) => {
+                let elsewhere = CursorReport::parse(&value).is_some_and(|report| state.screen.has_moved(report));
+                if elsewhere && state.exit.is_none() {
+                    // While the pane prints, tmux is ahead of the output that has arrived here: the
+                    // position proves nothing now, but may when the pane rests.
+                    let rests = state.last_output.elapsed() >= limits::REST;
+                    resync = Some(if rests { Resync::Now } else { Resync::AtRest });
+                    if rests {
+                        state.screen.mark_stale(Staleness::Moved);
+                    }
+                }
+            }
+            Value::Title(title) => {
+                state.metadata.title.clone_from(&title);
+                state.notify_title(&title);
+            }
+            Value::Command(command) => {
+                state.metadata.command = command;
+                state.agent_signals.program_changed();
+            }
+            Value::Path(path) => state.metadata.path = path,
+        }
+        let end = state.ring.end();
+        drop(state);
+        self.changed.send_replace(end);
+        resync
+    }
+}
+
+fn screen_size(size: Size) -> crate::screen::Size {
+    crate::screen::Size { columns: size.width.max(1), rows: size.height.max(1) }
+}
