@@ -88,11 +88,13 @@ mod tests {
         let event = Event::Output { pane: PaneId(0), text: None, data: None, cursor: Cursor::default(), gap: None };
         let event = EncodedEvent::raw(event, Bytes::from_static(b"\x00\xff"));
         let (head, bytes) = event.binary().unwrap();
-        assert_eq!(head, r#"{"type":"output","pane":"%0","cursor":"c"}"#);
+        let cursor = Cursor::default();
+        assert_eq!(head, &format!(r#"{{"type":"output","pane":"%0","cursor":"{cursor}"}}"#));
         assert_eq!(&bytes[..], b"\x00\xff");
-        assert_eq!(event.json(), r#"{"type":"output","pane":"%0","data":"AP8=","cursor":"c"}"#);
+        let whole = format!(r#"{{"type":"output","pane":"%0","data":"AP8=","cursor":"{cursor}"}}"#);
+        assert_eq!(event.json(), &whole);
         let framed = event.framed(|kind, json| format!("{} {}", kind.as_str(), json.len()).into());
-        assert_eq!(framed, "output 56");
-        assert_eq!(event.framed(|_, _| Bytes::new()), "output 56");
+        assert_eq!(framed, format!("output {}", whole.len()));
+        assert_eq!(event.framed(|_, _| Bytes::new()), framed);
     }
 }
