@@ -218,9 +218,17 @@ async fn a_command_is_made_followed_and_its_end_told() {
         matches!(event, Some(Event::PaneExited { pane: id, exit_status: Some(4), .. }) if id == pane.id()),
         "{event:?}"
     );
-    let beside = server.pane("made").await.unwrap().split().beside().command(["cat"]).await.unwrap();
+    let wrong = [
+        server.new_session().beside().await.unwrap_err(),
+        server.new_session().select().await.unwrap_err(),
+        server.new_window("made").size(80, 24).await.unwrap_err(),
+        pane.split().name("x").await.unwrap_err(),
+    ];
+    assert!(wrong.iter().all(|error| error.code == ErrorCode::InvalidArgument), "{wrong:?}");
+    let beside = server.pane("made").await.unwrap().split().beside().size(20, 0).command(["cat"]).await.unwrap();
     let window = server.new_window("made").name("other").shell_command("cat").await.unwrap();
     assert_eq!((beside.info().window, window.info().window.as_str()), (pane.info().window, "other"));
+    assert_eq!(beside.info().size.width, 20);
     beside.kill().await.unwrap();
     engine.stop().await;
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{Asked, Pane, Server};
 use crate::{
-    api::{NewSessionRequest, NewWindowRequest, Result, SpawnRequest, SplitRequest},
+    api::{Error, NewSessionRequest, NewWindowRequest, Result, SpawnRequest, SplitRequest},
     quoting::shell_word,
 };
 
@@ -19,8 +19,8 @@ pub(super) enum What {
 /// A session, window or pane that is to be made. It is made when this is awaited, which returns its
 /// pane, followed from the first byte on.
 ///
-/// Errors: `INVALID_ARGUMENT`, `CONFLICT` (a session of that name is there), `NOT_FOUND`,
-/// `TMUX_UNAVAILABLE`.
+/// Errors: `INVALID_ARGUMENT` (also for an option that what is made does not take), `CONFLICT` (a
+/// session of that name is there), `NOT_FOUND`, `TMUX_UNAVAILABLE`.
 ///
 /// ```no_run
 /// # async fn example(server: muxtap::Server) -> muxtap::Result<()> {
@@ -48,7 +48,7 @@ impl Spawn {
         Self { server, what, name: None, spawn, size: None, beside: false, select: false }
     }
 
-    /// Gives the session or window a name. A pane has none.
+    /// Gives the session or window a name.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
         self
@@ -89,7 +89,8 @@ impl Spawn {
         self
     }
 
-    /// Gives a new session so many columns and rows: 80 and 24 by default.
+    /// Gives a new session so many columns and rows: 80 and 24 by default. A new pane takes the rows, or,
+    /// [`Spawn::beside`] another one, the columns.
     pub fn size(mut self, columns: u16, rows: u16) -> Self {
         self.size = Some((columns, rows));
         self
@@ -109,17 +110,29 @@ impl Spawn {
 
     async fn make(self) -> Result<Pane> {
         let Self { server, what, name, mut spawn, size, beside, select } = self;
+        let takes_none = |given: bool, what: &str, option: &str| match given {
+            true => Err(Error::invalid(format!("{option}: a new {what} takes none"))),
+            false => Ok(()),
+        };
         let made = match what {
             What::Session => {
+                takes_none(beside, "session", "beside")?;
+                takes_none(select, "session", "select")?;
                 // A server that must be started for it begins with this environment.
                 spawn.caller_env = Some(environment());
                 let (width, height) = size.unzip();
                 server.create_session(&NewSessionRequest { name, spawn, width, height }).await?
             }
-            What::Window(session) => server.create_window(&NewWindowRequest { session, name, spawn, select }).await?,
+            What::Window(session) => {
+                takes_none(beside, "window", "beside")?;
+                takes_none(size.is_some(), "window", "size")?;
+                server.create_window(&NewWindowRequest { session, name, spawn, select }).await?
+            }
             What::Split(pane) => {
+                takes_none(name.is_some(), "pane", "name")?;
                 let pane = pane.target()?;
-                server.create_split(&SplitRequest { pane, horizontal: beside, size: None, spawn, select }).await?
+                let size = size.map(|(columns, rows)| if beside { columns } else { rows }.to_string());
+                server.create_split(&SplitRequest { pane, horizontal: beside, size, spawn, select }).await?
             }
         };
         server.pane(&made.pane.to_string()).await

@@ -55,14 +55,10 @@ impl Server {
     }
 
     async fn make_session(&self, request: &NewSessionRequest, policy: ExitPolicy) -> Result<CreatedAnswer> {
-        let host = &self.host;
-        let audit =
-            self.engine.audit(Tier::Create, "new-session", host, request.name.as_deref().unwrap_or_default())?;
-        let done = async {
-            check_spawn(&request.spawn)?;
+        let command = async {
             let cwd = request.spawn.cwd.as_ref().map(PathBuf::from);
             let start = StartServer { env: request.spawn.caller_env.clone(), cwd };
-            host.server().connected_or_started(start).await?;
+            self.host.server().connected_or_started(start).await?;
             // `-E`: the session's environment is the server's, not this daemon's.
             let mut command = Command::new("new-session").flag("-d").flag("-E").flag("-P").opt("-F", MADE);
             if let Some(name) = &request.name {
@@ -77,21 +73,15 @@ impl Server {
             for (name, value) in caller.filter(|(name, _)| UPDATED.contains(&name.as_str())) {
                 command = command.opt("-e", format!("{name}={value}"));
             }
-            self.make(command, &request.spawn, policy).await
-        }
-        .await;
-        if let Ok(made) = &done {
-            audit.resolved(&made.pane);
-        }
-        audit.finish(done)
+            Ok(command)
+        };
+        let name = request.name.as_deref().unwrap_or_default();
+        self.make_audited("new-session", name, &request.spawn, policy, command).await
     }
 
     /// Creates a window.
     pub(crate) async fn create_window(&self, request: &NewWindowRequest) -> Result<CreatedAnswer> {
-        let host = &self.host;
-        let audit = self.engine.audit(Tier::Create, "new-window", host, &request.session)?;
-        let done = async {
-            check_spawn(&request.spawn)?;
+        let command = async {
             let session = self.session(&request.session).await?;
             let mut command =
                 Command::new("new-window").flag("-P").opt("-F", MADE).opt("-t", format!("{}:", session.id));
@@ -101,21 +91,14 @@ impl Server {
             if let Some(name) = &request.name {
                 command = command.opt("-n", literal(name));
             }
-            self.make(command, &request.spawn, ExitPolicy::Managed).await
-        }
-        .await;
-        if let Ok(made) = &done {
-            audit.resolved(&made.pane);
-        }
-        audit.finish(done)
+            Ok(command)
+        };
+        self.make_audited("new-window", &request.session, &request.spawn, ExitPolicy::Managed, command).await
     }
 
     /// Splits a pane.
     pub(crate) async fn create_split(&self, request: &SplitRequest) -> Result<CreatedAnswer> {
-        let host = &self.host;
-        let audit = self.engine.audit(Tier::Create, "split-window", host, &request.pane)?;
-        let done = async {
-            check_spawn(&request.spawn)?;
+        let command = async {
             let pane = self.resolve_pane(&request.pane).await?;
             let mut command = Command::new("split-window").flag("-P").opt("-F", MADE).opt("-t", pane.id().to_string());
             if !request.select {
@@ -129,13 +112,30 @@ impl Server {
                 }
                 command = command.opt("-l", size);
             }
-            self.make(command, &request.spawn, ExitPolicy::Managed).await
+            Ok(command)
+        };
+        self.make_audited("split-window", &request.pane, &request.spawn, ExitPolicy::Managed, command).await
+    }
+
+    /// Runs `command` when the request was checked, and records what came of it.
+    async fn make_audited(
+        &self,
+        action: &'static str,
+        target: &str,
+        spawn: &SpawnRequest,
+        policy: ExitPolicy,
+        command: impl Future<Output = Result<Command>>,
+    ) -> Result<CreatedAnswer> {
+        let audit = self.engine.audit(Tier::Create, action, &self.host, target)?;
+        let made = async {
+            check_spawn(spawn)?;
+            self.make(command.await?, spawn, policy).await
         }
         .await;
-        if let Ok(made) = &done {
-            audit.resolved(&made.pane);
+        if let Ok(made) = &made {
+            audit.resolved(made.pane);
         }
-        audit.finish(done)
+        audit.finish(made)
     }
 
     /// Runs the steps of `command`. A caller that goes away in the middle must not leave a
