@@ -94,7 +94,7 @@ mod tests {
         let whole = format!(r#"{{"type":"output","pane":"%0","data":"AP8=","cursor":"{cursor}"}}"#);
         assert_eq!(event.json(), &whole);
         let framed = event.framed(|kind, json| format!("{} {}", kind.as_str(), json.len()).into());
-        assert_eq!(framed, format!("output {}", whole.len()));
+        assert_eq!(&framed[..], format!("output {}", whole.len()).as_bytes());
         assert_eq!(event.framed(|_, _| Bytes::new()), framed);
     }
 }
