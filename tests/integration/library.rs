@@ -187,12 +187,17 @@ async fn a_handle_never_means_another_servers_pane() {
         pane.kill().await.unwrap_err(),
         pane.capture().await.unwrap_err(),
         pane.wait().bell().await.unwrap_err(),
-        pane.read().since(Since::Start).await.unwrap_err(),
         pane.run("true").await.unwrap_err(),
     ] {
         assert_eq!(error.code, ErrorCode::NotFound, "{error}");
     }
     assert!(pane.info().earlier_server);
+    // What it printed is there, and nothing of the new one's.
+    let rest = pane.read().since(Since::Start).await.unwrap();
+    assert!(rest.exit.is_some() && !rest.text().contains("for the new one"), "{rest:?}");
+    let mut follow = pane.follow();
+    assert!(follow.next().await.unwrap().unwrap().exit.is_some());
+    assert!(follow.next().await.unwrap().is_none());
     engine.stop().await;
 }
 

@@ -12,8 +12,8 @@ use crate::{
 /// A handle on a pane of a tmux server.
 ///
 /// It is cheap to clone. It stays with the pane it was made for: when the pane has ended, what it
-/// printed can be read for ten minutes more, and when its server has ended, no pane of another
-/// server is taken for it (tmux numbers them from `%0` again) — that is `NOT_FOUND`.
+/// printed can still be read, and when its server has ended, no pane of another server is taken for
+/// it (tmux numbers them from `%0` again): what is asked then is `NOT_FOUND`.
 ///
 /// ```no_run
 /// # async fn example(server: muxtap::Server) -> muxtap::Result<()> {
@@ -34,6 +34,10 @@ pub struct Pane {
 impl Pane {
     pub(super) fn of(server: Server, state: Arc<PaneState>) -> Self {
         Self { server, state }
+    }
+
+    pub(super) fn state(&self) -> &Arc<PaneState> {
+        &self.state
     }
 
     /// Returns the pane's id, as `%3`.

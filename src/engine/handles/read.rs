@@ -13,8 +13,11 @@ use crate::{
 
 /// A read of what a pane printed. It is carried out when it is awaited, from memory.
 ///
-/// Errors: `NOT_FOUND` for a pane of a server that has ended (unless a cursor of it is given),
-/// `INVALID_ARGUMENT` for a limit that is out of range.
+/// What a pane printed can be read for as long as there is a handle on it, when it has ended too. A
+/// cursor of another run of muxtap or tmux begins at the first byte that is kept, behind a gap.
+///
+/// Error: `INVALID_ARGUMENT` for a limit that is out of range, [`Since::Screen`], or a cursor of
+/// another pane.
 #[derive(Clone, Debug)]
 #[must_use = "a read does nothing until it is awaited"]
 pub struct Read {
@@ -62,12 +65,7 @@ impl IntoFuture for Read {
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
             let Self { pane, spec } = self;
-            // A cursor names its server; everything else means the one that runs.
-            let target = match spec.since {
-                Since::At(_) => pane.id().to_string(),
-                _ => pane.target()?,
-            };
-            let read = pane.server().read_chunk(&target, &spec).await?;
+            let read = pane.server().read_chunk(async { Ok(pane.state().clone()) }, &spec).await?;
             let cursor = read.pane.cursor(read.chunk.end);
             Ok(Output { pane: read.pane.id(), cursor, gap: read.gap, exit: read.exit, chunk: read.chunk })
         })

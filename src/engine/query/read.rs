@@ -53,7 +53,13 @@ impl Server {
         };
         let most = request.max_bytes.unwrap_or(limits::READ_DEFAULT);
         let spec = ReadSpec { since, format: request.format, most, wait };
-        let ReadChunk { pane, chunk, gap, exit } = self.read_chunk(target, &spec).await?;
+        let find = async {
+            match earlier_pane_with_output(&self.host, target, &since) {
+                Some(pane) => Ok(pane),
+                None => self.resolve_pane(target).await,
+            }
+        };
+        let ReadChunk { pane, chunk, gap, exit } = self.read_chunk(find, &spec).await?;
         let (end, more) = (chunk.end, chunk.more);
         let FormattedChunk { data, text } = FormattedChunk::of_large(chunk, spec.format).await?;
         Ok(ReadAnswer {
@@ -69,18 +75,19 @@ impl Server {
         })
     }
 
-    /// Reads what a pane printed, as bytes. Waits for something new where the specification says so.
-    pub(in crate::engine) async fn read_chunk(&self, target: &str, spec: &ReadSpec) -> Result<ReadChunk> {
-        let host = &self.host;
+    /// Reads what the pane that `find` returns has printed, as bytes. Waits for something new where
+    /// the specification says so.
+    pub(in crate::engine) async fn read_chunk(
+        &self,
+        find: impl Future<Output = Result<Arc<PaneState>>>,
+        spec: &ReadSpec,
+    ) -> Result<ReadChunk> {
         self.engine.authorize(Tier::Read)?;
         let ReadSpec { since, format, most, wait } = *spec;
         if most == 0 || most > limits::READ_MOST {
             return Err(Error::invalid(format!("max_bytes: {most}; give 1 to {}", limits::READ_MOST)));
         }
-        let pane = match earlier_pane_with_output(host, target, &since) {
-            Some(pane) => pane,
-            None => self.resolve_pane(target).await?,
-        };
+        let pane = find.await?;
         let (from, gap) = {
             let state = pane.lock();
             pane.resolve_since(&state, &since)?
