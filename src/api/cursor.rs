@@ -161,7 +161,8 @@ impl FromStr for Since {
         }
         let shown: String = text.chars().take(80).collect();
         Err(Error::invalid(format!(
-            "since: `{shown}` is none of input, now, start, screen, lines:N (such as lines:10) or a cursor that an earlier answer gave"
+            "since: `{shown}` is none of input, now, start, screen, lines:N (such as lines:10) or a cursor that an \
+             earlier answer gave"
         )))
     }
 }

@@ -263,8 +263,8 @@ fn status(host: &Host) -> ServerStatus {
         Link::Connected(identity) => {
             let gone = host.server().spec().is_local() && !host.socket().exists();
             let message = format!(
-                "its socket's file is gone, so that tmux itself does not find this server; muxtap does. `kill -USR1 {}` has \
-                 tmux make it again",
+                "its socket's file is gone, so that tmux itself does not find this server; muxtap does. `kill -USR1 \
+                 {}` has tmux make it again",
                 identity.pid
             );
             ("connected", Some(identity.version.to_string()), gone.then_some(message))

@@ -36,7 +36,8 @@ impl Follow {
     /// pane's program has ended. What is missing is said where it is missing ([`Output::gap`]). Can
     /// be cancelled: nothing is lost.
     ///
-    /// Errors: `NOT_FOUND` ten minutes after the pane ended, `TMUX_UNAVAILABLE` when the engine stops.
+    /// Errors: `NOT_FOUND` ten minutes after the pane ended, `TMUX_UNAVAILABLE` when the engine
+    /// stops.
     pub async fn next(&mut self) -> Result<Option<Output>> {
         while !self.ended {
             let read = Read::new(self.pane.clone()).since(self.since).wait(limits::POLL_LONGEST);

@@ -60,8 +60,8 @@ impl Pane {
         self.state.end_cursor()
     }
 
-    /// Returns the pane's entry in the list of panes, as tmux last reported it: title, command, size,
-    /// where it is.
+    /// Returns the pane's entry in the list of panes, as tmux last reported it: title, command,
+    /// size, where it is.
     pub fn info(&self) -> PaneInfo {
         if self.is_of_running_server() {
             self.server.host.info_of(self.id())
@@ -87,8 +87,8 @@ impl Pane {
     /// Presses keys by tmux's names (`C-c`, `Enter`, `Up`); what is no key's name is typed as text.
     /// Returns the cursor just before: what the pane prints in answer stands behind it.
     ///
-    /// Errors: `NOT_FOUND`, `INVALID_ARGUMENT`, `CONFLICT` (the pane has ended, or shows tmux's copy
-    /// mode and a key would be taken by it), `TMUX_UNAVAILABLE`.
+    /// Errors: `NOT_FOUND`, `INVALID_ARGUMENT`, `CONFLICT` (the pane has ended, or shows tmux's
+    /// copy mode and a key would be taken by it), `TMUX_UNAVAILABLE`.
     ///
     /// ```no_run
     /// # async fn example(pane: muxtap::Pane) -> muxtap::Result<()> {

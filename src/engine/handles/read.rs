@@ -41,8 +41,8 @@ impl Read {
         self
     }
 
-    /// Returns at most this many raw bytes: 1 to 8 MiB, 256 KiB by default. What does not fit is left
-    /// for the next read ([`Output::more`]).
+    /// Returns at most this many raw bytes: 1 to 8 MiB, 256 KiB by default. What does not fit is
+    /// left for the next read ([`Output::more`]).
     pub fn at_most(mut self, bytes: u64) -> Self {
         self.spec.most = bytes;
         self
@@ -82,7 +82,7 @@ pub struct Output {
     pub pane: PaneId,
     /// Where the next read goes on.
     pub cursor: Cursor,
-    /// What is missing just before this output.
+    /// The gap just before this output.
     pub gap: Option<Gap>,
     /// How the pane's program ended, where this is the last of its output.
     pub exit: Option<Exit>,
@@ -95,8 +95,8 @@ impl Output {
         &self.chunk.bytes
     }
 
-    /// Returns the text: without escape sequences, with carriage returns and backspaces applied, and
-    /// lines that end in `\n`.
+    /// Returns the text: without escape sequences, with carriage returns and backspaces applied,
+    /// and lines that end in `\n`.
     pub fn text(&self) -> String {
         render::render_chunk(&self.chunk)
     }

@@ -34,8 +34,8 @@ pub struct Server {
 }
 
 impl Engine {
-    /// Returns the server on the socket at this absolute path, once it is followed: its panes can be
-    /// read and waited for from then on.
+    /// Returns the server on the socket at this absolute path, once it is followed: its panes can
+    /// be read and waited for from then on.
     ///
     /// Errors: `INVALID_ARGUMENT` for a path that is not absolute, `TMUX_UNAVAILABLE` where no
     /// server runs there, or none that is understood ([`Spawn`] starts one).
@@ -60,8 +60,9 @@ impl Engine {
 }
 
 impl Server {
-    /// Returns the server that `tmux` without `-L` and `-S` would use here: that of `$TMUX`, else the
-    /// one named `default` in `$TMUX_TMPDIR` or `/tmp`. It need not run yet ([`Server::new_session`]).
+    /// Returns the server that `tmux` without `-L` and `-S` would use here: that of `$TMUX`, else
+    /// the one named `default` in `$TMUX_TMPDIR` or `/tmp`. It need not run yet
+    /// ([`Server::new_session`]).
     ///
     /// Errors: `INVALID_ARGUMENT` where there is no directory for tmux's sockets.
     ///

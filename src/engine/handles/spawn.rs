@@ -8,7 +8,7 @@ use crate::{
     quoting::shell_word,
 };
 
-/// What is made.
+/// The session, window or split that is made.
 #[derive(Clone, Debug)]
 pub(super) enum What {
     Session,

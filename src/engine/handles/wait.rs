@@ -12,10 +12,10 @@ use crate::{
 /// A wait for something that is to happen in panes. It begins when it is awaited, or by
 /// [`Wait::start`].
 ///
-/// Several conditions are joined by *and*, and each is latched: once met it stays met. What the pane
-/// printed between its last input and the wait counts, unless [`Wait::since`] says otherwise, so no
-/// output is missed between sending a command and waiting for its result; what the terminal echoes
-/// of the input does not.
+/// Several conditions are joined by *and*, and each is latched: once met it stays met. What the
+/// pane printed between its last input and the wait counts, unless [`Wait::since`] says otherwise,
+/// so no output is missed between sending a command and waiting for its result; what the terminal
+/// echoes of the input does not.
 ///
 /// A wait that times out is no error: see [`WaitAnswer::outcome`]. Errors: `INVALID_ARGUMENT` (no
 /// condition, or a pattern that is no regex), `NOT_FOUND`, `RESOURCE_LIMIT`.
@@ -26,7 +26,12 @@ use crate::{
 ///
 /// use muxtap::api::WaitOutcome;
 ///
-/// let hit = pane.wait().pattern(r"(\d+) passed")?.fail("error:")?.timeout(Duration::from_secs(600)).await?;
+/// let hit = pane
+///     .wait()
+///     .pattern(r"(\d+) passed")?
+///     .fail("error:")?
+///     .timeout(Duration::from_secs(600))
+///     .await?;
 /// match hit.outcome {
 ///     WaitOutcome::Matched => println!("{:?} tests", hit.captures().get(1)),
 ///     outcome => println!("{outcome:?}"),
