@@ -1,4 +1,4 @@
-//! muxtap turns a tmux server into streams: capture, since-reads and waits that never poll.
+//! muxtap turns a tmux server into streams: captures, reads from a cursor and waits that never poll.
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -9,7 +9,12 @@
 //! let pane = server.pane("work:build").await?;
 //!
 //! let sent = pane.send_keys(["make", "Enter"]).await?;
-//! let hit = pane.wait().pattern(r"(\d+) passed")?.fail("error:")?.timeout(Duration::from_secs(600)).await?;
+//! let hit = pane
+//!     .wait()
+//!     .pattern(r"(\d+) passed")?
+//!     .fail("error:")?
+//!     .timeout(Duration::from_secs(600))
+//!     .await?;
 //! let output = pane.read().since(sent.cursor).await?;
 //! println!("{:?} {:?}\n{}", hit.outcome, hit.captures(), output.text());
 //!
@@ -18,13 +23,13 @@
 //! # }
 //! ```
 //!
-//! [`Engine`], [`Server`] and [`Pane`] are handles; `docs/library.md` and `examples/` show what is done
-//! with them. Below them are floors without I/O, which are of use by themselves: [`protocol`] (what
-//! tmux and a control client say to each other), [`stream`] (one pane's output as a stream) and
-//! [`screen`] (what tmux's grid holds). [`api`] has the values that are asked and answered.
+//! [`Engine`], [`Server`] and [`Pane`] are handles; `docs/library.md` and `examples/` show what is
+//! done with them. Below them are floors without I/O, which are of use by themselves: [`protocol`]
+//! (what tmux and a control client say to each other), [`stream`] (one pane's output as a stream)
+//! and [`screen`] (what tmux's grid holds). [`api`] has the values that are asked and answered.
 //!
-//! Cargo features, all on by default: `engine` (the handles), `http` ([`http::router`]), `mcp`, `cli`
-//! and `bridge` (the program). Without any there are the floors alone.
+//! Cargo features, all on by default: `engine` (the handles), `http` ([`http::router`]), `mcp`,
+//! `cli` and `bridge` (the program). Without any there are the floors alone.
 //! `docs/architecture.md` follows a byte through all of it.
 
 #![cfg_attr(
@@ -83,7 +88,10 @@ pub mod supervise;
 mod tmux;
 mod width;
 
-pub use api::{Cursor, Error, ErrorCode, Result, Since};
+pub use api::{
+    AgentInfo, Cursor, Error, ErrorCode, Event, EventKind, Gap, GapReason, PaneInfo, Result, SessionInfo, Since, Tier,
+    Tiers, WaitAnswer, WaitOutcome, WindowInfo,
+};
 #[cfg(feature = "engine")]
 pub use engine::{
     Asked, Capture, Engine, Events, Follow, Options, Output, Pane, Read, Run, Server, Spawn, Wait, WaitHandle,

@@ -6,20 +6,20 @@ use utoipa::ToSchema;
 use super::PaneInfo;
 use crate::protocol::ids::PaneId;
 
-/// What an agent does.
+/// An agent's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum AgentState {
-    /// It works.
+    /// Works.
     Working,
-    /// It waits for permission to do something.
+    /// Waits for permission to do something.
     Permission,
-    /// It waits for an answer to a question.
+    /// Waits for an answer to a question.
     Question,
-    /// It waits for its user.
+    /// Waits for its user.
     Idle,
-    /// It says that something went wrong.
+    /// Says that something went wrong.
     Errored,
     /// Its process has ended.
     Ended,
@@ -43,11 +43,12 @@ impl AgentState {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[non_exhaustive]
 pub struct AgentOption {
-    /// What chooses it: its number or letter as it stands on the screen, else its place in the list, from 1.
+    /// The number or letter that chooses it, as it stands on the screen, else its place in the
+    /// list, from 1.
     pub key: String,
-    /// What it says.
+    /// Its text.
     pub label: String,
-    /// What stands under it: a description, or the rest of a long label.
+    /// The text under it: a description, or the rest of a long label.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
     /// The cursor stands on it.
@@ -60,7 +61,7 @@ pub struct AgentOption {
 pub struct AgentRow {
     /// Which, from the top, from 0.
     pub row: u16,
-    /// What it showed.
+    /// The text that it showed.
     pub text: String,
 }
 
@@ -86,7 +87,7 @@ pub struct AgentInfo {
     pub pane: PaneId,
     /// A session that shows it.
     pub session: String,
-    /// That session's id.
+    /// The session's id.
     #[serde(default)]
     pub session_id: String,
     /// Its window's id.
@@ -102,16 +103,16 @@ pub struct AgentInfo {
     pub socket: String,
     /// Which agent, by its rules' id: `claude`, `codex` …
     pub agent: String,
-    /// What people call it.
+    /// The name that people use.
     pub name: String,
     /// Its process; none where the system does not tell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,
-    /// What it does.
+    /// Its state.
     pub state: AgentState,
     /// Since when, in milliseconds since 1970.
     pub since_ms: u64,
-    /// What it asks (`permission` and `question`).
+    /// The question that it asks (`permission` and `question`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub question: Option<String>,
     /// The answers that it offers.

@@ -1,4 +1,4 @@
-//! What a caller is told.
+//! The answers that callers receive.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -126,7 +126,7 @@ pub struct PaneInfo {
     pub id: PaneId,
     /// A session that shows it.
     pub session: String,
-    /// That session's id.
+    /// The session's id.
     pub session_id: String,
     /// Its window's id.
     pub window_id: String,
@@ -150,8 +150,8 @@ pub struct PaneInfo {
     pub size: Size,
     /// Its process has ended.
     pub dead: bool,
-    /// A tmux server that ran there before had it. Its id may be another pane's by now: what it printed is read by a
-    /// cursor of its own.
+    /// A tmux server that ran there before had it. Its id may be another pane's by now: what it
+    /// printed is read by a cursor of its own.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub earlier_server: bool,
     /// With which status, where that is known.
@@ -220,7 +220,7 @@ pub enum CaptureSource {
     Model,
     /// tmux, over the open connection.
     Tmux,
-    /// What was kept of a pane that has ended.
+    /// The copy kept of a pane that has ended.
     Kept,
 }
 
@@ -241,7 +241,7 @@ impl CaptureSource {
 pub struct CaptureAnswer {
     /// The pane.
     pub pane: PaneId,
-    /// What `tmux capture-pane -p` prints.
+    /// The text that `tmux capture-pane -p` prints.
     pub text: String,
     /// Where it came from.
     pub source: CaptureSource,
@@ -263,10 +263,10 @@ pub struct Verified {
     /// The first line that differs, from 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub line: Option<u64>,
-    /// What memory has there.
+    /// The line that memory has there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
-    /// What tmux has there.
+    /// The line that tmux has there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tmux: Option<String>,
 }
@@ -302,7 +302,7 @@ pub struct ReadAnswer {
     pub exit_signal: Option<i32>,
 }
 
-/// What a verified submit saw.
+/// Observations of a verified submit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[non_exhaustive]
 pub struct SubmitSeen {
@@ -340,7 +340,7 @@ pub enum RunMethod {
 pub struct RunAnswer {
     /// The pane.
     pub pane: PaneId,
-    /// What the command printed.
+    /// The command's output.
     pub output: String,
     /// Its exit status; absent where the shell ended with it and nobody knows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -364,7 +364,7 @@ pub struct RunAnswer {
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum WaitOutcome {
-    /// It goes on (an answer to `detach`, or to a look that timed out).
+    /// The wait goes on (an answer to `detach`, or to a look that timed out).
     Pending,
     /// All predicates were satisfied.
     Matched,
@@ -374,7 +374,7 @@ pub enum WaitOutcome {
     Ended,
     /// The time ran out.
     Timeout,
-    /// It was cancelled.
+    /// The wait was cancelled.
     Cancelled,
 }
 
@@ -401,7 +401,8 @@ pub enum PredicateKind {
     Fail,
 }
 
-/// Where a pattern stood that was waited for in vain: before the wait began to count. The last such place.
+/// Where a pattern stood that was waited for in vain: before the wait began to count. The last such
+/// place.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[non_exhaustive]
 pub struct StandsBefore {
@@ -442,7 +443,7 @@ pub struct PredicateReport {
     /// When it was satisfied: milliseconds after the wait was asked (0 when it already was).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after_ms: Option<f64>,
-    /// What satisfied it had been printed before the wait was asked.
+    /// The output that satisfied it had been printed before the wait was asked.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub before: bool,
     /// For a `pattern` of a wait that timed out: it stood there before the wait began to count.
@@ -461,7 +462,8 @@ pub struct WaitAnswer {
     pub id: String,
     /// How it ended.
     pub outcome: WaitOutcome,
-    /// The pane that decided it (absent while pending, on a timeout over several panes, and for `all`).
+    /// The pane that decided it (absent while pending, on a timeout over several panes, and for
+    /// `all`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pane: Option<PaneId>,
     /// Each predicate on each pane.
@@ -540,12 +542,13 @@ pub struct StatusAnswer {
     pub servers: Vec<ServerStatus>,
     /// Waits that are open.
     pub waits: u64,
-    /// What is wrong with the daemon itself, and what to do: its log cannot be written, it is out of file descriptors.
+    /// Faults of the daemon itself, and what to do: its log cannot be written, it is out of file
+    /// descriptors.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
 }
 
-/// What the daemon was told.
+/// The daemon's settings, and where they came from.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[non_exhaustive]
 pub struct ConfigAnswer {
@@ -562,9 +565,10 @@ pub struct ConfigAnswer {
 pub struct Setting {
     /// Its name.
     pub key: String,
-    /// What is in force: a text, true or false, a list of texts, or null.
+    /// The value in force: a text, true or false, a list of texts, or null.
     pub value: serde_json::Value,
-    /// Where it came from: `default`, a file's path, a variable (`$MUXTAP_TMUX`) or a flag (`--tmux`).
+    /// Where it came from: `default`, a file's path, a variable (`$MUXTAP_TMUX`) or a flag
+    /// (`--tmux`).
     pub source: String,
 }
 

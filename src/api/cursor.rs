@@ -119,7 +119,9 @@ pub(crate) fn check(body: &str) -> String {
 /// The place from which to look at a pane's output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Since {
-    /// From muxtap's last input to the pane, or what was answered there last, whichever is later.
+    /// From muxtap's last input to the pane, or where muxtap made or restarted it, or what was answered
+    /// there last, whichever is later. Without any of these: for a read from all that is kept, for a
+    /// wait from now.
     #[default]
     Input,
     /// From the stream's end.
@@ -161,7 +163,8 @@ impl FromStr for Since {
         }
         let shown: String = text.chars().take(80).collect();
         Err(Error::invalid(format!(
-            "since: `{shown}` is none of input, now, start, screen, lines:N (such as lines:10) or a cursor that an earlier answer gave"
+            "since: `{shown}` is none of input, now, start, screen, lines:N (such as lines:10) or a cursor that an \
+             earlier answer gave"
         )))
     }
 }

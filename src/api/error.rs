@@ -6,7 +6,7 @@ use utoipa::ToSchema;
 /// `Result` with the engine's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What went wrong, as a word that programs can act on.
+/// The kind of an error, as a word that programs can act on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 #[non_exhaustive]
@@ -82,11 +82,12 @@ impl ErrorCode {
 #[error("{message}")]
 #[non_exhaustive]
 pub struct Error {
-    /// What went wrong, for programs.
+    /// The kind of error, for programs.
     pub code: ErrorCode,
-    /// What went wrong, where, and what to do, for people.
+    /// The message for people: what went wrong, where, and what to do.
     pub message: String,
-    /// Facts that a program may want: the candidates of an ambiguous target, the limit, the output so far.
+    /// Facts that a program may want: the candidates of an ambiguous target, the limit, the output
+    /// so far.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     pub details: Option<serde_json::Value>,
@@ -100,12 +101,12 @@ impl Error {
     pub fn new(code: ErrorCode, message: impl Into<String>) -> Self {
         Self { code, message: message.into(), details: None, stage: None }
     }
-    /// The same error with facts for programs.
+    /// Adds facts for programs.
     pub fn with_details(mut self, details: serde_json::Value) -> Self {
         self.details = Some(details);
         self
     }
-    /// The same error with the step at which it happened.
+    /// Adds the step at which it happened.
     pub fn at_stage(mut self, stage: impl Into<String>) -> Self {
         self.stage = Some(stage.into());
         self
@@ -118,8 +119,8 @@ impl Error {
     pub fn invalid(message: impl Into<String>) -> Self {
         Self::new(ErrorCode::InvalidArgument, message)
     }
-    /// [`ErrorCode::AmbiguousTarget`] for a target of digits alone. `candidates`: what is there that it may mean, as far
-    /// as that is known.
+    /// [`ErrorCode::AmbiguousTarget`] for a target of digits alone. `candidates`: what is there
+    /// that it may mean, as far as that is known.
     pub fn bare_number(number: &str, candidates: &[String]) -> Self {
         let meanings = match candidates {
             [] => format!(
@@ -129,7 +130,8 @@ impl Error {
             several => format!("one of {}", several.join(", ")),
         };
         let message = format!(
-            "{number} alone may mean a pane, a window or a session, which tmux tells apart by what is current; write {meanings}"
+            "{number} alone may mean a pane, a window or a session, which tmux tells apart by what is current; write \
+             {meanings}"
         );
         let error = Self::new(ErrorCode::AmbiguousTarget, message);
         if candidates.is_empty() {

@@ -1,4 +1,4 @@
-//! What subscribers are told.
+//! Events that subscribers receive.
 
 use std::str::FromStr;
 
@@ -99,20 +99,21 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         gap: Option<Gap>,
     },
-    /// A pane's screen shows something new. Comes once for all that changed since the last one; with `screen=text` or `screen=ansi` the
-    /// first one has all rows.
+    /// A pane's screen shows something new. Comes once for all that changed since the last one;
+    /// with `screen=text` or `screen=ansi` the first one has all rows.
     Screen {
         /// The pane.
         pane: PaneId,
         /// The rows that changed, from the top, from 0.
         rows: Vec<u16>,
-        /// What each of `rows` shows, where that was asked for: as `capture-pane -p` prints it, or as `capture-pane -p -e` prints that row
-        /// alone.
+        /// The text of each of `rows`, where that was asked for: as `capture-pane -p` prints it, or
+        /// as `capture-pane -p -e` prints that row alone.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         lines: Option<Vec<String>>,
         /// The pane's size.
         size: Size,
-        /// The cursor's column, from 0; as many as there are columns where the next character wraps.
+        /// The cursor's column, from 0; as many as there are columns where the next character
+        /// wraps.
         cursor_x: u32,
         /// The cursor's row, from 0.
         cursor_y: u32,
@@ -160,7 +161,7 @@ pub enum Event {
     Gap {
         /// The pane.
         pane: PaneId,
-        /// What is missing.
+        /// The output that is missing.
         gap: Gap,
     },
     /// An agent does something else than before: what it does now.

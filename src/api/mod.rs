@@ -1,4 +1,5 @@
-//! What is asked and answered, on every face: the same fields in HTTP's JSON, MCP's structured content and `--json`.
+//! Requests and answers on every face: the same fields in HTTP's JSON, MCP's structured content and
+//! `--json`.
 
 mod agents;
 mod answers;

@@ -1,4 +1,4 @@
-//! What a caller asks.
+//! The requests that callers send.
 
 use std::collections::BTreeMap;
 
@@ -10,8 +10,8 @@ use utoipa::{IntoParams, ToSchema};
 #[into_params(parameter_in = Query)]
 #[non_exhaustive]
 pub struct ServerQuery {
-    /// The tmux server, by the absolute path of its socket. It must be there; the CLI resolves `-L`, `-S` and `$TMUX`
-    /// to it.
+    /// The tmux server, by the absolute path of its socket. It must be there; the CLI resolves
+    /// `-L`, `-S` and `$TMUX` to it.
     #[param(required = true)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub socket: Option<String>,
@@ -23,7 +23,8 @@ pub struct ServerQuery {
 #[into_params(parameter_in = Query)]
 #[non_exhaustive]
 pub struct CaptureRequest {
-    /// First line as for `-S`: 0 is the first visible line, negative counts into history, `-` is the start of history.
+    /// First line as for `-S`: 0 is the first visible line, negative counts into history, `-` is
+    /// the start of history.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start: Option<String>,
     /// Last line as for `-E`; `-` is the last visible line.
@@ -62,14 +63,15 @@ pub enum ReadFormat {
 #[into_params(parameter_in = Query)]
 #[non_exhaustive]
 pub struct ReadRequest {
-    /// A cursor, or `input` (default: muxtap's last input, or where muxtap made or respawned the pane; else `start`),
-    /// `start`, `now`, or `lines:N` (the last N lines of what is retained).
+    /// A cursor, or `input` (default: muxtap's last input, or where muxtap made or respawned the
+    /// pane; else `start`), `start`, `now`, or `lines:N` (the last N lines of what is retained).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<String>,
     /// How to give it.
     #[serde(default)]
     pub format: ReadFormat,
-    /// At most this many raw bytes (default 262,144; at most 8 MiB); what does not fit is left for the next read.
+    /// At most this many raw bytes (default 262,144; at most 8 MiB); what does not fit is left for
+    /// the next read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_bytes: Option<u64>,
     /// When there is nothing new: wait this long for it (long poll; at most 300,000).
@@ -82,7 +84,8 @@ pub struct ReadRequest {
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct InputRequest {
-    /// Keys by tmux's names (`C-c`, `Enter`, `Up`); what is no key name is typed as text, as `tmux send-keys` does.
+    /// Keys by tmux's names (`C-c`, `Enter`, `Up`); what is no key name is typed as text, as
+    /// `tmux send-keys` does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keys: Option<Vec<String>>,
     /// Text, typed literally.
@@ -94,7 +97,8 @@ pub struct InputRequest {
     /// With `text`: paste it (bracketed where the program asked for it) in place of typing it.
     #[serde(default)]
     pub paste: bool,
-    /// Then press Enter, in a way that terminal programs take as Enter, and see that something happened.
+    /// Then press Enter, in a way that terminal programs take as Enter, and see that something
+    /// happened.
     #[serde(default)]
     pub submit: bool,
 }
@@ -126,8 +130,8 @@ pub enum WaitMode {
     All,
 }
 
-/// `POST /v1/waits`. At least one predicate: patterns, screen, `stable_ms`, exit, prompt, bell or title. Several are
-/// AND.
+/// `POST /v1/waits`. At least one predicate: patterns, screen, `stable_ms`, exit, prompt, bell or
+/// title. Several are AND.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 // Reasons: each is a field of the JSON that callers write.
@@ -163,8 +167,9 @@ pub struct WaitRequest {
     /// Regexes that end the wait as failed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub fail: Vec<String>,
-    /// Where to begin: `input` (default: muxtap's last input, where muxtap made or respawned the pane, or the last match
-    /// of the same pattern, whichever is last; else now), `now`, `start`, `screen`, or a cursor.
+    /// Where to begin: `input` (default: muxtap's last input, where muxtap made or respawned the
+    /// pane, or the last match of the same pattern, whichever is last; else now), `now`, `start`,
+    /// `screen`, or a cursor.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<String>,
     /// After all latched: quiet for this long more.
@@ -185,7 +190,7 @@ pub struct NewSessionRequest {
     /// The session's name; absent: tmux numbers it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// What runs in its pane; absent: the shell.
+    /// The program in its pane; absent: the shell.
     #[serde(flatten)]
     pub spawn: SpawnRequest,
     /// Columns (default 80).
@@ -196,11 +201,12 @@ pub struct NewSessionRequest {
     pub height: Option<u16>,
 }
 
-/// What runs in a pane that is made; common to sessions, windows, splits and respawns.
+/// The program to start in a pane, and how; common to sessions, windows, splits and respawns.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[non_exhaustive]
 pub struct SpawnRequest {
-    /// The program and its arguments; one item alone is a shell command line, as for tmux. Absent: the shell.
+    /// The program and its arguments; one item alone is a shell command line, as for tmux. Absent:
+    /// the shell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<Vec<String>>,
     /// Working directory.
@@ -212,8 +218,8 @@ pub struct SpawnRequest {
     /// Keep the pane when its process has ended (tmux's `remain-on-exit`).
     #[serde(default)]
     pub keep: bool,
-    /// The caller's whole environment; used only where a tmux server must be started for it, and for the variables that
-    /// tmux's `update-environment` names.
+    /// The caller's whole environment; used only where a tmux server must be started for it, and
+    /// for the variables that tmux's `update-environment` names.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub caller_env: Option<BTreeMap<String, String>>,
 }
@@ -227,7 +233,7 @@ pub struct NewWindowRequest {
     /// The window's name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// What runs in it.
+    /// The program that runs in it.
     #[serde(flatten)]
     pub spawn: SpawnRequest,
     /// Make it the session's current window (default: leave the focus where it is).
@@ -247,7 +253,7 @@ pub struct SplitRequest {
     /// Size of the new pane in cells, or a percentage as `30%`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<String>,
-    /// What runs in it.
+    /// The program that runs in it.
     #[serde(flatten)]
     pub spawn: SpawnRequest,
     /// Make it the active pane (default: leave the focus where it is).
@@ -284,7 +290,7 @@ pub struct RespawnRequest {
     /// End what runs first (`-k`).
     #[serde(default)]
     pub kill: bool,
-    /// What to run; absent: what ran before.
+    /// The program to run; absent: the one that ran before.
     #[serde(flatten)]
     pub spawn: SpawnRequest,
 }

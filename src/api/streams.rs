@@ -1,11 +1,12 @@
-//! What subscribers ask, and the messages of the WebSocket `GET /v1/stream`. `docs/http.md` has the protocol.
+//! Requests of subscribers, and the messages of the WebSocket `GET /v1/stream`. `docs/http.md` has
+//! the protocol.
 
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::{Error, Event, EventKind, InputAnswer, InputRequest, ReadFormat, Result};
 
-/// What `screen` events hold.
+/// The contents of `screen` events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
@@ -13,9 +14,9 @@ pub enum ScreenFormat {
     /// Which rows changed.
     #[default]
     Rows,
-    /// What they show too, as `capture-pane -p` prints it.
+    /// The rows' text too, as `capture-pane -p` prints it.
     Text,
-    /// The same with colours and attributes, as `capture-pane -p -e` prints each row alone.
+    /// The rows' text with colours and attributes, as `capture-pane -p -e` prints each row alone.
     Ansi,
 }
 
@@ -24,7 +25,8 @@ pub enum ScreenFormat {
 #[into_params(parameter_in = Query)]
 #[non_exhaustive]
 pub struct EventsRequest {
-    /// Comma-separated targets (at most 256); a `*` in a session's or window's name matches any; absent: all panes.
+    /// Comma-separated targets (at most 256); a `*` in a session's or window's name matches any;
+    /// absent: all panes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub panes: Option<String>,
     /// Comma-separated event types; absent: all but `output` and `screen`.
@@ -36,8 +38,9 @@ pub struct EventsRequest {
     /// For `screen` events: what they hold.
     #[serde(default)]
     pub screen: ScreenFormat,
-    /// Begin each pane's output here: `now` (default), `start`, or `lines:N`. A pane that is named and has ended gives
-    /// what is left and then `pane-exited`, so that who follows it comes to an end.
+    /// Begin each pane's output here: `now` (default), `start`, or `lines:N`. A pane that is named
+    /// and has ended gives what is left and then `pane-exited`, so that who follows it comes to an
+    /// end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<String>,
     /// Go on after the event that had this `id`. The header `Last-Event-ID` counts more.
@@ -45,14 +48,15 @@ pub struct EventsRequest {
     pub resume: Option<String>,
 }
 
-/// What a subscriber wants to be told; in a query its lists are separated by commas.
+/// The events that a subscriber wants; in a query its lists are separated by commas.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct SubscribeRequest {
     /// The subscription's number: events name it as `sub`.
     pub id: u64,
-    /// The tmux server, by the absolute path of its socket; absent: the one in the request that opened the WebSocket.
+    /// The tmux server, by the absolute path of its socket; absent: the one in the request that
+    /// opened the WebSocket.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub socket: Option<String>,
     /// Targets (at most 256); a `*` in a session's or window's name matches any; empty: all panes.
@@ -89,7 +93,7 @@ impl TryFrom<EventsRequest> for SubscribeRequest {
     }
 }
 
-/// What stands between commas.
+/// Returns the items between commas.
 fn items(list: &str) -> impl Iterator<Item = &str> {
     list.split(',').map(str::trim).filter(|item| !item.is_empty())
 }
@@ -134,7 +138,7 @@ pub struct StreamInput {
 }
 
 impl StreamInput {
-    /// What is to be typed.
+    /// Returns the input to be typed.
     pub fn into_request(self) -> InputRequest {
         let Self { keys, text, hex, paste, submit, .. } = self;
         InputRequest { keys, text, hex, paste, submit }
@@ -166,8 +170,8 @@ pub enum StreamRequest {
     Ping(PingRequest),
 }
 
-/// A message of the daemon on `GET /v1/stream`: the answer to a request (`ok` or `error`, with the request's `id`), or an
-/// event of a subscription (`sub`).
+/// A message of the daemon on `GET /v1/stream`: the answer to a request (`ok` or `error`, with the
+/// request's `id`), or an event of a subscription (`sub`).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(untagged)]
 #[non_exhaustive]
@@ -176,7 +180,7 @@ pub enum StreamMessage {
     Event {
         /// The subscription's number.
         sub: u64,
-        /// What.
+        /// The event.
         event: Event,
         /// Where to go on after it, if that is another place than before it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -194,7 +198,7 @@ pub enum StreamMessage {
         /// The request's.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         id: Option<u64>,
-        /// What came of it.
+        /// The result.
         ok: StreamAnswer,
     },
     /// A request failed.
@@ -207,7 +211,7 @@ pub enum StreamMessage {
     },
 }
 
-/// What came of a request on `GET /v1/stream`.
+/// The result of a request on `GET /v1/stream`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(untagged)]
 #[non_exhaustive]

@@ -1,4 +1,4 @@
-//! What a daemon lets its callers do.
+//! Permissions: what a daemon lets its callers do.
 
 use std::{fmt, str::FromStr};
 
@@ -15,7 +15,8 @@ pub enum Tier {
     Read,
     /// Type: input and `run`.
     Input,
-    /// Make and change: sessions, windows, panes, their names, sizes and layouts; respawn a pane whose program has ended.
+    /// Make and change: sessions, windows, panes, their names, sizes and layouts; respawn a pane
+    /// whose program has ended.
     Create,
     /// End: sessions, windows, panes, the program of a pane that is respawned, and the daemon.
     Kill,

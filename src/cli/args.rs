@@ -36,9 +36,9 @@ use crate::socket::ServerChoice;
 
 /// Follow tmux panes, wait for what they print, read, capture and type: without polling.
 ///
-/// muxtap keeps one small daemon that listens to a tmux server and remembers what every pane prints. Commands ask it
-/// and answer at once; the first one starts it. Sessions, windows and panes are named as in tmux: `%3`, `@1`, `$0`,
-/// `work`, `work:1`, `work:logs.0`, always exactly.
+/// muxtap keeps one small daemon that listens to a tmux server and remembers what every pane
+/// prints. Commands ask it and answer at once; the first one starts it. Sessions, windows and panes
+/// are named as in tmux: `%3`, `@1`, `$0`, `work`, `work:1`, `work:logs.0`, always exactly.
 #[derive(Debug, Parser)]
 #[command(
     name = "muxtap",
@@ -62,10 +62,11 @@ struct Cli {
     command: Command,
 }
 
-/// What stands before any command.
+/// Options that stand before any command.
 #[derive(Debug, clap::Args)]
 struct Common {
-    /// The tmux server with this name, as for `tmux -L` (default: the one this runs in, else `default`)
+    /// The tmux server with this name, as for `tmux -L` (default: the one this runs in, else
+    /// `default`)
     #[arg(short = 'L', value_name = "NAME", global = true, help_heading = "Global options")]
     socket_name: Option<OsString>,
 
@@ -78,7 +79,7 @@ struct Common {
     json: bool,
 }
 
-/// What muxtap can be asked on the command line.
+/// The commands of muxtap's command line.
 #[derive(Debug, Subcommand)]
 #[command(subcommand_value_name = "COMMAND", subcommand_help_heading = "Commands")]
 pub(super) enum Command {
@@ -282,7 +283,8 @@ mod tests {
         }
     }
 
-    /// `docs/cli.md` is the reference that people read: a section for each command, and in it each of its flags.
+    /// `docs/cli.md` is the reference that people read: a section for each command, and in it each
+    /// of its flags.
     #[test]
     fn the_documentation_has_every_command_and_flag_and_no_other() {
         let page = include_str!("../../docs/cli.md");

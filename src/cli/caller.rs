@@ -87,8 +87,8 @@ impl Caller {
             Error::new(
                 ErrorCode::InvalidTarget,
                 format!(
-                    "say which with -t: this does not run in a pane of the tmux server {}; `muxtap list-panes` shows what \
-                     is there",
+                    "say which with -t: this does not run in a pane of the tmux server {}; `muxtap list-panes` shows \
+                     what is there",
                     self.server.display()
                 ),
             )

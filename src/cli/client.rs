@@ -105,8 +105,8 @@ impl Client {
     }
 
     /// Sends `GET path?query` about something that only this daemon knows. It is sent again where
-    /// only the connection was lost. `Err(ConnectionLost)`: the daemon has gone, and its knowledge with
-    /// it.
+    /// only the connection was lost. `Err(ConnectionLost)`: the daemon has gone, and its knowledge
+    /// with it.
     pub(super) async fn get_from_same_daemon<T: DeserializeOwned>(
         &mut self,
         path: &str,

@@ -89,7 +89,8 @@ impl Server {
         let since = request.since.as_deref().map_or(Ok(Since::Now), str::parse)?;
         if matches!(since, Since::At(_) | Since::Screen | Since::Input) {
             return Err(Error::invalid(
-                "since: events begin at now, start or lines:N; to go on give the last event's id as resume or Last-Event-ID",
+                "since: events begin at now, start or lines:N; to go on give the last event's id as resume or \
+                 Last-Event-ID",
             ));
         }
         let resume = request.resume.as_deref().filter(|resume| !resume.is_empty()).map(str::parse).transpose()?;

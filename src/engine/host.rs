@@ -260,8 +260,8 @@ impl Host {
     }
 
     /// Returns where the output of a pane goes.
-    fn sink(self: &Arc<Self>, pane: &Arc<PaneState>) -> Arc<dyn OutputSink> {
-        Arc::new(PaneOutput { host: Arc::downgrade(self), pane: pane.clone() })
+    fn sink(self: &Arc<Self>, pane: &Arc<PaneState>, generation: u64) -> Arc<dyn OutputSink> {
+        Arc::new(PaneOutput { host: Arc::downgrade(self), pane: pane.clone(), generation })
     }
 
     /// Does what follows from output that was appended to a pane.
@@ -292,6 +292,7 @@ impl Host {
     /// down.
     fn seeded(self: &Arc<Self>, id: PaneId, seed: &Seed, why: Seeding) -> Option<Arc<dyn OutputSink>> {
         let known = self.panes.get(&id).map(|pane| pane.clone());
+        let generation = known.as_ref().map(|pane| pane.begin_generation());
         let pane = match (known, why) {
             (Some(pane), Seeding::First) => {
                 self.charge(pane.seed_after_gap(seed, self.rules(), GapReason::Reconnected));
@@ -331,7 +332,7 @@ impl Host {
                 pane
             }
         };
-        Some(self.sink(&pane))
+        Some(self.sink(&pane, generation.unwrap_or_default()))
     }
 
     fn topology(self: &Arc<Self>, topology: &Topology) {
@@ -364,9 +365,10 @@ impl Host {
 
     fn moved(self: &Arc<Self>, id: PaneId, seed: &Seed, output: &[u8]) -> Option<Arc<dyn OutputSink>> {
         let pane = self.live_pane(id)?;
+        let generation = pane.begin_generation();
         let pushed = pane.resume(seed, self.rules(), output)?;
         self.pushed(&pane, pushed);
-        Some(self.sink(&pane))
+        Some(self.sink(&pane, generation))
     }
 
     fn restarted(self: &Arc<Self>, id: PaneId, ran: bool) {
@@ -411,12 +413,13 @@ impl Host {
 struct PaneOutput {
     host: Weak<Host>,
     pane: Arc<PaneState>,
+    generation: u64,
 }
 
 impl OutputSink for PaneOutput {
     fn output(&self, data: &[u8]) {
         if let Some(host) = self.host.upgrade()
-            && let Some(pushed) = self.pane.push(data)
+            && let Some(pushed) = self.pane.push(self.generation, data)
         {
             host.pushed(&self.pane, pushed);
         }

@@ -89,7 +89,7 @@ impl Engine {
     /// Starts an engine, which follows nothing yet. It runs until [`Engine::stop`], or until its
     /// runtime ends: dropping the handles does not end it.
     ///
-    /// Error: `INTERNAL_ERROR` outside of a tokio runtime with I/O and time enabled.
+    /// The runtime needs I/O and time (`enable_all`). Error: `INTERNAL_ERROR` outside of one.
     ///
     /// ```no_run
     /// # async fn example() -> muxtap::Result<()> {
@@ -217,7 +217,7 @@ impl Engine {
     }
 
     /// Leaves every server, and waits until nothing of muxtap is left on them. Open waits end as
-    /// cancelled. What is asked afterwards is `TMUX_UNAVAILABLE`.
+    /// cancelled. What needs tmux is `TMUX_UNAVAILABLE` afterwards; what was printed can still be read.
     pub async fn stop(&self) {
         self.shared.waits.cancel_all();
         let hosts: Vec<_> = self.hosts().values().cloned().collect();
@@ -263,8 +263,8 @@ fn status(host: &Host) -> ServerStatus {
         Link::Connected(identity) => {
             let gone = host.server().spec().is_local() && !host.socket().exists();
             let message = format!(
-                "its socket's file is gone, so that tmux itself does not find this server; muxtap does. `kill -USR1 {}` has \
-                 tmux make it again",
+                "its socket's file is gone, so that tmux itself does not find this server; muxtap does. `kill -USR1 \
+                 {}` has tmux make it again",
                 identity.pid
             );
             ("connected", Some(identity.version.to_string()), gone.then_some(message))

@@ -70,8 +70,8 @@ impl Options {
         self
     }
 
-    /// Bounds the output and screens of all panes together, in bytes: above it the largest rings are
-    /// halved first. Default: 512 MiB.
+    /// Bounds the output and screens of all panes together, in bytes: above it the largest rings
+    /// are halved first. Default: 512 MiB.
     pub fn budget_bytes(mut self, bytes: usize) -> Self {
         self.budget_bytes = bytes;
         self

@@ -78,6 +78,8 @@ pub(super) struct State {
     pub(super) exit: Option<(Exit, Instant)>,
     /// Whether the pane has gone: nothing is appended any more.
     is_retired: bool,
+    /// The generation of the sink whose output is taken. Each seed begins a new one.
+    sink_generation: u64,
     /// The pid of the process that ended, once tmux has named it.
     exit_pid: Option<u32>,
     /// The pane's screen. For a pane that has ended: its last screen.
@@ -116,6 +118,7 @@ impl PaneState {
                 last_matches: HashMap::new(),
                 exit: None,
                 is_retired: false,
+                sink_generation: 0,
                 exit_pid: None,
                 screen: ScreenModel::default(),
                 managed: None,
@@ -201,9 +204,11 @@ impl PaneState {
     }
 
     /// Appends output. Returns `None` for a pane that has gone: its memory is accounted for.
-    pub(super) fn push(&self, data: &[u8]) -> Option<PushOutcome> {
+    /// Output of an earlier generation is dropped too: another connection took the pane over while it
+    /// was under way, and its seed or its own output has those bytes.
+    pub(super) fn push(&self, generation: u64, data: &[u8]) -> Option<PushOutcome> {
         let mut state = self.lock();
-        if state.is_retired {
+        if state.is_retired || state.sink_generation != generation {
             return None;
         }
         let before = state.held_bytes();
@@ -216,6 +221,13 @@ impl PaneState {
         let string_due = state.watch_string();
         self.notify_changed(state);
         Some(PushOutcome { memory, wrapper_exit, staleness, string_due })
+    }
+
+    /// Begins a new generation of output, before the seed that starts it is applied. Returns it.
+    pub(super) fn begin_generation(&self) -> u64 {
+        let mut state = self.lock();
+        state.sink_generation += 1;
+        state.sink_generation
     }
 
     /// Records that the pane has gone. Output of it that is still under way is dropped.

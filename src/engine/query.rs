@@ -1,4 +1,4 @@
-//! What is asked: lists, captures, reads, and the targets that requests name.
+//! Queries: lists, captures, reads, and the targets that requests name.
 
 pub(super) mod capture;
 pub(super) mod list;

@@ -1,4 +1,4 @@
-//! What is started: sessions, windows, panes and the programs in them, and what was promised of those.
+//! Starts sessions, windows, panes and the programs in them, and keeps what was promised of those.
 
 pub(super) mod create;
 pub(super) mod managed;

@@ -63,11 +63,14 @@ pub async fn answer(
 
 /// Watches for questions.
 ///
-/// Server-Sent Events: `data` is the list of open questions, at once and whenever it may have changed. While this is read, agents
-/// know that somebody can be asked.
+/// Server-Sent Events: `data` is the list of open questions, at once and whenever it may have
+/// changed. While this is read, agents know that somebody can be asked.
 #[utoipa::path(
     get, path = "/v1/approvals/events", tag = "approvals",
-    responses((status = 200, description = "A stream of lists", body = ApprovalList, content_type = "text/event-stream"), Failures)
+    responses(
+        (status = 200, description = "A stream of lists", body = ApprovalList, content_type = "text/event-stream"),
+        Failures
+    )
 )]
 pub async fn events(Extension(peer): Extension<Peer>, app: App) -> Result<Response> {
     let watcher = questions(&app, &peer)?.watch();

@@ -49,7 +49,8 @@ pub(super) fn service(engine: &Engine, about: ClientContext) -> StreamableHttpSe
 
 /// Speaks MCP on this connection.
 ///
-/// For `muxtap mcp`, on the Unix socket: a line that says who calls, then the protocol, line by line, both ways.
+/// For `muxtap mcp`, on the Unix socket: a line that says who calls, then the protocol, line by
+/// line, both ways.
 #[utoipa::path(
     get, path = "/v1/mcp", tag = "mcp",
     responses(

@@ -116,8 +116,8 @@ impl FromRequestParts<Self> for App {
 /// the WebSocket `/v1/stream`, as `docs/http.md` has them.
 ///
 /// Who may call is for the application to decide: whoever reaches these routes can type into every
-/// terminal of the servers that its user can reach. [`Options::allow`](crate::Options::allow) bounds
-/// it.
+/// terminal of the servers that its user can reach. [`Options::allow`](crate::Options::allow)
+/// bounds it.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {

@@ -64,8 +64,8 @@ impl IntoParams for PathPane {
     fn into_params(_: impl Fn() -> Option<ParameterIn>) -> Vec<Parameter> {
         in_path(
             "pane",
-            "A pane: `%3` (percent-encoded) or `3` (refused where a session is called so), or another target that means \
-             one pane",
+            "A pane: `%3` (percent-encoded) or `3` (refused where a session is called so), or another target that \
+             means one pane",
         )
     }
 }

@@ -60,7 +60,7 @@ pub async fn metrics() -> Response {
     text("text/plain; version=0.0.4", counted::render())
 }
 
-/// What the daemon follows.
+/// Returns what the daemon follows.
 #[utoipa::path(
     get, path = "/v1/status", tag = "daemon",
     responses((status = 200, description = "The answer", body = StatusAnswer))
@@ -98,7 +98,7 @@ pub async fn stop(Extension(peer): Extension<Peer>, app: App) -> Answer<DoneAnsw
     Ok(Json(DoneAnswer { ok: true }))
 }
 
-/// What the daemon was told, and by whom.
+/// Returns the daemon's settings, and who gave them.
 #[utoipa::path(
     get, path = "/v1/config", tag = "daemon",
     responses((status = 200, description = "The answer", body = ConfigAnswer))
@@ -262,7 +262,7 @@ pub async fn kill_pane(app: App, Target(target): Target, Params(at): Params<Serv
     server.kill_pane(&target).await.map(|()| DONE)
 }
 
-/// What `tmux capture-pane -p` prints.
+/// Returns what `tmux capture-pane -p` prints.
 #[utoipa::path(
     get, path = "/v1/panes/{pane}/capture", tag = "panes",
     params(PathPane, ServerQuery, CaptureRequest),
@@ -278,7 +278,7 @@ pub async fn capture(
     server.capture(&target, &request).await.map(Json)
 }
 
-/// What a pane printed since a point.
+/// Returns what a pane printed since a point.
 #[utoipa::path(
     get, path = "/v1/panes/{pane}/output", tag = "panes",
     params(PathPane, ServerQuery, ReadRequest),

@@ -41,7 +41,7 @@ pub struct List {
     pub server: Option<String>,
 }
 
-/// What is listed.
+/// Kind to list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ListKind {
@@ -84,7 +84,8 @@ pub struct Read {
     /// A pane
     #[serde(alias = "pane")]
     pub target: String,
-    /// A cursor of an answer, input (default: the last input, or when muxtap made the pane), start, now, or lines:N
+    /// A cursor of an answer, input (default: the last input, or when muxtap made the pane), start,
+    /// now or lines:N
     pub since: Option<String>,
     /// Wait so long for something new, at most 50000
     pub wait_ms: Option<u64>,
@@ -209,7 +210,7 @@ pub struct Create {
     pub server: Option<String>,
 }
 
-/// What is made.
+/// Kind to make.
 #[derive(Clone, Copy, Debug, Default, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum CreateKind {
@@ -237,7 +238,7 @@ pub struct Kill {
     pub server: Option<String>,
 }
 
-/// What is ended.
+/// Kind to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum TargetKind {

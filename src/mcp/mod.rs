@@ -44,9 +44,9 @@ use crate::{
 };
 
 /// The instructions that a client gets with the handshake.
-const INSTRUCTIONS: &str = "muxtap follows tmux panes and remembers what they print. Send, then wait_for: it answers the moment the pane does and \
-     cannot miss it; never sleep and poll. Read with the last answer's cursor to get only what is new. Panes are %3, session:window.pane \
-     or a session's name, exactly.";
+const INSTRUCTIONS: &str = "muxtap follows tmux panes and remembers what they print. Send, then wait_for: it answers \
+     the moment the pane does and cannot miss it; never sleep and poll. Read with the last answer's cursor to get only \
+     what is new. Panes are %3, session:window.pane or a session's name, exactly.";
 
 /// How long a call is held by default: no client gives up on one within this time.
 const HOLD: Duration = Duration::from_secs(50);

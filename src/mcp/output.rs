@@ -75,7 +75,7 @@ impl ListOutput {
 pub struct CaptureOutput {
     /// The pane.
     pub pane: String,
-    /// What it shows.
+    /// Text it shows.
     pub text: String,
     /// Where the next `read_since` goes on.
     pub cursor: String,
@@ -116,7 +116,7 @@ pub struct ReadOutput {
 pub struct RunOutput {
     /// The pane.
     pub pane: String,
-    /// What it printed.
+    /// Its output.
     pub output: String,
     /// Its exit status, where it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -139,7 +139,7 @@ pub struct RunOutput {
 /// Answers `watch`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct WatchOutput {
-    /// What happened, the output of a pane together.
+    /// The events, the output of a pane together.
     #[schema(value_type = Vec<Object>)]
     pub events: Vec<Value>,
     /// Give it to the next call: nothing in between is missed.

@@ -45,7 +45,8 @@ impl Uri {
     fn parse(uri: &str) -> Result<Self> {
         let unknown = || {
             Error::not_found(format!(
-                "no resource {uri}; there are tmux://panes, tmux://sessions, tmux://agents, tmux://session/NAME and tmux://pane/%3"
+                "no resource {uri}; there are tmux://panes, tmux://sessions, tmux://agents, tmux://session/NAME and \
+                 tmux://pane/%3"
             ))
         };
         match uri.strip_prefix("tmux://").ok_or_else(unknown)? {

@@ -94,10 +94,12 @@ impl Lost {
     pub fn of_change(self, what: &str) -> Error {
         let message = match self {
             Self::Ended => format!(
-                "the connection to tmux was lost before it answered; whether {what} was done is not known: look before asking again"
+                "the connection to tmux was lost before it answered; whether {what} was done is not known: look before \
+                 asking again"
             ),
             Self::Unanswered => format!(
-                "tmux does not answer: {what} was sent, and whether it is or will be done is not known; look before asking again"
+                "tmux does not answer: {what} was sent, and whether it is or will be done is not known; look before \
+                 asking again"
             ),
             Self::Unsent => format!(
                 "tmux does not answer: {what} was not sent and will not be; is the server stopped or overloaded?"

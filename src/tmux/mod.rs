@@ -1,7 +1,7 @@
 //! The control clients of one tmux server, and what they report.
 //!
-//! [`ServerLink`] finds a tmux server, attaches as few control clients as tmux allows (one where muxtap
-//! started the server, one for each session where it is a guest), keeps a model of sessions,
+//! [`ServerLink`] finds a tmux server, attaches as few control clients as tmux allows (one where
+//! muxtap started the server, one for each session where it is a guest), keeps a model of sessions,
 //! windows and panes from what they announce, seeds every pane exactly and notifies its
 //! [`Observer`] of what happens. Nothing here is asked on a timer.
 
@@ -72,8 +72,8 @@ pub enum Seeding {
     Last,
 }
 
-/// Receives what a [`ServerLink`] reports. Calls come from the task that reads the connection, in the
-/// order of the wire, and must return at once.
+/// Receives what a [`ServerLink`] reports. Calls come from the task that reads the connection, in
+/// the order of the wire, and must return at once.
 pub trait Observer: Send + Sync + 'static {
     /// A server was reached; called before anything is reported of its panes. If it is another
     /// server than before, what was known of panes is void.

@@ -236,7 +236,8 @@ impl Program {
             return Ok(());
         }
         Err(Error::unavailable(format!(
-            "{} is version {version}; muxtap needs {} or later: install it, or name another one with --tmux or $MUXTAP_TMUX",
+            "{} is version {version}; muxtap needs {} or later: install it, or name another one with --tmux or \
+             $MUXTAP_TMUX",
             self.tmux.display(),
             Version::MINIMUM
         )))

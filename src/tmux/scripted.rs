@@ -4,14 +4,18 @@
 //! ```ignore
 //! #[tokio::test(start_paused = true)] // seconds of silence cost nothing
 //! async fn a_test() {
-//!     let server = Scripted::start();                       // a `ServerLink`, and an observer that keeps what it is told
-//!     let mut wire = server.guest(SessionId(0));            // tmux's end of a control client that has attached to $0
-//!     wire.list(&[row(0, 0, 1)]).await;                     // answers the next request, `list-panes`, with one pane: %1
+//!     // A `ServerLink`, and an observer that keeps what it is told.
+//!     let server = Scripted::start();
+//!     // tmux's end of a control client that has attached to $0.
+//!     let mut wire = server.guest(SessionId(0));
+//!     // Answers the next request, `list-panes`, with one pane: %1.
+//!     wire.list(&[row(0, 0, 1)]).await;
 //!     wire.seed("hello").await;                             // answers the next request, a seed
 //!     wire.say("%output %1 there");                         // anything unasked
 //!     assert_eq!(server.told(2).await, ["seeded %1 First hello", "output %1 there"]);
 //!     let asked = wire.request().await;                     // the next request, to look at
-//!     wire.refuse(&asked, "can't find pane");               // or `answer`, or nothing at all: then tmux does not answer
+//!     // Or `answer`, or nothing at all: then tmux does not answer.
+//!     wire.refuse(&asked, "can't find pane");
 //! }
 //! ```
 //!

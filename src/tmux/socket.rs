@@ -98,8 +98,8 @@ impl SocketFile {
         self.with(Option::take);
     }
 
-    /// Returns which server `name` leads to now. A new file of the server that is followed is held on
-    /// to from then on: the old one leads nowhere any more.
+    /// Returns which server `name` leads to now. A new file of the server that is followed is held
+    /// on to from then on: the old one leads nowhere any more.
     pub fn check(&self, name: &Path) -> SocketState {
         let held = self.with(|held| held.as_ref().map(|held| (held.server, held.is(name))));
         let Some((server, false)) = held else { return SocketState::Same };

@@ -23,8 +23,9 @@ use crate::{
 
 /// List the agents that run in panes, and what they do
 ///
-/// Claude Code, Codex, Gemini CLI, aider, opencode, Cursor agent, Copilot CLI, Goose, and those of your own rules: whether they
-/// work, wait for permission, ask a question, are idle, met an error or have ended.
+/// Claude Code, Codex, Gemini CLI, aider, opencode, Cursor agent, Copilot CLI, Goose, and those of
+/// your own rules: whether they work, wait for permission, ask a question, are idle, met an error
+/// or have ended.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
   muxtap agents

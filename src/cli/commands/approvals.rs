@@ -23,15 +23,17 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 /// Say yes or no to what agents want to spawn
 ///
-/// Lists the questions that are open, with the whole prompt. Agents ask here when `manage_tmux_sessions` has no other way to ask a
-/// human; while `--watch` runs they know that somebody is there.
+/// Lists the questions that are open, with the whole prompt. Agents ask here when
+/// `manage_tmux_sessions` has no other way to ask a human; while `--watch` runs they know that
+/// somebody is there.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
   muxtap approvals                    what is open
   muxtap approvals --watch            each question as it comes; answer with y or n
   muxtap approvals approve 3fa9c1")]
 pub(in crate::cli) struct ApprovalsArgs {
-    /// Show questions as they come, and read answers from stdin: `y` or `n`, for the oldest, or followed by an ID
+    /// Show questions as they come, and read answers from stdin: `y` or `n`, for the oldest, or
+    /// followed by an ID
     #[arg(long)]
     watch: bool,
 

@@ -21,8 +21,8 @@ use crate::{
 
 /// Let a spreadsheet's add-in use tmux (bridge contract v1)
 ///
-/// Serves `/health` and `/v1/tmux` on this machine, in the foreground, for pages of the origins that are allowed. Sessions live
-/// on a tmux server of the bridge's own and outlive it.
+/// Serves `/health` and `/v1/tmux` on this machine, in the foreground, for pages of the origins
+/// that are allowed. Sessions live on a tmux server of the bridge's own and outlive it.
 #[derive(Debug, Args)]
 #[command(
     args_conflicts_with_subcommands = true,
@@ -49,7 +49,8 @@ Environment:
 pub(in crate::cli) struct Bridge {
     #[command(subcommand)]
     command: Option<BridgeCommand>,
-    /// Encrypt, with the certificate that the environment names or one that is made for this machine
+    /// Encrypt, with the certificate that the environment names or one that is made for this
+    /// machine
     #[arg(long)]
     https: bool,
     /// Do not encrypt, whatever the environment says
@@ -57,7 +58,7 @@ pub(in crate::cli) struct Bridge {
     http: bool,
 }
 
-/// What can be asked of a bridge that does not run.
+/// Subcommands that need no running bridge.
 #[derive(Clone, Copy, Debug, Subcommand)]
 enum BridgeCommand {
     /// Say where the made certificate's authority is and how each system is told to trust it

@@ -10,9 +10,9 @@ use crate::{
 
 /// Print what a pane shows
 ///
-/// Byte for byte what `tmux capture-pane -p` prints, but for characters that control a terminal (C1, bidirectional
-/// marks), which only -e keeps; -p is implied. (Here -S is the first line, as in tmux; the
-/// server's socket is given with -S before the command, or with --socket-path.)
+/// Byte for byte what `tmux capture-pane -p` prints, but for characters that control a terminal
+/// (C1, bidirectional marks), which only -e keeps; -p is implied. (Here -S is the first line, as in
+/// tmux; the server's socket is given with -S before the command, or with --socket-path.)
 // Reasons: each is a flag of the command line, and so a switch by nature.
 #[allow(clippy::struct_excessive_bools)]
 #[derive(Debug, Args)]
@@ -23,7 +23,8 @@ pub(in crate::cli) struct CapturePane {
     /// The pane (default: the one this runs in)
     #[arg(short = 't', value_name = "PANE")]
     target: Option<String>,
-    /// First line: 0 is the first visible one, negative numbers count into the history, `-` is the history's start
+    /// First line: 0 is the first visible one, negative numbers count into the history, `-` is the
+    /// history's start
     #[arg(short = 'S', value_name = "START", allow_hyphen_values = true)]
     pub(in crate::cli) start: Option<String>,
     /// Last line, counted in the same way; `-` is the last visible one

@@ -107,7 +107,7 @@ pub(in crate::cli) struct ResizeWindow {
     size: NewSize,
 }
 
-/// What a size is changed to; at least one of the two.
+/// The new size; at least one of the two.
 #[derive(Debug, Args)]
 #[group(required = true, multiple = true)]
 struct NewSize {
@@ -128,8 +128,8 @@ pub(in crate::cli) struct SelectLayout {
     /// The window (default: the one this runs in)
     #[arg(short = 't', value_name = "WINDOW")]
     target: Option<String>,
-    /// even-horizontal, even-vertical, main-horizontal, main-vertical, tiled, or a layout as list-windows --json shows
-    /// it
+    /// even-horizontal, even-vertical, main-horizontal, main-vertical, tiled, or a layout as
+    /// list-windows --json shows it
     #[arg(value_name = "LAYOUT")]
     layout: String,
 }

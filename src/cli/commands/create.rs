@@ -14,7 +14,7 @@ use crate::{
 /// The largest window that tmux makes, in cells.
 pub(super) const MAX_CELLS: i64 = 10_000;
 
-/// What runs in a new pane.
+/// The program that runs in a new pane.
 #[derive(Debug, Args)]
 pub(in crate::cli) struct Spawn {
     /// Working directory (default: the one this is called in, as for tmux)
@@ -23,11 +23,12 @@ pub(in crate::cli) struct Spawn {
     /// Set an environment variable in the pane; may be given several times
     #[arg(short = 'e', value_name = "NAME=VALUE", value_parser = variable)]
     pub(super) env: Vec<(String, String)>,
-    /// Keep the pane when its process has ended, as tmux's remain-on-exit (its output is readable for ten minutes
-    /// either way)
+    /// Keep the pane when its process has ended, as tmux's remain-on-exit (its output is readable
+    /// for ten minutes either way)
     #[arg(long)]
     pub(super) keep: bool,
-    /// What to run (default: the shell): one word is a shell command line, several are a program and its arguments
+    /// The command to run (default: the shell): one word is a shell command line, several are a
+    /// program and its arguments
     #[arg(value_name = "COMMAND", trailing_var_arg = true)]
     pub(in crate::cli) command: Vec<String>,
 }

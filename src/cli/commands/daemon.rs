@@ -22,9 +22,9 @@ const STOP_LIMIT: Duration = Duration::from_secs(15);
 
 /// Be the daemon, in the foreground
 ///
-/// It is rarely needed: the first command that asks something starts the daemon by itself. One daemon serves all tmux
-/// servers of a user. What is not given here comes from the environment, then from the configuration file;
-/// `muxtap config` shows what is in force.
+/// It is rarely needed: the first command that asks something starts the daemon by itself. One
+/// daemon serves all tmux servers of a user. What is not given here comes from the environment,
+/// then from the configuration file; `muxtap config` shows what is in force.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
   muxtap serve
@@ -46,7 +46,7 @@ pub(in crate::cli) struct Serve {
     settings: SettingFlags,
 }
 
-/// What the command line can set.
+/// Settings that the command line can give.
 #[derive(Debug, Default, Args)]
 pub(in crate::cli) struct SettingFlags {
     /// The configuration file (default: `$XDG_CONFIG_HOME/muxtap/config.toml`, if it is there)
@@ -55,8 +55,9 @@ pub(in crate::cli) struct SettingFlags {
     /// The tmux program: a path, or a name to look for in PATH [default: tmux]
     #[arg(long, value_name = "PATH")]
     tmux: Option<String>,
-    /// How tmux servers are followed: by one client on a session of muxtap's own (hub), by one client per session
-    /// (sessions), or hub where muxtap started the server and sessions elsewhere (auto) [default: auto]
+    /// How tmux servers are followed: by one client on a session of muxtap's own (hub), by one
+    /// client per session (sessions), or hub where muxtap started the server and sessions elsewhere
+    /// (auto) [default: auto]
     #[arg(long, value_name = "HOW", value_parser = ["auto", "hub", "sessions"])]
     coverage: Option<String>,
     /// Output kept for each pane, in bytes, units K, M and G [default: 1M]
@@ -65,19 +66,20 @@ pub(in crate::cli) struct SettingFlags {
     /// Output and screens kept for all panes together, in bytes, units K, M and G [default: 512M]
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     budget_bytes: Option<u64>,
-    /// What is logged: error, warn, info, debug, trace, or a filter as in muxtap=debug [default: info]
+    /// The log level: error, warn, info, debug, trace, or a filter as in muxtap=debug [default:
+    /// info]
     #[arg(long, value_name = "LEVEL")]
     log_level: Option<String>,
-    /// What callers may do, of read, input, create and kill [default: all]
+    /// Tiers that callers may use, of read, input, create and kill [default: all]
     #[arg(long, value_name = "TIERS", value_delimiter = ',')]
     allow: Option<Vec<String>>,
-    /// What they may not
+    /// Tiers that they may not use
     #[arg(long, value_name = "TIERS", value_delimiter = ',')]
     deny: Option<Vec<String>>,
     /// They may only look
     #[arg(long)]
     read_only: bool,
-    /// What an agent's client has to ask a person about first, of the same four
+    /// Tiers for which an agent's client has to ask a person first, of the same four
     #[arg(long, value_name = "TIERS", value_delimiter = ',')]
     confirm: Option<Vec<String>>,
     /// How long a call of MCP waits before it answers `pending` [default: 50]
@@ -92,7 +94,8 @@ pub(in crate::cli) struct SettingFlags {
     /// Its length in bytes at which it is turned; three older ones are kept [default: 10M]
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     audit_bytes: Option<u64>,
-    /// Rules of your own that tell agents and what they do [default: agents.toml next to config.toml, if it is there]
+    /// Rules of your own that tell agents and what they do [default: agents.toml next to
+    /// config.toml, if it is there]
     #[arg(long, value_name = "FILE")]
     agents_file: Option<String>,
     /// Answer on this TCP address, too; beyond this machine only with --tls
@@ -193,8 +196,8 @@ pub(in crate::cli) struct Status {}
 
 /// End the daemon
 ///
-/// Returns when it has gone. tmux servers, sessions and panes are as they were; what muxtap remembered of their output
-/// is forgotten. Where no daemon runs there is nothing to do.
+/// Returns when it has gone. tmux servers, sessions and panes are as they were; what muxtap
+/// remembered of their output is forgotten. Where no daemon runs there is nothing to do.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Example:
   muxtap stop")]

@@ -36,9 +36,9 @@ const KILL_LIMIT: Duration = Duration::from_secs(5);
 
 /// Show it at work: panes that build, waits that end the moment it is done
 ///
-/// Starts a private tmux server, on which three panes build something and one fails. Prints what they print, and for
-/// each wait how long after the pane wrote its last line the answer was here. Takes a few seconds and leaves nothing
-/// behind.
+/// Starts a private tmux server, on which three panes build something and one fails. Prints what
+/// they print, and for each wait how long after the pane wrote its last line the answer was here.
+/// Takes a few seconds and leaves nothing behind.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Example:
   muxtap demo")]
@@ -94,8 +94,8 @@ impl Build {
         // nanoseconds.
         let _ = writeln!(
             script,
-            "case $(date +%N) in *N*) perl -MTime::HiRes=time -e 'printf \"{mark} %.0f\\n\", time * 1e9';; *) date '+{mark} \
-             %s%N';; esac\nsleep 0.1; exit {status}"
+            "case $(date +%N) in *N*) perl -MTime::HiRes=time -e 'printf \"{mark} %.0f\\n\", time * 1e9';; *) date \
+             '+{mark} %s%N';; esac\nsleep 0.1; exit {status}"
         );
         script
     }
@@ -166,7 +166,8 @@ impl Demo {
 async fn show(caller: &Caller, color: ColorChoice) -> Outcome {
     if !caller.json {
         output::print(format!(
-            "Three builds in three panes of a private tmux server ({}).\nEach has a wait of its own; nothing polls.\n\n",
+            "Three builds in three panes of a private tmux server ({}).\nEach has a wait of its own; nothing \
+             polls.\n\n",
             caller.server.display()
         ))?;
     }

@@ -30,8 +30,8 @@ const TMUX_LIMIT: Duration = Duration::from_secs(5);
 
 /// Check what muxtap needs, and say what to fix
 ///
-/// The tmux program and its version, the daemon's socket, log and health, the sockets of this user's tmux servers.
-/// Changes nothing and starts nothing. Exits with 1 when something is wrong.
+/// The tmux program and its version, the daemon's socket, log and health, the sockets of this
+/// user's tmux servers. Changes nothing and starts nothing. Exits with 1 when something is wrong.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
   muxtap doctor
@@ -418,8 +418,8 @@ mod tests {
         let text = render(&Report { ok: false, checks });
         assert_eq!(
             text,
-            "ok       tmux           fine\nPROBLEM  socket         bad\n                        -> do this\n\nFix what is \
-             marked PROBLEM, then ask again.\n"
+            "ok       tmux           fine\nPROBLEM  socket         bad\n                        -> do this\n\nFix what \
+             is marked PROBLEM, then ask again.\n"
         );
     }
 }

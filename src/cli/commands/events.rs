@@ -13,9 +13,10 @@ use crate::{
 
 /// Print what happens, one JSON object a line
 ///
-/// Panes that appear, end, ring or get a title, changes of sessions and windows, gaps, servers that come and go; with
-/// --types output also what panes print. Ends when the daemon is stopped or with Ctrl-C. When the daemon was killed it goes
-/// on with the next one, with an event `gap` (muxtap-restarted) for each pane.
+/// Panes that appear, end, ring or get a title, changes of sessions and windows, gaps, servers that
+/// come and go; with --types output also what panes print. Ends when the daemon is stopped or with
+/// Ctrl-C. When the daemon was killed it goes on with the next one, with an event `gap`
+/// (muxtap-restarted) for each pane.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
   muxtap events
@@ -24,8 +25,8 @@ pub(in crate::cli) struct Events {
     /// Only of these panes; names may hold `*`; may be given several times (default: all)
     #[arg(short = 't', value_name = "TARGET", num_args = 1..)]
     targets: Vec<String>,
-    /// Only these types, separated by commas: output, screen, pane-opened, pane-exited, bell, title, agent, topology,
-    /// gap, server
+    /// Only these types, separated by commas: output, screen, pane-opened, pane-exited, bell,
+    /// title, agent, topology, gap, server
     /// (default: all but output and screen)
     #[arg(long, value_name = "TYPES")]
     types: Option<String>,

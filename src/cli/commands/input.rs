@@ -7,8 +7,9 @@ use crate::api::{Error, InputAnswer, InputRequest, Result};
 
 /// Type into a pane
 ///
-/// As tmux's send-keys: words that name keys (`Enter`, `C-c`, `Up`, `F5`, `M-x`) press them, others are typed as they
-/// are. A following `wait-for` or `read` begins, unless told otherwise, at what the pane printed after this input.
+/// As tmux's send-keys: words that name keys (`Enter`, `C-c`, `Up`, `F5`, `M-x`) press them, others
+/// are typed as they are. A following `wait-for` or `read` begins, unless told otherwise, at what
+/// the pane printed after this input.
 // Reasons: each is a flag of the command line, and so a switch by nature.
 #[allow(clippy::struct_excessive_bools)]
 #[derive(Debug, Args)]
@@ -21,13 +22,15 @@ pub(in crate::cli) struct SendKeys {
     /// The pane (default: the one this runs in)
     #[arg(short = 't', value_name = "PANE")]
     target: Option<String>,
-    /// Type the words literally, one right after the other as tmux does; `-` alone types what stands on stdin
+    /// Type the words literally, one right after the other as tmux does; `-` alone types what
+    /// stands on stdin
     #[arg(short = 'l', long, conflicts_with = "hex")]
     literal: bool,
     /// The words are bytes in hexadecimal: 1b 5b 41
     #[arg(short = 'H', long)]
     hex: bool,
-    /// Paste the words, bracketed where the program asked for that; `-` alone pastes what stands on stdin
+    /// Paste the words, bracketed where the program asked for that; `-` alone pastes what stands on
+    /// stdin
     #[arg(long, conflicts_with = "hex")]
     paste: bool,
     /// Then press Enter so that the program takes it as Enter, and see that it did something

@@ -41,8 +41,8 @@ pub(in crate::cli) struct ListWindows {
 
 /// List the panes of the tmux server
 ///
-/// Those of all sessions, each once. Panes whose process ended in the last ten minutes and which can still be read come
-/// last.
+/// Those of all sessions, each once. Panes whose process ended in the last ten minutes and which
+/// can still be read come last.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
   muxtap list-panes

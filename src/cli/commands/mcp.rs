@@ -26,15 +26,17 @@ use crate::{
 
 /// Serve MCP on stdin and stdout, for an agent
 ///
-/// A client starts it. The work is done by the daemon, which all agents of a machine share. The tmux server that is meant is the one that any command run here would mean; the pane in which the client
-/// itself runs is not typed into or killed without `force`.
+/// A client starts it. The work is done by the daemon, which all agents of a machine share. The
+/// tmux server that is meant is the one that any command run here would mean; the pane in which the
+/// client itself runs is not typed into or killed without `force`.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
   claude mcp add muxtap -- muxtap mcp
   codex mcp add muxtap -- muxtap mcp -L work
   muxtap mcp --tools manage-tmux-sessions      as docs/manage-tmux-sessions.md says")]
 pub(in crate::cli) struct Mcp {
-    /// Which tools: all of muxtap's own, or `manage_tmux_sessions` alone, as its first implementation served it, by this process
+    /// Which tools: all of muxtap's own, or `manage_tmux_sessions` alone, as its first
+    /// implementation served it, by this process
     #[arg(long, value_name = "WHICH", value_enum, default_value_t)]
     tools: Tools,
 }

@@ -37,8 +37,9 @@ const MAX_WAIT_MS: u64 = 300_000;
 
 /// Print what a pane printed since a point
 ///
-/// With --json the answer holds a cursor; the next read goes on there, exactly: no byte twice, and if some are missing
-/// the answer's gap says why. Without --json all that is there is printed, and a gap is noted on stderr.
+/// With --json the answer holds a cursor; the next read goes on there, exactly: no byte twice, and
+/// if some are missing the answer's gap says why. Without --json all that is there is printed, and
+/// a gap is noted on stderr.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
   muxtap read -t %0                              since the last send-keys
@@ -48,8 +49,8 @@ pub(in crate::cli) struct Read {
     /// The pane (default: the one this runs in)
     #[arg(short = 't', value_name = "PANE")]
     target: Option<String>,
-    /// A cursor from an earlier answer, or `input` (after muxtap's last input, or since muxtap made the pane; else all that
-    /// is kept), `start` (all that is kept), `now`, or `lines:N`
+    /// A cursor from an earlier answer, or `input` (after muxtap's last input, or since muxtap made
+    /// the pane; else all that is kept), `start` (all that is kept), `now`, or `lines:N`
     #[arg(long, value_name = "CURSOR|input|start|now", default_value = "input")]
     since: String,
     /// How to give it
@@ -58,8 +59,8 @@ pub(in crate::cli) struct Read {
     /// When there is nothing new: wait this long for it, in seconds (at most 300)
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     wait: Option<u64>,
-    /// At most this many bytes of output, units K and M; what does not fit is left for the next read (with --json
-    /// default 256K; without it no limit)
+    /// At most this many bytes of output, units K and M; what does not fit is left for the next
+    /// read (with --json default 256K; without it no limit)
     #[arg(long, value_name = "BYTES", value_parser = crate::config::bytes)]
     max_bytes: Option<u64>,
 }

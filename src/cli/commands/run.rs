@@ -15,9 +15,10 @@ use crate::{
 
 /// Run a command in a pane's shell; prints its output, exits with its status
 ///
-/// The command is typed into the shell that rests in the pane (sh, bash, zsh, fish), so it sees that shell's directory,
-/// variables and history. A pane where no shell waits for a command is refused. When the time runs out what was printed
-/// so far is printed, the exit status is 124, and the command goes on.
+/// The command is typed into the shell that rests in the pane (sh, bash, zsh, fish), so it sees
+/// that shell's directory, variables and history. A pane where no shell waits for a command is
+/// refused. When the time runs out what was printed so far is printed, the exit status is 124, and
+/// the command goes on.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
   muxtap run -t %0 -- git status --short
@@ -30,10 +31,12 @@ pub(in crate::cli) struct Run {
     /// Give up after this many seconds; fractions are allowed (default: 30)
     #[arg(short = 'T', long, value_name = "SECONDS", value_parser = seconds)]
     timeout: Option<u64>,
-    /// Clear what is typed at the prompt; without it a prompt with something typed is refused, and shown
+    /// Clear what is typed at the prompt; without it a prompt with something typed is refused, and
+    /// shown
     #[arg(long)]
     clear_line: bool,
-    /// One word is a shell command line; several reach the command as they are, quoted for the shell
+    /// One word is a shell command line; several reach the command as they are, quoted for the
+    /// shell
     #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true)]
     command: Vec<String>,
 }
@@ -89,8 +92,8 @@ fn ignore_closed_pipe(printed: Result<(), Failure>) -> Result<(), Failure> {
 fn lost_run(lost: ConnectionLost, target: &str) -> Error {
     let mut error = Error::from(lost);
     error.message = format!(
-        "{error}; the run in {target} is over: whether the command was typed, how it ended and what it printed are not known, and if \
-         it was typed it goes on; look with capture-pane before it is run again"
+        "{error}; the run in {target} is over: whether the command was typed, how it ended and what it printed are not \
+         known, and if it was typed it goes on; look with capture-pane before it is run again"
     );
     error
 }

@@ -27,10 +27,11 @@ use crate::{
 
 /// Print the last lines of panes, and with -f what they print from now on
 ///
-/// A TARGET is a pane, or a pattern: a `*` in a session's, window's or pane's place stands for anything, and with -f
-/// panes that appear later and fit are followed too. With several panes each line stands behind its pane's name. -f
-/// ends when the panes have ended, when the daemon is stopped, or with Ctrl-C; a pattern has no end. When the daemon was
-/// killed it goes on with the next one, behind a remark that output is missing.
+/// A TARGET is a pane, or a pattern: a `*` in a session's, window's or pane's place stands for
+/// anything, and with -f panes that appear later and fit are followed too. With several panes each
+/// line stands behind its pane's name. -f ends when the panes have ended, when the daemon is
+/// stopped, or with Ctrl-C; a pattern has no end. When the daemon was killed it goes on with the
+/// next one, behind a remark that output is missing.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
   muxtap tail -n 50 -t %0

@@ -34,13 +34,14 @@ struct ResultQuery {
 
 /// Wait until panes print, show or do something
 ///
-/// Several conditions must all hold; each is remembered once it was seen. A wait begins, unless told otherwise, at the
-/// last input that muxtap sent to the pane, or where muxtap made it: what was printed between the input and this command
-/// counts, and waiting again for the same pattern waits for the next time. The echo of what was typed does not count. Prints the line that
+/// Several conditions must all hold; each is remembered once it was seen. A wait begins, unless
+/// told otherwise, at the last input that muxtap sent to the pane, or where muxtap made it: what
+/// was printed between the input and this command counts, and waiting again for the same pattern
+/// waits for the next time. The echo of what was typed does not count. Prints the line that
 /// matched.
 ///
-/// Exit status: 0 it happened; 3 a --fail pattern matched or the pane ended first; 124 the time ran out; 1 another
-/// error.
+/// Exit status: 0 it happened; 3 a --fail pattern matched or the pane ended first; 124 the time ran
+/// out; 1 another error.
 // Reasons: each is a flag of the command line, and so a switch by nature.
 #[allow(clippy::struct_excessive_bools)]
 #[derive(Debug, Args)]
@@ -63,7 +64,8 @@ pub(in crate::cli) struct WaitFor {
     /// Every pane must
     #[arg(long)]
     all: bool,
-    /// A line of the output matches this regex (Rust's syntax); may be given several times, and then each must match
+    /// A line of the output matches this regex (Rust's syntax); may be given several times, and
+    /// then each must match
     #[arg(short = 'p', long = "pattern", value_name = "REGEX", allow_hyphen_values = true)]
     patterns: Vec<String>,
     /// The screen matches this regex, whenever it was drawn; may be given several times
@@ -87,8 +89,9 @@ pub(in crate::cli) struct WaitFor {
     /// Give up, with exit status 3, when the output matches this regex; may be given several times
     #[arg(long, value_name = "REGEX", allow_hyphen_values = true)]
     fail: Vec<String>,
-    /// Where to begin: `input` (the last input, where muxtap made the pane, or the last match of the same pattern; the
-    /// default), `now`, `start` (all that is kept), `screen` (what stands there counts), or a cursor
+    /// Where to begin: `input` (the last input, where muxtap made the pane, or the last match of
+    /// the same pattern; the default), `now`, `start` (all that is kept), `screen` (what stands
+    /// there counts), or a cursor
     #[arg(long, value_name = "input|now|start|screen|CURSOR")]
     since: Option<String>,
     /// When all has been seen: also wait until nothing was printed for this many seconds
@@ -181,8 +184,8 @@ fn lost_wait(lost: ConnectionLost, last: &WaitAnswer) -> Error {
     let mut error = Error::from(lost);
     let open = last.predicates.iter().filter(|report| !report.latched).map(describe).collect::<Vec<_>>().join(", ");
     error.message = format!(
-        "{error}; the wait {} is over, and whether it came true is not known: it was for {open}; wait again with --since start or \
-         --since screen to count what is there by now",
+        "{error}; the wait {} is over, and whether it came true is not known: it was for {open}; wait again with \
+         --since start or --since screen to count what is there by now",
         last.id
     );
     error
@@ -332,8 +335,8 @@ mod tests {
         stands["stands_before"] = serde_json::json!({"line": "now x", "since": "start"});
         assert_eq!(
             failure_reason(&answer("timeout", &[stands])).unwrap(),
-            "not in 1.5 s: /x/ in %0 (it stands there since before the wait: `now x`; --since start counts it); the screen \
-             ends:\na\nb"
+            "not in 1.5 s: /x/ in %0 (it stands there since before the wait: `now x`; --since start counts it); the \
+             screen ends:\na\nb"
         );
         let failed = answer("failed", &[report("pattern", "%0", None), report("fail", "%0", Some("error: 7"))]);
         assert_eq!(failure_reason(&failed).unwrap(), "failure /x/ in %0 matched: error: 7");
@@ -354,13 +357,13 @@ mod tests {
             #[command(flatten)]
             wait: WaitFor,
         }
-        let line = "wait-for -t %0 %1 --all -p a -p -b --screen s --stable 0.5 --exit --prompt --bell --title t --fail f \
-                    --since start --settle 1 -T 2.5";
+        let line = "wait-for -t %0 %1 --all -p a -p -b --screen s --stable 0.5 --exit --prompt --bell --title t --fail \
+                    f --since start --settle 1 -T 2.5";
         let request = Only::try_parse_from(line.split_whitespace()).unwrap().wait.request();
         let expected = serde_json::json!({
-            "panes": ["%0", "%1"], "mode": "all", "patterns": ["a", "-b"], "screen": ["s"], "stable_ms": 500, "exit": true,
-            "prompt": true, "bell": true, "title": "t", "fail": ["f"], "since": "start", "settle_ms": 1000,
-            "timeout_ms": 2500, "detach": true,
+            "panes": ["%0", "%1"], "mode": "all", "patterns": ["a", "-b"], "screen": ["s"], "stable_ms": 500,
+            "exit": true, "prompt": true, "bell": true, "title": "t", "fail": ["f"], "since": "start",
+            "settle_ms": 1000, "timeout_ms": 2500, "detach": true,
         });
         assert_eq!(serde_json::to_value(request).unwrap(), expected);
     }

@@ -19,7 +19,8 @@ impl Follow {
         Self { pane, since, ended: false }
     }
 
-    /// Begins elsewhere than at the end of what is there.
+    /// Begins elsewhere than at the end of what is there: at the place that this means when the first
+    /// output is asked for.
     ///
     /// ```no_run
     /// # async fn example(pane: muxtap::Pane) -> muxtap::Result<()> {
@@ -36,8 +37,16 @@ impl Follow {
     /// pane's program has ended. What is missing is said where it is missing ([`Output::gap`]). Can
     /// be cancelled: nothing is lost.
     ///
-    /// Error: `TMUX_UNAVAILABLE` when the engine stops.
+    /// Errors: `INVALID_ARGUMENT` for [`Since::Screen`] or a cursor of another pane, `TMUX_UNAVAILABLE`
+    /// when the engine stops.
     pub async fn next(&mut self) -> Result<Option<Output>> {
+        // A place that moves is made fast once: what is printed while no call is open belongs to the
+        // next one.
+        if !matches!(self.since, Since::At(_)) {
+            let state = self.pane.state().lock();
+            let (offset, _) = self.pane.state().resolve_since(&state, &self.since)?;
+            self.since = Since::At(self.pane.state().cursor(offset));
+        }
         while !self.ended {
             let read = Read::new(self.pane.clone()).since(self.since).wait(limits::POLL_LONGEST);
             let output = read.await?;

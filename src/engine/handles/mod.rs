@@ -1,4 +1,4 @@
-//! What a program of one's own calls: handles on a server and on a pane, and what is asked of them.
+//! Handles for programs of one's own: on a server and on a pane, and what is asked of them.
 //!
 //! The faces ask in the words of their callers ([`crate::api`]'s requests, with targets as texts);
 //! a program has types instead. Both end in the same methods.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{Capture, Follow, Read, Run, Server, Spawn, Wait, spawn::What};
 use crate::{
-    api::{Cursor, Error, InputAnswer, InputRequest, PaneInfo, PatchRequest, RespawnRequest, Result},
+    api::{Cursor, InputAnswer, InputRequest, PaneInfo, PatchRequest, RespawnRequest, Result},
     engine::PaneState,
     protocol::ids::PaneId,
 };
@@ -14,6 +14,9 @@ use crate::{
 /// It is cheap to clone. It stays with the pane it was made for: when the pane has ended, what it
 /// printed can still be read, and when its server has ended, no pane of another server is taken for
 /// it (tmux numbers them from `%0` again): what is asked then is `NOT_FOUND`.
+///
+/// Every request but a read needs tmux and can be `NOT_FOUND`, `TMUX_UNAVAILABLE` or, by
+/// [`Options::allow`](crate::Options::allow), `READ_ONLY`; more is said where there is more.
 ///
 /// ```no_run
 /// # async fn example(server: muxtap::Server) -> muxtap::Result<()> {
@@ -64,8 +67,8 @@ impl Pane {
         self.state.end_cursor()
     }
 
-    /// Returns the pane's entry in the list of panes, as tmux last reported it: title, command, size,
-    /// where it is.
+    /// Returns the pane's entry in the list of panes, as tmux last reported it: title, command,
+    /// size, where it is.
     pub fn info(&self) -> PaneInfo {
         if self.is_of_running_server() {
             self.server.host.info_of(self.id())
@@ -74,25 +77,25 @@ impl Pane {
         }
     }
 
-    /// Returns the target that means this pane and no other. Error: `NOT_FOUND` when another server
-    /// runs on the socket, in which the id may be another pane's.
-    pub(super) fn target(&self) -> Result<String> {
-        if self.is_of_running_server() {
-            return Ok(self.id().to_string());
-        }
-        let socket = self.server.socket().display();
-        Err(Error::not_found(format!("pane {} ended with the tmux server that ran on {socket}", self.id())))
+    /// Returns the target that means this pane to [`Pane::asking`].
+    pub(super) fn target(&self) -> String {
+        self.id().to_string()
     }
 
-    pub(super) fn is_of_running_server(&self) -> bool {
+    /// Returns the server for a request on this pane.
+    pub(super) fn asking(&self) -> Server {
+        self.server.bound_to([self.state.clone()])
+    }
+
+    fn is_of_running_server(&self) -> bool {
         !self.server.host.is_earlier(&self.state)
     }
 
     /// Presses keys by tmux's names (`C-c`, `Enter`, `Up`); what is no key's name is typed as text.
     /// Returns the cursor just before: what the pane prints in answer stands behind it.
     ///
-    /// Errors: `NOT_FOUND`, `INVALID_ARGUMENT`, `CONFLICT` (the pane has ended, or shows tmux's copy
-    /// mode and a key would be taken by it), `TMUX_UNAVAILABLE`.
+    /// Errors: `NOT_FOUND`, `INVALID_ARGUMENT`, `CONFLICT` (the pane has ended, or shows tmux's
+    /// copy mode and a key would be taken by it), `TMUX_UNAVAILABLE`.
     ///
     /// ```no_run
     /// # async fn example(pane: muxtap::Pane) -> muxtap::Result<()> {
@@ -131,7 +134,8 @@ impl Pane {
     }
 
     /// Types a text and presses Enter once the text's echo was seen, in a way that programs with an
-    /// input box take as Enter. The answer says what was seen.
+    /// input box take as Enter. The answer says what was seen. If the future is dropped halfway, the
+    /// text may stand there without its Enter.
     ///
     /// ```no_run
     /// # async fn example(pane: muxtap::Pane) -> muxtap::Result<()> {
@@ -158,7 +162,7 @@ impl Pane {
     }
 
     async fn input(&self, request: InputRequest) -> Result<InputAnswer> {
-        self.server.input(&self.target()?, &request).await
+        self.asking().input(&self.target(), &request).await
     }
 
     /// Begins to run a command in the pane's shell, which must rest at its prompt.
@@ -243,7 +247,9 @@ impl Pane {
         Spawn::new(self.server.clone(), What::Split(self.clone()))
     }
 
-    /// Ends what runs in the pane, and starts it again: the same program, in the same directory.
+    /// Ends what runs in the pane, and starts it again: the same program, in the same directory. The
+    /// pane goes on with it: an open wait for its exit does not end by this, nor does a
+    /// [`Follow`].
     ///
     /// ```no_run
     /// # async fn example(pane: muxtap::Pane) -> muxtap::Result<()> {
@@ -254,7 +260,7 @@ impl Pane {
     pub async fn restart(&self) -> Result<()> {
         let respawn = Some(RespawnRequest { kill: true, ..RespawnRequest::default() });
         let patch = PatchRequest { respawn, ..PatchRequest::default() };
-        self.server.patch_pane(&self.target()?, &patch).await
+        self.asking().patch_pane(&self.target(), &patch).await
     }
 
     /// Ends the pane's program, and closes the pane.
@@ -266,7 +272,7 @@ impl Pane {
     /// # }
     /// ```
     pub async fn kill(&self) -> Result<()> {
-        self.server.kill_pane(&self.target()?).await
+        self.asking().kill_pane(&self.target()).await
     }
 }
 

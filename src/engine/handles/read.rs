@@ -44,14 +44,14 @@ impl Read {
         self
     }
 
-    /// Returns at most this many raw bytes: 1 to 8 MiB, 256 KiB by default. What does not fit is left
-    /// for the next read ([`Output::more`]).
+    /// Returns at most this many raw bytes: 1 to 8 MiB, 256 KiB by default. What does not fit is
+    /// left for the next read ([`Output::more`]).
     pub fn at_most(mut self, bytes: u64) -> Self {
         self.spec.most = bytes;
         self
     }
 
-    /// Waits this long for output where there is nothing new; at most five minutes.
+    /// Waits this long for output where there is nothing new.
     pub fn wait(mut self, wait: Duration) -> Self {
         self.spec.wait = wait;
         self
@@ -80,7 +80,7 @@ pub struct Output {
     pub pane: PaneId,
     /// Where the next read goes on.
     pub cursor: Cursor,
-    /// What is missing just before this output.
+    /// The gap just before this output.
     pub gap: Option<Gap>,
     /// How the pane's program ended, where this is the last of its output.
     pub exit: Option<Exit>,
@@ -88,13 +88,14 @@ pub struct Output {
 }
 
 impl Output {
-    /// Returns the bytes as the program wrote them.
+    /// Returns the bytes as the program wrote them. They end where no character and no escape
+    /// sequence is open, as far as that comes within 8 KiB.
     pub fn bytes(&self) -> &[u8] {
         &self.chunk.bytes
     }
 
-    /// Returns the text: without escape sequences, with carriage returns and backspaces applied, and
-    /// lines that end in `\n`.
+    /// Returns the text: without escape sequences, with carriage returns and backspaces applied,
+    /// and lines that end in `\n`.
     pub fn text(&self) -> String {
         render::render_chunk(&self.chunk)
     }
@@ -164,7 +165,7 @@ impl IntoFuture for Capture {
     type IntoFuture = Asked<CaptureAnswer>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(async move { self.pane.server().capture(&self.pane.target()?, &self.request).await })
+        Box::pin(async move { self.pane.asking().capture(&self.pane.target(), &self.request).await })
     }
 }
 

@@ -7,8 +7,10 @@ use crate::api::{Result, RunAnswer, RunRequest};
 
 /// A command for the shell that rests at its prompt in a pane. It is typed when this is awaited.
 ///
-/// Errors: `CONFLICT` where no shell rests there, or something is typed at its prompt; `TIMEOUT`,
-/// with the output so far in the details (the command goes on); `NOT_FOUND`.
+/// Errors: `CONFLICT` where no shell rests there, or something is typed at its prompt; `TIMEOUT`: at
+/// the stage `running` the command goes on, and the details have its output so far, at the stage
+/// `prompt` nothing was run; `INCONSISTENT_STATE` where the command did not begin, or was interrupted
+/// before; `INVALID_ARGUMENT` for an empty command or one of more than 256 KiB.
 #[derive(Clone, Debug)]
 #[must_use = "a command is not typed until this is awaited"]
 pub struct Run {
@@ -46,6 +48,6 @@ impl IntoFuture for Run {
     type IntoFuture = Asked<RunAnswer>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(async move { self.pane.server().run(&self.pane.target()?, &self.request).await })
+        Box::pin(async move { self.pane.asking().run(&self.pane.target(), &self.request).await })
     }
 }

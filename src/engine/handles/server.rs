@@ -5,7 +5,7 @@ use std::{path::Path, sync::Arc};
 use super::{Events, Pane, Spawn, Wait, spawn::What};
 use crate::{
     api::{EventKind, Result, SubscribeRequest},
-    engine::{Engine, Host},
+    engine::{Engine, Host, PaneState},
     socket::{Environment, ServerChoice},
     tmux::ServerLink,
 };
@@ -31,14 +31,16 @@ use crate::{
 pub struct Server {
     pub(in crate::engine) engine: Engine,
     pub(in crate::engine) host: Arc<Host>,
+    /// The panes that ids mean where a handle asks, so that no id means another server's pane.
+    pub(in crate::engine) bound: Option<Arc<[Arc<PaneState>]>>,
 }
 
 impl Engine {
-    /// Returns the server on the socket at this absolute path, once it is followed: its panes can be
-    /// read and waited for from then on.
+    /// Returns the server on the socket at this absolute path, once it is followed: its panes can
+    /// be read and waited for from then on.
     ///
     /// Errors: `INVALID_ARGUMENT` for a path that is not absolute, `TMUX_UNAVAILABLE` where no
-    /// server runs there, or none that is understood ([`Spawn`] starts one).
+    /// server runs there, or none that is understood ([`Engine::server_at`] takes one that is not there).
     ///
     /// ```no_run
     /// # async fn example(engine: muxtap::Engine) -> muxtap::Result<()> {
@@ -53,15 +55,26 @@ impl Engine {
     }
 
     /// Returns the server on the socket at this absolute path, running or not. It is followed from
-    /// now on.
-    pub(crate) fn server_at(&self, socket: &Path) -> Result<Server> {
-        Ok(Server { engine: self.clone(), host: self.host(socket)? })
+    /// now on: for a server that is started by [`Server::new_session`].
+    ///
+    /// Error: `INVALID_ARGUMENT` for a path that is not absolute.
+    ///
+    /// ```no_run
+    /// # async fn example(engine: muxtap::Engine) -> muxtap::Result<()> {
+    /// let server = engine.server_at("/tmp/tmux-1000/fresh".as_ref())?;
+    /// let pane = server.new_session().name("work").await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn server_at(&self, socket: &Path) -> Result<Server> {
+        Ok(Server::of(self.clone(), self.host(socket)?))
     }
 }
 
 impl Server {
-    /// Returns the server that `tmux` without `-L` and `-S` would use here: that of `$TMUX`, else the
-    /// one named `default` in `$TMUX_TMPDIR` or `/tmp`. It need not run yet ([`Server::new_session`]).
+    /// Returns the server that `tmux` without `-L` and `-S` would use here: that of `$TMUX`, else
+    /// the one named `default` in `$TMUX_TMPDIR` or `/tmp`. It need not run yet
+    /// ([`Server::new_session`]).
     ///
     /// Errors: `INVALID_ARGUMENT` where there is no directory for tmux's sockets.
     ///
@@ -78,7 +91,7 @@ impl Server {
     }
 
     pub(in crate::engine) fn of(engine: Engine, host: Arc<Host>) -> Self {
-        Self { engine, host }
+        Self { engine, host, bound: None }
     }
 
     pub(crate) fn host(&self) -> &Arc<Host> {
@@ -100,8 +113,8 @@ impl Server {
         self.host.socket()
     }
 
-    /// Returns the pane that a target names: `%3`, `work:1.0`, `work:build`, `work`. A window or a
-    /// session means its active pane.
+    /// Returns the pane that a target names: an id or a text (`%3`, `work:1.0`, `work:build`, `work`).
+    /// A window or a session means its active pane.
     ///
     /// Errors: `INVALID_TARGET`, `NOT_FOUND`, `AMBIGUOUS_TARGET`, `TMUX_UNAVAILABLE`.
     ///
@@ -112,12 +125,18 @@ impl Server {
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn pane(&self, target: &str) -> Result<Pane> {
-        Ok(Pane::of(self.clone(), self.resolve_pane(target).await?))
+    pub async fn pane(&self, target: impl ToString + Send) -> Result<Pane> {
+        let target = target.to_string();
+        Ok(Pane::of(self.clone(), self.resolve_pane(&target).await?))
     }
 
-    /// Begins a wait on several panes: for the first that satisfies it, or for all
-    /// ([`Wait::all_panes`]).
+    /// Returns this server for what handles on these panes ask.
+    pub(super) fn bound_to(&self, panes: impl IntoIterator<Item = Arc<PaneState>>) -> Self {
+        Self { bound: Some(panes.into_iter().collect()), ..self.clone() }
+    }
+
+    /// Begins a wait on several panes of this server: for the first that satisfies it, or for all
+    /// ([`Wait::all_panes`]). A pane of another server is an `INVALID_ARGUMENT`.
     ///
     /// ```no_run
     /// # async fn example(server: muxtap::Server) -> muxtap::Result<()> {
@@ -130,7 +149,7 @@ impl Server {
         Wait::on(self.clone(), panes.into_iter().cloned().collect())
     }
 
-    /// Subscribes to events of these kinds; all but output and screens where there are none.
+    /// Subscribes to events of these kinds. No kinds: all except output and screens.
     ///
     /// Errors: `TMUX_UNAVAILABLE`.
     ///
@@ -152,7 +171,9 @@ impl Server {
         Ok(Events::of(self.subscribe(&request).await?))
     }
 
-    /// Begins a new session. Where no server runs one is started.
+    /// Begins a new session. Where no server runs one is started, with this process's environment. Of
+    /// a running server's session only the variables of tmux's `update-environment` (`DISPLAY`,
+    /// `SSH_AUTH_SOCK` …) are this process's.
     ///
     /// ```no_run
     /// # async fn example(server: muxtap::Server) -> muxtap::Result<()> {

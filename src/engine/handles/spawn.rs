@@ -8,7 +8,7 @@ use crate::{
     quoting::shell_word,
 };
 
-/// What is made.
+/// The session, window or split that is made.
 #[derive(Clone, Debug)]
 pub(super) enum What {
     Session,
@@ -71,7 +71,7 @@ impl Spawn {
         self
     }
 
-    /// Runs in this directory.
+    /// Runs in this directory, an absolute path.
     pub fn cwd(mut self, directory: impl Into<String>) -> Self {
         self.spawn.cwd = Some(directory.into());
         self
@@ -130,12 +130,12 @@ impl Spawn {
             }
             What::Split(pane) => {
                 takes_none(name.is_some(), "pane", "name")?;
-                let pane = pane.target()?;
                 let size = size.map(|(columns, rows)| if beside { columns } else { rows }.to_string());
-                server.create_split(&SplitRequest { pane, horizontal: beside, size, spawn, select }).await?
+                let request = SplitRequest { pane: pane.target(), horizontal: beside, size, spawn, select };
+                pane.asking().create_split(&request).await?
             }
         };
-        server.pane(&made.pane.to_string()).await
+        server.pane(made.pane).await
     }
 }
 
@@ -152,5 +152,5 @@ impl IntoFuture for Spawn {
 fn environment() -> BTreeMap<String, String> {
     let texts =
         std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
-    texts.filter(|(name, _)| !name.starts_with("TMUX")).collect()
+    texts.filter(|(name, _)| !["TMUX", "TMUX_PANE", "TMUX_TMPDIR"].contains(&name.as_str())).collect()
 }

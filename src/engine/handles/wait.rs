@@ -1,10 +1,10 @@
 //! Waits.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use super::{Asked, Pane, Server};
 use crate::{
-    api::{Result, Since, WaitAnswer, WaitMode, WaitRequest},
+    api::{Error, Result, Since, WaitAnswer, WaitMode, WaitRequest},
     engine::Engine,
     stream::patterns,
 };
@@ -12,21 +12,27 @@ use crate::{
 /// A wait for something that is to happen in panes. It begins when it is awaited, or by
 /// [`Wait::start`].
 ///
-/// Several conditions are joined by *and*, and each is latched: once met it stays met. What the pane
-/// printed between its last input and the wait counts, unless [`Wait::since`] says otherwise, so no
-/// output is missed between sending a command and waiting for its result; what the terminal echoes
-/// of the input does not.
+/// Several conditions are joined by *and*, and each is latched: once met it stays met. What the
+/// pane printed between its last input and the wait counts, unless [`Wait::since`] says otherwise,
+/// so no output is missed between sending a command and waiting for its result; what the terminal
+/// echoes of the input does not.
 ///
-/// A wait that times out is no error: see [`WaitAnswer::outcome`]. Errors: `INVALID_ARGUMENT` (no
-/// condition, or a pattern that is no regex), `NOT_FOUND`, `RESOURCE_LIMIT`.
+/// A wait that has begun and times out is no error: see [`WaitAnswer::outcome`]. One that is dropped
+/// ends; [`Wait::start`] leaves it to the engine. Errors: `INVALID_ARGUMENT` (no condition, a pattern
+/// that is no regex, a time of more than a day), `NOT_FOUND`, `RESOURCE_LIMIT`, `TMUX_UNAVAILABLE`.
 ///
 /// ```no_run
 /// # async fn example(pane: muxtap::Pane) -> muxtap::Result<()> {
-/// use std::time::Duration;
+/// use std::{sync::Arc, time::Duration};
 ///
 /// use muxtap::api::WaitOutcome;
 ///
-/// let hit = pane.wait().pattern(r"(\d+) passed")?.fail("error:")?.timeout(Duration::from_secs(600)).await?;
+/// let hit = pane
+///     .wait()
+///     .pattern(r"(\d+) passed")?
+///     .fail("error:")?
+///     .timeout(Duration::from_secs(600))
+///     .await?;
 /// match hit.outcome {
 ///     WaitOutcome::Matched => println!("{:?} tests", hit.captures().get(1)),
 ///     outcome => println!("{outcome:?}"),
@@ -145,8 +151,16 @@ impl Wait {
     }
 
     async fn ask(mut self) -> Result<WaitAnswer> {
-        self.request.panes = self.panes.iter().map(Pane::target).collect::<Result<_>>()?;
-        self.server.await_request(&self.request).await
+        if let Some(stranger) = self.panes.iter().find(|pane| !Arc::ptr_eq(pane.server().host(), self.server.host())) {
+            let (pane, its) = (stranger.id(), stranger.server().socket().display());
+            let here = self.server.socket().display();
+            return Err(Error::invalid(format!(
+                "wait: pane {pane} is of the server on {its}, not of the one on {here}"
+            )));
+        }
+        self.request.panes = self.panes.iter().map(Pane::target).collect();
+        let server = self.server.bound_to(self.panes.iter().map(|pane| pane.state().clone()));
+        server.await_request(&self.request).await
     }
 }
 
@@ -167,11 +181,6 @@ pub struct WaitHandle {
 }
 
 impl WaitHandle {
-    /// Returns the wait's id, under which its result is kept for ten minutes.
-    pub fn id(&self) -> &str {
-        &self.id
-    }
-
     /// Waits for the wait's end, and returns its result.
     ///
     /// Error: `NOT_FOUND` ten minutes after it ended.

@@ -97,8 +97,9 @@ impl Shell {
         let (above, column) = prompt.above;
         let line = |rows: usize| {
             format!(
-                " {restore_history}{kept};{forget}printf '\\33[{rows:04}A\\33[{:04}G\\33[J%s\\n\\33]{RUN_OSC};{nonce};s;%s\\7' {shown} {length};\
-                 {run};printf '\\33]{RUN_OSC};{nonce};e;%s\\7' {status};{}",
+                " {restore_history}{kept};{forget}printf \
+                 '\\33[{rows:04}A\\33[{:04}G\\33[J%s\\n\\33]{RUN_OSC};{nonce};s;%s\\7' {shown} {length};{run};printf \
+                 '\\33]{RUN_OSC};{nonce};e;%s\\7' {status};{}",
                 column + 1,
                 tail.0
             )
@@ -115,7 +116,8 @@ impl Shell {
             return Err(Error::new(
                 ErrorCode::InvalidArgument,
                 format!(
-                    "command: typed it is a line of {} bytes; a terminal takes at most {COOKED_LINE} in one line: write it to a file and run that",
+                    "command: typed it is a line of {} bytes; a terminal takes at most {COOKED_LINE} in one line: \
+                     write it to a file and run that",
                     typed.len()
                 ),
             ));

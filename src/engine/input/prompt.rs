@@ -241,7 +241,8 @@ impl Prompt<'_> {
             }
             PromptState::Unsure(prompt) => (
                 format!(
-                    "whether the shell in pane {pane} waits for the rest of a command cannot be told by its prompt `{prompt}`"
+                    "whether the shell in pane {pane} waits for the rest of a command cannot be told by its prompt \
+                     `{prompt}`"
                 ),
                 None,
             ),
@@ -424,9 +425,10 @@ impl Prompt<'_> {
         prompt.ends_with("$ ") || prompt.ends_with("# ") || self.pane.lock().prompt.as_deref() == Some(prompt)
     }
 
-    /// Returns the cursor's position once a prompt stands before it, and the row up to there; after a
-    /// while also without one. A shell without a line editor gives no sign when it waits for a line,
-    /// and prints its prompt a moment after a command has ended, behind what that printed last.
+    /// Returns the cursor's position once a prompt stands before it, and the row up to there; after
+    /// a while also without one. A shell without a line editor gives no sign when it waits for a
+    /// line, and prints its prompt a moment after a command has ended, behind what that printed
+    /// last.
     async fn prompt_shown(&self) -> Result<(CursorPosition, String)> {
         let mut changes = self.pane.changes();
         let give_up = Instant::now() + PATIENCE;

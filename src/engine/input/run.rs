@@ -403,7 +403,10 @@ impl RunningCommand<'_> {
 
     /// Returns whether the shell waits for a line.
     async fn is_idle(&self) -> bool {
-        matches!(shell::foreground_state(&self.server.host, self.pane.metadata()).await, ForegroundState::Shell(IdleShell { pid, .. }) if pid == self.reader.pid)
+        matches!(
+            shell::foreground_state(&self.server.host, self.pane.metadata()).await,
+            ForegroundState::Shell(IdleShell { pid, .. }) if pid == self.reader.pid
+        )
     }
 }
 

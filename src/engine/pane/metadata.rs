@@ -1,4 +1,4 @@
-//! What tmux reports of a pane besides its output: title, command, directory, process and size.
+//! Pane metadata that tmux reports besides the output: title, command, directory, process and size.
 
 use super::{
     MemoryDelta, PaneState,

@@ -1,4 +1,4 @@
-//! What a pane's stream carries besides text: bells, titles, prompts, and the marks that muxtap
+//! Signs in a pane's stream besides text: bells, titles, prompts, and the marks that muxtap
 //! makes shells print.
 
 use crate::stream::text::Mark;

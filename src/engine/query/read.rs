@@ -14,7 +14,7 @@ use crate::{
     tmux::Exit,
 };
 
-/// What a read is to give.
+/// The parameters of a read.
 #[derive(Clone, Debug)]
 pub(in crate::engine) struct ReadSpec {
     pub(in crate::engine) since: Since,
@@ -26,12 +26,12 @@ pub(in crate::engine) struct ReadSpec {
     pub(in crate::engine) wait: Duration,
 }
 
-/// What a read gives.
+/// The result of a read.
 pub(in crate::engine) struct ReadChunk {
     /// The pane that was read; with a cursor of an earlier server, that server's.
     pub(in crate::engine) pane: Arc<PaneState>,
     pub(in crate::engine) chunk: Chunk,
-    /// What is missing before the chunk.
+    /// The gap before the chunk.
     pub(in crate::engine) gap: Option<Gap>,
     /// How the process ended, where this is the last of its output.
     pub(in crate::engine) exit: Option<Exit>,

@@ -151,6 +151,11 @@ fn beside<T>(items: &[T], current: impl Fn(&T) -> bool, offset: i64) -> Option<&
 impl Server {
     /// Finds the pane of a target; of a session or window, its active one.
     pub(crate) async fn resolve_pane(&self, text: &str) -> Result<Arc<PaneState>> {
+        if let Some(bound) = &self.bound
+            && let Some(pane) = bound.iter().find(|pane| pane.id().to_string() == text)
+        {
+            return self.check_bound(pane).await;
+        }
         let host = &self.host;
         let target = text.parse()?;
         // An id is as good as the pane; whether it still is there shows when it is used. An ended
@@ -177,6 +182,18 @@ impl Server {
         }
         host.server().cover(id).await?;
         host.pane(id).ok_or_else(|| with_socket(Error::not_found(format!("no pane {id}")), host))
+    }
+
+    /// Returns the pane that a handle stands for. Error: `NOT_FOUND` when another server runs on the
+    /// socket, in which the pane's id may be another one's. Which server runs is known when it is
+    /// connected.
+    async fn check_bound(&self, pane: &Arc<PaneState>) -> Result<Arc<PaneState>> {
+        self.host.server().connected().await?;
+        if !self.host.is_earlier(pane) {
+            return Ok(pane.clone());
+        }
+        let socket = self.host.socket().display();
+        Err(Error::not_found(format!("pane {} ended with the tmux server that ran on {socket}", pane.id())))
     }
 
     /// Returns the target of a URL path. `%` must be encoded in an address, so there a bare number
@@ -264,8 +281,8 @@ fn earlier_pane_error(error: Error, target: &Target, host: &Host) -> Error {
     let Some(pane) = host.earlier_pane(*id) else { return with_socket(error, host) };
     let (start, end) = pane.retained_cursors();
     let message = format!(
-        "{} on {}: it was a pane of the server that ran there before and has ended; what it printed is read by its cursor, \
-         since {start}",
+        "{} on {}: it was a pane of the server that ran there before and has ended; what it printed is read by its \
+         cursor, since {start}",
         error.message,
         host.socket().display(),
     );

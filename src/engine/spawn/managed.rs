@@ -28,8 +28,9 @@ use crate::{
 const WRAPPER: &str = "n=$1; shift; trap : INT QUIT; exec 3>&2 2>/dev/null; \"$@\" 2>&3 3>&-; s=$?; \
                     trap \"exit $s\" USR1; printf '\\033]7717;%s;x;%s\\007' \"$n\" \"$s\"; sleep 5 & wait; exit \"$s\"";
 /// The wrapper for a command line: the pane's shell runs it, as tmux would have it.
-const WRAPPER_LINE: &str = "n=$1; shift; trap : INT QUIT; exec 3>&2 2>/dev/null; \"${SHELL:-/bin/sh}\" -c \"$1\" 2>&3 3>&-; s=$?; \
-                         trap \"exit $s\" USR1; printf '\\033]7717;%s;x;%s\\007' \"$n\" \"$s\"; sleep 5 & wait; exit \"$s\"";
+const WRAPPER_LINE: &str = "n=$1; shift; trap : INT QUIT; exec 3>&2 2>/dev/null; \"${SHELL:-/bin/sh}\" -c \"$1\" 2>&3 \
+                         3>&-; s=$?; trap \"exit $s\" USR1; printf '\\033]7717;%s;x;%s\\007' \"$n\" \"$s\"; sleep 5 & \
+                         wait; exit \"$s\"";
 /// The wrapper's `$0`, by which it is recognised.
 const WRAPPER_NAME: &str = "muxtap-hold";
 /// The longest that a wrapper holds its pane after its command has ended, with the time that the

@@ -107,6 +107,9 @@ impl Server {
         if request.detach && !core.is_over() {
             return Ok(report(&core).0);
         }
+        // A caller that holds a future ends the wait by dropping it; one behind a connection may ask
+        // for its result again.
+        let _dropped = self.bound.is_some().then(|| CancelOnDrop(core.clone()));
         core.over().await;
         Ok(self.engine.result(&core).await.acknowledge())
     }
@@ -122,6 +125,15 @@ impl Server {
             }
         }
         Ok(panes)
+    }
+}
+
+/// Ends a wait as cancelled when it is dropped, unless the wait has ended.
+struct CancelOnDrop(Arc<Core>);
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        self.0.finish(WaitOutcome::Cancelled, None);
     }
 }
 

@@ -245,9 +245,9 @@ mod tests {
         let engine = Engine::new(Options::default());
         for since in ["now", "input"] {
             let pane = pane();
-            let _ = pane.push(b"DONE before\r\n");
+            let _ = pane.push(0, b"DONE before\r\n");
             let starts = [StartState::of(pane.clone())];
-            let _ = pane.push(b"DONE while it compiles\r\n");
+            let _ = pane.push(0, b"DONE while it compiles\r\n");
             pane.record_input("x", false);
             let request = WaitRequest { since: Some(since.into()), ..request("DONE.*") };
             let guard = open_for(&engine, &pane, &request);
@@ -258,7 +258,7 @@ mod tests {
         // More was printed than is kept: the wait reports a gap.
         let pane = pane();
         let starts = [StartState::of(pane.clone())];
-        let _ = pane.push(&b"line\r\n".repeat(20_000));
+        let _ = pane.push(0, &b"line\r\n".repeat(20_000));
         let guard = open_for(&engine, &pane, &WaitRequest { since: Some("now".into()), ..request("DONE") });
         server(&engine, &guard).attach(&guard.core, &starts).await.unwrap();
         assert_eq!(guard.core.lock().panes[0].gap.map(|gap| gap.reason), Some(crate::api::GapReason::Trimmed));
@@ -270,7 +270,7 @@ mod tests {
         let pane = pane();
         let guard = attached(&engine, &pane, "DO(NE)").await;
         let (id, core) = (guard.core.id.clone(), Arc::downgrade(&guard.core));
-        let _ = pane.push(b"DONE\r\n");
+        let _ = pane.push(0, b"DONE\r\n");
         guard.store_result().await;
         assert!(core.upgrade().is_none(), "patterns and panes are let go of");
         assert_eq!(engine.open_waits(), 0);

@@ -27,12 +27,16 @@ const COPIED_BYTES: usize = 16 * 1024;
 
 /// Streams events.
 ///
-/// Server-Sent Events: `event` is the event's type, `data` the event, and `id` a place to come back to: a reader that sends
-/// it as `Last-Event-ID` goes on after that event. The first block is an `id` alone.
+/// Server-Sent Events: `event` is the event's type, `data` the event, and `id` a place to come back
+/// to: a reader that sends it as `Last-Event-ID` goes on after that event. The first block is an
+/// `id` alone.
 #[utoipa::path(
     get, path = "/v1/events", tag = "events",
     params(ServerQuery, EventsRequest, ("Last-Event-ID" = Option<String>, Header, description = "The last `id` seen")),
-    responses((status = 200, description = "A stream of events", body = Event, content_type = "text/event-stream"), Failures)
+    responses(
+        (status = 200, description = "A stream of events", body = Event, content_type = "text/event-stream"),
+        Failures
+    )
 )]
 pub async fn stream(
     app: App,

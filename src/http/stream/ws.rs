@@ -28,7 +28,8 @@ const WRITE_BYTES: usize = 32 * 1024;
 
 /// Opens a WebSocket.
 ///
-/// Each text frame is a JSON object: a `StreamRequest` from the client, a `StreamMessage` from the daemon.
+/// Each text frame is a JSON object: a `StreamRequest` from the client, a `StreamMessage` from the
+/// daemon.
 #[utoipa::path(
     get, path = "/v1/stream", tag = "events",
     params(("socket" = Option<String>, Query, description = "The tmux server of messages that name none")),
