@@ -2,6 +2,8 @@
 //!
 //! `echo list-panes | tmux -C new-session -A -s demo | cargo run --example control_mode`
 
+#![allow(clippy::print_stdout, reason = "an example prints")]
+
 use std::io::Read as _;
 
 use bytes::BytesMut;

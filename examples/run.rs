@@ -2,6 +2,8 @@
 //!
 //! `cargo run --example run -- /tmp/tmux-1000/default 'cd /tmp' 'ls -l'`
 
+#![allow(clippy::print_stdout, reason = "an example prints")]
+
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);

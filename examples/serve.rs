@@ -3,6 +3,8 @@
 //! `cargo run --example serve -- 127.0.0.1:7000`, then
 //! `curl 'http://127.0.0.1:7000/tmux/v1/panes?socket=/tmp/tmux-1000/default'`
 
+#![allow(clippy::print_stdout, reason = "an example prints")]
+
 use axum::{Router, routing::get};
 
 #[tokio::main(flavor = "current_thread")]

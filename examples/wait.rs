@@ -2,6 +2,8 @@
 //!
 //! `cargo run --example wait -- /tmp/tmux-1000/default work:build 'make test' '(\d+) passed'`
 
+#![allow(clippy::print_stdout, reason = "an example prints")]
+
 use std::time::Duration;
 
 #[tokio::main(flavor = "current_thread")]

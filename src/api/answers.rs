@@ -174,6 +174,7 @@ mod optional_cursor {
 
     use super::Cursor;
 
+    #[allow(clippy::ref_option, reason = "serde calls it with a reference to the field")]
     pub fn serialize<S: Serializer>(cursor: &Option<Cursor>, serializer: S) -> Result<S::Ok, S::Error> {
         match cursor {
             Some(cursor) => serializer.collect_str(cursor),

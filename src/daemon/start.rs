@@ -139,7 +139,7 @@ fn killed_daemon(paths: &Paths) -> Result<Option<LockRecord>> {
     Ok(file.read_to_string(&mut text).ok().and_then(|_| LockRecord::parse(&text)))
 }
 
-/// Waits until a supervisor has started the daemon again, [`RETURN_LIMIT`] at most, and connects to
+/// Waits until a supervisor has started the daemon again, `RETURN_LIMIT` at most, and connects to
 /// it.
 pub fn wait_for_restart(paths: &Paths) -> Result<Option<UnixStream>> {
     let (notify, changed) = mpsc::channel();

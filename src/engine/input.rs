@@ -162,7 +162,7 @@ impl Server {
             } else {
                 (self.send(&pane, typed).await?, None)
             };
-            Ok(InputAnswer { pane: pane.id(), cursor: cursor, submit })
+            Ok(InputAnswer { pane: pane.id(), cursor, submit })
         }
         .await;
         audit.finish(done)
@@ -181,7 +181,7 @@ impl Server {
             audit.resolved(pane.id());
             let typed = prepare_text(&pane, text.as_bytes())?.then(prepare_keys(&pane, keys)?);
             let cursor = self.send(&pane, typed).await?;
-            Ok(InputAnswer { pane: pane.id(), cursor: cursor, submit: None })
+            Ok(InputAnswer { pane: pane.id(), cursor, submit: None })
         }
         .await;
         audit.finish(done)

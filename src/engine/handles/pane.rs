@@ -1,6 +1,6 @@
 //! The handle of a pane.
 
-use std::sync::Arc;
+use std::{fmt::Write as _, sync::Arc};
 
 use super::{Capture, Follow, Read, Run, Server, Spawn, Wait, spawn::What};
 use crate::{
@@ -157,7 +157,10 @@ impl Pane {
     /// # }
     /// ```
     pub async fn send_bytes(&self, bytes: &[u8]) -> Result<InputAnswer> {
-        let hex = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        let hex = bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut hex, byte| {
+            let _ = write!(hex, "{byte:02x}");
+            hex
+        });
         self.input(InputRequest { hex: Some(hex), ..InputRequest::default() }).await
     }
 
@@ -278,6 +281,6 @@ impl Pane {
 
 impl std::fmt::Debug for Pane {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Pane").field("id", &self.id()).field("server", &self.server.socket()).finish()
+        f.debug_struct("Pane").field("id", &self.id()).field("server", &self.server.socket()).finish_non_exhaustive()
     }
 }

@@ -200,6 +200,6 @@ impl Server {
 
 impl std::fmt::Debug for Server {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Server").field("socket", &self.socket()).finish()
+        f.debug_struct("Server").field("socket", &self.socket()).finish_non_exhaustive()
     }
 }

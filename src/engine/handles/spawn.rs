@@ -36,7 +36,7 @@ pub struct Spawn {
     server: Server,
     what: What,
     name: Option<String>,
-    spawn: SpawnRequest,
+    runs: SpawnRequest,
     size: Option<(u16, u16)>,
     beside: bool,
     select: bool,
@@ -44,8 +44,8 @@ pub struct Spawn {
 
 impl Spawn {
     pub(super) fn new(server: Server, what: What) -> Self {
-        let spawn = SpawnRequest::default();
-        Self { server, what, name: None, spawn, size: None, beside: false, select: false }
+        let runs = SpawnRequest::default();
+        Self { server, what, name: None, runs, size: None, beside: false, select: false }
     }
 
     /// Gives the session or window a name.
@@ -61,31 +61,31 @@ impl Spawn {
         if let [only] = words.as_mut_slice() {
             *only = shell_word(only);
         }
-        self.spawn.command = Some(words);
+        self.runs.command = Some(words);
         self
     }
 
     /// Runs a line of shell.
     pub fn shell_command(mut self, line: impl Into<String>) -> Self {
-        self.spawn.command = Some(vec![line.into()]);
+        self.runs.command = Some(vec![line.into()]);
         self
     }
 
     /// Runs in this directory, an absolute path.
     pub fn cwd(mut self, directory: impl Into<String>) -> Self {
-        self.spawn.cwd = Some(directory.into());
+        self.runs.cwd = Some(directory.into());
         self
     }
 
     /// Sets an environment variable.
     pub fn env(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
-        self.spawn.env.insert(name.into(), value.into());
+        self.runs.env.insert(name.into(), value.into());
         self
     }
 
     /// Keeps the pane when its program has ended (`remain-on-exit`).
     pub fn keep(mut self) -> Self {
-        self.spawn.keep = true;
+        self.runs.keep = true;
         self
     }
 
@@ -109,10 +109,9 @@ impl Spawn {
     }
 
     async fn make(self) -> Result<Pane> {
-        let Self { server, what, name, mut spawn, size, beside, select } = self;
-        let takes_none = |given: bool, what: &str, option: &str| match given {
-            true => Err(Error::invalid(format!("{option}: a new {what} takes none"))),
-            false => Ok(()),
+        let Self { server, what, name, runs: mut spawn, size, beside, select } = self;
+        let takes_none = |given: bool, what: &str, option: &str| {
+            if given { Err(Error::invalid(format!("{option}: a new {what} takes none"))) } else { Ok(()) }
         };
         let made = match what {
             What::Session => {
