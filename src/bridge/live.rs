@@ -98,14 +98,14 @@ impl Live {
 
     /// Carries out a request of the page `origin`.
     pub async fn execute(&self, request: &Request, origin: &str) -> Result<ActionOutput, HttpError> {
-        let engine = self.engine.with_caller(Caller { face: "bridge", who: origin.to_owned() });
+        let server = self.server()?.called_by(Caller { face: "bridge", who: origin.to_owned() });
         match request.action {
             Action::ListSessions => Ok(ActionOutput::Sessions(self.list().await?)),
-            Action::CreateSession => self.create(&engine, request).await,
-            Action::KillSession => self.kill(&engine, &request.session).await,
+            Action::CreateSession => self.create(&server, request).await,
+            Action::KillSession => self.kill(&server, &request.session).await,
             Action::SendKeys => {
                 let found = self.find(&request.session).await?;
-                self.send_input(&engine, &found, request).await?;
+                self.send_input(&server, &found, request).await?;
                 Ok(ActionOutput::session(&found.name))
             }
             Action::CapturePane => {
@@ -114,7 +114,7 @@ impl Live {
             }
             Action::SendAndCapture => {
                 let found = self.find(&request.session).await?;
-                let before = self.send_input(&engine, &found, request).await?;
+                let before = self.send_input(&server, &found, request).await?;
                 match &request.wait_for {
                     Some(pattern) => self.wait(found, request, pattern, before).await,
                     None => self.capture(&found, request).await,
@@ -192,12 +192,11 @@ impl Live {
         Ok(sessions.iter().find(|there| *there == name || stored_name(there) == stored_name(name)).cloned())
     }
 
-    async fn create(&self, _engine: &Engine, request: &Request) -> Result<ActionOutput, HttpError> {
+    async fn create(&self, server: &Server, request: &Request) -> Result<ActionOutput, HttpError> {
         let name = if request.session.is_empty() { generate_name() } else { request.session.clone() };
         if let Some(there) = self.existing_name(&name).await? {
             return Err(HttpError::new(StatusCode::CONFLICT, format!("duplicate session: {there}")));
         }
-        let server = self.server()?;
         let cwd = request.cwd.as_ref().map(|cwd| cwd.display().to_string()).or_else(|| self.directory.clone());
         let wanted = NewSessionRequest {
             name: Some(name.clone()),
@@ -224,9 +223,8 @@ impl Live {
         }
     }
 
-    async fn kill(&self, _engine: &Engine, name: &str) -> Result<ActionOutput, HttpError> {
+    async fn kill(&self, server: &Server, name: &str) -> Result<ActionOutput, HttpError> {
         let found = self.find(name).await?;
-        let server = self.server()?;
         let Err(error) = self.with_timeout(server.kill_session(&found.id)).await? else {
             return Ok(ActionOutput::session(&found.name));
         };
@@ -244,8 +242,7 @@ impl Live {
 
     /// Types the text, the keys and Enter in one go, so that no other input comes between them.
     /// Returns the cursor from before.
-    async fn send_input(&self, _engine: &Engine, found: &FoundSession, request: &Request) -> Result<String, HttpError> {
-        let server = self.server()?;
+    async fn send_input(&self, server: &Server, found: &FoundSession, request: &Request) -> Result<String, HttpError> {
         let text = request.text.as_ref().map(JsString::lossy).unwrap_or_default();
         let keys: Vec<_> = request.keys.iter().cloned().chain(request.enter.then(|| "Enter".to_owned())).collect();
         let pane = found.pane.id().to_string();

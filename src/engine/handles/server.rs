@@ -5,7 +5,7 @@ use std::{path::Path, sync::Arc};
 use super::{Events, Pane, Spawn, Wait, spawn::What};
 use crate::{
     api::{EventKind, Result, SubscribeRequest},
-    engine::{Engine, Host, PaneState},
+    engine::{Caller, Engine, Host, PaneState},
     socket::{Environment, ServerChoice},
     tmux::ServerLink,
 };
@@ -128,6 +128,11 @@ impl Server {
     pub async fn pane(&self, target: impl ToString + Send) -> Result<Pane> {
         let target = target.to_string();
         Ok(Pane::of(self.clone(), self.resolve_pane(&target).await?))
+    }
+
+    /// Returns this server for a caller, as whose own its requests are counted and recorded.
+    pub(crate) fn called_by(&self, caller: Caller) -> Self {
+        Self { engine: self.engine.with_caller(caller), ..self.clone() }
     }
 
     /// Returns this server for what handles on these panes ask.
