@@ -94,7 +94,7 @@ pub use api::{
 };
 #[cfg(feature = "engine")]
 pub use engine::{
-    Asked, Capture, Engine, Events, Follow, Options, Output, Pane, Read, Run, Server, Spawn, Wait, WaitHandle,
+    Capture, Engine, Events, Follow, Options, Output, Pane, Read, RequestFuture, Run, Server, Spawn, Wait, WaitHandle,
 };
 pub use protocol::ids::{PaneId, SessionId, WindowId};
 #[cfg(feature = "engine")]

@@ -96,7 +96,7 @@ fuzz_target!(|data: &[u8]| {
     assert_eq!(again.0, whole.0);
     let (mut chunks, mut from, mut more) = (Events::default(), 0, true);
     while more {
-        let read = ring.read(from, Reading { most: u64::from(*chunk).max(1), whole: true, over: true });
+        let read = ring.read(from, Reading { most: u64::from(*chunk).max(1), whole_sequences: true, at_end: true });
         read.decode(&mut chunks);
         (from, more) = (read.end, read.more);
     }

@@ -23,7 +23,7 @@ use crate::{
     protocol::ids::PaneId,
     screen::Rules,
     tmux::{
-        DiscardOutput, Exit, Link, Observer, OutputSink, Proc, Seed, Seeding, ServerIdentity, ServerLink, Subject,
+        DiscardOutput, Exit, LinkState, Observer, OutputSink, Proc, Seed, Seeding, ServerIdentity, ServerLink, Subject,
         Topology, Value,
     },
 };
@@ -102,7 +102,7 @@ impl Host {
     /// pane is readable any more, and only the caller holds it (requests, waits and subscriptions
     /// each do).
     pub(super) fn is_idle(self: &Arc<Self>) -> bool {
-        let down = matches!(self.server().link(), Link::Down { .. });
+        let down = matches!(self.server().state(), LinkState::Down { .. });
         down && Arc::strong_count(self) == 1 && self.panes.is_empty() && self.ended().is_empty()
     }
 
@@ -249,7 +249,8 @@ fn exit_event(pane: &PaneState, exit: Exit) -> Event {
 impl Host {
     fn identified(&self, identity: &ServerIdentity) {
         *self.rules.lock().unwrap_or_else(PoisonError::into_inner) = Some(Rules::for_version(identity.version));
-        let server = u64::from(identity.pid) << 40 ^ identity.started;
+        // Process ids begin anew: the time tells two servers of one id apart.
+        let server = (u64::from(identity.pid) << 40) ^ identity.started;
         let changed = {
             let mut epoch = self.epoch.lock().unwrap_or_else(PoisonError::into_inner);
             std::mem::replace(&mut epoch.server, server) != server
@@ -394,15 +395,15 @@ impl Host {
         }
     }
 
-    fn link(&self, link: &Link) {
+    fn link(&self, link: &LinkState) {
         let state = match link {
-            Link::Connecting => return,
-            Link::Connected(_) => "connected",
-            Link::Down { ended: true, .. } => {
+            LinkState::Connecting => return,
+            LinkState::Connected(_) => "connected",
+            LinkState::Down { ended: true, .. } => {
                 self.end_all();
                 "gone"
             }
-            Link::Down { .. } => "absent",
+            LinkState::Down { .. } => "absent",
         };
         self.publish(Event::Server { socket: self.socket.display().to_string(), state: state.into() });
     }
@@ -465,7 +466,7 @@ impl Observer for Weak<Host> {
     fn closed(&self, pane: PaneId) {
         self.upgrade().inspect(|host| host.closed(pane));
     }
-    fn link(&self, link: &Link) {
+    fn link(&self, link: &LinkState) {
         self.upgrade().inspect(|host| host.link(link));
     }
 }

@@ -35,12 +35,12 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use crate::{
     api::{Error, Event, Result, ServerStatus},
     nonce,
-    tmux::{Link, Proc, ProcessProbe, ServerLink, ServerSpec, SocketFile, Subject},
+    tmux::{LinkState, Proc, ProcessProbe, ServerLink, ServerSpec, SocketFile, Subject},
 };
 
 pub use audit_scope::Caller;
 pub use events::{Delivery, Subscription};
-pub use handles::{Asked, Capture, Events, Follow, Output, Pane, Read, Run, Server, Spawn, Wait, WaitHandle};
+pub use handles::{Capture, Events, Follow, Output, Pane, Read, RequestFuture, Run, Server, Spawn, Wait, WaitHandle};
 pub(crate) use host::Host;
 pub use options::Options;
 pub(crate) use pane::{PaneState, Revision};
@@ -258,9 +258,9 @@ fn forget_idle(hosts: &mut HashMap<PathBuf, Arc<Host>>) {
 fn status(host: &Host) -> ServerStatus {
     let topology = host.server().topology().without_hubs();
     let (clients, hub) = host.server().clients();
-    let (state, version, error) = match host.server().link() {
-        Link::Connecting => ("connecting", None, None),
-        Link::Connected(identity) => {
+    let (state, version, error) = match host.server().state() {
+        LinkState::Connecting => ("connecting", None, None),
+        LinkState::Connected(identity) => {
             let gone = host.server().spec().is_local() && !host.socket().exists();
             let message = format!(
                 "its socket's file is gone, so that tmux itself does not find this server; muxtap does. `kill -USR1 \
@@ -269,8 +269,8 @@ fn status(host: &Host) -> ServerStatus {
             );
             ("connected", Some(identity.version.to_string()), gone.then_some(message))
         }
-        Link::Down { error, ended: true, .. } => ("gone", None, Some(error.message)),
-        Link::Down { error, ended: false, .. } => ("absent", None, Some(error.message)),
+        LinkState::Down { error, ended: true, .. } => ("gone", None, Some(error.message)),
+        LinkState::Down { error, ended: false, .. } => ("absent", None, Some(error.message)),
     };
     ServerStatus {
         socket: host.socket().display().to_string(),

@@ -322,7 +322,7 @@ pub(super) struct PushOutcome {
     pub(super) wrapper_exit: Option<i32>,
     /// Why the screen became stale, if it did: it needs a resync.
     pub(super) staleness: Option<Staleness>,
-    /// When to give up the string that began ([`Pane::give_up_string`]).
+    /// When to give up the string that began ([`PaneState::give_up_string`]).
     pub(super) string_due: Option<Instant>,
 }
 

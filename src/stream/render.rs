@@ -459,7 +459,7 @@ mod tests {
             let ring = ring(lines.as_bytes());
             let (mut parts, mut from, mut more) = (String::new(), 0, true);
             while more {
-                let chunk = ring.read(from, Reading { most, whole: true, over: true });
+                let chunk = ring.read(from, Reading { most, whole_sequences: true, at_end: true });
                 parts += &render_chunk(&chunk);
                 (from, more) = (chunk.end, chunk.more);
             }

@@ -25,8 +25,8 @@ const OPEN_LIMIT: u64 = 8 * 1024;
 
 /// A byte ring with absolute offsets and the live decoder of one pane.
 ///
-/// It retains at least its limit and at most one [`SEGMENT`] more. Nothing in it knows time or
-/// tmux.
+/// It retains at least its limit, unless it was trimmed further ([`Ring::trim_to`]), and at most one
+/// [`SEGMENT`] more. Nothing in it knows time or tmux.
 #[derive(Debug)]
 pub struct Ring {
     segments: VecDeque<Segment>,
@@ -59,9 +59,9 @@ pub struct Reading {
     pub most: u64,
     /// Whether a chunk ends where no character and no sequence is open. One that is open for more
     /// than 8 KiB holds nothing back.
-    pub whole: bool,
+    pub whole_sequences: bool,
     /// Whether nothing will follow the last byte.
-    pub over: bool,
+    pub at_end: bool,
 }
 
 /// Bytes read from a [`Ring`], with all that is needed to decode them without it.
@@ -272,15 +272,15 @@ impl Ring {
         let gap = self.next_gap(start);
         let stop = gap.unwrap_or(self.end);
         // Nothing that is open there will be continued.
-        let closed = how.over || gap.is_some();
+        let closed = how.at_end || gap.is_some();
         let to = stop.min(start.saturating_add(how.most));
         let end = match self.boundary(to) {
-            _ if !how.whole || to == start || closed && to == stop => to,
+            _ if !how.whole_sequences || to == start || closed && to == stop => to,
             boundary if boundary > start => boundary,
             // More is open than was asked for.
             _ => self.completed(start, to, stop).unwrap_or(if closed { stop } else { start }),
         };
-        let marked = self.gap_at(start).filter(|_| end > start || how.over);
+        let marked = self.gap_at(start).filter(|_| end > start || how.at_end);
         Chunk {
             start,
             end,
@@ -298,8 +298,8 @@ impl Ring {
         if self.next_gap(from).is_some() || from < self.start() {
             return true;
         }
-        let end = if how.whole && !how.over { self.boundary(self.end) } else { self.end };
-        from < end || how.over && self.gap_at(from).is_some()
+        let end = if how.whole_sequences && !how.at_end { self.boundary(self.end) } else { self.end };
+        from < end || how.at_end && self.gap_at(from).is_some()
     }
 
     /// Returns the first boundary behind `start` where what is open at `to` has ended.

@@ -19,7 +19,7 @@ use super::{
     connection::{ANSWER_LIMIT, Answer, Connection, LEAVE_LIMIT, Lost, Receiver, Request},
     death,
     followed::{FollowedPane, Sink},
-    link::{self, Link, ServerIdentity},
+    link::{self, LinkState, ServerIdentity},
     model::{Action, Covering, Model, Refresh},
     program::ServerSpec,
     seed::Seed,
@@ -48,7 +48,7 @@ pub struct Inner {
     pub(super) observer: Arc<dyn Observer>,
     pub(super) cancel: CancellationToken,
     pub(super) tasks: TaskTracker,
-    pub(super) link: watch::Sender<Link>,
+    pub(super) link: watch::Sender<LinkState>,
     pub(super) kick: Notify,
     lost: Notify,
     /// A single permit: clients arrive one after the other.

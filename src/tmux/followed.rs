@@ -93,7 +93,7 @@ enum Flow {
     Unowned,
     /// Its owner has gone since it was last listed. A session ends with its last window, and its
     /// client with it: the pane may have been moved to another one before.
-    Orphaned { ahead: Option<EarlyOutput> },
+    Orphaned { ahead: Option<AheadOutput> },
     /// Its content is asked for; output is in the answer or follows it (C2).
     Seeding(SeedRequest),
     /// Its output is passed on.
@@ -103,7 +103,7 @@ enum Flow {
         sink: Sink,
         /// Output that came over a connection that did not carry the pane when it was last listed:
         /// the pane has been moved there, or is linked there as well.
-        ahead: Option<EarlyOutput>,
+        ahead: Option<AheadOutput>,
     },
     /// Its process has ended, and all that it printed was reported. It may remain on the server and
     /// be respawned.
@@ -114,7 +114,7 @@ enum Flow {
         sink: Option<Sink>,
         /// Whether the owner has carried it since before the end: what comes next follows what was
         /// reported.
-        whole: bool,
+        carried_throughout: bool,
     },
 }
 
@@ -162,29 +162,29 @@ enum Phase {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HeldOutput {
     bytes: Vec<u8>,
-    is_over: bool,
+    overflowed: bool,
 }
 
 impl HeldOutput {
     fn push(&mut self, data: &[u8]) {
-        if self.is_over {
+        if self.overflowed {
             return;
         }
         if self.bytes.len() + data.len() > HELD_BYTES {
-            *self = Self { bytes: Vec::new(), is_over: true };
+            *self = Self { bytes: Vec::new(), overflowed: true };
         } else {
             self.bytes.extend_from_slice(data);
         }
     }
 
     /// Returns all of the output; `None` where there was more than [`HELD_BYTES`].
-    pub fn whole(self) -> Option<Vec<u8>> {
-        (!self.is_over).then_some(self.bytes)
+    pub fn complete(self) -> Option<Vec<u8>> {
+        (!self.overflowed).then_some(self.bytes)
     }
 }
 
 #[derive(Debug, PartialEq, Eq)]
-struct EarlyOutput {
+struct AheadOutput {
     from: u64,
     held: HeldOutput,
 }
@@ -329,8 +329,8 @@ impl FollowedPane {
             }
             Flow::Seeding(asking) if stays(asking.owner) => Vec::new(),
             Flow::Ended { owner: Some(owner), .. } if stays(*owner) => Vec::new(),
-            Flow::Ended { owner, whole, .. } => {
-                (*owner, *whole) = (candidate, false);
+            Flow::Ended { owner, carried_throughout, .. } => {
+                (*owner, *carried_throughout) = (candidate, false);
                 Vec::new()
             }
             Flow::Unowned | Flow::Orphaned { .. } | Flow::Seeding(_) | Flow::Following { .. } => match candidate {
@@ -368,7 +368,7 @@ impl FollowedPane {
         match ahead.filter(|_| stood(to)) {
             Some(ahead) => match ahead {
                 None => SeedReason::Moved(HeldOutput::default()),
-                Some(EarlyOutput { from, held }) if from == to => SeedReason::Moved(held),
+                Some(AheadOutput { from, held }) if from == to => SeedReason::Moved(held),
                 Some(_) => SeedReason::Again(GapReason::Reconnected),
             },
             None => self.again(GapReason::Reconnected),
@@ -405,8 +405,8 @@ impl FollowedPane {
         if self.owner() != Some(connection) {
             return Vec::new();
         }
-        if let Flow::Ended { owner, whole, .. } = &mut self.flow {
-            (*owner, *whole) = (None, false);
+        if let Flow::Ended { owner, carried_throughout, .. } = &mut self.flow {
+            (*owner, *carried_throughout) = (None, false);
             return Vec::new();
         }
         if let Flow::Following { ahead, .. } = &mut self.flow {
@@ -425,14 +425,14 @@ impl FollowedPane {
                 if !self.carriers.contains(&connection) && !self.parked.contains(&connection) {
                     let is_news = ahead.is_none();
                     let ahead =
-                        ahead.get_or_insert_with(|| EarlyOutput { from: connection, held: HeldOutput::default() });
+                        ahead.get_or_insert_with(|| AheadOutput { from: connection, held: HeldOutput::default() });
                     if ahead.from == connection {
                         ahead.held.push(data);
                     } else {
                         // Two connections have it: in which order it was there and here cannot be
                         // known.
                         *ahead =
-                            EarlyOutput { from: connection, held: HeldOutput { bytes: Vec::new(), is_over: true } };
+                            AheadOutput { from: connection, held: HeldOutput { bytes: Vec::new(), overflowed: true } };
                     }
                     // The pane may have been moved by a `swap-window`, which is announced to no
                     // client (N80).
@@ -453,14 +453,16 @@ impl FollowedPane {
                 }
                 OutputAction::Dropped
             }
-            Flow::Ended { owner, sink, whole } if *owner == Some(connection) => match sink.take_if(|_| *whole) {
-                // All that the last program printed was here before its end was reported (C3).
-                Some(sink) => {
-                    self.flow = Flow::Following { owner: connection, sink: sink.clone(), ahead: None };
-                    OutputAction::Restarted(sink)
+            Flow::Ended { owner, sink, carried_throughout } if *owner == Some(connection) => {
+                match sink.take_if(|_| *carried_throughout) {
+                    // All that the last program printed was here before its end was reported (C3).
+                    Some(sink) => {
+                        self.flow = Flow::Following { owner: connection, sink: sink.clone(), ahead: None };
+                        OutputAction::Restarted(sink)
+                    }
+                    None => OutputAction::Unsure,
                 }
-                None => OutputAction::Unsure,
-            },
+            }
             Flow::Unowned | Flow::Seeding(_) | Flow::Ended { .. } => OutputAction::Dropped,
         }
     }
@@ -475,8 +477,8 @@ impl FollowedPane {
                 let why = self.again(reason);
                 self.begin(owner, why, attempts)
             }
-            Flow::Ended { whole, .. } => {
-                *whole = false;
+            Flow::Ended { carried_throughout, .. } => {
+                *carried_throughout = false;
                 Vec::new()
             }
         }
@@ -500,9 +502,9 @@ impl FollowedPane {
     /// Records that another program runs in the pane. `here`: the owner has carried all that it
     /// printed.
     pub fn restarted(&mut self, here: bool, attempts: &mut SeedAttempts) -> Vec<PaneAction> {
-        let Flow::Ended { owner, sink, whole } = &mut self.flow else { return Vec::new() };
+        let Flow::Ended { owner, sink, carried_throughout } = &mut self.flow else { return Vec::new() };
         let mut steps = vec![PaneAction::Restarted];
-        match (*owner, sink.take_if(|_| *whole || here)) {
+        match (*owner, sink.take_if(|_| *carried_throughout || here)) {
             (None, _) => self.flow = Flow::Unowned,
             (Some(owner), Some(sink)) => self.flow = Flow::Following { owner, sink, ahead: None },
             (Some(owner), None) => {
@@ -528,12 +530,12 @@ impl FollowedPane {
             return false;
         }
         let owner = self.owner();
-        let whole = owner.is_some() && owner == by;
+        let carried_throughout = owner.is_some() && owner == by;
         let sink = match std::mem::replace(&mut self.flow, Flow::Unowned) {
             Flow::Following { sink, .. } => Some(sink),
             _ => None,
         };
-        self.flow = Flow::Ended { owner, sink, whole };
+        self.flow = Flow::Ended { owner, sink, carried_throughout };
         self.known = true;
         true
     }
@@ -574,7 +576,7 @@ impl FollowedPane {
         let why = match &asking.why {
             SeedReason::First => Seeding::First,
             SeedReason::Again(reason) => Seeding::Again(*reason),
-            SeedReason::Moved(held) => match held.clone().whole() {
+            SeedReason::Moved(held) => match held.clone().complete() {
                 Some(output) => return SeedOutcome::Compare(output),
                 None => return self.not_handed_over(attempt),
             },

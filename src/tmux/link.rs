@@ -27,7 +27,7 @@ pub struct ServerIdentity {
 
 /// The state of the link to a server.
 #[derive(Clone, Debug)]
-pub enum Link {
+pub enum LinkState {
     /// An attempt is under way.
     Connecting,
     /// Control clients are attached.
@@ -90,6 +90,6 @@ pub fn is_unanswered(error: &Error) -> bool {
 }
 
 /// Returns the channel on which a link's state is published.
-pub(super) fn link_channel() -> watch::Sender<Link> {
-    watch::Sender::new(Link::Connecting)
+pub(super) fn link_channel() -> watch::Sender<LinkState> {
+    watch::Sender::new(LinkState::Connecting)
 }

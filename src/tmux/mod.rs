@@ -33,7 +33,7 @@ mod values;
 
 pub use connection::{Answer, Lost, Request};
 pub use launch::{StartServer, make_socket_dir};
-pub use link::{Link, ServerIdentity, is_absent, is_unanswered};
+pub use link::{LinkState, ServerIdentity, is_absent, is_unanswered};
 #[cfg(test)]
 pub(crate) use probe::PATIENCE;
 pub use probe::{Proc, ProcessProbe, Subject};
@@ -103,7 +103,7 @@ pub trait Observer: Send + Sync + 'static {
     /// The pane is no longer on the server. Comes after [`Observer::exited`].
     fn closed(&self, pane: PaneId);
     /// The link to the server changed.
-    fn link(&self, link: &Link);
+    fn link(&self, link: &LinkState);
 }
 
 /// Receives one pane's output. Held only while the pane may print what goes there: from a seed on

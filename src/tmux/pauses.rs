@@ -25,7 +25,7 @@ pub struct Pauses {
 }
 
 impl Pauses {
-    /// Expects a pause of `pane` on `connection`, until [`Pauses::over`].
+    /// Expects a pause of `pane` on `connection`, until [`Pauses::end`].
     pub fn ask(&mut self, connection: u64, pane: PaneId) -> ExpectedPause {
         self.next += 1;
         self.expected.entry((connection, pane)).or_default().push_back(self.next);
@@ -45,7 +45,7 @@ impl Pauses {
     /// Ends an expectation. Call it when a block has ended that tmux made *after* the pause's: up
     /// to 3.7c a pause is announced within its block, later behind it, but before the next one
     /// (F12, N48).
-    pub fn over(&mut self, pause: &ExpectedPause) {
+    pub fn end(&mut self, pause: &ExpectedPause) {
         let at = (pause.connection, pause.pane);
         let Some(asked) = self.expected.get_mut(&at) else { return };
         asked.retain(|number| *number != pause.number);
@@ -78,7 +78,7 @@ mod tests {
         assert!(!pauses.announced(2, PANE) && !pauses.announced(1, PaneId(4)));
         assert!(pauses.announced(1, PANE), "nobody else used it up");
         assert!(!pauses.announced(1, PANE), "once");
-        pauses.over(&asked);
+        pauses.end(&asked);
         assert!(pauses.expected.is_empty());
     }
 
@@ -86,9 +86,9 @@ mod tests {
     fn one_that_was_never_announced_hides_no_later_one() {
         let mut pauses = Pauses::default();
         let (first, second) = (pauses.ask(1, PANE), pauses.ask(1, PANE));
-        pauses.over(&first);
+        pauses.end(&first);
         assert!(pauses.announced(1, PANE), "the second is still to come");
-        pauses.over(&second);
+        pauses.end(&second);
         assert!(!pauses.announced(1, PANE), "a real one");
     }
 
@@ -97,9 +97,9 @@ mod tests {
         let mut pauses = Pauses::default();
         let (first, second) = (pauses.ask(1, PANE), pauses.ask(1, PANE));
         assert!(pauses.announced(1, PANE));
-        pauses.over(&first);
+        pauses.end(&first);
         assert!(pauses.announced(1, PANE));
-        pauses.over(&second);
+        pauses.end(&second);
         assert!(pauses.expected.is_empty());
     }
 
@@ -109,7 +109,7 @@ mod tests {
         let (gone, stays) = (pauses.ask(1, PANE), pauses.ask(2, PANE));
         pauses.forget(1);
         assert!(!pauses.announced(1, PANE) && pauses.announced(2, PANE));
-        pauses.over(&gone);
-        pauses.over(&stays);
+        pauses.end(&gone);
+        pauses.end(&stays);
     }
 }

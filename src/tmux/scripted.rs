@@ -41,7 +41,7 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
-    Exit, Link, Observer, OutputSink, Seed, Seeding, ServerIdentity, ServerLink, Topology, Value,
+    Exit, LinkState, Observer, OutputSink, Seed, Seeding, ServerIdentity, ServerLink, Topology, Value,
     connection::{Connection, Opened, Receiver as _},
     coverage::Inner,
     model::Covering,
@@ -115,7 +115,7 @@ impl Scripted {
             let identity = ServerIdentity { pid: 1, started: 1, version };
             model.identity = Some(identity.clone());
             model.greeted = true;
-            inner.link.send_replace(Link::Connected(identity));
+            inner.link.send_replace(LinkState::Connected(identity));
         }
         let server = ServerLink::of(inner.clone());
         Self { inner, server, observer }
@@ -234,7 +234,7 @@ impl Observer for RecordingObserver {
     fn closed(&self, pane: PaneId) {
         self.tell(format!("closed {pane}"));
     }
-    fn link(&self, _: &Link) {
+    fn link(&self, _: &LinkState) {
         assert!(!self.fails_at_link.swap(false, Ordering::Relaxed), "an observer that fails, as a test wants it");
     }
 }

@@ -25,7 +25,7 @@ use crate::{
 };
 
 /// Returns the command that pauses a pane for the client that sends it, or ends that.
-fn flow(pane: PaneId, what: &str) -> Command {
+fn pane_flow_command(pane: PaneId, what: &str) -> Command {
     Command::new("refresh-client").opt("-A", format!("{pane}:{what}"))
 }
 
@@ -59,22 +59,22 @@ impl Inner {
         let next = if stays {
             [values::watch_return(pane), barrier()]
         } else {
-            [flow(pane, "continue"), values::unwatch_return(pane)]
+            [pane_flow_command(pane, "continue"), values::unwatch_return(pane)]
         };
-        let line = CommandLine::of([flow(pane, "pause")].into_iter().chain(next));
+        let line = CommandLine::of([pane_flow_command(pane, "pause")].into_iter().chain(next));
         let this = self.clone();
         connection.submit(Request::Plain(line), move |_| {
-            this.lock().pauses.over(&pause);
+            this.lock().pauses.end(&pause);
         });
     }
 
     /// Ends a pause of a pane, but not on a connection that has stopped carrying it meanwhile.
     fn resume(self: &Arc<Self>, connection: &Connection, pane: PaneId, pause: Option<ExpectedPause>) {
         let stays = self.lock().panes.get(&pane).is_some_and(|followed| followed.is_parked(connection.id()));
-        let command = if stays { barrier() } else { flow(pane, "continue") };
+        let command = if stays { barrier() } else { pane_flow_command(pane, "continue") };
         let this = self.clone();
         connection.submit(Request::Plain(CommandLine::of([command])), move |_| {
-            pause.inspect(|pause| this.lock().pauses.over(pause));
+            pause.inspect(|pause| this.lock().pauses.end(pause));
         });
     }
 
@@ -166,7 +166,7 @@ impl Inner {
     fn deliver(self: &Arc<Self>, pane: PaneId, attempt: u64, seed: Seed, why: Seeding, early: HeldOutput) {
         let dead = seed.dead;
         let sink = self.observer.seeded(pane, seed, why);
-        if let Some(early) = early.whole() {
+        if let Some(early) = early.complete() {
             if !early.is_empty() {
                 sink.output(&early);
             }
@@ -211,9 +211,9 @@ impl Inner {
     fn pause_and_seed(self: &Arc<Self>, connection: &Connection, pane: PaneId, attempt: u64) {
         let (this, next) = (self.clone(), connection.clone());
         let mut question = self.question(pane);
-        question.push(flow(pane, "continue"));
+        question.push(pane_flow_command(pane, "continue"));
         let pause = self.lock().pauses.ask(connection.id(), pane);
-        connection.submit(Request::Plain(CommandLine::of([flow(pane, "pause")])), move |answer| {
+        connection.submit(Request::Plain(CommandLine::of([pane_flow_command(pane, "pause")])), move |answer| {
             let goes_on = {
                 let mut model = this.lock();
                 let is_paused = matches!(answer, Ok(Ok(_)));
@@ -223,7 +223,7 @@ impl Inner {
             if goes_on {
                 let connection = next.clone();
                 next.submit(Request::Framed(question), move |answer| {
-                    then.lock().pauses.over(&pause);
+                    then.lock().pauses.end(&pause);
                     match answer {
                         Ok(Ok(parts)) => {
                             let seed = parts.split_last().map_or(&[][..], |(_, seed)| seed);
@@ -333,7 +333,7 @@ impl Inner {
         for other in others {
             let pause = self.lock().pauses.ask(other.id(), pane);
             // One that is lost carries nothing any more.
-            let _ = other.ask(Request::Plain(CommandLine::of([flow(pane, "pause")]))).await;
+            let _ = other.ask(Request::Plain(CommandLine::of([pane_flow_command(pane, "pause")]))).await;
             paused.push((other, pause));
         }
         let answer = self.respawn_on(owner, pane, commands, counts, done).await;
@@ -356,12 +356,12 @@ impl Inner {
         let connection = owner.clone().or_else(|| self.connection_of(None)).ok_or(Lost::Ended)?;
         let pause = owner.as_ref().map(|owner| self.lock().pauses.ask(owner.id(), pane));
         if owner.is_some() {
-            commands.insert(0, flow(pane, "pause"));
-            commands.push(flow(pane, "continue"));
+            commands.insert(0, pane_flow_command(pane, "pause"));
+            commands.push(pane_flow_command(pane, "continue"));
         }
         let (this, next) = (self.clone(), owner.clone());
         connection.submit_in_time(Request::Plain(CommandLine::of(commands)), move |answer| {
-            pause.inspect(|pause| this.lock().pauses.over(pause));
+            pause.inspect(|pause| this.lock().pauses.end(pause));
             match &answer {
                 Ok(Ok(_)) => this.respawned(pane, ran, next.is_some()),
                 Ok(Err(_)) => {

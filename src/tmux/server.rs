@@ -20,7 +20,7 @@ use super::{
     discovery::{self, SessionWatcher},
     followed::FollowedPane,
     launch::StartServer,
-    link::{self, FIRST_PAUSE, LONGEST_PAUSE, Link, NoLink, ServerIdentity, replaced},
+    link::{self, FIRST_PAUSE, LONGEST_PAUSE, LinkState, NoLink, ServerIdentity, replaced},
     program::ServerSpec,
     topology::Topology,
 };
@@ -69,7 +69,7 @@ impl ServerLink {
     }
 
     /// Returns the state of the link.
-    pub fn link(&self) -> Link {
+    pub fn state(&self) -> LinkState {
         self.inner.link.borrow().clone()
     }
 
@@ -94,9 +94,9 @@ impl ServerLink {
             match state {
                 // The link's state changes a moment after the last client has gone; until then
                 // nothing can be asked.
-                Link::Connected(identity) if self.inner.is_reached() => return Ok(identity),
-                Link::Connected(_) | Link::Connecting => {}
-                Link::Down { error, attempts, .. } => {
+                LinkState::Connected(identity) if self.inner.is_reached() => return Ok(identity),
+                LinkState::Connected(_) | LinkState::Connecting => {}
+                LinkState::Down { error, attempts, .. } => {
                     // A server that did not answer an attempt that had begun before would not
                     // answer one that begins now.
                     if asked_at.is_some_and(|before| attempts > before) || waited && link::is_unanswered(&error) {
@@ -119,7 +119,7 @@ impl ServerLink {
     pub async fn reached(&self) {
         let mut link = self.inner.link.subscribe();
         // The sender lives as long as `self`.
-        let _ = link.wait_for(|link| matches!(link, Link::Connected(_))).await;
+        let _ = link.wait_for(|link| matches!(link, LinkState::Connected(_))).await;
         if let Some(connection) = self.inner.connection_of(None) {
             connection.speaks().await;
         }
@@ -281,7 +281,7 @@ async fn keep_link(inner: Arc<Inner>) {
         tracing::error!("a defect of muxtap: the link to {} failed and is made anew", inner.spec.socket.display());
         let _ = AssertUnwindSafe(inner.close_all()).catch_unwind().await;
         let error = Error::internal("the link to tmux failed, a defect of muxtap; it is made anew");
-        inner.link.send_replace(Link::Down { error, ended: false, attempts: attempts.load(Ordering::Relaxed) });
+        inner.link.send_replace(LinkState::Down { error, ended: false, attempts: attempts.load(Ordering::Relaxed) });
         tokio::select! {
             () = tokio::time::sleep(jittered(LONGEST_PAUSE)) => {}
             () = inner.kick.notified() => {}
@@ -297,7 +297,7 @@ async fn supervise(inner: Arc<Inner>, count: &AtomicU64) {
     // A server whose process has ended, though it may not have been reaped yet.
     let mut dead = None;
     while !inner.cancel.is_cancelled() {
-        inner.set_link(Link::Connecting);
+        inner.set_link(LinkState::Connecting);
         attempts = count.fetch_add(1, Ordering::Relaxed) + 1;
         let attempt = tokio::select! {
             attempt = inner.connect() => attempt,
@@ -308,7 +308,7 @@ async fn supervise(inner: Arc<Inner>, count: &AtomicU64) {
                 let server = identity.pid;
                 followed = Some(identity.clone());
                 let since = Instant::now();
-                inner.set_link(Link::Connected(identity));
+                inner.set_link(LinkState::Connected(identity));
                 let other = tokio::select! {
                     () = inner.all_lost() => None,
                     other = discovery::wait_for_replacement(&inner.spec.socket, &inner.spec.file, server),
@@ -354,7 +354,7 @@ async fn supervise(inner: Arc<Inner>, count: &AtomicU64) {
                     inner.forget();
                 }
                 let retry = !absent && hubs.is_none() && (followed.is_some() || attempts > 1);
-                inner.set_link(Link::Down { error, ended, attempts });
+                inner.set_link(LinkState::Down { error, ended, attempts });
                 // A server that does not answer any more may still be on its way out.
                 let leaving =
                     followed.as_ref().filter(|_| absent && inner.spec.is_local()).map(|identity| identity.pid);
@@ -392,7 +392,7 @@ async fn supervise(inner: Arc<Inner>, count: &AtomicU64) {
         }
     }
     inner.close_all().await;
-    inner.set_link(Link::Down { error: stopping(), ended: false, attempts });
+    inner.set_link(LinkState::Down { error: stopping(), ended: false, attempts });
 }
 
 impl Inner {
@@ -403,10 +403,10 @@ impl Inner {
         self.close_all().await;
         self.forget();
         self.spec.file.release();
-        self.set_link(Link::Down { error: replaced(&self.spec.socket, other), ended: true, attempts });
+        self.set_link(LinkState::Down { error: replaced(&self.spec.socket, other), ended: true, attempts });
     }
 
-    fn set_link(&self, link: Link) {
+    fn set_link(&self, link: LinkState) {
         self.observer.link(&link);
         self.link.send_replace(link);
     }

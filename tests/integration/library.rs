@@ -9,10 +9,20 @@ use muxtap::{
 
 use crate::common::{Answer, Background, World, eventually, run, tmux_program};
 
-/// An example's program, which Cargo builds beside the tests.
+/// An example's program, which Cargo builds beside the tests. It finds the tmux under test as `tmux`.
 fn example(world: &World, name: &str) -> Command {
     let program = std::path::Path::new(env!("CARGO_BIN_EXE_muxtap")).with_file_name("examples").join(name);
-    world.command(program)
+    let bin = world.path("example-bin");
+    if std::fs::create_dir(&bin).is_ok() {
+        let tmux = world.command("sh").args(["-c", "command -v \"$0\"", &tmux_program()]).output().unwrap().stdout;
+        let tmux = String::from_utf8(tmux).unwrap();
+        std::os::unix::fs::symlink(tmux.trim_end(), bin.join("tmux")).unwrap();
+    }
+    let mut command = world.command(program);
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders = std::iter::once(bin).chain(std::env::split_paths(&path));
+    command.env("PATH", std::env::join_paths(folders).unwrap());
+    command
 }
 
 fn ran(command: &mut Command) -> Answer {

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::common::{Answer, World, run};
+use crate::common::{Answer, World, eventually, run};
 
 fn muxtap(world: &World, args: &[&str]) -> Answer {
     run(world.plain_muxtap_command().args(args))
@@ -147,7 +147,7 @@ fn who_listens_to_one_server_hears_nothing_of_another() {
     assert_eq!(on_other(&["list-panes"]).status, 0);
     world.ok(&["list-panes"]);
     let mut events = world.spawn(&["--json", "events"]);
-    // It listens when it hears of what happens here.
+    eventually("it listens", || world.metric("muxtap_streams") == 1);
     world.ok(&["new-session", "-s", "begin", "--", "cat"]);
     events.line_where("the first session", |line| line.contains("pane-opened") && line.contains("begin"));
     assert_eq!(on_other(&["new-window", "-t", "build", "--", "cat"]).status, 0);

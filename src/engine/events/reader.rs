@@ -271,7 +271,7 @@ impl Reader {
                 let gap = skipped_gap(self.gap.take(), to - self.offset);
                 return Read::Missing(gap, to);
             }
-            state.ring.read(self.offset, Reading { over, ..state.reading(place - self.offset, format) })
+            state.ring.read(self.offset, Reading { at_end: over, ..state.reading(place - self.offset, format) })
         };
         if chunk.end > chunk.start {
             let (start, end, gap) = (chunk.start, chunk.end, chunk.gap);

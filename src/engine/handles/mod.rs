@@ -22,4 +22,4 @@ pub use wait::{Wait, WaitHandle};
 use std::pin::Pin;
 
 /// The future of a request that was built step by step and is awaited.
-pub type Asked<T> = Pin<Box<dyn Future<Output = crate::api::Result<T>> + Send>>;
+pub type RequestFuture<T> = Pin<Box<dyn Future<Output = crate::api::Result<T>> + Send>>;

@@ -2,7 +2,7 @@
 
 use std::{fmt::Write as _, sync::Arc};
 
-use super::{Capture, Follow, Read, Run, Server, Spawn, Wait, spawn::What};
+use super::{Capture, Follow, Read, Run, Server, Spawn, Wait, spawn::SpawnKind};
 use crate::{
     api::{Cursor, InputAnswer, InputRequest, PaneInfo, PatchRequest, RespawnRequest, Result},
     engine::PaneState,
@@ -247,7 +247,7 @@ impl Pane {
     /// # }
     /// ```
     pub fn split(&self) -> Spawn {
-        Spawn::new(self.server.clone(), What::Split(self.clone()))
+        Spawn::new(self.server.clone(), SpawnKind::Split(self.clone()))
     }
 
     /// Ends what runs in the pane, and starts it again: the same program, in the same directory. The

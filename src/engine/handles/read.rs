@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Asked, Pane};
+use super::{Pane, RequestFuture};
 use crate::{
     api::{CaptureAnswer, CaptureRequest, Cursor, Gap, ReadFormat, Result, Since},
     engine::{limits, query::read::ReadSpec},
@@ -60,7 +60,7 @@ impl Read {
 
 impl IntoFuture for Read {
     type Output = Result<Output>;
-    type IntoFuture = Asked<Output>;
+    type IntoFuture = RequestFuture<Output>;
 
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
@@ -162,7 +162,7 @@ impl Capture {
 
 impl IntoFuture for Capture {
     type Output = Result<CaptureAnswer>;
-    type IntoFuture = Asked<CaptureAnswer>;
+    type IntoFuture = RequestFuture<CaptureAnswer>;
 
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move { self.pane.asking().capture(&self.pane.target(), &self.request).await })

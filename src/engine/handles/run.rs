@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Asked, Pane, wait::millis};
+use super::{Pane, RequestFuture, wait::millis};
 use crate::api::{Result, RunAnswer, RunRequest};
 
 /// A command for the shell that rests at its prompt in a pane. It is typed when this is awaited.
@@ -45,7 +45,7 @@ impl Run {
 
 impl IntoFuture for Run {
     type Output = Result<RunAnswer>;
-    type IntoFuture = Asked<RunAnswer>;
+    type IntoFuture = RequestFuture<RunAnswer>;
 
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move { self.pane.asking().run(&self.pane.target(), &self.request).await })

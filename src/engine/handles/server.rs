@@ -2,7 +2,7 @@
 
 use std::{path::Path, sync::Arc};
 
-use super::{Events, Pane, Spawn, Wait, spawn::What};
+use super::{Events, Pane, Spawn, Wait, spawn::SpawnKind};
 use crate::{
     api::{EventKind, Result, SubscribeRequest},
     engine::{Caller, Engine, Host, PaneState},
@@ -187,7 +187,7 @@ impl Server {
     /// # }
     /// ```
     pub fn new_session(&self) -> Spawn {
-        Spawn::new(self.clone(), What::Session)
+        Spawn::new(self.clone(), SpawnKind::Session)
     }
 
     /// Begins a new window in a session. The session's current window stays current.
@@ -199,7 +199,7 @@ impl Server {
     /// # }
     /// ```
     pub fn new_window(&self, session: impl Into<String>) -> Spawn {
-        Spawn::new(self.clone(), What::Window(session.into()))
+        Spawn::new(self.clone(), SpawnKind::Window(session.into()))
     }
 }
 

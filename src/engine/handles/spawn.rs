@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Asked, Pane, Server};
+use super::{Pane, RequestFuture, Server};
 use crate::{
     api::{Error, NewSessionRequest, NewWindowRequest, Result, SpawnRequest, SplitRequest},
     quoting::shell_word,
@@ -10,7 +10,7 @@ use crate::{
 
 /// The session, window or split that is made.
 #[derive(Clone, Debug)]
-pub(super) enum What {
+pub(super) enum SpawnKind {
     Session,
     Window(String),
     Split(Pane),
@@ -34,7 +34,7 @@ pub(super) enum What {
 #[must_use = "nothing is made until this is awaited"]
 pub struct Spawn {
     server: Server,
-    what: What,
+    what: SpawnKind,
     name: Option<String>,
     runs: SpawnRequest,
     size: Option<(u16, u16)>,
@@ -43,7 +43,7 @@ pub struct Spawn {
 }
 
 impl Spawn {
-    pub(super) fn new(server: Server, what: What) -> Self {
+    pub(super) fn new(server: Server, what: SpawnKind) -> Self {
         let runs = SpawnRequest::default();
         Self { server, what, name: None, runs, size: None, beside: false, select: false }
     }
@@ -114,7 +114,7 @@ impl Spawn {
             if given { Err(Error::invalid(format!("{option}: a new {what} takes none"))) } else { Ok(()) }
         };
         let made = match what {
-            What::Session => {
+            SpawnKind::Session => {
                 takes_none(beside, "session", "beside")?;
                 takes_none(select, "session", "select")?;
                 // A server that must be started for it begins with this environment.
@@ -122,12 +122,12 @@ impl Spawn {
                 let (width, height) = size.unzip();
                 server.create_session(&NewSessionRequest { name, spawn, width, height }).await?
             }
-            What::Window(session) => {
+            SpawnKind::Window(session) => {
                 takes_none(beside, "window", "beside")?;
                 takes_none(size.is_some(), "window", "size")?;
                 server.create_window(&NewWindowRequest { session, name, spawn, select }).await?
             }
-            What::Split(pane) => {
+            SpawnKind::Split(pane) => {
                 takes_none(name.is_some(), "pane", "name")?;
                 let size = size.map(|(columns, rows)| if beside { columns } else { rows }.to_string());
                 let request = SplitRequest { pane: pane.target(), horizontal: beside, size, spawn, select };
@@ -140,7 +140,7 @@ impl Spawn {
 
 impl IntoFuture for Spawn {
     type Output = Result<Pane>;
-    type IntoFuture = Asked<Pane>;
+    type IntoFuture = RequestFuture<Pane>;
 
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(self.make())

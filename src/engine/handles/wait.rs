@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{Asked, Pane, Server};
+use super::{Pane, RequestFuture, Server};
 use crate::{
     api::{Error, Result, Since, WaitAnswer, WaitMode, WaitRequest},
     engine::Engine,
@@ -166,7 +166,7 @@ impl Wait {
 
 impl IntoFuture for Wait {
     type Output = Result<WaitAnswer>;
-    type IntoFuture = Asked<WaitAnswer>;
+    type IntoFuture = RequestFuture<WaitAnswer>;
 
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(self.ask())

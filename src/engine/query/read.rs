@@ -187,7 +187,7 @@ impl PaneState {
 impl State {
     /// Returns how a reader of this format reads.
     pub(in crate::engine) fn reading(&self, most: u64, format: ReadFormat) -> Reading {
-        Reading { most, whole: format != ReadFormat::Raw, over: self.exit.is_some() }
+        Reading { most, whole_sequences: format != ReadFormat::Raw, at_end: self.exit.is_some() }
     }
 
     /// Returns where the last `lines` lines begin.

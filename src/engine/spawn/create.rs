@@ -22,7 +22,7 @@ use crate::{
         command::{Command, CommandLine},
         ids::PaneId,
     },
-    tmux::{Link, Request, StartServer},
+    tmux::{LinkState, Request, StartServer},
 };
 
 /// The placeholder: a command that a pane runs until its own takes its place.
@@ -281,8 +281,8 @@ impl PartialCreate {
 
 /// Returns the pid of the followed server and when it was started.
 fn server_of(host: &Host) -> Option<(u32, u64)> {
-    match host.server().link() {
-        Link::Connected(identity) => Some((identity.pid, identity.started)),
+    match host.server().state() {
+        LinkState::Connected(identity) => Some((identity.pid, identity.started)),
         _ => None,
     }
 }

@@ -19,7 +19,7 @@ use crate::{
         command::{Command, CommandLine},
         ids::PaneId,
     },
-    tmux::{Answer, Exit, Link, Lost, Request, Seed, ServerLink},
+    tmux::{Answer, Exit, LinkState, Lost, Request, Seed, ServerLink},
 };
 
 /// Runs `$2…` and holds the pane until everything arrived, which a signal or the end of the pane
@@ -113,7 +113,7 @@ impl Host {
     /// Leaves the panes in which muxtap started something to tmux.
     pub(in crate::engine) async fn release_panes(&self) {
         let host = self;
-        if !matches!(host.server().link(), Link::Connected(_)) {
+        if !matches!(host.server().state(), LinkState::Connected(_)) {
             return;
         }
         for pane in host.panes() {

@@ -73,13 +73,21 @@ pub(super) struct PaneProgress {
 /// How a predicate was satisfied.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Latch {
+    /// Where the match begins in the stream.
     pub(super) offset: Option<u64>,
+    /// Where the match ends in the stream.
     pub(super) end: Option<u64>,
+    /// The line in which the match stands.
     pub(super) line: Option<String>,
+    /// The whole match, then its groups.
     pub(super) captures: Vec<Option<String>>,
+    /// The named groups.
     pub(super) groups: BTreeMap<String, String>,
+    /// How long after the request it was satisfied.
     pub(super) after: Duration,
+    /// Whether what satisfied it was there before the request.
     pub(super) before: bool,
+    /// Which rule found a prompt: `osc133` or `rule`.
     pub(super) how: Option<&'static str>,
 }
 

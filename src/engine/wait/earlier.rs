@@ -121,7 +121,7 @@ impl Search {
             let (chunk, over) = {
                 let state = self.pane.lock();
                 let most = CHUNK_BYTES.min(to.saturating_sub(from.max(state.ring.start())));
-                (state.ring.read(from, Reading { most, whole: true, over: true }), state.ring.end() <= to)
+                (state.ring.read(from, Reading { most, whole_sequences: true, at_end: true }), state.ring.end() <= to)
             };
             if chunk.gap.is_some() {
                 matcher.control(chunk.start, Control::LineFeed);

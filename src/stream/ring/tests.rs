@@ -21,10 +21,10 @@ fn gap(reason: GapReason) -> Gap {
 }
 
 fn raw(most: u64) -> Reading {
-    Reading { most, whole: false, over: false }
+    Reading { most, whole_sequences: false, at_end: false }
 }
 fn text(most: u64) -> Reading {
-    Reading { most, whole: true, over: false }
+    Reading { most, whole_sequences: true, at_end: false }
 }
 
 #[test]
@@ -81,7 +81,7 @@ fn a_gap_is_told_to_the_reader_that_reads_over_it_once() {
     let first = ring.read(0, text(99));
     assert_eq!((first.end, first.gap, first.more), (8, None, false), "what the gap cut off holds nothing back");
     assert_eq!(ring.read(8, text(99)).gap, None, "nothing lies behind it yet");
-    let over = Reading { over: true, ..text(99) };
+    let over = Reading { at_end: true, ..text(99) };
     assert!(ring.read(0, over).more, "at the end of a stream that is over it is told");
     let last = ring.read(8, over);
     assert_eq!((last.end, last.gap, last.more), (8, Some(gap(GapReason::Paused)), false));
@@ -103,7 +103,7 @@ fn what_has_only_begun_is_left_for_the_next_read() {
         assert_eq!((chunk.bytes.as_slice(), chunk.more), (&b"ab"[..], false), "{begun:?}");
         let nothing = ring.read(2, text(99));
         assert_eq!((nothing.end, nothing.more, ring.has_more(2, text(99))), (2, false, false), "{begun:?}");
-        let over = Reading { over: true, ..text(99) };
+        let over = Reading { at_end: true, ..text(99) };
         assert_eq!(ring.read(2, over).bytes, begun, "nothing will complete it");
         assert_eq!(ring.read(2, raw(99)).bytes, begun);
     }
@@ -261,7 +261,7 @@ proptest! {
     #[test]
     fn a_reader_that_follows_cursors_sees_each_retained_byte_once(
         steps in prop::collection::vec((0..6000_usize, 1..30_000_u64, any::<bool>(), 0..50_000_usize), 1..40),
-        whole: bool,
+        whole_sequences: bool,
     ) {
         let mut ring = Ring::new(20_000);
         let mut stream: Vec<u8> = Vec::new();
@@ -273,7 +273,7 @@ proptest! {
             if trims {
                 ring.trim_to(keep);
             }
-            let how = Reading { most, whole, over: false };
+            let how = Reading { most, whole_sequences, at_end: false };
             let chunk = ring.read(cursor, how);
             let trimmed = chunk.gap.and_then(|gap| gap.bytes).unwrap_or(0);
             prop_assert_eq!(chunk.start, cursor + trimmed);
@@ -318,7 +318,7 @@ proptest! {
                 read(&ring, text(most));
             }
         }
-        while read(&ring, Reading { over: true, ..text(7) }) {}
+        while read(&ring, Reading { at_end: true, ..text(7) }) {}
         prop_assert_eq!(cursor, ring.end());
         prop_assert_eq!(told, gaps);
         prop_assert_eq!(again.characters(), live.characters());

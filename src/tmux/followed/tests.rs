@@ -105,7 +105,7 @@ fn seeded_away(from: &[u64], attempt: u64) -> Vec<PaneAction> {
 }
 
 fn held(bytes: &[u8]) -> HeldOutput {
-    HeldOutput { bytes: bytes.to_vec(), is_over: false }
+    HeldOutput { bytes: bytes.to_vec(), overflowed: false }
 }
 
 const AGAIN: Seeding = Seeding::Again(GapReason::Reconnected);
@@ -324,7 +324,7 @@ fn what_comes_early_is_bounded() {
     world.pane.output(O, b"y");
     world.pane.output(O, b"z");
     let SeedOutcome::Deliver(Seeding::First, early) = world.answered() else { panic!() };
-    assert_eq!((early.bytes.capacity(), early.whole()), (0, None));
+    assert_eq!((early.bytes.capacity(), early.complete()), (0, None));
     // So it is read anew.
     let steps = world.pane.reseed(GapReason::Paused, &mut world.attempts);
     assert_eq!(steps, seeded(world.attempt()));
