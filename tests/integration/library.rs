@@ -35,9 +35,9 @@ fn ran(command: &mut Command) -> Answer {
 fn follow_prints_a_pane_to_its_end() {
     let world = World::with_server();
     world.tmux(&["set-option", "-g", "remain-on-exit", "on"]);
-    let pane = world.window("read line; printf 'first\\nlast\\n'; exit 3");
+    let pane = world.window("echo ready; read line; printf 'first\\nlast\\n'; exit 3");
     let mut follow = Background::start(example(&world, "follow").arg(world.socket()).arg(&pane));
-    eventually("a control client", || !world.tmux(&["list-clients"]).is_empty());
+    follow.line_where("what was there", |line| line == "ready");
     world.tmux(&["send-keys", "-t", &pane, "go", "Enter"]);
     follow.line_where("the last line", |line| line == "last");
     let answer = follow.finish();
