@@ -526,6 +526,21 @@ mod tests {
         assert_eq!((ends(host.earlier_pane(PaneId(1)).unwrap()), ends(host.live_pane(PaneId(1)).unwrap())), (5, 10));
     }
 
+    /// Another connection's seed has what is under way, or its own output does.
+    #[tokio::test]
+    async fn output_that_was_under_way_before_a_seed_is_dropped() {
+        let engine = Engine::new(Options::default());
+        let host = Host::new(Path::new("/nowhere"), &engine.shared);
+        let seed = |text: &str| Seed { text: text.into(), ..Seed::default() };
+        let before = host.seeded(PaneId(1), &seed("one\r\n"), Seeding::First).unwrap();
+        let after = host.seeded(PaneId(1), &seed("one\r\ntwo\r\n"), Seeding::Again(GapReason::Reconnected)).unwrap();
+        let seeded = host.live_pane(PaneId(1)).unwrap().end_offset();
+        before.output(b"two\r\n");
+        assert_eq!(host.live_pane(PaneId(1)).unwrap().end_offset(), seeded);
+        after.output(b"three\r\n");
+        assert_eq!(host.live_pane(PaneId(1)).unwrap().end_offset(), seeded + 7);
+    }
+
     #[tokio::test]
     async fn what_takes_output_keeps_no_host() {
         let engine = Engine::new(Options::default());

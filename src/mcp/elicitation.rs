@@ -124,8 +124,10 @@ async fn request(peer: &Peer<RoleServer>, what: &str, withdrawn: impl Future<Out
     };
     tokio::select! {
         answer = &mut asked.rx => match answer {
-            Ok(Ok(ClientResult::ElicitResult(said))) if said.action == ElicitationAction::Accept => ElicitationOutcome::Accepted,
-            Ok(Ok(ClientResult::ElicitResult(_))) => ElicitationOutcome::Declined,
+            Ok(Ok(ClientResult::ElicitResult(said))) => match said.action {
+                ElicitationAction::Accept => ElicitationOutcome::Accepted,
+                _ => ElicitationOutcome::Declined,
+            },
             Ok(Ok(_)) => ElicitationOutcome::Unavailable("the client answered something else".into()),
             Ok(Err(error)) => ElicitationOutcome::Unavailable(error.to_string()),
             Err(_) => ElicitationOutcome::Unavailable("the client has gone".into()),

@@ -40,8 +40,9 @@ pub(super) async fn drive(server: &Server, core: &Arc<Core>) {
             Some(()) = screens.next() => {}
             Some(()) = prompts.next() => {}
             () = tokio::time::sleep_until(deadline.into()) => {
-                let candidate = run_due(core).into_iter();
-                prompts.extend(candidate.map(|(at, candidate)| latch_if_interactive(&server.host, core, at, candidate)));
+                for (at, candidate) in run_due(core) {
+                    prompts.push(latch_if_interactive(&server.host, core, at, candidate));
+                }
             }
         }
     }

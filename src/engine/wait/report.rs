@@ -76,7 +76,7 @@ pub(super) fn report(core: &Core) -> (WaitAnswer, Matches) {
         pane: deciding.map(|(pane, _)| pane.id()),
         predicates,
         cursor: None,
-        duration_ms: ms(end.map_or_else(|| core.requested_at.elapsed(), |end| end.at.duration_since(core.requested_at))),
+        duration_ms: ms(end.map_or_else(Instant::now, |end| end.at).duration_since(core.requested_at)),
         gap: progress.panes.iter().find_map(|on_pane| on_pane.gap),
         screen: None,
         exit_status: exit.and_then(|exit| exit.status),
