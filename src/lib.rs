@@ -74,19 +74,18 @@ mod net;
 mod nonce;
 #[cfg(feature = "cli")]
 mod plain;
-pub mod protocol;
 #[cfg(feature = "engine")]
 mod quoting;
-pub mod screen;
 #[cfg(feature = "engine")]
 mod socket;
-pub mod stream;
 #[cfg(feature = "mcp")]
 #[doc(hidden)]
 pub mod supervise;
 #[cfg(feature = "engine")]
 mod tmux;
-mod width;
+
+use muxtap_core::width;
+pub use muxtap_core::{protocol, screen, stream};
 
 pub use api::{
     AgentInfo, Cursor, Error, ErrorCode, Event, EventKind, Gap, GapReason, PaneInfo, Result, SessionInfo, Since, Tier,

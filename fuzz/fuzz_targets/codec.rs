@@ -5,7 +5,7 @@
 use arbitrary::Arbitrary;
 use bytes::BytesMut;
 use libfuzzer_sys::fuzz_target;
-use muxtap::protocol::{
+use muxtap_core::protocol::{
     codec::{ControlCodec, Event, Limits},
     command::Command,
     frame::{FrameKey, framed},

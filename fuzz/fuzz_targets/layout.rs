@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use muxtap::protocol::layout::{Layout, checksum};
+use muxtap_core::protocol::layout::{Layout, checksum};
 
 fuzz_target!(|body: &[u8]| {
     let _ = Layout::parse(body);

@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use muxtap::protocol::{
+use muxtap_core::protocol::{
     guard::Guard,
     line::{Line, parse_line},
     notification::Notification,

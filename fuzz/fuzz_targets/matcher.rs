@@ -6,7 +6,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use muxtap::stream::{
+use muxtap_core::stream::{
     matcher::{Hit, Matcher, Verdict},
     patterns::{Limits, PatternSet, PatternSpec},
     text::{Control, TextSink},

@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use muxtap::protocol::octal::{decode_in_place, decode_into};
+use muxtap_core::protocol::octal::{decode_in_place, decode_into};
 
 fn oracle(encoded: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();

@@ -7,7 +7,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use muxtap::{
+use muxtap_core::{
     protocol::version::Version,
     screen::{CaptureOptions, Line, Rules, Screen, Settings, Size},
 };

@@ -8,7 +8,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use muxtap::stream::{
+use muxtap_core::stream::{
     decoder::TextDecoder,
     echo::EchoFilter,
     render::{render_bytes, render_text, resting_line},

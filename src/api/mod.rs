@@ -3,8 +3,6 @@
 
 mod agents;
 mod answers;
-pub(crate) mod cursor;
-mod error;
 mod events;
 mod requests;
 mod streams;
@@ -12,9 +10,8 @@ mod tier;
 
 pub use agents::*;
 pub use answers::*;
-pub use cursor::{Cursor, Epoch, Since};
-pub use error::{Error, ErrorCode, Result};
 pub use events::{Event, EventKind};
+pub use muxtap_core::{Cursor, Epoch, Error, ErrorCode, Gap, GapReason, Result, Since};
 pub use requests::*;
 pub use streams::*;
 pub use tier::{Tier, Tiers};

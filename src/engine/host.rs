@@ -17,7 +17,7 @@ use super::{
     pane::{MemoryDelta, PaneMetadata, PushOutcome},
 };
 use crate::{
-    api::cursor::{Cursor, Epoch},
+    api::{Cursor, Epoch},
     api::{Event, GapReason, Size},
     metrics,
     protocol::ids::PaneId,

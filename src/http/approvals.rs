@@ -13,11 +13,11 @@ use futures_util::stream;
 
 use super::{
     App,
-    error::{Body, Target},
+    error::{Body, Result, Target},
     openapi_parts::{Failures, PathQuestion},
 };
 use crate::{
-    api::{DoneAnswer, Error, ErrorCode, Result},
+    api::{DoneAnswer, Error, ErrorCode},
     net::Peer,
     supervise::confirm::approvals::{ApprovalAnswer, ApprovalList, Approvals},
 };
@@ -28,7 +28,8 @@ fn questions(app: &App, peer: &Peer) -> Result<Approvals> {
         return Err(Error::new(
             ErrorCode::Unauthorized,
             "this is for `muxtap approvals` on the Unix socket, not for TCP ports",
-        ));
+        )
+        .into());
     }
     Ok(app.daemon.about.mcp.approvals.clone().unwrap_or_default())
 }

@@ -10,9 +10,22 @@ use serde::de::DeserializeOwned;
 
 use crate::api::{Error, ErrorCode};
 
-impl IntoResponse for Error {
+/// An answer, or the engine's error with its status.
+pub type Result<T> = std::result::Result<T, Failure>;
+
+/// The engine's error as a response.
+#[derive(Debug)]
+pub struct Failure(Error);
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self(error)
+    }
+}
+
+impl IntoResponse for Failure {
     fn into_response(self) -> Response {
-        (status(self.code), Json(self)).into_response()
+        (status(self.0.code), Json(self.0)).into_response()
     }
 }
 
@@ -30,13 +43,13 @@ pub const fn status(code: ErrorCode) -> StatusCode {
         // browsers and some libraries silently repeat a request that is answered so, and a `run`
         // would type its command again. Nor one of 5xx, which says that muxtap has failed.
         ErrorCode::Timeout | ErrorCode::TmuxUnavailable | ErrorCode::InconsistentState => StatusCode::FAILED_DEPENDENCY,
-        ErrorCode::InternalError => StatusCode::INTERNAL_SERVER_ERROR,
+        _ => StatusCode::INTERNAL_SERVER_ERROR,
     }
 }
 
 /// Builds the error for a path without a route.
-pub async fn no_route(uri: Uri) -> Error {
-    Error::not_found(format!("no route {}; /openapi.json lists what there is", uri.path()))
+pub async fn no_route(uri: Uri) -> Failure {
+    Error::not_found(format!("no route {}; /openapi.json lists what there is", uri.path())).into()
 }
 
 /// Builds the response for a method that the path does not have.
@@ -49,15 +62,15 @@ pub async fn no_method(uri: Uri) -> Response {
 pub struct Body<T>(pub T);
 
 impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
-    type Rejection = Error;
+    type Rejection = Failure;
 
-    async fn from_request(request: Request, state: &S) -> Result<Self, Error> {
+    async fn from_request(request: Request, state: &S) -> Result<Self> {
         match Json::<T>::from_request(request, state).await {
             Ok(Json(body)) => Ok(Self(body)),
             Err(JsonRejection::BytesRejection(rejection)) if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE => {
-                Err(Error::new(ErrorCode::ResourceLimit, "the request's body is too large"))
+                Err(Error::new(ErrorCode::ResourceLimit, "the request's body is too large").into())
             }
-            Err(rejection) => Err(Error::invalid(rejection.body_text())),
+            Err(rejection) => Err(Error::invalid(rejection.body_text()).into()),
         }
     }
 }
@@ -66,11 +79,11 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
 pub struct Params<T>(pub T);
 
 impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Params<T> {
-    type Rejection = Error;
+    type Rejection = Failure;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Error> {
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self> {
         let query = Query::<T>::from_request_parts(parts, state).await;
-        query.map(|Query(params)| Self(params)).map_err(|rejection| Error::invalid(rejection.body_text()))
+        query.map(|Query(params)| Self(params)).map_err(|rejection| Error::invalid(rejection.body_text()).into())
     }
 }
 
@@ -78,11 +91,11 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Params<T> {
 pub struct Target(pub String);
 
 impl<S: Send + Sync> FromRequestParts<S> for Target {
-    type Rejection = Error;
+    type Rejection = Failure;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Error> {
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self> {
         let path = Path::<String>::from_request_parts(parts, state).await;
         path.map(|Path(target)| Self(target))
-            .map_err(|rejection| Error::new(ErrorCode::InvalidTarget, rejection.body_text()))
+            .map_err(|rejection| Error::new(ErrorCode::InvalidTarget, rejection.body_text()).into())
     }
 }

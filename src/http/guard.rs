@@ -21,6 +21,7 @@ use tower_http::{
     timeout::RequestBodyTimeoutLayer,
 };
 
+use super::error::Failure;
 use crate::{
     api::{Error, ErrorCode},
     metrics,
@@ -101,7 +102,7 @@ async fn check_token(State(guard): State<Arc<Guard>>, request: Request, next: Ne
         ErrorCode::Unauthorized,
         "say the token in the header `Authorization: Bearer TOKEN`; `muxtap token` prints it",
     );
-    let mut response = error.into_response();
+    let mut response = Failure::from(error).into_response();
     response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
     response
 }

@@ -18,9 +18,9 @@ use rmcp::{
 };
 use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWrite, BufStream};
 
-use super::App;
+use super::{App, error::Result};
 use crate::{
-    api::{Error, ErrorCode, McpHello, Result},
+    api::{Error, ErrorCode, McpHello},
     engine::{Caller, Engine},
     mcp::{ClientContext, Mcp},
     net::Peer,
@@ -64,10 +64,11 @@ pub async fn stdio(Extension(peer): Extension<Peer>, app: App, mut request: Requ
         return Err(Error::new(
             ErrorCode::Unauthorized,
             "this is for `muxtap mcp` on the Unix socket; over TCP there is /mcp",
-        ));
+        )
+        .into());
     }
     if request.headers().get(header::UPGRADE).is_none_or(|asked| asked != UPGRADE) {
-        return Err(Error::invalid(format!("ask for `Upgrade: {UPGRADE}`, or use `muxtap mcp`")));
+        return Err(Error::invalid(format!("ask for `Upgrade: {UPGRADE}`, or use `muxtap mcp`")).into());
     }
     let upgrade = hyper::upgrade::on(&mut request);
     let engine = app.engine.clone();

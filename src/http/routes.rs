@@ -6,15 +6,15 @@ use utoipa::IntoParams;
 
 use super::{
     App,
-    error::{Body, Params, Target},
+    error::{Body, Params, Result, Target},
     openapi_parts::{Failures, PathPane, PathTarget, PathWait},
     server, text,
 };
 use crate::{
     api::{
         AgentList, CaptureAnswer, CaptureRequest, ConfigAnswer, CreatedAnswer, DoneAnswer, InputAnswer, InputRequest,
-        NewSessionRequest, NewWindowRequest, PaneList, PatchRequest, ReadAnswer, ReadRequest, Result, RunAnswer,
-        RunRequest, ServerQuery, SessionList, SplitRequest, StatusAnswer, Tier, WaitAnswer, WaitRequest, WindowList,
+        NewSessionRequest, NewWindowRequest, PaneList, PatchRequest, ReadAnswer, ReadRequest, RunAnswer, RunRequest,
+        ServerQuery, SessionList, SplitRequest, StatusAnswer, Tier, WaitAnswer, WaitRequest, WindowList,
     },
     descriptors,
     engine::Server,
@@ -114,7 +114,7 @@ pub async fn config(app: App) -> Json<ConfigAnswer> {
     responses((status = 200, description = "The answer", body = SessionList), Failures)
 )]
 pub async fn list_sessions(app: App, Params(at): Params<ServerQuery>) -> Answer<SessionList> {
-    server(&app, &at)?.sessions().await.map(|sessions| Json(SessionList { sessions }))
+    Ok(Json(SessionList { sessions: server(&app, &at)?.sessions().await? }))
 }
 
 /// Makes a session.
@@ -129,7 +129,7 @@ pub async fn new_session(
     Params(at): Params<ServerQuery>,
     Body(request): Body<NewSessionRequest>,
 ) -> Answer<CreatedAnswer> {
-    server(&app, &at)?.create_session(&request).await.map(Json)
+    Ok(Json(server(&app, &at)?.create_session(&request).await?))
 }
 
 /// Renames a session.
@@ -145,7 +145,8 @@ pub async fn patch_session(
     Params(at): Params<ServerQuery>,
     Body(patch): Body<PatchRequest>,
 ) -> Answer<DoneAnswer> {
-    server(&app, &at)?.patch_session(&target, &patch).await.map(|()| DONE)
+    server(&app, &at)?.patch_session(&target, &patch).await?;
+    Ok(DONE)
 }
 
 /// Ends a session.
@@ -155,7 +156,8 @@ pub async fn patch_session(
     responses((status = 200, description = "Done", body = DoneAnswer), Failures)
 )]
 pub async fn kill_session(app: App, Target(target): Target, Params(at): Params<ServerQuery>) -> Answer<DoneAnswer> {
-    server(&app, &at)?.kill_session(&target).await.map(|()| DONE)
+    server(&app, &at)?.kill_session(&target).await?;
+    Ok(DONE)
 }
 
 /// Lists windows.
@@ -165,7 +167,7 @@ pub async fn kill_session(app: App, Target(target): Target, Params(at): Params<S
     responses((status = 200, description = "The answer", body = WindowList), Failures)
 )]
 pub async fn list_windows(app: App, Params(at): Params<ServerQuery>) -> Answer<WindowList> {
-    server(&app, &at)?.windows().await.map(|windows| Json(WindowList { windows }))
+    Ok(Json(WindowList { windows: server(&app, &at)?.windows().await? }))
 }
 
 /// Makes a window.
@@ -180,7 +182,7 @@ pub async fn new_window(
     Params(at): Params<ServerQuery>,
     Body(request): Body<NewWindowRequest>,
 ) -> Answer<CreatedAnswer> {
-    server(&app, &at)?.create_window(&request).await.map(Json)
+    Ok(Json(server(&app, &at)?.create_window(&request).await?))
 }
 
 /// Renames, resizes or lays out a window.
@@ -196,7 +198,8 @@ pub async fn patch_window(
     Params(at): Params<ServerQuery>,
     Body(patch): Body<PatchRequest>,
 ) -> Answer<DoneAnswer> {
-    server(&app, &at)?.patch_window(&target, &patch).await.map(|()| DONE)
+    server(&app, &at)?.patch_window(&target, &patch).await?;
+    Ok(DONE)
 }
 
 /// Ends a window.
@@ -206,7 +209,8 @@ pub async fn patch_window(
     responses((status = 200, description = "Done", body = DoneAnswer), Failures)
 )]
 pub async fn kill_window(app: App, Target(target): Target, Params(at): Params<ServerQuery>) -> Answer<DoneAnswer> {
-    server(&app, &at)?.kill_window(&target).await.map(|()| DONE)
+    server(&app, &at)?.kill_window(&target).await?;
+    Ok(DONE)
 }
 
 /// Lists panes.
@@ -216,7 +220,7 @@ pub async fn kill_window(app: App, Target(target): Target, Params(at): Params<Se
     responses((status = 200, description = "The answer", body = PaneList), Failures)
 )]
 pub async fn list_panes(app: App, Params(at): Params<ServerQuery>) -> Answer<PaneList> {
-    server(&app, &at)?.panes().await.map(|panes| Json(PaneList { panes }))
+    Ok(Json(PaneList { panes: server(&app, &at)?.panes().await? }))
 }
 
 /// Splits a pane.
@@ -231,7 +235,7 @@ pub async fn split(
     Params(at): Params<ServerQuery>,
     Body(request): Body<SplitRequest>,
 ) -> Answer<CreatedAnswer> {
-    server(&app, &at)?.create_split(&request).await.map(Json)
+    Ok(Json(server(&app, &at)?.create_split(&request).await?))
 }
 
 /// Retitles, resizes or respawns a pane.
@@ -248,7 +252,8 @@ pub async fn patch_pane(
     Body(patch): Body<PatchRequest>,
 ) -> Answer<DoneAnswer> {
     let (server, target) = pane_at(&app, &at, target).await?;
-    server.patch_pane(&target, &patch).await.map(|()| DONE)
+    server.patch_pane(&target, &patch).await?;
+    Ok(DONE)
 }
 
 /// Ends a pane.
@@ -259,7 +264,8 @@ pub async fn patch_pane(
 )]
 pub async fn kill_pane(app: App, Target(target): Target, Params(at): Params<ServerQuery>) -> Answer<DoneAnswer> {
     let (server, target) = pane_at(&app, &at, target).await?;
-    server.kill_pane(&target).await.map(|()| DONE)
+    server.kill_pane(&target).await?;
+    Ok(DONE)
 }
 
 /// Returns what `tmux capture-pane -p` prints.
@@ -275,7 +281,7 @@ pub async fn capture(
     Params(request): Params<CaptureRequest>,
 ) -> Answer<CaptureAnswer> {
     let (server, target) = pane_at(&app, &at, target).await?;
-    server.capture(&target, &request).await.map(Json)
+    Ok(Json(server.capture(&target, &request).await?))
 }
 
 /// Returns what a pane printed since a point.
@@ -291,7 +297,7 @@ pub async fn output(
     Params(request): Params<ReadRequest>,
 ) -> Answer<ReadAnswer> {
     let (server, target) = pane_at(&app, &at, target).await?;
-    server.read(&target, &request).await.map(Json)
+    Ok(Json(server.read(&target, &request).await?))
 }
 
 /// Types into a pane.
@@ -308,7 +314,7 @@ pub async fn input(
     Body(request): Body<InputRequest>,
 ) -> Answer<InputAnswer> {
     let (server, target) = pane_at(&app, &at, target).await?;
-    server.input(&target, &request).await.map(Json)
+    Ok(Json(server.input(&target, &request).await?))
 }
 
 /// Runs a command in a pane's shell.
@@ -325,7 +331,7 @@ pub async fn run(
     Body(request): Body<RunRequest>,
 ) -> Answer<RunAnswer> {
     let (server, target) = pane_at(&app, &at, target).await?;
-    server.run(&target, &request).await.map(Json)
+    Ok(Json(server.run(&target, &request).await?))
 }
 
 /// Waits.
@@ -336,7 +342,7 @@ pub async fn run(
     responses((status = 200, description = "The answer", body = WaitAnswer), Failures)
 )]
 pub async fn wait(app: App, Params(at): Params<ServerQuery>, Body(request): Body<WaitRequest>) -> Answer<WaitAnswer> {
-    server(&app, &at)?.await_request(&request).await.map(Json)
+    Ok(Json(server(&app, &at)?.await_request(&request).await?))
 }
 
 /// Looks at a wait.
@@ -346,7 +352,7 @@ pub async fn wait(app: App, Params(at): Params<ServerQuery>, Body(request): Body
     responses((status = 200, description = "The answer", body = WaitAnswer), Failures)
 )]
 pub async fn wait_result(app: App, Target(id): Target, Params(look): Params<WaitResultQuery>) -> Answer<WaitAnswer> {
-    app.engine.wait_result(&id, look.timeout_ms).await.map(Json)
+    Ok(Json(app.engine.wait_result(&id, look.timeout_ms).await?))
 }
 
 /// Ends a wait.
@@ -356,7 +362,7 @@ pub async fn wait_result(app: App, Target(id): Target, Params(look): Params<Wait
     responses((status = 200, description = "The answer", body = WaitAnswer), Failures)
 )]
 pub async fn cancel_wait(app: App, Target(id): Target) -> Answer<WaitAnswer> {
-    app.engine.cancel_wait(&id).await.map(Json)
+    Ok(Json(app.engine.cancel_wait(&id).await?))
 }
 
 /// Lists agents.
@@ -366,5 +372,5 @@ pub async fn cancel_wait(app: App, Target(id): Target) -> Answer<WaitAnswer> {
     responses((status = 200, description = "The answer", body = AgentList), Failures)
 )]
 pub async fn agents(app: App, Params(at): Params<ServerQuery>) -> Answer<AgentList> {
-    server(&app, &at)?.agents().await.map(Json)
+    Ok(Json(server(&app, &at)?.agents().await?))
 }

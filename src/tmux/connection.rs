@@ -43,7 +43,7 @@ use tokio::{
 use tokio_util::{codec::FramedRead, sync::CancellationToken, task::TaskTracker};
 
 use self::{
-    client::{CountingReader, Process},
+    client::{CountingReader, PipeCodec, Process},
     queue::{Queue, TICK, TickOutcome, TimeLimit},
 };
 use super::program::Client;
@@ -166,7 +166,7 @@ impl AsRef<AtomicU64> for ReadCount {
     }
 }
 
-type Wire = FramedRead<CountingReader<pipe::Receiver, ReadCount>, ControlCodec>;
+type Wire = FramedRead<CountingReader<pipe::Receiver, ReadCount>, PipeCodec>;
 
 impl Connection {
     /// Starts a control client. Events go to `receiver` as soon as they come.
@@ -198,7 +198,7 @@ impl Connection {
             }
         });
         let counted = CountingReader { inner: reader, reads: ReadCount(connection.0.clone()) };
-        let stream = FramedRead::with_capacity(counted, ControlCodec::new(key), READ_CHUNK);
+        let stream = FramedRead::with_capacity(counted, PipeCodec(ControlCodec::new(key)), READ_CHUNK);
         tasks.spawn(connection.clone().drain(stream, process, receiver));
         connection
     }

@@ -5,7 +5,7 @@ use clap::Args;
 
 use super::{Caller, Outcome, output, path_named, seconds};
 use crate::{
-    api::cursor::Cursor,
+    api::Cursor,
     api::{Error, ReadAnswer, ReadFormat, ReadRequest, Result},
     cli::client::Client,
 };

@@ -306,11 +306,10 @@ fn ambiguous_number(topology: &Topology, number: &str) -> Error {
     Error::bare_number(number, &candidates)
 }
 
-fn with_socket(error: Error, host: &Host) -> Error {
+fn with_socket(mut error: Error, host: &Host) -> Error {
     if error.code == ErrorCode::NotFound {
-        let message =
+        error.message =
             format!("{} on {}; `muxtap list-panes` shows what is there", error.message, host.socket().display());
-        return Error { message, ..error };
     }
     error
 }

@@ -14,7 +14,7 @@ use super::{
     on_screen,
 };
 use crate::{
-    api::cursor::Since,
+    api::Since,
     api::{PredicateKind, WaitMode, WaitOutcome},
     engine::{Host, PaneState, Server, input::shell, limits, pane::PaneMetadata},
 };

@@ -30,7 +30,7 @@ use self::{
 };
 use super::{Engine, Server, deadline::Deadline, limits};
 use crate::{
-    api::cursor::Since,
+    api::Since,
     api::{Result, Tier, WaitAnswer, WaitOutcome, WaitRequest},
 };
 

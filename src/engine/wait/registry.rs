@@ -201,8 +201,8 @@ mod tests {
 
     use super::*;
     use crate::{
+        api::Epoch,
         api::WaitRequest,
-        api::cursor::Epoch,
         engine::{
             Host, Options, PaneState, Server,
             wait::{attach::StartState, spec::Spec},

@@ -14,9 +14,14 @@ use futures_util::stream;
 
 use super::{OpenStreamGauge, YIELD_BYTES};
 use crate::{
-    api::{Error, Event, EventKind, EventsRequest, Result, ServerQuery, SubscribeRequest},
+    api::{Error, Event, EventKind, EventsRequest, ServerQuery, SubscribeRequest},
     engine::{Delivery, Subscription},
-    http::{App, error::Params, openapi_parts::Failures, server},
+    http::{
+        App,
+        error::{Params, Result},
+        openapi_parts::Failures,
+        server,
+    },
     net::Streaming,
 };
 
@@ -78,7 +83,7 @@ impl SseReader {
         Self { subscription, rest: Some(begin), unyielded: 0, over: false, _gauge: OpenStreamGauge::new() }
     }
 
-    async fn step(mut self) -> Option<(Result<Bytes, Infallible>, Self)> {
+    async fn step(mut self) -> Option<(std::result::Result<Bytes, Infallible>, Self)> {
         if self.unyielded >= YIELD_BYTES {
             self.unyielded = 0;
             tokio::task::yield_now().await;

@@ -143,16 +143,18 @@ impl<R: AsyncRead + Unpin, C: AsRef<AtomicU64> + Unpin> AsyncRead for CountingRe
 }
 
 /// Puts the codec on a pipe; the floor itself knows no tokio.
-impl Decoder for ControlCodec {
+pub(super) struct PipeCodec(pub(super) ControlCodec);
+
+impl Decoder for PipeCodec {
     type Item = Event;
     type Error = io::Error;
 
     fn decode(&mut self, src: &mut BytesMut) -> io::Result<Option<Event>> {
-        Self::decode(self, src)
+        self.0.decode(src)
     }
 
     fn decode_eof(&mut self, src: &mut BytesMut) -> io::Result<Option<Event>> {
-        Self::decode_eof(self, src)
+        self.0.decode_eof(src)
     }
 }
 

@@ -11,7 +11,7 @@ use super::{
     decoder::{DecoderState, TextDecoder},
     text::{Control, Mark, TextSink},
 };
-use crate::api::{Gap, GapReason};
+use crate::{Gap, GapReason};
 
 /// Bytes of one segment at most. Decoding from an offset begins at its segment's start, so this
 /// also bounds that work.

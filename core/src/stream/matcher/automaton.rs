@@ -17,7 +17,7 @@ use regex_automata::{
 use regex_syntax::hir::Hir;
 
 use super::{bounds::Limits, sample::sample};
-use crate::api;
+use crate::{self as api};
 
 /// The number of patterns of a set that are rehearsed.
 const REHEARSED: usize = 8;

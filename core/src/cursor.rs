@@ -8,10 +8,7 @@ use utoipa::{
     openapi::{RefOr, Schema},
 };
 
-use crate::{
-    api::{Error, Result},
-    protocol::ids::PaneId,
-};
+use crate::{Error, Result, protocol::ids::PaneId};
 
 /// The run of a tmux server and of muxtap to which offsets belong.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -187,7 +184,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::api::ErrorCode;
+    use crate::ErrorCode;
 
     fn cursor(server: u64, engine: u64, pane: u32, offset: u64) -> Cursor {
         Cursor { epoch: Epoch { server, engine }, pane: PaneId(pane), offset }

@@ -98,8 +98,7 @@ impl FrameKey {
 
     /// Removes the frame `seq`, which was taken back before tmux read any of it: no answer to it
     /// will come.
-    #[cfg(feature = "engine")]
-    pub(crate) fn forget(&self, seq: u64) {
+    pub fn forget(&self, seq: u64) {
         self.queue().retain(|pending| pending.seq != seq);
     }
 

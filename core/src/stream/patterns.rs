@@ -19,7 +19,7 @@ use regex_syntax::{
 
 use super::matcher::automaton::{Automaton, Kind};
 pub use super::matcher::bounds::Limits;
-use crate::api;
+use crate::{self as api};
 
 /// A pattern and what its caller knows it as.
 #[derive(Clone, Debug, PartialEq, Eq)]

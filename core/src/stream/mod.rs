@@ -12,4 +12,4 @@ pub mod render;
 pub mod resume;
 pub mod ring;
 pub mod text;
-pub(crate) mod width;
+pub mod width;

@@ -2,12 +2,9 @@
 
 use std::{fmt, str::FromStr};
 
-use crate::api::{
-    Cursor, Epoch,
-    cursor::{base36, check},
-};
 use crate::{
-    api::{Error, Result},
+    Cursor, Epoch, Error, Result,
+    cursor::{base36, check},
     protocol::ids::PaneId,
 };
 
