@@ -174,7 +174,7 @@ impl Command {
             Self::Mcp(args) => args.run(caller).await,
             #[cfg(feature = "bridge")]
             Self::Bridge(args) => args.run(&ServerChoice::default()),
-            Self::Completions(args) => args.run(),
+            Self::Completions(args) => args.run(tree()),
         }
     }
 }

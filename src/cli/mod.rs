@@ -88,7 +88,7 @@ fn run(invocation: Invocation) -> Outcome {
         Command::Serve(args) => return args.run(),
         #[cfg(feature = "bridge")]
         Command::Bridge(args) => return args.run(&server),
-        Command::Completions(args) => return args.run(),
+        Command::Completions(completions) => return completions.run(args::tree()),
         _ => {}
     }
     let caller = Caller::new(&server, json)?;

@@ -75,7 +75,7 @@ pub fn connect_or_start(paths: &Paths, warn: &mut dyn FnMut(&str)) -> Result<Uni
         return Ok(stream);
     }
     if let Some(LockRecord { pid, started_by: StartedBy::Other }) = killed_daemon(paths)? {
-        if let Some(stream) = wait_for_restart(paths)? {
+        if let Some(stream) = wait_for_restart(paths, Some(RETURN_LIMIT))? {
             return Ok(stream);
         }
         warn(&format!(
@@ -139,9 +139,9 @@ fn killed_daemon(paths: &Paths) -> Result<Option<LockRecord>> {
     Ok(file.read_to_string(&mut text).ok().and_then(|_| LockRecord::parse(&text)))
 }
 
-/// Waits until a supervisor has started the daemon again, `RETURN_LIMIT` at most, and connects to
-/// it.
-pub fn wait_for_restart(paths: &Paths) -> Result<Option<UnixStream>> {
+/// Waits until somebody else has started a daemon, `limit` at most (`None`: for as long as it
+/// takes), and connects to it. `None`: none has come, or the daemon's folder cannot be watched.
+pub fn wait_for_restart(paths: &Paths, limit: Option<Duration>) -> Result<Option<UnixStream>> {
     let (notify, changed) = mpsc::channel();
     let watcher = notify::recommended_watcher(move |_| {
         // The receiver may have seen enough.
@@ -151,14 +151,18 @@ pub fn wait_for_restart(paths: &Paths) -> Result<Option<UnixStream>> {
     if watcher.watch(paths.dir(), RecursiveMode::NonRecursive).is_err() {
         return Ok(None);
     }
-    let deadline = Instant::now() + RETURN_LIMIT;
+    let deadline = limit.map(|limit| Instant::now() + limit);
     loop {
         // It listens before it writes its lock file, which is the last change here.
         if let Some(stream) = connect(paths)? {
             return Ok(Some(stream));
         }
-        let left = deadline.saturating_duration_since(Instant::now());
-        if changed.recv_timeout(left).is_err() {
+        let has_changed = match deadline {
+            Some(deadline) => changed.recv_timeout(deadline.saturating_duration_since(Instant::now())).is_ok(),
+            None => changed.recv().is_ok(),
+        };
+        // A folder that is gone is watched no longer, even if it comes back.
+        if !has_changed || !paths.dir().exists() {
             return Ok(None);
         }
     }
@@ -495,12 +499,29 @@ mod tests {
     fn who_waits_for_it_is_connected_when_it_is_back() {
         let dir = tempfile::tempdir().unwrap();
         let paths = paths(&dir);
-        let waiter = std::thread::spawn({
+        let waiters = [Some(RETURN_LIMIT), None].map(|limit| {
             let paths = paths.clone();
-            move || wait_for_restart(&paths).unwrap().is_some()
+            std::thread::spawn(move || wait_for_restart(&paths, limit).unwrap().is_some())
         });
         let _claim = claim(&paths, false).unwrap();
-        assert!(waiter.join().unwrap());
+        assert!(waiters.into_iter().all(|waiter| waiter.join().unwrap()));
+    }
+
+    #[test]
+    fn nobody_waits_in_a_folder_that_is_gone() {
+        let dir = tempfile::tempdir().unwrap();
+        let paths = paths(&dir);
+        let (watches, watched) = mpsc::channel();
+        let waiter = std::thread::spawn({
+            let paths = paths.clone();
+            move || {
+                watches.send(()).unwrap();
+                wait_for_restart(&paths, None).unwrap().is_some()
+            }
+        });
+        watched.recv().unwrap();
+        dir.close().unwrap();
+        assert!(!waiter.join().unwrap());
     }
 
     #[test]

@@ -13,7 +13,9 @@ use dashmap::DashMap;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    PaneState, Shared, limits,
+    PaneState, Shared,
+    agents::registry::AgentRegistry,
+    limits,
     pane::{MemoryDelta, PaneMetadata, PushOutcome},
 };
 use crate::{
@@ -28,6 +30,18 @@ use crate::{
     },
 };
 
+/// What is done by others when something happens in a pane. The host calls them and knows none of
+/// them: they ask it for more.
+#[derive(Clone, Copy)]
+pub(super) struct PaneHooks {
+    /// The pane is followed: it was seeded for the first time.
+    pub(super) followed: fn(&Arc<Host>, &Arc<PaneState>),
+    /// Its wrapped command has ended, and all of its output has arrived.
+    pub(super) command_ended: fn(&Arc<Host>, &Arc<PaneState>, Exit),
+    /// Its process has ended.
+    pub(super) process_ended: fn(&Arc<Host>, &Arc<PaneState>, Exit),
+}
+
 /// A followed server.
 pub struct Host {
     socket: PathBuf,
@@ -37,7 +51,8 @@ pub struct Host {
     ended: Mutex<Vec<Arc<PaneState>>>,
     epoch: Mutex<Epoch>,
     /// The agents in the server's panes.
-    pub(super) agents: super::agents::AgentRegistry,
+    pub(super) agents: AgentRegistry,
+    hooks: PaneHooks,
     /// How the running version of tmux draws.
     rules: Mutex<Option<Rules>>,
     /// When a caller last asked for this server.
@@ -55,7 +70,8 @@ impl Host {
             panes: DashMap::new(),
             ended: Mutex::default(),
             epoch: Mutex::new(Epoch { server: 0, engine: shared.nonce }),
-            agents: super::agents::AgentRegistry::default(),
+            agents: AgentRegistry::default(),
+            hooks: shared.hooks,
             rules: Mutex::default(),
             asked: Mutex::new(Instant::now()),
             cancel: shared.cancel.child_token(),
@@ -223,7 +239,7 @@ impl Host {
         if pane.mark_exited(exit) {
             self.publish(exit_event(pane, exit));
         }
-        super::spawn::managed::release_wrapper(self, pane, exit);
+        (self.hooks.command_ended)(self, pane, exit);
     }
 
     pub(super) fn publish(&self, event: Event) {
@@ -319,11 +335,7 @@ impl Host {
                 self.charge(pane.seed_first(seed, self.rules()));
                 self.watch_string(&pane);
                 self.panes.insert(id, pane.clone());
-                let rules = shared.options.agents.clone();
-                if !rules.is_empty() {
-                    let follow = super::agents::follow(Arc::downgrade(self), pane.clone(), rules, self.cancel.clone());
-                    shared.tasks.spawn(follow);
-                }
+                (self.hooks.followed)(self, &pane);
                 metrics::PANES.increment(1.0);
                 // Describing a pane costs more than following it, and mostly there is no
                 // subscriber.
@@ -386,7 +398,7 @@ impl Host {
         if pane.mark_exited(exit) {
             self.publish(exit_event(&pane, exit));
         }
-        super::spawn::managed::process_ended(self, &pane, exit);
+        (self.hooks.process_ended)(self, &pane, exit);
     }
 
     fn closed(&self, id: PaneId) {
@@ -552,6 +564,22 @@ mod tests {
         sink.output(b"late");
         observer.seeded(PaneId(1), Seed::default(), Seeding::First).output(b"later");
         assert!(observer.moved(PaneId(1), &Seed::default(), b"").is_none());
+    }
+
+    /// tmux shows a pane as dead before it has asked how the process ended.
+    #[tokio::test]
+    async fn a_pane_that_is_first_seen_dead_ends_when_its_status_is_known() {
+        let engine = Engine::new(Options::default());
+        let host = Host::new(Path::new("/nowhere"), &engine.shared);
+        let dead = Seed { text: b"last\r\n"[..].into(), dead: true, ..Seed::default() };
+        host.seeded(PaneId(1), &dead, Seeding::First);
+        let pane = host.live_pane(PaneId(1)).unwrap();
+        assert_eq!(pane.exit(), None);
+        host.exited(PaneId(1), Exit { status: Some(3), signal: None });
+        assert_eq!(pane.exit().unwrap().status, Some(3));
+        // One that had died before is told at once.
+        host.seeded(PaneId(2), &Seed { exit_status: Some(4), ..dead }, Seeding::First);
+        assert_eq!(host.live_pane(PaneId(2)).unwrap().exit().unwrap().status, Some(4));
     }
 
     /// A command may end, and a string begin, in output of the connection to which the pane was

@@ -42,6 +42,7 @@ pub use audit_scope::Caller;
 pub use events::{Delivery, Subscription};
 pub use handles::{Capture, Events, Follow, Output, Pane, Read, RequestFuture, Run, Server, Spawn, Wait, WaitHandle};
 pub(crate) use host::Host;
+use host::PaneHooks;
 pub use options::Options;
 pub(crate) use pane::{PaneState, Revision};
 pub(crate) use query::list::{check_pattern, matches};
@@ -82,8 +83,17 @@ pub struct Shared {
     pub(crate) held_bytes: std::sync::atomic::AtomicUsize,
     /// Ties cursors to this engine.
     nonce: u64,
+    /// What every server's panes are looked after by.
+    hooks: PaneHooks,
     started: Instant,
 }
+
+/// Who is told what happens in panes.
+const HOOKS: PaneHooks = PaneHooks {
+    followed: agents::follow,
+    command_ended: spawn::managed::release_wrapper,
+    process_ended: spawn::managed::process_ended,
+};
 
 impl Engine {
     /// Starts an engine, which follows nothing yet. It runs until [`Engine::stop`], or until its
@@ -125,6 +135,7 @@ impl Engine {
             trails: Arc::default(),
             held_bytes: std::sync::atomic::AtomicUsize::new(0),
             nonce: u64::from(nonce::number() as u32),
+            hooks: HOOKS,
             started: Instant::now(),
         });
         shared.tasks.spawn(janitor::run(shared.clone()));

@@ -41,6 +41,8 @@ use crate::{
 /// turn of tmux's own event loop, so it noticed after one or two; what is left is for the
 /// subscription to `#{pane_dead}`.
 pub(super) const DEATH_LOOKS: u32 = 8;
+/// How long the process of a pane that tmux shows as dead may take to end.
+const END_LIMIT: Duration = Duration::from_secs(5);
 
 /// The shared state of a [`Server`](super::Server).
 pub struct Inner {
@@ -60,6 +62,15 @@ pub struct Inner {
     model: Mutex<Model>,
     /// Whether a task is finding out why a connection is silent.
     pub(super) judging: AtomicBool,
+}
+
+/// A look at a pane whose process has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Look {
+    /// One of several; so many may follow.
+    Times(u32),
+    /// The last one, when the server has waited for its children.
+    Reaping,
 }
 
 impl Inner {
@@ -358,6 +369,10 @@ impl Inner {
 
     /// Reads a pane whose process has ended: what stands in it now is all it printed (F9).
     pub(super) fn look_at_dead(self: &Arc<Self>, pane: PaneId, looks: u32) {
+        self.look(pane, Look::Times(looks));
+    }
+
+    fn look(self: &Arc<Self>, pane: PaneId, look: Look) {
         let connection = {
             let model = self.lock();
             if model.panes.get(&pane).is_none_or(FollowedPane::has_ended) {
@@ -367,32 +382,79 @@ impl Inner {
         };
         let Some(connection) = connection else { return };
         let (this, by) = (self.clone(), connection.id());
-        connection.submit(Request::Framed(self.question(pane)), move |answer| match answer {
-            Ok(Ok(parts)) => match Seed::parse(&parts) {
-                // Its status may come a turn later (N16).
-                Some(seed) if seed.dead && looks > 0 && seed.exit_status.is_none() && seed.exit_signal.is_none() => {
-                    this.look_at_dead(pane, looks - 1);
-                }
-                Some(seed) if seed.dead => {
-                    let exit = Exit { status: seed.exit_status, signal: seed.exit_signal };
-                    if this.mark_exited(pane, Some(by), Some(seed.pid)) {
-                        let sink = this.observer.seeded(pane, seed, Seeding::Last);
-                        if let Some(followed) = this.lock().panes.get_mut(&pane) {
-                            followed.seeded_last(Sink(sink));
-                        }
-                        this.observer.exited(pane, exit);
-                        this.refresh();
-                    }
-                }
-                // Another program was started in its place meanwhile.
-                Some(seed) if this.is_respawned(pane, seed.pid) => this.refresh(),
-                _ if looks > 0 => this.look_at_dead(pane, looks - 1),
-                _ => {}
-            },
+        let mut question = self.question(pane);
+        if look == Look::Reaping {
+            question.insert(0, Command::new("run-shell").arg(":"));
+        }
+        connection.submit(Request::Framed(question), move |answer| match answer {
+            Ok(Ok(parts)) => {
+                let parts = parts.get(usize::from(look == Look::Reaping)..).unwrap_or_default();
+                this.looked_at(pane, look, by, Seed::parse(parts));
+            }
             // It was closed with its process; its output is all here (this reply came after it).
             Ok(Err(_)) => this.refresh(),
             Err(_) => {}
         });
+    }
+
+    /// Takes what a pane shows whose process has ended.
+    fn looked_at(self: &Arc<Self>, pane: PaneId, look: Look, by: u64, seed: Option<Seed>) {
+        match seed {
+            Some(seed) if seed.dead => {
+                let exit = Exit { status: seed.exit_status, signal: seed.exit_signal };
+                if exit == Exit::default() && self.looks_for_status(pane, look, seed.pid) {
+                    return;
+                }
+                if self.mark_exited(pane, Some(by), Some(seed.pid)) {
+                    let sink = self.observer.seeded(pane, seed, Seeding::Last);
+                    if let Some(followed) = self.lock().panes.get_mut(&pane) {
+                        followed.seeded_last(Sink(sink));
+                    }
+                    self.observer.exited(pane, exit);
+                    self.refresh();
+                }
+            }
+            // Another program was started in its place meanwhile.
+            Some(seed) if self.is_respawned(pane, seed.pid) => self.refresh(),
+            _ => {
+                if let Look::Times(looks @ 1..) = look {
+                    self.look(pane, Look::Times(looks - 1));
+                }
+            }
+        }
+    }
+
+    /// Looks once more at a dead pane whose status tmux does not tell; `false`: it will not.
+    ///
+    /// The status may come a turn later (N16). Not before the process has ended: one closes its
+    /// terminal first, and may be held up between the two. And 3.3a may not wait for it before
+    /// another child of the server ends (N15), so it is given one.
+    fn looks_for_status(self: &Arc<Self>, pane: PaneId, look: Look, pid: u32) -> bool {
+        let is_local = self.spec.is_local();
+        if is_local
+            && look == Look::Times(DEATH_LOOKS)
+            && death::is_alive(pid)
+            && let Some(ended) = death::watch(pid)
+        {
+            let this = self.clone();
+            self.tasks.spawn(async move {
+                tokio::select! {
+                    () = ended => {}
+                    // The number may be another process's by now.
+                    () = tokio::time::sleep(END_LIMIT) => {}
+                    () = this.cancel.cancelled() => return,
+                }
+                this.look_at_dead(pane, DEATH_LOOKS - 1);
+            });
+            return true;
+        }
+        let next = match look {
+            Look::Times(looks @ 1..) => Look::Times(looks - 1),
+            Look::Times(0) if is_local && death::is_there(pid) => Look::Reaping,
+            Look::Times(0) | Look::Reaping => return false,
+        };
+        self.look(pane, next);
+        true
     }
 
     /// Removes a pane that is no longer listed. Its end is reported after its last output, which

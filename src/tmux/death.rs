@@ -47,6 +47,16 @@ pub fn is_alive(pid: u32) -> bool {
             return poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&now)) == Ok(0);
         }
     }
+    exists(pid)
+}
+
+/// Whether there is a process `pid` on this machine, be it one that has ended and that its parent
+/// has not waited for.
+pub fn is_there(pid: u32) -> bool {
+    i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw).is_some_and(exists)
+}
+
+fn exists(pid: rustix::process::Pid) -> bool {
     !matches!(rustix::process::test_kill_process(pid), Err(rustix::io::Errno::SRCH))
 }
 
@@ -62,7 +72,9 @@ mod tests {
         while is_alive(child.id()) {
             std::thread::yield_now();
         }
+        assert!(is_there(child.id()));
         child.wait().unwrap();
+        assert!(!is_there(child.id()));
         assert!(!is_alive(child.id()) && !is_alive(0) && !is_alive(u32::MAX));
     }
 }

@@ -1,5 +1,7 @@
 //! On a server that somebody else started muxtap is a guest: nobody notices it while it is there, and nothing of it is left afterwards.
 
+use std::path::{Path, PathBuf};
+
 use crate::common::{Background, Stopped, World, eventually, tmux_program};
 use rustix::process::Signal;
 
@@ -161,8 +163,10 @@ fn leaves_as_it_was(end: impl FnOnce(&World)) {
         user.stdin().write_all(b"display-message -p 'still here'\n").unwrap();
     }
     user.line_where("an answer", |line| line == "still here");
-    // The tmux under test may itself stand in a folder with that name.
-    let is_ours = |line: &str| line.replace(&tmux_program(), "tmux").contains("muxtap");
+    // The tmux under test may itself stand in a folder with that name: `DIR/bin/tmux-3.8`, with its libraries beside `bin`.
+    let tmux = PathBuf::from(tmux_program());
+    let dir = tmux.parent().and_then(Path::parent).map(|dir| dir.display().to_string()).filter(|dir| dir.len() > 1);
+    let is_ours = |line: &str| dir.iter().fold(line.to_owned(), |line, dir| line.replace(dir, "")).contains("muxtap");
     let left: Vec<_> = world.processes().into_iter().filter(|(_, line)| is_ours(line)).collect();
     assert!(left.is_empty(), "{left:?}");
 }

@@ -21,6 +21,15 @@ pub fn bursts(bursts: u32, lines: u32) -> String {
     )
 }
 
+/// The same, but each burst is printed when an Enter asks for it: a reader that asks when it has read the one before keeps up on any
+/// machine.
+pub fn bursts_on_demand(bursts: u32, lines: u32) -> String {
+    format!(
+        "stty -echo; echo ready; i=0; while [ $i -lt {bursts} ]; do read -r go; \
+         seq -f 'line %.0f' $((i * {lines} + 1)) $(((i + 1) * {lines})); i=$((i + 1)); done; echo END; exec cat"
+    )
+}
+
 fn ready(world: &World, pane: &str) {
     world.await_output(pane, "^ready");
 }
@@ -305,14 +314,18 @@ fn a_place_of_another_run_is_told_as_a_gap_and_what_is_none_is_refused() {
 #[test]
 fn a_slow_reader_meets_gaps_while_a_fast_one_loses_nothing() {
     let world = World::with_server();
-    let pane = world.window(&bursts(100, 5000));
+    let pane = world.window(&bursts_on_demand(100, 5000));
     ready(&world, &pane);
     let query = format!("panes={}&types=output&since=start", pane.replace('%', "%25"));
     let mut slow = Sse::open(&world, &query);
     let mut fast = Sse::open(&world, &query);
-    world.tmux(&["send-keys", "-t", &pane, "Enter"]);
     let mut lines = Numbered::default();
+    let mut asked = 0;
     while lines.others.last().is_none_or(|line| line != "END") {
+        if lines.lines == asked && asked < 500_000 {
+            world.tmux(&["send-keys", "-t", &pane, "Enter"]);
+            asked += 5000;
+        }
         lines.event(&fast.next().unwrap().data);
     }
     assert_eq!((lines.lines, lines.gaps), (500_000, 0), "the fast one");

@@ -332,10 +332,10 @@ impl Numbered {
 
     fn text(&mut self, text: &str) {
         self.rest.push_str(text);
-        while let Some(end) = self.rest.find('\n') {
-            let line: String = self.rest.drain(..=end).collect();
-            self.line(line.trim_end());
-        }
+        let all = std::mem::take(&mut self.rest);
+        let (lines, rest) = all.split_at(all.rfind('\n').map_or(0, |end| end + 1));
+        lines.lines().for_each(|line| self.line(line.trim_end()));
+        rest.clone_into(&mut self.rest);
     }
 
     fn line(&mut self, line: &str) {

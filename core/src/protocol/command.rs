@@ -28,7 +28,7 @@ pub enum CommandError {
 /// A tmux command.
 ///
 /// ```
-/// # use muxtap::protocol::command::Command;
+/// # use muxtap_core::protocol::command::Command;
 /// let rename = Command::new("rename-window").opt("-t", "@3");
 /// let line = rename.end_of_flags().literal("a; $HOME #{b}").line().unwrap();
 /// assert_eq!(line, b"rename-window -t @3 -- \"a; \\$HOME ##{b}\"\n");

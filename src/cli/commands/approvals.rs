@@ -1,6 +1,6 @@
 //! `approvals`.
 
-use std::{collections::BTreeSet, fmt::Write as _, time::Duration};
+use std::{collections::BTreeSet, fmt::Write as _};
 
 use clap::{Args, Subcommand};
 use tokio::sync::mpsc;
@@ -18,8 +18,6 @@ use crate::{
 };
 
 const PATH: &str = "/v1/approvals";
-/// How long to wait before looking for the next daemon again.
-const PAUSE: Duration = Duration::from_secs(1);
 
 /// Say yes or no to what agents want to spawn
 ///
@@ -160,14 +158,13 @@ async fn lists(caller: &Caller) -> Result<EventStream> {
 /// Opens the stream of the next daemon. None is started for it: the last one may have been stopped
 /// on purpose.
 async fn next_lists(caller: &Caller) -> Result<EventStream> {
-    loop {
-        let paths = caller.paths.clone();
-        let started = tokio::task::spawn_blocking(move || start::wait_for_restart(&paths)).await;
-        if started.map_err(|error| Error::internal(error.to_string()))??.is_some() {
-            return lists(caller).await;
-        }
-        tokio::time::sleep(PAUSE).await;
+    let paths = caller.paths.clone();
+    let started = tokio::task::spawn_blocking(move || start::wait_for_restart(&paths, None)).await;
+    if started.map_err(|error| Error::internal(error.to_string()))??.is_some() {
+        return lists(caller).await;
     }
+    let folder = caller.paths.dir().display();
+    Err(Error::internal(format!("{folder} cannot be watched for the next daemon; start this anew when one runs")))
 }
 
 /// The questions that a terminal has shown.

@@ -3,7 +3,7 @@
 use clap::Args;
 use clap_complete::Shell;
 
-use super::{Outcome, args, output};
+use super::{Outcome, output};
 
 /// Print a shell's completions
 #[derive(Debug, Args)]
@@ -18,9 +18,10 @@ pub(in crate::cli) struct Completions {
 }
 
 impl Completions {
-    pub(in crate::cli) fn run(self) -> Outcome {
+    /// Prints them for this tree of commands.
+    pub(in crate::cli) fn run(self, mut tree: clap::Command) -> Outcome {
         let mut script = Vec::new();
-        clap_complete::generate(self.shell, &mut args::tree(), "muxtap", &mut script);
+        clap_complete::generate(self.shell, &mut tree, "muxtap", &mut script);
         output::print_raw(script)?;
         Ok(0)
     }

@@ -20,7 +20,7 @@ pub(super) mod run;
 pub(super) mod tail;
 pub(super) mod wait_for;
 
-use super::{Outcome, args, caller::Caller, lines, output, targets, url};
+use super::{Outcome, caller::Caller, lines, output, targets, url};
 use crate::{api::Error, engine::is_number};
 
 /// The longest time limit that a wait or a run takes: a day.

@@ -25,13 +25,16 @@ use crate::{
     tmux::{Subject, death},
 };
 
-/// Follows a pane until it has gone or `cancel` is cancelled.
-pub(in crate::engine) async fn follow(
-    host: Weak<Host>,
-    pane: Arc<PaneState>,
-    rules: Arc<Rules>,
-    cancel: CancellationToken,
-) {
+/// Follows a pane in a task of its own, until it has gone or its server is followed no longer.
+pub(in crate::engine) fn follow(host: &Arc<Host>, pane: &Arc<PaneState>) {
+    let Some(shared) = host.shared() else { return };
+    let rules = shared.options.agents.clone();
+    if !rules.is_empty() {
+        shared.tasks.spawn(look_at(Arc::downgrade(host), pane.clone(), rules, host.cancel().clone()));
+    }
+}
+
+async fn look_at(host: Weak<Host>, pane: Arc<PaneState>, rules: Arc<Rules>, cancel: CancellationToken) {
     let wake = pane.lock().agent_signals.waker();
     let mut follower = Follower {
         host,

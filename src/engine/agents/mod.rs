@@ -6,7 +6,7 @@ mod judge;
 mod load;
 mod options;
 mod parse;
-mod registry;
+pub(super) mod registry;
 mod rules;
 mod signals;
 
@@ -15,7 +15,6 @@ use crate::api::{AgentInfo, AgentList, Result, Tier};
 
 pub(super) use follow::follow;
 pub use load::RulesFile;
-pub(super) use registry::AgentRegistry;
 pub use rules::Rules;
 pub(super) use signals::AgentSignals;
 

@@ -111,7 +111,7 @@ fn classify(proc: &Proc, foreground: &Foreground) -> ForegroundState {
     })
 }
 
-/// Returns whether these are the arguments of an exit wrapper ([`crate::engine::managed`]).
+/// Returns whether these are the arguments of an exit wrapper ([`crate::engine::spawn::managed`]).
 fn is_exit_wrapper(args: &[String]) -> bool {
     args.get(3).is_some_and(|name| name == "muxtap-hold")
 }

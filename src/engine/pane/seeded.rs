@@ -24,7 +24,8 @@ impl PaneState {
         state.feed(&seed.text, false);
         state.feed(&seed.pending, false);
         state.adopt(seed, rules, !seed.dead);
-        if seed.dead {
+        // How a process ended tmux may learn a turn later than that it did (N16): that is told then.
+        if seed.dead && (seed.exit_status.is_some() || seed.exit_signal.is_some()) {
             state.exit = Some((Exit { status: seed.exit_status, signal: seed.exit_signal }, Instant::now()));
         }
         let memory = state.memory_since(before);

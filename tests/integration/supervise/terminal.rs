@@ -24,6 +24,8 @@ impl Daemon {
     fn start(world: &World) -> Self {
         let (approvals, engine) = (Approvals::default(), Engine::start(Options::default()).unwrap());
         let listener = tokio::net::UnixListener::bind(world.path("m.sock")).unwrap();
+        // A daemon writes its lock file when it listens: that wakes who waits for one.
+        std::fs::write(world.path("m.sock.lock"), "\n").unwrap();
         let stop = CancellationToken::new();
         let served = daemon::serve_routes(listener, engine.clone(), approvals.clone(), stop.clone());
         let served = tokio::spawn(served);
