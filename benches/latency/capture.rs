@@ -33,7 +33,7 @@ pub fn run() {
     }
     for _ in 0..OVER_HTTP {
         let started = Instant::now();
-        http.send("GET", "/v1/panes/0/capture", "");
+        http.send("GET", "/v1/panes/%250/capture", "");
         let answer = http.receive();
         by_http.push(started.elapsed());
         assert!(answer.len() > expected.len());

@@ -150,7 +150,7 @@ fn read_back(http: &mut Http) -> (usize, bool) {
     let mut bytes = Vec::new();
     let mut since = "start".to_owned();
     loop {
-        let answer = http.get(&format!("/v1/panes/0/output?since={since}&format=raw&max_bytes=8388608"));
+        let answer = http.get(&format!("/v1/panes/%250/output?since={since}&format=raw&max_bytes=8388608"));
         let data = answer["data"].as_str().expect("raw bytes");
         bytes.extend(base64::engine::general_purpose::STANDARD.decode(data).expect("base64"));
         if answer["more"] != true {

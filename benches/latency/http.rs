@@ -81,6 +81,8 @@ impl Http {
     fn head(&self) -> Option<(usize, usize)> {
         let end = memchr::memmem::find(&self.read, b"\r\n\r\n")? + 4;
         let head = std::str::from_utf8(&self.read[..end]).ok()?;
+        // A refusal is quick too.
+        assert!(head.starts_with("HTTP/1.1 2"), "{}", String::from_utf8_lossy(&self.read));
         let length = head.lines().find_map(|line| line.strip_prefix("content-length: "))?;
         Some((end, length.parse().ok()?))
     }

@@ -32,7 +32,7 @@ pub fn run() {
             scope.spawn(|| {
                 let mut http = connect();
                 while started.elapsed() < CAPTURING {
-                    http.send("GET", "/v1/panes/0/capture", "");
+                    http.send("GET", "/v1/panes/%250/capture", "");
                     assert!(http.receive().len() > 200);
                     answered.fetch_add(1, Ordering::Relaxed);
                 }

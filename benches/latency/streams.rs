@@ -263,7 +263,7 @@ fn measure(tmux: &Tmux, fifo: &Fifo, side: &Fifo, daemon: &Daemon, readers: usiz
         let others = scope.spawn(|| {
             let mut http = daemon.http(tmux);
             let mut times = Times::default();
-            let mut since = http.get("/v1/panes/1/output?since=now")["cursor"].clone();
+            let mut since = http.get("/v1/panes/%251/output?since=now")["cursor"].clone();
             for number in 0.. {
                 if over.load(Ordering::Relaxed) {
                     break;
