@@ -84,7 +84,6 @@ pub mod supervise;
 #[cfg(feature = "engine")]
 mod tmux;
 
-use muxtap_core::width;
 pub use muxtap_core::{protocol, screen, stream};
 
 pub use api::{

@@ -3,7 +3,9 @@
 
 use std::collections::HashMap;
 
-use crate::{plain, protocol::ids::PaneId, width};
+use muxtap_core::width;
+
+use crate::{plain, protocol::ids::PaneId};
 
 /// The longest line that is held back until its end comes, in bytes; a longer one is printed in
 /// pieces.

@@ -5,13 +5,13 @@ use std::{
     io::{self, IsTerminal as _, Write as _},
 };
 
+use muxtap_core::width;
 use serde::Serialize;
 
 use crate::{
     api::{Error, Gap},
     plain,
     protocol::ids::PaneId,
-    width,
 };
 
 /// Why a command has no exit status of its own.

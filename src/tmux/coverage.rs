@@ -69,8 +69,10 @@ pub struct Inner {
 enum Look {
     /// One of several; so many may follow.
     Times(u32),
-    /// The last one, when the server has waited for its children.
+    /// The server has waited for its children.
     Reaping,
+    /// The last one, where it could not be made to.
+    Last,
 }
 
 impl Inner {
@@ -391,6 +393,8 @@ impl Inner {
                 let parts = parts.get(usize::from(look == Look::Reaping)..).unwrap_or_default();
                 this.looked_at(pane, look, by, Seed::parse(parts));
             }
+            // No shell could be run, or the pane is closed.
+            Ok(Err(_)) if look == Look::Reaping => this.look(pane, Look::Last),
             // It was closed with its process; its output is all here (this reply came after it).
             Ok(Err(_)) => this.refresh(),
             Err(_) => {}
@@ -451,7 +455,7 @@ impl Inner {
         let next = match look {
             Look::Times(looks @ 1..) => Look::Times(looks - 1),
             Look::Times(0) if is_local && death::is_there(pid) => Look::Reaping,
-            Look::Times(0) | Look::Reaping => return false,
+            Look::Times(0) | Look::Reaping | Look::Last => return false,
         };
         self.look(pane, next);
         true

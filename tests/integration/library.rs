@@ -1,6 +1,13 @@
 //! muxtap as a library: the examples, run as a reader would run them, and the handles.
 
-use std::{process::Command, time::Duration};
+use std::{
+    process::Command,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use muxtap::{
     Engine, ErrorCode, Options, Pane, Server, Since,
@@ -208,6 +215,42 @@ async fn a_handle_never_means_another_servers_pane() {
     let mut follow = pane.follow();
     assert!(follow.next().await.unwrap().unwrap().exit.is_some());
     assert!(follow.next().await.unwrap().is_none());
+    engine.stop().await;
+}
+
+/// Nor in the moments in which one server ends and another begins: whoever types all the while reaches the first alone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nor_while_one_server_takes_the_place_of_another() {
+    let world = World::with_server();
+    let (engine, server) = engine(&world).await;
+    let pane = server.pane("%0").await.unwrap();
+    let typed = Arc::new(AtomicU64::new(0));
+    let typing = tokio::spawn({
+        let typed = typed.clone();
+        async move {
+            loop {
+                match pane.type_text("x").await {
+                    Ok(_) => drop(typed.fetch_add(1, Ordering::Relaxed)),
+                    Err(error) if error.code == ErrorCode::NotFound => return error.message,
+                    // Between the two.
+                    Err(_) => tokio::task::yield_now().await,
+                }
+            }
+        }
+    });
+    eventually("some of it was typed", || typed.load(Ordering::Relaxed) > 0);
+    world.tmux(&["kill-server"]);
+    eventually("another server, once the first has gone", || {
+        run(world.tmux_command(world.socket()).args(["new-session", "-d", "stty -echo; exec cat"])).status == 0
+    });
+    let refused = typing.await.unwrap();
+    assert!(refused.contains("ended with the tmux server"), "{refused}");
+    eventually("it reads lines", || {
+        world.tmux(&["display-message", "-p", "-t", "%0", "#{pane_current_command}"]) == "cat"
+    });
+    world.tmux(&["send-keys", "-t", "%0", "only this", "Enter"]);
+    eventually("what was typed by hand", || world.tmux(&["capture-pane", "-p", "-t", "%0"]).contains("only this"));
+    assert_eq!(world.tmux(&["capture-pane", "-p", "-t", "%0"]).trim(), "only this");
     engine.stop().await;
 }
 

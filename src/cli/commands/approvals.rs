@@ -11,13 +11,18 @@ use super::{
 };
 use crate::{
     api::{DoneAnswer, Error, Result},
-    cli::{client::EventStream, url},
+    cli::{
+        client::{Client, EventStream},
+        url,
+    },
     daemon::start,
     plain,
     supervise::confirm::approvals::{ApprovalAnswer, ApprovalList, OpenQuestion, Verdict, unknown},
 };
 
 const PATH: &str = "/v1/approvals";
+/// Connections that may be lost one after the other before that is an error.
+const LOST_IN_A_ROW: u32 = 3;
 
 /// Say yes or no to what agents want to spawn
 ///
@@ -111,7 +116,7 @@ async fn answer(caller: &Caller, id: &str, word: Verdict) -> Result<()> {
 }
 
 async fn watch(caller: &Caller) -> Outcome {
-    let mut lists = lists(caller).await?;
+    let mut lists = lists(caller.client().await?).await?;
     let mut input = lines_of_stdin();
     let mut reads_stdin = true;
     let mut questions = Questions::default();
@@ -151,17 +156,30 @@ async fn watch(caller: &Caller) -> Outcome {
 }
 
 /// Opens the stream of lists. While it is open agents know that somebody watches.
-async fn lists(caller: &Caller) -> Result<EventStream> {
-    caller.client().await?.events(&format!("{PATH}/events"), &(), None).await
+async fn lists(client: Client) -> Result<EventStream> {
+    client.events(&format!("{PATH}/events"), &(), None).await
 }
 
 /// Opens the stream of the next daemon. None is started for it: the last one may have been stopped
 /// on purpose.
 async fn next_lists(caller: &Caller) -> Result<EventStream> {
-    let paths = caller.paths.clone();
-    let started = tokio::task::spawn_blocking(move || start::wait_for_restart(&paths, None)).await;
-    if started.map_err(|error| Error::internal(error.to_string()))??.is_some() {
-        return lists(caller).await;
+    let mut failures = 0;
+    loop {
+        let paths = caller.paths.clone();
+        let started = tokio::task::spawn_blocking(move || start::wait_for_restart(&paths, None)).await;
+        if started.map_err(|error| Error::internal(error.to_string()))??.is_none() {
+            break;
+        }
+        let opened = match caller.running().await {
+            Ok(Some(client)) => lists(client.comparing_versions()).await,
+            Ok(None) => continue,
+            Err(error) => Err(error),
+        };
+        match opened {
+            // It was the last one, which accepted nobody any more and then closed its socket.
+            Err(_) if failures < LOST_IN_A_ROW => failures += 1,
+            opened => return opened,
+        }
     }
     let folder = caller.paths.dir().display();
     Err(Error::internal(format!("{folder} cannot be watched for the next daemon; start this anew when one runs")))
