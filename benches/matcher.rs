@@ -22,7 +22,7 @@ enum Event {
     Control(u64, Control),
 }
 
-/// What the decoder would say of a build's output, chunk by chunk.
+/// The decoder's events for a build's output, chunk by chunk.
 fn build_output(coloured: bool) -> Vec<Vec<Event>> {
     let (mut chunks, mut chunk, mut at, mut begun) = (Vec::new(), Vec::new(), 0, 0);
     for line in 0_u64.. {

@@ -1,7 +1,9 @@
-//! The screen model beside two general terminal emulators: how fast it takes output, what a capture costs, and what a full history holds.
+//! The screen model beside two general terminal emulators: how fast it takes output, what a capture
+//! costs, and what a full history holds.
 //!
-//! `cargo bench --bench screen` prints a table with the goals beside; `-- listing` that of the inputs with this in their names. The exit status is 0 whatever the figures are. Ratios are of one run on
-//! one thread, in which the three take turns: the best of several rounds counts.
+//! `cargo bench --bench screen` prints a table with the goals beside; `-- listing` that of the
+//! inputs with this in their names. The exit status is 0 whatever the figures are. Ratios are of
+//! one run on one thread, in which the three take turns: the best of several rounds counts.
 
 #![allow(
     clippy::print_stdout,

@@ -55,7 +55,8 @@ fn flood(fifo: &Path) {
     }
 }
 
-/// For each line `LINES BURST MICROSECONDS` of the FIFO: prints so many markers `<NUMBER NANOSECONDS-OF-NOW>`, a burst at a time.
+/// Prints LINES markers `<NUMBER NANOSECONDS-OF-NOW>` for each line `LINES BURST MICROSECONDS` of
+/// the FIFO, a burst at a time.
 fn steady(fifo: &Path) {
     for line in lines(fifo) {
         let mut numbers = line.split(' ').map(|number| number.parse::<u64>().expect("a number"));

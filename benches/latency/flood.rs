@@ -111,7 +111,8 @@ fn flood_control(stage: &Flooded, control: &mut Control, id: &str, side: &mut Ti
     })
 }
 
-/// The flood as a caller of muxtap sees it: how long it took, and how old its last line was when the wait for it was answered.
+/// Times the flood for a caller of muxtap. Returns how long it took, and how old its last line was
+/// when the wait for it was answered.
 fn flood_muxtap(stage: &Flooded, daemon: &Daemon, http: &mut Http, id: &str, side: &mut Times) -> (Duration, Duration) {
     let over = AtomicBool::new(false);
     thread::scope(|scope| {

@@ -29,14 +29,14 @@ impl Http {
         Self::on(Box::new(stream), server, "host: bench\r\n".into())
     }
 
-    /// The same over TCP.
+    /// A connection to the daemon over TCP.
     pub fn over_tcp(addr: &str, token: &str, server: &Path) -> Self {
         let stream = TcpStream::connect(addr).expect("the daemon answers");
         stream.set_nodelay(true).expect("a TCP option");
         Self::on(Box::new(stream), server, format!("host: {addr}\r\nauthorization: Bearer {token}\r\n"))
     }
 
-    /// The same to a bridge, as a page of this origin.
+    /// A connection to a bridge, as a page of this origin opens it.
     pub fn as_page(addr: &str, origin: &str) -> Self {
         let stream = TcpStream::connect(addr).expect("the bridge answers");
         stream.set_nodelay(true).expect("a TCP option");

@@ -1,7 +1,9 @@
-//! What muxtap must reach, measured end to end on private tmux servers and printed as ratios with the goal beside each.
+//! muxtap's performance goals, measured end to end on private tmux servers and printed as ratios
+//! with the goal beside each.
 //!
-//! `cargo bench --bench latency` runs everything; `cargo bench --bench latency -- wait flood` some of it. The exit status is 0 whatever
-//! the figures are: `docs/performance.md` says how to read them.
+//! `cargo bench --bench latency` runs everything; `cargo bench --bench latency -- wait flood` some
+//! of it. The exit status is 0 whatever the figures are: `docs/performance.md` says how to read
+//! them.
 
 #![allow(
     clippy::unwrap_used,

@@ -20,7 +20,7 @@ use muxtap::{
 
 use super::table::{Goal, figure, part};
 
-/// What tmux sends of a build's text, and of a coloured listing with an escape each ten bytes or so.
+/// A build's text as tmux sends it, and a coloured listing with an escape each ten bytes or so.
 const PLAIN: &[u8] = b"   Compiling muxtap v0.1.0 (/home/user/src/muxtap) with 12 features on\\015\\012";
 const COLOURED: &[u8] = b"\\033[01;34msrc\\033[0m  \\033[01;32mrun.sh\\033[0m  a.txt\\015\\012";
 const PATTERNS: [&str; 4] = ["error: .*", "BUILD (?:OK|FAILED)", r"\d+ passed; \d+ failed", "(?i)fatal.*"];

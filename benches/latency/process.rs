@@ -1,4 +1,4 @@
-//! What `/proc` tells about a process.
+//! CPU time and memory of a process, from `/proc`.
 
 use std::{fs, time::Duration};
 

@@ -1,4 +1,4 @@
-//! What waiting costs while nothing happens.
+//! The cost of waiting while nothing happens.
 
 use std::time::Duration;
 

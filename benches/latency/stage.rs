@@ -21,7 +21,8 @@ fn running() -> std::sync::MutexGuard<'static, Vec<PathBuf>> {
     RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// On SIGINT and SIGTERM no server stays behind. Daemons follow their parent's end by the signal or by their servers' end.
+/// Ends every server on SIGINT and SIGTERM: none stays behind. Daemons follow their parent's end by
+/// the signal or by their servers' end.
 pub fn clean_up_when_interrupted() {
     std::thread::spawn(|| {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
@@ -96,7 +97,7 @@ impl Tmux {
         command
     }
 
-    /// What such a command prints.
+    /// Runs `tmux` on this server; returns its output.
     pub fn ask(&self, args: &[&str]) -> String {
         let output = self.command().args(args).output().expect("tmux runs");
         assert!(output.status.success(), "tmux {args:?}: {}", String::from_utf8_lossy(&output.stderr));

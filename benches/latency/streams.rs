@@ -1,4 +1,5 @@
-//! Many readers of event streams: what they cost tmux, the engine and each other, on a flood and on a pane that prints steadily.
+//! Many readers of event streams: their cost to tmux, the engine and each other, on a flood and on
+//! a pane that prints steadily.
 
 use std::{
     path::{Path, PathBuf},
@@ -35,7 +36,7 @@ const SIDE_PAUSE: Duration = Duration::from_millis(10);
 const SIDE_DELAY_US: u64 = 4000;
 const MIB: f64 = 1024.0 * 1024.0;
 
-/// What one client is to do.
+/// A client that is to be connected.
 #[derive(Clone)]
 struct Plan {
     daemon: PathBuf,
@@ -50,7 +51,7 @@ struct Clients {
     seen: thread::JoinHandle<Vec<Seen>>,
 }
 
-/// What one client saw.
+/// Counts of one client's output, and its age.
 #[derive(Default)]
 struct Seen {
     bytes: u64,
@@ -178,7 +179,7 @@ fn newest(bytes: &[u8]) -> Option<u64> {
     std::str::from_utf8(&bytes[begin + 1..end]).ok()?.split_once(' ')?.1.parse().ok()
 }
 
-/// What a flood cost.
+/// The cost of a flood, and what its readers saw.
 #[derive(Default)]
 struct Cost {
     /// Until the program had written everything: tmux takes no more than it can pass on.
@@ -286,7 +287,8 @@ fn measure(tmux: &Tmux, fifo: &Fifo, side: &Fifo, daemon: &Daemon, readers: usiz
     cost.seen.extend(clients.stop());
 }
 
-/// A marker in the other pane: how old it was when the wait for it was answered, and where that ended. A wait that came late finds it too.
+/// Waits for a marker in the other pane. Returns how old the marker was when the wait for it was
+/// answered, and where that wait ended. A wait that came late finds it too.
 fn side_marker(http: &mut Http, side: &Fifo, id: &str, since: &Value) -> (Duration, Value) {
     let wait = json!({"panes": ["%1"], "patterns": [format!(r"<{id} (\d+)>")], "since": since, "timeout_ms": 60_000});
     http.send("POST", "/v1/waits", &wait.to_string());

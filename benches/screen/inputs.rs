@@ -1,4 +1,4 @@
-//! What programs print, made the same in every run.
+//! Output of programs, made the same in every run.
 
 use std::fmt::Write as _;
 

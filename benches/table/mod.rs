@@ -1,6 +1,6 @@
 //! A table of figures, each beside its goal.
 
-/// What is to be reached.
+/// A bound that a figure is to keep.
 #[derive(Clone, Copy)]
 pub enum Goal {
     AtMost(f64),

@@ -75,6 +75,25 @@ impl ErrorCode {
             Self::InternalError => "INTERNAL_ERROR",
         }
     }
+
+    /// The status of an HTTP response with this code.
+    pub const fn http_status(self) -> u16 {
+        match self {
+            Self::InvalidTarget | Self::InvalidArgument => 400,
+            Self::Unauthorized => 401,
+            Self::ReadOnly => 403,
+            Self::NotFound => 404,
+            Self::AmbiguousTarget | Self::Conflict => 409,
+            Self::UnsupportedCaptureMode => 422,
+            // muxtap is well; what it depends on, a command in a pane or tmux, is not. Not 408:
+            // browsers and some libraries silently repeat a request that is answered so, and a
+            // `run` would type its command again. Nor one of 5xx, which says that muxtap has
+            // failed.
+            Self::Timeout | Self::TmuxUnavailable | Self::InconsistentState => 424,
+            Self::ResourceLimit => 429,
+            Self::InternalError => 500,
+        }
+    }
 }
 
 /// An error as every face reports it.

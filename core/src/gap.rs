@@ -1,4 +1,4 @@
-//! What is missing in a pane's output, and why.
+//! Gaps in a pane's output, and their reasons.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;

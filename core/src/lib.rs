@@ -1,5 +1,5 @@
-//! What muxtap is built on: floors without I/O, clocks or tasks, which fuzzing attacks and programs
-//! may use by themselves.
+//! The core of muxtap: floors without I/O, clocks or tasks, which fuzzing attacks and programs may
+//! use by themselves.
 //!
 //! [`protocol`] is what tmux and a control client say to each other, [`stream`] one pane's output
 //! as a stream with cursors, and [`screen`] what tmux's grid holds. The crate `muxtap` re-exports

@@ -1,4 +1,5 @@
-//! What reads as a layout is written back so that it reads as the same layout.
+//! Layouts there and back: text that parses as a layout is written so that it parses as the same
+//! layout.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,7 +1,8 @@
 //! The matcher under any chunking, against `regex::Regex` on the whole text.
 //!
-//! The input is: a byte that picks how many hits are rejected, a byte that picks a pattern of the menu or a free one, for a free one its
-//! text up to a line feed, then the stream. In it the bytes 0xF5 and above, which are not UTF-8, cut chunks.
+//! The input is: a byte that picks how many hits are rejected, a byte that picks a pattern of the
+//! menu or a free one, for a free one its text up to a line feed, then the stream. In it the bytes
+//! 0xF5 and above, which are not UTF-8, cut chunks.
 
 #![no_main]
 
@@ -13,7 +14,22 @@ use muxtap_core::stream::{
 };
 
 const MENU: &[&str] = &[
-    "ab", "abcd|bc", "a.*b", "a.*?b", "^ab$", r"\bab\b", "a\nb", r"a\s+b", "(a)(b)?", "(?s)a.*c", "(?s)a.+?c", r"\$ $", "error: .*", "a{2,5}", r"\w+c", "é",
+    "ab",
+    "abcd|bc",
+    "a.*b",
+    "a.*?b",
+    "^ab$",
+    r"\bab\b",
+    "a\nb",
+    r"a\s+b",
+    "(a)(b)?",
+    "(?s)a.*c",
+    "(?s)a.+?c",
+    r"\$ $",
+    "error: .*",
+    "a{2,5}",
+    r"\w+c",
+    "é",
 ];
 
 fuzz_target!(|data: &[u8]| {
@@ -87,8 +103,10 @@ fuzz_target!(|data: &[u8]| {
             return;
         }
         let regex = regex::RegexBuilder::new(pattern).multi_line(true).build().expect("the set took it");
-        let expected: Vec<String> = regex.find_iter(&text).take(rejected + 1).map(|found| found.as_str().to_owned()).collect();
-        let found: Vec<String> = hits.iter().map(|hit| hit.captures.first().cloned().flatten().unwrap_or_default()).collect();
+        let expected: Vec<String> =
+            regex.find_iter(&text).take(rejected + 1).map(|found| found.as_str().to_owned()).collect();
+        let found: Vec<String> =
+            hits.iter().map(|hit| hit.captures.first().cloned().flatten().unwrap_or_default()).collect();
         let clipped = |text: &String| text.len() > 4000;
         if !expected.iter().any(clipped) {
             assert_eq!(found, expected, "{pattern:?} in {text:?}");

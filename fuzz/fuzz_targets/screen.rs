@@ -1,8 +1,9 @@
-//! The screen model under any bytes, chunking, sizes and resizes: nothing panics, memory stays bounded, chunking changes nothing.
+//! The screen model under any bytes, chunking, sizes and resizes: nothing panics, memory stays
+//! bounded, chunking changes nothing.
 //!
-//! The input is: columns, rows, a history limit, the size of the chunks, a byte whose bits pick the version and the options,
-//! then the stream. In the stream 0xf8 to 0xff, which no program prints, are a resize (two bytes follow), `clear-history`, a
-//! reset and a look at what it holds.
+//! The input is: columns, rows, a history limit, the size of the chunks, a byte whose bits pick the
+//! version and the options, then the stream. In the stream 0xf8 to 0xff, which no program prints,
+//! are a resize (two bytes follow), `clear-history`, a reset and a look at what it holds.
 
 #![no_main]
 

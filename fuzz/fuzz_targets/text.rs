@@ -1,9 +1,11 @@
-//! The text of a stream under any chunking: the same events however the bytes are cut, the same again when they are decoded from the ring, and
-//! no bytes that make the renderer or the echo filter fail. After some chunks an open string is given up, by the whole's decoder where the
+//! The text of a stream under any chunking: the same events however the bytes are cut, the same
+//! again when they are decoded from the ring, and no bytes that make the renderer or the echo
+//! filter fail. After some chunks an open string is given up, by the whole's decoder where the
 //! chunk ends as by the ring.
 //!
-//! The input is: a byte that picks the size of the chunks, one for the pane's width, one for after which chunks a string is given up (a bit
-//! each, over and over), one for how many of the following bytes are typed, the typed bytes, then the stream.
+//! The input is: a byte that picks the size of the chunks, one for the pane's width, one for after
+//! which chunks a string is given up (a bit each, over and over), one for how many of the following
+//! bytes are typed, the typed bytes, then the stream.
 
 #![no_main]
 

@@ -30,8 +30,8 @@ use crate::{
     },
 };
 
-/// What is done by others when something happens in a pane. The host calls them and knows none of
-/// them: they ask it for more.
+/// Callbacks for what happens in a pane. The host calls them and knows none of them: they ask it
+/// for more.
 #[derive(Clone, Copy)]
 pub(super) struct PaneHooks {
     /// The pane is followed: it was seeded for the first time.

@@ -83,12 +83,12 @@ pub struct Shared {
     pub(crate) held_bytes: std::sync::atomic::AtomicUsize,
     /// Ties cursors to this engine.
     nonce: u64,
-    /// What every server's panes are looked after by.
+    /// Callbacks for what happens in the panes of every server.
     hooks: PaneHooks,
     started: Instant,
 }
 
-/// Who is told what happens in panes.
+/// The parts of the engine that are notified of what happens in panes.
 const HOOKS: PaneHooks = PaneHooks {
     followed: agents::follow,
     command_ended: spawn::managed::release_wrapper,

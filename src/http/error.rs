@@ -25,25 +25,8 @@ impl From<Error> for Failure {
 
 impl IntoResponse for Failure {
     fn into_response(self) -> Response {
-        (status(self.0.code), Json(self.0)).into_response()
-    }
-}
-
-/// Returns the HTTP status of a code.
-pub const fn status(code: ErrorCode) -> StatusCode {
-    match code {
-        ErrorCode::NotFound => StatusCode::NOT_FOUND,
-        ErrorCode::AmbiguousTarget | ErrorCode::Conflict => StatusCode::CONFLICT,
-        ErrorCode::InvalidTarget | ErrorCode::InvalidArgument => StatusCode::BAD_REQUEST,
-        ErrorCode::Unauthorized => StatusCode::UNAUTHORIZED,
-        ErrorCode::UnsupportedCaptureMode => StatusCode::UNPROCESSABLE_ENTITY,
-        ErrorCode::ResourceLimit => StatusCode::TOO_MANY_REQUESTS,
-        ErrorCode::ReadOnly => StatusCode::FORBIDDEN,
-        // muxtap is well; what it depends on, a command in a pane or tmux, is not. Not 408:
-        // browsers and some libraries silently repeat a request that is answered so, and a `run`
-        // would type its command again. Nor one of 5xx, which says that muxtap has failed.
-        ErrorCode::Timeout | ErrorCode::TmuxUnavailable | ErrorCode::InconsistentState => StatusCode::FAILED_DEPENDENCY,
-        _ => StatusCode::INTERNAL_SERVER_ERROR,
+        let status = StatusCode::from_u16(self.0.code.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        (status, Json(self.0)).into_response()
     }
 }
 

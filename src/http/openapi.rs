@@ -202,7 +202,6 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::*;
-    use crate::http::error::status;
     use crate::{
         engine::{Engine, Options},
         http::{App, daemon_router},
@@ -252,7 +251,7 @@ mod tests {
         let table = include_str!("../../docs/http.md");
         for code in api::ErrorCode::ALL {
             assert!(listed.iter().any(|word| *word == code.as_str()), "{code:?}");
-            let status = status(code).as_u16();
+            let status = code.http_status();
             let description = waits[status.to_string()]["description"].as_str().unwrap();
             assert!(description.contains(code.as_str()), "{code:?}");
             let row = format!("| {status} | `{}` |", code.as_str());

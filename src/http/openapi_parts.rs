@@ -13,7 +13,6 @@ use utoipa::{
     },
 };
 
-use super::error::status;
 use crate::api;
 
 /// The statuses with which a request fails, each with its codes. They are the same on every route
@@ -24,7 +23,7 @@ impl IntoResponses for Failures {
     fn responses() -> BTreeMap<String, RefOr<Documented>> {
         let mut codes: BTreeMap<u16, Vec<&str>> = BTreeMap::new();
         for code in api::ErrorCode::ALL {
-            codes.entry(status(code).as_u16()).or_default().push(code.as_str());
+            codes.entry(code.http_status()).or_default().push(code.as_str());
         }
         let body = ContentBuilder::new().schema(Some(Ref::from_schema_name("Error"))).build();
         let response = |codes: Vec<&str>| {

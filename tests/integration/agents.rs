@@ -1,5 +1,5 @@
-//! Agents in panes, played by scripts of their names: each draws the screens of `tests/golden/agents` and stands for the real program,
-//! which is not here.
+//! Agents in panes, played by scripts of their names: each draws the screens of
+//! `tests/golden/agents` and stands for the real program, which is not here.
 use std::{fs, os::unix::fs::PermissionsExt as _, path::Path};
 
 use serde_json::Value;
@@ -64,8 +64,8 @@ fn all_golden() -> Vec<String> {
     names
 }
 
-/// A world in whose `PATH` there are such agents, with a session `wide` of 120x40 that runs `sh` (not as a login shell, which would set
-/// a `PATH` of its own); its pane.
+/// A world in whose `PATH` there are such agents, and the pane of its session `wide`. This session
+/// of 120x40 runs `sh` (not as a login shell, which would set a `PATH` of its own).
 fn stage(names: &[&str]) -> (World, String) {
     let mut world = World::new();
     let bin = world.path("bin");
@@ -167,7 +167,8 @@ fn an_agent_in_a_shell_from_its_start_to_its_end() {
     assert_eq!(what(&next(&mut watch)), ("codex", "ended"));
 }
 
-/// What it came to while nobody watched, by the name of its session's pattern.
+/// A state that an agent reached between two watches is in the second one. Its session is named by
+/// a pattern.
 #[test]
 fn a_watch_that_is_resumed_tells_what_an_agent_came_to() {
     let (world, pane) = stage(&["claude"]);

@@ -257,7 +257,7 @@ exec TMUX "$@"
     assert_ne!(there.status, 0, "{there:?}");
 }
 
-/// It ends by itself after 15 s.
+/// A server whose daemon was killed while it started ends by itself after 15 s.
 #[test]
 fn a_daemon_that_is_killed_while_it_starts_a_server_leaves_none_behind() {
     let mut world = World::new();

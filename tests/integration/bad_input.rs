@@ -1,4 +1,5 @@
-//! What is wrong, hostile or missing: a clear error or a clean degradation, nothing lost, nothing left behind.
+//! Wrong or hostile input, and missing parts: a clear error or a clean degradation, nothing lost,
+//! nothing left behind.
 
 use std::{fs, os::unix::fs::PermissionsExt as _, path::PathBuf};
 
@@ -17,8 +18,8 @@ fn script(world: &World, name: &str, text: &str) -> PathBuf {
     path
 }
 
-/// F13: what a pane prints is read as part of replies; a pane that knows the protocol must not be able to write into another pane's
-/// stream, nor end a reply early.
+/// F13: what a pane prints is read as part of replies. A pane that knows the protocol must not be
+/// able to write into another pane's stream, nor end a reply early.
 #[test]
 fn a_pane_that_forges_protocol_lines_reaches_no_other_pane() {
     let world = World::with_server();

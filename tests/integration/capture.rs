@@ -177,7 +177,7 @@ fn bad_requests() {
     }
 }
 
-/// What changes a screen without output is found out, by what tmux announces within a second.
+/// Changes of a screen without output are found out, by what tmux announces within a second.
 #[test]
 fn what_the_stream_does_not_tell_is_found_out() {
     let (world, pane) = shows("seq 1 60; printf '\\033[31mred\\033[0m\\n'");
@@ -211,7 +211,8 @@ fn what_the_stream_does_not_tell_is_found_out() {
     }
 }
 
-/// From 3.4 on these are what memory alone cannot tell (S12): links, a run that ends at a quarter of the columns, and images.
+/// Cells that memory alone cannot know from 3.4 on (S12): links, a run that ends at a quarter of
+/// the columns, and images.
 #[test]
 fn what_memory_does_not_know_tmux_tells() {
     let (world, pane) = shows(

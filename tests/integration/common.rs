@@ -243,7 +243,8 @@ pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// A process that does nothing for a while, so that the middle of what it is asked can be met. It goes on when this is dropped.
+/// A process that does nothing for a while, so that a test can act in the middle of a request to
+/// it. It goes on when this is dropped.
 pub struct Stopped(u32);
 
 impl Stopped {
@@ -354,7 +355,8 @@ impl World {
         self.tmux_at(&self.socket, args)
     }
 
-    /// The same on another socket, whose server is ended with the world.
+    /// Calls tmux on another socket, whose server is ended with the world; it must succeed. Returns
+    /// stdout without its last newline.
     pub fn tmux_at(&self, socket: &Path, args: &[&str]) -> String {
         let answer = self.try_tmux_at(socket, args);
         assert_eq!(answer.status, 0, "tmux {args:?}: {answer:?}");
@@ -410,7 +412,7 @@ impl World {
         run(&mut self.muxtap_command(args))
     }
 
-    /// The same with something on stdin.
+    /// Calls muxtap for this world's tmux server with something on stdin.
     pub fn muxtap_with_stdin(&self, args: &[&str], stdin: &[u8]) -> Answer {
         let mut process = Background::start(&mut self.muxtap_command(args));
         // It may refuse before it has read everything.
@@ -500,7 +502,7 @@ impl World {
         stream
     }
 
-    /// What the daemon counts under this name.
+    /// The value of one of the daemon's metrics.
     pub fn metric(&self, name: &str) -> u64 {
         let text = String::from_utf8(self.http("GET", "/metrics", None).body).unwrap();
         let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
@@ -594,8 +596,8 @@ fn crashed_servers() -> Vec<(i32, i32)> {
         let pid = rustix::process::Pid::from_raw(pid.parse().unwrap()).unwrap();
         let status = rustix::process::waitpid(Some(pid), rustix::process::WaitOptions::NOHANG).ok().flatten();
         let by = status.and_then(|(_, status)| status.terminating_signal());
-        // Tests that end one by a signal use the first two. The third ends what a server has forked for a pane, and what
-        // has not become the pane's program yet, when the terminal goes.
+        // Tests that end one by a signal use the first two. The third ends what a server has forked
+        // for a pane, and what has not become the pane's program yet, when the terminal goes.
         let meant = [rustix::process::Signal::KILL, rustix::process::Signal::TERM, rustix::process::Signal::HUP];
         let meant = meant.map(rustix::process::Signal::as_raw);
         crashed.extend(by.filter(|by| !meant.contains(by)).map(|by| (pid.as_raw_nonzero().get(), by)));

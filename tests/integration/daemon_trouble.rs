@@ -69,7 +69,8 @@ mod descriptors {
         (head.split(' ').nth(1).unwrap().parse().unwrap(), serde_json::from_str(body).unwrap())
     }
 
-    /// Callers that say nothing and come back whenever they are turned away: they take each descriptor that becomes free.
+    /// Callers that send nothing and come back whenever they are turned away: they take each
+    /// descriptor that becomes free.
     struct Crowd {
         thread: Option<JoinHandle<()>>,
         leave: Option<PipeWriter>,
@@ -317,7 +318,7 @@ fn tail_and_events_go_on_behind_a_gap_when_the_daemon_was_killed() {
     assert_eq!(daemons(&world), [0; 0]);
 }
 
-/// What systemd and launchd do: a daemon that was killed is started again, by them.
+/// A supervisor, such as systemd or launchd, starts a daemon again that was killed.
 #[test]
 fn no_second_daemon_is_started_beside_a_supervisors() {
     let world = World::with_server();

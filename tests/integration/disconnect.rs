@@ -53,7 +53,8 @@ fn what_is_being_made_when_its_caller_leaves_is_made_to_the_end() {
     assert_eq!(world.sessions(), ["made", "main"]);
 }
 
-/// What was to be pasted into a pane that has just gone is not left on the server for everyone to see.
+/// Text to be pasted into a pane that has just gone is not left on the server, where everyone could
+/// see it.
 #[test]
 fn a_paste_that_fails_leaves_no_buffer() {
     let world = World::with_server();

@@ -1,15 +1,18 @@
-//! On a server that somebody else started muxtap is a guest: nobody notices it while it is there, and nothing of it is left afterwards.
+//! Guests: on a server that somebody else started muxtap is not noticed while it is there, and
+//! nothing of it is left afterwards.
 
 use std::path::{Path, PathBuf};
 
 use crate::common::{Background, Stopped, World, eventually, tmux_program};
 use rustix::process::Signal;
 
-/// Everything a user can ask a tmux server about it, but what control clients of muxtap's own add while they are attached.
+/// Everything a user can ask a tmux server about it, but what control clients of muxtap's own add
+/// while they are attached.
 #[derive(Debug, PartialEq)]
 struct Picture(Vec<(String, String)>);
 
-/// `daemon`: muxtap runs, its clients (children of this process) are left out, and with them the count of attached clients.
+/// Takes the picture of a server. `daemon`: muxtap runs, its clients (children of that process) are
+/// left out, and with them the count of attached clients.
 fn picture(world: &World, daemon: Option<u32>) -> Picture {
     let mut asked: Vec<(String, String)> = Vec::new();
     let mut ask = |args: &[&str]| {
@@ -91,8 +94,8 @@ fn new_window_goes_to(world: &World) -> String {
     session.to_owned()
 }
 
-/// Four sessions that were used in another order than they were made in; one grouped, one window linked twice, splits, a user's hook and
-/// options, a client of the user's with a size of its own.
+/// Four sessions that were used in another order than they were made in; one grouped, one window
+/// linked twice, splits, a user's hook and options, a client of the user's with a size of its own.
 fn busy_server() -> (World, Background) {
     let world = World::with_server();
     // A window's name would follow its program, at times that nobody tells.
@@ -116,7 +119,8 @@ fn busy_server() -> (World, Background) {
     // Before that 3.3a answers that there is no such client.
     user.line_where("the client is attached", |line| line.starts_with("%session-changed"));
     for visit in ["refresh-client -C 100x30", "switch-client -t c", "switch-client -t a", "switch-client -t b"] {
-        // tmux resizes what a client looks at when it has done everything it was asked: so one at a time, and asked what came of it.
+        // tmux resizes what a client looks at when it has done everything it was asked: so one at a
+        // time, and asked what came of it.
         use std::io::Write as _;
         writeln!(user.stdin(), "{visit}").unwrap();
         // Not announced to a control client, so asked again until it is so.
@@ -163,7 +167,8 @@ fn leaves_as_it_was(end: impl FnOnce(&World)) {
         user.stdin().write_all(b"display-message -p 'still here'\n").unwrap();
     }
     user.line_where("an answer", |line| line == "still here");
-    // The tmux under test may itself stand in a folder with that name: `DIR/bin/tmux-3.8`, with its libraries beside `bin`.
+    // The tmux under test may itself stand in a folder with that name: `DIR/bin/tmux-3.8`, with its
+    // libraries beside `bin`.
     let tmux = PathBuf::from(tmux_program());
     let dir = tmux.parent().and_then(Path::parent).map(|dir| dir.display().to_string()).filter(|dir| dir.len() > 1);
     let is_ours = |line: &str| dir.iter().fold(line.to_owned(), |line, dir| line.replace(dir, "")).contains("muxtap");
@@ -171,7 +176,8 @@ fn leaves_as_it_was(end: impl FnOnce(&World)) {
     assert!(left.is_empty(), "{left:?}");
 }
 
-/// It ends with its last client, and a guest does not count as one.
+/// A session with `destroy-unattached` ends with its last client, and a guest does not count as
+/// one.
 #[test]
 fn a_session_that_ends_with_its_last_client_does_so_under_a_guest() {
     let world = World::with_server();
@@ -287,7 +293,8 @@ fn a_client_that_is_slow_to_leave_its_ended_session_does_no_harm() {
     assert_eq!(world.sessions(), ["main"]);
 }
 
-/// What restores sessions, and some scripts, make one after the other, by plain tmux.
+/// Sessions made one after the other by plain tmux, as some scripts and programs that restore
+/// sessions do it.
 #[test]
 fn a_script_that_makes_many_sessions_finds_its_server_alive() {
     let world = World::with_server();

@@ -280,7 +280,8 @@ fn tiers_hold_on_every_face_and_are_recorded() {
     assert_eq!((of("kill", "READ_ONLY"), of("stop", "ok")), (1, 2), "{text}");
 }
 
-/// A browser can set no header on a WebSocket: it names the token as a subprotocol, and goes on only if it hears which one was taken.
+/// A browser can set no header on a WebSocket: it names the token as a subprotocol, and goes on
+/// only if the response names the one that was taken.
 #[test]
 fn a_page_opens_a_websocket_with_the_token_as_a_subprotocol() {
     let world = World::with_server();

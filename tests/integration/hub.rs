@@ -1,4 +1,5 @@
-//! On a server that muxtap started one client follows all of it, from a session of muxtap's own: the hub. Users do not meet it.
+//! The hub: on a server that muxtap started one client follows all of it, from a session of
+//! muxtap's own. Users do not meet it.
 
 use crate::common::{Background, World, eventually, is_alive};
 use rustix::process::Signal;

@@ -17,7 +17,8 @@ while True:
     os.write(1, b''.join(b'<%02x>\r\n' % byte for byte in got))
 "#;
 
-/// As terminal user interfaces do: characters that come within 120 ms of each other are a paste, and an Enter among them is a line end.
+/// A program that reads as terminal user interfaces do: characters that come within 120 ms of each
+/// other are a paste, and an Enter among them is a line end.
 const BURSTS: &str = r#"
 import os, time, tty
 tty.setraw(0)
@@ -43,7 +44,8 @@ fn program(source: &str, args: &[&str]) -> (World, String) {
     (world, pane)
 }
 
-/// Sends something and `<7e>` (a `~`) behind it, and waits for the latter: everything before it has arrived. Answers the bytes before it.
+/// Sends something and the bytes 1 and 2 behind it, and waits for these: everything before them has
+/// arrived. Returns the bytes before them.
 fn arrived(world: &World, pane: &str, send: impl FnOnce()) -> Vec<u8> {
     let cursor = world.json(&["read", "-t", pane, "--since", "now"])["cursor"].as_str().unwrap().to_owned();
     send();

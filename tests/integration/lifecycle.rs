@@ -3,7 +3,7 @@
 use crate::common::{Background, Stopped, World, eventually, is_alive};
 use rustix::process::Signal;
 
-/// What a pane runs that answers each line with `got LINE`.
+/// A pane's program that replies to each line with `got LINE`.
 const ANSWERS: &str = "stty -echo; echo ready; while read -r line; do echo \"got $line\"; done";
 
 fn answering(world: &World, args: &[&str]) -> String {

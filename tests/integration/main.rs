@@ -1,6 +1,7 @@
 //! muxtap as its users meet it: its binary, its sockets, and real tmux servers.
 //!
-//! One crate, so that it is linked once; each test has a [`common::World`] of its own and runs in any order beside the others.
+//! One crate, so that it is linked once; each test has a [`common::World`] of its own and runs in
+//! any order beside the others.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

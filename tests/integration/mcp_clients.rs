@@ -1,4 +1,5 @@
-//! The set-up of MCP clients in `docs/mcp.md`, and the skill: each snippet is read as its client reads it, and what it names is started.
+//! The set-up of MCP clients in `docs/mcp.md`, and the skill: each snippet is read as its client
+//! reads it, and what it names is started.
 
 use std::path::Path;
 

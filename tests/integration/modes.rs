@@ -1,4 +1,5 @@
-//! A pane in one of tmux's modes: somebody scrolls there, or looks at a tree. Input reaches the program past it, or is refused; the mode stays as it is.
+//! A pane in one of tmux's modes: somebody scrolls there, or looks at a tree. Input reaches the
+//! program past it, or is refused; the mode stays as it is.
 
 use crate::common::World;
 

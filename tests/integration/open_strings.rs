@@ -1,5 +1,5 @@
-//! A string (OSC, DCS, APC, title) that a program begins and never ends: tmux gives it up after five seconds, and so do reads,
-//! waits and screens.
+//! A string (OSC, DCS, APC, title) that a program begins and never ends: tmux gives it up after
+//! five seconds, and so do reads, waits and screens.
 
 use std::{thread::sleep, time::Duration};
 

@@ -133,7 +133,8 @@ impl Tmux {
         PaneId::from_bytes(id.trim_ascii()).unwrap()
     }
 
-    /// What `pane` printed from now on, up to and with `end`.
+    /// Waits for `end` in the output of `pane`; returns all of that output, from now on and with
+    /// `end`.
     fn output_until(&self, pane: PaneId, end: &[u8]) -> Vec<u8> {
         let mut printed = Vec::new();
         self.until(|event| {

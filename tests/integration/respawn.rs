@@ -14,7 +14,7 @@ fn cursor(world: &World, pane: &str) -> String {
     world.json(&["read", "-t", pane, "--since", "now"])["cursor"].as_str().unwrap().to_owned()
 }
 
-/// What a pane printed from a cursor on, all of it; a gap is a failure.
+/// Reads all that a pane printed from a cursor on; a gap is a failure.
 fn since(world: &World, pane: &str, cursor: &str) -> (String, serde_json::Value) {
     let answer = world.json(&["read", "-t", pane, "--since", cursor, "--max-bytes", "1000000"]);
     assert_eq!(answer["gap"], serde_json::Value::Null, "{answer}");
@@ -28,7 +28,7 @@ fn user(world: &World, args: &[&str]) -> Background {
     user
 }
 
-/// What plain tmux says of a pane.
+/// Asks plain tmux for a format of a pane.
 fn told(world: &World, pane: &str, format: &str) -> String {
     world.tmux(&["display-message", "-p", "-t", pane, format])
 }
@@ -133,7 +133,8 @@ fn what_runs_is_not_respawned_without_being_told_to_end_it() {
     assert_eq!(world.json(&["read", "-t", &pane])["exit_status"], 0);
 }
 
-/// A pane of the user's: its command was started by muxtap, so nothing of it is lost, and the pane is the user's afterwards.
+/// A pane of the user's: its command was started by muxtap, so nothing of it is lost, and the pane
+/// is the user's afterwards.
 #[test]
 fn a_pane_of_the_users_is_held_and_given_back() {
     let world = World::with_server();
@@ -195,7 +196,8 @@ fn without_a_command_what_a_daemon_that_has_gone_had_started_is_held_again() {
 /// A change and how it is made; what comes back lives as long as it.
 type Change = (&'static str, fn(&World, &str) -> Option<Background>);
 
-/// What plain tmux respawns, in each of the ways in which a dead pane can have changed its connection meanwhile.
+/// Respawns by plain tmux, in each of the ways in which a dead pane can have changed its connection
+/// meanwhile.
 #[test]
 fn a_dead_pane_that_was_moved_or_reattached_is_heard_again() {
     let world = World::with_server();
@@ -235,7 +237,8 @@ fn a_dead_pane_that_was_moved_or_reattached_is_heard_again() {
     }
 }
 
-/// A pause that somebody else asks for, on muxtap's client, is a gap; muxtap's own are none, whoever else pauses the pane for himself.
+/// A pause that another client asks for, on muxtap's client, is a gap. muxtap's own pauses are
+/// none, and neither are those of another client for itself.
 #[test]
 fn only_a_pause_on_our_own_client_that_we_did_not_ask_for_is_a_gap() {
     let world = World::with_server();

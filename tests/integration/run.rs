@@ -215,7 +215,8 @@ fn the_status_is_the_commands_though_nobody_reads_its_output() {
 #[test]
 fn where_no_shell_rests_it_is_refused() {
     let world = World::new();
-    // Some are scripts that start other programs before they become what they are called (pyenv's python3): what these show is awaited.
+    // Some are scripts that start other programs before they become what they are called (pyenv's
+    // python3): what these show is awaited.
     for (program, shows) in [
         (&["sleep", "100"][..], ""),
         (&["cat"], ""),

@@ -1,4 +1,5 @@
-//! `run` and the prompt that it finds: what is typed there is not run with the command, and of the line that `run` types nothing stays.
+//! `run` and the prompt that it finds: what is typed there is not run with the command, and of the
+//! line that `run` types nothing stays.
 
 use std::time::{Duration, Instant};
 
@@ -51,8 +52,8 @@ fn types(world: &World, pane: &str, text: &str) {
     crate::common::eventually("what is typed shows", || screen(world, pane).contains(&shown));
 }
 
-/// Erases what is typed and asks for a new prompt, as a person would. Not by Ctrl-C: in fish one that comes while its prompt
-/// is made leaves it without a prompt until Enter (N73).
+/// Erases what is typed and asks for a new prompt, as a person would. Not by Ctrl-C: in fish one
+/// that comes while its prompt is made leaves it without a prompt until Enter (N73).
 fn starts_anew(world: &World, pane: &str) {
     world.tmux(&["send-keys", "-t", pane, "C-e", "C-u", "Enter"]);
     let waited = world.muxtap(&["wait-for", "-t", pane, "--prompt", "-T", "20"]);
@@ -227,7 +228,8 @@ fn somebody_who_types_while_it_starts() {
             }
             let answer = running.finish();
             if answer.status == 0 {
-                // What somebody types while the command runs is echoed within its output, before or behind what it prints.
+                // Text that is typed while the command runs is echoed within its output, before or
+                // behind what it prints.
                 let text = answer.text();
                 let (before, after) = text.split_once("clean\n").unwrap_or_else(|| panic!("{name}: {answer:?}"));
                 assert!("touch mixed ".contains(&[before, after].concat()), "{name}: {answer:?}");

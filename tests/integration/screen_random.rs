@@ -72,8 +72,9 @@ fn a_seed_half_way() {
     compare(150, Flavour { well_formed: true, bytes_only: true, tellable: true }, driver::run_seeded);
 }
 
-/// Every difference that was ever found, by what it taught: columns, rows, history limit and what is printed. U+F8FE stands
-/// before two characters that are a new size, U+F8FF where tmux has read all that stands before it.
+/// Every difference that was ever found, by what it taught: columns, rows, history limit and what
+/// is printed. U+F8FE stands before two characters that are a new size, U+F8FF where tmux has read
+/// all that stands before it.
 const CASES: &[(&str, u16, u16, u32, &str)] = &[
     (
         "after a reset the default colours are printed too",

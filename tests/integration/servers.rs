@@ -107,7 +107,8 @@ fn a_server_is_started_with_its_callers_environment_and_directory() {
     assert_eq!(world.daemon_pid(), pid);
 }
 
-/// A socket on which nothing runs is watched, which costs a descriptor; whoever asks for many of them must not use up all there are.
+/// A socket on which nothing runs is watched, which costs a descriptor: a caller that asks for many
+/// of them must not use up all there are.
 #[test]
 fn sockets_that_nobody_listens_on_are_forgotten() {
     let world = World::with_server();

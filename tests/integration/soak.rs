@@ -1,9 +1,11 @@
-//! Callers of all kinds at once, for a while: valid and invalid requests, callers that leave in the middle, a tmux server that is killed
-//! and started again. Nothing is left of it, and nothing of it is muxtap's failure.
+//! Callers of all kinds at once, for a while: valid and invalid requests, callers that leave in the
+//! middle, a tmux server that is killed and started again. Nothing is left of it, and nothing of it
+//! is muxtap's failure.
 //!
-//! What this does itself to servers: every two seconds SIGTERM or SIGKILL, in turn, while callers ask; and SIGKILL to one that
-//! was told to end and has not after three seconds. A server that ends by any other signal has crashed. None is excused: each
-//! is counted, and [`World`] fails for it.
+//! Signals that this sends to servers itself: every two seconds SIGTERM or SIGKILL, in turn, while
+//! callers ask; and SIGKILL to a server that was to end and has not after three seconds. A server
+//! that ends by any other signal has crashed. None is excused: each is counted, and [`World`] fails
+//! for it.
 //!
 //! `MUXTAP_SOAK_SECONDS` says for how long (default 8), `MUXTAP_SOAK_SEED` with which luck.
 
@@ -198,7 +200,8 @@ fn nothing_is_left_of_it() {
         while Instant::now() < end {
             std::thread::sleep(Duration::from_secs(2));
             hard = !hard;
-            // tmux's own way, or none: whatever was asked meanwhile has to be answered. Callers may have started one, or none.
+            // tmux's own way, or none: whatever was asked meanwhile has to be answered. Callers may
+            // have started one, or none.
             let told = run(world.tmux_command(world.socket()).args(["display-message", "-p", "#{pid}"])).text();
             if let Ok(pid) = told.trim().parse() {
                 signal(pid, if hard { Signal::KILL } else { Signal::TERM });

@@ -6,7 +6,7 @@ use rustix::process::Signal;
 
 use crate::common::{World, eventually, is_alive, signal};
 
-/// What a pane runs that answers each line with `got LINE`.
+/// A pane's program that replies to each line with `got LINE`.
 const ANSWERS: &str = "stty -echo; echo ready; while read -r line; do echo \"got $line\"; done";
 
 fn trouble(world: &World) -> Option<String> {

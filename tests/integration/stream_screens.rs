@@ -1,8 +1,9 @@
-//! What the tests of screens in streams share: a program that draws, and what tmux shows of it.
+//! Helpers for the tests of screens in streams: a program that draws, and what tmux shows of it.
 
 use crate::{common::World, subscribers::Drawn};
 
-/// Draws another picture each time it is told to, with `step N done` in the last row at its end; told `end`, a line in the middle.
+/// A program that draws another picture for each line it reads, with `step N done` in the last row
+/// at its end; for the line `end` it draws a line in the middle.
 pub const DRAWS: &str = r#"stty -echo; echo ready; n=0
 while read -r word; do
   if [ "$word" = end ]; then printf '\033[12;1H\033[2Kthe end'; continue; fi

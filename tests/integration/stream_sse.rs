@@ -1,4 +1,5 @@
-//! `GET /v1/events`: every pane that was asked for, each byte once or in a gap, screens that can be drawn, and nobody held up.
+//! `GET /v1/events`: every pane that was asked for, each byte once or in a gap, screens that can be
+//! drawn, and no caller held up.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,8 +22,8 @@ pub fn bursts(bursts: u32, lines: u32) -> String {
     )
 }
 
-/// The same, but each burst is printed when an Enter asks for it: a reader that asks when it has read the one before keeps up on any
-/// machine.
+/// A program that prints each burst of numbered lines when an Enter asks for it: a reader that asks
+/// when it has read the one before keeps up on any machine.
 pub fn bursts_on_demand(bursts: u32, lines: u32) -> String {
     format!(
         "stty -echo; echo ready; i=0; while [ $i -lt {bursts} ]; do read -r go; \

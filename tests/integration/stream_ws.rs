@@ -163,7 +163,8 @@ fn peers_that_break_the_protocol_are_told_and_let_go() {
     text.write_all(&[0x81, 0x82, 0, 0, 0, 0, 0xc3, 0x28]).unwrap();
     assert!(matches!(speak(text).end(), End::Closed(1007, _)));
     for broken in [
-        // Not masked; reserved bits; an opcode that there is not; a fragmented ping; a ping that is too long; nothing like it.
+        // Not masked; reserved bits; an opcode that there is not; a fragmented ping; a ping that is
+        // too long; nothing like it.
         &[0x81_u8, 2, b'{', b'}'][..],
         &[0xf1, 0x80, 0, 0, 0, 0],
         &[0x83, 0x80, 0, 0, 0, 0],

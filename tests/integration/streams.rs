@@ -1,4 +1,5 @@
-//! What panes print: nothing lost, nothing twice, whatever the pace, and what is left when they have ended.
+//! Output of panes: nothing lost, nothing twice, whatever the pace, and what is left when they have
+//! ended.
 
 use std::{fmt::Write as _, fs, os::unix::fs::PermissionsExt as _};
 
@@ -66,7 +67,8 @@ fn hundreds_of_panes_that_print_and_end_lose_nothing() {
     assert_eq!(world.panes().len(), 1);
 }
 
-/// What holds a kept pane until everything was read is let go by a signal, which may come before the shell has gone on.
+/// The wrapper that holds a kept pane until everything was read is released by a signal, which may
+/// come before the shell has gone on.
 #[test]
 fn a_kept_pane_ends_with_its_commands_own_status() {
     let mut world = World::new();
@@ -240,8 +242,9 @@ fn any_byte_comes_through_both_ways() {
     let text = world.read_all(&pane);
     let numbers: Vec<u32> = text.split_whitespace().filter_map(|word| word.parse().ok()).collect();
     assert_eq!(numbers.get(..256), Some(&(0..=255).collect::<Vec<u32>>()[..]));
-    // And out: bytes that are no UTF-8, NULs among them, and a character in two pieces. It prints when it is followed: of what stood there before,
-    // tmux keeps neither NULs nor bad bytes, nor the half of a character.
+    // And out: bytes that are no UTF-8, NULs among them, and a character in two pieces. It prints
+    // when it is followed: of what stood there before, tmux keeps neither NULs nor bad bytes, nor
+    // the half of a character.
     let out = world.window(
         r"stty raw -echo; echo ready; head -c 1 >/dev/null; printf 'a\000b\377\376c\303'; printf '\251d\n'; echo END; exec cat",
     );

@@ -19,7 +19,7 @@ use crate::common::{LIMIT, World};
 /// A reader of `GET /v1/events`.
 pub struct Sse {
     stream: UnixStream,
-    /// What was read and not yet looked at: HTTP chunks, then the lines in them.
+    /// Bytes that were read and not yet looked at: HTTP chunks, then the lines in them.
     chunks: Vec<u8>,
     text: Vec<u8>,
     ended: bool,
@@ -40,12 +40,12 @@ impl Sse {
         Self::resume(world, query, None)
     }
 
-    /// The same with a `Last-Event-ID`.
+    /// Subscribes with a `Last-Event-ID`.
     pub fn resume(world: &World, query: &str, last: Option<&str>) -> Self {
         Self::ask(world, query, last).unwrap_or_else(|refused| panic!("{query}: {refused}"))
     }
 
-    /// The same; an error as the daemon answers it.
+    /// Subscribes; an error is the daemon's own.
     pub fn ask(world: &World, query: &str, last: Option<&str>) -> Result<Self, Value> {
         let mut stream = UnixStream::connect(world.daemon_socket()).unwrap();
         stream.set_read_timeout(Some(LIMIT)).unwrap();
@@ -174,7 +174,7 @@ impl Ws {
         Self { socket, early: std::collections::VecDeque::new(), pings: 0 }
     }
 
-    /// The same without anything that knows RFC 6455 behind the handshake.
+    /// A connection without anything that knows RFC 6455 behind the handshake.
     pub fn open_bare(world: &World) -> UnixStream {
         let ws = Self::open(world);
         let stream = ws.socket.get_ref().try_clone().unwrap();
@@ -229,14 +229,14 @@ impl Ws {
         }
     }
 
-    /// The same; it must succeed.
+    /// Sends a request, which must succeed, and waits for its result.
     pub fn ok(&mut self, request: &Value) -> Value {
         let answer = self.ask(request);
         assert!(answer["ok"].is_object(), "{request}: {answer}");
         answer["ok"].clone()
     }
 
-    /// The same; it must fail with this code. Answers the message.
+    /// Sends a request, which must fail with this code, and waits for the message.
     pub fn error(&mut self, request: &Value, code: &str) -> String {
         let answer = self.ask(request);
         assert_eq!(answer["error"]["code"], code, "{request}: {answer}");
@@ -294,7 +294,7 @@ impl Ws {
     }
 }
 
-/// What a client says and hears over a connection that was opened by [`Ws::open_bare`].
+/// A client on a connection that was opened by [`Ws::open_bare`].
 pub fn speak(stream: UnixStream) -> Ws {
     let socket = WebSocket::from_raw_socket(stream, Role::Client, None);
     Ws { socket, early: std::collections::VecDeque::new(), pings: 0 }
@@ -305,7 +305,8 @@ pub fn raw(event: &Value) -> Vec<u8> {
     base64::engine::general_purpose::STANDARD.decode(event["data"].as_str().unwrap()).unwrap()
 }
 
-/// What was read of a pane that prints `line 1`, `line 2` and so on; where something is missing, a gap says so.
+/// A reader of a pane that prints `line 1`, `line 2` and so on; where something is missing, a gap
+/// says so.
 #[derive(Default)]
 pub struct Numbered {
     rest: String,
@@ -320,7 +321,7 @@ pub struct Numbered {
 }
 
 impl Numbered {
-    /// What an `output` event tells.
+    /// Takes the gap and the text of an `output` event.
     pub fn event(&mut self, event: &Value) {
         if !event["gap"].is_null() {
             self.gaps += 1;

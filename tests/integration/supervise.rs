@@ -1,4 +1,5 @@
-//! `manage_tmux_sessions` on a real tmux with a `claude` that is a script, a human who is a stand-in, and a store of its own.
+//! `manage_tmux_sessions` on a real tmux with a `claude` that is a script, a human who is a
+//! stand-in, and a store of its own.
 
 mod actions;
 mod mattermost;
@@ -21,7 +22,8 @@ use serde_json::{Value, json};
 
 use crate::common::{World, eventually, tmux_program};
 
-/// Prints where it is and what it was told, answers each line, and shows the dialog `ask` or the work `work` when it is told so.
+/// A script that plays `claude`: prints where it is and its arguments, replies to each line, and
+/// shows a dialog for the line `ask` or work for the line `work`.
 const CLAUDE: &str = r#"#!/bin/sh
 printf 'in %s\ntold: %s\n' "$PWD" "$*"
 while IFS= read -r line; do
@@ -100,7 +102,8 @@ impl Stage {
         self.call(json!({ "action": action, "target": target })).await
     }
 
-    /// Starts the script as somebody at a terminal does, in a session of its own; returns when it shows what it was told.
+    /// Starts the script as somebody at a terminal does, in a session of its own; returns when it
+    /// shows its argument.
     pub fn claude(&self, session: &str, dir: &str) {
         let program = self.world.path("bin/claude").display().to_string();
         self.world.tmux(&["new-session", "-d", "-s", session, "-x", "80", "-y", "24", "-c", dir, &program, "hello"]);

@@ -1,10 +1,11 @@
-//! What targets mean, beside what tmux takes them for.
+//! Meanings of targets, beside what tmux takes them for.
 
 use serde_json::json;
 
 use crate::common::World;
 
-/// Sessions as tmux names them by itself, `0` and `1`, with the panes `%0` to `%4`: window 0 and 1 in each, two panes in `1:1`.
+/// Sessions as tmux names them by itself, `0` and `1`, with the panes `%0` to `%4`: window 0 and 1
+/// in each, two panes in `1:1`.
 fn numbered() -> World {
     let world = World::new();
     for session in ["0", "1"] {

@@ -97,7 +97,7 @@ fn the_echo_of_a_long_line_holds_nobody() {
     }
 }
 
-/// What is printed while the patterns compile belongs to the wait.
+/// Output that is printed while the patterns compile belongs to the wait.
 #[test]
 fn a_wait_begins_when_it_is_asked_for_however_long_its_patterns_compile() {
     let world = World::with_server();

@@ -1,5 +1,5 @@
-//! A tmux server that does not answer, because it was stopped: nobody hangs, nothing is done behind a caller's back, and when it goes
-//! on all is well.
+//! A tmux server that does not answer, because it was stopped: no caller hangs, nothing is done
+//! behind a caller's back, and when it goes on all is well.
 
 use std::time::{Duration, Instant};
 
@@ -159,7 +159,8 @@ fn a_daemon_leaves_a_stopped_server_in_time() {
     assert_eq!(world.sessions().len(), 2);
 }
 
-/// Commands of a client can be held back for ever while the server goes on: by a prompt of tmux's own, by a hook that waits.
+/// Commands of a client can be held back for ever while the server goes on: by a prompt of tmux's
+/// own, by a hook that waits.
 #[test]
 fn a_connection_whose_commands_are_blocked_is_replaced() {
     let world = World::with_server();

@@ -1,4 +1,5 @@
-//! What real servers print, recorded byte for byte in `tests/golden/wire`, is understood to the last line.
+//! Output of real servers, recorded byte for byte in `tests/golden/wire`, is understood to the last
+//! line.
 use std::{collections::BTreeSet, fs, path::PathBuf};
 
 use bytes::BytesMut;
@@ -108,8 +109,9 @@ fn every_step_of_the_recorded_scenario_is_told() {
         }
         assert_eq!(bodies[0], format!("{version} $0 @0 %0\n"));
         assert!(layouts >= 5, "{version}: {layouts}");
-        // With pause-after every real output has an age. In a plain block a pane's text is believed (F13): muxtap never asks for it so, but in
-        // a frame. A forged end is none as long as its numbers are not those of the block.
+        // With pause-after every real output has an age. In a plain block a pane's text is believed
+        // (F13): muxtap never asks for it so, but in a frame. A forged end is none as long as its
+        // numbers are not those of the block.
         assert_eq!(forged, ["forged\r\n"], "{version}");
         assert!(
             bodies.iter().any(|body| body.starts_with("%end 1700000000 1 1\n") && body.contains("\nmark\n")),

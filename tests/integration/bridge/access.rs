@@ -1,4 +1,4 @@
-//! Who may ask: the peer, the page, the method, the token, in this order.
+//! Access to the bridge: the peer, the page, the method, the token, in this order.
 
 use std::net::{SocketAddr, UdpSocket};
 

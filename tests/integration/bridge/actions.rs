@@ -1,4 +1,4 @@
-//! What each action does to a real tmux, and how it answers.
+//! Each action's effect on a real tmux, and its reply.
 
 use serde_json::{Value, json};
 
@@ -166,7 +166,8 @@ fn long_text_arrives_whole() {
     let world = World::new();
     let bridge = Bridge::new(&world);
     bridge.session("a");
-    // More than a line of a cooked terminal, and as keys more than one line to tmux; of three bytes each it goes as a buffer.
+    // More than a line of a cooked terminal, and as keys more than one line to tmux; of three bytes
+    // each it goes as a buffer.
     for line in ["x".repeat(99), "€".repeat(99)] {
         let text = vec![line; 80].join("\n");
         assert_eq!(text.chars().count(), 7999);
@@ -255,7 +256,7 @@ fn a_missing_session_is_missing_for_every_action() {
     }
 }
 
-/// What a user does on the server is seen, and what the bridge does is what a user would do.
+/// Changes that a user makes on the server are seen, and the bridge makes those that a user would.
 #[test]
 fn sessions_that_others_make_and_end_are_the_bridges_too() {
     let world = World::with_server();

@@ -27,10 +27,10 @@ pub const ORIGIN: &str = "https://localhost:3000";
 
 /// A bridge that listens.
 pub struct Bridge<'a> {
-    /// It is not outlived by it.
+    /// A borrow of the world, which must outlive the bridge.
     _world: PhantomData<&'a World>,
     pub process: Background,
-    /// What it printed when it began.
+    /// Lines that the bridge printed when it began.
     pub lines: Vec<String>,
     pub port: u16,
 }
@@ -97,7 +97,7 @@ impl<'a> Bridge<'a> {
         self.client().act(body)
     }
 
-    /// The same, and it must succeed.
+    /// One action on a connection of its own, which must succeed; its JSON.
     pub fn ok(&self, body: &Value) -> Value {
         let reply = self.act(body);
         assert_eq!(reply.status, 200, "{body}: {reply:?}");
@@ -112,7 +112,7 @@ impl<'a> Bridge<'a> {
         eventually("no prompt", || self.screen(name).is_empty());
     }
 
-    /// What it shows now.
+    /// The screen of a session now.
     pub fn screen(&self, session: &str) -> String {
         let shown = self.ok(&serde_json::json!({"action": "capture_pane", "session": session}));
         shown["output"].as_str().unwrap().to_owned()
@@ -226,7 +226,7 @@ impl Reply {
         serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("not JSON ({error}): {self:?}"))
     }
 
-    /// It is JSON for this page, whatever it says.
+    /// Asserts that the reply is JSON for this page, whatever its body says.
     pub fn is_for(&self, origin: &str) {
         let expected = [
             ("content-type", "application/json; charset=utf-8"),

@@ -152,7 +152,8 @@ fn five_thousand_lines_are_kept() {
     assert_eq!(client.act(&json!({"action": "kill_session", "session": "b"})).body, error("Session not found: b"));
 }
 
-/// What would be answered is what has to match, and nothing but another call can change it.
+/// A wait's pattern has to match the output that would be returned, which only another call can
+/// change.
 #[test]
 fn a_wait_in_stub_mode_ends_when_its_pattern_matches_or_its_time_is_up() {
     let world = World::new();

@@ -237,7 +237,7 @@ fn a_pane_that_is_kept_when_it_has_ended_can_be_looked_at() {
     assert!(bridge.screen("a").contains("last"));
 }
 
-/// Who goes away is not waited for either.
+/// A wait does not outlive the connection of its client.
 #[test]
 fn a_client_that_leaves_takes_its_wait_along() {
     let world = World::new();

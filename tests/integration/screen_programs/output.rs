@@ -1,4 +1,4 @@
-//! What programs show, and programs that only print.
+//! Content for programs to show, and programs that only print.
 
 use std::fmt::Write as _;
 

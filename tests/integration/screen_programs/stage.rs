@@ -28,7 +28,7 @@ const HISTORY: u32 = 200;
 /// Without these the suite says nothing.
 const NEEDED: [&str; 5] = ["bash", "vim", "less", "python3", "git"];
 
-/// What differs, and how.
+/// Captures that differ from the model's, each with how it differs.
 type Differences = Vec<(String, String)>;
 
 /// A case while it runs.
@@ -52,7 +52,7 @@ pub struct Stage {
     /// The model shows something else than the program, so that the case cannot go on.
     lost: bool,
     failures: Vec<String>,
-    /// What a model that was seeded at one checkpoint had otherwise at the next: captures, and how often.
+    /// Captures that a model, seeded at one checkpoint, had otherwise at the next, and how often.
     inexact: BTreeMap<String, u32>,
 }
 
@@ -68,7 +68,7 @@ impl Stage {
         Self::with_term(name, program, "screen")
     }
 
-    /// The same with another `default-terminal`.
+    /// A shell in a pane of 80x24 with another `default-terminal`, if the program is installed.
     pub fn with_term(name: &'static str, program: &str, term: &str) -> Option<Self> {
         if !is_installed(program) {
             assert!(!NEEDED.contains(&program), "{program} is not installed: run scripts/setup {program}");
@@ -137,8 +137,9 @@ impl Stage {
         self.hear();
     }
 
-    /// The same, and waits until the screen looks otherwise. Some programs throw away what is typed together with a key that they take, so the
-    /// next key must not come before this one shows.
+    /// Presses keys, and waits until the screen looks otherwise. Some programs throw away what is
+    /// typed together with a key that they take, so the next key must not come before this one
+    /// shows.
     pub fn press_and_see(&mut self, keys: &str) {
         let options = CaptureOptions { escapes: true, ..CaptureOptions::default() };
         self.rest();
@@ -242,7 +243,8 @@ impl Stage {
         self.hidden_main |= self.screen.alternate();
     }
 
-    /// Waits until the program has drawn so many times more: a key that comes while it takes a new size may be lost to it.
+    /// Waits until the program has drawn so many times more: a key that comes while it takes a new
+    /// size may be lost to it.
     pub fn draws(&mut self, times: usize) {
         let deadline = Instant::now() + LIMIT;
         let wanted = self.steps.len() + times;
@@ -251,8 +253,9 @@ impl Stage {
         }
     }
 
-    /// Waits until the program in the foreground sleeps, for its input: an interrupt between a prompt and the `read` after it is taken only with the
-    /// next line (python's REPL). Nothing announces that, but the kernel knows.
+    /// Waits until the program in the foreground sleeps, for its input: an interrupt between a
+    /// prompt and the `read` after it is taken only with the next line (python's REPL). Nothing
+    /// announces that, but the kernel knows.
     #[cfg(target_os = "linux")]
     pub fn reads(&mut self) {
         let shell = self.tmux.world.tmux(&["display-message", "-p", "-t", &self.pane, "#{pane_pid}"]);
@@ -325,8 +328,9 @@ impl Stage {
         }
     }
 
-    /// What the model and the seeded one have otherwise. tmux answers all of it at one moment, and what it heard before
-    /// that has come before the answers: this is exact also while the program prints.
+    /// Captures that the model and the seeded one have otherwise than tmux. tmux replies to all
+    /// commands at one moment, and output that it read before that has come before the replies:
+    /// this is exact also while the program prints.
     fn compare(&mut self) -> (Differences, Differences) {
         let question = Question::new(&self.pane, self.screen.history_size());
         let replies = self.tmux.ask_all(&question.commands);

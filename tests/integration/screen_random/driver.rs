@@ -29,7 +29,7 @@ pub struct Tmux {
     stdout: BufReader<ChildStdout>,
     pub version: Version,
     line: Vec<u8>,
-    /// What panes have printed.
+    /// Output of each pane that was not taken yet.
     heard: BTreeMap<String, Vec<u8>>,
 }
 
@@ -111,7 +111,7 @@ impl Tmux {
         heard
     }
 
-    /// What a pane has printed since this was last asked.
+    /// Takes the output that a pane has printed since the last call.
     pub fn take_output(&mut self, pane: &str) -> Vec<u8> {
         self.heard.remove(pane).unwrap_or_default()
     }
@@ -160,7 +160,8 @@ impl Tmux {
     /// A pane of its own for a case.
     pub fn pane(&mut self, case: &Case) -> Pane<'_> {
         self.ask(&format!("set-option -g history-limit {}", case.history_limit));
-        // tmux sets the new terminal's modes in the pane's process: only when that one speaks is it over, and they can be changed.
+        // tmux sets the new terminal's modes in the pane's process: only when that one prints is it
+        // over, and they can be changed.
         let command = "stty raw -echo; printf \"\\\\r\"; exec sleep 100000";
         let made = self.ask(&format!("new-window -d -P -F '#{{pane_id}} #{{pane_tty}}' '{command}'"));
         let made = String::from_utf8(made).unwrap();
@@ -268,7 +269,7 @@ fn captures(history: u32) -> Vec<(String, CaptureOptions)> {
     ]
 }
 
-/// What a pane's captures are compared by.
+/// Captures by which a pane is compared with its model, and the commands that ask for them.
 pub struct Question {
     captures: Vec<(String, CaptureOptions)>,
     /// The command line.
@@ -276,7 +277,7 @@ pub struct Question {
 }
 
 impl Question {
-    /// What to ask about a pane whose model has so many lines of history.
+    /// A question about a pane whose model has so many lines of history.
     pub fn new(pane: &str, history: u32) -> Self {
         let captures = captures(history);
         let format = "'#{cursor_x} #{cursor_y} #{history_size} #{alternate_on}'";
@@ -285,7 +286,7 @@ impl Question {
         Self { captures, commands }
     }
 
-    /// What of the replies the model has otherwise: a name, and how it differs.
+    /// Replies that differ from the model: the name of each, and how it differs.
     pub fn differences(&self, replies: &[Vec<u8>], screen: &Screen) -> Vec<(&str, String)> {
         let mut found = Vec::new();
         let (fields, texts) = replies.split_first().unwrap();
@@ -351,7 +352,8 @@ pub fn run(tmux: &mut Tmux, case: &Case) -> Option<String> {
     difference(&mut pane, &screen, true)
 }
 
-/// What makes the rest of a case independent of what a seed cannot tell: the pen, the character sets, DECSC.
+/// Bytes that make the rest of a case independent of what a seed cannot know: the pen, the
+/// character sets, DECSC.
 const SETTLE: &[u8] = b"\x18\x1b\\\x1b[m\x0f\x1b(B\x1b)B\x1b7";
 
 /// The model of a pane from what tmux tells of it, and the replies to further commands at that same moment.

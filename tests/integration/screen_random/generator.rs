@@ -51,15 +51,15 @@ pub struct Case {
     pub steps: Vec<Step>,
 }
 
-/// What a case may have in it.
+/// Limits on what a case may have in it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Flavour {
     /// Only what a program that means well prints: no broken UTF-8, no unknown or broken sequences.
     pub well_formed: bool,
     /// No resizes, resets or cleared histories: bytes alone.
     pub bytes_only: bool,
-    /// Only what a seed can tell: no wide or combined characters, which can be cut in two, and no backgrounds, which erased
-    /// cells keep.
+    /// Only what a seed can carry: no wide or combined characters, which can be cut in two, and no
+    /// backgrounds, which erased cells keep.
     pub tellable: bool,
 }
 
@@ -237,7 +237,7 @@ fn piece(r: &mut Random, columns: u32, rows: u32, flavour: Flavour) -> Vec<u8> {
     string.into_bytes()
 }
 
-/// What no program should print.
+/// Bytes that no program should print.
 fn broken(r: &mut Random, columns: u32) -> Vec<u8> {
     match r.below(12) {
         0 => (0..r.between(1, 6)).map(|_| 0x80 + r.below(0x80) as u8).collect(),

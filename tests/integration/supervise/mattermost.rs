@@ -1,5 +1,5 @@
-//! A human is asked in Mattermost: what is posted, what counts as an answer, and what is left afterwards. M1 to M4 are in
-//! `src/supervise/confirm/mattermost/mod.rs`.
+//! A human is asked in Mattermost: what is posted, what counts as an answer, and what is left
+//! afterwards. M1 to M4 are in `src/supervise/confirm/mattermost/mod.rs`.
 
 use std::{sync::Arc, time::Duration};
 

@@ -1,5 +1,6 @@
-//! A stand-in for a Mattermost server: its REST interface and its WebSocket on one port of the loopback, as far as they are used. It is
-//! not Mattermost. It records what it is asked, in order, and does what a test tells it.
+//! A stand-in for a Mattermost server: its REST interface and its WebSocket on one port of the
+//! loopback, as far as they are used. This is not Mattermost: it records each request, in order,
+//! and does what a test asks for.
 
 use std::{
     collections::VecDeque,
@@ -25,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::common::LIMIT;
 
-/// What was asked.
+/// A request or a WebSocket's message that was received.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Call {
     /// `POST /posts`, or `WS` and the action of a WebSocket's message.
@@ -35,7 +36,7 @@ pub struct Call {
     pub token: String,
 }
 
-/// What a WebSocket is told.
+/// A step of every WebSocket: an event that it sends, or its end.
 #[derive(Clone, Debug)]
 enum Tell {
     Event(String),
@@ -123,12 +124,12 @@ impl Mattermost {
         reaction
     }
 
-    /// What was asked so far.
+    /// Returns the calls so far.
     pub fn calls(&self) -> Vec<Call> {
         self.inner().calls.clone()
     }
 
-    /// The same, in words.
+    /// Returns the calls so far, in words.
     pub fn words(&self) -> Vec<String> {
         self.calls().into_iter().map(|call| call.what).collect()
     }

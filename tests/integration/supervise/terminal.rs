@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use super::{Plan, Stage};
 use crate::common::{Background, World, eventually};
 
-/// What `muxtap approvals` speaks to: the daemon's routes, in this process.
+/// The daemon's routes, which `muxtap approvals` calls, in this process.
 struct Daemon {
     approvals: Approvals,
     engine: Engine,
