@@ -61,6 +61,7 @@ impl Live {
             config: Some("/dev/null".into()),
             limit: settings.command_timeout,
             prefix: Vec::new(),
+            own: common.own_tmux,
         };
         let version = program.version().await.map_err(|error| format!("tmux binary not available: {error}"))?;
         settings.make_socket_dirs()?;

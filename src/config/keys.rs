@@ -37,8 +37,9 @@ const fn special(name: &'static str, env: &'static str, default: DefaultValue) -
 }
 
 /// All settings, in the order in which they are shown.
-pub const KEYS: [Key; 21] = [
+pub const KEYS: [Key; 22] = [
     one("tmux", "MUXTAP_TMUX", "tmux"),
+    one("own_tmux", "MUXTAP_OWN_TMUX", "true"),
     one("coverage", "MUXTAP_COVERAGE", "auto"),
     special("ring_bytes", "MUXTAP_RING_BYTES", DefaultValue::Bytes(limits::RING_BYTES as u64)),
     special("budget_bytes", "MUXTAP_BUDGET_BYTES", DefaultValue::Bytes(limits::BUDGET_BYTES as u64)),

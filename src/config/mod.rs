@@ -30,6 +30,8 @@ use crate::{
 pub struct Settings {
     /// The tmux program.
     pub tmux: PathBuf,
+    /// Whether a server that runs is spoken to by its own program instead.
+    pub own_tmux: bool,
     /// How control clients are spread over a server's sessions.
     pub coverage: CoverageMode,
     /// Bytes of output kept for each pane.
@@ -130,6 +132,7 @@ impl Settings {
         };
         Ok(Self {
             tmux: reader.text("tmux")?.into(),
+            own_tmux: reader.one("own_tmux", values::boolean)?,
             coverage: reader.one("coverage", values::coverage)?,
             ring_bytes: reader.one("ring_bytes", values::size)?,
             budget_bytes: reader.one("budget_bytes", values::size)?,

@@ -87,7 +87,7 @@ async fn run(
         |error: std::io::Error| Error::internal(format!("cannot answer on {}: {error}", paths.socket.display()));
     let listener = tokio::net::UnixListener::from_std(listener).map_err(unable)?;
     let engine = Engine::new(Options {
-        program: Program { tmux: settings.tmux.clone(), ..Program::default() },
+        program: Program { tmux: settings.tmux.clone(), own: settings.own_tmux, ..Program::default() },
         coverage: settings.coverage,
         ring_bytes: settings.ring_bytes,
         budget_bytes: settings.budget_bytes,

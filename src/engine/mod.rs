@@ -35,7 +35,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use crate::{
     api::{Error, Event, Result, ServerStatus},
     nonce,
-    tmux::{LinkState, Proc, ProcessProbe, ServerLink, ServerSpec, SocketFile, Subject},
+    tmux::{LinkState, OwnProgram, Proc, ProcessProbe, ServerLink, ServerSpec, SocketFile, Subject},
 };
 
 pub use audit_scope::Caller;
@@ -170,6 +170,7 @@ impl Engine {
             socket: socket.to_owned(),
             coverage: self.shared.options.coverage,
             file: SocketFile::default(),
+            own: OwnProgram::default(),
         };
         let server =
             ServerLink::follow(spec, Arc::new(Arc::downgrade(&host)), host.cancel().clone(), &self.shared.tasks);

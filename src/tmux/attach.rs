@@ -11,7 +11,7 @@ use super::{
     connection::{Connection, Request, SILENCE_LIMIT},
     coverage::Inner,
     launch::{self, FLAGS, PLACEHOLDER, StartServer},
-    link::{NoLink, ServerIdentity, absent, empty},
+    link::{NoLink, ServerIdentity, absent, empty, is_unanswered},
     model::Covering,
     program::{CallOutput, CoverageMode},
     topology::{HUB_MARK, HUB_NAME},
@@ -43,8 +43,18 @@ struct ListedSession {
 impl Inner {
     /// Finds the server (or starts it, where that was asked for) and attaches.
     pub(super) async fn connect(self: &Arc<Self>) -> Result<ServerIdentity, NoLink> {
-        self.check_program().await.map_err(NoLink::Failed)?;
+        match self.attempt().await {
+            Err(NoLink::Failed(error)) if !is_unanswered(&error) => {
+                Err(NoLink::Failed(self.spec.explained(error).await))
+            }
+            attempt => attempt,
+        }
+    }
+
+    async fn attempt(self: &Arc<Self>) -> Result<ServerIdentity, NoLink> {
         self.spec.file.review(&self.spec.socket);
+        self.spec.find_own_program().await;
+        self.check_program().await.map_err(NoLink::Failed)?;
         let question = ["list-sessions", "-F", LIST, ";", "display-message", "-p", DEFAULT];
         let printed = self.spec.call_within(SILENCE_LIMIT, &question).await;
         let printed = printed.map_err(NoLink::Failed)?;
@@ -118,6 +128,9 @@ impl Inner {
 
     /// Refuses a tmux that is too old before it is asked for what it does not know; once is enough.
     async fn check_program(&self) -> Result<()> {
+        if let Some(own) = self.spec.own.get() {
+            return self.spec.program.supports(own.version);
+        }
         if self.lock().program_checked {
             return Ok(());
         }

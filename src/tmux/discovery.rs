@@ -145,7 +145,7 @@ impl SessionWatcher {
     pub async fn start(spec: &ServerSpec, tasks: &TaskTracker) -> Option<Self> {
         let channel = format!("muxtap-{}", std::process::id());
         let client = spec.client(["-C", "list-sessions", "-F", "= #{session_id}", ";", "wait-for", &channel]);
-        let Client { mut command, relay } = client.ok()?;
+        let Client { mut command, relay, program: _program } = client.ok()?;
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         metrics::PROCESS_SPAWNS.increment(1);
         let mut client = command.spawn().ok()?;

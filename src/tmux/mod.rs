@@ -14,6 +14,7 @@ mod followed;
 mod launch;
 mod link;
 mod model;
+mod own_program;
 mod pauses;
 mod probe;
 mod processes;
@@ -34,6 +35,7 @@ mod values;
 pub use connection::{Answer, Lost, Request};
 pub use launch::{StartServer, make_socket_dir};
 pub use link::{LinkState, ServerIdentity, is_absent, is_unanswered};
+pub use own_program::OwnProgram;
 #[cfg(test)]
 pub(crate) use probe::PATIENCE;
 pub use probe::{Proc, ProcessProbe, Subject};

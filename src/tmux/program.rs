@@ -14,8 +14,9 @@ use tokio::process::Command;
 
 use super::{
     link::UNANSWERED,
+    own_program::{self, FoundProgram, OwnProgram, ProgramPath},
     relay::Relay,
-    socket::{SocketFile, SocketPath},
+    socket::{self, SocketFile, SocketPath},
     values::Reads,
 };
 use crate::{
@@ -27,6 +28,9 @@ use crate::{
 /// Time that a spawned tmux may take, unless configured otherwise (F32: one was seen to hang for
 /// minutes).
 pub const SPAWN_LIMIT: Duration = Duration::from_secs(10);
+
+/// Time that a server has to say its version where a client could not attach.
+const VERSION_LIMIT: Duration = Duration::from_secs(1);
 
 /// Which control clients follow a server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -52,12 +56,15 @@ pub struct Program {
     pub config: Option<PathBuf>,
     /// Time that a call may take.
     pub limit: Duration,
+    /// Whether a server of this user and machine is spoken to by its own program, where that can be
+    /// run.
+    pub own: bool,
 }
 
 impl Default for Program {
     /// Returns the local `tmux`, as it is.
     fn default() -> Self {
-        Self { tmux: "tmux".into(), prefix: Vec::new(), config: None, limit: SPAWN_LIMIT }
+        Self { tmux: "tmux".into(), prefix: Vec::new(), config: None, limit: SPAWN_LIMIT, own: true }
     }
 }
 
@@ -81,6 +88,8 @@ pub struct ServerSpec {
     pub coverage: CoverageMode,
     /// The socket's file, while a server is followed.
     pub file: SocketFile,
+    /// The server's own program, while one runs.
+    pub own: OwnProgram,
 }
 
 /// A control client that is to be started.
@@ -88,12 +97,15 @@ pub struct Client {
     pub(super) command: Command,
     /// The relay by which it reaches the server; `None`: it connects to the server itself.
     pub(super) relay: Option<Relay>,
+    /// Its program, until it runs.
+    pub(super) program: Option<ProgramPath>,
 }
 
 /// A tmux that is about to be run, and the socket by which it reaches its server.
 pub(super) struct Call {
     pub(super) command: Command,
     socket: SocketPath,
+    program: Option<ProgramPath>,
 }
 
 /// The output of a call that ended.
@@ -129,27 +141,42 @@ impl ServerSpec {
     /// `-u`: without UTF-8 replies turn tabs and non-ASCII into `_` (F17). `$TMUX` is removed so
     /// that tmux does not take us for something that runs in one of its panes.
     pub(super) fn command(&self, args: impl IntoIterator<Item = impl Into<OsString>>) -> Call {
-        let socket = self.socket_path();
-        Call { command: self.command_at(socket.as_ref(), args), socket }
+        let (socket, program) = (self.socket_path(), self.own.get());
+        Call { command: self.command_at(socket.as_ref(), program.as_ref(), args), socket, program }
     }
 
     /// Returns the command of a control client. One of a local server arrives over a relay and
     /// starts no server.
     pub(super) fn client(&self, args: impl IntoIterator<Item = impl Into<OsString>>) -> io::Result<Client> {
         if !self.is_local() {
-            return Ok(Client { command: self.command(args).command, relay: None });
+            return Ok(Client { command: self.command(args).command, relay: None, program: None });
         }
+        let program = self.own.get();
         let relay = Relay::listen(self.socket_path())?;
         // `-N`: a relay that has gone is no reason to start a server in its place (N21).
         let args = std::iter::once("-N".into()).chain(args.into_iter().map(Into::into));
-        Ok(Client { command: self.command_at(relay.socket(), args), relay: Some(relay) })
+        Ok(Client { command: self.command_at(relay.socket(), program.as_ref(), args), relay: Some(relay), program })
     }
 
-    fn command_at(&self, socket: &Path, args: impl IntoIterator<Item = impl Into<OsString>>) -> Command {
-        let prefix = self.program.prefix.iter().map(OsString::from);
-        let mut words = prefix.chain([self.program.tmux.clone().into_os_string()]);
-        let mut command = Command::new(words.next().unwrap_or_default());
-        command.args(words).arg("-u");
+    fn command_at(
+        &self,
+        socket: &Path,
+        program: Option<&ProgramPath>,
+        args: impl IntoIterator<Item = impl Into<OsString>>,
+    ) -> Command {
+        let mut command = if let Some(program) = program {
+            let mut command = Command::new(&program.path);
+            // A process list shows no number of a descriptor.
+            command.arg0("tmux");
+            command
+        } else {
+            let prefix = self.program.prefix.iter().map(OsString::from);
+            let mut words = prefix.chain([self.program.tmux.clone().into_os_string()]);
+            let mut command = Command::new(words.next().unwrap_or_default());
+            command.args(words);
+            command
+        };
+        command.arg("-u");
         if let Some(config) = &self.program.config {
             command.arg("-f").arg(config);
         }
@@ -207,8 +234,58 @@ impl ServerSpec {
 
     pub(super) async fn run(&self, call: Call, args: &[&str]) -> Result<CallOutput> {
         let why = || format!("is the tmux server on {} stopped or overloaded?", self.socket.display());
-        let Call { command, socket: _socket } = call;
+        let Call { command, socket: _socket, program: _program } = call;
         self.program.run(command, args, why).await
+    }
+
+    /// Finds the program of the server that listens now, unless that is known. It is run once, to be
+    /// sure that it is tmux.
+    pub(super) async fn find_own_program(&self) {
+        let socket = self.socket_path();
+        let server = socket::server_of(socket.as_ref()).filter(|_| self.is_local() && self.program.own);
+        let Some(server) = server else { return self.own.forget() };
+        if self.own.is_known(server.pid) {
+            return;
+        }
+        let found = FoundProgram::of(server.pid).filter(|_| server.is_ours);
+        // The process whose program it is must still be that server.
+        let found = found.filter(|_| socket::server_of(socket.as_ref()).is_some_and(|now| now.pid == server.pid));
+        let program = match found {
+            Some(found) => {
+                let mut command = Command::new(&found.path);
+                command.arg0("tmux").arg("-V").kill_on_drop(true);
+                let printed = self.program.run(command, &["-V"], || "is it tmux?".into()).await;
+                printed.ok().and_then(|printed| found.that_printed(&printed.stdout))
+            }
+            None => None,
+        };
+        let speaks = program.as_ref().map_or(&self.program.tmux, |program| &program.path);
+        tracing::debug!("server {} is spoken to by {}", server.pid, speaks.display());
+        self.own.keep(server.pid, program);
+    }
+
+    /// Adds to an error that another version of tmux may be its cause: both versions, and what to do.
+    pub(super) async fn explained(&self, error: Error) -> Error {
+        if !self.is_local() || self.own.get().is_some() {
+            return error;
+        }
+        let Some(server) = socket::server_of(self.socket_path().as_ref()) else { return error };
+        let client = self.program.version().await.ok().and_then(|printed| Version::parse(printed.as_bytes()).ok());
+        let asked = self.call_within(VERSION_LIMIT, &["display-message", "-p", "#{version}"]).await;
+        let served =
+            asked.ok().filter(|asked| asked.ok).and_then(|asked| Version::parse(asked.stdout.trim_ascii()).ok());
+        let Some(client) = client.filter(|client| served != Some(*client)) else { return error };
+        let (program, pid) = (self.program.tmux.display(), server.pid);
+        let served =
+            served.map_or_else(|| "does not say its version to it".into(), |version| format!("is version {version}"));
+        let runs = own_program::file_of(pid).map(|file| format!(" and runs {}", file.display())).unwrap_or_default();
+        let mut error = error;
+        error.message = format!(
+            "{}; {program} is version {client}, the server (process {pid}) {served}{runs}: name the server's own \
+             program with --tmux or $MUXTAP_TMUX, after `muxtap stop`",
+            error.message
+        );
+        error
     }
 
     /// Returns the error for a tmux that cannot be started at all.

@@ -45,6 +45,7 @@ use super::{
     connection::{Connection, Opened, Receiver as _},
     coverage::Inner,
     model::Covering,
+    own_program::OwnProgram,
     program::{CoverageMode, Program, ServerSpec},
     socket::SocketFile,
 };
@@ -107,6 +108,7 @@ impl Scripted {
             socket: "/nowhere".into(),
             coverage: CoverageMode::Sessions,
             file: SocketFile::default(),
+            own: OwnProgram::default(),
         };
         let inner = Inner::new(spec, observer.clone(), CancellationToken::new(), TaskTracker::new());
         {

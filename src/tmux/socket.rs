@@ -161,25 +161,45 @@ impl HeldFile {
     }
 }
 
-/// Returns the process that listens on a socket; `None` where the system does not say. Never
-/// blocks.
+/// A process that listens on a socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Listener {
+    /// Its process id.
+    pub pid: u32,
+    /// Whether it is this user's.
+    pub is_ours: bool,
+}
+
+/// Returns the process that listens on a socket; `None` where there is none or the system does not
+/// say.
+pub fn server_of(path: &Path) -> Option<Listener> {
+    connect(path).ok().and_then(|socket| credentials(&socket))
+}
+
+/// Returns the id of the process that listens on a socket; `None` where the system does not say.
 fn listener(path: &Path) -> rustix::io::Result<Option<u32>> {
+    Ok(credentials(&connect(path)?).map(|listener| listener.pid))
+}
+
+/// Connects to a socket. Never blocks.
+fn connect(path: &Path) -> rustix::io::Result<std::os::fd::OwnedFd> {
     use rustix::net::{AddressFamily, SocketAddrUnix, SocketType};
     let socket = rustix::net::socket(AddressFamily::UNIX, SocketType::STREAM, None)?;
     rustix::io::fcntl_setfd(&socket, rustix::io::FdFlags::CLOEXEC)?;
     rustix::io::ioctl_fionbio(&socket, true)?;
     rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
-    Ok(credentials(&socket))
+    Ok(socket)
 }
 
 #[cfg(target_os = "linux")]
-fn credentials(socket: &std::os::fd::OwnedFd) -> Option<u32> {
+fn credentials(socket: &std::os::fd::OwnedFd) -> Option<Listener> {
     let found = rustix::net::sockopt::socket_peercred(socket).ok()?;
-    u32::try_from(found.pid.as_raw_nonzero().get()).ok()
+    let pid = u32::try_from(found.pid.as_raw_nonzero().get()).ok()?;
+    Some(Listener { pid, is_ours: found.uid == rustix::process::geteuid() })
 }
 
 #[cfg(not(target_os = "linux"))]
-fn credentials(_: &std::os::fd::OwnedFd) -> Option<u32> {
+fn credentials(_: &std::os::fd::OwnedFd) -> Option<Listener> {
     None
 }
 

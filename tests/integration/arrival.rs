@@ -103,6 +103,7 @@ fn put_as_tmux(world: &mut World, script: &str) {
     std::fs::write(&wrapper, script).unwrap();
     std::fs::set_permissions(&wrapper, std::fs::Permissions::from_mode(0o755)).unwrap();
     world.set("MUXTAP_TMUX", wrapper.display().to_string());
+    world.set("MUXTAP_OWN_TMUX", "false");
 }
 
 fn receive(socket: &UnixStream) -> (Vec<u8>, Option<OwnedFd>) {

@@ -159,6 +159,7 @@ fn what_cannot_be_attached_to_is_tried_again_with_pauses() {
     std::fs::write(&program, script).unwrap();
     std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     world.set("MUXTAP_TMUX", program.display().to_string());
+    world.set("MUXTAP_OWN_TMUX", "false");
     assert_eq!(world.sessions(), ["main"]);
     std::fs::write(&tries, "").unwrap();
     std::fs::write(&broken, "").unwrap();

@@ -161,3 +161,67 @@ fn who_listens_to_one_server_hears_nothing_of_another() {
     });
     assert!(heard.iter().all(|line| !line.contains("build") && !line.contains("elsewhere")), "{heard:?}");
 }
+
+/// The program that a server of this user runs, if it is tmux itself and not a loader with tmux as its argument.
+#[cfg(target_os = "linux")]
+fn tmux_binary() -> Option<std::path::PathBuf> {
+    let world = World::with_server();
+    let pid = world.tmux(&["display-message", "-p", "#{pid}"]);
+    let file = std::fs::read_link(format!("/proc/{pid}/exe")).unwrap();
+    let is_tmux = file.file_name().is_some_and(|name| name.to_string_lossy().starts_with("tmux"));
+    if !is_tmux {
+        println!("not tested: {} is run by {}", crate::common::tmux_program(), file.display());
+    }
+    is_tmux.then_some(file)
+}
+
+/// As after an upgrade: the server's program is no longer where it was, and what `PATH` finds is something else.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_server_is_spoken_to_by_its_own_program() {
+    let Some(binary) = tmux_binary() else { return };
+    let mut world = World::new();
+    let own = world.path("tmux-of-old");
+    std::fs::copy(binary, &own).unwrap();
+    let start = ["-f", "/dev/null", "new-session", "-d", "-s", "main"];
+    let mut server = world.command(own.display().to_string());
+    assert!(server.arg("-S").arg(world.socket()).args(start).status().unwrap().success());
+    std::fs::remove_file(&own).unwrap();
+    world.set("MUXTAP_TMUX", world.path("no-such-tmux").display().to_string());
+    assert_eq!(world.sessions(), ["main"]);
+    let pane = world.json(&["list-panes"])["panes"][0]["id"].as_str().unwrap().to_owned();
+    world.ok(&["run", "-t", &pane, "--", "echo", "spoken"]);
+    // Only if that is wanted.
+    world.ok(&["stop"]);
+    world.set("MUXTAP_OWN_TMUX", "false");
+    let said = world.error("TMUX_UNAVAILABLE", &["list-panes"]);
+    assert!(said.contains("no-such-tmux"), "{said}");
+}
+
+/// A server of a version that the configured tmux does not understand, if there is one here.
+#[test]
+#[cfg(target_os = "linux")]
+fn where_program_and_server_differ_both_are_named() {
+    let folder = std::env::var_os("MUXTAP_TMUX_DIR").map(std::path::PathBuf::from);
+    let Some(newer) = folder.map(|folder| folder.join("bin/tmux-3.7c")).filter(|newer| newer.exists()) else {
+        println!("not tested: no tmux-3.7c in MUXTAP_TMUX_DIR");
+        return;
+    };
+    let mut world = World::new();
+    let socket = world.socket().to_owned();
+    let call = |args: &[&str]| world.command(newer.display().to_string()).arg("-S").arg(&socket).args(args).status();
+    assert!(call(&["-f", "/dev/null", "new-session", "-d", "-s", "main"]).unwrap().success());
+    assert_eq!(world.sessions(), ["main"], "by its own program");
+    world.ok(&["stop"]);
+    world.set("MUXTAP_OWN_TMUX", "false");
+    let asked = world.muxtap(&["--json", "list-panes"]);
+    let mut end = world.command(newer.display().to_string());
+    assert!(end.arg("-S").arg(&socket).arg("kill-server").status().unwrap().success());
+    // Some versions understand each other.
+    if asked.status != 0 {
+        let said = asked.error()["message"].to_string();
+        let program = crate::common::run(world.command(crate::common::tmux_program()).arg("-V"));
+        let version = program.text().trim().trim_start_matches("tmux ").to_owned();
+        assert!(said.contains(&version) && said.contains("tmux-3.7c") && said.contains("MUXTAP_TMUX"), "{said}");
+    }
+}

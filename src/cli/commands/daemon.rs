@@ -52,7 +52,8 @@ pub(in crate::cli) struct SettingFlags {
     /// The configuration file (default: `$XDG_CONFIG_HOME/muxtap/config.toml`, if it is there)
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// The tmux program: a path, or a name to look for in PATH [default: tmux]
+    /// The tmux program that starts servers: a path, or a name to look for in PATH. A server that
+    /// runs is spoken to by its own program where that can be run [default: tmux]
     #[arg(long, value_name = "PATH")]
     tmux: Option<String>,
     /// How tmux servers are followed: by one client on a session of muxtap's own (hub), by one

@@ -48,7 +48,7 @@ pub(super) struct Process {
 impl Opened {
     /// Starts a control client.
     pub(super) fn spawn(client: Client, tasks: &TaskTracker) -> io::Result<Self> {
-        let Client { mut command, relay } = client;
+        let Client { mut command, relay, program: _program } = client;
         let (child_stdin, writer) = io::pipe()?;
         let (reader, child_stdout) = io::pipe()?;
         let unread = reopened(&child_stdin);

@@ -433,8 +433,13 @@ async fn a_link_whose_keeper_panics_is_made_anew() {
     let told = Arc::new(RecordingObserver::default());
     told.fails_at_link.store(true, Ordering::Relaxed);
     let program = Program { tmux: "/nonexistent/tmux".into(), ..Program::default() };
-    let spec =
-        ServerSpec { program, socket: "/nowhere".into(), coverage: CoverageMode::Auto, file: SocketFile::default() };
+    let spec = ServerSpec {
+        program,
+        socket: "/nowhere".into(),
+        coverage: CoverageMode::Auto,
+        file: SocketFile::default(),
+        own: OwnProgram::default(),
+    };
     let (cancel, tasks) = (CancellationToken::new(), TaskTracker::new());
     let server = ServerLink::follow(spec, told.clone(), cancel.clone(), &tasks);
     let answered = tokio::time::timeout(SILENCE_LIMIT, server.connected()).await.expect("nobody hangs");
