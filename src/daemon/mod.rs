@@ -62,7 +62,9 @@ const WRITERS: usize = 4;
 const STOP_LIMIT: Duration = Duration::from_secs(5);
 
 /// Serves the daemon's routes on a socket until `stop`, with these questions for a human: a daemon
-/// without its lock, log and TCP ports, for programs that have an engine of their own.
+/// without its lock, log and TCP ports. Public for the tests alone, which play the daemon in order
+/// to see its questions and to end it step by step.
+#[doc(hidden)]
 pub async fn serve_routes(
     listener: tokio::net::UnixListener,
     engine: Engine,
