@@ -117,17 +117,22 @@ impl Host {
 
     /// Returns a pane's entry in the list, from the model as last read.
     pub fn info_of(&self, id: PaneId) -> PaneInfo {
+        self.listed_info(id).unwrap_or_else(|| {
+            let mut info = PaneInfo::of(id);
+            self.fill(&mut info, id);
+            info
+        })
+    }
+
+    /// Returns a pane's entry in the list, from the model as last read, if the pane is in it.
+    pub(in crate::engine) fn listed_info(&self, id: PaneId) -> Option<PaneInfo> {
         // The model is not copied: this is called for each of a thousand panes when muxtap
         // attaches.
         let topology = self.server().topology();
-        let Some(row) = topology.pane(id) else {
-            let mut info = PaneInfo::of(id);
-            self.fill(&mut info, id);
-            return info;
-        };
+        let row = topology.pane(id)?;
         let is_hub = |session| topology.session(session).is_some_and(|session| session.hub);
         let window = topology.windows.iter().find(|window| window.id == row.window && !is_hub(window.session));
-        self.info(&topology, row, window)
+        Some(self.info(&topology, row, window))
     }
 
     /// Returns an ended pane's entry in the list.
