@@ -9,11 +9,13 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use self::{endpoints::TcpEndpoint, paths::Paths};
-pub use crate::config::paths;
+use self::endpoints::TcpEndpoint;
 use crate::{
     api::{Error, Result},
-    config::Settings,
+    config::{
+        Settings,
+        paths::{self, Paths},
+    },
     descriptors,
     engine::{Engine, Options, agents::Rules, audit::Audit},
     http, metrics, net,
@@ -112,7 +114,7 @@ async fn run(
             ..crate::mcp::ClientContext::default()
         },
     };
-    let app = http::App::with_streams(engine.clone(), about, http::Streams::new(writers.clone()));
+    let app = http::App::with_streams(engine.clone(), about, http::Streams::new(writers.clone(), &engine));
     let router = http::daemon_router(app.clone());
     let signals = [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::hangup()].map(signal);
     let [Ok(mut terminate), Ok(mut interrupt), Ok(mut hangup)] = signals else {
