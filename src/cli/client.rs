@@ -22,10 +22,8 @@ use tokio::task::JoinHandle;
 use super::{output, sse, url};
 use crate::{
     api::{Error, ErrorCode, Result},
-    daemon::{
-        paths::{self, Paths},
-        start,
-    },
+    config::paths::{self, Paths},
+    daemon::start,
     tmux::death,
 };
 

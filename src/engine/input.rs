@@ -12,8 +12,7 @@ use tokio::sync::oneshot;
 
 use super::{Host, PaneState, Server, input::prompt::CursorPosition, limits};
 use crate::{
-    api::Cursor,
-    api::{Error, ErrorCode, InputAnswer, InputRequest, Result, Tier},
+    api::{Cursor, Error, ErrorCode, InputAnswer, InputRequest, Result, Tier},
     protocol::{
         command::{Command, CommandLine, hex_keys},
         ids::PaneId,

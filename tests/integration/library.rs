@@ -14,7 +14,7 @@ use muxtap::{
     api::{Event, EventKind, Tiers, WaitOutcome},
 };
 
-use crate::common::{Answer, Background, World, eventually, run, tmux_program};
+use crate::common::{Answer, Background, LIMIT, World, eventually, run, tmux_program};
 
 /// An example's program, which Cargo builds beside the tests. It finds the tmux under test as `tmux`.
 fn example(world: &World, name: &str) -> Command {
@@ -162,7 +162,15 @@ async fn what_is_wrong_is_said_where_it_is_written() {
 
 #[test]
 fn an_engine_outside_of_a_runtime_is_an_error() {
-    assert_eq!(Engine::start(Options::default()).err().unwrap().code, ErrorCode::InternalError);
+    assert_eq!(Engine::start(Options::default()).err().unwrap().code, ErrorCode::Conflict);
+}
+
+#[test]
+fn a_router_is_made_outside_of_a_runtime() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let engine = runtime.block_on(async { Engine::start(Options::default()).unwrap() });
+    let _router = muxtap::http::router(&engine);
+    runtime.block_on(engine.stop());
 }
 
 #[tokio::test]
@@ -190,14 +198,17 @@ async fn a_handle_never_means_another_servers_pane() {
     eventually("another server, once the first has gone", || {
         run(world.tmux_command(world.socket()).args(["new-session", "-d", "cat"])).status == 0
     });
-    let new = loop {
-        if let Ok(new) = server.pane("%0").await
-            && new.cursor().epoch != cursor.epoch
-        {
-            break new;
+    let new = async {
+        loop {
+            if let Ok(new) = server.pane("%0").await
+                && new.cursor().epoch != cursor.epoch
+            {
+                return new;
+            }
+            tokio::task::yield_now().await;
         }
-        tokio::task::yield_now().await;
     };
+    let new = tokio::time::timeout(LIMIT, new).await.unwrap();
     new.type_text("for the new one").await.unwrap();
     for error in [
         pane.type_text("x").await.unwrap_err(),
@@ -252,7 +263,7 @@ async fn nor_while_one_server_takes_the_place_of_another() {
     eventually("another server, once the first has gone", || {
         run(world.tmux_command(world.socket()).args(["new-session", "-d", "stty -echo; exec cat"])).status == 0
     });
-    let refused = typing.await.unwrap();
+    let refused = tokio::time::timeout(LIMIT, typing).await.unwrap().unwrap();
     assert!(refused.contains("ended with the tmux server"), "{refused}");
     eventually("it reads lines", || {
         world.tmux(&["display-message", "-p", "-t", "%0", "#{pane_current_command}"]) == "cat"

@@ -29,10 +29,7 @@ use self::{
     spec::Spec,
 };
 use super::{Engine, Server, deadline::Deadline, limits};
-use crate::{
-    api::Since,
-    api::{Result, Tier, WaitAnswer, WaitOutcome, WaitRequest},
-};
+use crate::api::{Result, Since, Tier, WaitAnswer, WaitOutcome, WaitRequest};
 
 pub use registry::Waits;
 pub(super) use spec::duration;
