@@ -583,11 +583,11 @@ mod tests {
     fn other_files_of_the_folder_wake_nobody() {
         let paths = Paths::in_dir(Path::new("/d"));
         let event = |path: &Path| notify::Event::default().add_path(path.to_owned());
-        for wanted in [&paths.socket, &paths.lock_file(), paths.dir()].map(|path| event(path)) {
+        for wanted in [&paths.socket, &paths.lock_file(), paths.dir()].map(event) {
             assert!(is_of_daemon(&wanted, &paths), "{wanted:?}");
         }
         assert!(is_of_daemon(&notify::Event::default().set_flag(notify::event::Flag::Rescan), &paths));
-        for other in [&paths.start_file(), &paths.log, Path::new("/d/tmux-0")].map(|path| event(path)) {
+        for other in [&paths.start_file(), &paths.log, Path::new("/d/tmux-0")].map(event) {
             assert!(!is_of_daemon(&other, &paths), "{other:?}");
         }
     }
