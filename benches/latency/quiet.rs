@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::{
+    control::Control,
     process,
     stage::{Daemon, Tmux},
     table::{Goal, figure, part},
@@ -14,11 +15,62 @@ const PANES: usize = 200;
 const QUIET: Duration = Duration::from_secs(10);
 
 pub fn run() {
+    waited_for();
+    followed();
+}
+
+/// A thousand panes that nobody uses.
+fn followed() {
+    const MANY: usize = 1000;
+    part("1000 panes that are followed, quiet for 10 s");
+    let tmux = Tmux::new("exec cat");
+    tmux.windows(MANY - 1);
+    let daemon = Daemon::new(&[]);
+    let http = daemon.follow(&tmux, MANY as u64);
+    let bare = Bare::new(MANY);
+    std::thread::sleep(Duration::from_secs(3));
+    let server = tmux.pid();
+    let (ours, theirs) = (process::cpu(server), bare.cpu());
+    std::thread::sleep(QUIET);
+    bare.compare(process::cpu(server).saturating_sub(ours), theirs);
+    drop(http);
+}
+
+/// As many panes on another server, to which nothing but a control client is attached.
+struct Bare {
+    tmux: Tmux,
+    _control: Control,
+}
+
+impl Bare {
+    fn new(panes: usize) -> Self {
+        let tmux = Tmux::new("exec cat");
+        tmux.windows(panes - 1);
+        let control = Control::attach(&tmux);
+        Self { tmux, _control: control }
+    }
+
+    /// The server's CPU so far.
+    fn cpu(&self) -> Duration {
+        process::cpu(self.tmux.pid())
+    }
+
+    /// Prints what the server of muxtap's took beside what this one took since.
+    fn compare(&self, followed: Duration, before: Duration) {
+        let bare = self.cpu().saturating_sub(before).as_secs_f64() * 1000.0;
+        figure("the tmux server's CPU, with a bare control client", bare, "ms", Goal::None);
+        // Two calls of `tmux` ask for the server's process.
+        figure("the same, followed by muxtap", followed.as_secs_f64() * 1000.0, "ms", Goal::AtMost(bare + 5.0));
+    }
+}
+
+fn waited_for() {
     part("200 panes with a wait each, quiet for 10 s");
     let tmux = Tmux::new("exec cat");
     tmux.windows(PANES - 1);
     let daemon = Daemon::new(&[]);
     let mut http = daemon.follow(&tmux, PANES as u64);
+    let bare = Bare::new(PANES);
     let listed = http.get("/v1/panes");
     let waits: Vec<_> = listed["panes"]
         .as_array()
@@ -34,11 +86,11 @@ pub fn run() {
     while http.metric("muxtap_waits_active") < PANES as f64 {
         std::thread::sleep(Duration::from_millis(5));
     }
-    // What follows from the attach (names and titles that tmux pushes in its first second) is over by then.
+    // What follows from the attach is over by then.
     std::thread::sleep(Duration::from_secs(3));
     let server = tmux.pid();
     let before = counts(&mut http);
-    let (daemon_cpu, server_cpu) = (process::cpu(daemon.pid()), process::cpu(server));
+    let (daemon_cpu, server_cpu, bare_cpu) = (process::cpu(daemon.pid()), process::cpu(server), bare.cpu());
     std::thread::sleep(QUIET);
     let (daemon_cpu, server_cpu) =
         (process::cpu(daemon.pid()).saturating_sub(daemon_cpu), process::cpu(server).saturating_sub(server_cpu));
@@ -47,7 +99,7 @@ pub fn run() {
     figure("daemon's CPU, of one core", percent(daemon_cpu), "%", Goal::AtMost(0.5));
     figure("tmux commands", after[0] - before[0], "", Goal::AtMost(0.0));
     figure("processes started", after[1] - before[1], "", Goal::AtMost(0.0));
-    figure("the tmux server's CPU (it checks subscriptions each second)", percent(server_cpu), "%", Goal::None);
+    bare.compare(server_cpu, bare_cpu);
     drop(waits);
 }
 

@@ -276,7 +276,11 @@ impl Subscription {
             return;
         }
         self.last_number += 1;
+        // The title may be set, and the screen reset, by commands.
+        let in_use = [EventKind::Title, EventKind::Screen].into_iter().any(|kind| self.filter.includes(kind));
+        let in_use = in_use.then(|| self.server.host.use_values(&pane));
         let mut reader = Reader::new(pane, &self.notifier, self.last_number, start);
+        reader.in_use = in_use;
         if self.filter.includes(EventKind::Screen) && self.filter.screen == ScreenFormat::Rows {
             // A subscriber that receives only row numbers has seen the screen.
             reader.skip_current_screen();

@@ -2,6 +2,7 @@
 
 mod resync;
 mod strings;
+mod usage;
 
 use std::{
     path::{Path, PathBuf},

@@ -69,6 +69,9 @@ pub const AGENT_LOOK_LATEST: Duration = Duration::from_secs(5);
 /// The shortest interval at which tmux is asked for the screen of an agent that prints, where
 /// screens are not followed in memory.
 pub const AGENT_ASK: Duration = Duration::from_secs(1);
+/// How long after its last use a pane counts as in use: as long tmux pushes what it alone knows of
+/// it.
+pub const IN_USE: Duration = Duration::from_secs(10);
 /// How long the stream rests before a prompt is looked for, where the shell sends no marks of its
 /// own.
 pub const PROMPT_REST: Duration = Duration::from_millis(120);

@@ -19,6 +19,7 @@ mod notifier;
 mod published;
 mod seeded;
 mod strings;
+mod usage;
 mod watch;
 
 use std::{
@@ -45,6 +46,7 @@ pub use encoded_event::EncodedEvent;
 pub(super) use metadata::{PaneMetadata, Resync};
 pub(super) use notifier::{DirtyFlag, Notifier};
 pub(super) use published::Snapshot;
+pub(super) use usage::PaneUse;
 pub(super) use watch::Watch;
 
 /// A pane. Clones of the `Arc` are the same pane.
@@ -91,6 +93,8 @@ pub(super) struct State {
     pub(super) prompt: Option<String>,
     /// The nonce of the mark that begins the output of the command line being typed.
     pub(super) run_nonce: String,
+    /// The use that is made of what tmux alone knows of the pane.
+    pub(super) usage: usage::Usage,
     /// Signals for the task that follows the agent in the pane.
     pub(super) agent_signals: AgentSignals,
     /// The unterminated string (OSC, DCS …) at the stream's end: where it began, and when.
@@ -124,6 +128,7 @@ impl PaneState {
                 run_active: false,
                 prompt: None,
                 run_nonce: String::new(),
+                usage: usage::Usage::default(),
                 agent_signals: AgentSignals::default(),
                 string: None,
                 string_watched: false,

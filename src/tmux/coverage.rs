@@ -18,7 +18,7 @@ use super::{
     Exit, Observer, Seeding,
     connection::{ANSWER_LIMIT, Answer, Connection, LEAVE_LIMIT, Lost, Receiver, Request},
     death,
-    followed::{FollowedPane, Sink},
+    followed::{EndWatch, FollowedPane, Sink},
     link::{self, LinkState, ServerIdentity},
     model::{Action, Covering, Model, Refresh},
     program::ServerSpec,
@@ -40,11 +40,11 @@ use crate::{
 /// Times that a pane whose process has ended is checked until tmux has noticed too. Each check is a
 /// turn of tmux's own event loop, so it noticed after one or two; what is left is for the
 /// subscription to `#{pane_dead}`.
-pub(super) const DEATH_LOOKS: u32 = 8;
+const END_CHECKS: u32 = 8;
 /// How long the process of a pane that tmux shows as dead may take to end.
 const END_LIMIT: Duration = Duration::from_secs(5);
 
-/// The shared state of a [`Server`](super::Server).
+/// The shared state of a [`ServerLink`](super::ServerLink).
 pub struct Inner {
     pub(super) spec: ServerSpec,
     pub(super) observer: Arc<dyn Observer>,
@@ -64,15 +64,28 @@ pub struct Inner {
     pub(super) judging: AtomicBool,
 }
 
-/// A look at a pane whose process has ended.
+/// Which of the checks of a pane it is whose process has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Look {
+enum EndCheck {
+    /// The first one.
+    First,
     /// One of several; so many may follow.
-    Times(u32),
+    Again(u32),
     /// The server has waited for its children.
-    Reaping,
+    AfterReaping,
     /// The last one, where it could not be made to.
-    Last,
+    Final,
+}
+
+impl EndCheck {
+    /// Returns the check after this one; `None` where nothing is to be gained by another.
+    fn next(self) -> Option<Self> {
+        match self {
+            Self::First => Some(Self::Again(END_CHECKS - 1)),
+            Self::Again(left @ 1..) => Some(Self::Again(left - 1)),
+            Self::Again(0) | Self::AfterReaping | Self::Final => None,
+        }
+    }
 }
 
 impl Inner {
@@ -241,7 +254,7 @@ impl Inner {
                     let octal = model.identity.as_ref().is_some_and(|known| known.version.lists_are_octal_encoded());
                     let topology = Topology::parse(parts.first().map_or(&[], |body| body), separator, octal);
                     model.topology = Arc::new(topology);
-                    model.follow(self.spec.is_local())
+                    model.follow(self.spec.is_local(), self.spec.reads())
                 }
                 Ok(Err(message)) => {
                     tracing::debug!("list-panes failed: {message}");
@@ -351,30 +364,43 @@ impl Inner {
                 });
             }
             Action::Watch(pane, pid, cancel) => {
-                if let Some(ended) = death::watch(pid) {
-                    let this = self.clone();
-                    self.tasks.spawn(async move {
-                        tokio::select! {
-                            () = ended => this.look_at_dead(pane, DEATH_LOOKS),
-                            () = cancel.cancelled() => {}
-                            // A pane that lives on must not keep muxtap from leaving.
-                            () = this.cancel.cancelled() => {}
-                        }
-                    });
-                }
+                let Some(ended) = death::watch(pid) else {
+                    // Too many descriptors are open, or this system has none for processes.
+                    self.leave_end_to_tmux(pane);
+                    return;
+                };
+                let this = self.clone();
+                self.tasks.spawn(async move {
+                    tokio::select! {
+                        () = ended => this.check_end(pane),
+                        () = cancel.cancelled() => {}
+                        // A pane that lives on must not keep muxtap from leaving.
+                        () = this.cancel.cancelled() => {}
+                    }
+                });
             }
             Action::Leave(connection) => self.let_go(connection),
             Action::Gone(pane) => self.gone(pane),
-            Action::Look(pane) => self.look_at_dead(pane, DEATH_LOOKS),
+            Action::CheckEnd(pane) => self.check_end(pane),
         }
     }
 
-    /// Reads a pane whose process has ended: what stands in it now is all it printed (F9).
-    pub(super) fn look_at_dead(self: &Arc<Self>, pane: PaneId, looks: u32) {
-        self.look(pane, Look::Times(looks));
+    /// Reads a pane whose process has ended, or seems to have: what stands in it now is all it
+    /// printed (F9). One that is being checked is not checked twice.
+    pub(super) fn check_end(self: &Arc<Self>, pane: PaneId) {
+        let begins = {
+            let mut model = self.lock();
+            let followed = model.panes.get_mut(&pane).filter(|followed| !followed.has_ended());
+            followed.is_some_and(|followed| {
+                std::mem::replace(&mut followed.end_watch, EndWatch::Checking) != EndWatch::Checking
+            })
+        };
+        if begins {
+            self.check_end_as(pane, EndCheck::First);
+        }
     }
 
-    fn look(self: &Arc<Self>, pane: PaneId, look: Look) {
+    fn check_end_as(self: &Arc<Self>, pane: PaneId, check: EndCheck) {
         let connection = {
             let model = self.lock();
             if model.panes.get(&pane).is_none_or(FollowedPane::has_ended) {
@@ -382,31 +408,41 @@ impl Inner {
             }
             model.owner(pane)
         };
-        let Some(connection) = connection else { return };
+        // The next connection lists the pane, dead or alive.
+        let Some(connection) = connection else { return self.end_check_is_over(pane) };
         let (this, by) = (self.clone(), connection.id());
         let mut question = self.question(pane);
-        if look == Look::Reaping {
+        if check == EndCheck::AfterReaping {
             question.insert(0, Command::new("run-shell").arg(":"));
         }
         connection.submit(Request::Framed(question), move |answer| match answer {
             Ok(Ok(parts)) => {
-                let parts = parts.get(usize::from(look == Look::Reaping)..).unwrap_or_default();
-                this.looked_at(pane, look, by, Seed::parse(parts));
+                let parts = parts.get(usize::from(check == EndCheck::AfterReaping)..).unwrap_or_default();
+                this.end_checked(pane, check, by, Seed::parse(parts));
             }
             // No shell could be run, or the pane is closed.
-            Ok(Err(_)) if look == Look::Reaping => this.look(pane, Look::Last),
+            Ok(Err(_)) if check == EndCheck::AfterReaping => this.check_end_as(pane, EndCheck::Final),
             // It was closed with its process; its output is all here (this reply came after it).
-            Ok(Err(_)) => this.refresh(),
-            Err(_) => {}
+            Ok(Err(_)) => {
+                this.end_check_is_over(pane);
+                this.refresh();
+            }
+            Err(_) => this.end_check_is_over(pane),
         });
     }
 
+    fn end_check_is_over(&self, pane: PaneId) {
+        if let Some(followed) = self.lock().panes.get_mut(&pane) {
+            followed.end_watch = EndWatch::Kernel;
+        }
+    }
+
     /// Takes what a pane shows whose process has ended.
-    fn looked_at(self: &Arc<Self>, pane: PaneId, look: Look, by: u64, seed: Option<Seed>) {
+    fn end_checked(self: &Arc<Self>, pane: PaneId, check: EndCheck, by: u64, seed: Option<Seed>) {
         match seed {
             Some(seed) if seed.dead => {
                 let exit = Exit { status: seed.exit_status, signal: seed.exit_signal };
-                if exit == Exit::default() && self.looks_for_status(pane, look, seed.pid) {
+                if exit == Exit::default() && self.checks_again_for_status(pane, check, seed.pid) {
                     return;
                 }
                 if self.mark_exited(pane, Some(by), Some(seed.pid)) {
@@ -419,26 +455,41 @@ impl Inner {
                 }
             }
             // Another program was started in its place meanwhile.
-            Some(seed) if self.is_respawned(pane, seed.pid) => self.refresh(),
+            Some(seed) if self.is_respawned(pane, seed.pid) => {
+                self.end_check_is_over(pane);
+                self.refresh();
+            }
             _ => {
-                if let Look::Times(looks @ 1..) = look {
-                    self.look(pane, Look::Times(looks - 1));
+                if let Some(next) = check.next() {
+                    self.check_end_as(pane, next);
+                } else {
+                    self.leave_end_to_tmux(pane);
+                    // It may have become dead while it was checked.
+                    self.refresh();
                 }
             }
         }
     }
 
-    /// Looks once more at a dead pane whose status tmux does not tell; `false`: it will not.
+    /// Has tmux push the end of a pane's process, which nothing else tells.
+    fn leave_end_to_tmux(self: &Arc<Self>, pane: PaneId) {
+        let actions = self.lock().leave_end_to_tmux(pane, self.spec.reads());
+        self.carry_out(actions);
+    }
+
+    /// Checks a dead pane once more of which tmux does not tell the status. Returns `false` if
+    /// nothing is to be gained by that.
     ///
     /// The status may come a turn later (N16). Not before the process has ended: one closes its
     /// terminal first, and may be held up between the two. And 3.3a may not wait for it before
     /// another child of the server ends (N15), so it is given one.
-    fn looks_for_status(self: &Arc<Self>, pane: PaneId, look: Look, pid: u32) -> bool {
+    fn checks_again_for_status(self: &Arc<Self>, pane: PaneId, check: EndCheck, pid: u32) -> bool {
         let is_local = self.spec.is_local();
         if is_local
-            && look == Look::Times(DEATH_LOOKS)
+            && check == EndCheck::First
             && death::is_alive(pid)
             && let Some(ended) = death::watch(pid)
+            && let Some(gone) = self.lock().panes.get(&pane).map(|followed| followed.watch.clone())
         {
             let this = self.clone();
             self.tasks.spawn(async move {
@@ -446,19 +497,22 @@ impl Inner {
                     () = ended => {}
                     // The number may be another process's by now.
                     () = tokio::time::sleep(END_LIMIT) => {}
+                    () = gone.cancelled() => return,
                     () = this.cancel.cancelled() => return,
                 }
-                this.look_at_dead(pane, DEATH_LOOKS - 1);
+                this.check_end_as(pane, EndCheck::Again(END_CHECKS - 1));
             });
             return true;
         }
-        let next = match look {
-            Look::Times(looks @ 1..) => Look::Times(looks - 1),
-            Look::Times(0) if is_local && death::is_there(pid) => Look::Reaping,
-            Look::Times(0) | Look::Reaping | Look::Last => return false,
-        };
-        self.look(pane, next);
-        true
+        let next = check.next().or_else(|| {
+            // A child that nobody has waited for, not a process that lives on.
+            let waits = is_local && check == EndCheck::Again(0) && death::is_there(pid) && !death::is_alive(pid);
+            waits.then_some(EndCheck::AfterReaping)
+        });
+        if let Some(next) = next {
+            self.check_end_as(pane, next);
+        }
+        next.is_some()
     }
 
     /// Removes a pane that is no longer listed. Its end is reported after its last output, which
@@ -506,7 +560,7 @@ impl Inner {
             };
             let was_dead = before.as_ref().is_some_and(|before| before.dead);
             if values.dead && !was_dead {
-                self.look_at_dead(pane, DEATH_LOOKS);
+                self.check_end(pane);
             } else if was_dead && !values.dead {
                 self.refresh();
             }
@@ -514,6 +568,21 @@ impl Inner {
                 self.observer.value(pane, value);
             }
         }
+    }
+
+    /// Asks tmux for what it alone knows of a pane. The observer is given it where the reply stands
+    /// among the pane's output; then `done` is called, also where there is no reply.
+    pub(super) fn ask_values(self: &Arc<Self>, pane: PaneId, done: impl FnOnce(bool) + Send + 'static) {
+        let Some(connection) = self.connection_of(Some(pane)) else { return done(false) };
+        let this = self.clone();
+        connection.submit_in_time(Request::Framed(values::question(pane)), move |answer| {
+            let known = if let Ok(Ok(parts)) = answer { values::answer(&parts) } else { Vec::new() };
+            let is_known = !known.is_empty();
+            for value in known {
+                this.observer.value(pane, value);
+            }
+            done(is_known);
+        });
     }
 
     fn notified(self: &Arc<Self>, connection: &Connection, notification: Notification) {

@@ -78,12 +78,26 @@ pub struct FollowedPane {
     pub(super) watch: CancellationToken,
     /// Whether it is not listed any more, and about to be reported as gone.
     pub(super) leaving: bool,
+    /// How the end of its process comes to be known.
+    pub(super) end_watch: EndWatch,
     /// The values that tmux pushed last.
     pub(super) values: Option<Values>,
     /// Resolved when it is followed, dropped when it ends.
     waiters: Vec<oneshot::Sender<()>>,
     /// Resolved when its process has ended, dropped when it is gone.
     ends: Vec<oneshot::Sender<()>>,
+}
+
+/// How the end of a pane's process comes to be known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum EndWatch {
+    /// The kernel tells it.
+    Kernel,
+    /// The process has gone, or seems to have: tmux is being asked.
+    Checking,
+    /// tmux alone can tell it: the process has gone, or cannot be watched, and tmux shows the pane
+    /// alive.
+    Tmux,
 }
 
 /// Where a pane's output comes from, and what becomes of it.
@@ -252,6 +266,7 @@ impl Default for FollowedPane {
             pid: 0,
             watch: CancellationToken::new(),
             leaving: false,
+            end_watch: EndWatch::Kernel,
             values: None,
             waiters: Vec::new(),
             ends: Vec::new(),
@@ -489,6 +504,7 @@ impl FollowedPane {
         let is_new = self.is_another(pid);
         if is_new {
             self.pid = pid;
+            self.end_watch = EndWatch::Kernel;
         }
         is_new
     }
@@ -519,6 +535,7 @@ impl FollowedPane {
     /// connection and with this `pid`, where tmux said so. Returns whether that is news.
     pub fn ended(&mut self, by: Option<u64>, pid: Option<u32>) -> bool {
         self.watch.cancel();
+        self.end_watch = EndWatch::Kernel;
         // A program that was started and ended between two listings. One that was asked over
         // another connection may still show it alive, and must not be taken for a restart.
         self.pid = pid.filter(|pid| *pid != 0).unwrap_or(self.pid);

@@ -130,6 +130,8 @@ pub enum Value {
     Command(String),
     /// `#{pane_current_path}`.
     Path(String),
-    /// `#{history_size} #{cursor_x} #{cursor_y}`.
+    /// `#{history_size} #{cursor_x} #{cursor_y}`, at some moment since the last such value.
     Place(String),
+    /// The same, asked for: as it is where the reply stands among the pane's output.
+    PlaceHere(String),
 }

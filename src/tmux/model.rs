@@ -14,12 +14,12 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     connection::Connection,
-    followed::{Carriers, FollowedPane, PaneAction, SeedAttempts},
+    followed::{Carriers, EndWatch, FollowedPane, PaneAction, SeedAttempts},
     launch::StartServer,
     link::{FIRST_PAUSE, LONGEST_PAUSE, ServerIdentity},
     pauses::Pauses,
     topology::{PaneRow, SessionRow, Topology},
-    values,
+    values::{self, Reads},
 };
 use crate::{
     api::Size,
@@ -107,6 +107,10 @@ pub struct Model {
     pub(super) panes: HashMap<PaneId, FollowedPane>,
     /// Windows of whose panes tmux pushes values, and the connection on which it does.
     subscribed: HashMap<WindowId, u64>,
+    /// The connection on which each window's values can be pushed.
+    window_carriers: BTreeMap<WindowId, u64>,
+    /// Panes of which somebody uses what tmux alone knows.
+    used: HashSet<PaneId>,
     /// Sessions to which a guest is about to attach, and which attempt it is.
     attaching: HashMap<SessionId, u64>,
     attaches: u64,
@@ -135,8 +139,8 @@ pub enum Action {
     Leave(Connection),
     /// Watch the process of a pane.
     Watch(PaneId, u32, CancellationToken),
-    /// Look at a pane whose process seems to have ended.
-    Look(PaneId),
+    /// Check a pane whose process seems to have ended.
+    CheckEnd(PaneId),
     /// Tell a pane's end.
     Gone(PaneId),
 }
@@ -187,6 +191,8 @@ impl Model {
         }
         self.panes.clear();
         self.subscribed.clear();
+        self.window_carriers.clear();
+        self.used.clear();
         self.pauses.clear();
         self.attaching.clear();
         self.put_off.clear();
@@ -231,7 +237,7 @@ impl Model {
     }
 
     /// Compares what tmux lists with what is covered.
-    pub(super) fn follow(&mut self, local: bool) -> Vec<Action> {
+    pub(super) fn follow(&mut self, local: bool, reads: Reads) -> Vec<Action> {
         let topology = self.topology.clone();
         let mut actions = Vec::new();
         let hub = self.covering.iter().find(|(_, covering)| covering.hub.is_some() && covering.is_serving());
@@ -243,6 +249,7 @@ impl Model {
         }
         let hub = hub_owner(&self.covering);
         self.follow_panes(&topology, hub, local, &mut actions);
+        self.follow_values(reads, &mut actions);
         actions
     }
 
@@ -311,7 +318,7 @@ impl Model {
             .collect();
         let serving: HashSet<u64> = carriers.values().copied().chain(hub).collect();
         let mut listed = HashSet::new();
-        let mut pushed = BTreeMap::new();
+        self.window_carriers.clear();
         for row in &topology.panes {
             let sessions = links.get(&row.window).map_or(&[][..], Vec::as_slice);
             if sessions.iter().all(|session| hubs.contains(session)) {
@@ -323,7 +330,7 @@ impl Model {
             let candidate = hub.or_else(|| by.iter().min().copied());
             let subscribed = self.subscribed.get(&row.window).copied().filter(|id| by.contains(id));
             if let Some(by) = subscribed.or(candidate) {
-                pushed.insert(row.window, by);
+                self.window_carriers.insert(row.window, by);
             }
             let stood = |id: u64| serving.contains(&id) && self.served.contains(&id);
             let followed = self.panes.entry(row.id).or_default();
@@ -331,7 +338,7 @@ impl Model {
             follow_pane(row, followed, carried, &mut self.attempts, local, actions);
         }
         self.served = serving;
-        self.follow_values(&pushed, actions);
+        self.used.retain(|pane| listed.contains(pane));
         for (pane, followed) in &mut self.panes {
             if !listed.contains(pane) && !std::mem::replace(&mut followed.leaving, true) {
                 actions.push(Action::Gone(*pane));
@@ -339,14 +346,63 @@ impl Model {
         }
     }
 
-    /// Subscribes to the values of these windows, each on its connection, and to no others.
-    fn follow_values(&mut self, wanted: &BTreeMap<WindowId, u64>, actions: &mut Vec<Action>) {
-        for (by, commands) in resubscribe(&mut self.subscribed, wanted) {
+    /// Subscribes to the values of the windows of which tmux has to tell them, each on its
+    /// connection, and of no others.
+    fn follow_values(&mut self, reads: Reads, actions: &mut Vec<Action>) {
+        let told = |row: &&PaneRow| reads == Reads::All || self.only_tmux_tells(row);
+        let windows: HashSet<WindowId> = self.topology.panes.iter().filter(told).map(|row| row.window).collect();
+        let wanted = self.window_carriers.iter().filter(|(window, _)| windows.contains(window));
+        let wanted = wanted.map(|(window, by)| (*window, *by)).collect();
+        for (by, commands) in resubscribe(&mut self.subscribed, &wanted, reads) {
             let connection = self.covering.get(&by).and_then(|covering| covering.connection.clone());
             let Some(connection) = connection else { continue };
             let lines = commands.chunks(SUBSCRIBED_AT_ONCE).map(|commands| CommandLine::of(commands.iter().cloned()));
             actions.extend(lines.map(|line| Action::Send(connection.clone(), line)));
         }
+    }
+
+    /// Whether something of this pane matters now that nobody but tmux can tell: its title and
+    /// place while they are used, an end that it did not notice yet, and that another program was
+    /// started in a pane that is dead.
+    fn only_tmux_tells(&self, row: &PaneRow) -> bool {
+        row.dead
+            || self.used.contains(&row.id)
+            || self.panes.get(&row.id).is_some_and(|pane| pane.end_watch == EndWatch::Tmux)
+    }
+
+    /// Records that somebody uses what tmux alone knows of a pane.
+    pub(super) fn use_values(&mut self, pane: PaneId, reads: Reads) -> Vec<Action> {
+        let mut actions = Vec::new();
+        self.used.insert(pane);
+        // Not all windows are gone through: a subscription may begin to use a thousand panes.
+        if let Some(window) = self.topology.pane(pane).map(|row| row.window)
+            && !self.subscribed.contains_key(&window)
+            && let Some(by) = self.window_carriers.get(&window)
+            && let Some(connection) = self.covering.get(by).and_then(|covering| covering.connection.clone())
+        {
+            self.subscribed.insert(window, *by);
+            actions.push(Action::Send(connection, CommandLine::of([values::subscribe(window, reads)])));
+        }
+        actions
+    }
+
+    /// Records that nobody does any more.
+    pub(super) fn leave_values(&mut self, pane: PaneId, reads: Reads) -> Vec<Action> {
+        let mut actions = Vec::new();
+        if self.used.remove(&pane) {
+            self.follow_values(reads, &mut actions);
+        }
+        actions
+    }
+
+    /// Records that tmux alone can tell the end of a pane's process.
+    pub(super) fn leave_end_to_tmux(&mut self, pane: PaneId, reads: Reads) -> Vec<Action> {
+        let mut actions = Vec::new();
+        if let Some(followed) = self.panes.get_mut(&pane).filter(|followed| !followed.has_ended()) {
+            followed.end_watch = EndWatch::Tmux;
+            self.follow_values(reads, &mut actions);
+        }
+        actions
     }
 
     /// Whether this attempt to attach still holds: the server is the one on which the session was
@@ -386,7 +442,7 @@ fn follow_pane(
     let mut steps = followed.listed(carried, attempts);
     if row.dead {
         if followed.is_known() && !followed.has_ended() {
-            actions.push(Action::Look(row.id));
+            actions.push(Action::CheckEnd(row.id));
         }
     } else if followed.shows(row.pid) {
         // A new pane, or one whose program was started anew (`respawn-pane`).
@@ -404,6 +460,7 @@ fn follow_pane(
 fn resubscribe(
     subscribed: &mut HashMap<WindowId, u64>,
     wanted: &BTreeMap<WindowId, u64>,
+    reads: Reads,
 ) -> BTreeMap<u64, Vec<Command>> {
     let mut commands: BTreeMap<u64, Vec<Command>> = BTreeMap::new();
     subscribed.retain(|window, by| {
@@ -415,7 +472,7 @@ fn resubscribe(
     });
     for (window, by) in wanted {
         if subscribed.insert(*window, *by).is_none() {
-            commands.entry(*by).or_default().push(values::subscribe(*window));
+            commands.entry(*by).or_default().push(values::subscribe(*window, reads));
         }
     }
     commands
@@ -449,7 +506,7 @@ mod tests {
 
     /// Returns how long the next guest waits.
     fn pause(model: &mut Model) -> Duration {
-        let actions = model.follow(false);
+        let actions = model.follow(false, Reads::All);
         model.attaching.clear();
         match actions.as_slice() {
             [Action::Attach(SESSION, _, pause)] => *pause,
@@ -478,12 +535,12 @@ mod tests {
         let unsubscribe = |by, window| (by, format!("refresh-client -B muxtap-@{window}"));
         let mut subscribed = HashMap::new();
         let mut wanted = BTreeMap::from([(WindowId(1), 7), (WindowId(2), 7), (WindowId(3), 8)]);
-        let first = resubscribe(&mut subscribed, &wanted);
+        let first = resubscribe(&mut subscribed, &wanted, Reads::All);
         assert_eq!(asked(&first), [subscribe(7, 1), subscribe(7, 2), subscribe(8, 3)]);
-        assert!(resubscribe(&mut subscribed, &wanted).is_empty(), "once");
+        assert!(resubscribe(&mut subscribed, &wanted, Reads::All).is_empty(), "once");
         wanted.remove(&WindowId(1));
         wanted.insert(WindowId(2), 8);
-        let moved = resubscribe(&mut subscribed, &wanted);
+        let moved = resubscribe(&mut subscribed, &wanted, Reads::All);
         let mut moved = asked(&moved);
         moved.sort();
         assert_eq!(moved, [unsubscribe(7, 1), unsubscribe(7, 2), subscribe(8, 2)]);
@@ -506,7 +563,7 @@ mod tests {
         guest(&mut model, Some(Duration::ZERO));
         assert!(pause(&mut model) >= SHORT_STAY / 2, "one that was thrown out at once does not");
         model.topology = Arc::default();
-        assert!(model.follow(false).is_empty());
+        assert!(model.follow(false, Reads::All).is_empty());
         assert!(model.put_off.is_empty(), "a session that has gone is forgotten");
     }
 }

@@ -16,6 +16,7 @@ use super::{
     link::UNANSWERED,
     relay::Relay,
     socket::{SocketFile, SocketPath},
+    values::Reads,
 };
 use crate::{
     api::{Error, Result},
@@ -109,6 +110,11 @@ impl ServerSpec {
     /// Whether the server's processes and terminals are this machine's.
     pub fn is_local(&self) -> bool {
         self.program.prefix.is_empty()
+    }
+
+    /// Returns what the server has to tell of its panes.
+    pub(super) fn reads(&self) -> Reads {
+        if cfg!(target_os = "linux") && self.is_local() { Reads::TmuxAlone } else { Reads::All }
     }
 
     /// Returns the path on which clients reach the server. It differs from the socket's name while

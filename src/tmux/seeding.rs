@@ -8,7 +8,7 @@ use bytes::Bytes;
 use super::{
     OutputSink, Seeding,
     connection::{Connection, Lost, Request},
-    coverage::{DEATH_LOOKS, Inner},
+    coverage::Inner,
     followed::{FollowedPane, HeldOutput, OutputAction, PaneAction, SeedOutcome, Sink},
     pauses::ExpectedPause,
     seed::Seed,
@@ -184,7 +184,7 @@ impl Inner {
             self.reseed(pane, GapReason::Paused);
         }
         if dead {
-            self.look_at_dead(pane, DEATH_LOOKS);
+            self.check_end(pane);
         }
     }
 
@@ -204,7 +204,7 @@ impl Inner {
         if next == SeedOutcome::Pause {
             self.pause_and_seed(connection, pane, attempt);
         } else if seed.dead {
-            self.look_at_dead(pane, DEATH_LOOKS);
+            self.check_end(pane);
         }
     }
 

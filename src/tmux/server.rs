@@ -24,6 +24,7 @@ use super::{
     model::Model,
     program::ServerSpec,
     topology::Topology,
+    values::Reads,
 };
 use crate::{
     api::{Error, Result},
@@ -273,6 +274,26 @@ impl ServerLink {
         if let Some(end) = end {
             let _ = tokio::time::timeout(limit, end).await;
         }
+    }
+
+    /// Whether tmux has to be asked for what it alone knows of a pane before that is used. On other
+    /// systems, and on other machines, tmux pushes it all the time.
+    pub fn asks_for_values(&self) -> bool {
+        self.inner.spec.reads() == Reads::TmuxAlone
+    }
+
+    /// Asks tmux for what it alone knows of a pane, and has it pushed from now on. The observer is
+    /// given the answer; then `done` is called with whether there was one.
+    pub fn use_values(&self, pane: PaneId, done: impl FnOnce(bool) + Send + 'static) {
+        let actions = self.inner.lock().use_values(pane, self.inner.spec.reads());
+        self.inner.carry_out(actions);
+        self.inner.ask_values(pane, done);
+    }
+
+    /// Has tmux push it no longer.
+    pub fn leave_values(&self, pane: PaneId) {
+        let actions = self.inner.lock().leave_values(pane, self.inner.spec.reads());
+        self.inner.carry_out(actions);
     }
 
     /// Returns the sessions to which one of muxtap's clients is attached.

@@ -1,10 +1,15 @@
-//! Values that tmux is asked to push when they change (F8): whether panes are dead, where their
-//! cursors are, their titles, commands and paths.
+//! Values that tmux is asked to push when they change (F8), and the same asked for once.
+//!
+//! Where the kernel can be read, tmux is asked for what it alone knows ([`Reads::TmuxAlone`]), and
+//! only of windows in which somebody uses it or an end is awaited that nothing else tells: tmux
+//! evaluates each subscription once a second, whether anything happens or not.
 //!
 //! There is one subscription for each window, on a connection whose session shows it. Three other
 //! kinds would be shorter to ask for and are never asked for: those of all panes, of all windows
 //! and of the session kill servers before 3.8 whose session ends just before tmux's look (N31). One
 //! for each pane says nothing of a pane that is dead.
+
+use bytes::Bytes;
 
 use super::Value;
 use crate::protocol::{
@@ -22,19 +27,32 @@ const BETWEEN_VALUES: u8 = 0x1f;
 const AFTER_PANE: u8 = 0x1e;
 /// The prefix of a subscription's name; the window's id follows.
 const NAME: &str = "muxtap-";
+/// The cursor's place and the history's size.
+const PLACE: &str = "#{history_size} #{cursor_x} #{cursor_y}";
+
+/// What tmux has to tell of a pane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reads {
+    /// What nobody else knows. The command and the path are the kernel's to tell, and the end of a
+    /// process.
+    TmuxAlone,
+    /// All that changes: the server's kernel cannot be read from here.
+    All,
+}
+
+/// Returns the format of a variable's value without control characters.
+fn text(variable: &str) -> String {
+    format!("#{{s/{CONTROL}/?/:{variable}}}")
+}
 
 /// Returns the command that subscribes to the values of a window's panes, until [`unsubscribe`].
-pub fn subscribe(window: WindowId) -> Command {
+pub fn subscribe(window: WindowId, reads: Reads) -> Command {
     let (between, after) = (char::from(BETWEEN_VALUES), char::from(AFTER_PANE));
-    let text = |variable: &str| format!("#{{s/{CONTROL}/?/:{variable}}}");
-    let values = [
-        "#{pane_id}".into(),
-        "#{pane_dead}".into(),
-        "#{history_size} #{cursor_x} #{cursor_y}".into(),
-        text("pane_title"),
-        text("pane_current_command"),
-        text("pane_current_path"),
-    ];
+    let mut values = vec!["#{pane_id}".into(), "#{pane_dead}".into(), PLACE.into(), text("pane_title")];
+    if reads == Reads::All {
+        // Each costs tmux a look into `/proc`.
+        values.extend([text("pane_current_command"), text("pane_current_path")]);
+    }
     let values = values.join(&between.to_string());
     Command::new("refresh-client").flag("-B").format(format!("{NAME}{window}:{window}:#{{P:{values}{after}}}"))
 }
@@ -42,6 +60,19 @@ pub fn subscribe(window: WindowId) -> Command {
 /// Ends it.
 pub fn unsubscribe(window: WindowId) -> Command {
     Command::new("refresh-client").opt("-B", format!("{NAME}{window}"))
+}
+
+/// Returns the question for what tmux alone knows of a pane now.
+pub fn question(pane: PaneId) -> Vec<Command> {
+    let ask = |format: String| Command::new("display-message").flag("-p").opt("-t", pane.to_string()).format(format);
+    vec![ask(PLACE.into()), ask(text("pane_title"))]
+}
+
+/// Parses the answer to [`question`].
+pub fn answer(parts: &[Bytes]) -> Vec<Value> {
+    let [place, title] = parts else { return Vec::new() };
+    let line = |part: &[u8]| String::from_utf8_lossy(part.strip_suffix(b"\n").unwrap_or(part)).into_owned();
+    vec![Value::PlaceHere(line(place)), Value::Title(line(title))]
 }
 
 /// The prefix of the name of a subscription to a pane's return; the pane's id follows.
@@ -71,22 +102,24 @@ pub struct Values {
     pub dead: bool,
     place: String,
     title: String,
-    command: String,
-    path: String,
+    /// Only with [`Reads::All`].
+    command: Option<String>,
+    /// The same.
+    path: Option<String>,
 }
 
 impl Values {
     /// Returns the values that differ from `before`; all of them where nothing was known.
     pub fn news(&self, before: Option<&Self>) -> Vec<Value> {
-        type Field = (fn(&Values) -> &String, fn(String) -> Value);
+        type Field = (fn(&Values) -> Option<&String>, fn(String) -> Value);
         let fields: [Field; 4] = [
-            (|values| &values.place, Value::Place),
-            (|values| &values.title, Value::Title),
-            (|values| &values.command, Value::Command),
-            (|values| &values.path, Value::Path),
+            (|values| Some(&values.place), Value::Place),
+            (|values| Some(&values.title), Value::Title),
+            (|values| values.command.as_ref(), Value::Command),
+            (|values| values.path.as_ref(), Value::Path),
         ];
-        let changed = fields.into_iter().filter(|(field, _)| before.map(field) != Some(field(self)));
-        changed.map(|(field, value)| value(field(self).clone())).collect()
+        let changed = fields.into_iter().filter(|(field, _)| before.and_then(field) != field(self));
+        changed.filter_map(|(field, value)| field(self).cloned().map(value)).collect()
     }
 }
 
@@ -103,8 +136,9 @@ fn of_pane(pane: &[u8]) -> Option<(PaneId, Values)> {
     let id = PaneId::from_bytes(values.next()?)?;
     let dead = values.next()? == b"1";
     let mut text = || values.next().map(|value| String::from_utf8_lossy(value).into_owned());
-    let values = Values { dead, place: text()?, title: text()?, command: text()?, path: text()? };
-    Some((id, values))
+    let (place, title, command, path) = (text()?, text()?, text(), text());
+    // A pane of which a part is missing was cut.
+    (command.is_some() == path.is_some()).then_some((id, Values { dead, place, title, command, path }))
 }
 
 #[cfg(test)]
@@ -139,12 +173,29 @@ mod tests {
             let told = parse(b"muxtap-@1", &TOLD[..end]);
             assert_eq!(told.len(), usize::from(end > first), "{end}");
         }
-        assert_eq!(parse(b"muxtap-@1", b"%3\x1f0\x1f7 0 2\x1fcut\x1e"), []);
+        assert_eq!(parse(b"muxtap-@1", b"%3\x1f0\x1f7 0 2\x1ftitle\x1fcut\x1e"), []);
+    }
+
+    #[test]
+    fn tmux_is_not_asked_for_what_the_kernel_tells() {
+        let line = |reads| String::from_utf8(subscribe(WindowId(5), reads).line().unwrap()).unwrap();
+        assert!(line(Reads::All).contains("pane_current_path"));
+        assert!(!line(Reads::TmuxAlone).contains("pane_current"));
+        let panes = parse(b"muxtap-@1", b"%3\x1f0\x1f7 0 2\x1fa title\x1e");
+        let [(PaneId(3), three)] = &panes[..] else { panic!("{panes:?}") };
+        assert_eq!(three.news(None), [Value::Place("7 0 2".into()), Value::Title("a title".into())]);
+    }
+
+    #[test]
+    fn an_answer_is_a_place_and_a_title() {
+        let parts = [Bytes::from_static(b"7 0 2\n"), Bytes::from_static(b"a title\n")];
+        assert_eq!(answer(&parts), [Value::PlaceHere("7 0 2".into()), Value::Title("a title".into())]);
+        assert_eq!(answer(&parts[..1]), []);
     }
 
     #[test]
     fn only_kinds_that_no_server_dies_of_are_asked_for() {
-        let line = subscribe(WindowId(5)).line().unwrap();
+        let line = subscribe(WindowId(5), Reads::All).line().unwrap();
         assert!(line.starts_with(b"refresh-client -B \"muxtap-@5:@5:#{P:"), "{}", String::from_utf8_lossy(&line));
         assert_eq!(unsubscribe(WindowId(5)).line().unwrap(), b"refresh-client -B muxtap-@5\n");
     }

@@ -200,6 +200,7 @@ fn what_the_stream_does_not_tell_is_found_out() {
     world.tmux(&["send-keys", "-R", "-t", &pane]);
     settled("a reset");
     world.tmux(&["respawn-pane", "-k", "-t", &pane, "echo another; exec cat"]);
+    world.ok(&["wait-for", "-t", &pane, "-p", "^another$", "--since", "start"]);
     settled("another program");
     let verified = world.muxtap(&["--json", "capture-pane", "-t", &pane, "--verify"]);
     if followed {
@@ -209,6 +210,23 @@ fn what_the_stream_does_not_tell_is_found_out() {
     } else {
         assert_eq!(verified.error()["code"], "CONFLICT", "{verified:?}");
     }
+}
+
+/// tmux does not look at panes that nobody uses, so the first use asks it.
+#[test]
+fn what_was_changed_by_a_command_is_known_when_a_pane_is_used_after_it_was_left_alone() {
+    let world = World::with_server();
+    let pane = world.window("seq 1 60; exec sleep 1000");
+    world.ok(&["wait-for", "-t", &pane, "-p", "^60$", "--since", "start"]);
+    world.tmux(&["clear-history", "-t", &pane]);
+    world.tmux(&["select-pane", "-t", &pane, "-T", "set by a command"]);
+    // The first use; nothing is awaited.
+    world.ok(&["wait-for", "-t", &pane, "--title", "^set by a command$", "-T", "0"]);
+    same(&world, &pane, "a history that was cleared");
+    let pane = world.window("seq 1 60; exec sleep 1000");
+    world.ok(&["wait-for", "-t", &pane, "-p", "^60$", "--since", "start"]);
+    world.tmux(&["send-keys", "-R", "-t", &pane]);
+    same(&world, &pane, "a terminal that was reset");
 }
 
 /// Cells that memory alone cannot know from 3.4 on (S12): links, a run that ends at a quarter of

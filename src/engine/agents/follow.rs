@@ -21,7 +21,7 @@ use super::{
 use crate::{
     api::{AgentEvidence, AgentInfo, AgentState, Event},
     clock::now_ms,
-    engine::{Engine, Host, PaneState, Server, limits},
+    engine::{Engine, Host, PaneState, Server, limits, pane::PaneUse},
     tmux::{Subject, death},
 };
 
@@ -89,6 +89,8 @@ struct RunningAgent {
     bell: Option<u64>,
     /// When tmux was last asked for the screen.
     queried_at: Option<Instant>,
+    /// What tmux alone knows of the pane counts.
+    _use: PaneUse,
 }
 
 /// A judgement's inputs: title, bell, and which rows the rules look at.
@@ -169,7 +171,7 @@ impl Follower {
         self.retry_at = None;
         if self.probe_missed {
             self.identify(host).await;
-        } else if self.running.is_none() {
+        } else {
             let Some(shared) = host.shared() else { return };
             let pid = self.pane.metadata().pid;
             let Some(group) = shared.probe.run(Subject::Process(pid), move |proc| proc.foreground_group(pid)).await
@@ -181,6 +183,10 @@ impl Follower {
             let next = self.checked_at + self.pause;
             if group != self.foreground_group {
                 self.pause = limits::AGENT_LOOK;
+            } else if self.running.is_some() {
+                // Nothing else came to the foreground.
+                self.judge(host).await;
+                return;
             } else if next > now {
                 self.retry_at = Some(next);
                 return;
@@ -195,7 +201,7 @@ impl Follower {
     }
 
     /// Determines which agent runs in the pane now.
-    async fn identify(&mut self, host: &Host) {
+    async fn identify(&mut self, host: &Arc<Host>) {
         let Some(shared) = host.shared() else { return };
         let about = self.pane.metadata();
         self.checked_at = Instant::now();
@@ -224,12 +230,22 @@ impl Follower {
             Some(end) => Box::pin(end),
             None => Box::pin(std::future::pending()),
         };
+        let in_use = host.use_values(&self.pane);
         let mut state = self.pane.lock();
         state.agent_signals.track_changes(true);
         // What the screen shows already is looked at when it rests.
         state.agent_signals.screen_changed(None);
         let bell = state.shell_marks.bell;
-        self.running = Some(RunningAgent { agent, pid, end, reported: None, observed: None, bell, queried_at: None });
+        self.running = Some(RunningAgent {
+            agent,
+            pid,
+            end,
+            reported: None,
+            observed: None,
+            bell,
+            queried_at: None,
+            _use: in_use,
+        });
     }
 
     /// Schedules another look at the processes. What is known holds until one succeeds.

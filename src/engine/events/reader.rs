@@ -8,7 +8,7 @@ use crate::{
     engine::{
         PaneState, limits,
         pane::{
-            DirtyFlag, EncodedEvent, Notifier, Snapshot, State,
+            DirtyFlag, EncodedEvent, Notifier, PaneUse, Snapshot, State,
             event_cache::CachedOutput,
             frame::{Frame, FrameResult},
         },
@@ -49,6 +49,8 @@ pub(super) struct Reader {
     pub(super) announced: bool,
     /// Whether the reader is queued in its subscription.
     pub(super) queued: bool,
+    /// Held where the subscriber is sent what tmux alone knows of the pane.
+    pub(super) in_use: Option<PaneUse>,
 }
 
 /// Where the reading of a pane begins.
@@ -110,6 +112,7 @@ impl Reader {
             last_gap: None,
             announced: resume.is_some() || missing.is_some(),
             queued: false,
+            in_use: None,
         }
     }
 

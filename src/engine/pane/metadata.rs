@@ -1,7 +1,7 @@
 //! Pane metadata that tmux reports besides the output: title, command, directory, process and size.
 
 use super::{
-    MemoryDelta, PaneState,
+    MemoryDelta, PaneState, State,
     screen_model::{CursorReport, Staleness},
 };
 use crate::{
@@ -91,8 +91,7 @@ impl PaneState {
         let mut resync = None;
         match value {
             Value::Place(value) => {
-                let elsewhere = CursorReport::parse(&value).is_some_and(|report| state.screen.has_moved(report));
-                if elsewhere && state.exit.is_none() {
+                if state.is_elsewhere(&value) {
                     // While the pane prints, tmux is ahead of the output that has arrived here: the
                     // position proves nothing now, but may when the pane rests.
                     let rests = state.last_output.elapsed() >= limits::REST;
@@ -100,6 +99,13 @@ impl PaneState {
                     if rests {
                         state.screen.mark_stale(Staleness::Moved);
                     }
+                }
+            }
+            Value::PlaceHere(value) => {
+                // All that the pane printed before is here. What it printed after may be too, while
+                // other panes flood (N27): then tmux is asked once too often.
+                if state.is_elsewhere(&value) && state.screen.mark_stale(Staleness::Moved) {
+                    resync = Some(Resync::Now);
                 }
             }
             Value::Title(title) => {
@@ -116,6 +122,14 @@ impl PaneState {
         drop(state);
         self.changed.send_replace(end);
         resync
+    }
+}
+
+impl State {
+    /// Returns whether tmux reports another cursor position or history size than the screen has.
+    fn is_elsewhere(&self, report: &str) -> bool {
+        let report = CursorReport::parse(report).filter(|_| self.exit.is_none());
+        report.is_some_and(|report| self.screen.has_moved(report))
     }
 }
 

@@ -36,6 +36,7 @@ impl Server {
         if request.verify {
             return self.verify(&pane, &options).await;
         }
+        host.confirm_values(&pane).await;
         let there = host.live_pane(pane.id()).is_some_and(|there| Arc::ptr_eq(&there, &pane));
         if let Some((text, offset)) = from_memory(&pane, &options).filter(|_| there) {
             return Ok(answer(&pane, &text, CaptureSource::Model, offset));
@@ -83,6 +84,7 @@ impl Server {
     /// wrapped lines are one.
     pub(in crate::engine) async fn screen(&self, pane: &Arc<PaneState>, joined: bool) -> Result<(String, u64)> {
         let options = CaptureOptions { join: joined, ..CaptureOptions::default() };
+        self.host.confirm_values(pane).await;
         let (text, offset) = match from_memory(pane, &options) {
             Some((text, offset)) => (Bytes::from(text), offset),
             None => match self.ask_screen(pane, || capture_command(pane, &options)).await {

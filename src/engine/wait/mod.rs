@@ -28,7 +28,9 @@ use self::{
     report::report,
     spec::Spec,
 };
-use super::{Engine, Server, deadline::Deadline, limits};
+use futures_util::future::join_all;
+
+use super::{Engine, Server, deadline::Deadline, limits, pane::PaneUse};
 use crate::api::{Result, Since, Tier, WaitAnswer, WaitOutcome, WaitRequest};
 
 pub use registry::Waits;
@@ -89,11 +91,19 @@ impl Server {
         let panes = starts.iter().map(|start| start.pane.clone()).collect();
         let mut guard = WaitGuard::new(&self.engine, |id| Core::new(id, host.clone(), spec, panes))?;
         let core = guard.core().clone();
+        let in_use = core.spec.needs_tmux().then(|| core.panes.iter().map(PaneUse::begin).collect::<Vec<_>>());
         // If the caller goes away here the wait has not begun, and dropping the guard closes it.
-        deadline.before(NOT_BEGUN, self.attach(&core, &starts)).await?;
+        let attached = async {
+            if in_use.is_some() {
+                join_all(core.panes.iter().map(|pane| host.confirm_values(pane))).await;
+            }
+            self.attach(&core, &starts).await
+        };
+        deadline.before(NOT_BEGUN, attached).await?;
         let server = self.clone();
         self.engine.shared.tasks.spawn(async move {
             driver::drive(&server, guard.core()).await;
+            drop(in_use);
             // A caller's next wait must not count this one.
             guard.release_slot();
             // Respond before cleaning up: what the wait held is hundreds of small things to be

@@ -117,6 +117,11 @@ impl Spec {
         self.predicates.iter().position(|predicate| predicate.kind == kind)
     }
 
+    /// Whether a predicate looks at what commands change too, which tmux alone tells.
+    pub(super) fn needs_tmux(&self) -> bool {
+        self.predicates.iter().any(|predicate| matches!(predicate.kind, PredicateKind::Screen | PredicateKind::Title))
+    }
+
     /// Returns the screen predicates with their indices.
     pub(super) fn screens(&self) -> impl Iterator<Item = (usize, &Regex)> {
         let all = self.predicates.iter().enumerate();

@@ -11,6 +11,8 @@ use crate::{
     tmux::{
         Lost, Request,
         connection::{ANSWER_LIMIT, BACKLOG_LIMIT, SILENCE_LIMIT},
+        model::{Action, Model},
+        values::Reads,
     },
 };
 
@@ -64,6 +66,27 @@ async fn a_pane_is_listed_seeded_and_followed() {
     assert_eq!(server.told(1).await, ["output %1 there"]);
     drop(wire);
     assert_eq!(server.told(1).await, ["unfollowed %1"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn tmux_looks_at_a_window_only_while_a_pane_of_it_is_used() {
+    let (server, mut wire) = one_pane().await;
+    let carry_out = |act: &dyn Fn(&mut Model) -> Vec<Action>| {
+        let actions = act(&mut server.inner.lock());
+        server.inner.carry_out(actions);
+    };
+    let (begins, ends) = ("refresh-client -B \"muxtap-@0:@0:", "refresh-client -B muxtap-@0");
+    carry_out(&|model| model.follow(false, Reads::TmuxAlone));
+    assert_eq!(wire.accept().await, [ends], "nobody uses it");
+    carry_out(&|model| model.use_values(PANE, Reads::TmuxAlone));
+    assert!(wire.accept().await[0].starts_with(begins));
+    for again in [Model::use_values, Model::leave_values] {
+        carry_out(&|model| model.follow(false, Reads::TmuxAlone));
+        carry_out(&|model| again(model, PANE, Reads::TmuxAlone));
+    }
+    assert_eq!(wire.accept().await, [ends], "once, by the one that left it");
+    carry_out(&|model| model.leave_end_to_tmux(PANE, Reads::TmuxAlone));
+    assert!(wire.accept().await[0].starts_with(begins), "nothing else tells its end");
 }
 
 #[tokio::test(start_paused = true)]
