@@ -24,7 +24,7 @@ pub struct Epoch {
 /// As text it is one opaque token of letters, digits and dots, which neither a URL nor a shell
 /// needs quoted. It ends in check digits, and only the one spelling that [`fmt::Display`] gives is
 /// accepted, so that a token that was cut or mistyped is refused, not misread.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Cursor {
     /// The epoch to which the offset belongs.
     pub epoch: Epoch,

@@ -6,94 +6,68 @@ use utoipa::ToSchema;
 /// `Result` with the engine's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// The kind of an error, as a word that programs can act on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
-#[non_exhaustive]
-pub enum ErrorCode {
-    /// There is no such pane, window, session or wait.
-    NotFound,
-    /// The target fits more than one thing.
-    AmbiguousTarget,
-    /// The target cannot be read as a target.
-    InvalidTarget,
-    /// A field or flag is wrong.
-    InvalidArgument,
-    /// The caller may not ask this.
-    Unauthorized,
-    /// The capture that was asked for cannot be answered exactly.
-    UnsupportedCaptureMode,
-    /// The time ran out.
-    Timeout,
-    /// A limit was reached; the message names it.
-    ResourceLimit,
-    /// muxtap runs read-only.
-    ReadOnly,
-    /// The thing is in a state in which this cannot be done.
-    Conflict,
-    /// There is no tmux, it is too old, or no server runs.
-    TmuxUnavailable,
-    /// tmux answered something that does not fit what is known.
-    InconsistentState,
-    /// A defect of muxtap.
-    InternalError,
+/// Declares the codes: each with its word on the wire and its HTTP status.
+macro_rules! codes {
+    ($($(#[$doc:meta])* $name:ident = $word:literal, $status:literal;)*) => {
+        /// The kind of an error, as a word that programs can act on.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+        #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+        #[non_exhaustive]
+        pub enum ErrorCode {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl ErrorCode {
+            /// Every code there is.
+            pub const ALL: [Self; [$($word),*].len()] = [$(Self::$name),*];
+
+            /// The code as it stands on the wire.
+            pub const fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$name => $word,)*
+                }
+            }
+
+            /// The status of an HTTP response with this code.
+            pub const fn http_status(self) -> u16 {
+                match self {
+                    $(Self::$name => $status,)*
+                }
+            }
+        }
+    };
 }
 
-impl ErrorCode {
-    /// Every code there is.
-    pub const ALL: [Self; 13] = [
-        Self::NotFound,
-        Self::AmbiguousTarget,
-        Self::InvalidTarget,
-        Self::InvalidArgument,
-        Self::Unauthorized,
-        Self::UnsupportedCaptureMode,
-        Self::Timeout,
-        Self::ResourceLimit,
-        Self::ReadOnly,
-        Self::Conflict,
-        Self::TmuxUnavailable,
-        Self::InconsistentState,
-        Self::InternalError,
-    ];
-
-    /// The code as it stands on the wire.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::NotFound => "NOT_FOUND",
-            Self::AmbiguousTarget => "AMBIGUOUS_TARGET",
-            Self::InvalidTarget => "INVALID_TARGET",
-            Self::InvalidArgument => "INVALID_ARGUMENT",
-            Self::Unauthorized => "UNAUTHORIZED",
-            Self::UnsupportedCaptureMode => "UNSUPPORTED_CAPTURE_MODE",
-            Self::Timeout => "TIMEOUT",
-            Self::ResourceLimit => "RESOURCE_LIMIT",
-            Self::ReadOnly => "READ_ONLY",
-            Self::Conflict => "CONFLICT",
-            Self::TmuxUnavailable => "TMUX_UNAVAILABLE",
-            Self::InconsistentState => "INCONSISTENT_STATE",
-            Self::InternalError => "INTERNAL_ERROR",
-        }
-    }
-
-    /// The status of an HTTP response with this code.
-    pub const fn http_status(self) -> u16 {
-        match self {
-            Self::InvalidTarget | Self::InvalidArgument => 400,
-            Self::Unauthorized => 401,
-            Self::ReadOnly => 403,
-            Self::NotFound => 404,
-            Self::AmbiguousTarget | Self::Conflict => 409,
-            Self::UnsupportedCaptureMode => 422,
-            // muxtap is well; what it depends on, a command in a pane or tmux, is not. Not 408:
-            // browsers and some libraries silently repeat a request that is answered so, and a
-            // `run` would type its command again. Nor one of 5xx, which says that muxtap has
-            // failed.
-            Self::Timeout | Self::TmuxUnavailable | Self::InconsistentState => 424,
-            Self::ResourceLimit => 429,
-            Self::InternalError => 500,
-        }
-    }
+// 424: muxtap is well; what it depends on, a command in a pane or tmux, is not. Not 408: browsers
+// and some libraries silently repeat a request that is answered so, and a `run` would type its
+// command again. Nor one of 5xx, which says that muxtap has failed.
+codes! {
+    /// There is no such pane, window, session or wait.
+    NotFound = "NOT_FOUND", 404;
+    /// The target fits more than one thing.
+    AmbiguousTarget = "AMBIGUOUS_TARGET", 409;
+    /// The target cannot be read as a target.
+    InvalidTarget = "INVALID_TARGET", 400;
+    /// A field or flag is wrong.
+    InvalidArgument = "INVALID_ARGUMENT", 400;
+    /// The caller may not ask this.
+    Unauthorized = "UNAUTHORIZED", 401;
+    /// The capture that was asked for cannot be answered exactly.
+    UnsupportedCaptureMode = "UNSUPPORTED_CAPTURE_MODE", 422;
+    /// The time ran out.
+    Timeout = "TIMEOUT", 424;
+    /// A limit was reached; the message names it.
+    ResourceLimit = "RESOURCE_LIMIT", 429;
+    /// muxtap runs read-only.
+    ReadOnly = "READ_ONLY", 403;
+    /// The thing is in a state in which this cannot be done.
+    Conflict = "CONFLICT", 409;
+    /// There is no tmux, it is too old, or no server runs.
+    TmuxUnavailable = "TMUX_UNAVAILABLE", 424;
+    /// tmux answered something that does not fit what is known.
+    InconsistentState = "INCONSISTENT_STATE", 424;
+    /// A defect of muxtap.
+    InternalError = "INTERNAL_ERROR", 500;
 }
 
 /// An error as every face reports it.
@@ -165,5 +139,23 @@ impl Error {
     /// [`ErrorCode::InternalError`].
     pub fn internal(message: impl Into<String>) -> Self {
         Self::new(ErrorCode::InternalError, message)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_code_has_one_word_wherever_it_is_written() {
+        for code in ErrorCode::ALL {
+            assert_eq!(serde_json::to_value(code).unwrap(), code.as_str());
+            let name = format!("{code:?}");
+            let word: String = name
+                .char_indices()
+                .flat_map(|(at, c)| (at > 0 && c.is_uppercase()).then_some('_').into_iter().chain([c]))
+                .collect();
+            assert_eq!(word.to_uppercase(), code.as_str());
+        }
     }
 }

@@ -56,10 +56,18 @@ impl GapReason {
 
 /// Something is missing here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[non_exhaustive]
 pub struct Gap {
     /// Why.
     pub reason: GapReason,
     /// How many raw bytes, where that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
+}
+
+impl Gap {
+    /// A gap for a reason, of so many raw bytes where that is known.
+    pub const fn new(reason: GapReason, bytes: Option<u64>) -> Self {
+        Self { reason, bytes }
+    }
 }

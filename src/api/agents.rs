@@ -3,7 +3,6 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::PaneInfo;
 use crate::protocol::ids::PaneId;
 
 /// An agent's state.
@@ -131,20 +130,4 @@ pub struct AgentList {
     /// Why the user's own rules are not in force.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rules_error: Option<String>,
-}
-
-impl From<&AgentInfo> for PaneInfo {
-    /// Where the agent is, as far as a target may name it.
-    fn from(agent: &AgentInfo) -> Self {
-        Self {
-            id: agent.pane,
-            session: agent.session.clone(),
-            session_id: agent.session_id.clone(),
-            window_id: agent.window_id.clone(),
-            window: agent.window.clone(),
-            window_index: agent.window_index,
-            index: agent.index,
-            ..Self::default()
-        }
-    }
 }

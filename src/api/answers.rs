@@ -58,7 +58,7 @@ pub struct WindowInfo {
 }
 
 /// A pane.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[non_exhaustive]
 pub struct PaneInfo {
     /// `%3`.
@@ -103,6 +103,33 @@ pub struct PaneInfo {
     #[serde(default, with = "optional_cursor")]
     #[schema(value_type = String)]
     pub cursor: Option<Cursor>,
+}
+
+impl PaneInfo {
+    /// A pane of which nothing but its id is known.
+    #[cfg(any(feature = "engine", test))]
+    pub(crate) fn of(id: PaneId) -> Self {
+        Self {
+            id,
+            session: String::new(),
+            session_id: String::new(),
+            window_id: String::new(),
+            window_index: 0,
+            window: String::new(),
+            index: 0,
+            active: false,
+            title: String::new(),
+            command: String::new(),
+            path: String::new(),
+            pid: 0,
+            size: Size::default(),
+            dead: false,
+            earlier_server: false,
+            exit_status: None,
+            exit_signal: None,
+            cursor: None,
+        }
+    }
 }
 
 /// A cursor that may be missing, as a text that may be empty.
@@ -212,7 +239,7 @@ pub struct Verified {
 }
 
 /// Answers a since-read.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[non_exhaustive]
 pub struct ReadAnswer {
     /// The pane.
@@ -253,7 +280,7 @@ pub struct SubmitSeen {
 }
 
 /// Answers an input.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[non_exhaustive]
 pub struct InputAnswer {
     /// The pane.
@@ -437,7 +464,7 @@ impl WaitAnswer {
 }
 
 /// Answers what makes a session, window or pane.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[non_exhaustive]
 pub struct CreatedAnswer {
     /// The new pane.

@@ -5,7 +5,8 @@ use std::{collections::BTreeMap, path::PathBuf};
 use super::{client::Client, output};
 use crate::{
     api::{Error, ErrorCode, Result},
-    daemon::{paths, paths::Paths, start},
+    config::paths::{self, Paths},
+    daemon::start,
     socket::{Environment, ServerChoice},
 };
 

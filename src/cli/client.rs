@@ -22,10 +22,8 @@ use tokio::task::JoinHandle;
 use super::{output, sse, url};
 use crate::{
     api::{Error, ErrorCode, Result},
-    daemon::{
-        paths::{self, Paths},
-        start,
-    },
+    config::paths::{self, Paths},
+    daemon::start,
     tmux::death,
 };
 
@@ -292,7 +290,7 @@ impl From<ConnectionLost> for Error {
 const END_LIMIT: Duration = Duration::from_millis(500);
 
 /// Returns whether the process has ended. Its connections end a little earlier.
-async fn has_ended(process: u32) -> bool {
+pub(super) async fn has_ended(process: u32) -> bool {
     match death::watch(process) {
         Some(ends) => tokio::time::timeout(END_LIMIT, ends).await.is_ok(),
         None => !death::is_alive(process),
@@ -320,6 +318,14 @@ impl EventStream {
                 Ok(true)
             }
         }
+    }
+
+    /// Resolves when the daemon has closed the connection of a stream that has ended: a daemon that
+    /// stops ends its streams first, then goes on answering for a while.
+    pub(super) async fn closed(self) {
+        let Self { body, client, .. } = self;
+        client.closed().await;
+        drop(body);
     }
 
     /// Returns where to go on after the last event.

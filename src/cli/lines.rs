@@ -48,7 +48,7 @@ impl Lines {
     /// Sets a pane's name; without one a pane goes by its id.
     pub(super) fn name(&mut self, pane: PaneId, label: &str) {
         let label = plain::name(label);
-        self.width = self.width.max(width::columns(&label));
+        self.width = self.width.max(width::of_text(&label));
         self.source(pane).label = label.into_owned();
     }
 
@@ -97,7 +97,7 @@ impl Lines {
         let (style, width) = (self.style, self.width);
         let source = self.source(pane);
         let label = &source.label;
-        let blanks = width.saturating_sub(width::columns(label));
+        let blanks = width.saturating_sub(width::of_text(label));
         let prefix = match style {
             Style { prefixed: false, .. } => String::new(),
             Style { color: true, .. } => format!("\x1b[{}m{label}{:blanks$} │\x1b[0m ", source.color, ""),

@@ -156,14 +156,14 @@ impl Table {
         for row in &self.rows {
             widths.resize(widths.len().max(row.len()), 0);
             for (width, cell) in widths.iter_mut().zip(row) {
-                *width = width::columns(cell).max(*width);
+                *width = width::of_text(cell).max(*width);
             }
         }
         let mut text = String::new();
         for row in &self.rows {
             let mut line = String::new();
             for (width, cell) in widths.iter().zip(row) {
-                let blanks = width.saturating_sub(width::columns(cell)) + 2;
+                let blanks = width.saturating_sub(width::of_text(cell)) + 2;
                 let _ = write!(line, "{cell}{:blanks$}", "");
             }
             text.push_str(line.trim_end());
@@ -207,8 +207,8 @@ mod tests {
 
     #[test]
     fn gaps_are_said_in_words() {
-        assert_eq!(describe_gap(Gap { reason: GapReason::Trimmed, bytes: Some(7) }), "7 bytes missing (trimmed)");
-        assert_eq!(describe_gap(Gap { reason: GapReason::Paused, bytes: None }), "output is missing (paused)");
+        assert_eq!(describe_gap(Gap::new(GapReason::Trimmed, Some(7))), "7 bytes missing (trimmed)");
+        assert_eq!(describe_gap(Gap::new(GapReason::Paused, None)), "output is missing (paused)");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Matching of panes with targets and patterns, for the lists that commands make themselves.
 
-use crate::{api::PaneInfo, glob::Glob};
+use crate::{api::PaneInfo, engine::Names, glob::Glob};
 
 /// Returns the pane's place in words: `session:window.pane`.
 pub(super) fn label(pane: &PaneInfo) -> String {
@@ -13,36 +13,40 @@ pub(super) fn is_pattern(target: &str) -> bool {
 }
 
 /// Returns whether `target` names the pane, or the window or session it is in. Names and indexes
-/// count exactly; a `*` stands for any run of characters.
-pub(super) fn names_pane(target: &str, pane: &PaneInfo) -> bool {
+/// count exactly; a `*` stands for any run of characters. A whole window is not named by a pane.
+pub(super) fn names<'a>(target: &str, named: impl Into<Names<'a>>) -> bool {
+    let named: Names<'a> = named.into();
     let target = ["terminal:", "pane:"]
         .iter()
         .find_map(|prefix| target.strip_prefix(prefix).filter(|id| id.starts_with('%')))
         .unwrap_or(target);
     if target.starts_with('%') {
-        return target == pane.id.to_string();
+        return named.pane.is_some_and(|(id, _)| target == id.to_string());
     }
     if target.starts_with('@') && !target.contains('.') {
-        return target == pane.window_id;
+        return named.window.is_some_and(|window| target == window.id);
     }
-    let (session, place) = match target.split_once(':') {
-        Some((session, place)) => (session, Some(place)),
+    let (session, rest) = match target.split_once(':') {
+        Some((session, rest)) => (session, Some(rest)),
         None => (target, None),
     };
-    if session != pane.session_id && !Glob::new(session).matches(&pane.session) {
+    if session != named.session_id && !Glob::new(session).matches(named.session) {
         return false;
     }
-    let Some(place) = place.filter(|place| !place.is_empty()) else { return true };
-    let is_window = |window: &str| {
-        window == pane.window_id
-            || Glob::new(window).matches(&pane.window)
-            || Glob::new(window).matches(&pane.window_index.to_string())
+    let Some(rest) = rest.filter(|rest| !rest.is_empty()) else { return true };
+    let is_window = |wanted: &str| match named.window {
+        None => Glob::new(wanted).matches(""),
+        Some(window) => {
+            wanted == window.id
+                || Glob::new(wanted).matches(window.name)
+                || Glob::new(wanted).matches(&window.index.to_string())
+        }
+    };
+    let is_pane = |wanted: &str| {
+        named.pane.is_some_and(|(id, index)| wanted == id.to_string() || Glob::new(wanted).matches(&index.to_string()))
     };
     // A window's name may hold dots, so the whole is tried as a window first.
-    is_window(place)
-        || place.rsplit_once('.').is_some_and(|(window, index)| {
-            is_window(window) && (index == pane.id.to_string() || Glob::new(index).matches(&pane.index.to_string()))
-        })
+    is_window(rest) || rest.rsplit_once('.').is_some_and(|(window, pane)| is_window(window) && is_pane(pane))
 }
 
 #[cfg(test)]
@@ -52,14 +56,13 @@ mod tests {
 
     fn pane() -> PaneInfo {
         PaneInfo {
-            id: PaneId(7),
             session: "work".into(),
             session_id: "$1".into(),
             window_id: "@4".into(),
             window_index: 2,
             window: "v1.2 logs".into(),
             index: 0,
-            ..PaneInfo::default()
+            ..PaneInfo::of(PaneId(7))
         }
     }
 
@@ -81,7 +84,7 @@ mod tests {
             "work:@4",
             "work:2.%7",
         ] {
-            assert!(names_pane(target, &pane()), "{target}");
+            assert!(names(target, &pane()), "{target}");
         }
     }
 
@@ -89,17 +92,17 @@ mod tests {
     fn a_prefix_is_not_a_match() {
         for target in ["%", "%70", "@", "$10", "wor", "works", "work:v1", "work:20", "work:2.1", "work:2.00", ":2", ""]
         {
-            assert!(!names_pane(target, &pane()), "{target}");
+            assert!(!names(target, &pane()), "{target}");
         }
     }
 
     #[test]
     fn a_star_stands_for_anything() {
         for target in ["*", "w*", "*k", "w*r*k", "work:*", "*:*", "*:2", "work:*logs", "work:*.0", "work:v*.*"] {
-            assert!(names_pane(target, &pane()), "{target}");
+            assert!(names(target, &pane()), "{target}");
         }
         for target in ["x*", "*x", "work:*x", "work:*.1", "wo*ork"] {
-            assert!(!names_pane(target, &pane()), "{target}");
+            assert!(!names(target, &pane()), "{target}");
         }
     }
 }

@@ -7,10 +7,9 @@ use std::{
 
 use tokio_rustls::TlsAcceptor;
 
-use super::paths::Paths;
 use crate::{
     api::{Error, ErrorCode, Result},
-    config::Settings,
+    config::{Settings, paths::Paths},
     http::Guard,
     net::{self, tls, token::Token},
 };

@@ -9,11 +9,13 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use self::{endpoints::TcpEndpoint, paths::Paths};
-pub use crate::config::paths;
+use self::endpoints::TcpEndpoint;
 use crate::{
     api::{Error, Result},
-    config::Settings,
+    config::{
+        Settings,
+        paths::{self, Paths},
+    },
     descriptors,
     engine::{Engine, Options, agents::Rules, audit::Audit},
     http, metrics, net,
@@ -62,7 +64,9 @@ const WRITERS: usize = 4;
 const STOP_LIMIT: Duration = Duration::from_secs(5);
 
 /// Serves the daemon's routes on a socket until `stop`, with these questions for a human: a daemon
-/// without its lock, log and TCP ports, for programs that have an engine of their own.
+/// without its lock, log and TCP ports. Public for the tests alone, which play the daemon in order
+/// to see its questions and to end it step by step.
+#[doc(hidden)]
 pub async fn serve_routes(
     listener: tokio::net::UnixListener,
     engine: Engine,
@@ -110,7 +114,7 @@ async fn run(
             ..crate::mcp::ClientContext::default()
         },
     };
-    let app = http::App::with_streams(engine.clone(), about, http::Streams::new(writers.clone()));
+    let app = http::App::with_streams(engine.clone(), about, http::Streams::new(writers.clone(), &engine));
     let router = http::daemon_router(app.clone());
     let signals = [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::hangup()].map(signal);
     let [Ok(mut terminate), Ok(mut interrupt), Ok(mut hangup)] = signals else {

@@ -3,7 +3,8 @@
 //! for as long as it lives, and records its process and how it was started (`StartedBy`). `.start`
 //! is locked while a daemon is started or stopped, so that twenty commands at once start one
 //! daemon. Both files stay when they are not locked: a lock file that is removed can be locked
-//! twice. Nothing here sleeps or polls: locks block, a pipe or a watch of the folder wakes up.
+//! twice. Locks block, and a pipe or a watch of the folder wakes up; only `lock_exclusive` looks
+//! again after a pause (`READERS_PAUSE`).
 //! A daemon that ends in order leaves an empty `.lock`. So a lock file that names a process and is
 //! not locked says that the daemon was killed, and whether a supervisor is about to start it again.
 //! Then commands wait for that one instead of starting a second one beside it.
@@ -30,8 +31,10 @@ use rustix::{
     fs::{FlockOperation, Mode},
 };
 
-use super::paths::{Paths, open_private};
-use crate::api::{Error, ErrorCode, Result};
+use crate::{
+    api::{Error, ErrorCode, Result},
+    config::paths::{Paths, open_private},
+};
 
 /// How long a new daemon may take until it says `ready`.
 const START_LIMIT: Duration = Duration::from_secs(10);
@@ -142,30 +145,62 @@ fn killed_daemon(paths: &Paths) -> Result<Option<LockRecord>> {
 /// Waits until somebody else has started a daemon, `limit` at most (`None`: for as long as it
 /// takes), and connects to it. `None`: none has come, or the daemon's folder cannot be watched.
 pub fn wait_for_restart(paths: &Paths, limit: Option<Duration>) -> Result<Option<UnixStream>> {
-    let (notify, changed) = mpsc::channel();
-    let watcher = notify::recommended_watcher(move |_| {
-        // The receiver may have seen enough.
-        let _ = notify.send(());
-    });
-    let Ok(mut watcher) = watcher else { return Ok(None) };
-    if watcher.watch(paths.dir(), RecursiveMode::NonRecursive).is_err() {
-        return Ok(None);
-    }
+    await_daemon(paths, limit, || {})
+}
+
+/// [`wait_for_restart`], which calls `waits` each time before it waits for a change.
+fn await_daemon(paths: &Paths, limit: Option<Duration>, mut waits: impl FnMut()) -> Result<Option<UnixStream>> {
     let deadline = limit.map(|limit| Instant::now() + limit);
-    loop {
-        // It listens before it writes its lock file, which is the last change here.
-        if let Some(stream) = connect(paths)? {
-            return Ok(Some(stream));
-        }
-        let has_changed = match deadline {
-            Some(deadline) => changed.recv_timeout(deadline.saturating_duration_since(Instant::now())).is_ok(),
-            None => changed.recv().is_ok(),
-        };
-        // A folder that is gone is watched no longer, even if it comes back.
-        if !has_changed || !paths.dir().exists() {
-            return Ok(None);
+    // A folder that is gone is watched no longer, even if it comes back.
+    while let Some(folder) = folder_identity(paths.dir()) {
+        let Some((_watcher, changed)) = watch_files(paths) else { return Ok(None) };
+        // A watch is of a folder and not of its name, which may mean another one by now.
+        while folder_identity(paths.dir()) == Some(folder) {
+            // It listens before it writes its lock file, which is the last change here.
+            if let Some(stream) = connect(paths)? {
+                return Ok(Some(stream));
+            }
+            waits();
+            let has_changed = match deadline {
+                Some(deadline) => changed.recv_timeout(deadline.saturating_duration_since(Instant::now())).is_ok(),
+                None => changed.recv().is_ok(),
+            };
+            if !has_changed {
+                return Ok(None);
+            }
         }
     }
+    Ok(None)
+}
+
+/// Watches the daemon's folder for changes of its socket and lock file, and for its own end. However
+/// many there are, one waits to be received.
+fn watch_files(paths: &Paths) -> Option<(notify::RecommendedWatcher, mpsc::Receiver<()>)> {
+    let (notify, changed) = mpsc::sync_channel(1);
+    let of = paths.clone();
+    let mut watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
+        // An error may have been of anything.
+        if event.is_ok_and(|event| !is_of_daemon(&event, &of)) {
+            return;
+        }
+        // One that is there already says as much, and the receiver may have seen enough.
+        let _ = notify.try_send(());
+    })
+    .ok()?;
+    watcher.watch(paths.dir(), RecursiveMode::NonRecursive).ok()?;
+    Some((watcher, changed))
+}
+
+/// Returns whether a change in the daemon's folder may be of a daemon that begins, or of the folder's
+/// end.
+fn is_of_daemon(event: &notify::Event, paths: &Paths) -> bool {
+    let wanted = [&paths.socket, &paths.lock_file(), paths.dir()];
+    event.need_rescan() || event.paths.is_empty() || event.paths.iter().any(|path| wanted.contains(&path.as_path()))
+}
+
+/// Returns the device and inode of the folder that a path leads to.
+fn folder_identity(path: &Path) -> Option<(u64, u64)> {
+    fs::metadata(path).ok().map(|found| (found.dev(), found.ino()))
 }
 
 /// Locks the right to start or stop the daemon, until the returned file is dropped. Blocks while
@@ -507,21 +542,54 @@ mod tests {
         assert!(waiters.into_iter().all(|waiter| waiter.join().unwrap()));
     }
 
+    /// Longer than any wait of a test that does not fail.
+    const LIMIT: Duration = Duration::from_secs(30);
+
     #[test]
     fn nobody_waits_in_a_folder_that_is_gone() {
         let dir = tempfile::tempdir().unwrap();
-        let paths = paths(&dir);
-        let (watches, watched) = mpsc::channel();
-        let waiter = std::thread::spawn({
-            let paths = paths.clone();
-            move || {
-                watches.send(()).unwrap();
-                wait_for_restart(&paths, None).unwrap().is_some()
+        let paths = Paths::in_dir(&dir.path().join("d"));
+        paths.prepare().unwrap();
+        let begun = Instant::now();
+        let mut waited = false;
+        let found = await_daemon(&paths, Some(LIMIT), || {
+            waited = true;
+            // The folder is watched, and nothing is there to be connected to.
+            fs::remove_dir(paths.dir()).unwrap();
+        });
+        assert!(found.unwrap().is_none() && waited);
+        assert!(begun.elapsed() < LIMIT, "it waited for something else");
+    }
+
+    #[test]
+    fn who_waits_in_a_folder_that_is_replaced_waits_in_the_other_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let paths = Paths::in_dir(&dir.path().join("d"));
+        paths.prepare().unwrap();
+        let (mut replaced, mut claimed) = (false, None);
+        let found = await_daemon(&paths, Some(LIMIT), || {
+            if replaced {
+                claimed.get_or_insert_with(|| claim(&paths, false).unwrap());
+            } else {
+                fs::rename(paths.dir(), dir.path().join("old")).unwrap();
+                paths.prepare().unwrap();
+                replaced = true;
             }
         });
-        watched.recv().unwrap();
-        dir.close().unwrap();
-        assert!(!waiter.join().unwrap());
+        assert!(found.unwrap().is_some());
+    }
+
+    #[test]
+    fn other_files_of_the_folder_wake_nobody() {
+        let paths = Paths::in_dir(Path::new("/d"));
+        let event = |path: &Path| notify::Event::default().add_path(path.to_owned());
+        for wanted in [&paths.socket, &paths.lock_file(), paths.dir()].map(event) {
+            assert!(is_of_daemon(&wanted, &paths), "{wanted:?}");
+        }
+        assert!(is_of_daemon(&notify::Event::default().set_flag(notify::event::Flag::Rescan), &paths));
+        for other in [&paths.start_file(), &paths.log, Path::new("/d/tmux-0")].map(event) {
+            assert!(!is_of_daemon(&other, &paths), "{other:?}");
+        }
     }
 
     #[test]

@@ -1,15 +1,12 @@
 //! Changing and killing panes, windows and sessions.
 
 use super::{
-    Server,
+    PaneState, Server,
     spawn::create::{literal, tmux_error},
 };
 use crate::{
     api::{Error, PatchRequest, Result, Tier},
-    protocol::{
-        command::{Command, CommandLine},
-        ids::PaneId,
-    },
+    protocol::command::{Command, CommandLine},
     tmux::Request,
 };
 
@@ -21,7 +18,7 @@ impl Server {
         let done = async {
             let pane = self.resolve_pane(target).await?;
             audit.resolved(pane.id());
-            self.order(Some(pane.id()), [Command::new("kill-pane").opt("-t", pane.id().to_string())]).await
+            self.order(Some(&pane), [Command::new("kill-pane").opt("-t", pane.id().to_string())]).await
         }
         .await;
         audit.finish(done)
@@ -141,7 +138,7 @@ impl Server {
                 return Err(nothing());
             }
             if !commands.is_empty() {
-                self.order(Some(pane.id()), commands).await?;
+                self.order(Some(&pane), commands).await?;
             }
             match &patch.respawn {
                 Some(respawn) => self.respawn(&pane, respawn).await,
@@ -152,9 +149,12 @@ impl Server {
         audit.finish(done)
     }
 
-    async fn order(&self, pane: Option<PaneId>, commands: impl IntoIterator<Item = Command>) -> Result<()> {
-        let host = &self.host;
-        let answer = host.server().write(pane, Request::Plain(CommandLine::of(commands))).await?;
+    async fn order(&self, pane: Option<&PaneState>, commands: impl IntoIterator<Item = Command>) -> Result<()> {
+        let request = Request::Plain(CommandLine::of(commands));
+        let answer = match pane {
+            Some(pane) => self.host.server_of(pane).write(Some(pane.id()), request).await?,
+            None => self.host.server().write(None, request).await?,
+        };
         answer.map(|_| ()).map_err(|message| tmux_error(&message))
     }
 }

@@ -68,6 +68,8 @@ fn are_words<'a>(texts: impl IntoIterator<Item = &'a str>) -> bool {
 mod tests {
     use std::time::Duration;
 
+    use futures_util::{StreamExt as _, stream::FuturesUnordered};
+
     use super::*;
     use crate::engine::Options;
 
@@ -140,15 +142,24 @@ mod tests {
     #[tokio::test]
     async fn the_queue_is_bounded() {
         let engine = Engine::new(Options::default());
+        // All are held until this is dropped.
+        let (release, released) = std::sync::mpsc::channel::<()>();
+        let released = Arc::new(std::sync::Mutex::new(released));
         let sets = (0..limits::COMPILING_QUEUE + 9).map(|_| {
-            engine.compile(["a+"], || {
-                std::thread::sleep(Duration::from_millis(1));
+            let released = released.clone();
+            engine.compile(["a+"], move || {
+                let _ = released.lock().unwrap().recv();
                 Ok(())
             })
         });
-        let compiled = futures_util::future::join_all(sets).await;
-        let refused = compiled.iter().filter_map(|one| one.as_ref().err());
-        assert!(refused.clone().all(|error| error.code == ErrorCode::ResourceLimit));
-        assert_eq!(refused.count(), 9);
+        let mut sets: FuturesUnordered<_> = sets.collect();
+        for _ in 0..9 {
+            let refused = tokio::time::timeout(LONG, sets.next()).await.unwrap().unwrap().unwrap_err();
+            assert_eq!(refused.code, ErrorCode::ResourceLimit);
+        }
+        drop(release);
+        while let Some(compiled) = tokio::time::timeout(LONG, sets.next()).await.unwrap() {
+            compiled.unwrap();
+        }
     }
 }

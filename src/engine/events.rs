@@ -20,7 +20,7 @@ use tokio::sync::broadcast;
 use super::{
     Engine, PaneState, Server, limits,
     pane::{EncodedEvent, Notifier},
-    query::list::{PanePattern, check_pattern},
+    query::list::{Names, PanePattern, check_pattern},
 };
 use crate::{
     api::{
@@ -201,8 +201,9 @@ impl Filter {
         self.kinds.contains(&kind)
     }
 
-    fn matches(&self, info: &PaneInfo) -> bool {
-        self.read.is_empty() || self.read.iter().any(|pattern| pattern.matches(info))
+    fn matches<'a>(&self, named: impl Into<Names<'a>>) -> bool {
+        let named = named.into();
+        self.read.is_empty() || self.read.iter().any(|pattern| pattern.matches(named))
     }
 }
 
@@ -465,8 +466,7 @@ impl Subscription {
     /// any more, and its agent's end comes after its own.
     fn wants_agent(&self, agent: &AgentInfo) -> bool {
         let followed = || self.readers.values().any(|reader| reader.pane().id() == agent.pane);
-        agent.socket == self.server.host.socket().display().to_string()
-            && (followed() || self.filter.matches(&PaneInfo::from(agent)))
+        agent.socket == self.server.host.socket().display().to_string() && (followed() || self.filter.matches(agent))
     }
 
     /// Handles a lag: the broadcast dropped events before this subscriber received them. Finds new
@@ -486,7 +486,7 @@ impl Subscription {
         }
         match event {
             Event::PaneOpened { pane } => {
-                if self.filter.matches(pane) {
+                if self.filter.matches(&**pane) {
                     // A pane that opens during a subscription is followed from its beginning.
                     self.add(pane.id, StartPoint { since: Since::Start, ..StartPoint::default() });
                     self.announce(pane);

@@ -12,8 +12,7 @@ use tokio::sync::oneshot;
 
 use super::{Host, PaneState, Server, input::prompt::CursorPosition, limits};
 use crate::{
-    api::Cursor,
-    api::{Error, ErrorCode, InputAnswer, InputRequest, Result, Tier},
+    api::{Cursor, Error, ErrorCode, InputAnswer, InputRequest, Result, Tier},
     protocol::{
         command::{Command, CommandLine, hex_keys},
         ids::PaneId,
@@ -203,7 +202,7 @@ impl Server {
         only_at: Option<CursorPosition>,
     ) -> Result<Option<Cursor>> {
         let host = &self.host;
-        let version = host.server().connected().await?.version;
+        let version = host.server_of(pane).connected().await?.version;
         // Only printable input is looked for as an echo.
         let terminal = if host.server().spec().is_local() && typed.echo.chars().any(|c| !c.is_control() && c != ' ') {
             host.probe(pane.metadata(), |proc, metadata| proc.foreground(metadata.pid, &metadata.tty)).await.flatten()
@@ -246,7 +245,7 @@ impl Server {
     /// Presses keys of a line editor. This is no input of a caller: no read or wait begins with it.
     pub(super) async fn press(&self, pane: &PaneState, keys: &[u8]) -> Result<()> {
         let host = &self.host;
-        let version = host.server().connected().await?.version;
+        let version = host.server_of(pane).connected().await?.version;
         let line = Line::keys(hex_keys(pane.id(), keys), Ok(keys.to_vec()));
         send_lines(host, pane, vec![line], version, None, &mut false).await.map(|_| ())
     }
@@ -289,9 +288,10 @@ fn send_line(
     only_at: Option<CursorPosition>,
 ) -> oneshot::Receiver<Result<Answer, Lost>> {
     let (sender, receiver) = oneshot::channel();
-    let server = host.server().clone();
+    let server = host.server_of(pane);
     let buffer = line.buffer().map(str::to_owned);
-    host.server().submit(Some(pane.id()), Request::Plain(line.commands(pane.id(), version, only_at)), move |answer| {
+    let request = Request::Plain(line.commands(pane.id(), version, only_at));
+    server.clone().submit(Some(pane.id()), request, move |answer| {
         if let (Ok(Err(_)) | Err(_), Some(buffer)) = (&answer, buffer) {
             // The buffer may hold a secret, so it must not stay.
             let delete = CommandLine::of([Command::new("delete-buffer").opt("-b", buffer)]);
@@ -353,7 +353,7 @@ async fn mode_of(host: &Host, pane: &PaneState) -> Result<String> {
         let ask = Command::new("display-message").flag("-p").opt("-t", pane.id().to_string());
         Request::Plain(CommandLine::of([ask.format("#{pane_mode}")]))
     };
-    let answer = host.server().read(Some(pane.id()), question).await?;
+    let answer = host.server_of(pane).read(Some(pane.id()), question).await?;
     let answer = answer.map_err(|message| refused_by_tmux(pane, &message))?;
     let mode = answer.first().map(|name| String::from_utf8_lossy(name).trim().to_owned());
     Ok(mode.filter(|mode| !mode.is_empty()).unwrap_or_else(|| "a mode".to_owned()))

@@ -29,11 +29,11 @@ use std::{
     time::Instant,
 };
 
-use tokio::sync::broadcast;
+use tokio::{runtime::Handle, sync::broadcast};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    api::{Error, Event, Result, ServerStatus},
+    api::{Error, ErrorCode, Event, Result, ServerStatus},
     nonce,
     tmux::{LinkState, OwnProgram, Proc, ProcessProbe, ServerLink, ServerSpec, SocketFile, Subject},
 };
@@ -45,7 +45,7 @@ pub(crate) use host::Host;
 use host::PaneHooks;
 pub use options::Options;
 pub(crate) use pane::{PaneState, Revision};
-pub(crate) use query::list::{check_pattern, matches};
+pub(crate) use query::list::{Names, check_pattern, matches};
 pub(crate) use query::target::{Target, find_pane, find_session, find_window, is_number};
 pub(crate) use spawn::unmanaged::{UnmanagedPlace, UnmanagedSpawn};
 use wait::Waits;
@@ -85,6 +85,8 @@ pub struct Shared {
     nonce: u64,
     /// Callbacks for what happens in the panes of every server.
     hooks: PaneHooks,
+    /// The runtime in which the engine was started.
+    runtime: Handle,
     started: Instant,
 }
 
@@ -99,7 +101,7 @@ impl Engine {
     /// Starts an engine, which follows nothing yet. It runs until [`Engine::stop`], or until its
     /// runtime ends: dropping the handles does not end it.
     ///
-    /// The runtime needs I/O and time (`enable_all`). Error: `INTERNAL_ERROR` outside of one.
+    /// The runtime needs I/O and time (`enable_all`). Error: `CONFLICT` outside of one.
     ///
     /// ```no_run
     /// # async fn example() -> muxtap::Result<()> {
@@ -110,9 +112,10 @@ impl Engine {
     /// # }
     /// ```
     pub fn start(options: Options) -> Result<Self> {
-        tokio::runtime::Handle::try_current()
-            .map_err(|error| Error::internal(format!("an engine runs in a tokio runtime: {error}")))?;
-        Ok(Self::new(options))
+        let runtime = Handle::try_current().map_err(|error| {
+            Error::new(ErrorCode::Conflict, format!("an engine is started within a tokio runtime: {error}"))
+        })?;
+        Ok(Self::within(runtime, options, ProcessProbe::default()))
     }
 
     /// Creates an engine that follows nothing yet. Must be called within a tokio runtime.
@@ -121,6 +124,10 @@ impl Engine {
     }
 
     fn with_probe(options: Options, probe: ProcessProbe) -> Self {
+        Self::within(Handle::current(), options, probe)
+    }
+
+    fn within(runtime: Handle, options: Options, probe: ProcessProbe) -> Self {
         let shared = Arc::new(Shared {
             options,
             hosts: Mutex::default(),
@@ -136,6 +143,7 @@ impl Engine {
             held_bytes: std::sync::atomic::AtomicUsize::new(0),
             nonce: u64::from(nonce::number() as u32),
             hooks: HOOKS,
+            runtime,
             started: Instant::now(),
         });
         shared.tasks.spawn(janitor::run(shared.clone()));
@@ -181,6 +189,11 @@ impl Engine {
 
     fn hosts(&self) -> MutexGuard<'_, HashMap<PathBuf, Arc<Host>>> {
         self.shared.hosts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the runtime in which the engine was started.
+    pub(crate) fn runtime(&self) -> &Handle {
+        &self.shared.runtime
     }
 
     /// Returns the token that is cancelled when the engine ends.

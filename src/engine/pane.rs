@@ -36,8 +36,7 @@ use self::{
 };
 use super::{agents::AgentSignals, limits};
 use crate::{
-    api::Size,
-    api::{Cursor, Epoch},
+    api::{Cursor, Epoch, Size},
     protocol::ids::PaneId,
     stream::{echo::EchoFilter, render, ring::Ring},
     tmux::Exit,

@@ -31,7 +31,8 @@ fn questions(app: &App, peer: &Peer) -> Result<Approvals> {
         )
         .into());
     }
-    Ok(app.daemon.about.mcp.approvals.clone().unwrap_or_default())
+    let none = || Error::internal("this daemon has no list of questions to a human, a defect of muxtap");
+    Ok(app.daemon.about.mcp.approvals.clone().ok_or_else(none)?)
 }
 
 /// Lists the questions that wait for a human's answer.
@@ -74,7 +75,12 @@ pub async fn answer(
     )
 )]
 pub async fn events(Extension(peer): Extension<Peer>, app: App) -> Result<Response> {
-    let watcher = questions(&app, &peer)?.watch();
+    let questions = questions(&app, &peer)?;
+    // A stream that ended at once would have its reader ask again at once.
+    if app.engine.is_stopping() {
+        return Err(Error::unavailable("muxtap is stopping").into());
+    }
+    let watcher = questions.watch();
     let lists = stream::unfold((watcher, app.engine), |(mut watcher, engine)| async move {
         let list = tokio::select! {
             list = watcher.next() => list,

@@ -24,7 +24,7 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{get, post},
 };
-use tokio::{runtime::Handle, sync::watch};
+use tokio::sync::watch;
 
 use crate::{
     api::{self, ConfigAnswer, Error, ServerQuery},
@@ -74,9 +74,10 @@ pub(crate) struct DaemonInfo {
 }
 
 impl App {
-    /// Creates the state. Streams are written by the runtime in which this is called.
+    /// Creates the state. Streams are written by the engine's runtime.
     pub(crate) fn new(engine: Engine, about: DaemonInfo) -> Self {
-        Self::with_streams(engine, about, Streams::new(Handle::current()))
+        let streams = Streams::new(engine.runtime().clone(), &engine);
+        Self::with_streams(engine, about, streams)
     }
 
     /// Creates the state, with streams that are written elsewhere.
@@ -113,7 +114,11 @@ impl FromRequestParts<Self> for App {
 }
 
 /// Builds the router of what an engine serves: sessions, windows, panes, waits, agents, events and
-/// the WebSocket `/v1/stream`, as `docs/http.md` has them.
+/// the WebSocket `/v1/stream`, as `docs/http.md` has them; `/health`, and the counters of `/metrics`
+/// where the process has a recorder for them. It can be called outside of a runtime.
+///
+/// All who call through it are one caller: they share what one may have (so many open waits), and the
+/// audit log has one name for them.
 ///
 /// Who may call is for the application to decide: whoever reaches these routes can type into every
 /// terminal of the servers that its user can reach. [`Options::allow`](crate::Options::allow)

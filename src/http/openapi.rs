@@ -6,7 +6,7 @@ use axum::{Json, response::Response};
 use serde_json::Value;
 use utoipa::OpenApi;
 
-use super::{approvals, routes, stream, text};
+use super::{approvals, mcp, routes, stream, text};
 use crate::api;
 
 #[derive(OpenApi)]
@@ -44,24 +44,14 @@ use crate::api;
         approvals::answer,
         approvals::events,
         stream::sse::stream,
-        stream::ws::stream
+        stream::ws::stream,
+        mcp::stdio
     ),
     components(schemas(api::Error, api::ErrorCode, api::ReadFormat, api::StreamRequest, api::StreamMessage))
 )]
 struct Routes;
 
-/// The route that is there only with MCP.
-#[cfg(feature = "mcp")]
-#[derive(OpenApi)]
-#[openapi(paths(crate::http::mcp::stdio))]
-struct McpRoutes;
-
-static DOCUMENT: LazyLock<Value> = LazyLock::new(|| {
-    let document = Routes::openapi();
-    #[cfg(feature = "mcp")]
-    let document = document.merge_from(McpRoutes::openapi());
-    serde_json::to_value(document).unwrap_or_default()
-});
+static DOCUMENT: LazyLock<Value> = LazyLock::new(|| serde_json::to_value(Routes::openapi()).unwrap_or_default());
 
 /// This document.
 #[utoipa::path(

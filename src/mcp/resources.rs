@@ -15,7 +15,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::CallContext;
 use crate::{
-    api::{CaptureRequest, Error, ErrorCode, EventKind, Result, SubscribeRequest},
+    api::{CaptureRequest, Error, ErrorCode, EventKind, PaneList, Result, SessionList, SubscribeRequest},
     engine::Subscription,
 };
 
@@ -125,8 +125,8 @@ pub(super) fn templates() -> Vec<ResourceTemplate> {
 pub(super) async fn read(call: &CallContext, uri: &str) -> Result<ReadResourceResult> {
     let server = call.server(None)?;
     let contents = match Uri::parse(uri)? {
-        Uri::Sessions => json(uri, &server.sessions().await?),
-        Uri::Panes => json(uri, &server.panes().await?),
+        Uri::Sessions => json(uri, &SessionList { sessions: server.sessions().await? }),
+        Uri::Panes => json(uri, &PaneList { panes: server.panes().await? }),
         Uri::Agents => json(uri, &server.agents().await?),
         Uri::Session(name) => {
             let id = server.session_id(&name).await?;

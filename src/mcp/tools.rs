@@ -17,10 +17,9 @@ use super::{
 use crate::{
     api::{
         CaptureRequest, CreatedAnswer, DoneAnswer, Error, ErrorCode, InputAnswer, InputRequest, NewSessionRequest,
-        NewWindowRequest, PaneInfo, PatchRequest, ReadRequest, Result, RunRequest, SpawnRequest, SplitRequest, Tier,
-        WaitAnswer,
+        NewWindowRequest, PatchRequest, ReadRequest, Result, RunRequest, SpawnRequest, SplitRequest, Tier, WaitAnswer,
     },
-    engine::{Server, Target, check_pattern, matches},
+    engine::{Names, Server, Target, check_pattern, matches},
 };
 
 /// A tool's effect on the world, for `annotations`.
@@ -118,38 +117,27 @@ async fn list(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {
     {
         check_pattern(target)?;
     }
-    let wanted = |one: &PaneInfo| args.target.as_deref().is_none_or(|target| matches(target, one));
+    let wanted = |named: Names<'_>| args.target.as_deref().is_none_or(|target| matches(target, named));
     let mut listed = ListOutput::default();
     match args.what {
         args::ListKind::Sessions => {
             let mut sessions = server.sessions().await?;
-            sessions.retain(|one| {
-                wanted(&PaneInfo { session: one.name.clone(), session_id: one.id.clone(), ..PaneInfo::default() })
-            });
+            sessions.retain(|one| wanted(one.into()));
             listed.sessions = Some(sessions);
         }
         args::ListKind::Windows => {
             let mut windows = server.windows().await?;
-            windows.retain(|one| {
-                wanted(&PaneInfo {
-                    session: one.session.clone(),
-                    session_id: one.session_id.clone(),
-                    window: one.name.clone(),
-                    window_id: one.id.clone(),
-                    window_index: one.index,
-                    ..PaneInfo::default()
-                })
-            });
+            windows.retain(|one| wanted(one.into()));
             listed.windows = Some(windows);
         }
         args::ListKind::Panes => {
             let mut panes = server.panes().await?;
-            panes.retain(wanted);
+            panes.retain(|one| wanted(one.into()));
             listed.panes = Some(panes);
         }
         args::ListKind::Agents => {
             let mut agents = server.agents().await?.agents;
-            agents.retain(|one| wanted(&PaneInfo::from(one)));
+            agents.retain(|one| wanted(one.into()));
             listed.agents = Some(agents);
         }
     }

@@ -15,7 +15,7 @@ use super::{
     truncate::truncate_middle,
 };
 use crate::{
-    api::{Error, EventKind, PaneInfo, Result, SubscribeRequest},
+    api::{Error, EventKind, Result, SubscribeRequest},
     clock::now_ms,
     engine::matches,
 };
@@ -55,7 +55,7 @@ pub(super) async fn watch(call: &CallContext, arguments: JsonObject) -> Result<T
     // A state that an agent reached between two calls is no event any more, but it still holds.
     if let Some(since) = since {
         for agent in server.agents().await?.agents {
-            let is_meant = |target: &String| matches(target, &PaneInfo::from(&agent));
+            let is_meant = |target: &String| matches(target, &agent);
             if agent.since_ms > since && (targets.is_empty() || targets.iter().any(is_meant)) {
                 output.events.push(json!({"type": "agent", "pane": agent.pane, "agent": agent}));
             }

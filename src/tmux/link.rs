@@ -25,6 +25,14 @@ pub struct ServerIdentity {
     pub version: Version,
 }
 
+impl ServerIdentity {
+    /// Returns the number by which cursors know this server (`Epoch::server`). Process ids begin
+    /// anew: the time tells two servers of one id apart.
+    pub fn epoch(&self) -> u64 {
+        (u64::from(self.pid) << 40) ^ self.started
+    }
+}
+
 /// The state of the link to a server.
 #[derive(Clone, Debug)]
 pub enum LinkState {
@@ -79,6 +87,11 @@ pub(super) fn replaced(socket: &Path, other: u32) -> Error {
 /// not be reached.
 pub fn is_absent(error: &Error) -> bool {
     error.code == ErrorCode::TmuxUnavailable && [ABSENT, EMPTY].iter().any(|start| error.message.starts_with(start))
+}
+
+/// Returns the error about a pane of a server in whose place another one runs on this socket.
+pub(super) fn ended_with_server(socket: &Path) -> Error {
+    Error::not_found(format!("the pane ended with the tmux server that ran on {}", socket.display()))
 }
 
 /// The beginning of the error where tmux does not answer in time, for every caller.

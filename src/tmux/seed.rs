@@ -132,7 +132,7 @@ fn without_padding(content: &[u8], rows: u64, cursor: Option<(u64, u32)>, column
         // Counted from the end, where rows and lines agree.
         let below = (lines.len() - number - 1) as u64;
         if let Some((_, column)) = cursor.filter(|(row, _)| row + below + 1 == rows) {
-            let shown = muxtap_core::width::columns(&render::render_bytes(line.get(..kept).unwrap_or_default()));
+            let shown = muxtap_core::width::of_text(&render::render_bytes(line.get(..kept).unwrap_or_default()));
             let shown = u32::try_from(shown).unwrap_or(u32::MAX);
             let in_row = if shown == 0 { 0 } else { (shown - 1) % columns + 1 };
             kept = line.len().min(kept + column.saturating_sub(in_row) as usize);

@@ -34,6 +34,14 @@ fn barrier() -> Command {
     Command::new("display-message").flag("-p").arg("")
 }
 
+/// The connections of a respawn.
+struct Carrier {
+    /// The one over which it is asked.
+    asked: Connection,
+    /// The one that carries the pane's output, if one does.
+    owner: Option<Connection>,
+}
+
 impl Inner {
     /// Does what a pane's state asks for.
     pub(super) fn step(self: &Arc<Self>, pane: PaneId, step: PaneAction) {
@@ -306,7 +314,8 @@ impl Inner {
 
     /// Starts another program in a pane, by `commands`, of which the first does it. `done` is
     /// called where the answer stands in the pane's stream, with whether it was done. Returns when
-    /// that is over. `counts`: what the program before it printed is of interest.
+    /// that is over. `counts`: what the program before it printed is of interest. `only`: the epoch of
+    /// the server process that may be asked, if not whichever runs.
     ///
     /// A server that respawns a pane on which a control client lags behind crashes or loses the new
     /// program's output (F19, N12): a pause drops what is not sent yet, on every connection that
@@ -314,20 +323,25 @@ impl Inner {
     /// the pause, since a line runs in one go.
     pub(super) async fn respawn(
         self: &Arc<Self>,
+        only: Option<u64>,
         pane: PaneId,
         commands: Vec<Command>,
         counts: bool,
         done: impl FnOnce(bool) + Send + 'static,
     ) -> Result<Result<(), String>, Lost> {
-        let (owner, others) = {
+        let (carrier, others) = {
             let model = self.lock();
+            if !model.is_of(only) {
+                return Err(Lost::Ended);
+            }
             let followed = model.panes.get(&pane);
             let connection = |id| model.covering.get(&id).filter(|covering| covering.is_serving())?.connection.clone();
             let owner = followed.and_then(|followed| connection(followed.owner()?));
             let ids = followed.into_iter().flat_map(FollowedPane::carriers);
             let mut others: Vec<_> = ids.filter_map(connection).collect();
             others.retain(|other| owner.as_ref().is_none_or(|owner| owner.id() != other.id()));
-            (owner, others)
+            // Both are of one server: it may be another one's turn once the lock is released.
+            (Carrier { asked: owner.clone().or_else(|| model.any()).ok_or(Lost::Ended)?, owner }, others)
         };
         let mut paused = Vec::new();
         for other in others {
@@ -336,7 +350,7 @@ impl Inner {
             let _ = other.ask(Request::Plain(CommandLine::of([pane_flow_command(pane, "pause")]))).await;
             paused.push((other, pause));
         }
-        let answer = self.respawn_on(owner, pane, commands, counts, done).await;
+        let answer = self.respawn_on(carrier, pane, commands, counts, done).await;
         for (other, pause) in paused {
             self.resume(&other, pane, Some(pause));
         }
@@ -345,7 +359,7 @@ impl Inner {
 
     async fn respawn_on(
         self: &Arc<Self>,
-        owner: Option<Connection>,
+        Carrier { asked: connection, owner }: Carrier,
         pane: PaneId,
         mut commands: Vec<Command>,
         counts: bool,
@@ -353,7 +367,6 @@ impl Inner {
     ) -> Result<Result<(), String>, Lost> {
         let (sender, receiver) = tokio::sync::oneshot::channel();
         let ran = counts && self.lock().panes.get(&pane).is_some_and(|followed| !followed.has_ended());
-        let connection = owner.clone().or_else(|| self.connection_of(None)).ok_or(Lost::Ended)?;
         let pause = owner.as_ref().map(|owner| self.lock().pauses.ask(owner.id(), pane));
         if owner.is_some() {
             commands.insert(0, pane_flow_command(pane, "pause"));

@@ -14,13 +14,14 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
     Observer,
-    connection::{Answer, Lost, Request},
+    connection::{Answer, Connection, Lost, Request},
     coverage::Inner,
     death,
     discovery::{self, SessionWatcher},
     followed::FollowedPane,
     launch::StartServer,
     link::{self, FIRST_PAUSE, LONGEST_PAUSE, LinkState, NoLink, ServerIdentity, replaced},
+    model::Model,
     program::ServerSpec,
     topology::Topology,
     values::Reads,
@@ -42,6 +43,8 @@ const TRIES: u32 = 8;
 #[derive(Clone)]
 pub struct ServerLink {
     inner: Arc<Inner>,
+    /// The one server process that is asked ([`ServerIdentity::epoch`]); `None`: whichever runs.
+    only: Option<u64>,
 }
 
 impl ServerLink {
@@ -55,13 +58,37 @@ impl ServerLink {
     ) -> Self {
         let inner = Inner::new(spec, observer, cancel, tasks.clone());
         tasks.spawn(keep_link(inner.clone()));
-        Self { inner }
+        Self { inner, only: None }
     }
 
     /// Returns a handle to a server whose clients a test plays; no task supervises its link.
     #[cfg(test)]
     pub(super) fn of(inner: Arc<Inner>) -> Self {
-        Self { inner }
+        Self { inner, only: None }
+    }
+
+    /// Returns a handle that asks the server process of this epoch and no other: another one on the
+    /// socket has other panes of the same ids. What is asked of it then is `NOT_FOUND`.
+    pub fn only(&self, epoch: u64) -> Self {
+        Self { inner: self.inner.clone(), only: Some(epoch) }
+    }
+
+    /// Returns the connection that carries `pane`, else any, of the server that this handle may ask.
+    fn connection_of(&self, pane: Option<PaneId>) -> Option<Connection> {
+        let model = self.inner.lock();
+        if !model.is_of(self.only) {
+            return None;
+        }
+        pane.and_then(|pane| model.owner(pane)).or_else(|| model.any())
+    }
+
+    /// Returns the error where there is no connection to the server that this handle may ask.
+    fn no_connection(&self) -> Error {
+        let is_another = {
+            let model = self.inner.lock();
+            model.greeted && model.identity.is_some() && !model.is_of(self.only)
+        };
+        if is_another { link::ended_with_server(&self.inner.spec.socket) } else { Lost::Ended.into() }
     }
 
     /// Returns the socket and program by which the server is reached.
@@ -95,7 +122,10 @@ impl ServerLink {
             match state {
                 // The link's state changes a moment after the last client has gone; until then
                 // nothing can be asked.
-                LinkState::Connected(identity) if self.inner.is_reached() => return Ok(identity),
+                LinkState::Connected(identity) if self.inner.is_reached() => {
+                    let is_asked = self.only.is_none_or(|only| only == identity.epoch());
+                    return if is_asked { Ok(identity) } else { Err(link::ended_with_server(&self.inner.spec.socket)) };
+                }
                 LinkState::Connected(_) | LinkState::Connecting => {}
                 LinkState::Down { error, attempts, .. } => {
                     // A server that did not answer an attempt that had begun before would not
@@ -143,7 +173,7 @@ impl ServerLink {
         request: Request,
         done: impl FnOnce(Result<Answer, Lost>) + Send + 'static,
     ) {
-        match self.inner.connection_of(pane) {
+        match self.connection_of(pane) {
             Some(connection) => connection.submit_in_time(request, done),
             None => done(Err(Lost::Ended)),
         }
@@ -152,7 +182,7 @@ impl ServerLink {
     /// Sends a request for which no caller waits but which is to be done at last, even by a tmux
     /// that does not answer now.
     pub fn submit_at_last(&self, pane: Option<PaneId>, request: Request) {
-        if let Some(connection) = self.inner.connection_of(pane) {
+        if let Some(connection) = self.connection_of(pane) {
             connection.submit(request, |_| {});
         }
     }
@@ -163,7 +193,7 @@ impl ServerLink {
         let mut tries = 0;
         loop {
             self.connected().await?;
-            let lost = match self.inner.connection_of(pane) {
+            let lost = match self.connection_of(pane) {
                 Some(connection) => match connection.ask(request()).await {
                     Ok(answer) => return Ok(answer),
                     Err(lost) => lost,
@@ -182,7 +212,7 @@ impl ServerLink {
     /// meanwhile, it is not known whether it was done.
     pub async fn write(&self, pane: Option<PaneId>, request: Request) -> Result<Answer> {
         self.connected().await?;
-        let connection = self.inner.connection_of(pane).ok_or(Lost::Ended)?;
+        let connection = self.connection_of(pane).ok_or_else(|| self.no_connection())?;
         connection.ask(request).await.map_err(unknown_outcome)
     }
 
@@ -221,7 +251,10 @@ impl ServerLink {
         done: impl FnOnce(bool) + Send + 'static,
     ) -> Result<std::result::Result<(), String>> {
         self.connected().await?;
-        self.inner.respawn(pane, commands, true, done).await.map_err(|lost| lost.of_change("the respawn"))
+        if self.connection_of(None).is_none() {
+            return Err(self.no_connection());
+        }
+        self.inner.respawn(self.only, pane, commands, true, done).await.map_err(|lost| lost.of_change("the respawn"))
     }
 
     /// Puts a program in the place of a placeholder, by `commands`, one of which is a
@@ -229,7 +262,10 @@ impl ServerLink {
     /// placeholder is echoed, so it may have printed (N81).
     pub async fn begin(&self, pane: PaneId, commands: Vec<Command>) -> Result<std::result::Result<(), String>> {
         self.connected().await?;
-        self.inner.respawn(pane, commands, false, |_| {}).await.map_err(unknown_outcome)
+        if self.connection_of(None).is_none() {
+            return Err(self.no_connection());
+        }
+        self.inner.respawn(self.only, pane, commands, false, |_| {}).await.map_err(unknown_outcome)
     }
 
     /// Returns when the pane's process has ended, the pane is gone, or `limit` has passed.
@@ -414,6 +450,13 @@ async fn supervise(inner: Arc<Inner>, count: &AtomicU64) {
     }
     inner.close_all().await;
     inner.set_link(LinkState::Down { error: stopping(), ended: false, attempts });
+}
+
+impl Model {
+    /// Returns whether the connections lead to the server process of this epoch. `None`: to any.
+    pub(super) fn is_of(&self, only: Option<u64>) -> bool {
+        only.is_none_or(|only| self.greeted && self.identity.as_ref().is_some_and(|known| known.epoch() == only))
+    }
 }
 
 impl Inner {

@@ -4,7 +4,7 @@ use std::{
     process::Command,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -14,7 +14,7 @@ use muxtap::{
     api::{Event, EventKind, Tiers, WaitOutcome},
 };
 
-use crate::common::{Answer, Background, World, eventually, run, tmux_program};
+use crate::common::{Answer, Background, LIMIT, World, eventually, run, tmux_program};
 
 /// An example's program, which Cargo builds beside the tests. It finds the tmux under test as `tmux`.
 fn example(world: &World, name: &str) -> Command {
@@ -162,7 +162,15 @@ async fn what_is_wrong_is_said_where_it_is_written() {
 
 #[test]
 fn an_engine_outside_of_a_runtime_is_an_error() {
-    assert_eq!(Engine::start(Options::default()).err().unwrap().code, ErrorCode::InternalError);
+    assert_eq!(Engine::start(Options::default()).err().unwrap().code, ErrorCode::Conflict);
+}
+
+#[test]
+fn a_router_is_made_outside_of_a_runtime() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let engine = runtime.block_on(async { Engine::start(Options::default()).unwrap() });
+    let _router = muxtap::http::router(&engine);
+    runtime.block_on(engine.stop());
 }
 
 #[tokio::test]
@@ -190,25 +198,37 @@ async fn a_handle_never_means_another_servers_pane() {
     eventually("another server, once the first has gone", || {
         run(world.tmux_command(world.socket()).args(["new-session", "-d", "cat"])).status == 0
     });
-    let new = loop {
-        if let Ok(new) = server.pane("%0").await
-            && new.cursor().epoch != cursor.epoch
-        {
-            break new;
+    let new = async {
+        loop {
+            if let Ok(new) = server.pane("%0").await
+                && new.cursor().epoch != cursor.epoch
+            {
+                return new;
+            }
+            tokio::task::yield_now().await;
         }
-        tokio::task::yield_now().await;
     };
+    let new = tokio::time::timeout(LIMIT, new).await.unwrap();
     new.type_text("for the new one").await.unwrap();
     for error in [
         pane.type_text("x").await.unwrap_err(),
         pane.kill().await.unwrap_err(),
-        pane.capture().await.unwrap_err(),
-        pane.wait().bell().await.unwrap_err(),
+        pane.restart().await.unwrap_err(),
+        pane.split().await.unwrap_err(),
         pane.run("true").await.unwrap_err(),
     ] {
         assert_eq!(error.code, ErrorCode::NotFound, "{error}");
     }
-    assert!(pane.info().earlier_server);
+    let seen = pane.capture().await.map(|answer| answer.text).unwrap_or_default();
+    assert!(!seen.contains("for the new one"), "{seen}");
+    assert_eq!(pane.wait().bell().await.unwrap().outcome, WaitOutcome::Ended);
+    // One wait on both: each handle means its own, though tmux gave them one id.
+    let both = server.wait([&new, &pane]).exit().await.unwrap();
+    assert_eq!((both.outcome, both.predicates.len()), (WaitOutcome::Matched, 2));
+    let latched: Vec<_> = both.predicates.iter().map(|one| one.latched).collect();
+    assert_eq!(latched, [false, true], "{both:?}");
+    let info = pane.info();
+    assert!(info.earlier_server && info.dead);
     // What it printed is there, and nothing of the new one's.
     let rest = pane.read().since(Since::Start).await.unwrap();
     assert!(rest.exit.is_some() && !rest.text().contains("for the new one"), "{rest:?}");
@@ -243,7 +263,7 @@ async fn nor_while_one_server_takes_the_place_of_another() {
     eventually("another server, once the first has gone", || {
         run(world.tmux_command(world.socket()).args(["new-session", "-d", "stty -echo; exec cat"])).status == 0
     });
-    let refused = typing.await.unwrap();
+    let refused = tokio::time::timeout(LIMIT, typing).await.unwrap().unwrap();
     assert!(refused.contains("ended with the tmux server"), "{refused}");
     eventually("it reads lines", || {
         world.tmux(&["display-message", "-p", "-t", "%0", "#{pane_current_command}"]) == "cat"
@@ -251,6 +271,77 @@ async fn nor_while_one_server_takes_the_place_of_another() {
     world.tmux(&["send-keys", "-t", "%0", "only this", "Enter"]);
     eventually("what was typed by hand", || world.tmux(&["capture-pane", "-p", "-t", "%0"]).contains("only this"));
     assert_eq!(world.tmux(&["capture-pane", "-p", "-t", "%0"]).trim(), "only this");
+    engine.stop().await;
+}
+
+/// Who looks at a pane or restarts it all the while means the first server's too.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_sees_or_restarts_the_pane_of_the_next_server() {
+    let world = World::with_server();
+    let (engine, server) = engine(&world).await;
+    let pane = server.pane("%0").await.unwrap();
+    let over = Arc::new(AtomicBool::new(false));
+    let asked = [Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0))];
+    let looking = tokio::spawn({
+        let (pane, over, asked) = (pane.clone(), over.clone(), asked[0].clone());
+        async move {
+            while !over.load(Ordering::Relaxed) {
+                if let Ok(seen) = pane.capture().await {
+                    assert!(!seen.text.contains("the new one"), "{seen:?}");
+                }
+                asked.fetch_add(1, Ordering::Relaxed);
+                tokio::task::yield_now().await;
+            }
+        }
+    });
+    let restarting = tokio::spawn({
+        let (pane, over, asked) = (pane.clone(), over.clone(), asked[1].clone());
+        async move {
+            while !over.load(Ordering::Relaxed) {
+                let _ = pane.restart().await;
+                asked.fetch_add(1, Ordering::Relaxed);
+                tokio::task::yield_now().await;
+            }
+        }
+    });
+    let both_again = || {
+        let before = asked.each_ref().map(|count| count.load(Ordering::Relaxed));
+        eventually("both have asked since", || {
+            asked.iter().zip(before).all(|(count, before)| count.load(Ordering::Relaxed) > before + 1)
+        });
+    };
+    both_again();
+    world.tmux(&["kill-server"]);
+    let new = "echo the new one; exec cat";
+    eventually("another server, once the first has gone", || {
+        run(world.tmux_command(world.socket()).args(["new-session", "-d", new])).status == 0
+    });
+    let process = || world.tmux(&["display-message", "-p", "-t", "%0", "#{pane_pid}"]);
+    let first = process();
+    eventually("it is followed", || pane.info().earlier_server);
+    both_again();
+    assert_eq!(process(), first, "it was restarted");
+    over.store(true, Ordering::Relaxed);
+    looking.await.unwrap();
+    restarting.await.unwrap();
+    engine.stop().await;
+}
+
+/// A server ends with its last session.
+// The engine goes on while the test waits for tmux.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn an_end_is_known_though_the_server_went_with_it() {
+    let world = World::new();
+    let engine = Engine::start(Options::default().tmux(tmux_program())).unwrap();
+    let server = engine.server_at(world.socket()).unwrap();
+    let pane = server.new_session().command(["sh", "-c", "echo last words; exit 7"]).await.unwrap();
+    let mut follow = pane.follow();
+    while follow.next().await.unwrap().is_some_and(|output| output.exit.is_none()) {}
+    eventually("the server has gone", || !matches!(&*engine.servers()[0].state, "connected" | "connecting"));
+    let ended = pane.wait().exit().await.unwrap();
+    assert_eq!((ended.outcome, ended.exit_status), (WaitOutcome::Matched, Some(7)), "{ended:?}");
+    assert!(pane.capture().await.unwrap().text.contains("last words"));
+    assert_eq!(pane.info().exit_status, Some(7));
     engine.stop().await;
 }
 

@@ -101,6 +101,10 @@ fn every_tool_does_what_it_says() {
     assert_eq!(client.call("list", &json!({}))["panes"][0]["id"], "%0");
     assert_eq!(client.call("list", &json!({"what": "sessions", "target": "ma*"}))["sessions"][0]["name"], "main");
     assert_eq!(client.call("list", &json!({"what": "windows", "target": "other"}))["windows"], json!([]));
+    // The first pane's id names neither a session nor a window.
+    for (what, target) in [("windows", "%0"), ("sessions", "%0"), ("sessions", "@0")] {
+        assert_eq!(client.call("list", &json!({"what": what, "target": target}))[what], json!([]), "{target}");
+    }
     let ran =
         client.call("run", &json!({"target": "main", "command": "seq 3; exit_with() { return $1; }; exit_with 4"}));
     assert_eq!((&ran["output"], &ran["exit_status"]), (&"1\n2\n3\n".into(), &4.into()));
@@ -324,8 +328,13 @@ fn resources_are_listed_read_and_followed() {
     let mut client = Client::new(&world);
     let listed = client.ask("resources/list", &json!({}))["result"]["resources"].clone();
     assert!(listed.as_array().unwrap().iter().any(|one| one["uri"] == "tmux://pane/%0"), "{listed}");
-    let read = client.ask("resources/read", &json!({"uri": "tmux://panes"}))["result"]["contents"][0].clone();
-    assert!(read["text"].as_str().unwrap().contains("\"%0\""), "{read}");
+    // Each list is an object, as the HTTP route of its name answers.
+    for (list, field, first) in [("panes", "id", "%0"), ("sessions", "name", "main")] {
+        let uri = format!("tmux://{list}");
+        let read = client.ask("resources/read", &json!({"uri": uri}))["result"]["contents"][0].clone();
+        let read: Value = serde_json::from_str(read["text"].as_str().unwrap()).unwrap();
+        assert_eq!(read[list][0][field], first, "{read}");
+    }
     let missing = client.ask("resources/read", &json!({"uri": "tmux://nothing"}));
     assert!(missing["error"]["message"].as_str().unwrap().contains("tmux://panes"), "{missing}");
     client.ask("resources/subscribe", &json!({"uri": "tmux://pane/%0"}));

@@ -11,7 +11,7 @@ use utoipa::{
 macro_rules! id {
     ($(#[$doc:meta])* $name:ident, $sigil:literal) => {
         $(#[$doc])*
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub struct $name(pub u32);
 
         impl $name {

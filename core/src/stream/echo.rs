@@ -190,7 +190,7 @@ impl EchoFilter {
 
     /// Returns the kind of a match that stands between two raw offsets. It may be asked long after
     /// the echo was seen.
-    pub fn verdict(&self, start: u64, end: u64, _text: &str) -> Verdict {
+    pub fn verdict(&self, start: u64, end: u64) -> Verdict {
         let in_region = |region: &Region| region.start <= start && end <= region.end && end > region.typed;
         if self.regions.iter().rev().any(in_region) {
             return Verdict::Echo;

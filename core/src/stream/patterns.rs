@@ -19,7 +19,6 @@ use regex_syntax::{
 
 use super::matcher::automaton::{Automaton, Kind};
 pub use super::matcher::bounds::Limits;
-use crate::{self as api};
 
 /// A pattern and what its caller knows it as.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -92,12 +91,12 @@ impl PatternSet {
     /// `INVALID_ARGUMENT`, with a message that says which pattern and what to do: a pattern that
     /// does not parse, that can match the empty string (it would match at once) or nothing at all,
     /// that is too long or too large when compiled, and a set of none or too many.
-    pub fn new(specs: &[PatternSpec], limits: &Limits) -> api::Result<Self> {
+    pub fn new(specs: &[PatternSpec], limits: &Limits) -> crate::Result<Self> {
         if specs.is_empty() {
-            return Err(api::Error::invalid("no pattern; give at least one"));
+            return Err(crate::Error::invalid("no pattern; give at least one"));
         }
         if specs.len() > limits.patterns {
-            return Err(api::Error::invalid(format!(
+            return Err(crate::Error::invalid(format!(
                 "{} patterns, {} are allowed; join some with `|`",
                 specs.len(),
                 limits.patterns
@@ -109,12 +108,14 @@ impl PatternSet {
             let hir = parse(&spec.text, name, limits)?;
             match hir.properties().minimum_len() {
                 Some(0) => {
-                    return Err(api::Error::invalid(format!(
+                    return Err(crate::Error::invalid(format!(
                         "{name} can match the empty string, so it would match at once; make some part of it obligatory \
                          (`+` in place of `*` or `?`)"
                     )));
                 }
-                None => return Err(api::Error::invalid(format!("{name} can never match; an empty character class?"))),
+                None => {
+                    return Err(crate::Error::invalid(format!("{name} can never match; an empty character class?")));
+                }
                 Some(_) => hirs.push(hir),
             }
         }
@@ -216,14 +217,14 @@ impl Pattern {
 
 /// Checks that a text is a regex, with the messages and limits of [`PatternSet::new`]. `name` is
 /// what an error calls it.
-pub fn check(name: &str, text: &str) -> api::Result<()> {
+pub fn check(name: &str, text: &str) -> crate::Result<()> {
     parse(text, &describe(0, &PatternSpec::named(name, text)), &Limits::default()).map(drop)
 }
 
 /// Compiles a regex that is searched in text that stands still (a screen, a title), with the
 /// messages and limits of [`PatternSet::new`]. It may match the empty string: a screen can be
 /// empty. `^` and `$` are line anchors. `name` is what an error calls it.
-pub fn compile_one(name: &str, text: &str, limits: &Limits) -> api::Result<regex::Regex> {
+pub fn compile_one(name: &str, text: &str, limits: &Limits) -> crate::Result<regex::Regex> {
     let name = describe(0, &PatternSpec::named(name, text));
     parse(text, &name, limits)?;
     regex::RegexBuilder::new(text)
@@ -254,9 +255,9 @@ fn describe(index: usize, spec: &PatternSpec) -> String {
     }
 }
 
-fn parse(text: &str, name: &str, limits: &Limits) -> api::Result<Hir> {
+fn parse(text: &str, name: &str, limits: &Limits) -> crate::Result<Hir> {
     if text.len() > limits.pattern_bytes {
-        return Err(api::Error::invalid(format!(
+        return Err(crate::Error::invalid(format!(
             "{name} is {} bytes long, {} are allowed; wait for a shorter part of the text",
             text.len(),
             limits.pattern_bytes
@@ -269,7 +270,7 @@ fn parse(text: &str, name: &str, limits: &Limits) -> api::Result<Hir> {
             other => (other.to_string(), None),
         };
         let place = column.map(|column| format!(" at column {column}")).unwrap_or_default();
-        api::Error::invalid(format!(
+        crate::Error::invalid(format!(
             "{name} is not a valid regex: {what}{place}; to mean a character literally, put `\\` before any of \
              \\ . + * ? ( ) | [ ] {{ }} ^ $"
         ))
@@ -303,7 +304,7 @@ fn least_bytes(hir: &Hir) -> u64 {
     }
 }
 
-fn too_large(error: &dyn Error, name: &str, limits: &Limits) -> api::Error {
+fn too_large(error: &dyn Error, name: &str, limits: &Limits) -> crate::Error {
     let mut cause = error.to_string();
     if let Some(source) = error.source() {
         cause = source.to_string();
@@ -311,8 +312,8 @@ fn too_large(error: &dyn Error, name: &str, limits: &Limits) -> api::Error {
     too_large_for(&cause, name, limits)
 }
 
-fn too_large_for(cause: &str, name: &str, limits: &Limits) -> api::Error {
-    api::Error::invalid(format!(
+fn too_large_for(cause: &str, name: &str, limits: &Limits) -> crate::Error {
+    crate::Error::invalid(format!(
         "{name} is too large when compiled ({cause}; at most {} bytes); use smaller repetition counts, or ASCII \
          classes such as [0-9] and [A-Za-z] in place of \\d and \\w",
         limits.compiled_bytes
@@ -420,7 +421,7 @@ mod tests {
     fn refusal(patterns: &[&str]) -> String {
         let specs: Vec<PatternSpec> = patterns.iter().map(|text| PatternSpec::new(*text)).collect();
         let error = PatternSet::new(&specs, &Limits::default()).unwrap_err();
-        assert_eq!(error.code, api::ErrorCode::InvalidArgument);
+        assert_eq!(error.code, crate::ErrorCode::InvalidArgument);
         error.message
     }
 

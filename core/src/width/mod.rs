@@ -5,7 +5,7 @@ mod table;
 use table::RUNS;
 
 /// Returns the columns that a text takes in a terminal.
-pub fn columns(text: &str) -> usize {
+pub fn of_text(text: &str) -> usize {
     text.chars()
         .map(|character| match u32::from(character) {
             0x20..=0x7e => 1,

@@ -8,10 +8,10 @@ use super::{
     Caller, Outcome,
     events::join_targets,
     output::{self, Failure, Table, short_duration},
-    targets::names_pane,
+    targets::names,
 };
 use crate::{
-    api::{AgentInfo, AgentList, AgentState, Error, EventsRequest, PaneInfo},
+    api::{AgentInfo, AgentList, AgentState, Error, EventsRequest},
     cli::{
         EXIT_ERROR,
         follow::{FollowedEvents, Recovery},
@@ -112,8 +112,7 @@ impl Agents {
     }
 
     fn wants(&self, agent: &AgentInfo) -> bool {
-        let pane = PaneInfo::from(agent);
-        self.targets.is_empty() || self.targets.iter().any(|target| names_pane(target, &pane))
+        self.targets.is_empty() || self.targets.iter().any(|target| names(target, agent))
     }
 }
 

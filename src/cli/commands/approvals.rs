@@ -12,7 +12,7 @@ use super::{
 use crate::{
     api::{DoneAnswer, Error, Result},
     cli::{
-        client::{Client, EventStream},
+        client::{Client, EventStream, has_ended},
         url,
     },
     daemon::start,
@@ -128,7 +128,10 @@ async fn watch(caller: &Caller) -> Outcome {
                 ended => {
                     questions.update(ApprovalList::default(), caller.json)?;
                     match ended {
-                        Ok(_) => output::note("the daemon has ended; waiting for another one"),
+                        Ok(_) => {
+                            output::note("the daemon has ended; waiting for another one");
+                            lists.closed().await;
+                        }
                         Err(lost) => {
                             output::note(&format!("{}; going on with another one", Error::from(lost).message));
                             caller.reconnect().await?;
@@ -170,14 +173,22 @@ async fn next_lists(caller: &Caller) -> Result<EventStream> {
         if started.map_err(|error| Error::internal(error.to_string()))??.is_none() {
             break;
         }
-        let opened = match caller.running().await {
-            Ok(Some(client)) => lists(client.comparing_versions()).await,
+        let (opened, process) = match caller.running().await {
+            Ok(Some(client)) => {
+                let process = client.process();
+                (lists(client.comparing_versions()).await, process)
+            }
             Ok(None) => continue,
-            Err(error) => Err(error),
+            Err(error) => (Err(error), None),
         };
         match opened {
-            // It was the last one, which accepted nobody any more and then closed its socket.
-            Err(_) if failures < LOST_IN_A_ROW => failures += 1,
+            // It is stopping: it refused, or accepted nobody any more and then closed its socket.
+            Err(_) if failures < LOST_IN_A_ROW => {
+                failures += 1;
+                if let Some(process) = process {
+                    has_ended(process).await;
+                }
+            }
             opened => return opened,
         }
     }

@@ -13,8 +13,11 @@ use crate::{
         tls,
     },
     cli::EXIT_ERROR,
-    config,
-    daemon::{log, paths, paths::Paths},
+    config::{
+        self,
+        paths::{self, Paths},
+    },
+    daemon::log,
     descriptors,
     socket::{Environment, ServerChoice},
 };

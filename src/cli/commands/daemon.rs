@@ -11,8 +11,8 @@ use super::{
 use crate::{
     api::{ConfigAnswer, DoneAnswer, Error, ErrorCode, Result, ServerStatus, Setting, StatusAnswer},
     cli::EXIT_TIMEOUT,
-    config::{Flags, Settings, bytes},
-    daemon::{self, paths::Paths, start},
+    config::{Flags, Settings, bytes, paths::Paths},
+    daemon::{self, start},
     net::token,
     tmux::death,
 };

@@ -18,8 +18,7 @@ use super::{Caller, Outcome, output, path_of};
 use crate::{
     api::{CaptureAnswer, CaptureRequest, Error, ErrorCode, PaneList, StatusAnswer, Verified},
     cli::EXIT_ERROR,
-    config::Settings,
-    daemon::paths,
+    config::{Settings, paths},
     plain,
     protocol::version::Version,
     socket::Environment,

@@ -7,7 +7,7 @@ use clap::Args;
 use super::{
     Caller, Outcome,
     output::{self, Table, short_duration},
-    targets::{label, names_pane},
+    targets::{label, names},
 };
 use crate::{
     api::{PaneInfo, PaneList, SessionList, Size, WindowList},
@@ -88,17 +88,7 @@ impl ListWindows {
     pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
         let mut list: WindowList = caller.client().await?.get("/v1/windows", &()).await?;
         if let Some(target) = &self.target {
-            list.windows.retain(|window| {
-                let place = PaneInfo {
-                    session: window.session.clone(),
-                    session_id: window.session_id.clone(),
-                    window_id: window.id.clone(),
-                    window: window.name.clone(),
-                    window_index: window.index,
-                    ..PaneInfo::default()
-                };
-                names_pane(target, &place)
-            });
+            list.windows.retain(|window| names(target, window));
         }
         if caller.json {
             output::print_json(&list)?;
@@ -128,7 +118,7 @@ impl ListPanes {
             if !self.session || !is_number(target) {
                 check_pattern(target)?;
             }
-            list.panes.retain(|pane| names_pane(target, pane));
+            list.panes.retain(|pane| names(target, pane));
         }
         if caller.json {
             output::print_json(&list)?;

@@ -5,8 +5,7 @@ use clap::Args;
 
 use super::{Caller, Outcome, output, path_named, seconds};
 use crate::{
-    api::Cursor,
-    api::{Error, ReadAnswer, ReadFormat, ReadRequest, Result},
+    api::{Cursor, Error, ReadAnswer, ReadFormat, ReadRequest, Result},
     cli::client::Client,
 };
 

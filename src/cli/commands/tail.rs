@@ -13,7 +13,7 @@ use super::{
     lines::{Lines, Style},
     output::{self, ColorChoice, Failure},
     path_named,
-    targets::{is_pattern, label, names_pane},
+    targets::{is_pattern, label, names},
 };
 use crate::{
     api::{Error, ErrorCode, Event, EventsRequest, PaneInfo, PaneList, ReadAnswer, ReadFormat, ReadRequest},
@@ -92,7 +92,7 @@ async fn print_once(
             wanted.push(target.clone());
             continue;
         }
-        let mut fitting = panes.iter().filter(|pane| names_pane(target, pane)).peekable();
+        let mut fitting = panes.iter().filter(|pane| names(target, *pane)).peekable();
         if fitting.peek().is_none() {
             return Err(nothing_fits(target).into());
         }

@@ -94,7 +94,7 @@ impl Reader {
             // A cursor that is refused points behind the end: it was not made here.
             let (at, gap) = pane.resolve_since(&state, &since).unwrap_or((state.ring.end(), None));
             // A bell since then is new to a subscriber that resumes.
-            let gap = gap.or(missing.map(|reason| Gap { reason, bytes: None }));
+            let gap = gap.or(missing.map(|reason| Gap::new(reason, None)));
             (at, gap, state.shell_marks.bell.filter(|bell| resume.is_none() || *bell < at))
         };
         let end_was_sent = resume.is_some_and(|place| place.ended && place.cursor.epoch == pane.epoch());
@@ -312,8 +312,8 @@ impl Drop for Reader {
 /// Returns the gap for `bytes` that were passed over, joined with a gap that was known already.
 fn skipped_gap(known: Option<Gap>, bytes: u64) -> Gap {
     match known {
-        None => Gap { reason: GapReason::SlowReader, bytes: Some(bytes) },
-        Some(gap) => Gap { bytes: gap.bytes.map(|known| known + bytes), ..gap },
+        None => Gap::new(GapReason::SlowReader, Some(bytes)),
+        Some(gap) => Gap::new(gap.reason, gap.bytes.map(|known| known + bytes)),
     }
 }
 

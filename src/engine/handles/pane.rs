@@ -13,9 +13,10 @@ use crate::{
 ///
 /// It is cheap to clone. It stays with the pane it was made for: when the pane has ended, what it
 /// printed can still be read, and when its server has ended, no pane of another server is taken for
-/// it (tmux numbers them from `%0` again): what is asked then is `NOT_FOUND`.
+/// it (tmux numbers them from `%0` again): what is typed or changed then is `NOT_FOUND`.
 ///
-/// Every request but a read needs tmux and can be `NOT_FOUND`, `TMUX_UNAVAILABLE` or, by
+/// What has ended is known without tmux: reads, waits, captures and [`Pane::info`] go on then. Every
+/// other request but a read needs tmux and can be `NOT_FOUND`, `TMUX_UNAVAILABLE` or, by
 /// [`Options::allow`](crate::Options::allow), `READ_ONLY`; more is said where there is more.
 ///
 /// ```no_run
@@ -70,11 +71,9 @@ impl Pane {
     /// Returns the pane's entry in the list of panes, as tmux last reported it: title, command,
     /// size, where it is.
     pub fn info(&self) -> PaneInfo {
-        if self.is_of_running_server() {
-            self.server.host.info_of(self.id())
-        } else {
-            self.server.host.ended_info(&self.state)
-        }
+        let host = &self.server.host;
+        let listed = if host.is_earlier(&self.state) { None } else { host.listed_info(self.id()) };
+        listed.unwrap_or_else(|| host.ended_info(&self.state))
     }
 
     /// Returns the target that means this pane to [`Pane::asking`].
@@ -85,10 +84,6 @@ impl Pane {
     /// Returns the server for a request on this pane.
     pub(super) fn asking(&self) -> Server {
         self.server.bound_to([self.state.clone()])
-    }
-
-    fn is_of_running_server(&self) -> bool {
-        !self.server.host.is_earlier(&self.state)
     }
 
     /// Presses keys by tmux's names (`C-c`, `Enter`, `Up`); what is no key's name is typed as text.
@@ -282,5 +277,25 @@ impl Pane {
 impl std::fmt::Debug for Pane {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Pane").field("id", &self.id()).field("server", &self.server.socket()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        engine::{Engine, Options},
+        tmux::Exit,
+    };
+
+    #[tokio::test]
+    async fn a_handle_knows_that_its_pane_has_ended_when_the_server_has_forgotten_it() {
+        let engine = Engine::new(Options::default());
+        let host = engine.host(std::path::Path::new("/nowhere/at/all")).unwrap();
+        let state = PaneState::new(PaneId(1), host.epoch(), 1024);
+        state.mark_exited(Exit { status: Some(3), signal: None });
+        let info = Pane::of(Server::of(engine.clone(), host), state).info();
+        assert_eq!((info.id, info.dead, info.exit_status), (PaneId(1), true, Some(3)));
+        engine.stop().await;
     }
 }

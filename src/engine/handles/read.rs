@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::{Pane, RequestFuture};
 use crate::{
-    api::{CaptureAnswer, CaptureRequest, Cursor, Gap, ReadFormat, Result, Since},
-    engine::{limits, query::read::ReadSpec},
+    api::{CaptureAnswer, CaptureRequest, Cursor, Gap, Result, Since},
+    engine::query::read::ReadSpec,
     protocol::ids::PaneId,
     stream::{render, ring::Chunk},
     tmux::Exit,
@@ -166,11 +166,5 @@ impl IntoFuture for Capture {
 
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move { self.pane.asking().capture(&self.pane.target(), &self.request).await })
-    }
-}
-
-impl Default for ReadSpec {
-    fn default() -> Self {
-        Self { since: Since::Input, format: ReadFormat::Text, most: limits::READ_DEFAULT, wait: Duration::ZERO }
     }
 }

@@ -71,7 +71,8 @@ impl Host {
         let since = pane.revision();
         let (sender, receiver) = oneshot::channel();
         let (host, at) = (self.clone(), pane.clone());
-        self.server().submit(Some(pane.id()), Request::Framed(Seed::question(pane.id(), Some(rules))), move |answer| {
+        let question = Request::Framed(Seed::question(pane.id(), Some(rules)));
+        self.server_of(pane).submit(Some(pane.id()), question, move |answer| {
             let seed = answer.ok().and_then(Result::ok).and_then(|parts| Seed::parse(&parts));
             let outcome = seed.map_or(ResyncOutcome::Nothing, |seed| {
                 let (outcome, memory) = at.reconcile(since, &seed, rules);

@@ -192,7 +192,8 @@ impl Server {
             let ask = Command::new("display-message").flag("-p").opt("-t", pane.id().to_string());
             Request::Plain(CommandLine::of([ask.format("#{pane_id}")]))
         };
-        let asked = host.server().read(Some(pane.id()), question);
+        let own = host.server_of(&pane);
+        let asked = own.read(Some(pane.id()), question);
         match tokio::time::timeout(limits::ANSWER_GRACE, asked).await {
             Ok(Ok(_)) => Err(too_late(&pane)),
             _ => deadline.before(TYPED, std::future::pending()).await,

@@ -81,14 +81,17 @@ fn json(event: &Event) -> Bytes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{api::Cursor, protocol::ids::PaneId};
+    use crate::{
+        api::{Cursor, Epoch},
+        protocol::ids::PaneId,
+    };
 
     #[test]
     fn raw_output_is_told_with_its_bytes_beside_it_or_in_it() {
-        let event = Event::Output { pane: PaneId(0), text: None, data: None, cursor: Cursor::default(), gap: None };
+        let cursor = Cursor { epoch: Epoch::default(), pane: PaneId(0), offset: 0 };
+        let event = Event::Output { pane: PaneId(0), text: None, data: None, cursor, gap: None };
         let event = EncodedEvent::raw(event, Bytes::from_static(b"\x00\xff"));
         let (head, bytes) = event.binary().unwrap();
-        let cursor = Cursor::default();
         assert_eq!(head, &format!(r#"{{"type":"output","pane":"%0","cursor":"{cursor}"}}"#));
         assert_eq!(&bytes[..], b"\x00\xff");
         let whole = format!(r#"{{"type":"output","pane":"%0","data":"AP8=","cursor":"{cursor}"}}"#);

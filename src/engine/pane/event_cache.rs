@@ -97,11 +97,15 @@ impl EventCache {
 mod tests {
     use super::*;
     use crate::api::Event;
-    use crate::{api::Cursor, protocol::ids::PaneId};
+    use crate::{
+        api::{Cursor, Epoch},
+        protocol::ids::PaneId,
+    };
 
     fn output(format: ReadFormat, start: u64, end: u64) -> CachedOutput {
         let text = Some("x".repeat((end - start) as usize));
-        let event = Event::Output { pane: PaneId(0), text, data: None, cursor: Cursor::default(), gap: None };
+        let cursor = Cursor { epoch: Epoch::default(), pane: PaneId(0), offset: end };
+        let event = Event::Output { pane: PaneId(0), text, data: None, cursor, gap: None };
         CachedOutput { format, start, end, gap: None, event: EncodedEvent::new(&event) }
     }
 

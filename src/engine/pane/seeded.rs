@@ -155,7 +155,7 @@ impl PaneState {
             }
             // The program draws its screen: whether its last bytes came cannot be decided.
             Joined::Unrelated => {
-                let gap = Gap { reason: GapReason::ProcessEnded, bytes: None };
+                let gap = Gap::new(GapReason::ProcessEnded, None);
                 metrics::gap(gap.reason);
                 state.ring.push_gap(gap);
             }
@@ -207,7 +207,7 @@ impl PaneState {
 impl State {
     /// Marks a gap: bytes may be missing here.
     fn push_gap(&mut self, reason: GapReason) {
-        let gap = Gap { reason, bytes: None };
+        let gap = Gap::new(reason, None);
         metrics::gap(reason);
         self.ring.push_gap(gap);
         self.echo.interrupt();

@@ -32,7 +32,7 @@ impl Server {
         let host = &self.host;
         self.engine.authorize(Tier::Read)?;
         let options = options(request)?;
-        let pane = self.resolve_pane(target).await?;
+        let pane = self.resolve_seen(target).await?;
         if request.verify {
             return self.verify(&pane, &options).await;
         }
@@ -100,17 +100,19 @@ impl Server {
     }
 
     /// Asks tmux for a capture. Returns it with a stream offset that it shows for certain. It
-    /// changes nothing, so it is asked again over another connection when one is lost.
+    /// changes nothing, so it is asked again over another connection when one is lost, but of the
+    /// pane's own server alone.
     async fn ask_screen(&self, pane: &Arc<PaneState>, command: impl Fn() -> Command) -> Result<(Bytes, u64)> {
         let host = &self.host;
+        let server = host.server_of(pane);
         for _ in 0..3 {
-            host.server().connected().await?;
+            server.connected().await?;
             let (sender, receiver) = oneshot::channel();
             // Taken before tmux is asked: what the pane prints meanwhile may come ahead of the
             // reply and not be shown in it. Reading on from here can show a line once more, never
             // leave one out.
             let end = pane.lock().ring.end();
-            host.server().submit(Some(pane.id()), Request::Framed(vec![command()]), move |answer| {
+            server.submit(Some(pane.id()), Request::Framed(vec![command()]), move |answer| {
                 // The caller may have given up.
                 let _ = sender.send(answer);
             });

@@ -9,7 +9,7 @@ use crate::engine::{
     query::target::{Target, WindowPart},
 };
 use crate::{
-    api::{Error, ErrorCode, PaneInfo, Result, SessionInfo, Tier, WindowInfo},
+    api::{AgentInfo, Error, ErrorCode, PaneInfo, Result, SessionInfo, Tier, WindowInfo},
     glob::Glob,
     protocol::ids::PaneId,
     tmux::{PaneRow, Topology, WindowRow},
@@ -117,22 +117,27 @@ impl Host {
 
     /// Returns a pane's entry in the list, from the model as last read.
     pub fn info_of(&self, id: PaneId) -> PaneInfo {
+        self.listed_info(id).unwrap_or_else(|| {
+            let mut info = PaneInfo::of(id);
+            self.fill(&mut info, id);
+            info
+        })
+    }
+
+    /// Returns a pane's entry in the list, from the model as last read, if the pane is in it.
+    pub(in crate::engine) fn listed_info(&self, id: PaneId) -> Option<PaneInfo> {
         // The model is not copied: this is called for each of a thousand panes when muxtap
         // attaches.
         let topology = self.server().topology();
-        let Some(row) = topology.pane(id) else {
-            let mut info = PaneInfo { id, ..PaneInfo::default() };
-            self.fill(&mut info, id);
-            return info;
-        };
+        let row = topology.pane(id)?;
         let is_hub = |session| topology.session(session).is_some_and(|session| session.hub);
         let window = topology.windows.iter().find(|window| window.id == row.window && !is_hub(window.session));
-        self.info(&topology, row, window)
+        Some(self.info(&topology, row, window))
     }
 
     /// Returns an ended pane's entry in the list.
     pub(in crate::engine) fn ended_info(&self, pane: &PaneState) -> PaneInfo {
-        let mut info = PaneInfo { id: pane.id(), dead: true, ..PaneInfo::default() };
+        let mut info = PaneInfo { dead: true, ..PaneInfo::of(pane.id()) };
         info.earlier_server = self.is_earlier(pane);
         fill(&mut info, pane);
         info
@@ -140,7 +145,6 @@ impl Host {
 
     fn info(&self, topology: &Topology, row: &PaneRow, window: Option<&WindowRow>) -> PaneInfo {
         let mut info = PaneInfo {
-            id: row.id,
             index: row.index,
             active: row.active,
             title: row.title.clone(),
@@ -150,7 +154,7 @@ impl Host {
             size: row.size,
             dead: row.dead,
             exit_status: row.exit_status,
-            ..PaneInfo::default()
+            ..PaneInfo::of(row.id)
         };
         if let Some(window) = window {
             info.session_id = window.session.to_string();
@@ -189,10 +193,75 @@ fn fill(info: &mut PaneInfo, pane: &PaneState) {
     }
 }
 
-/// Returns whether a pane matches a target in which `*` stands for any run of characters in a
-/// session's or window's name.
-pub fn matches(pattern: &str, info: &PaneInfo) -> bool {
-    PanePattern::new(pattern).matches(info)
+/// The names by which a pattern finds a session, a window or a pane.
+#[derive(Clone, Copy, Debug)]
+pub struct Names<'a> {
+    /// The session's name.
+    pub session: &'a str,
+    /// The session's id.
+    pub session_id: &'a str,
+    /// The window; none for a whole session, and where a pane's window is not known any more.
+    pub window: Option<WindowNames<'a>>,
+    /// The pane's id, and its index in the window; none for a whole session or window.
+    pub pane: Option<(PaneId, u32)>,
+}
+
+/// The names of a window.
+#[derive(Clone, Copy, Debug)]
+pub struct WindowNames<'a> {
+    /// The window's id.
+    pub id: &'a str,
+    /// Its name.
+    pub name: &'a str,
+    /// Its index in the session.
+    pub index: u32,
+}
+
+impl<'a> From<&'a SessionInfo> for Names<'a> {
+    fn from(session: &'a SessionInfo) -> Self {
+        Self { session: &session.name, session_id: &session.id, window: None, pane: None }
+    }
+}
+
+impl<'a> From<&'a WindowInfo> for Names<'a> {
+    fn from(window: &'a WindowInfo) -> Self {
+        Self {
+            session: &window.session,
+            session_id: &window.session_id,
+            window: Some(WindowNames { id: &window.id, name: &window.name, index: window.index }),
+            pane: None,
+        }
+    }
+}
+
+impl<'a> From<&'a PaneInfo> for Names<'a> {
+    fn from(pane: &'a PaneInfo) -> Self {
+        let window = WindowNames { id: &pane.window_id, name: &pane.window, index: pane.window_index };
+        Self {
+            session: &pane.session,
+            session_id: &pane.session_id,
+            window: Some(window).filter(|window| !window.id.is_empty()),
+            pane: Some((pane.id, pane.index)),
+        }
+    }
+}
+
+impl<'a> From<&'a AgentInfo> for Names<'a> {
+    fn from(agent: &'a AgentInfo) -> Self {
+        Self {
+            session: &agent.session,
+            session_id: &agent.session_id,
+            window: Some(WindowNames { id: &agent.window_id, name: &agent.window, index: agent.window_index }),
+            pane: Some((agent.pane, agent.index)),
+        }
+    }
+}
+
+/// Returns whether a target names a pane, or the window or session it is in; `*` stands in it for
+/// any run of characters in a session's or window's name. A whole window or session is not named by
+/// one of its panes.
+pub fn matches<'a>(pattern: &str, named: impl Into<Names<'a>>) -> bool {
+    PanePattern::new(pattern).matches(named)
 }
 
 /// Refuses text that is no pattern for panes. Without a `*` it must be a target. A bare number, and
@@ -231,31 +300,37 @@ impl PanePattern {
         Self::Many { session: Glob::new(session), window: Glob::new(window) }
     }
 
-    /// Returns whether a pane matches.
-    pub(in crate::engine) fn matches(&self, info: &PaneInfo) -> bool {
+    /// Returns whether a pane, a window or a session matches.
+    pub(in crate::engine) fn matches<'a>(&self, named: impl Into<Names<'a>>) -> bool {
+        let named: Names<'a> = named.into();
         match self {
             Self::One(None) => false,
-            Self::One(Some(Target::Pane(id))) => info.id == *id,
-            Self::One(Some(Target::Window(id))) => info.window_id == id.to_string(),
-            Self::One(Some(Target::Number(session))) => *session == info.session,
+            Self::One(Some(Target::Pane(id))) => named.pane.is_some_and(|(pane, _)| pane == *id),
+            Self::One(Some(Target::Window(id))) => named.window.is_some_and(|window| window.id == id.to_string()),
+            Self::One(Some(Target::Number(session))) => session == named.session,
             Self::One(Some(Target::Named { session, window, pane })) => {
-                (*session == info.session || *session == info.session_id)
+                (session == named.session || session == named.session_id)
                     && window.as_ref().is_none_or(|window| match window {
-                        WindowPart::Name(window) => {
-                            *window == info.window
-                                || *window == info.window_index.to_string()
-                                || *window == info.window_id
-                        }
+                        WindowPart::Name(wanted) => named.window.is_some_and(|window| {
+                            wanted == window.name || *wanted == window.index.to_string() || wanted == window.id
+                        }),
                         WindowPart::Offset(_) => false,
                     })
-                    && pane.is_none_or(|pane| pane == info.index)
+                    && pane.is_none_or(|wanted| named.pane.is_some_and(|(_, index)| index == wanted))
             }
             Self::Many { session, window } => {
-                session.matches(&info.session)
-                    && (window.matches(&info.window)
-                        || window.matches(&info.window_index.to_string())
-                        || window.matches(&format!("{}.{}", info.window_index, info.index))
-                        || window.matches(&format!("{}.{}", info.window, info.index)))
+                session.matches(named.session)
+                    && match named.window {
+                        None => window.matches(""),
+                        Some(WindowNames { name, index, .. }) => {
+                            window.matches(name)
+                                || window.matches(&index.to_string())
+                                || named.pane.is_some_and(|(_, pane)| {
+                                    window.matches(&format!("{index}.{pane}"))
+                                        || window.matches(&format!("{name}.{pane}"))
+                                })
+                        }
+                    }
             }
         }
     }
@@ -268,12 +343,12 @@ mod tests {
     #[test]
     fn a_star_stands_for_any_run_of_characters() {
         let info = PaneInfo {
-            id: PaneId(1),
             session: "work".into(),
             window: "build-api".into(),
+            window_id: "@4".into(),
             window_index: 2,
             index: 0,
-            ..PaneInfo::default()
+            ..PaneInfo::of(PaneId(1))
         };
         for yes in ["%1", "work", "work:2", "work:build-api.0", "w*", "work:*", "work:build-*", "*:*api", "work:2.*"] {
             assert!(matches(yes, &info), "{yes}");
@@ -286,6 +361,30 @@ mod tests {
         }
         for no in ["%2", "wor", "work:1", "x*", "work:test*", "work:2.1"] {
             assert!(!matches(no, &info), "{no}");
+        }
+    }
+
+    #[test]
+    fn a_pane_names_neither_its_window_nor_its_session() {
+        let window = Names {
+            session: "work",
+            session_id: "$0",
+            window: Some(WindowNames { id: "@0", name: "sh", index: 0 }),
+            pane: None,
+        };
+        let session = Names { window: None, ..window };
+        for (pattern, is_window, is_session) in [
+            ("%0", false, false),
+            ("work:0.0", false, false),
+            ("@0", true, false),
+            ("work:0", true, false),
+            ("work:sh", true, false),
+            ("work", true, true),
+            ("$0", true, true),
+            ("w*", true, true),
+            ("work:s*", true, false),
+        ] {
+            assert_eq!((matches(pattern, window), matches(pattern, session)), (is_window, is_session), "{pattern}");
         }
     }
 }

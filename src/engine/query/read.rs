@@ -26,6 +26,12 @@ pub(in crate::engine) struct ReadSpec {
     pub(in crate::engine) wait: Duration,
 }
 
+impl Default for ReadSpec {
+    fn default() -> Self {
+        Self { since: Since::Input, format: ReadFormat::Text, most: limits::READ_DEFAULT, wait: Duration::ZERO }
+    }
+}
+
 /// The result of a read.
 pub(in crate::engine) struct ReadChunk {
     /// The pane that was read; with a cursor of an earlier server, that server's.
@@ -148,7 +154,7 @@ impl PaneState {
             Since::At(cursor) => self.locate(state, cursor)?,
             Since::Screen => {
                 return Err(Error::invalid(
-                    "since: a read takes input, start, now or a cursor; for the screen use capture",
+                    "since: a read takes input, start, now, lines:N or a cursor; for the screen use capture",
                 ));
             }
         })
@@ -167,10 +173,10 @@ impl PaneState {
         }
         let epoch = self.epoch();
         if cursor.epoch.server != epoch.server {
-            return Ok((start, Some(Gap { reason: GapReason::ServerRestarted, bytes: None })));
+            return Ok((start, Some(Gap::new(GapReason::ServerRestarted, None))));
         }
         if cursor.epoch.engine != epoch.engine {
-            return Ok((start, Some(Gap { reason: GapReason::MuxtapRestarted, bytes: None })));
+            return Ok((start, Some(Gap::new(GapReason::MuxtapRestarted, None))));
         }
         if cursor.offset > state.ring.end() {
             return Err(Error::invalid(
@@ -178,7 +184,7 @@ impl PaneState {
             ));
         }
         if cursor.offset < start {
-            return Ok((start, Some(Gap { reason: GapReason::Trimmed, bytes: Some(start - cursor.offset) })));
+            return Ok((start, Some(Gap::new(GapReason::Trimmed, Some(start - cursor.offset)))));
         }
         Ok((cursor.offset, None))
     }

@@ -7,7 +7,7 @@ use crate::engine::{Host, PaneState, Server};
 use crate::{
     api::{Error, ErrorCode, Result},
     protocol::ids::{PaneId, SessionId, WindowId},
-    tmux::{SessionRow, Topology, WindowRow},
+    tmux::{ServerLink, SessionRow, Topology, WindowRow},
 };
 
 /// Candidates that the error about a bare number lists.
@@ -149,13 +149,31 @@ fn beside<T>(items: &[T], current: impl Fn(&T) -> bool, offset: i64) -> Option<&
 }
 
 impl Server {
-    /// Finds the pane of a target; of a session or window, its active one.
+    /// Finds the pane of a target; of a session or window, its active one. A handle's own pane is
+    /// refused where another server runs in the place of its own.
     pub(crate) async fn resolve_pane(&self, text: &str) -> Result<Arc<PaneState>> {
-        if let Some(bound) = &self.bound
-            && let Some(pane) = bound.iter().find(|pane| pane.id().to_string() == text)
-        {
-            return self.check_bound(pane).await;
+        match self.bound_pane(text) {
+            Some(pane) => {
+                self.host.server_of(pane).connected().await?;
+                Ok(pane.clone())
+            }
+            None => self.find_pane(text).await,
         }
+    }
+
+    /// Finds the pane of a target that is only looked at: what has ended is known without tmux.
+    pub(in crate::engine) async fn resolve_seen(&self, text: &str) -> Result<Arc<PaneState>> {
+        match self.bound_pane(text) {
+            Some(pane) => self.check_seen(pane).await,
+            None => self.find_pane(text).await,
+        }
+    }
+
+    fn bound_pane(&self, text: &str) -> Option<&Arc<PaneState>> {
+        self.bound.as_ref()?.iter().find(|pane| pane.id().to_string() == text)
+    }
+
+    async fn find_pane(&self, text: &str) -> Result<Arc<PaneState>> {
         let host = &self.host;
         let target = text.parse()?;
         // An id is as good as the pane; whether it still is there shows when it is used. An ended
@@ -184,16 +202,17 @@ impl Server {
         host.pane(id).ok_or_else(|| with_socket(Error::not_found(format!("no pane {id}")), host))
     }
 
-    /// Returns the pane that a handle stands for. Error: `NOT_FOUND` when another server runs on the
-    /// socket, in which the pane's id may be another one's. Which server runs is known when it is
-    /// connected.
-    async fn check_bound(&self, pane: &Arc<PaneState>) -> Result<Arc<PaneState>> {
-        self.host.server().connected().await?;
-        if !self.host.is_earlier(pane) {
-            return Ok(pane.clone());
+    /// Returns the pane that a handle stands for, to be looked at. One that has not ended needs its
+    /// server: which one runs is known when it is connected.
+    pub(in crate::engine) async fn check_seen(&self, pane: &Arc<PaneState>) -> Result<Arc<PaneState>> {
+        if pane.exit().is_none()
+            && let Err(error) = self.host.server_of(pane).connected().await
+            // It may have ended with its server just now.
+            && pane.exit().is_none()
+        {
+            return Err(error);
         }
-        let socket = self.host.socket().display();
-        Err(Error::not_found(format!("pane {} ended with the tmux server that ran on {socket}", pane.id())))
+        Ok(pane.clone())
     }
 
     /// Returns the target of a URL path. `%` must be encoded in an address, so there a bare number
@@ -264,6 +283,14 @@ impl Server {
         let topology = host.server().fresh().await?.without_hubs();
         let target = text.parse()?;
         find_window(&topology, &target).cloned().map_err(|error| with_socket(error, host))
+    }
+}
+
+impl Host {
+    /// Returns the server of a pane, which is asked as long as no other one has taken its place: panes
+    /// of the other one have the same ids.
+    pub(in crate::engine) fn server_of(&self, pane: &PaneState) -> ServerLink {
+        self.server().only(pane.epoch().server)
     }
 }
 

@@ -3,7 +3,7 @@
 //! A program that prints and ends at once would be gone before it is followed. So a pane for a
 //! command begins with a placeholder. When the pane is followed, the command takes the
 //! placeholder's place (`respawn-pane`), in a wrapper that holds the pane until all output has
-//! arrived ([`crate::engine::managed`]).
+//! arrived ([`managed`]).
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -22,7 +22,7 @@ use crate::{
         command::{Command, CommandLine},
         ids::PaneId,
     },
-    tmux::{LinkState, Request, StartServer},
+    tmux::{LinkState, Request, ServerLink, StartServer},
 };
 
 /// The placeholder: a command that a pane runs until its own takes its place.
@@ -73,7 +73,7 @@ impl Server {
             for (name, value) in caller.filter(|(name, _)| UPDATED.contains(&name.as_str())) {
                 command = command.opt("-e", format!("{name}={value}"));
             }
-            Ok(command)
+            Ok((command, self.host.server().clone()))
         };
         let name = request.name.as_deref().unwrap_or_default();
         self.make_audited("new-session", name, &request.spawn, policy, command).await
@@ -91,7 +91,7 @@ impl Server {
             if let Some(name) = &request.name {
                 command = command.opt("-n", literal(name));
             }
-            Ok(command)
+            Ok((command, self.host.server().clone()))
         };
         self.make_audited("new-window", &request.session, &request.spawn, ExitPolicy::Managed, command).await
     }
@@ -112,19 +112,20 @@ impl Server {
                 }
                 command = command.opt("-l", size);
             }
-            Ok(command)
+            Ok((command, self.host.server_of(&pane)))
         };
         self.make_audited("split-window", &request.pane, &request.spawn, ExitPolicy::Managed, command).await
     }
 
-    /// Runs `command` when the request was checked, and records what came of it.
+    /// Runs `command`, of the server beside it, when the request was checked, and records what came
+    /// of it.
     async fn make_audited(
         &self,
         action: &'static str,
         target: &str,
         spawn: &SpawnRequest,
         policy: ExitPolicy,
-        command: impl Future<Output = Result<Command>>,
+        command: impl Future<Output = Result<(Command, ServerLink)>>,
     ) -> Result<CreatedAnswer> {
         let audit = self.engine.audit(Tier::Create, action, &self.host, target)?;
         let made = async {
@@ -140,7 +141,12 @@ impl Server {
 
     /// Runs the steps of `command`. A caller that goes away in the middle must not leave a
     /// placeholder behind, so they run to the end in a task, unless the engine stops.
-    async fn make(&self, command: Command, spawn: &SpawnRequest, policy: ExitPolicy) -> Result<CreatedAnswer> {
+    async fn make(
+        &self,
+        command: (Command, ServerLink),
+        spawn: &SpawnRequest,
+        policy: ExitPolicy,
+    ) -> Result<CreatedAnswer> {
         let (server, spawn) = (self.clone(), spawn.clone());
         let task = self.engine.shared.tasks.spawn(async move {
             tokio::select! {
@@ -151,14 +157,22 @@ impl Server {
         task.await.unwrap_or_else(|_| Err(Error::internal("what was to be made failed halfway")))
     }
 
-    async fn make_steps(&self, command: Command, spawn: &SpawnRequest, policy: ExitPolicy) -> Result<CreatedAnswer> {
+    async fn make_steps(
+        &self,
+        (command, link): (Command, ServerLink),
+        spawn: &SpawnRequest,
+        policy: ExitPolicy,
+    ) -> Result<CreatedAnswer> {
         let host = &self.host;
         let mut command = with_place(command, spawn);
         if spawn.command.is_some() {
             command = command.end_of_flags().arg(PLACEHOLDER);
         }
-        let answer = host.server().write(None, Request::Framed(vec![command])).await?;
-        let made_by = server_of(host);
+        let answer = link.write(None, Request::Framed(vec![command])).await?;
+        let made_by = match link.state() {
+            LinkState::Connected(identity) => Some(identity.epoch()),
+            _ => None,
+        };
         let body = answer.map_err(|message| tmux_error(&message))?;
         let made = body.first().map(|body| String::from_utf8_lossy(body).into_owned()).unwrap_or_default();
         let mut made = made.trim_end_matches('\n').splitn(4, '|');
@@ -205,7 +219,7 @@ impl Server {
     async fn start_command(&self, pane: &Arc<PaneState>, spawn: &SpawnRequest) -> Result<(), PartialCreate> {
         let host = &self.host;
         let order = async |line| {
-            let answer = host.server().write(Some(pane.id()), Request::Plain(line)).await;
+            let answer = host.server_of(pane).write(Some(pane.id()), Request::Plain(line)).await;
             answer.map_err(PartialCreate::classify)?.map_err(|message| PartialCreate::NotStarted(tmux_error(&message)))
         };
         let on_exit = if spawn.keep { OnExit::Keep } else { OnExit::Close };
@@ -221,7 +235,7 @@ impl Server {
         pane.register_nonce(&nonce);
         managed.wrapper = Some(ExitWrapper::of(nonce));
         pane.set_managed(managed);
-        let begun = host.server().begin(pane.id(), commands).await;
+        let begun = host.server_of(pane).begin(pane.id(), commands).await;
         begun.map_err(PartialCreate::classify)?.map_err(|message| PartialCreate::NotStarted(tmux_error(&message)))?;
         // The new process is watched from here on. The command runs whether or not that can be
         // known.
@@ -246,19 +260,11 @@ impl PartialCreate {
     }
 
     /// Returns the error for the caller. Closes a placeholder in which nothing will be started.
-    fn error(
-        self,
-        host: &Arc<Host>,
-        made_by: Option<(u32, u64)>,
-        pane: PaneId,
-        window: &str,
-        spawn: &SpawnRequest,
-    ) -> Error {
+    fn error(self, host: &Arc<Host>, made_by: Option<u64>, pane: PaneId, window: &str, spawn: &SpawnRequest) -> Error {
         let is_placeholder = spawn.command.is_some();
-        // Another server has other panes of these ids.
-        let is_same = made_by.is_some() && made_by == server_of(host);
-        if is_placeholder && is_same && matches!(self, Self::NotStarted(_)) {
-            managed::close_ended(host.server(), pane);
+        if is_placeholder && let (Some(made_by), Self::NotStarted(_)) = (made_by, &self) {
+            // Another server has other panes of these ids.
+            managed::close_ended(&host.server().only(made_by), pane);
         }
         self.of_pane(pane, window, is_placeholder)
     }
@@ -276,14 +282,6 @@ impl PartialCreate {
         error.message = format!("pane {pane} was made; {state}: {}", error.message);
         // The last step's `sent` is not true of the whole.
         error.with_details(serde_json::json!({ "pane": pane.to_string(), "window": window }))
-    }
-}
-
-/// Returns the pid of the followed server and when it was started.
-fn server_of(host: &Host) -> Option<(u32, u64)> {
-    match host.server().state() {
-        LinkState::Connected(identity) => Some((identity.pid, identity.started)),
-        _ => None,
     }
 }
 

@@ -112,15 +112,15 @@ impl ManagedPane {
 impl Host {
     /// Leaves the panes in which muxtap started something to tmux.
     pub(in crate::engine) async fn release_panes(&self) {
-        let host = self;
-        if !matches!(host.server().state(), LinkState::Connected(_)) {
+        if !matches!(self.server().state(), LinkState::Connected(_)) {
             return;
         }
-        for pane in host.panes() {
+        for pane in self.panes() {
             let release = pane.managed().map(|managed| managed.release(pane.id())).unwrap_or_default();
             if !release.is_empty() {
                 // A pane that has gone meanwhile needs no release.
-                let released = host.server().write(Some(pane.id()), Request::Plain(CommandLine::of(release))).await;
+                let released =
+                    self.server_of(&pane).write(Some(pane.id()), Request::Plain(CommandLine::of(release))).await;
                 if released.is_err() {
                     // A server that does not reply cannot be asked for the other panes either.
                     return;
@@ -136,7 +136,7 @@ pub(in crate::engine) fn release_wrapper(host: &Arc<Host>, pane: &Arc<PaneState>
     match pane.managed().map(|managed| managed.on_exit) {
         Some(OnExit::Close) => {
             keep_screen(host, pane, false);
-            close_ended(host.server(), pane.id());
+            close_ended(&host.server_of(pane), pane.id());
         }
         Some(OnExit::Restore) => leave_to_tmux(host, pane, exit, true),
         Some(OnExit::Keep) | None => keep_screen(host, pane, true),
@@ -146,7 +146,7 @@ pub(in crate::engine) fn release_wrapper(host: &Arc<Host>, pane: &Arc<PaneState>
 /// Carries out the exit policy of a pane whose process has ended.
 pub(in crate::engine) fn process_ended(host: &Arc<Host>, pane: &Arc<PaneState>, exit: Exit) {
     match pane.managed().map(|managed| (managed.on_exit, managed.before.is_some())) {
-        Some((OnExit::Close, _)) => close_ended(host.server(), pane.id()),
+        Some((OnExit::Close, _)) => close_ended(&host.server_of(pane), pane.id()),
         Some((OnExit::Restore, true)) => leave_to_tmux(host, pane, exit, false),
         _ => {}
     }
@@ -176,16 +176,16 @@ fn leave_to_tmux(host: &Arc<Host>, pane: &Arc<PaneState>, exit: Exit, wrapped: b
             keep_screen(&host, &at, remains);
         }
         if !remains {
-            close_ended(host.server(), at.id());
+            close_ended(&host.server_of(&at), at.id());
         }
     };
-    host.server().submit(Some(pane.id()), Request::Plain(CommandLine::of(commands)), then);
+    host.server_of(pane).submit(Some(pane.id()), Request::Plain(CommandLine::of(commands)), then);
 }
 
 /// Stores the screen of a pane whose command has ended. Then releases its wrapper, if the pane is
 /// to die and not to be closed.
 fn keep_screen(host: &Arc<Host>, pane: &Arc<PaneState>, release: bool) {
-    let (server, rules, of) = (host.server(), host.rules(), Arc::downgrade(host));
+    let (server, rules, of) = (host.server_of(pane), host.rules(), Arc::downgrade(host));
     let at = pane.clone();
     // On a remote server the wrapper ends by itself after a few seconds.
     let release = release && server.spec().is_local();

@@ -46,7 +46,7 @@ impl Server {
 }
 
 async fn respawn_steps(host: &Arc<Host>, pane: &Arc<PaneState>, request: &RespawnRequest) -> Result<()> {
-    let server = host.server();
+    let server = &host.server_of(pane);
     server.connected().await?;
     if pane.exit().is_some() {
         // A command's end is reported when all of its output is here; its wrapper is released a
@@ -103,7 +103,7 @@ async fn respawn_steps(host: &Arc<Host>, pane: &Arc<PaneState>, request: &Respaw
 
 /// Decides what to start, and how the pane is managed then.
 async fn plan(host: &Arc<Host>, pane: &Arc<PaneState>, request: &RespawnRequest) -> Result<RespawnPlan> {
-    let (server, spawn, known) = (host.server(), &request.spawn, pane.managed());
+    let (server, spawn, known) = (&host.server_of(pane), &request.spawn, pane.managed());
     let again = || Some(known.as_ref()?.launch.as_ref()?.with_changes(spawn));
     let launch = Launch::of(spawn).or_else(again);
     // Without a command tmux runs again the line that it ran before. That may be the exit wrapper
@@ -141,7 +141,7 @@ async fn plan(host: &Arc<Host>, pane: &Arc<PaneState>, request: &RespawnRequest)
 async fn earlier_nonce(host: &Arc<Host>, pane: &Arc<PaneState>) -> Result<Option<String>> {
     let question = || Command::new("display-message").flag("-p").opt("-t", pane.id().to_string());
     let question = || Request::Framed(vec![question().format("#{pane_start_command}")]);
-    let answer = host.server().read(Some(pane.id()), question).await?;
+    let answer = host.server_of(pane).read(Some(pane.id()), question).await?;
     let command = answer.ok().and_then(|parts| parts.first().map(|body| String::from_utf8_lossy(body).into_owned()));
     Ok(command.and_then(|command| managed::wrapper_nonce(&command)))
 }

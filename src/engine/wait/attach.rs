@@ -4,8 +4,7 @@ use std::{sync::Arc, time::Instant};
 
 use super::{core::Core, starts_on_screen, watcher::Watcher};
 use crate::{
-    api::Result,
-    api::Since,
+    api::{Result, Since},
     engine::{
         PaneState, Server,
         pane::{State, Watch},

@@ -14,8 +14,7 @@ use super::{
     on_screen,
 };
 use crate::{
-    api::Since,
-    api::{PredicateKind, WaitMode, WaitOutcome},
+    api::{PredicateKind, Since, WaitMode, WaitOutcome},
     engine::{Host, PaneState, Server, input::shell, limits, pane::PaneMetadata},
 };
 

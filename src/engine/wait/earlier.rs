@@ -131,8 +131,7 @@ impl Search {
             // Each match is rejected, so that the last one is found.
             let mut judge = |hit: &Hit| match (self.before.get(hit.pattern), matches.get_mut(hit.pattern)) {
                 (Some(Some(before)), Some(matches)) if hit.start < *before && Instant::now() < deadline => {
-                    let text = hit.captures.first().and_then(Option::as_deref).unwrap_or_default();
-                    let verdict = self.pane.lock().echo.verdict(hit.start, hit.end, text);
+                    let verdict = self.pane.lock().echo.verdict(hit.start, hit.end);
                     if verdict == echo::Verdict::Answer {
                         matches.last = Some(hit.clone());
                     } else {

@@ -121,12 +121,17 @@ impl Server {
         Ok(self.engine.result(&core).await.acknowledge())
     }
 
-    /// Resolves the targets of a wait to panes, each once, with their present positions.
+    /// Resolves the targets of a wait to panes, each once, with their present positions. A wait of
+    /// handles has their panes in `bound`, in the order of the targets.
     async fn start_states(&self, request: &WaitRequest) -> Result<Vec<StartState>> {
         let mut panes: Vec<StartState> = Vec::new();
         // The request's check refuses more.
-        for target in request.panes.iter().take(limits::WAIT_PANES) {
-            let pane = self.resolve_pane(target).await?;
+        for (at, target) in request.panes.iter().enumerate().take(limits::WAIT_PANES) {
+            // Handles on panes of two servers may have one id.
+            let pane = match self.bound.as_ref().and_then(|bound| bound.get(at)) {
+                Some(pane) => self.check_seen(pane).await?,
+                None => self.resolve_seen(target).await?,
+            };
             if !panes.iter().any(|known| Arc::ptr_eq(&known.pane, &pane)) {
                 panes.push(StartState::of(pane));
             }

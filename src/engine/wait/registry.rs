@@ -201,8 +201,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        api::Epoch,
-        api::WaitRequest,
+        api::{Epoch, WaitRequest},
         engine::{
             Host, Options, PaneState, Server,
             wait::{attach::StartState, spec::Spec},

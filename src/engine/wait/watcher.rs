@@ -68,8 +68,7 @@ impl Watcher {
             if from.get(hit.pattern).is_some_and(|from| hit.start < *from) {
                 return Verdict::Reject;
             }
-            let text = hit.captures.first().and_then(Option::as_deref).unwrap_or_default();
-            match echo.verdict(hit.start, hit.end, text) {
+            match echo.verdict(hit.start, hit.end) {
                 echo::Verdict::Answer => Verdict::Accept,
                 echo::Verdict::Echo => Verdict::Reject,
                 echo::Verdict::Undecided => Verdict::Later,

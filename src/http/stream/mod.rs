@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use crate::metrics;
+use crate::{engine::Engine, metrics};
 
 /// Bytes written for one reader before the task yields to others.
 const YIELD_BYTES: usize = 256 * 1024;
@@ -33,9 +33,10 @@ pub struct Streams {
 }
 
 impl Streams {
-    /// Creates streams that are written by `writers`. Must be called within the engine's runtime.
-    pub fn new(writers: Handle) -> Self {
-        Self { writers, engine_runtime: Handle::current(), open: TaskTracker::new(), cut: CancellationToken::new() }
+    /// Creates streams of an engine that are written by `writers`.
+    pub(crate) fn new(writers: Handle, engine: &Engine) -> Self {
+        let engine_runtime = engine.runtime().clone();
+        Self { writers, engine_runtime, open: TaskTracker::new(), cut: CancellationToken::new() }
     }
 
     /// Waits until all streams have ended; cuts those that do not end in time.

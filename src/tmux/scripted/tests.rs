@@ -493,3 +493,36 @@ async fn a_guest_that_attaches_just_as_the_last_client_goes_does_not_hide_that()
     assert!(!asker.is_finished(), "{:?}", asker.await);
     assert!(tokio::time::timeout(SOON, lost).await.is_ok(), "the link begins anew");
 }
+
+/// Another server on the socket has other panes of the same ids.
+#[tokio::test(start_paused = true)]
+async fn a_handle_on_one_server_process_asks_no_other_one() {
+    let (server, mut wire) = one_pane().await;
+    let here = server.server.connected().await.unwrap().epoch();
+    let (own, other) = (server.server.only(here), server.server.only(here + 1));
+    let respawn = || vec![Command::new("respawn-pane").flag("-k").opt("-t", PANE.to_string())];
+    for error in [
+        read(other.clone()).await.unwrap_err(),
+        write(other.clone(), "a").await.unwrap_err(),
+        other.respawn(PANE, respawn(), |_| {}).await.unwrap_err(),
+        other.begin(PANE, respawn()).await.unwrap_err(),
+        other.connected().await.map(drop).unwrap_err(),
+    ] {
+        assert_eq!(error.code, ErrorCode::NotFound, "{error:?}");
+    }
+    let (lost, answer) = tokio::sync::oneshot::channel();
+    other.submit(Some(PANE), change("b"), |answer| drop(lost.send(answer)));
+    assert_eq!(answer.await.unwrap(), Err(Lost::Ended));
+    other.submit_at_last(Some(PANE), change("c"));
+    // Nothing of all that was sent: this is the first.
+    let writer = tokio::spawn(async move { write(own, "d").await });
+    let asked = wire.accept().await;
+    assert_eq!(asked, ["rename-session d"]);
+    writer.await.unwrap().unwrap().unwrap();
+    // A connection whose server is not known may lead to another one.
+    server.inner.lock().greeted = false;
+    let own = server.server.only(here);
+    let (lost, answer) = tokio::sync::oneshot::channel();
+    own.submit(Some(PANE), change("e"), |answer| drop(lost.send(answer)));
+    assert_eq!(answer.await.unwrap(), Err(Lost::Ended));
+}

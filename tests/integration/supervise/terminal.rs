@@ -10,7 +10,7 @@ use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use super::{Plan, Stage};
-use crate::common::{Background, World, eventually};
+use crate::common::{Background, World, eventually, signal};
 
 /// The daemon's routes, which `muxtap approvals` calls, in this process.
 struct Daemon {
@@ -134,6 +134,27 @@ async fn a_question_goes_with_its_deadline_its_caller_and_its_process() {
     stage.supervisor.stop().await;
     assert_eq!(stage.world.ok(&["approvals"]), "No questions are open.");
     assert_eq!(spawned.await.unwrap(), "Spawn denied by user.");
+    end(stage, daemon).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_daemon_that_winds_down_is_not_asked_again_and_again() {
+    let (stage, daemon) = stage(false, LONG);
+    let watch = Background::start(&mut stage.world.muxtap_command(&["approvals", "--watch"]));
+    eventually("somebody watches", || daemon.approvals.is_watched());
+    // It still answers, but its streams have ended.
+    daemon.engine.stop().await;
+    eventually("the stream ends", || !daemon.approvals.is_watched());
+    for _ in 0..3 {
+        let refused = stage.world.muxtap(&["--json", "approvals", "--watch"]);
+        assert_eq!((refused.status, &refused.error()["code"]), (1, &json!("TMUX_UNAVAILABLE")));
+    }
+    daemon.stop(&stage.world).await;
+    let daemon = Daemon::start(&stage.world);
+    eventually("it goes on", || daemon.approvals.is_watched());
+    signal(watch.pid(), rustix::process::Signal::TERM);
+    let notes = watch.finish().stderr;
+    assert_eq!(notes.lines().count(), 1, "{notes}");
     end(stage, daemon).await;
 }
 

@@ -134,7 +134,7 @@ fn the_echo_is_told_from_the_answer_in_real_programs() {
             let verdicts: Vec<Verdict> = found
                 .iter()
                 .map(|range| text.offsets(range.clone()))
-                .map(|(start, end)| filter.verdict(start, end, ""))
+                .map(|(start, end)| filter.verdict(start, end))
                 .collect();
             // One answer a line.
             let answers = if kind == "line" && recording.name.contains("long") { 1 } else { recording.answers };
@@ -164,14 +164,14 @@ fn what_was_decided_while_bytes_came_singly_stays_so() {
             let mut live = vec![Vec::new(); found.len()];
             let filter = play(&recording, chunk, |filter, at| {
                 for (index, (start, end)) in found.iter().enumerate().filter(|(_, (_, end))| *end <= at as u64) {
-                    let verdict = filter.verdict(*start, *end, "");
+                    let verdict = filter.verdict(*start, *end);
                     if verdict != Verdict::Undecided && live[index].last() != Some(&verdict) {
                         live[index].push(verdict);
                     }
                 }
             });
             for ((start, end), live) in found.iter().zip(&live) {
-                if live.as_slice() != [filter.verdict(*start, *end, "")] {
+                if live.as_slice() != [filter.verdict(*start, *end)] {
                     wrong.push(format!("{} by {chunk} at {start}: {live:?}", recording.name));
                 }
             }

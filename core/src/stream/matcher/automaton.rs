@@ -17,7 +17,6 @@ use regex_automata::{
 use regex_syntax::hir::Hir;
 
 use super::{bounds::Limits, sample::sample};
-use crate::{self as api};
 
 /// The number of patterns of a set that are rehearsed.
 const REHEARSED: usize = 8;
@@ -54,12 +53,12 @@ impl Automaton {
         kind: Kind,
         limits: &Limits,
         name: &str,
-    ) -> api::Result<Self> {
+    ) -> crate::Result<Self> {
         let match_kind = if kind == Kind::Every { MatchKind::All } else { MatchKind::LeftmostFirst };
         let prefilter = Prefilter::from_hirs_prefix(MatchKind::LeftmostFirst, hirs).filter(Prefilter::is_fast);
         let config = DFA::config().match_kind(match_kind).specialize_start_states(prefilter.is_some());
         let refuse = |error: &dyn std::error::Error| {
-            api::Error::invalid(format!("{name} cannot be searched in a stream ({error}); use a simpler pattern"))
+            crate::Error::invalid(format!("{name} cannot be searched in a stream ({error}); use a simpler pattern"))
         };
         let minimum = config.get_minimum_cache_capacity(&nfa).map_err(|error| refuse(&error))?;
         // The minimum holds a handful of states; with a few times that, a probe fits in the last
