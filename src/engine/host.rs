@@ -266,8 +266,7 @@ fn exit_event(pane: &PaneState, exit: Exit) -> Event {
 impl Host {
     fn identified(&self, identity: &ServerIdentity) {
         *self.rules.lock().unwrap_or_else(PoisonError::into_inner) = Some(Rules::for_version(identity.version));
-        // Process ids begin anew: the time tells two servers of one id apart.
-        let server = (u64::from(identity.pid) << 40) ^ identity.started;
+        let server = identity.epoch();
         let changed = {
             let mut epoch = self.epoch.lock().unwrap_or_else(PoisonError::into_inner);
             std::mem::replace(&mut epoch.server, server) != server
