@@ -11,13 +11,13 @@ use memchr::{memchr, memmem};
 use super::{
     Rules, Settings, Size,
     cell::{CLUSTER_BYTES, Cell},
+    join::{self, Joined},
     packed::cell,
     params::{Param, ParamBuffer, RawParams},
     row::Row,
     sgr,
     style::{Style, attribute},
     terminal::{SavedScreen, Terminal},
-    write,
 };
 use crate::protocol::{command::Command, ids::PaneId};
 
@@ -51,6 +51,9 @@ pub struct Seed {
     tabs: Vec<u32>,
     scroll_on_clear: Option<bool>,
     alternate_screen: Option<bool>,
+    wide_selectors: Option<bool>,
+    other_widths: bool,
+    alone: bool,
 }
 
 /// The formats of the third command. The first nine and the last are those that `tmux::seed` reads;
@@ -59,7 +62,8 @@ const FORMAT: &str = "#{cursor_x}|#{cursor_y}|#{history_size}|#{pane_height}|#{a
                       #{pane_dead_status}|#{pane_dead_signal}|#{pane_pid}|#{pane_width}|#{history_limit}|\
                       #{alternate_saved_x}|#{alternate_saved_y}|#{scroll_region_upper}|#{scroll_region_lower}|\
                       #{insert_flag}|#{origin_flag}|#{wrap_flag}|#{cursor_flag}|#{pane_tabs}|\
-                      #{scroll-on-clear}|#{alternate-screen}|#{version}|\
+                      #{scroll-on-clear}|#{alternate-screen}|#{variation-selector-always-wide}|\
+                      #{?codepoint-widths,1,0}|#{window_panes}|#{version}|\
                       #{?pane_dead,#{E:remain-on-exit-format},}";
 
 /// Returns the commands whose framed replies [`parse`] reads, with the `\n` that ends their last
@@ -79,7 +83,7 @@ pub fn question(pane: PaneId, rules: Option<Rules>) -> Vec<Command> {
         capture().flag("-P").opt("-t", &target),
         Command::new("display-message").flag("-p").opt("-t", &target).format(FORMAT),
     ];
-    if rules.is_some_and(|rules| rules.prints_untouched_cells) {
+    if rules.is_some_and(|rules| rules.prints_untouched_cells && !rules.joins_untouched_cells) {
         question.extend([rows().flag("-T"), main().flag("-T")]);
     }
     question.extend([rows(), main()]);
@@ -134,6 +138,9 @@ pub fn parse(parts: &[Bytes]) -> Option<Seed> {
         tabs: fields.get(19)?.split(',').filter_map(|stop| stop.parse().ok()).collect(),
         scroll_on_clear: option(20),
         alternate_screen: option(21),
+        wide_selectors: option(22),
+        other_widths: flag(23),
+        alone: number(24) == Some(1),
     })
 }
 
@@ -149,6 +156,9 @@ impl Seed {
             history_limit: self.history_limit,
             scroll_on_clear: self.scroll_on_clear.unwrap_or(settings.scroll_on_clear),
             alternate_screen: self.alternate_screen.unwrap_or(settings.alternate_screen),
+            wide_selectors: self.wide_selectors.unwrap_or(settings.wide_selectors),
+            other_widths: self.other_widths,
+            alone: self.alone,
         }
     }
 
@@ -162,6 +172,7 @@ impl Seed {
         let mut rows = Lines::new(&self.rows, whole);
         let mut wraps = Wraps::new(&self.joined, u32::from(self.columns));
         let mut visible = Vec::with_capacity(height);
+        terminal.set_tabs(self.tabs.iter().copied());
         for number in 0..total {
             let (line, mut row) = rows.next(terminal)?;
             row.wrapped = wraps.next(line, &row, rows.rest);
@@ -192,7 +203,6 @@ impl Seed {
         terminal.modes.origin = self.origin;
         terminal.modes.wrap = self.wrap;
         terminal.modes.cursor = self.visible;
-        terminal.set_tabs(self.tabs.iter().copied());
         Some(())
     }
 }
@@ -309,6 +319,18 @@ impl Reader {
                     rest = self.escape(rest.get(1..).unwrap_or_default());
                     id = self.id(terminal);
                 }
+                b'\t' => {
+                    let column = row.size();
+                    let last = terminal.columns().saturating_sub(1);
+                    let stop = (column + 1..last).find(|at| terminal.is_tab(*at)).unwrap_or(last);
+                    let width = stop.saturating_sub(column).clamp(1, 32);
+                    row.cells.push(Cell::tab(width, id));
+                    let padding = terminal.padding(id);
+                    row.cells.resize((column + width) as usize, padding);
+                    row.guessed = true;
+                    rest = rest.get(1..).unwrap_or_default();
+                    joined = false;
+                }
                 0x0e | 0x0f => {
                     self.line_drawing = byte == 0x0e;
                     id = self.id(terminal);
@@ -372,25 +394,31 @@ fn character(terminal: &mut Terminal, row: &mut Row, text: &[u8], style: u32, jo
         row.cells.push(cell(text, 1, style, terminal.clusters()));
         return joined;
     };
-    let by_kind = terminal.rules.joins_by_kind;
-    let joiner = character == write::JOINER;
+    let rules = terminal.rules;
+    let by_kind = rules.joins_by_kind;
+    let joiner = character == join::JOINER;
     let width = terminal.width(character).unwrap_or_default();
     if let Some(slot) = row.cells.iter_mut().rfind(|cell| !cell.is_padding()) {
         let mut whole = Vec::with_capacity(CLUSTER_BYTES + 4);
         super::cell::append_text(*slot, &terminal.grid.clusters, &mut whole);
         let before = slot.width() as u8;
         let together = if by_kind {
-            write::joined_width(&whole, before, character, width == 0)
+            let zero = width == 0 || joiner || character == join::SELECTOR;
+            let selects = character != join::SELECTOR || terminal.settings.wide_selectors;
+            match join::joined(&whole, before, character, zero, rules) {
+                Joined::With { wide } => Some(if wide && selects { 2 } else { before }),
+                Joined::Alone | Joined::Dropped => None,
+            }
         } else {
             (joined || joiner || width == 0).then_some(before)
         };
         whole.extend_from_slice(text);
-        if let Some(width) = together.filter(|_| whole.len() <= CLUSTER_BYTES) {
+        if let Some(width) = together.filter(|_| whole.len() <= rules.cluster_bytes()) {
             *slot = cell(&whole, width, slot.style(), terminal.clusters());
             if width > before {
-                row.cells.push(Cell::PADDING);
+                row.cells.push(terminal.padding(style));
             }
-            return joiner && !by_kind;
+            return joiner && rules.joiners_wait;
         }
     }
     if width == 0 {
@@ -398,7 +426,7 @@ fn character(terminal: &mut Terminal, row: &mut Row, text: &[u8], style: u32, jo
     }
     row.cells.push(Cell::character(character, width, style));
     if width == 2 {
-        row.cells.push(Cell::PADDING);
+        row.cells.push(terminal.padding(style));
     }
     false
 }

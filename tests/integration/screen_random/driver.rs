@@ -344,7 +344,7 @@ pub fn run(tmux: &mut Tmux, case: &Case) -> Option<String> {
     for step in &case.steps {
         pane.take(step);
         apply(&mut screen, step);
-        if matches!(screen.trusted(), Err(Trouble::CursorLost | Trouble::Image)) {
+        if matches!(screen.trusted(), Err(trouble) if trouble != Trouble::OpenString) {
             return None;
         }
     }
@@ -388,7 +388,7 @@ pub fn run_seeded(tmux: &mut Tmux, case: &Case) -> Option<String> {
     for step in [Step::Print(SETTLE.to_vec()), Step::Rest].iter().chain(after) {
         pane.take(step);
         apply(&mut screen, step);
-        if screen.trusted() == Err(Trouble::Image) {
+        if matches!(screen.trusted(), Err(trouble) if trouble != Trouble::OpenString) {
             return None;
         }
     }
