@@ -132,6 +132,10 @@ impl Row {
     #[inline]
     pub(super) fn set_wide(&mut self, column: u32, width: u32, columns: u32, cell: Cell, padding: Cell) {
         let end = column + width.max(1);
+        // tmux writes the right halves first, one by one.
+        for step in column + 2..end {
+            self.expand(step, columns, Cell::CLEARED);
+        }
         self.expand(end, columns, Cell::CLEARED);
         match self.cells.get_mut(column as usize..end as usize) {
             Some([only]) => *only = cell.over(*only),

@@ -49,8 +49,11 @@ pub struct Rules {
     pub(super) drops_what_has_no_room: bool,
     /// Whether the right half of a cell that was made wide is put a column too far. In 3.4.
     pub(super) widens_too_far: bool,
-    /// Whether the cursor's place behind a cell that was made wide depends on the panes beside. In
-    /// 3.7.
+    /// Whether the cursor stays where a cell that was joined reaches out of the window. From 3.7 on.
+    pub(super) moves_where_visible: bool,
+    /// Whether a place beyond the window's last column counts as inside of it. In 3.7.
+    pub(super) sees_outside: bool,
+    /// Whether that place is looked for where another pane may be. In 3.7.
     pub(super) widens_by_layout: bool,
     /// Whether a cluster has up to 32 bytes, not 21. From 3.6 on.
     pub(super) long_clusters: bool,
@@ -112,6 +115,8 @@ impl Rules {
             pairs_flags: from(7),
             drops_what_has_no_room: from(8),
             widens_too_far: only(4),
+            moves_where_visible: from(7),
+            sees_outside: only(7),
             widens_by_layout: only(7),
             long_clusters: from(6),
             keeps_unknown_characters: !only(3),

@@ -238,12 +238,21 @@ impl Terminal {
         if widened {
             let padding = self.padding(base.style());
             self.grid.set(at + 1 + u32::from(self.rules.widens_too_far), self.y, padding);
-            if self.rules.widens_by_layout && !self.settings.alone {
-                self.trouble = Some(Trouble::Layout);
-            }
         }
-        // Also where it does not move: a resize may have left it far behind the margin.
-        self.set_cursor(Some(self.x + u32::from(widened)), None);
+        let columns = if widened { 2 } else { self.x - at };
+        let right = match self.columns().checked_sub(at) {
+            Some(right) => right,
+            None if self.rules.sees_outside => u32::MAX,
+            None => 0,
+        };
+        let inside = at + columns <= self.columns();
+        if self.rules.moves_where_visible && !self.settings.alone && (!inside || widened && self.rules.widens_by_layout) {
+            self.trouble = Some(Trouble::Layout);
+        }
+        if !self.rules.moves_where_visible || inside || right >= columns {
+            // Also where it does not move: a resize may have left it far behind the margin.
+            self.set_cursor(Some(self.x + u32::from(widened)), None);
+        }
         self.sweep();
         true
     }

@@ -375,12 +375,20 @@ pub fn seeded(tmux: &mut Tmux, pane: PaneId, further: &[String]) -> (Option<Scre
 pub fn run_seeded(tmux: &mut Tmux, case: &Case) -> Option<String> {
     let mut pane = tmux.pane(case);
     let (before, after) = case.steps.split_at(case.steps.len() / 2);
+    let mut whole = model(case, pane.tmux.version);
     for step in before {
         pane.take(step);
+        apply(&mut whole, step);
     }
     pane.rest();
     let id = pane.id.parse().unwrap();
     let Some(mut screen) = seeded(pane.tmux, id, &[]).0 else { return Some("no seed".into()) };
+    if screen.at_rest() && !whole.at_rest() {
+        // A character that is half read is not told: from 3.6 on something is printed for it.
+        pane.take(&Step::Print(b"\x18".to_vec()));
+        pane.rest();
+        screen = seeded(pane.tmux, id, &[]).0?;
+    }
     // Whether the last row goes on, or an empty one, is not told: joined lines are not compared.
     if let Some(difference) = difference(&mut pane, &screen, false) {
         return Some(format!("right after the seed: {difference}"));
