@@ -52,9 +52,23 @@ fn compare(default: u64, flavour: Flavour, run: Run) {
             failed.push(seed);
         }
     }
+    let known = known(&tmux);
+    println!("tmux {}: {count} cases from seed {first}, {} differ; {known}", tmux.version, failed.len());
     let some: Vec<_> = failed.iter().take(20).collect();
     let verdict = format!("{} of {count} differ from tmux {}; seeds {some:?}", failed.len(), tmux.version);
     expect(&tmux, failed.is_empty(), &verdict);
+}
+
+/// How many of the captures could be told from memory.
+fn known(tmux: &Tmux) -> String {
+    let percent = |[known, all]: [u64; 2]| known as f64 * 100.0 / all.max(1) as f64;
+    let total = tmux.counts.values().fold([0, 0], |[known, all], [more, of]| [known + more, all + of]);
+    let each: Vec<_> = tmux
+        .counts
+        .iter()
+        .map(|(flags, counts)| format!("{} {:.1}", if flags.is_empty() { "plain" } else { flags }, percent(*counts)))
+        .collect();
+    format!("from memory {:.1} % ({})", percent(total), each.join(", "))
 }
 
 #[test]

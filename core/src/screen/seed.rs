@@ -278,6 +278,7 @@ impl<'a> Lines<'a> {
             let whole = reader.row(terminal, line);
             let unused = whole.cells.get(row.cells.len()..).unwrap_or_default();
             row.cells.extend(unused.iter().map(|cell| Cell::erased(cell.style())));
+            row.doubtful |= whole.doubtful;
         }
         Some((line, row))
     }
@@ -345,6 +346,8 @@ impl Reader {
             }
         }
         row.used = row.size();
+        // A line that reaches out of the screen has tabs that are narrower.
+        row.doubtful = row.used > terminal.columns();
         row
     }
 

@@ -246,7 +246,8 @@ impl Terminal {
             None => 0,
         };
         let inside = at + columns <= self.columns();
-        if self.rules.moves_where_visible && !self.settings.alone && (!inside || widened && self.rules.widens_by_layout) {
+        if self.rules.moves_where_visible && !self.settings.alone && (!inside || widened && self.rules.widens_by_layout)
+        {
             self.trouble = Some(Trouble::Layout);
         }
         if !self.rules.moves_where_visible || inside || right >= columns {

@@ -31,6 +31,8 @@ pub struct Tmux {
     line: Vec<u8>,
     /// What panes have printed.
     heard: BTreeMap<String, Vec<u8>>,
+    /// Captures that were compared, by their flags, and those of them that the model knew.
+    pub counts: BTreeMap<String, [u64; 2]>,
 }
 
 impl Drop for Tmux {
@@ -65,7 +67,16 @@ impl Tmux {
             .unwrap();
         let stdin = child.stdin.take().unwrap();
         let stdout = BufReader::with_capacity(1 << 16, child.stdout.take().unwrap());
-        let mut tmux = Self { world, child, stdin, stdout, version, line: Vec::new(), heard: BTreeMap::new() };
+        let mut tmux = Self {
+            world,
+            child,
+            stdin,
+            stdout,
+            version,
+            line: Vec::new(),
+            heard: BTreeMap::new(),
+            counts: BTreeMap::new(),
+        };
         // A command that is sent sooner may run before the client is attached (F25).
         while !tmux.line.starts_with(b"%session-changed ") {
             tmux.read_line();
@@ -285,6 +296,17 @@ impl Question {
         Self { captures, commands }
     }
 
+    /// Counts the captures, and those that are known.
+    fn count(&self, screen: &Screen, counts: &mut BTreeMap<String, [u64; 2]>) {
+        for (flags, options) in &self.captures {
+            // The numbers of the lines are the case's.
+            let kind: Vec<_> = flags.split(' ').filter(|flag| ["-e", "-J", "-N"].contains(flag)).collect();
+            let [known, all] = counts.entry(kind.join(" ")).or_default();
+            *known += u64::from(screen.known(options).is_some());
+            *all += 1;
+        }
+    }
+
     /// What of the replies the model has otherwise: a name, and how it differs.
     pub fn differences(&self, replies: &[Vec<u8>], screen: &Screen) -> Vec<(&str, String)> {
         let mut found = Vec::new();
@@ -326,6 +348,7 @@ fn first_difference(ours: &[String], theirs: &[String]) -> String {
 pub fn difference(pane: &mut Pane<'_>, screen: &Screen, joined: bool) -> Option<String> {
     pane.rest();
     let question = Question::new(&pane.id, screen.history_size());
+    question.count(screen, &mut pane.tmux.counts);
     let replies = pane.tmux.ask_all(&question.commands);
     let found = question.differences(&replies, screen);
     let first = found.iter().find(|(what, _)| joined || !what.contains("-J"));
@@ -394,8 +417,15 @@ pub fn run_seeded(tmux: &mut Tmux, case: &Case) -> Option<String> {
         return Some(format!("right after the seed: {difference}"));
     }
     for step in [Step::Print(SETTLE.to_vec()), Step::Rest].iter().chain(after) {
+        let alternate = screen.alternate();
         pane.take(step);
         apply(&mut screen, step);
+        if alternate && !screen.alternate() {
+            // The pen comes back that was there when the alternate screen was entered.
+            let plain = Step::Print(b"\x1b[m".to_vec());
+            pane.take(&plain);
+            apply(&mut screen, &plain);
+        }
         if matches!(screen.trusted(), Err(trouble) if trouble != Trouble::OpenString) {
             return None;
         }
