@@ -61,14 +61,17 @@ fn compare(default: u64, flavour: Flavour, run: Run) {
 
 /// How many of the captures could be told from memory.
 fn known(tmux: &Tmux) -> String {
-    let percent = |[known, all]: [u64; 2]| known as f64 * 100.0 / all.max(1) as f64;
+    let percent = |[known, all]: [u64; 2]| {
+        let tenths = known * 1000 / all.max(1);
+        format!("{}.{}", tenths / 10, tenths % 10)
+    };
     let total = tmux.counts.values().fold([0, 0], |[known, all], [more, of]| [known + more, all + of]);
     let each: Vec<_> = tmux
         .counts
         .iter()
-        .map(|(flags, counts)| format!("{} {:.1}", if flags.is_empty() { "plain" } else { flags }, percent(*counts)))
+        .map(|(flags, counts)| format!("{} {}", if flags.is_empty() { "plain" } else { flags }, percent(*counts)))
         .collect();
-    format!("from memory {:.1} % ({})", percent(total), each.join(", "))
+    format!("from memory {} % ({})", percent(total), each.join(", "))
 }
 
 #[test]

@@ -148,14 +148,6 @@ impl Rules {
         self.proof
     }
 
-    /// Whether all that `-N` prints is what was written. Elsewhere it prints the cells that exist,
-    /// and how many do can depend on where tmux's reads ended: [`Screen::known`] tells where.
-    ///
-    /// [`Screen::known`]: super::Screen::known
-    pub fn knows_trailing(&self) -> bool {
-        !self.prints_untouched_cells
-    }
-
     /// Bytes of a cluster at most.
     pub(super) fn cluster_bytes(&self) -> usize {
         if self.long_clusters { 32 } else { 21 }
@@ -166,8 +158,9 @@ impl Rules {
 /// tried.
 fn proof(version: Version) -> Proof {
     match (version.major, version.minor, version.suffix) {
-        (3, 3 | 5, Some('a')) => Proof::Compared,
-        (3, 3 | 5, None) => Proof::ByChanges,
+        (3, 2 | 3 | 5, Some('a')) | (3, 4 | 8, None) | (3, 6, Some('b')) | (3, 7, Some('c')) => Proof::Compared,
+        // What changed from 3.6 to 3.6a makes characters join.
+        (3, 3 | 5 | 7, None) | (3, 6, Some('a')) | (3, 7, Some('a' | 'b')) => Proof::ByChanges,
         _ => Proof::None,
     }
 }
@@ -180,10 +173,22 @@ mod tests {
     fn only_what_was_compared_is_proven() {
         let rules = |text: &str| Rules::for_version(Version::parse(text.as_bytes()).unwrap());
         for (version, proof) in [
+            ("3.2", Proof::None),
+            ("3.2a", Proof::Compared),
             ("3.3", Proof::ByChanges),
             ("3.3a", Proof::Compared),
+            ("3.4", Proof::Compared),
             ("3.5", Proof::ByChanges),
             ("3.5a", Proof::Compared),
+            ("3.6", Proof::None),
+            ("3.6a", Proof::ByChanges),
+            ("3.6b", Proof::Compared),
+            ("3.7", Proof::ByChanges),
+            ("3.7b", Proof::ByChanges),
+            ("3.7c", Proof::Compared),
+            ("3.7d", Proof::None),
+            ("3.8", Proof::Compared),
+            ("3.8a", Proof::None),
             ("3.9", Proof::None),
             ("4.0", Proof::None),
         ] {
