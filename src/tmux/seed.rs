@@ -85,10 +85,10 @@ impl Seed {
 /// Which of the fields is the pane's width.
 const COLUMNS: usize = 9;
 /// Which of the fields is tmux's version.
-const VERSION: usize = 25;
+const VERSION: usize = 26;
 /// Which of the fields is what tmux draws when a pane's process ends: `remain-on-exit-format`,
 /// expanded.
-const DRAWN_AT_DEATH: usize = 26;
+const DRAWN_AT_DEATH: usize = 27;
 /// The beginning of that text by default, and always on 3.2a, which has no such format.
 const DEFAULT_DRAWN: &[u8] = b"Pane is dead (";
 

@@ -58,6 +58,9 @@ pub struct Settings {
     /// Whether `codepoint-widths` is set, or tmux counts columns by other tables: no capture is
     /// known.
     pub other_widths: bool,
+    /// Whether tmux counts columns by a later Unicode than this crate: captures are not known once
+    /// there is a character whose width may be another there.
+    pub younger_widths: bool,
     /// Whether the pane is the only one of its window.
     pub alone: bool,
 }
@@ -70,6 +73,7 @@ impl Default for Settings {
             alternate_screen: true,
             wide_selectors: true,
             other_widths: false,
+            younger_widths: false,
             alone: true,
         }
     }

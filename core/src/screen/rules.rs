@@ -59,6 +59,9 @@ pub struct Rules {
     pub(super) long_clusters: bool,
     /// Whether characters whose width the C library does not know are kept. Not in 3.3.
     pub(super) keeps_unknown_characters: bool,
+    /// Whether `#{w:…}` may be asked of any character. 3.3 never comes back from one whose width the
+    /// C library does not know: the server hangs. From 3.4 on.
+    pub(super) widths_can_be_asked: bool,
     /// Whether C1 controls are among these, one column wide. Until 3.2a.
     pub(super) widens_controls: bool,
     /// Whether what is no character is printed as U+FFFD. From 3.6 on.
@@ -120,6 +123,7 @@ impl Rules {
             widens_by_layout: only(7),
             long_clusters: from(6),
             keeps_unknown_characters: !only(3),
+            widths_can_be_asked: from(4),
             widens_controls: !from(3),
             prints_invalid: from(6),
             wide_flags: from(4) && !from(6),

@@ -5,6 +5,8 @@
 //! REP repeats, which lines of the hidden main screen go on, a character that is half read, and
 //! which cells were only erased: those begin as in a new pane.
 
+use std::fmt::Write as _;
+
 use bytes::Bytes;
 use memchr::{memchr, memmem};
 
@@ -54,6 +56,8 @@ pub struct Seed {
     wide_selectors: Option<bool>,
     other_widths: bool,
     alone: bool,
+    /// The widths of [`COMMON`] and [`YOUNG`] characters, one digit each.
+    widths: Vec<u8>,
 }
 
 /// The formats of the third command. The first nine and the last are those that `tmux::seed` reads;
@@ -63,8 +67,25 @@ const FORMAT: &str = "#{cursor_x}|#{cursor_y}|#{history_size}|#{pane_height}|#{a
                       #{alternate_saved_x}|#{alternate_saved_y}|#{scroll_region_upper}|#{scroll_region_lower}|\
                       #{insert_flag}|#{origin_flag}|#{wrap_flag}|#{cursor_flag}|#{pane_tabs}|\
                       #{scroll-on-clear}|#{alternate-screen}|#{variation-selector-always-wide}|\
-                      #{?codepoint-widths,1,0}|#{window_panes}|#{version}|\
-                      #{?pane_dead,#{E:remain-on-exit-format},}";
+                      #{?codepoint-widths,1,0}|#{window_panes}|";
+/// What follows them, behind the widths.
+const FORMAT_END: &str = "|#{version}|#{?pane_dead,#{E:remain-on-exit-format},}";
+
+/// Characters whose widths are asked: those about which the usual libraries agree, and those that
+/// came, or became wide, with a later Unicode than ours.
+const COMMON: [char; 8] = ['é', '─', '漢', '😀', '\u{301}', '\u{200b}', '\u{1160}', '\u{e000}'];
+const YOUNG: [char; 6] = ['\u{2630}', '\u{268a}', '\u{1f6dc}', '\u{1fae8}', '\u{1fae9}', '\u{1facd}'];
+
+/// Returns the formats of the third command.
+fn format(rules: Option<Rules>) -> String {
+    let mut format = FORMAT.to_owned();
+    if rules.is_some_and(|rules| rules.widths_can_be_asked) {
+        for character in COMMON.iter().chain(&YOUNG) {
+            let _ = write!(format, "#{{w;l:{character}}}");
+        }
+    }
+    format + FORMAT_END
+}
 
 /// Returns the commands whose framed replies [`parse`] reads, with the `\n` that ends their last
 /// line. They must be sent as one request: then they are atomic (F3).
@@ -81,7 +102,7 @@ pub fn question(pane: PaneId, rules: Option<Rules>) -> Vec<Command> {
     let mut question = vec![
         capture().flag("-e").flag("-J").opt("-S", "-").opt("-t", &target),
         capture().flag("-P").opt("-t", &target),
-        Command::new("display-message").flag("-p").opt("-t", &target).format(FORMAT),
+        Command::new("display-message").flag("-p").opt("-t", &target).format(&format(rules)),
     ];
     if rules.is_some_and(|rules| rules.prints_untouched_cells && !rules.joins_untouched_cells) {
         question.extend([rows().flag("-T"), main().flag("-T")]);
@@ -141,6 +162,7 @@ pub fn parse(parts: &[Bytes]) -> Option<Seed> {
         wide_selectors: option(22),
         other_widths: flag(23),
         alone: number(24) == Some(1),
+        widths: fields.get(25).map_or(&[][..], |field| field.as_bytes()).to_vec(),
     })
 }
 
@@ -158,11 +180,27 @@ impl Seed {
             alternate_screen: self.alternate_screen.unwrap_or(settings.alternate_screen),
             wide_selectors: self.wide_selectors.unwrap_or(settings.wide_selectors),
             other_widths: self.other_widths,
+            younger_widths: false,
             alone: self.alone,
         }
     }
 
+    /// Takes note of a library that counts columns by other tables than ours.
+    fn compare_widths(&self, terminal: &mut Terminal) {
+        let differs = |character: char, width: u8| match terminal.width(character) {
+            Some(ours) => width != b'0' + ours,
+            // One that is dropped has no width there.
+            None => width == b'2',
+        };
+        let Some((common, young)) = self.widths.split_at_checked(COMMON.len()) else { return };
+        let common = COMMON.iter().zip(common).any(|(character, width)| differs(*character, *width));
+        let young = YOUNG.iter().zip(young).any(|(character, width)| differs(*character, *width));
+        terminal.settings.other_widths |= common;
+        terminal.settings.younger_widths = young;
+    }
+
     pub(super) fn fill(&self, terminal: &mut Terminal) -> Option<()> {
+        self.compare_widths(terminal);
         let height = usize::from(self.height);
         let total = self.history as usize + height;
         let [whole, whole_main] = match &self.whole {
@@ -400,6 +438,7 @@ fn character(terminal: &mut Terminal, row: &mut Row, text: &[u8], style: u32, jo
     let rules = terminal.rules;
     let by_kind = rules.joins_by_kind;
     let joiner = character == join::JOINER;
+    terminal.note_width(character);
     let width = terminal.width(character).unwrap_or_default();
     if let Some(slot) = row.cells.iter_mut().rfind(|cell| !cell.is_padding()) {
         let mut whole = Vec::with_capacity(CLUSTER_BYTES + 4);
@@ -523,6 +562,31 @@ mod tests {
         assert_eq!(line(0, false, true, false).as_deref(), Some("ab\\n"));
         assert_eq!(line(1, true, false, false), None);
         assert_eq!(line(1, false, false, true).as_deref(), Some("li  \\n"));
+    }
+
+    #[test]
+    fn what_another_library_counts_otherwise_is_not_known() {
+        let asks = |version: Option<&str>| {
+            let rules = version.map(|version| Rules::for_version(Version::parse(version.as_bytes()).unwrap()));
+            format(rules).contains("#{w;l:漢}")
+        };
+        assert!(asks(Some("3.4")));
+        // 3.3a never comes back from a character without a width.
+        assert!(!asks(Some("3.3a")) && !asks(None));
+        let rules = Rules::for_version(Version::parse(b"3.5a").unwrap());
+        let known = |widths: &str, output: &str| {
+            let fields = format!("0|0|0|2|0|0|||7|8|2000|||0|1|0|0|1|1||||||1|{widths}|3.5a|\n");
+            let parts = ["\n\n", "\n", &fields, "\n\n", "\n", "\n\n", "\n"];
+            let seed = parse(&parts.map(|part| Bytes::copy_from_slice(part.as_bytes()))).unwrap();
+            let mut screen = Screen::from_seed(&seed, rules, Settings::default()).unwrap();
+            screen.feed(output.as_bytes());
+            screen.known(&CaptureOptions::default()).is_some()
+        };
+        assert!(known("11220001111111", "\u{2630}\u{1fae9}"));
+        assert!(known("", "\u{2630}"));
+        assert!(known("11220001221122", "é漢"), "a later Unicode");
+        assert!(!known("11220001221122", "\u{1fae9}"));
+        assert!(!known("11120001111111", ""), "another library");
     }
 
     #[test]

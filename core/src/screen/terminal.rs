@@ -85,6 +85,8 @@ pub(super) struct Terminal {
     /// Whether the next character joins the one before the cursor.
     pub(super) joined: bool,
     pub(super) title: String,
+    /// Whether there was a character whose width is not certain.
+    pub(super) unsure_width: bool,
     /// The reason why this may differ from what tmux has.
     pub(super) trouble: Option<Trouble>,
 }
@@ -113,6 +115,7 @@ impl Terminal {
             utf8: Utf8::default(),
             joined: false,
             title: String::new(),
+            unsure_width: false,
             trouble: None,
         };
         terminal.reset_tabs();

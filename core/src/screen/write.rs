@@ -119,6 +119,7 @@ impl Terminal {
     /// Prints a character beyond ASCII.
     pub(super) fn print_character(&mut self, character: char) {
         self.last = self.rules.repeats_any_character.then_some(character);
+        self.note_width(character);
         let Some(width) = self.width(character) else { return };
         if self.rules.joins_by_kind {
             if !self.join(character, width == 0) {
@@ -142,6 +143,13 @@ impl Terminal {
         }
         let style = self.style(false);
         self.print_cell(Cell::character(character, width, style), u32::from(width));
+    }
+
+    /// Takes note of a character whose width may be another in tmux.
+    pub(super) fn note_width(&mut self, character: char) {
+        if self.settings.younger_widths && width::is_young(u32::from(character)) {
+            self.unsure_width = true;
+        }
     }
 
     /// Returns the columns that a character takes; `None` for one that is dropped.
