@@ -419,7 +419,9 @@ mod tests {
     fn what_cannot_be_followed_is_no_difference() {
         let rules = Rules::for_version(Version::parse(b"3.5a").unwrap());
         let fields = "2|0|0|2|0|0|||7|20|2000|4294967295|4294967295|0|1|0|0|1|1|\n";
-        let parts = ["ab\n\n", "\n", fields, "ab\n\n", "\n"].map(|part| bytes::Bytes::copy_from_slice(part.as_bytes()));
+        // A quarter of the line exists where something was written.
+        let parts = ["ab\n\n", "\n", fields, "ab\n\n", "\n", "ab   \n\n", "\n"]
+            .map(|part| bytes::Bytes::copy_from_slice(part.as_bytes()));
         let seed = screen::seed::parse(&parts).unwrap();
         let outcome = |output: &[u8]| {
             let mut model = ScreenModel { rules: Some(rules), ..ScreenModel::default() };
