@@ -52,9 +52,26 @@ fn compare(default: u64, flavour: Flavour, run: Run) {
             failed.push(seed);
         }
     }
+    let known = known(&tmux);
+    println!("tmux {}: {count} cases from seed {first}, {} differ; {known}", tmux.version, failed.len());
     let some: Vec<_> = failed.iter().take(20).collect();
     let verdict = format!("{} of {count} differ from tmux {}; seeds {some:?}", failed.len(), tmux.version);
     expect(&tmux, failed.is_empty(), &verdict);
+}
+
+/// How many of the captures could be told from memory.
+fn known(tmux: &Tmux) -> String {
+    let percent = |[known, all]: [u64; 2]| {
+        let tenths = known * 1000 / all.max(1);
+        format!("{}.{}", tenths / 10, tenths % 10)
+    };
+    let total = tmux.counts.values().fold([0, 0], |[known, all], [more, of]| [known + more, all + of]);
+    let each: Vec<_> = tmux
+        .counts
+        .iter()
+        .map(|(flags, counts)| format!("{} {}", if flags.is_empty() { "plain" } else { flags }, percent(*counts)))
+        .collect();
+    format!("from memory {} % ({})", percent(total), each.join(", "))
 }
 
 #[test]
@@ -73,8 +90,8 @@ fn a_seed_half_way() {
 }
 
 /// Every difference that was ever found, by what it taught: columns, rows, history limit and what
-/// is printed. U+F8FE stands before two characters that are a new size, U+F8FF where tmux has read
-/// all that stands before it.
+/// is printed. U+F8FE stands before two characters that are a new size, U+F8FD before one
+/// that is a byte, U+F8FF where tmux has read all that stands before it.
 const CASES: &[(&str, u16, u16, u32, &str)] = &[
     (
         "after a reset the default colours are printed too",
@@ -150,6 +167,73 @@ const CASES: &[(&str, u16, u16, u32, &str)] = &[
     ("a link ends nothing", 8, 2, 10, "\x1b]8;;x\x07a\x1b]8;id=1:id=2;y\x07b\x1b]8;;\x07c"),
     ("hands are wide from 3.4 on", 8, 1, 10, "\u{261d}a\u{270c}b"),
     ("a combined character brings the cursor back", 9, 2, 10, "\x1b[?1049habcdefgh\u{f8fe}\u{5}\u{2}\u{200b}"),
+    ("existing cells are printed with -J too, until 3.2a", 20, 2, 10, "abcde\x1b[41m\x1b[3C \x1b[K\r\nabcdef"),
+    ("colours of underlines are not printed until 3.2a", 10, 1, 10, "\x1b[4;58;5;3ma\x1b[59mb\x1b[mc"),
+    ("unknown characters and C1 controls by version", 10, 1, 10, "\u{378}a\u{85}b\u{10ffff}c"),
+    ("a joiner waits in 3.3 alone", 10, 1, 10, "a\u{200d}é漢\u{200d}漢"),
+    ("REP repeats any character from 3.5 on", 12, 1, 10, "é\x1b[2b漢\x1b[b"),
+    ("a widened cell has its right half a column too far in 3.4", 10, 1, 10, "☺\u{fe0f}ab\x1b[2Gc\x1b[3Gd"),
+    ("and at the margin", 3, 2, 10, "ab☺\u{fe0f}c"),
+    ("a blank is not written over one, but for 3.4", 10, 1, 10, "\x1b[4;38;5;1m \x1b[38;5;1m\r\x1b[4h\x1b[4l\x1b[?7l "),
+    ("underlines in colour over the same letter", 10, 1, 10, "\x1b[?7lab\r\x1b[58;5;3ma\x1b[31mb"),
+    (
+        "letters of flags: one alone, two, three",
+        20,
+        1,
+        10,
+        "\u{1f1e9}a\u{1f1e9}\u{1f1ea}b\u{1f1e9}\u{1f1ea}\u{1f1eb}\u{1f1ec}c",
+    ),
+    ("tones join hands before and behind them, from 3.6 on nothing else", 24, 1, 10, "👍🏽a🏽👍b漢🏽ce🏽d"),
+    ("parts of Korean syllables", 20, 1, 10, "\u{1100}\u{1161}\u{11a8}a\u{1161}b\u{1100}\u{200d}\u{1100}\u{d7b0}"),
+    ("the Korean filler is nothing from 3.6 on", 10, 1, 10, "a\u{3164}b"),
+    (
+        "a cluster of 32 bytes is none",
+        8,
+        2,
+        10,
+        "ab\u{fe0f}\u{fe0f}\u{fe0f}\u{fe0f}\u{fe0f}\u{fe0f}\u{fe0f}\u{fe0f}\u{fe0f}\u{301}\u{301}\u{301}é\u{301}",
+    ),
+    ("a joiner without room", 8, 1, 10, "👨\u{200d}👩\u{200d}👧\u{200d}👦\u{200d}👨\u{200d}\u{301}a\u{fe0f}b"),
+    ("a tab over blanks is one cell from 3.6 on", 24, 2, 10, "a\tb\tc\x1b[2;1H\x1b[41m\x1b[K\t\x1b[mx\x1b[2;3H\ty"),
+    ("a tab with something in it is none", 24, 1, 10, "\x1b[4Gx\r\ty\x1b[3g\tz"),
+    ("a tab that is overwritten", 24, 3, 10, "\ta\rx\r\n\ta\x1b[2;4Hx\r\n\ta\r\x1b[4hx漢"),
+    ("a tab after a joiner", 24, 1, 10, "é\u{200d}\tb"),
+    ("marks on a tab are gone", 24, 1, 10, "\x1b[7G\tx\x1b[9G\u{301}\u{fe0f}y"),
+    ("a tab is as wide as 32 columns", 60, 1, 10, "\x1b[3g\x1b[34G\x1bH\r\x1b[2G\tx\r\ty"),
+    ("tabs in history and back", 12, 2, 10, "a\tb\r\n\t\r\nc\u{f8fe}\u{c}\u{4}d\u{f8fe}\u{5}\u{4}"),
+    ("a right half counts as a column in reflow, from 3.6 on", 12, 4, 10, "漢字漢字ab\u{f8fe}\u{7}\u{4}c"),
+    (
+        "but not where the cell was long before",
+        12,
+        4,
+        10,
+        "\x1b[38;2;1;2;3mabcdefghij\x1b[m\r漢字漢字ab\u{f8fe}\u{7}\u{4}c",
+    ),
+    (
+        "erased cells stay long from 3.7 on",
+        12,
+        4,
+        10,
+        "\x1b[38;2;1;2;3mabcdefghij\x1b[m\x1b[9D\x1b[8X\r漢字漢字ab\u{f8fe}\u{7}\u{4}c",
+    ),
+    (
+        "right halves that reflow left alone are not cut",
+        9,
+        4,
+        10,
+        "漢字漢字\u{f8fe}\u{3}\u{4}\x1b[2;1H\x1b[4hx\x1b[4l漢",
+    ),
+    (
+        "what is no character is U+FFFD from 3.6 on",
+        20,
+        1,
+        10,
+        "a\u{f8fd}\u{e2}\u{f8fd}\u{82}b\u{f8fd}\u{ff}\u{f8fd}\u{c0}c\u{f8fd}\u{e2}\x1b[1md",
+    ),
+    ("text in the middle of a wide character in the first column", 4, 1, 10, "漢\x1b[2Gc"),
+    ("what is left of a wide character keeps its colour from 3.8 on", 8, 1, 10, "\x1b[41m漢字\x1b[m\x1b[2Ga\x1b[3Gb"),
+    ("text over a right half without a left one", 6, 1, 10, "漢字\x1b[1;1H\x1b[P\x1b[2Gx"),
+    ("a request is no image from 3.6 on", 8, 3, 10, "a\x1bP$q q\x1b\\b"),
     (
         "a cluster has 21 bytes at most",
         4,
@@ -170,6 +254,7 @@ fn steps(text: &str) -> Vec<Step> {
                 let mut side = || u16::try_from(u32::from(characters.next().unwrap())).unwrap();
                 steps.push(Step::Resize(side(), side()));
             }
+            '\u{f8fd}' => steps.push(Step::Print(vec![u8::try_from(u32::from(characters.next().unwrap())).unwrap()])),
             _ => steps.push(Step::Print(character.to_string().into_bytes())),
         }
     }

@@ -79,7 +79,8 @@ impl Terminal {
         let (top, bottom) = (top.min(bottom), top.max(bottom));
         let (from, to) = (top.saturating_sub(history), (bottom + 1).saturating_sub(history));
         let out = Vec::with_capacity(to.saturating_sub(from) * (self.columns() as usize + 1));
-        let mut printer = Printer { terminal: self, options, last: Style::DEFAULT, out, unknown: false };
+        let unknown = self.settings.other_widths || self.unsure_width;
+        let mut printer = Printer { terminal: self, options, last: Style::DEFAULT, out, unknown };
         for packed in self.grid.history.iter_from(top).take((bottom + 1).saturating_sub(top)) {
             printer.line(&Source::Packed(packed));
         }
@@ -96,10 +97,12 @@ impl Printer<'_> {
         let wrapped = match source {
             Source::Row(row) => {
                 self.row(row);
+                self.unknown |= row.doubtful;
                 row.wrapped
             }
             Source::Packed(packed) => {
                 self.packed(packed);
+                self.unknown |= packed.doubtful();
                 packed.wrapped()
             }
         };
@@ -176,13 +179,14 @@ impl Printer<'_> {
         let printed = size.min(self.terminal.columns()).saturating_sub(size - slack);
         if self.untouched() && printed > 0 {
             let first = left == printed && self.last != Style::DEFAULT;
-            self.unknown |= self.options.trailing || (self.options.escapes && first);
+            self.unknown |= self.options.trailing || self.options.join || (self.options.escapes && first);
         }
     }
 
     /// Whether cells are printed that were never written.
     fn untouched(&self) -> bool {
-        self.terminal.rules.prints_untouched_cells && !self.options.join
+        let rules = self.terminal.rules;
+        rules.prints_untouched_cells && (rules.joins_untouched_cells || !self.options.join)
     }
 
     /// Cells of a line that are printed.
@@ -225,8 +229,9 @@ const CODES: [(u16, u8); 13] = [
 
 /// Prints what turns one look into another.
 fn change(from: &Style, to: &Style, rules: Rules, out: &mut Vec<u8>) {
+    let underlines = rules.prints_underline_colours;
     let removed = from.attributes & !to.attributes & !attribute::CHARSET;
-    let reset = removed != 0 || (from.underline != Colour::NONE && to.underline == Colour::NONE);
+    let reset = removed != 0 || (underlines && from.underline != Colour::NONE && to.underline == Colour::NONE);
     let kept = if reset { attribute::CHARSET } else { !0 };
     let added = to.attributes & !(from.attributes & kept);
     if reset || added & !attribute::CHARSET != 0 {
@@ -241,7 +246,7 @@ fn change(from: &Style, to: &Style, rules: Rules, out: &mut Vec<u8>) {
     if changes(from.background, to.background) {
         set_colour(&BACKGROUND, to.background, out);
     }
-    if reset || from.underline != to.underline {
+    if underlines && (reset || from.underline != to.underline) {
         set_extended(UNDERLINE, to.underline, out);
     }
     match (from.has(attribute::CHARSET), to.has(attribute::CHARSET)) {

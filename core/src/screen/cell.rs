@@ -1,9 +1,9 @@
 //! One cell in eight bytes: what stands in it, how it looks, how wide it is.
 
-use super::style::StyleId;
+use super::style::{LONG_STYLE, StyleId};
 
-/// Bytes of a cluster at most: a character and what was combined with it.
-pub(super) const CLUSTER_BYTES: usize = 21;
+/// Bytes of a cluster at most, in any version: a character and what was combined with it.
+pub(super) const CLUSTER_BYTES: usize = 32;
 
 /// A cell: what stands there in the lower half, its look in the upper one (flags and width in that
 /// half's low byte, the style's number in the rest). One number, since most of what is asked of
@@ -14,7 +14,13 @@ pub(super) struct Cell(u64);
 const PADDING: u32 = 1;
 const CLEARED: u32 = 2;
 const WIDTH_SHIFT: u32 = 2;
+const WIDTH: u32 = 0x3f;
+/// In the glyph: there are several characters.
 const CLUSTER: u32 = 0x8000_0000;
+/// In the glyph: tmux keeps the cell in its longer form. Once it does, the cell stays long whatever
+/// is written over it.
+const LONG: u32 = 0x4000_0000;
+const TAB: u32 = '\t' as u32;
 
 /// The content of a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,26 +42,65 @@ impl Cell {
         Self(glyph as u64 | (look as u64) << 32)
     }
 
+    /// Makes a cell that is long if its style is.
+    const fn styled(glyph: u32, style: StyleId, look: u32) -> Self {
+        let long = if style & LONG_STYLE != 0 { LONG } else { 0 };
+        Self::new(glyph | long, style << 8 | look)
+    }
+
     /// Makes a cell with an ASCII character.
     pub(super) const fn ascii(byte: u8, style: StyleId) -> Self {
-        Self::new(byte as u32, style << 8 | 1 << WIDTH_SHIFT)
+        Self::styled(byte as u32, style, 1 << WIDTH_SHIFT)
     }
 
     pub(super) fn character(character: char, width: u8, style: StyleId) -> Self {
-        Self::new(u32::from(character), style << 8 | u32::from(width & 3) << WIDTH_SHIFT)
+        Self::new(u32::from(character) | LONG, style << 8 | u32::from(width) << WIDTH_SHIFT)
     }
 
     pub(super) fn cluster(index: u32, width: u8, style: StyleId) -> Self {
-        Self::new(CLUSTER | index, style << 8 | u32::from(width & 3) << WIDTH_SHIFT)
+        Self::new(CLUSTER | LONG | index & !LONG, style << 8 | u32::from(width) << WIDTH_SHIFT)
+    }
+
+    /// Makes a tab, as wide as it is.
+    pub(super) fn tab(width: u32, style: StyleId) -> Self {
+        Self::new(TAB | LONG, style << 8 | (width & WIDTH) << WIDTH_SHIFT)
+    }
+
+    /// Makes the right half of a wide character, with a background.
+    pub(super) const fn padding(style: StyleId) -> Self {
+        Self::styled(' ' as u32, style, PADDING)
     }
 
     /// Makes a cell that was erased with a background.
     pub(super) const fn erased(style: StyleId) -> Self {
-        Self::new(' ' as u32, style << 8 | CLEARED | 1 << WIDTH_SHIFT)
+        Self::styled(' ' as u32, style, CLEARED | 1 << WIDTH_SHIFT)
+    }
+
+    /// Returns the same, kept in the longer form.
+    pub(super) const fn lengthened(self) -> Self {
+        Self(self.0 | LONG as u64)
+    }
+
+    /// Returns what stands in `memory` after this was written there.
+    #[inline]
+    pub(super) const fn over(self, memory: Self) -> Self {
+        Self(self.0 | memory.0 & LONG as u64)
+    }
+
+    /// Whether tmux keeps it in its longer form.
+    pub(super) const fn is_long(self) -> bool {
+        self.0 & LONG as u64 != 0
+    }
+
+    /// Returns the same as it is in memory where nothing was: as long as its content needs.
+    pub(super) fn copied(self) -> Self {
+        let cell = Self(self.0 & !(u64::from(LONG) | u64::from(CLEARED) << 32));
+        let needs = cell.low() >= 0x80 || cell.width() > 1 || cell.is_tab() || cell.style() & LONG_STYLE != 0;
+        if needs { cell.lengthened() } else { cell }
     }
 
     fn low(self) -> u32 {
-        self.0 as u32
+        self.0 as u32 & !LONG
     }
 
     pub(super) fn glyph(self) -> Glyph {
@@ -74,6 +119,11 @@ impl Cell {
     /// Returns the byte, if an ASCII character stands here alone.
     pub(super) fn as_ascii(self) -> Option<u8> {
         (self.low() < 0x80).then_some(self.0 as u8)
+    }
+
+    /// Whether it is a tab.
+    pub(super) fn is_tab(self) -> bool {
+        self.low() == TAB
     }
 
     /// Whether the last character here is this one.
@@ -110,7 +160,7 @@ impl Cell {
     }
 
     pub(super) fn width(self) -> u32 {
-        self.look() >> WIDTH_SHIFT & 3
+        self.look() >> WIDTH_SHIFT & WIDTH
     }
 
     pub(super) fn is_padding(self) -> bool {
@@ -244,6 +294,6 @@ mod tests {
         clusters.sweep(&[false, true]);
         assert_eq!(clusters.get(second), b"b");
         assert_eq!(clusters.add(Cluster::new(b"c").unwrap()), first);
-        assert!(Cluster::new(&[b'x'; 22]).is_none());
+        assert!(Cluster::new(&[b'x'; 33]).is_none());
     }
 }

@@ -9,7 +9,7 @@ use super::{
 impl Terminal {
     /// Carries out a control character.
     pub(super) fn control(&mut self, byte: u8) {
-        self.utf8.reset();
+        self.end_character();
         self.last = None;
         match byte {
             0x07 => self.grid.changes.bells = self.grid.changes.bells.saturating_add(1),

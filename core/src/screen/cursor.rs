@@ -1,6 +1,13 @@
 //! Moves of the cursor, and scrolling because of them.
 
-use super::{style::Colour, terminal::Terminal};
+use super::{
+    cell::Cell,
+    style::{Colour, Style},
+    terminal::Terminal,
+};
+
+/// Columns that a tab covers at most where it is kept as one.
+const TAB_COLUMNS: u32 = 32;
 
 impl Terminal {
     /// Puts the cursor somewhere. The column behind the last is one: there the next character
@@ -68,10 +75,29 @@ impl Terminal {
         if self.x >= last {
             return;
         }
-        self.x += 1;
-        while self.x < last && !self.is_tab(self.x) {
-            self.x += 1;
+        let mut to = self.x + 1;
+        while to < last && !self.is_tab(to) {
+            to += 1;
         }
+        let width = to - self.x;
+        if self.rules.keeps_tabs && width <= TAB_COLUMNS && self.are_blank(width) {
+            self.print_tab(width);
+        } else {
+            self.x = to;
+        }
+    }
+
+    /// Whether the cells from the cursor on are blanks that look the same.
+    fn are_blank(&self, columns: u32) -> bool {
+        let Some(row) = self.grid.row(self.y) else { return false };
+        let first = row.get(self.x);
+        let look = |cell: Cell| Style { underline: Colour::NONE, ..self.grid.styles.get(cell.style()) };
+        (self.x..self.x + columns).all(|x| {
+            let cell = row.get(x);
+            let blank = cell.as_ascii() == Some(b' ') && !cell.is_padding() || cell.is_tab() && cell.width() == 1;
+            let same = cell.style() == first.style() || look(cell) == look(first);
+            blank && same && cell.is_tab() == first.is_tab()
+        })
     }
 
     /// Moves back by tab stops: CBT.

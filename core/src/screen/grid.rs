@@ -11,7 +11,8 @@ use super::{
     history::History,
     packed,
     row::Row,
-    style::{Colour, Style, StyleId, Styles},
+    rules::Rules,
+    style::{Colour, Style, StyleId, Styles, place},
 };
 
 /// The lines of a screen.
@@ -26,13 +27,15 @@ pub(super) struct Grid {
     pub(super) limit: u32,
     /// Whether lines that scroll away are kept: not on the alternate screen.
     pub(super) keeps: bool,
+    /// Whether erased cells stay in their longer form.
+    erases_in_place: bool,
     pub(super) styles: Styles,
     pub(super) clusters: Clusters,
     pub(super) changes: Changes,
 }
 
 impl Grid {
-    pub(super) fn new(columns: u32, height: u32, limit: u32) -> Self {
+    pub(super) fn new(columns: u32, height: u32, limit: u32, rules: Rules) -> Self {
         Self {
             columns,
             rows: (0..height).map(|_| Row::default()).collect(),
@@ -40,6 +43,7 @@ impl Grid {
             scrolled: 0,
             limit,
             keeps: limit != 0,
+            erases_in_place: rules.erases_in_place,
             styles: Styles::default(),
             clusters: Clusters::default(),
             changes: Changes::default(),
@@ -100,10 +104,10 @@ impl Grid {
             self.erase_lines(y, height, background);
             return;
         }
-        let (fill, columns) = (self.fill(background), self.columns);
+        let (fill, columns, in_place) = (self.fill(background), self.columns, self.erases_in_place);
         for y in y..y.saturating_add(height).min(self.height()) {
             if let Some(row) = self.row_mut(y) {
-                row.erase(x, width, columns, fill);
+                row.erase(x, width, columns, fill, in_place);
             }
         }
     }
@@ -301,7 +305,7 @@ impl Grid {
         let mut styles = vec![false; self.styles.numbers()];
         let mut clusters = vec![false; self.clusters.len()];
         let mut mark = |style: StyleId| {
-            if let Some(used) = styles.get_mut(style as usize) {
+            if let Some(used) = styles.get_mut(place(style)) {
                 *used = true;
             }
         };
@@ -334,9 +338,14 @@ impl Grid {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol::version::Version;
+
+    fn rules() -> Rules {
+        Rules::for_version(Version::parse(b"3.3a").unwrap())
+    }
 
     fn grid(limit: u32) -> Grid {
-        let mut grid = Grid::new(4, 4, limit);
+        let mut grid = Grid::new(4, 4, limit, rules());
         for y in 0..4 {
             grid.set(0, y, Cell::ascii(b'a' + y as u8, 0));
             grid.rows[y as usize].wrapped = true;
@@ -381,7 +390,7 @@ mod tests {
 
     #[test]
     fn at_the_limit_a_tenth_goes() {
-        let mut grid = Grid::new(4, 2, 20);
+        let mut grid = Grid::new(4, 2, 20, rules());
         for _ in 0..20 {
             grid.scroll_up(0, 1, Colour::DEFAULT);
         }

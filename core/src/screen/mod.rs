@@ -12,6 +12,7 @@ mod cursor;
 mod erase;
 mod grid;
 mod history;
+mod join;
 mod packed;
 mod params;
 mod parser;
@@ -27,7 +28,7 @@ mod write;
 
 pub use capture::{CaptureOptions, Line};
 pub use changes::Changes;
-pub use rules::Rules;
+pub use rules::{Proof, Rules};
 pub use seed::Seed;
 
 use parser::Parser;
@@ -44,6 +45,7 @@ pub struct Size {
 
 /// tmux's options that change what the grid holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(clippy::struct_excessive_bools, reason = "each is one option")]
 pub struct Settings {
     /// `history-limit` as it was when the pane was made: lines; 0 keeps none.
     pub history_limit: u32,
@@ -51,11 +53,29 @@ pub struct Settings {
     pub scroll_on_clear: bool,
     /// `alternate-screen`: programs may use it.
     pub alternate_screen: bool,
+    /// `variation-selector-always-wide`: U+FE0F makes the character before it wide. From 3.6 on.
+    pub wide_selectors: bool,
+    /// Whether `codepoint-widths` is set, or tmux counts columns by other tables: no capture is
+    /// known.
+    pub other_widths: bool,
+    /// Whether tmux counts columns by a later Unicode than this crate: captures are not known once
+    /// there is a character whose width may be another there.
+    pub younger_widths: bool,
+    /// Whether the pane is the only one of its window.
+    pub alone: bool,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { history_limit: 2000, scroll_on_clear: true, alternate_screen: true }
+        Self {
+            history_limit: 2000,
+            scroll_on_clear: true,
+            alternate_screen: true,
+            wide_selectors: true,
+            other_widths: false,
+            younger_widths: false,
+            alone: true,
+        }
     }
 }
 
@@ -83,6 +103,12 @@ pub enum Trouble {
     /// The program drew a sixel image. Where that leaves the cursor depends on how large the
     /// client's characters are. Lasts until the screen is made anew.
     Image,
+    /// The program repeated line drawing (REP), which builds of 3.5 do differently. Lasts until the
+    /// screen is made anew.
+    Build,
+    /// A character became wide, and where that leaves the cursor depends on the panes beside this
+    /// one. Lasts until the screen is made anew.
+    Layout,
 }
 
 /// A pane's grid as tmux has it.

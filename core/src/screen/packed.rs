@@ -14,6 +14,12 @@ use super::{
 pub(super) const WRAPPED: u8 = 1;
 /// In the first byte: it may be that fewer cells exist.
 const SLACK: u8 = 2;
+/// In the first byte: no cell was ever long.
+const PLAIN: u8 = 4;
+/// In the first byte: there are tabs whose widths are guesses.
+const GUESSED: u8 = 8;
+/// In the first byte: and the line changed since.
+const DOUBTFUL: u8 = 16;
 
 /// A run with one byte a cell.
 const ASCII: u8 = 0;
@@ -27,6 +33,11 @@ const CLEARED: u8 = 3;
 const PADDING: u8 = 4;
 /// Anything else: for each cell its width, its length and its text.
 const OTHER: u8 = 5;
+/// A tab, without what follows it; its number is its width.
+const TAB: u8 = 6;
+/// No run: the cells of the next one are kept in tmux's longer form, which their content does not
+/// need.
+const LONG: u8 = 7;
 const KIND: u8 = 7;
 const STYLED: u8 = 8;
 const COUNT_SHIFT: u8 = 4;
@@ -134,7 +145,8 @@ fn kind(cell: Cell, next: Option<Cell>) -> u8 {
     match (cell.is_cluster(), cell.width()) {
         (false, 1) if cell.as_ascii().is_some() => ASCII,
         (false, 1) => NARROW,
-        (false, 2) if next.is_some_and(Cell::is_padding) => WIDE,
+        _ if cell.is_tab() => TAB,
+        (false, 2) if next.is_some_and(|next| next.is_padding() && next.style() == 0) => WIDE,
         _ => OTHER,
     }
 }
@@ -144,13 +156,17 @@ fn run_length(first: Cell, cells: &[Cell], kind: u8) -> usize {
     match kind {
         ASCII => first.ascii_run(cells),
         WIDE => {
-            let wide = |cell: Cell| cell.look() == first.look() && !cell.is_cluster();
+            let wide = |cell: Cell| cell.look() == first.look() && !cell.is_cluster() && !cell.is_tab();
             let (pairs, _) = cells.as_chunks::<2>();
-            2 * pairs.iter().take_while(|[cell, padding]| wide(*cell) && padding.is_padding()).count()
+            let half = pairs.first().map(|[_, padding]| *padding);
+            2 * pairs.iter().take_while(|[cell, padding]| wide(*cell) && Some(*padding) == half).count()
         }
+        TAB => 1,
         _ => {
             let next = |at: usize| cells.get(at + 1).copied();
-            let same = |at: usize, cell: Cell| cell.look() == first.look() && self::kind(cell, next(at)) == kind;
+            let same = |at: usize, cell: Cell| {
+                cell.look() == first.look() && cell.is_long() == first.is_long() && self::kind(cell, next(at)) == kind
+            };
             cells.iter().enumerate().take_while(|(at, cell)| same(*at, **cell)).count()
         }
     }
@@ -160,7 +176,9 @@ fn run_length(first: Cell, cells: &[Cell], kind: u8) -> usize {
 pub(super) fn pack(row: &Row, styles: &Styles, clusters: &Clusters, out: &mut Vec<u8>) {
     // What was never touched behind the last cell is made anew where it is needed.
     let mut cells = row.touched();
-    out.push(if row.wrapped { WRAPPED } else { 0 } | if row.slack > 0 { SLACK } else { 0 });
+    let flag = |set: bool, bit: u8| if set { bit } else { 0 };
+    let seeded = flag(row.guessed, GUESSED) | flag(row.doubtful, DOUBTFUL);
+    out.push(flag(row.wrapped, WRAPPED) | flag(row.slack > 0, SLACK) | flag(row.plain, PLAIN) | seeded);
     put(row.used, out);
     put(row.size(), out);
     if row.slack > 0 {
@@ -171,9 +189,21 @@ pub(super) fn pack(row: &Row, styles: &Styles, clusters: &Clusters, out: &mut Ve
         let kind = kind(first, cells.get(1).copied());
         let (run, rest) = cells.split_at(run_length(first, cells, kind).clamp(1, cells.len()));
         cells = rest;
-        let count = if kind == WIDE { run.len() / 2 } else { run.len() };
+        let count = match kind {
+            WIDE => run.len() / 2,
+            TAB => first.width() as usize,
+            _ => run.len(),
+        };
+        let lengthened = match kind {
+            WIDE => run.get(1).is_some_and(|padding| padding.is_long()),
+            _ => first.is_long() && !first.copied().is_long(),
+        };
+        if lengthened {
+            out.push(LONG);
+        }
         let mut tag = kind;
-        if first.style() != style && kind != PADDING {
+        let background = kind == PADDING && first.style() != 0;
+        if background || first.style() != style && kind != PADDING {
             tag |= STYLED;
         }
         if count < 16 {
@@ -181,15 +211,17 @@ pub(super) fn pack(row: &Row, styles: &Styles, clusters: &Clusters, out: &mut Ve
         }
         out.push(tag);
         if tag & STYLED != 0 {
-            style = first.style();
-            put_style(&styles.get(style), out);
+            if !background {
+                style = first.style();
+            }
+            put_style(&styles.get(first.style()), out);
         }
         if count >= 16 {
             put(count as u32, out);
         }
         match kind {
             ASCII => Cell::append_ascii(run, out),
-            CLEARED | PADDING => {}
+            CLEARED | PADDING | TAB => {}
             _ => put_text(run, kind, clusters, out),
         }
     }
@@ -215,6 +247,8 @@ fn put_text(run: &[Cell], kind: u8, clusters: &Clusters, out: &mut Vec<u8>) {
 /// A run of a packed line.
 pub(super) struct Run<'a> {
     kind: u8,
+    /// Whether the cells are longer than they need, or the right halves of wide ones are.
+    long: bool,
     /// The style of its cells.
     pub(super) style: Style,
     /// Cells; for wide characters their number.
@@ -230,7 +264,11 @@ impl Run<'_> {
 
     /// Columns it takes.
     pub(super) fn columns(&self) -> u32 {
-        if self.kind == WIDE { self.count * 2 } else { self.count }
+        match self.kind {
+            WIDE => self.count * 2,
+            TAB => 1,
+            _ => self.count,
+        }
     }
 
     /// Appends the text of its first `columns` columns.
@@ -239,6 +277,7 @@ impl Run<'_> {
             ASCII => out.extend_from_slice(self.text.get(..columns as usize).unwrap_or(self.text)),
             CLEARED => out.resize(out.len() + columns.min(self.count) as usize, b' '),
             PADDING => {}
+            TAB => out.push(b'\t'),
             _ if columns >= self.columns() && self.kind != OTHER => out.extend_from_slice(self.text),
             _ => {
                 let mut column = 0;
@@ -254,6 +293,10 @@ impl Run<'_> {
 
     /// Calls `each` with the text and width of each cell that has text.
     pub(super) fn cells(&self, mut each: impl FnMut(&[u8], u32, u8)) {
+        if self.kind == TAB {
+            each(b"\t", self.count, TAB);
+            return;
+        }
         let mut text = self.text;
         for _ in 0..self.count {
             let (length, width) = match self.kind {
@@ -316,6 +359,11 @@ impl<'a> Packed<'a> {
         Self { flags: *flags, used, size, slack, runs: bytes }
     }
 
+    /// Whether what it reads is not certain.
+    pub(super) fn doubtful(&self) -> bool {
+        self.flags & DOUBTFUL != 0
+    }
+
     pub(super) fn wrapped(&self) -> bool {
         self.flags & WRAPPED != 0
     }
@@ -327,20 +375,31 @@ impl<'a> Packed<'a> {
 
     /// Returns the line as it was.
     pub(super) fn unpack(&self, styles: &mut Styles, clusters: &mut Clusters) -> Row {
-        let mut row = Row { used: self.used, slack: self.slack, wrapped: self.wrapped(), ..Row::default() };
+        let has = |flag: u8| self.flags & flag != 0;
+        let mut row = Row {
+            cells: Vec::new(),
+            used: self.used,
+            slack: self.slack,
+            wrapped: has(WRAPPED),
+            plain: has(PLAIN),
+            guessed: has(GUESSED),
+            doubtful: has(DOUBTFUL),
+        };
         for run in self.runs() {
             let style = styles.intern(run.style);
+            let kept = |cell: Cell| if run.long { cell.lengthened() } else { cell };
             if run.kind == ASCII {
-                row.cells.extend(run.text.iter().map(|byte| Cell::ascii(*byte, style)));
+                row.cells.extend(run.text.iter().map(|byte| kept(Cell::ascii(*byte, style))));
                 continue;
             }
             run.cells(|text, width, kind| match kind {
-                CLEARED => row.cells.push(Cell::erased(style)),
-                PADDING => row.cells.push(Cell::PADDING),
+                CLEARED => row.cells.push(kept(Cell::erased(style))),
+                PADDING => row.cells.push(kept(Cell::padding(style))),
+                TAB => row.cells.push(Cell::tab(width, style)),
                 _ => {
                     row.cells.push(cell(text, width as u8, style, clusters));
                     if kind == WIDE {
-                        row.cells.push(Cell::PADDING);
+                        row.cells.push(kept(Cell::PADDING));
                     }
                 }
             });
@@ -377,12 +436,22 @@ impl<'a> Iterator for Runs<'a> {
     type Item = Run<'a>;
 
     fn next(&mut self) -> Option<Run<'a>> {
-        let (tag, rest) = self.bytes.split_first()?;
-        self.bytes = rest;
-        if tag & STYLED != 0 {
-            self.style = take_style(&mut self.bytes);
+        let (mut tag, mut rest) = self.bytes.split_first()?;
+        let long = *tag == LONG;
+        if long {
+            (tag, rest) = rest.split_first()?;
         }
+        self.bytes = rest;
         let kind = tag & KIND;
+        let mut background = Style::DEFAULT;
+        if tag & STYLED != 0 {
+            let style = take_style(&mut self.bytes);
+            if kind == PADDING {
+                background = style;
+            } else {
+                self.style = style;
+            }
+        }
         let count = match tag >> COUNT_SHIFT {
             0 => take(&mut self.bytes),
             small => u32::from(small),
@@ -407,8 +476,8 @@ impl<'a> Iterator for Runs<'a> {
         };
         let (text, rest) = self.bytes.split_at_checked(length)?;
         self.bytes = rest;
-        let style = if kind == PADDING { Style::DEFAULT } else { self.style };
-        Some(Run { kind, style, count, text })
+        let style = if kind == PADDING { background } else { self.style };
+        Some(Run { kind, long, style, count, text })
     }
 }
 
@@ -428,7 +497,7 @@ mod tests {
             append_text(was, clusters, &mut texts.0);
             append_text(is, clusters, &mut texts.1);
             assert_eq!(texts.0, texts.1);
-            assert_eq!(was.look(), is.look());
+            assert_eq!((was.look(), was.is_long()), (is.look(), is.is_long()));
         }
         bytes.len()
     }
@@ -453,7 +522,11 @@ mod tests {
         row.set(37, 80, Cell::PADDING);
         row.set(38, 80, Cell::character('字', 2, 0));
         row.set(39, 80, Cell::SPACE);
-        row.erase(50, 30, 80, Cell::erased(blue));
+        row.set_wide(40, 3, 80, Cell::tab(3, red), Cell::PADDING);
+        row.set_wide(43, 2, 80, Cell::character('漢', 2, red), Cell::padding(blue));
+        row.set_wide(45, 2, 80, Cell::character('漢', 2, red), Cell::PADDING.lengthened());
+        row.set(47, 80, Cell::SPACE.lengthened());
+        row.erase(50, 30, 80, Cell::erased(blue), false);
         round_trip(&row, &mut styles, &mut clusters);
         row.used = 10;
         round_trip(&row, &mut styles, &mut clusters);

@@ -224,7 +224,7 @@ impl Parser {
             (S::Dcs | S::DcsParameter | S::DcsIntermediate, b'0'..=b'?') => self.state = S::DcsIgnore,
             (S::Dcs | S::DcsParameter | S::DcsIntermediate, 0x40..0x7f) => {
                 self.string_length = 1;
-                self.image = byte == b'q';
+                self.image = byte == b'q' && (terminal.rules.draws_requests || self.state != S::DcsIntermediate);
                 self.state = S::DcsString;
             }
             (S::DcsString, 0x1b) => self.state = S::DcsEscape,

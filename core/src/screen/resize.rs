@@ -1,6 +1,6 @@
 //! A new size: what is pushed into history or comes back, and how lines are split and joined.
 
-use super::{row::Row, style::Colour, terminal::Terminal};
+use super::{cell::Cell, row::Row, style::Colour, terminal::Terminal};
 
 impl Terminal {
     /// Takes a new size. With `reflow` lines are split and joined where the width changes.
@@ -84,7 +84,9 @@ impl Terminal {
         }
         lines.extend(std::mem::take(&mut self.grid.rows));
         let (mut x, mut y) = unwrapped(&lines, self.x, *line);
-        let mut reflow = Reflow { columns: self.columns(), lines, target: Vec::new(), scrolled: self.grid.scrolled };
+        let short_padding = self.rules.short_padding;
+        let scrolled = self.grid.scrolled;
+        let mut reflow = Reflow { columns: self.columns(), short_padding, lines, target: Vec::new(), scrolled };
         reflow.run();
         let Reflow { mut target, scrolled, .. } = reflow;
         while target.len() < height {
@@ -158,6 +160,8 @@ fn wrapped(lines: &[Row], x: &mut u32, y: &mut u32) -> bool {
 /// Lines on their way to another width.
 struct Reflow {
     columns: u32,
+    /// Whether right halves that need no longer cell count as a column.
+    short_padding: bool,
     /// The rest of the old lines; those that were used up are skipped.
     lines: Vec<Row>,
     target: Vec<Row>,
@@ -174,7 +178,7 @@ impl Reflow {
             let Some(row) = self.lines.get(at) else { break };
             let (mut width, mut split) = (0, 0);
             for column in 0..row.used {
-                let cell = row.get(column).width();
+                let cell = self.width(row.get(column));
                 if split == 0 && width + cell > self.columns {
                     split = column;
                 }
@@ -192,6 +196,17 @@ impl Reflow {
         }
     }
 
+    /// Returns the columns that a cell counts as.
+    fn width(&self, cell: Cell) -> u32 {
+        if self.short_padding && cell.is_padding() && !cell.is_long() { 1 } else { cell.width() }
+    }
+
+    /// Returns a cell as it is copied to another line.
+    fn copied(&self, cell: Cell) -> Cell {
+        let copied = cell.copied();
+        if cell.is_padding() && !self.short_padding { copied.lengthened() } else { copied }
+    }
+
     fn take(&mut self, at: usize) -> Row {
         self.lines.get_mut(at).map(std::mem::take).unwrap_or_default()
     }
@@ -205,21 +220,25 @@ impl Reflow {
             used: split,
             wrapped: true,
             slack: 0,
+            plain: row.plain,
+            guessed: row.guessed,
+            doubtful: row.doubtful,
         };
         first.cells.shrink_to_fit();
         let before = self.target.len();
         self.target.push(first);
-        let mut line = Row::default();
+        let new = || Row { plain: self.short_padding, ..Row::default() };
+        let mut line = new();
         let (mut width, mut column) = (0, 0);
         for from in split..row.used {
             let cell = row.get(from);
-            if width + cell.width() > self.columns {
+            if width + self.width(cell) > self.columns {
                 line.wrapped = true;
-                self.target.push(std::mem::take(&mut line));
+                self.target.push(std::mem::replace(&mut line, new()));
                 (width, column) = (0, 0);
             }
-            width += cell.width();
-            line.set(column, self.columns, cell);
+            width += self.width(cell);
+            line.set(column, self.columns, self.copied(cell));
             column += 1;
         }
         line.wrapped = goes_on;
@@ -240,7 +259,7 @@ impl Reflow {
             self.target.push(row);
         }
         let to = self.target.len() - 1;
-        let Some(target) = self.target.last_mut() else { return };
+        let Some(mut target) = self.target.pop() else { return };
         let mut column = target.used;
         let (mut lines, mut wanted, mut goes_on) = (0, 0, true);
         // The last line that something was taken from.
@@ -256,18 +275,18 @@ impl Reflow {
                 lines += 1;
                 continue;
             }
-            if width + row.get(0).width() > self.columns {
+            if width + self.width(row.get(0)) > self.columns {
                 break;
             }
             from = Some(at + 1 + lines);
             wanted = 0;
             while wanted < row.used {
                 let cell = row.get(wanted);
-                if wanted > 0 && width + cell.width() > self.columns {
+                if wanted > 0 && width + self.width(cell) > self.columns {
                     break;
                 }
-                width += cell.width();
-                target.set(column, self.columns, cell);
+                width += self.width(cell);
+                target.set(column, self.columns, self.copied(cell));
                 column += 1;
                 wanted += 1;
             }
@@ -276,21 +295,20 @@ impl Reflow {
                 break;
             }
         }
-        if lines == 0 {
+        let Some(last) = from.filter(|_| lines > 0).and_then(|from| self.lines.get_mut(from)) else {
+            self.target.push(target);
             return;
-        }
-        let last = from.and_then(|from| self.lines.get_mut(from));
-        let left = last.as_ref().map_or(0, |row| row.used - wanted);
+        };
+        let left = last.used - wanted;
         if left != 0 {
-            if let Some(row) = last {
-                row.cells.drain(..wanted as usize);
-                row.cells.truncate(left as usize);
-                (row.used, row.slack) = (left, 0);
-            }
+            last.cells.drain(..wanted as usize);
+            last.cells.truncate(left as usize);
+            (last.used, last.slack) = (left, 0);
             lines -= 1;
         } else if !goes_on {
             target.wrapped = false;
         }
+        self.target.push(target);
         for line in at + 1..at + 1 + lines {
             if let Some(dead) = dead.get_mut(line) {
                 *dead = true;

@@ -1,11 +1,19 @@
 //! A line of the grid: cells as far as they were touched, how many are used, whether it goes on in
 //! the next line.
 
-use super::cell::Cell;
+use super::{
+    cell::Cell,
+    rules::Rules,
+    style::{Style, Styles},
+};
 
 /// A line. Cells behind the end of `cells` were never touched; `used` counts up to the last that
 /// was written or moved.
 #[derive(Clone, Debug, Default)]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "each is one thing that tmux knows of a line, or a seed does not tell"
+)]
 pub(super) struct Row {
     pub(super) cells: Vec<Cell>,
     /// Cells up to the last written one: what a capture prints.
@@ -15,6 +23,13 @@ pub(super) struct Row {
     pub(super) slack: u32,
     /// Whether the text goes on in the next line.
     pub(super) wrapped: bool,
+    /// Whether reflow made this line and no cell of it was ever long: tmux does not look for wide
+    /// characters in it.
+    pub(super) plain: bool,
+    /// Whether it has tabs whose widths a seed did not tell.
+    pub(super) guessed: bool,
+    /// Whether such a line changed: what it reads now is not certain.
+    pub(super) doubtful: bool,
 }
 
 /// A run of ASCII that is being printed, and the line before it. tmux makes cells exist for as much
@@ -28,6 +43,23 @@ pub(super) struct Run {
     /// Cells that existed at least and at most.
     least: u32,
     most: u32,
+}
+
+/// Makes what is left of wide characters that are cut.
+pub(super) struct Blanks<'a> {
+    pub(super) rules: Rules,
+    pub(super) styles: &'a mut Styles,
+}
+
+impl Blanks<'_> {
+    /// Returns the blank that a cell becomes.
+    fn of(&mut self, cell: Cell) -> Cell {
+        if self.rules.colours_padding && cell.style() != 0 {
+            let background = self.styles.get(cell.style()).background;
+            return Cell::ascii(b' ', self.styles.intern(Style::erased(background)));
+        }
+        Cell::SPACE
+    }
 }
 
 /// Returns how many cells exist after so many were wanted: lines grow in steps.
@@ -89,48 +121,104 @@ impl Row {
     pub(super) fn set(&mut self, column: u32, columns: u32, cell: Cell) {
         self.expand(column + 1, columns, Cell::CLEARED);
         if let Some(slot) = self.cells.get_mut(column as usize) {
-            *slot = cell;
+            *slot = cell.over(*slot);
         }
+        self.doubtful |= self.guessed;
+        self.plain &= !cell.is_long();
         self.used = self.used.max(column + 1);
     }
 
     /// Writes a cell and the right half of what is wide.
     #[inline]
-    pub(super) fn set_wide(&mut self, column: u32, width: u32, columns: u32, cell: Cell) {
+    pub(super) fn set_wide(&mut self, column: u32, width: u32, columns: u32, cell: Cell, padding: Cell) {
         let end = column + width.max(1);
+        // tmux writes the right halves first, one by one.
+        for step in column + 2..end {
+            self.expand(step, columns, Cell::CLEARED);
+        }
         self.expand(end, columns, Cell::CLEARED);
         match self.cells.get_mut(column as usize..end as usize) {
-            Some([only]) => *only = cell,
-            Some([left, right]) => (*left, *right) = (cell, Cell::PADDING),
+            Some([only]) => *only = cell.over(*only),
+            Some([left, right]) => (*left, *right) = (cell.over(*left), padding.over(*right)),
+            Some([first, rest @ ..]) => {
+                *first = cell.over(*first);
+                for slot in rest {
+                    *slot = padding.over(*slot);
+                }
+            }
             _ => {}
         }
+        self.doubtful |= self.guessed;
+        self.plain &= !cell.is_long();
         self.used = self.used.max(end);
     }
 
     /// Blanks what is left of wide characters of which a part is about to be overwritten; false if
     /// there are none.
     #[inline]
-    pub(super) fn cut_wide(&mut self, column: u32, width: u32, columns: u32) -> bool {
+    pub(super) fn cut_wide(&mut self, column: u32, width: u32, columns: u32, blanks: &mut Blanks<'_>) -> bool {
         let here = self.get(column);
+        if self.plain {
+            return false;
+        }
         let mut cut = false;
         if here.is_padding() {
             let mut left = column;
             while left > 0 && self.get(left).is_padding() {
-                self.set(left, columns, Cell::SPACE);
+                self.blank(left, columns, blanks);
                 left -= 1;
             }
-            self.set(left, columns, Cell::SPACE);
+            self.blank(left, columns, blanks);
             cut = true;
         }
         if width != 1 || here.width() != 1 || here.is_padding() {
+            let tab = here.is_tab() && blanks.rules.splits_tabs;
             let mut right = column + width;
             while right < columns && self.get(right).is_padding() {
-                self.set(right, columns, Cell::SPACE);
+                if tab {
+                    self.set(right, columns, Cell::tab(1, here.style()));
+                } else {
+                    self.blank(right, columns, blanks);
+                }
                 right += 1;
                 cut = true;
             }
         }
         cut
+    }
+
+    /// Blanks a part of a wide character.
+    fn blank(&mut self, column: u32, columns: u32, blanks: &mut Blanks<'_>) {
+        let blank = blanks.of(self.get(column));
+        self.set(column, columns, blank);
+    }
+
+    /// Blanks what is left of a wide character in whose middle text begins.
+    #[inline]
+    pub(super) fn cut_before(&mut self, column: u32, columns: u32, blanks: &mut Blanks<'_>) {
+        if column == 0 || !self.get(column).is_padding() {
+            return;
+        }
+        let mut left = column;
+        while left > 0 && self.get(left).is_padding() {
+            self.blank(left, columns, blanks);
+            left -= 1;
+        }
+        let first = self.get(left);
+        let first_column = left > 0 || blanks.rules.cuts_first_column;
+        if first_column && first.width() > 1 || first.is_padding() && blanks.rules.cuts_orphans {
+            self.blank(left, columns, blanks);
+        }
+    }
+
+    /// Blanks the right halves that stand behind a text.
+    #[inline]
+    pub(super) fn cut_after(&mut self, column: u32, columns: u32, blanks: &mut Blanks<'_>) {
+        let mut right = column;
+        while right < columns && self.get(right).is_padding() {
+            self.blank(right, columns, blanks);
+            right += 1;
+        }
     }
 
     /// Writes a run of ASCII.
@@ -158,15 +246,17 @@ impl Row {
         self.resize(low.min(others[1]), others[0].max(others[1]), Cell::CLEARED);
         if let Some(slots) = self.cells.get_mut(column as usize..end as usize) {
             for (slot, byte) in slots.iter_mut().zip(text) {
-                *slot = Cell::ascii(*byte, style);
+                *slot = Cell::ascii(*byte, style).over(*slot);
             }
         }
+        self.doubtful |= self.guessed;
+        self.plain &= !Cell::ascii(b' ', style).is_long();
         self.used = self.used.max(end);
     }
 
     /// Erases cells; `fill` is what is left. Behind the end there is nothing to erase unless there
-    /// is a background.
-    pub(super) fn erase(&mut self, column: u32, count: u32, columns: u32, fill: Cell) {
+    /// is a background. `in_place`: cells stay in their longer form.
+    pub(super) fn erase(&mut self, column: u32, count: u32, columns: u32, fill: Cell, in_place: bool) {
         let mut end = column.saturating_add(count);
         if fill == Cell::CLEARED {
             // Nothing stands behind the end.
@@ -179,8 +269,16 @@ impl Row {
             self.expand(end, columns, Cell::CLEARED);
         }
         if let Some(slots) = self.cells.get_mut(column as usize..end as usize) {
-            slots.fill(fill);
+            if in_place {
+                for slot in slots {
+                    *slot = fill.over(*slot);
+                }
+            } else {
+                slots.fill(fill);
+            }
         }
+        self.doubtful |= self.guessed;
+        self.plain &= !fill.is_long();
     }
 
     /// Moves cells within the line and erases where they were.
@@ -196,6 +294,8 @@ impl Row {
         if let Some(slots) = self.cells.get_mut(start as usize..end as usize) {
             slots.fill(fill);
         }
+        self.doubtful |= self.guessed;
+        self.plain &= !fill.is_long();
     }
 
     /// Makes it an untouched line, or one that is erased with a background as far as the screen
@@ -205,6 +305,7 @@ impl Row {
         self.slack = 0;
         self.used = 0;
         self.wrapped = false;
+        (self.plain, self.guessed, self.doubtful) = (false, false, false);
         if fill != Cell::CLEARED {
             self.cells.resize(columns as usize, fill);
         }
@@ -227,13 +328,13 @@ mod tests {
     #[test]
     fn what_was_only_erased_is_not_used() {
         let mut row = Row::default();
-        row.erase(0, 5, 10, Cell::CLEARED);
+        row.erase(0, 5, 10, Cell::CLEARED, false);
         assert_eq!((row.size(), row.used), (0, 0));
-        row.erase(0, 5, 10, Cell::erased(3));
+        row.erase(0, 5, 10, Cell::erased(3), false);
         assert_eq!((row.size(), row.used), (10, 0));
         row.set(6, 10, X);
         assert_eq!(row.used, 7);
-        row.erase(6, 1, 10, Cell::CLEARED);
+        row.erase(6, 1, 10, Cell::CLEARED, false);
         assert_eq!(row.used, 7);
     }
 

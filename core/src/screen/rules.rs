@@ -3,63 +3,169 @@
 
 use crate::protocol::version::Version;
 
+/// How it is known that a version's screens are followed exactly.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Proof {
+    /// The differential suite found no difference.
+    Compared,
+    /// What changed between it and a version that was compared does not reach the grid, by tmux's
+    /// history. It was not compared.
+    ByChanges,
+    /// Neither: ask tmux.
+    None,
+}
+
 /// The behaviour of the running tmux where versions differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(clippy::struct_excessive_bools, reason = "each is one difference with a name")]
 pub struct Rules {
-    proven: bool,
-    /// Whether `capture-pane` without `-J` prints all cells of a line that exist, not only those
-    /// that were written. From 3.4 on.
+    proof: Proof,
+    /// Whether `capture-pane` prints all cells of a line that exist, not only those that were
+    /// written. Not in 3.3.
     pub(super) prints_untouched_cells: bool,
+    /// Whether it does so with `-J` as well. Until 3.2a.
+    pub(super) joins_untouched_cells: bool,
+    /// Whether `-e` prints the colours of underlines. From 3.3 on.
+    pub(super) prints_underline_colours: bool,
     /// Whether after a reset `-e` leaves out the codes of default colours. From 3.4 on.
     pub(super) resets_colours: bool,
-    /// Whether REP repeats any character, not only ASCII. From 3.4 on.
+    /// Whether REP repeats any character, not only ASCII. From 3.5 on.
     pub(super) repeats_any_character: bool,
+    /// Whether it depends on the build if what REP repeats is line drawing. In 3.5.
+    pub(super) repeats_line_drawing_by_build: bool,
+    /// Whether a joiner is kept until the next character, which it joins to the cell before. In
+    /// 3.3.
+    pub(super) joiners_wait: bool,
     /// Whether what joins the cell before is known by its kind (joiners, variation selectors,
     /// modifiers), and some of it makes that cell wide. From 3.4 on.
     pub(super) joins_by_kind: bool,
-    /// Whether characters whose width the C library does not know are kept. From 3.4 on.
+    /// Whether letters of flags and skin tones join only what they can stand with, and parts of
+    /// Korean syllables each other. From 3.6 on.
+    pub(super) joins_by_pair: bool,
+    /// Whether a flag has two letters at most. From 3.7 on.
+    pub(super) pairs_flags: bool,
+    /// Whether a character that joins nothing for want of room is dropped, if it has no width. From
+    /// 3.8 on.
+    pub(super) drops_what_has_no_room: bool,
+    /// Whether the right half of a cell that was made wide is put a column too far. In 3.4.
+    pub(super) widens_too_far: bool,
+    /// Whether the cursor stays where a cell that was joined reaches out of the window. From 3.7 on.
+    pub(super) moves_where_visible: bool,
+    /// Whether a place beyond the window's last column counts as inside of it. In 3.7.
+    pub(super) sees_outside: bool,
+    /// Whether that place is looked for where another pane may be. In 3.7.
+    pub(super) widens_by_layout: bool,
+    /// Whether a cluster has up to 32 bytes, not 21. From 3.6 on.
+    pub(super) long_clusters: bool,
+    /// Whether characters whose width the C library does not know are kept. Not in 3.3.
     pub(super) keeps_unknown_characters: bool,
+    /// Whether `#{w:…}` may be asked of any character. 3.3 never comes back from one whose width the
+    /// C library does not know: the server hangs. From 3.4 on.
+    pub(super) widths_can_be_asked: bool,
+    /// Whether C1 controls are among these, one column wide. Until 3.2a.
+    pub(super) widens_controls: bool,
+    /// Whether what is no character is printed as U+FFFD. From 3.6 on.
+    pub(super) prints_invalid: bool,
+    /// Whether the letters of flags are wide. From 3.4 to 3.5.
+    pub(super) wide_flags: bool,
+    /// Whether a tab over blanks is kept as one. From 3.6 on.
+    pub(super) keeps_tabs: bool,
+    /// Whether a tab that is overwritten in part leaves tabs of one column. In 3.6 and 3.7.
+    pub(super) splits_tabs: bool,
+    /// Whether right halves of wide characters need no longer cell, and count as a column in reflow
+    /// then. From 3.6 on.
+    pub(super) short_padding: bool,
+    /// Whether they have the background of the left ones, and what is left of wide characters that
+    /// are cut keeps it. From 3.8 on.
+    pub(super) colours_padding: bool,
+    /// Whether text cuts a wide character in the first column like any other. From 3.6 on.
+    pub(super) cuts_first_column: bool,
+    /// Whether text blanks a right half without a left one in the first column. From 3.7 on.
+    pub(super) cuts_orphans: bool,
+    /// Whether erased cells stay in their longer form. From 3.7 on.
+    pub(super) erases_in_place: bool,
+    /// Whether all cells that were written are in the longer form. In 3.4.
+    pub(super) only_long_cells: bool,
     /// Whether sixel images are drawn, if it was built so: the cursor goes below them, by the size
-    /// of the client's characters. What asks for settings or capabilities (DECRQSS, XTGETTCAP) is
-    /// drawn too where it can be read as one. From 3.4 on.
+    /// of the client's characters. From 3.4 on.
     pub(super) draws_images: bool,
+    /// Whether what asks for settings or capabilities (DECRQSS, XTGETTCAP) is taken for an image
+    /// where it can be read as one. Until 3.5.
+    pub(super) draws_requests: bool,
     /// Whether OSC 8 makes hyperlinks, which `-e` prints. From 3.4 on.
     pub(super) keeps_links: bool,
     /// Whether lines of an alternate screen that was resized are reflowed when it is left. Until
-    /// 3.3a.
+    /// 3.3.
     pub(super) reflows_alternate: bool,
 }
 
 impl Rules {
     /// Returns the rules of a version.
     pub fn for_version(version: Version) -> Self {
-        let at_least = |minor| version >= Version { major: 3, minor, suffix: None };
+        let from = |minor| version >= Version { major: 3, minor, suffix: None };
+        let only = |minor| from(minor) && !from(minor + 1);
         Self {
-            // The version numbers are not compared: what stands between was never tried.
-            proven: [(3, Some('a')), (5, Some('a'))].contains(&(version.minor, version.suffix)) && version.major == 3,
-            prints_untouched_cells: at_least(4),
-            resets_colours: at_least(4),
-            repeats_any_character: at_least(4),
-            joins_by_kind: at_least(4),
-            keeps_unknown_characters: at_least(4),
-            draws_images: at_least(4),
-            keeps_links: at_least(4),
-            reflows_alternate: !at_least(4),
+            proof: proof(version),
+            prints_untouched_cells: !only(3),
+            joins_untouched_cells: !from(3),
+            prints_underline_colours: from(3),
+            resets_colours: from(4),
+            repeats_any_character: from(5),
+            repeats_line_drawing_by_build: only(5),
+            joiners_wait: only(3),
+            joins_by_kind: from(4),
+            joins_by_pair: from(6),
+            pairs_flags: from(7),
+            drops_what_has_no_room: from(8),
+            widens_too_far: only(4),
+            moves_where_visible: from(7),
+            sees_outside: only(7),
+            widens_by_layout: only(7),
+            long_clusters: from(6),
+            keeps_unknown_characters: !only(3),
+            widths_can_be_asked: from(4),
+            widens_controls: !from(3),
+            prints_invalid: from(6),
+            wide_flags: from(4) && !from(6),
+            keeps_tabs: from(6),
+            splits_tabs: from(6) && !from(8),
+            short_padding: from(6),
+            colours_padding: from(8),
+            cuts_first_column: from(6),
+            cuts_orphans: from(7),
+            erases_in_place: from(7),
+            only_long_cells: only(4),
+            draws_images: from(4),
+            draws_requests: from(4) && !from(6),
+            keeps_links: from(4),
+            reflows_alternate: !from(4),
         }
     }
 
-    /// Whether the differential suite found no difference for this version. Where it is false, ask
-    /// tmux.
+    /// Whether the screens of this version are followed exactly. Where it is false, ask tmux.
     pub fn proven(&self) -> bool {
-        self.proven
+        self.proof != Proof::None
     }
 
-    /// Whether the output of `-N` is known. Before 3.4 it prints what was written, from 3.4 on the
-    /// cells that exist, and how many do can depend on where tmux's reads ended, which is not
-    /// known: then tmux is to be asked.
-    pub fn knows_trailing(&self) -> bool {
-        !self.prints_untouched_cells
+    /// Returns how that is known.
+    pub fn proof(&self) -> Proof {
+        self.proof
+    }
+
+    /// Bytes of a cluster at most.
+    pub(super) fn cluster_bytes(&self) -> usize {
+        if self.long_clusters { 32 } else { 21 }
+    }
+}
+
+/// Returns how a version is known. The numbers are not compared: what stands between was never
+/// tried.
+fn proof(version: Version) -> Proof {
+    match (version.major, version.minor, version.suffix) {
+        (3, 2 | 3 | 5, Some('a')) | (3, 4 | 8, None) | (3, 6, Some('b')) | (3, 7, Some('c')) => Proof::Compared,
+        // What changed from 3.6 to 3.6a makes characters join.
+        (3, 3 | 5 | 7, None) | (3, 6, Some('a')) | (3, 7, Some('a' | 'b')) => Proof::ByChanges,
+        _ => Proof::None,
     }
 }
 
@@ -70,10 +176,29 @@ mod tests {
     #[test]
     fn only_what_was_compared_is_proven() {
         let rules = |text: &str| Rules::for_version(Version::parse(text.as_bytes()).unwrap());
-        assert!(rules("3.3a").proven());
-        assert!(rules("3.5a").proven());
-        assert!(!rules("3.4").proven() && !rules("3.5").proven() && !rules("3.2a").proven());
-        assert!(!rules("3.9").proven());
-        assert!(!rules("3.3a").repeats_any_character && rules("3.4").repeats_any_character);
+        for (version, proof) in [
+            ("3.2", Proof::None),
+            ("3.2a", Proof::Compared),
+            ("3.3", Proof::ByChanges),
+            ("3.3a", Proof::Compared),
+            ("3.4", Proof::Compared),
+            ("3.5", Proof::ByChanges),
+            ("3.5a", Proof::Compared),
+            ("3.6", Proof::None),
+            ("3.6a", Proof::ByChanges),
+            ("3.6b", Proof::Compared),
+            ("3.7", Proof::ByChanges),
+            ("3.7b", Proof::ByChanges),
+            ("3.7c", Proof::Compared),
+            ("3.7d", Proof::None),
+            ("3.8", Proof::Compared),
+            ("3.8a", Proof::None),
+            ("3.9", Proof::None),
+            ("4.0", Proof::None),
+        ] {
+            assert_eq!(rules(version).proof(), proof, "{version}");
+        }
+        assert!(!rules("3.4").repeats_any_character && rules("3.5").repeats_any_character);
+        assert!(rules("3.2a").prints_untouched_cells && !rules("3.3").prints_untouched_cells);
     }
 }

@@ -5,19 +5,21 @@
 //! REP repeats, which lines of the hidden main screen go on, a character that is half read, and
 //! which cells were only erased: those begin as in a new pane.
 
+use std::fmt::Write as _;
+
 use bytes::Bytes;
 use memchr::{memchr, memmem};
 
 use super::{
     Rules, Settings, Size,
     cell::{CLUSTER_BYTES, Cell},
+    join::{self, Joined},
     packed::cell,
     params::{Param, ParamBuffer, RawParams},
     row::Row,
     sgr,
     style::{Style, attribute},
     terminal::{SavedScreen, Terminal},
-    write,
 };
 use crate::protocol::{command::Command, ids::PaneId};
 
@@ -51,6 +53,11 @@ pub struct Seed {
     tabs: Vec<u32>,
     scroll_on_clear: Option<bool>,
     alternate_screen: Option<bool>,
+    wide_selectors: Option<bool>,
+    other_widths: bool,
+    alone: bool,
+    /// The widths of [`COMMON`] and [`YOUNG`] characters, one digit each.
+    widths: Vec<u8>,
 }
 
 /// The formats of the third command. The first nine and the last are those that `tmux::seed` reads;
@@ -59,8 +66,26 @@ const FORMAT: &str = "#{cursor_x}|#{cursor_y}|#{history_size}|#{pane_height}|#{a
                       #{pane_dead_status}|#{pane_dead_signal}|#{pane_pid}|#{pane_width}|#{history_limit}|\
                       #{alternate_saved_x}|#{alternate_saved_y}|#{scroll_region_upper}|#{scroll_region_lower}|\
                       #{insert_flag}|#{origin_flag}|#{wrap_flag}|#{cursor_flag}|#{pane_tabs}|\
-                      #{scroll-on-clear}|#{alternate-screen}|#{version}|\
-                      #{?pane_dead,#{E:remain-on-exit-format},}";
+                      #{scroll-on-clear}|#{alternate-screen}|#{variation-selector-always-wide}|\
+                      #{?codepoint-widths,1,0}|#{window_panes}|";
+/// What follows them, behind the widths.
+const FORMAT_END: &str = "|#{version}|#{?pane_dead,#{E:remain-on-exit-format},}";
+
+/// Characters whose widths are asked: those about which the usual libraries agree, and those that
+/// came, or became wide, with a later Unicode than ours.
+const COMMON: [char; 8] = ['é', '─', '漢', '😀', '\u{301}', '\u{200b}', '\u{1160}', '\u{e000}'];
+const YOUNG: [char; 6] = ['\u{2630}', '\u{268a}', '\u{1f6dc}', '\u{1fae8}', '\u{1fae9}', '\u{1facd}'];
+
+/// Returns the formats of the third command.
+fn format(rules: Option<Rules>) -> String {
+    let mut format = FORMAT.to_owned();
+    if rules.is_some_and(|rules| rules.widths_can_be_asked) {
+        for character in COMMON.iter().chain(&YOUNG) {
+            let _ = write!(format, "#{{w;l:{character}}}");
+        }
+    }
+    format + FORMAT_END
+}
 
 /// Returns the commands whose framed replies [`parse`] reads, with the `\n` that ends their last
 /// line. They must be sent as one request: then they are atomic (F3).
@@ -77,9 +102,9 @@ pub fn question(pane: PaneId, rules: Option<Rules>) -> Vec<Command> {
     let mut question = vec![
         capture().flag("-e").flag("-J").opt("-S", "-").opt("-t", &target),
         capture().flag("-P").opt("-t", &target),
-        Command::new("display-message").flag("-p").opt("-t", &target).format(FORMAT),
+        Command::new("display-message").flag("-p").opt("-t", &target).format(&format(rules)),
     ];
-    if rules.is_some_and(|rules| rules.prints_untouched_cells) {
+    if rules.is_some_and(|rules| rules.prints_untouched_cells && !rules.joins_untouched_cells) {
         question.extend([rows().flag("-T"), main().flag("-T")]);
     }
     question.extend([rows(), main()]);
@@ -134,6 +159,10 @@ pub fn parse(parts: &[Bytes]) -> Option<Seed> {
         tabs: fields.get(19)?.split(',').filter_map(|stop| stop.parse().ok()).collect(),
         scroll_on_clear: option(20),
         alternate_screen: option(21),
+        wide_selectors: option(22),
+        other_widths: flag(23),
+        alone: number(24) == Some(1),
+        widths: fields.get(25).map_or(&[][..], |field| field.as_bytes()).to_vec(),
     })
 }
 
@@ -149,10 +178,29 @@ impl Seed {
             history_limit: self.history_limit,
             scroll_on_clear: self.scroll_on_clear.unwrap_or(settings.scroll_on_clear),
             alternate_screen: self.alternate_screen.unwrap_or(settings.alternate_screen),
+            wide_selectors: self.wide_selectors.unwrap_or(settings.wide_selectors),
+            other_widths: self.other_widths,
+            younger_widths: false,
+            alone: self.alone,
         }
     }
 
+    /// Takes note of a library that counts columns by other tables than ours.
+    fn compare_widths(&self, terminal: &mut Terminal) {
+        let differs = |character: char, width: u8| match terminal.width(character) {
+            Some(ours) => width != b'0' + ours,
+            // One that is dropped has no width there.
+            None => width == b'2',
+        };
+        let Some((common, young)) = self.widths.split_at_checked(COMMON.len()) else { return };
+        let common = COMMON.iter().zip(common).any(|(character, width)| differs(*character, *width));
+        let young = YOUNG.iter().zip(young).any(|(character, width)| differs(*character, *width));
+        terminal.settings.other_widths |= common;
+        terminal.settings.younger_widths = young;
+    }
+
     pub(super) fn fill(&self, terminal: &mut Terminal) -> Option<()> {
+        self.compare_widths(terminal);
         let height = usize::from(self.height);
         let total = self.history as usize + height;
         let [whole, whole_main] = match &self.whole {
@@ -162,6 +210,7 @@ impl Seed {
         let mut rows = Lines::new(&self.rows, whole);
         let mut wraps = Wraps::new(&self.joined, u32::from(self.columns));
         let mut visible = Vec::with_capacity(height);
+        terminal.set_tabs(self.tabs.iter().copied());
         for number in 0..total {
             let (line, mut row) = rows.next(terminal)?;
             row.wrapped = wraps.next(line, &row, rows.rest);
@@ -192,7 +241,6 @@ impl Seed {
         terminal.modes.origin = self.origin;
         terminal.modes.wrap = self.wrap;
         terminal.modes.cursor = self.visible;
-        terminal.set_tabs(self.tabs.iter().copied());
         Some(())
     }
 }
@@ -268,6 +316,7 @@ impl<'a> Lines<'a> {
             let whole = reader.row(terminal, line);
             let unused = whole.cells.get(row.cells.len()..).unwrap_or_default();
             row.cells.extend(unused.iter().map(|cell| Cell::erased(cell.style())));
+            row.doubtful |= whole.doubtful;
         }
         Some((line, row))
     }
@@ -309,6 +358,18 @@ impl Reader {
                     rest = self.escape(rest.get(1..).unwrap_or_default());
                     id = self.id(terminal);
                 }
+                b'\t' => {
+                    let column = row.size();
+                    let last = terminal.columns().saturating_sub(1);
+                    let stop = (column + 1..last).find(|at| terminal.is_tab(*at)).unwrap_or(last);
+                    let width = stop.saturating_sub(column).clamp(1, 32);
+                    row.cells.push(Cell::tab(width, id));
+                    let padding = terminal.padding(id);
+                    row.cells.resize((column + width) as usize, padding);
+                    row.guessed = true;
+                    rest = rest.get(1..).unwrap_or_default();
+                    joined = false;
+                }
                 0x0e | 0x0f => {
                     self.line_drawing = byte == 0x0e;
                     id = self.id(terminal);
@@ -323,6 +384,8 @@ impl Reader {
             }
         }
         row.used = row.size();
+        // A line that reaches out of the screen has tabs that are narrower.
+        row.doubtful = row.used > terminal.columns();
         row
     }
 
@@ -372,25 +435,32 @@ fn character(terminal: &mut Terminal, row: &mut Row, text: &[u8], style: u32, jo
         row.cells.push(cell(text, 1, style, terminal.clusters()));
         return joined;
     };
-    let by_kind = terminal.rules.joins_by_kind;
-    let joiner = character == write::JOINER;
+    let rules = terminal.rules;
+    let by_kind = rules.joins_by_kind;
+    let joiner = character == join::JOINER;
+    terminal.note_width(character);
     let width = terminal.width(character).unwrap_or_default();
     if let Some(slot) = row.cells.iter_mut().rfind(|cell| !cell.is_padding()) {
         let mut whole = Vec::with_capacity(CLUSTER_BYTES + 4);
         super::cell::append_text(*slot, &terminal.grid.clusters, &mut whole);
         let before = slot.width() as u8;
         let together = if by_kind {
-            write::joined_width(&whole, before, character, width == 0)
+            let zero = width == 0 || joiner || character == join::SELECTOR;
+            let selects = character != join::SELECTOR || terminal.settings.wide_selectors;
+            match join::joined(&whole, before, character, zero, rules) {
+                Joined::With { wide } => Some(if wide && selects { 2 } else { before }),
+                Joined::Alone | Joined::Dropped => None,
+            }
         } else {
             (joined || joiner || width == 0).then_some(before)
         };
         whole.extend_from_slice(text);
-        if let Some(width) = together.filter(|_| whole.len() <= CLUSTER_BYTES) {
+        if let Some(width) = together.filter(|_| whole.len() <= rules.cluster_bytes()) {
             *slot = cell(&whole, width, slot.style(), terminal.clusters());
             if width > before {
-                row.cells.push(Cell::PADDING);
+                row.cells.push(terminal.padding(style));
             }
-            return joiner && !by_kind;
+            return joiner && rules.joiners_wait;
         }
     }
     if width == 0 {
@@ -398,7 +468,7 @@ fn character(terminal: &mut Terminal, row: &mut Row, text: &[u8], style: u32, jo
     }
     row.cells.push(Cell::character(character, width, style));
     if width == 2 {
-        row.cells.push(Cell::PADDING);
+        row.cells.push(terminal.padding(style));
     }
     false
 }
@@ -492,6 +562,31 @@ mod tests {
         assert_eq!(line(0, false, true, false).as_deref(), Some("ab\\n"));
         assert_eq!(line(1, true, false, false), None);
         assert_eq!(line(1, false, false, true).as_deref(), Some("li  \\n"));
+    }
+
+    #[test]
+    fn what_another_library_counts_otherwise_is_not_known() {
+        let asks = |version: Option<&str>| {
+            let rules = version.map(|version| Rules::for_version(Version::parse(version.as_bytes()).unwrap()));
+            format(rules).contains("#{w;l:漢}")
+        };
+        assert!(asks(Some("3.4")));
+        // 3.3a never comes back from a character without a width.
+        assert!(!asks(Some("3.3a")) && !asks(None));
+        let rules = Rules::for_version(Version::parse(b"3.5a").unwrap());
+        let known = |widths: &str, output: &str| {
+            let fields = format!("0|0|0|2|0|0|||7|8|2000|||0|1|0|0|1|1||||||1|{widths}|3.5a|\n");
+            let parts = ["\n\n", "\n", &fields, "\n\n", "\n", "\n\n", "\n"];
+            let seed = parse(&parts.map(|part| Bytes::copy_from_slice(part.as_bytes()))).unwrap();
+            let mut screen = Screen::from_seed(&seed, rules, Settings::default()).unwrap();
+            screen.feed(output.as_bytes());
+            screen.known(&CaptureOptions::default()).is_some()
+        };
+        assert!(known("11220001111111", "\u{2630}\u{1fae9}"));
+        assert!(known("", "\u{2630}"));
+        assert!(known("11220001221122", "é漢"), "a later Unicode");
+        assert!(!known("11220001221122", "\u{1fae9}"));
+        assert!(!known("11120001111111", ""), "another library");
     }
 
     #[test]

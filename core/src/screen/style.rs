@@ -110,6 +110,14 @@ impl Style {
         Self { background, ..Self::DEFAULT }
     }
 
+    /// Whether tmux keeps a cell that looks so in its longer form.
+    pub fn is_long(&self) -> bool {
+        self.attributes > 0xff
+            || (self.foreground.0 | self.background.0) & Colour::RGB != 0
+            || self.underline != Colour::NONE
+            || self.link != 0
+    }
+
     /// Whether an attribute is set.
     pub fn has(&self, attribute: u16) -> bool {
         self.attributes & attribute != 0
@@ -151,8 +159,17 @@ impl Hasher for WordHasher {
 /// The number of a style in a [`Styles`]. 0 is the default one.
 pub type StyleId = u32;
 
-/// Styles that are as good as endless: a cell has 24 bits for the number.
-const MOST: usize = 1 << 24;
+/// In a number: cells with this style are kept in tmux's longer form.
+pub(super) const LONG_STYLE: StyleId = 1 << 23;
+
+/// Styles that are as good as endless: a cell has 24 bits for the number, one of which is
+/// [`LONG_STYLE`].
+const MOST: usize = 1 << 23;
+
+/// Returns where a style stands in a list of all.
+pub(super) fn place(id: StyleId) -> usize {
+    (id & !LONG_STYLE) as usize
+}
 
 /// The styles that cells refer to. Numbers stay what they are until a sweep frees those that no
 /// cell has.
@@ -175,7 +192,7 @@ impl Default for Styles {
 impl Styles {
     /// Returns a style by its number.
     pub fn get(&self, id: StyleId) -> Style {
-        self.list.get(id as usize).copied().unwrap_or_default()
+        self.list.get(place(id)).copied().unwrap_or_default()
     }
 
     /// Returns the number of a style. Where there are as many as numbers, the default's.
@@ -186,17 +203,18 @@ impl Styles {
         if let Some(id) = self.numbers.get(&style) {
             return *id;
         }
-        let id = if let Some(id) = self.free.pop() {
-            if let Some(slot) = self.list.get_mut(id as usize) {
+        let at = if let Some(at) = self.free.pop() {
+            if let Some(slot) = self.list.get_mut(at as usize) {
                 *slot = style;
             }
-            id
+            at
         } else if self.list.len() < MOST {
             self.list.push(style);
             self.list.len() as StyleId - 1
         } else {
             return 0;
         };
+        let id = if style.is_long() { at | LONG_STYLE } else { at };
         self.numbers.insert(style, id);
         id
     }
@@ -206,18 +224,19 @@ impl Styles {
         self.numbers.len() >= self.sweep_at
     }
 
-    /// Returns how many numbers there are, for a set of those in use.
+    /// Returns how many places there are, for a set of those in use.
     pub(super) fn numbers(&self) -> usize {
         self.list.len()
     }
 
-    /// Frees every style whose place in `used` is not set.
+    /// Frees every style whose [`place`] in `used` is not set.
     pub fn sweep(&mut self, used: &[bool]) {
         let Self { list, numbers, free, .. } = self;
         numbers.retain(|_, id| {
-            let keep = *id == 0 || used.get(*id as usize).copied().unwrap_or_default();
+            let at = place(*id);
+            let keep = at == 0 || used.get(at).copied().unwrap_or_default();
             if !keep {
-                free.push(*id);
+                free.push(at as StyleId);
             }
             keep
         });

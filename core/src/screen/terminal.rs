@@ -85,6 +85,8 @@ pub(super) struct Terminal {
     /// Whether the next character joins the one before the cursor.
     pub(super) joined: bool,
     pub(super) title: String,
+    /// Whether there was a character whose width is not certain.
+    pub(super) unsure_width: bool,
     /// The reason why this may differ from what tmux has.
     pub(super) trouble: Option<Trouble>,
 }
@@ -95,7 +97,7 @@ impl Terminal {
         let mut terminal = Self {
             rules,
             settings,
-            grid: Grid::new(columns, rows, settings.history_limit),
+            grid: Grid::new(columns, rows, settings.history_limit, rules),
             saved: None,
             saved_cursor: None,
             saved_style: Style::DEFAULT,
@@ -113,6 +115,7 @@ impl Terminal {
             utf8: Utf8::default(),
             joined: false,
             title: String::new(),
+            unsure_width: false,
             trouble: None,
         };
         terminal.reset_tabs();
@@ -156,6 +159,15 @@ impl Terminal {
             let kept = self.styles.map(Option::unwrap_or_default);
             self.grid.sweep(&kept, self.saved.as_ref().map(|saved| &saved.rows[..]));
         }
+    }
+
+    /// Returns the right half of a wide character that looks so.
+    pub(super) fn padding(&mut self, style: StyleId) -> Cell {
+        if self.rules.colours_padding && style != 0 {
+            let background = self.grid.styles.get(style).background;
+            return Cell::padding(self.grid.styles.intern(Style::erased(background)));
+        }
+        if self.rules.short_padding { Cell::PADDING } else { Cell::PADDING.lengthened() }
     }
 
     /// Returns the number of the pen's style.

@@ -7,6 +7,8 @@ pub(super) enum Decoded {
     Character(char),
     /// Bytes that would be a character beyond U+10FFFF.
     Beyond([u8; 4]),
+    /// Bytes that are no character.
+    Invalid,
 }
 
 /// Bytes so far.
@@ -36,7 +38,7 @@ impl Utf8 {
                 0xc2..=0xdf => 2,
                 0xe0..=0xef => 3,
                 0xf0..=0xf4 => 4,
-                _ => return None,
+                _ => return Some(Decoded::Invalid),
             };
             self.have = 0;
             self.bad = false;
@@ -52,13 +54,13 @@ impl Utf8 {
         }
         self.size = 0;
         if self.bad {
-            return None;
+            return Some(Decoded::Invalid);
         }
         let bytes = self.bytes.get(..usize::from(self.have))?;
         match (std::str::from_utf8(bytes), self.bytes) {
             (Ok(text), _) => text.chars().next().map(Decoded::Character),
             (Err(_), [0xf4, 0x90..=0xbf, ..]) => Some(Decoded::Beyond(self.bytes)),
-            (Err(_), _) => None,
+            (Err(_), _) => Some(Decoded::Invalid),
         }
     }
 }
@@ -70,7 +72,13 @@ mod tests {
     fn read(bytes: &[u8]) -> String {
         let mut utf8 = Utf8::default();
         let taken = bytes.iter().filter_map(|byte| utf8.take(*byte));
-        taken.map(|taken| if let Decoded::Character(character) = taken { character } else { '+' }).collect()
+        taken
+            .filter_map(|taken| match taken {
+                Decoded::Character(character) => Some(character),
+                Decoded::Beyond(_) => Some('+'),
+                Decoded::Invalid => None,
+            })
+            .collect()
     }
 
     #[test]

@@ -1,62 +1,17 @@
 //! Printing: where a character goes, what it overwrites, when a line wraps.
 
 use super::{
+    Trouble,
     cell::{CLUSTER_BYTES, Cell, Cluster, append_text},
     grid::Grid,
-    row::Row,
+    join::{self, JOINER, Joined},
+    row::{Blanks, Row},
+    rules::Rules,
     style::{Colour, Style, StyleId, Styles, attribute},
     terminal::Terminal,
     utf8::Decoded,
 };
 use crate::width;
-
-/// Joins two characters into one.
-pub(super) const JOINER: char = '\u{200d}';
-
-/// Letters of flags, and skin tones: from 3.4 on they join what stands before them.
-const FLAGS: std::ops::RangeInclusive<char> = '\u{1f1e6}'..='\u{1f1ff}';
-const TONES: std::ops::RangeInclusive<char> = '\u{1f3fb}'..='\u{1f3ff}';
-
-/// Whether the character takes a skin tone and is wide from 3.4 on, whatever the C library says.
-fn is_hand(character: char) -> bool {
-    matches!(
-        character,
-        '\u{261d}'
-            | '\u{26f9}'
-            | '\u{270c}'
-            | '\u{270d}'
-            | '\u{1f3cb}'
-            | '\u{1f3cc}'
-            | '\u{1f574}'
-            | '\u{1f575}'
-            | '\u{1f590}'
-            | '\u{1faf7}'
-            | '\u{1faf8}'
-    )
-}
-
-/// Asks for the picture of a character.
-const SELECTOR: char = '\u{fe0f}';
-
-/// Returns the width of a cell once this character has joined it; `None` if it is of no kind that
-/// does. `zero`: it has no width of its own.
-pub(super) fn joined_width(text: &[u8], width: u8, character: char, zero: bool) -> Option<u8> {
-    let selector = character == SELECTOR;
-    let zero = zero || selector || character == JOINER;
-    let modifier = is_modifier(character);
-    if !zero {
-        let joined = text.ends_with(JOINER.encode_utf8(&mut [0; 4]).as_bytes());
-        if modifier && text.len() < 2 || !modifier && !joined {
-            return None;
-        }
-    }
-    Some(if width == 1 && (selector || (modifier && !zero)) { 2 } else { width })
-}
-
-/// Whether it joins the character before it.
-fn is_modifier(character: char) -> bool {
-    FLAGS.contains(&character) || TONES.contains(&character)
-}
 
 /// Characters that a REP prints at most where tmux has no limit.
 const REPEAT_LIMIT: u32 = 1 << 16;
@@ -64,7 +19,7 @@ const REPEAT_LIMIT: u32 = 1 << 16;
 impl Terminal {
     /// Prints a run of printable ASCII.
     pub(super) fn print(&mut self, text: &[u8]) {
-        self.utf8.reset();
+        self.end_character();
         self.last = text.last().copied().map(char::from);
         let line_drawing = self.line_drawing();
         self.mark_line_drawing(false);
@@ -110,28 +65,18 @@ impl Terminal {
     /// Prints a run that fits in the line.
     fn print_run(&mut self, text: &[u8], style: StyleId) {
         let (x, columns) = (self.x, self.columns());
-        let Some(row) = self.grid.row_mut(self.y) else { return };
-        if x != 0 && row.get(x).is_padding() {
-            let mut left = x;
-            while left > 0 && row.get(left).is_padding() {
-                row.set(left, columns, Cell::SPACE);
-                left -= 1;
-            }
-            // A wide character in the first column is left as it is.
-            if left > 0 && row.get(left).width() > 1 {
-                row.set(left, columns, Cell::SPACE);
-            }
-        }
+        self.grid.changes.mark(self.y as usize);
+        let rules = self.rules;
+        let Grid { rows, styles, .. } = &mut self.grid;
+        let Some(row) = rows.get_mut(self.y as usize) else { return };
+        let mut blanks = Blanks { rules, styles };
+        row.cut_before(x, columns, &mut blanks);
         let mut run = self.run.filter(|run| run.end == x).unwrap_or_else(|| row.run(x));
         run.end += text.len() as u32;
         row.set_run(run, columns, text, style);
         self.run = Some(run);
         self.x += text.len() as u32;
-        let mut right = self.x;
-        while right < columns && row.get(right).is_padding() {
-            row.set(right, columns, Cell::SPACE);
-            right += 1;
-        }
+        row.cut_after(self.x, columns, &mut blanks);
     }
 
     /// Takes a byte of a character of more than one.
@@ -140,7 +85,24 @@ impl Terminal {
         match self.utf8.take(byte) {
             Some(Decoded::Character(character)) => self.print_character(character),
             Some(Decoded::Beyond(bytes)) if self.rules.keeps_unknown_characters => self.print_beyond(&bytes),
-            Some(Decoded::Beyond(_)) | None => {}
+            Some(Decoded::Beyond(_) | Decoded::Invalid) => self.print_invalid(),
+            None => {}
+        }
+    }
+
+    /// Ends a character whose bytes are not all there.
+    pub(super) fn end_character(&mut self) {
+        if self.utf8.started() {
+            self.utf8.reset();
+            self.print_invalid();
+        }
+    }
+
+    /// Prints what stands for bytes that are no character, where something does.
+    fn print_invalid(&mut self) {
+        if self.rules.prints_invalid {
+            self.print_character(char::REPLACEMENT_CHARACTER);
+            self.last = None;
         }
     }
 
@@ -157,16 +119,17 @@ impl Terminal {
     /// Prints a character beyond ASCII.
     pub(super) fn print_character(&mut self, character: char) {
         self.last = self.rules.repeats_any_character.then_some(character);
+        self.note_width(character);
         let Some(width) = self.width(character) else { return };
         if self.rules.joins_by_kind {
-            if !self.join_by_kind(character, width == 0) {
+            if !self.join(character, width == 0) {
                 let style = self.style(false);
                 self.print_cell(Cell::character(character, width, style), u32::from(width));
             }
             return;
         }
         // A joiner waits for what it joins.
-        if character == JOINER {
+        if character == JOINER && self.rules.joiners_wait {
             self.joined = true;
             return;
         }
@@ -182,14 +145,24 @@ impl Terminal {
         self.print_cell(Cell::character(character, width, style), u32::from(width));
     }
 
+    /// Takes note of a character whose width may be another in tmux.
+    pub(super) fn note_width(&mut self, character: char) {
+        if self.settings.younger_widths && width::is_young(u32::from(character)) {
+            self.unsure_width = true;
+        }
+    }
+
     /// Returns the columns that a character takes; `None` for one that is dropped.
     pub(super) fn width(&self, character: char) -> Option<u8> {
         match width::of(u32::from(character)) {
             2 => Some(2),
-            _ if self.rules.joins_by_kind && (FLAGS.contains(&character) || is_hand(character)) => Some(2),
+            _ if self.rules.joins_by_kind && join::is_hand(character) => Some(2),
+            _ if self.rules.wide_flags && join::FLAGS.contains(&character) => Some(2),
             width @ 0.. => Some(width.unsigned_abs()),
-            // C1 controls have no width there.
-            _ => self.rules.keeps_unknown_characters.then_some(u8::from(character > '\u{9f}')),
+            _ => {
+                let wide = character > '\u{9f}' || self.rules.widens_controls;
+                self.rules.keeps_unknown_characters.then_some(u8::from(wide))
+            }
         }
     }
 
@@ -207,42 +180,106 @@ impl Terminal {
         let mut text = Vec::with_capacity(CLUSTER_BYTES + 4);
         append_text(base, &self.grid.clusters, &mut text);
         text.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
-        let Some(cluster) = Cluster::new(&text) else { return };
+        let limit = self.rules.cluster_bytes();
+        let Some(cluster) = Cluster::new(&text).filter(|_| text.len() <= limit) else { return };
         let index = self.clusters().add(cluster);
         self.grid.set(at, self.y, Cell::cluster(index, base.width() as u8, base.style()));
         self.sweep();
     }
 
-    /// Adds a character to the cell before the cursor if it is of a kind that joins; false if it
-    /// stands for itself.
-    fn join_by_kind(&mut self, character: char, zero: bool) -> bool {
-        let zero = zero || character == SELECTOR || character == JOINER;
-        let (Some(before), Some(row)) = (self.x.checked_sub(1), self.grid.row(self.y)) else { return zero };
-        let at = if before > 0 && row.get(before).is_padding() { before - 1 } else { before };
-        let base = row.get(at);
-        if base.is_padding() || base.width() != self.x - at {
-            return zero;
+    /// Adds a character to the cell before the cursor if it joins it; false if it stands for itself.
+    fn join(&mut self, character: char, zero: bool) -> bool {
+        if self.rules.joins_by_pair && character == join::FILLER {
+            return true;
         }
+        let zero = zero || character == join::SELECTOR || character == JOINER;
+        let Some((at, base)) = self.base() else { return zero };
         // Nearly every character stands for itself, which is seen without collecting the text
         // before it.
-        if !zero && !is_modifier(character) && !base.ends_in(JOINER, &self.grid.clusters) {
+        if !zero && !join::may_join(character) && !base.ends_in(JOINER, &self.grid.clusters) {
             return false;
         }
         let mut text = Vec::with_capacity(2 * CLUSTER_BYTES);
         append_text(base, &self.grid.clusters, &mut text);
-        let Some(width) = joined_width(&text, base.width() as u8, character, zero) else { return false };
-        text.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
-        let Some(cluster) = Cluster::new(&text) else { return false };
-        let index = self.clusters().add(cluster);
-        let widened = u32::from(width) > base.width();
-        self.grid.set(at, self.y, Cell::cluster(index, width, base.style()));
-        if widened {
-            self.grid.set(at + 1, self.y, Cell::PADDING);
+        let wide = match join::joined(&text, base.width() as u8, character, zero, self.rules) {
+            Joined::Alone => return false,
+            Joined::Dropped => return true,
+            Joined::With { wide } => wide && (character != join::SELECTOR || self.settings.wide_selectors),
+        };
+        let mut bytes = [0; 4];
+        let character = character.encode_utf8(&mut bytes).as_bytes();
+        self.extend(at, base, text, character, wide) || zero && self.rules.drops_what_has_no_room
+    }
+
+    /// Returns the cell before the cursor that a character can join.
+    fn base(&self) -> Option<(u32, Cell)> {
+        let (before, row) = (self.x.checked_sub(1)?, self.grid.row(self.y)?);
+        let at = if before > 0 && row.get(before).is_padding() { before - 1 } else { before };
+        let base = row.get(at);
+        (!base.is_padding() && base.width() == self.x - at).then_some((at, base))
+    }
+
+    /// Adds bytes to a cell's text and makes it wide, if it is to be; false where there is no room.
+    fn extend(&mut self, at: u32, base: Cell, mut text: Vec<u8>, more: &[u8], wide: bool) -> bool {
+        let limit = self.rules.cluster_bytes();
+        let held = if base.is_tab() { base.width() as usize } else { text.len() };
+        text.extend_from_slice(more);
+        if held + more.len() > limit {
+            return false;
         }
-        // Also where it does not move: a resize may have left it far behind the margin.
-        self.set_cursor(Some(self.x + u32::from(widened)), None);
+        let mut width = base.width();
+        let widened = width == 1 && wide;
+        width += u32::from(widened);
+        let cell = if base.is_tab() {
+            // It stays a tab.
+            Cell::tab(width, base.style())
+        } else {
+            if text.len() == 32 {
+                // tmux counts the bytes in five bits: all of them are lost, and the sixth is the width's.
+                text.clear();
+                width += u32::from(width == 1);
+            }
+            let Some(cluster) = Cluster::new(&text) else { return false };
+            Cell::cluster(self.clusters().add(cluster), width as u8, base.style())
+        };
+        self.grid.set(at, self.y, cell);
+        if widened {
+            let padding = self.padding(base.style());
+            self.grid.set(at + 1 + u32::from(self.rules.widens_too_far), self.y, padding);
+        }
+        let columns = if widened { 2 } else { self.x - at };
+        let right = match self.columns().checked_sub(at) {
+            Some(right) => right,
+            None if self.rules.sees_outside => u32::MAX,
+            None => 0,
+        };
+        let inside = at + columns <= self.columns();
+        if self.rules.moves_where_visible && !self.settings.alone && (!inside || widened && self.rules.widens_by_layout)
+        {
+            self.trouble = Some(Trouble::Layout);
+        }
+        if !self.rules.moves_where_visible || inside || right >= columns {
+            // Also where it does not move: a resize may have left it far behind the margin.
+            self.set_cursor(Some(self.x + u32::from(widened)), None);
+        }
         self.sweep();
         true
+    }
+
+    /// Prints a tab that covers so many blanks, with the look of the first.
+    pub(super) fn print_tab(&mut self, width: u32) {
+        let style = self.grid.get(self.x, self.y).style();
+        if width > 1
+            && let Some((at, base)) = self.base()
+            && base.ends_in(JOINER, &self.grid.clusters)
+        {
+            let mut text = Vec::with_capacity(2 * CLUSTER_BYTES);
+            append_text(base, &self.grid.clusters, &mut text);
+            if self.extend(at, base, text, &vec![b' '; width as usize], false) {
+                return;
+            }
+        }
+        self.print_cell(Cell::tab(width, style), width);
     }
 
     /// Prints a cell, in any mode.
@@ -263,16 +300,17 @@ impl Terminal {
         if self.x > fits || self.y >= self.height() {
             return;
         }
-        let (x, y) = (self.x, self.y);
+        let (x, y, rules) = (self.x, self.y, self.rules);
+        let padding = if width > 1 { self.padding(cell.style()) } else { Cell::PADDING };
         let Grid { rows, styles, changes, .. } = &mut self.grid;
         let Some(row) = rows.get_mut(y as usize) else { return };
-        let cut = row.cut_wide(x, width, columns);
-        let stands = width < 2 && !self.modes.insert && !cut && looks_written(row, x, cell, styles);
+        let cut = row.cut_wide(x, width, columns, &mut Blanks { rules, styles });
+        let stands = width < 2 && !self.modes.insert && !cut && looks_written(row, x, cell, styles, rules);
         if cut || !stands {
             changes.mark(y as usize);
         }
         if !stands {
-            row.set_wide(x, width, columns, cell);
+            row.set_wide(x, width, columns, cell, padding);
         }
         let last = u32::from(!self.modes.wrap);
         if x <= columns.wrapping_sub(last).wrapping_sub(width) {
@@ -288,6 +326,9 @@ impl Terminal {
         let count = count.min(self.columns().wrapping_sub(self.x)).min(REPEAT_LIMIT);
         let Some(character) = self.last else { return };
         let marked = self.rules.repeats_any_character && self.line_drawing();
+        if marked && self.rules.repeats_line_drawing_by_build {
+            self.trouble = Some(Trouble::Build);
+        }
         self.mark_line_drawing(marked);
         for _ in 0..count {
             match u8::try_from(character) {
@@ -301,17 +342,17 @@ impl Terminal {
 
 /// Whether tmux takes a cell for what stands in that column already, and does not write it: not
 /// even what is used changes then. It does not look at the colour of underlines.
-fn looks_written(row: &Row, column: u32, cell: Cell, styles: &Styles) -> bool {
+fn looks_written(row: &Row, column: u32, cell: Cell, styles: &Styles, rules: Rules) -> bool {
     let plain = |style: StyleId| Style { underline: Style::DEFAULT.underline, link: 0, ..styles.get(style) };
     if column >= row.size() {
         let linked = styles.get(cell.style()).link != 0;
         return cell.as_ascii() == Some(b' ') && plain(cell.style()) == Style::DEFAULT && !linked;
     }
     let here = row.get(column);
-    if here.as_ascii().is_none() || here.as_ascii() != cell.as_ascii() || here.is_cleared() || here.is_padding() {
+    if here.is_long() || rules.only_long_cells || here.as_ascii() != cell.as_ascii() || here.is_cleared() {
         return false;
     }
     let old = styles.get(here.style());
-    let small = old.attributes < 0x100 && old.foreground.0 < 0x100 && old.background.0 < 0x100;
-    small && plain(here.style()) == old && plain(cell.style()) == old
+    let indexed = old.foreground.0 < 0x100 && old.background.0 < 0x100;
+    indexed && !here.is_padding() && plain(cell.style()) == old
 }

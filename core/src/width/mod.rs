@@ -17,7 +17,7 @@ pub fn of_text(text: &str) -> usize {
 
 /// Returns the width of a character from U+0080 on: 0, 1 or 2, or -1 where the library knows none.
 ///
-/// tmux asks `wcwidth` of its own C library; this is glibc's (2.36, Unicode 15), which Debian's
+/// tmux asks `wcwidth` of its own C library; this is glibc's (2.36, Unicode 14), which Debian's
 /// builds use. Another library differs in characters that are younger than its tables.
 pub(crate) fn of(character: u32) -> i8 {
     match character {
@@ -28,6 +28,14 @@ pub(crate) fn of(character: u32) -> i8 {
     }
     let after = RUNS.partition_point(|(start, _)| *start <= character);
     after.checked_sub(1).and_then(|at| RUNS.get(at)).map_or(1, |(_, width)| *width)
+}
+
+/// Whether a character came, or may have another width, with a later Unicode than this table's.
+pub(crate) fn is_young(character: u32) -> bool {
+    matches!(
+        character,
+        0x2630..=0x2637 | 0x268a..=0x268f | 0x31e4..=0x31ef | 0x4dc0..=0x4dff | 0x1_6fe0..=0x1_8dff | 0x1_d300..=0x1_d37f
+    ) || of(character) < 0
 }
 
 /// Returns the width of U+00AD, looked up: libraries disagree about it.

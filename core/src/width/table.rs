@@ -1,4 +1,4 @@
-//! The widths that `wcwidth` of glibc 2.36 (Unicode 15) gives of every character from U+0080 on:
+//! The widths that `wcwidth` of glibc 2.36 (Unicode 14) gives of every character from U+0080 on:
 //! where a run of equal width begins, and the width (-1: the character cannot be printed). Made by
 //! asking that function.
 

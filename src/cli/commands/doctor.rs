@@ -21,6 +21,7 @@ use crate::{
     config::{Settings, paths},
     plain,
     protocol::version::Version,
+    screen::{Proof, Rules},
     socket::Environment,
 };
 
@@ -88,6 +89,7 @@ impl Doctor {
         let status = status.ok().flatten();
         checks.extend(status.iter().flat_map(|status| &status.warnings).map(warning));
         checks.extend(agent_rules(caller));
+        checks.extend(status.iter().flat_map(captures));
         checks.extend(tmux_sockets(caller, status.as_ref()));
         if self.verify {
             checks.extend(screens(caller).await);
@@ -263,6 +265,28 @@ fn agent_rules(caller: &Caller) -> Option<Check> {
     }
 }
 
+/// Checks where captures of the tmux servers come from: one line for each version.
+fn captures(status: &StatusAnswer) -> Vec<Check> {
+    let versions: BTreeSet<_> = status.servers.iter().filter_map(|server| server.version.as_deref()).collect();
+    versions.into_iter().filter_map(captures_of).collect()
+}
+
+fn captures_of(version: &str) -> Option<Check> {
+    const NAME: &str = "captures";
+    const FIX: &str = "nothing is wrong: a capture takes a little longer; a later muxtap may follow this version";
+    let proof = Rules::for_version(Version::parse(version.as_bytes()).ok()?).proof();
+    let text = format!("of tmux {version} come from");
+    Some(match proof {
+        Proof::Compared => Check::ok(NAME, format!("{text} memory, as compared with this version")),
+        Proof::ByChanges => {
+            Check::ok(NAME, format!("{text} memory: its screens are those of a version that was compared"))
+        }
+        Proof::None => {
+            Check::warning(NAME, format!("{text} tmux: screens of this version are not followed in memory"), FIX)
+        }
+    })
+}
+
 /// Compares every pane of the tmux server that is meant, with its history and its colours.
 async fn screens(caller: &Caller) -> Vec<Check> {
     const NAME: &str = "screens";
@@ -381,6 +405,17 @@ mod tests {
         assert_eq!(old.status, Status::Problem);
         assert!(old.message.contains("tmux 3.2;") && old.message.contains("3.2a"), "{}", old.message);
         assert_eq!(judge_version(program, b"hello").status, Status::Problem);
+    }
+
+    #[test]
+    fn a_version_says_where_its_captures_come_from() {
+        let check = |version| captures_of(version).map(|check| (check.status, check.message));
+        let (status, message) = check("3.3a").unwrap();
+        assert_eq!((status, message.contains("memory, as compared")), (Status::Ok, true), "{message}");
+        assert_eq!(check("3.5").unwrap().0, Status::Ok);
+        let (status, message) = check("99.1").unwrap();
+        assert_eq!((status, message.contains("from tmux")), (Status::Warning, true), "{message}");
+        assert!(check("what").is_none());
     }
 
     #[test]

@@ -31,6 +31,10 @@ pub(in crate::engine) enum Staleness {
     CursorLost,
     /// A sixel image, which moves the cursor by the size of the client's characters.
     Image,
+    /// Output that builds of the same version draw differently.
+    Build,
+    /// A wide character whose cursor depends on the panes beside this one.
+    Layout,
     /// The pane's output is not followed now: it has no connection, or its seed has not come.
     Unfollowed,
     /// The program left an alternate screen that came from a seed: tmux does not report all that
@@ -50,6 +54,8 @@ impl Staleness {
             Self::OpenString => "open-string",
             Self::CursorLost => "cursor-lost",
             Self::Image => "image",
+            Self::Build => "build",
+            Self::Layout => "layout",
             Self::Unfollowed => "unfollowed",
             Self::Uncovered => "uncovered",
             Self::Dropped => "dropped",
@@ -148,6 +154,8 @@ impl ScreenModel {
             _ if near => Some(Staleness::OpenString),
             Some(Trouble::CursorLost) => Some(Staleness::CursorLost),
             Some(Trouble::Image) => Some(Staleness::Image),
+            Some(Trouble::Build) => Some(Staleness::Build),
+            Some(Trouble::Layout) => Some(Staleness::Layout),
             _ if self.covered && changes.alternate && !screen.alternate() => Some(Staleness::Uncovered),
             _ => None,
         };
@@ -199,7 +207,7 @@ impl ScreenModel {
             return None;
         }
         ours.feed(output);
-        ours.trusted().is_ok().then(|| is_same(&ours, &theirs, rules.knows_trailing()))
+        ours.trusted().is_ok().then(|| is_same(&ours, &theirs))
     }
 
     /// Returns whether a resync can prove anything. A pane that is about to be seeded needs none.
@@ -228,9 +236,7 @@ impl ScreenModel {
 
     /// Returns what `capture-pane` would print, where that is certain.
     pub(in crate::engine) fn capture(&self, options: &CaptureOptions) -> Option<Vec<u8>> {
-        self.followed()
-            .filter(|_| !options.trailing || self.rules.is_some_and(|rules| rules.knows_trailing()))?
-            .known(options)
+        self.followed()?.known(options)
     }
 
     /// Returns the last known screen, stale or not.
@@ -270,7 +276,7 @@ impl ScreenModel {
         let ours = self.screen.as_deref().filter(|screen| screen.trusted().is_ok());
         let outcome = match (ours, &theirs) {
             (None, _) => Reconciled::Unknown,
-            (Some(ours), Some(theirs)) if is_same(ours, theirs, rules.knows_trailing()) => Reconciled::Same,
+            (Some(ours), Some(theirs)) if is_same(ours, theirs) => Reconciled::Same,
             _ => Reconciled::Different,
         };
         if outcome != Reconciled::Same {
@@ -311,7 +317,7 @@ impl CursorReport {
 }
 
 /// Returns whether tmux would print the same for both.
-fn is_same(one: &Screen, other: &Screen, with_trailing: bool) -> bool {
+fn is_same(one: &Screen, other: &Screen) -> bool {
     let all = CaptureOptions { start: Line::Edge, escapes: true, ..CaptureOptions::default() };
     let joined = CaptureOptions { join: true, ..all };
     let (cursor, theirs) = (one.cursor(), other.cursor());
@@ -320,7 +326,7 @@ fn is_same(one: &Screen, other: &Screen, with_trailing: bool) -> bool {
         && (cursor.column, cursor.row) == (theirs.column, theirs.row)
         && one.capture(&joined) == other.capture(&joined)
         // Where one of them does not know, there is nothing to compare.
-        && [all, CaptureOptions { trailing: with_trailing, ..all }].iter().all(|options| {
+        && [all, CaptureOptions { trailing: true, ..all }].iter().all(|options| {
             one.known(options).zip(other.known(options)).is_none_or(|(one, other)| one == other)
         })
 }
@@ -413,7 +419,9 @@ mod tests {
     fn what_cannot_be_followed_is_no_difference() {
         let rules = Rules::for_version(Version::parse(b"3.5a").unwrap());
         let fields = "2|0|0|2|0|0|||7|20|2000|4294967295|4294967295|0|1|0|0|1|1|\n";
-        let parts = ["ab\n\n", "\n", fields, "ab\n\n", "\n"].map(|part| bytes::Bytes::copy_from_slice(part.as_bytes()));
+        // A quarter of the line exists where something was written.
+        let parts = ["ab\n\n", "\n", fields, "ab\n\n", "\n", "ab   \n\n", "\n"]
+            .map(|part| bytes::Bytes::copy_from_slice(part.as_bytes()));
         let seed = screen::seed::parse(&parts).unwrap();
         let outcome = |output: &[u8]| {
             let mut model = ScreenModel { rules: Some(rules), ..ScreenModel::default() };

@@ -31,6 +31,8 @@ pub struct Tmux {
     line: Vec<u8>,
     /// Output of each pane that was not taken yet.
     heard: BTreeMap<String, Vec<u8>>,
+    /// Captures that were compared, by their flags, and those of them that the model knew.
+    pub counts: BTreeMap<String, [u64; 2]>,
 }
 
 impl Drop for Tmux {
@@ -65,7 +67,16 @@ impl Tmux {
             .unwrap();
         let stdin = child.stdin.take().unwrap();
         let stdout = BufReader::with_capacity(1 << 16, child.stdout.take().unwrap());
-        let mut tmux = Self { world, child, stdin, stdout, version, line: Vec::new(), heard: BTreeMap::new() };
+        let mut tmux = Self {
+            world,
+            child,
+            stdin,
+            stdout,
+            version,
+            line: Vec::new(),
+            heard: BTreeMap::new(),
+            counts: BTreeMap::new(),
+        };
         // A command that is sent sooner may run before the client is attached (F25).
         while !tmux.line.starts_with(b"%session-changed ") {
             tmux.read_line();
@@ -286,6 +297,17 @@ impl Question {
         Self { captures, commands }
     }
 
+    /// Counts the captures, and those that are known.
+    fn count(&self, screen: &Screen, counts: &mut BTreeMap<String, [u64; 2]>) {
+        for (flags, options) in &self.captures {
+            // The numbers of the lines are the case's.
+            let kind: Vec<_> = flags.split(' ').filter(|flag| ["-e", "-J", "-N"].contains(flag)).collect();
+            let [known, all] = counts.entry(kind.join(" ")).or_default();
+            *known += u64::from(screen.known(options).is_some());
+            *all += 1;
+        }
+    }
+
     /// Replies that differ from the model: the name of each, and how it differs.
     pub fn differences(&self, replies: &[Vec<u8>], screen: &Screen) -> Vec<(&str, String)> {
         let mut found = Vec::new();
@@ -327,6 +349,7 @@ fn first_difference(ours: &[String], theirs: &[String]) -> String {
 pub fn difference(pane: &mut Pane<'_>, screen: &Screen, joined: bool) -> Option<String> {
     pane.rest();
     let question = Question::new(&pane.id, screen.history_size());
+    question.count(screen, &mut pane.tmux.counts);
     let replies = pane.tmux.ask_all(&question.commands);
     let found = question.differences(&replies, screen);
     let first = found.iter().find(|(what, _)| joined || !what.contains("-J"));
@@ -345,7 +368,7 @@ pub fn run(tmux: &mut Tmux, case: &Case) -> Option<String> {
     for step in &case.steps {
         pane.take(step);
         apply(&mut screen, step);
-        if matches!(screen.trusted(), Err(Trouble::CursorLost | Trouble::Image)) {
+        if matches!(screen.trusted(), Err(trouble) if trouble != Trouble::OpenString) {
             return None;
         }
     }
@@ -377,20 +400,35 @@ pub fn seeded(tmux: &mut Tmux, pane: PaneId, further: &[String]) -> (Option<Scre
 pub fn run_seeded(tmux: &mut Tmux, case: &Case) -> Option<String> {
     let mut pane = tmux.pane(case);
     let (before, after) = case.steps.split_at(case.steps.len() / 2);
+    let mut whole = model(case, pane.tmux.version);
     for step in before {
         pane.take(step);
+        apply(&mut whole, step);
     }
     pane.rest();
     let id = pane.id.parse().unwrap();
     let Some(mut screen) = seeded(pane.tmux, id, &[]).0 else { return Some("no seed".into()) };
+    if screen.at_rest() && !whole.at_rest() {
+        // A character that is half read is not told: from 3.6 on something is printed for it.
+        pane.take(&Step::Print(b"\x18".to_vec()));
+        pane.rest();
+        screen = seeded(pane.tmux, id, &[]).0?;
+    }
     // Whether the last row goes on, or an empty one, is not told: joined lines are not compared.
     if let Some(difference) = difference(&mut pane, &screen, false) {
         return Some(format!("right after the seed: {difference}"));
     }
     for step in [Step::Print(SETTLE.to_vec()), Step::Rest].iter().chain(after) {
+        let alternate = screen.alternate();
         pane.take(step);
         apply(&mut screen, step);
-        if screen.trusted() == Err(Trouble::Image) {
+        if alternate && !screen.alternate() {
+            // The pen comes back that was there when the alternate screen was entered.
+            let plain = Step::Print(b"\x1b[m".to_vec());
+            pane.take(&plain);
+            apply(&mut screen, &plain);
+        }
+        if matches!(screen.trusted(), Err(trouble) if trouble != Trouble::OpenString) {
             return None;
         }
     }

@@ -67,6 +67,23 @@ const WIDE: [&str; 6] = ["漢", "字", "😀", "한", "🚀", "あ"];
 const NARROW: [&str; 8] = ["é", "ß", "─", "│", "█", "→", "ж", "\u{a0}"];
 const ZERO: [&str; 5] = ["\u{301}", "\u{308}", "\u{20dd}", "\u{fe0f}", "\u{200b}"];
 const JOINED: [&str; 6] = ["\u{200d}", "👨\u{200d}👩\u{200d}👧", "🏳\u{fe0f}\u{200d}🌈", "👍🏽", "🇩🇪", "☺\u{fe0f}"];
+/// What joins or not, by version: letters of flags, hands and tones, parts of Korean syllables, what a selector widens.
+const JOINING: [&str; 14] = [
+    "\u{1f1e9}",
+    "\u{1f1ea}\u{1f1ea}\u{1f1ea}",
+    "👍",
+    "\u{1f3fd}",
+    "\u{1f3fd}👋",
+    "\u{1100}",
+    "\u{1161}",
+    "\u{11a8}",
+    "\u{a960}\u{d7b0}\u{d7cb}",
+    "\u{3164}",
+    "\u{200d}",
+    "a\u{fe0f}",
+    "☝",
+    "é\u{200d}\t",
+];
 const ODD: [&str; 7] = ["\u{ad}", "\u{378}", "\u{85}", "\u{9b}31m", "\u{e000}", "\u{10ffff}", "\u{1160}"];
 
 /// A case from a seed.
@@ -166,7 +183,8 @@ fn piece(r: &mut Random, columns: u32, rows: u32, flavour: Flavour) -> Vec<u8> {
         22..26 => r.pick(&WIDE).repeat(r.between(1, 4) as usize),
         26..29 => r.pick(&NARROW).repeat(r.between(1, 4) as usize),
         29..32 => r.pick(&ZERO).repeat(if r.chance(5) { 9 } else { 1 }),
-        32..35 => r.pick(&JOINED).into(),
+        32..34 => r.pick(&JOINED).into(),
+        34 => r.pick(&JOINING).repeat(if r.chance(5) { 12 } else { 1 }),
         35 if !flavour.well_formed => r.pick(&ODD).into(),
         36..44 => "\r\n".into(),
         44 => r.pick(&["\n", "\r", "\x0b", "\x0c", "\n\n\n"]).into(),
