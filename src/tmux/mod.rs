@@ -134,6 +134,6 @@ pub enum Value {
     Path(String),
     /// `#{history_size} #{cursor_x} #{cursor_y}`, at some moment since the last such value.
     Place(String),
-    /// The same, asked for: as it is where the reply stands among the pane's output.
+    /// A place that was asked for: as it is where the reply stands among the pane's output.
     PlaceHere(String),
 }

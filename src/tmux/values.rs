@@ -30,11 +30,11 @@ const NAME: &str = "muxtap-";
 /// The cursor's place and the history's size.
 const PLACE: &str = "#{history_size} #{cursor_x} #{cursor_y}";
 
-/// What tmux has to tell of a pane.
+/// The values of a pane that tmux has to tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reads {
-    /// What nobody else knows. The command and the path are the kernel's to tell, and the end of a
-    /// process.
+    /// Those that nobody else knows. The command, the path and the end of a process are the
+    /// kernel's to tell.
     TmuxAlone,
     /// All that changes: the server's kernel cannot be read from here.
     All,
@@ -104,7 +104,7 @@ pub struct Values {
     title: String,
     /// Only with [`Reads::All`].
     command: Option<String>,
-    /// The same.
+    /// Only with [`Reads::All`].
     path: Option<String>,
 }
 

@@ -274,7 +274,7 @@ async fn nor_while_one_server_takes_the_place_of_another() {
     engine.stop().await;
 }
 
-/// Who looks at a pane or restarts it all the while means the first server's too.
+/// A caller that looks at a pane or restarts it all the while means the first server's too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nobody_sees_or_restarts_the_pane_of_the_next_server() {
     let world = World::with_server();

@@ -56,14 +56,14 @@ pub(super) fn is_hand(character: char) -> bool {
     )
 }
 
-/// What a character does to the one before it.
+/// The effect of a character on the one before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Joined {
-    /// It stands for itself.
+    /// None: a character by itself.
     Alone,
     /// Nothing, and it is gone.
     Dropped,
-    /// It joins it.
+    /// Both are one cluster.
     With {
         /// Together they are two columns wide.
         wide: bool,

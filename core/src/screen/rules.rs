@@ -8,7 +8,7 @@ use crate::protocol::version::Version;
 pub enum Proof {
     /// The differential suite found no difference.
     Compared,
-    /// What changed between it and a version that was compared does not reach the grid, by tmux's
+    /// Changes between it and a version that was compared do not reach the grid, by tmux's
     /// history. It was not compared.
     ByChanges,
     /// Neither: ask tmux.

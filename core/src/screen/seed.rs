@@ -68,7 +68,7 @@ const FORMAT: &str = "#{cursor_x}|#{cursor_y}|#{history_size}|#{pane_height}|#{a
                       #{insert_flag}|#{origin_flag}|#{wrap_flag}|#{cursor_flag}|#{pane_tabs}|\
                       #{scroll-on-clear}|#{alternate-screen}|#{variation-selector-always-wide}|\
                       #{?codepoint-widths,1,0}|#{window_panes}|";
-/// What follows them, behind the widths.
+/// The formats behind the widths.
 const FORMAT_END: &str = "|#{version}|#{?pane_dead,#{E:remain-on-exit-format},}";
 
 /// Characters whose widths are asked: those about which the usual libraries agree, and those that
@@ -102,7 +102,7 @@ pub fn question(pane: PaneId, rules: Option<Rules>) -> Vec<Command> {
     let mut question = vec![
         capture().flag("-e").flag("-J").opt("-S", "-").opt("-t", &target),
         capture().flag("-P").opt("-t", &target),
-        Command::new("display-message").flag("-p").opt("-t", &target).format(&format(rules)),
+        Command::new("display-message").flag("-p").opt("-t", &target).format(format(rules)),
     ];
     if rules.is_some_and(|rules| rules.prints_untouched_cells && !rules.joins_untouched_cells) {
         question.extend([rows().flag("-T"), main().flag("-T")]);

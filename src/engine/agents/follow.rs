@@ -89,7 +89,7 @@ struct RunningAgent {
     bell: Option<u64>,
     /// When tmux was last asked for the screen.
     queried_at: Option<Instant>,
-    /// What tmux alone knows of the pane counts.
+    /// Held since titles set by commands count, too.
     _use: PaneUse,
 }
 

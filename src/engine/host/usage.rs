@@ -1,4 +1,4 @@
-//! What tmux alone knows of a pane: asked for when a use begins, pushed while it lasts.
+//! Facts that tmux alone knows of a pane: asked for when a use begins, pushed while it lasts.
 //!
 //! A title set by `select-pane -T`, a history cleared by `clear-history` and a terminal reset by
 //! `send-keys -R` are in nobody's output. tmux tells of them if it looks once a second, which it
