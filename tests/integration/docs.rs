@@ -187,7 +187,8 @@ fn has_test(source: &str, name: &str) -> bool {
         return false;
     };
     let above = &lines[..at];
-    above.iter().rev().take_while(|line| line.starts_with(['#', '/'])).any(|line| line.ends_with("test]"))
+    let is_attribute = |line: &&str| line.starts_with("#[test]") || line.starts_with("#[tokio::test");
+    above.iter().rev().take_while(|line| line.starts_with(['#', '/'])).any(is_attribute)
         || above.contains(&"proptest! {")
 }
 
