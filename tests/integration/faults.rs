@@ -77,8 +77,8 @@ fn assert_consecutive(numbers: &[u64]) {
 fn control_clients_that_are_killed_under_output_are_replaced() {
     let world = World::with_server();
     let pane = world.window(
-        "stty -echo; echo ready; read -r go; i=0; while [ $i -lt 6000 ]; do i=$((i+1)); echo \"line $i\"; done; \
-         echo END; while read -r line; do echo \"got $line\"; done",
+        "stty -echo; echo ready; read -r go; i=0; while [ $i -lt 6000 ]; do i=$((i+1)); echo \"line $i\"; \
+         [ $((i % 50)) -ne 0 ] || sleep 0.02; done; echo END; while read -r line; do echo \"got $line\"; done",
     );
     world.await_output(&pane, "^ready");
     let since = cursor(&world, &pane);
