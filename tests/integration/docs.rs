@@ -164,3 +164,63 @@ fn tests_that_prove_an_invariant_exist() {
     }
     assert!(proofs > 5);
 }
+
+/// Whether a module has this test: `a/b.rs` or `a/b/mod.rs` under one of the roots, or a module within that file.
+fn is_test(module: &[&str], name: &str) -> bool {
+    (1..=module.len()).any(|count| {
+        let (file, within) = module.split_at(count);
+        let file = file.join("/");
+        let files = ["tests/integration", "src", "core/src"]
+            .into_iter()
+            .flat_map(|root| [format!("{root}/{file}.rs"), format!("{root}/{file}/mod.rs")]);
+        files.filter_map(|path| fs::read_to_string(root().join(path)).ok()).any(|source| {
+            within.iter().all(|name| source.contains(&format!("mod {name} {{"))) && has_test(&source, name)
+        })
+    })
+}
+
+/// Whether a source has a test of this name: the attribute stands above it, or it is one of proptest's.
+fn has_test(source: &str, name: &str) -> bool {
+    let (function, of_tokio) = (format!("fn {name}("), format!("async fn {name}("));
+    let lines: Vec<&str> = source.lines().map(str::trim).collect();
+    let Some(at) = lines.iter().position(|line| line.starts_with(&function) || line.starts_with(&of_tokio)) else {
+        return false;
+    };
+    let above = &lines[..at];
+    let is_attribute = |line: &&str| line.starts_with("#[test]") || line.starts_with("#[tokio::test");
+    above.iter().rev().take_while(|line| line.starts_with(['#', '/'])).any(is_attribute)
+        || above.contains(&"proptest! {")
+}
+
+/// The words between backquotes that name a test: modules and a function.
+fn named_tests(text: &str) -> impl Iterator<Item = &str> {
+    let is_name =
+        |part: &str| !part.is_empty() && part.bytes().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_'));
+    let quoted = text.split('`').skip(1).step_by(2);
+    quoted.filter(move |word| *word != "module::name" && word.contains("::") && word.split("::").all(is_name))
+}
+
+/// Each promise of these pages is proved by tests that exist, or says plainly that it is not.
+#[test]
+fn promises_and_claims_name_tests_that_exist() {
+    let mut proofs = 0;
+    for (page, letter) in [("docs/reliability.md", 'R'), ("docs/security.md", 'K')] {
+        let text = read(page);
+        for test in named_tests(&text) {
+            let parts: Vec<&str> = test.split("::").collect();
+            let (name, module) = parts.split_last().unwrap();
+            assert!(is_test(module, name), "{page}: no test {test}");
+            proofs += 1;
+        }
+        let promises = text.lines().filter(|line| {
+            let number = line.strip_prefix("| ").and_then(|rest| rest.strip_prefix(letter));
+            number.is_some_and(|number| number.starts_with(|first: char| first.is_ascii_digit()))
+        });
+        for (count, promise) in (1..).zip(promises) {
+            assert!(promise.starts_with(&format!("| {letter}{count} | ")), "{page}: {count} comes next: {promise}");
+            assert!(named_tests(promise).count() > 0 || promise.contains("not proved yet"), "{page}: {promise}");
+        }
+    }
+    assert!(proofs > 100, "{proofs}");
+    assert!(!has_test("fn helper() {}\n", "helper") && has_test("#[test]\nfn one() {}\n", "one"));
+}

@@ -20,6 +20,7 @@
 
 mod agents;
 mod arrival;
+mod attacks;
 mod bad_input;
 mod bridge;
 mod capture;
@@ -29,6 +30,7 @@ mod daemon_trouble;
 mod disconnect;
 mod docs;
 mod echo;
+mod faults;
 mod guest;
 mod hostile;
 mod http_port;

@@ -215,6 +215,73 @@ fn long_stream() -> impl Strategy<Value = Vec<u8>> {
     )
 }
 
+/// Something that happens to a stream or with it.
+#[derive(Clone, Debug)]
+enum Step {
+    Print(Vec<u8>),
+    /// Bytes are lost before they came here: tmux paused the pane, or the connection was lost.
+    Lose,
+    Trim(usize),
+    GiveUp,
+    Read(usize, u64),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let print = prop_oneof![
+        terminal_bytes(),
+        (0..9000_usize).prop_map(|length| (0..length).map(|at| (at % 253) as u8).collect()),
+    ];
+    prop_oneof![
+        4 => print.prop_map(Step::Print),
+        1 => Just(Step::Lose),
+        1 => (0..30_000_usize).prop_map(Step::Trim),
+        1 => Just(Step::GiveUp),
+        5 => (0..3_usize, 1..12_000_u64).prop_map(|(reader, most)| Step::Read(reader, most)),
+    ]
+}
+
+/// A reader that follows cursors.
+struct Follower {
+    how: Reading,
+    cursor: u64,
+    got: u64,
+    missed: u64,
+    /// Places where bytes never came and over which a gap has led.
+    told: Vec<u64>,
+    /// Those of which a gap of their own has told.
+    marked: Vec<u64>,
+}
+
+impl Follower {
+    fn new(how: Reading) -> Self {
+        Self { how, cursor: 0, got: 0, missed: 0, told: Vec::new(), marked: Vec::new() }
+    }
+
+    /// Reads on; returns whether there is more.
+    fn read(&mut self, ring: &Ring, most: u64, stream: &[u8], lost: &[u64]) -> Result<bool, TestCaseError> {
+        let chunk = ring.read(self.cursor, Reading { most, ..self.how });
+        let trimmed = chunk.gap.and_then(|gap| gap.bytes).unwrap_or(0);
+        prop_assert_eq!(chunk.start, self.cursor + trimmed);
+        prop_assert_eq!(&chunk.bytes, &stream[chunk.start as usize..chunk.end as usize]);
+        prop_assert!(
+            !lost.iter().any(|place| (chunk.start + 1..chunk.end).contains(place)),
+            "no read goes over a loss"
+        );
+        if let Some(gap) = chunk.gap {
+            let marked = gap.reason == GapReason::Reconnected && lost.contains(&chunk.start);
+            prop_assert!(marked || gap.reason == GapReason::Trimmed && trimmed > 0, "{gap:?}");
+            prop_assert!(!marked || !self.marked.contains(&chunk.start), "a loss is told once");
+            self.marked.extend(marked.then_some(chunk.start));
+            let over = self.cursor..=chunk.start;
+            self.told.extend(lost.iter().filter(|place| over.contains(place)));
+        }
+        self.got += chunk.bytes.len() as u64;
+        self.missed += trimmed;
+        self.cursor = chunk.end;
+        Ok(chunk.more)
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
@@ -284,6 +351,48 @@ proptest! {
             cursor = chunk.end;
         }
         prop_assert_eq!(read.len() as u64 + missing, cursor);
+    }
+
+    /// S3 to S6: for any interleaving of output, loss, trimming and reading each of several readers
+    /// gets each byte once and in order, or a gap: one that counts what was trimmed, or the one that
+    /// was marked where bytes never came, told once.
+    #[test]
+    fn readers_get_each_byte_once_in_order_or_a_gap(
+        steps in prop::collection::vec(step(), 1..120),
+        limit in 1..40_000_usize,
+    ) {
+        let mut ring = Ring::new(limit);
+        let (mut stream, mut lost) = (Vec::new(), Vec::new());
+        let mut readers = [Follower::new(raw(1)), Follower::new(text(1)), Follower::new(text(1))];
+        for step in steps {
+            match step {
+                Step::Print(bytes) => {
+                    ring.push(&bytes, &mut NullSink);
+                    stream.extend(bytes);
+                }
+                Step::Lose if lost.len() < GAPS && lost.last() != Some(&ring.end()) => {
+                    lost.push(ring.end());
+                    ring.push_gap(gap(GapReason::Reconnected));
+                }
+                Step::Lose => {}
+                Step::Trim(keep) => ring.trim_to(keep),
+                Step::GiveUp => {
+                    ring.give_up();
+                }
+                Step::Read(reader, most) => {
+                    readers[reader].read(&ring, most, &stream, &lost)?;
+                }
+            }
+        }
+        for reader in &mut readers {
+            reader.how.at_end = true;
+            while reader.read(&ring, 5000, &stream, &lost)? {}
+            prop_assert_eq!(reader.cursor, ring.end());
+            prop_assert_eq!(reader.got + reader.missed, ring.end(), "each byte is read or counted");
+            for place in &lost {
+                prop_assert!(reader.told.contains(place), "the reader knows of {place}: {:?}", reader.told);
+            }
+        }
     }
 
     /// S3, S6, S8: whatever the limits of its reads, a reader of text is told what was told live,
