@@ -102,7 +102,7 @@ pub fn question(pane: PaneId, rules: Option<Rules>) -> Vec<Command> {
     let mut question = vec![
         capture().flag("-e").flag("-J").opt("-S", "-").opt("-t", &target),
         capture().flag("-P").opt("-t", &target),
-        Command::new("display-message").flag("-p").opt("-t", &target).format(&format(rules)),
+        Command::new("display-message").flag("-p").opt("-t", &target).format(format(rules)),
     ];
     if rules.is_some_and(|rules| rules.prints_untouched_cells && !rules.joins_untouched_cells) {
         question.extend([rows().flag("-T"), main().flag("-T")]);
@@ -317,6 +317,7 @@ impl<'a> Lines<'a> {
             let unused = whole.cells.get(row.cells.len()..).unwrap_or_default();
             row.cells.extend(unused.iter().map(|cell| Cell::erased(cell.style())));
             row.doubtful |= whole.doubtful;
+            row.extended |= whole.extended;
         }
         Some((line, row))
     }
@@ -384,6 +385,7 @@ impl Reader {
             }
         }
         row.used = row.size();
+        row.extended = row.cells.iter().any(|cell| cell.is_long());
         // A line that reaches out of the screen has tabs that are narrower.
         row.doubtful = row.used > terminal.columns();
         row
