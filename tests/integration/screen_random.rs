@@ -233,6 +233,15 @@ const CASES: &[(&str, u16, u16, u32, &str)] = &[
     ("text in the middle of a wide character in the first column", 4, 1, 10, "漢\x1b[2Gc"),
     ("what is left of a wide character keeps its colour from 3.8 on", 8, 1, 10, "\x1b[41m漢字\x1b[m\x1b[2Ga\x1b[3Gb"),
     ("text over a right half without a left one", 6, 1, 10, "漢字\x1b[1;1H\x1b[P\x1b[2Gx"),
+    ("a tab that a wide character covers in part leaves tabs until 3.7", 24, 1, 10, "\ta\r漢"),
+    ("text over the right halves of a tab without its beginning", 24, 1, 10, "\ta\x1b[1G\x1b[P\x1b[3Gx"),
+    (
+        "a mark without room is gone from 3.8 on",
+        8,
+        2,
+        10,
+        "👨\u{200d}👩\u{200d}👧\u{200d}👦\u{301}\u{301}\u{301}\u{301}",
+    ),
     ("a request is no image from 3.6 on", 8, 3, 10, "a\x1bP$q q\x1b\\b"),
     (
         "a cluster has 21 bytes at most",

@@ -53,6 +53,12 @@ impl Cell {
         Self::styled(byte as u32, style, 1 << WIDTH_SHIFT)
     }
 
+    /// Makes the same cell with another ASCII character; this one has NUL.
+    #[inline]
+    pub(super) const fn with_byte(self, byte: u8) -> Self {
+        Self(self.0 | byte as u64)
+    }
+
     pub(super) fn character(character: char, width: u8, style: StyleId) -> Self {
         Self::new(u32::from(character) | LONG, style << 8 | u32::from(width) << WIDTH_SHIFT)
     }

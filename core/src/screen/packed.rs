@@ -14,8 +14,8 @@ use super::{
 pub(super) const WRAPPED: u8 = 1;
 /// In the first byte: it may be that fewer cells exist.
 const SLACK: u8 = 2;
-/// In the first byte: no cell was ever long.
-const PLAIN: u8 = 4;
+/// In the first byte: a cell was long.
+const EXTENDED: u8 = 4;
 /// In the first byte: there are tabs whose widths are guesses.
 const GUESSED: u8 = 8;
 /// In the first byte: and the line changed since.
@@ -178,7 +178,7 @@ pub(super) fn pack(row: &Row, styles: &Styles, clusters: &Clusters, out: &mut Ve
     let mut cells = row.touched();
     let flag = |set: bool, bit: u8| if set { bit } else { 0 };
     let seeded = flag(row.guessed, GUESSED) | flag(row.doubtful, DOUBTFUL);
-    out.push(flag(row.wrapped, WRAPPED) | flag(row.slack > 0, SLACK) | flag(row.plain, PLAIN) | seeded);
+    out.push(flag(row.wrapped, WRAPPED) | flag(row.slack > 0, SLACK) | flag(row.extended, EXTENDED) | seeded);
     put(row.used, out);
     put(row.size(), out);
     if row.slack > 0 {
@@ -381,7 +381,7 @@ impl<'a> Packed<'a> {
             used: self.used,
             slack: self.slack,
             wrapped: has(WRAPPED),
-            plain: has(PLAIN),
+            extended: has(EXTENDED),
             guessed: has(GUESSED),
             doubtful: has(DOUBTFUL),
         };

@@ -220,21 +220,20 @@ impl Reflow {
             used: split,
             wrapped: true,
             slack: 0,
-            plain: row.plain,
+            extended: row.extended,
             guessed: row.guessed,
             doubtful: row.doubtful,
         };
         first.cells.shrink_to_fit();
         let before = self.target.len();
         self.target.push(first);
-        let new = || Row { plain: self.short_padding, ..Row::default() };
-        let mut line = new();
+        let mut line = Row::default();
         let (mut width, mut column) = (0, 0);
         for from in split..row.used {
             let cell = row.get(from);
             if width + self.width(cell) > self.columns {
                 line.wrapped = true;
-                self.target.push(std::mem::replace(&mut line, new()));
+                self.target.push(std::mem::take(&mut line));
                 (width, column) = (0, 0);
             }
             width += self.width(cell);

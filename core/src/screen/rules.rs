@@ -152,6 +152,12 @@ impl Rules {
         self.proof
     }
 
+    /// Whether all that `-N` prints is what was written. Elsewhere it prints the cells that exist,
+    /// which a screen knows only as long as it was followed without a break.
+    pub fn knows_trailing(&self) -> bool {
+        !self.prints_untouched_cells
+    }
+
     /// Bytes of a cluster at most.
     pub(super) fn cluster_bytes(&self) -> usize {
         if self.long_clusters { 32 } else { 21 }
@@ -162,7 +168,9 @@ impl Rules {
 /// tried.
 fn proof(version: Version) -> Proof {
     match (version.major, version.minor, version.suffix) {
-        (3, 2 | 3 | 5, Some('a')) | (3, 4 | 8, None) | (3, 6, Some('b')) | (3, 7, Some('c')) => Proof::Compared,
+        // 3.2a does not differ either; but what a dead pane keeps, and what waits see there, is not
+        // what its users are told of other versions.
+        (3, 3 | 5, Some('a')) | (3, 4 | 8, None) | (3, 6, Some('b')) | (3, 7, Some('c')) => Proof::Compared,
         // What changed from 3.6 to 3.6a makes characters join.
         (3, 3 | 5 | 7, None) | (3, 6, Some('a')) | (3, 7, Some('a' | 'b')) => Proof::ByChanges,
         _ => Proof::None,
@@ -178,7 +186,7 @@ mod tests {
         let rules = |text: &str| Rules::for_version(Version::parse(text.as_bytes()).unwrap());
         for (version, proof) in [
             ("3.2", Proof::None),
-            ("3.2a", Proof::Compared),
+            ("3.2a", Proof::None),
             ("3.3", Proof::ByChanges),
             ("3.3a", Proof::Compared),
             ("3.4", Proof::Compared),

@@ -317,6 +317,7 @@ impl<'a> Lines<'a> {
             let unused = whole.cells.get(row.cells.len()..).unwrap_or_default();
             row.cells.extend(unused.iter().map(|cell| Cell::erased(cell.style())));
             row.doubtful |= whole.doubtful;
+            row.extended |= whole.extended;
         }
         Some((line, row))
     }
@@ -384,6 +385,7 @@ impl Reader {
             }
         }
         row.used = row.size();
+        row.extended = row.cells.iter().any(|cell| cell.is_long());
         // A line that reaches out of the screen has tabs that are narrower.
         row.doubtful = row.used > terminal.columns();
         row

@@ -66,8 +66,7 @@ impl Terminal {
     fn print_run(&mut self, text: &[u8], style: StyleId) {
         let (x, columns) = (self.x, self.columns());
         self.grid.changes.mark(self.y as usize);
-        let rules = self.rules;
-        let Grid { rows, styles, .. } = &mut self.grid;
+        let Self { rules, grid: Grid { rows, styles, .. }, .. } = self;
         let Some(row) = rows.get_mut(self.y as usize) else { return };
         let mut blanks = Blanks { rules, styles };
         row.cut_before(x, columns, &mut blanks);
@@ -300,9 +299,9 @@ impl Terminal {
         if self.x > fits || self.y >= self.height() {
             return;
         }
-        let (x, y, rules) = (self.x, self.y, self.rules);
+        let (x, y) = (self.x, self.y);
         let padding = if width > 1 { self.padding(cell.style()) } else { Cell::PADDING };
-        let Grid { rows, styles, changes, .. } = &mut self.grid;
+        let Self { rules, grid: Grid { rows, styles, changes, .. }, .. } = self;
         let Some(row) = rows.get_mut(y as usize) else { return };
         let cut = row.cut_wide(x, width, columns, &mut Blanks { rules, styles });
         let stands = width < 2 && !self.modes.insert && !cut && looks_written(row, x, cell, styles, rules);
@@ -342,7 +341,7 @@ impl Terminal {
 
 /// Whether tmux takes a cell for what stands in that column already, and does not write it: not
 /// even what is used changes then. It does not look at the colour of underlines.
-fn looks_written(row: &Row, column: u32, cell: Cell, styles: &Styles, rules: Rules) -> bool {
+fn looks_written(row: &Row, column: u32, cell: Cell, styles: &Styles, rules: &Rules) -> bool {
     let plain = |style: StyleId| Style { underline: Style::DEFAULT.underline, link: 0, ..styles.get(style) };
     if column >= row.size() {
         let linked = styles.get(cell.style()).link != 0;

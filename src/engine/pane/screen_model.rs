@@ -207,7 +207,7 @@ impl ScreenModel {
             return None;
         }
         ours.feed(output);
-        ours.trusted().is_ok().then(|| is_same(&ours, &theirs))
+        ours.trusted().is_ok().then(|| is_same(&ours, &theirs, rules.knows_trailing()))
     }
 
     /// Returns whether a resync can prove anything. A pane that is about to be seeded needs none.
@@ -236,7 +236,9 @@ impl ScreenModel {
 
     /// Returns what `capture-pane` would print, where that is certain.
     pub(in crate::engine) fn capture(&self, options: &CaptureOptions) -> Option<Vec<u8>> {
-        self.followed()?.known(options)
+        self.followed()
+            .filter(|_| !options.trailing || self.rules.is_some_and(|rules| rules.knows_trailing()))?
+            .known(options)
     }
 
     /// Returns the last known screen, stale or not.
@@ -276,7 +278,7 @@ impl ScreenModel {
         let ours = self.screen.as_deref().filter(|screen| screen.trusted().is_ok());
         let outcome = match (ours, &theirs) {
             (None, _) => Reconciled::Unknown,
-            (Some(ours), Some(theirs)) if is_same(ours, theirs) => Reconciled::Same,
+            (Some(ours), Some(theirs)) if is_same(ours, theirs, rules.knows_trailing()) => Reconciled::Same,
             _ => Reconciled::Different,
         };
         if outcome != Reconciled::Same {
@@ -317,7 +319,7 @@ impl CursorReport {
 }
 
 /// Returns whether tmux would print the same for both.
-fn is_same(one: &Screen, other: &Screen) -> bool {
+fn is_same(one: &Screen, other: &Screen, with_trailing: bool) -> bool {
     let all = CaptureOptions { start: Line::Edge, escapes: true, ..CaptureOptions::default() };
     let joined = CaptureOptions { join: true, ..all };
     let (cursor, theirs) = (one.cursor(), other.cursor());
@@ -326,7 +328,7 @@ fn is_same(one: &Screen, other: &Screen) -> bool {
         && (cursor.column, cursor.row) == (theirs.column, theirs.row)
         && one.capture(&joined) == other.capture(&joined)
         // Where one of them does not know, there is nothing to compare.
-        && [all, CaptureOptions { trailing: true, ..all }].iter().all(|options| {
+        && [all, CaptureOptions { trailing: with_trailing, ..all }].iter().all(|options| {
             one.known(options).zip(other.known(options)).is_none_or(|(one, other)| one == other)
         })
 }
