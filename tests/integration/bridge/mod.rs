@@ -107,9 +107,9 @@ impl<'a> Bridge<'a> {
     /// Makes a session whose shell waits and has no prompt: what is typed ahead of one would not begin its line.
     pub fn session(&self, name: &str) {
         self.ok(&serde_json::json!({"action": "create_session", "session": name}));
-        eventually("a prompt", || !self.screen(name).is_empty());
+        eventually("a prompt", || !self.screen(name).trim().is_empty());
         self.ok(&serde_json::json!({"action": "send_keys", "session": name, "text": "PS1=; clear", "enter": true}));
-        eventually("no prompt", || self.screen(name).is_empty());
+        eventually("no prompt", || self.screen(name).trim().is_empty());
     }
 
     /// The screen of a session now.
