@@ -116,7 +116,7 @@ fn the_program_of_another_users_server_is_not_run() {
     }
 }
 
-/// What a pane prints and is called holds the marks of the protocols that carry it.
+/// A pane prints, and is called by, the marks of the protocols that carry it.
 #[test]
 fn a_pane_forges_no_event_and_no_message() {
     let world = World::with_server();

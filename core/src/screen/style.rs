@@ -229,7 +229,7 @@ impl Styles {
         self.list.len()
     }
 
-    /// Frees every style whose [`place`] in `used` is not set.
+    /// Frees every style whose place in `used` is not set.
     pub fn sweep(&mut self, used: &[bool]) {
         let Self { list, numbers, free, .. } = self;
         numbers.retain(|_, id| {

@@ -67,7 +67,8 @@ const WIDE: [&str; 6] = ["漢", "字", "😀", "한", "🚀", "あ"];
 const NARROW: [&str; 8] = ["é", "ß", "─", "│", "█", "→", "ж", "\u{a0}"];
 const ZERO: [&str; 5] = ["\u{301}", "\u{308}", "\u{20dd}", "\u{fe0f}", "\u{200b}"];
 const JOINED: [&str; 6] = ["\u{200d}", "👨\u{200d}👩\u{200d}👧", "🏳\u{fe0f}\u{200d}🌈", "👍🏽", "🇩🇪", "☺\u{fe0f}"];
-/// Characters that join or not, by version: letters of flags, hands and tones, parts of Korean syllables, what a selector widens.
+/// Characters that join or not, by version: letters of flags, hands and tones, parts of Korean
+/// syllables, what a selector widens.
 const JOINING: [&str; 14] = [
     "\u{1f1e9}",
     "\u{1f1ea}\u{1f1ea}\u{1f1ea}",
