@@ -18,7 +18,7 @@ use crate::{Gap, GapReason};
 pub const SEGMENT: usize = 16 * 1024;
 /// Bytes a segment has room for at first: an idle pane costs little.
 const FIRST: usize = 256;
-/// Marked gaps that are kept, besides the earliest.
+/// Marked gaps that are kept. With more, the output before the second one is dropped.
 const GAPS: usize = 64;
 /// A sequence that is open for more bytes than this no longer holds back where a read may end.
 const OPEN_LIMIT: u64 = 8 * 1024;
@@ -228,11 +228,18 @@ impl Ring {
     /// reach over it.
     pub fn push_gap(&mut self, gap: Gap) {
         self.restart();
-        if self.gaps.len() > GAPS {
-            // The earliest stays: it is what a reader that comes from before it has to know first.
-            self.gaps.remove(1);
+        if self.gaps.back().is_some_and(|(at, _)| *at == self.end) {
+            // The first one at a place is the one that is told.
+            return;
         }
         self.gaps.push_back((self.end, gap));
+        // No gap is forgotten as long as there is output before it: a reader would go over it
+        // without a word.
+        if self.gaps.len() > GAPS
+            && let Some((second, _)) = self.gaps.get(1)
+        {
+            self.trim_to((self.end - second) as usize);
+        }
     }
 
     /// Returns the first marked gap at an offset of `from..to`: bytes are missing just before the
