@@ -13,7 +13,7 @@ use muxtap_core::{
     screen::{CaptureOptions, Line, Rules, Screen, Settings, Size},
 };
 
-const VERSIONS: [&[u8]; 4] = [b"3.3a", b"3.5a", b"3.8", b"3.2a"];
+const VERSIONS: [&[u8]; 8] = [b"3.3a", b"3.5a", b"3.8", b"3.2a", b"3.4", b"3.6b", b"3.7c", b"3.5"];
 
 fn look(screen: &mut Screen) {
     let size = screen.size();
@@ -72,12 +72,16 @@ fn run(screen: &mut Screen, mut stream: &[u8], chunk: usize) {
 
 fuzz_target!(|data: &[u8]| {
     let [columns, rows, history, chunk, bits, stream @ ..] = data else { return };
-    let version = VERSIONS[usize::from(bits & 3)];
+    let version = VERSIONS[usize::from(bits & 3 | bits >> 5 & 4)];
     let rules = Rules::for_version(Version::parse(version).expect("a version"));
     let settings = Settings {
         history_limit: u32::from(*history),
         scroll_on_clear: bits & 4 == 0,
         alternate_screen: bits & 8 == 0,
+        wide_selectors: bits & 16 == 0,
+        younger_widths: bits & 32 != 0,
+        alone: bits & 64 == 0,
+        ..Settings::default()
     };
     let size = Size { columns: u16::from(*columns), rows: u16::from(*rows) };
     let mut whole = Screen::new(size, rules, settings);

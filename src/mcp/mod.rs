@@ -373,17 +373,23 @@ impl ServerHandler for Mcp {
         let call = || self.call_context(context.request_context());
         let notifier = || resources::ClientNotifier::Sink(context.sink().clone());
         // Notifications are sent as long as these guards live.
-        let mut following = Vec::new();
+        let (mut following, mut followed) = (Vec::new(), Vec::new());
         for uri in context.accepted().resource_subscriptions.iter().flatten() {
             // A resource of a pane that does not exist gets no notifications.
             if let Ok(one) = resources::follow(call(), uri.clone(), notifier(), self.stop.child_token()).await {
                 following.push(one);
+                followed.push(uri);
             }
         }
         if context.accepted().resources_list_changed == Some(true) {
             let listed = resources::list(&call()).await.map_err(|error| refused(&error))?;
             let list = resources::follow_list(call(), listed, notifier(), self.stop.child_token());
             following.extend(list.ok());
+        }
+        // The client was told that it listens before anything was followed; what changed meanwhile
+        // is not known.
+        for uri in followed {
+            notifier().updated(uri).await;
         }
         tokio::select! {
             () = context.cancelled() => {}

@@ -187,7 +187,7 @@ pub(super) enum ClientNotifier {
 
 impl ClientNotifier {
     /// Notifies that a resource has changed. Returns false when the client has gone.
-    async fn updated(&self, uri: &str) -> bool {
+    pub(super) async fn updated(&self, uri: &str) -> bool {
         match self {
             Self::Peer(peer) => peer.notify_resource_updated(ResourceUpdatedNotificationParam::new(uri)).await.is_ok(),
             Self::Sink(sink) => sink.notify_resource_updated(uri).await.is_ok(),
