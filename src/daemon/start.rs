@@ -396,7 +396,7 @@ pub fn claim(paths: &Paths, background: bool) -> Result<Claim> {
     let path = paths.lock_file();
     let mut lock = open_private(OpenOptions::new().read(true).write(true), &path)
         .map_err(|error| cannot("open", &path, &error))?;
-    match lock_exclusive(&lock) {
+    match lock_exclusive(&lock, || std::thread::sleep(READERS_PAUSE)) {
         Ok(()) => {}
         Err(rustix::io::Errno::WOULDBLOCK) => {
             let mut text = String::new();
@@ -437,10 +437,11 @@ pub fn claim(paths: &Paths, background: bool) -> Result<Claim> {
 }
 
 /// Locks a daemon's lock file. `WOULDBLOCK`: another daemon holds it.
+///
 /// Commands share the lock for a moment while they read who was killed. The daemon waits for them,
 /// [`READERS_LIMIT`] at most: a lock cannot be awaited with a limit, and no thread may be started
-/// yet.
-fn lock_exclusive(lock: &File) -> rustix::io::Result<()> {
+/// yet. So it calls `pause` and looks again.
+fn lock_exclusive(lock: &File, mut pause: impl FnMut()) -> rustix::io::Result<()> {
     let deadline = Instant::now() + READERS_LIMIT;
     loop {
         let locked = rustix::fs::flock(lock, FlockOperation::NonBlockingLockExclusive);
@@ -450,7 +451,7 @@ fn lock_exclusive(lock: &File) -> rustix::io::Result<()> {
         // A daemon never shares the lock.
         rustix::fs::flock(lock, FlockOperation::NonBlockingLockShared)?;
         rustix::fs::flock(lock, FlockOperation::Unlock)?;
-        std::thread::sleep(READERS_PAUSE);
+        pause();
     }
 }
 
@@ -491,14 +492,15 @@ mod tests {
         drop(claim(&paths, false).unwrap());
         let reader = File::open(paths.lock_file()).unwrap();
         rustix::fs::flock(&reader, FlockOperation::NonBlockingLockShared).unwrap();
-        let claiming = std::thread::spawn({
-            let paths = paths.clone();
-            move || claim(&paths, false).map(drop)
+        let lock = File::open(paths.lock_file()).unwrap();
+        let mut reader = Some(reader);
+        let mut pauses = 0;
+        let locked = lock_exclusive(&lock, || {
+            pauses += 1;
+            // It reads for a while longer than the first look at the lock takes.
+            drop(reader.take_if(|_| pauses == 2));
         });
-        // It reads for a while longer than the first look at the lock takes.
-        std::thread::sleep(READERS_PAUSE * 4);
-        drop(reader);
-        claiming.join().unwrap().unwrap();
+        assert_eq!((locked, pauses), (Ok(()), 2));
     }
 
     #[test]

@@ -10,6 +10,7 @@ mod connection;
 mod coverage;
 pub mod death;
 mod discovery;
+mod ends;
 mod followed;
 mod launch;
 mod link;

@@ -233,6 +233,27 @@ impl ProcessEnd {
     }
 }
 
+/// A pane's program that replies to each line with `got LINE`.
+pub const ANSWERS: &str = "stty -echo; echo ready; while read -r line; do echo \"got $line\"; done";
+
+/// A pane made by plain tmux (`new-session`, `new-window`, `split-window` and its flags) that runs [`ANSWERS`].
+pub fn answering(world: &World, args: &[&str]) -> String {
+    let pane = world.tmux(&[args, &["-d", "-P", "-F", "#{pane_id}", ANSWERS]].concat());
+    world.await_output(&pane, "^ready");
+    pane
+}
+
+/// Types a line by plain tmux. Literally: `end` and `up` are keys.
+pub fn type_line(world: &World, pane: &str, line: &str) {
+    world.tmux(&["send-keys", "-l", "-t", pane, line, ";", "send-keys", "-t", pane, "Enter"]);
+}
+
+/// Types a line by plain tmux and waits for its answer.
+pub fn say(world: &World, pane: &str, line: &str) {
+    type_line(world, pane, line);
+    world.await_output(pane, &format!("^got {line}$"));
+}
+
 /// Looks again and again until something holds. Only for what nothing announces to a test: the state of tmux as another
 /// client sees it, or the end of a process that is not our child. Everything else is awaited.
 pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {

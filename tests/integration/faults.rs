@@ -5,27 +5,7 @@ use std::fs;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::common::{Background, Stopped, World, eventually, run, signal};
-
-/// A pane's program that replies to each line with `got LINE`.
-const ANSWERS: &str = "stty -echo; echo ready; while read -r line; do echo \"got $line\"; done";
-
-fn answering(world: &World, args: &[&str]) -> String {
-    let pane = world.tmux(&[args, &["-d", "-P", "-F", "#{pane_id}", ANSWERS]].concat());
-    world.await_output(&pane, "^ready");
-    pane
-}
-
-/// Types a line by plain tmux.
-fn type_line(world: &World, pane: &str, line: &str) {
-    world.tmux(&["send-keys", "-l", "-t", pane, line, ";", "send-keys", "-t", pane, "Enter"]);
-}
-
-/// Types a line by plain tmux and waits for its answer.
-fn say(world: &World, pane: &str, line: &str) {
-    type_line(world, pane, line);
-    world.await_output(pane, &format!("^got {line}$"));
-}
+use crate::common::{Background, Stopped, World, answering, eventually, run, say, signal, type_line};
 
 fn cursor(world: &World, pane: &str) -> String {
     world.json(&["read", "-t", pane, "--since", "start"])["cursor"].as_str().unwrap().to_owned()

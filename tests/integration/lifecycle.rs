@@ -1,27 +1,7 @@
 //! How the daemon, the tmux server and what is in it come and go.
 
-use crate::common::{Background, Stopped, World, eventually, is_alive};
+use crate::common::{Background, Stopped, World, answering, eventually, is_alive, say, type_line};
 use rustix::process::Signal;
-
-/// A pane's program that replies to each line with `got LINE`.
-const ANSWERS: &str = "stty -echo; echo ready; while read -r line; do echo \"got $line\"; done";
-
-fn answering(world: &World, args: &[&str]) -> String {
-    let pane = world.tmux(&[args, &["-d", "-P", "-F", "#{pane_id}", ANSWERS]].concat());
-    world.await_output(&pane, "^ready");
-    pane
-}
-
-/// Types a line by plain tmux. Literally: `end` and `up` are keys.
-fn type_line(world: &World, pane: &str, line: &str) {
-    world.tmux(&["send-keys", "-l", "-t", pane, line, ";", "send-keys", "-t", pane, "Enter"]);
-}
-
-/// Types a line by plain tmux and waits for its answer.
-fn say(world: &World, pane: &str, line: &str) {
-    type_line(world, pane, line);
-    world.await_output(pane, &format!("^got {line}$"));
-}
 
 /// Everything that a pane answered, in order.
 fn answers(world: &World, pane: &str) -> Vec<String> {

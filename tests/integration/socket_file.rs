@@ -4,10 +4,7 @@ use std::fs;
 
 use rustix::process::Signal;
 
-use crate::common::{World, eventually, is_alive, signal};
-
-/// A pane's program that replies to each line with `got LINE`.
-const ANSWERS: &str = "stty -echo; echo ready; while read -r line; do echo \"got $line\"; done";
+use crate::common::{ANSWERS, World, eventually, is_alive, signal};
 
 fn trouble(world: &World) -> Option<String> {
     world.json(&["status"])["servers"][0]["error"].as_str().map(str::to_owned)

@@ -32,10 +32,9 @@ pub(crate) fn of(character: u32) -> i8 {
 
 /// Whether a character came, or may have another width, with a later Unicode than this table's.
 pub(crate) fn is_young(character: u32) -> bool {
-    matches!(
-        character,
-        0x2630..=0x2637 | 0x268a..=0x268f | 0x31e4..=0x31ef | 0x4dc0..=0x4dff | 0x1_6fe0..=0x1_8dff | 0x1_d300..=0x1_d37f
-    ) || of(character) < 0
+    const YOUNG: [std::ops::RangeInclusive<u32>; 6] =
+        [0x2630..=0x2637, 0x268a..=0x268f, 0x31e4..=0x31ef, 0x4dc0..=0x4dff, 0x1_6fe0..=0x1_8dff, 0x1_d300..=0x1_d37f];
+    YOUNG.iter().any(|range| range.contains(&character)) || of(character) < 0
 }
 
 /// Returns the width of U+00AD, looked up: libraries disagree about it.

@@ -15,7 +15,7 @@ use crate::{
 /// printed can still be read, and when its server has ended, no pane of another server is taken for
 /// it (tmux numbers them from `%0` again): what is typed or changed then is `NOT_FOUND`.
 ///
-/// What has ended is known without tmux: reads, waits, captures and [`Pane::info`] go on then. Every
+/// An end that has come is known without tmux: reads, waits, captures and [`Pane::info`] go on then. Every
 /// other request but a read needs tmux and can be `NOT_FOUND`, `TMUX_UNAVAILABLE` or, by
 /// [`Options::allow`](crate::Options::allow), `READ_ONLY`; more is said where there is more.
 ///
