@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     api::{Error, ErrorCode, Result},
-    nonce,
+    descriptors, nonce,
     protocol::{
         command::{Command, CommandLine},
         ids::{SessionId, WindowId},
@@ -190,6 +190,9 @@ impl Inner {
         let _arrival = self.arrivals.acquire().await;
         let client = self.spec.client(args);
         let client = client.map_err(|error| {
+            if descriptors::are_out(&error) {
+                return descriptors::error();
+            }
             Error::unavailable(format!("cannot make a socket on which a control client arrives: {error}"))
         })?;
         let (ready, attached) = oneshot::channel();
@@ -236,9 +239,11 @@ impl Inner {
 
     /// Marks the session of a fresh connection as this muxtap's hub, and a server that was
     /// `started` for it as muxtap's own. It vanishes with its client (F4).
-    async fn become_hub(&self, connection: &Connection, started: bool) -> Result<()> {
+    pub(super) async fn become_hub(&self, connection: &Connection, started: bool) -> Result<()> {
+        // An attached client has a session; one that has ended is not known any more.
         let session = self.lock().covering.get(&connection.id()).and_then(|covering| covering.session);
-        let session = session.ok_or_else(|| Error::internal("the hub's session did not announce itself"))?;
+        let gone = || Error::unavailable("the tmux server ended while muxtap's own session was made on it");
+        let session = session.ok_or_else(gone)?;
         let target = session.to_string();
         let mark = started.then(|| Command::new("set-option").flag("-s").arg(OWN_MARK).arg("1"));
         let line = CommandLine::of(mark.into_iter().chain([

@@ -25,7 +25,7 @@ use super::{
     values,
 };
 use crate::{
-    api::{Error, Result},
+    api::{Error, ErrorCode, Result},
     metrics,
     protocol::{
         codec::Event,
@@ -282,10 +282,15 @@ impl Inner {
             }
         };
         tokio::time::timeout(COVER_LIMIT, covered).await.unwrap_or_else(|_| {
-            Err(Error::unavailable(format!(
-                "pane {pane} is not followed after {} s: no control client could join its session; ask again",
-                COVER_LIMIT.as_secs()
-            )))
+            let cause = self.lock().attach_error.clone();
+            let (code, why) = cause.map_or((ErrorCode::TmuxUnavailable, String::new()), |cause| {
+                (cause.code, format!(" ({})", cause.message))
+            });
+            let seconds = COVER_LIMIT.as_secs();
+            let message = format!(
+                "pane {pane} is not followed after {seconds} s: no control client could join its session{why}; ask again"
+            );
+            Err(Error::new(code, message))
         })
     }
 
@@ -318,7 +323,11 @@ impl Inner {
                     if this.cancel.is_cancelled() {
                         return;
                     }
-                    this.lock().attached(session, attempt);
+                    {
+                        let mut model = this.lock();
+                        model.attached(session, attempt);
+                        model.attach_error = result.as_ref().ok().and_then(|result| result.clone().err());
+                    }
                     match result {
                         Ok(Ok(())) => {}
                         Ok(Err(error)) => tracing::info!("cannot attach to session {session}: {error}"),

@@ -22,7 +22,7 @@ use super::{
     values::{self, Reads},
 };
 use crate::{
-    api::Size,
+    api::{Error, Size},
     clock::jittered,
     metrics,
     protocol::{
@@ -114,6 +114,8 @@ pub struct Model {
     /// Sessions to which a guest is about to attach, and which attempt it is.
     attaching: HashMap<SessionId, u64>,
     attaches: u64,
+    /// Why the last attempt to attach a guest failed. `None`: it did not.
+    pub(super) attach_error: Option<Error>,
     /// Numbers the readings of panes' content.
     pub(super) attempts: SeedAttempts,
     /// Connections that served when everything was last listed.

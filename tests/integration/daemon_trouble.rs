@@ -115,7 +115,8 @@ mod descriptors {
         let mut before = UnixStream::connect(world.daemon_socket()).unwrap();
         before.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         eventually("it is accepted", || world.daemon_pid() == Some(daemon));
-        limit(daemon, open(daemon) + 12);
+        let free = open(daemon);
+        limit(daemon, free + 12);
         let silent = Crowd::of(24, &world.daemon_socket());
 
         // The first of them take all that there are; what is behind them meets the reserve.
@@ -144,7 +145,15 @@ mod descriptors {
         let busy = ticks(daemon) - used;
         assert!(busy < 30, "{busy} of {:?}", begun.elapsed());
 
+        // Each session needs a control client, and a client descriptors: where they are what is
+        // missing, that is what the error says.
         drop(silent);
+        eventually("the callers have gone", || open(daemon) < free + 3);
+        limit(daemon, open(daemon) + 4);
+        let refused = world.error("RESOURCE_LIMIT", &["new-session", "-s", "too-many", "sleep 1000"]);
+        assert!(refused.contains("out of file descriptors"), "{refused}");
+
+        limit(daemon, free + 100);
         eventually("there are descriptors again", || world.json(&["status"])["warnings"].is_null());
         world.tmux(&["send-keys", "-t", &pane, "echo al''ive", "Enter"]);
         world.await_output(&pane, "^alive");

@@ -526,3 +526,15 @@ async fn a_handle_on_one_server_process_asks_no_other_one() {
     own.submit(Some(PANE), change("e"), |answer| drop(lost.send(answer)));
     assert_eq!(answer.await.unwrap(), Err(Lost::Ended));
 }
+
+/// A server may be killed right after the client has attached that was to become its hub.
+#[tokio::test(start_paused = true)]
+async fn a_client_that_ends_before_it_is_a_hub_is_no_defect() {
+    let server = Scripted::start();
+    let wire = server.arrived(SESSION);
+    let connection = wire.connection.clone();
+    drop(wire);
+    connection.closed().await;
+    let error = server.inner.become_hub(&connection, true).await.unwrap_err();
+    assert_eq!(error.code, ErrorCode::TmuxUnavailable, "{error:?}");
+}
