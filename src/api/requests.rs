@@ -5,6 +5,9 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
+use super::streams::items;
+use crate::protocol::ids::PaneId;
+
 /// Picks the tmux server; on every route.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams, ToSchema)]
 #[into_params(parameter_in = Query)]
@@ -15,6 +18,28 @@ pub struct ServerQuery {
     #[param(required = true)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub socket: Option<String>,
+    /// The caller's own pane, by its id: targets such as `:2`, `.1` and `+` count from there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[param(value_type = Option<String>)]
+    pub from: Option<PaneId>,
+}
+
+/// Picks what a list shows.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams, ToSchema)]
+#[into_params(parameter_in = Query)]
+#[non_exhaustive]
+pub struct ListQuery {
+    /// Only what these targets name, with commas between them: a pane, all of a window or a session;
+    /// a `*` in a name stands for any run of characters. Default: everything.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub targets: Option<String>,
+}
+
+impl ListQuery {
+    /// Returns the targets, one by one.
+    pub fn items(&self) -> Vec<String> {
+        items(self.targets.as_deref().unwrap_or_default()).map(str::to_owned).collect()
+    }
 }
 
 /// `GET /v1/panes/{pane}/capture`: as `tmux capture-pane -p`.

@@ -94,7 +94,7 @@ impl TryFrom<EventsRequest> for SubscribeRequest {
 }
 
 /// Returns the items between commas.
-fn items(list: &str) -> impl Iterator<Item = &str> {
+pub(super) fn items(list: &str) -> impl Iterator<Item = &str> {
     list.split(',').map(str::trim).filter(|item| !item.is_empty())
 }
 

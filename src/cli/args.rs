@@ -190,12 +190,15 @@ pub(super) struct Invocation {
 /// Builds the whole tree, as help, completions and the documentation's tests see it.
 /// `-S` is not one of clap's global arguments: in `capture-pane` it is the first line, as in tmux,
 /// and a global argument cannot give way. So it is put on each command, with its letter where the
-/// letter is free.
+/// letter is free. Targets may be negative numbers.
 pub fn tree() -> clap::Command {
     Cli::command().mut_subcommands(with_path)
 }
 
 fn with_path(command: clap::Command) -> clap::Command {
+    // `-t -1` is the one before.
+    let is_target = |arg: &Arg| arg.get_short() == Some('t') && arg.get_action().takes_values();
+    let command = command.mut_args(|arg| if is_target(&arg) { arg.allow_negative_numbers(true) } else { arg });
     let taken = command.get_arguments().any(|arg| arg.get_short() == Some('S'));
     let path = Arg::new(SUBCOMMAND_PATH)
         .long("socket-path")
@@ -211,6 +214,27 @@ const SUBCOMMAND_PATH: &str = "subcommand_socket_path";
 /// Parses a command line, the program's name included.
 pub(super) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Invocation, clap::Error> {
     let args: Vec<_> = args.into_iter().collect();
+    let parsed = parse_as_written(args.clone())?;
+    let Command::Run(run) = &parsed.command else { return Ok(parsed) };
+    // Where they are no options of `run` they are the command's.
+    let again = options_behind(args, run.command.len()).and_then(|args| parse_as_written(args).ok());
+    Ok(again.filter(|again| matches!(&again.command, Command::Run(run) if run.command.len() == 1)).unwrap_or(parsed))
+}
+
+/// Puts what stands behind a whole shell command line before it: `run 'make test' -T 10m`. `None`: the
+/// command is not one, or it is said that the rest is the command's.
+fn options_behind(mut args: Vec<OsString>, words: usize) -> Option<Vec<OsString>> {
+    let first = args.len().checked_sub(words).filter(|_| words > 1)?;
+    let is_line = args.get(first)?.to_str()?.contains(char::is_whitespace);
+    if !is_line || first.checked_sub(1).is_some_and(|before| args[before] == "--") {
+        return None;
+    }
+    let line = args.remove(first);
+    args.extend(["--".into(), line]);
+    Some(args)
+}
+
+fn parse_as_written(args: Vec<OsString>) -> Result<Invocation, clap::Error> {
     if let Some(invocation) = parse_by_own_tree(&args) {
         return Ok(invocation);
     }
@@ -380,6 +404,22 @@ mod tests {
             panic!("not an input")
         };
         assert_eq!(args.keys, ["C-c", "-x", "--json"]);
+    }
+
+    #[test]
+    fn options_may_stand_behind_a_whole_command_line() {
+        let run = |words: &[&str]| {
+            let invocation = parse(["muxtap", "run"].iter().chain(words).map(OsString::from)).unwrap();
+            let Command::Run(run) = invocation.command else { panic!("{words:?}") };
+            (run.command, run.timeout, invocation.json)
+        };
+        let line = || vec!["make test".to_owned()];
+        assert_eq!(run(&["-t", "%0", "make test", "-T", "10m"]), (line(), Some(600_000), false));
+        assert_eq!(run(&["make test", "--json", "-t", "%0"].map(|word| word)[..]), (line(), None, true));
+        // A command's own words are its own.
+        assert_eq!(run(&["-t", "%0", "ls", "-T", "5"]).0, ["ls", "-T", "5"]);
+        assert_eq!(run(&["-t", "%0", "make test", "--verbose"]).0, ["make test", "--verbose"]);
+        assert_eq!(run(&["-t", "%0", "--", "make test", "-T", "5"]).0, ["make test", "-T", "5"]);
     }
 
     #[test]

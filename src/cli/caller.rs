@@ -7,6 +7,7 @@ use crate::{
     api::{Error, ErrorCode, Result},
     config::paths::{self, Paths},
     daemon::start,
+    protocol::ids::PaneId,
     socket::{Environment, ServerChoice},
 };
 
@@ -30,7 +31,7 @@ impl Caller {
     pub(super) fn new(choice: &ServerChoice, json: bool) -> Result<Self> {
         let environment = Environment { var: &|name| std::env::var_os(name), uid: paths::uid() };
         let server = environment.resolve(choice)?;
-        let own_pane = environment.own_pane(&server);
+        let own_pane = environment.own_pane(&server).filter(|pane| pane.parse::<PaneId>().is_ok());
         Ok(Self {
             paths: Paths::from_env()?,
             server,
@@ -56,7 +57,7 @@ impl Caller {
     /// Connects to the daemon; starts it when none runs.
     pub(super) async fn client(&self) -> Result<Client> {
         let stream = start::connect_or_start(&self.paths, &mut |warning| output::note(warning))?;
-        Ok(Client::new(stream, &self.paths, &self.server).await?.comparing_versions())
+        Ok(Client::new(stream, &self.paths, &self.server, self.own_pane.as_deref()).await?.comparing_versions())
     }
 
     /// Waits until a daemon is ready in the place of one that was lost, and starts one where no
@@ -77,7 +78,7 @@ impl Caller {
     /// Connects to the daemon. `None`: none runs.
     pub(super) async fn running(&self) -> Result<Option<Client>> {
         match start::connect(&self.paths)? {
-            Some(stream) => Client::new(stream, &self.paths, &self.server).await.map(Some),
+            Some(stream) => Client::new(stream, &self.paths, &self.server, self.own_pane.as_deref()).await.map(Some),
             None => Ok(None),
         }
     }

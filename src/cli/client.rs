@@ -39,9 +39,11 @@ thread_local! {
 pub(super) struct Client {
     sender: SendRequest<Full<Bytes>>,
     connection: JoinHandle<()>,
-    /// `socket=…` for every query, from `server`.
+    /// `socket=…&from=…` for every query, from `server` and `from`.
     query: String,
     server: PathBuf,
+    /// The pane this runs in, where it is one of the server's.
+    from: Option<String>,
     paths: Paths,
     /// The daemon's process id, where the system knows it.
     process: Option<u32>,
@@ -50,7 +52,7 @@ pub(super) struct Client {
 }
 
 impl Client {
-    pub(super) async fn new(stream: UnixStream, paths: &Paths, server: &Path) -> Result<Self> {
+    pub(super) async fn new(stream: UnixStream, paths: &Paths, server: &Path, from: Option<&str>) -> Result<Self> {
         let lost = |error: &dyn std::fmt::Display| {
             Error::internal(format!("cannot talk to the daemon on {}: {error}", paths.socket.display()))
         };
@@ -74,9 +76,11 @@ impl Client {
         let text = server.to_str().ok_or_else(|| {
             Error::invalid(format!("the tmux socket's path {} is not UTF-8: give it another one", server.display()))
         })?;
-        let query = format!("socket={}", url::encode(text));
+        let from = from.map(str::to_owned);
+        let origin = from.as_ref().map_or_else(String::new, |pane| format!("&from={}", url::encode(pane)));
+        let query = format!("socket={}{origin}", url::encode(text));
         let (server, paths) = (server.to_owned(), paths.clone());
-        Ok(Self { sender, connection, query, server, paths, process, compares_versions: false })
+        Ok(Self { sender, connection, query, server, from, paths, process, compares_versions: false })
     }
 
     /// Returns the daemon's process id.
@@ -97,7 +101,7 @@ impl Client {
             return answer;
         }
         let stream = start::connect_or_start(&self.paths, &mut |warning| output::note(warning))?;
-        let again = Self::new(stream, &self.paths, &self.server).await?;
+        let again = Self::new(stream, &self.paths, &self.server, self.from.as_deref()).await?;
         *self = Self { compares_versions: self.compares_versions, ..again };
         self.once(Method::GET, path, &url::query(query), Bytes::new()).await
     }
@@ -115,7 +119,9 @@ impl Client {
             answer => return answer,
         };
         let Ok(Some(stream)) = start::connect(&self.paths) else { return Err(lost) };
-        let Ok(again) = Self::new(stream, &self.paths, &self.server).await else { return Err(lost) };
+        let Ok(again) = Self::new(stream, &self.paths, &self.server, self.from.as_deref()).await else {
+            return Err(lost);
+        };
         if again.process.is_none() || again.process != self.process {
             return Err(lost);
         }

@@ -20,7 +20,7 @@ use tokio::sync::broadcast;
 use super::{
     Engine, PaneState, Server, limits,
     pane::{EncodedEvent, Notifier},
-    query::list::{Names, PanePattern, check_pattern},
+    query::scope::{Names, Scope, is_pattern},
 };
 use crate::{
     api::{
@@ -67,7 +67,7 @@ pub struct Subscription {
 struct Filter {
     /// Targets whose panes are followed. Empty: all panes.
     patterns: Vec<String>,
-    read: Vec<PanePattern>,
+    scopes: Vec<Scope>,
     kinds: HashSet<EventKind>,
     format: ReadFormat,
     screen: ScreenFormat,
@@ -85,7 +85,7 @@ impl Server {
     /// Subscribes to events of one server.
     pub(crate) async fn subscribe(&self, request: &SubscribeRequest) -> Result<Subscription> {
         self.engine.authorize(Tier::Read)?;
-        let filter = Filter::of(request)?;
+        let filter = Filter::of(self, request).await?;
         let since = request.since.as_deref().map_or(Ok(Since::Now), str::parse)?;
         if matches!(since, Since::At(_) | Since::Screen | Since::Input) {
             return Err(Error::invalid(
@@ -173,7 +173,7 @@ impl StartFrom {
 }
 
 impl Filter {
-    fn of(request: &SubscribeRequest) -> Result<Self> {
+    async fn of(server: &Server, request: &SubscribeRequest) -> Result<Self> {
         let SubscribeRequest { panes, types, format, binary, screen, .. } = request;
         if panes.len() > limits::SUBSCRIPTION_TARGETS {
             let (given, most) = (panes.len(), limits::SUBSCRIPTION_TARGETS);
@@ -190,11 +190,8 @@ impl Filter {
             [] => EventKind::ALL.iter().skip(2).copied().collect(),
             types => types.iter().copied().collect(),
         };
-        for pattern in panes {
-            check_pattern(pattern)?;
-        }
-        let read = panes.iter().map(|pattern| PanePattern::new(pattern)).collect();
-        Ok(Self { patterns: panes.clone(), read, kinds, format: *format, screen: *screen })
+        let scopes = server.scopes(panes).await?;
+        Ok(Self { patterns: panes.clone(), scopes, kinds, format: *format, screen: *screen })
     }
 
     fn includes(&self, kind: EventKind) -> bool {
@@ -203,7 +200,7 @@ impl Filter {
 
     fn matches<'a>(&self, named: impl Into<Names<'a>>) -> bool {
         let named = named.into();
-        self.read.is_empty() || self.read.iter().any(|pattern| pattern.matches(named))
+        self.scopes.is_empty() || self.scopes.iter().any(|scope| scope.matches(named))
     }
 }
 
@@ -212,10 +209,10 @@ impl Subscription {
     /// one pane; it is looked up as everywhere.
     async fn find_panes(&mut self, since: Since, from: StartFrom) -> Result<()> {
         let mut named = HashSet::new();
-        for pattern in &self.filter.patterns {
+        for (pattern, scope) in self.filter.patterns.iter().zip(&self.filter.scopes) {
             // A target of a session or window follows all of its panes; a target of a pane must be
             // found.
-            if pattern.starts_with('%') || pattern.contains('.') && !pattern.contains('*') {
+            if matches!(scope, Scope::Pane(_) | Scope::Named { pane: Some(_), .. }) {
                 named.insert(self.server.resolve_pane(pattern).await?.id());
             }
         }
@@ -249,7 +246,7 @@ impl Subscription {
             return Err(error);
         }
         let patterns = &self.filter.patterns;
-        if self.readers.is_empty() && !patterns.is_empty() && patterns.iter().all(|pattern| !pattern.contains('*')) {
+        if self.readers.is_empty() && !patterns.is_empty() && patterns.iter().all(|pattern| !is_pattern(pattern)) {
             let message = format!("no pane matches {}; `muxtap list-panes` shows what is there", patterns.join(", "));
             return Err(Error::not_found(message));
         }

@@ -45,8 +45,8 @@ pub(crate) use host::Host;
 use host::PaneHooks;
 pub use options::Options;
 pub(crate) use pane::{PaneState, Revision};
-pub(crate) use query::list::{Names, check_pattern, matches};
-pub(crate) use query::target::{Target, find_pane, find_session, find_window, is_number};
+pub(crate) use query::scope::{Names, is_pattern};
+pub(crate) use query::target::{SessionPart, Target, find_pane, find_session, find_window, is_number};
 pub(crate) use spawn::unmanaged::{UnmanagedPlace, UnmanagedSpawn};
 use wait::Waits;
 

@@ -3,4 +3,5 @@
 pub(super) mod capture;
 pub(super) mod list;
 pub(super) mod read;
+pub(super) mod scope;
 pub(super) mod target;

@@ -194,7 +194,15 @@ fn server(app: &App, query: &ServerQuery) -> api::Result<Server> {
         .socket
         .as_deref()
         .ok_or_else(|| Error::invalid("socket: say which tmux server is meant by the absolute path of its socket"))?;
-    app.engine.server_at(Path::new(socket))
+    Ok(seen(app.engine.server_at(Path::new(socket))?, query.from))
+}
+
+/// Returns a server as it is seen from the caller's own pane.
+fn seen(server: Server, from: Option<crate::protocol::ids::PaneId>) -> Server {
+    match from {
+        Some(pane) => server.seen_from(pane),
+        None => server,
+    }
 }
 
 /// Builds a text response with a content type.

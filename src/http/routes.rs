@@ -13,8 +13,8 @@ use super::{
 use crate::{
     api::{
         AgentList, CaptureAnswer, CaptureRequest, ConfigAnswer, CreatedAnswer, DoneAnswer, InputAnswer, InputRequest,
-        NewSessionRequest, NewWindowRequest, PaneList, PatchRequest, ReadAnswer, ReadRequest, RunAnswer, RunRequest,
-        ServerQuery, SessionList, SplitRequest, StatusAnswer, Tier, WaitAnswer, WaitRequest, WindowList,
+        ListQuery, NewSessionRequest, NewWindowRequest, PaneList, PatchRequest, ReadAnswer, ReadRequest, RunAnswer,
+        RunRequest, ServerQuery, SessionList, SplitRequest, StatusAnswer, Tier, WaitAnswer, WaitRequest, WindowList,
     },
     descriptors,
     engine::Server,
@@ -163,11 +163,19 @@ pub async fn kill_session(app: App, Target(target): Target, Params(at): Params<S
 /// Lists windows.
 #[utoipa::path(
     get, path = "/v1/windows", tag = "windows",
-    params(ServerQuery),
+    params(ServerQuery, ListQuery),
     responses((status = 200, description = "The answer", body = WindowList), Failures)
 )]
-pub async fn list_windows(app: App, Params(at): Params<ServerQuery>) -> Answer<WindowList> {
-    Ok(Json(WindowList { windows: server(&app, &at)?.windows().await? }))
+pub async fn list_windows(
+    app: App,
+    Params(at): Params<ServerQuery>,
+    Params(list): Params<ListQuery>,
+) -> Answer<WindowList> {
+    let server = server(&app, &at)?;
+    let scopes = server.scopes(&list.items()).await?;
+    let mut windows = server.windows().await?;
+    windows.retain(|one| scopes.is_empty() || scopes.iter().any(|scope| scope.matches(one)));
+    Ok(Json(WindowList { windows }))
 }
 
 /// Makes a window.
@@ -216,11 +224,19 @@ pub async fn kill_window(app: App, Target(target): Target, Params(at): Params<Se
 /// Lists panes.
 #[utoipa::path(
     get, path = "/v1/panes", tag = "panes",
-    params(ServerQuery),
+    params(ServerQuery, ListQuery),
     responses((status = 200, description = "The answer", body = PaneList), Failures)
 )]
-pub async fn list_panes(app: App, Params(at): Params<ServerQuery>) -> Answer<PaneList> {
-    Ok(Json(PaneList { panes: server(&app, &at)?.panes().await? }))
+pub async fn list_panes(
+    app: App,
+    Params(at): Params<ServerQuery>,
+    Params(list): Params<ListQuery>,
+) -> Answer<PaneList> {
+    let server = server(&app, &at)?;
+    let scopes = server.scopes(&list.items()).await?;
+    let mut panes = server.panes().await?;
+    panes.retain(|one| scopes.is_empty() || scopes.iter().any(|scope| scope.matches(one)));
+    Ok(Json(PaneList { panes }))
 }
 
 /// Splits a pane.
@@ -368,9 +384,13 @@ pub async fn cancel_wait(app: App, Target(id): Target) -> Answer<WaitAnswer> {
 /// Lists agents.
 #[utoipa::path(
     get, path = "/v1/agents", tag = "agents",
-    params(ServerQuery),
+    params(ServerQuery, ListQuery),
     responses((status = 200, description = "The answer", body = AgentList), Failures)
 )]
-pub async fn agents(app: App, Params(at): Params<ServerQuery>) -> Answer<AgentList> {
-    Ok(Json(server(&app, &at)?.agents().await?))
+pub async fn agents(app: App, Params(at): Params<ServerQuery>, Params(list): Params<ListQuery>) -> Answer<AgentList> {
+    let server = server(&app, &at)?;
+    let scopes = server.scopes(&list.items()).await?;
+    let mut answer = server.agents().await?;
+    answer.agents.retain(|one| scopes.is_empty() || scopes.iter().any(|scope| scope.matches(one)));
+    Ok(Json(answer))
 }

@@ -159,8 +159,17 @@ impl CallContext {
         Duration::from_millis(wait_ms).min(self.max_hold())
     }
 
-    /// Returns the tmux server that a call means.
+    /// Returns the tmux server that a call means, as it is seen from the caller's own pane.
     fn server(&self, server: Option<&str>) -> Result<Server> {
+        let server = self.named_server(server)?;
+        let own = self.client.own_pane(server.socket()).and_then(|pane| pane.parse().ok());
+        Ok(match own {
+            Some(own) => server.seen_from(own),
+            None => server,
+        })
+    }
+
+    fn named_server(&self, server: Option<&str>) -> Result<Server> {
         let none = || Error::invalid("server: say which tmux server is meant, by its socket's path or its name");
         match server.filter(|server| !server.is_empty()) {
             None => self.engine.server_at(self.client.server.as_deref().ok_or_else(none)?),

@@ -19,7 +19,7 @@ use crate::{
         CaptureRequest, CreatedAnswer, DoneAnswer, Error, ErrorCode, InputAnswer, InputRequest, NewSessionRequest,
         NewWindowRequest, PatchRequest, ReadRequest, Result, RunRequest, SpawnRequest, SplitRequest, Tier, WaitAnswer,
     },
-    engine::{Names, Server, Target, check_pattern, matches},
+    engine::{Names, Server, SessionPart, Target, is_number},
 };
 
 /// A tool's effect on the world, for `annotations`.
@@ -112,12 +112,15 @@ pub async fn call(call: &CallContext, name: &str, arguments: JsonObject) -> Opti
 async fn list(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {
     let args: args::List = parse(arguments)?;
     let server = call.server(args.server.as_deref())?;
-    if let Some(target) = &args.target
-        && args.what != args::ListKind::Sessions
-    {
-        check_pattern(target)?;
-    }
-    let wanted = |named: Names<'_>| args.target.as_deref().is_none_or(|target| matches(target, named));
+    let scopes = match &args.target {
+        None => Vec::new(),
+        // Where sessions are listed a number can be nothing else.
+        Some(number) if args.what == args::ListKind::Sessions && is_number(number) => {
+            server.scopes(&[format!("{number}:")]).await?
+        }
+        Some(target) => server.scopes(std::slice::from_ref(target)).await?,
+    };
+    let wanted = |named: Names<'_>| scopes.is_empty() || scopes.iter().any(|scope| scope.matches(named));
     let mut listed = ListOutput::default();
     match args.what {
         args::ListKind::Sessions => {
@@ -274,9 +277,13 @@ fn kind(target: &str, what: Option<args::TargetKind>) -> Result<args::TargetKind
     Ok(match (what, target.parse()?) {
         (Some(what), _) => what,
         (None, Target::Number(number)) => return Err(Error::bare_number(&number, &[])),
-        (None, Target::Pane(_) | Target::Named { pane: Some(_), .. }) => Pane,
-        (None, Target::Window(_) | Target::Named { window: Some(_), .. }) => Window,
-        (None, Target::Named { .. }) => Session,
+        (None, Target::Pane(_) | Target::Marked | Target::Place { pane: Some(_), .. }) => Pane,
+        (None, Target::Window(_) | Target::Place { window: Some(_), .. }) => Window,
+        (None, Target::Name(_) | Target::Place { session: SessionPart::Named(_), .. }) => Session,
+        (None, Target::Sign(_) | Target::Place { .. }) => {
+            let message = format!("{target}: say with `what` whether a pane, a window or a session is meant");
+            return Err(Error::new(ErrorCode::AmbiguousTarget, message));
+        }
     })
 }
 
@@ -322,13 +329,11 @@ async fn search(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput>
     };
     let pattern = call.engine.compile([args.pattern.as_str()], compile).await?;
     let most = args.max_lines.unwrap_or(50).clamp(1, 1000);
-    for target in &args.targets {
-        check_pattern(target)?;
-    }
+    let scopes = server.scopes(&args.targets).await?;
     let mut panes = server.panes().await?;
     // An id is read from the pane that has it now.
     panes.retain(|pane| !pane.earlier_server);
-    panes.retain(|pane| args.targets.is_empty() || args.targets.iter().any(|target| matches(target, pane)));
+    panes.retain(|pane| scopes.is_empty() || scopes.iter().any(|scope| scope.matches(pane)));
     let mut output = SearchOutput { searched: panes.len(), ..SearchOutput::default() };
     let mut of_panes = BTreeMap::new();
     for pane in panes {

@@ -17,7 +17,6 @@ use super::{
 use crate::{
     api::{Error, EventKind, Result, SubscribeRequest},
     clock::now_ms,
-    engine::matches,
 };
 
 /// How long a call waits for an event by default, in milliseconds.
@@ -47,7 +46,7 @@ pub(super) async fn watch(call: &CallContext, arguments: JsonObject) -> Result<T
             (Some(place.to_owned()), Some(at.parse::<u64>().map_err(|_| wrong())?))
         }
     };
-    let targets = args.targets.clone();
+    let scopes = server.scopes(&args.targets).await?;
     let request = SubscribeRequest { panes: args.targets, types, resume, ..SubscribeRequest::default() };
     let begun = now_ms();
     let mut events = server.subscribe(&request).await?;
@@ -55,8 +54,8 @@ pub(super) async fn watch(call: &CallContext, arguments: JsonObject) -> Result<T
     // A state that an agent reached between two calls is no event any more, but it still holds.
     if let Some(since) = since {
         for agent in server.agents().await?.agents {
-            let is_meant = |target: &String| matches(target, &agent);
-            if agent.since_ms > since && (targets.is_empty() || targets.iter().any(is_meant)) {
+            let is_meant = scopes.is_empty() || scopes.iter().any(|scope| scope.matches(&agent));
+            if agent.since_ms > since && is_meant {
                 output.events.push(json!({"type": "agent", "pane": agent.pane, "agent": agent}));
             }
         }

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::common::World;
+use crate::common::{World, run};
 
 /// Sessions as tmux names them by itself, `0` and `1`, with the panes `%0` to `%4`: window 0 and 1
 /// in each, two panes in `1:1`.
@@ -88,12 +88,155 @@ fn offsets_count_from_what_is_current_in_their_session() {
     world.tmux(&["select-window", "-t", "w:3"]);
     world.ok(&["kill-window", "-t", "w:-1"]);
     assert_eq!(world.tmux(&["list-windows", "-t", "w", "-F", "#I"]), "0\n1\n3\n7");
-    // What counts from tmux's current session is refused: none is current here.
-    for target in ["+1", "-1", ":+1", ":1", "!", "{last}", "w:!", "w:^", "w:$", "w:{next}", "w:1.+1"] {
+    // Where there are several sessions nothing is current for a caller outside of all panes.
+    world.session("other");
+    for target in ["+1", "-1", ":+1", ":1", "!", "{last}", ".1", ":"] {
+        let message = world.error("INVALID_TARGET", &["kill-window", &format!("-t{target}")]);
+        assert!(message.contains("w:, other:") || message.contains("other:, w:"), "{target}: {message}");
+    }
+    for target in ["w:{nowhere}", "w:.{start}", "{mouse}"] {
         let message = world.error("INVALID_TARGET", &["kill-window", &format!("-t{target}")]);
         assert!(message.contains("write"), "{target}: {message}");
     }
     assert_eq!(world.tmux(&["list-windows", "-t", "w", "-F", "#I"]), "0\n1\n3\n7");
+}
+
+/// Every way to say what lies beside a pane means what it means to tmux in that pane.
+#[test]
+fn in_a_pane_targets_mean_what_they_mean_to_tmux() {
+    let world = World::new();
+    world.session("w");
+    world.session("other");
+    for name in ["logs", "build"] {
+        world.tmux(&["new-window", "-t", "w:", "-n", name]);
+        world.tmux(&["split-window", "-t", &format!("w:{name}")]);
+        world.tmux(&["split-window", "-h", "-t", &format!("w:{name}")]);
+    }
+    world.tmux(&["new-window", "-d", "-t", "other:", "-n", "alone"]);
+    world.tmux(&["select-pane", "-m", "-t", "other:0.0"]);
+    let targets = [
+        ":",
+        ":0",
+        ":1",
+        ":logs",
+        ":build",
+        ":logs.1",
+        ":build.2",
+        ":2.0",
+        ".0",
+        ".1",
+        ".2",
+        "logs",
+        "build",
+        "logs.1",
+        "+",
+        "-",
+        "+1",
+        "-2",
+        "{next}",
+        "{previous}",
+        ".+",
+        ".-",
+        ":+",
+        ":-",
+        ":+1",
+        ":{next}",
+        ":^",
+        ":$",
+        ":!",
+        ":{last}.1",
+        ":{start}",
+        ":{end}",
+        "!",
+        "{last}",
+        "{top}",
+        "{bottom}",
+        "{left}",
+        "{right}",
+        "{top-left}",
+        "{top-right}",
+        "{bottom-left}",
+        "{bottom-right}",
+        ".{top}",
+        ":build.{bottom-right}",
+        "w:{last}",
+        "~",
+        "{marked}",
+        "{up-of}",
+        "{down-of}",
+        "{left-of}",
+        "{right-of}",
+        "other",
+        "other:",
+        "w:build",
+        "w:+1",
+        "alone",
+    ];
+    let inside = |mut command: std::process::Command, pane: &str| {
+        command.env("TMUX", format!("{},{},0", world.socket().display(), world.server_pid())).env("TMUX_PANE", pane);
+        command
+    };
+    let panes = world.tmux(&["list-panes", "-s", "-t", "w:", "-F", "#D"]);
+    for pane in panes.lines() {
+        // tmux counts from what is in front, muxtap from where the command runs.
+        world.tmux(&["select-window", "-t", pane]);
+        world.tmux(&["select-pane", "-t", pane]);
+        for target in targets {
+            let mut tmux = inside(world.tmux_command(world.socket()), pane);
+            let found =
+                run(tmux.args(["capture-pane", "-p", "-t", target, ";", "display-message", "-p", "-t", target, "#D"]));
+            let told =
+                run(inside(world.muxtap_command(&["--json", "read", "-t", target]), pane).args(["--since", "now"]));
+            // tmux finds no window of another session by its name alone.
+            let expected = match target {
+                "alone" => Some(world.tmux(&["display-message", "-p", "-t", "other:alone", "#D"])),
+                _ => (found.status == 0).then(|| found.text().lines().last().unwrap_or_default().to_owned()),
+            };
+            match expected {
+                Some(expected) => assert_eq!(told.json()["pane"], expected, "{target} in {pane}: {told:?}"),
+                None => assert_eq!(told.status, 1, "{target} in {pane}: {told:?} {found:?}"),
+            }
+        }
+        // Without -t it is the pane itself, and for what takes a window or a session, its own.
+        let own = run(inside(world.muxtap_command(&["--json", "list-panes", "-t", ":"]), pane).args(["-s"])).json();
+        assert_eq!(crate::common::names(&own["panes"], "id"), panes.lines().collect::<Vec<_>>());
+    }
+    // A script in the background means its own window, wherever somebody looks.
+    world.tmux(&["select-window", "-t", "w:build"]);
+    for (target, expected) in [(".1", "w:logs.1"), (":+", "w:build"), ("w:+", "w:0"), (":", "w:build")] {
+        let command = world.muxtap_command(&["--json", "read", "--since", "now", "-t", target]);
+        let told = run(&mut inside(command, &world.tmux(&["display-message", "-p", "-t", "w:logs.2", "#D"])));
+        assert_eq!(told.json()["pane"], world.tmux(&["display-message", "-p", "-t", expected, "#D"]), "{target}");
+    }
+    // What is not there is nowhere else.
+    for target in [":9", ".9", "{up-of}x", "nobody", ":nobody", "9.9"] {
+        let told = run(inside(world.muxtap_command(&["read", "-t", target]), "%0").args(["--since", "now"]));
+        assert_eq!(told.status, 1, "{target}: {told:?}");
+    }
+}
+
+#[test]
+fn patterns_name_the_panes_that_there_are() {
+    let world = World::new();
+    let _ = world.muxtap(&["list-sessions"]);
+    for session in ["web-1", "web-2", "db"] {
+        world.tmux(&["new-session", "-d", "-s", session, "cat"]);
+    }
+    let waits = world.spawn(&["--json", "wait-for", "-t", "web-*", "--all", "-p", "hello", "-T", "30"]);
+    crate::common::eventually("the wait is open", || world.json(&["status"])["waits"] == 1);
+    let typed = world.ok(&["--json", "send-keys", "-t", "web-*", "hello", "Enter"]);
+    assert_eq!(typed.lines().count(), 2, "{typed}");
+    let ended = waits.finish().json();
+    assert_eq!(ended["outcome"], "matched", "{ended}");
+    assert!(!world.read_all("db").contains("hello"));
+    for args in [
+        &["wait-for", "-t", "nope-*", "-p", "x", "-T", "5"][..],
+        &["send-keys", "-t", "nope-*", "x"],
+        &["tail", "nope-*"],
+    ] {
+        let message = world.error("NOT_FOUND", args);
+        assert!(message.contains("no pane fits nope-*"), "{message}");
+    }
 }
 
 #[test]

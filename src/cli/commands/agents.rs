@@ -7,8 +7,8 @@ use clap::Args;
 use super::{
     Caller, Outcome,
     events::join_targets,
+    listed,
     output::{self, Failure, Table, short_duration},
-    targets::names,
 };
 use crate::{
     api::{AgentInfo, AgentList, AgentState, Error, EventsRequest},
@@ -17,7 +17,6 @@ use crate::{
         follow::{FollowedEvents, Recovery},
     },
     clock::now_ms,
-    engine::check_pattern,
     plain,
 };
 
@@ -42,14 +41,10 @@ pub(in crate::cli) struct Agents {
 
 impl Agents {
     pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
-        for target in &self.targets {
-            check_pattern(target)?;
-        }
         if self.watch {
             return self.follow(caller).await;
         }
-        let mut list: AgentList = caller.client().await?.get("/v1/agents", &()).await?;
-        list.agents.retain(|agent| self.wants(agent));
+        let list: AgentList = caller.client().await?.get("/v1/agents", &listed(&self.targets)?).await?;
         if caller.json {
             output::print_json(&list)?;
             return Ok(0);
@@ -104,15 +99,8 @@ impl Agents {
     }
 
     async fn print_all(&self, caller: &Caller, printed: &mut PrintedStates) -> Result<(), Failure> {
-        let list: AgentList = caller.client().await?.get("/v1/agents", &()).await?;
-        list.agents
-            .iter()
-            .filter(|agent| self.wants(agent))
-            .try_for_each(|agent| print_if_changed(agent, caller.json, printed))
-    }
-
-    fn wants(&self, agent: &AgentInfo) -> bool {
-        self.targets.is_empty() || self.targets.iter().any(|target| names(target, agent))
+        let list: AgentList = caller.client().await?.get("/v1/agents", &listed(&self.targets)?).await?;
+        list.agents.iter().try_for_each(|agent| print_if_changed(agent, caller.json, printed))
     }
 }
 

@@ -2,8 +2,12 @@
 
 use clap::Args;
 
-use super::{Caller, Outcome, output, path_named};
-use crate::api::{Error, InputAnswer, InputRequest, Result};
+use super::{Caller, Outcome, fitting, output, path_named};
+use crate::{
+    api::{Error, InputAnswer, InputRequest, Result},
+    cli::EXIT_ERROR,
+    engine::is_pattern,
+};
 
 /// Type into a pane
 ///
@@ -19,7 +23,7 @@ use crate::api::{Error, InputAnswer, InputRequest, Result};
   muxtap send-keys -t %0 --submit 'explain this function'    for programs that take a burst for a paste
   muxtap send-keys -t %0 --paste - < notes.txt               stdin, of any size")]
 pub(in crate::cli) struct SendKeys {
-    /// The pane (default: the one this runs in)
+    /// The pane (default: the one this runs in); with a `*` in a name, all panes that fit
     #[arg(short = 't', value_name = "PANE")]
     target: Option<String>,
     /// Type the words literally, one right after the other as tmux does; `-` alone types what
@@ -46,14 +50,29 @@ impl SendKeys {
         let target = caller.target(self.target.clone())?;
         let submit = self.submit;
         let request = self.request(&mut std::io::stdin().lock())?;
-        let answer: InputAnswer =
-            caller.client().await?.post(&format!("{}/input", path_named("panes", &target)?), &request).await?;
-        if caller.json {
-            output::print_json(&answer)?;
-        } else if submit && answer.submit.is_some_and(|seen| !seen.changed) {
-            output::note(&format!("{}: Enter was pressed, but the pane printed nothing since", answer.pane));
+        let mut client = caller.client().await?;
+        let mut status = 0;
+        let targets = if is_pattern(&target) { fitting(&mut client, &target).await? } else { vec![target] };
+        let several = targets.len() > 1;
+        for target in targets {
+            let path = format!("{}/input", path_named("panes", &target)?);
+            let answer: InputAnswer = match client.post(&path, &request).await {
+                Ok(answer) => answer,
+                // The other panes of a pattern have theirs typed all the same.
+                Err(error) if several => {
+                    output::note(&format!("{target}: {error}"));
+                    status = EXIT_ERROR;
+                    continue;
+                }
+                Err(error) => return Err(error.into()),
+            };
+            if caller.json {
+                output::print_json(&answer)?;
+            } else if submit && answer.submit.is_some_and(|seen| !seen.changed) {
+                output::note(&format!("{}: Enter was pressed, but the pane printed nothing since", answer.pane));
+            }
         }
-        Ok(0)
+        Ok(status)
     }
 
     fn request(self, stdin: &mut dyn std::io::Read) -> Result<InputRequest> {

@@ -5,13 +5,13 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use clap::Args;
 
 use super::{
-    Caller, Outcome,
+    Caller, Outcome, listed,
     output::{self, Table, short_duration},
-    targets::{label, names},
+    targets::label,
 };
 use crate::{
     api::{PaneInfo, PaneList, SessionList, Size, WindowList},
-    engine::{check_pattern, is_number},
+    engine::is_number,
 };
 
 /// List the sessions of the tmux server
@@ -86,10 +86,9 @@ impl ListSessions {
 
 impl ListWindows {
     pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
-        let mut list: WindowList = caller.client().await?.get("/v1/windows", &()).await?;
-        if let Some(target) = &self.target {
-            list.windows.retain(|window| names(target, window));
-        }
+        // Where only a session can be meant a number is one.
+        let target = self.target.map(|target| if is_number(&target) { format!("{target}:") } else { target });
+        let list: WindowList = caller.client().await?.get("/v1/windows", &listed(target.as_slice())?).await?;
         if caller.json {
             output::print_json(&list)?;
             return Ok(0);
@@ -112,14 +111,10 @@ impl ListWindows {
 
 impl ListPanes {
     pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
-        let mut list: PaneList = caller.client().await?.get("/v1/panes", &()).await?;
-        if let Some(target) = &self.target {
-            // With `-s` a bare number can be nothing but a session.
-            if !self.session || !is_number(target) {
-                check_pattern(target)?;
-            }
-            list.panes.retain(|pane| names(target, pane));
-        }
+        // With `-s` a bare number can be nothing but a session.
+        let is_session = |target: &str| self.session && is_number(target);
+        let target = self.target.map(|target| if is_session(&target) { format!("{target}:") } else { target });
+        let list: PaneList = caller.client().await?.get("/v1/panes", &listed(target.as_slice())?).await?;
         if caller.json {
             output::print_json(&list)?;
             return Ok(0);

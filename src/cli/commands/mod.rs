@@ -20,22 +20,51 @@ pub(super) mod run;
 pub(super) mod tail;
 pub(super) mod wait_for;
 
-use super::{Outcome, caller::Caller, lines, output, targets, url};
-use crate::{api::Error, engine::is_number};
+use self::events::join_targets;
+use super::{Outcome, caller::Caller, client::Client, lines, output, targets, url};
+use crate::{
+    api::{Error, ListQuery, PaneList},
+    engine::is_number,
+};
 
 /// The longest time limit that a wait or a run takes: a day.
 const MAX_SECONDS: f64 = 86_400.0;
 
-/// Reads seconds, fractions included, as milliseconds.
-fn seconds(text: &str) -> Result<u64, String> {
-    let seconds: f64 = text.parse().map_err(|_| "not a number of seconds".to_owned())?;
+/// Reads a time as milliseconds: seconds, fractions included, or numbers with units (`90s`, `10m`,
+/// `1h30m`, `250ms`).
+fn duration(text: &str) -> Result<u64, String> {
+    let seconds = if text.parse::<f64>().is_ok() { text.parse().ok() } else { with_units(text) };
+    let seconds = seconds.ok_or_else(|| "not a time: write seconds, or 90s, 10m, 1h30m".to_owned())?;
     if !(0.0..=MAX_SECONDS).contains(&seconds) {
-        return Err(format!("must lie between 0 and {MAX_SECONDS}"));
+        return Err(format!("must lie between 0 and {MAX_SECONDS} s, a day"));
     }
     // In range and not negative: checked above. Rounded up, so that a very short time does not
     // become none.
     #[allow(clippy::cast_sign_loss)]
     Ok((seconds * 1000.0).ceil() as u64)
+}
+
+/// Reads numbers with units as seconds. `None`: it is something else.
+fn with_units(text: &str) -> Option<f64> {
+    let mut rest = text;
+    let mut sum = 0.0;
+    while !rest.is_empty() {
+        let number = rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.').len();
+        let value: f64 = rest[..number].parse().ok()?;
+        rest = &rest[number..];
+        let unit = rest.find(|c: char| c.is_ascii_digit()).unwrap_or(rest.len());
+        sum += value
+            * match &rest[..unit] {
+                "ms" => 0.001,
+                "s" => 1.0,
+                "m" => 60.0,
+                "h" => 3600.0,
+                "d" => 86_400.0,
+                _ => return None,
+            };
+        rest = &rest[unit..];
+    }
+    (!text.is_empty()).then_some(sum)
 }
 
 /// Reads `NAME=VALUE`.
@@ -44,6 +73,25 @@ fn variable(text: &str) -> Result<(String, String), String> {
         Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
         _ => Err("must be NAME=VALUE".to_owned()),
     }
+}
+
+/// Returns the query of a list of what targets name; of none: of everything.
+fn listed(targets: &[String]) -> Result<ListQuery, Error> {
+    Ok(ListQuery { targets: join_targets(targets)? })
+}
+
+/// Returns the ids of the panes that a pattern fits now, ended ones left out. Error: there are none.
+async fn fitting(client: &mut Client, pattern: &str) -> Result<Vec<String>, Error> {
+    let list: PaneList = client.get("/v1/panes", &listed(&[pattern.to_owned()])?).await?;
+    let ids: Vec<_> = list.panes.iter().filter(|pane| !pane.dead).map(|pane| pane.id.to_string()).collect();
+    if ids.is_empty() {
+        return Err(nothing_fits(pattern));
+    }
+    Ok(ids)
+}
+
+fn nothing_fits(pattern: &str) -> Error {
+    Error::not_found(format!("no pane fits {pattern}; `muxtap list-panes` shows what is there"))
 }
 
 /// Returns the path of one session, window or pane.
@@ -65,12 +113,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn seconds_may_have_fractions() {
-        assert_eq!(seconds("1.5"), Ok(1500));
-        assert_eq!(seconds("0"), Ok(0));
-        assert_eq!(seconds("0.0001"), Ok(1));
-        for text in ["", "-1", "nan", "inf", "86401", "1s"] {
-            assert!(seconds(text).is_err(), "{text}");
+    fn a_time_has_fractions_or_units() {
+        for (text, milliseconds) in [
+            ("1.5", 1500),
+            ("0", 0),
+            ("0.0001", 1),
+            ("1s", 1000),
+            ("250ms", 250),
+            ("10m", 600_000),
+            ("1h30m", 5_400_000),
+            ("1.5h", 5_400_000),
+            ("1d", 86_400_000),
+        ] {
+            assert_eq!(duration(text), Ok(milliseconds), "{text}");
+        }
+        for text in ["", "-1", "nan", "inf", "86401", "25h", "s", "1x", "1h30", "m5", "1 h", "1.2.3s"] {
+            assert!(duration(text).is_err(), "{text:?}");
         }
     }
 

@@ -3,7 +3,7 @@
 use base64::Engine as _;
 use clap::Args;
 
-use super::{Caller, Outcome, output, path_named, seconds};
+use super::{Caller, Outcome, duration, output, path_named};
 use crate::{
     api::{Cursor, Error, ReadAnswer, ReadFormat, ReadRequest, Result},
     cli::client::Client,
@@ -56,7 +56,7 @@ pub(in crate::cli) struct Read {
     #[arg(long, value_enum, default_value_t)]
     format: Format,
     /// When there is nothing new: wait this long for it, in seconds (at most 300)
-    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
     wait: Option<u64>,
     /// At most this many bytes of output, units K and M; what does not fit is left for the next
     /// read (with --json default 256K; without it no limit)

@@ -3,9 +3,9 @@
 use clap::Args;
 
 use super::{
-    Caller, Outcome,
+    Caller, Outcome, duration,
     output::{self, Failure},
-    path_named, seconds,
+    path_named,
 };
 use crate::{
     api::{Error, ErrorCode, RunAnswer, RunRequest},
@@ -27,10 +27,10 @@ use crate::{
 pub(in crate::cli) struct Run {
     /// The pane
     #[arg(short = 't', value_name = "PANE")]
-    target: String,
-    /// Give up after this many seconds; fractions are allowed (default: 30)
-    #[arg(short = 'T', long, value_name = "SECONDS", value_parser = seconds)]
-    timeout: Option<u64>,
+    pub(in crate::cli) target: Option<String>,
+    /// Give up after this long: seconds, or `90s`, `10m`, `1h30m` (default: 30s)
+    #[arg(short = 'T', long, value_name = "TIME", value_parser = duration)]
+    pub(in crate::cli) timeout: Option<u64>,
     /// Clear what is typed at the prompt; without it a prompt with something typed is refused, and
     /// shown
     #[arg(long)]
@@ -38,30 +38,32 @@ pub(in crate::cli) struct Run {
     /// One word is a shell command line; several reach the command as they are, quoted for the
     /// shell
     #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true)]
-    command: Vec<String>,
+    pub(in crate::cli) command: Vec<String>,
 }
 
 impl Run {
     pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
         let request =
             RunRequest { command: command_line(self.command), timeout_ms: self.timeout, clear_line: self.clear_line };
-        let path = format!("{}/run", path_named("panes", &self.target)?);
+        // Not the pane this runs in: no shell rests there.
+        let none = || Error::new(ErrorCode::InvalidTarget, "say in which pane with -t; `muxtap list-panes` shows them");
+        let target = self.target.ok_or_else(none)?;
+        let path = format!("{}/run", path_named("panes", &target)?);
         let mut client = caller.client().await?;
-        let answer: RunAnswer =
-            match client.try_post(&path, &request).await.map_err(|lost| lost_run(lost, &self.target))? {
-                Ok(answer) => answer,
-                Err(error) if error.code == ErrorCode::Timeout => {
-                    let details = error.details.as_ref();
-                    if !caller.json
-                        && let Some(printed) = details.and_then(|details| details.get("output")?.as_str())
-                    {
-                        ignore_closed_pipe(output::print(printed))?;
-                    }
-                    output::report(&error, caller.json);
-                    return Ok(EXIT_TIMEOUT);
+        let answer: RunAnswer = match client.try_post(&path, &request).await.map_err(|lost| lost_run(lost, &target))? {
+            Ok(answer) => answer,
+            Err(error) if error.code == ErrorCode::Timeout => {
+                let details = error.details.as_ref();
+                if !caller.json
+                    && let Some(printed) = details.and_then(|details| details.get("output")?.as_str())
+                {
+                    ignore_closed_pipe(output::print(printed))?;
                 }
-                Err(error) => return Err(error.into()),
-            };
+                output::report(&error, caller.json);
+                return Ok(EXIT_TIMEOUT);
+            }
+            Err(error) => return Err(error.into()),
+        };
         if caller.json {
             ignore_closed_pipe(output::print_json(&answer))?;
         } else {

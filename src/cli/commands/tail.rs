@@ -11,17 +11,19 @@ use super::{
     Caller, Outcome,
     events::join_targets,
     lines::{Lines, Style},
+    listed, nothing_fits,
     output::{self, ColorChoice, Failure},
     path_named,
-    targets::{is_pattern, label, names},
+    targets::label,
 };
 use crate::{
-    api::{Error, ErrorCode, Event, EventsRequest, PaneInfo, PaneList, ReadAnswer, ReadFormat, ReadRequest},
+    api::{Error, Event, EventsRequest, PaneInfo, PaneList, ReadAnswer, ReadFormat, ReadRequest},
     cli::{
         EXIT_ERROR, EXIT_INTERRUPTED,
         client::{Client, ConnectionLost},
         follow::{FollowedEvents, Step},
     },
+    engine::is_pattern,
     protocol::ids::PaneId,
 };
 
@@ -82,9 +84,8 @@ async fn print_once(
     mut lines: Lines,
 ) -> Outcome {
     let mut client = caller.client().await?;
-    let panes = panes_now(&mut client).await?;
-    for pane in &panes {
-        lines.name(pane.id, &label(pane));
+    for pane in panes_now(&mut client, &[]).await? {
+        lines.name(pane.id, &label(&pane));
     }
     let mut wanted: Vec<String> = Vec::new();
     for target in targets {
@@ -92,11 +93,11 @@ async fn print_once(
             wanted.push(target.clone());
             continue;
         }
-        let mut fitting = panes.iter().filter(|pane| names(target, *pane)).peekable();
-        if fitting.peek().is_none() {
+        let fitting = panes_now(&mut client, std::slice::from_ref(target)).await?;
+        if fitting.is_empty() {
             return Err(nothing_fits(target).into());
         }
-        wanted.extend(fitting.map(|pane| pane.id.to_string()));
+        wanted.extend(fitting.iter().map(|pane| pane.id.to_string()));
     }
     let mut seen = HashSet::new();
     for target in wanted {
@@ -125,15 +126,10 @@ async fn print_once(
 
 /// Lists the panes that can be named. The id of a pane of an earlier server may be another pane's
 /// by now.
-async fn panes_now(client: &mut Client) -> Result<Vec<PaneInfo>, Error> {
-    let mut panes = client.get::<PaneList>("/v1/panes", &()).await?.panes;
+async fn panes_now(client: &mut Client, targets: &[String]) -> Result<Vec<PaneInfo>, Error> {
+    let mut panes = client.get::<PaneList>("/v1/panes", &listed(targets)?).await?.panes;
     panes.retain(|pane| !pane.earlier_server);
     Ok(panes)
-}
-
-fn nothing_fits(target: &str) -> Error {
-    let message = format!("no pane fits {target}; `muxtap list-panes` shows what is there");
-    Error::new(ErrorCode::NotFound, message)
 }
 
 /// The state of `tail -f`.
@@ -148,7 +144,7 @@ struct Follow {
 impl Follow {
     async fn run(mut self, caller: &Caller, targets: &[String], format: ReadFormat, since: String) -> Outcome {
         let mut client = caller.client().await?;
-        let panes = panes_now(&mut client).await?;
+        let panes = panes_now(&mut client, &[]).await?;
         for pane in &panes {
             self.lines.name(pane.id, &label(pane));
         }

@@ -7,7 +7,7 @@ use std::{
 
 use clap::{ArgGroup, Args};
 
-use super::{Caller, Outcome, output, seconds};
+use super::{Caller, Outcome, duration, output};
 use crate::{
     api::{Error, PredicateKind, PredicateReport, StandsBefore, WaitAnswer, WaitMode, WaitOutcome, WaitRequest},
     cli::{
@@ -71,8 +71,8 @@ pub(in crate::cli) struct WaitFor {
     /// The screen matches this regex, whenever it was drawn; may be given several times
     #[arg(long, value_name = "REGEX", allow_hyphen_values = true)]
     screen: Vec<String>,
-    /// Nothing was printed for this many seconds; fractions are allowed
-    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    /// Nothing was printed for this long: seconds (`1.5`), or with a unit
+    #[arg(long, value_name = "TIME", value_parser = duration)]
     stable: Option<u64>,
     /// The pane's process has ended
     #[arg(long)]
@@ -94,11 +94,11 @@ pub(in crate::cli) struct WaitFor {
     /// there counts), or a cursor
     #[arg(long, value_name = "input|now|start|screen|CURSOR")]
     since: Option<String>,
-    /// When all has been seen: also wait until nothing was printed for this many seconds
-    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    /// When all has been seen: also wait until nothing was printed for this long
+    #[arg(long, value_name = "TIME", value_parser = duration)]
     settle: Option<u64>,
-    /// Give up after this many seconds, with exit status 124; fractions are allowed (default: 30)
-    #[arg(short = 'T', long, value_name = "SECONDS", value_parser = seconds)]
+    /// Give up after this long, with exit status 124: seconds, or `90s`, `10m`, `1h30m` (default: 30s)
+    #[arg(short = 'T', long, value_name = "TIME", value_parser = duration)]
     timeout: Option<u64>,
 }
 

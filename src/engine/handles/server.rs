@@ -6,6 +6,7 @@ use super::{Events, Pane, Spawn, Wait, spawn::SpawnKind};
 use crate::{
     api::{EventKind, Result, SubscribeRequest},
     engine::{Caller, Engine, Host, PaneState},
+    protocol::ids::PaneId,
     socket::{Environment, ServerChoice},
     tmux::ServerLink,
 };
@@ -33,6 +34,8 @@ pub struct Server {
     pub(in crate::engine) host: Arc<Host>,
     /// The panes that ids mean where a handle asks, so that no id means another server's pane.
     pub(in crate::engine) bound: Option<Arc<[Arc<PaneState>]>>,
+    /// The caller's own pane, from which targets count.
+    pub(in crate::engine) from: Option<PaneId>,
 }
 
 impl Engine {
@@ -91,7 +94,7 @@ impl Server {
     }
 
     pub(in crate::engine) fn of(engine: Engine, host: Arc<Host>) -> Self {
-        Self { engine, host, bound: None }
+        Self { engine, host, bound: None, from: None }
     }
 
     pub(crate) fn host(&self) -> &Arc<Host> {
@@ -128,6 +131,18 @@ impl Server {
     pub async fn pane(&self, target: impl ToString + Send) -> Result<Pane> {
         let target = target.to_string();
         Ok(Pane::of(self.clone(), self.resolve_pane(&target).await?))
+    }
+
+    /// Returns this server for a caller in one of its panes: `:2`, `.1` and `+` count from there.
+    ///
+    /// ```no_run
+    /// # async fn example(server: muxtap::Server, own: muxtap::Pane) -> muxtap::Result<()> {
+    /// let beside = server.seen_from(own.id()).pane("+").await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn seen_from(&self, pane: PaneId) -> Self {
+        Self { from: Some(pane), ..self.clone() }
     }
 
     /// Returns this server for a caller, as whose own its requests are counted and recorded.

@@ -30,8 +30,8 @@ use self::{
 };
 use futures_util::future::join_all;
 
-use super::{Engine, Server, deadline::Deadline, limits, pane::PaneUse};
-use crate::api::{Result, Since, Tier, WaitAnswer, WaitOutcome, WaitRequest};
+use super::{Engine, Server, deadline::Deadline, limits, pane::PaneUse, query::scope::is_pattern};
+use crate::api::{Error, ErrorCode, Result, Since, Tier, WaitAnswer, WaitOutcome, WaitRequest};
 
 pub use registry::Waits;
 pub(super) use spec::duration;
@@ -127,14 +127,22 @@ impl Server {
         let mut panes: Vec<StartState> = Vec::new();
         // The request's check refuses more.
         for (at, target) in request.panes.iter().enumerate().take(limits::WAIT_PANES) {
-            // Handles on panes of two servers may have one id.
-            let pane = match self.bound.as_ref().and_then(|bound| bound.get(at)) {
-                Some(pane) => self.check_seen(pane).await?,
-                None => self.resolve_seen(target).await?,
+            let meant = match self.bound.as_ref().and_then(|bound| bound.get(at)) {
+                // Handles on panes of two servers may have one id.
+                Some(pane) => vec![self.check_seen(pane).await?],
+                None if is_pattern(target) => self.fitting(target).await?,
+                None => vec![self.resolve_seen(target).await?],
             };
-            if !panes.iter().any(|known| Arc::ptr_eq(&known.pane, &pane)) {
-                panes.push(StartState::of(pane));
+            for pane in meant {
+                if !panes.iter().any(|known| Arc::ptr_eq(&known.pane, &pane)) {
+                    panes.push(StartState::of(pane));
+                }
             }
+        }
+        if panes.len() > limits::WAIT_PANES {
+            let (fit, most) = (panes.len(), limits::WAIT_PANES);
+            let message = format!("{fit} panes fit; a wait takes at most {most}: name fewer of them");
+            return Err(Error::new(ErrorCode::ResourceLimit, message));
         }
         Ok(panes)
     }

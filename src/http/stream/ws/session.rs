@@ -280,11 +280,11 @@ impl<S: Socket> Session<S> {
             let message = format!("a connection has at most {SUBSCRIPTIONS} subscriptions; end one, or open another");
             return self.answer(&failed(id, Error::new(ErrorCode::ResourceLimit, message)));
         }
-        let (app, server) = (self.app.clone(), self.server_of(request.socket.clone()));
+        let (app, server, from) = (self.app.clone(), self.server_of(request.socket.clone()), self.server.from);
         let binary = request.binary;
         self.run_on_engine(async move {
             let subscribed = async {
-                let server = app.engine.server_at(&server?)?;
+                let server = crate::http::seen(app.engine.server_at(&server?)?, from);
                 server.subscribe(&request).await
             };
             match subscribed.await {
@@ -295,11 +295,11 @@ impl<S: Socket> Session<S> {
     }
 
     fn input(&mut self, input: StreamInput) {
-        let (app, server) = (self.app.clone(), self.server_of(input.socket.clone()));
+        let (app, server, from) = (self.app.clone(), self.server_of(input.socket.clone()), self.server.from);
         self.run_on_engine(async move {
             let (id, pane) = (input.id, input.pane.clone());
             let typed = async {
-                let server = app.engine.server_at(&server?)?;
+                let server = crate::http::seen(app.engine.server_at(&server?)?, from);
                 server.input(&pane, &input.into_request()).await
             };
             Outcome::Answer(wire::answer(id, typed.await.map(StreamAnswer::Typed)))
