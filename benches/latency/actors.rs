@@ -26,6 +26,7 @@ pub fn act(args: &[String]) -> bool {
         [part, fifo] if part == "__marker" => mark(Path::new(fifo)),
         [part, fifo] if part == "__flood" => flood(Path::new(fifo)),
         [part, fifo] if part == "__steady" => steady(Path::new(fifo)),
+        [part, fifo] if part == "__printer" => printer(Path::new(fifo)),
         _ => return false,
     }
     true
@@ -69,6 +70,30 @@ fn steady(fifo: &Path) {
             }
             stdout().write_all(text.as_bytes()).expect("the pane is there");
             std::thread::sleep(pause);
+        }
+    }
+}
+
+/// For each line `LINES PAUSE BEGIN MARK` of the FIFO: prints so many lines, from the monotonic time
+/// BEGIN on, a PAUSE between two (both in nanoseconds). Of each hundred, the line number MARK is a
+/// marker `<NUMBER NANOSECONDS-OF-NOW>`.
+fn printer(fifo: &Path) {
+    let mut marks = 0;
+    for line in lines(fifo) {
+        let mut numbers = line.split(' ').map(|number| number.parse::<u64>().expect("a number"));
+        let mut number = || numbers.next().expect("LINES PAUSE BEGIN MARK");
+        let (lines, pause, begin, mark) = (number(), number(), number(), number());
+        for number in 0..lines {
+            // By the clock: a line that was late does not delay those after it.
+            let due = Duration::from_nanos(begin + number * pause);
+            std::thread::sleep(due.saturating_sub(now()));
+            let text = if number % 100 == mark {
+                marks += 1;
+                format!("<{marks} {}>\n", now().as_nanos())
+            } else {
+                format!("{number:08}   Compiling something-with-a-name v0.12.34 (of a build that goes on)\n")
+            };
+            stdout().write_all(text.as_bytes()).expect("the pane is there");
         }
     }
 }
