@@ -75,10 +75,11 @@ fn steady(fifo: &Path) {
 }
 
 /// For each line `LINES PAUSE BEGIN MARK` of the FIFO: prints so many lines, from the monotonic time
-/// BEGIN on, a PAUSE between two (both in nanoseconds). Of each hundred, the line number MARK is a
-/// marker `<NUMBER NANOSECONDS-OF-NOW>`.
+/// BEGIN on, a PAUSE between two (both in nanoseconds), or as fast as it can where that is 0. Of
+/// each hundred, the line number MARK is a marker `<NUMBER NANOSECONDS-OF-NOW>`.
 fn printer(fifo: &Path) {
     let mut marks = 0;
+    let mut out = BufWriter::with_capacity(16 * 1024, File::create("/dev/tty").expect("a terminal"));
     for line in lines(fifo) {
         let mut numbers = line.split(' ').map(|number| number.parse::<u64>().expect("a number"));
         let mut number = || numbers.next().expect("LINES PAUSE BEGIN MARK");
@@ -93,8 +94,12 @@ fn printer(fifo: &Path) {
             } else {
                 format!("{number:08}   Compiling something-with-a-name v0.12.34 (of a build that goes on)\n")
             };
-            stdout().write_all(text.as_bytes()).expect("the pane is there");
+            out.write_all(text.as_bytes()).expect("the pane is there");
+            if pause > 0 {
+                out.flush().expect("the pane is there");
+            }
         }
+        out.flush().expect("the pane is there");
     }
 }
 

@@ -34,6 +34,8 @@ const READERS: usize = 50;
 const SIDE_PAUSE: Duration = Duration::from_millis(10);
 /// How long a marker comes after it was asked for.
 const SIDE_DELAY_US: u64 = 4000;
+/// How often a WebSocket says that it is there.
+const PONG: Duration = Duration::from_secs(10);
 const MIB: f64 = 1024.0 * 1024.0;
 
 /// A client that is to be connected.
@@ -121,7 +123,7 @@ impl Clients {
                     tokio::spawn(async move {
                         let stream = plan.connect().await;
                         counted.fetch_add(1, Ordering::Relaxed);
-                        let _ = done.send(read(stream, stopped, marks).await);
+                        let _ = done.send(read(stream, plan.websocket, stopped, marks).await);
                     });
                 }
                 drop(done);
@@ -150,20 +152,29 @@ impl Clients {
 }
 
 /// Reads until it is stopped or has seen enough.
-async fn read(mut stream: UnixStream, mut stopped: watch::Receiver<bool>, marks: Option<u64>) -> Seen {
+async fn read(mut stream: UnixStream, websocket: bool, mut stopped: watch::Receiver<bool>, marks: Option<u64>) -> Seen {
     let mut seen = Seen::default();
     let mut buffer = vec![0; 256 * 1024];
+    let mut pong = tokio::time::interval(PONG);
     loop {
         let read = tokio::select! {
-            read = stream.read(&mut buffer) => read.expect("the daemon writes"),
+            read = stream.read(&mut buffer) => Some(read.expect("the daemon writes")),
+            _ = pong.tick(), if websocket => None,
             _ = stopped.wait_for(|stop| *stop) => return seen,
+        };
+        let Some(read) = read else {
+            // Masked with zeros. One that answers no ping is as good (RFC 6455, 5.5.3).
+            stream.write_all(&[0x8a, 0x80, 0, 0, 0, 0]).await.expect("the daemon reads");
+            continue;
         };
         assert!(read > 0, "the daemon ended the stream");
         let bytes = &buffer[..read];
         seen.bytes += read as u64;
         if let Some(marks) = marks {
-            // What one read cuts through is counted by where it begins.
-            seen.marks += memchr::memchr_iter(b'<', bytes).count() as u64;
+            // What one event cuts through is counted by where it begins. A bracket before a brace
+            // is the length in a frame's head.
+            let next = bytes.iter().skip(1).chain([&b' ']);
+            seen.marks += bytes.iter().zip(next).filter(|pair| *pair.0 == b'<' && *pair.1 != b'{').count() as u64;
             if let Some(nanos) = newest(bytes) {
                 seen.ages.push(now().saturating_sub(Duration::from_nanos(nanos)));
             }

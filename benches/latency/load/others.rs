@@ -1,6 +1,6 @@
 //! The same load without muxtap: a bare control client, and what programs do that have none.
 
-use std::{thread, time::Duration};
+use std::{collections::HashMap, thread, time::Duration};
 
 use super::{Cost, GRACE, PRINTING, Server};
 use crate::{
@@ -23,8 +23,9 @@ pub fn bare(server: &mut Server, seconds: u64, cost: &mut Cost) {
     thread::scope(|scope| {
         let reader = scope.spawn(|| {
             let mut ages = Times::default();
+            let mut begun = HashMap::new();
             control.lines(|line| {
-                if let Some((_, nanos)) = newest(line) {
+                if let Some(nanos) = marker(line, &mut begun) {
                     ages.push(age_of(nanos));
                 }
                 line.starts_with(b"%window-renamed") && line.ends_with(over.as_bytes())
@@ -77,6 +78,27 @@ pub fn poll(server: &mut Server, seconds: u64, cost: &mut Cost) {
     });
     cost.own += process::cpu_of_ended_children().saturating_sub(children);
     cost.tmux += server.cpu().saturating_sub(tmux);
+}
+
+/// The time in the marker that ends in this line of a control client. tmux cuts output where it
+/// likes, so `begun` has the markers that have not ended, by pane.
+fn marker(line: &[u8], begun: &mut HashMap<Vec<u8>, Vec<u8>>) -> Option<u64> {
+    let output = line.strip_prefix(b"%extended-output ")?;
+    let (pane, text) = (&output[..memchr::memchr(b' ', output)?], &output[memchr::memchr(b':', output)? + 2..]);
+    if let Some(mut open) = begun.remove(pane) {
+        open.extend_from_slice(text);
+        let marker = newest(&open);
+        if marker.is_none() {
+            begun.insert(pane.to_owned(), open);
+        }
+        return marker.map(|(_, nanos)| nanos);
+    }
+    let at = memchr::memchr(b'<', text)?;
+    let marker = newest(&text[at..]);
+    if marker.is_none() {
+        begun.insert(pane.to_owned(), text[at..].to_owned());
+    }
+    marker.map(|(_, nanos)| nanos)
 }
 
 /// Number and time of the last whole marker in a text.
