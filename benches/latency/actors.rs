@@ -74,9 +74,9 @@ fn steady(fifo: &Path) {
     }
 }
 
-/// For each line `LINES PAUSE BEGIN MARK` of the FIFO: prints so many lines, from the monotonic time
-/// BEGIN on, a PAUSE between two (both in nanoseconds), or as fast as it can where that is 0. Of
-/// each hundred, the line number MARK is a marker `<NUMBER NANOSECONDS-OF-NOW>`.
+/// Prints a line each PAUSE, by the clock, for each line `LINES PAUSE BEGIN MARK` of the FIFO:
+/// LINES of them from the monotonic time BEGIN on (times in nanoseconds), or as fast as it can where
+/// PAUSE is 0. Of each hundred, the line number MARK is a marker `<NUMBER NANOSECONDS-OF-NOW>`.
 fn printer(fifo: &Path) {
     let mut marks = 0;
     let mut out = BufWriter::with_capacity(16 * 1024, File::create("/dev/tty").expect("a terminal"));

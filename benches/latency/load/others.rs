@@ -23,9 +23,9 @@ pub fn bare(server: &mut Server, seconds: u64, cost: &mut Cost) {
     thread::scope(|scope| {
         let reader = scope.spawn(|| {
             let mut ages = Times::default();
-            let mut begun = HashMap::new();
+            let mut cut = HashMap::new();
             control.lines(|line| {
-                if let Some(nanos) = marker(line, &mut begun) {
+                if let Some(nanos) = marker(line, &mut cut) {
                     ages.push(age_of(nanos));
                 }
                 line.starts_with(b"%window-renamed") && line.ends_with(over.as_bytes())
@@ -81,22 +81,22 @@ pub fn poll(server: &mut Server, seconds: u64, cost: &mut Cost) {
 }
 
 /// The time in the marker that ends in this line of a control client. tmux cuts output where it
-/// likes, so `begun` has the markers that have not ended, by pane.
-fn marker(line: &[u8], begun: &mut HashMap<Vec<u8>, Vec<u8>>) -> Option<u64> {
+/// likes, so `cut` has the markers that have not ended, by pane.
+fn marker(line: &[u8], cut: &mut HashMap<Vec<u8>, Vec<u8>>) -> Option<u64> {
     let output = line.strip_prefix(b"%extended-output ")?;
     let (pane, text) = (&output[..memchr::memchr(b' ', output)?], &output[memchr::memchr(b':', output)? + 2..]);
-    if let Some(mut open) = begun.remove(pane) {
+    if let Some(mut open) = cut.remove(pane) {
         open.extend_from_slice(text);
         let marker = newest(&open);
         if marker.is_none() {
-            begun.insert(pane.to_owned(), open);
+            cut.insert(pane.to_owned(), open);
         }
         return marker.map(|(_, nanos)| nanos);
     }
     let at = memchr::memchr(b'<', text)?;
     let marker = newest(&text[at..]);
     if marker.is_none() {
-        begun.insert(pane.to_owned(), text[at..].to_owned());
+        cut.insert(pane.to_owned(), text[at..].to_owned());
     }
     marker.map(|(_, nanos)| nanos)
 }
