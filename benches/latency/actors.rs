@@ -26,6 +26,7 @@ pub fn act(args: &[String]) -> bool {
         [part, fifo] if part == "__marker" => mark(Path::new(fifo)),
         [part, fifo] if part == "__flood" => flood(Path::new(fifo)),
         [part, fifo] if part == "__steady" => steady(Path::new(fifo)),
+        [part, fifo] if part == "__printer" => printer(Path::new(fifo)),
         _ => return false,
     }
     true
@@ -70,6 +71,35 @@ fn steady(fifo: &Path) {
             stdout().write_all(text.as_bytes()).expect("the pane is there");
             std::thread::sleep(pause);
         }
+    }
+}
+
+/// Prints a line each PAUSE, by the clock, for each line `LINES PAUSE BEGIN MARK` of the FIFO:
+/// LINES of them from the monotonic time BEGIN on (times in nanoseconds), or as fast as it can where
+/// PAUSE is 0. Of each hundred, the line number MARK is a marker `<NUMBER NANOSECONDS-OF-NOW>`.
+fn printer(fifo: &Path) {
+    let mut marks = 0;
+    let mut out = BufWriter::with_capacity(16 * 1024, File::create("/dev/tty").expect("a terminal"));
+    for line in lines(fifo) {
+        let mut numbers = line.split(' ').map(|number| number.parse::<u64>().expect("a number"));
+        let mut number = || numbers.next().expect("LINES PAUSE BEGIN MARK");
+        let (lines, pause, begin, mark) = (number(), number(), number(), number());
+        for number in 0..lines {
+            // By the clock: a line that was late does not delay those after it.
+            let due = Duration::from_nanos(begin + number * pause);
+            std::thread::sleep(due.saturating_sub(now()));
+            let text = if number % 100 == mark {
+                marks += 1;
+                format!("<{marks} {}>\n", now().as_nanos())
+            } else {
+                format!("{number:08}   Compiling something-with-a-name v0.12.34 (of a build that goes on)\n")
+            };
+            out.write_all(text.as_bytes()).expect("the pane is there");
+            if pause > 0 {
+                out.flush().expect("the pane is there");
+            }
+        }
+        out.flush().expect("the pane is there");
     }
 }
 

@@ -33,6 +33,11 @@ impl Control {
         control
     }
 
+    /// The process of the client.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Reads lines until `stop` says that this is it.
     pub fn lines(&mut self, mut stop: impl FnMut(&[u8]) -> bool) {
         loop {

@@ -64,7 +64,7 @@ impl Http {
     pub fn receive(&mut self) -> Vec<u8> {
         let mut chunk = vec![0; 64 * 1024];
         loop {
-            if let Some((head, length)) = self.head()
+            if let Some((head, length)) = head(&self.read)
                 && self.read.len() >= head + length
             {
                 let body = self.read[head..head + length].to_vec();
@@ -75,16 +75,6 @@ impl Http {
             assert!(read > 0, "the daemon closed the connection");
             self.read.extend_from_slice(&chunk[..read]);
         }
-    }
-
-    /// Where the head of the next answer ends, and how long its body is.
-    fn head(&self) -> Option<(usize, usize)> {
-        let end = memchr::memmem::find(&self.read, b"\r\n\r\n")? + 4;
-        let head = std::str::from_utf8(&self.read[..end]).ok()?;
-        // A refusal is quick too.
-        assert!(head.starts_with("HTTP/1.1 2"), "{}", String::from_utf8_lossy(&self.read));
-        let length = head.lines().find_map(|line| line.strip_prefix("content-length: "))?;
-        Some((end, length.parse().ok()?))
     }
 
     pub fn get(&mut self, path: &str) -> Value {
@@ -99,4 +89,14 @@ impl Http {
         let samples = text.lines().filter(|line| line.starts_with(name));
         samples.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
     }
+}
+
+/// Where the head of the first of these answers ends, and how long its body is.
+pub fn head(read: &[u8]) -> Option<(usize, usize)> {
+    let end = memchr::memmem::find(read, b"\r\n\r\n")? + 4;
+    let head = std::str::from_utf8(&read[..end]).ok()?;
+    // A refusal is quick too.
+    assert!(head.starts_with("HTTP/1.1 2"), "{}", String::from_utf8_lossy(read));
+    let length = head.lines().find_map(|line| line.strip_prefix("content-length: "))?;
+    Some((end, length.parse().ok()?))
 }

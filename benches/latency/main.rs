@@ -23,6 +23,7 @@ mod capture;
 mod control;
 mod flood;
 mod http;
+mod load;
 mod pipeline;
 mod port;
 mod process;
@@ -38,7 +39,7 @@ mod wait;
 /// A part of the bench, by its name.
 type Part = (&'static str, fn());
 
-const PARTS: [Part; 9] = [
+const PARTS: [Part; 10] = [
     ("wait", wait::run),
     ("quiet", quiet::run),
     ("flood", flood::run),
@@ -48,6 +49,7 @@ const PARTS: [Part; 9] = [
     ("port", port::run),
     ("streams", streams::run),
     ("bridge", bridge::run),
+    ("load", load::run),
 ];
 
 fn main() {

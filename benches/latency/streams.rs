@@ -34,18 +34,22 @@ const READERS: usize = 50;
 const SIDE_PAUSE: Duration = Duration::from_millis(10);
 /// How long a marker comes after it was asked for.
 const SIDE_DELAY_US: u64 = 4000;
+/// How often a WebSocket says that it is there.
+const PONG: Duration = Duration::from_secs(10);
 const MIB: f64 = 1024.0 * 1024.0;
 
 /// A client that is to be connected.
 #[derive(Clone)]
-struct Plan {
-    daemon: PathBuf,
-    server: PathBuf,
-    websocket: bool,
+pub struct Plan {
+    pub daemon: PathBuf,
+    pub server: PathBuf,
+    /// The pane that it follows.
+    pub pane: usize,
+    pub websocket: bool,
 }
 
 /// Clients in a thread of their own. They read until they are dropped, or until each has seen `last`.
-struct Clients {
+pub struct Clients {
     open: Arc<AtomicUsize>,
     stop: watch::Sender<bool>,
     seen: thread::JoinHandle<Vec<Seen>>,
@@ -53,17 +57,17 @@ struct Clients {
 
 /// Counts of one client's output, and its age.
 #[derive(Default)]
-struct Seen {
+pub struct Seen {
     bytes: u64,
     gaps: u64,
     /// Markers `<NUMBER NANOSECONDS>`.
-    marks: u64,
+    pub marks: u64,
     /// How old the newest marker was when it was read, for each read.
-    ages: Times,
+    pub ages: Times,
 }
 
 impl Plan {
-    /// Subscribes to all output of the first pane, from now on.
+    /// Subscribes to all output of its pane, from now on.
     async fn connect(&self) -> UnixStream {
         let mut stream = UnixStream::connect(&self.daemon).await.expect("the daemon answers");
         let socket = self.server.display();
@@ -74,13 +78,15 @@ impl Plan {
             );
             stream.write_all(upgrade.as_bytes()).await.expect("the daemon reads");
             head(&mut stream).await;
-            let subscribe = json!({"id": 1, "op": "subscribe", "panes": ["%0"], "types": ["output"]}).to_string();
+            let subscribe =
+                json!({"id": 1, "op": "subscribe", "panes": [format!("%{}", self.pane)], "types": ["output"]})
+                    .to_string();
             // Masked with zeros.
             let mut frame = vec![0x81, 0x80 | u8::try_from(subscribe.len()).expect("short"), 0, 0, 0, 0];
             frame.extend(subscribe.as_bytes());
             stream.write_all(&frame).await.expect("the daemon reads");
         } else {
-            let path = format!("/v1/events?socket={socket}&panes=%250&types=output");
+            let path = format!("/v1/events?socket={socket}&panes=%25{}&types=output", self.pane);
             let request = format!("GET {path} HTTP/1.1\r\nhost: bench\r\n\r\n");
             stream.write_all(request.as_bytes()).await.expect("the daemon reads");
             head(&mut stream).await;
@@ -104,7 +110,7 @@ async fn head(stream: &mut UnixStream) {
 
 impl Clients {
     /// `marks`: each ends when it has seen so many markers.
-    fn new(plans: Vec<Plan>, marks: Option<u64>) -> Self {
+    pub fn new(plans: Vec<Plan>, marks: Option<u64>) -> Self {
         let open = Arc::new(AtomicUsize::new(0));
         let (stop, stopped) = watch::channel(false);
         let (counted, wanted) = (open.clone(), plans.len());
@@ -117,7 +123,7 @@ impl Clients {
                     tokio::spawn(async move {
                         let stream = plan.connect().await;
                         counted.fetch_add(1, Ordering::Relaxed);
-                        let _ = done.send(read(stream, stopped, marks).await);
+                        let _ = done.send(read(stream, plan.websocket, stopped, marks).await);
                     });
                 }
                 drop(done);
@@ -134,7 +140,7 @@ impl Clients {
         Self { open, stop, seen }
     }
 
-    fn stop(self) -> Vec<Seen> {
+    pub fn stop(self) -> Vec<Seen> {
         let _ = self.stop.send(true);
         assert!(self.open.load(Ordering::Relaxed) > 0 || self.seen.is_finished());
         self.seen.join().expect("the clients")
@@ -146,20 +152,29 @@ impl Clients {
 }
 
 /// Reads until it is stopped or has seen enough.
-async fn read(mut stream: UnixStream, mut stopped: watch::Receiver<bool>, marks: Option<u64>) -> Seen {
+async fn read(mut stream: UnixStream, websocket: bool, mut stopped: watch::Receiver<bool>, marks: Option<u64>) -> Seen {
     let mut seen = Seen::default();
     let mut buffer = vec![0; 256 * 1024];
+    let mut pong = tokio::time::interval(PONG);
     loop {
         let read = tokio::select! {
-            read = stream.read(&mut buffer) => read.expect("the daemon writes"),
+            read = stream.read(&mut buffer) => Some(read.expect("the daemon writes")),
+            _ = pong.tick(), if websocket => None,
             _ = stopped.wait_for(|stop| *stop) => return seen,
+        };
+        let Some(read) = read else {
+            // Masked with zeros. One that answers no ping is as good (RFC 6455, 5.5.3).
+            stream.write_all(&[0x8a, 0x80, 0, 0, 0, 0]).await.expect("the daemon reads");
+            continue;
         };
         assert!(read > 0, "the daemon ended the stream");
         let bytes = &buffer[..read];
         seen.bytes += read as u64;
         if let Some(marks) = marks {
-            // What one read cuts through is counted by where it begins.
-            seen.marks += memchr::memchr_iter(b'<', bytes).count() as u64;
+            // What one event cuts through is counted by where it begins. A bracket before a brace
+            // is the length in a frame's head.
+            let next = bytes.iter().skip(1).chain([&b' ']);
+            seen.marks += bytes.iter().zip(next).filter(|pair| *pair.0 == b'<' && *pair.1 != b'{').count() as u64;
             if let Some(nanos) = newest(bytes) {
                 seen.ages.push(now().saturating_sub(Duration::from_nanos(nanos)));
             }
@@ -198,7 +213,8 @@ pub fn run() {
 }
 
 fn plans(daemon: &Path, server: &Path, count: usize) -> Vec<Plan> {
-    let plan = |number| Plan { daemon: daemon.to_owned(), server: server.to_owned(), websocket: number % 2 == 1 };
+    let plan =
+        |number| Plan { daemon: daemon.to_owned(), server: server.to_owned(), pane: 0, websocket: number % 2 == 1 };
     (0..count).map(plan).collect()
 }
 
@@ -307,7 +323,7 @@ fn steady() {
         let (tmux, fifo) = Tmux::playing("steady");
         let daemon = Daemon::new(&[]);
         daemon.follow(&tmux, 1);
-        let plan = |_| Plan { daemon: daemon.socket(), server: tmux.socket().to_owned(), websocket: false };
+        let plan = |_| Plan { daemon: daemon.socket(), server: tmux.socket().to_owned(), pane: 0, websocket: false };
         let clients = Clients::new((0..readers).map(plan).collect(), Some(LINES));
         let before = process::cpu(daemon.pid());
         let started = Instant::now();

@@ -7,6 +7,8 @@ use super::packed::{Packed, WRAPPED};
 /// Lines in a block. Blocks are let go whole, so a trimmed history holds at most one block of lines
 /// more than it shows.
 const BLOCK_LINES: usize = 128;
+/// The part of a full block's length that may be room for more: one fourth.
+const SLACK: usize = 4;
 
 #[derive(Clone, Debug, Default)]
 struct Block {
@@ -27,6 +29,9 @@ impl Block {
 #[derive(Clone, Debug, Default)]
 pub(super) struct History {
     blocks: VecDeque<Block>,
+    /// A dropped block's memory, for the next one. Where many panes print, blocks that grow by
+    /// doubling and are shrunk leave holes in the heap into which no new one fits.
+    spare: Block,
     /// Lines of the first block that were dropped.
     dropped: usize,
     lines: usize,
@@ -43,11 +48,14 @@ impl History {
         if self.blocks.back().is_none_or(|block| block.starts.len() >= BLOCK_LINES) {
             if let Some(full) = self.blocks.back_mut() {
                 let before = full.bytes.capacity();
-                full.bytes.shrink_to_fit();
+                // A little room stays: a block of about that length is to fit there later.
+                if before - full.bytes.len() > full.bytes.len() / SLACK {
+                    full.bytes.shrink_to(full.bytes.len() + full.bytes.len() / (2 * SLACK));
+                }
                 full.starts.shrink_to_fit();
                 self.bytes -= before - full.bytes.capacity();
             }
-            self.blocks.push_back(Block::default());
+            self.blocks.push_back(std::mem::take(&mut self.spare));
         }
         let Some(block) = self.blocks.back_mut() else { return };
         let before = block.bytes.capacity();
@@ -115,15 +123,19 @@ impl History {
         self.dropped += lines;
         while self.dropped >= BLOCK_LINES {
             self.dropped -= BLOCK_LINES;
-            if let Some(block) = self.blocks.pop_front() {
-                self.bytes -= block.bytes.capacity();
+            if let Some(mut block) = self.blocks.pop_front() {
+                self.bytes -= self.spare.bytes.capacity();
+                block.bytes.clear();
+                block.starts.clear();
+                self.spare = block;
             }
         }
     }
 
     /// Bytes held.
     pub(super) fn memory(&self) -> usize {
-        self.bytes + self.blocks.len() * (size_of::<Block>() + BLOCK_LINES * size_of::<u32>())
+        let spare = self.spare.starts.capacity() * size_of::<u32>();
+        self.bytes + spare + self.blocks.len() * (size_of::<Block>() + BLOCK_LINES * size_of::<u32>())
     }
 }
 
@@ -137,6 +149,33 @@ mod tests {
 
     fn numbers(history: &History) -> Vec<u32> {
         history.iter_from(0).map(|line| line.used).collect()
+    }
+
+    #[test]
+    fn a_full_history_goes_on_in_the_memory_that_it_has() {
+        let mut history = History::default();
+        let line = |history: &mut History, length: usize| {
+            history.push(|out| out.resize(out.len() + length, b'x'));
+            history.drop_oldest(history.len().saturating_sub(10 * BLOCK_LINES));
+        };
+        for number in 0..20 * BLOCK_LINES {
+            line(&mut history, 70 + number % 10);
+        }
+        let places = |history: &History| {
+            let blocks = history.blocks.iter().chain([&history.spare]).filter(|block| block.bytes.capacity() > 0);
+            blocks.map(|block| block.bytes.as_ptr()).collect::<std::collections::BTreeSet<_>>()
+        };
+        let (before, memory) = (places(&history), history.memory());
+        for number in 0..100 * BLOCK_LINES {
+            // Blocks differ a little in length.
+            line(&mut history, 70 + number % 11);
+            let held = history.blocks.iter().map(|block| block.bytes.capacity()).sum::<usize>();
+            assert_eq!(history.bytes, held + history.spare.bytes.capacity());
+        }
+        assert_eq!(places(&history), before);
+        assert!(history.memory().abs_diff(memory) < 100, "{} and {memory}", history.memory());
+        history.drop_oldest(usize::MAX);
+        assert_eq!(history.memory(), 0);
     }
 
     #[test]
