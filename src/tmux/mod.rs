@@ -23,7 +23,7 @@ mod program;
 mod relay;
 #[cfg(test)]
 mod scripted;
-mod seed;
+pub(crate) mod seed;
 mod seeding;
 mod server;
 mod silence;

@@ -122,7 +122,7 @@ fn without_the_row_of_death<'a>(content: &'a [u8], drawn: &str) -> &'a [u8] {
 /// Returns the lines without the blanks that `capture-pane -J` adds behind each on 3.2a, where
 /// cells exist that nothing was written to (N61). In the cursor's line those before the cursor
 /// stay: a prompt may end with one.
-fn without_padding(content: &[u8], rows: u64, cursor: Option<(u64, u32)>, columns: u32) -> Vec<u8> {
+pub(crate) fn without_padding(content: &[u8], rows: u64, cursor: Option<(u64, u32)>, columns: u32) -> Vec<u8> {
     let content = content.strip_suffix(b"\n").unwrap_or(content);
     let lines: Vec<&[u8]> = content.split(|byte| *byte == b'\n').collect();
     let text = |line: &[u8]| line.iter().rposition(|byte| *byte != b' ').map_or(0, |last| last + 1);

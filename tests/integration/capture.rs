@@ -127,8 +127,9 @@ fn answers_name_their_source_and_point_in_the_stream() {
 /// Whether screens of the tmux under test are followed in memory, by its version.
 fn followed_in_memory(world: &World) -> bool {
     let version = crate::common::run(std::process::Command::new(crate::common::tmux_program()).arg("-V")).text();
-    let followed = ["3.3a", "3.4", "3.5a", "3.6b", "3.7c", "3.8"].map(|version| format!("tmux {version}"));
-    let followed = followed.contains(&version.trim().to_owned());
+    let followed = ["3.2a", "3.3a", "3.4", "3.5a", "3.6b", "3.7c", "3.8"];
+    // 3.2a names its file first.
+    let followed = version.split_whitespace().next_back().is_some_and(|version| followed.contains(&version));
     let pane = world.window("exec cat");
     assert_eq!(world.json(&["capture-pane", "-t", &pane])["source"] == "model", followed, "{version}");
     followed

@@ -71,6 +71,12 @@ impl Version {
         (Self::release(3, 4, None)..=Self::release(3, 5, Some('a'))).contains(&self)
     }
 
+    /// Whether a session that a control client makes has that client's size, whatever `-x` and `-y`
+    /// say: until 3.2a (N64).
+    pub fn sizes_sessions_by_client(self) -> bool {
+        self < Self::release(3, 3, None)
+    }
+
     /// Whether `paste-buffer` writes control characters as `^[` unless it has `-S`: from 3.7 on
     /// (N42).
     pub fn pastes_escape_controls(self) -> bool {
@@ -130,6 +136,7 @@ mod tests {
 
     #[test]
     fn pastes_are_made_visible_from_3_7_on() {
+        assert!(version("3.2a").sizes_sessions_by_client() && !version("3.3").sizes_sessions_by_client());
         assert!(!version("3.6b").pastes_escape_controls() && version("3.7c").pastes_escape_controls());
     }
 }

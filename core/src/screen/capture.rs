@@ -79,7 +79,9 @@ impl Terminal {
         let (top, bottom) = (top.min(bottom), top.max(bottom));
         let (from, to) = (top.saturating_sub(history), (bottom + 1).saturating_sub(history));
         let out = Vec::with_capacity(to.saturating_sub(from) * (self.columns() as usize + 1));
-        let unknown = self.settings.other_widths || self.unsure_width;
+        let ends = options.trailing || options.join && self.rules.joins_untouched_cells;
+        let unsure_ends = self.grid.unsure_ends && self.rules.prints_untouched_cells && ends;
+        let unknown = self.settings.other_widths || self.unsure_width || unsure_ends;
         let mut printer = Printer { terminal: self, options, last: Style::DEFAULT, out, unknown };
         for packed in self.grid.history.iter_from(top).take((bottom + 1).saturating_sub(top)) {
             printer.line(&Source::Packed(packed));

@@ -2,7 +2,7 @@
 
 use super::{
     params::Params,
-    style::Style,
+    style::{Colour, Style},
     terminal::{SavedCursor, Terminal},
 };
 
@@ -210,6 +210,11 @@ impl Terminal {
 
     /// Sets style and colours: SGR.
     fn select_graphics(&mut self, params: Params<'_>) {
+        if self.pen.untold {
+            let mut probe = Style { background: Colour::UNTOLD, ..Style::DEFAULT };
+            super::sgr::apply(&mut probe, params);
+            self.pen.untold = params.len() != 0 && probe.background == Colour::UNTOLD;
+        }
         self.change_style(|style| {
             if params.len() == 0 {
                 *style = Style { link: style.link, ..Style::DEFAULT };

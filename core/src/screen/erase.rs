@@ -7,6 +7,7 @@ impl Terminal {
     pub(super) fn clear_line(&mut self, background: Colour) {
         // An untouched line is left alone, with the wrap flag of the one above it.
         if self.grid.row(self.y).is_none_or(|row| row.cells.is_empty()) && background.is_default() {
+            self.grid.fill(background);
             return;
         }
         self.grid.erase(0, self.y, self.columns(), 1, background);

@@ -29,6 +29,9 @@ pub(super) struct Grid {
     pub(super) keeps: bool,
     /// Whether erased cells stay in their longer form.
     erases_in_place: bool,
+    /// Whether something was erased with a background that is not known: cells may exist that this
+    /// does not have.
+    pub(super) unsure_ends: bool,
     pub(super) styles: Styles,
     pub(super) clusters: Clusters,
     pub(super) changes: Changes,
@@ -44,6 +47,7 @@ impl Grid {
             limit,
             keeps: limit != 0,
             erases_in_place: rules.erases_in_place,
+            unsure_ends: false,
             styles: Styles::default(),
             clusters: Clusters::default(),
             changes: Changes::default(),
@@ -56,6 +60,7 @@ impl Grid {
 
     /// Returns an erased cell with this background.
     pub(super) fn fill(&mut self, background: Colour) -> Cell {
+        self.unsure_ends |= background == Colour::UNTOLD;
         if background.is_default() {
             Cell::CLEARED
         } else {

@@ -333,6 +333,17 @@ impl Row {
         }
     }
 
+    /// Takes the plain blanks at its end for cells that were never written. One cell stays used: a
+    /// line in which nothing was written has none.
+    pub(super) fn leave_end_unused(&mut self) {
+        let last =
+            self.cells.iter().rposition(|cell| cell.is_padding() || cell.as_ascii() != Some(b' ') || cell.style() != 0);
+        self.used = last.map_or(1, |last| last as u32 + 1).min(self.size());
+        if let Some(unused) = self.cells.get_mut(self.used as usize..) {
+            unused.fill(Cell::CLEARED);
+        }
+    }
+
     /// Gives back room that a wider screen needed.
     pub(super) fn shrink(&mut self, columns: u32) {
         if self.cells.capacity() > columns as usize * 2 + 16 {
@@ -387,6 +398,25 @@ mod tests {
         row.set_ascii(0, 80, &[b'x'; 20], 0);
         row.set(39, 80, X);
         assert_eq!((row.size(), row.slack), (80, 40));
+    }
+
+    #[test]
+    fn blanks_at_the_end_can_be_left_unused() {
+        let mut row = Row::default();
+        row.set_ascii(0, 80, b"a b  ", 0);
+        row.leave_end_unused();
+        assert_eq!((row.used, row.size(), row.get(3)), (3, 20, Cell::CLEARED));
+        let mut wide = Row::default();
+        wide.set_wide(0, 2, 80, Cell::character('漢', 2, 0), Cell::PADDING);
+        wide.leave_end_unused();
+        assert_eq!((wide.used, wide.get(1)), (2, Cell::PADDING));
+        let mut blank = Row::default();
+        blank.set_ascii(0, 80, b"   ", 0);
+        blank.leave_end_unused();
+        assert_eq!((blank.used, blank.size()), (1, 20));
+        blank.clear(80, Cell::CLEARED);
+        blank.leave_end_unused();
+        assert_eq!(blank.used, 0);
     }
 
     #[test]

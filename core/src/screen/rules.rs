@@ -94,6 +94,9 @@ pub struct Rules {
     pub(super) draws_requests: bool,
     /// Whether OSC 8 makes hyperlinks, which `-e` prints. From 3.4 on.
     pub(super) keeps_links: bool,
+    /// Whether a pane that stays when its process ends is given a row, whatever its options say.
+    /// Until 3.2a.
+    always_draws_at_death: bool,
     /// Whether lines of an alternate screen that was resized are reflowed when it is left. Until
     /// 3.3.
     pub(super) reflows_alternate: bool,
@@ -138,6 +141,7 @@ impl Rules {
             draws_images: from(4),
             draws_requests: from(4) && !from(6),
             keeps_links: from(4),
+            always_draws_at_death: !from(3),
             reflows_alternate: !from(4),
         }
     }
@@ -152,10 +156,15 @@ impl Rules {
         self.proof
     }
 
-    /// Whether all that `-N` prints is what was written. Elsewhere it prints the cells that exist,
-    /// which a screen knows only as long as it was followed without a break.
-    pub fn knows_trailing(&self) -> bool {
-        !self.prints_untouched_cells
+    /// Whether `-J` prints cells that nothing was written to, as blanks at the ends of lines.
+    pub fn pads_joined_lines(&self) -> bool {
+        self.joins_untouched_cells
+    }
+
+    /// Whether tmux draws a row into every pane that stays when its process ends: it has no
+    /// `remain-on-exit-format`.
+    pub fn always_draws_at_death(&self) -> bool {
+        self.always_draws_at_death
     }
 
     /// Bytes of a cluster at most.
@@ -168,9 +177,7 @@ impl Rules {
 /// tried.
 fn proof(version: Version) -> Proof {
     match (version.major, version.minor, version.suffix) {
-        // 3.2a does not differ either; but what a dead pane keeps, and what waits see there, is not
-        // what its users are told of other versions.
-        (3, 3 | 5, Some('a')) | (3, 4 | 8, None) | (3, 6, Some('b')) | (3, 7, Some('c')) => Proof::Compared,
+        (3, 2 | 3 | 5, Some('a')) | (3, 4 | 8, None) | (3, 6, Some('b')) | (3, 7, Some('c')) => Proof::Compared,
         // What changed from 3.6 to 3.6a makes characters join.
         (3, 3 | 5 | 7, None) | (3, 6, Some('a')) | (3, 7, Some('a' | 'b')) => Proof::ByChanges,
         _ => Proof::None,
@@ -186,7 +193,7 @@ mod tests {
         let rules = |text: &str| Rules::for_version(Version::parse(text.as_bytes()).unwrap());
         for (version, proof) in [
             ("3.2", Proof::None),
-            ("3.2a", Proof::None),
+            ("3.2a", Proof::Compared),
             ("3.3", Proof::ByChanges),
             ("3.3a", Proof::Compared),
             ("3.4", Proof::Compared),

@@ -214,6 +214,9 @@ impl Seed {
         for number in 0..total {
             let (line, mut row) = rows.next(terminal)?;
             row.wrapped = wraps.next(line, &row, rows.rest);
+            if terminal.rules.joins_untouched_cells && !row.wrapped {
+                row.leave_end_unused();
+            }
             if number < self.history as usize {
                 terminal.grid.keep(&row);
                 terminal.sweep();
@@ -229,6 +232,10 @@ impl Seed {
             terminal.saved_cursor = self.saved_cursor;
             terminal.grid.keeps = false;
         }
+        // A screen on which nothing was ever printed has the pen of a new pane.
+        let untouched = self.history == 0 && self.cursor == (0, 0) && visible.iter().all(|row| row.cells.is_empty());
+        (terminal.pen.untold, terminal.decsc.pen.untold) = (!untouched, !untouched);
+        terminal.saved_untold = !untouched;
         terminal.grid.rows = visible.into();
         terminal.grid.scrolled = self.history;
         (terminal.x, terminal.y) = (self.cursor.0, self.cursor.1.min(u32::from(self.height) - 1));
@@ -564,6 +571,28 @@ mod tests {
         assert_eq!(line(0, false, true, false).as_deref(), Some("ab\\n"));
         assert_eq!(line(1, true, false, false), None);
         assert_eq!(line(1, false, false, true).as_deref(), Some("li  \\n"));
+    }
+
+    #[test]
+    fn where_the_pen_is_not_known_cells_may_exist() {
+        let rules = Rules::for_version(Version::parse(b"3.5a").unwrap());
+        let seeded = |text: &str, x: u32, output: &str| {
+            let fields = format!("{x}|0|0|2|0|0|||7|20|2000|4294967295|4294967295|0|1|0|0|1|1|\n");
+            let parts = [text, "\n", &fields, text, "\n", text, "\n"];
+            let seed = parse(&parts.map(|part| Bytes::copy_from_slice(part.as_bytes()))).unwrap();
+            let mut screen = Screen::from_seed(&seed, rules, Settings::default()).unwrap();
+            screen.feed(output.as_bytes());
+            let whole = CaptureOptions { trailing: true, ..CaptureOptions::default() };
+            (screen.known(&CaptureOptions::default()).is_some(), screen.known(&whole).is_some())
+        };
+        assert_eq!(seeded("a    \n\n", 1, "b"), (true, true));
+        assert_eq!(seeded("a    \n\n", 1, "b\r\n\nc"), (true, false), "a line came in");
+        assert_eq!(seeded("a    \n\n", 1, "\x1b[K"), (true, false));
+        assert_eq!(seeded("a    \n\n", 1, "\x1b[1mb\r\n\nc"), (true, false));
+        assert_eq!(seeded("a    \n\n", 1, "\x1b[1;49mb\r\n\nc"), (true, true));
+        assert_eq!(seeded("a    \n\n", 1, "\x1b[mb\r\n\nc"), (true, true));
+        assert_eq!(seeded("a    \n\n", 1, "\x1b[m\x1b8\x1b[2J"), (true, false), "what DECSC kept");
+        assert_eq!(seeded("\n\n", 0, "b\r\n\nc"), (true, true), "nothing was printed before");
     }
 
     #[test]

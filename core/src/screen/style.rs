@@ -13,6 +13,8 @@ pub struct Colour(pub u32);
 impl Colour {
     /// The terminal's own.
     pub const DEFAULT: Self = Self(8);
+    /// A default background of a pen that no seed tells: it may be another in tmux.
+    pub(super) const UNTOLD: Self = Self(0x0400_0008);
     /// No underline colour, where tmux says so by 0 and not by 8.
     pub const NONE: Self = Self(0);
     const PALETTE: u32 = 0x0100_0000;
@@ -41,7 +43,7 @@ impl Colour {
 
     /// Whether it is tmux's `COLOUR_DEFAULT`.
     pub fn is_default(self) -> bool {
-        self == Self::DEFAULT
+        self == Self::DEFAULT || self == Self::UNTOLD
     }
 }
 

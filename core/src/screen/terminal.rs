@@ -12,6 +12,7 @@ use super::{
 
 /// The pen: how the next character looks, and which character set is meant.
 #[derive(Clone, Copy, Debug, Default)]
+#[allow(clippy::struct_excessive_bools, reason = "each is one thing that tmux keeps apart, or a seed does not tell")]
 pub(super) struct Pen {
     pub(super) style: Style,
     /// Whether G1 is in use.
@@ -20,6 +21,9 @@ pub(super) struct Pen {
     pub(super) g0: bool,
     /// Whether G1 is line drawing.
     pub(super) g1: bool,
+    /// Whether the background is not known: the program set it before the screen was seeded, and
+    /// neither set nor reset it since.
+    pub(super) untold: bool,
 }
 
 /// The state that DECSC saves.
@@ -65,6 +69,8 @@ pub(super) struct Terminal {
     /// Where the cursor was when the alternate screen was entered.
     pub(super) saved_cursor: Option<(u32, u32)>,
     pub(super) saved_style: Style,
+    /// Whether the background in it is not known.
+    pub(super) saved_untold: bool,
     /// The cursor's column; the width of the screen when the next character wraps.
     pub(super) x: u32,
     pub(super) y: u32,
@@ -101,6 +107,7 @@ impl Terminal {
             saved: None,
             saved_cursor: None,
             saved_style: Style::DEFAULT,
+            saved_untold: false,
             x: 0,
             y: 0,
             upper: 0,
@@ -131,7 +138,7 @@ impl Terminal {
     }
 
     pub(super) fn background(&self) -> Colour {
-        self.pen.style.background
+        if self.pen.untold { Colour::UNTOLD } else { self.pen.style.background }
     }
 
     /// Whether a byte of a multi-byte character has been read, and more are to come.
@@ -246,6 +253,7 @@ impl Terminal {
             self.saved_cursor = Some((self.x, self.y));
         }
         self.saved_style = self.pen.style;
+        self.saved_untold = self.pen.untold;
         self.grid.erase(0, 0, self.columns(), self.height(), Colour::DEFAULT);
         self.grid.keeps = false;
         self.grid.changes.alternate = true;
@@ -265,6 +273,7 @@ impl Terminal {
         if cursor && let Some((x, y)) = self.saved_cursor {
             (self.x, self.y) = (x, y);
             self.set_style(self.saved_style);
+            self.pen.untold = self.saved_untold;
         }
         if let Some(saved) = self.saved.take() {
             self.grid.rows = saved.rows.into();

@@ -77,6 +77,7 @@ pub(in crate::engine) enum Reconciled {
 
 /// A pane's screen and how far it can be trusted.
 #[derive(Default)]
+#[allow(clippy::struct_excessive_bools, reason = "each is one thing that was noted of the screen")]
 pub(in crate::engine) struct ScreenModel {
     screen: Option<Box<Screen>>,
     /// How the running version of tmux draws.
@@ -89,6 +90,8 @@ pub(in crate::engine) struct ScreenModel {
     generation: u64,
     /// Whether the screen came from a seed taken while the alternate screen was shown.
     covered: bool,
+    /// Whether the screen is the program's last one, and tmux draws a row of its own below it (N65).
+    kept: bool,
     /// Whether a resync is in progress.
     pub(in crate::engine) resyncing: bool,
     /// The string that has not ended, or the last one that was given up.
@@ -126,6 +129,7 @@ impl ScreenModel {
     fn set(&mut self, screen: Option<Screen>) {
         self.generation += 1;
         self.staleness = None;
+        self.kept = false;
         self.covered = screen.as_ref().is_some_and(Screen::alternate);
         let open = screen.as_ref().and_then(Screen::open_string);
         self.string = open.map(|number| OpenString::new(number, true));
@@ -182,13 +186,30 @@ impl ScreenModel {
 
     /// Marks the screen as stale. Returns whether it needs a resync.
     pub(in crate::engine) fn mark_stale(&mut self, staleness: Staleness) -> bool {
-        if self.screen.is_none() || !self.is_proven() {
+        if self.screen.is_none() || !self.is_proven() || self.kept {
             return false;
         }
         self.generation += 1;
         self.staleness = Some(staleness);
         metrics::screen_doubt(staleness.as_str());
         true
+    }
+
+    /// Keeps the screen as it is: its program has ended, and what tmux itself draws at that is not
+    /// the program's.
+    pub(in crate::engine) fn keep(&mut self) {
+        self.kept = self.screen.is_some();
+    }
+
+    /// Returns whether the screen is a program's last one, and tmux shows another.
+    pub(in crate::engine) fn is_kept(&self) -> bool {
+        self.kept
+    }
+
+    /// Marks a screen on which another program begins. Returns whether it needs a resync.
+    pub(in crate::engine) fn restart(&mut self) -> bool {
+        self.kept = false;
+        self.mark_stale(Staleness::Restarted)
     }
 
     /// Suspends the screen: the pane's output is not followed until it is seeded.
@@ -207,7 +228,7 @@ impl ScreenModel {
             return None;
         }
         ours.feed(output);
-        ours.trusted().is_ok().then(|| is_same(&ours, &theirs, rules.knows_trailing()))
+        ours.trusted().is_ok().then(|| is_same(&ours, &theirs, rules))
     }
 
     /// Returns whether a resync can prove anything. A pane that is about to be seeded needs none.
@@ -224,7 +245,7 @@ impl ScreenModel {
 
     /// Returns whether tmux reports another cursor position or history size than this screen has.
     pub(in crate::engine) fn has_moved(&self, report: CursorReport) -> bool {
-        let Some(screen) = self.followed().filter(|_| !self.resyncing) else { return false };
+        let Some(screen) = self.followed().filter(|_| !self.resyncing && !self.kept) else { return false };
         let cursor = screen.cursor();
         report != CursorReport { history: screen.history_size(), column: cursor.column, row: cursor.row }
     }
@@ -236,9 +257,7 @@ impl ScreenModel {
 
     /// Returns what `capture-pane` would print, where that is certain.
     pub(in crate::engine) fn capture(&self, options: &CaptureOptions) -> Option<Vec<u8>> {
-        self.followed()
-            .filter(|_| !options.trailing || self.rules.is_some_and(|rules| rules.knows_trailing()))?
-            .known(options)
+        self.followed()?.known(options)
     }
 
     /// Returns the last known screen, stale or not.
@@ -274,11 +293,15 @@ impl ScreenModel {
     /// Reconciles the screen with tmux's. Keeps a screen that is the same, with all that tmux does
     /// not report.
     pub(in crate::engine) fn reconcile(&mut self, seed: &screen::Seed, rules: Rules) -> Reconciled {
+        if self.kept {
+            // What was asked for before the program ended may show tmux's row.
+            return Reconciled::Same;
+        }
         let theirs = Screen::from_seed(seed, rules, Settings::default());
         let ours = self.screen.as_deref().filter(|screen| screen.trusted().is_ok());
         let outcome = match (ours, &theirs) {
             (None, _) => Reconciled::Unknown,
-            (Some(ours), Some(theirs)) if is_same(ours, theirs, rules.knows_trailing()) => Reconciled::Same,
+            (Some(ours), Some(theirs)) if is_same(ours, theirs, rules) => Reconciled::Same,
             _ => Reconciled::Different,
         };
         if outcome != Reconciled::Same {
@@ -292,6 +315,7 @@ impl ScreenModel {
     /// Drops the screen and frees its memory.
     pub(in crate::engine) fn drop_screen(&mut self) {
         self.mark_stale(Staleness::Dropped);
+        self.kept = false;
         self.screen = None;
         self.string = None;
     }
@@ -319,18 +343,32 @@ impl CursorReport {
 }
 
 /// Returns whether tmux would print the same for both.
-fn is_same(one: &Screen, other: &Screen, with_trailing: bool) -> bool {
+fn is_same(one: &Screen, other: &Screen, rules: Rules) -> bool {
     let all = CaptureOptions { start: Line::Edge, escapes: true, ..CaptureOptions::default() };
-    let joined = CaptureOptions { join: true, ..all };
+    let trailing = CaptureOptions { trailing: true, ..all };
     let (cursor, theirs) = (one.cursor(), other.cursor());
     one.size() == other.size()
         && one.history_size() == other.history_size()
         && (cursor.column, cursor.row) == (theirs.column, theirs.row)
-        && one.capture(&joined) == other.capture(&joined)
+        && joins_same(one, other, rules)
         // Where one of them does not know, there is nothing to compare.
-        && [all, CaptureOptions { trailing: with_trailing, ..all }].iter().all(|options| {
+        && [all, trailing].iter().all(|options| {
             one.known(options).zip(other.known(options)).is_none_or(|(one, other)| one == other)
         })
+}
+
+/// Returns whether the same lines go on in the next ones. Where `-J` prints cells that may not
+/// exist, blanks at the ends of lines, and the styles that end there, say nothing.
+fn joins_same(one: &Screen, other: &Screen, rules: Rules) -> bool {
+    let padded = rules.pads_joined_lines();
+    let options = CaptureOptions { start: Line::Edge, join: true, escapes: !padded, ..CaptureOptions::default() };
+    let (one, other) = (one.capture(&options), other.capture(&options));
+    if !padded {
+        return one == other;
+    }
+    let lines =
+        |text: &[u8]| text.split(|byte| *byte == b'\n').map(|line| line.trim_ascii_end().to_vec()).collect::<Vec<_>>();
+    lines(&one) == lines(&other)
 }
 
 #[cfg(test)]
@@ -394,6 +432,18 @@ mod tests {
         let passed = limits::STRING.saturating_sub(limits::STRING_NEAR / 2);
         model.string.as_mut().unwrap().since = Instant::now().checked_sub(passed).unwrap();
         assert_eq!(model.feed(b"\x07b", false).1, Some(Staleness::OpenString));
+        assert_eq!(shown(&model), None);
+    }
+
+    #[test]
+    fn what_tmux_draws_below_a_last_screen_is_no_doubt() {
+        let mut model = model();
+        model.feed(b"last words", false);
+        model.keep();
+        assert!(!model.has_moved(CursorReport::parse("1 0 3").unwrap()) && !model.mark_stale(Staleness::Moved));
+        assert!(!model.resize(screen::Size { columns: 30, rows: 4 }));
+        assert_eq!((shown(&model).as_deref(), model.is_kept()), (Some("last words"), true));
+        assert!(model.restart() && !model.is_kept());
         assert_eq!(shown(&model), None);
     }
 

@@ -6,10 +6,7 @@ use std::time::Instant;
 use super::{MemoryDelta, PaneState, PushOutcome, Revision, State};
 use crate::{
     api::{Gap, GapReason},
-    engine::pane::{
-        resync::ResyncOutcome,
-        screen_model::{Reconciled, Staleness},
-    },
+    engine::pane::{managed::OnExit, resync::ResyncOutcome, screen_model::Reconciled},
     metrics,
     screen::Rules,
     stream::join::{self, Joined},
@@ -104,7 +101,7 @@ impl PaneState {
     pub(in crate::engine) fn restart(&self, ran: bool) -> (bool, MemoryDelta) {
         let mut state = self.lock();
         let before = state.held_bytes();
-        let needs_resync = state.screen.mark_stale(Staleness::Restarted);
+        let needs_resync = state.screen.restart();
         let is_open = !state.resting_line().is_empty();
         state.ring.restart();
         if is_open {
@@ -128,11 +125,16 @@ impl PaneState {
         (needs_resync, memory)
     }
 
-    /// Stores the last screen of a pane whose wrapped command has ended.
+    /// Stores the last screen of a pane whose wrapped command has ended. Where tmux cannot be kept
+    /// from drawing a row into a pane that stays, this remains its screen.
     pub(in crate::engine) fn keep_screen(&self, seed: &Seed, rules: Option<Rules>) -> MemoryDelta {
         let mut state = self.lock();
         let before = state.held_bytes();
         state.adopt(seed, rules, false);
+        let stays = state.managed.as_ref().is_some_and(|managed| managed.on_exit == OnExit::Keep);
+        if stays && !seed.dead && rules.is_some_and(|rules| rules.always_draws_at_death()) {
+            state.screen.keep();
+        }
         state.note_ended(seed.pid);
         state.memory_since(before)
     }
@@ -144,7 +146,9 @@ impl PaneState {
         let before = state.held_bytes();
         if state.exit.is_some() {
             // The exit wrapper has reported that everything arrived.
-            state.adopt(seed, rules, false);
+            if !state.screen.is_kept() {
+                state.adopt(seed, rules, false);
+            }
             state.note_ended(seed.pid);
             return state.memory_since(before);
         }

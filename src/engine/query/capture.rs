@@ -16,8 +16,8 @@ use crate::{
     api::{CaptureAnswer, CaptureRequest, CaptureSource, Error, ErrorCode, Result, Tier, Verified},
     metrics,
     protocol::command::Command,
-    screen::{CaptureOptions, Line},
-    tmux::{Lost, Request},
+    screen::{CaptureOptions, Line, Screen},
+    tmux::{Lost, Request, seed},
 };
 
 /// How long a pane that is verified may take to rest.
@@ -39,7 +39,8 @@ impl Server {
         host.confirm_values(&pane).await;
         let there = host.live_pane(pane.id()).is_some_and(|there| Arc::ptr_eq(&there, &pane));
         if let Some((text, offset)) = from_memory(&pane, &options).filter(|_| there) {
-            return Ok(answer(&pane, &text, CaptureSource::Model, offset));
+            let source = if pane.lock().screen.is_kept() { CaptureSource::Kept } else { CaptureSource::Model };
+            return Ok(answer(&pane, &text, source, offset));
         }
         match self.ask_screen(&pane, || capture_command(&pane, &options)).await {
             Ok((text, offset)) => Ok(answer(&pane, &text, CaptureSource::Tmux, offset)),
@@ -81,18 +82,27 @@ impl Server {
     }
 
     /// Returns the visible screen as text, and the stream offset at which it looked so. `joined`:
-    /// wrapped lines are one.
+    /// wrapped lines are one, and blanks at their ends stay as far as they were printed.
     pub(in crate::engine) async fn screen(&self, pane: &Arc<PaneState>, joined: bool) -> Result<(String, u64)> {
         let options = CaptureOptions { join: joined, ..CaptureOptions::default() };
+        let padded = joined && self.host.rules().is_some_and(|rules| rules.pads_joined_lines());
         self.host.confirm_values(pane).await;
-        let (text, offset) = match from_memory(pane, &options) {
-            Some((text, offset)) => (Bytes::from(text), offset),
+        let from_memory = {
+            let state = pane.lock();
+            let text = state.screen.followed().filter(|_| padded).map(|screen| without_padding(screen, &options));
+            text.or_else(|| state.screen.capture(&options)).map(|text| (Bytes::from(text), state.ring.end()))
+        };
+        let (text, offset) = match from_memory {
+            Some(known) => known,
             None => match self.ask_screen(pane, || capture_command(pane, &options)).await {
+                // Where the cursor stands was not asked: the line that ends there loses its blanks.
+                Ok((text, offset)) if padded => (seed::without_padding(&text, 0, None, u32::MAX).into(), offset),
                 Ok(asked) => asked,
                 Err(error) => {
                     let state = pane.lock();
                     let last = state.screen.last().filter(|_| state.exit.is_some()).ok_or(error)?;
-                    (Bytes::from(last.capture(&options)), state.ring.end())
+                    let text = if padded { without_padding(last, &options) } else { last.capture(&options) };
+                    (Bytes::from(text), state.ring.end())
                 }
             },
         };
@@ -132,6 +142,13 @@ impl Server {
         }
         Err(Lost::Ended.into())
     }
+}
+
+/// Returns the screen's lines as they go on, without the blanks that tmux adds to them (N61).
+fn without_padding(screen: &Screen, options: &CaptureOptions) -> Vec<u8> {
+    let (size, cursor) = (screen.size(), screen.cursor());
+    let place = (u64::from(cursor.row), cursor.column);
+    seed::without_padding(&screen.capture(options), u64::from(size.rows), Some(place), u32::from(size.columns))
 }
 
 /// Returns the capture from memory, where it is certain to be what tmux prints.

@@ -22,13 +22,15 @@ use crate::{
         command::{Command, CommandLine},
         ids::PaneId,
     },
-    tmux::{LinkState, Request, ServerLink, StartServer},
+    tmux::{LinkState, Request, ServerIdentity, ServerLink, StartServer},
 };
 
 /// The placeholder: a command that a pane runs until its own takes its place.
 const PLACEHOLDER: &str = "exec cat >/dev/null";
 /// The format in which tmux prints what it created.
 const MADE: &str = "#{session_id}|#{window_id}|#{pane_id}|#{session_name}";
+/// The flags of a new session's width and height.
+const SIZE: [&str; 2] = ["-x", "-y"];
 /// The variables that tmux takes from a client into a new session by default
 /// (`update-environment`).
 const UPDATED: [&str; 8] = [
@@ -64,16 +66,13 @@ impl Server {
             if let Some(name) = &request.name {
                 command = command.opt("-s", literal(name));
             }
-            for (size, flag) in [(request.width, "-x"), (request.height, "-y")] {
-                if let Some(size) = size {
-                    command = command.opt(flag, size.to_string());
-                }
-            }
+            let size = [request.width, request.height];
+            command = with_size(command, size);
             let caller = request.spawn.caller_env.iter().flatten();
             for (name, value) in caller.filter(|(name, _)| UPDATED.contains(&name.as_str())) {
                 command = command.opt("-e", format!("{name}={value}"));
             }
-            Ok((command, self.host.server().clone()))
+            Ok(Creation { command, link: self.host.server().clone(), size })
         };
         let name = request.name.as_deref().unwrap_or_default();
         self.make_audited("new-session", name, &request.spawn, policy, command).await
@@ -91,7 +90,7 @@ impl Server {
             if let Some(name) = &request.name {
                 command = command.opt("-n", literal(name));
             }
-            Ok((command, self.host.server().clone()))
+            Ok(Creation { command, link: self.host.server().clone(), size: [None; 2] })
         };
         self.make_audited("new-window", &request.session, &request.spawn, ExitPolicy::Managed, command).await
     }
@@ -112,20 +111,19 @@ impl Server {
                 }
                 command = command.opt("-l", size);
             }
-            Ok((command, self.host.server_of(&pane)))
+            Ok(Creation { command, link: self.host.server_of(&pane), size: [None; 2] })
         };
         self.make_audited("split-window", &request.pane, &request.spawn, ExitPolicy::Managed, command).await
     }
 
-    /// Runs `command`, of the server beside it, when the request was checked, and records what came
-    /// of it.
+    /// Runs `command` when the request was checked, and records what came of it.
     async fn make_audited(
         &self,
         action: &'static str,
         target: &str,
         spawn: &SpawnRequest,
         policy: ExitPolicy,
-        command: impl Future<Output = Result<(Command, ServerLink)>>,
+        command: impl Future<Output = Result<Creation>>,
     ) -> Result<CreatedAnswer> {
         let audit = self.engine.audit(Tier::Create, action, &self.host, target)?;
         let made = async {
@@ -139,18 +137,13 @@ impl Server {
         audit.finish(made)
     }
 
-    /// Runs the steps of `command`. A caller that goes away in the middle must not leave a
+    /// Runs the steps of a creation. A caller that goes away in the middle must not leave a
     /// placeholder behind, so they run to the end in a task, unless the engine stops.
-    async fn make(
-        &self,
-        command: (Command, ServerLink),
-        spawn: &SpawnRequest,
-        policy: ExitPolicy,
-    ) -> Result<CreatedAnswer> {
+    async fn make(&self, creation: Creation, spawn: &SpawnRequest, policy: ExitPolicy) -> Result<CreatedAnswer> {
         let (server, spawn) = (self.clone(), spawn.clone());
         let task = self.engine.shared.tasks.spawn(async move {
             tokio::select! {
-                made = server.make_steps(command, &spawn, policy) => made,
+                made = server.make_steps(creation, &spawn, policy) => made,
                 () = server.engine.stopping() => Err(Error::unavailable("muxtap is stopping")),
             }
         });
@@ -159,7 +152,7 @@ impl Server {
 
     async fn make_steps(
         &self,
-        (command, link): (Command, ServerLink),
+        Creation { command, link, size }: Creation,
         spawn: &SpawnRequest,
         policy: ExitPolicy,
     ) -> Result<CreatedAnswer> {
@@ -169,10 +162,11 @@ impl Server {
             command = command.end_of_flags().arg(PLACEHOLDER);
         }
         let answer = link.write(None, Request::Framed(vec![command])).await?;
-        let made_by = match link.state() {
-            LinkState::Connected(identity) => Some(identity.epoch()),
+        let identity = match link.state() {
+            LinkState::Connected(identity) => Some(identity),
             _ => None,
         };
+        let made_by = identity.as_ref().map(ServerIdentity::epoch);
         let body = answer.map_err(|message| tmux_error(&message))?;
         let made = body.first().map(|body| String::from_utf8_lossy(body).into_owned()).unwrap_or_default();
         let mut made = made.trim_end_matches('\n').splitn(4, '|');
@@ -182,6 +176,10 @@ impl Server {
             return Err(Error::new(ErrorCode::InconsistentState, "tmux did not tell what it made"));
         };
         let id: PaneId = pane.parse().map_err(|_| Error::new(ErrorCode::InconsistentState, "tmux told no pane"))?;
+        if size != [None; 2] && identity.is_some_and(|identity| identity.version.sizes_sessions_by_client()) {
+            // The pane's command has not begun. Should tmux refuse, the session is there all the same.
+            let _ = link.write(None, Request::Plain(resize(window, size))).await?;
+        }
         let cursor = match self.follow_and_start(id, spawn, policy).await {
             Ok(cursor) => cursor,
             Err(partial) => return Err(partial.error(host, made_by, id, window, spawn)),
@@ -242,6 +240,31 @@ impl Server {
         let _ = host.server().fresh().await;
         Ok(())
     }
+}
+
+/// A command that makes a pane.
+struct Creation {
+    command: Command,
+    /// Where the command is sent.
+    link: ServerLink,
+    /// Columns and rows of a new session, where they were given.
+    size: [Option<u16>; 2],
+}
+
+/// Adds a size to a command.
+fn with_size(command: Command, size: [Option<u16>; 2]) -> Command {
+    size.iter().zip(SIZE).fold(command, |command, (size, flag)| match size {
+        Some(size) => command.opt(flag, size.to_string()),
+        None => command,
+    })
+}
+
+/// Returns the commands that give a window this size and leave it to tmux again, as `new-session`
+/// with a size does (N64). `resize-window` alone fixes the size (N20).
+fn resize(window: &str, size: [Option<u16>; 2]) -> CommandLine {
+    let resize = with_size(Command::new("resize-window").opt("-t", window), size);
+    let set = Command::new("set-option").flag("-w").flag("-u").opt("-t", window).arg("window-size");
+    CommandLine::of([resize, set])
 }
 
 /// Why a pane that was created is not as requested.

@@ -72,8 +72,11 @@ impl Server {
             // Up to 3.7c tmux exits with 0 as well when it cannot make its socket (N49). What it
             // made has an id.
             let made = String::from_utf8_lossy(&printed.stdout).trim().parse::<WindowId>().map_err(|_| {
-                let why = printed.stderr.trim();
-                let why = if why.is_empty() { "it printed no id" } else { why };
+                let why = match (printed.stderr.trim(), no_place_for(host.socket())) {
+                    ("", Some(error)) => error.to_string(),
+                    ("", None) => "it printed no id".to_owned(),
+                    (said, _) => said.to_owned(),
+                };
                 Error::unavailable(format!("tmux: nothing was made: {why}"))
             })?;
             let target = made.to_string();
@@ -87,6 +90,11 @@ impl Server {
         .await;
         audit.finish(done)
     }
+}
+
+/// Returns why a socket cannot be made there. 3.2a does not say it (N49).
+fn no_place_for(socket: &Path) -> Option<std::io::Error> {
+    socket.parent().and_then(|folder| std::fs::metadata(folder).err())
 }
 
 /// Quotes a word so that tmux takes it as it is: a `;` at a word's end would begin another command.

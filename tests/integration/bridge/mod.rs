@@ -25,6 +25,10 @@ use crate::common::{Answer, Background, LIMIT, World, eventually, signal};
 /// A page that may ask.
 pub const ORIGIN: &str = "https://localhost:3000";
 
+/// Clears the screen and the history. What `clear` does depends on the terminal's name, which 3.2a sets to
+/// `screen`: there it leaves the history (N63).
+pub const CLEAR: &str = r"printf '\033[H\033[2J\033[3J'";
+
 /// A bridge that listens.
 pub struct Bridge<'a> {
     /// A borrow of the world, which must outlive the bridge.
@@ -108,7 +112,7 @@ impl<'a> Bridge<'a> {
     pub fn session(&self, name: &str) {
         self.ok(&serde_json::json!({"action": "create_session", "session": name}));
         eventually("a prompt", || !self.screen(name).trim().is_empty());
-        self.ok(&serde_json::json!({"action": "send_keys", "session": name, "text": "PS1=; clear", "enter": true}));
+        self.ok(&serde_json::json!({"action": "send_keys", "session": name, "text": format!("PS1=; {CLEAR}"), "enter": true}));
         eventually("no prompt", || self.screen(name).trim().is_empty());
     }
 

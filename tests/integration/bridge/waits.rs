@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::common::{World, eventually};
 
-use super::{Bridge, Client, error};
+use super::{Bridge, CLEAR, Client, error};
 
 fn wait(text: &str, wait_for: &str) -> Value {
     json!({"action": "send_and_capture", "session": "a", "text": text, "enter": true, "wait_for": wait_for, "timeout_ms": 30_000})
@@ -15,7 +15,7 @@ fn wait(text: &str, wait_for: &str) -> Value {
 fn with_session(world: &World) -> Bridge<'_> {
     let bridge = Bridge::new(world);
     bridge.session("a");
-    bridge.ok(&wait("clear; echo re'a'dy", "^ready$"));
+    bridge.ok(&wait(&format!("{CLEAR}; echo re'a'dy"), "^ready$"));
     bridge
 }
 
