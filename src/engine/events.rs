@@ -4,6 +4,8 @@
 //! Nothing is queued for it: a reader that is too slow meets a gap, not a full queue. What is read
 //! is shared by all subscriptions at the same offset.
 
+#[cfg(test)]
+mod orders;
 mod rate;
 mod reader;
 mod trail;
