@@ -51,7 +51,9 @@ impl Follower {
             assert!(block_on(self.notifier.changed()).iter().all(|number| *number == 7));
             let mut out = VecDeque::new();
             while matches!(self.reader.next(&self.filter, &mut out), Next::Again) {}
-            out.iter().for_each(|event| sent.add(&serde_json::from_slice(event.json()).unwrap()));
+            for event in &out {
+                sent.add(&serde_json::from_slice(event.json()).unwrap());
+            }
         }
         sent
     }
@@ -66,7 +68,8 @@ impl Sent {
                 self.offsets.push(cursor.offset);
             }
             Some("gap") => {
-                self.text.push_str(&format!("[{} {}]", event["gap"]["reason"].as_str().unwrap(), event["gap"]["bytes"]))
+                let (reason, bytes) = (event["gap"]["reason"].as_str().unwrap(), &event["gap"]["bytes"]);
+                self.text += &["[", reason, " ", &bytes.to_string(), "]"].concat();
             }
             Some("pane-exited") => self.text.push('.'),
             _ => {}

@@ -127,7 +127,9 @@ fn a_wait_on_all_panes_ends_with_the_last() {
         block_on(core.over());
         assert_eq!(outcome(&core), Some(WaitOutcome::Matched));
         assert!(core.lock().panes.iter().all(|pane| pane.complete.is_some()));
-        printing.into_iter().for_each(|thread| assert!(thread.join().unwrap()));
+        for thread in printing {
+            assert!(thread.join().unwrap());
+        }
     });
 }
 
