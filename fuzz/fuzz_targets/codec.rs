@@ -1,8 +1,11 @@
 //! However a stream is cut into chunks, the events are the same; whatever it holds, nothing panics. The stream is
 //! built of what tmux says, frames included, and of what a pane can forge.
+//!
+//! The input is: a byte that says what the rest is. An even one: a stream as it is, cut by its upper
+//! bits. An odd one: pieces of which a stream is built.
 #![no_main]
 
-use arbitrary::Arbitrary;
+use arbitrary::{Arbitrary, Unstructured};
 use bytes::BytesMut;
 use libfuzzer_sys::fuzz_target;
 use muxtap_core::protocol::{
@@ -48,9 +51,20 @@ fn events(key: FrameKey, wire: &[u8], sizes: &[u8]) -> Result<Vec<Event>, std::i
     Ok(events)
 }
 
-fuzz_target!(|input: (Vec<Piece<'_>>, Vec<u8>)| {
-    let (pieces, sizes) = input;
+fn compare(key: &FrameKey, wire: &[u8], sizes: &[u8]) {
+    match (events(key.snapshot(), wire, &[]), events(key.snapshot(), wire, sizes)) {
+        (Ok(whole), Ok(cut)) => assert_eq!(whole, cut),
+        (whole, cut) => assert_eq!(whole.is_err(), cut.is_err()),
+    }
+}
+
+fuzz_target!(|data: &[u8]| {
+    let Some((kind, rest)) = data.split_first() else { return };
     let key = FrameKey::new();
+    if kind & 1 == 0 {
+        return compare(&key, rest, &[kind >> 1, 1, 200]);
+    }
+    let Ok((pieces, sizes)) = <(Vec<Piece<'_>>, Vec<u8>)>::arbitrary_take_rest(Unstructured::new(rest)) else { return };
     let mut nonces: Vec<Vec<u8>> = Vec::new();
     for (seq, parts) in [(0, 2), (1, 1), (2, 3)] {
         let bytes = framed(&key, seq, &vec![Command::new("x"); parts]).unwrap_or_default();
@@ -85,8 +99,5 @@ fuzz_target!(|input: (Vec<Piece<'_>>, Vec<u8>)| {
             }
         }
     }
-    match (events(key.snapshot(), &wire, &[]), events(key.snapshot(), &wire, &sizes)) {
-        (Ok(whole), Ok(cut)) => assert_eq!(whole, cut),
-        (whole, cut) => assert_eq!(whole.is_err(), cut.is_err()),
-    }
+    compare(&key, &wire, &sizes);
 });

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use axum::http::StatusCode;
 use serde_json::value::RawValue;
-use tokio::{sync::watch, time::timeout};
+use tokio::time::timeout;
 
 use super::{
     capture_cache::{CaptureCache, CaptureSpec},
@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     api::{ReadFormat, ReadRequest, Result},
-    engine::PaneState,
+    engine::{PaneState, sync::watch::Receiver},
 };
 
 /// How long a match may go on in a capture that is outdated because the pane has changed.
@@ -90,7 +90,7 @@ impl Live {
         request: &Request,
         pattern: &Arc<Pattern>,
         since: &mut Option<String>,
-        changes: &mut watch::Receiver<u64>,
+        changes: &mut Receiver<u64>,
     ) -> Result<Option<Arc<RawValue>>, HttpError> {
         // Held from check to check, with what was computed.
         let cache = self.caches.get(pane, CaptureSpec::of(request));

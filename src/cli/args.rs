@@ -226,7 +226,7 @@ pub(super) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Invocati
 fn options_behind(mut args: Vec<OsString>, words: usize) -> Option<Vec<OsString>> {
     let first = args.len().checked_sub(words).filter(|_| words > 1)?;
     let is_line = args.get(first)?.to_str()?.contains(char::is_whitespace);
-    if !is_line || first.checked_sub(1).is_some_and(|before| args[before] == "--") {
+    if !is_line || first.checked_sub(1).and_then(|before| args.get(before)).is_some_and(|before| before == "--") {
         return None;
     }
     let line = args.remove(first);

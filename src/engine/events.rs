@@ -4,6 +4,8 @@
 //! Nothing is queued for it: a reader that is too slow meets a gap, not a full queue. What is read
 //! is shared by all subscriptions at the same offset.
 
+#[cfg(test)]
+mod orders;
 mod rate;
 mod reader;
 mod trail;
@@ -85,7 +87,8 @@ impl Server {
     /// Subscribes to events of one server.
     pub(crate) async fn subscribe(&self, request: &SubscribeRequest) -> Result<Subscription> {
         self.engine.authorize(Tier::Read)?;
-        let filter = Filter::of(self, request).await?;
+        check_targets(&request.panes)?;
+        let filter = Filter::of(request, self.scopes(&request.panes).await?)?;
         let since = request.since.as_deref().map_or(Ok(Since::Now), str::parse)?;
         if matches!(since, Since::At(_) | Since::Screen | Since::Input) {
             return Err(Error::invalid(
@@ -172,17 +175,23 @@ impl StartFrom {
     }
 }
 
+/// Refuses more targets than a subscription takes, and longer ones.
+fn check_targets(panes: &[String]) -> Result<()> {
+    if panes.len() > limits::SUBSCRIPTION_TARGETS {
+        let (given, most) = (panes.len(), limits::SUBSCRIPTION_TARGETS);
+        return Err(Error::new(ErrorCode::ResourceLimit, format!("panes: {given} targets; at most {most}")));
+    }
+    if let Some(long) = panes.iter().find(|target| target.len() > limits::TARGET_BYTES) {
+        let (given, most) = (long.len(), limits::TARGET_BYTES);
+        return Err(Error::invalid(format!("panes: a target of {given} bytes; at most {most}")));
+    }
+    Ok(())
+}
+
 impl Filter {
-    async fn of(server: &Server, request: &SubscribeRequest) -> Result<Self> {
+    /// Reads a request whose targets mean these.
+    fn of(request: &SubscribeRequest, scopes: Vec<Scope>) -> Result<Self> {
         let SubscribeRequest { panes, types, format, binary, screen, .. } = request;
-        if panes.len() > limits::SUBSCRIPTION_TARGETS {
-            let (given, most) = (panes.len(), limits::SUBSCRIPTION_TARGETS);
-            return Err(Error::new(ErrorCode::ResourceLimit, format!("panes: {given} targets; at most {most}")));
-        }
-        if let Some(long) = panes.iter().find(|target| target.len() > limits::TARGET_BYTES) {
-            let (given, most) = (long.len(), limits::TARGET_BYTES);
-            return Err(Error::invalid(format!("panes: a target of {given} bytes; at most {most}")));
-        }
         if *binary && *format != ReadFormat::Raw {
             return Err(Error::invalid("binary: only output of format raw comes in binary frames"));
         }
@@ -190,7 +199,6 @@ impl Filter {
             [] => EventKind::ALL.iter().skip(2).copied().collect(),
             types => types.iter().copied().collect(),
         };
-        let scopes = server.scopes(panes).await?;
         Ok(Self { patterns: panes.clone(), scopes, kinds, format: *format, screen: *screen })
     }
 

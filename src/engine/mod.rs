@@ -20,6 +20,7 @@ mod options;
 mod pane;
 mod query;
 mod spawn;
+pub(crate) mod sync;
 mod wait;
 
 use std::{

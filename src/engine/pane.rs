@@ -24,7 +24,7 @@ mod watch;
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{Arc, PoisonError, Weak},
     time::Instant,
 };
 
@@ -34,7 +34,14 @@ use self::{
     screen_model::{ScreenModel, Staleness},
     shell_marks::ShellMarks,
 };
-use super::{agents::AgentSignals, limits};
+use super::{
+    agents::AgentSignals,
+    limits,
+    sync::{
+        Mutex, MutexGuard,
+        watch::{Receiver, Sender},
+    },
+};
 use crate::{
     api::{Cursor, Epoch, Size},
     protocol::ids::PaneId,
@@ -55,7 +62,7 @@ pub struct PaneState {
     epoch: Epoch,
     state: Mutex<State>,
     /// The end of the pane's stream. Sent at every change, also when only the state changed.
-    changed: tokio::sync::watch::Sender<u64>,
+    changed: Sender<u64>,
     published: published::PublishedState,
     /// Events of the pane, encoded once for all of its subscribers.
     pub(super) event_cache: EventCache,
@@ -133,7 +140,7 @@ impl PaneState {
                 string: None,
                 string_watched: false,
             }),
-            changed: tokio::sync::watch::Sender::new(0),
+            changed: Sender::new(0),
             published: published::PublishedState::default(),
             event_cache: EventCache::default(),
         })
@@ -173,7 +180,7 @@ impl PaneState {
     }
 
     /// Returns a channel that is notified of every change.
-    pub(crate) fn changes(&self) -> tokio::sync::watch::Receiver<u64> {
+    pub(crate) fn changes(&self) -> Receiver<u64> {
         self.changed.subscribe()
     }
 

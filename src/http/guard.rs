@@ -143,6 +143,9 @@ impl Guard {
 
 #[cfg(test)]
 mod tests {
+    use hyper::service::Service as _;
+    use hyper_util::service::TowerToHyperService;
+
     use super::*;
 
     fn guard(beyond_loopback: bool) -> (tempfile::TempDir, Guard) {
@@ -176,5 +179,37 @@ mod tests {
         assert_eq!(presented_token(&headers(header::AUTHORIZATION, "Basic abc")), None);
         assert_eq!(presented_token(&headers(header::SEC_WEBSOCKET_PROTOCOL, "muxtap, bearer.abc")), Some("abc"));
         assert_eq!(presented_token(&HeaderMap::new()), None);
+    }
+
+    /// A caller that sends half of a body and then nothing.
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_stops_half_way_is_given_up() {
+        let (dir, guard) = guard(false);
+        let token = std::fs::read_to_string(dir.path().join("token")).unwrap();
+        let read = |body: axum::body::Bytes| async move { body.len().to_string() };
+        let router = with_guard(Router::new().route("/read", axum::routing::post(read)), guard);
+        let router = TowerToHyperService::new(router);
+        let pieces = |count: u32, pause: Duration| {
+            let pieces = futures_util::stream::unfold(0, move |sent| async move {
+                tokio::time::sleep(pause * u32::from(sent > 0)).await;
+                (sent < count).then_some((Ok::<_, std::io::Error>("piece"), sent + 1))
+            });
+            Request::post("/read")
+                .header(header::HOST, "localhost")
+                .header(header::AUTHORIZATION, format!("Bearer {}", token.trim()))
+                .body(axum::body::Body::from_stream(pieces))
+                .unwrap()
+        };
+        let answered = async |request: Request| {
+            let asked = tokio::time::Instant::now();
+            let answer = router.call(request).await.unwrap();
+            (answer.status(), asked.elapsed())
+        };
+        // However long it takes in all, as long as something comes.
+        let (status, _) = answered(pieces(10, BODY_PAUSE.mul_f64(0.9))).await;
+        assert_eq!(status, StatusCode::OK);
+        let (status, after) = answered(pieces(2, BODY_PAUSE * 2)).await;
+        assert!(status.is_client_error(), "{status}");
+        assert_eq!(after.as_secs(), BODY_PAUSE.as_secs());
     }
 }

@@ -136,9 +136,13 @@ fn write(path: &Path, text: &str) -> io::Result<()> {
     fresh.push(format!(".{}", std::process::id()));
     let _ = fs::remove_file(&fresh);
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&fresh)?;
-    file.write_all(text.as_bytes())?;
-    file.sync_all()?;
-    fs::rename(&fresh, path)
+    let written =
+        file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).and_then(|()| fs::rename(&fresh, path));
+    if written.is_err() {
+        // On a full disk: no half of it stays.
+        let _ = fs::remove_file(&fresh);
+    }
+    written
 }
 
 struct PemTexts {

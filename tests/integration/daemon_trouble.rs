@@ -11,7 +11,7 @@ use std::{
 use rustix::process::{Resource, Rlimit, Signal};
 use serde_json::{Value, json};
 
-use crate::common::{Background, World, eventually, is_alive, signal};
+use crate::common::{Background, World, eventually, is_alive, run, signal};
 
 /// A daemon that somebody runs in the foreground.
 fn served(world: &World) -> Background {
@@ -191,6 +191,43 @@ mod full_disk {
             assert!(world.muxtap(&["doctor"]).text().contains(&warning));
             world.ok(&["stop"]);
             assert_eq!(daemon.wait().unwrap().code(), Some(0));
+        }
+    }
+
+    /// Under a limit on the size of files a write ends half way, as on a disk that is full.
+    #[test]
+    fn a_token_or_a_certificate_that_does_not_fit_is_not_there() {
+        // In units of 512 bytes: no certificate fits into one.
+        for (blocks, names) in [("0", "token"), ("1", "certificate")] {
+            let world = World::new();
+            let started = run(world
+                .command("sh")
+                .args(["-c", "trap '' XFSZ; ulimit -f \"$0\"; exec \"$@\"", blocks])
+                .arg(world.plain_muxtap_command().get_program())
+                .args(["serve", "--http", "127.0.0.1:0"])
+                .args((names == "certificate").then_some("--tls")));
+            assert_ne!(started.status, 0);
+            let said = format!("cannot write {}", if names == "token" { "the token to" } else { "a certificate to" });
+            assert!(started.stderr.contains(&said) && started.stderr.contains("File too large"), "{started:?}");
+            let folder = |path: &std::path::Path| -> Vec<String> {
+                let entries = std::fs::read_dir(path).into_iter().flatten();
+                entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+            };
+            let tokens: Vec<String> =
+                folder(world.dir()).into_iter().filter(|name| name.starts_with("m.sock.token")).collect();
+            assert!(tokens.is_empty(), "{tokens:?}");
+            // What had been written whole may stay; without the record nothing of it is used.
+            let made = folder(&world.path("m.sock.tls"));
+            assert!(made.iter().all(|name| name == "ca.pem" || name == "cert.pem"), "{made:?}");
+
+            // With room for them again it starts, and makes what is missing.
+            let mut daemon =
+                Background::start(world.plain_muxtap_command().args(["serve", "--tls", "--http", "127.0.0.1:0"]));
+            eventually("the daemon answers", || world.daemon_pid() == Some(daemon.pid()));
+            assert_eq!(folder(&world.path("m.sock.tls")).len(), 4);
+            daemon.close_stdin();
+            world.ok(&["stop"]);
+            assert_eq!(daemon.finish().status, 0);
         }
     }
 

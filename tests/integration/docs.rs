@@ -200,6 +200,15 @@ fn named_tests(text: &str) -> impl Iterator<Item = &str> {
     quoted.filter(move |word| *word != "module::name" && word.contains("::") && word.split("::").all(is_name))
 }
 
+/// K35.
+#[test]
+fn each_run_checks_what_muxtap_is_built_of() {
+    assert!(
+        read("scripts/test").lines().any(|line| line == "beside \"licences, bans and sources\" scripts/cargo-deny")
+    );
+    assert!(read("scripts/cargo-deny").contains("|| set -- bans licenses sources\n"));
+}
+
 /// Each promise of these pages is proved by tests that exist, or says plainly that it is not.
 #[test]
 fn promises_and_claims_name_tests_that_exist() {

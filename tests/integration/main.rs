@@ -19,6 +19,7 @@
 )]
 
 mod agents;
+mod all_at_once;
 mod arrival;
 mod attacks;
 mod bad_input;

@@ -208,12 +208,12 @@ impl Seed {
             None => [None; 2],
         };
         let mut rows = Lines::new(&self.rows, whole);
-        let mut wraps = Wraps::new(&self.joined, u32::from(self.columns));
+        let mut wraps = Wraps::new(&self.joined);
         let mut visible = Vec::with_capacity(height);
         terminal.set_tabs(self.tabs.iter().copied());
         for number in 0..total {
             let (line, mut row) = rows.next(terminal)?;
-            row.wrapped = wraps.next(line, &row, rows.rest);
+            row.wrapped = wraps.next(line, rows.rest);
             if terminal.rules.joins_untouched_cells && !row.wrapped {
                 row.leave_end_unused();
             }
@@ -264,17 +264,16 @@ fn split_line(text: &[u8]) -> (&[u8], &[u8]) {
 /// them.
 struct Wraps<'a> {
     joined: &'a [u8],
-    columns: u32,
     lost: bool,
 }
 
 impl<'a> Wraps<'a> {
-    fn new(joined: &'a [u8], columns: u32) -> Self {
-        Self { joined, columns, lost: false }
+    fn new(joined: &'a [u8]) -> Self {
+        Self { joined, lost: false }
     }
 
     /// Whether a row goes on; `rows` are those that follow it.
-    fn next(&mut self, line: &[u8], row: &Row, rows: &[u8]) -> bool {
+    fn next(&mut self, line: &[u8], rows: &[u8]) -> bool {
         let Some(rest) = self.joined.strip_prefix(line).filter(|_| !self.lost) else {
             self.lost = true;
             return false;
@@ -284,9 +283,9 @@ impl<'a> Wraps<'a> {
         match rest.split_first() {
             None => false,
             Some((b'\n', after)) => {
-                // Where empty rows follow, one end too few says that some row goes on: a full one,
-                // if there is one.
-                if row.used + 1 >= self.columns && ends(rest) <= ends(rows) {
+                // Where empty rows follow, one end too few says that some row goes on: this one, or
+                // an empty one, which tmux prints alike.
+                if ends(rest) <= ends(rows) {
                     return true;
                 }
                 self.joined = after;
@@ -544,6 +543,20 @@ mod tests {
         screen.feed(b"\x1b[31mX");
         let styled = CaptureOptions { escapes: true, ..CaptureOptions::default() };
         assert_eq!(again.capture(&styled), screen.capture(&styled));
+    }
+
+    /// A row that wrapped when the screen was narrower.
+    #[test]
+    fn a_row_that_goes_on_and_is_not_full_comes_back() {
+        let rules = Rules::for_version(Version::parse(b"3.3a").unwrap());
+        let settings = Settings { history_limit: 0, ..Settings::default() };
+        let mut screen = Screen::new(Size { columns: 1, rows: 1 }, rules, settings);
+        screen.feed(b"*s");
+        screen.resize(Size { columns: 8, rows: 4 });
+        let again = Screen::from_seed(&parse(&answers(&screen, 8, 4)).unwrap(), rules, Settings::default()).unwrap();
+        let joined = CaptureOptions { join: true, ..CaptureOptions::default() };
+        assert_eq!(screen.capture(&joined).escape_ascii().to_string(), r"s\n\n\n");
+        assert_eq!(again.capture(&joined), screen.capture(&joined));
     }
 
     #[test]

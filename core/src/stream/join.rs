@@ -11,6 +11,10 @@ use super::{decoder::TextDecoder, render, ring::Ring, text::NullSink};
 const COMPARED: u64 = 256 * 1024;
 /// Equal lines that cannot be chance, even if neither side's beginning is reached.
 const SURE: usize = 200;
+/// Lines of a screen that may have been cleared, at most.
+const CLEARED: usize = 500;
+/// Screens that may have been cleared one after the other, within [`SURE`] lines each.
+const SCREENS: usize = 3;
 
 /// The result of a comparison.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,7 +83,44 @@ fn join_text(have: &str, grid: &str) -> Joined {
             return missing(&grid, at, whole);
         }
     }
+    join_cleared(&have, whole, &grid)
+}
+
+/// Compares as [`join_text`] does where some lines in a row are in the stream alone: another
+/// program was started in the pane, and tmux cleared the screen then.
+fn join_cleared(have: &[&str], whole: &str, grid: &[&str]) -> Joined {
+    for at in (1..=grid.len()).rev() {
+        let line = grid.get(at).copied().unwrap_or_default();
+        if !line.trim_end().starts_with(whole.trim_end()) {
+            continue;
+        }
+        let above = grid.get(..at).unwrap_or_default();
+        let below = same(above, have);
+        let above = above.get(..at - below).unwrap_or_default();
+        let left = have.len() - below;
+        let goes_on = below_cleared(above, have.get(..left).unwrap_or_default(), SCREENS);
+        if goes_on {
+            return missing(grid, at, whole);
+        }
+    }
     Joined::Unrelated
+}
+
+/// Whether the grid's lines end with lines of the stream above some that were cleared.
+fn below_cleared(grid: &[&str], have: &[&str], screens: usize) -> bool {
+    (have.len().saturating_sub(CLEARED)..have.len()).rev().any(|kept| {
+        let known = have.get(..kept).unwrap_or_default();
+        let equal = same(grid, known);
+        let something = known.iter().rev().take(equal).any(|line| !line.trim().is_empty());
+        let above = (grid.get(..grid.len() - equal).unwrap_or_default(), known.get(..kept - equal).unwrap_or_default());
+        let (sure, ends) = (equal >= SURE, above.0.is_empty() || above.1.is_empty());
+        something && (sure || ends || screens > 1 && below_cleared(above.0, above.1, screens - 1))
+    })
+}
+
+/// Returns how many of the last lines are the same.
+fn same(grid: &[&str], have: &[&str]) -> usize {
+    grid.iter().rev().zip(have.iter().rev()).take_while(|(a, b)| a.trim_end() == b.trim_end()).count()
 }
 
 /// Returns what the grid holds from line `at` on, without the known part of that line.
@@ -104,6 +145,23 @@ mod tests {
             Joined::Missing(bytes) => Some(String::from_utf8(bytes).unwrap()),
             Joined::Unrelated => None,
         }
+    }
+
+    /// What the first program had on the screen is gone; its history stands above the second one.
+    #[test]
+    fn a_program_that_was_started_anew_repeats_nothing() {
+        let lines = |from: u32, to: u32| (from..to).map(|line| format!("line {line}\n")).collect::<Vec<_>>().concat();
+        let (have, history) = (lines(0, 300), lines(0, 280));
+        assert_eq!(missing_of(&have, &format!("{history}ready\nmore\n")).as_deref(), Some("ready\r\nmore\r\n"));
+        let have = format!("{have}ready\nhal");
+        assert_eq!(missing_of(&have, &format!("{history}ready\nhal")).as_deref(), Some(""));
+        assert_eq!(missing_of(&have, &format!("{history}ready\nhalf\nend")).as_deref(), Some("f\r\nend"));
+        // And once more.
+        let (again, twice) = (format!("{have}f\nend\nready\n"), format!("{history}ready\nhalf\nready\nnew\n"));
+        assert_eq!(missing_of(&again, &twice).as_deref(), Some("new\r\n"));
+        assert_eq!(missing_of(&have, "something else\nready\nhal"), None);
+        // Without a history the new program stands alone.
+        assert_eq!(missing_of(&have, "ready\nhalf").as_deref(), Some("f"));
     }
 
     /// S9.

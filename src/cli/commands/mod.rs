@@ -49,12 +49,11 @@ fn with_units(text: &str) -> Option<f64> {
     let mut rest = text;
     let mut sum = 0.0;
     while !rest.is_empty() {
-        let number = rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.').len();
-        let value: f64 = rest[..number].parse().ok()?;
-        rest = &rest[number..];
-        let unit = rest.find(|c: char| c.is_ascii_digit()).unwrap_or(rest.len());
-        sum += value
-            * match &rest[..unit] {
+        let behind = rest.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.');
+        let number: f64 = rest.strip_suffix(behind)?.parse().ok()?;
+        rest = behind.trim_start_matches(|c: char| c.is_ascii_alphabetic());
+        sum += number
+            * match behind.strip_suffix(rest)? {
                 "ms" => 0.001,
                 "s" => 1.0,
                 "m" => 60.0,
@@ -62,7 +61,6 @@ fn with_units(text: &str) -> Option<f64> {
                 "d" => 86_400.0,
                 _ => return None,
             };
-        rest = &rest[unit..];
     }
     (!text.is_empty()).then_some(sum)
 }

@@ -7,13 +7,16 @@
 
 use std::{
     collections::VecDeque,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, PoisonError},
 };
 
 use super::{encoded_event::EncodedEvent, frame::FrameCache};
 use crate::{
     api::{Gap, ReadFormat},
-    engine::limits,
+    engine::{
+        limits,
+        sync::{Mutex, MutexGuard},
+    },
 };
 
 /// The most outputs that are kept, whatever their size: a lookup scans them.

@@ -1,14 +1,14 @@
 //! Frames of a pane's screen, shared by all subscribers that show it, and their differences.
 
 use std::{
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, PoisonError},
     time::Instant,
 };
 
 use super::{PaneState, Revision, encoded_event::EncodedEvent};
 use crate::{
     api::{Event, ScreenFormat, Size},
-    engine::limits,
+    engine::{limits, sync::Mutex},
     screen::{Cursor, Screen},
 };
 

@@ -1,16 +1,14 @@
 //! Notification of which panes changed, for a reader that looks at them when it has time.
 
-use std::sync::{
-    Arc, Mutex, PoisonError,
-    atomic::{AtomicBool, Ordering},
-};
+use std::sync::{Arc, PoisonError, atomic::Ordering};
 
-use tokio::sync::Notify;
+use crate::engine::sync::{AtomicBool, Mutex, Notify};
 
 /// Collects which panes changed, until their reader takes them.
 #[derive(Default)]
 pub struct Notifier {
-    /// Numbers of the flags that are set, each once, in the order they were set.
+    /// Numbers of the flags that are set, in the order they were set. Each once, or twice if its
+    /// reader cleared it between the setting and the noting; a reader takes that as one.
     dirty: Mutex<Vec<u32>>,
     wake: Notify,
 }

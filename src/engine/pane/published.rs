@@ -1,8 +1,9 @@
 //! A pane's newest state in atomics. Reading it takes no lock, so frequent readers delay no writer.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use super::State;
+use crate::engine::sync::{AtomicBool, AtomicU64};
 
 /// A pane's newest state in numbers. Each number is published after the data that it describes can
 /// be read.

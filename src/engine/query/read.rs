@@ -99,20 +99,9 @@ impl Server {
             pane.resolve_since(&state, &since)?
         };
         if !wait.is_zero() {
-            let mut changes = pane.changes();
             let news = async {
-                loop {
-                    changes.borrow_and_update();
-                    {
-                        let state = pane.lock();
-                        let has_more = state.ring.has_more(from, state.reading(most, format));
-                        if has_more || state.exit.is_some() || gap.is_some() {
-                            return;
-                        }
-                    }
-                    if changes.changed().await.is_err() {
-                        return;
-                    }
+                if gap.is_none() {
+                    until_more(&pane, from, most, format).await;
                 }
             };
             tokio::select! {
@@ -128,6 +117,23 @@ impl Server {
         let gap = gap.or(chunk.gap);
         let exit = exit.filter(|_| !chunk.more);
         Ok(ReadChunk { pane, chunk, gap, exit })
+    }
+}
+
+/// Resolves when a read from this offset gives something, or when the pane's process has ended.
+async fn until_more(pane: &PaneState, from: u64, most: u64, format: ReadFormat) {
+    let mut changes = pane.changes();
+    loop {
+        changes.borrow_and_update();
+        {
+            let state = pane.lock();
+            if state.exit.is_some() || state.ring.has_more(from, state.reading(most, format)) {
+                return;
+            }
+        }
+        if changes.changed().await.is_err() {
+            return;
+        }
     }
 }
 
@@ -245,5 +251,42 @@ impl FormattedChunk {
         }
         let made = tokio::task::spawn_blocking(move || Self::of(&chunk, format)).await;
         made.map_err(|_| Error::new(ErrorCode::InconsistentState, "the text of the read could not be made"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use loom::{future::block_on, thread};
+
+    use super::*;
+    use crate::{api::Epoch, engine::sync::check, protocol::ids::PaneId};
+
+    /// Every order in which output and a read that waits for it can meet. Loom finds a wake-up that
+    /// is lost: the reader would sleep for ever.
+    #[test]
+    fn a_read_that_waits_is_woken_for_all_there_is() {
+        check(3, || {
+            let pane = PaneState::new(PaneId(1), Epoch { server: 1, engine: 1 }, 1000);
+            let printing = thread::spawn({
+                let pane = pane.clone();
+                move || {
+                    let _ = pane.push(0, b"one ");
+                    let _ = pane.push(0, b"two ");
+                    pane.mark_exited(Exit::default());
+                }
+            });
+            let (mut read, mut from, mut ended) = (Vec::new(), 0, false);
+            while !ended {
+                block_on(until_more(&pane, from, 100, ReadFormat::Raw));
+                let state = pane.lock();
+                let chunk = state.ring.read(from, state.reading(100, ReadFormat::Raw));
+                ended = state.exit.is_some() && !chunk.more;
+                assert!(ended || chunk.end > from, "woken for nothing");
+                read.extend_from_slice(&chunk.bytes);
+                from = chunk.end;
+            }
+            printing.join().unwrap();
+            assert_eq!(read, b"one two ");
+        });
     }
 }

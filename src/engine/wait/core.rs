@@ -4,16 +4,19 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, PoisonError},
     time::{Duration, Instant},
 };
 
-use tokio::sync::{Notify, OnceCell, watch};
+use tokio::sync::OnceCell;
 
 use super::{result::WaitResult, spec::Spec};
 use crate::{
     api::{Gap, PredicateKind, StandsBefore, WaitMode, WaitOutcome},
-    engine::{Host, PaneState},
+    engine::{
+        Host, PaneState,
+        sync::{Mutex, MutexGuard, Notify, watch},
+    },
     stream::matcher::Hit,
     tmux::Exit,
 };

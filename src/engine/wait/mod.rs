@@ -10,6 +10,8 @@ mod core;
 mod driver;
 mod earlier;
 mod on_screen;
+#[cfg(test)]
+mod orders;
 mod registry;
 mod report;
 mod result;

@@ -11,6 +11,7 @@ use crate::{
 };
 
 /// A checked and compiled wait request.
+#[derive(Clone)]
 pub struct Spec {
     pub(super) mode: WaitMode,
     pub(super) since: Since,
@@ -29,6 +30,7 @@ pub struct Spec {
 }
 
 /// A condition of a wait.
+#[derive(Clone)]
 pub struct Predicate {
     pub(super) kind: PredicateKind,
     /// The text of the predicate's regex, where it has one.
