@@ -4,6 +4,7 @@ use super::{
     Trouble,
     params::{self, NO_NUMBERS, ParamBuffer, RawParams},
     terminal::Terminal,
+    utf8,
 };
 
 /// Bytes of an OSC, APC, DCS or name at most; a longer one does nothing.
@@ -274,26 +275,16 @@ fn ground(bytes: &[u8], terminal: &mut Terminal) -> usize {
     }
     let mut used = 0;
     while let Some(rest) = bytes.get(used..)
-        && let Some((character, length)) = whole_character(rest)
+        && let Some((character, length)) = utf8::whole_character(rest)
         && !terminal.in_character()
     {
-        terminal.print_character(character);
-        used += length;
+        used += match terminal.print_characters(rest) {
+            0 => {
+                terminal.print_character(character);
+                length
+            }
+            printed => printed,
+        };
     }
     used
-}
-
-/// Returns a complete character of more than one byte at the start.
-fn whole_character(bytes: &[u8]) -> Option<(char, usize)> {
-    let continued = |at: usize| bytes.get(at).filter(|byte| **byte & 0xc0 == 0x80).map(|byte| u32::from(byte & 0x3f));
-    let (code, length, least) = match *bytes.first()? {
-        lead @ 0xc2..=0xdf => (u32::from(lead & 0x1f) << 6 | continued(1)?, 2, 0x80),
-        lead @ 0xe0..=0xef => (u32::from(lead & 0x0f) << 12 | continued(1)? << 6 | continued(2)?, 3, 0x800),
-        lead @ 0xf0..=0xf4 => {
-            let high = u32::from(lead & 7) << 18 | continued(1)? << 12;
-            (high | continued(2)? << 6 | continued(3)?, 4, 0x1_0000)
-        }
-        _ => return None,
-    };
-    Some((char::from_u32(code).filter(|_| code >= least)?, length))
 }

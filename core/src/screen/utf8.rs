@@ -65,6 +65,21 @@ impl Utf8 {
     }
 }
 
+/// Returns a complete character of more than one byte at the start.
+pub(super) fn whole_character(bytes: &[u8]) -> Option<(char, usize)> {
+    let continued = |at: usize| bytes.get(at).filter(|byte| **byte & 0xc0 == 0x80).map(|byte| u32::from(byte & 0x3f));
+    let (code, length, least) = match *bytes.first()? {
+        lead @ 0xc2..=0xdf => (u32::from(lead & 0x1f) << 6 | continued(1)?, 2, 0x80),
+        lead @ 0xe0..=0xef => (u32::from(lead & 0x0f) << 12 | continued(1)? << 6 | continued(2)?, 3, 0x800),
+        lead @ 0xf0..=0xf4 => {
+            let high = u32::from(lead & 7) << 18 | continued(1)? << 12;
+            (high | continued(2)? << 6 | continued(3)?, 4, 0x1_0000)
+        }
+        _ => return None,
+    };
+    Some((char::from_u32(code).filter(|_| code >= least)?, length))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -9,7 +9,7 @@ use super::{
     rules::Rules,
     style::{Colour, Style, StyleId, Styles, attribute},
     terminal::Terminal,
-    utf8::Decoded,
+    utf8::{self, Decoded},
 };
 use crate::width;
 
@@ -142,6 +142,39 @@ impl Terminal {
         }
         let style = self.style(false);
         self.print_cell(Cell::character(character, width, style), u32::from(width));
+    }
+
+    /// Prints the characters beyond ASCII at the start of a text that stand for themselves, as many
+    /// as fit in the line, and gives their bytes. One by one it takes Chinese text half as
+    /// many instructions again.
+    pub(super) fn print_characters(&mut self, text: &[u8]) -> usize {
+        let columns = self.columns();
+        let usual = self.modes.wrap && !self.modes.insert && !self.joined && columns > 1;
+        let Some((_, width, _)) = lone_character(text).filter(|_| usual) else { return 0 };
+        if self.rules.joins_by_kind && self.base().is_some_and(|(_, base)| base.ends_in(JOINER, &self.grid.clusters)) {
+            return 0;
+        }
+        if self.x > columns - width {
+            self.line_feed(true, Colour::DEFAULT);
+            self.set_cursor(Some(0), None);
+        }
+        let style = self.style(false);
+        let padding = self.padding(style);
+        self.grid.changes.mark(self.y as usize);
+        let Self { rules, grid: Grid { rows, styles, .. }, .. } = self;
+        let Some(row) = rows.get_mut(self.y as usize) else { return 0 };
+        let mut blanks = Blanks { rules, styles };
+        let mut used = 0;
+        while let Some((character, width, length)) = text.get(used..).and_then(lone_character)
+            && self.x + width <= columns
+        {
+            row.cut_wide(self.x, width, columns, &mut blanks);
+            row.set_wide(self.x, width, columns, Cell::character(character, width as u8, style), padding);
+            self.last = rules.repeats_any_character.then_some(character);
+            self.x += width;
+            used += length;
+        }
+        used
     }
 
     /// Takes note of a character whose width may be another in tmux.
@@ -339,6 +372,28 @@ impl Terminal {
     }
 }
 
+/// Returns the character at the start of a text, its width and its bytes, if it stands for itself
+/// in every version.
+fn lone_character(text: &[u8]) -> Option<(char, u32, usize)> {
+    let (character, length) = utf8::whole_character(text)?;
+    Some((character, lone_width(character)?, length))
+}
+
+/// Returns the width of a character beyond ASCII that no version counts otherwise or joins to
+/// another: of most languages' letters and of what lines are drawn with.
+fn lone_width(character: char) -> Option<u32> {
+    match character {
+        '\u{a0}'..='\u{ac}' | '\u{ae}'..='\u{2ff}' | '\u{3a3}'..='\u{482}' | '\u{2500}'..='\u{25fc}' => Some(1),
+        '\u{3001}'..='\u{3029}'
+        | '\u{3041}'..='\u{3096}'
+        | '\u{30a0}'..='\u{30ff}'
+        | '\u{4e00}'..='\u{9fff}'
+        | '\u{ac00}'..='\u{d7a3}'
+        | '\u{ff01}'..='\u{ff60}' => Some(2),
+        _ => None,
+    }
+}
+
 /// Whether tmux takes a cell for what stands in that column already, and does not write it: not
 /// even what is used changes then. It does not look at the colour of underlines.
 fn looks_written(row: &Row, column: u32, cell: Cell, styles: &Styles, rules: &Rules) -> bool {
@@ -354,4 +409,27 @@ fn looks_written(row: &Row, column: u32, cell: Cell, styles: &Styles, rules: &Ru
     let old = styles.get(here.style());
     let indexed = old.foreground.0 < 0x100 && old.background.0 < 0x100;
     indexed && !here.is_padding() && plain(cell.style()) == old
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        protocol::version::Version,
+        screen::{Settings, Size},
+    };
+
+    #[test]
+    fn what_stands_for_itself_does_so_in_every_version() {
+        for version in ["3.2a", "3.3a", "3.4", "3.5a", "3.6b", "3.7c", "3.8"] {
+            let rules = Rules::for_version(Version::parse(version.as_bytes()).unwrap());
+            let terminal = Terminal::new(Size { columns: 2, rows: 1 }, rules, Settings::default());
+            for character in '\u{80}'..=char::MAX {
+                let Some(width) = lone_width(character) else { continue };
+                assert_eq!(terminal.width(character).map(u32::from), Some(width), "{character:?}");
+                let joins = join::may_join(character) || [join::SELECTOR, JOINER, join::FILLER].contains(&character);
+                assert!(!joins && !width::is_young(u32::from(character)), "{character:?}");
+            }
+        }
+    }
 }
