@@ -287,7 +287,8 @@ fn status(host: &Host) -> ServerStatus {
     let (state, version, error) = match host.server().state() {
         LinkState::Connecting => ("connecting", None, None),
         LinkState::Connected(identity) => {
-            let gone = host.server().spec().is_local() && !host.socket().exists();
+            let spec = host.server().spec();
+            let gone = spec.is_local() && !spec.file.is_named(host.socket());
             let message = format!(
                 "its socket's file is gone, so that tmux itself does not find this server; muxtap does. `kill -USR1 \
                  {}` has tmux make it again",

@@ -209,8 +209,14 @@ async fn engine_target(server: &Server, target: &str) -> Result<String, Error> {
     if target.bytes().all(|byte| byte.is_ascii_digit()) {
         return Ok(format!("{target}:"));
     }
-    if let Ok(pane @ Target::Pane(_)) = target.parse() {
-        find_pane(&server.link().fresh().await?.without_hubs(), &pane)?;
+    match target.parse()? {
+        pane @ Target::Pane(_) => {
+            find_pane(&server.link().fresh().await?.without_hubs(), &pane)?;
+        }
+        Target::Name(session) => return Ok(format!("{session}:")),
+        // Nothing is current for a supervisor.
+        relative if relative.is_relative() => return Err(Error::not_found(format!("no {target}"))),
+        _ => {}
     }
     Ok(target.to_owned())
 }

@@ -92,6 +92,9 @@ async fn session_of(server: &Server, target: &str) -> Result<Option<(SessionId, 
         // Also where the name is a number, which elsewhere is a pane.
         Some(session) => Ok(session.id),
         None => target.parse::<Target>().and_then(|target| {
+            if target.is_relative() {
+                return Err(Error::not_found("nothing is current for a supervisor"));
+            }
             find_pane(&topology, &target)?;
             Ok(find_window(&topology, &target)?.session)
         }),

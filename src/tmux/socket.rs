@@ -93,6 +93,11 @@ impl SocketFile {
         }
     }
 
+    /// Returns whether `name` is the file that is held; where none is, whether there is one.
+    pub fn is_named(&self, name: &Path) -> bool {
+        self.with(|held| held.as_ref().map_or_else(|| name.exists(), |held| held.is(name)))
+    }
+
     /// Lets go of the file.
     pub fn release(&self) {
         self.with(Option::take);
@@ -253,7 +258,9 @@ mod tests {
         std::fs::remove_file(&name).unwrap();
         drop(server);
         let _server = UnixListener::bind(&name).unwrap();
+        assert!(!file.is_named(&name), "it has not been seen yet");
         assert_eq!(file.check(&name), SocketState::Same);
+        assert!(file.is_named(&name));
         std::fs::remove_file(&name).unwrap();
         assert_eq!(listener(file.path(&name).as_ref()), Ok(Some(own)), "it is reached without that file too");
     }
