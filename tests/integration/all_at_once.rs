@@ -100,7 +100,6 @@ impl Reader {
     }
 }
 
-#[ignore = "one run of four waits in vain for a line of a large batch; why is not known yet"]
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn all_at_once_in_a_random_order_is_as_the_model_says() {
     let nanos = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_nanos() as u64;
@@ -139,6 +138,7 @@ async fn all_at_once_in_a_random_order_is_as_the_model_says() {
     let mut next = 1;
     let started = Instant::now();
     let mut steps = 0;
+    let mut loses_client = false;
     while started.elapsed() < length {
         steps += 1;
         // A line that is not printed in a wait's time is not matched.
@@ -146,9 +146,13 @@ async fn all_at_once_in_a_random_order_is_as_the_model_says() {
             let wait = awaited(line(next), Since::Start, Duration::from_millis(20)).await.unwrap();
             assert_eq!(wait.result().await.unwrap().outcome, WaitOutcome::Timeout, "line {next}");
         }
-        let loses_client = random.below(4) == 0;
-        // What tmux shows at once is all there when a connection was lost meanwhile.
-        let count = if loses_client || random.below(5) > 0 { 1 + random.below(200) } else { LARGE };
+        let lost_client = loses_client;
+        loses_client = random.below(4) == 0;
+        // What tmux still has is all there when a connection was lost meanwhile: more than that lies in
+        // the gap. The next batch may be printed before another client follows; when its last line has
+        // come, one does.
+        let is_small = loses_client || lost_client || random.below(5) > 0;
+        let count = if is_small { 1 + random.below(200) } else { LARGE };
         let last = next + count - 1;
         let (some, far) = (next + random.below(count), last + random.below(1000));
         for number in [some, last, far] {

@@ -15,6 +15,9 @@ const SURE: usize = 200;
 const CLEARED: usize = 500;
 /// Screens that may have been cleared one after the other, within [`SURE`] lines each.
 const SCREENS: usize = 3;
+/// Lines that are compared in search of cleared screens, at most: text that repeats itself fits in
+/// many places.
+const EFFORT: usize = 1_000_000;
 
 /// The result of a comparison.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -89,16 +92,17 @@ fn join_text(have: &str, grid: &str) -> Joined {
 /// Compares as [`join_text`] does where some lines in a row are in the stream alone: another
 /// program was started in the pane, and tmux cleared the screen then.
 fn join_cleared(have: &[&str], whole: &str, grid: &[&str]) -> Joined {
+    let mut effort = Effort(EFFORT);
     for at in (1..=grid.len()).rev() {
         let line = grid.get(at).copied().unwrap_or_default();
         if !line.trim_end().starts_with(whole.trim_end()) {
             continue;
         }
         let above = grid.get(..at).unwrap_or_default();
-        let below = same(above, have);
+        let below = effort.same(above, have);
         let above = above.get(..at - below).unwrap_or_default();
         let left = have.len() - below;
-        let goes_on = below_cleared(above, have.get(..left).unwrap_or_default(), SCREENS);
+        let goes_on = effort.below_cleared(above, have.get(..left).unwrap_or_default(), SCREENS);
         if goes_on {
             return missing(grid, at, whole);
         }
@@ -106,21 +110,34 @@ fn join_cleared(have: &[&str], whole: &str, grid: &[&str]) -> Joined {
     Joined::Unrelated
 }
 
-/// Whether the grid's lines end with lines of the stream above some that were cleared.
-fn below_cleared(grid: &[&str], have: &[&str], screens: usize) -> bool {
-    (have.len().saturating_sub(CLEARED)..have.len()).rev().any(|kept| {
-        let known = have.get(..kept).unwrap_or_default();
-        let equal = same(grid, known);
-        let something = known.iter().rev().take(equal).any(|line| !line.trim().is_empty());
-        let above = (grid.get(..grid.len() - equal).unwrap_or_default(), known.get(..kept - equal).unwrap_or_default());
-        let (sure, ends) = (equal >= SURE, above.0.is_empty() || above.1.is_empty());
-        something && (sure || ends || screens > 1 && below_cleared(above.0, above.1, screens - 1))
-    })
-}
+/// The lines that may still be compared.
+struct Effort(usize);
 
-/// Returns how many of the last lines are the same.
-fn same(grid: &[&str], have: &[&str]) -> usize {
-    grid.iter().rev().zip(have.iter().rev()).take_while(|(a, b)| a.trim_end() == b.trim_end()).count()
+impl Effort {
+    /// Whether the grid's lines end with lines of the stream above some that were cleared. Where too
+    /// much would have to be compared they are said not to.
+    fn below_cleared(&mut self, grid: &[&str], have: &[&str], screens: usize) -> bool {
+        (have.len().saturating_sub(CLEARED)..have.len()).rev().any(|kept| {
+            let known = have.get(..kept).unwrap_or_default();
+            let equal = self.same(grid, known);
+            let something = known.iter().rev().take(equal).any(|line| !line.trim().is_empty());
+            if !something || self.0 == 0 {
+                return false;
+            }
+            let above =
+                (grid.get(..grid.len() - equal).unwrap_or_default(), known.get(..kept - equal).unwrap_or_default());
+            let (sure, ends) = (equal >= SURE, above.0.is_empty() || above.1.is_empty());
+            sure || ends || screens > 1 && self.below_cleared(above.0, above.1, screens - 1)
+        })
+    }
+
+    /// Returns how many of the last lines are the same.
+    fn same(&mut self, grid: &[&str], have: &[&str]) -> usize {
+        let pairs = grid.iter().rev().zip(have.iter().rev());
+        let equal = pairs.take(self.0).take_while(|(a, b)| a.trim_end() == b.trim_end()).count();
+        self.0 = self.0.saturating_sub(equal + 1);
+        equal
+    }
 }
 
 /// Returns what the grid holds from line `at` on, without the known part of that line.
@@ -162,6 +179,14 @@ mod tests {
         assert_eq!(missing_of(&have, "something else\nready\nhal"), None);
         // Without a history the new program stands alone.
         assert_eq!(missing_of(&have, "ready\nhalf").as_deref(), Some("f"));
+    }
+
+    /// A pane that repeats itself fits nearly everywhere; without a bound this would take hours.
+    #[test]
+    fn text_that_repeats_itself_is_not_compared_without_end() {
+        let have = format!("{}end\n", "a\n".repeat(150) + "b\n").repeat(400);
+        let grid = format!("x\n{}", ("a\n".repeat(150) + "c\n").repeat(13) + &"a\n".repeat(100));
+        assert_eq!(missing_of(&have, &grid), None);
     }
 
     /// S9.
