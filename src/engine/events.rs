@@ -87,7 +87,6 @@ impl Server {
     /// Subscribes to events of one server.
     pub(crate) async fn subscribe(&self, request: &SubscribeRequest) -> Result<Subscription> {
         self.engine.authorize(Tier::Read)?;
-        check_targets(&request.panes)?;
         let filter = Filter::of(request, self.scopes(&request.panes).await?)?;
         let since = request.since.as_deref().map_or(Ok(Since::Now), str::parse)?;
         if matches!(since, Since::At(_) | Since::Screen | Since::Input) {
@@ -175,19 +174,6 @@ impl StartFrom {
     }
 }
 
-/// Refuses more targets than a subscription takes, and longer ones.
-fn check_targets(panes: &[String]) -> Result<()> {
-    if panes.len() > limits::SUBSCRIPTION_TARGETS {
-        let (given, most) = (panes.len(), limits::SUBSCRIPTION_TARGETS);
-        return Err(Error::new(ErrorCode::ResourceLimit, format!("panes: {given} targets; at most {most}")));
-    }
-    if let Some(long) = panes.iter().find(|target| target.len() > limits::TARGET_BYTES) {
-        let (given, most) = (long.len(), limits::TARGET_BYTES);
-        return Err(Error::invalid(format!("panes: a target of {given} bytes; at most {most}")));
-    }
-    Ok(())
-}
-
 impl Filter {
     /// Reads a request whose targets mean these.
     fn of(request: &SubscribeRequest, scopes: Vec<Scope>) -> Result<Self> {
@@ -220,9 +206,12 @@ impl Subscription {
         for (pattern, scope) in self.filter.patterns.iter().zip(&self.filter.scopes) {
             // A target of a session or window follows all of its panes; a target of a pane must be
             // found.
-            if matches!(scope, Scope::Pane(_) | Scope::Named { pane: Some(_), .. }) {
-                named.insert(self.server.resolve_pane(pattern).await?.id());
-            }
+            let pane = match scope {
+                Scope::Pane(id) => id.to_string(),
+                Scope::Named { pane: Some(_), .. } => pattern.clone(),
+                _ => continue,
+            };
+            named.insert(self.server.resolve_pane(&pane).await?.id());
         }
         let listed = self.server.panes().await?;
         for info in listed.iter().filter(|info| !info.earlier_server) {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::target::{Finder, Found, PanePart, SessionPart, Target, WindowPart};
 use crate::{
     api::{AgentInfo, Error, ErrorCode, PaneInfo, Result, SessionInfo, WindowInfo},
-    engine::{PaneState, Server},
+    engine::{PaneState, Server, limits},
     glob::Glob,
     protocol::ids::{PaneId, SessionId, WindowId},
 };
@@ -114,6 +114,19 @@ pub(crate) fn is_pattern(target: &str) -> bool {
     target.contains('*')
 }
 
+/// Refuses more targets than a request takes, and longer ones.
+fn check_targets(panes: &[String]) -> Result<()> {
+    if panes.len() > limits::SUBSCRIPTION_TARGETS {
+        let (given, most) = (panes.len(), limits::SUBSCRIPTION_TARGETS);
+        return Err(Error::new(ErrorCode::ResourceLimit, format!("{given} targets; at most {most}")));
+    }
+    if let Some(long) = panes.iter().find(|target| target.len() > limits::TARGET_BYTES) {
+        let (given, most) = (long.len(), limits::TARGET_BYTES);
+        return Err(Error::invalid(format!("a target of {given} bytes; at most {most}")));
+    }
+    Ok(())
+}
+
 impl Scope {
     /// Returns whether a pane, a window or a session is meant. A whole window or session is not named
     /// by one of its panes.
@@ -188,8 +201,10 @@ impl Server {
     /// Reads the targets of a list or a subscription for this caller. tmux is asked only where one
     /// of them counts from where the caller is, or is a name that may be a window's.
     ///
-    /// Errors: `INVALID_TARGET`, `AMBIGUOUS_TARGET`; `NOT_FOUND` for a place that is not there.
+    /// Errors: `INVALID_TARGET`, `AMBIGUOUS_TARGET`; `NOT_FOUND` for a place that is not there;
+    /// `RESOURCE_LIMIT` for too many targets.
     pub(crate) async fn scopes(&self, targets: &[String]) -> Result<Vec<Scope>> {
+        check_targets(targets)?;
         let mut scopes = Vec::with_capacity(targets.len());
         for target in targets {
             scopes.push(match Scope::absolute(target)? {
