@@ -173,19 +173,18 @@ fn with_wait_from_send_only_later_output_counts() {
     let world = World::new();
     let bridge = with_session(&world);
     bridge.ok(&wait("echo DO'N'E", "^DONE$"));
-    let body = |text: &str, from: Value| {
-        json!({"action": "send_and_capture", "session": "a", "text": text, "enter": true, "wait_for": "^DONE$", "timeout_ms": 400,
-            "wait_from": from})
+    // What comes has all the time that a slow machine needs.
+    let body = |text: &str, from: Value, timeout_ms: u64| {
+        json!({"action": "send_and_capture", "session": "a", "text": text, "enter": true, "wait_for": "^DONE$",
+            "timeout_ms": timeout_ms, "wait_from": from})
     };
-    assert_eq!(bridge.act(&body("true", json!("send"))).status, 408, "the old one does not count");
-    assert_eq!(bridge.act(&body("true", json!("screen"))).status, 200, "anything else is as without");
-    assert_eq!(bridge.act(&body("true", Value::Null)).status, 200);
-    let shown = bridge.ok(&body("echo DO'N'E", json!("send")));
+    assert_eq!(bridge.act(&body("true", json!("send"), 400)).status, 408, "the old one does not count");
+    assert_eq!(bridge.act(&body("true", json!("screen"), 30_000)).status, 200, "anything else is as without");
+    assert_eq!(bridge.act(&body("true", Value::Null, 30_000)).status, 200);
+    let shown = bridge.ok(&body("echo DO'N'E", json!("send"), 30_000));
     assert!(shown["output"].as_str().unwrap().starts_with("ready"), "the answer shows the whole screen: {shown}");
     // More than what is looked at in one piece, with what is waited for in the middle.
-    let mut flood = body("seq 1 60000; echo DO'N'E; seq 1 60000", json!("send"));
-    flood["timeout_ms"] = 30_000.into();
-    bridge.ok(&flood);
+    bridge.ok(&body("seq 1 60000; echo DO'N'E; seq 1 60000", json!("send"), 50_000));
 }
 
 #[test]
