@@ -106,8 +106,8 @@ pub fn run() {
     let turn = (seconds / TURNS).max(2);
     let seconds = turn * TURNS;
     part(&format!(
-        "{PANES} panes, {PRINTING} of them printing {LINES} lines a second, {WAITS} waits, {READERS} readers of events, \
-         for {seconds} s ({TURNS} turns)"
+        "{PANES} panes, {PRINTING} of them printing {LINES} lines a second, {WAITS} waits, {READERS} readers of \
+         events, for {seconds} s ({TURNS} turns)"
     ));
     let mut followed = Followed::new();
     let mut other = Server::new();

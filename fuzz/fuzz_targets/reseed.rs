@@ -2,8 +2,7 @@
 //! one that was drawn: the same captures, cursor and history, at once and when more is drawn on the
 //! cleared screen.
 //!
-//! What tmux prints in a capture and what muxtap reads there are written apart; here each is the
-//! other's oracle. The input is: columns, rows, a history limit, a byte whose lowest bit picks the
+//! The writer of captures and their reader are written apart; here each is the other's oracle. The input is: columns, rows, a history limit, a byte whose lowest bit picks the
 //! version, then what was printed before and, behind the first byte 0xff, after it. Before it, 0xf8 to
 //! 0xfb, which no program prints, are a resize (two bytes follow). The versions are those that are asked
 //! for five captures.
@@ -20,11 +19,11 @@ use muxtap_core::{
 const ALL: CaptureOptions =
     CaptureOptions { start: Line::Edge, end: Line::Default, join: false, escapes: false, trailing: false };
 
-/// What a seed does not have, made the same in both: region, modes, pen, character sets, tab stops,
+/// State that a seed does not have, made the same in both: region, modes, pen, character sets, tab stops,
 /// cells that print nothing, the saved cursor, and what REP repeats.
 const SAME: &[u8] = b"\x1b[r\x1b[4l\x1b[?6l\x1b[?7h\x1b[?25h\x1b(B\x1b)B\x0f\x1b[m\x1b[3g\x1b[2J\x1b[HX\x1b7";
 
-/// What tmux answers about a screen, as far as that can be asked of the screen itself.
+/// tmux's answers about a screen, as far as that can be asked of the screen itself.
 fn answers(screen: &Screen, limit: u32) -> Vec<Bytes> {
     let (cursor, size) = (screen.cursor(), screen.size());
     let (columns, rows) = (size.columns, size.rows);

@@ -12,7 +12,6 @@ mod follow;
 mod lines;
 mod output;
 mod sse;
-mod targets;
 mod url;
 
 use std::process::ExitCode;

@@ -101,6 +101,11 @@ pub(super) fn report(error: &Error, json: bool) {
     note(&error.message);
 }
 
+/// Returns a pane's place in words: `session:window.pane`.
+pub(super) fn place(session: &str, window: u32, pane: u32) -> String {
+    format!("{session}:{window}.{pane}")
+}
+
 /// Describes in words how a pane's process ended.
 pub(super) fn ended(status: Option<i32>, signal: Option<i32>) -> String {
     match (status, signal) {

@@ -22,7 +22,7 @@ use tokio::sync::broadcast;
 use super::{
     Engine, PaneState, Server, limits,
     pane::{EncodedEvent, Notifier},
-    query::scope::{Names, Scope, is_pattern},
+    query::scope::{Names, Scope, Scopes, is_pattern},
 };
 use crate::{
     api::{
@@ -69,7 +69,7 @@ pub struct Subscription {
 struct Filter {
     /// Targets whose panes are followed. Empty: all panes.
     patterns: Vec<String>,
-    scopes: Vec<Scope>,
+    scopes: Scopes,
     kinds: HashSet<EventKind>,
     format: ReadFormat,
     screen: ScreenFormat,
@@ -176,7 +176,7 @@ impl StartFrom {
 
 impl Filter {
     /// Reads a request whose targets mean these.
-    fn of(request: &SubscribeRequest, scopes: Vec<Scope>) -> Result<Self> {
+    fn of(request: &SubscribeRequest, scopes: Scopes) -> Result<Self> {
         let SubscribeRequest { panes, types, format, binary, screen, .. } = request;
         if *binary && *format != ReadFormat::Raw {
             return Err(Error::invalid("binary: only output of format raw comes in binary frames"));
@@ -194,7 +194,7 @@ impl Filter {
 
     fn matches<'a>(&self, named: impl Into<Names<'a>>) -> bool {
         let named = named.into();
-        self.scopes.is_empty() || self.scopes.iter().any(|scope| scope.matches(named))
+        self.scopes.include(named)
     }
 }
 
@@ -203,7 +203,7 @@ impl Subscription {
     /// one pane; it is looked up as everywhere.
     async fn find_panes(&mut self, since: Since, from: StartFrom) -> Result<()> {
         let mut named = HashSet::new();
-        for (pattern, scope) in self.filter.patterns.iter().zip(&self.filter.scopes) {
+        for (pattern, scope) in self.filter.patterns.iter().zip(self.filter.scopes.iter()) {
             // A target of a session or window follows all of its panes; a target of a pane must be
             // found.
             let pane = match scope {

@@ -174,7 +174,7 @@ pub async fn list_windows(
     let server = server(&app, &at)?;
     let scopes = server.scopes(&list.items()).await?;
     let mut windows = server.windows().await?;
-    windows.retain(|one| scopes.is_empty() || scopes.iter().any(|scope| scope.matches(one)));
+    windows.retain(|one| scopes.include(one));
     Ok(Json(WindowList { windows }))
 }
 
@@ -235,7 +235,7 @@ pub async fn list_panes(
     let server = server(&app, &at)?;
     let scopes = server.scopes(&list.items()).await?;
     let mut panes = server.panes().await?;
-    panes.retain(|one| scopes.is_empty() || scopes.iter().any(|scope| scope.matches(one)));
+    panes.retain(|one| scopes.include(one));
     Ok(Json(PaneList { panes }))
 }
 
@@ -391,6 +391,6 @@ pub async fn agents(app: App, Params(at): Params<ServerQuery>, Params(list): Par
     let server = server(&app, &at)?;
     let scopes = server.scopes(&list.items()).await?;
     let mut answer = server.agents().await?;
-    answer.agents.retain(|one| scopes.is_empty() || scopes.iter().any(|scope| scope.matches(one)));
+    answer.agents.retain(|one| scopes.include(one));
     Ok(Json(answer))
 }

@@ -113,14 +113,14 @@ async fn list(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {
     let args: args::List = parse(arguments)?;
     let server = call.server(args.server.as_deref())?;
     let scopes = match &args.target {
-        None => Vec::new(),
+        None => server.scopes(&[]).await?,
         // Where sessions are listed a number can be nothing else.
         Some(number) if args.what == args::ListKind::Sessions && is_number(number) => {
             server.scopes(&[format!("{number}:")]).await?
         }
         Some(target) => server.scopes(std::slice::from_ref(target)).await?,
     };
-    let wanted = |named: Names<'_>| scopes.is_empty() || scopes.iter().any(|scope| scope.matches(named));
+    let wanted = |named: Names<'_>| scopes.include(named);
     let mut listed = ListOutput::default();
     match args.what {
         args::ListKind::Sessions => {
@@ -333,7 +333,7 @@ async fn search(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput>
     let mut panes = server.panes().await?;
     // An id is read from the pane that has it now.
     panes.retain(|pane| !pane.earlier_server);
-    panes.retain(|pane| scopes.is_empty() || scopes.iter().any(|scope| scope.matches(pane)));
+    panes.retain(|pane| scopes.include(pane));
     let mut output = SearchOutput { searched: panes.len(), ..SearchOutput::default() };
     let mut of_panes = BTreeMap::new();
     for pane in panes {

@@ -54,7 +54,7 @@ pub(super) async fn watch(call: &CallContext, arguments: JsonObject) -> Result<T
     // A state that an agent reached between two calls is no event any more, but it still holds.
     if let Some(since) = since {
         for agent in server.agents().await?.agents {
-            let is_meant = scopes.is_empty() || scopes.iter().any(|scope| scope.matches(&agent));
+            let is_meant = scopes.include(&agent);
             if agent.since_ms > since && is_meant {
                 output.events.push(json!({"type": "agent", "pane": agent.pane, "agent": agent}));
             }

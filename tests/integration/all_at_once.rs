@@ -23,7 +23,7 @@ use crate::common::{LIMIT, World, signal, tmux_program, type_line};
 /// Prints so many numbered lines from a number on, each number once.
 const PROGRAM: &str = "stty -echo; echo ready; last=0; while read -r from count; do [ \"$from\" -gt \"$last\" ] || \
                        continue; last=$((from + count - 1)); seq -f 'line %.0f end' \"$from\" \"$last\"; done";
-/// What a pane keeps at least. A large batch is more.
+/// Bytes that a pane keeps at least. A large batch is more.
 const RING_BYTES: usize = 16 * 1024;
 const LARGE: u64 = 4000;
 

@@ -453,8 +453,8 @@ mod tests {
         #[test]
         fn characters_at_once_are_what_they_are_one_by_one(
             pieces in proptest::collection::vec(
-                "[漢字あ한é─、ｘ]{1,9}|[a-c]{1,3}|[😀👍\u{301}\u{200d}\u{fe0f}\u{1f1e9}]|[\r\n\t\x08\x0e\x0f]|\\x1b\\[[0-9;]{0,3}[GHKPXbhlm@]|\
-                 \\x1b\\[[47][hl]|\\x1b\\[\\?7[hl]|\\x1b\\[4[0-7]m|\\x1b[()][0B]", 0..40),
+                "[漢字あ한é─、ｘ]{1,9}|[a-c]{1,3}|[😀👍\u{301}\u{200d}\u{fe0f}\u{1f1e9}]|[\r\n\t\x08\x0e\x0f]|\
+                 \\x1b\\[[0-9;]{0,3}[GHKPXbhlm@]|\\x1b\\[[47][hl]|\\x1b\\[\\?7[hl]|\\x1b\\[4[0-7]m|\\x1b[()][0B]", 0..40),
             version in proptest::sample::select(&["3.2a", "3.3a", "3.4", "3.5a", "3.6b", "3.7c", "3.8"]),
             columns in 1_u16..30,
             rows in 1_u16..4,
@@ -464,7 +464,8 @@ mod tests {
             whole.feed(&bytes);
             bytes.chunks(1).for_each(|byte| parts.feed(byte));
             for (escapes, trailing, join) in [(false, true, false), (true, false, false), (true, true, true)] {
-                let options = CaptureOptions { start: Line::Edge, escapes, trailing, join, ..CaptureOptions::default() };
+                let start = Line::Edge;
+                let options = CaptureOptions { start, join, escapes, trailing, ..CaptureOptions::default() };
                 prop_assert_eq!(whole.capture(&options), parts.capture(&options));
                 prop_assert_eq!(whole.known(&options), parts.known(&options));
             }

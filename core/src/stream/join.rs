@@ -164,7 +164,7 @@ mod tests {
         }
     }
 
-    /// What the first program had on the screen is gone; its history stands above the second one.
+    /// The first program's screen is gone; its history stands above the second one.
     #[test]
     fn a_program_that_was_started_anew_repeats_nothing() {
         let lines = |from: u32, to: u32| (from..to).map(|line| format!("line {line}\n")).collect::<Vec<_>>().concat();

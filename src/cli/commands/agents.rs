@@ -122,7 +122,7 @@ fn print_if_changed(agent: &AgentInfo, json: bool, printed: &mut PrintedStates) 
 }
 
 fn location(agent: &AgentInfo) -> String {
-    format!("{}:{}.{}", agent.session, agent.window_index, agent.index)
+    output::place(&agent.session, agent.window_index, agent.index)
 }
 
 /// Returns an agent's question and the answers that it offers.

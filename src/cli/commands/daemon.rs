@@ -84,7 +84,7 @@ pub(in crate::cli) struct SettingFlags {
     #[arg(long, value_name = "TIERS", value_delimiter = ',')]
     confirm: Option<Vec<String>>,
     /// How long a call of MCP waits before it answers `pending` [default: 50]
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "SECONDS")]
     mcp_hold: Option<u64>,
     /// Whether what they do is recorded [default: true]
     #[arg(long, value_name = "BOOL")]

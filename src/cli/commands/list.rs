@@ -6,8 +6,7 @@ use clap::Args;
 
 use super::{
     Caller, Outcome, listed,
-    output::{self, Table, short_duration},
-    targets::label,
+    output::{self, Table, place, short_duration},
 };
 use crate::{
     api::{PaneInfo, PaneList, SessionList, Size, WindowList},
@@ -123,7 +122,7 @@ impl ListPanes {
         for pane in list.panes {
             table.row(&[
                 pane.id.to_string(),
-                label(&pane),
+                place(&pane.session, pane.window_index, pane.index),
                 pane.command.clone(),
                 pane.pid.to_string(),
                 size(pane.size),

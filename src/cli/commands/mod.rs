@@ -21,7 +21,7 @@ pub(super) mod tail;
 pub(super) mod wait_for;
 
 use self::events::join_targets;
-use super::{Outcome, caller::Caller, client::Client, lines, output, targets, url};
+use super::{Outcome, caller::Caller, client::Client, lines, output, url};
 use crate::{
     api::{Error, ListQuery, PaneList},
     engine::is_number,

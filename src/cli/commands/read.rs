@@ -55,7 +55,7 @@ pub(in crate::cli) struct Read {
     /// How to give it
     #[arg(long, value_enum, default_value_t)]
     format: Format,
-    /// When there is nothing new: wait this long for it, in seconds (at most 300)
+    /// When there is nothing new: wait this long for it (at most 300s)
     #[arg(long, value_name = "TIME", value_parser = duration)]
     wait: Option<u64>,
     /// At most this many bytes of output, units K and M; what does not fit is left for the next

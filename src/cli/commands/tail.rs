@@ -14,7 +14,6 @@ use super::{
     listed, nothing_fits,
     output::{self, ColorChoice, Failure},
     path_named,
-    targets::label,
 };
 use crate::{
     api::{Error, Event, EventsRequest, PaneInfo, PaneList, ReadAnswer, ReadFormat, ReadRequest},
@@ -85,7 +84,7 @@ async fn print_once(
 ) -> Outcome {
     let mut client = caller.client().await?;
     for pane in panes_now(&mut client, &[]).await? {
-        lines.name(pane.id, &label(&pane));
+        lines.name(pane.id, &place_of(&pane));
     }
     let mut wanted: Vec<String> = Vec::new();
     for target in targets {
@@ -124,6 +123,10 @@ async fn print_once(
     Ok(0)
 }
 
+fn place_of(pane: &PaneInfo) -> String {
+    output::place(&pane.session, pane.window_index, pane.index)
+}
+
 /// Lists the panes that can be named. The id of a pane of an earlier server may be another pane's
 /// by now.
 async fn panes_now(client: &mut Client, targets: &[String]) -> Result<Vec<PaneInfo>, Error> {
@@ -146,7 +149,7 @@ impl Follow {
         let mut client = caller.client().await?;
         let panes = panes_now(&mut client, &[]).await?;
         for pane in &panes {
-            self.lines.name(pane.id, &label(pane));
+            self.lines.name(pane.id, &place_of(pane));
         }
         if !targets.iter().any(|target| is_pattern(target)) {
             self.open = Some(resolve(&mut client, targets).await?);
@@ -257,7 +260,7 @@ impl Follow {
                 output::print_raw(self.lines.feed(pane, text.unwrap_or_default().as_bytes()))
             }
             Event::PaneOpened { pane } => {
-                self.lines.name(pane.id, &label(&pane));
+                self.lines.name(pane.id, &place_of(&pane));
                 Ok(())
             }
             Event::PaneExited { pane, exit_status, exit_signal } => {

@@ -27,7 +27,7 @@ struct Follower {
     filter: Filter,
 }
 
-/// What a follower was sent: output as text, gaps as `[reason bytes]`, the end as `.`.
+/// The things that a follower was sent: output as text, gaps as `[reason bytes]`, the end as `.`.
 #[derive(Default)]
 struct Sent {
     text: String,
@@ -44,7 +44,11 @@ impl Follower {
         Self {
             notifier,
             reader,
-            filter: Filter::of(&SubscribeRequest { types, ..Default::default() }, Vec::new()).unwrap(),
+            filter: Filter::of(
+                &SubscribeRequest { types, ..Default::default() },
+                crate::engine::query::scope::Scopes::default(),
+            )
+            .unwrap(),
         }
     }
 

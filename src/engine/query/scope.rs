@@ -74,15 +74,32 @@ impl<'a> From<&'a AgentInfo> for Names<'a> {
     }
 }
 
-/// What a target names of a list: one pane, all panes of a window or a session, or what a pattern
-/// fits. Parsed once for many panes; it fits those that come later too.
+/// The targets of a list or a subscription. Without any, everything is meant.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Scopes(Vec<Scope>);
+
+impl Scopes {
+    /// Returns whether a pane, a window, a session or an agent is meant.
+    pub(crate) fn include<'a>(&self, named: impl Into<Names<'a>>) -> bool {
+        let named = named.into();
+        self.0.is_empty() || self.0.iter().any(|scope| scope.matches(named))
+    }
+
+    /// Returns each, in the order of the targets.
+    pub(crate) fn iter(&self) -> std::slice::Iter<'_, Scope> {
+        self.0.iter()
+    }
+}
+
+/// One pane, all panes of a window or a session, or those that a pattern fits: a target, parsed once
+/// for many panes. It fits those that come later too.
 #[derive(Clone, Debug)]
 pub(crate) enum Scope {
     /// One pane.
     Pane(PaneId),
     /// A window.
     Window(WindowId),
-    /// What has these names and indexes.
+    /// A session, a window or a pane by names and indexes.
     Named {
         /// The session's name or id.
         session: String,
@@ -130,8 +147,7 @@ fn check_targets(panes: &[String]) -> Result<()> {
 impl Scope {
     /// Returns whether a pane, a window or a session is meant. A whole window or session is not named
     /// by one of its panes.
-    pub(crate) fn matches<'a>(&self, named: impl Into<Names<'a>>) -> bool {
-        let named: Names<'a> = named.into();
+    fn matches(&self, named: Names<'_>) -> bool {
         match self {
             Self::Pane(id) => named.pane.is_some_and(|(pane, _)| pane == *id),
             Self::Window(id) => named.window.is_some_and(|window| window.id == id.to_string()),
@@ -203,7 +219,7 @@ impl Server {
     ///
     /// Errors: `INVALID_TARGET`, `AMBIGUOUS_TARGET`; `NOT_FOUND` for a place that is not there;
     /// `RESOURCE_LIMIT` for too many targets.
-    pub(crate) async fn scopes(&self, targets: &[String]) -> Result<Vec<Scope>> {
+    pub(crate) async fn scopes(&self, targets: &[String]) -> Result<Scopes> {
         check_targets(targets)?;
         let mut scopes = Vec::with_capacity(targets.len());
         for target in targets {
@@ -212,7 +228,7 @@ impl Server {
                 None => self.scope(target).await?,
             });
         }
-        Ok(scopes)
+        Ok(Scopes(scopes))
     }
 
     /// Reads one target from where the caller is.
@@ -261,10 +277,10 @@ impl Server {
         let scopes = self.scopes(&[pattern.to_owned()]).await?;
         let listed = self.panes().await?;
         let mut panes = Vec::new();
-        for info in listed.iter().filter(|info| !info.dead && scopes.iter().any(|scope| scope.matches(*info))) {
+        for info in listed.iter().filter(|info| !info.dead && scopes.include(*info)) {
             match self.resolve_seen(&info.id.to_string()).await {
                 Ok(pane) => panes.push(pane),
-                // It has ended meanwhile.
+                // A pane that has ended meanwhile.
                 Err(error) if error.code == ErrorCode::NotFound => {}
                 Err(error) => return Err(error),
             }
@@ -282,7 +298,7 @@ mod tests {
     use super::*;
 
     fn matches<'a>(text: &str, named: impl Into<Names<'a>>) -> bool {
-        Scope::absolute(text).unwrap().unwrap().matches(named)
+        Scope::absolute(text).unwrap().unwrap().matches(named.into())
     }
 
     #[test]

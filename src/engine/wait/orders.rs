@@ -13,7 +13,7 @@ use crate::{
     tmux::Exit,
 };
 
-/// What a wait needs and what is not checked: made once, for all orders.
+/// Things that a wait needs and that are not checked: made once, for all orders.
 #[derive(Clone)]
 struct Around {
     engine: Engine,

@@ -112,7 +112,8 @@ impl<'a> Bridge<'a> {
     pub fn session(&self, name: &str) {
         self.ok(&serde_json::json!({"action": "create_session", "session": name}));
         eventually("a prompt", || !self.screen(name).trim().is_empty());
-        self.ok(&serde_json::json!({"action": "send_keys", "session": name, "text": format!("PS1=; {CLEAR}"), "enter": true}));
+        let text = format!("PS1=; {CLEAR}");
+        self.ok(&serde_json::json!({"action": "send_keys", "session": name, "text": text, "enter": true}));
         eventually("no prompt", || self.screen(name).trim().is_empty());
     }
 

@@ -7,12 +7,12 @@ use crate::{
     tmux::{PaneRow, SessionRow, Topology, WindowRow},
 };
 
-/// What a target means.
+/// The meaning of a target.
 #[derive(Debug)]
 pub enum Found<T> {
     /// Something that is listed.
     Here(T),
-    /// What tmux alone knows, as a target with which it is asked.
+    /// A target with which tmux is asked, since it alone knows.
     Ask(String),
 }
 
@@ -500,7 +500,7 @@ mod tests {
         assert_eq!(find_pane(&topology, &logs).unwrap_err().code, ErrorCode::AmbiguousTarget);
         assert!(matches!(Finder::new(&topology, Some(PaneId(4))).pane(&logs), Ok(Found::Here(PaneId(4)))));
         assert_eq!(find_pane(&topology, &"nobody".parse().unwrap()).unwrap_err().code, ErrorCode::NotFound);
-        // What ends a session takes no window for one.
+        // A caller that ends a session takes no window for one.
         assert!(Finder::new(&topology, None).session(&logs).is_err());
     }
 

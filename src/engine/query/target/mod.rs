@@ -29,7 +29,7 @@ pub enum Target {
     Sign(Sign),
     /// `~`, `{marked}`: the pane that the user has marked.
     Marked,
-    /// What has a `:` or a `.`, and `$0`.
+    /// A text with a `:` or a `.`, and `$0`.
     Place {
         /// The session's id or name.
         session: SessionPart,
@@ -69,7 +69,7 @@ pub enum PanePart {
     Sign(Sign),
 }
 
-/// What tmux reads as a sign and not as a name.
+/// A text that tmux reads as a sign and not as a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Sign {
     /// This many after what is current (`+1`) or before it (`-1`), round the ends.
