@@ -19,7 +19,7 @@ use crate::{
     engine::{PaneState, sync::watch::Receiver},
 };
 
-/// How long a match may go on in a capture that is outdated because the pane has changed.
+/// How long a slow match may go on in a capture that is outdated because the pane has changed.
 const OUTDATED_LIMIT: Duration = Duration::from_secs(1);
 /// Bytes of output after the input in which one match must lie.
 const OUTPUT_BYTES: u64 = 256 * 1024;
@@ -97,18 +97,7 @@ impl Live {
         loop {
             changes.borrow_and_update();
             let ended = pane.exit().is_some();
-            let outcome = {
-                let mut seen = changes.clone();
-                let outdated = async {
-                    // The sender lives as long as the pane.
-                    let _ = seen.changed().await;
-                    tokio::time::sleep(OUTDATED_LIMIT).await;
-                };
-                tokio::select! {
-                    outcome = self.check(&cache, pattern, since) => outcome?,
-                    () = outdated => CheckOutcome::NotYet,
-                }
-            };
+            let outcome = self.check(&cache, pattern, since, changes.clone()).await?;
             match outcome {
                 CheckOutcome::Matched(json) => return Ok(Some(json)),
                 CheckOutcome::Gone => return Ok(None),
@@ -126,6 +115,7 @@ impl Live {
         cache: &CaptureCache,
         pattern: &Arc<Pattern>,
         since: &mut Option<String>,
+        mut changes: Receiver<u64>,
     ) -> Result<CheckOutcome, HttpError> {
         if let Some(since) = since
             && !self.is_in_output(cache.pane(), pattern, since).await?
@@ -138,7 +128,17 @@ impl Live {
             Err(error) if is_gone(&error) => return Ok(CheckOutcome::Gone),
             Err(error) => return Err(self.refusal(&error)),
         };
-        let matched = since.is_some() || capture.is_match(pattern, &self.pool).await;
+        let outdated = async {
+            // The sender lives as long as the pane.
+            let _ = changes.changed().await;
+            tokio::time::sleep(OUTDATED_LIMIT).await;
+            pattern.until_slow().await;
+        };
+        let matched = since.is_some()
+            || tokio::select! {
+                matched = capture.is_match(pattern, &self.pool) => matched,
+                () = outdated => false,
+            };
         Ok(if matched { CheckOutcome::Matched(capture.json()) } else { CheckOutcome::NotYet })
     }
 

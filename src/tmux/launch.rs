@@ -32,7 +32,8 @@ const ORPHANED: Duration = Duration::from_secs(15);
 /// plain one: the hub is attached to afterwards, as on any server. If that does not happen the hub
 /// ends by itself.
 pub async fn start(spec: &ServerSpec, start: &StartServer, hub: &str) -> Result<CallOutput> {
-    let end = format!("if-shell -F -t ={hub}: '#{{session_attached}}' '' 'kill-session -t ={hub}'");
+    // `run-shell` expands its formats at once, and this one is to be expanded then (N87).
+    let end = format!("if-shell -F -t ={hub}: '##{{session_attached}}' '' 'kill-session -t ={hub}'");
     let make = ["new-session", "-d", "-E", "-s", hub, "-n", "muxtap", PLACEHOLDER];
     let orphaned = ORPHANED.as_secs().to_string();
     let args = [&make[..], &[";", "run-shell", "-b", "-d", &orphaned, "-C", &end]].concat();

@@ -320,7 +320,7 @@ impl World {
         ]
         .map(|(name, value)| (name.to_owned(), value))
         .into();
-        for name in ["PATH", "LLVM_PROFILE_FILE", "USER", "LOGNAME"] {
+        for name in ["PATH", "LLVM_PROFILE_FILE", "USER", "LOGNAME", "MUXTAP_LOG"] {
             if let Ok(value) = std::env::var(name) {
                 env.push((name.into(), value));
             }
@@ -571,6 +571,16 @@ impl World {
     }
 }
 
+impl World {
+    /// Prints the last lines of the daemon's log, for whoever reads of a failure. `MUXTAP_LOG=debug` says more.
+    fn print_log(&self) {
+        let log = fs::read_to_string(self.daemon_socket().with_extension("sock.log")).unwrap_or_default();
+        let lines: Vec<&str> = log.lines().collect();
+        let shown = &lines[lines.len().saturating_sub(60)..];
+        println!("the daemon's last {} of {} lines:\n{}", shown.len(), lines.len(), shown.join("\n"));
+    }
+}
+
 impl Drop for World {
     fn drop(&mut self) {
         let _ = run(self.plain_muxtap_command().arg("stop"));
@@ -588,6 +598,9 @@ impl Drop for World {
         let left = self.processes();
         for (pid, _) in &left {
             signal(*pid, rustix::process::Signal::KILL);
+        }
+        if std::thread::panicking() {
+            self.print_log();
         }
         assert!(left.is_empty() || std::thread::panicking(), "left behind: {left:?}");
         let crashed = crashed_servers();

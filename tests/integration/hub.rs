@@ -1,7 +1,9 @@
 //! The hub: on a server that muxtap started one client follows all of it, from a session of
 //! muxtap's own. Users do not meet it.
 
-use crate::common::{Background, World, eventually, is_alive};
+use std::os::unix::fs::PermissionsExt as _;
+
+use crate::common::{Background, ProcessEnd, World, eventually, is_alive};
 use rustix::process::Signal;
 
 fn tmux_sessions(world: &World) -> Vec<String> {
@@ -39,6 +41,36 @@ fn one_client_follows_the_whole_server_and_is_in_no_listing() {
     assert_eq!(world.tmux(&["list-clients", "-F", "#{client_control_mode}"]), "1");
     let status = world.json(&["status"]);
     assert_eq!((&status["servers"][0]["coverage"], &status["servers"][0]["clients"]), (&"hub".into(), &1.into()));
+}
+
+/// A hub that nobody attaches to ends by itself after 15 s, and only such a one (N87).
+#[test]
+fn a_hub_is_kept_while_it_has_its_client() {
+    let world = World::new();
+    let pane = world.ok(&["new-session", "-s", "one", "--", "exec cat"]);
+    let before = (tmux_sessions(&world), world.tmux(&["list-clients", "-F", "#{client_name}"]));
+    // tmux's own clock, which was asked after muxtap asked it.
+    world.tmux(&["run-shell", "-d", "15.5", ":"]);
+    assert_eq!((tmux_sessions(&world), world.tmux(&["list-clients", "-F", "#{client_name}"])), before);
+    let read = world.json(&["read", "-t", &pane, "--since", "start"]);
+    assert_eq!(read["gap"], serde_json::Value::Null, "{read}");
+}
+
+#[test]
+fn a_hub_that_nobody_attaches_to_ends_with_its_server() {
+    let mut world = World::new();
+    let program = crate::common::tmux_program();
+    let script = format!(
+        "#!/bin/sh\ncase \" $* \" in *' attach-session '*|*' kill-session '*) exit 1;; esac\nexec {program} \"$@\"\n"
+    );
+    std::fs::write(world.path("tmux"), script).unwrap();
+    std::fs::set_permissions(world.path("tmux"), std::fs::Permissions::from_mode(0o755)).unwrap();
+    world.set("MUXTAP_TMUX", world.path("tmux").display().to_string());
+    let refused = world.muxtap(&["new-session", "-s", "one"]);
+    assert_eq!(refused.status, 1, "{refused:?}");
+    assert_eq!(hubs(&world), 1);
+    let server = ProcessEnd::of(world.server_pid());
+    server.wait();
 }
 
 #[test]

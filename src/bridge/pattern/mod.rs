@@ -9,10 +9,11 @@ mod worker;
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, PoisonError, atomic::AtomicBool},
+    sync::{Arc, Mutex, PoisonError},
 };
 
 pub use pool::Pool;
+use tokio::sync::watch;
 pub use worker::run_if_worker;
 
 use super::js::JsString;
@@ -25,8 +26,8 @@ const CACHED_PATTERNS: usize = 256;
 pub struct Pattern {
     /// The source, rewritten so that `regress` reads it like JavaScript.
     units: Vec<u16>,
-    /// Whether the last match took long.
-    is_slow: AtomicBool,
+    /// Whether the last match took long, in processor time.
+    is_slow: watch::Sender<bool>,
 }
 
 impl Pattern {
@@ -34,7 +35,21 @@ impl Pattern {
     pub fn compile(source: &JsString) -> Option<Self> {
         let units = dialect::for_regress(source.units())?;
         worker::compile(&units)?;
-        Some(Self { units, is_slow: AtomicBool::new(false) })
+        Some(Self { units, is_slow: watch::Sender::new(false) })
+    }
+
+    /// Completes once a match takes long, in processor time.
+    pub async fn until_slow(&self) {
+        // The sender lives as long as `self`.
+        let _ = self.is_slow.subscribe().wait_for(|is_slow| *is_slow).await;
+    }
+
+    fn is_slow(&self) -> bool {
+        *self.is_slow.borrow()
+    }
+
+    fn set_slow(&self, is_slow: bool) {
+        self.is_slow.send_replace(is_slow);
     }
 }
 

@@ -1,17 +1,25 @@
 //! The worker process, which does nothing but match: a match that does not end can only be ended
 //! from outside, by killing the process.
-//! A worker reads jobs from stdin and writes one byte for each to stdout. It ends with its input,
-//! and on Linux with its parent even while it is busy.
+//! A worker reads jobs from stdin and writes its [`Report`]s to stdout, a byte each. A thread beside
+//! the match reports a job that takes long, in processor time: a machine that is busy with other
+//! things makes no pattern slow. A worker ends with its input, and on Linux with its parent even
+//! while it is busy.
 
 use std::{
     collections::HashMap,
     ffi::OsString,
     io::{self, Read, Write},
     process::ExitCode,
+    sync::{Condvar, Mutex, MutexGuard, PoisonError},
+    thread,
+    time::Duration,
 };
 
 use regress::{Flags, Regex};
-use rustix::process::{Resource, Rlimit, setrlimit};
+use rustix::{
+    process::{Resource, Rlimit, setrlimit},
+    time::{ClockId, clock_gettime},
+};
 
 /// The first argument with which muxtap's program is a worker.
 const ARGUMENT: &str = "__bridge-match";
@@ -23,13 +31,29 @@ const PROCESSOR_TIME: u64 = 600;
 /// Compiled patterns that are cached for the next job.
 const CACHED_PATTERNS: usize = 32;
 
-/// The result of a job.
+/// Processor time after which a job is reported as slow.
+const QUICK_LIMIT: Duration = Duration::from_millis(100);
+/// Processor time after which a job is given up, and the worker ends.
+const SLOW_LIMIT: Duration = Duration::from_secs(5);
+
+/// What a worker says about its job. All but `Slow` end the job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum Report {
     /// The text holds no match.
     NoMatch = 0,
     /// The text holds a match.
     Match = 1,
+    /// The job has taken [`QUICK_LIMIT`] and goes on.
+    Slow = 2,
+    /// The job has taken [`SLOW_LIMIT`]; whether there is a match is not known.
+    GaveUp = 3,
+}
+
+impl Report {
+    /// Reads a worker's byte. `None`: no worker writes it.
+    pub fn from_byte(byte: u8) -> Option<Self> {
+        [Self::NoMatch, Self::Match, Self::Slow, Self::GaveUp].into_iter().find(|report| *report as u8 == byte)
+    }
 }
 
 /// Returns the arguments that make muxtap's program a worker of this process.
@@ -67,7 +91,7 @@ pub fn run_if_worker(args: impl IntoIterator<Item = OsString>) -> Option<ExitCod
     // Without a limit that is refused the worker runs all the same.
     let _ = setrlimit(Resource::As, Rlimit { current: Some(MEMORY), maximum: Some(MEMORY) });
     let _ = setrlimit(Resource::Cpu, Rlimit { current: Some(PROCESSOR_TIME), maximum: Some(PROCESSOR_TIME) });
-    Some(match work(&mut io::stdin().lock(), &mut io::stdout().lock()) {
+    Some(match work(&mut io::stdin().lock(), io::stdout()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(_) => ExitCode::FAILURE,
     })
@@ -87,18 +111,108 @@ fn die_with_parent(_: Option<OsString>) -> bool {
     true
 }
 
-fn work(jobs: &mut impl Read, verdicts: &mut impl Write) -> io::Result<()> {
+fn work(jobs: &mut impl Read, reports: impl Write + Send) -> io::Result<()> {
+    let desk = Desk { reports: Mutex::new(Reports { to: reports, job: None, over: false }), begun: Condvar::new() };
+    thread::scope(|scope| {
+        // Without a watching thread no job could be given up: rather no worker.
+        thread::Builder::new().spawn_scoped(scope, || desk.watch())?;
+        let worked = match_all(jobs, &desk);
+        desk.close();
+        worked
+    })
+}
+
+fn match_all(jobs: &mut impl Read, desk: &Desk<impl Write>) -> io::Result<()> {
     let mut compiled: HashMap<Vec<u16>, Option<Regex>> = HashMap::new();
     while let Some((pattern, text)) = next_job(jobs)? {
+        desk.begin();
         if compiled.len() >= CACHED_PATTERNS && !compiled.contains_key(&pattern) {
             compiled.clear();
         }
         let regex = compiled.entry(pattern).or_insert_with_key(|pattern| compile(pattern));
         let matched = regex.as_ref().is_some_and(|regex| regex.find_from_ucs2(&text, 0).next().is_some());
-        verdicts.write_all(&[if matched { Verdict::Match } else { Verdict::NoMatch } as u8])?;
-        verdicts.flush()?;
+        desk.finish(if matched { Report::Match } else { Report::NoMatch })?;
     }
     Ok(())
+}
+
+/// Where the match and the thread that watches it meet.
+struct Desk<W> {
+    reports: Mutex<Reports<W>>,
+    /// Notified when a job begins while the watching thread has none, and at the end.
+    begun: Condvar,
+}
+
+struct Reports<W> {
+    to: W,
+    job: Option<Job>,
+    over: bool,
+}
+
+#[derive(Clone, Copy)]
+struct Job {
+    /// The process's processor time at the begin.
+    begun: Duration,
+    /// Whether that was reported.
+    is_slow: bool,
+}
+
+impl<W: Write> Desk<W> {
+    fn begin(&self) {
+        self.lock().job = Some(Job { begun: processor_time(), is_slow: false });
+        self.begun.notify_one();
+    }
+
+    fn finish(&self, report: Report) -> io::Result<()> {
+        let mut reports = self.lock();
+        reports.job = None;
+        reports.write(report)
+    }
+
+    fn close(&self) {
+        self.lock().over = true;
+        self.begun.notify_one();
+    }
+
+    /// Reports jobs that take long, until there are no more; ends the process when one takes too long.
+    fn watch(&self) {
+        let mut reports = self.lock();
+        while !reports.over {
+            let Some(job) = reports.job else {
+                reports = self.begun.wait(reports).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            };
+            let used = processor_time().saturating_sub(job.begun);
+            let left = if job.is_slow { SLOW_LIMIT } else { QUICK_LIMIT }.saturating_sub(used);
+            if !left.is_zero() {
+                // It cannot be used up any earlier.
+                reports = self.begun.wait_timeout(reports, left).unwrap_or_else(PoisonError::into_inner).0;
+            } else if !job.is_slow && reports.write(Report::Slow).is_ok() {
+                reports.job = Some(Job { is_slow: true, ..job });
+            } else {
+                // Nobody reads the report of a worker whose pipe is closed.
+                let _ = reports.write(Report::GaveUp);
+                std::process::exit(1);
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Reports<W>> {
+        self.reports.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<W: Write> Reports<W> {
+    fn write(&mut self, report: Report) -> io::Result<()> {
+        self.to.write_all(&[report as u8])?;
+        self.to.flush()
+    }
+}
+
+/// The processor time that this process has taken.
+fn processor_time() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec.cast_unsigned(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
 /// Reads the next pattern and text; `None` at the end of input.
@@ -130,9 +244,12 @@ mod tests {
         let units = |text: &str| text.encode_utf16().collect::<Vec<_>>();
         let jobs = [("(?<=a)b", "ab"), ("(a)\\1", "ab"), ("^b$", "a\nb\n"), ("(?<=a)b", "b😀")];
         let input: Vec<u8> = jobs.iter().flat_map(|(pattern, text)| job(&units(pattern), &units(text))).collect();
-        let mut verdicts = Vec::new();
-        work(&mut input.as_slice(), &mut verdicts).unwrap();
-        assert_eq!(verdicts, [1, 0, 1, 0]);
+        let mut reports = Vec::new();
+        work(&mut input.as_slice(), &mut reports).unwrap();
+        assert_eq!(
+            reports,
+            [Report::Match, Report::NoMatch, Report::Match, Report::NoMatch].map(|report| report as u8)
+        );
     }
 
     #[test]
