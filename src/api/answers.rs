@@ -156,6 +156,14 @@ mod optional_cursor {
     }
 }
 
+/// Answer of the formats: what tmux prints, line by line.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[non_exhaustive]
+pub struct FormatAnswer {
+    /// The lines; of a list at least one for each entry, in tmux's order.
+    pub lines: Vec<String>,
+}
+
 /// Answers `GET /v1/sessions`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[non_exhaustive]

@@ -90,8 +90,9 @@ impl Server {
         let host = &self.host;
         let audit = self.engine.audit(Tier::Create, "change-window", host, target)?;
         let done = async {
-            only(patch, "a window", &["name", "layout", "width", "height"])?;
-            let window = self.window(target).await?.id.to_string();
+            only(patch, "a window", &["name", "layout", "width", "height", "select"])?;
+            let row = self.window(target).await?;
+            let window = row.id.to_string();
             audit.resolved(&window);
             let mut commands = Vec::new();
             if let Some(name) = &patch.name {
@@ -103,6 +104,10 @@ impl Server {
             }
             if let Some(layout) = &patch.layout {
                 commands.push(Command::new("select-layout").opt("-t", &window).end_of_flags().arg(layout));
+            }
+            if patch.select {
+                // In this session: others may link the window.
+                commands.push(Command::new("select-window").opt("-t", format!("{}:{window}", row.session)));
             }
             if commands.is_empty() {
                 return Err(nothing());
@@ -123,7 +128,7 @@ impl Server {
         };
         let audit = self.engine.audit(tier, action, host, target)?;
         let done = async {
-            only(patch, "a pane", &["name", "width", "height", "respawn"])?;
+            only(patch, "a pane", &["name", "width", "height", "respawn", "select"])?;
             let pane = self.resolve_pane(target).await?;
             audit.resolved(pane.id());
             let id = pane.id().to_string();
@@ -133,6 +138,9 @@ impl Server {
             }
             if patch.width.is_some() || patch.height.is_some() {
                 commands.push(sized(Command::new("resize-pane").opt("-t", &id), patch));
+            }
+            if patch.select {
+                commands.push(Command::new("select-pane").opt("-t", &id));
             }
             if commands.is_empty() && patch.respawn.is_none() {
                 return Err(nothing());
@@ -174,6 +182,7 @@ fn only(patch: &PatchRequest, what: &str, fields: &[&str]) -> Result<()> {
         (patch.width.is_some(), "width"),
         (patch.height.is_some(), "height"),
         (patch.respawn.is_some(), "respawn"),
+        (patch.select, "select"),
     ] {
         if given && !fields.contains(&field) {
             return Err(Error::invalid(format!("{field}: {what} has none; it has {}", fields.join(", "))));

@@ -28,6 +28,9 @@ use crate::api;
         routes::new_window,
         routes::patch_window,
         routes::kill_window,
+        routes::get_session,
+        routes::format,
+        routes::format_list,
         routes::list_panes,
         routes::split,
         routes::patch_pane,
@@ -47,7 +50,14 @@ use crate::api;
         stream::ws::stream,
         mcp::stdio
     ),
-    components(schemas(api::Error, api::ErrorCode, api::ReadFormat, api::StreamRequest, api::StreamMessage))
+    components(schemas(
+        api::Error,
+        api::ErrorCode,
+        api::Listed,
+        api::ReadFormat,
+        api::StreamRequest,
+        api::StreamMessage
+    ))
 )]
 struct Routes;
 

@@ -12,9 +12,10 @@ use super::{
 };
 use crate::{
     api::{
-        AgentList, CaptureAnswer, CaptureRequest, ConfigAnswer, CreatedAnswer, DoneAnswer, InputAnswer, InputRequest,
-        ListQuery, NewSessionRequest, NewWindowRequest, PaneList, PatchRequest, ReadAnswer, ReadRequest, RunAnswer,
-        RunRequest, ServerQuery, SessionList, SplitRequest, StatusAnswer, Tier, WaitAnswer, WaitRequest, WindowList,
+        AgentList, CaptureAnswer, CaptureRequest, ConfigAnswer, CreatedAnswer, DoneAnswer, FormatAnswer,
+        FormatListQuery, FormatQuery, InputAnswer, InputRequest, ListQuery, NewSessionRequest, NewWindowRequest,
+        PaneList, PatchRequest, ReadAnswer, ReadRequest, RunAnswer, RunRequest, ServerQuery, SessionInfo, SessionList,
+        SplitRequest, StatusAnswer, Tier, WaitAnswer, WaitRequest, WindowList,
     },
     descriptors,
     engine::Server,
@@ -117,6 +118,16 @@ pub async fn list_sessions(app: App, Params(at): Params<ServerQuery>) -> Answer<
     Ok(Json(SessionList { sessions: server(&app, &at)?.sessions().await? }))
 }
 
+/// Returns one session.
+#[utoipa::path(
+    get, path = "/v1/sessions/{id}", tag = "sessions",
+    params(PathTarget, ServerQuery),
+    responses((status = 200, description = "The answer", body = SessionInfo), Failures)
+)]
+pub async fn get_session(app: App, Target(target): Target, Params(at): Params<ServerQuery>) -> Answer<SessionInfo> {
+    Ok(Json(server(&app, &at)?.session_info(&target).await?))
+}
+
 /// Makes a session.
 #[utoipa::path(
     post, path = "/v1/sessions", tag = "sessions",
@@ -193,7 +204,7 @@ pub async fn new_window(
     Ok(Json(server(&app, &at)?.create_window(&request).await?))
 }
 
-/// Renames, resizes or lays out a window.
+/// Renames, resizes, lays out or selects a window.
 #[utoipa::path(
     patch, path = "/v1/windows/{id}", tag = "windows",
     params(PathTarget, ServerQuery),
@@ -219,6 +230,36 @@ pub async fn patch_window(
 pub async fn kill_window(app: App, Target(target): Target, Params(at): Params<ServerQuery>) -> Answer<DoneAnswer> {
     server(&app, &at)?.kill_window(&target).await?;
     Ok(DONE)
+}
+
+/// Returns what tmux makes of a format for each session, window or pane.
+#[utoipa::path(
+    get, path = "/v1/format", tag = "panes",
+    params(ServerQuery, FormatListQuery),
+    responses((status = 200, description = "The answer", body = FormatAnswer), Failures)
+)]
+pub async fn format_list(
+    app: App,
+    Params(at): Params<ServerQuery>,
+    Params(query): Params<FormatListQuery>,
+) -> Answer<FormatAnswer> {
+    Ok(Json(FormatAnswer { lines: server(&app, &at)?.format_list(&query).await? }))
+}
+
+/// Returns what tmux makes of a format for a pane.
+#[utoipa::path(
+    get, path = "/v1/panes/{pane}/format", tag = "panes",
+    params(PathPane, ServerQuery, FormatQuery),
+    responses((status = 200, description = "The answer", body = FormatAnswer), Failures)
+)]
+pub async fn format(
+    app: App,
+    Target(target): Target,
+    Params(at): Params<ServerQuery>,
+    Params(query): Params<FormatQuery>,
+) -> Answer<FormatAnswer> {
+    let (server, target) = pane_at(&app, &at, target).await?;
+    Ok(Json(FormatAnswer { lines: server.format(&target, &query.format).await? }))
 }
 
 /// Lists panes.
@@ -254,7 +295,7 @@ pub async fn split(
     Ok(Json(server(&app, &at)?.create_split(&request).await?))
 }
 
-/// Retitles, resizes or respawns a pane.
+/// Retitles, resizes, selects or respawns a pane.
 #[utoipa::path(
     patch, path = "/v1/panes/{id}", tag = "panes",
     params(PathTarget, ServerQuery),

@@ -192,7 +192,8 @@ async fn run(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {
     let server = call.server(args.server.as_deref())?;
     let target = call.resolve_target(&server, Tier::Input, &args.target, args::TargetKind::Pane, args.force).await?;
     call.confirm(Tier::Input, &format!("Run a command in {}", args.target)).await?;
-    let request = RunRequest { command: args.command, timeout_ms: args.timeout_ms, clear_line: args.clear_line };
+    let request =
+        RunRequest { command: args.command, timeout_ms: args.timeout_ms, clear_line: args.clear_line, prompt_ms: None };
     let answer = server.run(&target, &request).await?;
     let output = truncate_middle(&answer.output, args.max_chars);
     let output = RunOutput {
@@ -259,7 +260,8 @@ async fn create(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput>
             server.create_session(&request).await?
         }
         args::CreateKind::Window => {
-            let request = NewWindowRequest { session: target("window")?, name: args.name, spawn, select: false };
+            let request =
+                NewWindowRequest { session: target("window")?, name: args.name, spawn, ..NewWindowRequest::default() };
             server.create_window(&request).await?
         }
         args::CreateKind::Pane => {
@@ -309,8 +311,13 @@ async fn change(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput>
         Some(_) => args::TargetKind::Window,
         None => kind(&args.target, None)?,
     };
-    let patch =
-        PatchRequest { name: args.name, layout: args.layout, width: args.width, height: args.height, respawn: None };
+    let patch = PatchRequest {
+        name: args.name,
+        layout: args.layout,
+        width: args.width,
+        height: args.height,
+        ..PatchRequest::default()
+    };
     match kind {
         args::TargetKind::Pane => server.patch_pane(&args.target, &patch).await?,
         args::TargetKind::Window => server.patch_window(&args.target, &patch).await?,

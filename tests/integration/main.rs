@@ -60,6 +60,7 @@ mod streams;
 mod subscribers;
 mod supervise;
 mod targets;
+mod tmux_habits;
 mod unheld;
 mod unresponsive;
 mod wait_begin;

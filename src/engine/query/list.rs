@@ -6,7 +6,7 @@ use tokio::sync::broadcast::error::RecvError;
 
 use crate::engine::{Host, PaneState, Server};
 use crate::{
-    api::{PaneInfo, Result, SessionInfo, Tier, WindowInfo},
+    api::{Error, PaneInfo, Result, SessionInfo, Tier, WindowInfo},
     protocol::ids::PaneId,
     tmux::{PaneRow, Topology, WindowRow},
 };
@@ -37,6 +37,13 @@ impl Server {
             activity: row.activity,
         });
         Ok(sessions.collect())
+    }
+
+    /// Returns one session; of a pane or window, the one it is in.
+    pub(crate) async fn session_info(&self, target: &str) -> Result<SessionInfo> {
+        let id = self.session_id(target).await?;
+        let session = self.sessions().await?.into_iter().find(|session| session.id == id);
+        session.ok_or_else(|| Error::not_found(format!("session {target} has just ended")))
     }
 
     /// Lists every window, once for each session that links it.
