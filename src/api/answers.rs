@@ -362,6 +362,8 @@ pub enum PredicateKind {
     Pattern,
     /// A regex on the screen.
     Screen,
+    /// A regex that nothing on the screen matches any more.
+    Gone,
     /// Quiet.
     Stable,
     /// The process ended.
@@ -427,6 +429,12 @@ pub struct PredicateReport {
     /// For `prompt`: `osc133` or `rule`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub how: Option<String>,
+    /// For `exit`: the pane's exit status, where it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit_status: Option<i32>,
+    /// For `exit`: the signal that ended it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit_signal: Option<i32>,
 }
 
 /// Answers a wait.

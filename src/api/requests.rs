@@ -194,7 +194,7 @@ pub enum WaitMode {
     All,
 }
 
-/// `POST /v1/waits`. At least one predicate: patterns, screen, `stable_ms`, exit, prompt, bell or
+/// `POST /v1/waits`. At least one predicate: patterns, screen, gone, `stable_ms`, exit, prompt, bell or
 /// title. Several are AND.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -213,6 +213,9 @@ pub struct WaitRequest {
     /// Regexes on the rendered screen; each must match.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub screen: Vec<String>,
+    /// Regexes that nothing on the rendered screen matches, now or later; for each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gone: Vec<String>,
     /// No output for this long, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stable_ms: Option<u64>,

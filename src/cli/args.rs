@@ -26,7 +26,7 @@ use super::{
         input::SendKeys,
         list::{DisplayMessage, HasSession, ListPanes, ListSessions, ListWindows},
         mcp::Mcp,
-        read::Read,
+        read::{CursorOf, Read},
         run::Run,
         tail::Tail,
         wait_for::WaitFor,
@@ -132,6 +132,7 @@ pub(super) enum Command {
     #[command(visible_alias = "capturep")]
     CapturePane(CapturePane),
     Read(Read),
+    Cursor(CursorOf),
     Tail(Tail),
     #[command(visible_alias = "wait")]
     WaitFor(Box<WaitFor>),
@@ -177,6 +178,7 @@ impl Command {
             Self::SendKeys(args) => args.run(caller).await,
             Self::CapturePane(args) => args.run(caller).await,
             Self::Read(args) => args.run(caller).await,
+            Self::Cursor(args) => args.run(caller).await,
             Self::Tail(args) => args.run(caller).await,
             Self::WaitFor(args) => args.run(caller).await,
             Self::Run(args) => args.run(caller).await,

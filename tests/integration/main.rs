@@ -39,6 +39,7 @@ mod hub;
 mod input;
 mod library;
 mod lifecycle;
+mod many_panes;
 mod mcp;
 mod mcp_clients;
 mod modes;

@@ -173,7 +173,7 @@ async fn show(caller: &Caller, color: ColorChoice) -> Outcome {
     }
     let begun = Instant::now();
     let panes = start_builds(caller).await?;
-    let mut lines = Lines::new(Style { prefixed: true, color: color.enabled(), escapes: false });
+    let mut lines = Lines::new(Style { prefixed: true, color: color.enabled(), ..Style::default() });
     for (pane, build) in panes.iter().copied().zip(&BUILDS) {
         lines.name(pane, build.name);
     }

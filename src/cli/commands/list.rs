@@ -232,17 +232,23 @@ impl ListPanes {
             output::print_json(&list)?;
             return Ok(0);
         }
-        let mut table = Table::new(&["ID", "PANE", "COMMAND", "PID", "SIZE", "ACTIVE", "STATE", "PATH"]);
-        for pane in list.panes {
+        let mut table = Table::new(&["ID", "PANE", "NAME", "COMMAND", "PID", "SIZE", "ACTIVE", "STATE", "PATH"]);
+        for pane in &list.panes {
             table.row(&[
                 pane.id.to_string(),
-                place(&pane.session, pane.window_index, pane.index),
+                // An ended pane has no place any more.
+                if pane.window_id.is_empty() {
+                    String::new()
+                } else {
+                    place(&pane.session, pane.window_index, pane.index)
+                },
+                output::name(pane, &list.panes),
                 pane.command.clone(),
                 pane.pid.to_string(),
                 size(pane.size),
                 mark(pane.active),
-                state(&pane),
-                pane.path,
+                state(pane),
+                pane.path.clone(),
             ]);
         }
         output::print(table.render())?;
