@@ -177,6 +177,7 @@ pub enum StreamRequest {
 #[non_exhaustive]
 pub enum StreamMessage {
     /// Something happened.
+    #[schema(title = "Event")]
     Event {
         /// The subscription's number.
         sub: u64,
@@ -187,6 +188,7 @@ pub enum StreamMessage {
         resume: Option<String>,
     },
     /// A subscription cannot go on.
+    #[schema(title = "Ended")]
     Ended {
         /// The subscription's number.
         sub: u64,
@@ -194,6 +196,7 @@ pub enum StreamMessage {
         error: Error,
     },
     /// A request was carried out.
+    #[schema(title = "Done")]
     Done {
         /// The request's.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -202,6 +205,7 @@ pub enum StreamMessage {
         ok: StreamAnswer,
     },
     /// A request failed.
+    #[schema(title = "Failed")]
     Failed {
         /// The request's.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -217,6 +221,7 @@ pub enum StreamMessage {
 #[non_exhaustive]
 pub enum StreamAnswer {
     /// Of `subscribe`.
+    #[schema(title = "Subscribed")]
     Subscribed {
         /// The panes that are followed from now on.
         panes: Vec<String>,
@@ -226,6 +231,7 @@ pub enum StreamAnswer {
     /// Of `input`.
     Typed(InputAnswer),
     /// Of the others.
+    #[schema(title = "Nothing")]
     Nothing {},
 }
 
