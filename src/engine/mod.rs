@@ -36,7 +36,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use crate::{
     api::{Error, ErrorCode, Event, Result, ServerStatus},
     nonce,
-    tmux::{LinkState, OwnProgram, Proc, ProcessProbe, ServerLink, ServerSpec, SocketFile, Subject},
+    tmux::{LinkState, OwnProgram, Proc, ProcessProbe, ServerLink, ServerSpec, SocketFile, Subject, same_socket},
 };
 
 pub use audit_scope::Caller;
@@ -168,7 +168,7 @@ impl Engine {
             return Err(Error::unavailable("muxtap is stopping"));
         }
         let mut hosts = self.hosts();
-        if let Some(host) = hosts.get(socket) {
+        if let Some(host) = find_host(&hosts, socket, self.shared.options.program.prefix.is_empty()) {
             host.touch();
             return Ok(host.clone());
         }
@@ -186,6 +186,16 @@ impl Engine {
         host.set_server(server);
         hosts.insert(socket.to_owned(), host.clone());
         Ok(host)
+    }
+
+    /// Returns the servers that run and are followed, in the order of their sockets.
+    fn followed(&self) -> Vec<Arc<Host>> {
+        let hosts = self.hosts();
+        let runs = |host: &&Arc<Host>| !matches!(host.server().state(), LinkState::Down { .. });
+        let mut followed: Vec<_> = hosts.values().filter(runs).cloned().collect();
+        drop(hosts);
+        followed.sort_by(|a, b| a.socket().cmp(b.socket()));
+        followed
     }
 
     fn hosts(&self) -> MutexGuard<'_, HashMap<PathBuf, Arc<Host>>> {
@@ -264,6 +274,21 @@ impl Engine {
     pub(crate) async fn stopping(&self) {
         self.shared.cancel.cancelled().await;
     }
+}
+
+/// Finds the host of a socket by any of its paths: one server is followed once. Paths on another machine (`local` is
+/// false) are known by their letters alone.
+fn find_host<'a>(hosts: &'a HashMap<PathBuf, Arc<Host>>, socket: &Path, local: bool) -> Option<&'a Arc<Host>> {
+    let named = hosts.get(socket);
+    let is_followed = |host: &Host| !matches!(host.server().state(), LinkState::Down { .. });
+    // No file is looked at for the path that callers use all the time.
+    if !local || named.is_some_and(|host| is_followed(host)) {
+        return named;
+    }
+    let same = |host: &&Arc<Host>| same_socket(host.socket(), socket);
+    // Where nothing ran on this path so far, it may have become a link since.
+    let followed = hosts.values().filter(|host| is_followed(host)).find(same);
+    followed.or(named).or_else(|| hosts.values().find(same))
 }
 
 /// Forgets sockets on which no server runs, but for those that were asked for last: a mistyped one

@@ -14,7 +14,7 @@ mod out_of_descriptors;
 mod routes;
 mod stream;
 
-use std::{convert::Infallible, path::Path, sync::Arc};
+use std::{convert::Infallible, sync::Arc};
 
 use axum::{
     Router,
@@ -27,7 +27,7 @@ use axum::{
 use tokio::sync::watch;
 
 use crate::{
-    api::{self, ConfigAnswer, Error, ServerQuery},
+    api::{self, ConfigAnswer, ServerQuery},
     engine::{Caller, Engine, Server},
     net::Peer,
 };
@@ -192,11 +192,7 @@ async fn version(State(()): State<()>, mut response: Response) -> Response {
 
 /// Returns the tmux server that a request means.
 fn server(app: &App, query: &ServerQuery) -> api::Result<Server> {
-    let socket = query
-        .socket
-        .as_deref()
-        .ok_or_else(|| Error::invalid("socket: say which tmux server is meant by the absolute path of its socket"))?;
-    Ok(seen(app.engine.server_at(Path::new(socket))?, query.from))
+    Ok(seen(app.engine.server_named(query.socket.as_deref())?, query.from))
 }
 
 /// Returns a server as it is seen from the caller's own pane.

@@ -267,9 +267,9 @@ fn requests_that_are_no_requests_are_told_so() {
     let panes = format!("/v1/panes/0/input{}", world.query());
     for (method, path, body, status) in [
         ("GET", "/v1/nothing".to_owned(), None, 404),
-        ("GET", "/v1/panes".to_owned(), None, 400),
+        ("GET", "/v1/panes?socket=".to_owned(), None, 400),
         ("PUT", "/v1/panes".to_owned(), None, 405),
-        ("GET", "/v1/panes?socket=relative".to_owned(), None, 400),
+        ("GET", "/v1/panes?socket=sub/relative".to_owned(), None, 400),
         ("POST", panes.clone(), Some(json!({"text": "a", "hex": "61"})), 400),
         ("POST", panes.clone(), Some(json!({})), 400),
         ("POST", panes.clone(), Some(json!({"hex": "zz"})), 400),

@@ -118,7 +118,7 @@ fn what_is_no_request_is_answered_with_an_error_and_the_connection_stays() {
         (r#"{"id":4,"op":"subscribe","since":"yesterday"}"#, json!(4), "since"),
         (r#"{"id":4,"op":"subscribe","resume":"yesterday"}"#, json!(4), "resume"),
         (r#"{"id":4,"op":"subscribe","binary":true}"#, json!(4), "binary"),
-        (r#"{"id":4,"op":"subscribe","socket":"relative"}"#, json!(4), "absolute"),
+        (r#"{"id":4,"op":"subscribe","socket":"sub/relative"}"#, json!(4), "absolute"),
         (r#"{"id":4,"op":"input","pane":"main","keys":["x"],"text":"y"}"#, json!(4), "exactly one"),
     ] {
         ws.send_text(text);

@@ -6,7 +6,6 @@
 use std::{
     collections::{HashMap, VecDeque},
     future::poll_fn,
-    path::Path,
     pin::Pin,
     task::{Context, Poll, ready},
     time::Duration,
@@ -280,11 +279,11 @@ impl<S: Socket> Session<S> {
             let message = format!("a connection has at most {SUBSCRIPTIONS} subscriptions; end one, or open another");
             return self.answer(&failed(id, Error::new(ErrorCode::ResourceLimit, message)));
         }
-        let (app, server, from) = (self.app.clone(), self.server_of(request.socket.clone()), self.server.from);
+        let (app, server) = (self.app.clone(), self.server_of(request.socket.clone()));
         let binary = request.binary;
         self.run_on_engine(async move {
             let subscribed = async {
-                let server = crate::http::seen(app.engine.server_at(&server?)?, from);
+                let server = crate::http::server(&app, &server)?;
                 server.subscribe(&request).await
             };
             match subscribed.await {
@@ -295,11 +294,11 @@ impl<S: Socket> Session<S> {
     }
 
     fn input(&mut self, input: StreamInput) {
-        let (app, server, from) = (self.app.clone(), self.server_of(input.socket.clone()), self.server.from);
+        let (app, server) = (self.app.clone(), self.server_of(input.socket.clone()));
         self.run_on_engine(async move {
             let (id, pane) = (input.id, input.pane.clone());
             let typed = async {
-                let server = crate::http::seen(app.engine.server_at(&server?)?, from);
+                let server = crate::http::server(&app, &server)?;
                 server.input(&pane, &input.into_request()).await
             };
             Outcome::Answer(wire::answer(id, typed.await.map(StreamAnswer::Typed)))
@@ -322,11 +321,11 @@ impl<S: Socket> Session<S> {
         );
     }
 
-    fn server_of(&self, named: Option<String>) -> Result<std::path::PathBuf> {
-        let socket = named.or_else(|| self.server.socket.clone());
-        socket
-            .map(|socket| Path::new(&socket).to_owned())
-            .ok_or_else(|| Error::invalid("socket: say which tmux server is meant by the absolute path of its socket"))
+    /// Returns the tmux server of a request that names this one, or none.
+    fn server_of(&self, named: Option<String>) -> ServerQuery {
+        let mut server = self.server.clone();
+        server.socket = named.or(server.socket);
+        server
     }
 
     fn finish_request(&mut self, outcome: Outcome) {
