@@ -34,7 +34,7 @@ use tokio::{runtime::Handle, sync::broadcast};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    api::{Error, ErrorCode, Event, Result, ServerStatus},
+    api::{Error, ErrorCode, Event, Result, ServerStatus, WaitInfo},
     nonce,
     tmux::{LinkState, OwnProgram, Proc, ProcessProbe, ServerLink, ServerSpec, SocketFile, Subject, same_socket},
 };
@@ -252,6 +252,19 @@ impl Engine {
         servers
     }
 
+    /// Returns each open wait: what it waits for, where, and until when.
+    ///
+    /// ```no_run
+    /// # async fn example(engine: muxtap::Engine) {
+    /// for wait in engine.waits() {
+    ///     println!("{} waits on {:?}", wait.id, wait.panes);
+    /// }
+    /// # }
+    /// ```
+    pub fn waits(&self) -> Vec<WaitInfo> {
+        self.shared.waits.list()
+    }
+
     /// Leaves every server, and waits until nothing of muxtap is left on them. Open waits end as
     /// cancelled. What needs tmux is `TMUX_UNAVAILABLE` afterwards; what was printed can still be read.
     pub async fn stop(&self) {
@@ -309,6 +322,7 @@ fn forget_idle(hosts: &mut HashMap<PathBuf, Arc<Host>>) {
 fn status(host: &Host) -> ServerStatus {
     let topology = host.server().topology().without_hubs();
     let (clients, hub) = host.server().clients();
+    let mut pid = None;
     let (state, version, error) = match host.server().state() {
         LinkState::Connecting => ("connecting", None, None),
         LinkState::Connected(identity) => {
@@ -319,6 +333,7 @@ fn status(host: &Host) -> ServerStatus {
                  {}` has tmux make it again",
                 identity.pid
             );
+            pid = Some(identity.pid);
             ("connected", Some(identity.version.to_string()), gone.then_some(message))
         }
         LinkState::Down { error, ended: true, .. } => ("gone", None, Some(error.message)),
@@ -327,6 +342,7 @@ fn status(host: &Host) -> ServerStatus {
     ServerStatus {
         socket: host.socket().display().to_string(),
         state: state.into(),
+        pid,
         version,
         coverage: (clients > 0).then(|| if hub { "hub" } else { "sessions" }.into()),
         clients,

@@ -14,8 +14,8 @@ use crate::{
     api::{
         AgentList, CaptureAnswer, CaptureRequest, ConfigAnswer, CreatedAnswer, DoneAnswer, FormatAnswer,
         FormatListQuery, FormatQuery, InputAnswer, InputRequest, ListQuery, NewSessionRequest, NewWindowRequest,
-        PaneList, PatchRequest, ReadAnswer, ReadRequest, RunAnswer, RunRequest, ServerQuery, SessionInfo, SessionList,
-        SplitRequest, StatusAnswer, Tier, WaitAnswer, WaitRequest, WindowList,
+        PaneList, PatchRequest, ReadAnswer, ReadRequest, RunAnswer, RunRequest, ServerList, ServerQuery, SessionInfo,
+        SessionList, SplitRequest, StatusAnswer, Tier, WaitAnswer, WaitList, WaitRequest, WindowList,
     },
     descriptors,
     engine::Server,
@@ -106,6 +106,16 @@ pub async fn stop(Extension(peer): Extension<Peer>, app: App) -> Answer<DoneAnsw
 )]
 pub async fn config(app: App) -> Json<ConfigAnswer> {
     Json(app.daemon.about.config.clone())
+}
+
+/// Lists the tmux servers that are known.
+#[utoipa::path(
+    get, path = "/v1/servers", tag = "servers",
+    responses((status = 200, description = "The answer", body = ServerList), Failures)
+)]
+pub async fn list_servers(app: App) -> Answer<ServerList> {
+    app.engine.authorize(Tier::Read)?;
+    Ok(Json(ServerList { servers: app.engine.servers() }))
 }
 
 /// Lists sessions.
@@ -389,6 +399,16 @@ pub async fn run(
 ) -> Answer<RunAnswer> {
     let (server, target) = pane_at(&app, &at, target).await?;
     Ok(Json(server.run(&target, &request).await?))
+}
+
+/// Lists the open waits.
+#[utoipa::path(
+    get, path = "/v1/waits", tag = "waits",
+    responses((status = 200, description = "The answer", body = WaitList), Failures)
+)]
+pub async fn list_waits(app: App) -> Answer<WaitList> {
+    app.engine.authorize(Tier::Read)?;
+    Ok(Json(WaitList { waits: app.engine.waits() }))
 }
 
 /// Waits.

@@ -203,6 +203,42 @@ fn two_paths_to_one_server_are_one_server_with_one_client() {
     assert_eq!(world.tmux_at(&late, &["list-clients", "-F", "#{client_control_mode}"]), "1");
 }
 
+#[test]
+fn servers_and_open_waits_are_listed() {
+    let world = World::with_server();
+    let pane = world.panes().remove(0);
+    let servers = world.http("GET", "/v1/servers", None).json();
+    let server = &servers["servers"][0];
+    assert_eq!(server["socket"], text(world.socket()), "{servers}");
+    assert_eq!(server["pid"], world.server_pid(), "{servers}");
+    assert_eq!((&server["state"], &server["coverage"]), (&"connected".into(), &"sessions".into()), "{servers}");
+    assert!(server["version"].is_string() && server["clients"] == 1, "{servers}");
+
+    let waits = || world.http("GET", "/v1/waits", None).json()["waits"].as_array().unwrap().clone();
+    assert!(waits().is_empty());
+    let request = serde_json::json!({
+        "panes": [pane], "patterns": ["never"], "fail": ["bad"], "exit": true, "mode": "all", "timeout_ms": 60_000,
+        "detach": true
+    });
+    let begun = world.http("POST", &format!("/v1/waits{}", world.query()), Some(&request)).json();
+    let id = begun["id"].as_str().unwrap();
+    let open = waits();
+    let [wait] = open.as_slice() else { panic!("{open:?}") };
+    assert_eq!((&wait["id"], &wait["panes"]), (&id.into(), &serde_json::json!([pane])), "{wait}");
+    assert_eq!((&wait["socket"], &wait["mode"]), (&text(world.socket()).into(), &"all".into()), "{wait}");
+    let conditions = serde_json::json!([
+        {"kind": "pattern", "pattern": "never"}, {"kind": "exit"}, {"kind": "fail", "pattern": "bad"}
+    ]);
+    assert_eq!(wait["conditions"], conditions, "{wait}");
+    let (since, until) = (wait["since_ms"].as_u64().unwrap(), wait["until_ms"].as_u64().unwrap());
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_millis();
+    assert!(u128::from(since) <= now && now - u128::from(since) < 60_000 && until - since == 60_000, "{wait}");
+    let own = format!("process {}", std::process::id());
+    assert_eq!((&wait["face"], &wait["who"]), (&"unix".into(), &own.as_str().into()), "{wait}");
+    world.http("DELETE", &format!("/v1/waits/{id}"), None);
+    assert!(waits().is_empty());
+}
+
 /// A socket on which nothing runs is watched, which costs a descriptor: a caller that asks for many
 /// of them must not use up all there are.
 #[test]

@@ -5,7 +5,8 @@ import os
 from muxtap_client import AuthenticatedClient, Client
 from muxtap_client.api.daemon import get_status, health
 from muxtap_client.api.panes import list_panes, read_pane, send_input
-from muxtap_client.api.waits import begin_wait, get_wait
+from muxtap_client.api.servers import list_servers
+from muxtap_client.api.waits import begin_wait, get_wait, list_waits
 from muxtap_client.models import Error, InputRequest, ReadFormat, WaitOutcome, WaitRequest
 
 url, socket = os.environ["CLIENT_URL"], os.environ["CLIENT_SOCKET"]
@@ -17,6 +18,9 @@ assert get_status.sync_detailed(client=Client(base_url=url)).status_code == 401
 panes = list_panes.sync(client=client, socket=socket).panes
 assert [pane.session for pane in panes] == ["main"], panes
 pane = panes[0].id
+assert [server.state for server in list_servers.sync(client=client).servers] == ["connected"]
+assert list_panes.sync(client=client).panes[0].id == pane, "the only server that is followed"
+assert list_waits.sync(client=client).waits == []
 
 sent = send_input.sync(pane, client=client, socket=socket, body=InputRequest(text="echo $((40 + 2))", submit=True))
 assert sent.submit.echoed and sent.submit.changed, sent

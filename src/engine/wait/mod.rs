@@ -55,7 +55,7 @@ impl Engine {
         self.authorize(Tier::Read)?;
         let timeout = duration("timeout_ms", timeout_ms, limits::POLL_LONGEST)?.unwrap_or(Duration::ZERO);
         let core = match self.shared.waits.get(id)? {
-            Wait::Open(core) => core,
+            Wait::Open(core, _) => core,
             Wait::Ended(result) => return Ok(result.acknowledge()),
         };
         // A timeout here is no failure: the answer says that the wait goes on.
@@ -67,7 +67,7 @@ impl Engine {
     pub(crate) async fn cancel_wait(&self, id: &str) -> Result<WaitAnswer> {
         self.authorize(Tier::Read)?;
         match self.shared.waits.get(id)? {
-            Wait::Open(core) => {
+            Wait::Open(core, _) => {
                 core.finish(WaitOutcome::Cancelled, None);
                 Ok(self.result(&core).await.acknowledge())
             }
