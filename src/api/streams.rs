@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use super::{Error, Event, EventKind, InputAnswer, InputRequest, ReadFormat, Result};
+use super::{Error, Event, EventKind, InputAnswer, InputRequest, ReadFormat, Result, WaitAnswer, WaitRequest};
 
 /// The contents of `screen` events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
@@ -145,6 +145,29 @@ impl StreamInput {
     }
 }
 
+/// Begins a wait: as `POST /v1/waits`. It ends with the connection.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[non_exhaustive]
+pub struct StreamWait {
+    /// The wait's number: its result names it as `wait`.
+    pub id: u64,
+    /// The tmux server; absent: the one in the request that opened the WebSocket.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub socket: Option<String>,
+    /// The panes and what is waited for; without `detach`.
+    #[serde(flatten)]
+    pub request: WaitRequest,
+}
+
+/// Cancels a wait.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct CancelRequest {
+    /// The wait's number.
+    pub id: u64,
+}
+
 /// Asks for an answer and nothing else.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -166,12 +189,16 @@ pub enum StreamRequest {
     Unsubscribe(UnsubscribeRequest),
     /// Types into a pane.
     Input(StreamInput),
+    /// Begins a wait.
+    Wait(Box<StreamWait>),
+    /// Cancels a wait.
+    Cancel(CancelRequest),
     /// Asks for an answer.
     Ping(PingRequest),
 }
 
 /// A message of the daemon on `GET /v1/stream`: the answer to a request (`ok` or `error`, with the
-/// request's `id`), or an event of a subscription (`sub`).
+/// request's `id`), an event of a subscription (`sub`), or a wait's result (`wait`).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(untagged)]
 #[non_exhaustive]
@@ -194,6 +221,14 @@ pub enum StreamMessage {
         sub: u64,
         /// Why.
         error: Error,
+    },
+    /// A wait has ended.
+    #[schema(title = "Waited")]
+    Waited {
+        /// The wait's number.
+        wait: u64,
+        /// How it ended: as `POST /v1/waits` answers.
+        result: Box<WaitAnswer>,
     },
     /// A request was carried out.
     #[schema(title = "Done")]
@@ -227,6 +262,12 @@ pub enum StreamAnswer {
         panes: Vec<String>,
         /// Where the subscription begins.
         resume: String,
+    },
+    /// Of `wait`: it has begun.
+    #[schema(title = "Waiting")]
+    Waiting {
+        /// The wait's id, by which `GET /v1/waits` and `GET /v1/waits/{id}` know it.
+        wait: String,
     },
     /// Of `input`.
     Typed(InputAnswer),

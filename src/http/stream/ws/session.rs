@@ -20,14 +20,14 @@ use futures_util::{
 };
 use tokio::time::{Instant, Interval, MissedTickBehavior};
 use tokio_tungstenite::tungstenite;
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::{
     api::{
-        Error, ErrorCode, Result, ServerQuery, StreamAnswer, StreamInput, StreamMessage, StreamRequest,
-        SubscribeRequest,
+        Error, ErrorCode, Result, ServerQuery, StreamAnswer, StreamInput, StreamMessage, StreamRequest, StreamWait,
+        SubscribeRequest, WaitAnswer,
     },
-    engine::{Delivery, Subscription},
+    engine::{Delivery, OwnedWait, Subscription},
     http::{
         App,
         stream::{CLOSE_LIMIT, OpenStreamGauge, YIELD_BYTES, wire},
@@ -76,6 +76,9 @@ struct Session<S> {
     subscriptions: HashMap<u64, ActiveSubscription>,
     /// How many subscriptions there ever were.
     subscription_count: u64,
+    /// The open waits by their numbers.
+    waits: HashMap<u64, ActiveWait>,
+    /// What subscriptions and waits have to tell.
     events: SelectAll<BoxStream<'static, Item>>,
     /// The outcome of the request that is being carried out.
     request: Option<BoxFuture<'static, Outcome>>,
@@ -101,13 +104,25 @@ struct ActiveSubscription {
     end: CancellationToken,
 }
 
-/// An item of a subscription: its id, its number, and an event or its end.
-type Item = (u64, u64, Result<Delivery>);
+/// The session's side of a wait. Dropping it cancels the wait.
+struct ActiveWait {
+    cancel: CancellationToken,
+    _dropped: DropGuard,
+}
+
+/// What a subscription or a wait has to tell.
+enum Item {
+    /// An event of a subscription, or its end: the subscription's id and number.
+    Delivery(u64, u64, Result<Delivery>),
+    /// The result of a wait: the wait's id.
+    Waited(u64, Result<Box<WaitAnswer>>),
+}
 
 /// The outcome of a request.
 enum Outcome {
     Answer(StreamMessage),
     Subscribed { id: u64, binary: bool, subscription: Box<Subscription> },
+    Waiting { id: u64, wait: OwnedWait },
 }
 
 /// The next thing that happens to a session.
@@ -132,6 +147,7 @@ impl<S: Socket> Session<S> {
             server,
             subscriptions: HashMap::new(),
             subscription_count: 0,
+            waits: HashMap::new(),
             events: SelectAll::new(),
             request: None,
             answers: VecDeque::new(),
@@ -169,7 +185,8 @@ impl<S: Socket> Session<S> {
                     }
                 }
                 Step::Done(outcome) => self.finish_request(outcome),
-                Step::Event((id, number, delivery)) => unyielded += self.send_event(id, number, delivery),
+                Step::Event(Item::Delivery(id, number, delivery)) => unyielded += self.send_event(id, number, delivery),
+                Step::Event(Item::Waited(id, result)) => self.send_result(id, result),
                 Step::Ping => {
                     let silent = self.unanswered.is_some_and(|since| since.elapsed() >= PONG_LIMIT);
                     // While a request is carried out the socket is not read, so no pong can be
@@ -265,6 +282,14 @@ impl<S: Socket> Session<S> {
             }
             Ok(StreamRequest::Subscribe(request)) => self.subscribe(request),
             Ok(StreamRequest::Input(input)) => self.input(input),
+            Ok(StreamRequest::Wait(wait)) => self.wait(*wait),
+            Ok(StreamRequest::Cancel(request)) => {
+                // Its result comes all the same: it may have ended meanwhile.
+                let (id, wait) = (request.id, self.waits.get(&request.id));
+                let answer = wait.map(|wait| wait.cancel.cancel()).map(|()| StreamAnswer::Nothing {});
+                let answer = answer.ok_or_else(|| Error::not_found(format!("there is no open wait {id}")));
+                self.answer(&wire::answer(Some(id), answer));
+            }
         }
     }
 
@@ -305,6 +330,22 @@ impl<S: Socket> Session<S> {
         });
     }
 
+    fn wait(&mut self, wait: StreamWait) {
+        let id = wait.id;
+        if self.waits.contains_key(&id) {
+            let message = format!("id: wait {id} is open; cancel it or take another id");
+            return self.answer(&failed(id, Error::new(ErrorCode::Conflict, message)));
+        }
+        let (app, server) = (self.app.clone(), self.server_of(wait.socket));
+        self.run_on_engine(async move {
+            let begun = async { crate::http::server(&app, &server)?.begin_wait(&wait.request).await };
+            match begun.await {
+                Ok(wait) => Outcome::Waiting { id, wait },
+                Err(error) => Outcome::Answer(failed(id, error)),
+            }
+        });
+    }
+
     /// Runs a request on the engine's own thread, where it is finished even if the client goes.
     fn run_on_engine(&mut self, what: impl Future<Output = Outcome> + Send + 'static) {
         let asked = self.app.daemon.streams.engine_runtime.spawn(what);
@@ -340,10 +381,32 @@ impl<S: Socket> Session<S> {
                     let delivery = subscription.next().await?;
                     Some((delivery, subscription))
                 });
-                let events =
-                    events.map(move |delivery| (id, number, delivery)).take_until(end.clone().cancelled_owned());
+                let events = events
+                    .map(move |delivery| Item::Delivery(id, number, delivery))
+                    .take_until(end.clone().cancelled_owned());
                 self.events.push(events.boxed());
                 self.subscriptions.insert(id, ActiveSubscription { number, binary, end });
+            }
+            Outcome::Waiting { id, wait } => {
+                self.answer(&wire::answer(Some(id), Ok(StreamAnswer::Waiting { wait: wait.id().to_owned() })));
+                let cancel = CancellationToken::new();
+                let (cancelled, _dropped) = (cancel.clone().cancelled_owned(), cancel.clone().drop_guard());
+                // What a result still needs of tmux is asked on the engine's own thread.
+                let result = self.app.daemon.streams.engine_runtime.spawn(async move {
+                    tokio::select! {
+                        result = wait.result() => result,
+                        () = cancelled => {
+                            wait.cancel();
+                            wait.result().await
+                        }
+                    }
+                });
+                let result = result.map(move |result| {
+                    let result = result.map_err(|_| Error::internal("a wait ended without a result"));
+                    Item::Waited(id, result.map(Box::new))
+                });
+                self.events.push(stream::once(result).boxed());
+                self.waits.insert(id, ActiveWait { cancel, _dropped });
             }
         }
     }
@@ -365,6 +428,15 @@ impl<S: Socket> Session<S> {
         };
         self.event = Some(message);
         length
+    }
+
+    /// Sends the result of a wait.
+    fn send_result(&mut self, id: u64, result: Result<Box<WaitAnswer>>) {
+        self.waits.remove(&id);
+        self.event = Some(wire::write(&match result {
+            Ok(result) => StreamMessage::Waited { wait: id, result },
+            Err(error) => failed(id, error),
+        }));
     }
 
     /// Ends a subscription. Returns whether it ran.
