@@ -336,7 +336,7 @@ enum What {
         known: &'static [&'static str],
     },
     Twice(&'static str),
-    /// What a type itself says of a value.
+    /// Words of the type itself.
     Other(String),
 }
 

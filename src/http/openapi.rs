@@ -347,7 +347,7 @@ mod tests {
         assert!(DOCUMENT["openapi"].as_str().unwrap().starts_with("3.1"));
     }
 
-    /// What generators of clients stumble over.
+    /// Generators of clients stumble over these.
     #[test]
     fn every_operation_has_a_name_of_its_own_and_every_path_parameter_is_required() {
         let mut names = BTreeSet::new();

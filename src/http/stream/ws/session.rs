@@ -78,7 +78,7 @@ struct Session<S> {
     subscription_count: u64,
     /// The open waits by their numbers.
     waits: HashMap<u64, ActiveWait>,
-    /// What subscriptions and waits have to tell.
+    /// Events of subscriptions, and results of waits.
     events: SelectAll<BoxStream<'static, Item>>,
     /// The outcome of the request that is being carried out.
     request: Option<BoxFuture<'static, Outcome>>,
@@ -110,7 +110,7 @@ struct ActiveWait {
     _dropped: DropGuard,
 }
 
-/// What a subscription or a wait has to tell.
+/// An item that a subscription or a wait has for the client.
 enum Item {
     /// An event of a subscription, or its end: the subscription's id and number.
     Delivery(u64, u64, Result<Delivery>),
