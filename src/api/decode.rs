@@ -384,7 +384,7 @@ impl Problem {
             match step {
                 Step::Field(name) if place.is_empty() => place.push_str(name),
                 Step::Field(name) => place.extend([".", name]),
-                Step::Item(at) => place.push_str(&format!("[{at}]")),
+                Step::Item(at) => place.extend(["[", &at.to_string(), "]"]),
             }
         }
         place

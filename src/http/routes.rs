@@ -258,7 +258,7 @@ pub async fn format_list(
 
 /// Returns what tmux makes of a format for a pane.
 #[utoipa::path(
-    get, path = "/v1/panes/{pane}/format", tag = "panes",
+    get, path = "/v1/panes/{pane}/format", operation_id = "format_pane", tag = "panes",
     params(PathPane, ServerQuery, FormatQuery),
     responses((status = 200, description = "The answer", body = FormatAnswer), Failures)
 )]

@@ -141,7 +141,7 @@ fn socket_dir() -> Result<PathBuf> {
 }
 
 /// Returns this process's environment.
-fn environment<'a>(var: &'a dyn Fn(&str) -> Option<OsString>) -> Environment<'a> {
+fn environment(var: &dyn Fn(&str) -> Option<OsString>) -> Environment<'_> {
     Environment { var, uid: rustix::process::getuid().as_raw() }
 }
 

@@ -390,7 +390,7 @@ impl<S: Socket> Session<S> {
             Outcome::Waiting { id, wait } => {
                 self.answer(&wire::answer(Some(id), Ok(StreamAnswer::Waiting { wait: wait.id().to_owned() })));
                 let cancel = CancellationToken::new();
-                let (cancelled, _dropped) = (cancel.clone().cancelled_owned(), cancel.clone().drop_guard());
+                let (cancelled, dropped) = (cancel.clone().cancelled_owned(), cancel.clone().drop_guard());
                 // What a result still needs of tmux is asked on the engine's own thread.
                 let result = self.app.daemon.streams.engine_runtime.spawn(async move {
                     tokio::select! {
@@ -406,7 +406,7 @@ impl<S: Socket> Session<S> {
                     Item::Waited(id, result.map(Box::new))
                 });
                 self.events.push(stream::once(result).boxed());
-                self.waits.insert(id, ActiveWait { cancel, _dropped });
+                self.waits.insert(id, ActiveWait { cancel, _dropped: dropped });
             }
         }
     }
