@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{Cursor, Gap};
+use super::{Cursor, Gap, WaitMode};
 use crate::protocol::ids::PaneId;
 
 /// Columns and rows.
@@ -479,6 +479,57 @@ impl WaitAnswer {
     }
 }
 
+/// A condition of an open wait.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[non_exhaustive]
+pub struct WaitCondition {
+    /// Which kind.
+    pub kind: PredicateKind,
+    /// The regex, where it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pattern: Option<String>,
+}
+
+/// An open wait.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[non_exhaustive]
+pub struct WaitInfo {
+    /// Its id.
+    pub id: String,
+    /// The tmux server's socket.
+    pub socket: String,
+    /// The panes that it watches.
+    pub panes: Vec<PaneId>,
+    /// Whether one pane or every pane must satisfy it.
+    pub mode: WaitMode,
+    /// Its conditions; those of the kind `fail` end it as failed.
+    pub conditions: Vec<WaitCondition>,
+    /// When it was asked for, in milliseconds since 1970.
+    pub since_ms: u64,
+    /// When its time is up, in milliseconds since 1970.
+    pub until_ms: u64,
+    /// The way by which its caller came: `unix`, `http`, `mcp`, or `engine` within a program of one's own.
+    pub face: String,
+    /// The caller's process or address; empty where it is not known.
+    pub who: String,
+}
+
+/// Answers `GET /v1/waits`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[non_exhaustive]
+pub struct WaitList {
+    /// The open waits, the oldest first.
+    pub waits: Vec<WaitInfo>,
+}
+
+/// Answers `GET /v1/servers`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[non_exhaustive]
+pub struct ServerList {
+    /// The tmux servers that are followed, and sockets that were asked for on which none runs; by socket.
+    pub servers: Vec<ServerStatus>,
+}
+
 /// Answers what makes a session, window or pane.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[non_exhaustive]
@@ -563,6 +614,9 @@ pub struct ServerStatus {
     pub socket: String,
     /// `connected`, `connecting`, `gone` or `absent`.
     pub state: String,
+    /// Its process, while it is connected.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pid: Option<u32>,
     /// Its tmux version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,

@@ -13,9 +13,8 @@ use crate::protocol::ids::PaneId;
 #[into_params(parameter_in = Query)]
 #[non_exhaustive]
 pub struct ServerQuery {
-    /// The tmux server, by the absolute path of its socket. It must be there; the CLI resolves
-    /// `-L`, `-S` and `$TMUX` to it.
-    #[param(required = true)]
+    /// The tmux server: the absolute path of its socket, or its name as for `tmux -L`. Absent: the
+    /// only server that is followed, else the one named `default` of the daemon's user.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub socket: Option<String>,
     /// The caller's own pane, by its id: targets such as `:2`, `.1` and `+` count from there.
