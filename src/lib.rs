@@ -72,7 +72,7 @@ mod metrics;
 mod net;
 #[cfg(feature = "engine")]
 mod nonce;
-#[cfg(feature = "cli")]
+#[cfg(feature = "engine")]
 mod plain;
 #[cfg(feature = "engine")]
 mod quoting;
