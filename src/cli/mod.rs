@@ -10,6 +10,7 @@ mod client;
 mod commands;
 mod follow;
 mod lines;
+mod notify;
 mod output;
 mod sse;
 mod url;

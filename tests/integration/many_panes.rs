@@ -112,3 +112,27 @@ fn a_wait_ends_when_something_is_gone() {
     assert_eq!((wait.status, &wait.json()["predicates"][0]["kind"]), (0, &"gone".into()), "{wait:?}");
     assert!(world.error("INVALID_ARGUMENT", &["wait-for", "-t", &pane, "--gone", "("]).contains("gone[0]"));
 }
+
+/// What a pane printed is a text to the command, never a part of it.
+#[test]
+fn whoever_waits_is_told_by_a_command_or_the_desktop() {
+    let mut world = World::new();
+    let bin = world.path("bin");
+    std::fs::create_dir(&bin).unwrap();
+    let script = format!("#!/bin/sh\nprintf '%s|' \"$@\" >{}\n", world.path("shown").display());
+    std::fs::write(bin.join("notify-send"), script).unwrap();
+    std::fs::set_permissions(bin.join("notify-send"), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    world.set("PATH", format!("{}:{}", bin.display(), std::env::var("PATH").unwrap()));
+    let pane = world.ok(&["new-session", "-s", "main", "--", "echo 'it is $(touch x) `done`'; exec cat"]);
+    let told = r#"printf '%s/%s/%s' "$MUXTAP_OUTCOME" "$MUXTAP_PANE" "$MUXTAP_LINE" > told; echo heard"#;
+    let wait = &["wait-for", "-t", &pane, "-p", "done", "--since", "start", "-T", "30", "--notify", "--on-end", told];
+    let answer = world.muxtap(wait);
+    assert_eq!((answer.status, answer.text().as_str()), (0, "it is $(touch x) `done`\n"), "{answer:?}");
+    assert!(answer.stderr.contains("heard"), "{answer:?}");
+    let read = |name: &str| std::fs::read_to_string(world.path(name)).unwrap();
+    assert_eq!(read("work/told"), format!("matched/{pane}/it is $(touch x) `done`"));
+    assert_eq!(read("shown"), format!("--app-name|muxtap|--|{pane}: matched|it is $(touch x) `done`|"));
+    assert!(!world.path("work/x").exists());
+    let late = world.muxtap(&["wait-for", "-t", &pane, "-p", "never", "-T", "0.1", "--on-end", "exit 3"]);
+    assert!(late.status == 1 && late.stderr.contains("--on-end exit 3"), "{late:?}");
+}

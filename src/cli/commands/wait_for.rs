@@ -13,7 +13,7 @@ use crate::{
     cli::{
         EXIT_FAILED, EXIT_INTERRUPTED, EXIT_TIMEOUT,
         client::{Client, ConnectionLost},
-        url,
+        notify, url,
     },
     plain,
 };
@@ -104,10 +104,19 @@ pub(in crate::cli) struct WaitFor {
     /// Give up after this long, with exit status 124: seconds, or `90s`, `10m`, `1h30m` (default: 30s)
     #[arg(short = 'T', long, value_name = "TIME", value_parser = duration)]
     timeout: Option<u64>,
+    /// When it is over, however, show a notification on the desktop; where there is none the bell rings
+    #[arg(long)]
+    notify: bool,
+    /// When it is over, run this shell command line, with `MUXTAP_OUTCOME` (`matched`, `timeout`,
+    /// `failed`, `ended`), `MUXTAP_PANE` and `MUXTAP_LINE`
+    #[arg(long, value_name = "COMMAND")]
+    on_end: Option<String>,
 }
 
 impl WaitFor {
     pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
+        let (notify, on_end) = (self.notify, self.on_end.clone());
+        let targets = self.targets.join(" ");
         let request = self.request();
         let mut client = caller.client().await?;
         // As it is asked for by its id, the wait outlives a lost connection, and Ctrl-C can end it.
@@ -130,6 +139,18 @@ impl WaitFor {
             if let Some(why) = failure_reason(&answer) {
                 output::note(&why);
             }
+        }
+        let lines = matched_lines(&answer);
+        let text = lines.lines().next().map(str::to_owned).or_else(|| failure_reason(&answer)).unwrap_or_default();
+        if notify {
+            let of = answer.pane.map_or_else(|| targets.clone(), |pane| pane.to_string());
+            notify::desktop(&format!("{of}: {}", outcome(answer.outcome)), text.lines().next().unwrap_or_default())
+                .await;
+        }
+        if let Some(line) = on_end {
+            let pane = answer.pane.map(|pane| pane.to_string()).unwrap_or_default();
+            let ended = ("MUXTAP_OUTCOME", outcome(answer.outcome).to_owned());
+            notify::command(&line, &[ended, ("MUXTAP_PANE", pane), ("MUXTAP_LINE", text)]).await?;
         }
         Ok(match answer.outcome {
             WaitOutcome::Matched => 0,
@@ -279,6 +300,18 @@ fn matched_lines(answer: &WaitAnswer) -> String {
         .collect();
     let exits = if answer.pane.is_none() && answer.outcome == WaitOutcome::Matched { exits } else { Vec::new() };
     lines.into_iter().chain(exits.iter().map(String::as_str)).flat_map(|line| [line, "\n"]).collect()
+}
+
+/// Returns the name of how a wait ended, as in JSON.
+fn outcome(outcome: WaitOutcome) -> &'static str {
+    match outcome {
+        WaitOutcome::Matched => "matched",
+        WaitOutcome::Failed => "failed",
+        WaitOutcome::Ended => "ended",
+        WaitOutcome::Timeout => "timeout",
+        WaitOutcome::Pending => "pending",
+        WaitOutcome::Cancelled => "cancelled",
+    }
 }
 
 /// Returns why the wait did not match.

@@ -1,0 +1,47 @@
+//! Telling a person that something is over: a notification of the desktop, or a command of theirs.
+
+use std::{io::Write as _, process::Stdio, time::Duration};
+
+use tokio::process::Command;
+
+use super::output;
+use crate::api::{Error, Result};
+
+/// How long a notifier or a person's command may take.
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// Shows a notification on the desktop. Where there is none the terminal's bell rings.
+pub(super) async fn desktop(title: &str, text: &str) {
+    // Both take the texts as they are: nothing of a pane is run.
+    let mut ways = [Command::new("notify-send"), Command::new("osascript")];
+    let [linux, mac] = &mut ways;
+    linux.args(["--app-name", "muxtap", "--", title, text]);
+    mac.args(["-e", "on run texts", "-e", "display notification (item 2 of texts) with title (item 1 of texts)"]);
+    mac.args(["-e", "end run", "--", title, text]);
+    for way in &mut ways {
+        way.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
+        if let Ok(Ok(status)) = tokio::time::timeout(LIMIT, way.status()).await
+            && status.success()
+        {
+            return;
+        }
+    }
+    let _ = std::io::stderr().write_all(b"\x07");
+    output::note(&format!("{title}: {text} (there is no notify-send and no desktop that answers)"));
+}
+
+/// Runs a person's command with these variables, its output on stderr. Error: it cannot be run, or
+/// took too long.
+pub(super) async fn command(line: &str, variables: &[(&str, String)]) -> Result<()> {
+    let failed = |why: String| Error::invalid(format!("--on-end {line}: {why}"));
+    let mut command = Command::new("/bin/sh");
+    command.args(["-c", line]).envs(variables.iter().map(|(name, value)| (*name, value)));
+    // Stdout belongs to the answer.
+    command.stdin(Stdio::null()).stdout(std::io::stderr()).kill_on_drop(true);
+    match tokio::time::timeout(LIMIT, command.status()).await {
+        Ok(Ok(status)) if status.success() => Ok(()),
+        Ok(Ok(status)) => Err(failed(format!("it ended with {status}"))),
+        Ok(Err(error)) => Err(failed(error.to_string())),
+        Err(_) => Err(failed(format!("it took longer than {} s and was ended", LIMIT.as_secs()))),
+    }
+}
