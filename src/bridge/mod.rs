@@ -87,6 +87,7 @@ pub async fn serve(settings: &Settings, common: &config::Settings) -> Result<(),
             router.clone(),
             net::Limits::TCP,
             tokio::runtime::Handle::current(),
+            net::OpenConnections::default(),
             stop.clone(),
         ));
     }

@@ -37,12 +37,13 @@ const fn special(name: &'static str, env: &'static str, default: DefaultValue) -
 }
 
 /// All settings, in the order in which they are shown.
-pub const KEYS: [Key; 22] = [
+pub const KEYS: [Key; 23] = [
     one("tmux", "MUXTAP_TMUX", "tmux"),
     one("own_tmux", "MUXTAP_OWN_TMUX", "true"),
     one("coverage", "MUXTAP_COVERAGE", "auto"),
     special("ring_bytes", "MUXTAP_RING_BYTES", DefaultValue::Bytes(limits::RING_BYTES as u64)),
     special("budget_bytes", "MUXTAP_BUDGET_BYTES", DefaultValue::Bytes(limits::BUDGET_BYTES as u64)),
+    one("idle_end", "MUXTAP_IDLE_END", "600"),
     one("log_level", "MUXTAP_LOG", "info"),
     list("allow", "MUXTAP_ALLOW", "read,input,create,kill"),
     list("deny", "MUXTAP_DENY", ""),

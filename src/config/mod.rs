@@ -38,6 +38,8 @@ pub struct Settings {
     pub ring_bytes: usize,
     /// Bytes of output and screens kept for all panes together.
     pub budget_bytes: usize,
+    /// How long a daemon that was started by a command stays without anything to do; `None`: for ever.
+    pub idle_end: Option<Duration>,
     /// The log's filter, in the syntax of `tracing`.
     pub log_level: String,
     /// The tiers that callers have.
@@ -140,6 +142,7 @@ impl Settings {
             allowed: if read_only { Tiers::READ_ONLY } else { allow.without(&deny) },
             confirm: reader.each("confirm", values::confirmable_tier)?,
             mcp_hold: reader.one("mcp_hold", values::seconds)?,
+            idle_end: Some(reader.one("idle_end", values::seconds_or_never)?).filter(|long| !long.is_zero()),
             audit: if reader.one("audit", values::boolean)? { reader.path("audit_file")? } else { None },
             audit_bytes: reader.one("audit_bytes", values::bytes)?,
             agents_file: agents_file(reader.path("agents_file")?, env),

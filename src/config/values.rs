@@ -32,6 +32,11 @@ pub(super) fn seconds(text: &str) -> Result<Duration, String> {
     seconds.map(Duration::from_secs).ok_or_else(|| "give a number of seconds, 1 to 86400".to_owned())
 }
 
+/// Parses a number of seconds, at most a day; 0 stands for never.
+pub(super) fn seconds_or_never(text: &str) -> Result<Duration, String> {
+    if text == "0" { Ok(Duration::ZERO) } else { seconds(text).map_err(|why| format!("{why}, or 0 for never")) }
+}
+
 pub(super) fn boolean(text: &str) -> Result<bool, String> {
     match text {
         "true" | "1" | "yes" => Ok(true),

@@ -76,7 +76,8 @@ pub async fn serve_routes(
     let mcp = crate::mcp::ClientContext { approvals: Some(approvals), ..crate::mcp::ClientContext::default() };
     let app = http::App::new(engine, http::DaemonInfo { mcp, ..http::DaemonInfo::default() });
     let (router, writers) = (http::daemon_router(app), tokio::runtime::Handle::current());
-    net::serve(net::Listener::Unix(listener), router, net::Limits::LOCAL, writers, stop).await;
+    let open = net::OpenConnections::default();
+    net::serve(net::Listener::Unix(listener), router, net::Limits::LOCAL, writers, open, stop).await;
 }
 
 async fn run(
@@ -122,6 +123,9 @@ async fn run(
     };
     let stop = CancellationToken::new();
     let mut served = tokio::task::JoinSet::new();
+    let open = net::OpenConnections::default();
+    // A daemon that somebody started on purpose, or that is to be found on a port, stays.
+    let idle_end = settings.idle_end.filter(|_| background && endpoints.is_empty());
     for endpoint in endpoints {
         tracing::info!("answers on {}", endpoint.url);
         let (listener, guard) = endpoint.into_listener().map_err(unable)?;
@@ -130,10 +134,12 @@ async fn run(
             http::with_guard(router.clone(), guard),
             net::Limits::TCP,
             writers.clone(),
+            open.clone(),
             stop.clone(),
         ));
     }
-    served.spawn(net::serve(net::Listener::Unix(listener), router, net::Limits::LOCAL, writers, stop.clone()));
+    let listener = net::Listener::Unix(listener);
+    served.spawn(net::serve(listener, router, net::Limits::LOCAL, writers, open.clone(), stop.clone()));
     tracing::info!("muxtap {} answers on {}", env!("CARGO_PKG_VERSION"), paths.socket.display());
     if background {
         start::report_ready(log::problem().as_deref());
@@ -143,6 +149,7 @@ async fn run(
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
         _ = hangup.recv(), if !background => {}
+        () = idle(&engine, &open, idle_end) => tracing::info!("nothing is followed and nobody asks"),
     }
     tracing::info!("stopping");
     // Open waits and streams end with the engine; then their connections do.
@@ -153,6 +160,17 @@ async fn run(
     let served = async { while served.join_next().await.is_some() {} };
     tokio::join!(app.streams().ended(), served);
     Ok(())
+}
+
+/// Resolves when nothing was followed and nobody has asked for this long. `None`: never.
+async fn idle(engine: &Engine, open: &net::OpenConnections, long: Option<Duration>) {
+    let Some(long) = long else { return std::future::pending().await };
+    loop {
+        open.none_for(long).await;
+        if engine.is_idle() {
+            return;
+        }
+    }
 }
 
 /// Returns the folder of this user's tmux sockets that have names, for callers whose environment is

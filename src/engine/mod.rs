@@ -253,6 +253,12 @@ impl Engine {
         servers
     }
 
+    /// Whether nothing would be lost without this engine: no server is followed, no pane is readable,
+    /// and nobody waits or listens.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.hosts().values().all(Host::is_idle)
+    }
+
     /// Returns each open wait: what it waits for, where, and until when.
     ///
     /// ```no_run

@@ -7,7 +7,7 @@ pub mod token;
 
 use std::{fmt, net::SocketAddr};
 
-pub use serve::{ConnectionPermit, Limits, Listener, OutOfDescriptors, Streaming, serve};
+pub use serve::{ConnectionPermit, Limits, Listener, OpenConnections, OutOfDescriptors, Streaming, serve};
 
 /// A connection's other end: an extension of each request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

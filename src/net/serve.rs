@@ -23,7 +23,7 @@ use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpListener, UnixListener},
     runtime::Handle,
-    sync::{OwnedSemaphorePermit, Semaphore},
+    sync::{OwnedSemaphorePermit, Semaphore, watch},
     time::timeout,
 };
 use tokio_io_timeout::TimeoutStream;
@@ -93,7 +93,42 @@ pub enum Listener {
 /// outlives its connection (a WebSocket) keeps the permit.
 #[derive(Clone, Debug)]
 pub struct ConnectionPermit {
-    _permit: Option<Arc<OwnedSemaphorePermit>>,
+    _permit: Arc<(Option<OwnedSemaphorePermit>, OpenConnection)>,
+}
+
+/// The number of open connections, for whoever wants to know when there are none.
+#[derive(Clone, Debug, Default)]
+pub struct OpenConnections(watch::Sender<usize>);
+
+impl OpenConnections {
+    /// Resolves when no connection was open for this long, and again each time that is asked.
+    pub async fn none_for(&self, long: Duration) {
+        let mut open = self.0.subscribe();
+        loop {
+            // The sender lives as long as `self`.
+            let _ = open.wait_for(|open| *open == 0).await;
+            // Any change counts, also one that came and went.
+            tokio::select! {
+                _ = open.changed() => {}
+                () = tokio::time::sleep(long) => return,
+            }
+        }
+    }
+
+    fn one(&self) -> OpenConnection {
+        self.0.send_modify(|open| *open += 1);
+        OpenConnection(self.0.clone())
+    }
+}
+
+/// One of the open connections, until it is dropped.
+#[derive(Debug)]
+struct OpenConnection(watch::Sender<usize>);
+
+impl Drop for OpenConnection {
+    fn drop(&mut self) {
+        self.0.send_modify(|open| *open -= 1);
+    }
 }
 
 /// Marks a response that is a stream. From its first byte on its connection is driven by the
@@ -109,7 +144,14 @@ pub struct OutOfDescriptors;
 
 /// Serves until `stop` is cancelled, and then until open responses are written or [`Limits::grace`]
 /// is over. Responses that are marked as [`Streaming`] are written on `writers`.
-pub async fn serve(listener: Listener, router: Router, limits: Limits, writers: Handle, stop: CancellationToken) {
+pub async fn serve(
+    listener: Listener,
+    router: Router,
+    limits: Limits,
+    writers: Handle,
+    open: OpenConnections,
+    stop: CancellationToken,
+) {
     let permits = Arc::new(Semaphore::new(limits.connections));
     let acceptor = match &listener {
         Listener::Tls(_, acceptor) => Some(acceptor.clone()),
@@ -136,7 +178,8 @@ pub async fn serve(listener: Listener, router: Router, limits: Limits, writers: 
             accepted = accepted => accepted,
             () = server.stop.cancelled() => break,
         };
-        server.open.spawn(server.clone().connection(accepted, permit.ok(), lent));
+        let permit = ConnectionPermit { _permit: Arc::new((permit.ok(), open.one())) };
+        server.open.spawn(server.clone().connection(accepted, permit, lent));
     }
     drop(listener);
     server.open.close();
@@ -219,7 +262,7 @@ struct Server {
 impl Server {
     /// Serves a connection to its end. `lent`: its descriptor is one of the reserve, and is given
     /// back.
-    async fn connection(mut self, accepted: Accepted, permit: Option<OwnedSemaphorePermit>, lent: Option<Lent>) {
+    async fn connection(mut self, accepted: Accepted, permit: ConnectionPermit, lent: Option<Lent>) {
         let cut = self.cut.clone();
         self.out_of_descriptors = lent.is_some();
         let too_long = async {
@@ -240,7 +283,7 @@ impl Server {
         drop(lent);
     }
 
-    async fn serve_connection(self, accepted: Accepted, permit: Option<OwnedSemaphorePermit>) -> Result<(), BoxError> {
+    async fn serve_connection(self, accepted: Accepted, permit: ConnectionPermit) -> Result<(), BoxError> {
         match (accepted, self.acceptor.clone()) {
             (Accepted::Unix(stream, peer), _) => {
                 let own = rustix::process::getuid().as_raw();
@@ -266,12 +309,11 @@ impl Server {
         self,
         stream: impl AsyncRead + AsyncWrite + Send + 'static,
         peer: Peer,
-        permit: Option<OwnedSemaphorePermit>,
+        permit: ConnectionPermit,
     ) -> Result<(), BoxError> {
         let mut stream = TimeoutStream::new(stream);
         stream.set_write_timeout(self.limits.stall);
         let is_stream = Arc::new(AtomicBool::new(false));
-        let permit = ConnectionPermit { _permit: permit.map(Arc::new) };
         let mut router = self.router.layer(Extension(peer)).layer(Extension(permit.clone()));
         if self.out_of_descriptors {
             router = router.layer(Extension(OutOfDescriptors));

@@ -414,3 +414,28 @@ fn a_daemon_that_was_stopped_is_not_waited_for() {
     let answer = world.muxtap(&["list-panes"]);
     assert_eq!((answer.status, answer.stderr.as_str()), (0, ""), "nobody was waited for: {answer:?}");
 }
+
+/// A daemon that a command started ends when it has nothing to do; one that follows a server or has
+/// a caller stays.
+#[test]
+fn a_daemon_with_nothing_to_do_ends_by_itself() {
+    let mut world = World::new();
+    world.set("MUXTAP_IDLE_END", "1");
+    // A caller that stays, and no server.
+    let caller = world.spawn(&["approvals", "--watch"]);
+    eventually("the daemon answers", || world.daemon_pid().is_some());
+    let daemon = world.daemon_pid().unwrap();
+    // A clock of somebody else's: longer than the daemon would stay.
+    let clock = |world: &World| run(world.command("sleep").arg("3"));
+    clock(&world);
+    assert!(is_alive(daemon), "it has a caller");
+    let end = crate::common::ProcessEnd::of(daemon);
+    caller.kill();
+    end.wait();
+    // The next command starts another one, which has a server to follow.
+    world.session("main");
+    world.ok(&["list-panes"]);
+    let daemon = world.daemon_pid().unwrap();
+    clock(&world);
+    assert_eq!(world.daemon_pid(), Some(daemon), "it follows a server");
+}

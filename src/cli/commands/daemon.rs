@@ -86,6 +86,10 @@ pub(in crate::cli) struct SettingFlags {
     /// How long a call of MCP waits before it answers `pending` [default: 50]
     #[arg(long, value_name = "SECONDS")]
     mcp_hold: Option<u64>,
+    /// How long the daemon that commands start stays without anything to do; 0: for ever [default:
+    /// 600]
+    #[arg(long, value_name = "SECONDS")]
+    idle_end: Option<u64>,
     /// Whether what they do is recorded [default: true]
     #[arg(long, value_name = "BOOL")]
     audit: Option<bool>,
@@ -142,6 +146,7 @@ impl SettingFlags {
             one("read_only", set(self.read_only).as_ref()),
             list("confirm", self.confirm.as_ref()),
             one("mcp_hold", self.mcp_hold.as_ref()),
+            one("idle_end", self.idle_end.as_ref()),
             one("audit", self.audit.as_ref()),
             one("audit_file", self.audit_file.as_ref()),
             one("audit_bytes", self.audit_bytes.as_ref()),

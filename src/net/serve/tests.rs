@@ -34,7 +34,14 @@ impl Drop for Tell {
 async fn served(router: Router, limits: Limits) -> Served {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let (addr, stop) = (listener.local_addr().unwrap(), CancellationToken::new());
-    let task = tokio::spawn(serve(Listener::Tcp(listener), router, limits, Handle::current(), stop.clone()));
+    let task = tokio::spawn(serve(
+        Listener::Tcp(listener),
+        router,
+        limits,
+        Handle::current(),
+        OpenConnections::default(),
+        stop.clone(),
+    ));
     Served { addr, stop, task }
 }
 
