@@ -306,6 +306,16 @@ pub struct PatchRequest {
     /// Start the pane's program anew, or another one (panes).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub respawn: Option<RespawnRequest>,
+    /// Make it the current window of its session, and the active pane of its window (windows and
+    /// panes).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub select: bool,
+    /// Let the pane fill its window, or no more (panes).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub zoom: Option<bool>,
+    /// Leave copy mode and tmux's other modes (panes).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub leave_mode: bool,
 }
 
 /// As `tmux respawn-pane`.

@@ -41,6 +41,7 @@ mod library;
 mod lifecycle;
 mod mcp;
 mod mcp_clients;
+mod mcp_tasks;
 mod modes;
 mod open_strings;
 mod protocol;
