@@ -86,13 +86,15 @@ stty -echo -icanon
 ask() {
     at=1
     while :; do
-        printf '\033[2J\033[H Bash command\n\n   %s\n\n Do you want to proceed?\n' "$1"
+        printf -v screen '\033[2J\033[H Bash command\n\n   %s\n\n Do you want to proceed?\n' "$1"
         number=0
         for label in Yes "Yes, and don't ask again" 'No, and tell Claude what to do differently (esc)'; do
             number=$((number + 1))
             if [ $number = $at ]; then mark='❯'; else mark=' '; fi
-            printf ' %s %d. %s\n' "$mark" $number "$label"
+            printf -v row ' %s %d. %s\n' "$mark" $number "$label"
+            screen+=$row
         done
+        printf %s "$screen"
         IFS= read -rsn1 key
         case $key in
             $'\033') read -rsn2 key; case $key in '[A') at=$((at - 1)) ;; '[B') at=$((at + 1)) ;; esac ;;
@@ -116,15 +118,15 @@ fn a_dialog_of_another_agent() {
     world.set("PATH", format!("{}:{}", bin.display(), std::env::var("PATH").unwrap()));
     world.tmux(&["new-session", "-d", "-s", "main", "-x", "100", "-y", "30", "exec claude"]);
     let mut client = Client::new(&world);
-    let mut asked = Value::Null;
-    let mut until = |client: &mut Client, what: &str| {
-        eventually(what, || {
+    let question = |client: &mut Client, other: &str| {
+        let mut asked = Value::Null;
+        eventually("a question stands there", || {
             asked = client.call("list", &json!({"what": "agents"}))["agents"][0].clone();
-            asked["evidence"].to_string().contains(what) || asked["question_id"].is_string() == (what == "a question")
+            asked["question_id"].as_str().is_some_and(|id| id != other)
         });
-        asked.clone()
+        asked
     };
-    let first = until(&mut client, "a question");
+    let first = question(&mut client, "");
     let said = client.says("list", &json!({"what": "agents"}));
     assert!(said.contains("> 1: Yes\n") && said.contains("3: No, and tell Claude"), "{said}");
     let id = text(&first, "question_id").to_owned();
@@ -138,7 +140,7 @@ fn a_dialog_of_another_agent() {
     assert_eq!((&given["answered"], &given["taken"]), (&"Yes, and don't ask again".into(), &true.into()), "{given}");
     assert_eq!(fs::read_to_string(world.path("home/answers")).unwrap(), "rm -rf build: 2\n");
     // The next one has the same words, and is another question.
-    let second = until(&mut client, "a question");
+    let second = question(&mut client, &id);
     assert_eq!(second["question"], first["question"]);
     let error = client.fails("CONFLICT", "send_keys", &answer("1", &id));
     assert!(error.contains("another question") && error.contains(text(&second, "question_id")), "{error}");
