@@ -52,6 +52,9 @@ pub struct AgentOption {
     pub detail: Option<String>,
     /// The cursor stands on it.
     pub selected: bool,
+    /// Whether the key stands on the screen.
+    #[serde(skip)]
+    pub(crate) key_shown: bool,
 }
 
 /// A row of a screen.

@@ -1,7 +1,7 @@
 //! The engine's error messages in the words of this face: tools and arguments, not shell commands.
 
 /// What messages say to people at a shell, and what a model is told.
-const WORDS: [(&str, &str); 12] = [
+const WORDS: [(&str, &str); 13] = [
     ("`muxtap list-panes` shows what is there", "list shows what is there"),
     ("`muxtap new-session` starts one", "create (what: session) starts one"),
     ("`muxtap new-session` makes one", "create (what: session) makes one"),
@@ -13,6 +13,7 @@ const WORDS: [(&str, &str); 12] = [
     (", or the key's bytes with -H", ""),
     ("send it without --paste, or", "send it without paste, or change (leave_mode: true) first, or"),
     ("send it when they have left it", "change (leave_mode: true) leaves it"),
+    ("press them with send-keys", "press them with send_keys (keys)"),
     ("for the screen use capture", "for the screen use capture_pane"),
 ];
 
@@ -26,7 +27,8 @@ mod tests {
     use super::*;
 
     /// Sources whose messages reach a tool's caller.
-    const SOURCES: [&str; 8] = [
+    const SOURCES: [&str; 9] = [
+        include_str!("../engine/agents/answer.rs"),
         include_str!("../engine/input.rs"),
         include_str!("../engine/input/run.rs"),
         include_str!("../engine/input/prompt.rs"),

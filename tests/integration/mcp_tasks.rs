@@ -108,24 +108,55 @@ printf '\033[2J\033[Hall is done\n> \n'
 exec cat
 "#;
 
-#[test]
-fn a_dialog_of_another_agent() {
+/// A world in whose session such an agent runs.
+fn with_agent(name: &str, script: &str) -> World {
     let mut world = World::new();
     let bin = world.path("bin");
     fs::create_dir(&bin).unwrap();
-    fs::write(bin.join("claude"), CLAUDE).unwrap();
-    fs::set_permissions(bin.join("claude"), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::write(bin.join(name), script).unwrap();
+    fs::set_permissions(bin.join(name), fs::Permissions::from_mode(0o755)).unwrap();
     world.set("PATH", format!("{}:{}", bin.display(), std::env::var("PATH").unwrap()));
-    world.tmux(&["new-session", "-d", "-s", "main", "-x", "100", "-y", "30", "exec claude"]);
+    world.tmux(&["new-session", "-d", "-s", "main", "-x", "100", "-y", "30", &format!("exec {name}")]);
+    world
+}
+
+/// The question that the agent asks, if it is not this one.
+fn question(client: &mut Client, other: &str) -> Value {
+    let mut asked = Value::Null;
+    eventually("a question stands there", || {
+        asked = client.call("list", &json!({"what": "agents"}))["agents"][0].clone();
+        asked["state"] == "permission" && asked["question_id"].as_str() != Some(other)
+    });
+    asked
+}
+
+#[test]
+fn an_agent_that_reads_a_line() {
+    let ask = "printf \"Run shell command? (Y)es/(N)o/(D)on't ask again [Yes]: \"";
+    let world = with_agent("aider", &format!("#!/bin/sh\n{ask}; read -r line; echo \"answer: $line\"; exec cat\n"));
     let mut client = Client::new(&world);
-    let question = |client: &mut Client, other: &str| {
-        let mut asked = Value::Null;
-        eventually("a question stands there", || {
-            asked = client.call("list", &json!({"what": "agents"}))["agents"][0].clone();
-            asked["question_id"].as_str().is_some_and(|id| id != other)
-        });
-        asked
-    };
+    let asked = question(&mut client, "");
+    let given = json!({"target": "main", "answer": "N", "question_id": asked["question_id"]});
+    assert_eq!(client.call("send_keys", &given)["taken"], true);
+    assert_eq!(client.call("wait_for", &json!({"panes": "main", "patterns": "answer: N"}))["outcome"], "matched");
+}
+
+#[test]
+fn an_agent_whose_answers_cannot_be_chosen() {
+    let dialog =
+        "  ┃  △ Permission required\\n  ┃\\n  ┃   Allow once   Allow always   Reject     ⇆ select  enter confirm";
+    let world = with_agent("opencode", &format!("#!/bin/sh\nprintf '{dialog}'; read -r line\n"));
+    let mut client = Client::new(&world);
+    let asked = question(&mut client, "");
+    let given = json!({"target": "main", "answer": "Reject", "question_id": asked["question_id"]});
+    let error = client.fails("CONFLICT", "send_keys", &given);
+    assert!(error.contains("no key was pressed") && error.contains("send_keys (keys)"), "{error}");
+}
+
+#[test]
+fn a_dialog_of_another_agent() {
+    let world = with_agent("claude", CLAUDE);
+    let mut client = Client::new(&world);
     let first = question(&mut client, "");
     let said = client.says("list", &json!({"what": "agents"}));
     assert!(said.contains("> 1: Yes\n") && said.contains("3: No, and tell Claude"), "{said}");

@@ -9,6 +9,7 @@ use crate::{
     api::{AgentInfo, AgentOption, Cursor, Error, ErrorCode, InputRequest, Result, Tier},
     engine::{PaneState, Server, limits},
     protocol::ids::PaneId,
+    stream::render,
 };
 
 /// How long an agent may take to show that it took a key.
@@ -50,6 +51,14 @@ impl Server {
                 return Err(other_question(&info));
             }
             let wanted = chosen(&info.options, answer)?;
+            if !info.options.iter().any(|option| option.selected || option.key_shown) {
+                let message = format!(
+                    "how {} takes an answer in pane {} is not to be seen: neither a cursor nor keys stand there; no key was \
+                     pressed, press them with send-keys",
+                    info.name, info.pane
+                );
+                return Err(Error::new(ErrorCode::Conflict, message));
+            }
             self.press_answer(&pane, info, wanted).await
         }
         .await;
@@ -90,10 +99,11 @@ impl Server {
                     entered = true;
                     "Enter"
                 }
-                _ => {
+                _ if option.key_shown && option.key.chars().count() == 1 => {
                     (way, typed) = (Way::Key, true);
                     option.key.as_str()
                 }
+                _ => break,
             };
             let request = InputRequest { keys: Some(vec![key.to_owned()]), ..InputRequest::default() };
             let pressed = self.input(&pane.id().to_string(), &request).await?;
@@ -101,6 +111,8 @@ impl Server {
             let _ = tokio::time::timeout(REACTION, until_output(pane, pressed.cursor.offset)).await;
             let now = match self.agent_in(pane).await {
                 Ok(now) if now.question_id == question_id => now,
+                // The key stands in the line of the question, which is to be entered.
+                Ok(_) if typed && !entered && in_line(pane, asked.question.as_deref(), &option.key) => continue,
                 // The question, or the agent, has gone.
                 Ok(_) | Err(_) => {
                     taken = true;
@@ -167,6 +179,12 @@ async fn until_output(pane: &PaneState, offset: u64) {
             return;
         }
     }
+}
+
+/// Returns whether the line that has begun has the question and ends with the key.
+fn in_line(pane: &PaneState, question: Option<&str>, key: &str) -> bool {
+    let line = render::resting_line(&pane.lock().ring).text;
+    line.trim_end().ends_with(key) && question.is_some_and(|question| line.contains(question))
 }
 
 fn other_question(info: &AgentInfo) -> Error {
