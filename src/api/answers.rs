@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{Cursor, Gap};
+use super::{Cursor, Gap, WaitMode};
 use crate::protocol::ids::PaneId;
 
 /// Columns and rows.
@@ -154,6 +154,14 @@ mod optional_cursor {
             text => text.parse().map(Some).map_err(|error: crate::api::Error| D::Error::custom(error.message)),
         }
     }
+}
+
+/// Answer of the formats: what tmux prints, line by line.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[non_exhaustive]
+pub struct FormatAnswer {
+    /// The lines; of a list at least one for each entry, in tmux's order.
+    pub lines: Vec<String>,
 }
 
 /// Answers `GET /v1/sessions`.
@@ -354,6 +362,8 @@ pub enum PredicateKind {
     Pattern,
     /// A regex on the screen.
     Screen,
+    /// A regex that nothing on the screen matches any more.
+    Gone,
     /// Quiet.
     Stable,
     /// The process ended.
@@ -419,6 +429,12 @@ pub struct PredicateReport {
     /// For `prompt`: `osc133` or `rule`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub how: Option<String>,
+    /// For `exit`: the pane's exit status, where it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit_status: Option<i32>,
+    /// For `exit`: the signal that ended it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit_signal: Option<i32>,
 }
 
 /// Answers a wait.
@@ -461,6 +477,57 @@ impl WaitAnswer {
         let latched = self.predicates.iter().find(|report| !report.captures.is_empty());
         latched.map_or(&[], |report| report.captures.as_slice())
     }
+}
+
+/// A condition of an open wait.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[non_exhaustive]
+pub struct WaitCondition {
+    /// Which kind.
+    pub kind: PredicateKind,
+    /// The regex, where it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pattern: Option<String>,
+}
+
+/// An open wait.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[non_exhaustive]
+pub struct WaitInfo {
+    /// Its id.
+    pub id: String,
+    /// The tmux server's socket.
+    pub socket: String,
+    /// The panes that it watches.
+    pub panes: Vec<PaneId>,
+    /// Whether one pane or every pane must satisfy it.
+    pub mode: WaitMode,
+    /// Its conditions; those of the kind `fail` end it as failed.
+    pub conditions: Vec<WaitCondition>,
+    /// When it was asked for, in milliseconds since 1970.
+    pub since_ms: u64,
+    /// When its time is up, in milliseconds since 1970.
+    pub until_ms: u64,
+    /// The way by which its caller came: `unix`, `http`, `mcp`, or `engine` within a program of one's own.
+    pub face: String,
+    /// The caller's process or address; empty where it is not known.
+    pub who: String,
+}
+
+/// Answers `GET /v1/waits`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[non_exhaustive]
+pub struct WaitList {
+    /// The open waits, the oldest first.
+    pub waits: Vec<WaitInfo>,
+}
+
+/// Answers `GET /v1/servers`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[non_exhaustive]
+pub struct ServerList {
+    /// The tmux servers that are followed, and sockets that were asked for on which none runs; by socket.
+    pub servers: Vec<ServerStatus>,
 }
 
 /// Answers what makes a session, window or pane.
@@ -547,6 +614,9 @@ pub struct ServerStatus {
     pub socket: String,
     /// `connected`, `connecting`, `gone` or `absent`.
     pub state: String,
+    /// Its process, while it is connected.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pid: Option<u32>,
     /// Its tmux version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,

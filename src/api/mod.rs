@@ -3,6 +3,8 @@
 
 mod agents;
 mod answers;
+#[cfg(feature = "http")]
+pub(crate) mod decode;
 mod events;
 mod requests;
 mod streams;

@@ -13,9 +13,8 @@ use crate::protocol::ids::PaneId;
 #[into_params(parameter_in = Query)]
 #[non_exhaustive]
 pub struct ServerQuery {
-    /// The tmux server, by the absolute path of its socket. It must be there; the CLI resolves
-    /// `-L`, `-S` and `$TMUX` to it.
-    #[param(required = true)]
+    /// The tmux server: the absolute path of its socket, or its name as for `tmux -L`. Absent: the
+    /// only server that is followed, else the one named `default` of the daemon's user.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub socket: Option<String>,
     /// The caller's own pane, by its id: targets such as `:2`, `.1` and `+` count from there.
@@ -40,6 +39,42 @@ impl ListQuery {
     pub fn items(&self) -> Vec<String> {
         items(self.targets.as_deref().unwrap_or_default()).map(str::to_owned).collect()
     }
+}
+
+/// `GET /v1/panes/{pane}/format`: what tmux makes of a format for one pane, as `display-message -p`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams, ToSchema)]
+#[into_params(parameter_in = Query)]
+#[non_exhaustive]
+pub struct FormatQuery {
+    /// The format, as in FORMATS of tmux's manual page: `#{pane_current_path}`.
+    pub format: String,
+}
+
+/// `GET /v1/format`: what tmux makes of a format for each session, window or pane.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, IntoParams, ToSchema)]
+#[into_params(parameter_in = Query)]
+#[non_exhaustive]
+pub struct FormatListQuery {
+    /// The kind of what is listed.
+    pub each: Listed,
+    /// The format, as in FORMATS of tmux's manual page: `#{session_name} #{session_windows}`.
+    pub format: String,
+    /// As for the list itself: only what these targets name, with commas between them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub targets: Option<String>,
+}
+
+/// A kind of what tmux lists.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Listed {
+    /// Sessions.
+    Sessions,
+    /// Windows, once for each session that links them.
+    Windows,
+    /// Panes that have not ended.
+    #[default]
+    Panes,
 }
 
 /// `GET /v1/panes/{pane}/capture`: as `tmux capture-pane -p`.
@@ -141,6 +176,9 @@ pub struct RunRequest {
     /// Clear what is typed at the prompt; without it a prompt with something typed is a `CONFLICT`.
     #[serde(default)]
     pub clear_line: bool,
+    /// How long what runs in the pane may take to end before it is a `CONFLICT` (default 1000).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prompt_ms: Option<u64>,
 }
 
 /// Whether one pane or all panes must satisfy a wait.
@@ -155,7 +193,7 @@ pub enum WaitMode {
     All,
 }
 
-/// `POST /v1/waits`. At least one predicate: patterns, screen, `stable_ms`, exit, prompt, bell or
+/// `POST /v1/waits`. At least one predicate: patterns, screen, gone, `stable_ms`, exit, prompt, bell or
 /// title. Several are AND.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -174,6 +212,9 @@ pub struct WaitRequest {
     /// Regexes on the rendered screen; each must match.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub screen: Vec<String>,
+    /// Regexes that nothing on the rendered screen matches, now or later; for each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gone: Vec<String>,
     /// No output for this long, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stable_ms: Option<u64>,
@@ -224,6 +265,10 @@ pub struct NewSessionRequest {
     /// Rows (default 24).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub height: Option<u16>,
+    /// Where a session of that name is there already, answer its active pane and make nothing
+    /// (`-A`); default: that is an error.
+    #[serde(default)]
+    pub or_existing: bool,
 }
 
 /// The program to start in a pane, and how; common to sessions, windows, splits and respawns.
@@ -255,6 +300,9 @@ pub struct SpawnRequest {
 pub struct NewWindowRequest {
     /// The session it goes to.
     pub session: String,
+    /// Its index there, which must be free; absent: the first free one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub index: Option<u32>,
     /// The window's name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
@@ -267,6 +315,7 @@ pub struct NewWindowRequest {
 }
 
 /// `POST /v1/panes`: a split.
+#[allow(clippy::struct_excessive_bools, reason = "each is a flag of the command")]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[non_exhaustive]
 pub struct SplitRequest {
@@ -275,6 +324,12 @@ pub struct SplitRequest {
     /// Side by side (`-h`); default: one above the other.
     #[serde(default)]
     pub horizontal: bool,
+    /// The new pane comes first: to the left, or above (`-b`).
+    #[serde(default)]
+    pub before: bool,
+    /// The new pane takes the window's whole height or width (`-f`).
+    #[serde(default)]
+    pub full: bool,
     /// Size of the new pane in cells, or a percentage as `30%`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<String>,
@@ -306,8 +361,7 @@ pub struct PatchRequest {
     /// Start the pane's program anew, or another one (panes).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub respawn: Option<RespawnRequest>,
-    /// Make it the current window of its session, and the active pane of its window (windows and
-    /// panes).
+    /// Make it its session's current window, or its window's active pane.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub select: bool,
     /// Let the pane fill its window, or no more (panes).

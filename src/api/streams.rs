@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use super::{Error, Event, EventKind, InputAnswer, InputRequest, ReadFormat, Result};
+use super::{Error, Event, EventKind, InputAnswer, InputRequest, ReadFormat, Result, WaitAnswer, WaitRequest};
 
 /// The contents of `screen` events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
@@ -145,6 +145,29 @@ impl StreamInput {
     }
 }
 
+/// Begins a wait: as `POST /v1/waits`. It ends with the connection.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[non_exhaustive]
+pub struct StreamWait {
+    /// The wait's number: its result names it as `wait`.
+    pub id: u64,
+    /// The tmux server; absent: the one in the request that opened the WebSocket.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub socket: Option<String>,
+    /// The panes and what is waited for; without `detach`.
+    #[serde(flatten)]
+    pub request: WaitRequest,
+}
+
+/// Cancels a wait.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct CancelRequest {
+    /// The wait's number.
+    pub id: u64,
+}
+
 /// Asks for an answer and nothing else.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -166,17 +189,22 @@ pub enum StreamRequest {
     Unsubscribe(UnsubscribeRequest),
     /// Types into a pane.
     Input(StreamInput),
+    /// Begins a wait.
+    Wait(Box<StreamWait>),
+    /// Cancels a wait.
+    Cancel(CancelRequest),
     /// Asks for an answer.
     Ping(PingRequest),
 }
 
 /// A message of the daemon on `GET /v1/stream`: the answer to a request (`ok` or `error`, with the
-/// request's `id`), or an event of a subscription (`sub`).
+/// request's `id`), an event of a subscription (`sub`), or a wait's result (`wait`).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(untagged)]
 #[non_exhaustive]
 pub enum StreamMessage {
     /// Something happened.
+    #[schema(title = "Event")]
     Event {
         /// The subscription's number.
         sub: u64,
@@ -187,13 +215,23 @@ pub enum StreamMessage {
         resume: Option<String>,
     },
     /// A subscription cannot go on.
+    #[schema(title = "Ended")]
     Ended {
         /// The subscription's number.
         sub: u64,
         /// Why.
         error: Error,
     },
+    /// A wait has ended.
+    #[schema(title = "Waited")]
+    Waited {
+        /// The wait's number.
+        wait: u64,
+        /// How it ended: as `POST /v1/waits` answers.
+        result: Box<WaitAnswer>,
+    },
     /// A request was carried out.
+    #[schema(title = "Done")]
     Done {
         /// The request's.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -202,6 +240,7 @@ pub enum StreamMessage {
         ok: StreamAnswer,
     },
     /// A request failed.
+    #[schema(title = "Failed")]
     Failed {
         /// The request's.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -217,15 +256,23 @@ pub enum StreamMessage {
 #[non_exhaustive]
 pub enum StreamAnswer {
     /// Of `subscribe`.
+    #[schema(title = "Subscribed")]
     Subscribed {
         /// The panes that are followed from now on.
         panes: Vec<String>,
         /// Where the subscription begins.
         resume: String,
     },
+    /// Of `wait`: it has begun.
+    #[schema(title = "Waiting")]
+    Waiting {
+        /// The wait's id, by which `GET /v1/waits` and `GET /v1/waits/{id}` know it.
+        wait: String,
+    },
     /// Of `input`.
     Typed(InputAnswer),
     /// Of the others.
+    #[schema(title = "Nothing")]
     Nothing {},
 }
 

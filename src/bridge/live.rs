@@ -204,6 +204,7 @@ impl Live {
             width: Some(SIZE.0),
             height: Some(SIZE.1),
             spawn: SpawnRequest { cwd, caller_env: Some(self.environment.clone()), ..SpawnRequest::default() },
+            or_existing: false,
         };
         let mut tries = 1;
         loop {

@@ -15,7 +15,7 @@ use super::{
         capture::CapturePane,
         change::{
             KillPane, KillSession, KillWindow, RenameSession, RenameWindow, ResizePane, ResizeWindow, RespawnPane,
-            SelectLayout,
+            SelectLayout, SelectPane, SelectWindow,
         },
         completions::Completions,
         create::{NewSession, NewWindow, SplitWindow},
@@ -24,9 +24,9 @@ use super::{
         doctor::Doctor,
         events::Events,
         input::SendKeys,
-        list::{ListPanes, ListSessions, ListWindows},
+        list::{DisplayMessage, HasSession, ListPanes, ListSessions, ListWindows},
         mcp::Mcp,
-        read::Read,
+        read::{CursorOf, Read},
         run::Run,
         tail::Tail,
         wait_for::WaitFor,
@@ -67,7 +67,7 @@ struct Cli {
 struct Common {
     /// The tmux server with this name, as for `tmux -L` (default: the one this runs in, else
     /// `default`)
-    #[arg(short = 'L', value_name = "NAME", global = true, help_heading = "Global options")]
+    #[arg(short = 'L', value_name = "NAME", help_heading = "Global options")]
     socket_name: Option<OsString>,
 
     /// The tmux server with this socket, as for `tmux -S`
@@ -96,6 +96,10 @@ pub(super) enum Command {
     ListWindows(ListWindows),
     #[command(visible_alias = "lsp")]
     ListPanes(ListPanes),
+    #[command(visible_alias = "has")]
+    HasSession(HasSession),
+    #[command(visible_alias = "display")]
+    DisplayMessage(DisplayMessage),
     #[command(visible_alias = "new")]
     NewSession(NewSession),
     #[command(visible_alias = "neww")]
@@ -117,6 +121,10 @@ pub(super) enum Command {
     ResizePane(ResizePane),
     #[command(visible_alias = "resizew")]
     ResizeWindow(ResizeWindow),
+    #[command(visible_alias = "selectw")]
+    SelectWindow(SelectWindow),
+    #[command(visible_alias = "selectp")]
+    SelectPane(SelectPane),
     #[command(visible_alias = "selectl")]
     SelectLayout(SelectLayout),
     #[command(visible_alias = "send")]
@@ -124,6 +132,7 @@ pub(super) enum Command {
     #[command(visible_alias = "capturep")]
     CapturePane(CapturePane),
     Read(Read),
+    Cursor(CursorOf),
     Tail(Tail),
     #[command(visible_alias = "wait")]
     WaitFor(Box<WaitFor>),
@@ -150,6 +159,8 @@ impl Command {
             Self::ListSessions(args) => args.run(caller).await,
             Self::ListWindows(args) => args.run(caller).await,
             Self::ListPanes(args) => args.run(caller).await,
+            Self::HasSession(args) => args.run(caller).await,
+            Self::DisplayMessage(args) => args.run(caller).await,
             Self::NewSession(args) => args.run(caller).await,
             Self::NewWindow(args) => args.run(caller).await,
             Self::SplitWindow(args) => args.run(caller).await,
@@ -161,10 +172,13 @@ impl Command {
             Self::RenameWindow(args) => args.run(caller).await,
             Self::ResizePane(args) => args.run(caller).await,
             Self::ResizeWindow(args) => args.run(caller).await,
+            Self::SelectWindow(args) => args.run(caller).await,
+            Self::SelectPane(args) => args.run(caller).await,
             Self::SelectLayout(args) => args.run(caller).await,
             Self::SendKeys(args) => args.run(caller).await,
             Self::CapturePane(args) => args.run(caller).await,
             Self::Read(args) => args.run(caller).await,
+            Self::Cursor(args) => args.run(caller).await,
             Self::Tail(args) => args.run(caller).await,
             Self::WaitFor(args) => args.run(caller).await,
             Self::Run(args) => args.run(caller).await,
@@ -188,28 +202,32 @@ pub(super) struct Invocation {
 }
 
 /// Builds the whole tree, as help, completions and the documentation's tests see it.
-/// `-S` is not one of clap's global arguments: in `capture-pane` it is the first line, as in tmux,
-/// and a global argument cannot give way. So it is put on each command, with its letter where the
-/// letter is free. Targets may be negative numbers.
+/// `-L` and `-S` are not among clap's global arguments: in `capture-pane` `-S` is the first line and
+/// in `select-pane` `-L` the left, as in tmux, and a global argument cannot give way. So they are put
+/// on each command, with their letters where those are free. Targets may be negative numbers.
 pub fn tree() -> clap::Command {
-    Cli::command().mut_subcommands(with_path)
+    Cli::command().mut_subcommands(with_server)
 }
 
-fn with_path(command: clap::Command) -> clap::Command {
+fn with_server(command: clap::Command) -> clap::Command {
     // `-t -1` is the one before.
     let is_target = |arg: &Arg| arg.get_short() == Some('t') && arg.get_action().takes_values();
     let command = command.mut_args(|arg| if is_target(&arg) { arg.allow_negative_numbers(true) } else { arg });
-    let taken = command.get_arguments().any(|arg| arg.get_short() == Some('S'));
-    let path = Arg::new(SUBCOMMAND_PATH)
-        .long("socket-path")
-        .value_name("PATH")
-        .value_parser(clap::value_parser!(OsString))
-        .help("The tmux server with this socket, as for `tmux -S`")
-        .help_heading("Global options");
-    command.arg(if taken { path } else { path.short('S') })
+    let global = |id: &'static str, value: &'static str, help: &'static str| {
+        let arg = Arg::new(id).value_name(value).value_parser(clap::value_parser!(OsString));
+        arg.help(help).help_heading("Global options")
+    };
+    let path =
+        global(SUBCOMMAND_PATH, "PATH", "The tmux server with this socket, as for `tmux -S`").long("socket-path");
+    let name = global(SUBCOMMAND_NAME, "NAME", "The tmux server with this name, as for `tmux -L`");
+    let is_taken = |letter| command.get_arguments().any(|arg| arg.get_short() == Some(letter));
+    let (path_taken, name_taken) = (is_taken('S'), is_taken('L'));
+    let command = command.arg(if path_taken { path } else { path.short('S') });
+    if name_taken { command } else { command.arg(name.short('L')) }
 }
 
 const SUBCOMMAND_PATH: &str = "subcommand_socket_path";
+const SUBCOMMAND_NAME: &str = "subcommand_socket_name";
 
 /// Parses a command line, the program's name included.
 pub(super) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Invocation, clap::Error> {
@@ -245,10 +263,12 @@ fn parse_as_written(args: Vec<OsString>) -> Result<Invocation, clap::Error> {
 }
 
 fn invocation(matches: &ArgMatches, common: Common, command: Command) -> Invocation {
-    let path = matches
-        .subcommand()
-        .and_then(|(_, matches): (_, &ArgMatches)| matches.get_one::<OsString>(SUBCOMMAND_PATH).cloned());
-    let server = ServerChoice { path: path.or(common.socket_path), name: common.socket_name };
+    let given = |id: &str| {
+        let (_, matches): (_, &ArgMatches) = matches.subcommand()?;
+        matches.try_get_one::<OsString>(id).ok().flatten().cloned()
+    };
+    let path = given(SUBCOMMAND_PATH).or(common.socket_path);
+    let server = ServerChoice { path, name: given(SUBCOMMAND_NAME).or(common.socket_name) };
     Invocation { json: common.json, server, command }
 }
 
@@ -257,7 +277,7 @@ fn invocation(matches: &ArgMatches, common: Common, command: Command) -> Invocat
 /// say what is wrong with it.
 fn parse_by_own_tree(args: &[OsString]) -> Option<Invocation> {
     fn own<T: clap::Args>(args: &[OsString], name: &'static str, command: fn(T) -> Command) -> Option<Invocation> {
-        let own = with_path(T::augment_args(clap::Command::new(name)));
+        let own = with_server(T::augment_args(clap::Command::new(name)));
         let tree = Common::augment_args(clap::Command::new("muxtap")).subcommand_required(true).subcommand(own);
         let matches = tree.disable_help_subcommand(true).try_get_matches_from(args).ok()?;
         let common = Common::from_arg_matches(&matches).ok()?;
@@ -323,7 +343,9 @@ mod tests {
         let commands: Vec<&str> = tree.get_subcommands().map(clap::Command::get_name).collect();
         assert_eq!(documented, commands, "docs/cli.md lists the commands in the order of --help");
         for (command, (name, body)) in tree.get_subcommands().zip(&sections) {
-            for arg in command.get_arguments().filter(|arg| !arg.is_hide_set() && arg.get_id() != SUBCOMMAND_PATH) {
+            for arg in command.get_arguments().filter(|arg| {
+                !arg.is_hide_set() && ![SUBCOMMAND_PATH, SUBCOMMAND_NAME].contains(&arg.get_id().as_str())
+            }) {
                 let short = arg.get_short().map(|short| format!("`-{short}"));
                 let long = arg.get_long().map(|long| format!("`--{long}"));
                 for flag in short.into_iter().chain(long) {

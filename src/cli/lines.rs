@@ -4,6 +4,8 @@
 use std::collections::HashMap;
 
 use muxtap_core::width;
+use regex::Regex;
+use time::OffsetDateTime;
 
 use crate::{plain, protocol::ids::PaneId};
 
@@ -15,7 +17,8 @@ const COLORS: [&str; 6] = ["36", "33", "32", "35", "34", "31"];
 const DIM: &str = "2";
 
 /// The style in which lines are printed.
-#[derive(Clone, Copy, Debug, Default)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Style {
     /// Whether each line begins with its pane's name.
     pub(super) prefixed: bool,
@@ -23,6 +26,10 @@ pub(super) struct Style {
     pub(super) color: bool,
     /// Whether the text holds escape sequences; then colours end with the line.
     pub(super) escapes: bool,
+    /// Whether each line begins with the time, in UTC.
+    pub(super) timestamps: bool,
+    /// Only lines in which this matches, escape sequences left out.
+    pub(super) grep: Option<Regex>,
 }
 
 #[derive(Debug, Default)]
@@ -94,9 +101,10 @@ impl Lines {
     }
 
     fn print(&mut self, pane: PaneId, lines: &[u8]) -> Vec<u8> {
-        let (style, width) = (self.style, self.width);
+        let (style, width) = (self.style.clone(), self.width);
         let source = self.source(pane);
         let label = &source.label;
+        let time = if style.timestamps { now() + " " } else { String::new() };
         let blanks = width.saturating_sub(width::of_text(label));
         let prefix = match style {
             Style { prefixed: false, .. } => String::new(),
@@ -105,12 +113,16 @@ impl Lines {
         };
         let mut printed = Vec::with_capacity(lines.len() + prefix.len());
         for line in lines.strip_suffix(b"\n").unwrap_or(lines).split(|&byte| byte == b'\n') {
+            let plain_line = || plain::text(&String::from_utf8_lossy(last_version(line))).into_owned();
+            if style.grep.as_ref().is_some_and(|grep| !grep.is_match(&plain_line())) {
+                continue;
+            }
             printed.extend_from_slice(prefix.as_bytes());
+            printed.extend_from_slice(time.as_bytes());
             if style.escapes {
                 printed.extend_from_slice(line);
             } else {
-                let line = String::from_utf8_lossy(last_version(line));
-                printed.extend_from_slice(plain::text(&line).as_bytes());
+                printed.extend_from_slice(plain_line().as_bytes());
             }
             if style.escapes && line.contains(&0x1b) {
                 printed.extend_from_slice(b"\x1b[0m");
@@ -119,6 +131,13 @@ impl Lines {
         }
         printed
     }
+}
+
+/// Returns the time, to the millisecond, in UTC.
+fn now() -> String {
+    let now = OffsetDateTime::now_utc();
+    let (hour, minute, second, millisecond) = now.time().as_hms_milli();
+    format!("{}T{hour:02}:{minute:02}:{second:02}.{millisecond:03}Z", now.date())
 }
 
 /// Returns what is left of a line that was drawn several times over (a progress bar).
@@ -167,8 +186,19 @@ mod tests {
     }
 
     #[test]
+    fn lines_are_chosen_by_what_they_show_and_have_their_time() {
+        let grep = Some(Regex::new("^(a|c)$").unwrap());
+        let mut lines = Lines::new(Style { grep: grep.clone(), ..Style::default() });
+        assert_eq!(text(lines.feed(PaneId(0), b"a\nb\nx\rc\n")), "a\nc\n");
+        let mut lines = Lines::new(Style { timestamps: true, grep, prefixed: true, ..Style::default() });
+        let printed = text(lines.feed(PaneId(0), b"a\nb\n"));
+        let time = Regex::new(r"^%0 │ \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z a\n$").unwrap();
+        assert!(time.is_match(&printed), "{printed}");
+    }
+
+    #[test]
     fn each_pane_has_its_colour() {
-        let mut lines = Lines::new(Style { prefixed: true, color: true, escapes: false });
+        let mut lines = Lines::new(Style { prefixed: true, color: true, ..Style::default() });
         assert_eq!(text(lines.feed(PaneId(0), b"x\n")), "\x1b[36m%0 │\x1b[0m x\n");
         assert_eq!(text(lines.feed(PaneId(1), b"x\n")), "\x1b[33m%1 │\x1b[0m x\n");
     }

@@ -9,7 +9,7 @@ use muxtap_core::width;
 use serde::Serialize;
 
 use crate::{
-    api::{Error, Gap},
+    api::{Error, Gap, PaneInfo},
     plain,
     protocol::ids::PaneId,
 };
@@ -104,6 +104,21 @@ pub(super) fn report(error: &Error, json: bool) {
 /// Returns a pane's place in words: `session:window.pane`.
 pub(super) fn place(session: &str, window: u32, pane: u32) -> String {
     format!("{session}:{window}.{pane}")
+}
+
+/// Returns a pane's name for people: by the window's name where no other window of the session has it,
+/// with the pane's index where it is not alone. An ended pane may have no place any more.
+pub(super) fn name(pane: &PaneInfo, all: &[PaneInfo]) -> String {
+    if pane.window_id.is_empty() {
+        return pane.id.to_string();
+    }
+    let in_session = || all.iter().filter(|other| other.session_id == pane.session_id && !other.window_id.is_empty());
+    let is_shared = in_session().any(|other| other.window == pane.window && other.window_id != pane.window_id);
+    let is_odd = pane.window.is_empty() || pane.window.contains(['.', ':', '*']);
+    let window = if is_shared || is_odd { pane.window_index.to_string() } else { pane.window.clone() };
+    let alone = !in_session().any(|other| other.window_id == pane.window_id && other.id != pane.id);
+    let session = &pane.session;
+    if alone { format!("{session}:{window}") } else { format!("{session}:{window}.{}", pane.index) }
 }
 
 /// Describes in words how a pane's process ended.

@@ -91,7 +91,8 @@ impl Server {
         let audit = self.engine.audit(Tier::Create, "change-window", host, target)?;
         let done = async {
             only(patch, "a window", &["name", "layout", "width", "height", "select"])?;
-            let window = self.window(target).await?.id.to_string();
+            let row = self.window(target).await?;
+            let window = row.id.to_string();
             audit.resolved(&window);
             let mut commands = Vec::new();
             if let Some(name) = &patch.name {
@@ -105,7 +106,8 @@ impl Server {
                 commands.push(Command::new("select-layout").opt("-t", &window).end_of_flags().arg(layout));
             }
             if patch.select {
-                commands.push(Command::new("select-window").opt("-t", &window));
+                // In this session: others may link the window.
+                commands.push(Command::new("select-window").opt("-t", format!("{}:{window}", row.session)));
             }
             if commands.is_empty() {
                 return Err(nothing());
@@ -141,7 +143,6 @@ impl Server {
                 commands.push(Command::new("copy-mode").flag("-q").opt("-t", &id));
             }
             if patch.select {
-                commands.push(Command::new("select-window").opt("-t", &id));
                 commands.push(Command::new("select-pane").opt("-t", &id));
             }
             if let Some(zoom) = patch.zoom {

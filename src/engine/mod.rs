@@ -34,9 +34,9 @@ use tokio::{runtime::Handle, sync::broadcast};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
-    api::{Error, ErrorCode, Event, Result, ServerStatus},
+    api::{Error, ErrorCode, Event, Result, ServerStatus, WaitInfo},
     nonce,
-    tmux::{LinkState, OwnProgram, Proc, ProcessProbe, ServerLink, ServerSpec, SocketFile, Subject},
+    tmux::{LinkState, OwnProgram, Proc, ProcessProbe, ServerLink, ServerSpec, SocketFile, Subject, same_socket},
 };
 
 pub use audit_scope::Caller;
@@ -51,6 +51,7 @@ pub(crate) use pane::{PaneState, Revision};
 pub(crate) use query::scope::{Names, is_pattern};
 pub(crate) use query::target::{SessionPart, Target, find_pane, find_session, find_window, is_number};
 pub(crate) use spawn::unmanaged::{UnmanagedPlace, UnmanagedSpawn};
+pub(crate) use wait::OwnedWait;
 use wait::Waits;
 
 /// A handle on an engine: the first thing a program makes.
@@ -175,7 +176,7 @@ impl Engine {
             return Err(Error::unavailable("muxtap is stopping"));
         }
         let mut hosts = self.hosts();
-        if let Some(host) = hosts.get(socket) {
+        if let Some(host) = find_host(&hosts, socket, self.shared.options.program.prefix.is_empty()) {
             host.touch();
             return Ok(host.clone());
         }
@@ -193,6 +194,16 @@ impl Engine {
         host.set_server(server);
         hosts.insert(socket.to_owned(), host.clone());
         Ok(host)
+    }
+
+    /// Returns the servers that run and are followed, in the order of their sockets.
+    fn followed(&self) -> Vec<Arc<Host>> {
+        let hosts = self.hosts();
+        let runs = |host: &&Arc<Host>| !matches!(host.server().state(), LinkState::Down { .. });
+        let mut followed: Vec<_> = hosts.values().filter(runs).cloned().collect();
+        drop(hosts);
+        followed.sort_by(|a, b| a.socket().cmp(b.socket()));
+        followed
     }
 
     fn hosts(&self) -> MutexGuard<'_, HashMap<PathBuf, Arc<Host>>> {
@@ -249,6 +260,19 @@ impl Engine {
         servers
     }
 
+    /// Returns each open wait: what it waits for, where, and until when.
+    ///
+    /// ```no_run
+    /// # async fn example(engine: muxtap::Engine) {
+    /// for wait in engine.waits() {
+    ///     println!("{} waits on {:?}", wait.id, wait.panes);
+    /// }
+    /// # }
+    /// ```
+    pub fn waits(&self) -> Vec<WaitInfo> {
+        self.shared.waits.list()
+    }
+
     /// Leaves every server, and waits until nothing of muxtap is left on them. Open waits end as
     /// cancelled. What needs tmux is `TMUX_UNAVAILABLE` afterwards; what was printed can still be read.
     pub async fn stop(&self) {
@@ -273,6 +297,21 @@ impl Engine {
     }
 }
 
+/// Finds the host of a socket by any of its paths: one server is followed once. Paths on another machine (`local` is
+/// false) are known by their letters alone.
+fn find_host<'a>(hosts: &'a HashMap<PathBuf, Arc<Host>>, socket: &Path, local: bool) -> Option<&'a Arc<Host>> {
+    let named = hosts.get(socket);
+    let is_followed = |host: &Host| !matches!(host.server().state(), LinkState::Down { .. });
+    // No file is looked at for the path that callers use all the time.
+    if !local || named.is_some_and(|host| is_followed(host)) {
+        return named;
+    }
+    let same = |host: &&Arc<Host>| same_socket(host.socket(), socket);
+    // Where nothing ran on this path so far, it may have become a link since.
+    let followed = hosts.values().filter(|host| is_followed(host)).find(same);
+    followed.or(named).or_else(|| hosts.values().find(same))
+}
+
 /// Forgets sockets on which no server runs, but for those that were asked for last: a mistyped one
 /// costs a watch of its folder.
 fn forget_idle(hosts: &mut HashMap<PathBuf, Arc<Host>>) {
@@ -291,6 +330,7 @@ fn forget_idle(hosts: &mut HashMap<PathBuf, Arc<Host>>) {
 fn status(host: &Host) -> ServerStatus {
     let topology = host.server().topology().without_hubs();
     let (clients, hub) = host.server().clients();
+    let mut pid = None;
     let (state, version, error) = match host.server().state() {
         LinkState::Connecting => ("connecting", None, None),
         LinkState::Connected(identity) => {
@@ -301,6 +341,7 @@ fn status(host: &Host) -> ServerStatus {
                  {}` has tmux make it again",
                 identity.pid
             );
+            pid = Some(identity.pid);
             ("connected", Some(identity.version.to_string()), gone.then_some(message))
         }
         LinkState::Down { error, ended: true, .. } => ("gone", None, Some(error.message)),
@@ -309,6 +350,7 @@ fn status(host: &Host) -> ServerStatus {
     ServerStatus {
         socket: host.socket().display().to_string(),
         state: state.into(),
+        pid,
         version,
         coverage: (clients > 0).then(|| if hub { "hub" } else { "sessions" }.into()),
         clients,

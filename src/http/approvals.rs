@@ -39,7 +39,7 @@ fn questions(app: &App, peer: &Peer) -> Result<Approvals> {
 ///
 /// On the Unix socket only, as all of approvals.
 #[utoipa::path(
-    get, path = "/v1/approvals", tag = "approvals",
+    get, path = "/v1/approvals", operation_id = "list_approvals", tag = "approvals",
     responses((status = 200, description = "The answer", body = ApprovalList), Failures)
 )]
 pub async fn list(Extension(peer): Extension<Peer>, app: App) -> Result<Json<ApprovalList>> {
@@ -48,7 +48,7 @@ pub async fn list(Extension(peer): Extension<Peer>, app: App) -> Result<Json<App
 
 /// Answers a question. Each takes one answer.
 #[utoipa::path(
-    post, path = "/v1/approvals/{id}", tag = "approvals",
+    post, path = "/v1/approvals/{id}", operation_id = "answer_approval", tag = "approvals",
     params(PathQuestion),
     request_body = ApprovalAnswer,
     responses((status = 200, description = "Done", body = DoneAnswer), Failures)
@@ -68,7 +68,7 @@ pub async fn answer(
 /// Server-Sent Events: `data` is the list of open questions, at once and whenever it may have
 /// changed. While this is read, agents know that somebody can be asked.
 #[utoipa::path(
-    get, path = "/v1/approvals/events", tag = "approvals",
+    get, path = "/v1/approvals/events", operation_id = "watch_approvals", tag = "approvals",
     responses(
         (status = 200, description = "A stream of lists", body = ApprovalList, content_type = "text/event-stream"),
         Failures

@@ -2,13 +2,14 @@
 
 use axum::{
     Json,
-    extract::{FromRequest, FromRequestParts, Path, Query, Request, rejection::JsonRejection},
-    http::{StatusCode, Uri, request::Parts},
+    body::Bytes,
+    extract::{FromRequest, FromRequestParts, Path, Query, Request},
+    http::{HeaderMap, StatusCode, Uri, header, request::Parts},
     response::{IntoResponse, Response},
 };
 use serde::de::DeserializeOwned;
 
-use crate::api::{Error, ErrorCode};
+use crate::api::{Error, ErrorCode, decode};
 
 /// An answer, or the engine's error with its status.
 pub type Result<T> = std::result::Result<T, Failure>;
@@ -48,14 +49,27 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
     type Rejection = Failure;
 
     async fn from_request(request: Request, state: &S) -> Result<Self> {
-        match Json::<T>::from_request(request, state).await {
-            Ok(Json(body)) => Ok(Self(body)),
-            Err(JsonRejection::BytesRejection(rejection)) if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE => {
-                Err(Error::new(ErrorCode::ResourceLimit, "the request's body is too large").into())
+        // A page of another origin may send any other type without being asked for (CORS).
+        check_content_type(request.headers())?;
+        let bytes = Bytes::from_request(request, state).await.map_err(|rejection| {
+            if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE {
+                return Error::new(ErrorCode::ResourceLimit, "the request's body is too large");
             }
-            Err(rejection) => Err(Error::invalid(rejection.body_text()).into()),
-        }
+            Error::invalid("body: it did not arrive whole")
+        })?;
+        Ok(Self(decode::from_json("body", &bytes)?))
     }
+}
+
+/// Error: `INVALID_ARGUMENT` for a body that does not call itself JSON.
+fn check_content_type(headers: &HeaderMap) -> std::result::Result<(), Error> {
+    let given = headers.get(header::CONTENT_TYPE).map(|kind| String::from_utf8_lossy(kind.as_bytes()));
+    let kind = given.as_deref().unwrap_or_default().split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    if kind == "application/json" || kind.starts_with("application/") && kind.ends_with("+json") {
+        return Ok(());
+    }
+    let given = given.map_or_else(|| "none".into(), |given| format!("{given:?}"));
+    Err(Error::invalid(format!("content-type: expected application/json, got {given}")))
 }
 
 /// A query whose errors are the engine's.
@@ -64,9 +78,12 @@ pub struct Params<T>(pub T);
 impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Params<T> {
     type Rejection = Failure;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self> {
-        let query = Query::<T>::from_request_parts(parts, state).await;
-        query.map(|Query(params)| Self(params)).map_err(|rejection| Error::invalid(rejection.body_text()).into())
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self> {
+        if let Ok(Query(params)) = Query::<T>::try_from_uri(&parts.uri) {
+            return Ok(Self(params));
+        }
+        let pairs = Query::<Vec<(String, String)>>::try_from_uri(&parts.uri).map(|Query(pairs)| pairs);
+        Ok(Self(decode::from_pairs(pairs.unwrap_or_default())?))
     }
 }
 
@@ -78,7 +95,9 @@ impl<S: Send + Sync> FromRequestParts<S> for Target {
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self> {
         let path = Path::<String>::from_request_parts(parts, state).await;
-        path.map(|Path(target)| Self(target))
-            .map_err(|rejection| Error::new(ErrorCode::InvalidTarget, rejection.body_text()).into())
+        path.map(|Path(target)| Self(target)).map_err(|_| {
+            let path = parts.uri.path();
+            Error::new(ErrorCode::InvalidTarget, format!("{path}: expected UTF-8 behind the percent signs")).into()
+        })
     }
 }

@@ -33,7 +33,7 @@ const BODY_PAUSE: Duration = Duration::from_secs(30);
 /// How long a browser may remember a preflight's result.
 const PREFLIGHT_LIFE: Duration = Duration::from_secs(600);
 /// Routes without a token: whether the daemon lives, and which routes there are.
-const UNAUTHENTICATED: [&str; 3] = ["/health", "/openapi.json", "/docs"];
+pub(super) const UNAUTHENTICATED: [&str; 3] = ["/health", "/openapi.json", "/docs"];
 /// The prefix of a subprotocol that carries the token: a browser cannot set a header on a
 /// WebSocket, but can name a subprotocol.
 pub(super) const TOKEN_PROTOCOL: &str = "bearer.";

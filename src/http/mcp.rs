@@ -52,7 +52,7 @@ pub(super) fn service(engine: &Engine, about: ClientContext) -> StreamableHttpSe
 /// For `muxtap mcp`, on the Unix socket: a line that says who calls, then the protocol, line by
 /// line, both ways.
 #[utoipa::path(
-    get, path = "/v1/mcp", tag = "mcp",
+    get, path = "/v1/mcp", operation_id = "open_mcp", tag = "mcp",
     responses(
         (status = 101, description = "From here on the connection is MCP's"),
         (status = 400, description = "The request does not ask for `Upgrade: muxtap-mcp-stdio`", body = Error),

@@ -14,7 +14,7 @@ mod out_of_descriptors;
 mod routes;
 mod stream;
 
-use std::{convert::Infallible, path::Path, sync::Arc};
+use std::{convert::Infallible, sync::Arc};
 
 use axum::{
     Router,
@@ -27,7 +27,7 @@ use axum::{
 use tokio::sync::watch;
 
 use crate::{
-    api::{self, ConfigAnswer, Error, ServerQuery},
+    api::{self, ConfigAnswer, ServerQuery},
     engine::{Caller, Engine, Server},
     net::Peer,
 };
@@ -113,7 +113,7 @@ impl FromRequestParts<Self> for App {
     }
 }
 
-/// Builds the router of what an engine serves: sessions, windows, panes, waits, agents, events and
+/// Builds the router of what an engine serves: servers, sessions, windows, panes, waits, agents, events and
 /// the WebSocket `/v1/stream`, as `docs/http.md` has them; `/health`, and the counters of `/metrics`
 /// where the process has a recorder for them. It can be called outside of a runtime.
 ///
@@ -163,17 +163,20 @@ fn engine_routes() -> Router<App> {
     Router::new()
         .route("/health", get(routes::health))
         .route("/metrics", get(routes::metrics))
+        .route("/v1/servers", get(routes::list_servers))
         .route("/v1/sessions", get(routes::list_sessions).post(routes::new_session))
-        .route("/v1/sessions/{id}", axum::routing::patch(routes::patch_session).delete(routes::kill_session))
+        .route("/v1/sessions/{id}", get(routes::get_session).patch(routes::patch_session).delete(routes::kill_session))
         .route("/v1/windows", get(routes::list_windows).post(routes::new_window))
         .route("/v1/windows/{id}", axum::routing::patch(routes::patch_window).delete(routes::kill_window))
         .route("/v1/panes", get(routes::list_panes).post(routes::split))
         .route("/v1/panes/{id}", axum::routing::patch(routes::patch_pane).delete(routes::kill_pane))
+        .route("/v1/format", get(routes::format_list))
+        .route("/v1/panes/{pane}/format", get(routes::format))
         .route("/v1/panes/{pane}/capture", get(routes::capture))
         .route("/v1/panes/{pane}/output", get(routes::output))
         .route("/v1/panes/{pane}/input", post(routes::input))
         .route("/v1/panes/{pane}/run", post(routes::run))
-        .route("/v1/waits", post(routes::wait))
+        .route("/v1/waits", get(routes::list_waits).post(routes::wait))
         .route("/v1/waits/{id}", get(routes::wait_result).delete(routes::cancel_wait))
         .route("/v1/agents", get(routes::agents))
         .route("/v1/events", get(stream::sse::stream))
@@ -190,11 +193,7 @@ async fn version(State(()): State<()>, mut response: Response) -> Response {
 
 /// Returns the tmux server that a request means.
 fn server(app: &App, query: &ServerQuery) -> api::Result<Server> {
-    let socket = query
-        .socket
-        .as_deref()
-        .ok_or_else(|| Error::invalid("socket: say which tmux server is meant by the absolute path of its socket"))?;
-    Ok(seen(app.engine.server_at(Path::new(socket))?, query.from))
+    Ok(seen(app.engine.server_named(query.socket.as_deref())?, query.from))
 }
 
 /// Returns a server as it is seen from the caller's own pane.

@@ -3,10 +3,10 @@
 use std::{fmt::Write as _, sync::LazyLock};
 
 use axum::{Json, response::Response};
-use serde_json::Value;
+use serde_json::{Map, Value, json};
 use utoipa::OpenApi;
 
-use super::{approvals, mcp, routes, stream, text};
+use super::{approvals, guard, mcp, routes, stream, text};
 use crate::api;
 
 #[derive(OpenApi)]
@@ -20,6 +20,7 @@ use crate::api;
         routes::status,
         routes::config,
         routes::stop,
+        routes::list_servers,
         routes::list_sessions,
         routes::new_session,
         routes::patch_session,
@@ -28,6 +29,9 @@ use crate::api;
         routes::new_window,
         routes::patch_window,
         routes::kill_window,
+        routes::get_session,
+        routes::format,
+        routes::format_list,
         routes::list_panes,
         routes::split,
         routes::patch_pane,
@@ -36,6 +40,7 @@ use crate::api;
         routes::output,
         routes::input,
         routes::run,
+        routes::list_waits,
         routes::wait,
         routes::wait_result,
         routes::cancel_wait,
@@ -47,16 +52,85 @@ use crate::api;
         stream::ws::stream,
         mcp::stdio
     ),
-    components(schemas(api::Error, api::ErrorCode, api::ReadFormat, api::StreamRequest, api::StreamMessage))
+    components(schemas(
+        api::Error,
+        api::ErrorCode,
+        api::Listed,
+        api::ReadFormat,
+        api::StreamRequest,
+        api::StreamMessage
+    ))
 )]
 struct Routes;
 
-static DOCUMENT: LazyLock<Value> = LazyLock::new(|| serde_json::to_value(Routes::openapi()).unwrap_or_default());
+static DOCUMENT: LazyLock<Value> = LazyLock::new(|| {
+    let mut document = serde_json::to_value(Routes::openapi()).unwrap_or_default();
+    add_security(&mut document);
+    name_variants(&mut document);
+    document
+});
+
+/// Adds which routes need a token. All may be called without one on the Unix socket.
+fn add_security(document: &mut Value) {
+    let token = json!({
+        "type": "http",
+        "scheme": "bearer",
+        "description": "What `muxtap token` prints. TCP ports want it on every route but /health, /openapi.json and \
+                        /docs; the Unix socket asks for none. A browser's WebSocket names it as a subprotocol, \
+                        `bearer.TOKEN`, beside `muxtap`."
+    });
+    if let Some(components) = document.get_mut("components").and_then(Value::as_object_mut) {
+        components.insert("securitySchemes".into(), json!({ "token": token }));
+    }
+    if let Some(document) = document.as_object_mut() {
+        document.insert("security".into(), json!([{ "token": [] }, {}]));
+    }
+    for path in guard::UNAUTHENTICATED {
+        let pointer = format!("/paths/{}", path.replace('/', "~1"));
+        let methods = document.pointer_mut(&pointer).and_then(Value::as_object_mut);
+        for operation in methods.into_iter().flat_map(Map::values_mut).filter_map(Value::as_object_mut) {
+            operation.insert("security".into(), json!([{}]));
+        }
+    }
+}
+
+/// Moves each variant of a `oneOf` that has a name to a schema of its own, `EventOutput` for the variant `output` of
+/// `Event`: generators call a variant without a schema `type_3`, or cannot read it where it extends another schema.
+fn name_variants(document: &mut Value) {
+    let Some(schemas) = document.pointer_mut("/components/schemas").and_then(Value::as_object_mut) else { return };
+    let mut named = Map::new();
+    for (parent, schema) in schemas.iter_mut() {
+        for variant in schema.get_mut("oneOf").and_then(Value::as_array_mut).into_iter().flatten() {
+            if let Some(name) = variant_name(variant) {
+                let name = format!("{parent}{name}");
+                let schema = std::mem::replace(variant, json!({ "$ref": format!("#/components/schemas/{name}") }));
+                named.insert(name, schema);
+            }
+        }
+    }
+    schemas.extend(named);
+}
+
+/// Returns a variant's name: its title, or the word of its tag (`pane-opened` is `PaneOpened`).
+fn variant_name(variant: &Value) -> Option<String> {
+    if let Some(title) = at(variant, "title").as_str() {
+        return Some(title.to_owned());
+    }
+    let parts = std::iter::once(variant).chain(items(at(variant, "allOf")));
+    let mut tags = parts.flat_map(|part| ["type", "op"].map(|tag| at(at(at(part, "properties"), tag), "enum")));
+    let word = tags.find_map(|words| items(words).next()?.as_str())?;
+    let capital = |part: &str| {
+        let mut letters = part.chars();
+        letters.next().map(|first| first.to_ascii_uppercase()).into_iter().chain(letters).collect::<String>()
+    };
+    Some(word.split('-').map(capital).collect())
+}
 
 /// This document.
 #[utoipa::path(
     get,
     path = "/openapi.json",
+    operation_id = "get_document",
     tag = "daemon",
     responses((status = 200, description = "The document", body = Object))
 )]
@@ -68,6 +142,7 @@ pub async fn document() -> Json<&'static Value> {
 #[utoipa::path(
     get,
     path = "/docs",
+    operation_id = "get_page",
     tag = "daemon",
     responses((status = 200, description = "The page", body = String, content_type = "text/html"))
 )]
@@ -131,9 +206,10 @@ fn fields(page: &mut String, schema: &Value) {
         let _ = write!(page, "<tr><td><code>{}</code>", escaped(value));
     }
     page.push_str("</table>");
-    for part in items(at(schema, "oneOf")).chain(items(at(schema, "allOf"))) {
+    let variants = items(at(schema, "oneOf")).map(|part| ("or", part));
+    for (word, part) in variants.chain(items(at(schema, "allOf")).map(|part| ("and", part))) {
         if at(part, "properties").is_null() && at(part, "enum").is_null() {
-            let _ = write!(page, "<p>and {}</p>", kind(part));
+            let _ = write!(page, "<p>{word} {}</p>", kind(part));
         } else {
             let _ = write!(page, "<p>{}</p>", escaped(at(part, "description")));
             fields(page, part);
@@ -269,6 +345,49 @@ mod tests {
             assert!(schemas[name].is_object(), "{name}");
         }
         assert!(DOCUMENT["openapi"].as_str().unwrap().starts_with("3.1"));
+    }
+
+    /// Generators of clients stumble over these.
+    #[test]
+    fn every_operation_has_a_name_of_its_own_and_every_path_parameter_is_required() {
+        let mut names = BTreeSet::new();
+        for (path, methods) in members(&DOCUMENT["paths"]) {
+            for (method, operation) in members(methods) {
+                let name = operation["operationId"].as_str().unwrap();
+                assert!(names.insert(name.to_owned()), "{name} is taken: {method} {path}");
+                let parameters: Vec<_> = items(&operation["parameters"]).collect();
+                for parameter in &parameters {
+                    assert!(parameter["in"] != "path" || parameter["required"] == true, "{method} {path}: {parameter}");
+                }
+                for part in path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}')) {
+                    let is_described = parameters.iter().any(|one| one["in"] == "path" && one["name"] == part);
+                    assert!(is_described, "{method} {path}: {part}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_token_is_a_security_scheme_and_open_routes_need_none() {
+        assert_eq!(DOCUMENT["components"]["securitySchemes"]["token"]["scheme"], "bearer");
+        assert_eq!(DOCUMENT["security"], json!([{ "token": [] }, {}]));
+        for (path, methods) in members(&DOCUMENT["paths"]) {
+            let is_open = members(methods).all(|(_, operation)| operation["security"] == json!([{}]));
+            assert_eq!(is_open, guard::UNAUTHENTICATED.contains(&path), "{path}");
+        }
+    }
+
+    #[test]
+    fn variants_with_a_name_are_schemas_of_their_own() {
+        let schemas = &DOCUMENT["components"]["schemas"];
+        for name in ["EventOutput", "EventPaneOpened", "EventAgent", "StreamRequestSubscribe", "StreamMessageFailed"] {
+            assert!(schemas[name].is_object(), "{name}");
+        }
+        for (name, schema) in members(schemas) {
+            for variant in items(&schema["oneOf"]) {
+                assert!(variant["allOf"].is_null(), "{name}: {variant}");
+            }
+        }
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use utoipa::{
     IntoParams, IntoResponses,
     openapi::{
-        RefOr, Response as Documented,
+        RefOr, Required, Response as Documented,
         content::ContentBuilder,
         path::{Parameter, ParameterBuilder, ParameterIn},
         response::ResponseBuilder,
@@ -40,6 +40,8 @@ impl IntoResponses for Failures {
 fn in_path(name: &str, description: &str) -> Vec<Parameter> {
     let parameter = ParameterBuilder::new().name(name).parameter_in(ParameterIn::Path);
     let text = ObjectBuilder::new().schema_type(Type::String).build();
+    // The builder itself leaves it optional, which OpenAPI forbids for a path.
+    let parameter = parameter.required(Required::True);
     vec![parameter.description(Some(description)).schema(Some(text)).build()]
 }
 

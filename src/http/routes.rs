@@ -12,9 +12,10 @@ use super::{
 };
 use crate::{
     api::{
-        AgentList, CaptureAnswer, CaptureRequest, ConfigAnswer, CreatedAnswer, DoneAnswer, InputAnswer, InputRequest,
-        ListQuery, NewSessionRequest, NewWindowRequest, PaneList, PatchRequest, ReadAnswer, ReadRequest, RunAnswer,
-        RunRequest, ServerQuery, SessionList, SplitRequest, StatusAnswer, Tier, WaitAnswer, WaitRequest, WindowList,
+        AgentList, CaptureAnswer, CaptureRequest, ConfigAnswer, CreatedAnswer, DoneAnswer, FormatAnswer,
+        FormatListQuery, FormatQuery, InputAnswer, InputRequest, ListQuery, NewSessionRequest, NewWindowRequest,
+        PaneList, PatchRequest, ReadAnswer, ReadRequest, RunAnswer, RunRequest, ServerList, ServerQuery, SessionInfo,
+        SessionList, SplitRequest, StatusAnswer, Tier, WaitAnswer, WaitList, WaitRequest, WindowList,
     },
     descriptors,
     engine::Server,
@@ -62,7 +63,7 @@ pub async fn metrics() -> Response {
 
 /// Returns what the daemon follows.
 #[utoipa::path(
-    get, path = "/v1/status", tag = "daemon",
+    get, path = "/v1/status", operation_id = "get_status", tag = "daemon",
     responses((status = 200, description = "The answer", body = StatusAnswer))
 )]
 pub async fn status(out_of_descriptors: Option<Extension<OutOfDescriptors>>, app: App) -> Json<StatusAnswer> {
@@ -85,7 +86,7 @@ pub async fn status(out_of_descriptors: Option<Extension<OutOfDescriptors>>, app
 
 /// Ends the daemon.
 #[utoipa::path(
-    post, path = "/v1/stop", tag = "daemon",
+    post, path = "/v1/stop", operation_id = "stop_daemon", tag = "daemon",
     responses((status = 200, description = "Done", body = DoneAnswer), Failures)
 )]
 pub async fn stop(Extension(peer): Extension<Peer>, app: App) -> Answer<DoneAnswer> {
@@ -100,11 +101,21 @@ pub async fn stop(Extension(peer): Extension<Peer>, app: App) -> Answer<DoneAnsw
 
 /// Returns the daemon's settings, and who gave them.
 #[utoipa::path(
-    get, path = "/v1/config", tag = "daemon",
+    get, path = "/v1/config", operation_id = "get_config", tag = "daemon",
     responses((status = 200, description = "The answer", body = ConfigAnswer))
 )]
 pub async fn config(app: App) -> Json<ConfigAnswer> {
     Json(app.daemon.about.config.clone())
+}
+
+/// Lists the tmux servers that are known.
+#[utoipa::path(
+    get, path = "/v1/servers", tag = "servers",
+    responses((status = 200, description = "The answer", body = ServerList), Failures)
+)]
+pub async fn list_servers(app: App) -> Answer<ServerList> {
+    app.engine.authorize(Tier::Read)?;
+    Ok(Json(ServerList { servers: app.engine.servers() }))
 }
 
 /// Lists sessions.
@@ -115,6 +126,16 @@ pub async fn config(app: App) -> Json<ConfigAnswer> {
 )]
 pub async fn list_sessions(app: App, Params(at): Params<ServerQuery>) -> Answer<SessionList> {
     Ok(Json(SessionList { sessions: server(&app, &at)?.sessions().await? }))
+}
+
+/// Returns one session.
+#[utoipa::path(
+    get, path = "/v1/sessions/{id}", tag = "sessions",
+    params(PathTarget, ServerQuery),
+    responses((status = 200, description = "The answer", body = SessionInfo), Failures)
+)]
+pub async fn get_session(app: App, Target(target): Target, Params(at): Params<ServerQuery>) -> Answer<SessionInfo> {
+    Ok(Json(server(&app, &at)?.session_info(&target).await?))
 }
 
 /// Makes a session.
@@ -193,7 +214,7 @@ pub async fn new_window(
     Ok(Json(server(&app, &at)?.create_window(&request).await?))
 }
 
-/// Renames, resizes or lays out a window.
+/// Renames, resizes, lays out or selects a window.
 #[utoipa::path(
     patch, path = "/v1/windows/{id}", tag = "windows",
     params(PathTarget, ServerQuery),
@@ -221,6 +242,36 @@ pub async fn kill_window(app: App, Target(target): Target, Params(at): Params<Se
     Ok(DONE)
 }
 
+/// Returns what tmux makes of a format for each session, window or pane.
+#[utoipa::path(
+    get, path = "/v1/format", tag = "panes",
+    params(ServerQuery, FormatListQuery),
+    responses((status = 200, description = "The answer", body = FormatAnswer), Failures)
+)]
+pub async fn format_list(
+    app: App,
+    Params(at): Params<ServerQuery>,
+    Params(query): Params<FormatListQuery>,
+) -> Answer<FormatAnswer> {
+    Ok(Json(FormatAnswer { lines: server(&app, &at)?.format_list(&query).await? }))
+}
+
+/// Returns what tmux makes of a format for a pane.
+#[utoipa::path(
+    get, path = "/v1/panes/{pane}/format", operation_id = "format_pane", tag = "panes",
+    params(PathPane, ServerQuery, FormatQuery),
+    responses((status = 200, description = "The answer", body = FormatAnswer), Failures)
+)]
+pub async fn format(
+    app: App,
+    Target(target): Target,
+    Params(at): Params<ServerQuery>,
+    Params(query): Params<FormatQuery>,
+) -> Answer<FormatAnswer> {
+    let (server, target) = pane_at(&app, &at, target).await?;
+    Ok(Json(FormatAnswer { lines: server.format(&target, &query.format).await? }))
+}
+
 /// Lists panes.
 #[utoipa::path(
     get, path = "/v1/panes", tag = "panes",
@@ -241,7 +292,7 @@ pub async fn list_panes(
 
 /// Splits a pane.
 #[utoipa::path(
-    post, path = "/v1/panes", tag = "panes",
+    post, path = "/v1/panes", operation_id = "split_pane", tag = "panes",
     params(ServerQuery),
     request_body = SplitRequest,
     responses((status = 200, description = "The answer", body = CreatedAnswer), Failures)
@@ -254,7 +305,7 @@ pub async fn split(
     Ok(Json(server(&app, &at)?.create_split(&request).await?))
 }
 
-/// Retitles, resizes or respawns a pane.
+/// Retitles, resizes, selects or respawns a pane.
 #[utoipa::path(
     patch, path = "/v1/panes/{id}", tag = "panes",
     params(PathTarget, ServerQuery),
@@ -286,7 +337,7 @@ pub async fn kill_pane(app: App, Target(target): Target, Params(at): Params<Serv
 
 /// Returns what `tmux capture-pane -p` prints.
 #[utoipa::path(
-    get, path = "/v1/panes/{pane}/capture", tag = "panes",
+    get, path = "/v1/panes/{pane}/capture", operation_id = "capture_pane", tag = "panes",
     params(PathPane, ServerQuery, CaptureRequest),
     responses((status = 200, description = "The answer", body = CaptureAnswer), Failures)
 )]
@@ -302,7 +353,7 @@ pub async fn capture(
 
 /// Returns what a pane printed since a point.
 #[utoipa::path(
-    get, path = "/v1/panes/{pane}/output", tag = "panes",
+    get, path = "/v1/panes/{pane}/output", operation_id = "read_pane", tag = "panes",
     params(PathPane, ServerQuery, ReadRequest),
     responses((status = 200, description = "The answer", body = ReadAnswer), Failures)
 )]
@@ -318,7 +369,7 @@ pub async fn output(
 
 /// Types into a pane.
 #[utoipa::path(
-    post, path = "/v1/panes/{pane}/input", tag = "panes",
+    post, path = "/v1/panes/{pane}/input", operation_id = "send_input", tag = "panes",
     params(PathPane, ServerQuery),
     request_body = InputRequest,
     responses((status = 200, description = "The answer", body = InputAnswer), Failures)
@@ -335,7 +386,7 @@ pub async fn input(
 
 /// Runs a command in a pane's shell.
 #[utoipa::path(
-    post, path = "/v1/panes/{pane}/run", tag = "panes",
+    post, path = "/v1/panes/{pane}/run", operation_id = "run_command", tag = "panes",
     params(PathPane, ServerQuery),
     request_body = RunRequest,
     responses((status = 200, description = "The answer", body = RunAnswer), Failures)
@@ -350,9 +401,19 @@ pub async fn run(
     Ok(Json(server.run(&target, &request).await?))
 }
 
+/// Lists the open waits.
+#[utoipa::path(
+    get, path = "/v1/waits", tag = "waits",
+    responses((status = 200, description = "The answer", body = WaitList), Failures)
+)]
+pub async fn list_waits(app: App) -> Answer<WaitList> {
+    app.engine.authorize(Tier::Read)?;
+    Ok(Json(WaitList { waits: app.engine.waits() }))
+}
+
 /// Waits.
 #[utoipa::path(
-    post, path = "/v1/waits", tag = "waits",
+    post, path = "/v1/waits", operation_id = "begin_wait", tag = "waits",
     params(ServerQuery),
     request_body = WaitRequest,
     responses((status = 200, description = "The answer", body = WaitAnswer), Failures)
@@ -363,7 +424,7 @@ pub async fn wait(app: App, Params(at): Params<ServerQuery>, Body(request): Body
 
 /// Looks at a wait.
 #[utoipa::path(
-    get, path = "/v1/waits/{id}", tag = "waits",
+    get, path = "/v1/waits/{id}", operation_id = "get_wait", tag = "waits",
     params(PathWait, WaitResultQuery),
     responses((status = 200, description = "The answer", body = WaitAnswer), Failures)
 )]
@@ -383,7 +444,7 @@ pub async fn cancel_wait(app: App, Target(id): Target) -> Answer<WaitAnswer> {
 
 /// Lists agents.
 #[utoipa::path(
-    get, path = "/v1/agents", tag = "agents",
+    get, path = "/v1/agents", operation_id = "list_agents", tag = "agents",
     params(ServerQuery, ListQuery),
     responses((status = 200, description = "The answer", body = AgentList), Failures)
 )]

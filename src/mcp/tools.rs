@@ -204,7 +204,8 @@ async fn run(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {
             let meant = call.resolve_target(&server, Tier::Input, &target, args::TargetKind::Pane, Some(args.force));
             let meant = meant.await?;
             call.confirm(Tier::Input, &format!("Run a command in {target}")).await?;
-            let request = RunRequest { command, timeout_ms: args.timeout_ms, clear_line: args.clear_line };
+            let request =
+                RunRequest { command, timeout_ms: args.timeout_ms, clear_line: args.clear_line, prompt_ms: None };
             let run = server.begin_run(&meant, &request)?;
             let report = call.engine.run_result(run.id(), call.max_hold(), chars).await;
             let id = run.id().to_owned();
@@ -312,7 +313,8 @@ async fn create(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput>
             server.create_session(&request).await?
         }
         args::CreateKind::Window => {
-            let request = NewWindowRequest { session: target("window")?, name: args.name, spawn, select: false };
+            let request =
+                NewWindowRequest { session: target("window")?, name: args.name, spawn, ..NewWindowRequest::default() };
             server.create_window(&request).await?
         }
         args::CreateKind::Pane => {

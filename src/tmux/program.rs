@@ -30,6 +30,8 @@ use crate::{
 pub const SPAWN_LIMIT: Duration = Duration::from_secs(10);
 
 /// Time that a server has to say its version where a client could not attach.
+/// Links that a socket's path may go through.
+const LINKS: usize = 8;
 const VERSION_LIMIT: Duration = Duration::from_secs(1);
 
 /// Which control clients follow a server.
@@ -73,8 +75,24 @@ pub fn same_socket(one: &Path, other: &Path) -> bool {
     one == other
         || match (std::fs::metadata(one), std::fs::metadata(other)) {
             (Ok(one), Ok(other)) => (one.dev(), one.ino()) == (other.dev(), other.ino()),
+            // A socket that is not there, or not any more: its paths may still lead to one place.
+            (Err(_), Err(_)) => without_links(one) == without_links(other),
             _ => false,
         }
+}
+
+/// Returns a path without the links on it, whether anything is at its end or not.
+fn without_links(path: &Path) -> PathBuf {
+    let mut path = path.to_owned();
+    for _ in 0..LINKS {
+        let Ok(target) = std::fs::read_link(&path) else { break };
+        path = path.parent().map_or_else(|| target.clone(), |folder| folder.join(&target));
+    }
+    let folder = path.parent().and_then(|folder| std::fs::canonicalize(folder).ok());
+    match (folder, path.file_name()) {
+        (Some(folder), Some(name)) => folder.join(name),
+        _ => path,
+    }
 }
 
 /// A tmux server to follow.

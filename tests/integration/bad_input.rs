@@ -1,7 +1,12 @@
 //! Wrong or hostile input, and missing parts: a clear error or a clean degradation, nothing lost,
 //! nothing left behind.
 
-use std::{fs, os::unix::fs::PermissionsExt as _, path::PathBuf};
+use std::{
+    fs,
+    io::{Read as _, Write as _},
+    os::unix::fs::PermissionsExt as _,
+    path::PathBuf,
+};
 
 use crate::common::{Background, World, eventually};
 use serde_json::json;
@@ -262,9 +267,9 @@ fn requests_that_are_no_requests_are_told_so() {
     let panes = format!("/v1/panes/0/input{}", world.query());
     for (method, path, body, status) in [
         ("GET", "/v1/nothing".to_owned(), None, 404),
-        ("GET", "/v1/panes".to_owned(), None, 400),
+        ("GET", "/v1/panes?socket=".to_owned(), None, 400),
         ("PUT", "/v1/panes".to_owned(), None, 405),
-        ("GET", "/v1/panes?socket=relative".to_owned(), None, 400),
+        ("GET", "/v1/panes?socket=sub/relative".to_owned(), None, 400),
         ("POST", panes.clone(), Some(json!({"text": "a", "hex": "61"})), 400),
         ("POST", panes.clone(), Some(json!({})), 400),
         ("POST", panes.clone(), Some(json!({"hex": "zz"})), 400),
@@ -280,6 +285,91 @@ fn requests_that_are_no_requests_are_told_so() {
     let mut answer = Vec::new();
     let _ = std::io::Read::read_to_end(&mut stream, &mut answer);
     assert_eq!(world.sessions(), ["main"]);
+}
+
+/// Words of the libraries that read requests: they say nothing to people who do not know them.
+const LIBRARY_WORDS: [&str; 12] = [
+    "invalid type:",
+    "invalid value",
+    "invalid length",
+    "invalid digit",
+    "at line 1 column",
+    "missing field `",
+    "unknown field",
+    "unknown variant",
+    "expected struct",
+    "did not match any variant",
+    "deserialize",
+    "provided string was not",
+];
+
+#[test]
+fn a_wrong_request_is_told_its_field_what_is_expected_and_what_was_given() {
+    let world = World::with_server();
+    assert_eq!(world.sessions(), ["main"]);
+    let ask = |method: &str, path: &str, kind: &str, body: &str| {
+        let (route, query) = path.split_once('?').unwrap_or((path, ""));
+        let path = format!("{route}{}&{query}", world.query());
+        let mut stream = std::os::unix::net::UnixStream::connect(world.daemon_socket()).unwrap();
+        let head = format!("{method} {path} HTTP/1.1\r\nhost: m\r\nconnection: close\r\n{kind}");
+        let length = body.len();
+        write!(stream, "{head}content-length: {length}\r\n\r\n{body}").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        let error: serde_json::Value = serde_json::from_str(body).unwrap_or_else(|_| panic!("{path}: {answer}"));
+        assert!(head.starts_with("HTTP/1.1 400 "), "{method} {path}: {answer}");
+        assert_eq!(error["code"], if route.contains('%') { "INVALID_TARGET" } else { "INVALID_ARGUMENT" }, "{error}");
+        error["message"].as_str().unwrap().to_owned()
+    };
+    let json = "content-type: application/json\r\n";
+    for (method, path, body, says) in [
+        ("POST", "/v1/panes/0/input", r#"{"keys":"Enter"}"#, r#"keys: expected a list, got "Enter""#),
+        ("POST", "/v1/panes/0/input", r#"{"text":["x"]}"#, "text: expected a text, got a list"),
+        ("POST", "/v1/panes/0/input", r#"{"kyes":["x"]}"#, "kyes: no such field; there are keys, text, "),
+        ("POST", "/v1/panes/0/input", r#"{"text":"x","paste":"yes"}"#, r#"paste: expected true or false, got "yes""#),
+        ("POST", "/v1/panes/0/run", "{}", "command: this field is needed, and is not there"),
+        ("POST", "/v1/panes/0/run", r#"{"command":7}"#, "command: expected a text, got 7"),
+        ("POST", "/v1/panes/0/run", r#"{"command":"true","timeout_ms":"5s"}"#, "timeout_ms: expected a whole number"),
+        ("POST", "/v1/waits", r#"{"panes":"%0"}"#, r#"panes: expected a list, got "%0""#),
+        ("POST", "/v1/waits", r#"{"patterns":["x"]}"#, "panes: this field is needed"),
+        ("POST", "/v1/waits", r#"{"panes":["%0"],"patterns":[{}]}"#, "patterns[0]: expected a text, got an object"),
+        ("POST", "/v1/waits", r#"{"panes":["%0"],"mode":"each"}"#, r#"mode: expected one of any, all, got "each""#),
+        ("POST", "/v1/waits", r#"{"panes":["%0"],"timeout_ms":-1}"#, "timeout_ms: expected a whole number, 0 or more"),
+        ("POST", "/v1/waits", r#"{"panes":["%0"],"panes":[]}"#, "panes: this field is there twice"),
+        ("POST", "/v1/sessions", r#"{"command":"make"}"#, r#"command: expected a list, got "make""#),
+        ("POST", "/v1/sessions", r#"{"width":100000}"#, "width: expected a whole number from 0 to 65535, got 100000"),
+        ("POST", "/v1/windows", r#"{"session":"main","env":{"A":1}}"#, "env.A: expected a text, got 1"),
+        ("POST", "/v1/windows", "{}", "session: this field is needed"),
+        ("POST", "/v1/panes", r#"{"pane":0}"#, "pane: expected a text, got 0"),
+        ("PATCH", "/v1/panes/0", r#"{"respawn":{"command":[1]}}"#, "respawn.command[0]: expected a text, got 1"),
+        ("PATCH", "/v1/windows/0", r#"{"title":"x"}"#, "title: no such field; there are name, "),
+        ("PATCH", "/v1/sessions/main", "[]", "body: expected an object, got a list"),
+        ("POST", "/v1/approvals/3fa9c1", r#"{"answer":"yes"}"#, "answer: expected one of approved, denied"),
+        ("POST", "/v1/waits", "", "body: expected a JSON object, got nothing"),
+        ("POST", "/v1/waits", "{\"panes\"", "body: this is no whole JSON"),
+        ("POST", "/v1/waits", "panes=%0", r#"body: this is no JSON from line 1, byte 1 on: "panes=%0""#),
+        ("GET", "/v1/panes?from=5", "", r#"from: "5" is no id"#),
+        ("GET", "/v1/panes/0/capture?join=maybe", "", r#"join: expected true or false, got "maybe""#),
+        ("GET", "/v1/panes/0/output?format=xml", "", r#"format: expected one of text, ansi, raw, got "xml""#),
+        ("GET", "/v1/panes/0/output?wait_ms=soon", "", r#"wait_ms: expected a whole number, 0 or more, got "soon""#),
+        ("GET", "/v1/panes/0/output?max_bytes=", "", r#"max_bytes: expected a whole number, 0 or more, got """#),
+        ("GET", "/v1/panes?socket=/twice", "", "socket: this field is there twice"),
+        ("GET", "/v1/waits/w0?timeout_ms=1.5", "", "timeout_ms: expected a whole number"),
+        ("GET", "/v1/events?format=xml", "", "format: expected one of text, ansi, raw"),
+        ("GET", "/v1/events?types=noise", "", r#"types: "noise" is none of "#),
+        ("GET", "/v1/panes/%ff/capture", "", "expected UTF-8 behind the percent signs"),
+    ] {
+        let message = ask(method, path, json, body);
+        assert!(message.contains(says), "{method} {path} {body}: {message}");
+        let words = LIBRARY_WORDS.into_iter().find(|words| message.to_lowercase().contains(words));
+        assert_eq!(words, None, "{method} {path} {body}: {message}");
+    }
+    assert_eq!(
+        ask("POST", "/v1/waits", "content-type: text/plain\r\n", "{}"),
+        r#"content-type: expected application/json, got "text/plain""#
+    );
+    assert_eq!(ask("POST", "/v1/waits", "", "{}"), "content-type: expected application/json, got none");
 }
 
 #[test]

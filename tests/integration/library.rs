@@ -392,6 +392,12 @@ async fn a_wait_that_was_started_gives_its_result_later() {
     other.paste("ready\n").await.unwrap();
     assert_eq!(both.result().await.unwrap().outcome, WaitOutcome::Matched);
     let never = one.wait().pattern("never").unwrap().timeout(Duration::from_secs(3600)).start().await.unwrap();
+    let open = engine.waits();
+    let [wait] = open.as_slice() else { panic!("{open:?}") };
+    assert_eq!((wait.panes.as_slice(), wait.until_ms - wait.since_ms), ([one.id()].as_slice(), 3_600_000));
+    assert_eq!((wait.conditions[0].pattern.as_deref(), wait.face.as_str()), (Some("never"), "engine"));
+    assert_eq!(engine.server_named(None).unwrap().socket(), world.socket(), "the only one that is followed");
     assert_eq!(never.cancel().await.unwrap().outcome, WaitOutcome::Cancelled);
+    assert!(engine.waits().is_empty());
     engine.stop().await;
 }

@@ -421,3 +421,51 @@ fn a_caller_that_goes_away_leaves_nothing_on_the_line() {
         assert_eq!(last_line(&world, &pane), before, "{}", screen(&world, &pane));
     }
 }
+
+/// What runs in the pane ends first, as long as the time allows.
+#[test]
+fn what_runs_is_awaited() {
+    let world = World::new();
+    let pane = world.ok(&["new-session", "-s", "main"]);
+    world.ok(&["send-keys", "-t", &pane, "cat", "Enter"]);
+    world.ok(&["send-keys", "-t", &pane, "here", "Enter"]);
+    world.await_output(&pane, "^here\nhere|^here$");
+    let refused = world.muxtap(&["run", "-t", &pane, "-T", "2", "echo no"]);
+    assert!(refused.status == 1 && refused.stderr.contains("`cat` runs there"), "{refused:?}");
+    let run = world.spawn(&["run", "-t", &pane, "-T", "30", "echo y'e's"]);
+    world.ok(&["send-keys", "-t", &pane, "still", "Enter"]);
+    world.await_output(&pane, "^still");
+    world.ok(&["send-keys", "-t", &pane, "C-d"]);
+    let run = run.finish();
+    assert_eq!((run.status, run.text().as_str()), (0, "yes\n"), "{run:?}");
+}
+
+/// Ctrl-C at `run` reaches the command.
+#[test]
+fn a_run_is_interrupted_as_at_its_own_terminal() {
+    each_shell(|world, pane, name| {
+        let run = world.spawn(&["run", "-t", pane, "-T", "30", "echo begun; sleep 60"]);
+        world.ok(&["wait-for", "-t", pane, "-p", "^begun$", "--since", "start", "-T", "20"]);
+        crate::common::eventually("it sleeps", || {
+            world.tmux(&["display-message", "-p", "-t", pane, "#{pane_current_command}"]) == "sleep"
+        });
+        crate::common::signal(run.pid(), rustix::process::Signal::INT);
+        let begun = Instant::now();
+        let run = run.finish();
+        assert!(begun.elapsed() < Duration::from_secs(20), "{name}: {run:?}");
+        assert!(run.status == 130 && run.stderr.contains("interrupted"), "{name}: {run:?}");
+        world.ok(&["run", "-t", pane, "-T", "20", "true"]);
+    });
+}
+
+/// A pager waits for a person; whoever gave it no time is told its name.
+#[test]
+fn a_pager_or_question_that_waits_is_named() {
+    let world = World::new();
+    let pane = world.ok(&["new-session", "-s", "main"]);
+    let late = world.muxtap(&["run", "-t", &pane, "-T", "2", "less /etc/services"]);
+    assert!(late.status == 124 && late.stderr.contains("less"), "{late:?}");
+    world.ok(&["send-keys", "-t", &pane, "q"]);
+    let late = world.muxtap(&["run", "-t", &pane, "-T", "2", "printf 'Overwrite? '; read answer"]);
+    assert!(late.status == 124 && late.stderr.contains("its last line is `Overwrite?`"), "{late:?}");
+}

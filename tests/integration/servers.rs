@@ -107,6 +107,138 @@ fn a_server_is_started_with_its_callers_environment_and_directory() {
     assert_eq!(world.daemon_pid(), pid);
 }
 
+/// The panes' sessions on the server that a query names.
+fn sessions_by(world: &World, query: &str) -> Vec<String> {
+    let answer = world.http("GET", &format!("/v1/panes{query}"), None);
+    assert_eq!(answer.status, 200, "{query}: {:?}", String::from_utf8_lossy(&answer.body));
+    crate::common::names(&answer.json()["panes"], "session")
+}
+
+#[test]
+fn a_request_that_names_no_server_means_the_only_one_or_the_default() {
+    let world = World::with_server();
+    assert_eq!(world.sessions(), ["main"]);
+    assert_eq!(sessions_by(&world, ""), ["main"], "the only one that is followed");
+    // By their names, as for `tmux -L`.
+    let folder = world.path("run").join(format!("tmux-{}", rustix::process::getuid().as_raw()));
+    let start = |name: &str| {
+        world.also_end(folder.join(name));
+        let args = ["-f/dev/null", "-L", name, "new-session", "-d", "-s", name];
+        assert_eq!(run(world.command(crate::common::tmux_program()).args(args)).status, 0);
+    };
+    start("other");
+    assert_eq!(sessions_by(&world, "?socket=other"), ["other"]);
+    assert_eq!(sessions_by(&world, &world.query()), ["main"]);
+    let refused = |query: &str| {
+        let answer = world.http("GET", &format!("/v1/panes{query}"), None);
+        assert_eq!((answer.status, &answer.json()["code"]), (400, &"INVALID_ARGUMENT".into()), "{query}");
+        answer.json()
+    };
+    // Two are followed, and neither is the default one.
+    let error = refused("");
+    let both = [folder.join("other"), world.socket().to_owned()];
+    let both: std::collections::BTreeSet<_> = both.iter().map(|socket| text(socket)).collect();
+    let told = error["details"]["candidates"].as_array().unwrap().iter().map(|one| one.as_str().unwrap()).collect();
+    assert_eq!(both, told, "{error}");
+    assert!(both.iter().all(|socket| error["message"].as_str().unwrap().contains(socket)), "{error}");
+    start("default");
+    assert_eq!(sessions_by(&world, "?socket=default"), ["default"]);
+    assert_eq!(sessions_by(&world, ""), ["default"]);
+    // The same over a WebSocket, whose own request named one.
+    let mut ws = crate::subscribers::Ws::open(&world);
+    let panes = |ws: &mut crate::subscribers::Ws, socket: serde_json::Value| {
+        let request = serde_json::json!({"id": 1, "op": "subscribe", "socket": socket, "types": ["bell"]});
+        let followed = ws.ok(&request)["panes"].clone();
+        ws.ok(&serde_json::json!({"id": 1, "op": "unsubscribe"}));
+        followed
+    };
+    assert_eq!(panes(&mut ws, serde_json::Value::Null), panes(&mut ws, text(world.socket()).into()));
+    assert_eq!(panes(&mut ws, "other".into()).as_array().unwrap().len(), 1);
+    for (query, says) in [
+        ("?socket=", "it is empty"),
+        ("?socket=sub/s", "no absolute path, and no name"),
+        ("?socket=..", "no absolute path, and no name"),
+        ("?socket=a%00b", "no path of a socket"),
+        (&format!("?socket=/tmp/{}", "x".repeat(200)), "205 bytes are no path of a socket"),
+    ] {
+        let message = refused(query)["message"].as_str().unwrap().to_owned();
+        assert!(message.starts_with("socket: ") && message.contains(says), "{query}: {message}");
+    }
+    let absent = world.http("GET", "/v1/panes?socket=nobody", None).json();
+    assert_eq!(absent["code"], "TMUX_UNAVAILABLE", "{absent}");
+}
+
+/// As `/tmp` and `/private/tmp` of macOS.
+#[test]
+fn two_paths_to_one_server_are_one_server_with_one_client() {
+    use std::os::unix::fs::symlink;
+    let world = World::with_server();
+    let (link, folder) = (world.path("link"), world.path("folder"));
+    symlink(world.socket(), &link).unwrap();
+    symlink(world.dir(), &folder).unwrap();
+    let query = |socket: &Path| format!("?socket={}", text(socket));
+    assert_eq!(sessions(&muxtap(&world, &["--json", "-S", text(&link), "ls"])), ["main"]);
+    for socket in [world.socket(), &link, &folder.join("t"), &world.dir().join("run/../t")] {
+        assert_eq!(sessions_by(&world, &query(socket)), ["main"], "{}", socket.display());
+    }
+    let servers = || world.json(&["status"])["servers"].as_array().unwrap().clone();
+    let known = servers();
+    assert_eq!((known.len(), &known[0]["clients"]), (1, &1.into()), "{known:?}");
+    assert_eq!(known[0]["socket"], text(&link), "the path by which it was asked for first");
+    assert_eq!(world.tmux(&["list-clients", "-F", "#{client_control_mode}"]), "1");
+    // Nothing runs there yet; a link that leads nowhere.
+    let (late, late_link) = (world.path("late"), world.path("late-link"));
+    symlink(&late, &late_link).unwrap();
+    for socket in [&late_link, &folder.join("late"), &late] {
+        let absent = world.http("GET", &format!("/v1/panes{}", query(socket)), None).json();
+        assert_eq!(absent["code"], "TMUX_UNAVAILABLE", "{absent}");
+    }
+    assert_eq!(servers().len(), 2);
+    world.tmux_at(&late, &["new-session", "-d", "-s", "late"]);
+    for socket in [&late, &late_link, &folder.join("late")] {
+        eventually("it is found", || world.http("GET", &format!("/v1/panes{}", query(socket)), None).status == 200);
+        assert_eq!(sessions_by(&world, &query(socket)), ["late"], "{}", socket.display());
+    }
+    assert_eq!(servers().len(), 2);
+    assert_eq!(world.tmux_at(&late, &["list-clients", "-F", "#{client_control_mode}"]), "1");
+}
+
+#[test]
+fn servers_and_open_waits_are_listed() {
+    let world = World::with_server();
+    let pane = world.panes().remove(0);
+    let servers = world.http("GET", "/v1/servers", None).json();
+    let server = &servers["servers"][0];
+    assert_eq!(server["socket"], text(world.socket()), "{servers}");
+    assert_eq!(server["pid"], world.server_pid(), "{servers}");
+    assert_eq!((&server["state"], &server["coverage"]), (&"connected".into(), &"sessions".into()), "{servers}");
+    assert!(server["version"].is_string() && server["clients"] == 1, "{servers}");
+
+    let waits = || world.http("GET", "/v1/waits", None).json()["waits"].as_array().unwrap().clone();
+    assert!(waits().is_empty());
+    let request = serde_json::json!({
+        "panes": [pane], "patterns": ["never"], "fail": ["bad"], "exit": true, "mode": "all", "timeout_ms": 60_000,
+        "detach": true
+    });
+    let begun = world.http("POST", &format!("/v1/waits{}", world.query()), Some(&request)).json();
+    let id = begun["id"].as_str().unwrap();
+    let open = waits();
+    let [wait] = open.as_slice() else { panic!("{open:?}") };
+    assert_eq!((&wait["id"], &wait["panes"]), (&id.into(), &serde_json::json!([pane])), "{wait}");
+    assert_eq!((&wait["socket"], &wait["mode"]), (&text(world.socket()).into(), &"all".into()), "{wait}");
+    let conditions = serde_json::json!([
+        {"kind": "pattern", "pattern": "never"}, {"kind": "exit"}, {"kind": "fail", "pattern": "bad"}
+    ]);
+    assert_eq!(wait["conditions"], conditions, "{wait}");
+    let (since, until) = (wait["since_ms"].as_u64().unwrap(), wait["until_ms"].as_u64().unwrap());
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_millis();
+    assert!(u128::from(since) <= now && now - u128::from(since) < 60_000 && until - since == 60_000, "{wait}");
+    let own = format!("process {}", std::process::id());
+    assert_eq!((&wait["face"], &wait["who"]), (&"unix".into(), &own.as_str().into()), "{wait}");
+    world.http("DELETE", &format!("/v1/waits/{id}"), None);
+    assert!(waits().is_empty());
+}
+
 /// A socket on which nothing runs is watched, which costs a descriptor: a caller that asks for many
 /// of them must not use up all there are.
 #[test]

@@ -91,6 +91,51 @@ fn input_arrives_in_the_order_in_which_it_was_sent() {
 }
 
 #[test]
+fn waits_of_a_connection_give_their_results_and_end_with_it() {
+    let world = World::with_server();
+    let pane = cat(&world);
+    let mut ws = Ws::open(&world);
+    let wait = |id: u64, pattern: &str| json!({"id": id, "op": "wait", "panes": [pane], "patterns": [pattern]});
+    let open = || {
+        let waits = world.http("GET", "/v1/waits", None).json()["waits"].clone();
+        waits.as_array().unwrap().iter().map(|wait| wait["id"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let one = ws.ok(&wait(1, "^one$"))["wait"].as_str().unwrap().to_owned();
+    let two = ws.ok(&wait(2, "^two$"))["wait"].as_str().unwrap().to_owned();
+    assert_eq!(open(), [one.clone(), two.clone()]);
+    assert!(ws.error(&wait(2, "^other$"), "CONFLICT").contains("wait 2"));
+    // Others are answered meanwhile, and it is typed over the same connection.
+    assert_eq!(ws.ok(&json!({"op": "ping", "id": 7})), json!({}));
+    ws.ok(&json!({"id": 3, "op": "input", "pane": pane, "text": "two\n"}));
+    let (told, _) = ws.message();
+    assert_eq!((&told["wait"], &told["result"]["id"]), (&json!(2), &json!(two)), "{told}");
+    assert_eq!((&told["result"]["outcome"], &told["result"]["pane"]), (&json!("matched"), &json!(pane)), "{told}");
+    assert_eq!(told["result"]["predicates"][0]["line"], "two", "{told}");
+    // It is what `GET /v1/waits/{id}` says, too.
+    assert_eq!(world.http("GET", &format!("/v1/waits/{two}"), None).json(), told["result"]);
+    // Its number is free again.
+    let mut late = wait(2, "^never$");
+    late["timeout_ms"] = json!(0);
+    ws.ok(&late);
+    assert_eq!(ws.message().0["result"]["outcome"], "timeout");
+    assert!(ws.error(&json!({"id": 2, "op": "cancel"}), "NOT_FOUND").contains("no open wait 2"));
+    // A cancelled one has a result as well.
+    assert_eq!(ws.ok(&json!({"id": 1, "op": "cancel"})), json!({}));
+    let (told, _) = ws.message();
+    assert_eq!((&told["wait"], &told["result"]["outcome"]), (&json!(1), &json!("cancelled")), "{told}");
+    ws.error(&json!({"id": 1, "op": "wait", "panes": ["%999"], "exit": true}), "NOT_FOUND");
+    // What is open when the connection ends is cancelled; others' waits go on.
+    let theirs = json!({"panes": [pane], "patterns": ["^never$"], "detach": true});
+    let theirs = world.http("POST", &format!("/v1/waits{}", world.query()), Some(&theirs)).json()["id"].clone();
+    let own = ws.ok(&wait(1, "^never$"))["wait"].as_str().unwrap().to_owned();
+    assert_eq!(open().len(), 2);
+    drop(ws);
+    let ended = world.http("GET", &format!("/v1/waits/{own}?timeout_ms=40000"), None).json();
+    assert_eq!(ended["outcome"], "cancelled", "{ended}");
+    assert_eq!(open(), [theirs.as_str().unwrap()]);
+}
+
+#[test]
 fn what_is_no_request_is_answered_with_an_error_and_the_connection_stays() {
     let world = World::with_server();
     let pane = cat(&world);
@@ -101,20 +146,29 @@ fn what_is_no_request_is_answered_with_an_error_and_the_connection_stays() {
         ("[]", Value::Null, "message: "),
         ("7", Value::Null, "message: "),
         ("null", Value::Null, "message: "),
-        ("{\"id\":1} {\"id\":2}", Value::Null, "trailing"),
-        (&"[".repeat(100_000), Value::Null, "recursion"),
-        (r#"{"id":4}"#, json!(4), "op"),
-        (r#"{"id":4,"op":"shout"}"#, json!(4), "unknown variant `shout`"),
-        (r#"{"id":4,"op":7}"#, json!(4), "invalid type"),
-        (r#"{"id":"four","op":"ping"}"#, Value::Null, "invalid type"),
-        (r#"{"op":"subscribe"}"#, Value::Null, "missing field `id`"),
-        (r#"{"id":4,"op":"subscribe","pane":"%0"}"#, json!(4), "unknown field `pane`"),
-        (r#"{"id":4,"op":"subscribe","types":["noise"]}"#, json!(4), "unknown variant `noise`"),
-        (r#"{"id":4,"op":"input","keys":["x"]}"#, json!(4), "missing field `pane`"),
+        ("{\"id\":1} {\"id\":2}", Value::Null, "no JSON from line 1, byte 10 on"),
+        (&"[".repeat(100_000), Value::Null, "no JSON from line 1, byte 12"),
+        (r#"{"id":4}"#, json!(4), "op: expected one of subscribe, "),
+        (
+            r#"{"id":4,"op":"shout"}"#,
+            json!(4),
+            "op: expected one of subscribe, unsubscribe, input, wait, cancel, ping, got \"shout\"",
+        ),
+        (r#"{"id":4,"op":7}"#, json!(4), "got 7"),
+        (r#"{"id":"four","op":"ping"}"#, Value::Null, "id: expected a whole number, 0 or more, got \"four\""),
+        (r#"{"op":"subscribe"}"#, Value::Null, "id: this field is needed"),
+        (r#"{"id":4,"op":"subscribe","pane":"%0"}"#, json!(4), "pane: no such field"),
+        (r#"{"id":4,"op":"subscribe","types":["noise"]}"#, json!(4), "types[0]: expected one of output, "),
+        (r#"{"id":4,"op":"input","keys":["x"]}"#, json!(4), "pane: this field is needed"),
         (r#"{"id":4,"op":"subscribe","since":"yesterday"}"#, json!(4), "since"),
         (r#"{"id":4,"op":"subscribe","resume":"yesterday"}"#, json!(4), "resume"),
         (r#"{"id":4,"op":"subscribe","binary":true}"#, json!(4), "binary"),
-        (r#"{"id":4,"op":"subscribe","socket":"relative"}"#, json!(4), "absolute"),
+        (r#"{"id":4,"op":"subscribe","socket":"sub/relative"}"#, json!(4), "absolute"),
+        (r#"{"op":"wait","panes":["%0"],"exit":true}"#, Value::Null, "id: this field is needed"),
+        (r#"{"id":4,"op":"wait","panes":["%0"]}"#, json!(4), "nothing to wait for"),
+        (r#"{"id":4,"op":"wait","panes":["%0"],"patern":["x"]}"#, json!(4), "patern: no such field; there are panes, "),
+        (r#"{"id":4,"op":"wait","panes":["%0"],"exit":true,"detach":true}"#, json!(4), "detach: "),
+        (r#"{"id":4,"op":"cancel","wait":4}"#, json!(4), "wait: no such field; there are id"),
         (r#"{"id":4,"op":"input","pane":"main","keys":["x"],"text":"y"}"#, json!(4), "exactly one"),
     ] {
         ws.send_text(text);

@@ -3,6 +3,8 @@
 import schemathesis
 
 PATIENCE_MS = 300
+# A longer time is refused at once, and has to be.
+LONGEST_MS = 86_400_000
 
 
 @schemathesis.hook
@@ -11,7 +13,7 @@ def map_body(context, body):
     if isinstance(body, dict) and (path.endswith("/run") or path == "/v1/waits"):
         limit = body.get("timeout_ms")
         # What is no number of milliseconds stays as it is: it has to be refused.
-        if limit is None or (isinstance(limit, int) and not isinstance(limit, bool) and limit > PATIENCE_MS):
+        if limit is None or (isinstance(limit, int) and not isinstance(limit, bool) and PATIENCE_MS < limit <= LONGEST_MS):
             body = {**body, "timeout_ms": PATIENCE_MS}
     return body
 
@@ -21,6 +23,6 @@ def map_query(context, query):
     if query:
         for name in ("timeout_ms", "wait_ms"):
             limit = query.get(name)
-            if isinstance(limit, int) and not isinstance(limit, bool) and limit > PATIENCE_MS:
+            if isinstance(limit, int) and not isinstance(limit, bool) and PATIENCE_MS < limit <= LONGEST_MS:
                 query[name] = PATIENCE_MS
     return query

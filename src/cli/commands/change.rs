@@ -1,6 +1,6 @@
 //! Commands that change or end sessions, windows and panes.
 
-use clap::Args;
+use clap::{ArgGroup, Args};
 
 use super::{
     Caller, Outcome,
@@ -119,6 +119,68 @@ struct NewSize {
     height: Option<u16>,
 }
 
+/// Make a window the current one of its session
+///
+/// With -n, -p or -l the one after, before or last of the session this runs in.
+#[derive(Debug, Args)]
+#[command(
+    group(ArgGroup::new("which").args(["target", "next", "previous", "last"])),
+    after_long_help = "Examples:
+  muxtap select-window -t work:logs
+  muxtap select-window -n"
+)]
+pub(in crate::cli) struct SelectWindow {
+    /// The window (default: the one this runs in)
+    #[arg(short = 't', value_name = "WINDOW")]
+    target: Option<String>,
+    /// The next window
+    #[arg(short = 'n')]
+    next: bool,
+    /// The previous window
+    #[arg(short = 'p')]
+    previous: bool,
+    /// The window that was current before
+    #[arg(short = 'l')]
+    last: bool,
+}
+
+/// Make a pane the active one of its window
+///
+/// With -L, -R, -U, -D or -l the one beside, above, below or last of the window this runs in.
+// Reasons: each is a flag of the command line, and so a switch by nature.
+#[allow(clippy::struct_excessive_bools)]
+#[derive(Debug, Args)]
+#[command(
+    group(ArgGroup::new("which").args(["target", "left", "right", "up", "down", "last"])),
+    after_long_help = "Examples:
+  muxtap select-pane -t work:1.2
+  muxtap select-pane -t %3 -T 'the build'        its title, and no other active pane
+  muxtap select-pane -L"
+)]
+pub(in crate::cli) struct SelectPane {
+    /// The pane (default: the one this runs in)
+    #[arg(short = 't', value_name = "PANE")]
+    target: Option<String>,
+    /// The pane to the left
+    #[arg(short = 'L')]
+    left: bool,
+    /// The pane to the right
+    #[arg(short = 'R')]
+    right: bool,
+    /// The pane above
+    #[arg(short = 'U')]
+    up: bool,
+    /// The pane below
+    #[arg(short = 'D')]
+    down: bool,
+    /// The pane that was active before
+    #[arg(short = 'l')]
+    last: bool,
+    /// Give it this title instead
+    #[arg(short = 'T', value_name = "TITLE")]
+    title: Option<String>,
+}
+
 /// Lay out a window's panes
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
@@ -192,6 +254,36 @@ impl SelectLayout {
         let change = PatchRequest { layout: Some(self.layout), ..PatchRequest::default() };
         patch(caller, "windows", self.target, &change).await
     }
+}
+
+impl SelectWindow {
+    pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
+        let place = [(self.next, ":+"), (self.previous, ":-"), (self.last, ":!")];
+        let target = self.target.or_else(|| named_place(&place));
+        let change = PatchRequest { select: true, ..PatchRequest::default() };
+        patch(caller, "windows", target, &change).await
+    }
+}
+
+impl SelectPane {
+    pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
+        let place = [
+            (self.left, "{left-of}"),
+            (self.right, "{right-of}"),
+            (self.up, "{up-of}"),
+            (self.down, "{down-of}"),
+            (self.last, ".!"),
+        ];
+        let target = self.target.or_else(|| named_place(&place));
+        // As in tmux: a title is given, or the pane selected.
+        let change = PatchRequest { select: self.title.is_none(), name: self.title, ..PatchRequest::default() };
+        patch(caller, "panes", target, &change).await
+    }
+}
+
+/// Returns the target that a flag stands for.
+fn named_place(flags: &[(bool, &str)]) -> Option<String> {
+    flags.iter().find(|(given, _)| *given).map(|(_, place)| (*place).to_owned())
 }
 
 impl NewSize {

@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 
 use clap::{ArgAction, Args};
 
-use super::{Caller, Outcome, output, variable};
+use super::{Caller, Client, Outcome, list::format_query, output, path_of, variable};
 use crate::{
-    api::{CreatedAnswer, Error, NewSessionRequest, NewWindowRequest, Result, SpawnRequest, SplitRequest},
+    api::{
+        CreatedAnswer, Error, FormatAnswer, NewSessionRequest, NewWindowRequest, Result, SpawnRequest, SplitRequest,
+    },
     cli::caller::whole_environment,
     engine::is_number,
 };
@@ -78,9 +80,14 @@ pub(in crate::cli) struct NewSession {
     #[arg(short = 'y', value_name = "ROWS", default_value_t = 24,
           value_parser = clap::value_parser!(u16).range(1..=MAX_CELLS))]
     height: u16,
+    /// Where a session of that name is there already, print its active pane and make nothing
+    #[arg(short = 'A', requires = "name")]
+    or_existing: bool,
     /// Do not attach; muxtap never does, taken for tmux's sake
     #[arg(short = 'd')]
     detached: bool,
+    #[command(flatten)]
+    printed: Printed,
     #[command(flatten)]
     pub(in crate::cli) spawn: Spawn,
 }
@@ -91,7 +98,8 @@ pub(in crate::cli) struct NewSession {
   muxtap new-window -t work -n logs -- tail -F /var/log/syslog
   muxtap new-window -t work --keep 'make 2>&1 | tee build.log'")]
 pub(in crate::cli) struct NewWindow {
-    /// The session: a name, `$0`, or any pane or window of it (default: the one this runs in)
+    /// The session: a name, `$0`, or any pane or window of it (default: the one this runs in); with
+    /// an index, as in `work:9`, where the window goes
     #[arg(short = 't', value_name = "SESSION")]
     target: Option<String>,
     /// The window's name (default: tmux names it after what runs)
@@ -103,6 +111,8 @@ pub(in crate::cli) struct NewWindow {
     /// Leave the focus where it is; the default, taken for tmux's sake
     #[arg(short = 'd', conflicts_with = "select")]
     detached: bool,
+    #[command(flatten)]
+    printed: Printed,
     #[command(flatten)]
     spawn: Spawn,
 }
@@ -129,9 +139,19 @@ pub(in crate::cli) struct SplitWindow {
     /// One above the other; the default, taken for tmux's sake
     #[arg(short = 'v', conflicts_with = "horizontal")]
     vertical: bool,
+    /// The new pane comes first: to the left, or above
+    #[arg(short = 'b')]
+    before: bool,
+    /// The new pane takes the window's whole height or width
+    #[arg(short = 'f')]
+    full: bool,
     /// Size of the new pane: cells, or a percentage as in `30%` (default: half)
     #[arg(short = 'l', value_name = "SIZE")]
     size: Option<String>,
+    /// Size of the new pane as a percentage, as older versions of tmux take it
+    #[arg(short = 'p', value_name = "PERCENTAGE", conflicts_with = "size",
+          value_parser = clap::value_parser!(u8).range(1..=100))]
+    percentage: Option<u8>,
     /// Make it the active pane (default: the focus stays where it is)
     #[arg(long)]
     select: bool,
@@ -142,6 +162,8 @@ pub(in crate::cli) struct SplitWindow {
     #[arg(long, action = ArgAction::HelpLong)]
     help: Option<bool>,
     #[command(flatten)]
+    printed: Printed,
+    #[command(flatten)]
     pub(in crate::cli) spawn: Spawn,
 }
 
@@ -149,23 +171,33 @@ impl NewSession {
     pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
         let mut spawn = self.spawn.request(true)?;
         spawn.caller_env = Some(whole_environment());
-        let request = NewSessionRequest { name: self.name, spawn, width: Some(self.width), height: Some(self.height) };
-        let created = caller.client().await?.post("/v1/sessions", &request).await?;
-        print_created(caller, &created)
+        let request = NewSessionRequest {
+            name: self.name,
+            spawn,
+            width: Some(self.width),
+            height: Some(self.height),
+            or_existing: self.or_existing,
+        };
+        let mut client = caller.client().await?;
+        let created = client.post("/v1/sessions", &request).await?;
+        self.printed.print(caller, &mut client, &created, "#{session_name}:").await
     }
 }
 
 impl NewWindow {
     pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
-        let session = caller.target(self.target)?;
-        if is_number(&session) {
+        let target = caller.target(self.target)?;
+        if is_number(&target) {
             // `-t 1` of tmux's `new-window` is the index of the window that is made.
-            return Err(Error::bare_number(&session, &[format!("{session}:")]).into());
+            return Err(Error::bare_number(&target, &[format!(":{target}"), format!("{target}:")]).into());
         }
-        let request =
-            NewWindowRequest { session, name: self.name, spawn: self.spawn.request(true)?, select: self.select };
-        let created = caller.client().await?.post("/v1/windows", &request).await?;
-        print_created(caller, &created)
+        let (session, index) = with_index(target);
+        let session = if session.is_empty() { caller.target(None)? } else { session };
+        let spawn = self.spawn.request(true)?;
+        let request = NewWindowRequest { session, index, name: self.name, spawn, select: self.select };
+        let mut client = caller.client().await?;
+        let created = client.post("/v1/windows", &request).await?;
+        self.printed.print(caller, &mut client, &created, PANE_PLACE).await
     }
 }
 
@@ -174,20 +206,59 @@ impl SplitWindow {
         let request = SplitRequest {
             pane: caller.target(self.target)?,
             horizontal: self.horizontal,
-            size: self.size,
+            before: self.before,
+            full: self.full,
+            size: self.size.or_else(|| self.percentage.map(|share| format!("{share}%"))),
             spawn: self.spawn.request(true)?,
             select: self.select,
         };
-        let created = caller.client().await?.post("/v1/panes", &request).await?;
-        print_created(caller, &created)
+        let mut client = caller.client().await?;
+        let created = client.post("/v1/panes", &request).await?;
+        self.printed.print(caller, &mut client, &created, PANE_PLACE).await
     }
 }
 
-fn print_created(caller: &Caller, created: &CreatedAnswer) -> Outcome {
-    if caller.json {
-        output::print_json(created)?;
-    } else {
-        output::print(format!("{}\n", created.pane))?;
+/// Takes the index of a new window from its target: `work:9`, `:9`, `$1:9`.
+fn with_index(target: String) -> (String, Option<u32>) {
+    let parts = target.rsplit_once(':').and_then(|(session, index)| Some((session, index.parse().ok()?)));
+    match parts {
+        Some((session, index)) => (session.to_owned(), Some(index)),
+        None => (target, None),
     }
-    Ok(0)
 }
+
+/// What is printed of a new pane.
+#[derive(Debug, Args)]
+struct Printed {
+    /// Print as tmux does, `work:1.0`, instead of the pane's id
+    #[arg(short = 'P')]
+    place: bool,
+    /// Print this format of tmux's, as in `#{pane_pid}`, instead of the pane's id
+    #[arg(short = 'F', value_name = "FORMAT")]
+    format: Option<String>,
+}
+
+impl Printed {
+    /// Prints what was made. `place`: the format of `-P` alone.
+    async fn print(self, caller: &Caller, client: &mut Client, created: &CreatedAnswer, place: &str) -> Outcome {
+        let Some(format) = self.format.or_else(|| self.place.then(|| place.to_owned())).filter(|_| !caller.json) else {
+            if caller.json {
+                output::print_json(created)?;
+            } else {
+                output::print(format!("{}\n", created.pane))?;
+            }
+            return Ok(0);
+        };
+        let path = format!("{}/format", path_of("panes", &created.pane.to_string()));
+        let answer = client.get::<FormatAnswer>(&path, &format_query(&format)).await;
+        let answer = answer.map_err(|mut error| {
+            error.message = format!("pane {} was made; of it tmux says: {}", created.pane, error.message);
+            error
+        })?;
+        output::print(format!("{}\n", answer.lines.join("\n")))?;
+        Ok(0)
+    }
+}
+
+/// The place of a pane, as tmux prints it.
+const PANE_PLACE: &str = "#{session_name}:#{window_index}.#{pane_index}";

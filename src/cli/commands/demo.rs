@@ -173,7 +173,7 @@ async fn show(caller: &Caller, color: ColorChoice) -> Outcome {
     }
     let begun = Instant::now();
     let panes = start_builds(caller).await?;
-    let mut lines = Lines::new(Style { prefixed: true, color: color.enabled(), escapes: false });
+    let mut lines = Lines::new(Style { prefixed: true, color: color.enabled(), ..Style::default() });
     for (pane, build) in panes.iter().copied().zip(&BUILDS) {
         lines.name(pane, build.name);
     }
@@ -207,12 +207,17 @@ async fn start_builds(caller: &Caller) -> Result<Vec<PaneId>> {
             let caller_env: BTreeMap<_, _> =
                 whole_environment().into_iter().filter(|(name, _)| !name.starts_with("TMUX")).collect();
             let spawn = SpawnRequest { caller_env: Some(caller_env), ..spawn };
-            let request =
-                NewSessionRequest { name: Some(SESSION.to_owned()), spawn, width: Some(100), height: Some(30) };
+            let request = NewSessionRequest {
+                name: Some(SESSION.to_owned()),
+                spawn,
+                width: Some(100),
+                height: Some(30),
+                or_existing: false,
+            };
             client.post("/v1/sessions", &request).await?
         } else {
             let name = Some(build.name.to_owned());
-            let request = NewWindowRequest { session: SESSION.to_owned(), name, spawn, select: false };
+            let request = NewWindowRequest { session: SESSION.to_owned(), index: None, name, spawn, select: false };
             client.post("/v1/windows", &request).await?
         };
         panes.push(created.pane);

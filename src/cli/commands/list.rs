@@ -7,9 +7,13 @@ use clap::Args;
 use super::{
     Caller, Outcome, listed,
     output::{self, Table, place, short_duration},
+    path_named,
 };
 use crate::{
-    api::{PaneInfo, PaneList, SessionList, Size, WindowList},
+    api::{
+        DoneAnswer, Error, FormatAnswer, FormatListQuery, FormatQuery, Listed, PaneInfo, PaneList, SessionInfo,
+        SessionList, Size, WindowList,
+    },
     engine::is_number,
 };
 
@@ -19,8 +23,47 @@ use crate::{
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
   muxtap list-sessions
-  muxtap ls --json | jq -r '.sessions[].name'")]
-pub(in crate::cli) struct ListSessions {}
+  muxtap ls --json | jq -r '.sessions[].name'
+  muxtap ls -F '#{session_name}'")]
+pub(in crate::cli) struct ListSessions {
+    /// Print this format of tmux's for each, and nothing else
+    #[arg(short = 'F', value_name = "FORMAT")]
+    format: Option<String>,
+}
+
+/// Say whether a session is there, by the exit status alone
+///
+/// 0: it is. 1: it is not, and stderr says so.
+#[derive(Debug, Args)]
+#[command(after_long_help = "Example:
+  muxtap has-session -t work || muxtap new-session -s work")]
+pub(in crate::cli) struct HasSession {
+    /// The session (default: the one this runs in)
+    #[arg(short = 't', value_name = "SESSION")]
+    target: Option<String>,
+}
+
+/// Print what tmux makes of a format for a pane
+///
+/// A format can run a program, `#(date)`, so a daemon that lets nobody type refuses it.
+#[derive(Debug, Args)]
+#[command(after_long_help = "Examples:
+  muxtap display-message -p '#{session_name}:#{window_name}'
+  muxtap display-message -p -t %3 '#{pane_current_path}'")]
+pub(in crate::cli) struct DisplayMessage {
+    /// The pane (default: the one this runs in)
+    #[arg(short = 't', value_name = "PANE")]
+    target: Option<String>,
+    /// Print it; without -p tmux shows it in a status line, which muxtap does not
+    #[arg(short = 'p', required = true)]
+    print: bool,
+    /// The format, as in FORMATS of tmux's manual page
+    #[arg(value_name = "FORMAT", default_value = PLACE_AND_PROGRAM)]
+    format: String,
+}
+
+/// The format of `display-message` without one, as far as muxtap's callers have what it shows.
+const PLACE_AND_PROGRAM: &str = "[#{session_name}] #{window_index}:#{window_name}, current pane #{pane_index}";
 
 /// List the windows of the tmux server
 ///
@@ -28,8 +71,12 @@ pub(in crate::cli) struct ListSessions {}
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
   muxtap list-windows
-  muxtap list-windows -t work --json")]
+  muxtap list-windows -t work --json
+  muxtap list-windows -F '#{window_name} #{window_layout}'")]
 pub(in crate::cli) struct ListWindows {
+    /// Print this format of tmux's for each, and nothing else
+    #[arg(short = 'F', value_name = "FORMAT")]
+    format: Option<String>,
     /// Only those of this session: its name, which may hold `*`, or `$0`
     #[arg(short = 't', value_name = "SESSION")]
     target: Option<String>,
@@ -46,8 +93,12 @@ pub(in crate::cli) struct ListWindows {
 #[command(after_long_help = "Examples:
   muxtap list-panes
   muxtap list-panes -t 'work:*'
+  muxtap list-panes -F '#{pane_id} #{pane_current_command}'
   muxtap list-panes --json | jq -r '.panes[] | select(.dead) | .id'")]
 pub(in crate::cli) struct ListPanes {
+    /// Print this format of tmux's for each pane that has not ended, and nothing else
+    #[arg(short = 'F', value_name = "FORMAT")]
+    format: Option<String>,
     /// Only those of this session, window or pane; names may hold `*`
     #[arg(short = 't', value_name = "TARGET")]
     target: Option<String>,
@@ -59,8 +110,59 @@ pub(in crate::cli) struct ListPanes {
     session: bool,
 }
 
+impl HasSession {
+    pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
+        let target = caller.target(self.target)?;
+        let _: SessionInfo = caller.client().await?.get(&path_named("sessions", &target)?, &()).await?;
+        if caller.json {
+            output::print_json(&DoneAnswer { ok: true })?;
+        }
+        Ok(0)
+    }
+}
+
+impl DisplayMessage {
+    pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
+        let target = caller.target(self.target)?;
+        let path = format!("{}/format", path_named("panes", &target)?);
+        let answer = caller.client().await?.get(&path, &format_query(&self.format)).await?;
+        print_formatted(caller, &answer)
+    }
+}
+
+/// Returns the query of a format for one pane.
+pub(super) fn format_query(format: &str) -> FormatQuery {
+    FormatQuery { format: format.to_owned() }
+}
+
+/// Prints a format for each of a list.
+async fn formatted(caller: &Caller, each: Listed, format: String, targets: &[String]) -> Outcome {
+    let query = FormatListQuery { each, format, targets: listed(targets)?.targets };
+    print_formatted(caller, &caller.client().await?.get("/v1/format", &query).await?)
+}
+
+fn print_formatted(caller: &Caller, answer: &FormatAnswer) -> Outcome {
+    if caller.json {
+        output::print_json(answer)?;
+    } else {
+        // A list of nothing has no line.
+        output::print(answer.lines.iter().flat_map(|line| [line, "\n"]).collect::<String>())?;
+    }
+    Ok(0)
+}
+
+/// Returns the error about a list that a target leaves empty. `None`: it is not empty, or it was
+/// asked for everything.
+fn nothing_there(target: &[String], is_empty: bool) -> Option<Error> {
+    let target = target.first().filter(|_| is_empty)?;
+    Some(Error::not_found(format!("nothing is there that {target} fits; `muxtap list-panes` shows what is")))
+}
+
 impl ListSessions {
     pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
+        if let Some(format) = self.format {
+            return formatted(caller, Listed::Sessions, format, &[]).await;
+        }
         let list: SessionList = caller.client().await?.get("/v1/sessions", &()).await?;
         if caller.json {
             output::print_json(&list)?;
@@ -87,7 +189,13 @@ impl ListWindows {
     pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
         // Where only a session can be meant a number is one.
         let target = self.target.map(|target| if is_number(&target) { format!("{target}:") } else { target });
+        if let Some(format) = self.format {
+            return formatted(caller, Listed::Windows, format, target.as_slice()).await;
+        }
         let list: WindowList = caller.client().await?.get("/v1/windows", &listed(target.as_slice())?).await?;
+        if let Some(error) = nothing_there(target.as_slice(), list.windows.is_empty()) {
+            return Err(error.into());
+        }
         if caller.json {
             output::print_json(&list)?;
             return Ok(0);
@@ -113,22 +221,34 @@ impl ListPanes {
         // With `-s` a bare number can be nothing but a session.
         let is_session = |target: &str| self.session && is_number(target);
         let target = self.target.map(|target| if is_session(&target) { format!("{target}:") } else { target });
+        if let Some(format) = self.format {
+            return formatted(caller, Listed::Panes, format, target.as_slice()).await;
+        }
         let list: PaneList = caller.client().await?.get("/v1/panes", &listed(target.as_slice())?).await?;
+        if let Some(error) = nothing_there(target.as_slice(), list.panes.is_empty()) {
+            return Err(error.into());
+        }
         if caller.json {
             output::print_json(&list)?;
             return Ok(0);
         }
-        let mut table = Table::new(&["ID", "PANE", "COMMAND", "PID", "SIZE", "ACTIVE", "STATE", "PATH"]);
-        for pane in list.panes {
+        let mut table = Table::new(&["ID", "PANE", "NAME", "COMMAND", "PID", "SIZE", "ACTIVE", "STATE", "PATH"]);
+        for pane in &list.panes {
             table.row(&[
                 pane.id.to_string(),
-                place(&pane.session, pane.window_index, pane.index),
+                // An ended pane has no place any more.
+                if pane.window_id.is_empty() {
+                    String::new()
+                } else {
+                    place(&pane.session, pane.window_index, pane.index)
+                },
+                output::name(pane, &list.panes),
                 pane.command.clone(),
                 pane.pid.to_string(),
                 size(pane.size),
                 mark(pane.active),
-                state(&pane),
-                pane.path,
+                state(pane),
+                pane.path.clone(),
             ]);
         }
         output::print(table.render())?;

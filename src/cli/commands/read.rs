@@ -64,6 +64,32 @@ pub(in crate::cli) struct Read {
     max_bytes: Option<u64>,
 }
 
+/// Print a pane's cursor: the place in its stream where it is now
+///
+/// For `read --since`, `wait-for --since`, `tail --since`: everything that is printed from here on.
+#[derive(Debug, Args)]
+#[command(after_long_help = "Example:
+  here=$(muxtap cursor -t %0); make; muxtap read -t %0 --since \"$here\"")]
+pub(in crate::cli) struct CursorOf {
+    /// The pane (default: the one this runs in)
+    #[arg(short = 't', value_name = "PANE")]
+    target: Option<String>,
+}
+
+impl CursorOf {
+    pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
+        let path = format!("{}/output", path_named("panes", &caller.target(self.target)?)?);
+        let request = ReadRequest { since: Some("now".to_owned()), ..ReadRequest::default() };
+        let answer: ReadAnswer = caller.client().await?.get(&path, &request).await?;
+        if caller.json {
+            output::print_json(&serde_json::json!({ "pane": answer.pane, "cursor": answer.cursor }))?;
+        } else {
+            output::print(format!("{}\n", answer.cursor))?;
+        }
+        Ok(0)
+    }
+}
+
 impl Read {
     pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
         let target = caller.target(self.target)?;

@@ -1,5 +1,11 @@
 //! `run`.
 
+use std::{
+    io::IsTerminal as _,
+    pin::pin,
+    time::{Duration, Instant},
+};
+
 use clap::Args;
 
 use super::{
@@ -8,17 +14,23 @@ use super::{
     path_named,
 };
 use crate::{
-    api::{Error, ErrorCode, RunAnswer, RunRequest},
-    cli::{EXIT_ERROR, EXIT_TIMEOUT, client::ConnectionLost},
+    api::{Error, ErrorCode, InputAnswer, InputRequest, RunAnswer, RunRequest},
+    cli::{EXIT_ERROR, EXIT_INTERRUPTED, EXIT_TIMEOUT, client::ConnectionLost},
     quoting::shell_word,
 };
+
+/// How long the answer of an interrupted run is awaited: a shell without a line editor does not tell
+/// that it waits for a line again.
+const INTERRUPTED_LIMIT: Duration = Duration::from_secs(5);
+/// The time of a run, in milliseconds, where none is given.
+const DEFAULT_MS: u64 = 30_000;
 
 /// Run a command in a pane's shell; prints its output, exits with its status
 ///
 /// The command is typed into the shell that rests in the pane (sh, bash, zsh, fish), so it sees
-/// that shell's directory, variables and history. A pane where no shell waits for a command is
-/// refused. When the time runs out what was printed so far is printed, the exit status is 124, and
-/// the command goes on.
+/// that shell's directory, variables and history. Where something else runs its end is awaited, as
+/// long as the time allows. When the time runs out what was printed so far is printed, the exit
+/// status is 124, and the command goes on. Ctrl-C interrupts the command; again, it is left alone.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
   muxtap run -t %0 -- git status --short
@@ -43,24 +55,47 @@ pub(in crate::cli) struct Run {
 
 impl Run {
     pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
-        let request =
-            RunRequest { command: command_line(self.command), timeout_ms: self.timeout, clear_line: self.clear_line };
+        let mut request = RunRequest {
+            command: command_line(self.command),
+            timeout_ms: self.timeout,
+            clear_line: self.clear_line,
+            prompt_ms: None,
+        };
         // Not the pane this runs in: no shell rests there.
         let none = || Error::new(ErrorCode::InvalidTarget, "say in which pane with -t; `muxtap list-panes` shows them");
         let target = self.target.ok_or_else(none)?;
         let path = format!("{}/run", path_named("panes", &target)?);
+        let begun = Instant::now();
         let mut client = caller.client().await?;
-        let answer: RunAnswer = match client.try_post(&path, &request).await.map_err(|lost| lost_run(lost, &target))? {
+        let mut interrupted = false;
+        let mut answered = interruptible(caller, &target, &mut interrupted, client.try_post(&path, &request)).await?;
+        if let Some(Ok(Err(occupied))) = &answered
+            && occupied.stage.as_deref() == Some("occupied")
+            && !interrupted
+        {
+            // Whoever looks on is told, and the rest of the time is for what runs there.
+            if std::io::stderr().is_terminal() {
+                output::note(&format!(
+                    "{}; waiting for its end",
+                    occupied.message.split(';').next().unwrap_or_default()
+                ));
+            }
+            let left = self.timeout.unwrap_or(DEFAULT_MS).saturating_sub(begun.elapsed().as_millis() as u64);
+            (request.timeout_ms, request.prompt_ms) = (Some(left), Some(left));
+            answered = interruptible(caller, &target, &mut interrupted, client.try_post(&path, &request)).await?;
+        }
+        let Some(answered) = answered else { return Ok(EXIT_INTERRUPTED) };
+        let answer: RunAnswer = match answered.map_err(|lost| lost_run(lost, &target))? {
             Ok(answer) => answer,
             Err(error) if error.code == ErrorCode::Timeout => {
-                let details = error.details.as_ref();
-                if !caller.json
-                    && let Some(printed) = details.and_then(|details| details.get("output")?.as_str())
-                {
-                    ignore_closed_pipe(output::print(printed))?;
-                }
+                print_so_far(caller, &error)?;
                 output::report(&error, caller.json);
                 return Ok(EXIT_TIMEOUT);
+            }
+            // Not every shell tells how an interrupted command ended.
+            Err(error) if interrupted && error.stage.as_deref() == Some("running") => {
+                print_so_far(caller, &error)?;
+                return Ok(EXIT_INTERRUPTED);
             }
             Err(error) => return Err(error.into()),
         };
@@ -78,6 +113,43 @@ impl Run {
         };
         // Shells give 0 to 255; what does not fit is still not a success.
         Ok(u8::try_from(status).unwrap_or(u8::MAX))
+    }
+}
+
+/// Prints what a command has printed that did not end.
+fn print_so_far(caller: &Caller, error: &Error) -> Result<(), Failure> {
+    match error.details.as_ref().and_then(|details| details.get("output")?.as_str()) {
+        Some(printed) if !caller.json => ignore_closed_pipe(output::print(printed)),
+        _ => Ok(()),
+    }
+}
+
+/// Awaits the answer of a run. Ctrl-C interrupts what runs in the pane, as if it were typed there; a
+/// second one, or no answer soon after it, leaves it alone: `None`.
+async fn interruptible<T>(
+    caller: &Caller,
+    target: &str,
+    interrupted: &mut bool,
+    answer: impl Future<Output = T>,
+) -> Result<Option<T>, Failure> {
+    let mut answer = pin!(answer);
+    tokio::select! {
+        answer = &mut answer => return Ok(Some(answer)),
+        _ = tokio::signal::ctrl_c() => *interrupted = true,
+    }
+    output::note("interrupted; Ctrl-C again leaves what runs in the pane alone");
+    let keys = InputRequest { keys: Some(vec!["C-c".to_owned()]), ..InputRequest::default() };
+    let typed = async {
+        let mut client = caller.client().await?;
+        client.post::<InputAnswer>(&format!("{}/input", path_named("panes", target)?), &keys).await
+    };
+    tokio::select! {
+        typed = typed => typed.map(drop)?,
+        _ = tokio::signal::ctrl_c() => return Ok(None),
+    }
+    tokio::select! {
+        answer = tokio::time::timeout(INTERRUPTED_LIMIT, &mut answer) => Ok(answer.ok()),
+        _ = tokio::signal::ctrl_c() => Ok(None),
     }
 }
 

@@ -3,9 +3,11 @@
 use std::{
     collections::{BTreeSet, HashSet},
     io::Write as _,
+    str::FromStr as _,
 };
 
 use clap::Args;
+use regex::Regex;
 
 use super::{
     Caller, Outcome,
@@ -37,7 +39,8 @@ use crate::{
 #[command(after_long_help = "Examples:
   muxtap tail -n 50 -t %0
   muxtap tail -f 'work:*'                        all panes of a session, and new ones
-  muxtap tail -f build:0 build:1 'logs*:*'")]
+  muxtap tail -f build:0 build:1 'logs*:*'
+  muxtap tail -f --grep 'WARN|ERROR' --timestamps '*:*'")]
 pub(in crate::cli) struct Tail {
     /// Go on with what is printed from now on
     #[arg(short = 'f', long)]
@@ -45,6 +48,15 @@ pub(in crate::cli) struct Tail {
     /// How many lines of what was printed before, of each pane
     #[arg(short = 'n', long, value_name = "LINES", default_value_t = 10)]
     lines: u64,
+    /// Begin elsewhere: `start` (all that is kept), `now`, `input` (the last input), or a cursor
+    #[arg(long, value_name = "start|now|input|CURSOR", conflicts_with = "lines")]
+    since: Option<String>,
+    /// Only lines that match this regex (Rust's syntax)
+    #[arg(long, value_name = "REGEX", allow_hyphen_values = true, value_parser = Regex::from_str)]
+    grep: Option<Regex>,
+    /// The time at which each line was printed here, in UTC; with -f
+    #[arg(long, requires = "follow")]
+    timestamps: bool,
     /// Keep the panes' colours and other escape sequences
     #[arg(long)]
     ansi: bool,
@@ -63,12 +75,26 @@ impl Tail {
     pub(in crate::cli) async fn run(mut self, caller: &Caller) -> Outcome {
         self.targets.append(&mut self.target);
         let several = self.targets.len() > 1 || self.targets.iter().any(|target| is_pattern(target));
-        let style = Style { prefixed: several, color: self.color.enabled(), escapes: self.ansi };
+        if caller.json && (self.grep.is_some() || self.timestamps) {
+            return Err(
+                Error::invalid("--json prints what the daemon says, and neither --grep nor --timestamps").into()
+            );
+        }
+        let style = Style {
+            prefixed: several,
+            color: self.color.enabled(),
+            escapes: self.ansi,
+            timestamps: self.timestamps,
+            grep: self.grep,
+        };
         let format = if self.ansi { ReadFormat::Ansi } else { ReadFormat::Text };
         let lines = Lines::new(style);
-        let since = if self.lines == 0 { "now".to_owned() } else { format!("lines:{}", self.lines) };
+        let last = || if self.lines == 0 { "now".to_owned() } else { format!("lines:{}", self.lines) };
+        let since = self.since.unwrap_or_else(last);
         if self.follow {
-            Follow { json: caller.json, lines, open: None }.run(caller, &self.targets, format, since).await
+            Follow { json: caller.json, lines, panes: Vec::new(), open: None }
+                .run(caller, &self.targets, format, since)
+                .await
         } else {
             print_once(caller, &self.targets, format, since, lines).await
         }
@@ -83,8 +109,9 @@ async fn print_once(
     mut lines: Lines,
 ) -> Outcome {
     let mut client = caller.client().await?;
-    for pane in panes_now(&mut client, &[]).await? {
-        lines.name(pane.id, &place_of(&pane));
+    let panes = panes_now(&mut client, &[]).await?;
+    for pane in &panes {
+        lines.name(pane.id, &output::name(pane, &panes));
     }
     let mut wanted: Vec<String> = Vec::new();
     for target in targets {
@@ -123,10 +150,6 @@ async fn print_once(
     Ok(0)
 }
 
-fn place_of(pane: &PaneInfo) -> String {
-    output::place(&pane.session, pane.window_index, pane.index)
-}
-
 /// Lists the panes that can be named. The id of a pane of an earlier server may be another pane's
 /// by now.
 async fn panes_now(client: &mut Client, targets: &[String]) -> Result<Vec<PaneInfo>, Error> {
@@ -139,6 +162,8 @@ async fn panes_now(client: &mut Client, targets: &[String]) -> Result<Vec<PaneIn
 struct Follow {
     json: bool,
     lines: Lines,
+    /// The panes that were seen, with their names.
+    panes: Vec<PaneInfo>,
     /// The panes whose end was not printed yet, where there can be no new ones. The end of one that
     /// has ended already is printed too.
     open: Option<BTreeSet<PaneId>>,
@@ -147,9 +172,9 @@ struct Follow {
 impl Follow {
     async fn run(mut self, caller: &Caller, targets: &[String], format: ReadFormat, since: String) -> Outcome {
         let mut client = caller.client().await?;
-        let panes = panes_now(&mut client, &[]).await?;
-        for pane in &panes {
-            self.lines.name(pane.id, &place_of(pane));
+        self.panes = panes_now(&mut client, &[]).await?;
+        for pane in &self.panes {
+            self.lines.name(pane.id, &output::name(pane, &self.panes));
         }
         if !targets.iter().any(|target| is_pattern(target)) {
             self.open = Some(resolve(&mut client, targets).await?);
@@ -260,7 +285,11 @@ impl Follow {
                 output::print_raw(self.lines.feed(pane, text.unwrap_or_default().as_bytes()))
             }
             Event::PaneOpened { pane } => {
-                self.lines.name(pane.id, &place_of(&pane));
+                self.panes.retain(|known| known.id != pane.id);
+                self.panes.push(*pane);
+                if let Some(pane) = self.panes.last() {
+                    self.lines.name(pane.id, &output::name(pane, &self.panes));
+                }
                 Ok(())
             }
             Event::PaneExited { pane, exit_status, exit_signal } => {

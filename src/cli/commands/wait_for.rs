@@ -47,11 +47,12 @@ struct ResultQuery {
 #[derive(Debug, Args)]
 #[command(
     group(ArgGroup::new("predicate").required(true).multiple(true)
-        .args(["patterns", "screen", "stable", "exit", "prompt", "bell", "title"])),
+        .args(["patterns", "screen", "gone", "stable", "exit", "prompt", "bell", "title"])),
     after_long_help = "Examples:
   muxtap wait-for -t %0 -p 'tests? passed' --fail 'error|FAILED' -T 600
   muxtap wait-for -t %0 --prompt                 until the shell waits for a command again
-  muxtap wait-for -t %0 -t %1 --all --exit       until both have ended
+  muxtap wait-for -t %0 -t %1 --all --exit       until both have ended; prints how
+  muxtap wait-for -t %0 --gone 'Building'        until it is not on the screen any more
   muxtap wait-for -t %0 --stable 1.5             until nothing was printed for 1.5 seconds"
 )]
 pub(in crate::cli) struct WaitFor {
@@ -71,6 +72,9 @@ pub(in crate::cli) struct WaitFor {
     /// The screen matches this regex, whenever it was drawn; may be given several times
     #[arg(long, value_name = "REGEX", allow_hyphen_values = true)]
     screen: Vec<String>,
+    /// Nothing on the screen matches this regex, or not any more; may be given several times
+    #[arg(long, value_name = "REGEX", allow_hyphen_values = true)]
+    gone: Vec<String>,
     /// Nothing was printed for this long: seconds (`1.5`), or with a unit
     #[arg(long, value_name = "TIME", value_parser = duration)]
     stable: Option<u64>,
@@ -141,6 +145,7 @@ impl WaitFor {
             mode: if self.all { WaitMode::All } else { WaitMode::Any },
             patterns: self.patterns,
             screen: self.screen,
+            gone: self.gone,
             stable_ms: self.stable,
             exit: self.exit,
             prompt: self.prompt,
@@ -233,6 +238,7 @@ fn describe(report: &PredicateReport) -> String {
     let what = match report.kind {
         PredicateKind::Pattern => format!("/{pattern}/"),
         PredicateKind::Screen => format!("screen /{pattern}/"),
+        PredicateKind::Gone => format!("the end of /{pattern}/ on the screen"),
         PredicateKind::Title => format!("title /{pattern}/"),
         PredicateKind::Fail => format!("failure /{pattern}/"),
         PredicateKind::Stable => "quiet".to_owned(),
@@ -264,7 +270,15 @@ fn matched_lines(answer: &WaitAnswer) -> String {
             lines.push(line);
         }
     }
-    lines.iter().flat_map(|line| [line, "\n"]).collect()
+    // Of several panes each is told how it ended.
+    let exits: Vec<_> = answer
+        .predicates
+        .iter()
+        .filter(|report| report.kind == PredicateKind::Exit && report.latched)
+        .map(|report| format!("{} {}", report.pane, output::ended(report.exit_status, report.exit_signal)))
+        .collect();
+    let exits = if answer.pane.is_none() && answer.outcome == WaitOutcome::Matched { exits } else { Vec::new() };
+    lines.into_iter().chain(exits.iter().map(String::as_str)).flat_map(|line| [line, "\n"]).collect()
 }
 
 /// Returns why the wait did not match.
@@ -357,11 +371,11 @@ mod tests {
             #[command(flatten)]
             wait: WaitFor,
         }
-        let line = "wait-for -t %0 %1 --all -p a -p -b --screen s --stable 0.5 --exit --prompt --bell --title t --fail \
+        let line = "wait-for -t %0 %1 --all -p a -p -b --screen s --gone g --stable 0.5 --exit --prompt --bell --title t --fail \
                     f --since start --settle 1 -T 2.5";
         let request = Only::try_parse_from(line.split_whitespace()).unwrap().wait.request();
         let expected = serde_json::json!({
-            "panes": ["%0", "%1"], "mode": "all", "patterns": ["a", "-b"], "screen": ["s"], "stable_ms": 500,
+            "panes": ["%0", "%1"], "mode": "all", "patterns": ["a", "-b"], "screen": ["s"], "gone": ["g"], "stable_ms": 500,
             "exit": true, "prompt": true, "bell": true, "title": "t", "fail": ["f"], "since": "start",
             "settle_ms": 1000, "timeout_ms": 2500, "detach": true,
         });

@@ -1,14 +1,21 @@
 //! The handle of a tmux server.
 
-use std::{path::Path, sync::Arc};
+use std::{
+    ffi::OsString,
+    os::unix::ffi::OsStrExt as _,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use rustix::net::SocketAddrUnix;
 
 use super::{Events, Pane, Spawn, Wait, spawn::SpawnKind};
 use crate::{
-    api::{EventKind, Result, SubscribeRequest},
+    api::{Error, EventKind, Result, SubscribeRequest},
     engine::{Caller, Engine, Host, PaneState},
     protocol::ids::PaneId,
     socket::{Environment, ServerChoice},
-    tmux::ServerLink,
+    tmux::{ServerLink, same_socket},
 };
 
 /// A handle on a tmux server that an engine follows.
@@ -72,6 +79,70 @@ impl Engine {
     pub fn server_at(&self, socket: &Path) -> Result<Server> {
         Ok(Server::of(self.clone(), self.host(socket)?))
     }
+
+    /// Returns the server that a caller calls so: by the absolute path of its socket, or by its name as for `tmux -L`.
+    /// Without a word: the only server that is followed, where there is one; else the one named `default`, whatever
+    /// `$TMUX` says. It need not run yet, and is followed from now on.
+    ///
+    /// Error: `INVALID_ARGUMENT` for what is neither, and where several servers are followed and none of them is the
+    /// default one.
+    ///
+    /// ```no_run
+    /// # async fn example(engine: muxtap::Engine) -> muxtap::Result<()> {
+    /// let pane = engine.server_named(Some("build"))?.pane("main").await?;
+    /// let only = engine.server_named(None)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn server_named(&self, socket: Option<&str>) -> Result<Server> {
+        let Some(word) = socket else { return self.only_or_default_server() };
+        let invalid = |message: String| Err(Error::invalid(format!("socket: {message}")));
+        if word.is_empty() {
+            return invalid("it is empty; leave it out, or give the path or the name of a tmux socket".into());
+        }
+        let path = match word {
+            _ if word.starts_with('/') => PathBuf::from(word),
+            _ if word.contains('/') || matches!(word, "." | "..") => {
+                return invalid(format!("{word:?} is no absolute path, and no name as for `tmux -L`, which has no /"));
+            }
+            _ => socket_dir()?.join(word),
+        };
+        // Behind a prefix other systems decide.
+        let local = self.shared.options.program.prefix.is_empty();
+        if path.as_os_str().as_bytes().contains(&0) || local && SocketAddrUnix::new(&path).is_err() {
+            let length = path.as_os_str().len();
+            return invalid(format!(
+                "{length} bytes are no path of a socket: it is shorter (107 bytes on Linux) and has no NUL"
+            ));
+        }
+        self.server_at(&path)
+    }
+
+    /// Returns the server that a caller means who names none.
+    fn only_or_default_server(&self) -> Result<Server> {
+        let followed = self.followed();
+        if let [only] = followed.as_slice() {
+            only.touch();
+            return Ok(Server::of(self.clone(), only.clone()));
+        }
+        let default = socket_dir()?.join("default");
+        if followed.is_empty() || followed.iter().any(|host| same_socket(host.socket(), &default)) {
+            return self.server_at(&default);
+        }
+        let sockets: Vec<_> = followed.iter().map(|host| host.socket().display().to_string()).collect();
+        let message = format!("socket: say which tmux server is meant, of {}", sockets.join(", "));
+        Err(Error::invalid(message).with_details(serde_json::json!({ "candidates": sockets })))
+    }
+}
+
+/// Returns the directory of this user's named tmux sockets.
+fn socket_dir() -> Result<PathBuf> {
+    environment(&|name| std::env::var_os(name)).socket_dir()
+}
+
+/// Returns this process's environment.
+fn environment(var: &dyn Fn(&str) -> Option<OsString>) -> Environment<'_> {
+    Environment { var, uid: rustix::process::getuid().as_raw() }
 }
 
 impl Server {
@@ -89,8 +160,7 @@ impl Server {
     /// # }
     /// ```
     pub fn for_environment(engine: &Engine) -> Result<Self> {
-        let environment = Environment { var: &|name| std::env::var_os(name), uid: rustix::process::getuid().as_raw() };
-        engine.server_at(&environment.resolve(&ServerChoice::default())?)
+        engine.server_at(&environment(&|name| std::env::var_os(name)).resolve(&ServerChoice::default())?)
     }
 
     pub(in crate::engine) fn of(engine: Engine, host: Arc<Host>) -> Self {

@@ -120,17 +120,25 @@ impl Spawn {
                 // A server that must be started for it begins with this environment.
                 spawn.caller_env = Some(environment());
                 let (width, height) = size.unzip();
-                server.create_session(&NewSessionRequest { name, spawn, width, height }).await?
+                server.create_session(&NewSessionRequest { name, spawn, width, height, or_existing: false }).await?
             }
             SpawnKind::Window(session) => {
                 takes_none(beside, "window", "beside")?;
                 takes_none(size.is_some(), "window", "size")?;
-                server.create_window(&NewWindowRequest { session, name, spawn, select }).await?
+                server.create_window(&NewWindowRequest { session, index: None, name, spawn, select }).await?
             }
             SpawnKind::Split(pane) => {
                 takes_none(name.is_some(), "pane", "name")?;
                 let size = size.map(|(columns, rows)| if beside { columns } else { rows }.to_string());
-                let request = SplitRequest { pane: pane.target(), horizontal: beside, size, spawn, select };
+                let request = SplitRequest {
+                    pane: pane.target(),
+                    horizontal: beside,
+                    before: false,
+                    full: false,
+                    size,
+                    spawn,
+                    select,
+                };
                 pane.asking().create_split(&request).await?
             }
         };

@@ -7,7 +7,7 @@ use std::{
 };
 
 use crate::engine::{
-    PaneState, Server,
+    Host, PaneState, Server,
     audit_scope::AuditScope,
     deadline::Deadline,
     input::{
@@ -27,10 +27,15 @@ use crate::{
 };
 use tokio_util::sync::CancellationToken;
 
+/// How long what runs in the pane may take to end, unless the request says otherwise.
+const PROMPT_PATIENCE: Duration = Duration::from_secs(1);
 /// How long a shell that has only begun may take to its first prompt.
 const SHELL_START: Duration = Duration::from_secs(5);
 /// How soon a shell that begins is examined again, if it printed nothing.
 const SHELL_LOOK: Duration = Duration::from_millis(20);
+/// How long a pane in which another program runs is examined that often after it printed something:
+/// a shell prints its prompt a moment before it waits for a line.
+const PROMPT_LOOKS: Duration = Duration::from_secs(1);
 
 /// How long an idle shell may take to begin what was typed.
 const BEGINNING: Duration = Duration::from_secs(2);
@@ -91,7 +96,7 @@ impl Server {
                 end = tokio::time::timeout(deadline.remaining(), run.until_end(self)) => end.unwrap_or(RunEnd::Timeout),
                 () = self.engine.stopping() => RunEnd::Timeout,
             };
-            run.answer(end)
+            run.answer(end).await
         }
         .await;
         audit.finish(done)
@@ -116,7 +121,8 @@ impl Server {
         let pane = deadline.before(NOT_TYPED, self.resolve_pane(target)).await?;
         audit.resolved(pane.id());
         let exclusive = Arc::new(ExclusiveRun::claim(&pane)?);
-        let reader = self.wait_for_idle_shell(&pane, deadline).await?;
+        let patience = duration("prompt_ms", request.prompt_ms, limits::WAIT_LONGEST)?.unwrap_or(PROMPT_PATIENCE);
+        let reader = self.wait_for_idle_shell(&pane, deadline, patience).await?;
         let pending = PendingCommand {
             exclusive: exclusive.clone(),
             reader,
@@ -125,7 +131,7 @@ impl Server {
         };
         let (prompt, mark) = self.type_in_time(pending, deadline).await?;
         let lengths = [command.len(), command.chars().count()];
-        Ok(StartedRun { exclusive, reader, prompt, mark, lengths, begun, deadline })
+        Ok(StartedRun { host: self.host.clone(), exclusive, reader, prompt, mark, lengths, begun, deadline })
     }
 
     /// Types the command, in a task of its own: a caller that goes away must leave nothing of the
@@ -206,23 +212,47 @@ impl Server {
         ))
     }
 
-    /// Returns the idle shell of the pane. Waits for a shell that has only begun.
-    async fn wait_for_idle_shell(&self, pane: &Arc<PaneState>, deadline: Deadline) -> Result<IdleShell> {
+    /// Returns the idle shell of the pane. Waits for a shell that has only begun, and for the end of
+    /// what runs in it, for as long as `patience`.
+    async fn wait_for_idle_shell(
+        &self,
+        pane: &Arc<PaneState>,
+        deadline: Deadline,
+        patience: Duration,
+    ) -> Result<IdleShell> {
         let host = &self.host;
         deadline.before(NOT_TYPED, host.server().fresh()).await?;
         let mut changes = pane.changes();
+        let (begun, mut busy) = (Instant::now(), None);
+        let mut changed = begun;
+        let mut runs = None;
         let rests = async {
             loop {
                 changes.borrow_and_update();
-                match shell::foreground_state(host, pane.metadata()).await {
+                let looks = match shell::foreground_state(host, pane.metadata()).await {
                     ForegroundState::Shell(reader) => return Ok(reader),
-                    ForegroundState::Other(what) => return Err(what),
-                    ForegroundState::Busy(_) => {}
-                }
+                    ForegroundState::Other(what) => {
+                        if begun.elapsed() >= patience {
+                            return Err(what);
+                        }
+                        (busy, runs) = (None, Some(what));
+                        changed.elapsed() < PROMPT_LOOKS
+                    }
+                    ForegroundState::Busy(what) => {
+                        if busy.get_or_insert_with(Instant::now).elapsed() >= SHELL_START {
+                            return Err(what);
+                        }
+                        true
+                    }
+                };
                 // A shell that begins may print its prompt before it takes the terminal over, and
-                // no event tells of that.
-                if let Ok(Err(_)) = tokio::time::timeout(SHELL_LOOK, changes.changed()).await {
-                    return Err("nothing".into());
+                // no event tells of that. What another program does is told by its output.
+                let left = patience.saturating_sub(begun.elapsed());
+                let pause = if looks { SHELL_LOOK } else { left };
+                match tokio::time::timeout(pause, changes.changed()).await {
+                    Ok(Err(_)) => return Err("nothing".into()),
+                    Ok(Ok(())) => changed = Instant::now(),
+                    Err(_) => {}
                 }
             }
         };
@@ -234,11 +264,12 @@ impl Server {
                     pane.id()
                 ),
             )
+            .at_stage("occupied")
         };
-        match tokio::time::timeout(deadline.remaining().min(SHELL_START), rests).await {
+        match tokio::time::timeout(deadline.remaining(), rests).await {
             Ok(Ok(reader)) => Ok(reader),
             Ok(Err(what)) => Err(refused(&what)),
-            Err(_) => Err(refused(&pane.metadata().command)),
+            Err(_) => Err(refused(&runs.unwrap_or_else(|| pane.metadata().command))),
         }
     }
 }
@@ -286,6 +317,7 @@ impl Drop for ExclusiveRun {
 
 /// A command that was typed, and all that is known of it.
 pub(super) struct StartedRun {
+    host: Arc<Host>,
     exclusive: Arc<ExclusiveRun>,
     reader: IdleShell,
     /// The prompt at which the command was typed.
@@ -330,8 +362,21 @@ impl StartedRun {
         self.begun.elapsed()
     }
 
+    /// Returns what stands in the way of a command that does not end, for an error message: the
+    /// program in the foreground, and the line at which it waits.
+    pub(super) async fn what_waits(&self, output: &str) -> String {
+        let runs = match shell::foreground_state(&self.host, self.pane().metadata()).await {
+            ForegroundState::Other(what) if !what.is_empty() => format!(": `{what}` runs there"),
+            _ => String::new(),
+        };
+        match output.rsplit('\n').next().map(str::trim).filter(|line| !line.is_empty()) {
+            Some(line) => format!("{runs}, and its last line is `{line}`"),
+            None => runs,
+        }
+    }
+
     /// Returns what a run that is over answers.
-    pub(super) fn answer(&self, end: RunEnd) -> Result<RunAnswer> {
+    pub(super) async fn answer(&self, end: RunEnd) -> Result<RunAnswer> {
         let pane = self.pane();
         let found = self.marks();
         let (output, end_offset, truncated) = output(pane, &found);
@@ -358,9 +403,10 @@ impl StartedRun {
         }
         if end == RunEnd::Timeout {
             let message = format!(
-                "the command did not end within {} ms; it goes on in pane {}",
+                "the command did not end within {} ms; it goes on in pane {}{}",
                 self.deadline.given().as_millis(),
-                pane.id()
+                pane.id(),
+                self.what_waits(&output).await
             );
             return Err(Error::new(ErrorCode::Timeout, message).at_stage("running").with_details(details()));
         }

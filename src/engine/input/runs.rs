@@ -225,7 +225,7 @@ impl Server {
         };
         run.phase.send_replace(Phase::Runs(started.clone()));
         let end = started.until_end(self).await;
-        let result = started.answer(end).map(|answer| RunEndReport {
+        let result = started.answer(end).await.map(|answer| RunEndReport {
             pane: answer.pane,
             exit_status: answer.exit_status,
             duration_ms: answer.duration_ms,
@@ -260,10 +260,11 @@ impl Engine {
             Phase::Runs(started) => {
                 let text = text_of(started.pane(), started.extent(), chars);
                 if run.deadline.remaining().is_zero() && !run.timeout_told.swap(true, Ordering::Relaxed) {
+                    let waits = started.what_waits(text.tail.as_deref().unwrap_or(&text.output)).await;
                     let mut error = Error::new(
                         ErrorCode::Timeout,
                         format!(
-                            "the command did not end within {} ms; it goes on in pane {}",
+                            "the command did not end within {} ms; it goes on in pane {}{waits}",
                             run.deadline.given().as_millis(),
                             started.pane().id()
                         ),

@@ -68,6 +68,20 @@ fn by_command(command: &str) -> ForegroundState {
     )
 }
 
+/// Returns the name of the program that an exit wrapper started, where the wrapper is in the
+/// foreground: what runs in a pane whose program tmux calls `sh`. `None`: tmux's name is right.
+pub fn wrapped_program(proc: &Proc, metadata: &PaneMetadata) -> Option<String> {
+    let foreground = proc.foreground(metadata.pid, &metadata.tty)?;
+    if !is_exit_wrapper(&foreground.args) {
+        return None;
+    }
+    let mut wrapped = proc.child(foreground.group)?;
+    while is_command_line(&wrapped.1) || is_exit_wrapper(&wrapped.1) {
+        wrapped = proc.child(wrapped.0)?;
+    }
+    wrapped.1.first().map(|program| base_name(program).to_owned()).filter(|name| !name.is_empty())
+}
+
 fn classify(proc: &Proc, foreground: &Foreground) -> ForegroundState {
     if is_exit_wrapper(&foreground.args) {
         // The wrapped command is in its own process group: a program without job control, or a
@@ -117,7 +131,8 @@ fn is_exit_wrapper(args: &[String]) -> bool {
 }
 
 fn is_command_line(args: &[String]) -> bool {
-    !is_exit_wrapper(args) && args.get(1).is_some_and(|flag| flag == "-c")
+    let is_shell = args.first().is_some_and(|program| kind(base_name(program)).is_some());
+    is_shell && !is_exit_wrapper(args) && args.get(1).is_some_and(|flag| flag == "-c")
 }
 
 /// Returns whether these are the arguments of a shell that was given a command: an exit wrapper, or

@@ -4,9 +4,9 @@ use std::collections::HashMap;
 
 use tokio::sync::broadcast::error::RecvError;
 
-use crate::engine::{Host, PaneState, Server};
+use crate::engine::{Host, PaneState, Server, input::shell};
 use crate::{
-    api::{PaneInfo, Result, SessionInfo, Tier, WindowInfo},
+    api::{Error, PaneInfo, Result, SessionInfo, Tier, WindowInfo},
     protocol::ids::PaneId,
     tmux::{PaneRow, Topology, WindowRow},
 };
@@ -37,6 +37,13 @@ impl Server {
             activity: row.activity,
         });
         Ok(sessions.collect())
+    }
+
+    /// Returns one session; of a pane or window, the one it is in.
+    pub(crate) async fn session_info(&self, target: &str) -> Result<SessionInfo> {
+        let id = self.session_id(target).await?;
+        let session = self.sessions().await?.into_iter().find(|session| session.id == id);
+        session.ok_or_else(|| Error::not_found(format!("session {target} has just ended")))
     }
 
     /// Lists every window, once for each session that links it.
@@ -87,13 +94,31 @@ impl Server {
                 let shown = topology.without_hubs();
                 let windows: HashMap<_, _> = shown.windows.iter().rev().map(|row| (row.id, row)).collect();
                 let info = |row: &PaneRow| host.info(&shown, row, windows.get(&row.window).copied());
-                shown.panes.iter().map(info).collect()
+                let mut panes: Vec<_> = shown.panes.iter().map(info).collect();
+                self.name_wrapped_programs(&mut panes).await;
+                panes
             }
             Err(error) if host.ended_panes().is_empty() => return Err(error),
             Err(_) => Vec::new(),
         };
         panes.extend(host.ended_panes().iter().map(|pane| host.ended_info(pane)));
         Ok(panes)
+    }
+
+    /// Names what runs in the panes whose command muxtap started: to tmux it is the wrapper's shell.
+    async fn name_wrapped_programs(&self, panes: &mut [PaneInfo]) {
+        if !self.host.server().spec().is_local() {
+            return;
+        }
+        for info in panes.iter_mut().filter(|info| !info.dead) {
+            let Some(pane) = self.host.live_pane(info.id) else { continue };
+            if pane.managed().is_none_or(|managed| managed.wrapper.is_none()) {
+                continue;
+            }
+            if let Some(Some(program)) = self.host.probe(pane.metadata(), shell::wrapped_program).await {
+                info.command = program;
+            }
+        }
     }
 }
 

@@ -20,7 +20,7 @@ use crate::{
     nonce,
     protocol::{
         command::{Command, CommandLine},
-        ids::PaneId,
+        ids::{PaneId, SessionId},
     },
     tmux::{LinkState, Request, ServerIdentity, ServerLink, StartServer},
 };
@@ -57,6 +57,41 @@ impl Server {
     }
 
     async fn make_session(&self, request: &NewSessionRequest, policy: ExitPolicy) -> Result<CreatedAnswer> {
+        if !request.or_existing {
+            return self.make_new_session(request, policy).await;
+        }
+        let name = request.name.as_deref().ok_or_else(|| Error::invalid("or_existing: say which session by name"))?;
+        if let Some(existing) = self.existing_session(name).await? {
+            return Ok(existing);
+        }
+        match self.make_new_session(request, policy).await {
+            // Somebody was faster.
+            Err(error) if error.code == ErrorCode::Conflict => self.existing_session(name).await?.ok_or(error),
+            made => made,
+        }
+    }
+
+    /// Returns the active pane of a session with exactly this name, as if it had just been made.
+    async fn existing_session(&self, name: &str) -> Result<Option<CreatedAnswer>> {
+        self.engine.authorize(Tier::Create)?;
+        // Where no server runs there is no session.
+        let Ok(sessions) = self.sessions().await else { return Ok(None) };
+        if !sessions.iter().any(|session| session.name == name) {
+            return Ok(None);
+        }
+        let (session, pane) = self.pane_of_session(|rows| rows.iter().find(|row| row.name == name).cloned()).await?;
+        let info = self.host.info_of(pane.id());
+        let cursor = pane.cursor(pane.lock().ring.end());
+        Ok(Some(CreatedAnswer {
+            pane: pane.id(),
+            window: info.window_id,
+            session: session.id.to_string(),
+            session_name: session.name,
+            cursor,
+        }))
+    }
+
+    async fn make_new_session(&self, request: &NewSessionRequest, policy: ExitPolicy) -> Result<CreatedAnswer> {
         let command = async {
             let cwd = request.spawn.cwd.as_ref().map(PathBuf::from);
             let start = StartServer { env: request.spawn.caller_env.clone(), cwd };
@@ -82,8 +117,10 @@ impl Server {
     pub(crate) async fn create_window(&self, request: &NewWindowRequest) -> Result<CreatedAnswer> {
         let command = async {
             let session = self.session(&request.session).await?;
-            let mut command =
-                Command::new("new-window").flag("-P").opt("-F", MADE).opt("-t", format!("{}:", session.id));
+            let mut command = Command::new("new-window")
+                .flag("-P")
+                .opt("-F", MADE)
+                .opt("-t", window_place(session.id, request.index));
             if !request.select {
                 command = command.flag("-d");
             }
@@ -104,6 +141,9 @@ impl Server {
                 command = command.flag("-d");
             }
             command = command.flag(if request.horizontal { "-h" } else { "-v" });
+            for (wanted, flag) in [(request.before, "-b"), (request.full, "-f")] {
+                command = if wanted { command.flag(flag) } else { command };
+            }
             if let Some(size) = &request.size {
                 let number = size.strip_suffix('%').unwrap_or(size);
                 if number.is_empty() || !number.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -242,6 +282,11 @@ impl Server {
     }
 }
 
+/// Returns the place of a new window: an index of a session, or its first free one.
+fn window_place(session: SessionId, index: Option<u32>) -> String {
+    format!("{session}:{}", index.map(|index| index.to_string()).unwrap_or_default())
+}
+
 /// A command that makes a pane.
 struct Creation {
     command: Command,
@@ -356,7 +401,11 @@ pub(in crate::engine) fn literal(text: &str) -> String {
 pub(in crate::engine) fn tmux_error(message: &str) -> Error {
     let code = if message.contains("can't find") {
         ErrorCode::NotFound
-    } else if message.contains("duplicate") || message.contains("still active") || message.contains("no space") {
+    } else if message.contains("duplicate")
+        || message.contains("still active")
+        || message.contains("no space")
+        || message.contains("in use")
+    {
         ErrorCode::Conflict
     } else {
         ErrorCode::InvalidArgument

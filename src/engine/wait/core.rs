@@ -5,16 +5,16 @@
 use std::{
     collections::BTreeMap,
     sync::{Arc, PoisonError},
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime},
 };
 
 use tokio::sync::OnceCell;
 
 use super::{result::WaitResult, spec::Spec};
 use crate::{
-    api::{Gap, PredicateKind, StandsBefore, WaitMode, WaitOutcome},
+    api::{Gap, PredicateKind, StandsBefore, WaitCondition, WaitInfo, WaitMode, WaitOutcome},
     engine::{
-        Host, PaneState,
+        Caller, Host, PaneState,
         sync::{Mutex, MutexGuard, Notify, watch},
     },
     stream::matcher::Hit,
@@ -121,6 +121,25 @@ impl Core {
             over: watch::Sender::new(false),
             result: OnceCell::new(),
         })
+    }
+
+    /// Returns what the wait is, for a caller who may know of any.
+    pub(super) fn info(&self, caller: &Caller) -> WaitInfo {
+        let of_set = self.spec.fail.iter().map(|text| (PredicateKind::Fail, Some(text.clone())));
+        let conditions = self.spec.predicates.iter().map(|one| (one.kind, one.text.clone())).chain(of_set);
+        let since = SystemTime::now().checked_sub(self.requested_at.elapsed()).unwrap_or(SystemTime::UNIX_EPOCH);
+        let since_ms = since.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
+        WaitInfo {
+            id: self.id.clone(),
+            socket: self.host.socket().display().to_string(),
+            panes: self.panes.iter().map(|pane| pane.id()).collect(),
+            mode: self.spec.mode,
+            conditions: conditions.map(|(kind, pattern)| WaitCondition { kind, pattern }).collect(),
+            since_ms,
+            until_ms: since_ms + self.spec.timeout.as_millis() as u64,
+            face: caller.face.into(),
+            who: caller.who.clone(),
+        }
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Progress> {

@@ -238,9 +238,9 @@ async fn watch_screen(server: &Server, core: &Arc<Core>, at: usize, pane: &Arc<P
         let followed = pane.lock().screen.followed().is_some();
         if !followed && let Ok((text, offset)) = server.screen(pane, false).await {
             let before = core.lock().panes.get(at).is_some_and(|on_pane| offset <= on_pane.request_offset);
-            for (predicate, regex) in core.spec.screens() {
-                if let Some(latch) = on_screen::in_text(&text, regex, offset, before) {
-                    core.latch(at, predicate, latch);
+            for (index, predicate) in core.spec.screens() {
+                if let Some(latch) = on_screen::in_text(&text, predicate, offset, before) {
+                    core.latch(at, index, latch);
                 }
             }
         }

@@ -55,7 +55,7 @@ impl Engine {
         self.authorize(Tier::Read)?;
         let timeout = duration("timeout_ms", timeout_ms, limits::POLL_LONGEST)?.unwrap_or(Duration::ZERO);
         let core = match self.shared.waits.get(id)? {
-            Wait::Open(core) => core,
+            Wait::Open(core, _) => core,
             Wait::Ended(result) => return Ok(result.acknowledge()),
         };
         // A timeout here is no failure: the answer says that the wait goes on.
@@ -67,7 +67,7 @@ impl Engine {
     pub(crate) async fn cancel_wait(&self, id: &str) -> Result<WaitAnswer> {
         self.authorize(Tier::Read)?;
         match self.shared.waits.get(id)? {
-            Wait::Open(core) => {
+            Wait::Open(core, _) => {
                 core.finish(WaitOutcome::Cancelled, None);
                 Ok(self.result(&core).await.acknowledge())
             }
@@ -80,6 +80,25 @@ impl Server {
     /// Waits as the request says. A detached wait returns at once. A caller that goes away does not
     /// end a wait that has begun: the result can be asked for by the wait's id.
     pub(crate) async fn await_request(&self, request: &WaitRequest) -> Result<WaitAnswer> {
+        let core = self.begin(request).await?;
+        if request.detach && !core.is_over() {
+            return Ok(report(&core).0);
+        }
+        // A caller that holds a future ends the wait by dropping it; one behind a connection may ask
+        // for its result again.
+        let _dropped = self.bound.is_some().then(|| CancelOnDrop(core.clone()));
+        core.over().await;
+        Ok(self.engine.result(&core).await.acknowledge())
+    }
+
+    /// Begins a wait that ends when the value that is returned is dropped.
+    pub(crate) async fn begin_wait(&self, request: &WaitRequest) -> Result<OwnedWait> {
+        let core = self.begin(request).await?;
+        Ok(OwnedWait { engine: self.engine.clone(), core: CancelOnDrop(core) })
+    }
+
+    /// Begins a wait, and leaves it to the engine.
+    async fn begin(&self, request: &WaitRequest) -> Result<Arc<Core>> {
         let host = &self.host;
         self.engine.authorize(Tier::Read)?;
         let requested_at = Instant::now();
@@ -113,14 +132,7 @@ impl Server {
             tokio::task::yield_now().await;
             guard.store_result().await;
         });
-        if request.detach && !core.is_over() {
-            return Ok(report(&core).0);
-        }
-        // A caller that holds a future ends the wait by dropping it; one behind a connection may ask
-        // for its result again.
-        let _dropped = self.bound.is_some().then(|| CancelOnDrop(core.clone()));
-        core.over().await;
-        Ok(self.engine.result(&core).await.acknowledge())
+        Ok(core)
     }
 
     /// Resolves the targets of a wait to panes, each once, with their present positions. A wait of
@@ -147,6 +159,30 @@ impl Server {
             return Err(Error::new(ErrorCode::ResourceLimit, message));
         }
         Ok(panes)
+    }
+}
+
+/// A wait that has begun. Dropping it ends the wait as cancelled, unless the wait has ended.
+pub(crate) struct OwnedWait {
+    engine: Engine,
+    core: CancelOnDrop,
+}
+
+impl OwnedWait {
+    /// Returns the wait's id.
+    pub(crate) fn id(&self) -> &str {
+        &self.core.0.id
+    }
+
+    /// Ends the wait as cancelled, unless it has ended.
+    pub(crate) fn cancel(&self) {
+        self.core.0.finish(WaitOutcome::Cancelled, None);
+    }
+
+    /// Waits for the wait's end, and returns its result.
+    pub(crate) async fn result(&self) -> WaitAnswer {
+        self.core.0.over().await;
+        self.engine.result(&self.core.0).await.acknowledge()
     }
 }
 

@@ -14,7 +14,7 @@ use dashmap::DashMap;
 
 use super::{core::Core, result::WaitResult};
 use crate::{
-    api::{Error, ErrorCode, Result, WaitOutcome},
+    api::{Error, ErrorCode, Result, WaitInfo, WaitOutcome},
     engine::{Caller, Engine, limits},
     metrics,
 };
@@ -34,7 +34,7 @@ pub struct Waits {
 /// A registered wait.
 #[derive(Clone)]
 pub(super) enum Wait {
-    Open(Arc<Core>),
+    Open(Arc<Core>, Arc<Caller>),
     Ended(Arc<WaitResult>),
 }
 
@@ -52,11 +52,22 @@ impl Waits {
         self.open.load(Ordering::Relaxed)
     }
 
+    /// Returns what is open, the oldest first.
+    pub fn list(&self) -> Vec<WaitInfo> {
+        let open = |wait: &Wait| match wait {
+            Wait::Open(core, caller) if !core.is_over() => Some((core.clone(), caller.clone())),
+            _ => None,
+        };
+        let mut open: Vec<_> = self.all.iter().filter_map(|wait| open(&wait)).collect();
+        open.sort_by_key(|(core, _)| core.requested_at);
+        open.iter().map(|(core, caller)| core.info(caller)).collect()
+    }
+
     /// Cancels all open waits.
     pub fn cancel_all(&self) {
         let all: Vec<_> = self.all.iter().map(|wait| wait.clone()).collect();
         for wait in all {
-            if let Wait::Open(core) = wait {
+            if let Wait::Open(core, _) = wait {
                 core.finish(WaitOutcome::Cancelled, None);
             }
         }
@@ -142,7 +153,7 @@ impl WaitGuard {
         drop(own);
         metrics::WAITS_ACTIVE.increment(1.0);
         let core = make(waits.new_id());
-        waits.all.insert(core.id.clone(), Wait::Open(core.clone()));
+        waits.all.insert(core.id.clone(), Wait::Open(core.clone(), engine.caller.clone()));
         Ok(Self { engine: engine.clone(), core, attached: true, holds_slot: true, stored: false })
     }
 

@@ -52,6 +52,9 @@ pub(super) fn report(core: &Core) -> (WaitAnswer, Matches) {
         for (index, (predicate, latch)) in core.spec.predicates.iter().zip(&on_pane.latches).enumerate() {
             let mut report = one(pane, predicate.kind, predicate.text.clone(), latch.as_ref());
             report.stands_before = on_pane.stands_before.get(index).cloned().flatten();
+            if let Some(exit) = on_pane.ended.filter(|_| predicate.kind == PredicateKind::Exit) {
+                (report.exit_status, report.exit_signal) = (exit.status, exit.signal);
+            }
             predicates.push(report);
         }
         if let Some((pattern, latch)) = &on_pane.failed {
@@ -118,6 +121,8 @@ fn one(pane: &Arc<PaneState>, kind: PredicateKind, pattern: Option<String>, latc
         before: latch.before,
         stands_before: None,
         how: latch.how.map(str::to_owned),
+        exit_status: None,
+        exit_signal: None,
     }
 }
 

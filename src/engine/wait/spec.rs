@@ -35,10 +35,17 @@ pub struct Predicate {
     pub(super) kind: PredicateKind,
     /// The text of the predicate's regex, where it has one.
     pub(super) text: Option<String>,
-    /// The regex of a `screen` or `title` predicate.
+    /// The regex of a `screen`, `gone` or `title` predicate.
     pub(super) regex: Option<Regex>,
     /// Whether what the regex matches stands within one line.
     pub(super) within_line: bool,
+}
+
+impl Predicate {
+    /// Whether it is about the screen.
+    fn is_on_screen(&self) -> bool {
+        matches!(self.kind, PredicateKind::Screen | PredicateKind::Gone)
+    }
 }
 
 impl Spec {
@@ -79,10 +86,14 @@ impl Spec {
             .iter()
             .map(|text| Predicate { text: Some(text.clone()), ..plain(PredicateKind::Pattern) })
             .collect();
-        for (index, text) in request.screen.iter().enumerate() {
-            let regex = compile_one(&format!("screen[{index}]"), text, &bounds)?;
-            let (text, within_line) = (Some(text.clone()), stays_within_line(text));
-            predicates.push(Predicate { kind: PredicateKind::Screen, text, regex: Some(regex), within_line });
+        let screens =
+            [(PredicateKind::Screen, "screen", &request.screen), (PredicateKind::Gone, "gone", &request.gone)];
+        for (kind, name, texts) in screens {
+            for (index, text) in texts.iter().enumerate() {
+                let regex = compile_one(&format!("{name}[{index}]"), text, &bounds)?;
+                let (text, within_line) = (Some(text.clone()), stays_within_line(text));
+                predicates.push(Predicate { kind, text, regex: Some(regex), within_line });
+            }
         }
         if stable.is_some() {
             predicates.push(plain(PredicateKind::Stable));
@@ -102,7 +113,7 @@ impl Spec {
         }
         if predicates.is_empty() {
             return Err(Error::invalid(
-                "nothing to wait for: give at least one of patterns, screen, stable_ms, exit, prompt, bell or title",
+                "nothing to wait for: give at least one of patterns, screen, gone, stable_ms, exit, prompt, bell or title",
             ));
         }
         let fail = request.fail.clone();
@@ -121,14 +132,12 @@ impl Spec {
 
     /// Whether a predicate looks at what commands change too, which tmux alone tells.
     pub(super) fn needs_tmux(&self) -> bool {
-        self.predicates.iter().any(|predicate| matches!(predicate.kind, PredicateKind::Screen | PredicateKind::Title))
+        self.predicates.iter().any(|predicate| predicate.is_on_screen() || predicate.kind == PredicateKind::Title)
     }
 
-    /// Returns the screen predicates with their indices.
-    pub(super) fn screens(&self) -> impl Iterator<Item = (usize, &Regex)> {
-        let all = self.predicates.iter().enumerate();
-        all.filter(|(_, predicate)| predicate.kind == PredicateKind::Screen)
-            .filter_map(|(index, predicate)| Some((index, predicate.regex.as_ref()?)))
+    /// Returns the predicates about the screen, with their indices.
+    pub(super) fn screens(&self) -> impl Iterator<Item = (usize, &Predicate)> {
+        self.predicates.iter().enumerate().filter(|(_, predicate)| predicate.is_on_screen())
     }
 
     /// Returns the text of a regex of the set: of a pattern, then of a `fail` pattern.

@@ -36,7 +36,7 @@ const COPIED_BYTES: usize = 16 * 1024;
 /// to: a reader that sends it as `Last-Event-ID` goes on after that event. The first block is an
 /// `id` alone.
 #[utoipa::path(
-    get, path = "/v1/events", tag = "events",
+    get, path = "/v1/events", operation_id = "stream_events", tag = "events",
     params(ServerQuery, EventsRequest, ("Last-Event-ID" = Option<String>, Header, description = "The last `id` seen")),
     responses(
         (status = 200, description = "A stream of events", body = Event, content_type = "text/event-stream"),

@@ -4,19 +4,66 @@ use axum::extract::ws::{Message, Utf8Bytes};
 use bytes::{BufMut as _, Bytes, BytesMut};
 
 use crate::{
-    api::{Error, StreamAnswer, StreamMessage, StreamRequest},
+    api::{Error, StreamAnswer, StreamMessage, StreamRequest, StreamWait, decode::Node},
     engine::Delivery,
 };
 
+/// The name of a request in errors.
+const WHOLE: &str = "message";
+/// The words of `op`.
+const OPS: [&str; 6] = ["subscribe", "unsubscribe", "input", "wait", "cancel", "ping"];
+
 /// Parses a request. Error: the message that refuses it.
 pub(super) fn read(text: &str) -> Result<StreamRequest, Box<StreamMessage>> {
-    let refused = |id, error: &dyn std::fmt::Display| {
-        Box::new(StreamMessage::Failed { id, error: Error::invalid(format!("message: {error}")) })
-    };
-    let value: serde_json::Value = serde_json::from_str(text).map_err(|error| refused(None, &error))?;
-    let id = value.get("id").and_then(serde_json::Value::as_u64);
-    serde_json::from_value(value).map_err(|error| refused(id, &error))
+    let mut id = None;
+    parse(text, &mut id).map_err(|error| Box::new(StreamMessage::Failed { id, error }))
 }
+
+fn parse(text: &str, id: &mut Option<u64>) -> Result<StreamRequest, Error> {
+    let mut request = Node::parse(WHOLE, text.as_bytes())?;
+    *id = request.number("id");
+    let op = request.take("op");
+    let expected = || format!("expected one of {}", OPS.join(", "));
+    let Some(op) = op else {
+        // What is no object at all says so.
+        let Fields {} = request.read(WHOLE)?;
+        return Err(Error::invalid(format!("op: {}, got nothing", expected())));
+    };
+    Ok(match op.text() {
+        Some("subscribe") => StreamRequest::Subscribe(request.read(WHOLE)?),
+        Some("unsubscribe") => StreamRequest::Unsubscribe(request.read(WHOLE)?),
+        Some("input") => StreamRequest::Input(request.read(WHOLE)?),
+        Some("wait") => StreamRequest::Wait(Box::new(read_wait(request)?)),
+        Some("cancel") => StreamRequest::Cancel(request.read(WHOLE)?),
+        Some("ping") => StreamRequest::Ping(request.read(WHOLE)?),
+        _ => return Err(Error::invalid(format!("op: {}, got {}", expected(), op.shown()))),
+    })
+}
+
+/// Reads a wait. The fields that it has besides those of `POST /v1/waits` are taken out first: so all others are known.
+fn read_wait(mut request: Node) -> Result<StreamWait, Error> {
+    #[derive(serde::Deserialize)]
+    struct Head {
+        id: u64,
+        socket: Option<String>,
+    }
+
+    let Head { id, socket } = request.clone().read(WHOLE)?;
+    request.take("id");
+    request.take("socket");
+    let mut wait = StreamWait::default();
+    (wait.id, wait.socket, wait.request) = (id, socket, request.read(WHOLE)?);
+    if wait.request.detach {
+        return Err(Error::invalid(
+            "detach: a wait over a WebSocket ends with it; leave it out, or use POST /v1/waits",
+        ));
+    }
+    Ok(wait)
+}
+
+/// Any object.
+#[derive(serde::Deserialize)]
+struct Fields {}
 
 /// Builds the answer to a request.
 pub(super) fn answer(id: Option<u64>, answer: Result<StreamAnswer, Error>) -> StreamMessage {

@@ -31,7 +31,7 @@ const WRITE_BYTES: usize = 32 * 1024;
 /// Each text frame is a JSON object: a `StreamRequest` from the client, a `StreamMessage` from the
 /// daemon.
 #[utoipa::path(
-    get, path = "/v1/stream", tag = "events",
+    get, path = "/v1/stream", operation_id = "open_stream", tag = "events",
     params(("socket" = Option<String>, Query, description = "The tmux server of messages that name none")),
     responses(
         (status = 101, description = "The WebSocket is open"),
@@ -72,9 +72,25 @@ pub async fn stream(
 fn refused(headers: &HeaderMap, rejection: &WebSocketUpgradeRejection) -> Response {
     let asked = headers.contains_key(header::UPGRADE) || headers.contains_key(header::SEC_WEBSOCKET_KEY);
     let status = if asked { StatusCode::BAD_REQUEST } else { StatusCode::UPGRADE_REQUIRED };
-    let error = Error::invalid(format!("/v1/stream is a WebSocket: {}", rejection.body_text()));
+    let error = Error::invalid(format!("/v1/stream is a WebSocket (RFC 6455): {}", missing(rejection)));
     let mut response = (status, Json(error)).into_response();
     response.headers_mut().insert(header::UPGRADE, HeaderValue::from_static("websocket"));
     response.headers_mut().insert(header::SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13"));
     response
+}
+
+/// Returns what a request for a WebSocket lacks.
+fn missing(rejection: &WebSocketUpgradeRejection) -> &'static str {
+    match rejection {
+        WebSocketUpgradeRejection::MethodNotGet(_) | WebSocketUpgradeRejection::MethodNotConnect(_) => {
+            "ask for it with GET"
+        }
+        WebSocketUpgradeRejection::InvalidConnectionHeader(_) => "the header `Connection: upgrade` is needed",
+        WebSocketUpgradeRejection::InvalidUpgradeHeader(_) => "the header `Upgrade: websocket` is needed",
+        WebSocketUpgradeRejection::InvalidWebSocketVersionHeader(_) => {
+            "the header `Sec-WebSocket-Version: 13` is needed"
+        }
+        WebSocketUpgradeRejection::WebSocketKeyHeaderMissing(_) => "the header `Sec-WebSocket-Key` is needed",
+        _ => "this connection cannot become one; ask over HTTP/1.1",
+    }
 }

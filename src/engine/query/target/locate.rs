@@ -1,6 +1,8 @@
 //! Finding a target in what tmux lists.
 
-use super::{PanePart, SessionPart, Sign, Target, WINDOW_WORDS, WindowPart, is_number, resolve::ambiguous_number};
+use super::{
+    PanePart, SessionPart, Sign, Target, WINDOW_WORDS, WindowPart, is_number, layout, resolve::ambiguous_number,
+};
 use crate::{
     api::{Error, ErrorCode, Result},
     protocol::ids::{PaneId, SessionId, WindowId},
@@ -125,6 +127,11 @@ impl<'a> Finder<'a> {
                 let origin = self.origin()?;
                 self.beside_pane(origin.window, *by).map(Found::Here)
             }
+            Target::Sign(Sign::Tmux(word)) if word.ends_with("-of}") => {
+                let origin = self.origin()?;
+                let window = self.topology.windows.iter().find(|row| row.id == origin.window).ok_or_else(no_window)?;
+                self.touching(window, word)?.map(Found::Here).ok_or_else(no_pane)
+            }
             // `{last}` is the last pane where a pane is meant.
             Target::Sign(Sign::Tmux(word)) if word == "{last}" => self.pane_sign(word).map(Found::Ask),
             Target::Place { pane: Some(pane), .. } => match (self.window(target)?, pane) {
@@ -139,9 +146,10 @@ impl<'a> Finder<'a> {
                 (Found::Here(window), PanePart::Sign(Sign::Offset(by))) => {
                     self.beside_pane(window.id, *by).map(Found::Here)
                 }
-                (Found::Here(window), PanePart::Sign(Sign::Tmux(word))) => {
-                    Ok(Found::Ask(format!("{}:{}.{word}", window.session, window.id)))
-                }
+                (Found::Here(window), PanePart::Sign(Sign::Tmux(word))) => match self.touching(window, word)? {
+                    Some(pane) => Ok(Found::Here(pane)),
+                    None => Ok(Found::Ask(format!("{}:{}.{word}", window.session, window.id))),
+                },
             },
             _ => match self.window(target)? {
                 Found::Ask(place) => Ok(Found::Ask(place)),
@@ -275,13 +283,32 @@ impl<'a> Finder<'a> {
         }
     }
 
+    /// Finds the pane that a word such as `{up-of}` means beside the current one of a window. `None`:
+    /// it is no such word. Where several touch it tmux takes the one that was used last.
+    fn touching(&self, window: &WindowRow, word: &str) -> Result<Option<PaneId>> {
+        let current = self.current_pane(window.id)?;
+        let Some(found) = layout::beside(&window.layout, current, word) else { return Ok(None) };
+        match found.as_slice() {
+            [only] => Ok(Some(*only)),
+            [] => Err(Error::not_found(format!("no pane lies {word} of {current}"))),
+            several => {
+                let candidates: Vec<_> = several.iter().map(PaneId::to_string).collect();
+                let message = format!("several panes lie {word} of {current}; write {}", candidates.join(" or "));
+                Err(Error::new(ErrorCode::AmbiguousTarget, message)
+                    .with_details(serde_json::json!({ "candidates": candidates })))
+            }
+        }
+    }
+
+    /// Finds the caller's pane where it is in the window, else the window's active one.
+    fn current_pane(&self, window: WindowId) -> Result<PaneId> {
+        let own = self.origin().ok().filter(|origin| origin.window == window).and_then(|origin| origin.pane);
+        own.map_or_else(|| self.active(window), Ok)
+    }
+
     /// Finds the pane that lies `by` panes after the current one of a window.
     fn beside_pane(&self, window: WindowId, by: i64) -> Result<PaneId> {
-        let own = self.origin().ok().filter(|origin| origin.window == window).and_then(|origin| origin.pane);
-        let current = match own {
-            Some(pane) => pane,
-            None => self.active(window)?,
-        };
+        let current = self.current_pane(window)?;
         let panes = self.panes(window);
         beside(&panes, |row| row.id == current, by).map(|row| row.id).ok_or_else(no_pane)
     }
@@ -458,7 +485,7 @@ mod tests {
     fn what_tmux_alone_knows_is_asked_in_words_that_mean_one_place() {
         for (text, place) in [
             ("{last}", "$0:@1.{last}"),
-            ("{up-of}", "$0:@1.{up-of}"),
+            ("{top}", "$0:@1.{top}"),
             (".!", "$0:@1.{last}"),
             (":!", "$0:{last}"),
             ("^", "$0:{start}"),

@@ -2,6 +2,7 @@
 //! `session:window.pane`, and what counts from where the caller is (`:2`, `.1`, `+`, `{last}`).
 //! Names are exact; more than one match is an error. `docs/targets.md` says what each means.
 
+mod layout;
 mod locate;
 mod resolve;
 

@@ -6,7 +6,6 @@
 use std::{
     collections::{HashMap, VecDeque},
     future::poll_fn,
-    path::Path,
     pin::Pin,
     task::{Context, Poll, ready},
     time::Duration,
@@ -21,14 +20,14 @@ use futures_util::{
 };
 use tokio::time::{Instant, Interval, MissedTickBehavior};
 use tokio_tungstenite::tungstenite;
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::{
     api::{
-        Error, ErrorCode, Result, ServerQuery, StreamAnswer, StreamInput, StreamMessage, StreamRequest,
-        SubscribeRequest,
+        Error, ErrorCode, Result, ServerQuery, StreamAnswer, StreamInput, StreamMessage, StreamRequest, StreamWait,
+        SubscribeRequest, WaitAnswer,
     },
-    engine::{Delivery, Subscription},
+    engine::{Delivery, OwnedWait, Subscription},
     http::{
         App,
         stream::{CLOSE_LIMIT, OpenStreamGauge, YIELD_BYTES, wire},
@@ -77,6 +76,9 @@ struct Session<S> {
     subscriptions: HashMap<u64, ActiveSubscription>,
     /// How many subscriptions there ever were.
     subscription_count: u64,
+    /// The open waits by their numbers.
+    waits: HashMap<u64, ActiveWait>,
+    /// Events of subscriptions, and results of waits.
     events: SelectAll<BoxStream<'static, Item>>,
     /// The outcome of the request that is being carried out.
     request: Option<BoxFuture<'static, Outcome>>,
@@ -102,13 +104,25 @@ struct ActiveSubscription {
     end: CancellationToken,
 }
 
-/// An item of a subscription: its id, its number, and an event or its end.
-type Item = (u64, u64, Result<Delivery>);
+/// The session's side of a wait. Dropping it cancels the wait.
+struct ActiveWait {
+    cancel: CancellationToken,
+    _dropped: DropGuard,
+}
+
+/// An item that a subscription or a wait has for the client.
+enum Item {
+    /// An event of a subscription, or its end: the subscription's id and number.
+    Delivery(u64, u64, Result<Delivery>),
+    /// The result of a wait: the wait's id.
+    Waited(u64, Result<Box<WaitAnswer>>),
+}
 
 /// The outcome of a request.
 enum Outcome {
     Answer(StreamMessage),
     Subscribed { id: u64, binary: bool, subscription: Box<Subscription> },
+    Waiting { id: u64, wait: OwnedWait },
 }
 
 /// The next thing that happens to a session.
@@ -133,6 +147,7 @@ impl<S: Socket> Session<S> {
             server,
             subscriptions: HashMap::new(),
             subscription_count: 0,
+            waits: HashMap::new(),
             events: SelectAll::new(),
             request: None,
             answers: VecDeque::new(),
@@ -170,7 +185,8 @@ impl<S: Socket> Session<S> {
                     }
                 }
                 Step::Done(outcome) => self.finish_request(outcome),
-                Step::Event((id, number, delivery)) => unyielded += self.send_event(id, number, delivery),
+                Step::Event(Item::Delivery(id, number, delivery)) => unyielded += self.send_event(id, number, delivery),
+                Step::Event(Item::Waited(id, result)) => self.send_result(id, result),
                 Step::Ping => {
                     let silent = self.unanswered.is_some_and(|since| since.elapsed() >= PONG_LIMIT);
                     // While a request is carried out the socket is not read, so no pong can be
@@ -266,6 +282,14 @@ impl<S: Socket> Session<S> {
             }
             Ok(StreamRequest::Subscribe(request)) => self.subscribe(request),
             Ok(StreamRequest::Input(input)) => self.input(input),
+            Ok(StreamRequest::Wait(wait)) => self.wait(*wait),
+            Ok(StreamRequest::Cancel(request)) => {
+                // Its result comes all the same: it may have ended meanwhile.
+                let (id, wait) = (request.id, self.waits.get(&request.id));
+                let answer = wait.map(|wait| wait.cancel.cancel()).map(|()| StreamAnswer::Nothing {});
+                let answer = answer.ok_or_else(|| Error::not_found(format!("there is no open wait {id}")));
+                self.answer(&wire::answer(Some(id), answer));
+            }
         }
     }
 
@@ -280,11 +304,11 @@ impl<S: Socket> Session<S> {
             let message = format!("a connection has at most {SUBSCRIPTIONS} subscriptions; end one, or open another");
             return self.answer(&failed(id, Error::new(ErrorCode::ResourceLimit, message)));
         }
-        let (app, server, from) = (self.app.clone(), self.server_of(request.socket.clone()), self.server.from);
+        let (app, server) = (self.app.clone(), self.server_of(request.socket.clone()));
         let binary = request.binary;
         self.run_on_engine(async move {
             let subscribed = async {
-                let server = crate::http::seen(app.engine.server_at(&server?)?, from);
+                let server = crate::http::server(&app, &server)?;
                 server.subscribe(&request).await
             };
             match subscribed.await {
@@ -295,14 +319,30 @@ impl<S: Socket> Session<S> {
     }
 
     fn input(&mut self, input: StreamInput) {
-        let (app, server, from) = (self.app.clone(), self.server_of(input.socket.clone()), self.server.from);
+        let (app, server) = (self.app.clone(), self.server_of(input.socket.clone()));
         self.run_on_engine(async move {
             let (id, pane) = (input.id, input.pane.clone());
             let typed = async {
-                let server = crate::http::seen(app.engine.server_at(&server?)?, from);
+                let server = crate::http::server(&app, &server)?;
                 server.input(&pane, &input.into_request()).await
             };
             Outcome::Answer(wire::answer(id, typed.await.map(StreamAnswer::Typed)))
+        });
+    }
+
+    fn wait(&mut self, wait: StreamWait) {
+        let id = wait.id;
+        if self.waits.contains_key(&id) {
+            let message = format!("id: wait {id} is open; cancel it or take another id");
+            return self.answer(&failed(id, Error::new(ErrorCode::Conflict, message)));
+        }
+        let (app, server) = (self.app.clone(), self.server_of(wait.socket));
+        self.run_on_engine(async move {
+            let begun = async { crate::http::server(&app, &server)?.begin_wait(&wait.request).await };
+            match begun.await {
+                Ok(wait) => Outcome::Waiting { id, wait },
+                Err(error) => Outcome::Answer(failed(id, error)),
+            }
         });
     }
 
@@ -322,11 +362,11 @@ impl<S: Socket> Session<S> {
         );
     }
 
-    fn server_of(&self, named: Option<String>) -> Result<std::path::PathBuf> {
-        let socket = named.or_else(|| self.server.socket.clone());
-        socket
-            .map(|socket| Path::new(&socket).to_owned())
-            .ok_or_else(|| Error::invalid("socket: say which tmux server is meant by the absolute path of its socket"))
+    /// Returns the tmux server of a request that names this one, or none.
+    fn server_of(&self, named: Option<String>) -> ServerQuery {
+        let mut server = self.server.clone();
+        server.socket = named.or(server.socket);
+        server
     }
 
     fn finish_request(&mut self, outcome: Outcome) {
@@ -341,10 +381,32 @@ impl<S: Socket> Session<S> {
                     let delivery = subscription.next().await?;
                     Some((delivery, subscription))
                 });
-                let events =
-                    events.map(move |delivery| (id, number, delivery)).take_until(end.clone().cancelled_owned());
+                let events = events
+                    .map(move |delivery| Item::Delivery(id, number, delivery))
+                    .take_until(end.clone().cancelled_owned());
                 self.events.push(events.boxed());
                 self.subscriptions.insert(id, ActiveSubscription { number, binary, end });
+            }
+            Outcome::Waiting { id, wait } => {
+                self.answer(&wire::answer(Some(id), Ok(StreamAnswer::Waiting { wait: wait.id().to_owned() })));
+                let cancel = CancellationToken::new();
+                let (cancelled, dropped) = (cancel.clone().cancelled_owned(), cancel.clone().drop_guard());
+                // What a result still needs of tmux is asked on the engine's own thread.
+                let result = self.app.daemon.streams.engine_runtime.spawn(async move {
+                    tokio::select! {
+                        result = wait.result() => result,
+                        () = cancelled => {
+                            wait.cancel();
+                            wait.result().await
+                        }
+                    }
+                });
+                let result = result.map(move |result| {
+                    let result = result.map_err(|_| Error::internal("a wait ended without a result"));
+                    Item::Waited(id, result.map(Box::new))
+                });
+                self.events.push(stream::once(result).boxed());
+                self.waits.insert(id, ActiveWait { cancel, _dropped: dropped });
             }
         }
     }
@@ -366,6 +428,15 @@ impl<S: Socket> Session<S> {
         };
         self.event = Some(message);
         length
+    }
+
+    /// Sends the result of a wait.
+    fn send_result(&mut self, id: u64, result: Result<Box<WaitAnswer>>) {
+        self.waits.remove(&id);
+        self.event = Some(wire::write(&match result {
+            Ok(result) => StreamMessage::Waited { wait: id, result },
+            Err(error) => failed(id, error),
+        }));
     }
 
     /// Ends a subscription. Returns whether it ran.

@@ -1,0 +1,114 @@
+//! Many panes at once: their names, what runs in them, their ends.
+
+use crate::common::{World, eventually, names};
+
+/// The table of `list-panes`, a row for each pane, as (id, name, command).
+fn rows(world: &World) -> Vec<(String, String, String)> {
+    let table = world.ok(&["list-panes"]);
+    let heads = table.lines().next().unwrap();
+    let at = |name: &str| heads.find(name).unwrap();
+    let cell = |line: &str, from: usize, to: usize| line.get(from..to.min(line.len())).unwrap_or("").trim().to_owned();
+    let row = |line: &str| {
+        (cell(line, 0, at("PANE")), cell(line, at("NAME"), at("COMMAND")), cell(line, at("COMMAND"), at("PID")))
+    };
+    table.lines().skip(1).map(row).collect()
+}
+
+#[test]
+fn panes_have_their_windows_names_and_say_what_runs() {
+    let world = World::new();
+    world.ok(&["new-session", "-s", "dev", "--", "exec cat"]);
+    world.ok(&["rename-window", "-t", "dev:0", "sh"]);
+    let server = world.ok(&["new-window", "-t", "dev", "-n", "srv", "--", "sleep 1000"]);
+    let twin = world.ok(&["new-window", "-t", "dev", "-n", "twin", "--", "sleep", "1000"]);
+    let other = world.ok(&["new-window", "-t", "dev", "-n", "twin"]);
+    let split = world.ok(&["split-window", "-t", &server, "--", "head -c 1"]);
+    let shown = |pane: &str| {
+        let (_, name, command) = rows(&world).into_iter().find(|(id, ..)| id == pane).unwrap();
+        format!("{name} {command}")
+    };
+    for (pane, expected) in
+        [(&server, "dev:srv.0 sleep"), (&split, "dev:srv.1 head"), (&twin, "dev:2 sleep"), (&other, "dev:3 sh")]
+    {
+        eventually(expected, || shown(pane) == expected);
+    }
+    assert_eq!(shown(&world.panes()[0]), "dev:sh cat");
+    // What has ended has no place.
+    world.ok(&["kill-pane", "-t", &split]);
+    world.ok(&["wait-for", "-t", &split, "--exit", "--since", "start", "-T", "30"]);
+    assert_eq!(shown(&server), "dev:srv sleep");
+    let ended = world.ok(&["list-panes"]);
+    assert!(!ended.contains(":0.0  ") || ended.matches(":0.0").count() == 1, "{ended}");
+}
+
+#[test]
+fn tail_calls_panes_by_name_and_chooses_lines() {
+    let world = World::new();
+    let line = "echo one; echo WARN two; echo three; exec cat";
+    let first = world.ok(&["new-session", "-s", "dev", "--", line]);
+    world.ok(&["rename-window", "-t", "dev:0", "sh"]);
+    let second = world.ok(&["new-window", "-t", "dev", "-n", "srv", "--", line]);
+    for pane in [&first, &second] {
+        world.await_output(pane, "^three");
+    }
+    let mut printed: Vec<_> = world.ok(&["tail", "--grep", "WARN", "dev:*"]).lines().map(str::to_owned).collect();
+    printed.sort_unstable();
+    assert_eq!(printed, ["dev:sh  │ WARN two", "dev:srv │ WARN two"]);
+    let cursor = world.ok(&["cursor", "-t", &first]);
+    world.ok(&["send-keys", "-t", &first, "later", "Enter"]);
+    world.await_output(&first, "^later\nlater");
+    assert_eq!(world.ok(&["tail", "--since", &cursor, "-t", &first]), "later\nlater");
+    assert_eq!(world.ok(&["tail", "--since", "start", "--grep", "^t", "-t", &first]), "three");
+    let mut follow = world.spawn(&["tail", "-f", "--timestamps", "--since", "start", "--grep", "WARN", "-t", &second]);
+    let stamped = follow.line().unwrap();
+    let (time, text) = stamped.split_once(' ').unwrap();
+    assert!(text == "WARN two" && time.ends_with('Z') && time.len() == 24, "{stamped}");
+    for wrong in [
+        &["tail", "--timestamps", &first][..],
+        &["tail", "--grep", "(", &first],
+        &["tail", "-n", "3", "--since", "now", &first],
+    ] {
+        assert_eq!(world.muxtap(wrong).status, 2, "{wrong:?}");
+    }
+}
+
+#[test]
+fn all_ends_are_told_each_with_its_status() {
+    let world = World::new();
+    world.ok(&["new-session", "-s", "tests"]);
+    let panes: Vec<_> =
+        (0..3).map(|number| world.ok(&["new-window", "-t", "tests", "--", &format!("exit {number}")])).collect();
+    let targets: Vec<_> = panes.iter().map(String::as_str).collect();
+    let args = [&["wait-for", "--all", "--exit", "--since", "start", "-T", "40", "-t"], targets.as_slice()].concat();
+    let expected: Vec<_> =
+        panes.iter().enumerate().map(|(number, pane)| format!("{pane} ended (status {number})")).collect();
+    assert_eq!(world.ok(&args).lines().collect::<Vec<_>>(), expected);
+    let told = world.json(&args);
+    assert_eq!(names(&told["predicates"], "pane"), panes);
+    let statuses: Vec<_> = told["predicates"].as_array().unwrap().iter().map(|one| &one["exit_status"]).collect();
+    assert_eq!(statuses, [0, 1, 2]);
+}
+
+#[test]
+fn a_wait_ends_when_something_is_gone() {
+    let world = World::new();
+    let pane = world.ok(&[
+        "new-session",
+        "-s",
+        "main",
+        "--",
+        "stty -echo; echo Building; read x; printf '\\033[2J'; exec cat",
+    ]);
+    world.await_output(&pane, "^Building");
+    // It is not there, and never was.
+    world.ok(&["wait-for", "-t", &pane, "--gone", "Testing", "-T", "30"]);
+    let late = world.muxtap(&["wait-for", "-t", &pane, "--gone", "Build", "-T", "0.3"]);
+    assert!(late.status == 124 && late.stderr.contains("/Build/"), "{late:?}");
+    let wait =
+        world.spawn(&["--json", "wait-for", "-t", &pane, "--gone", "Building", "--gone", "(?s)B.*g", "-T", "30"]);
+    eventually("the wait is open", || world.json(&["status"])["waits"] == 1);
+    world.ok(&["send-keys", "-t", &pane, "Enter"]);
+    let wait = wait.finish();
+    assert_eq!((wait.status, &wait.json()["predicates"][0]["kind"]), (0, &"gone".into()), "{wait:?}");
+    assert!(world.error("INVALID_ARGUMENT", &["wait-for", "-t", &pane, "--gone", "("]).contains("gone[0]"));
+}
