@@ -52,6 +52,9 @@ pub struct AgentOption {
     pub detail: Option<String>,
     /// The cursor stands on it.
     pub selected: bool,
+    /// Whether the key stands on the screen.
+    #[serde(skip)]
+    pub(crate) key_shown: bool,
 }
 
 /// A row of a screen.
@@ -114,6 +117,10 @@ pub struct AgentInfo {
     /// The question that it asks (`permission` and `question`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub question: Option<String>,
+    /// Names this question, where it offers answers: another one, and the same one asked again, has
+    /// another name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub question_id: Option<String>,
     /// The answers that it offers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub options: Vec<AgentOption>,

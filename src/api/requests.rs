@@ -364,6 +364,12 @@ pub struct PatchRequest {
     /// Make it its session's current window, or its window's active pane.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub select: bool,
+    /// Let the pane fill its window, or no more (panes).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub zoom: Option<bool>,
+    /// Leave copy mode and tmux's other modes (panes).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub leave_mode: bool,
 }
 
 /// As `tmux respawn-pane`.

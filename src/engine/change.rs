@@ -85,7 +85,7 @@ impl Server {
         audit.finish(done)
     }
 
-    /// Changes a window: its name, layout and size.
+    /// Changes a window: its name, layout and size, and whether it is the current one.
     pub(crate) async fn patch_window(&self, target: &str, patch: &PatchRequest) -> Result<()> {
         let host = &self.host;
         let audit = self.engine.audit(Tier::Create, "change-window", host, target)?;
@@ -118,7 +118,7 @@ impl Server {
         audit.finish(done)
     }
 
-    /// Changes a pane: its title, size and program.
+    /// Changes a pane: its title, size, program and mode, and whether it is active or fills its window.
     pub(crate) async fn patch_pane(&self, target: &str, patch: &PatchRequest) -> Result<()> {
         let host = &self.host;
         let (tier, action) = match &patch.respawn {
@@ -128,7 +128,7 @@ impl Server {
         };
         let audit = self.engine.audit(tier, action, host, target)?;
         let done = async {
-            only(patch, "a pane", &["name", "width", "height", "respawn", "select"])?;
+            only(patch, "a pane", &["name", "width", "height", "respawn", "select", "zoom", "leave_mode"])?;
             let pane = self.resolve_pane(target).await?;
             audit.resolved(pane.id());
             let id = pane.id().to_string();
@@ -139,8 +139,23 @@ impl Server {
             if patch.width.is_some() || patch.height.is_some() {
                 commands.push(sized(Command::new("resize-pane").opt("-t", &id), patch));
             }
+            if patch.leave_mode {
+                commands.push(Command::new("copy-mode").flag("-q").opt("-t", &id));
+            }
             if patch.select {
                 commands.push(Command::new("select-pane").opt("-t", &id));
+            }
+            if let Some(zoom) = patch.zoom {
+                // The command toggles. Of a window that another pane fills it makes one with all its panes.
+                let conditions: &[&str] = if zoom {
+                    &["#{?window_zoomed_flag,#{?pane_active,,1},}", "#{?window_zoomed_flag,,1}"]
+                } else {
+                    &["#{?window_zoomed_flag,1,}"]
+                };
+                let toggle = format!("resize-pane -Z -t {id}");
+                let toggle =
+                    |condition| Command::new("if-shell").flag("-F").opt("-t", &id).format(condition).arg(&toggle);
+                commands.extend(conditions.iter().map(toggle));
             }
             if commands.is_empty() && patch.respawn.is_none() {
                 return Err(nothing());
@@ -183,6 +198,8 @@ fn only(patch: &PatchRequest, what: &str, fields: &[&str]) -> Result<()> {
         (patch.height.is_some(), "height"),
         (patch.respawn.is_some(), "respawn"),
         (patch.select, "select"),
+        (patch.zoom.is_some(), "zoom"),
+        (patch.leave_mode, "leave_mode"),
     ] {
         if given && !fields.contains(&field) {
             return Err(Error::invalid(format!("{field}: {what} has none; it has {}", fields.join(", "))));

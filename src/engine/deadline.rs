@@ -17,6 +17,11 @@ impl Deadline {
         Self { begun, given }
     }
 
+    /// Returns how long the request may take in all.
+    pub(super) fn given(self) -> Duration {
+        self.given
+    }
+
     /// Returns how much of the time is left.
     pub(super) fn remaining(self) -> Duration {
         self.given.saturating_sub(self.begun.elapsed())

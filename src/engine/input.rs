@@ -1,14 +1,21 @@
 //! Input: keys, text, bytes, pastes. What is typed cannot become a tmux command (F27, F28).
 
 pub(super) mod command_line;
+#[cfg(feature = "mcp")]
+mod key_names;
 pub(super) mod prompt;
 pub(super) mod run;
+#[cfg(feature = "mcp")]
+pub(super) mod runs;
 pub(super) mod shell;
 pub(super) mod submit;
 
 use std::{fmt::Write as _, sync::Arc};
 
 use tokio::sync::oneshot;
+
+#[cfg(feature = "mcp")]
+pub(crate) use key_names::check_keys;
 
 use super::{Host, PaneState, Server, input::prompt::CursorPosition, limits};
 use crate::{

@@ -24,6 +24,10 @@ pub(super) async fn run(shared: Arc<Shared>) {
         let now = Instant::now();
         let dropping = due.is_some_and(|due| due <= now);
         due = shared.waits.drop_expired(now);
+        #[cfg(feature = "mcp")]
+        {
+            due = due.into_iter().chain(shared.runs.drop_expired(now)).min();
+        }
         let hosts: Vec<_> = {
             let hosts = shared.hosts.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
             hosts.values().cloned().collect()

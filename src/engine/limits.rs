@@ -22,6 +22,9 @@ pub const CALLER_WAITS: usize = 2048;
 pub const ENDED_WAITS: usize = 8192;
 /// Bytes of those results together; above it the oldest are dropped.
 pub const ENDED_BYTES: usize = 32 * 1024 * 1024;
+/// Runs whose end can be asked for by an id, those that go on included; of more, those that ended
+/// first are dropped.
+pub const RUNS: usize = 4096;
 /// Sets of patterns that are compiled at the same time.
 pub const COMPILING: usize = 2;
 /// Sets of patterns that are compiled or wait for it; more are refused.

@@ -44,6 +44,8 @@ pub use events::{Delivery, Subscription};
 pub use handles::{Capture, Events, Follow, Output, Pane, Read, RequestFuture, Run, Server, Spawn, Wait, WaitHandle};
 pub(crate) use host::Host;
 use host::PaneHooks;
+#[cfg(feature = "mcp")]
+pub(crate) use input::{check_keys, runs::RunReport};
 pub use options::Options;
 pub(crate) use pane::{PaneState, Revision};
 pub(crate) use query::scope::{Names, is_pattern};
@@ -67,6 +69,9 @@ pub struct Shared {
     pub(crate) options: Options,
     hosts: Mutex<HashMap<PathBuf, Arc<Host>>>,
     pub(crate) waits: Waits,
+    /// Runs that outlive the call that asked for them.
+    #[cfg(feature = "mcp")]
+    runs: input::runs::Runs,
     /// Events of all servers, each with its server's socket.
     pub(crate) events: broadcast::Sender<(Arc<Path>, Event)>,
     pub(crate) cancel: CancellationToken,
@@ -134,6 +139,8 @@ impl Engine {
             options,
             hosts: Mutex::default(),
             waits: Waits::default(),
+            #[cfg(feature = "mcp")]
+            runs: input::runs::Runs::default(),
             events: broadcast::Sender::new(1024),
             cancel: CancellationToken::new(),
             tasks: TaskTracker::new(),

@@ -89,7 +89,7 @@ pub struct Read {
     pub since: Option<String>,
     /// Wait so long for something new, at most 50000
     pub wait_ms: Option<u64>,
-    /// Default 16000
+    /// Page's size (default 16000)
     pub max_chars: Option<usize>,
     /// As in list
     pub server: Option<String>,
@@ -115,9 +115,16 @@ pub struct Wait {
     pub fail: Vec<String>,
     /// No output for so long
     pub stable_ms: Option<u64>,
+    /// Then no output for so long
+    pub settle_ms: Option<u64>,
     /// A shell's prompt rests
     #[serde(default)]
     pub prompt: bool,
+    /// The bell rang
+    #[serde(default)]
+    pub bell: bool,
+    /// Regex on the pane's title
+    pub title: Option<String>,
     /// The process ended
     #[serde(default)]
     pub exit: bool,
@@ -140,9 +147,11 @@ pub struct Wait {
 pub struct Run {
     /// A pane in which a shell rests
     #[serde(alias = "pane")]
-    pub target: String,
+    pub target: Option<String>,
     /// One or more lines of shell
-    pub command: String,
+    pub command: Option<String>,
+    /// Of a run that is pending or timed out: wait for its end, in place of target and command
+    pub id: Option<String>,
     /// Give up after (default 30000); the command goes on
     pub timeout_ms: Option<u64>,
     /// Clear what is typed at the prompt; else that is refused
@@ -169,6 +178,10 @@ pub struct Send {
     /// Keys by tmux's names: C-c, Enter, Up
     #[serde(default, deserialize_with = "one_or_many")]
     pub keys: Vec<String>,
+    /// An answer (key or label) that the pane's agent offers, with its `question_id` from list
+    pub answer: Option<String>,
+    /// The question that is answered; refused if another one stands there
+    pub question_id: Option<String>,
     /// Then press Enter, once the text is taken in
     #[serde(default)]
     pub submit: bool,
@@ -253,6 +266,7 @@ pub enum TargetKind {
 /// Changes.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a field of the JSON that callers write")]
 pub struct Change {
     /// As for kill
     pub target: String,
@@ -264,6 +278,22 @@ pub struct Change {
     pub height: Option<u16>,
     /// Layout of a window: tiled, even-horizontal, main-vertical …
     pub layout: Option<String>,
+    /// Make it the current window, or active pane
+    #[serde(default, alias = "focus")]
+    pub select: bool,
+    /// Let the pane fill its window, or no more
+    pub zoom: Option<bool>,
+    /// Leave copy mode
+    #[serde(default)]
+    pub leave_mode: bool,
+    /// Start the pane's program anew
+    #[serde(default)]
+    pub respawn: bool,
+    /// With respawn: this shell command line
+    pub command: Option<String>,
+    /// With respawn: end what runs first
+    #[serde(default)]
+    pub kill: bool,
     /// As in list
     pub server: Option<String>,
 }
@@ -279,6 +309,10 @@ pub struct Search {
     pub targets: Vec<String>,
     /// At most so many lines, the last ones (default 50)
     pub max_lines: Option<usize>,
+    /// Lines before and after each
+    pub context: Option<usize>,
+    /// Page: 1 has the matches before those of 0
+    pub page: Option<usize>,
     /// As in list
     pub server: Option<String>,
 }

@@ -14,6 +14,7 @@ mod tools;
 mod truncate;
 mod wait;
 mod watch;
+mod words;
 
 use std::{
     collections::BTreeMap,
@@ -219,9 +220,11 @@ impl Mcp {
 
 /// Converts an error into a tool's result: the model is to act on it.
 fn failed(error: &Error) -> CallToolResult {
-    let mut result =
-        CallToolResult::error(vec![ContentBlock::text(format!("{}: {}", error.code.as_str(), error.message))]);
-    result.structured_content = serde_json::to_value(error).ok();
+    let mut error = error.clone();
+    error.message = words::for_tools(&error.message);
+    let text = format!("{}: {}{}", error.code.as_str(), error.message, output::output_so_far(&error));
+    let mut result = CallToolResult::error(vec![ContentBlock::text(text)]);
+    result.structured_content = serde_json::to_value(&error).ok();
     result
 }
 

@@ -1,16 +1,19 @@
 //! `wait_for`: a wait that outlives the call.
 
-use std::time::{Duration, Instant};
+use std::{
+    fmt::Write as _,
+    time::{Duration, Instant},
+};
 
 use rmcp::model::{JsonObject, ProgressNotificationParam};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{
     CallContext,
     args::{self, parse},
     output::ToolOutput,
 };
-use crate::api::{Error, Result, StandsBefore, WaitAnswer, WaitMode, WaitOutcome, WaitRequest};
+use crate::api::{Error, PredicateKind, Result, StandsBefore, WaitAnswer, WaitMode, WaitOutcome, WaitRequest};
 
 /// How often a client that asked for progress gets a notification; clients begin their own time
 /// limit anew then.
@@ -52,6 +55,9 @@ pub(super) async fn wait(call: &CallContext, arguments: JsonObject) -> Result<To
                 stable_ms: args.stable_ms,
                 exit: args.exit,
                 prompt: args.prompt,
+                bell: args.bell,
+                title: args.title,
+                settle_ms: args.settle_ms,
                 fail: args.fail,
                 since: args.since,
                 timeout_ms: args.timeout_ms,
@@ -86,36 +92,54 @@ async fn notify_progress(call: &CallContext, answer: &WaitAnswer, waited: Durati
     let _ = peer.notify_progress(progress).await;
 }
 
+/// Formats what the answer says: how it ended, where, with which status, and each condition.
 fn text(answer: &WaitAnswer) -> String {
     let took = format!("after {:.0} ms", answer.duration_ms);
-    match answer.outcome {
-        WaitOutcome::Matched => {
-            let lines =
-                answer.predicates.iter().filter_map(|hit| Some(format!("{}: {}", hit.pane, hit.line.as_ref()?)));
-            let lines: Vec<_> = lines.collect();
-            format!("matched {took}\n{}", lines.join("\n"))
+    let place = answer.pane.map(|pane| format!(" in {pane}")).unwrap_or_default();
+    let mut text = match answer.outcome {
+        WaitOutcome::Matched => format!("matched{place} {took}"),
+        WaitOutcome::Pending => {
+            format!("pending: call wait_for with id: {:?} to go on waiting; nothing is missed in between", answer.id)
         }
-        WaitOutcome::Pending => format!("pending: call wait_for again with id {}", answer.id),
-        WaitOutcome::Timeout => {
-            let stand = answer.predicates.iter().filter_map(|open| Some((open, open.stands_before.as_ref()?)));
-            let stand = stand.map(|(open, stands)| {
-                let (pattern, StandsBefore { line, since, .. }) = (open.pattern.as_deref().unwrap_or_default(), stands);
-                format!(
-                    "/{pattern}/ stands in {} since before the wait (since: {since} counts it): {line}\n",
-                    open.pane
-                )
-            });
-            let stand: String = stand.collect();
-            format!("timeout {took}; {stand}the screen ends:\n{}", answer.screen.as_deref().unwrap_or_default())
-        }
-        WaitOutcome::Failed => {
-            let hit = answer.predicates.iter().find(|hit| hit.latched && hit.kind == crate::api::PredicateKind::Fail);
-            format!("failed {took}: {}", hit.and_then(|hit| hit.line.as_deref()).unwrap_or_default())
-        }
-        WaitOutcome::Ended => {
-            let status = answer.exit_status.map_or_else(|| "unknown".to_owned(), |status| status.to_string());
-            format!("the pane ended first {took}, exit status {status}")
-        }
+        WaitOutcome::Timeout => format!("timeout{place} {took}"),
+        WaitOutcome::Failed => format!("failed{place} {took}"),
+        WaitOutcome::Ended => format!("the pane ended first{place} {took}"),
         WaitOutcome::Cancelled => format!("cancelled {took}"),
+    };
+    // Writing to a String cannot fail.
+    let _ = match (answer.exit_status, answer.exit_signal) {
+        (Some(status), _) => write!(text, ", exit status {status}"),
+        (None, Some(signal)) => write!(text, ", ended by signal {signal}"),
+        (None, None) if answer.outcome == WaitOutcome::Ended => write!(text, ", exit status unknown"),
+        (None, None) => Ok(()),
+    };
+    if answer.gap.is_some() {
+        text.push_str("; output was missing while it watched");
     }
+    text.push('\n');
+    for one in &answer.predicates {
+        let kind = serde_json::to_value(one.kind).ok();
+        let kind = kind.as_ref().and_then(Value::as_str).unwrap_or_default();
+        let what = one.pattern.as_ref().map_or_else(|| kind.to_owned(), |pattern| format!("{kind} /{pattern}/"));
+        let stands = one.stands_before.as_ref().filter(|_| answer.outcome == WaitOutcome::Timeout);
+        let _ = match (one.latched, &one.line, stands) {
+            // A `fail` pattern that did not match is no news.
+            (false, _, _) if one.kind == PredicateKind::Fail => Ok(()),
+            (true, Some(line), _) => writeln!(text, "{} {what}: {line}", one.pane),
+            (true, None, _) => writeln!(text, "{} {what}: yes", one.pane),
+            (false, _, Some(StandsBefore { line, since, .. })) => writeln!(
+                text,
+                "{} {what}: not yet, but it stands there since before the wait (since: {since} counts it): {line}",
+                one.pane
+            ),
+            (false, _, None) => writeln!(text, "{} {what}: not yet", one.pane),
+        };
+    }
+    if let Some(screen) = &answer.screen {
+        let _ = writeln!(text, "the screen ends:\n{screen}");
+    }
+    if let Some(cursor) = &answer.cursor {
+        let _ = writeln!(text, "[cursor {cursor}]");
+    }
+    text
 }

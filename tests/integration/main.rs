@@ -42,6 +42,7 @@ mod lifecycle;
 mod many_panes;
 mod mcp;
 mod mcp_clients;
+mod mcp_tasks;
 mod modes;
 mod open_strings;
 mod protocol;

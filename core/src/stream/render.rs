@@ -343,6 +343,96 @@ pub fn render_chunk(chunk: &Chunk) -> String {
     renderer.finish()
 }
 
+/// The beginning of a text: whole lines, as far as they have a given number of characters together.
+///
+/// A first line that is longer is cut where it can be; one that is rewritten in place comes whole. The
+/// end of a first line that just fits is not counted.
+#[derive(Debug)]
+pub struct TextHead {
+    renderer: TextRenderer,
+    /// The most characters.
+    most: usize,
+    /// The characters of the lines that have ended.
+    chars: usize,
+    /// The characters of the line that has begun, as long as nothing but text came.
+    line_chars: usize,
+    /// The length of the text that fits, and the raw offset at which the rest begins.
+    fits: Option<(usize, u64)>,
+    full: bool,
+}
+
+impl TextHead {
+    /// Makes a head of at most so many characters.
+    pub fn new(most: usize) -> Self {
+        Self { renderer: TextRenderer::default(), most: most.max(1), chars: 0, line_chars: 0, fits: None, full: false }
+    }
+
+    /// Returns the text, and the raw offset at which the rest begins; `None` where all of it fits.
+    pub fn finish(mut self) -> (String, Option<u64>) {
+        if !self.full {
+            self.renderer.settle();
+            let line = char_count(self.renderer.out.get(self.renderer.line..).unwrap_or_default());
+            if self.chars + line <= self.most || self.fits.is_none() {
+                return (into_string(self.renderer.out), None);
+            }
+        }
+        let Some((len, offset)) = self.fits else { return (into_string(self.renderer.out), None) };
+        self.renderer.out.truncate(len);
+        (into_string(self.renderer.out), Some(offset))
+    }
+
+    /// Counts the lines that have ended since `line`.
+    fn count_from(&mut self, line: usize) {
+        let end = self.renderer.line;
+        if end == line {
+            return;
+        }
+        self.chars += char_count(self.renderer.out.get(line..end).unwrap_or_default());
+        self.line_chars = char_count(self.renderer.out.get(end..).unwrap_or_default());
+        self.full = self.chars >= self.most;
+        if self.chars <= self.most || self.fits.is_none() {
+            self.fits = Some((end, self.renderer.line_offset));
+        }
+    }
+}
+
+impl TextSink for TextHead {
+    fn text(&mut self, offset: u64, text: &[u8]) {
+        if self.full {
+            return;
+        }
+        let line = self.renderer.line;
+        let plain = !self.renderer.returned && self.renderer.edit.is_none();
+        let count = char_count(text);
+        let left = self.most.saturating_sub(self.chars + self.line_chars);
+        if !plain || count <= left {
+            self.line_chars += count;
+            self.renderer.text(offset, text);
+            return self.count_from(line);
+        }
+        self.full = true;
+        if self.fits.is_none() {
+            let at = String::from_utf8_lossy(text).char_indices().nth(left).map_or(text.len(), |(at, _)| at);
+            self.renderer.text(offset, text.get(..at).unwrap_or_default());
+            self.fits = Some((self.renderer.out.len(), offset + at as u64));
+        }
+    }
+
+    fn control(&mut self, offset: u64, control: Control) {
+        if self.full {
+            return;
+        }
+        let line = self.renderer.line;
+        self.renderer.control(offset, control);
+        self.count_from(line);
+    }
+}
+
+/// Returns the number of characters of valid UTF-8.
+fn char_count(text: &[u8]) -> usize {
+    text.iter().filter(|byte| **byte & 0xC0 != 0x80).count()
+}
+
 /// Returns the text of bytes that stand for themselves.
 pub fn render_bytes(bytes: &[u8]) -> String {
     let mut renderer = TextRenderer::default();
@@ -368,6 +458,43 @@ mod tests {
 
     fn render(bytes: &str) -> String {
         render_bytes(bytes.as_bytes())
+    }
+
+    /// Reads a ring in pages of so many characters.
+    fn pages(ring: &Ring, most: usize) -> Vec<String> {
+        let (mut pages, mut from) = (Vec::new(), ring.start());
+        loop {
+            let mut head = TextHead::new(most);
+            ring.decode_from(from, ring.end(), &mut head);
+            let (page, rest) = head.finish();
+            pages.push(page);
+            let Some(rest) = rest else { return pages };
+            assert!(rest > from, "no page is empty for ever: {pages:?}");
+            from = rest;
+        }
+    }
+
+    #[test]
+    fn pages_of_whole_lines_are_together_the_whole() {
+        let lines: Vec<_> = (0..500).map(|number| format!("\x1b[32mline\x1b[0m {number} ä\r\n")).collect();
+        let lines = lines.concat();
+        let long = "ü".repeat(1000);
+        for (bytes, most) in
+            [(lines.clone(), 100), (lines.clone(), 1), (long.clone(), 7), (format!("{lines}{long}\r\n{lines}"), 300)]
+        {
+            let ring = ring(bytes.as_bytes());
+            let pages = pages(&ring, most);
+            assert_eq!(pages.concat(), render_text(&ring, 0, ring.end()));
+            // The end of a line that just fits is not counted.
+            assert!(pages.iter().all(|page| page.chars().count() <= most + 1), "{most}");
+        }
+        let first = pages(&ring(lines.as_bytes()), 100).remove(0);
+        assert!(first.ends_with('\n') && first.chars().count() > 85, "{first:?}");
+        // A line that is rewritten in place comes whole, and once.
+        let bar: Vec<_> = (0..50).map(|number| format!("\r{number} of 50 are done")).collect();
+        let ring = ring(format!("a\r\n{}\r\nend\r\n", bar.concat()).as_bytes());
+        assert_eq!(pages(&ring, 20), ["a\n49 of 50 are done\n", "end\n"]);
+        assert_eq!(pages(&ring, 19), ["a\n", "49 of 50 are done\n", "end\n"]);
     }
     fn ring(bytes: &[u8]) -> Ring {
         let mut ring = Ring::new(1 << 20);

@@ -260,7 +260,8 @@ impl Follower {
         let Some(mut running) = self.running.take() else { return };
         self.pane.lock().agent_signals.track_changes(false);
         let evidence = AgentEvidence { rule: "process".into(), ..AgentEvidence::default() };
-        let judgement = Judgement { state: AgentState::Ended, question: None, options: Vec::new(), evidence };
+        let judgement =
+            Judgement { state: AgentState::Ended, question: None, options: Vec::new(), digest: None, evidence };
         running.reported = Some((judgement, now_ms()));
         self.publish(host, &running, true);
     }
@@ -303,6 +304,10 @@ impl Follower {
             state: judgement.state,
             since_ms,
             question: judgement.question,
+            // The same question may be asked again, and by another process.
+            question_id: judgement
+                .digest
+                .map(|digest| format!("q{digest}-{:x}-{since_ms:x}", running.pid.unwrap_or_default())),
             options: judgement.options,
             evidence: judgement.evidence,
         };

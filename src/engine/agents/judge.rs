@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use regex::Regex;
+use sha2::{Digest as _, Sha256};
 
 use super::{
     options::{self, unboxed},
@@ -26,6 +27,8 @@ pub(super) struct Judgement {
     pub(super) state: AgentState,
     pub(super) question: Option<String>,
     pub(super) options: Vec<AgentOption>,
+    /// A digest of the question, its answers and what stands above it, where there are answers.
+    pub(super) digest: Option<String>,
     pub(super) evidence: AgentEvidence,
 }
 
@@ -49,6 +52,7 @@ pub(super) fn judge(agent: &Agent, content: &PaneContent) -> Judgement {
             state: AgentState::Idle,
             question: None,
             options: Vec::new(),
+            digest: None,
             evidence: AgentEvidence { rule: "none".into(), ..AgentEvidence::default() },
         },
     }
@@ -142,10 +146,13 @@ impl<'a> RuleMatch<'a> {
             let text = self.excerpt.rows.get(at)?.clone();
             Some(AgentRow { row: u16::try_from(self.excerpt.first + at).unwrap_or(u16::MAX), text })
         };
+        let above = rows.get(..first.unwrap_or(first_row)).unwrap_or_default();
+        let digest = (asks && !options.is_empty()).then(|| digest(question.as_deref(), above, &options));
         Judgement {
             state: rule.state,
             question,
             options,
+            digest,
             evidence: AgentEvidence {
                 rule: rule.name.clone(),
                 rows: matched_rows.into_iter().filter_map(row).collect(),
@@ -159,6 +166,27 @@ impl<'a> RuleMatch<'a> {
         let found = rule.question.as_ref()?.captures_iter(&self.excerpt.text).last()?;
         Some(unboxed(found.get(1).or_else(|| found.get(0))?.as_str()).to_owned())
     }
+}
+
+/// The rows above the answers that tell one question from another of the same words: what is to be
+/// permitted stands there.
+const ROWS_ABOVE: usize = 8;
+
+/// Returns a digest of a question, wherever the cursor stands in its answers.
+fn digest(question: Option<&str>, above: &[&str], options: &[AgentOption]) -> String {
+    let mut hash = Sha256::new();
+    let mut add = |text: &str| {
+        hash.update(text);
+        hash.update([0]);
+    };
+    add(question.unwrap_or_default());
+    let above = above.iter().rev().map(|row| unboxed(row)).filter(|row| !row.is_empty());
+    above.take(ROWS_ABOVE).for_each(&mut add);
+    for option in options {
+        add(&option.key);
+        add(&option.label);
+    }
+    hash.finalize().iter().take(6).fold(String::new(), |hex, byte| hex + &format!("{byte:02x}"))
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! Agents in panes: which run where, and what they do.
 
+#[cfg(feature = "mcp")]
+mod answer;
 mod follow;
 mod identify;
 mod judge;

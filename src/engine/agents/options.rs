@@ -61,6 +61,7 @@ fn list_at(rows: &[&str], first: usize) -> Option<(usize, Vec<AgentOption>)> {
                 label: unboxed(label).into(),
                 detail: None,
                 selected: group("cursor").is_some(),
+                key_shown: true,
             });
             end = at + 1;
         } else if list.is_empty() || at >= end + MAX_ROWS_BETWEEN {
@@ -83,6 +84,7 @@ pub(super) fn matching(regex: &Regex, text: &str) -> Vec<AgentOption> {
             label: unboxed(found.name("label")?.as_str()).into(),
             detail: None,
             selected: found.name("cursor").is_some(),
+            key_shown: found.name("key").is_some(),
         })
     });
     options.collect()

@@ -7,7 +7,8 @@ use std::{
 };
 
 use crate::engine::{
-    PaneState, Server,
+    Host, PaneState, Server,
+    audit_scope::AuditScope,
     deadline::Deadline,
     input::{
         self,
@@ -19,7 +20,7 @@ use crate::engine::{
 };
 use crate::{
     api::{Error, ErrorCode, Result, RunAnswer, RunMethod, RunRequest, Tier},
-    nonce, plain,
+    nonce,
     protocol::command::{Command, CommandLine},
     stream::render,
     tmux::{Request, death},
@@ -49,7 +50,7 @@ const ATTEMPTS: u32 = 3;
 
 /// Why the wait for a command is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum RunEnd {
+pub(super) enum RunEnd {
     /// The command has ended.
     Command,
     /// The shell has ended.
@@ -65,6 +66,12 @@ enum RunEnd {
 /// Error texts for a caller whose time was over before tmux replied.
 const NOT_TYPED: &str = "nothing was typed";
 const TYPED: &str = "the command was not seen to run, and whether it was or will be typed is not known";
+
+/// Returns when a run's time is over.
+pub(super) fn run_deadline(request: &RunRequest) -> Result<Deadline> {
+    let timeout = duration("timeout_ms", request.timeout_ms, limits::WAIT_LONGEST)?.unwrap_or(limits::WAIT_DEFAULT);
+    Ok(Deadline::new(Instant::now(), timeout))
+}
 
 /// Where a command's output lies, from the marks that the shell printed.
 #[derive(Clone, Copy)]
@@ -83,105 +90,48 @@ impl Server {
         let host = &self.host;
         let audit = self.engine.audit(Tier::Input, "run", host, target)?.input(|| request.command.as_bytes().to_vec());
         let done = async {
-            let timeout =
-                duration("timeout_ms", request.timeout_ms, limits::WAIT_LONGEST)?.unwrap_or(limits::WAIT_DEFAULT);
-            let command = request.command.trim_end_matches('\n');
-            if command.trim().is_empty() {
-                return Err(Error::invalid("command: it is empty"));
-            }
-            if command.len() > limits::COMMAND_BYTES || command.contains('\0') {
-                return Err(Error::invalid(format!("command: at most {} bytes, without NUL", limits::COMMAND_BYTES)));
-            }
-            let begun = Instant::now();
-            let deadline = Deadline::new(begun, timeout);
-            let pane = deadline.before(NOT_TYPED, self.resolve_pane(target)).await?;
-            audit.resolved(pane.id());
-            let exclusive = Arc::new(ExclusiveRun::claim(&pane)?);
-            let patience = duration("prompt_ms", request.prompt_ms, limits::WAIT_LONGEST)?.unwrap_or(PROMPT_PATIENCE);
-            let reader = self.wait_for_idle_shell(&pane, deadline, patience).await?;
-            let pending = PendingCommand {
-                exclusive: exclusive.clone(),
-                reader,
-                command: command.to_owned(),
-                clear: request.clear_line,
-            };
-            let (prompt, mark) = self.type_in_time(pending, deadline).await?;
-            let find = || command_marks(&pane, &exclusive.nonce);
-            let left = deadline.remaining();
-            let running = RunningCommand { server: self, pane: &pane, reader, prompt };
+            let deadline = run_deadline(request)?;
+            let run = self.start_run(target, request, deadline, &audit).await?;
             let end = tokio::select! {
-                end = tokio::time::timeout(left, running.until_end(&find)) => end.unwrap_or(RunEnd::Timeout),
+                end = tokio::time::timeout(deadline.remaining(), run.until_end(self)) => end.unwrap_or(RunEnd::Timeout),
                 () = self.engine.stopping() => RunEnd::Timeout,
             };
-            let found = find();
-            let (output, end_offset, truncated) = output(&pane, &found);
-            let details = || {
-                let status = found.exit.and_then(|exit| exit.status);
-                let cursor = pane.cursor(end_offset).to_string();
-                let shell_ended = end == RunEnd::Shell;
-                serde_json::json!({ "output": output, "cursor": cursor, "shell_ended": shell_ended, "exit_status": status })
-            };
-            // The shell runs something else than the command.
-            let altered =
-                found.length.is_some_and(|length| length != command.len() && length != command.chars().count());
-            if altered || found.begin.is_none() {
-                let typed = recent_output(&pane, mark);
-                let (code, what) = match end {
-                    _ if altered => (ErrorCode::InconsistentState, "the shell got something else than the command"),
-                    RunEnd::Shell | RunEnd::Command | RunEnd::Abandoned => {
-                        (ErrorCode::Conflict, "the shell has ended, and whether it ran the command is not known,")
-                    }
-                    RunEnd::Timeout => (ErrorCode::Timeout, "the shell did not begin the command in time"),
-                    RunEnd::NotBegun => (ErrorCode::InconsistentState, "the shell did not run the command"),
-                };
-                let message = format!("{what} in pane {}; what stands there since: {typed:?}", pane.id());
-                return Err(Error::new(code, message).at_stage("typed").with_details(details()));
-            }
-            if end == RunEnd::Timeout {
-                let message = format!(
-                    "the command did not end within {} ms; it goes on in pane {}{}",
-                    timeout.as_millis(),
-                    pane.id(),
-                    self.what_waits(&pane, &output).await
-                );
-                return Err(Error::new(ErrorCode::Timeout, message).at_stage("running").with_details(details()));
-            }
-            if end == RunEnd::Abandoned {
-                let message = format!(
-                    "the command was interrupted in pane {}: the shell waits for a line again, and told no status",
-                    pane.id()
-                );
-                return Err(Error::new(ErrorCode::InconsistentState, message)
-                    .at_stage("running")
-                    .with_details(details()));
-            }
-            let status = found.end.map_or_else(|| found.exit.and_then(|exit| exit.status), |(_, status)| status);
-            Ok(RunAnswer {
-                pane: pane.id(),
-                output,
-                exit_status: status,
-                duration_ms: begun.elapsed().as_millis() as u64,
-                cursor: pane.cursor(end_offset),
-                truncated,
-                shell_ended: found.end.is_none(),
-                method: RunMethod::Sentinel,
-            })
+            run.answer(end).await
         }
         .await;
         audit.finish(done)
     }
 
-    /// Returns what stands in the way of a command that does not end, for an error message: the
-    /// program in the foreground, and the line at which it waits.
-    async fn what_waits(&self, pane: &PaneState, output: &str) -> String {
-        let runs = match shell::foreground_state(&self.host, pane.metadata()).await {
-            ForegroundState::Other(what) if !what.is_empty() => format!(": `{what}` runs there"),
-            _ => String::new(),
-        };
-        match output.rsplit('\n').next().map(str::trim).filter(|line| !line.is_empty()) {
-            Some(line) => format!("{runs}, and its last line is `{}`", plain::name(line)),
-            None => runs,
+    /// Types a command into the idle shell of a pane.
+    pub(super) async fn start_run(
+        &self,
+        target: &str,
+        request: &RunRequest,
+        deadline: Deadline,
+        audit: &AuditScope<'_>,
+    ) -> Result<StartedRun> {
+        let command = request.command.trim_end_matches('\n');
+        if command.trim().is_empty() {
+            return Err(Error::invalid("command: it is empty"));
         }
+        if command.len() > limits::COMMAND_BYTES || command.contains('\0') {
+            return Err(Error::invalid(format!("command: at most {} bytes, without NUL", limits::COMMAND_BYTES)));
+        }
+        let begun = Instant::now();
+        let pane = deadline.before(NOT_TYPED, self.resolve_pane(target)).await?;
+        audit.resolved(pane.id());
+        let exclusive = Arc::new(ExclusiveRun::claim(&pane)?);
+        let patience = duration("prompt_ms", request.prompt_ms, limits::WAIT_LONGEST)?.unwrap_or(PROMPT_PATIENCE);
+        let reader = self.wait_for_idle_shell(&pane, deadline, patience).await?;
+        let pending = PendingCommand {
+            exclusive: exclusive.clone(),
+            reader,
+            command: command.to_owned(),
+            clear: request.clear_line,
+        };
+        let (prompt, mark) = self.type_in_time(pending, deadline).await?;
+        let lengths = [command.len(), command.chars().count()];
+        Ok(StartedRun { host: self.host.clone(), exclusive, reader, prompt, mark, lengths, begun, deadline })
     }
 
     /// Types the command, in a task of its own: a caller that goes away must leave nothing of the
@@ -365,13 +315,129 @@ impl Drop for ExclusiveRun {
     }
 }
 
+/// A command that was typed, and all that is known of it.
+pub(super) struct StartedRun {
+    host: Arc<Host>,
+    exclusive: Arc<ExclusiveRun>,
+    reader: IdleShell,
+    /// The prompt at which the command was typed.
+    prompt: EmptyPrompt,
+    /// The stream's end just before the command was typed.
+    mark: u64,
+    /// The command's length in bytes and in characters: shells report either.
+    lengths: [usize; 2],
+    begun: Instant,
+    deadline: Deadline,
+}
+
+impl StartedRun {
+    pub(super) fn pane(&self) -> &Arc<PaneState> {
+        &self.exclusive.pane
+    }
+
+    fn marks(&self) -> CommandMarks {
+        command_marks(self.pane(), &self.exclusive.nonce)
+    }
+
+    /// Resolves when the command is over, however it ended.
+    pub(super) async fn until_end(&self, server: &Server) -> RunEnd {
+        let running = RunningCommand { server, pane: self.pane(), reader: self.reader, prompt: &self.prompt };
+        running.until_end(&|| self.marks()).await
+    }
+
+    /// Returns where the command's output begins, as far as it is kept, and where it ends, and whether
+    /// its beginning was dropped.
+    #[cfg(feature = "mcp")]
+    pub(super) fn extent(&self) -> Option<(u64, u64, bool)> {
+        let found = self.marks();
+        let state = self.pane().lock();
+        let (begin, end) = (found.begin?, found.end.map_or_else(|| state.ring.end(), |(end, _)| end));
+        let from = begin.max(state.ring.start());
+        Some((from, end.max(from), from > begin))
+    }
+
+    /// Returns how long ago the run was asked for.
+    #[cfg(feature = "mcp")]
+    pub(super) fn age(&self) -> Duration {
+        self.begun.elapsed()
+    }
+
+    /// Returns what stands in the way of a command that does not end, for an error message: the
+    /// program in the foreground, and the line at which it waits.
+    pub(super) async fn what_waits(&self, output: &str) -> String {
+        let runs = match shell::foreground_state(&self.host, self.pane().metadata()).await {
+            ForegroundState::Other(what) if !what.is_empty() => format!(": `{what}` runs there"),
+            _ => String::new(),
+        };
+        match output.rsplit('\n').next().map(str::trim).filter(|line| !line.is_empty()) {
+            Some(line) => format!("{runs}, and its last line is `{line}`"),
+            None => runs,
+        }
+    }
+
+    /// Returns what a run that is over answers.
+    pub(super) async fn answer(&self, end: RunEnd) -> Result<RunAnswer> {
+        let pane = self.pane();
+        let found = self.marks();
+        let (output, end_offset, truncated) = output(pane, &found);
+        let details = || {
+            let status = found.exit.and_then(|exit| exit.status);
+            let cursor = pane.cursor(end_offset).to_string();
+            let shell_ended = end == RunEnd::Shell;
+            serde_json::json!({ "output": output, "cursor": cursor, "shell_ended": shell_ended, "exit_status": status })
+        };
+        // The shell runs something else than the command.
+        let altered = found.length.is_some_and(|length| !self.lengths.contains(&length));
+        if altered || found.begin.is_none() {
+            let typed = recent_output(pane, self.mark);
+            let (code, what) = match end {
+                _ if altered => (ErrorCode::InconsistentState, "the shell got something else than the command"),
+                RunEnd::Shell | RunEnd::Command | RunEnd::Abandoned => {
+                    (ErrorCode::Conflict, "the shell has ended, and whether it ran the command is not known,")
+                }
+                RunEnd::Timeout => (ErrorCode::Timeout, "the shell did not begin the command in time"),
+                RunEnd::NotBegun => (ErrorCode::InconsistentState, "the shell did not run the command"),
+            };
+            let message = format!("{what} in pane {}; what stands there since: {typed:?}", pane.id());
+            return Err(Error::new(code, message).at_stage("typed").with_details(details()));
+        }
+        if end == RunEnd::Timeout {
+            let message = format!(
+                "the command did not end within {} ms; it goes on in pane {}{}",
+                self.deadline.given().as_millis(),
+                pane.id(),
+                self.what_waits(&output).await
+            );
+            return Err(Error::new(ErrorCode::Timeout, message).at_stage("running").with_details(details()));
+        }
+        if end == RunEnd::Abandoned {
+            let message = format!(
+                "the command was interrupted in pane {}: the shell waits for a line again, and told no status",
+                pane.id()
+            );
+            return Err(Error::new(ErrorCode::InconsistentState, message).at_stage("running").with_details(details()));
+        }
+        let status = found.end.map_or_else(|| found.exit.and_then(|exit| exit.status), |(_, status)| status);
+        Ok(RunAnswer {
+            pane: pane.id(),
+            output,
+            exit_status: status,
+            duration_ms: self.begun.elapsed().as_millis() as u64,
+            cursor: pane.cursor(end_offset),
+            truncated,
+            shell_ended: found.end.is_none(),
+            method: RunMethod::Sentinel,
+        })
+    }
+}
+
 /// A command that was typed into a shell.
 struct RunningCommand<'a> {
     server: &'a Server,
     pane: &'a Arc<PaneState>,
     reader: IdleShell,
     /// The prompt at which the command was typed.
-    prompt: EmptyPrompt,
+    prompt: &'a EmptyPrompt,
 }
 
 impl RunningCommand<'_> {

@@ -52,6 +52,17 @@ pub(in crate::engine) struct FormattedChunk {
 impl Server {
     /// Reads what a pane printed since a cursor. With `wait_ms` and nothing new: waits for it.
     pub(crate) async fn read(&self, target: &str, request: &ReadRequest) -> Result<ReadAnswer> {
+        let (answer, chunk, _) = self.read_unformatted(target, request).await?;
+        let FormattedChunk { data, text } = FormattedChunk::of_large(chunk, request.format).await?;
+        Ok(ReadAnswer { text, data, ..answer })
+    }
+
+    /// Reads as a request says. Returns the answer without its text, and the chunk.
+    async fn read_unformatted(
+        &self,
+        target: &str,
+        request: &ReadRequest,
+    ) -> Result<(ReadAnswer, Chunk, Arc<PaneState>)> {
         let wait = duration("wait_ms", request.wait_ms, limits::POLL_LONGEST)?.unwrap_or(Duration::ZERO);
         let since = match &request.since {
             Some(since) => since.parse()?,
@@ -66,19 +77,41 @@ impl Server {
             }
         };
         let ReadChunk { pane, chunk, gap, exit } = self.read_chunk(find, &spec).await?;
-        let (end, more) = (chunk.end, chunk.more);
-        let FormattedChunk { data, text } = FormattedChunk::of_large(chunk, spec.format).await?;
-        Ok(ReadAnswer {
+        let answer = ReadAnswer {
             pane: pane.id(),
-            data,
-            text,
-            cursor: pane.cursor(end),
-            more,
+            data: None,
+            text: None,
+            cursor: pane.cursor(chunk.end),
+            more: chunk.more,
             gap,
             exited: exit.is_some(),
             exit_status: exit.and_then(|exit| exit.status),
             exit_signal: exit.and_then(|exit| exit.signal),
-        })
+        };
+        Ok((answer, chunk, pane))
+    }
+
+    /// Reads as [`Self::read`] does, and at most so many characters: whole lines, where one is not
+    /// longer than that. `more` says that the cursor stands before a rest.
+    #[cfg(feature = "mcp")]
+    pub(crate) async fn read_page(&self, target: &str, request: &ReadRequest, chars: usize) -> Result<ReadAnswer> {
+        let (mut answer, chunk, pane) = self.read_unformatted(target, request).await?;
+        let bytes = chunk.bytes.len();
+        let head = move || {
+            let mut head = render::TextHead::new(chars);
+            chunk.decode(&mut head);
+            head.finish()
+        };
+        let (text, rest) = match bytes {
+            0..=AT_ONCE => head(),
+            _ => tokio::task::spawn_blocking(head).await.map_err(|_| no_text())?,
+        };
+        answer.text = Some(text);
+        if let Some(rest) = rest {
+            (answer.cursor, answer.more) = (pane.cursor(rest), true);
+            (answer.exited, answer.exit_status, answer.exit_signal) = (false, None, None);
+        }
+        Ok(answer)
     }
 
     /// Reads what the pane that `find` returns has printed, as bytes. Waits for something new where
@@ -250,8 +283,12 @@ impl FormattedChunk {
             return Ok(Self::of(&chunk, format));
         }
         let made = tokio::task::spawn_blocking(move || Self::of(&chunk, format)).await;
-        made.map_err(|_| Error::new(ErrorCode::InconsistentState, "the text of the read could not be made"))
+        made.map_err(|_| no_text())
     }
+}
+
+fn no_text() -> Error {
+    Error::new(ErrorCode::InconsistentState, "the text of the read could not be made")
 }
 
 #[cfg(test)]
