@@ -15,7 +15,7 @@ use serde_json::{Number, error::Category, json};
 use super::{Error, Result};
 
 /// The longest request, in bytes, in which a wrong field is sought by leaving out one after the other.
-const SEARCHED_BYTES: usize = 64 * 1024;
+const SEARCHED_BYTES: usize = 16 * 1024;
 /// Fields or items that are left out at each level of such a search.
 const SEARCHED_FIELDS: usize = 64;
 /// Levels of such a search.

@@ -256,6 +256,9 @@ pub struct NewSessionRequest {
     /// The session's name; absent: tmux numbers it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
+    /// Its window's name; absent: tmux names it after what runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub window_name: Option<String>,
     /// The program in its pane; absent: the shell.
     #[serde(flatten)]
     pub spawn: SpawnRequest,

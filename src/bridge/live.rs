@@ -201,6 +201,7 @@ impl Live {
         let cwd = request.cwd.as_ref().map(|cwd| cwd.display().to_string()).or_else(|| self.directory.clone());
         let wanted = NewSessionRequest {
             name: Some(name.clone()),
+            window_name: None,
             width: Some(SIZE.0),
             height: Some(SIZE.1),
             spawn: SpawnRequest { cwd, caller_env: Some(self.environment.clone()), ..SpawnRequest::default() },

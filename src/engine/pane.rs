@@ -96,6 +96,8 @@ pub(super) struct State {
     pub(super) managed: Option<ManagedPane>,
     /// Whether a `run` is active in the pane.
     pub(super) run_active: bool,
+    /// Whether an agent's question is being answered in the pane.
+    pub(super) is_being_answered: bool,
     /// A prompt known to be the shell's primary prompt, not its prompt for the rest of a command.
     pub(super) prompt: Option<String>,
     /// The nonce of the mark that begins the output of the command line being typed.
@@ -133,6 +135,7 @@ impl PaneState {
                 screen: ScreenModel::default(),
                 managed: None,
                 run_active: false,
+                is_being_answered: false,
                 prompt: None,
                 run_nonce: String::new(),
                 usage: usage::Usage::default(),

@@ -257,7 +257,7 @@ pub struct SendOutput {
     pub pane: String,
     /// The end of the output before it.
     pub cursor: String,
-    /// What was seen of a submit.
+    /// The signs of a submit: its echo, and a change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Object, required = false)]
     pub submit: Option<SubmitSeen>,
@@ -327,7 +327,7 @@ impl SearchOutput {
             let from = to.saturating_sub(each);
             self.lines.extend(lines.into_iter().take(to).skip(from));
         }
-        self.next_page = more.then_some(page + 1);
+        self.next_page = (more && page < super::tools::MOST_PAGES).then_some(page + 1);
     }
 
     /// Formats the lines as grep prints them.

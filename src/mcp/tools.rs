@@ -209,7 +209,7 @@ async fn run(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput> {
             let run = server.begin_run(&meant, &request)?;
             let report = call.engine.run_result(run.id(), call.max_hold(), chars).await;
             let id = run.id().to_owned();
-            // From here on whoever has the id may ask for it.
+            // From here on all who have the id may ask for it.
             run.release();
             (id, report)
         }
@@ -406,12 +406,22 @@ async fn search(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput>
     let pattern = call.engine.compile([args.pattern.as_str()], compile).await?;
     let most = args.max_lines.unwrap_or(50).clamp(1, 1000);
     let context = args.context.unwrap_or_default().min(MOST_CONTEXT);
-    let page = args.page.unwrap_or_default().min(MOST_PAGES);
+    let page = args.page.unwrap_or_default();
+    if page > MOST_PAGES {
+        return Err(Error::invalid(format!("page: at most {MOST_PAGES}; narrow `pattern` or `targets`")));
+    }
     let scopes = server.scopes(&args.targets).await?;
     let mut panes = server.panes().await?;
     // An id is read from the pane that has it now.
     panes.retain(|pane| !pane.earlier_server);
     panes.retain(|pane| scopes.include(pane));
+    if context > 0 && most.saturating_mul(page + 1).saturating_mul(panes.len()) > MOST_WITH_CONTEXT {
+        let message = format!(
+            "context: {} panes, pages and lines are too many for it; give fewer `targets` or `max_lines`, or no context",
+            panes.len()
+        );
+        return Err(Error::invalid(message));
+    }
     let mut output = SearchOutput { searched: panes.len(), ..SearchOutput::default() };
     let mut of_panes = Vec::new();
     for pane in panes {
@@ -448,6 +458,8 @@ async fn search(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput>
 pub(super) const MOST_CONTEXT: usize = 20;
 /// The last page of a search.
 pub(super) const MOST_PAGES: usize = 1000;
+/// Lines of all pages and panes of `search` that are kept with their context.
+const MOST_WITH_CONTEXT: usize = 100_000;
 
 /// The size limit of a compiled pattern, in bytes.
 const SEARCH_BYTES: usize = 1 << 20;

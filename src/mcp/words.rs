@@ -1,6 +1,6 @@
 //! The engine's error messages in the words of this face: tools and arguments, not shell commands.
 
-/// What messages say to people at a shell, and what a model is told.
+/// The words for people at a shell, each with those for a model.
 const WORDS: [(&str, &str); 13] = [
     ("`muxtap list-panes` shows what is there", "list shows what is there"),
     ("`muxtap new-session` starts one", "create (what: session) starts one"),

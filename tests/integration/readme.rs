@@ -1,10 +1,11 @@
-//! The README's examples, on a tmux server of their own.
+//! The examples of the README and the cookbook, on tmux servers of their own.
 
 use std::{fmt::Write as _, fs, os::unix::fs::PermissionsExt as _};
 
 use crate::common::World;
 
 const README: &str = include_str!("../../README.md");
+const COOKBOOK: &str = include_str!("../../docs/cookbook.md");
 /// The build of the examples.
 const BUILD: &str = "#!/bin/sh
 sleep 0.2; echo '[1/2] cc parser.c'
@@ -19,9 +20,9 @@ struct Example {
 }
 
 /// The examples of all `console` blocks, in order.
-fn examples() -> Vec<Example> {
+fn examples(page: &str) -> Vec<Example> {
     let mut examples: Vec<Example> = Vec::new();
-    for block in README.split("```console\n").skip(1).filter_map(|rest| rest.split("```").next()) {
+    for block in page.split("```console\n").skip(1).filter_map(|rest| rest.split("```").next()) {
         for line in block.lines() {
             match line.strip_prefix("$ ") {
                 Some(command) => examples.push(Example { command: command.to_owned(), says: Vec::new() }),
@@ -54,8 +55,8 @@ fn all_fit(told: &[String], lines: &[&str]) -> bool {
     }
 }
 
-#[test]
-fn the_examples_print_what_the_readme_says() {
+/// Runs the examples of a page, and compares what they print.
+fn check(page: &str) {
     let mut world = World::new();
     let program = std::env::var_os("MUXTAP_TEST_BIN").unwrap_or_else(|| env!("CARGO_BIN_EXE_muxtap").into());
     fs::create_dir(world.path("bin")).unwrap();
@@ -67,8 +68,8 @@ fn the_examples_print_what_the_readme_says() {
     fs::write(world.path("work/build.sh"), BUILD).unwrap();
     fs::set_permissions(world.path("work/build.sh"), fs::Permissions::from_mode(0o755)).unwrap();
 
-    let examples = examples();
-    assert!(examples.len() > 15);
+    let examples = examples(page);
+    assert!(!examples.is_empty(), "{page}");
     let mut transcript = String::new();
     for Example { command, says } in examples {
         let answer = crate::common::run(world.command("sh").args(["-c", &format!("exec 2>&1\n{command}")]));
@@ -76,6 +77,21 @@ fn the_examples_print_what_the_readme_says() {
         writeln!(transcript, "$ {command}\n{text}").unwrap();
         let lines: Vec<_> = text.lines().map(str::trim_end).collect();
         assert!(all_fit(&says, &lines), "{command}\nis told to print\n{}\n\n{transcript}", says.join("\n"));
+    }
+}
+
+#[test]
+fn the_examples_print_what_the_readme_says() {
+    check(README);
+}
+
+#[test]
+fn twenty_recipes_do_what_they_say() {
+    let recipes: Vec<&str> = COOKBOOK.split("\n## ").skip(1).collect();
+    assert_eq!(recipes.len(), 20);
+    for (number, recipe) in recipes.iter().enumerate() {
+        assert!(recipe.starts_with(&format!("{}. ", number + 1)), "{recipe}");
+        check(recipe);
     }
 }
 

@@ -422,8 +422,12 @@ impl TextSink for TextHead {
         if self.full {
             return;
         }
-        let line = self.renderer.line;
+        let (line, length) = (self.renderer.line, self.renderer.out.len());
         self.renderer.control(offset, control);
+        if self.renderer.line == line && self.renderer.out.len() < length && self.renderer.edit.is_none() {
+            // The line was erased.
+            self.line_chars = char_count(self.renderer.out.get(line..).unwrap_or_default());
+        }
         self.count_from(line);
     }
 }
@@ -494,6 +498,9 @@ mod tests {
         let bar: Vec<_> = (0..50).map(|number| format!("\r{number} of 50 are done")).collect();
         let ring = ring(format!("a\r\n{}\r\nend\r\n", bar.concat()).as_bytes());
         assert_eq!(pages(&ring, 20), ["a\n49 of 50 are done\n", "end\n"]);
+        let erased: Vec<_> = (0..50).map(|number| format!("\r\x1b[K{number} of 50 are done")).collect();
+        let erased = self::ring(format!("a\r\n{}\r\nend\r\n", erased.concat()).as_bytes());
+        assert_eq!(pages(&erased, 20), ["a\n49 of 50 are done\n", "end\n"]);
         assert_eq!(pages(&ring, 19), ["a\n", "49 of 50 are done\n", "end\n"]);
     }
     fn ring(bytes: &[u8]) -> Ring {

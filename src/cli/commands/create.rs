@@ -72,6 +72,9 @@ pub(in crate::cli) struct NewSession {
     /// The session's name (default: tmux numbers it)
     #[arg(short = 's', value_name = "NAME")]
     name: Option<String>,
+    /// The window's name (default: tmux names it after what runs)
+    #[arg(short = 'n', value_name = "NAME")]
+    window_name: Option<String>,
     /// Columns
     #[arg(short = 'x', value_name = "COLUMNS", default_value_t = 80,
           value_parser = clap::value_parser!(u16).range(1..=MAX_CELLS))]
@@ -173,6 +176,7 @@ impl NewSession {
         spawn.caller_env = Some(whole_environment());
         let request = NewSessionRequest {
             name: self.name,
+            window_name: self.window_name,
             spawn,
             width: Some(self.width),
             height: Some(self.height),

@@ -209,6 +209,7 @@ async fn start_builds(caller: &Caller) -> Result<Vec<PaneId>> {
             let spawn = SpawnRequest { caller_env: Some(caller_env), ..spawn };
             let request = NewSessionRequest {
                 name: Some(SESSION.to_owned()),
+                window_name: None,
                 spawn,
                 width: Some(100),
                 height: Some(30),

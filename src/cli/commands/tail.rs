@@ -109,32 +109,29 @@ async fn print_once(
     mut lines: Lines,
 ) -> Outcome {
     let mut client = caller.client().await?;
-    let panes = panes_now(&mut client, &[]).await?;
-    for pane in &panes {
-        lines.name(pane.id, &output::name(pane, &panes));
-    }
-    let mut wanted: Vec<String> = Vec::new();
+    let mut wanted = Vec::new();
     for target in targets {
         if !is_pattern(target) {
-            wanted.push(target.clone());
+            wanted.extend(resolve(&mut client, std::slice::from_ref(target)).await?);
             continue;
         }
         let fitting = panes_now(&mut client, std::slice::from_ref(target)).await?;
         if fitting.is_empty() {
             return Err(nothing_fits(target).into());
         }
-        wanted.extend(fitting.iter().map(|pane| pane.id.to_string()));
+        wanted.extend(fitting.iter().map(|pane| pane.id));
     }
+    name(&mut lines, &panes_now(&mut client, &[]).await?, &wanted);
     let mut seen = HashSet::new();
     for target in wanted {
-        let path = format!("{}/output", path_named("panes", &target)?);
+        // Two targets may name one pane.
+        if !seen.insert(target) {
+            continue;
+        }
+        let path = format!("{}/output", path_named("panes", &target.to_string())?);
         let mut request = ReadRequest { since: Some(since.clone()), format, ..ReadRequest::default() };
         loop {
             let answer: ReadAnswer = client.get(&path, &request).await?;
-            // Two targets may name one pane.
-            if request.since.as_ref() == Some(&since) && !seen.insert(answer.pane) {
-                break;
-            }
             if caller.json {
                 output::print_json(&answer)?;
             } else {
@@ -148,6 +145,13 @@ async fn print_once(
         }
     }
     Ok(0)
+}
+
+/// Names those of the panes that are printed: the longest name makes the column.
+fn name(lines: &mut Lines, panes: &[PaneInfo], wanted: &[PaneId]) {
+    for pane in panes.iter().filter(|pane| wanted.contains(&pane.id)) {
+        lines.name(pane.id, &output::name(pane, panes));
+    }
 }
 
 /// Lists the panes that can be named. The id of a pane of an earlier server may be another pane's
@@ -173,11 +177,13 @@ impl Follow {
     async fn run(mut self, caller: &Caller, targets: &[String], format: ReadFormat, since: String) -> Outcome {
         let mut client = caller.client().await?;
         self.panes = panes_now(&mut client, &[]).await?;
-        for pane in &self.panes {
-            self.lines.name(pane.id, &output::name(pane, &self.panes));
-        }
-        if !targets.iter().any(|target| is_pattern(target)) {
-            self.open = Some(resolve(&mut client, targets).await?);
+        if targets.iter().any(|target| is_pattern(target)) {
+            let fitting = panes_now(&mut client, targets).await?;
+            name(&mut self.lines, &self.panes, &fitting.iter().map(|pane| pane.id).collect::<Vec<_>>());
+        } else {
+            let open = resolve(&mut client, targets).await?;
+            name(&mut self.lines, &self.panes, &open.iter().copied().collect::<Vec<_>>());
+            self.open = Some(open);
         }
         let request = EventsRequest {
             panes: join_targets(targets)?,

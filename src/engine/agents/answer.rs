@@ -46,15 +46,18 @@ impl Server {
         let done = async {
             let pane = self.resolve_pane(target).await?;
             audit.resolved(pane.id());
-            let info = self.agent_in(&pane).await?;
+            let _only = ExclusiveAnswer::claim(&pane)?;
+            let none = || Error::new(ErrorCode::Conflict, format!("no agent runs in pane {}", pane.id()));
+            let info = self.agent_in(&pane).await?.ok_or_else(none)?;
             if info.question_id.as_deref() != Some(question_id) {
                 return Err(other_question(&info));
             }
             let wanted = chosen(&info.options, answer)?;
-            if !info.options.iter().any(|option| option.selected || option.key_shown) {
+            let has_cursor = info.options.iter().any(|option| option.selected);
+            if !has_cursor && !info.options.get(wanted).is_some_and(AgentOption::has_own_key) {
                 let message = format!(
-                    "how {} takes an answer in pane {} is not to be seen: neither a cursor nor keys stand there; no key was \
-                     pressed, press them with send-keys",
+                    "how {} takes that answer in pane {} is not to be seen: neither a cursor nor its key stands there; no \
+                     key was pressed, press them with send-keys",
                     info.name, info.pane
                 );
                 return Err(Error::new(ErrorCode::Conflict, message));
@@ -72,7 +75,7 @@ impl Server {
         let selected = |info: &AgentInfo| info.options.iter().position(|option| option.selected);
         let mut way = if selected(&asked).is_some() { Way::Vertical } else { Way::Key };
         let (mut at, mut typed, mut entered) = (selected(&asked), false, false);
-        let (mut first, mut taken) = (None, false);
+        let (mut first, mut taken, mut reacted) = (None, false, true);
         for _ in 0..MOST_KEYS {
             let key = match (way, at) {
                 (Way::Vertical | Way::Horizontal, Some(at)) if at == wanted && entered => break,
@@ -95,11 +98,13 @@ impl Server {
                     }
                 }
                 _ if entered => break,
+                // Behind a key that nothing showed, Enter could be for what comes next.
+                _ if typed && !reacted => break,
                 _ if typed => {
                     entered = true;
                     "Enter"
                 }
-                _ if option.key_shown && option.key.chars().count() == 1 => {
+                _ if option.has_own_key() => {
                     (way, typed) = (Way::Key, true);
                     option.key.as_str()
                 }
@@ -108,16 +113,20 @@ impl Server {
             let request = InputRequest { keys: Some(vec![key.to_owned()]), ..InputRequest::default() };
             let pressed = self.input(&pane.id().to_string(), &request).await?;
             first = first.or(Some(pressed.cursor));
-            let _ = tokio::time::timeout(REACTION, until_output(pane, pressed.cursor.offset)).await;
+            reacted = tokio::time::timeout(REACTION, until_output(pane, pressed.cursor.offset)).await.is_ok();
             let now = match self.agent_in(pane).await {
-                Ok(now) if now.question_id == question_id => now,
+                Ok(Some(now)) if now.question_id == question_id => now,
                 // The key stands in the line of the question, which is to be entered.
                 Ok(_) if typed && !entered && in_line(pane, asked.question.as_deref(), &option.key) => continue,
                 // The question, or the agent, has gone.
-                Ok(_) | Err(_) => {
+                Ok(_) if typed || entered => {
                     taken = true;
                     break;
                 }
+                Ok(_) => return Err(changed_meanwhile(pane)),
+                // The answer is given; whether it was taken is not to be seen.
+                Err(_) if typed || entered => break,
+                Err(error) => return Err(error),
             };
             let moved = selected(&now) != at;
             at = selected(&now);
@@ -132,19 +141,20 @@ impl Server {
         Ok(AgentAnswered { pane: pane.id(), label: option.label, taken, cursor })
     }
 
-    /// Returns the agent of a pane as its screen shows it now.
-    async fn agent_in(&self, pane: &Arc<PaneState>) -> Result<AgentInfo> {
+    /// Returns the agent of a pane as its screen shows it now; `None`: there is none. Error: it is not
+    /// certain what the screen shows.
+    async fn agent_in(&self, pane: &Arc<PaneState>) -> Result<Option<AgentInfo>> {
         let limit = Instant::now() + limits::AGENT_LATEST * 2;
         loop {
             let checked = pane.lock().agent_signals.request_check();
-            let _ = tokio::time::timeout_at(limit.into(), checked).await;
+            let judged = matches!(tokio::time::timeout_at(limit.into(), checked).await, Ok(Ok(())));
             let (changed, rests_at, followed) = {
                 let state = pane.lock();
                 let followed = state.screen.followed().is_some();
                 (state.agent_signals.is_screen_changed(), state.last_output + limits::REST, followed)
             };
-            if !changed && followed {
-                break;
+            if judged && !changed && followed {
+                return Ok(self.host.agents.get(pane.id()));
             }
             if Instant::now() >= limit {
                 let message = format!(
@@ -157,11 +167,41 @@ impl Server {
             // A screen is judged when it rests.
             tokio::time::sleep_until(rests_at.max(Instant::now() + limits::REST).min(limit).into()).await;
         }
-        self.host
-            .agents
-            .get(pane.id())
-            .ok_or_else(|| Error::new(ErrorCode::Conflict, format!("no agent runs in pane {}", pane.id())))
     }
+}
+
+/// A pane's permit for one answer at a time: keys of two would mix.
+struct ExclusiveAnswer<'a>(&'a PaneState);
+
+impl<'a> ExclusiveAnswer<'a> {
+    fn claim(pane: &'a PaneState) -> Result<Self> {
+        if std::mem::replace(&mut pane.lock().is_being_answered, true) {
+            let message = format!("another answer is being given in pane {}; no key was pressed", pane.id());
+            return Err(Error::new(ErrorCode::Conflict, message));
+        }
+        Ok(Self(pane))
+    }
+}
+
+impl Drop for ExclusiveAnswer<'_> {
+    fn drop(&mut self) {
+        self.0.lock().is_being_answered = false;
+    }
+}
+
+impl AgentOption {
+    /// Whether one key gives this answer.
+    fn has_own_key(&self) -> bool {
+        self.key_shown && self.key.chars().count() == 1
+    }
+}
+
+fn changed_meanwhile(pane: &PaneState) -> Error {
+    let message = format!(
+        "the question in pane {} changed or was answered while the cursor was moved to the answer; Enter was not pressed",
+        pane.id()
+    );
+    Error::new(ErrorCode::Conflict, message)
 }
 
 /// Resolves when the pane printed something after `offset`, or ended.

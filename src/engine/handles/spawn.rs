@@ -120,7 +120,16 @@ impl Spawn {
                 // A server that must be started for it begins with this environment.
                 spawn.caller_env = Some(environment());
                 let (width, height) = size.unzip();
-                server.create_session(&NewSessionRequest { name, spawn, width, height, or_existing: false }).await?
+                server
+                    .create_session(&NewSessionRequest {
+                        name,
+                        window_name: None,
+                        spawn,
+                        width,
+                        height,
+                        or_existing: false,
+                    })
+                    .await?
             }
             SpawnKind::Window(session) => {
                 takes_none(beside, "window", "beside")?;

@@ -5,11 +5,11 @@ use std::fmt::Write as _;
 use crate::api::{Error, Result};
 
 /// The keys with names, as `tmux list-keys` writes them (key-string.c).
-const NAMES: [&str; 46] = [
+const NAMES: [&str; 45] = [
     "Enter", "Escape", "Tab", "BTab", "Space", "BSpace", "Up", "Down", "Left", "Right", "Home", "End", "PageUp",
     "PageDown", "Insert", "Delete", "F1", "F2", "F3", "F4", "F5", "F6", "F7", "F8", "F9", "F10", "F11", "F12",
     "KPEnter", "KP/", "KP*", "KP-", "KP+", "KP.", "KP0", "KP1", "KP2", "KP3", "KP4", "KP5", "KP6", "KP7", "KP8", "KP9",
-    "None", "Any",
+    "Any",
 ];
 
 /// Other names that tmux takes for them.
@@ -94,7 +94,10 @@ fn is_all(text: &str, holds: impl Fn(&u8) -> bool) -> bool {
 /// Returns whether this is a key of the mouse, as `MouseDown1Pane`.
 fn is_mouse(name: &str) -> bool {
     const KINDS: [&str; 5] = ["Mouse", "Wheel", "DoubleClick", "TripleClick", "SecondClick"];
-    KINDS.iter().any(|kind| name.starts_with(kind)) && is_all(name, u8::is_ascii_alphanumeric)
+    const PLACES: [&str; 6] = ["Pane", "Status", "StatusLeft", "StatusRight", "StatusDefault", "Border"];
+    KINDS.iter().any(|kind| name.starts_with(kind))
+        && PLACES.iter().any(|place| name.ends_with(place))
+        && is_all(name, u8::is_ascii_alphanumeric)
 }
 
 /// Returns tmux's own spelling of a key's name, which counts in any case.

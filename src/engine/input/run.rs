@@ -2,7 +2,10 @@
 
 use std::{
     pin::pin,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -292,6 +295,8 @@ fn too_late(pane: &PaneState) -> Error {
 struct ExclusiveRun {
     pane: Arc<PaneState>,
     nonce: String,
+    /// Whether the permit was given back: the command is watched, and another may be run.
+    is_released: AtomicBool,
 }
 
 impl ExclusiveRun {
@@ -302,16 +307,23 @@ impl ExclusiveRun {
         }
         let nonce = nonce::hex64();
         state.shell_marks.register_nonce(&nonce);
-        Ok(Self { pane: pane.clone(), nonce })
+        Ok(Self { pane: pane.clone(), nonce, is_released: AtomicBool::new(false) })
+    }
+
+    /// Gives the permit back. The marks of the command go on being read.
+    fn release(&self) {
+        let mut state = self.pane.lock();
+        if !self.is_released.swap(true, Ordering::Relaxed) {
+            state.run_active = false;
+            state.echo.command_line_ends(None);
+        }
     }
 }
 
 impl Drop for ExclusiveRun {
     fn drop(&mut self) {
-        let mut state = self.pane.lock();
-        state.run_active = false;
-        state.echo.command_line_ends(None);
-        state.shell_marks.unregister_nonce(&self.nonce);
+        self.release();
+        self.pane.lock().shell_marks.unregister_nonce(&self.nonce);
     }
 }
 
@@ -337,6 +349,13 @@ impl StartedRun {
 
     fn marks(&self) -> CommandMarks {
         command_marks(self.pane(), &self.exclusive.nonce)
+    }
+
+    /// Lets others run a command in the pane: the time of this one is over, and it goes on being
+    /// watched.
+    #[cfg(feature = "mcp")]
+    pub(super) fn release(&self) {
+        self.exclusive.release();
     }
 
     /// Resolves when the command is over, however it ended.

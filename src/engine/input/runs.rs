@@ -6,6 +6,7 @@
 use std::{
     collections::{HashMap, VecDeque, hash_map::RandomState},
     hash::BuildHasher as _,
+    pin::pin,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -45,7 +46,7 @@ struct WatchedRun {
     deadline: Deadline,
     /// Whether a caller was answered that the time is over: it is said once.
     timeout_told: AtomicBool,
-    /// Cancelled when nobody wants to know of it any more.
+    /// Cancelled when its only caller has gone.
     unwanted: CancellationToken,
 }
 
@@ -58,7 +59,7 @@ enum Phase {
     Ended(Arc<EndedRun>),
 }
 
-/// What stays of a run that is over.
+/// The remains of a run that is over.
 struct EndedRun {
     pane: Weak<PaneState>,
     /// Where the output lies in the pane's stream.
@@ -66,7 +67,7 @@ struct EndedRun {
     result: std::result::Result<RunEndReport, Error>,
 }
 
-/// How a command ended.
+/// The end of a command.
 #[derive(Clone, Copy)]
 struct RunEndReport {
     pane: PaneId,
@@ -115,7 +116,7 @@ impl RunGuard {
         self.id.as_deref().unwrap_or_default()
     }
 
-    /// Leaves the run to whoever has its id.
+    /// Leaves the run to all who have its id.
     pub(crate) fn release(mut self) {
         self.id = None;
     }
@@ -200,10 +201,11 @@ impl Server {
                 () = server.engine.stopping() => EndedRun {
                     pane: Weak::new(),
                     extent: None,
-                    result: Err(Error::unavailable("muxtap is stopping; the command goes on")),
+                    result: Err(Error::unavailable("muxtap is stopping; a command that was typed goes on")),
                 },
             };
-            run.phase.send_replace(Phase::Ended(Arc::new(ended)));
+            // What held the pane goes before anybody hears of the end.
+            run.phase.send_modify(|phase| *phase = Phase::Ended(Arc::new(ended)));
             let shared = &server.engine.shared;
             shared.runs.known().ended.push_back((Instant::now(), known_as));
             shared.retired.notify_one();
@@ -224,7 +226,15 @@ impl Server {
             Err(error) => return EndedRun { pane: Weak::new(), extent: None, result: Err(error) },
         };
         run.phase.send_replace(Phase::Runs(started.clone()));
-        let end = started.until_end(self).await;
+        let mut over = pin!(started.until_end(self));
+        let in_time = tokio::time::timeout_at(run.deadline.at().into(), &mut over).await;
+        let end = match in_time {
+            Ok(end) => end,
+            Err(_) => {
+                started.release();
+                over.await
+            }
+        };
         let result = started.answer(end).await.map(|answer| RunEndReport {
             pane: answer.pane,
             exit_status: answer.exit_status,
@@ -269,14 +279,8 @@ impl Engine {
                             started.pane().id()
                         ),
                     );
-                    error.details = Some(serde_json::json!({
-                        "id": id,
-                        "output": text.output,
-                        "tail": text.tail,
-                        "cut": text.cut,
-                        "cursor": text.cursor.map(|cursor| cursor.to_string()),
-                    }));
-                    return Err(error.at_stage("running"));
+                    error.details = Some(serde_json::json!({ "id": id }));
+                    return Err(with_text(error, text).at_stage("running"));
                 }
                 Ok(RunReport {
                     pending: true,
@@ -293,8 +297,15 @@ impl Engine {
 
 impl EndedRun {
     fn report(&self, chars: usize) -> Result<RunReport> {
-        let report = self.result.as_ref().map_err(Clone::clone)?;
-        let text = match self.pane.upgrade() {
+        let pane = self.pane.upgrade();
+        let report = match (&self.result, &pane) {
+            (Ok(report), _) => report,
+            (Err(error), Some(pane)) if self.extent.is_some() => {
+                return Err(with_text(error.clone(), text_of(pane, self.extent, chars)));
+            }
+            (Err(error), _) => return Err(error.clone()),
+        };
+        let text = match pane {
             Some(pane) => text_of(&pane, self.extent, chars),
             // The pane and what it printed have gone.
             None => RunText { cursor: Some(report.cursor), truncated: true, ..RunText::default() },
@@ -308,6 +319,18 @@ impl EndedRun {
             shell_ended: report.shell_ended,
         })
     }
+}
+
+/// Adds to an error what the command has printed.
+fn with_text(mut error: Error, text: RunText) -> Error {
+    let details = error.details.get_or_insert_with(|| serde_json::json!({}));
+    if let Some(details) = details.as_object_mut() {
+        details.insert("output".into(), text.output.into());
+        details.insert("tail".into(), text.tail.into());
+        details.insert("cut".into(), text.cut.into());
+        details.insert("cursor".into(), text.cursor.map(|cursor| cursor.to_string()).into());
+    }
+    error
 }
 
 /// Removes the whole output from an error: it may be a megabyte, and stays in the pane's stream.
@@ -335,7 +358,8 @@ fn text_of(pane: &PaneState, extent: Option<(u64, u64, bool)>, chars: usize) -> 
         return RunText { output, cursor: Some(pane.cursor(end)), tail: None, cut: 0, truncated };
     };
     let (output, rest) = head(chars / 4);
-    let rest = rest.unwrap_or(end);
+    // A line that was too long for its cells can be given from its beginning only.
+    let rest = rest.filter(|rest| *rest > begin).unwrap_or(end);
     let remaining = render::render_text(&state.ring, rest, end);
     drop(state);
     let count = remaining.chars().count();

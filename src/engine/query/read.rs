@@ -96,7 +96,7 @@ impl Server {
     #[cfg(feature = "mcp")]
     pub(crate) async fn read_page(&self, target: &str, request: &ReadRequest, chars: usize) -> Result<ReadAnswer> {
         let (mut answer, chunk, pane) = self.read_unformatted(target, request).await?;
-        let bytes = chunk.bytes.len();
+        let (bytes, begin) = (chunk.bytes.len(), chunk.start);
         let head = move || {
             let mut head = render::TextHead::new(chars);
             chunk.decode(&mut head);
@@ -107,7 +107,8 @@ impl Server {
             _ => tokio::task::spawn_blocking(head).await.map_err(|_| no_text())?,
         };
         answer.text = Some(text);
-        if let Some(rest) = rest {
+        // Never back to where it began: a line of more cells than are kept can be given only whole.
+        if let Some(rest) = rest.filter(|rest| *rest > begin) {
             (answer.cursor, answer.more) = (pane.cursor(rest), true);
             (answer.exited, answer.exit_status, answer.exit_signal) = (false, None, None);
         }

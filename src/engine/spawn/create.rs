@@ -101,6 +101,9 @@ impl Server {
             if let Some(name) = &request.name {
                 command = command.opt("-s", literal(name));
             }
+            if let Some(name) = &request.window_name {
+                command = command.opt("-n", literal(name));
+            }
             let size = [request.width, request.height];
             command = with_size(command, size);
             let caller = request.spawn.caller_env.iter().flatten();
