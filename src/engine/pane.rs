@@ -43,7 +43,7 @@ use super::{
     },
 };
 use crate::{
-    api::{Cursor, Epoch, Size},
+    api::{Cursor, Epoch, Error, ErrorCode, Size},
     protocol::ids::PaneId,
     stream::{echo::EchoFilter, render, ring::Ring},
     tmux::Exit,
@@ -66,6 +66,26 @@ pub struct PaneState {
     published: published::PublishedState,
     /// Events of the pane, encoded once for all of its subscribers.
     pub(super) event_cache: EventCache,
+}
+
+/// A request that has a pane to itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Typing {
+    /// A `run`.
+    Run,
+    /// An answer to an agent's question.
+    Answer,
+}
+
+impl Typing {
+    /// Returns why another one is refused.
+    pub(super) fn refusal(self, pane: PaneId) -> Error {
+        let message = match self {
+            Self::Run => format!("another run is under way in pane {pane}"),
+            Self::Answer => format!("an agent's question is being answered in pane {pane}"),
+        };
+        Error::new(ErrorCode::Conflict, message)
+    }
 }
 
 pub(super) struct State {
@@ -94,10 +114,8 @@ pub(super) struct State {
     pub(super) screen: ScreenModel,
     /// Set if muxtap started something in the pane.
     pub(super) managed: Option<ManagedPane>,
-    /// Whether a `run` is active in the pane.
-    pub(super) run_active: bool,
-    /// Whether an agent's question is being answered in the pane.
-    pub(super) is_being_answered: bool,
+    /// The request that types several keys in the pane and looks in between; one at a time.
+    pub(super) typing: Option<Typing>,
     /// A prompt known to be the shell's primary prompt, not its prompt for the rest of a command.
     pub(super) prompt: Option<String>,
     /// The nonce of the mark that begins the output of the command line being typed.
@@ -134,8 +152,7 @@ impl PaneState {
                 exit_pid: None,
                 screen: ScreenModel::default(),
                 managed: None,
-                run_active: false,
-                is_being_answered: false,
+                typing: None,
                 prompt: None,
                 run_nonce: String::new(),
                 usage: usage::Usage::default(),

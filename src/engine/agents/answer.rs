@@ -7,7 +7,7 @@ use std::{
 
 use crate::{
     api::{AgentInfo, AgentOption, Cursor, Error, ErrorCode, InputRequest, Result, Tier},
-    engine::{PaneState, Server, limits},
+    engine::{PaneState, Server, limits, pane::Typing},
     protocol::ids::PaneId,
     stream::render,
 };
@@ -175,17 +175,19 @@ struct ExclusiveAnswer<'a>(&'a PaneState);
 
 impl<'a> ExclusiveAnswer<'a> {
     fn claim(pane: &'a PaneState) -> Result<Self> {
-        if std::mem::replace(&mut pane.lock().is_being_answered, true) {
-            let message = format!("another answer is being given in pane {}; no key was pressed", pane.id());
-            return Err(Error::new(ErrorCode::Conflict, message));
+        let mut state = pane.lock();
+        if let Some(other) = state.typing {
+            return Err(other.refusal(pane.id()));
         }
+        state.typing = Some(Typing::Answer);
+        drop(state);
         Ok(Self(pane))
     }
 }
 
 impl Drop for ExclusiveAnswer<'_> {
     fn drop(&mut self) {
-        self.0.lock().is_being_answered = false;
+        self.0.lock().typing = None;
     }
 }
 

@@ -19,6 +19,7 @@ use crate::engine::{
         shell::{self, ForegroundState, IdleShell},
     },
     limits,
+    pane::Typing,
     wait::duration,
 };
 use crate::{
@@ -302,9 +303,10 @@ struct ExclusiveRun {
 impl ExclusiveRun {
     fn claim(pane: &Arc<PaneState>) -> Result<Self> {
         let mut state = pane.lock();
-        if std::mem::replace(&mut state.run_active, true) {
-            return Err(Error::new(ErrorCode::Conflict, format!("another run is under way in pane {}", pane.id())));
+        if let Some(other) = state.typing {
+            return Err(other.refusal(pane.id()));
         }
+        state.typing = Some(Typing::Run);
         let nonce = nonce::hex64();
         state.shell_marks.register_nonce(&nonce);
         Ok(Self { pane: pane.clone(), nonce, is_released: AtomicBool::new(false) })
@@ -314,7 +316,7 @@ impl ExclusiveRun {
     fn release(&self) {
         let mut state = self.pane.lock();
         if !self.is_released.swap(true, Ordering::Relaxed) {
-            state.run_active = false;
+            state.typing = None;
             state.echo.command_line_ends(None);
         }
     }

@@ -228,12 +228,11 @@ impl Server {
         run.phase.send_replace(Phase::Runs(started.clone()));
         let mut over = pin!(started.until_end(self));
         let in_time = tokio::time::timeout_at(run.deadline.at().into(), &mut over).await;
-        let end = match in_time {
-            Ok(end) => end,
-            Err(_) => {
-                started.release();
-                over.await
-            }
+        let end = if let Ok(end) = in_time {
+            end
+        } else {
+            started.release();
+            over.await
         };
         let result = started.answer(end).await.map(|answer| RunEndReport {
             pane: answer.pane,
