@@ -45,6 +45,7 @@ fn lists_print_tmuxs_formats() {
     assert_eq!(lines(&ours), theirs);
     assert_eq!(ours.lines().count(), 3);
     assert_eq!(world.ok(&["list-panes", "-t", "one", "-F", "x"]), "x\nx");
+    world.ok(&["rename-window", "-t", "one:0", "sh"]);
     assert_eq!(world.ok(&["lsw", "-t", "one", "-F", "#{window_name}"]), "sh\ntwo words");
     // A value with lines of its own is whole.
     let pane = &world.panes()[0];
@@ -83,6 +84,7 @@ fn display_message_prints_a_panes_format() {
             "{format}"
         );
     }
+    world.ok(&["rename-window", "-t", "one:0", "sh"]);
     assert_eq!(world.ok(&["display", "-p", "-t", "one"]), "[one] 0:sh, current pane 0");
     assert_eq!(world.muxtap(&["display-message", "-t", &pane, "x"]).status, 2, "nothing is shown in a status line");
 }
@@ -160,6 +162,8 @@ fn a_split_comes_first_or_takes_all() {
 fn windows_and_panes_are_selected() {
     let world = World::new();
     let pane = world.ok(&["new-session", "-s", "one"]);
+    // A name of its own: tmux names it after what runs by the time it looks.
+    world.ok(&["rename-window", "-t", "one:0", "sh"]);
     world.ok(&["new-window", "-t", "one", "-n", "logs"]);
     let below = world.ok(&["split-window", "-t", &pane]);
     let current = || says(&world, "one:", "#{window_name}");
