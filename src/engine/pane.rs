@@ -199,6 +199,23 @@ impl PaneState {
         (self.cursor(state.ring.start()), self.cursor(state.ring.end()))
     }
 
+    /// Resolves when the pane printed something after `offset`, or ended.
+    pub(super) async fn until_output(&self, offset: u64) {
+        let mut changes = self.changes();
+        loop {
+            changes.borrow_and_update();
+            {
+                let state = self.lock();
+                if state.ring.end() > offset || state.exit.is_some() {
+                    return;
+                }
+            }
+            if changes.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
     /// Returns a channel that is notified of every change.
     pub(crate) fn changes(&self) -> Receiver<u64> {
         self.changed.subscribe()

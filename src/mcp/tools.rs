@@ -417,7 +417,8 @@ async fn search(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput>
     panes.retain(|pane| scopes.include(pane));
     if context > 0 && most.saturating_mul(page + 1).saturating_mul(panes.len()) > MOST_WITH_CONTEXT {
         let message = format!(
-            "context: {} panes, pages and lines are too many for it; give fewer `targets` or `max_lines`, or no context",
+            "context: {} panes, pages and lines are too many for it; give fewer `targets` or `max_lines`, or no \
+             context",
             panes.len()
         );
         return Err(Error::invalid(message));

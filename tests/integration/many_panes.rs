@@ -113,7 +113,7 @@ fn a_wait_ends_when_something_is_gone() {
     assert!(world.error("INVALID_ARGUMENT", &["wait-for", "-t", &pane, "--gone", "("]).contains("gone[0]"));
 }
 
-/// What a pane printed is a text to the command, never a part of it.
+/// A pane's text reaches the command as a variable, and is never a part of it.
 #[test]
 fn whoever_waits_is_told_by_a_command_or_the_desktop() {
     let mut world = World::new();

@@ -422,7 +422,7 @@ fn a_caller_that_goes_away_leaves_nothing_on_the_line() {
     }
 }
 
-/// What runs in the pane ends first, as long as the time allows.
+/// A program that runs in the pane ends first, as long as the time allows.
 #[test]
 fn what_runs_is_awaited() {
     let world = World::new();

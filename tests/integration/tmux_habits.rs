@@ -6,12 +6,12 @@ fn lines(text: &str) -> Vec<&str> {
     text.lines().collect()
 }
 
-/// What plain tmux says of a pane.
+/// Asks plain tmux about a pane.
 fn says(world: &World, target: &str, format: &str) -> String {
     world.tmux(&["display-message", "-p", "-t", target, "--", format])
 }
 
-/// What muxtap prints that is called inside of a pane; it must succeed.
+/// Calls muxtap inside of a pane; it must succeed. Returns what it prints.
 fn in_pane(world: &World, pane: &str, args: &[&str]) -> String {
     let mut inside = world.plain_muxtap_command();
     inside.env("TMUX", format!("{},1,0", world.socket().display())).env("TMUX_PANE", pane);

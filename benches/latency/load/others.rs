@@ -1,4 +1,4 @@
-//! The same load without muxtap: a bare control client, and what programs do that have none.
+//! Load without muxtap: a bare control client, and what programs do that have none.
 
 use std::{collections::HashMap, thread, time::Duration};
 

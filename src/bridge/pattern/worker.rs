@@ -36,7 +36,7 @@ const QUICK_LIMIT: Duration = Duration::from_millis(100);
 /// Processor time after which a job is given up, and the worker ends.
 const SLOW_LIMIT: Duration = Duration::from_secs(5);
 
-/// What a worker says about its job. All but `Slow` end the job.
+/// A byte that a worker writes about its job. All but `Slow` end the job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Report {
     /// The text holds no match.

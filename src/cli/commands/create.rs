@@ -231,7 +231,7 @@ fn with_index(target: String) -> (String, Option<u32>) {
     }
 }
 
-/// What is printed of a new pane.
+/// The form in which a new pane is printed.
 #[derive(Debug, Args)]
 struct Printed {
     /// Print as tmux does, `work:1.0`, instead of the pane's id

@@ -56,8 +56,8 @@ impl Server {
             let has_cursor = info.options.iter().any(|option| option.selected);
             if !has_cursor && !info.options.get(wanted).is_some_and(AgentOption::has_own_key) {
                 let message = format!(
-                    "how {} takes that answer in pane {} is not to be seen: neither a cursor nor its key stands there; no \
-                     key was pressed, press them with send-keys",
+                    "how {} takes that answer in pane {} is not to be seen: neither a cursor nor its key stands \
+                     there; no key was pressed, press them with send-keys",
                     info.name, info.pane
                 );
                 return Err(Error::new(ErrorCode::Conflict, message));
@@ -113,7 +113,7 @@ impl Server {
             let request = InputRequest { keys: Some(vec![key.to_owned()]), ..InputRequest::default() };
             let pressed = self.input(&pane.id().to_string(), &request).await?;
             first = first.or(Some(pressed.cursor));
-            reacted = tokio::time::timeout(REACTION, until_output(pane, pressed.cursor.offset)).await.is_ok();
+            reacted = tokio::time::timeout(REACTION, pane.until_output(pressed.cursor.offset)).await.is_ok();
             let now = match self.agent_in(pane).await {
                 Ok(Some(now)) if now.question_id == question_id => now,
                 // The key stands in the line of the question, which is to be entered.
@@ -200,27 +200,11 @@ impl AgentOption {
 
 fn changed_meanwhile(pane: &PaneState) -> Error {
     let message = format!(
-        "the question in pane {} changed or was answered while the cursor was moved to the answer; Enter was not pressed",
+        "the question in pane {} changed or was answered while the cursor was moved to the answer; Enter was not \
+         pressed",
         pane.id()
     );
     Error::new(ErrorCode::Conflict, message)
-}
-
-/// Resolves when the pane printed something after `offset`, or ended.
-async fn until_output(pane: &PaneState, offset: u64) {
-    let mut changes = pane.changes();
-    loop {
-        changes.borrow_and_update();
-        {
-            let state = pane.lock();
-            if state.ring.end() > offset || state.exit.is_some() {
-                return;
-            }
-        }
-        if changes.changed().await.is_err() {
-            return;
-        }
-    }
 }
 
 /// Returns whether the line that has begun has the question and ends with the key.

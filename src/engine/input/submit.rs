@@ -41,7 +41,7 @@ impl Server {
             is_echoed(pane, cursor.offset, text)
         };
         let entered = self.send(pane, input::prepare_enter(pane)).await?;
-        let changed = tokio::time::timeout(REACTION, until_output(pane, entered.offset)).await.is_ok();
+        let changed = tokio::time::timeout(REACTION, pane.until_output(entered.offset)).await.is_ok();
         Ok((cursor, SubmitSeen { echoed, changed }))
     }
 }
@@ -58,23 +58,6 @@ async fn until_burst_over(pane: &PaneState, sent: Instant) {
         tokio::select! {
             () = tokio::time::sleep_until(due.into()) => {}
             _ = changes.changed() => {}
-        }
-    }
-}
-
-/// Resolves when the pane printed something after `offset`, or ended.
-async fn until_output(pane: &PaneState, offset: u64) {
-    let mut changes = pane.changes();
-    loop {
-        changes.borrow_and_update();
-        {
-            let state = pane.lock();
-            if state.ring.end() > offset || state.exit.is_some() {
-                return;
-            }
-        }
-        if changes.changed().await.is_err() {
-            return;
         }
     }
 }

@@ -113,7 +113,8 @@ impl Spec {
         }
         if predicates.is_empty() {
             return Err(Error::invalid(
-                "nothing to wait for: give at least one of patterns, screen, gone, stable_ms, exit, prompt, bell or title",
+                "nothing to wait for: give at least one of patterns, screen, gone, stable_ms, exit, prompt, bell or \
+                 title",
             ));
         }
         let fail = request.fail.clone();
