@@ -143,7 +143,7 @@ async def every_tool(client, session):
     await use("kill", {"target": made["pane"]})
     assert (await use("manage_tmux_sessions", {"action": "list"})).startswith("No Claude sessions found across ")
     assert used == set(names), (set(names) - used, used - set(names))
-    assert "muxtap list-panes" in await fails(client, "NOT_FOUND", "capture_pane", {"target": "nobody"})
+    assert "list shows what is there" in await fails(client, "NOT_FOUND", "capture_pane", {"target": "nobody"})
     await fails(client, "INVALID_ARGUMENT", "capture_pane", {"target": pane, "colour": True})
     try:
         await client.session.call_tool("rm_rf", {})
