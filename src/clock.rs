@@ -10,6 +10,11 @@ pub(crate) fn now_ms() -> u64 {
     u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
 }
 
+/// Returns the time so many milliseconds ago, in milliseconds since 1970.
+pub(crate) fn ago_ms(ago: u64) -> u64 {
+    now_ms().saturating_sub(ago)
+}
+
 /// Returns half to all of `pause`, so that many clients that lost the same server do not come back
 /// in step.
 pub(crate) fn jittered(pause: Duration) -> Duration {

@@ -8,7 +8,7 @@ use utoipa::{
     openapi::{RefOr, Schema},
 };
 
-use crate::{Error, Result, protocol::ids::PaneId};
+use crate::{Error, Result, duration, protocol::ids::PaneId};
 
 /// The run of a tmux server and of muxtap to which offsets belong.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -129,6 +129,11 @@ pub enum Since {
     Screen,
     /// From so many lines before the end.
     Lines(u32),
+    /// From what was printed so many milliseconds ago, to about a second. Of what stood in the pane when
+    /// muxtap came the time is not known: it counts as just before.
+    Ago(u64),
+    /// As [`Since::Ago`], from what was printed at this time: milliseconds since 1970.
+    Time(u64),
     /// From a cursor.
     At(Cursor),
 }
@@ -157,11 +162,17 @@ impl FromStr for Since {
             }
         } else if text.starts_with("c1.") {
             return text.parse().map(Self::At);
+        } else if let Some(seconds) = text.strip_prefix('@') {
+            if let Some(at) = duration::parse_seconds(seconds) {
+                return Ok(Self::Time(at));
+            }
+        } else if let Some(ago) = duration::parse_ago(text) {
+            return Ok(Self::Ago(ago));
         }
         let shown: String = text.chars().take(80).collect();
         Err(Error::invalid(format!(
-            "since: `{shown}` is none of input, now, start, screen, lines:N (such as lines:10) or a cursor that an \
-             earlier answer gave"
+            "since: `{shown}` is none of input, now, start, screen, lines:N (such as lines:10), how long ago with a unit \
+             (90s, 10m, 1h30m), @ and seconds since 1970, or a cursor that an earlier answer gave"
         )))
     }
 }
@@ -174,6 +185,8 @@ impl fmt::Display for Since {
             Self::Start => f.write_str("start"),
             Self::Screen => f.write_str("screen"),
             Self::Lines(lines) => write!(f, "lines:{lines}"),
+            Self::Ago(milliseconds) => write!(f, "{milliseconds}ms"),
+            Self::Time(milliseconds) => write!(f, "@{}.{:03}", milliseconds / 1000, milliseconds % 1000),
             Self::At(cursor) => cursor.fmt(f),
         }
     }
@@ -226,6 +239,8 @@ mod tests {
             ("start", Since::Start),
             ("screen", Since::Screen),
             ("lines:10", Since::Lines(10)),
+            ("90000ms", Since::Ago(90_000)),
+            ("@1795263374.123", Since::Time(1_795_263_374_123)),
         ] {
             assert_eq!(text.parse::<Since>(), Ok(since));
             assert_eq!(since.to_string(), text);
@@ -235,6 +250,7 @@ mod tests {
             assert_eq!(error.code, ErrorCode::InvalidArgument);
             assert!(error.message.contains("lines:N") && error.message.contains("cursor"), "{}", error.message);
         }
+        assert_eq!("1h30m".parse::<Since>(), Ok(Since::Ago(5_400_000)));
         assert!("c1.1.1.1.1.zzz".parse::<Since>().unwrap_err().message.contains("is not a cursor"));
     }
 

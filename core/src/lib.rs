@@ -11,6 +11,8 @@
 )]
 
 mod cursor;
+#[doc(hidden)]
+pub mod duration;
 mod error;
 mod gap;
 pub mod protocol;

@@ -124,9 +124,14 @@ pub enum ReadFormat {
 #[non_exhaustive]
 pub struct ReadRequest {
     /// A cursor, or `input` (default: muxtap's last input, or where muxtap made or respawned the
-    /// pane; else `start`), `start`, `now`, or `lines:N` (the last N lines of what is retained).
+    /// pane; else `start`), `start`, `now`, `lines:N` (the last N lines of what is retained), or how
+    /// long ago it was printed, with a unit (`90s`, `10m`, `1h30m`), or `@` and seconds since 1970, both
+    /// to about a second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<String>,
+    /// End here: a cursor or a time, as for `since`. Not with `wait_ms`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<String>,
     /// How to give it.
     #[serde(default)]
     pub format: ReadFormat,

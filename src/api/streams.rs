@@ -38,8 +38,8 @@ pub struct EventsRequest {
     /// For `screen` events: what they hold.
     #[serde(default)]
     pub screen: ScreenFormat,
-    /// Begin each pane's output here: `now` (default), `start`, or `lines:N`. A pane that is named
-    /// and has ended gives what is left and then `pane-exited`, so that who follows it comes to an
+    /// Begin each pane's output here: `now` (default), `start`, `input`, `lines:N`, how long ago
+    /// (`90s`, `10m`), or, with one pane's id as `panes`, a cursor. A pane that is named and has ended gives what is left and then `pane-exited`, so that who follows it comes to an
     /// end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<String>,
@@ -74,7 +74,7 @@ pub struct SubscribeRequest {
     /// For `screen` events: what they hold.
     #[serde(default)]
     pub screen: ScreenFormat,
-    /// Begin each pane's output here: `now` (default), `start`, or `lines:N`.
+    /// Begin each pane's output here, as for `GET /v1/events`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<String>,
     /// Go on where this word was told.

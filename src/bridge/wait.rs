@@ -156,7 +156,7 @@ impl Live {
                 since: Some(since.clone()),
                 format: ReadFormat::Text,
                 max_bytes: Some(OUTPUT_BYTES),
-                wait_ms: None,
+                ..ReadRequest::default()
             };
             let read = match self.with_timeout(server.read(&pane.id().to_string(), &request)).await? {
                 Ok(read) => read,

@@ -89,12 +89,7 @@ impl Server {
         self.engine.authorize(Tier::Read)?;
         let filter = Filter::of(request, self.scopes(&request.panes).await?)?;
         let since = request.since.as_deref().map_or(Ok(Since::Now), str::parse)?;
-        if matches!(since, Since::At(_) | Since::Screen | Since::Input) {
-            return Err(Error::invalid(
-                "since: events begin at now, start or lines:N; to go on give the last event's id as resume or \
-                 Last-Event-ID",
-            ));
-        }
+        check_since(since, &request.panes)?;
         let resume = request.resume.as_deref().filter(|resume| !resume.is_empty()).map(str::parse).transpose()?;
         let mut subscription = Subscription {
             server: self.clone(),
@@ -115,6 +110,22 @@ impl Server {
         let from = resume.map_or(StartFrom::Since, |resume| self.engine.resolve_resume(resume));
         subscription.find_panes(since, from).await?;
         Ok(subscription)
+    }
+}
+
+/// Checks where a subscription begins. A cursor is one pane's: that pane alone can begin there.
+fn check_since(since: Since, panes: &[String]) -> Result<()> {
+    let only = |pane: PaneId| matches!(panes, [one] if *one == pane.to_string());
+    match since {
+        Since::At(cursor) if !only(cursor.pane) => Err(Error::invalid(format!(
+            "since: this is a cursor of pane {}; it takes that pane alone, by its id; to go on with many give the last \
+             event's id as resume or Last-Event-ID",
+            cursor.pane
+        ))),
+        Since::Screen => {
+            Err(Error::invalid("since: events begin at now, start, input, lines:N, how long ago (10m) or a cursor"))
+        }
+        _ => Ok(()),
     }
 }
 

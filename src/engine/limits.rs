@@ -86,6 +86,8 @@ pub const STANDS_BYTES: u64 = 1024 * 1024;
 pub const STANDS_TIME: Duration = Duration::from_millis(500);
 /// Patterns whose last match is stored for a pane.
 pub const ANSWERED_PATTERNS: usize = 64;
+/// Marks of a pane that say when it printed what; of more, neighbours become one, or the oldest go.
+pub const OUTPUT_TIMES: usize = 1024;
 /// Bytes of text before the end of the stream that are searched for its last, unfinished line.
 pub const LAST_LINE_BYTES: u64 = 8 * 1024;
 /// Targets and patterns of one subscription.

@@ -16,6 +16,7 @@ mod feed;
 mod input;
 mod metadata;
 mod notifier;
+mod output_times;
 mod published;
 mod seeded;
 mod strings;
@@ -31,6 +32,7 @@ use std::{
 use self::{
     event_cache::EventCache,
     managed::ManagedPane,
+    output_times::OutputTimes,
     screen_model::{ScreenModel, Staleness},
     shell_marks::ShellMarks,
 };
@@ -99,6 +101,8 @@ pub(super) struct State {
     pub(super) last_output: Instant,
     /// The stream's end when muxtap last sent input, and the time of that.
     pub(super) last_input: Option<(u64, Instant)>,
+    /// When it printed what.
+    output_times: OutputTimes,
     /// The stream's end when muxtap created or respawned the pane, and the time of that.
     started: Option<(u64, Instant)>,
     /// For each pattern of a finished wait: the offset at which its last match ended.
@@ -144,6 +148,7 @@ impl PaneState {
                 shell_marks: ShellMarks::default(),
                 last_output: Instant::now(),
                 last_input: None,
+                output_times: OutputTimes::default(),
                 started: None,
                 last_matches: HashMap::new(),
                 exit: None,
@@ -263,6 +268,7 @@ impl PaneState {
         let now = Instant::now();
         let quiet = now.duration_since(state.last_output) >= limits::REST;
         state.last_output = now;
+        state.note_output_time(now);
         let staleness = state.feed(data, quiet);
         let memory = state.memory_since(before);
         let wrapper_exit = state.take_wrapper_exit();
@@ -386,6 +392,22 @@ impl State {
     /// Bytes held: output and screen.
     pub(super) fn held_bytes(&self) -> usize {
         self.ring.len() + self.screen.memory()
+    }
+
+    /// Notes that what is appended next arrives now.
+    fn note_output_time(&mut self, now: Instant) {
+        let (start, end) = (self.ring.start(), self.ring.end());
+        self.output_times.note(now, end, start);
+    }
+
+    /// Returns where what was printed at a time or later begins; milliseconds since 1970.
+    pub(in crate::engine) fn printed_since(&self, at_ms: u64) -> u64 {
+        self.output_times.begin(at_ms, self.ring.end()).unwrap_or(0).max(self.ring.start())
+    }
+
+    /// Returns where what was printed until a time ends; milliseconds since 1970.
+    pub(in crate::engine) fn printed_until(&self, at_ms: u64) -> u64 {
+        self.output_times.end(at_ms, self.ring.end())
     }
 
     /// Returns the unfinished last line.

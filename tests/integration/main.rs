@@ -49,6 +49,7 @@ mod protocol;
 mod readme;
 mod respawn;
 mod run;
+mod run_new_pane;
 mod run_prompt;
 mod screen_programs;
 mod screen_random;

@@ -1,5 +1,9 @@
 //! Many panes at once: their names, what runs in them, their ends.
 
+use std::time::Duration;
+
+use time::{OffsetDateTime, format_description::well_known::Rfc3339};
+
 use crate::common::{World, eventually, names};
 
 /// The table of `list-panes`, a row for each pane, as (id, name, command).
@@ -39,6 +43,46 @@ fn panes_have_their_windows_names_and_say_what_runs() {
     assert_eq!(shown(&server), "dev:srv sleep");
     let ended = world.ok(&["list-panes"]);
     assert!(!ended.contains(":0.0  ") || ended.matches(":0.0").count() == 1, "{ended}");
+}
+
+#[test]
+fn what_was_printed_at_a_time_is_found() {
+    let world = World::with_server();
+    let pane = world.window("stty -echo; echo old; exec cat");
+    world.await_output(&pane, "^old");
+    let cursor = world.ok(&["cursor", "-t", &pane]);
+    // Times are known to a second: what comes later than that is told apart.
+    std::thread::sleep(Duration::from_millis(1100));
+    let between = OffsetDateTime::now_utc().format(&Rfc3339).unwrap();
+    world.ok(&["send-keys", "-t", &pane, "new", "Enter"]);
+    world.await_output(&pane, "^new");
+    assert_eq!(world.ok(&["tail", "--since", &between, "-t", &pane]), "new");
+    assert_eq!(world.ok(&["tail", "--since", "1h", "--until", &between, "-t", &pane]), "old");
+    assert_eq!(world.ok(&["read", "--since", "start", "--until", &cursor, "-t", &pane]), "old");
+    assert_eq!(world.ok(&["read", "--since", &cursor, "--until", &cursor, "-t", &pane]), "");
+    assert_eq!(world.ok(&["read", "--since", &between, "--until", "2h", "-t", &pane]), "");
+    let read = world.json(&["read", "--json", "--since", "start", "--until", &cursor, "-t", &pane]);
+    assert_eq!(read["cursor"], cursor, "the next read goes on there: {read}");
+    assert!(read["more"].is_null() && read["exited"].is_null(), "{read}");
+    // What a wait counts, and where a follower begins.
+    assert_eq!(world.ok(&["wait-for", "-t", &pane, "-p", "old", "--since", "1h"]), "old");
+    for since in [between.as_str(), &cursor, "1h"] {
+        let mut follow = world.spawn(&["tail", "-f", "--since", since, "-t", &pane]);
+        assert_eq!(follow.line().unwrap(), if since == "1h" { "old" } else { "new" }, "{since}");
+    }
+    for (args, said) in [
+        (&["tail", "--since", "10", &pane][..], "how long ago with a unit"),
+        (&["tail", "--since", "yesterday", &pane], "how long ago with a unit"),
+        (&["tail", "--until", "10m", &pane], "--since"),
+        (&["tail", "--since", "2999-01-01T00:00:00Z", &pane], "still to come"),
+        (&["tail", "-f", "--since", "start", "--until", "10m", &pane], "cannot be used with"),
+        (&["events", "-t", "main:*", "--since", &cursor], "takes that pane alone"),
+    ] {
+        let wrong = world.muxtap(args);
+        assert!(wrong.status != 0 && wrong.stderr.contains(said), "{args:?}: {wrong:?}");
+    }
+    let path = format!("/v1/panes/%25{}/output{}&until=1h&wait_ms=10", &pane[1..], world.query());
+    assert!(world.http("GET", &path, None).json()["message"].as_str().unwrap().contains("leave out until or wait_ms"));
 }
 
 #[test]

@@ -10,6 +10,9 @@ use crate::common::{Answer, Stopped, World, eventually};
 /// Longer than muxtap may take to say that tmux does not answer, on a machine that has much to do.
 const SOON: Duration = Duration::from_secs(9);
 
+/// Longer than a server may take to answer before its connection is given up.
+const SILENT: Duration = Duration::from_secs(17);
+
 /// Calls muxtap and says how long that took.
 fn timed(world: &World, args: &[&str]) -> (Answer, Duration) {
     let begun = Instant::now();
@@ -191,4 +194,38 @@ fn a_server_that_is_not_followed_yet_and_does_not_answer_is_said_to_be_so() {
     assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
     drop(stopped);
     eventually("it is followed", || world.muxtap(&["list-panes"]).status == 0);
+}
+
+/// Everything stands still for longer than tmux may take to answer, and goes on at once: a machine that
+/// slept, as far as this can be tried. (Where a real one sleeps the clock of waits stands still too.)
+#[test]
+fn a_machine_that_slept_goes_on_where_it_was() {
+    let world = World::with_server();
+    let pane = world.window("echo ready; read line; echo \"got $line\"; exec cat");
+    world.await_output(&pane, "^ready");
+    let cursor = world.ok(&["cursor", "-t", &pane]);
+    let short = world.spawn(&["wait-for", "-t", &pane, "-p", "nothing", "-T", "3"]);
+    let long = world.spawn(&["wait-for", "-t", &pane, "-p", "got it", "-T", "300"]);
+    let mut followed = world.spawn(&["tail", "-f", "--since", "start", "-t", &pane]);
+    assert_eq!(followed.line().unwrap(), "ready");
+    eventually("they wait", || world.metric("muxtap_waits_active") == 2);
+    // Typed by somebody else, and read when all goes on.
+    let server = Stopped::new(world.server_pid());
+    let typed = world.tmux_command(world.socket()).args(["send-keys", "-t", &pane, "it", "Enter"]).spawn().unwrap();
+    let asked = world.spawn(&["display-message", "-p", "-t", &pane, "#{pane_id}"]);
+    let daemon = Stopped::new(world.daemon_pid().unwrap());
+    std::thread::sleep(SILENT);
+    drop((server, daemon));
+    let late = short.finish();
+    assert_eq!(late.status, 124, "{late:?}");
+    let matched = long.finish();
+    assert_eq!((matched.status, matched.text().as_str()), (0, "got it\n"), "{matched:?}");
+    assert_eq!(followed.line_where("what was printed", |line| line.starts_with("got")), "got it");
+    let asked = asked.finish();
+    assert!(asked.text() == format!("{pane}\n") || asked.stderr.contains("tmux does not answer"), "{asked:?}");
+    assert!(typed.wait_with_output().unwrap().status.success());
+    // The stream has no gap: nothing was taken for lost.
+    let read = world.json(&["read", "-t", &pane, "--since", &cursor]);
+    assert!(read["gap"].is_null() && read["text"].as_str().unwrap().ends_with("got it\n"), "{read}");
+    assert_eq!(world.panes().len(), 2);
 }

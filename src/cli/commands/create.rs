@@ -56,6 +56,11 @@ impl Spawn {
 
 fn absolute(dir: &str) -> Result<String> {
     let path = std::path::absolute(dir).map_err(|error| Error::invalid(format!("-c {dir}: {error}")))?;
+    // tmux would run the command elsewhere, without a word.
+    let is_there = path.metadata().is_ok_and(|found| found.is_dir());
+    if !is_there {
+        return Err(Error::invalid(format!("-c {dir}: no such directory")));
+    }
     path.into_os_string()
         .into_string()
         .map_err(|_| Error::invalid(format!("-c {dir}: the directory's path is not UTF-8")))

@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::{Caller, Outcome, output, read::Format};
+use super::{Caller, Outcome, output, read::Format, since};
 use crate::{
     api::{Error, EventsRequest},
     cli::{
@@ -33,8 +33,9 @@ pub(in crate::cli) struct Events {
     /// How to give output
     #[arg(long, value_enum, default_value_t)]
     format: Format,
-    /// Where each pane's output begins: `now` (default), `start`, or `lines:N`
-    #[arg(long, value_name = "now|start|lines:N")]
+    /// Where each pane's output begins: `now` (default), `start`, `input`, `lines:N`, or how long ago
+    /// (`90s`, `10m`); of one pane, by its id, also a cursor
+    #[arg(long, value_name = "now|start|lines:N|TIME", value_parser = since)]
     since: Option<String>,
 }
 

@@ -20,49 +20,29 @@ pub(super) mod run;
 pub(super) mod tail;
 pub(super) mod wait_for;
 
+use muxtap_core::duration::parse as duration;
+
+use time::{OffsetDateTime, format_description::well_known::Rfc3339};
+
 use self::events::join_targets;
 use super::{Outcome, caller::Caller, client::Client, lines, output, url};
 use crate::{
-    api::{Error, ListQuery, PaneList},
+    api::{Error, ListQuery, PaneList, Since},
     engine::is_number,
 };
 
-/// The longest time limit that a wait or a run takes: a day.
-const MAX_SECONDS: f64 = 86_400.0;
-
-/// Reads a time as milliseconds: seconds, fractions included, or numbers with units (`90s`, `10m`,
-/// `1h30m`, `250ms`).
-fn duration(text: &str) -> Result<u64, String> {
-    let seconds = if text.parse::<f64>().is_ok() { text.parse().ok() } else { with_units(text) };
-    let seconds = seconds.ok_or_else(|| "not a time: write seconds, or 90s, 10m, 1h30m".to_owned())?;
-    if !(0.0..=MAX_SECONDS).contains(&seconds) {
-        return Err(format!("must lie between 0 and {MAX_SECONDS} s, a day"));
+/// Reads where output begins or ends: a time as `--timestamps` prints it becomes seconds since 1970.
+fn since(text: &str) -> Result<String, String> {
+    match OffsetDateTime::parse(text, &Rfc3339) {
+        Ok(at) if at > OffsetDateTime::now_utc() => Err(format!("{text} is still to come")),
+        Ok(at) => {
+            let milliseconds = u64::try_from(at.unix_timestamp_nanos() / 1_000_000);
+            let since = milliseconds.map(Since::Time).map_err(|_| format!("{text} is before 1970"))?;
+            Ok(since.to_string())
+        }
+        // The daemon says what else it takes.
+        Err(_) => Ok(text.to_owned()),
     }
-    // In range and not negative: checked above. Rounded up, so that a very short time does not
-    // become none.
-    #[allow(clippy::cast_sign_loss)]
-    Ok((seconds * 1000.0).ceil() as u64)
-}
-
-/// Reads numbers with units as seconds. `None`: it is something else.
-fn with_units(text: &str) -> Option<f64> {
-    let mut rest = text;
-    let mut sum = 0.0;
-    while !rest.is_empty() {
-        let behind = rest.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.');
-        let number: f64 = rest.strip_suffix(behind)?.parse().ok()?;
-        rest = behind.trim_start_matches(|c: char| c.is_ascii_alphabetic());
-        sum += number
-            * match behind.strip_suffix(rest)? {
-                "ms" => 0.001,
-                "s" => 1.0,
-                "m" => 60.0,
-                "h" => 3600.0,
-                "d" => 86_400.0,
-                _ => return None,
-            };
-    }
-    (!text.is_empty()).then_some(sum)
 }
 
 /// Reads `NAME=VALUE`.
@@ -109,26 +89,6 @@ fn path_named(kind: &str, target: &str) -> Result<String, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_time_has_fractions_or_units() {
-        for (text, milliseconds) in [
-            ("1.5", 1500),
-            ("0", 0),
-            ("0.0001", 1),
-            ("1s", 1000),
-            ("250ms", 250),
-            ("10m", 600_000),
-            ("1h30m", 5_400_000),
-            ("1.5h", 5_400_000),
-            ("1d", 86_400_000),
-        ] {
-            assert_eq!(duration(text), Ok(milliseconds), "{text}");
-        }
-        for text in ["", "-1", "nan", "inf", "86401", "25h", "s", "1x", "1h30", "m5", "1 h", "1.2.3s"] {
-            assert!(duration(text).is_err(), "{text:?}");
-        }
-    }
 
     #[test]
     fn a_bare_number_is_a_session_or_nothing() {

@@ -3,7 +3,7 @@
 use base64::Engine as _;
 use clap::Args;
 
-use super::{Caller, Outcome, duration, output, path_named};
+use super::{Caller, Outcome, duration, output, path_named, since};
 use crate::{
     api::{Cursor, Error, ReadAnswer, ReadFormat, ReadRequest, Result},
     cli::client::Client,
@@ -49,9 +49,13 @@ pub(in crate::cli) struct Read {
     #[arg(short = 't', value_name = "PANE")]
     target: Option<String>,
     /// A cursor from an earlier answer, or `input` (after muxtap's last input, or since muxtap made
-    /// the pane; else all that is kept), `start` (all that is kept), `now`, or `lines:N`
-    #[arg(long, value_name = "CURSOR|input|start|now", default_value = "input")]
+    /// the pane; else all that is kept), `start` (all that is kept), `now`, `lines:N`, or how long ago
+    /// it was printed (`90s`, `10m`)
+    #[arg(long, value_name = "CURSOR|input|start|now|TIME", default_value = "input", value_parser = since)]
     since: String,
+    /// End there: a cursor, or how long ago; not with --wait
+    #[arg(long, value_name = "CURSOR|TIME", conflicts_with = "wait", value_parser = since)]
+    until: Option<String>,
     /// How to give it
     #[arg(long, value_enum, default_value_t)]
     format: Format,
@@ -96,6 +100,7 @@ impl Read {
         let path = format!("{}/output", path_named("panes", &target)?);
         let mut request = ReadRequest {
             since: Some(self.since),
+            until: self.until,
             format: self.format.into(),
             max_bytes: self.max_bytes,
             wait_ms: self.wait.map(|wait| wait.min(MAX_WAIT_MS)),

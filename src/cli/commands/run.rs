@@ -1,5 +1,7 @@
 //! `run`.
 
+mod new_pane;
+
 use std::{
     io::IsTerminal as _,
     pin::pin,
@@ -25,7 +27,7 @@ const INTERRUPTED_LIMIT: Duration = Duration::from_secs(5);
 /// The time of a run, in milliseconds, where none is given.
 const DEFAULT_MS: u64 = 30_000;
 
-/// Run a command in a pane's shell; prints its output, exits with its status
+/// Run a command in a pane's shell, or in a new pane; prints its output, exits with its status
 ///
 /// The command is typed into the shell that rests in the pane (sh, bash, zsh, fish), so it sees
 /// that shell's directory, variables and history. Where something else runs its end is awaited, as
@@ -35,9 +37,10 @@ const DEFAULT_MS: u64 = 30_000;
 #[command(after_long_help = "Examples:
   muxtap run -t %0 -- git status --short
   muxtap run -t %0 'cd build && make 2>&1 | tail -5'
-  muxtap run -t work:1 -T 600 -- cargo test")]
+  muxtap run -t work:1 -T 10m -- cargo test
+  muxtap run --new-window -t work: -- make      in a window of its own, which goes with it")]
 pub(in crate::cli) struct Run {
-    /// The pane
+    /// The pane; with --new-pane the one to split, with --new-window the session
     #[arg(short = 't', value_name = "PANE")]
     pub(in crate::cli) target: Option<String>,
     /// Give up after this long: seconds, or `90s`, `10m`, `1h30m` (default: 30s)
@@ -47,6 +50,8 @@ pub(in crate::cli) struct Run {
     /// shown
     #[arg(long)]
     clear_line: bool,
+    #[command(flatten)]
+    place: new_pane::Place,
     /// One word is a shell command line; several reach the command as they are, quoted for the
     /// shell
     #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true)]
@@ -55,6 +60,14 @@ pub(in crate::cli) struct Run {
 
 impl Run {
     pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
+        if self.place.wanted()? {
+            if self.clear_line {
+                return Err(
+                    Error::invalid("--clear-line is for a shell that is there; a new pane has nothing typed").into()
+                );
+            }
+            return self.place.run(caller, self.target, self.timeout, self.command).await;
+        }
         let mut request = RunRequest {
             command: command_line(self.command),
             timeout_ms: self.timeout,
@@ -62,7 +75,12 @@ impl Run {
             prompt_ms: None,
         };
         // Not the pane this runs in: no shell rests there.
-        let none = || Error::new(ErrorCode::InvalidTarget, "say in which pane with -t; `muxtap list-panes` shows them");
+        let none = || {
+            Error::new(
+                ErrorCode::InvalidTarget,
+                "say in which pane with -t (`muxtap list-panes` shows them), or --new-pane",
+            )
+        };
         let target = self.target.ok_or_else(none)?;
         let path = format!("{}/run", path_named("panes", &target)?);
         let begun = Instant::now();

@@ -15,7 +15,7 @@ use super::{
     lines::{Lines, Style},
     listed, nothing_fits,
     output::{self, ColorChoice, Failure},
-    path_named,
+    path_named, since,
 };
 use crate::{
     api::{Error, Event, EventsRequest, PaneInfo, PaneList, ReadAnswer, ReadFormat, ReadRequest},
@@ -40,6 +40,7 @@ use crate::{
   muxtap tail -n 50 -t %0
   muxtap tail -f 'work:*'                        all panes of a session, and new ones
   muxtap tail -f build:0 build:1 'logs*:*'
+  muxtap tail --since 10m --until 5m 'web-*:*'
   muxtap tail -f --grep 'WARN|ERROR' --timestamps '*:*'")]
 pub(in crate::cli) struct Tail {
     /// Go on with what is printed from now on
@@ -48,9 +49,13 @@ pub(in crate::cli) struct Tail {
     /// How many lines of what was printed before, of each pane
     #[arg(short = 'n', long, value_name = "LINES", default_value_t = 10)]
     lines: u64,
-    /// Begin elsewhere: `start` (all that is kept), `now`, `input` (the last input), or a cursor
-    #[arg(long, value_name = "start|now|input|CURSOR", conflicts_with = "lines")]
+    /// Begin elsewhere: how long ago (`90s`, `10m`), at a time as --timestamps prints it, `start` (all that
+    /// is kept), `now`, `input` (the last input), or a cursor
+    #[arg(long, value_name = "TIME|start|now|input|CURSOR", conflicts_with = "lines", value_parser = since)]
     since: Option<String>,
+    /// End there, as for --since; not with -f
+    #[arg(long, value_name = "TIME|CURSOR", requires = "since", conflicts_with = "follow", value_parser = since)]
+    until: Option<String>,
     /// Only lines that match this regex (Rust's syntax)
     #[arg(long, value_name = "REGEX", allow_hyphen_values = true, value_parser = Regex::from_str)]
     grep: Option<Regex>,
@@ -96,18 +101,13 @@ impl Tail {
                 .run(caller, &self.targets, format, since)
                 .await
         } else {
-            print_once(caller, &self.targets, format, since, lines).await
+            let request = ReadRequest { since: Some(since), until: self.until, format, ..ReadRequest::default() };
+            print_once(caller, &self.targets, &request, lines).await
         }
     }
 }
 
-async fn print_once(
-    caller: &Caller,
-    targets: &[String],
-    format: ReadFormat,
-    since: String,
-    mut lines: Lines,
-) -> Outcome {
+async fn print_once(caller: &Caller, targets: &[String], first: &ReadRequest, mut lines: Lines) -> Outcome {
     let mut client = caller.client().await?;
     let mut wanted = Vec::new();
     for target in targets {
@@ -129,7 +129,7 @@ async fn print_once(
             continue;
         }
         let path = format!("{}/output", path_named("panes", &target.to_string())?);
-        let mut request = ReadRequest { since: Some(since.clone()), format, ..ReadRequest::default() };
+        let mut request = first.clone();
         loop {
             let answer: ReadAnswer = client.get(&path, &request).await?;
             if caller.json {
@@ -177,16 +177,19 @@ impl Follow {
     async fn run(mut self, caller: &Caller, targets: &[String], format: ReadFormat, since: String) -> Outcome {
         let mut client = caller.client().await?;
         self.panes = panes_now(&mut client, &[]).await?;
+        let mut wanted = targets.to_vec();
         if targets.iter().any(|target| is_pattern(target)) {
             let fitting = panes_now(&mut client, targets).await?;
             name(&mut self.lines, &self.panes, &fitting.iter().map(|pane| pane.id).collect::<Vec<_>>());
         } else {
             let open = resolve(&mut client, targets).await?;
             name(&mut self.lines, &self.panes, &open.iter().copied().collect::<Vec<_>>());
+            // Panes that are named stay the same, whatever takes their place.
+            wanted = open.iter().map(PaneId::to_string).collect();
             self.open = Some(open);
         }
         let request = EventsRequest {
-            panes: join_targets(targets)?,
+            panes: join_targets(&wanted)?,
             types: Some("output,pane-opened,pane-exited,gap".to_owned()),
             format,
             since: Some(since),

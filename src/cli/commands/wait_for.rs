@@ -7,7 +7,7 @@ use std::{
 
 use clap::{ArgGroup, Args};
 
-use super::{Caller, Outcome, duration, output};
+use super::{Caller, Outcome, duration, output, since};
 use crate::{
     api::{Error, PredicateKind, PredicateReport, StandsBefore, WaitAnswer, WaitMode, WaitOutcome, WaitRequest},
     cli::{
@@ -95,8 +95,8 @@ pub(in crate::cli) struct WaitFor {
     fail: Vec<String>,
     /// Where to begin: `input` (the last input, where muxtap made the pane, or the last match of
     /// the same pattern; the default), `now`, `start` (all that is kept), `screen` (what stands
-    /// there counts), or a cursor
-    #[arg(long, value_name = "input|now|start|screen|CURSOR")]
+    /// there counts), how long ago (`90s`, `10m`), or a cursor
+    #[arg(long, value_name = "input|now|start|screen|TIME|CURSOR", value_parser = since)]
     since: Option<String>,
     /// When all has been seen: also wait until nothing was printed for this long
     #[arg(long, value_name = "TIME", value_parser = duration)]

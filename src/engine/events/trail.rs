@@ -317,22 +317,22 @@ mod tests {
     #[test]
     fn all_trails_together_are_bounded_and_what_has_ended_goes_first() {
         let trails = Arc::new(Trails::default());
-        let panes = |offset| (0..1000).map(move |pane| (pane, Some(place(pane, offset, false))));
+        let panes = |count, offset| (0..count).map(move |pane| (pane, Some(place(pane, offset, false))));
         for _ in 0..limits::ENDED_TRAILS + 10 {
-            trails.begin().record(panes(1));
+            trails.begin().record(panes(10, 1));
         }
         let ended = trails.table().trails.len();
         assert!(ended <= limits::ENDED_TRAILS && !trails.is_full(), "{ended}");
-        let open: Vec<_> = (0..100).map(|_| trails.begin()).collect();
-        for offset in 0..50 {
+        let open: Vec<_> = (0..40).map(|_| trails.begin()).collect();
+        for offset in 0..60 {
             for trail in &open {
-                trail.record(panes(offset));
+                trail.record(panes(1000, offset));
             }
         }
         let weight: usize = trails.table().trails.values().map(|steps| lock(steps).weight()).sum();
         assert_eq!(weight, trails.weight.load(Ordering::Relaxed));
-        assert!(weight < limits::TRAIL_STEPS_ALL + 100 * 2000, "{weight}");
-        assert_eq!(trails.table().trails.len(), 100, "those that have ended went first");
+        assert!(weight < limits::TRAIL_STEPS_ALL + 40 * 2000, "{weight}");
+        assert_eq!(trails.table().trails.len(), 40, "those that have ended went first");
         drop(open);
         drop(trails.begin());
         assert!(!trails.is_full());

@@ -121,11 +121,11 @@ impl Server {
         if command.len() > limits::COMMAND_BYTES || command.contains('\0') {
             return Err(Error::invalid(format!("command: at most {} bytes, without NUL", limits::COMMAND_BYTES)));
         }
+        let patience = duration("prompt_ms", request.prompt_ms, limits::WAIT_LONGEST)?.unwrap_or(PROMPT_PATIENCE);
         let begun = Instant::now();
         let pane = deadline.before(NOT_TYPED, self.resolve_pane(target)).await?;
         audit.resolved(pane.id());
         let exclusive = Arc::new(ExclusiveRun::claim(&pane)?);
-        let patience = duration("prompt_ms", request.prompt_ms, limits::WAIT_LONGEST)?.unwrap_or(PROMPT_PATIENCE);
         let reader = self.wait_for_idle_shell(&pane, deadline, patience).await?;
         let pending = PendingCommand {
             exclusive: exclusive.clone(),

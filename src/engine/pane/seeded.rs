@@ -20,6 +20,8 @@ impl PaneState {
         let before = state.held_bytes();
         state.feed(&seed.text, false);
         state.feed(&seed.pending, false);
+        // Of what stood there it is only known that it is older.
+        state.note_output_time(Instant::now());
         state.adopt(seed, rules, !seed.dead);
         // How a process ended tmux may learn a turn later than that it did (N16): that is told then.
         if seed.dead && (seed.exit_status.is_some() || seed.exit_signal.is_some()) {
@@ -41,7 +43,9 @@ impl PaneState {
         let mut state = self.lock();
         let before = state.held_bytes();
         let joined = state.join(seed);
-        state.last_output = Instant::now();
+        let now = Instant::now();
+        state.last_output = now;
+        state.note_output_time(now);
         state.push_gap(reason);
         // The seed also holds the screen: what is added to the stream must not be drawn as well.
         state.screen.adopt(None, None, true);
@@ -76,7 +80,9 @@ impl PaneState {
         let output = shown.as_deref().unwrap_or(output);
         let before = state.held_bytes();
         if !output.is_empty() {
-            state.last_output = Instant::now();
+            let now = Instant::now();
+            state.last_output = now;
+            state.note_output_time(now);
             state.feed(output, false);
         }
         match screens.filter(|_| state.screen.is_proven()) {

@@ -7,6 +7,7 @@ use base64::Engine as _;
 use crate::engine::{Host, PaneState, Server, limits, pane::State, query::target::Target, wait::duration};
 use crate::{
     api::{Cursor, Error, ErrorCode, Gap, GapReason, ReadAnswer, ReadFormat, ReadRequest, Result, Since, Tier},
+    clock,
     stream::{
         render,
         ring::{Chunk, Reading},
@@ -18,6 +19,8 @@ use crate::{
 #[derive(Clone, Debug)]
 pub(in crate::engine) struct ReadSpec {
     pub(in crate::engine) since: Since,
+    /// Where it ends at the latest. `None`: at the stream's end.
+    pub(in crate::engine) until: Option<Since>,
     /// The form in which it will be shown, which decides where it may be cut.
     pub(in crate::engine) format: ReadFormat,
     /// How many raw bytes at most.
@@ -28,7 +31,13 @@ pub(in crate::engine) struct ReadSpec {
 
 impl Default for ReadSpec {
     fn default() -> Self {
-        Self { since: Since::Input, format: ReadFormat::Text, most: limits::READ_DEFAULT, wait: Duration::ZERO }
+        Self {
+            since: Since::Input,
+            until: None,
+            format: ReadFormat::Text,
+            most: limits::READ_DEFAULT,
+            wait: Duration::ZERO,
+        }
     }
 }
 
@@ -68,8 +77,9 @@ impl Server {
             Some(since) => since.parse()?,
             None => Since::Input,
         };
+        let until = request.until.as_deref().map(str::parse).transpose().map_err(of_until)?;
         let most = request.max_bytes.unwrap_or(limits::READ_DEFAULT);
-        let spec = ReadSpec { since, format: request.format, most, wait };
+        let spec = ReadSpec { since, until, format: request.format, most, wait };
         let find = async {
             match earlier_pane_with_output(&self.host, target, &since) {
                 Some(pane) => Ok(pane),
@@ -123,7 +133,12 @@ impl Server {
         spec: &ReadSpec,
     ) -> Result<ReadChunk> {
         self.engine.authorize(Tier::Read)?;
-        let ReadSpec { since, format, most, wait } = *spec;
+        let ReadSpec { since, until, format, most, wait } = *spec;
+        if until.is_some() && !wait.is_zero() {
+            return Err(Error::invalid(
+                "until: a read that waits has no end that is known; leave out until or wait_ms",
+            ));
+        }
         if most == 0 || most > limits::READ_MOST {
             return Err(Error::invalid(format!("max_bytes: {most}; give 1 to {}", limits::READ_MOST)));
         }
@@ -146,10 +161,14 @@ impl Server {
         }
         let (chunk, exit) = {
             let state = pane.lock();
-            (state.ring.read(from, state.reading(most, format)), state.exit.map(|(exit, _)| exit))
+            let until = until.map(|until| pane.resolve_until(&state, &until)).transpose()?;
+            let most = until.map_or(most, |until| most.min(until.saturating_sub(from)));
+            let mut chunk = state.ring.read(from, state.reading(most, format));
+            let is_last = !chunk.more;
+            chunk.more &= until.is_none_or(|until| chunk.end < until);
+            (chunk, state.exit.map(|(exit, _)| exit).filter(|_| is_last))
         };
         let gap = gap.or(chunk.gap);
-        let exit = exit.filter(|_| !chunk.more);
         Ok(ReadChunk { pane, chunk, gap, exit })
     }
 }
@@ -191,13 +210,30 @@ impl PaneState {
             Since::Now => (state.ring.end(), None),
             Since::Start => (state.ring.start(), None),
             Since::Lines(lines) => (state.lines_back(*lines), None),
+            Since::Ago(ago) => (state.printed_since(clock::ago_ms(*ago)), None),
+            Since::Time(at) => (state.printed_since(*at), None),
             Since::At(cursor) => self.locate(state, cursor)?,
             Since::Screen => {
                 return Err(Error::invalid(
-                    "since: a read takes input, start, now, lines:N or a cursor; for the screen use capture",
+                    "since: a read takes input, start, now, lines:N, how long ago (10m) or a cursor; for the screen use capture",
                 ));
             }
         })
+    }
+
+    /// Returns the offset at which a read ends.
+    fn resolve_until(&self, state: &State, until: &Since) -> Result<u64> {
+        match until {
+            Since::Ago(ago) => return Ok(state.printed_until(clock::ago_ms(*ago))),
+            Since::Time(at) => return Ok(state.printed_until(*at)),
+            _ => {}
+        }
+        match self.resolve_since(state, until).map_err(of_until)? {
+            (offset, None | Some(Gap { reason: GapReason::Trimmed, .. })) => Ok(offset),
+            _ => Err(Error::invalid(
+                "until: this cursor is of another run of muxtap or tmux; what was printed then is not in this stream",
+            )),
+        }
     }
 
     /// Returns where a cursor points in this stream. For a cursor of another epoch, or one whose
@@ -286,6 +322,12 @@ impl FormattedChunk {
         let made = tokio::task::spawn_blocking(move || Self::of(&chunk, format)).await;
         made.map_err(|_| no_text())
     }
+}
+
+/// Makes an error about `since` one about `until`, which takes the same.
+fn of_until(mut error: Error) -> Error {
+    error.message = error.message.replacen("since:", "until:", 1);
+    error
 }
 
 fn no_text() -> Error {

@@ -5,6 +5,7 @@ use std::{sync::Arc, time::Instant};
 use super::{core::Core, starts_on_screen, watcher::Watcher};
 use crate::{
     api::{Result, Since},
+    clock,
     engine::{
         PaneState, Server,
         pane::{State, Watch},
@@ -150,6 +151,8 @@ fn watch_start(
         // What was printed while the screen was asked for may not stand there any more.
         Since::Now | Since::Screen => same(on_screen.map_or(*end, |shown| shown.min(*end))),
         Since::Lines(lines) => same(state.lines_back(*lines)),
+        Since::Ago(ago) => same(state.printed_since(clock::ago_ms(*ago))),
+        Since::Time(at) => same(state.printed_since(*at)),
         Since::At(cursor) => {
             let (offset, gap) = pane.locate(state, cursor)?;
             if let Some(gap) = gap {

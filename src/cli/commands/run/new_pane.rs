@@ -1,0 +1,198 @@
+//! `run --new-pane`, `run --new-window`: a command in a place of its own, which goes with it.
+
+use std::{collections::BTreeMap, time::Instant};
+
+use clap::Args;
+
+use super::{DEFAULT_MS, ignore_closed_pipe, interruptible};
+use crate::{
+    api::{
+        CreatedAnswer, Cursor, Error, NewWindowRequest, PredicateKind, ReadAnswer, ReadRequest, Result, SplitRequest,
+        WaitAnswer, WaitOutcome, WaitRequest,
+    },
+    cli::{
+        EXIT_ERROR, EXIT_INTERRUPTED, EXIT_TIMEOUT,
+        client::Client,
+        commands::{Caller, Outcome, create::Spawn, output, path_of, variable},
+        url,
+    },
+    protocol::ids::PaneId,
+};
+
+/// How long one request for the end lasts, in milliseconds.
+const POLL_MS: u64 = 60_000;
+
+/// A place of its own for the command.
+#[derive(Debug, Args)]
+pub(in crate::cli) struct Place {
+    /// In a new pane beside the pane of -t (default: the one this runs in); both it and the command are
+    /// gone afterwards
+    #[arg(long)]
+    new_pane: bool,
+    /// In a new window of the session of -t (default: the one this runs in), in the background
+    #[arg(long, conflicts_with = "new_pane")]
+    new_window: bool,
+    /// There: the working directory (default: the one this is called in)
+    #[arg(short = 'c', value_name = "DIR")]
+    cwd: Option<String>,
+    /// There: set an environment variable; may be given several times
+    #[arg(short = 'e', value_name = "NAME=VALUE", value_parser = variable)]
+    env: Vec<(String, String)>,
+    /// There: keep the pane when the command has ended
+    #[arg(long)]
+    keep: bool,
+}
+
+/// What a command in a pane of its own has done, with `--json`.
+#[derive(serde::Serialize)]
+struct Answer {
+    pane: PaneId,
+    output: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    exit_status: Option<i32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    exit_signal: Option<i32>,
+    duration_ms: u64,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    truncated: bool,
+    /// The time ran out, or it was interrupted and left alone: it goes on.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    running: bool,
+}
+
+impl Place {
+    /// Checks that the options of a new place stand beside one. Returns whether there is to be one.
+    pub(super) fn wanted(&self) -> Result<bool> {
+        let wanted = self.new_pane || self.new_window;
+        if !wanted && (self.cwd.is_some() || !self.env.is_empty() || self.keep) {
+            return Err(Error::invalid(
+                "-c, -e and --keep are for --new-pane and --new-window: a shell that is there has its own directory and \
+                 variables",
+            ));
+        }
+        Ok(wanted)
+    }
+
+    /// Makes the pane, waits for the command's end, prints its output. Returns its status.
+    pub(super) async fn run(
+        self,
+        caller: &Caller,
+        target: Option<String>,
+        timeout_ms: Option<u64>,
+        command: Vec<String>,
+    ) -> Outcome {
+        let begun = Instant::now();
+        let mut client = caller.client().await?;
+        let CreatedAnswer { pane, cursor, .. } = self.make(caller, &mut client, target, command).await?;
+        let wait = WaitRequest {
+            panes: vec![pane.to_string()],
+            exit: true,
+            since: Some("start".to_owned()),
+            timeout_ms: Some(timeout_ms.unwrap_or(DEFAULT_MS)),
+            detach: true,
+            ..WaitRequest::default()
+        };
+        let mut interrupted = false;
+        let end = until_end(&mut client, &wait, pane);
+        let waited = interruptible(caller, &pane.to_string(), &mut interrupted, end).await?;
+        let waited = waited.transpose()?;
+        // The first connection may be in the middle of a question.
+        let (output, truncated) = printed(&mut caller.client().await?, cursor).await?;
+        let ended = waited.as_ref().filter(|answer| answer.outcome == WaitOutcome::Matched);
+        let exit = ended.and_then(|answer| answer.predicates.iter().find(|report| report.kind == PredicateKind::Exit));
+        let answer = Answer {
+            pane,
+            output,
+            exit_status: exit.and_then(|exit| exit.exit_status),
+            exit_signal: exit.and_then(|exit| exit.exit_signal),
+            duration_ms: begun.elapsed().as_millis() as u64,
+            truncated,
+            running: ended.is_none(),
+        };
+        answer.print(caller)?;
+        Ok(answer.status(interrupted))
+    }
+
+    async fn make(
+        self,
+        caller: &Caller,
+        client: &mut Client,
+        target: Option<String>,
+        command: Vec<String>,
+    ) -> Result<CreatedAnswer> {
+        let target = caller.target(target)?;
+        let spawn = Spawn { cwd: self.cwd, env: self.env, keep: self.keep, command }.request(true)?;
+        if self.new_window {
+            let request = NewWindowRequest { session: target, spawn, ..NewWindowRequest::default() };
+            client.post("/v1/windows", &request).await
+        } else {
+            let request = SplitRequest { pane: target, spawn, ..SplitRequest::default() };
+            client.post("/v1/panes", &request).await
+        }
+    }
+}
+
+impl Answer {
+    fn print(&self, caller: &Caller) -> Result<(), output::Failure> {
+        if caller.json {
+            return ignore_closed_pipe(output::print_json(self));
+        }
+        if self.truncated {
+            output::note("the beginning of the output is missing: it was longer than what is kept");
+        }
+        ignore_closed_pipe(output::print(&self.output))?;
+        if self.running {
+            output::note(&format!("the command goes on in pane {}", self.pane));
+        }
+        Ok(())
+    }
+
+    fn status(&self, interrupted: bool) -> u8 {
+        match (self.exit_status, self.exit_signal) {
+            (Some(status), _) => u8::try_from(status).unwrap_or(u8::MAX),
+            // As shells say it.
+            (None, Some(signal)) => u8::try_from(128 + signal).unwrap_or(u8::MAX),
+            (None, None) if interrupted => EXIT_INTERRUPTED,
+            (None, None) if self.running => EXIT_TIMEOUT,
+            (None, None) => {
+                output::note("the exit status is not known");
+                EXIT_ERROR
+            }
+        }
+    }
+}
+
+/// Waits for the end of a pane's process, as one wait however many requests that takes.
+async fn until_end(client: &mut Client, wait: &WaitRequest, pane: PaneId) -> Result<WaitAnswer> {
+    let mut answer: WaitAnswer = client.post("/v1/waits", wait).await?;
+    let path = format!("/v1/waits/{}", url::encode(&answer.id));
+    let query = BTreeMap::from([("timeout_ms", POLL_MS)]);
+    while answer.outcome == WaitOutcome::Pending {
+        answer = client.get_from_same_daemon(&path, &query).await.map_err(|lost| {
+            let mut error = Error::from(lost);
+            error.message = format!(
+                "{error}; how the command in pane {pane} ended is not known; it goes on if it has not: look with \
+                 `muxtap list-panes` and `muxtap read -t {pane} --since start`"
+            );
+            error
+        })??;
+    }
+    Ok(answer)
+}
+
+/// Reads all that a pane printed behind its beginning and that is kept. Returns it, and whether
+/// something is missing.
+async fn printed(client: &mut Client, beginning: Cursor) -> Result<(String, bool)> {
+    let path = format!("{}/output", path_of("panes", &beginning.pane.to_string()));
+    let mut request = ReadRequest { since: Some(beginning.to_string()), ..ReadRequest::default() };
+    let (mut text, mut truncated) = (String::new(), false);
+    loop {
+        let answer: ReadAnswer = client.get(&path, &request).await?;
+        truncated |= answer.gap.is_some();
+        text.push_str(answer.text.as_deref().unwrap_or_default());
+        if !answer.more {
+            return Ok((text, truncated));
+        }
+        request.since = Some(answer.cursor.to_string());
+    }
+}
