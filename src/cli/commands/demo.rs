@@ -199,8 +199,9 @@ impl Demo {
             }
         };
         let shown = shown.await;
-        end_server(tmux.as_os_str(), &caller.server).await;
+        // The daemon first: it would look for a server that has gone.
         end_daemon(daemon).await;
+        end_server(tmux.as_os_str(), &caller.server).await;
         shown
     }
 }
