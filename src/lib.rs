@@ -61,6 +61,8 @@ mod descriptors;
 #[cfg(feature = "engine")]
 mod engine;
 #[cfg(feature = "engine")]
+mod files;
+#[cfg(feature = "engine")]
 mod glob;
 #[cfg(feature = "http")]
 pub mod http;

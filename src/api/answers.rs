@@ -606,6 +606,78 @@ pub struct Setting {
     pub source: String,
 }
 
+/// What the daemon sees of what it needs: the surroundings that it was started in, not the caller's.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[non_exhaustive]
+pub struct EnvironmentAnswer {
+    /// Its `PATH`, in which it looks for tmux.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// Its `TMUX_TMPDIR`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tmux_tmpdir: Option<String>,
+    /// The directory in which it looks for tmux servers by their names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub socket_dir: Option<String>,
+    /// The tmux program that it starts servers with.
+    pub program: TmuxProgram,
+    /// The files that it read when it began, and those that it looked for and that were not there.
+    #[serde(default)]
+    pub files: Vec<ConfigFile>,
+    /// The tmux servers that run, of those that it follows and the one that `socket` names.
+    pub servers: Vec<ServerProgram>,
+}
+
+/// A tmux program, as a process finds it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[non_exhaustive]
+pub struct TmuxProgram {
+    /// What the setting `tmux` calls it.
+    pub name: String,
+    /// The file that this is; absent: there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<String>,
+    /// Its version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// Why it cannot be used.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+/// A file that is read when a daemon begins.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[non_exhaustive]
+pub struct ConfigFile {
+    /// The file.
+    pub path: String,
+    /// Whether it was there.
+    pub read: bool,
+    /// Whether it is another one since: changed, made or removed.
+    pub changed: bool,
+}
+
+/// A running tmux server, and the program that speaks to it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[non_exhaustive]
+pub struct ServerProgram {
+    /// Its socket.
+    pub socket: String,
+    /// Its process.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pid: Option<u32>,
+    /// Its version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// The program that speaks to it.
+    pub program: String,
+    /// Whether that is the server's own one.
+    pub own: bool,
+    /// Why it cannot be spoken to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
 /// One tmux server.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[non_exhaustive]

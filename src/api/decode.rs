@@ -7,6 +7,8 @@
 mod problem;
 mod value;
 
+#[cfg(feature = "mcp")]
+use serde::Deserialize as _;
 use serde::de::DeserializeOwned;
 use serde_json::error::Category;
 
@@ -44,6 +46,17 @@ pub(crate) fn from_pairs<T: DeserializeOwned>(pairs: Vec<(String, String)>) -> R
     Node { value: Value::Object(pairs), length }.read("query")
 }
 
+/// Reads a request from JSON that was parsed already. `whole` is what an error calls it: `arguments`.
+///
+/// Error: `INVALID_ARGUMENT`, whose message begins with the field.
+#[cfg(feature = "mcp")]
+pub(crate) fn from_value<T: DeserializeOwned>(whole: &str, value: &serde_json::Value) -> Result<T> {
+    match T::deserialize(value) {
+        Ok(request) if value.is_object() => Ok(request),
+        _ => Node::of(whole, value)?.read(whole),
+    }
+}
+
 /// A request as it was written, before it is known whether it fits its type.
 #[derive(Clone, Debug)]
 pub(crate) struct Node {
@@ -57,6 +70,14 @@ impl Node {
     pub(crate) fn parse(whole: &str, bytes: &[u8]) -> Result<Self> {
         let value = serde_json::from_slice(bytes).map_err(|error| no_json(whole, bytes, &error))?;
         Ok(Self { value, length: bytes.len() })
+    }
+
+    /// Takes JSON that was parsed already.
+    #[cfg(feature = "mcp")]
+    fn of(whole: &str, value: &serde_json::Value) -> Result<Self> {
+        let length = value.to_string().len();
+        let value = Value::deserialize(value).map_err(|error| Error::invalid(format!("{whole}: {error}")))?;
+        Ok(Self { value, length })
     }
 
     /// Takes a field out of an object; `None` where there is none.
@@ -177,7 +198,7 @@ mod tests {
             (refused::<InputRequest>(r#"{"text":"a","paste":1}"#), "paste: expected true or false, got 1"),
             (
                 refused::<InputRequest>(r#"{"kyes":[]}"#),
-                "kyes: no such field; there are keys, text, hex, paste, submit",
+                "kyes: no such field, perhaps keys; there are keys, text, hex, paste, submit",
             ),
             (refused::<RunRequest>("{}"), "command: this field is needed, and is not there"),
             (refused::<RunRequest>(r#"{"command":"a","command":"b"}"#), "command: this field is there twice"),

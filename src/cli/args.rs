@@ -12,6 +12,7 @@ use super::{
     commands::{
         agents::Agents,
         approvals::ApprovalsArgs,
+        audit_check::AuditCheck,
         capture::CapturePane,
         change::{
             KillPane, KillSession, KillWindow, RenameSession, RenameWindow, ResizePane, ResizeWindow, RespawnPane,
@@ -89,6 +90,7 @@ pub(super) enum Command {
     Stop(Stop),
     Config(Config),
     Token(TokenArgs),
+    AuditCheck(AuditCheck),
     Doctor(Doctor),
     #[command(visible_alias = "ls")]
     ListSessions(ListSessions),
@@ -155,6 +157,7 @@ impl Command {
             Self::Stop(args) => args.run(caller).await,
             Self::Config(args) => args.run(caller).await,
             Self::Token(args) => args.run(caller).await,
+            Self::AuditCheck(args) => args.run(caller).await,
             Self::Doctor(args) => args.run(caller).await,
             Self::ListSessions(args) => args.run(caller).await,
             Self::ListWindows(args) => args.run(caller).await,

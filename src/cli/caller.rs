@@ -42,16 +42,9 @@ impl Caller {
         })
     }
 
-    /// Returns a copy for another tmux server.
-    pub(super) fn on_server(&self, server: PathBuf) -> Self {
-        Self {
-            paths: self.paths.clone(),
-            server,
-            sockets: self.sockets.clone(),
-            runs_in: None,
-            json: self.json,
-            own_pane: None,
-        }
+    /// Returns a copy for another daemon and another tmux server.
+    pub(super) fn with_private(&self, paths: Paths, server: PathBuf) -> Self {
+        Self { paths, server, sockets: self.sockets.clone(), runs_in: None, json: self.json, own_pane: None }
     }
 
     /// Connects to the daemon; starts it when none runs.

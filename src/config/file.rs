@@ -24,18 +24,17 @@ pub(super) fn folder(env: &dyn Fn(&str) -> Option<OsString>) -> Option<PathBuf> 
     config.map(|config| config.join("muxtap"))
 }
 
-/// Reads the file that was named, by the caller or by `MUXTAP_CONFIG`, or else the user's, if there
-/// is one.
-pub(super) fn read(
-    named: Option<&Path>,
-    env: &dyn Fn(&str) -> Option<OsString>,
-) -> Result<(Option<PathBuf>, FileSettings)> {
+/// Returns the file that was named, by the caller or by `MUXTAP_CONFIG`, or else the user's, and whether it must be
+/// there.
+pub(super) fn place(named: Option<&Path>, env: &dyn Fn(&str) -> Option<OsString>) -> Option<(PathBuf, bool)> {
     let set = |name: &str| env(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let named = named.map(Path::to_owned).or_else(|| set("MUXTAP_CONFIG"));
-    let must_exist = named.is_some();
-    let Some(path) = named.or_else(|| folder(env).map(|dir| dir.join("config.toml"))) else {
-        return Ok((None, FileSettings::new()));
-    };
+    let named = named.map(Path::to_owned).or_else(|| set("MUXTAP_CONFIG")).map(|named| (named, true));
+    named.or_else(|| folder(env).map(|dir| (dir.join("config.toml"), false)))
+}
+
+/// Reads the file of this [`place`], if it is there.
+pub(super) fn read(place: Option<(PathBuf, bool)>) -> Result<(Option<PathBuf>, FileSettings)> {
+    let Some((path, must_exist)) = place else { return Ok((None, FileSettings::new())) };
     let unable = |error: io::Error| {
         Error::new(ErrorCode::Conflict, format!("cannot read the configuration {}: {error}", path.display()))
     };

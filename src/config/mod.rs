@@ -22,6 +22,7 @@ use self::paths::Paths;
 use crate::{
     api::{ConfigAnswer, Error, Result, Setting, Tier, Tiers},
     engine::agents::RulesFile,
+    files::ReadFile,
     tmux::CoverageMode,
 };
 
@@ -68,6 +69,8 @@ pub struct Settings {
     pub token_file: PathBuf,
     /// The file that was read.
     file: Option<PathBuf>,
+    /// The configuration files as they were before they were read.
+    files: Vec<ReadFile>,
     /// Each setting as text, with its source.
     found: Vec<ResolvedSetting>,
 }
@@ -104,7 +107,10 @@ impl Settings {
         env: &dyn Fn(&str) -> Option<OsString>,
         file: Option<&Path>,
     ) -> Result<Self> {
-        let (file, written) = file::read(file, env)?;
+        let place = file::place(file, env);
+        // Before it is read: a change in between is a change since.
+        let mut files: Vec<_> = place.iter().map(|(file, _)| ReadFile::now(file)).collect();
+        let (file, written) = file::read(place)?;
         let found = KEYS
             .iter()
             .map(|key| {
@@ -132,6 +138,8 @@ impl Settings {
             (None, None) => None,
             _ => return Err(Error::invalid("tls_cert and tls_key belong together: give both or none")),
         };
+        let agents_file = agents_file(reader.path("agents_file")?, env);
+        files.extend(agents_file.iter().map(|file| ReadFile::now(&file.path)));
         Ok(Self {
             tmux: reader.text("tmux")?.into(),
             own_tmux: reader.one("own_tmux", values::boolean)?,
@@ -145,7 +153,7 @@ impl Settings {
             idle_end: Some(reader.one("idle_end", values::seconds_or_never)?).filter(|long| !long.is_zero()),
             audit: if reader.one("audit", values::boolean)? { reader.path("audit_file")? } else { None },
             audit_bytes: reader.one("audit_bytes", values::bytes)?,
-            agents_file: agents_file(reader.path("agents_file")?, env),
+            agents_file,
             http: reader.list("http")?,
             names: reader.list("http_names")?,
             origins: reader.each("http_origins", values::origin)?,
@@ -155,8 +163,14 @@ impl Settings {
                 .path("token_file")?
                 .ok_or_else(|| Error::invalid("token_file: there is nowhere to keep a token; set it"))?,
             file,
+            files,
             found,
         })
+    }
+
+    /// Returns the configuration files that were read, and those that were looked for in vain.
+    pub(crate) fn files(&self) -> &[ReadFile] {
+        &self.files
     }
 
     /// Returns whether the user configured the audit log or its place.

@@ -55,8 +55,7 @@ impl Paths {
         Ok(Self { socket, log, is_custom: false })
     }
 
-    /// Returns paths in a directory of a test's own.
-    #[cfg(test)]
+    /// Returns the paths of a daemon whose files all stand in this directory, as with `MUXTAP_SOCKET`.
     pub(crate) fn in_dir(dir: &Path) -> Self {
         let socket = dir.join("muxtap.sock");
         Self { log: with_suffix(&socket, ".log"), socket, is_custom: true }

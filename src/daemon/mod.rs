@@ -106,6 +106,7 @@ async fn run(
         log: Some(paths.log.display().to_string()),
         problem: Some(log::problem),
         config: settings.answer(),
+        files: settings.files().to_vec(),
         mcp: crate::mcp::ClientContext {
             server: Some(own_socket_dir().join("default")),
             sockets: Some(own_socket_dir()),

@@ -10,6 +10,7 @@
 //! Then commands wait for that one instead of starting a second one beside it.
 
 use std::{
+    ffi::OsStr,
     fs::{self, File, OpenOptions},
     io::{self, Read as _, Seek as _, SeekFrom, Write as _},
     os::{
@@ -20,7 +21,7 @@ use std::{
         },
     },
     path::{Path, PathBuf},
-    process::{Command, Stdio},
+    process::{Child, Command, Stdio},
     sync::mpsc,
     time::{Duration, Instant},
 };
@@ -221,9 +222,44 @@ pub fn wait_until_gone(paths: &Paths) -> Result<()> {
     rustix::fs::flock(&file, FlockOperation::LockShared).map_err(|error| cannot("lock", &path, &error.into()))
 }
 
+/// Starts a daemon in the background, as any command does that needs one.
 fn spawn(paths: &Paths, warn: &mut dyn FnMut(&str)) -> Result<()> {
+    let mut command = background_command()?;
+    if std::env::var_os("MUXTAP_SOCKET").is_some_and(|socket| !socket.is_empty()) {
+        command.env("MUXTAP_SOCKET", &paths.socket);
+    }
+    launch(command, paths, warn).map(drop)
+}
+
+/// Starts a daemon that one command has for itself, which ends it. Of the settings in the caller's environment it has
+/// none but these.
+pub fn spawn_private(paths: &Paths, settings: &[(&str, &OsStr)]) -> Result<Child> {
+    let mut command = background_command()?;
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"MUXTAP_")) {
+        command.env_remove(name);
+    }
+    command.env("MUXTAP_SOCKET", &paths.socket).envs(settings.iter().copied());
+    launch(command, paths, &mut |_| {})
+}
+
+fn background_command() -> Result<Command> {
     let program = std::env::current_exe()
         .map_err(|error| Error::internal(format!("cannot find muxtap's own program to start the daemon: {error}")))?;
+    let mut command = Command::new(&program);
+    command
+        .args(["serve", "--background"])
+        // The daemon serves callers in many panes; the pane of the one that started it must mean
+        // nothing to it.
+        .env_remove("TMUX")
+        .env_remove("TMUX_PANE")
+        .current_dir("/")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped());
+    Ok(command)
+}
+
+/// Runs the command of a daemon until it answers.
+fn launch(mut command: Command, paths: &Paths, warn: &mut dyn FnMut(&str)) -> Result<Child> {
     let (log, log_start) = match paths.open_log() {
         Ok(file) => {
             let start = file.metadata().map_or(0, |found| found.len());
@@ -234,27 +270,14 @@ fn spawn(paths: &Paths, warn: &mut dyn FnMut(&str)) -> Result<()> {
             (Stdio::null(), 0)
         }
     };
-    let mut command = Command::new(&program);
-    command
-        .args(["serve", "--background"])
-        // The daemon serves callers in many panes; the pane of the one that started it must mean
-        // nothing to it.
-        .env_remove("TMUX")
-        .env_remove("TMUX_PANE")
-        .current_dir("/")
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(log);
-    if std::env::var_os("MUXTAP_SOCKET").is_some_and(|socket| !socket.is_empty()) {
-        command.env("MUXTAP_SOCKET", &paths.socket);
-    }
-    let mut child = command.spawn().map_err(|error| cannot("start", &program, &error))?;
+    command.stderr(log);
+    let mut child = command.spawn().map_err(|error| cannot("start", Path::new(command.get_program()), &error))?;
     let Some(mut stdout) = child.stdout.take() else { return Err(Error::internal("the daemon has no stdout")) };
     match first_line(&mut stdout, START_LIMIT) {
-        Ok(Some(line)) if line == READY => Ok(()),
+        Ok(Some(line)) if line == READY => Ok(child),
         Ok(Some(line)) if line.starts_with(WARNING) => {
             warn(&format!("the daemon runs, but {}", line.trim_start_matches(WARNING)));
-            Ok(())
+            Ok(child)
         }
         Ok(Some(line)) => match line.strip_prefix(FAILED).and_then(|json| serde_json::from_str(json).ok()) {
             Some(error) => Err(error),

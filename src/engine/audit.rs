@@ -3,8 +3,12 @@
 //! The file is the user's alone (0600) and is rotated when it is full. A thread of its own writes
 //! it, so that a disk that hangs delays no caller. What cannot be written is counted and logged,
 //! and hinders nobody.
+//!
+//! What was typed is not in it, but a keyed hash of that: a bare one would tell whoever reads the log
+//! a short password, by trying. The key is a file beside the log (`audit.jsonl.key`).
 
 use std::{
+    fmt::Write as _,
     fs::{self, DirBuilder, File, OpenOptions},
     io::{self, Write as _},
     os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _},
@@ -13,12 +17,15 @@ use std::{
     time::Duration,
 };
 
+use hmac::{Hmac, KeyInit as _, Mac as _};
 use rustix::fs::{FlockOperation, OFlags};
 use serde::Serialize;
+use sha2::Sha256;
 use time::{OffsetDateTime, format_description::well_known::Rfc3339};
 
 use crate::{
     api::{Error, ErrorCode, Result},
+    files::{self, Existing, SecretError},
     metrics,
 };
 
@@ -28,6 +35,10 @@ pub const AUDIT_BYTES: u64 = 10 * 1024 * 1024;
 pub const AUDIT_FILES: usize = 3;
 /// Entries that wait for the disk; of more, the newest are lost (and counted).
 const QUEUE: usize = 4096;
+/// Random bytes of the key.
+const KEY_BYTES: usize = 32;
+/// The longest key's file that is read, in bytes: longer ones hold no key.
+const KEY_FILE_BYTES: u64 = 4096;
 /// How long the disk may take when the log is closed.
 const CLOSE_LIMIT: Duration = Duration::from_secs(2);
 
@@ -54,9 +65,9 @@ pub struct Entry<'a> {
     /// How many bytes were typed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bytes: Option<usize>,
-    /// SHA-256 of those bytes.
+    /// HMAC-SHA-256 of those bytes, by the key beside the log.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub sha256: Option<String>,
+    pub hmac: Option<String>,
     /// How long the action took, in milliseconds.
     pub ms: u64,
 }
@@ -68,20 +79,101 @@ struct Stamped<'a> {
     entry: &'a Entry<'a>,
 }
 
+/// The key of an audit log's hashes.
+#[derive(Clone, Debug)]
+pub struct AuditKey(Hmac<Sha256>);
+
+impl AuditKey {
+    /// Reads the key of the log at this path. Error: `CONFLICT` where there is none, or it is not the
+    /// user's alone.
+    pub fn of(log: &Path) -> Result<Self> {
+        let path = key_file(log);
+        let refuse = |why: &str| {
+            let path = path.display();
+            Error::new(ErrorCode::Conflict, format!("the audit log's key, {path}, {why}"))
+        };
+        let (text, _) = files::read_secret(&path, KEY_FILE_BYTES).map_err(|error| match error {
+            SecretError::Open(why) => refuse(&format!(
+                "{why}: remove it, and the next daemon makes another (what was typed before cannot be checked then)"
+            )),
+            SecretError::Unreadable(why) => refuse(&why),
+        })?;
+        let bytes = unhex(text.trim()).filter(|bytes| bytes.len() == KEY_BYTES);
+        let key = bytes.and_then(|bytes| Hmac::new_from_slice(&bytes).ok());
+        key.map(Self).ok_or_else(|| refuse(&format!("holds no key ({} hexadecimal digits): remove it", 2 * KEY_BYTES)))
+    }
+
+    /// Reads the key, after making one where there is none.
+    fn of_or_new(log: &Path) -> Result<Self> {
+        let path = key_file(log);
+        if fs::symlink_metadata(&path).is_err() {
+            let mut random = [0; KEY_BYTES];
+            getrandom::fill(&mut random).map_err(|error| Error::internal(format!("no random bytes: {error}")))?;
+            files::write_secret(&path, &hex(&random), Existing::Keep).map_err(|error| {
+                let path = path.display();
+                Error::new(ErrorCode::Conflict, format!("cannot write the audit log's key {path}: {error}"))
+            })?;
+        }
+        Self::of(log)
+    }
+
+    /// Returns the keyed hash of what was typed, as the log has it.
+    pub fn hash(&self, typed: &[u8]) -> String {
+        let mut mac = self.0.clone();
+        mac.update(typed);
+        hex(&mac.finalize().into_bytes())
+    }
+}
+
+/// Returns the file of the key of the log at this path.
+pub fn key_file(log: &Path) -> PathBuf {
+    with_suffix(log, ".key")
+}
+
+/// Returns the files of the log at this path, from the oldest to the one that is written.
+pub fn log_files(log: &Path) -> Vec<PathBuf> {
+    let old = (1..=AUDIT_FILES).rev().map(|number| with_suffix(log, &format!(".{number}")));
+    old.chain([log.to_owned()]).collect()
+}
+
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    PathBuf::from(name)
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut hex, byte| {
+        // Writing to a String cannot fail.
+        let _ = write!(hex, "{byte:02x}");
+        hex
+    })
+}
+
+fn unhex(text: &str) -> Option<Vec<u8>> {
+    let digits: Option<Vec<u32>> = text.chars().map(|digit| digit.to_digit(16)).collect();
+    let digits = digits.filter(|digits| digits.len().is_multiple_of(2))?;
+    let byte = |pair: &[u32]| pair.iter().fold(0, |byte, digit| byte << 4 | *digit as u8);
+    Some(digits.chunks(2).map(byte).collect())
+}
+
 /// The open log. Dropping it writes what waits.
 #[derive(Debug)]
 pub struct Audit {
+    key: AuditKey,
     queue: Option<mpsc::SyncSender<Vec<u8>>>,
     written: Mutex<mpsc::Receiver<()>>,
 }
 
 impl Audit {
-    /// Opens the log, or creates it. Error: `CONFLICT` where the file is not the user's alone or
-    /// cannot be written.
+    /// Opens the log and its key, or creates them. Error: `CONFLICT` where one of the files is not the
+    /// user's alone or cannot be written.
     pub fn open(path: &Path, most: u64) -> Result<Self> {
         let file = LogFile::open(path, most).map_err(|error| {
             Error::new(ErrorCode::Conflict, format!("cannot write the audit log {}: {error}", path.display()))
         })?;
+        // Behind the log's lock: no two processes make a key.
+        let key = AuditKey::of_or_new(path)?;
         let (queue, lines) = mpsc::sync_channel(QUEUE);
         let (tell, written) = mpsc::channel();
         std::thread::Builder::new()
@@ -91,7 +183,12 @@ impl Audit {
                 drop(tell);
             })
             .map_err(|error| Error::internal(format!("cannot start a thread: {error}")))?;
-        Ok(Self { queue: Some(queue), written: Mutex::new(written) })
+        Ok(Self { key, queue: Some(queue), written: Mutex::new(written) })
+    }
+
+    /// Returns the key of its hashes.
+    pub fn key(&self) -> &AuditKey {
+        &self.key
     }
 
     /// Adds an entry.
@@ -179,11 +276,7 @@ impl LogFile {
 
     /// Rotates the files: this one becomes the youngest old one, the oldest goes.
     fn turn(&mut self) -> io::Result<()> {
-        let old = |number: usize| {
-            let mut name = self.path.as_os_str().to_owned();
-            name.push(format!(".{number}"));
-            PathBuf::from(name)
-        };
+        let old = |number: usize| with_suffix(&self.path, &format!(".{number}"));
         for number in (1..AUDIT_FILES).rev() {
             match fs::rename(old(number), old(number + 1)) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -216,7 +309,7 @@ mod tests {
             action,
             result: "ok",
             bytes: None,
-            sha256: None,
+            hmac: None,
             ms: 1,
         }
     }
@@ -252,6 +345,59 @@ mod tests {
         fs::write(&path, "").unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
         assert!(Audit::open(&path, 4096).unwrap_err().message.contains("chmod 600"));
+    }
+
+    #[test]
+    fn what_was_typed_is_hashed_by_a_key_that_is_made_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, other) = (dir.path().join("audit.jsonl"), dir.path().join("other.jsonl"));
+        let hash = |path: &Path| Audit::open(path, 4096).unwrap().key().hash(b"hunter2");
+        let first = hash(&path);
+        assert_eq!(first, hash(&path));
+        assert_eq!(first, AuditKey::of(&path).unwrap().hash(b"hunter2"));
+        assert_ne!(first, hash(&other), "of another log");
+        assert_ne!(first, hex(&<Sha256 as sha2::Digest>::digest(b"hunter2")));
+        assert_eq!(fs::metadata(key_file(&path)).unwrap().permissions().mode() & 0o777, 0o600);
+        // RFC 4231, test case 2.
+        let known = AuditKey(Hmac::new_from_slice(b"Jefe").unwrap()).hash(b"what do ya want for nothing?");
+        assert_eq!(known, "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
+    }
+
+    #[test]
+    fn a_key_that_is_not_the_users_alone_is_refused_and_never_reached_by_a_link() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("audit.jsonl");
+        let key = key_file(&path);
+        let refused = || {
+            let error = Audit::open(&path, 4096).unwrap_err();
+            assert!(error.message.contains(key.to_str().unwrap()), "{error}");
+            (error.code, error.message)
+        };
+        drop(Audit::open(&path, 4096).unwrap());
+        let text = fs::read_to_string(&key).unwrap();
+        fs::set_permissions(&key, fs::Permissions::from_mode(0o640)).unwrap();
+        let (code, message) = refused();
+        assert!(code == ErrorCode::Conflict && message.contains("open to others (mode 0640): remove it"), "{message}");
+        for wrong in ["", "xyz", &"0".repeat(63), &format!("{}00", text.trim())] {
+            fs::write(&key, wrong).unwrap();
+            fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
+            assert!(refused().1.contains("holds no key (64 hexadecimal digits)"), "{wrong:?}");
+        }
+        fs::remove_file(&key).unwrap();
+        let elsewhere = dir.path().join("elsewhere");
+        for there in [false, true] {
+            if there {
+                fs::write(&elsewhere, &text).unwrap();
+                fs::set_permissions(&elsewhere, fs::Permissions::from_mode(0o600)).unwrap();
+            }
+            let _ = fs::remove_file(&key);
+            std::os::unix::fs::symlink(&elsewhere, &key).unwrap();
+            assert!(refused().1.contains("symbolic link"));
+            assert_eq!(elsewhere.exists(), there);
+        }
+        fs::remove_file(&key).unwrap();
+        fs::create_dir(&key).unwrap();
+        assert!(refused().1.contains("is no file"));
     }
 
     #[test]

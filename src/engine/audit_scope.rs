@@ -1,12 +1,9 @@
 //! Callers, what they are allowed to do, and the record of what they did.
 
 use std::{
-    fmt::Write as _,
     sync::{Arc, OnceLock},
     time::Instant,
 };
-
-use sha2::{Digest as _, Sha256};
 
 use super::{Engine, Host, audit::Entry};
 use crate::api::{Error, ErrorCode, Result, Tier};
@@ -62,7 +59,7 @@ impl Engine {
         let Some(audit) = &self.shared.options.audit else { return };
         let Caller { face, who } = self.caller();
         let (server, target, pane) = ("", None, None);
-        audit.record(&Entry { face, who, server, target, pane, action, result, bytes: None, sha256: None, ms: 0 });
+        audit.record(&Entry { face, who, server, target, pane, action, result, bytes: None, hmac: None, ms: 0 });
     }
 
     fn check_tier(&self, tier: Tier) -> Result<()> {
@@ -103,15 +100,11 @@ impl Engine {
 }
 
 impl AuditScope<'_> {
-    /// Adds the length and digest of typed input to the record, never the input itself.
+    /// Adds the length and keyed hash of typed input to the record, never the input itself.
     pub(super) fn input(mut self, bytes: impl FnOnce() -> Vec<u8>) -> Self {
-        if self.engine.shared.options.audit.is_some() {
+        if let Some(audit) = &self.engine.shared.options.audit {
             let bytes = bytes();
-            let digest = Sha256::digest(&bytes).iter().fold(String::new(), |mut hex, byte| {
-                let _ = write!(hex, "{byte:02x}");
-                hex
-            });
-            self.input = Some((bytes.len(), digest));
+            self.input = Some((bytes.len(), audit.key().hash(&bytes)));
         }
         self
     }
@@ -132,7 +125,7 @@ impl AuditScope<'_> {
         self.finished = true;
         let Some(audit) = &self.engine.shared.options.audit else { return };
         let caller = self.engine.caller();
-        let (bytes, sha256) = self.input.take().unzip();
+        let (bytes, hmac) = self.input.take().unzip();
         audit.record(&Entry {
             face: caller.face,
             who: &caller.who,
@@ -142,7 +135,7 @@ impl AuditScope<'_> {
             action: self.action,
             result,
             bytes,
-            sha256,
+            hmac,
             ms: u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX),
         });
     }

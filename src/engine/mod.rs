@@ -10,6 +10,7 @@ mod audit_scope;
 mod change;
 mod compile;
 mod deadline;
+pub(crate) mod environment;
 mod events;
 mod handles;
 mod host;

@@ -29,6 +29,7 @@ use tokio::sync::watch;
 use crate::{
     api::{self, ConfigAnswer, ServerQuery},
     engine::{Caller, Engine, Server},
+    files::ReadFile,
     net::Peer,
 };
 
@@ -68,6 +69,8 @@ pub(crate) struct DaemonInfo {
     pub problem: Option<fn() -> Option<String>>,
     /// The settings in force.
     pub config: ConfigAnswer,
+    /// The configuration files that it read when it began.
+    pub files: Vec<ReadFile>,
     /// The surroundings of agents over HTTP, and what holds for all agents.
     #[cfg(feature = "mcp")]
     pub mcp: crate::mcp::ClientContext,
@@ -145,6 +148,7 @@ pub(crate) fn daemon_router(app: App) -> Router {
         .route("/docs", get(openapi::page))
         .route("/v1/status", get(routes::status))
         .route("/v1/config", get(routes::config))
+        .route("/v1/environment", get(routes::environment))
         .route("/v1/stop", post(routes::stop))
         .route("/v1/approvals", get(approvals::list))
         .route("/v1/approvals/{id}", post(approvals::answer))

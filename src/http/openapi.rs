@@ -19,6 +19,7 @@ use crate::api;
         page,
         routes::status,
         routes::config,
+        routes::environment,
         routes::stop,
         routes::list_servers,
         routes::list_sessions,

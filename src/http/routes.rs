@@ -12,13 +12,15 @@ use super::{
 };
 use crate::{
     api::{
-        AgentList, CaptureAnswer, CaptureRequest, ConfigAnswer, CreatedAnswer, DoneAnswer, FormatAnswer,
-        FormatListQuery, FormatQuery, InputAnswer, InputRequest, ListQuery, NewSessionRequest, NewWindowRequest,
-        PaneList, PatchRequest, ReadAnswer, ReadRequest, RunAnswer, RunRequest, ServerList, ServerQuery, SessionInfo,
-        SessionList, SplitRequest, StatusAnswer, Tier, WaitAnswer, WaitList, WaitRequest, WindowList,
+        AgentList, CaptureAnswer, CaptureRequest, ConfigAnswer, CreatedAnswer, DoneAnswer, EnvironmentAnswer,
+        FormatAnswer, FormatListQuery, FormatQuery, InputAnswer, InputRequest, ListQuery, NewSessionRequest,
+        NewWindowRequest, PaneList, PatchRequest, ReadAnswer, ReadRequest, RunAnswer, RunRequest, ServerList,
+        ServerQuery, SessionInfo, SessionList, SplitRequest, StatusAnswer, Tier, WaitAnswer, WaitList, WaitRequest,
+        WindowList,
     },
     descriptors,
     engine::Server,
+    files::ReadFile,
     metrics as counted,
     net::{OutOfDescriptors, Peer},
 };
@@ -106,6 +108,18 @@ pub async fn stop(Extension(peer): Extension<Peer>, app: App) -> Answer<DoneAnsw
 )]
 pub async fn config(app: App) -> Json<ConfigAnswer> {
     Json(app.daemon.about.config.clone())
+}
+
+/// Returns what the daemon sees of what it needs: its PATH, its tmux program, its files, the tmux servers.
+#[utoipa::path(
+    get, path = "/v1/environment", operation_id = "get_environment", tag = "daemon", params(ServerQuery),
+    responses((status = 200, description = "The answer", body = EnvironmentAnswer), Failures)
+)]
+pub async fn environment(Params(at): Params<ServerQuery>, app: App) -> Answer<EnvironmentAnswer> {
+    app.engine.authorize(Tier::Read)?;
+    let mut answer = app.engine.environment(at.socket.as_deref()).await?;
+    answer.files = app.daemon.about.files.iter().map(ReadFile::answer).collect();
+    Ok(Json(answer))
 }
 
 /// Lists the tmux servers that are known.

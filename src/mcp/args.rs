@@ -1,31 +1,47 @@
 //! The arguments of each tool. Their doc comments are what a model reads.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt};
 
 use rmcp::model::JsonObject;
-use serde::{Deserialize, Deserializer, de::DeserializeOwned};
+use serde::{
+    Deserialize, Deserializer,
+    de::{DeserializeOwned, SeqAccess, Visitor},
+};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use crate::api::{Error, Result};
+use crate::api::{Result, decode};
 
-/// Parses a tool's arguments. The error names the field.
+/// Parses a tool's arguments. The error names the field, what is expected there and what was given.
 pub(super) fn parse<T: DeserializeOwned>(arguments: JsonObject) -> Result<T> {
-    serde_json::from_value(Value::Object(arguments)).map_err(|error| Error::invalid(error.to_string()))
+    decode::from_value("arguments", &Value::Object(arguments))
 }
 
-/// A list that may be given as one item.
+/// Reads a list that may be given as one item.
 fn one_or_many<'de, D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Vec<String>, D::Error> {
-    #[derive(Deserialize)]
-    #[serde(untagged)]
-    enum Given {
-        One(String),
-        Many(Vec<String>),
+    struct OneOrMany;
+
+    impl<'de> Visitor<'de> for OneOrMany {
+        type Value = Vec<String>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a text or a list of texts")
+        }
+
+        fn visit_str<E>(self, one: &str) -> std::result::Result<Vec<String>, E> {
+            Ok(vec![one.to_owned()])
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> std::result::Result<Vec<String>, A::Error> {
+            let mut many = Vec::new();
+            while let Some(item) = items.next_element()? {
+                many.push(item);
+            }
+            Ok(many)
+        }
     }
-    Ok(match Given::deserialize(deserializer)? {
-        Given::One(one) => vec![one],
-        Given::Many(many) => many,
-    })
+
+    deserializer.deserialize_any(OneOrMany)
 }
 
 /// Lists.
@@ -330,4 +346,68 @@ pub struct Watch {
     pub wait_ms: Option<u64>,
     /// As in list
     pub server: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn refused<T: DeserializeOwned>(arguments: &Value) -> String {
+        let error = parse::<T>(arguments.as_object().unwrap().clone()).err();
+        error.unwrap_or_else(|| panic!("it was taken: {arguments}")).message
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_in_plain_words() {
+        for (message, says) in [
+            (refused::<Capture>(&json!({})), "target: this field is needed, and is not there"),
+            (refused::<Capture>(&json!({"target": null})), "target: expected a text, got null"),
+            (refused::<Capture>(&json!({"target": 3})), "target: expected a text, got 3"),
+            (
+                refused::<Capture>(&json!({"target": "%0", "history": 5_000_000_000_u64})),
+                "history: expected a whole number from 0 to 4294967295, got 5000000000",
+            ),
+            (
+                refused::<Read>(&json!({"target": "%0", "wait_ms": "soon"})),
+                r#"wait_ms: expected a whole number, 0 or more, got "soon""#,
+            ),
+            (
+                refused::<Read>(&json!({"target": "%0", "max_chars": -1})),
+                "max_chars: expected a whole number, 0 or more, got -1",
+            ),
+            (refused::<Wait>(&json!({"patterns": 7})), "patterns: expected a text or a list of texts, got 7"),
+            (refused::<Wait>(&json!({"patterns": null})), "patterns: expected a text or a list of texts, got null"),
+            (refused::<Wait>(&json!({"patterns": ["a", {}]})), "patterns[1]: expected a text, got an object"),
+            (refused::<Wait>(&json!({"prompt": "yes"})), r#"prompt: expected true or false, got "yes""#),
+            (
+                refused::<List>(&json!({"what": "pane"})),
+                r#"what: expected one of sessions, windows, panes, agents, got "pane""#,
+            ),
+            (refused::<List>(&json!({"what": 1})), "what: expected one of sessions, windows, panes, agents, got 1"),
+            (refused::<Create>(&json!({"env": {"A": 1}})), "env.A: expected a text, got 1"),
+            (refused::<Create>(&json!({"env": ["A=1"]})), "env: expected an object, got a list"),
+            (
+                refused::<Change>(&json!({"target": "a", "width": 70_000})),
+                "width: expected a whole number from 0 to 65535, got 70000",
+            ),
+            (refused::<Kill>(&json!({"target": "a", "force": 1})), "force: expected true or false, got 1"),
+            (refused::<Search>(&json!({"targets": "a"})), "pattern: this field is needed, and is not there"),
+            (refused::<Watch>(&json!({"resume": 5})), "resume: expected a text, got 5"),
+            (refused::<Run>(&json!({"target": "a", "pane": "b"})), "target: this field is there twice"),
+        ] {
+            assert_eq!(message, says);
+        }
+        let message = refused::<Send>(&json!({"target": "%0", "txt": "ls"}));
+        assert!(message.starts_with("txt: no such field, perhaps text; there are "), "{message}");
+    }
+
+    #[test]
+    fn a_list_may_be_one_item_and_what_may_be_left_out_may_be_null() {
+        let arguments = json!({"panes": "a", "patterns": ["b", "c"], "since": null, "timeout_ms": null});
+        let wait: Wait = parse(arguments.as_object().unwrap().clone()).unwrap();
+        assert_eq!((wait.panes, wait.patterns), (vec!["a".to_owned()], vec!["b".to_owned(), "c".to_owned()]));
+        assert_eq!((wait.since, wait.timeout_ms), (None, None));
+    }
 }

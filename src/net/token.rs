@@ -1,19 +1,20 @@
 //! The token that callers over TCP must know: a file of the user's, created where it is missing.
 
 use std::{
-    fs::{self, DirBuilder, File, OpenOptions},
-    io::{self, Read as _, Write as _},
-    os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _},
+    fs,
+    os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
     sync::Mutex,
 };
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
-use rustix::fs::OFlags;
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
 
-use crate::api::{Error, ErrorCode, Result};
+use crate::{
+    api::{Error, ErrorCode, Result},
+    files::{self, Existing, SecretError},
+};
 
 /// Random bytes of a token.
 const RANDOM_BYTES: usize = 32;
@@ -36,7 +37,7 @@ impl Token {
     /// Opens the token in this file; creates one where there is none. Error: `CONFLICT` where the
     /// file is not the user's alone.
     pub fn open(path: &Path) -> Result<Self> {
-        write(path, false)?;
+        write(path, Existing::Keep)?;
         let cached = Mutex::new(read(path)?.1);
         Ok(Self { path: path.to_owned(), cached })
     }
@@ -63,63 +64,32 @@ impl Token {
 
 /// Returns the token in the file; creates one where there is none.
 pub fn read_or_create(path: &Path) -> Result<String> {
-    write(path, false)?;
+    write(path, Existing::Keep)?;
     Ok(read(path)?.0)
 }
 
 /// Replaces the token: callers that know the old one are refused from now on.
 pub fn renew(path: &Path) -> Result<()> {
-    write(path, true)
+    write(path, Existing::Replace)
 }
 
-fn write(path: &Path, replace: bool) -> Result<()> {
-    if !replace && path.exists() {
+fn write(path: &Path, existing: Existing) -> Result<()> {
+    if existing == Existing::Keep && path.exists() {
         return Ok(());
     }
-    let failed = |error: &io::Error| {
-        Error::new(ErrorCode::Conflict, format!("cannot write the token to {}: {error}", path.display()))
-    };
     let mut random = [0; RANDOM_BYTES];
     getrandom::fill(&mut random).map_err(|error| Error::internal(format!("no random bytes: {error}")))?;
-    if let Some(dir) = path.parent() {
-        DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(|error| failed(&error))?;
-    }
-    // A reader finds the old token or the new one, never half of one. Of two processes that create
-    // the first, one wins.
-    let mut fresh = path.as_os_str().to_owned();
-    fresh.push(format!(".{}", std::process::id()));
-    let written = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&fresh).and_then(|mut file| {
-        writeln!(file, "{}", URL_SAFE_NO_PAD.encode(random))?;
-        file.sync_all()?;
-        if replace {
-            return fs::rename(&fresh, path);
-        }
-        match fs::hard_link(&fresh, path) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
-            _ => fs::remove_file(&fresh),
-        }
-    });
-    written.map_err(|error| {
-        let _ = fs::remove_file(&fresh);
-        failed(&error)
+    files::write_secret(path, &URL_SAFE_NO_PAD.encode(random), existing).map_err(|error| {
+        Error::new(ErrorCode::Conflict, format!("cannot write the token to {}: {error}", path.display()))
     })
 }
 
 fn read(path: &Path) -> Result<(String, CachedDigest)> {
     let refuse = |why: &str| Error::new(ErrorCode::Conflict, format!("the token's file, {}, {why}", path.display()));
-    let no_follow = i32::try_from(OFlags::NOFOLLOW.bits()).unwrap_or_default();
-    let file = OpenOptions::new().read(true).custom_flags(no_follow).open(path);
-    let file: File = file.map_err(|error| refuse(&format!("cannot be read: {error}")))?;
-    let found = file.metadata().map_err(|error| refuse(&format!("cannot be read: {error}")))?;
-    let mode = found.mode() & 0o7777;
-    if found.uid() != rustix::process::getuid().as_raw() {
-        return Err(refuse(&format!("belongs to user {}: remove it", found.uid())));
-    }
-    if mode & 0o077 != 0 {
-        return Err(refuse(&format!("is open to others (mode {mode:04o}): `muxtap token --new` makes another")));
-    }
-    let mut text = String::new();
-    file.take(FILE_BYTES).read_to_string(&mut text).map_err(|error| refuse(&format!("cannot be read: {error}")))?;
+    let (text, found) = files::read_secret(path, FILE_BYTES).map_err(|error| match error {
+        SecretError::Open(why) => refuse(&format!("{why}: `muxtap token --new` makes another")),
+        SecretError::Unreadable(why) => refuse(&why),
+    })?;
     let token = text.trim().to_owned();
     if token.len() < 16 || !token.chars().all(|c| c.is_ascii_graphic()) {
         return Err(refuse("holds no token (16 or more visible characters): `muxtap token --new` makes one"));

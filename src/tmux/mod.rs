@@ -11,6 +11,7 @@ mod coverage;
 pub mod death;
 mod discovery;
 mod ends;
+mod examine;
 mod followed;
 mod launch;
 mod link;
@@ -44,7 +45,7 @@ pub use processes::Process;
 pub use program::{CoverageMode, Program, ServerSpec, same_socket};
 pub use seed::Seed;
 pub use server::ServerLink;
-pub use socket::SocketFile;
+pub use socket::{SocketFile, server_of};
 pub use topology::{PaneRow, SessionRow, Topology, WindowRow};
 pub use tty::Foreground;
 

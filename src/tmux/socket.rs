@@ -181,6 +181,12 @@ pub fn server_of(path: &Path) -> Option<Listener> {
     connect(path).ok().and_then(|socket| credentials(&socket))
 }
 
+/// Whether a process listens on a socket, also one that is stopped or that lets nobody in.
+pub fn listens(path: &Path) -> bool {
+    use rustix::io::Errno;
+    !matches!(listener(path), Err(Errno::NOENT | Errno::NOTDIR | Errno::CONNREFUSED))
+}
+
 /// Returns the id of the process that listens on a socket; `None` where the system does not say.
 fn listener(path: &Path) -> rustix::io::Result<Option<u32>> {
     Ok(credentials(&connect(path)?).map(|listener| listener.pid))

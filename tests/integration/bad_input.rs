@@ -327,7 +327,7 @@ fn a_wrong_request_is_told_its_field_what_is_expected_and_what_was_given() {
     for (method, path, body, says) in [
         ("POST", "/v1/panes/0/input", r#"{"keys":"Enter"}"#, r#"keys: expected a list, got "Enter""#),
         ("POST", "/v1/panes/0/input", r#"{"text":["x"]}"#, "text: expected a text, got a list"),
-        ("POST", "/v1/panes/0/input", r#"{"kyes":["x"]}"#, "kyes: no such field; there are keys, text, "),
+        ("POST", "/v1/panes/0/input", r#"{"kyes":["x"]}"#, "kyes: no such field, perhaps keys; there are keys, text, "),
         ("POST", "/v1/panes/0/input", r#"{"text":"x","paste":"yes"}"#, r#"paste: expected true or false, got "yes""#),
         ("POST", "/v1/panes/0/run", "{}", "command: this field is needed, and is not there"),
         ("POST", "/v1/panes/0/run", r#"{"command":7}"#, "command: expected a text, got 7"),

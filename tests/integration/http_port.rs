@@ -274,10 +274,66 @@ fn tiers_hold_on_every_face_and_are_recorded() {
     let typed = acts.iter().find(|act| act["result"] == "ok").unwrap();
     assert_eq!((&typed["action"], &typed["pane"], &typed["face"]), (&"input".into(), &"%0".into(), &"unix".into()));
     assert_eq!(typed["bytes"], secret.len());
-    let digest = run(Command::new("sh").args(["-c", &format!("printf %s '{secret}' | sha256sum")])).text();
-    assert!(digest.starts_with(typed["sha256"].as_str().unwrap()), "{digest} {typed}");
+    assert!(typed["sha256"].is_null() && typed["hmac"].as_str().unwrap().len() == 64, "{typed}");
     assert_eq!(acts.iter().filter(|act| act["face"] == "http" && act["who"] == "127.0.0.1").count(), 4);
     assert_eq!((of("kill", "READ_ONLY"), of("stop", "ok")), (1, 2), "{text}");
+}
+
+/// By the command, by the recipe of `docs/access.md`, and not without the key.
+#[test]
+fn what_was_typed_is_found_with_the_key_alone() {
+    let world = World::with_server();
+    let (log, key) = (world.path("m.sock.audit.jsonl"), world.path("m.sock.audit.jsonl.key"));
+    let check = |text: &str| {
+        let answer = world.muxtap_with_stdin(&["--json", "audit-check"], text.as_bytes());
+        let found = answer.json()["found"].as_array().unwrap().clone();
+        assert_eq!(answer.status == 0, !found.is_empty(), "{answer:?}");
+        found
+    };
+    world.ok(&["send-keys", "-t", "%0", "-l", "hunter2"]);
+    world.ok(&["send-keys", "-t", "%0", "correct horse", "Enter"]);
+    for daemon in [true, false] {
+        // The line end is the one of `echo`.
+        for text in ["hunter2", "hunter2\n", "correct horse"] {
+            let found = check(text);
+            assert_eq!(found.len(), 1, "{text}: {found:?}");
+            assert_eq!((&found[0]["action"], &found[0]["pane"]), (&"input".into(), &"%0".into()), "{found:?}");
+        }
+        for text in ["hunter", "hunter22", "Enter", ""] {
+            assert!(check(text).is_empty(), "{text}");
+        }
+        if daemon {
+            world.ok(&["stop"]);
+        }
+    }
+    let plain = world.muxtap_with_stdin(&["audit-check"], b"hunter2");
+    assert!(plain.text().contains("%0") && plain.text().contains("unix"), "{plain:?}");
+    let page = include_str!("../../docs/access.md");
+    let recipe = page.lines().find(|line| line.contains("openssl dgst")).unwrap();
+    let recipe = recipe.replace("~/.local/state/muxtap/audit.jsonl.key", key.to_str().unwrap());
+    let said = run(world.command("sh").args(["-c", &recipe])).text();
+    let hash = said.trim().rsplit(' ').next().unwrap();
+    assert!(hash.len() == 64 && fs::read_to_string(&log).unwrap().contains(hash), "{said}");
+    // Nobody finds it without the key, and another key finds nothing.
+    assert_eq!(fs::metadata(&key).unwrap().permissions().mode() & 0o777, 0o600);
+    fs::remove_file(&key).unwrap();
+    let without = world.muxtap_with_stdin(&["audit-check"], b"hunter2");
+    assert!(without.status == 1 && without.stderr.contains("audit.jsonl.key"), "{without:?}");
+    world.ok(&["send-keys", "-t", "%0", "-l", "more"]);
+    assert!(check("hunter2").is_empty() && check("more").len() == 1);
+
+    // A key that is open to others keeps a daemon whose log was chosen from starting, and any other from recording.
+    world.ok(&["stop"]);
+    fs::set_permissions(&key, fs::Permissions::from_mode(0o644)).unwrap();
+    let mut chosen = world.muxtap_command(&["ls"]);
+    let chosen = run(chosen.env("MUXTAP_AUDIT_FILE", &log));
+    assert!(chosen.status == 1 && chosen.stderr.contains("open to others (mode 0644)"), "{chosen:?}");
+    let length = fs::metadata(&log).unwrap().len();
+    world.ok(&["send-keys", "-t", "%0", "-l", "unrecorded"]);
+    world.ok(&["stop"]);
+    assert_eq!(fs::metadata(&log).unwrap().len(), length);
+    let told = fs::read_to_string(world.path("m.sock.log")).unwrap();
+    assert!(told.contains("open to others (mode 0644)") && told.contains("nothing is recorded"), "{told}");
 }
 
 /// A browser can set no header on a WebSocket: it names the token as a subprotocol, and goes on

@@ -70,6 +70,27 @@ fn run_gives_output_and_status_of_each_command() {
     assert_eq!(printed, "one two\n[exit status 0]\n[exit status 7]\n");
 }
 
+/// The page shows the example's own lines, and what they print.
+#[test]
+fn five_things_are_what_the_page_says() {
+    let page = include_str!("../../docs/for-rust.md");
+    let source = include_str!("../../examples/five.rs");
+    // Fences open and close in turn.
+    let blocks: Vec<(&str, &str)> =
+        page.split("```").skip(1).step_by(2).filter_map(|block| block.split_once('\n')).collect();
+    let of = |fence: &str| -> Vec<&str> {
+        blocks.iter().filter(|(kind, _)| *kind == fence).map(|(_, text)| *text).collect()
+    };
+    let shown = of("rust");
+    assert_eq!(shown.len(), 6);
+    for line in shown.iter().flat_map(|block| block.lines()) {
+        assert!(source.lines().any(|of_source| of_source.trim() == line.trim()), "{line}");
+    }
+    let world = World::new();
+    let printed = ran(example(&world, "five").arg(world.socket())).text();
+    assert_eq!(printed, of("").concat());
+}
+
 #[test]
 fn capture_shows_a_recorded_stream() {
     let world = World::new();

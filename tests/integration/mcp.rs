@@ -414,3 +414,79 @@ fn the_supervisors_tool_alone() {
     client.process.close_stdin();
     assert_eq!(client.process.line(), None);
 }
+
+/// Of every tool, each argument given as something that it cannot be: the error names it, and is in no words of serde.
+#[test]
+fn wrong_arguments_are_told_in_plain_words_by_every_tool() {
+    let world = World::with_server();
+    let mut client = Client::new(&world);
+    let tools = client.ask("tools/list", &json!({}))["result"]["tools"].as_array().unwrap().clone();
+    assert!(tools.len() > 10);
+    let is_plain = |message: &str| {
+        let jargon = ["invalid type", "invalid value", "missing field", "unknown field", "unknown variant", "untagged"];
+        let jargon =
+            jargon.into_iter().chain(["u64", "usize", "u16", "u32", "struct ", "sequence", "boolean", "at line"]);
+        let found: Vec<_> = jargon.filter(|word| message.contains(word)).collect();
+        assert!(found.is_empty(), "{found:?}: {message}");
+    };
+    let mut tried = 0;
+    for tool in &tools {
+        let name = tool["name"].as_str().unwrap();
+        // Its arguments are read leniently (`docs/manage-tmux-sessions.md`).
+        if name == "manage_tmux_sessions" {
+            let said = client.ask("tools/call", &json!({"name": name, "arguments": {"action": ["list"]}}));
+            is_plain(&said.to_string());
+            continue;
+        }
+        let schema = &tool["inputSchema"];
+        let needed: Vec<_> = schema["required"].as_array().into_iter().flatten().collect();
+        let with = |field: &str, value: Value| {
+            let mut arguments: serde_json::Map<_, _> =
+                needed.iter().map(|name| (name.as_str().unwrap().to_owned(), json!("x"))).collect();
+            arguments.insert(field.to_owned(), value);
+            Value::Object(arguments)
+        };
+        for field in schema["properties"].as_object().unwrap().keys() {
+            // No argument is a list of numbers, nor an object of objects.
+            for wrong in [json!([[1]]), json!({"a": {}}), json!(-1.5)] {
+                let message = client.fails("INVALID_ARGUMENT", name, &with(field, wrong.clone()));
+                is_plain(&message);
+                assert!(
+                    message.contains(&format!("{field}: expected"))
+                        || message.contains(&format!("{field}[0]: expected"))
+                        || message.contains(&format!("{field}.a: expected")),
+                    "{name} {field} {wrong}: {message}"
+                );
+                tried += 1;
+            }
+            let misspelt = format!("{field}z");
+            let message = client.fails("INVALID_ARGUMENT", name, &with(&misspelt, json!("x")));
+            assert!(message.contains(&format!("{misspelt}: no such field, perhaps ")), "{name} {field}: {message}");
+        }
+        for field in &needed {
+            let field = field.as_str().unwrap();
+            let null = client.fails("INVALID_ARGUMENT", name, &with(field, Value::Null));
+            assert!(null.contains(&format!("{field}: expected ")) && null.contains("got null"), "{name}: {null}");
+            let mut without = with("x", Value::Null);
+            without.as_object_mut().unwrap().retain(|name, _| name != "x" && name != field);
+            let missing = client.fails("INVALID_ARGUMENT", name, &without);
+            assert!(missing.contains(": this field is needed, and is not there"), "{name}: {missing}");
+        }
+    }
+    assert!(tried > 150, "{tried}");
+    // What is out of range says the range.
+    for (tool, arguments, says) in [
+        (
+            "change",
+            json!({"target": "main", "width": 65_536}),
+            "width: expected a whole number from 0 to 65535, got 65536",
+        ),
+        ("search", json!({"pattern": "x", "page": 1001}), "page: at most 1000"),
+        ("wait_for", json!({"panes": "main", "patterns": "x", "timeout_ms": 86_400_001}), "timeout_ms"),
+        ("capture_pane", json!({"target": "main", "history": 1e12}), "history: expected a whole number from 0 to "),
+    ] {
+        let message = client.fails("INVALID_ARGUMENT", tool, &arguments);
+        assert!(message.contains(says), "{tool} {arguments}: {message}");
+        is_plain(&message);
+    }
+}

@@ -346,7 +346,7 @@ fn an_editor_is_left() {
     let world = World::with_server();
     let mut client = Client::new(&world);
     // An editor as far as its keys: it ends with Escape and :q!
-    let editor = "stty raw -echo; printf 'INSERT'; key=$(dd bs=1 count=1 2>/dev/null); printf 'normal'; stty sane; \
+    let editor = "stty raw -echo; printf 'INSERT'; key=$(dd bs=1 count=1 2>/dev/null); stty sane; printf 'normal'; \
                   read -r line; echo \"left with $line\"; exec cat";
     world.window(editor);
     client.call("wait_for", &json!({"panes": "%1", "screen": "INSERT", "since": "start"}));

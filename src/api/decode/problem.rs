@@ -64,7 +64,10 @@ impl Problem {
             }
             What::Missing(_) => "this field is needed, and is not there".into(),
             What::Unknown { known: [], .. } => "no such field; there are none here".into(),
-            What::Unknown { known, .. } => format!("no such field; there are {}", known.join(", ")),
+            What::Unknown { name, known } => {
+                let perhaps = nearest(name, known).map_or_else(String::new, |known| format!(", perhaps {known}"));
+                format!("no such field{perhaps}; there are {}", known.join(", "))
+            }
             What::Twice(_) => "this field is there twice".into(),
             What::Other(message) => message.clone(),
         };
@@ -130,6 +133,16 @@ impl de::Error for Problem {
     }
 }
 
+/// How like a field's name is to be (Jaro-Winkler, of 1) so that it may have been meant.
+const LIKE: f64 = 0.8;
+
+/// Returns the field that was probably meant.
+fn nearest(name: &str, known: &[&'static str]) -> Option<&'static str> {
+    let likeness = |known: &'static str| (strsim::jaro_winkler(&name.to_lowercase(), known), known);
+    let alike = known.iter().map(|known| likeness(known)).filter(|(likeness, _)| *likeness >= LIKE);
+    alike.max_by(|one, other| one.0.total_cmp(&other.0)).map(|(_, known)| known)
+}
+
 /// Returns the words for what serde calls a type.
 fn plain(expected: &str) -> String {
     let whole = |least: i128, most: i128| format!("a whole number from {least} to {most}");
@@ -154,5 +167,26 @@ pub(super) fn one_of(known: &[&str]) -> String {
     match known {
         [only] => (*only).to_owned(),
         _ => format!("one of {}", known.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_field_that_was_meant_is_named_if_there_is_one_like_it() {
+        let known = ["panes", "patterns", "timeout_ms", "since", "prompt"];
+        for (name, meant) in [
+            ("pane", Some("panes")),
+            ("timeout", Some("timeout_ms")),
+            ("timeoutMs", Some("timeout_ms")),
+            ("Since", Some("since")),
+            ("patern", Some("patterns")),
+            ("colour", None),
+            ("", None),
+        ] {
+            assert_eq!(nearest(name, &known), meant, "{name}");
+        }
     }
 }

@@ -225,10 +225,7 @@ impl Serve {
 
 impl Config {
     pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
-        let config = match caller.running().await? {
-            Some(mut client) => client.get("/v1/config", &()).await?,
-            None => SettingFlags::default().settings()?.answer(),
-        };
+        let config = config_in_force(caller).await?;
         if caller.json {
             output::print_json(&config)?;
             return Ok(0);
@@ -239,6 +236,14 @@ impl Config {
         }
         output::print(table.render())?;
         Ok(0)
+    }
+}
+
+/// Returns the settings of the daemon that runs; where none does, of the one that would be started here and now.
+pub(super) async fn config_in_force(caller: &Caller) -> Result<ConfigAnswer> {
+    match caller.running().await? {
+        Some(mut client) => client.get("/v1/config", &()).await,
+        None => Ok(SettingFlags::default().settings()?.answer()),
     }
 }
 

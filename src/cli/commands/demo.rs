@@ -1,23 +1,27 @@
-//! `demo`: the main job, visibly, on a tmux server of its own.
+//! `demo`: the main job, visibly, with a tmux server and a daemon of its own.
 
 use std::{
     collections::BTreeMap,
+    env,
+    ffi::OsStr,
     fmt::Write as _,
     fs::{self, DirBuilder},
-    io::IsTerminal as _,
+    io::{self, IsTerminal as _},
     os::unix::fs::DirBuilderExt as _,
     path::{Path, PathBuf},
+    process::Child,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use clap::Args;
 use futures_util::future::join_all;
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::signal::unix::{SignalKind, signal};
 
 use super::{
-    Caller, Outcome,
+    Caller, Client, Outcome,
     lines::{Lines, Style},
     output::{self, ColorChoice, Failure},
-    path_of,
 };
 use crate::{
     api::{
@@ -25,20 +29,26 @@ use crate::{
         SpawnRequest, WaitAnswer, WaitOutcome, WaitRequest,
     },
     cli::{EXIT_ERROR, EXIT_INTERRUPTED, caller::whole_environment},
+    config::{Settings, paths::Paths},
+    daemon::start,
     protocol::ids::PaneId,
+    tmux::{death, server_of},
 };
 
 const SESSION: &str = "demo";
 /// How long the demo may take.
 const LIMIT: Duration = Duration::from_secs(30);
-/// How long `tmux kill-server` may take (F32).
-const KILL_LIMIT: Duration = Duration::from_secs(5);
+/// How long `tmux kill-server` may take (F32), then the server, then the daemon, until they are killed.
+const END_LIMIT: Duration = Duration::from_secs(5);
+/// The longest directory for temporary files in which a socket's path is short enough.
+const LONGEST_DIR: usize = 60;
 
 /// Show it at work: panes that build, waits that end the moment it is done
 ///
-/// Starts a private tmux server, on which three panes build something and one fails. Prints what
-/// they print, and for each wait how long after the pane wrote its last line the answer was here.
-/// Takes a few seconds and leaves nothing behind.
+/// Starts a private tmux server, on which three panes build something and one fails, and a private
+/// daemon. Prints what they print, and for each wait how long after the pane wrote its last line the
+/// answer was here. Takes a few seconds, leaves nothing behind, and has nothing to do with your own
+/// tmux servers, daemon and configuration.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Example:
   muxtap demo")]
@@ -121,49 +131,95 @@ fn nanoseconds_now() -> u128 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_nanos())
 }
 
-/// The private tmux server's directory, removed on drop.
-struct PrivateServer {
-    dir: PathBuf,
-}
+/// A directory with all that the demo starts and writes, removed on drop.
+struct PrivateDir(PathBuf);
 
-impl PrivateServer {
+impl PrivateDir {
     fn new() -> Result<Self> {
-        // Short: the path of a socket may be no longer than about a hundred bytes.
-        let dir = std::env::temp_dir().join(format!("muxtap-demo-{}", std::process::id()));
-        DirBuilder::new()
-            .mode(0o700)
-            .create(&dir)
-            .map_err(|error| Error::new(ErrorCode::Conflict, format!("cannot make {}: {error}", dir.display())))?;
-        Ok(Self { dir })
+        let temp = Some(env::temp_dir()).filter(|dir| dir.as_os_str().len() <= LONGEST_DIR);
+        let dir = temp.unwrap_or_else(|| "/tmp".into()).join(format!("muxtap-demo-{}", std::process::id()));
+        let failed =
+            |error: io::Error| Error::new(ErrorCode::Conflict, format!("cannot make {}: {error}", dir.display()));
+        DirBuilder::new().mode(0o700).create(&dir).map_err(failed)?;
+        let made = Self(dir.clone());
+        for file in [made.config(), made.agents()] {
+            fs::write(file, "").map_err(failed)?;
+        }
+        Ok(made)
     }
-    fn socket(&self) -> PathBuf {
-        self.dir.join("tmux")
+
+    fn tmux_socket(&self) -> PathBuf {
+        self.0.join("tmux")
+    }
+
+    fn config(&self) -> PathBuf {
+        self.0.join("config.toml")
+    }
+
+    fn agents(&self) -> PathBuf {
+        self.0.join("agents.toml")
     }
 }
 
-impl Drop for PrivateServer {
+impl Drop for PrivateDir {
     fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.dir);
+        let _ = fs::remove_dir_all(&self.0);
     }
 }
 
 impl Demo {
     pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
-        let server = PrivateServer::new()?;
-        let caller = caller.on_server(server.socket());
-        let shown = tokio::select! {
-            shown = tokio::time::timeout(LIMIT, show(&caller, self.color)) => shown.unwrap_or_else(|_| {
-                let message = format!("the demo is not over after {} s", LIMIT.as_secs());
-                Err(Error::new(ErrorCode::Timeout, message).into())
-            }),
-            _ = tokio::signal::ctrl_c() => Ok(EXIT_INTERRUPTED),
+        // Before anything is there to be left behind. They stay in force to the end.
+        let signals = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()].map(signal);
+        let [Ok(mut interrupt), Ok(mut terminate), Ok(mut hangup)] = signals else {
+            return Err(Error::internal("cannot listen for signals").into());
         };
-        clean_up(&caller, &server.socket()).await;
+        let settings = Settings::load(&caller.paths, &Vec::new(), &|name| env::var_os(name), None);
+        // Of the user's settings only where tmux is; what is wrong with the others is none of the demo's business.
+        let tmux = settings.map_or_else(|_| super::doctor::named_program(), |settings| settings.tmux);
+        let dir = PrivateDir::new()?;
+        let caller = caller.with_private(Paths::in_dir(&dir.0), dir.tmux_socket());
+        let (config, agents) = (dir.config(), dir.agents());
+        let daemon = start::spawn_private(
+            &caller.paths,
+            &[
+                ("MUXTAP_TMUX", tmux.as_os_str()),
+                ("MUXTAP_CONFIG", config.as_os_str()),
+                ("MUXTAP_AGENTS_FILE", agents.as_os_str()),
+            ],
+        )?;
+        let shown = async {
+            // Not to be interrupted half way: a server that is about to begin could not be ended.
+            let panes = in_time(begin(&caller, &dir.0)).await?;
+            tokio::select! {
+                shown = in_time(show(&caller, &panes, self.color)) => shown,
+                _ = interrupt.recv() => Ok(EXIT_INTERRUPTED),
+                _ = terminate.recv() => Ok(EXIT_INTERRUPTED),
+                _ = hangup.recv() => Ok(EXIT_INTERRUPTED),
+            }
+        };
+        let shown = shown.await;
+        // The daemon first: it would look for a server that has gone.
+        end_daemon(daemon).await;
+        end_server(tmux.as_os_str(), &caller.server).await;
         shown
     }
 }
 
-async fn show(caller: &Caller, color: ColorChoice) -> Outcome {
+/// Connects to the demo's own daemon.
+async fn connect(caller: &Caller) -> Result<Client> {
+    caller.running().await?.ok_or_else(|| Error::internal("the demo's own daemon has gone"))
+}
+
+async fn in_time<T>(shown: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    tokio::time::timeout(LIMIT, shown).await.unwrap_or_else(|_| {
+        let message = format!("the demo is not over after {} s", LIMIT.as_secs());
+        Err(Error::new(ErrorCode::Timeout, message).into())
+    })
+}
+
+/// Says what is to be seen, and starts the builds; returns their panes.
+async fn begin(caller: &Caller, home: &Path) -> Result<Vec<PaneId>, Failure> {
     if !caller.json {
         output::print(format!(
             "Three builds in three panes of a private tmux server ({}).\nEach has a wait of its own; nothing \
@@ -171,8 +227,11 @@ async fn show(caller: &Caller, color: ColorChoice) -> Outcome {
             caller.server.display()
         ))?;
     }
+    Ok(start_builds(caller, home).await?)
+}
+
+async fn show(caller: &Caller, panes: &[PaneId], color: ColorChoice) -> Outcome {
     let begun = Instant::now();
-    let panes = start_builds(caller).await?;
     let mut lines = Lines::new(Style { prefixed: true, color: color.enabled(), ..Style::default() });
     for (pane, build) in panes.iter().copied().zip(&BUILDS) {
         lines.name(pane, build.name);
@@ -193,8 +252,8 @@ async fn show(caller: &Caller, color: ColorChoice) -> Outcome {
 }
 
 /// Starts a pane for each build; returns their ids.
-async fn start_builds(caller: &Caller) -> Result<Vec<PaneId>> {
-    let mut client = caller.client().await?;
+async fn start_builds(caller: &Caller, home: &Path) -> Result<Vec<PaneId>> {
+    let mut client = connect(caller).await?;
     let mut random = Random::new();
     let mut panes = Vec::new();
     for build in &BUILDS {
@@ -204,8 +263,12 @@ async fn start_builds(caller: &Caller) -> Result<Vec<PaneId>> {
             ..SpawnRequest::default()
         };
         let created: CreatedAnswer = if panes.is_empty() {
-            let caller_env: BTreeMap<_, _> =
+            let mut caller_env: BTreeMap<_, _> =
                 whole_environment().into_iter().filter(|(name, _)| !name.starts_with("TMUX")).collect();
+            // The server reads no configuration of the user's, and its panes run no shell of theirs.
+            let home = home.display().to_string();
+            let of_its_own = [("HOME", home.clone()), ("XDG_CONFIG_HOME", home), ("SHELL", "/bin/sh".into())];
+            caller_env.extend(of_its_own.map(|(name, value)| (name.to_owned(), value)));
             let spawn = SpawnRequest { caller_env: Some(caller_env), ..spawn };
             let request = NewSessionRequest {
                 name: Some(SESSION.to_owned()),
@@ -234,7 +297,7 @@ async fn follow(caller: &Caller, mut lines: Lines) -> Result<(), Failure> {
         since: Some("start".to_owned()),
         ..EventsRequest::default()
     };
-    let mut stream = caller.client().await?.events("/v1/events", &request, None).await?;
+    let mut stream = connect(caller).await?.events("/v1/events", &request, None).await?;
     let mut open = BUILDS.len();
     while open > 0 {
         let mut printed = Vec::new();
@@ -287,7 +350,7 @@ async fn wait(caller: &Caller, pane: PaneId, build: &Build) -> Result<WaitResult
         timeout_ms: Some(LIMIT.as_millis() as u64),
         ..WaitRequest::default()
     };
-    let mut client = caller.client().await?;
+    let mut client = connect(caller).await?;
     let answer: WaitAnswer = client.post("/v1/waits", &request).await?;
     let arrived = nanoseconds_now();
     let line = answer.predicates.iter().filter(|report| report.latched).find_map(|report| report.line.as_deref());
@@ -327,19 +390,35 @@ fn summary(results: &[WaitResult], took: Duration) -> String {
     text
 }
 
-/// Ends the private tmux server. Parts of it may be gone already.
-async fn clean_up(caller: &Caller, socket: &Path) {
-    if let Ok(Some(mut client)) = caller.running().await {
-        let _ = client.delete::<serde_json::Value>(&path_of("sessions", SESSION)).await;
+/// Ends the private tmux server, if it runs, and returns when it has gone.
+async fn end_server(tmux: &OsStr, socket: &Path) {
+    // Before it is told to end: afterwards its socket tells nothing.
+    let process = server_of(socket).map(|server| server.pid);
+    let ends = process.and_then(death::watch);
+    let mut kill = tokio::process::Command::new(tmux);
+    kill.arg("-N").arg("-S").arg(socket).arg("kill-server").env_remove("TMUX").kill_on_drop(true);
+    let _ = tokio::time::timeout(END_LIMIT, kill.output()).await;
+    let Some(ends) = ends else { return };
+    if tokio::time::timeout(END_LIMIT, ends).await.is_err() {
+        kill_with(process, Signal::KILL);
     }
-    let program = std::env::var_os("MUXTAP_TMUX").filter(|program| !program.is_empty());
-    let kill = tokio::process::Command::new(program.unwrap_or_else(|| "tmux".into()))
-        .arg("-S")
-        .arg(socket)
-        .arg("kill-server")
-        .kill_on_drop(true)
-        .output();
-    let _ = tokio::time::timeout(KILL_LIMIT, kill).await;
+}
+
+/// Ends the private daemon, and returns when it has gone.
+async fn end_daemon(mut daemon: Child) {
+    // It has not been waited for, so the number is still its own.
+    let process = Some(daemon.id());
+    kill_with(process, Signal::TERM);
+    let mut gone = tokio::task::spawn_blocking(move || daemon.wait());
+    if tokio::time::timeout(END_LIMIT, &mut gone).await.is_err() {
+        kill_with(process, Signal::KILL);
+        let _ = gone.await;
+    }
+}
+
+fn kill_with(process: Option<u32>, signal: Signal) {
+    let pid = process.and_then(|pid| i32::try_from(pid).ok()).and_then(Pid::from_raw);
+    let _ = pid.map(|pid| kill_process(pid, signal));
 }
 
 #[cfg(test)]

@@ -1,37 +1,35 @@
 //! `doctor`.
 
-use std::{
-    collections::BTreeSet,
-    env,
-    fmt::Write as _,
-    fs, io,
-    os::unix::{fs::MetadataExt as _, net::UnixStream},
-    path::{Path, PathBuf},
-    time::Duration,
-};
+mod daemon;
+mod program;
+mod sockets;
+
+use std::{collections::BTreeSet, env, fmt::Write as _, path::Path};
 
 use clap::Args;
 use rustix::fs::Access;
 use serde::Serialize;
 
+use self::daemon::Daemon;
 use super::{Caller, Outcome, output, path_of};
 use crate::{
-    api::{CaptureAnswer, CaptureRequest, Error, ErrorCode, PaneList, StatusAnswer, Verified},
+    api::{
+        CaptureAnswer, CaptureRequest, EnvironmentAnswer, Error, ErrorCode, PaneList, Result, StatusAnswer, Verified,
+    },
     cli::EXIT_ERROR,
-    config::{Settings, paths},
+    config::Settings,
+    engine::environment::environment,
     plain,
     protocol::version::Version,
     screen::{Proof, Rules},
-    socket::Environment,
+    tmux::Program,
 };
-
-/// How long `tmux -V` may take (F32).
-const TMUX_LIMIT: Duration = Duration::from_secs(5);
 
 /// Check what muxtap needs, and say what to fix
 ///
-/// The tmux program and its version, the daemon's socket, log and health, the sockets of this
-/// user's tmux servers. Changes nothing and starts nothing. Exits with 1 when something is wrong.
+/// The tmux program as the daemon finds it, or as one would that is started here and now; the
+/// daemon's socket, log, health and configuration; the tmux servers, and whether they understand
+/// that program. Changes nothing and starts nothing. Exits with 1 when something is wrong.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
   muxtap doctor
@@ -83,14 +81,21 @@ struct Report {
 
 impl Doctor {
     pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
-        let mut checks = vec![tmux_program().await, socket_directory(caller), log(caller)];
-        let status = daemon_status(caller).await;
-        checks.push(daemon(caller, &status));
-        let status = status.ok().flatten();
-        checks.extend(status.iter().flat_map(|status| &status.warnings).map(warning));
-        checks.extend(agent_rules(caller));
-        checks.extend(status.iter().flat_map(captures));
-        checks.extend(tmux_sockets(caller, status.as_ref()));
+        let settings = Settings::load(&caller.paths, &Vec::new(), &|name| env::var_os(name), None);
+        let program = settings.as_ref().map_or_else(
+            // A daemon would not start with them; what else there is can be said all the same.
+            |_| Program { tmux: named_program(), ..Program::default() },
+            |settings| Program { tmux: settings.tmux.clone(), own: settings.own_tmux, ..Program::default() },
+        );
+        let (here, daemon) = tokio::join!(environment(&program, Some(&caller.server)), Daemon::ask(caller));
+        let daemon = daemon.as_ref();
+        let running = daemon.ok().and_then(Option::as_ref);
+        let mut checks = program::checks(&here, running);
+        checks.extend([socket_directory(caller), log(caller)]);
+        checks.extend(daemon::checks(caller, daemon, settings.as_ref()));
+        checks.extend(agent_rules(settings.as_ref()));
+        checks.extend(running.iter().flat_map(|daemon| captures(&daemon.status)));
+        checks.extend(sockets::checks(caller, &here, running));
         if self.verify {
             checks.extend(screens(caller).await);
         }
@@ -122,60 +127,9 @@ fn render(report: &Report) -> String {
     text
 }
 
-const TMUX: &str = "tmux";
-
-async fn tmux_program() -> Check {
-    let named = env::var_os("MUXTAP_TMUX").filter(|program| !program.is_empty()).map(PathBuf::from);
-    let install = "install tmux 3.2a or later (Debian, Ubuntu: apt install tmux; Fedora: dnf install tmux; macOS: brew \
-                   install tmux), or name the program in MUXTAP_TMUX";
-    let program = named.unwrap_or_else(|| TMUX.into());
-    let Some(program) = find_program(&program, env::var_os("PATH").as_deref()) else {
-        return Check::problem(TMUX, format!("no program {} in PATH", program.display()), install);
-    };
-    if let Err(error) = rustix::fs::access(&program, Access::EXEC_OK) {
-        let fix = format!("chmod +x {}, or name another one in MUXTAP_TMUX", program.display());
-        return Check::problem(TMUX, format!("{} cannot be executed: {error}", program.display()), fix);
-    }
-    let run = tokio::process::Command::new(&program).arg("-V").kill_on_drop(true).output();
-    let output = match tokio::time::timeout(TMUX_LIMIT, run).await {
-        Ok(Ok(output)) => output,
-        Ok(Err(error)) => return Check::problem(TMUX, format!("{} -V: {error}", program.display()), install),
-        Err(_) => {
-            let message = format!("{} -V does not answer in {} s", program.display(), TMUX_LIMIT.as_secs());
-            return Check::problem(TMUX, message, install);
-        }
-    };
-    judge_version(&program, &output.stdout)
-}
-
-fn judge_version(program: &Path, answer: &[u8]) -> Check {
-    let program = program.display();
-    match Version::parse(answer) {
-        Ok(version) if version.is_supported() => {
-            Check::ok(TMUX, format!("{} ({program})", String::from_utf8_lossy(answer).trim()))
-        }
-        Ok(version) => {
-            let minimum = Version::MINIMUM;
-            let message = format!("{program} is tmux {version}; muxtap needs {minimum} or later");
-            Check::problem(TMUX, message, format!("install tmux {minimum} or later, or name one in MUXTAP_TMUX"))
-        }
-        Err(error) => Check::problem(TMUX, format!("{program} -V: {error}"), "name the tmux program in MUXTAP_TMUX"),
-    }
-}
-
-/// Finds a program as `execvp` does; a file that cannot be executed only when there is no better
-/// one.
-fn find_program(program: &Path, path: Option<&std::ffi::OsStr>) -> Option<PathBuf> {
-    if program.components().count() > 1 {
-        return program.is_file().then(|| program.to_owned());
-    }
-    let found = || env::split_paths(path?).map(|dir| dir.join(program)).find(|program| program.is_file());
-    let usable = |path| {
-        env::split_paths(path)
-            .map(|dir| dir.join(program))
-            .find(|program| program.is_file() && rustix::fs::access(program, Access::EXEC_OK).is_ok())
-    };
-    path.and_then(usable).or_else(found)
+/// Returns the tmux program that this process's environment names, whatever a file says.
+pub(super) fn named_program() -> std::path::PathBuf {
+    env::var_os("MUXTAP_TMUX").filter(|program| !program.is_empty()).unwrap_or_else(|| "tmux".into()).into()
 }
 
 fn socket_directory(caller: &Caller) -> Check {
@@ -205,54 +159,16 @@ fn log(caller: &Caller) -> Check {
     }
 }
 
-/// Returns the daemon's status; `None` where no daemon runs.
-async fn daemon_status(caller: &Caller) -> Result<Option<StatusAnswer>, Error> {
-    let answer = async {
-        match caller.running().await? {
-            Some(mut client) => client.get::<StatusAnswer>("/v1/status", &()).await.map(Some),
-            None => Ok(None),
-        }
-    };
-    tokio::time::timeout(TMUX_LIMIT, answer).await.unwrap_or_else(|_| {
-        let message = format!("it does not answer in {} s", TMUX_LIMIT.as_secs());
-        Err(Error::new(ErrorCode::Timeout, message))
-    })
-}
-
-fn daemon(caller: &Caller, status: &Result<Option<StatusAnswer>, Error>) -> Check {
-    const NAME: &str = "daemon";
-    match status {
-        Ok(Some(status)) => {
-            let message = format!("muxtap {}, process {}", status.version, status.pid);
-            if status.version == env!("CARGO_PKG_VERSION") {
-                Check::ok(NAME, message)
-            } else {
-                Check::warning(NAME, message, format!("this is {}: muxtap stop", env!("CARGO_PKG_VERSION")))
-            }
-        }
-        Ok(None) => Check::ok(NAME, "not running; the first command starts it"),
-        Err(error) if error.code == ErrorCode::Timeout => {
-            Check::problem(NAME, &error.message, format!("see {}, then end the process", caller.paths.log.display()))
-        }
-        Err(error) => Check::problem(NAME, &error.message, "muxtap stop; if that does not help, see its log"),
-    }
-}
-
-/// Converts a warning of the daemon into a check.
-fn warning(message: &String) -> Check {
-    Check::warning("daemon", message, "the daemon goes on; what it says is missing comes back when there is room again")
-}
-
 /// Checks the user's rules of agents, as a daemon that is started here and now would read them.
-fn agent_rules(caller: &Caller) -> Option<Check> {
+fn agent_rules(settings: Result<&Settings, &Error>) -> Option<Check> {
     const NAME: &str = "agents";
-    let settings = match Settings::load(&caller.paths, &Vec::new(), &|name| env::var_os(name), None) {
+    let settings = match settings {
         Ok(settings) => settings,
         Err(error) => {
-            return Some(Check::problem("config", error.message, "correct it; the daemon does not start with it"));
+            return Some(Check::problem("config", &error.message, "correct it; the daemon does not start with it"));
         }
     };
-    let file = settings.agents_file?;
+    let file = settings.agents_file.as_ref()?;
     match file.load() {
         Ok(_) if !file.path.exists() => None,
         Ok(rules) => Some(Check::ok(NAME, format!("{}: {}", file.path.display(), rules.ids().join(", ")))),
@@ -322,90 +238,9 @@ async fn screens(caller: &Caller) -> Vec<Check> {
     checks
 }
 
-fn tmux_sockets(caller: &Caller, status: Option<&StatusAnswer>) -> Vec<Check> {
-    let environment = Environment { var: &|name| env::var_os(name), uid: paths::uid() };
-    let mut sockets = BTreeSet::new();
-    let mut checks = Vec::new();
-    if let Ok(dir) = environment.socket_dir() {
-        checks.extend(socket_dir_problem(&dir));
-        let entries = fs::read_dir(&dir).into_iter().flatten().flatten();
-        sockets.extend(entries.map(|entry| entry.path()));
-    }
-    sockets.remove(&caller.server);
-    let server = caller.server.to_string_lossy();
-    let followed = status.and_then(|status| status.servers.iter().find(|followed| followed.socket == server));
-    match followed.filter(|followed| followed.state == "connected").and_then(|followed| followed.error.clone()) {
-        Some(wrong) => {
-            checks.push(Check::problem(
-                "tmux server",
-                wrong,
-                "until then only muxtap reaches it; tmux itself does not",
-            ));
-        }
-        None => checks.push(tmux_socket(&caller.server, true)),
-    }
-    checks.extend(sockets.iter().map(|socket| tmux_socket(socket, false)));
-    checks
-}
-
-/// Checks the directory of tmux's sockets: tmux refuses to use one that is not the user's alone.
-fn socket_dir_problem(dir: &Path) -> Option<Check> {
-    const NAME: &str = "tmux sockets";
-    let found = fs::metadata(dir).ok()?;
-    if found.uid() != paths::uid() {
-        let message = format!("{} belongs to user {}", dir.display(), found.uid());
-        return Some(Check::problem(NAME, message, "remove it, or set TMUX_TMPDIR to a directory of yours"));
-    }
-    let mode = found.mode() & 0o777;
-    (mode & 0o077 != 0).then(|| {
-        let message = format!("{} is open to others (mode {mode:03o}); tmux refuses that", dir.display());
-        Check::problem(NAME, message, format!("chmod 700 {}", dir.display()))
-    })
-}
-
-/// Checks a tmux server's socket; only the one that is `meant` can be a problem.
-fn tmux_socket(socket: &Path, meant: bool) -> Check {
-    const NAME: &str = "tmux server";
-    let shown = socket.display();
-    let wrong = |message: String, fix: &str| {
-        if meant { Check::problem(NAME, message, fix) } else { Check::warning(NAME, message, fix) }
-    };
-    match UnixStream::connect(socket) {
-        Ok(_) => match fs::metadata(socket) {
-            Ok(found) if found.uid() != paths::uid() => {
-                let message = format!("{shown} belongs to user {}", found.uid());
-                Check::warning(NAME, message, "muxtap can follow it as far as that server lets this user in")
-            }
-            _ => Check::ok(NAME, shown.to_string()),
-        },
-        Err(error) => match error.kind() {
-            io::ErrorKind::NotFound => Check::ok(NAME, format!("none on {shown} yet; muxtap new-session starts it")),
-            io::ErrorKind::ConnectionRefused => {
-                Check::warning(NAME, format!("{shown} is left over: no server listens there"), format!("rm {shown}"))
-            }
-            io::ErrorKind::PermissionDenied => {
-                wrong(format!("{shown}: permission denied"), "use the socket of a tmux server of yours (-S, -L)")
-            }
-            _ => wrong(format!("{shown}: {error}"), "name a tmux server's socket with -S or -L"),
-        },
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::os::unix::{fs::PermissionsExt as _, net::UnixListener};
-
     use super::*;
-
-    #[test]
-    fn an_old_tmux_is_named_with_the_minimum() {
-        let program = Path::new("/usr/bin/tmux");
-        assert_eq!(judge_version(program, b"tmux 3.3a\n").status, Status::Ok);
-        let old = judge_version(program, b"tmux 3.2\n");
-        assert_eq!(old.status, Status::Problem);
-        assert!(old.message.contains("tmux 3.2;") && old.message.contains("3.2a"), "{}", old.message);
-        assert_eq!(judge_version(program, b"hello").status, Status::Problem);
-    }
 
     #[test]
     fn a_version_says_where_its_captures_come_from() {
@@ -416,34 +251,6 @@ mod tests {
         let (status, message) = check("99.1").unwrap();
         assert_eq!((status, message.contains("from tmux")), (Status::Warning, true), "{message}");
         assert!(check("what").is_none());
-    }
-
-    #[test]
-    fn a_program_is_looked_for_as_the_shell_does() {
-        let dir = tempfile::tempdir().unwrap();
-        let (first, second) = (dir.path().join("a"), dir.path().join("b"));
-        for (dir, mode) in [(&first, 0o644), (&second, 0o755)] {
-            fs::create_dir(dir).unwrap();
-            fs::write(dir.join("tmux"), "").unwrap();
-            fs::set_permissions(dir.join("tmux"), fs::Permissions::from_mode(mode)).unwrap();
-        }
-        let path = env::join_paths([&first, &second]).unwrap();
-        assert_eq!(find_program(Path::new("tmux"), Some(&path)), Some(second.join("tmux")));
-        assert_eq!(find_program(Path::new("tmux"), Some(first.as_os_str())), Some(first.join("tmux")));
-        assert_eq!(find_program(Path::new("other"), Some(&path)), None);
-        assert_eq!(find_program(&first.join("tmux"), None), Some(first.join("tmux")));
-    }
-
-    #[test]
-    fn sockets_are_told_apart() {
-        let dir = tempfile::tempdir().unwrap();
-        let socket = dir.path().join("s");
-        assert_eq!(tmux_socket(&socket, true).status, Status::Ok, "a server that is not there yet");
-        let listener = UnixListener::bind(&socket).unwrap();
-        assert_eq!(tmux_socket(&socket, true).status, Status::Ok);
-        drop(listener);
-        let stale = tmux_socket(&socket, true);
-        assert_eq!((stale.status, stale.fix), (Status::Warning, Some(format!("rm {}", socket.display()))));
     }
 
     #[test]

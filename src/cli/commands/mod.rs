@@ -2,6 +2,7 @@
 
 pub(super) mod agents;
 pub(super) mod approvals;
+pub(super) mod audit_check;
 #[cfg(feature = "bridge")]
 pub(super) mod bridge;
 pub(super) mod capture;

@@ -16,6 +16,7 @@ pub use pane::Pane;
 pub use read::{Capture, Output, Read};
 pub use run::Run;
 pub use server::Server;
+pub(super) use server::socket_dir;
 pub use spawn::Spawn;
 pub use wait::{Wait, WaitHandle};
 

@@ -95,7 +95,14 @@ impl Engine {
     /// # }
     /// ```
     pub fn server_named(&self, socket: Option<&str>) -> Result<Server> {
-        let Some(word) = socket else { return self.only_or_default_server() };
+        match socket {
+            Some(word) => self.server_at(&self.socket_named(word)?),
+            None => self.only_or_default_server(),
+        }
+    }
+
+    /// Returns the path of the socket that a caller calls so. Nothing is followed.
+    pub(crate) fn socket_named(&self, word: &str) -> Result<PathBuf> {
         let invalid = |message: String| Err(Error::invalid(format!("socket: {message}")));
         if word.is_empty() {
             return invalid("it is empty; leave it out, or give the path or the name of a tmux socket".into());
@@ -115,7 +122,7 @@ impl Engine {
                 "{length} bytes are no path of a socket: it is shorter (107 bytes on Linux) and has no NUL"
             ));
         }
-        self.server_at(&path)
+        Ok(path)
     }
 
     /// Returns the server that a caller means who names none.
@@ -136,7 +143,7 @@ impl Engine {
 }
 
 /// Returns the directory of this user's named tmux sockets.
-fn socket_dir() -> Result<PathBuf> {
+pub(in crate::engine) fn socket_dir() -> Result<PathBuf> {
     environment(&|name| std::env::var_os(name)).socket_dir()
 }
 

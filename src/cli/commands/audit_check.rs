@@ -1,0 +1,144 @@
+//! `audit-check`.
+
+use std::{
+    fs::File,
+    io::{self, BufRead as _, BufReader, IsTerminal as _, Read as _},
+    path::{Path, PathBuf},
+};
+
+use clap::Args;
+use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
+use serde_json::Value;
+
+use super::{
+    Caller, Outcome,
+    daemon::config_in_force,
+    output::{self, Table},
+};
+use crate::{
+    api::{Error, ErrorCode, Result},
+    cli::EXIT_ERROR,
+    engine::audit::{AuditKey, log_files},
+};
+
+/// Say whether a text was typed, by the audit log
+///
+/// Reads the text from stdin, at a terminal one line that is not shown. The log does not have what
+/// was typed, only a keyed hash of it; the key stands beside the log. Looks for the text as it is
+/// (with and without the line end behind it), and with Enter behind it, as in
+/// `send-keys TEXT Enter`. Exits with 1 where it was not typed.
+#[derive(Debug, Args)]
+#[command(after_long_help = "Examples:
+  muxtap audit-check                          asks for the text
+  pass show db | muxtap audit-check --json    was that password typed anywhere?")]
+pub(in crate::cli) struct AuditCheck {
+    /// The log (default: the daemon's)
+    #[arg(long, value_name = "FILE")]
+    file: Option<PathBuf>,
+}
+
+impl AuditCheck {
+    pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
+        let log = match self.file {
+            Some(file) => file,
+            None => log_in_force(caller).await?,
+        };
+        let key = AuditKey::of(&log)?;
+        let hashes = hashes(&key, &read_text()?);
+        let found = find(&log, &hashes)?;
+        if caller.json {
+            output::print_json(&serde_json::json!({ "file": log, "found": found }))?;
+        } else {
+            output::print(render(&found))?;
+        }
+        Ok(if found.is_empty() { EXIT_ERROR } else { 0 })
+    }
+}
+
+/// Returns the audit log of the daemon that runs, or else of one that is started here and now.
+async fn log_in_force(caller: &Caller) -> Result<PathBuf> {
+    let config = config_in_force(caller).await?;
+    let value = |key: &str| config.settings.iter().find(|setting| setting.key == key).map(|setting| &setting.value);
+    if value("audit") == Some(&Value::Bool(false)) {
+        return Err(Error::not_found("nothing is recorded: `audit` is false; --file names a log of before"));
+    }
+    let file = value("audit_file").and_then(Value::as_str).map(PathBuf::from);
+    file.ok_or_else(|| Error::not_found("there is no audit log; --file names one"))
+}
+
+/// Reads the text that is looked for: one line of a terminal, which does not show it, or else all of stdin.
+fn read_text() -> Result<Vec<u8>> {
+    let mut text = Vec::new();
+    let mut stdin = io::stdin().lock();
+    let read = if io::stdin().is_terminal() {
+        output::note("the text (it is not shown):");
+        let _hidden = HiddenInput::begin();
+        stdin.read_until(b'\n', &mut text)
+    } else {
+        stdin.read_to_end(&mut text)
+    };
+    read.map_err(|error| Error::invalid(format!("cannot read stdin: {error}")))?;
+    Ok(text)
+}
+
+/// A terminal that does not show what is typed; it does again when this is dropped.
+struct HiddenInput(Termios);
+
+impl HiddenInput {
+    fn begin() -> Option<Self> {
+        let before = tcgetattr(io::stdin()).ok()?;
+        let mut hidden = before.clone();
+        hidden.local_modes.remove(LocalModes::ECHO);
+        tcsetattr(io::stdin(), OptionalActions::Flush, &hidden).ok()?;
+        Some(Self(before))
+    }
+}
+
+impl Drop for HiddenInput {
+    fn drop(&mut self) {
+        let _ = tcsetattr(io::stdin(), OptionalActions::Now, &self.0);
+    }
+}
+
+/// Returns the hashes that the log has if this text was typed.
+fn hashes(key: &AuditKey, text: &[u8]) -> Vec<String> {
+    let line = text.strip_suffix(b"\n").unwrap_or(text);
+    let entered = [line, b" Enter"].concat();
+    [text, line, &entered].into_iter().map(|typed| key.hash(typed)).collect()
+}
+
+/// Returns the log's entries with one of these hashes, the oldest first.
+fn find(log: &Path, hashes: &[String]) -> Result<Vec<Value>> {
+    let mut found = Vec::new();
+    for path in log_files(log) {
+        let file = match File::open(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            file => file.map_err(|error| unreadable(&path, &error))?,
+        };
+        for line in BufReader::new(file).split(b'\n') {
+            let line = line.map_err(|error| unreadable(&path, &error))?;
+            let Ok(entry) = serde_json::from_slice::<Value>(&line) else { continue };
+            let typed = entry.get("hmac").and_then(Value::as_str);
+            if typed.is_some_and(|typed| hashes.iter().any(|hash| hash == typed)) {
+                found.push(entry);
+            }
+        }
+    }
+    Ok(found)
+}
+
+fn unreadable(path: &Path, error: &io::Error) -> Error {
+    Error::new(ErrorCode::Conflict, format!("cannot read the audit log {}: {error}", path.display()))
+}
+
+fn render(found: &[Value]) -> String {
+    if found.is_empty() {
+        return "not typed, as far as the log goes back\n".into();
+    }
+    let mut table = Table::new(&["AT", "FACE", "WHO", "ACTION", "RESULT", "TARGET", "PANE", "TMUX SERVER"]);
+    for entry in found {
+        let cell = |name: &str| entry.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
+        table.row(&["at", "face", "who", "action", "result", "target", "pane", "server"].map(cell));
+    }
+    table.render()
+}

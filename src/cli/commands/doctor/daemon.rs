@@ -1,0 +1,196 @@
+//! The daemon: whether it runs and answers, and what it was started with.
+
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+
+use super::{Caller, Check, EnvironmentAnswer, Error, ErrorCode, Result, Settings, StatusAnswer};
+use crate::{
+    api::{ConfigAnswer, ConfigFile, Setting},
+    cli::client::Client,
+};
+
+/// How long the daemon may take to say what it knows without asking.
+const STATUS_LIMIT: Duration = Duration::from_secs(5);
+/// How long the daemon may take to look at tmux programs and servers, each call of which has a limit of its own.
+const ENVIRONMENT_LIMIT: Duration = Duration::from_secs(25);
+
+const NAME: &str = "daemon";
+const RESTART: &str = "muxtap stop: the next command starts a daemon that reads it";
+
+/// A daemon that runs, and what it says of itself.
+pub(super) struct Daemon {
+    pub(super) status: StatusAnswer,
+    pub(super) environment: Result<EnvironmentAnswer>,
+    config: Result<ConfigAnswer>,
+}
+
+impl Daemon {
+    /// Asks the daemon that runs; starts none. `None`: none runs.
+    pub(super) async fn ask(caller: &Caller) -> Result<Option<Self>> {
+        let Some(mut client) = caller.running().await? else { return Ok(None) };
+        let status = ask(&mut client, "/v1/status", STATUS_LIMIT).await?;
+        let config = ask(&mut client, "/v1/config", STATUS_LIMIT).await;
+        let environment = ask(&mut client, "/v1/environment", ENVIRONMENT_LIMIT).await;
+        Ok(Some(Self { status, environment, config }))
+    }
+}
+
+async fn ask<T: DeserializeOwned>(client: &mut Client, path: &str, limit: Duration) -> Result<T> {
+    let answer = tokio::time::timeout(limit, client.get_from_same_daemon(path, &())).await;
+    let late = || Error::new(ErrorCode::Timeout, format!("it does not answer {path} in {} s", limit.as_secs()));
+    answer.map_err(|_| late())?.unwrap_or_else(|lost| Err(lost.into()))
+}
+
+/// Checks whether the daemon answers, and whether it was started with what is there now.
+pub(super) fn checks(
+    caller: &Caller,
+    daemon: Result<&Option<Daemon>, &Error>,
+    settings: Result<&Settings, &Error>,
+) -> Vec<Check> {
+    let daemon = match daemon {
+        Ok(Some(daemon)) => daemon,
+        Ok(None) => return vec![Check::ok(NAME, "not running; the first command starts it")],
+        Err(error) => return vec![unanswered(caller, error)],
+    };
+    let mut checks = vec![answers(daemon)];
+    checks.extend(daemon.status.warnings.iter().map(warning));
+    match &daemon.environment {
+        Ok(there) => {
+            checks.extend(there.files.iter().filter_map(changed));
+            checks.extend(settings.ok().and_then(|settings| other_file(settings, &there.files)));
+            checks.extend(other_sockets(caller, there));
+        }
+        Err(error) => checks.push(unanswered(caller, error)),
+    }
+    if let (Ok(settings), Ok(config)) = (settings, &daemon.config) {
+        checks.extend(other_settings(&settings.answer(), config));
+    }
+    checks
+}
+
+fn unanswered(caller: &Caller, error: &Error) -> Check {
+    if error.code == ErrorCode::Timeout {
+        return Check::problem(
+            NAME,
+            &error.message,
+            format!("see {}, then end the process", caller.paths.log.display()),
+        );
+    }
+    Check::problem(NAME, &error.message, "muxtap stop; if that does not help, see its log")
+}
+
+fn answers(Daemon { status, environment, .. }: &Daemon) -> Check {
+    let mut message = format!("muxtap {}, process {}", status.version, status.pid);
+    if let Ok(there) = environment {
+        message += &there.path.as_ref().map_or_else(|| ", no PATH".into(), |path| format!(", PATH={path}"));
+        message += &there.tmux_tmpdir.as_ref().map_or_else(String::new, |dir| format!(", TMUX_TMPDIR={dir}"));
+    }
+    if status.version == env!("CARGO_PKG_VERSION") {
+        Check::ok(NAME, message)
+    } else {
+        Check::warning(NAME, message, format!("this is {}: muxtap stop", env!("CARGO_PKG_VERSION")))
+    }
+}
+
+/// Converts a warning of the daemon into a check.
+fn warning(message: &String) -> Check {
+    Check::warning(NAME, message, "the daemon goes on; what it says is missing comes back when there is room again")
+}
+
+/// Checks a file that the daemon read, or looked for, when it began.
+fn changed(file: &ConfigFile) -> Option<Check> {
+    let ConfigFile { path, read, changed } = file;
+    let message = match (changed, read) {
+        (false, _) => return None,
+        (true, true) => format!("{path} has changed since the daemon read it"),
+        (true, false) => format!("{path} was made since the daemon began, which has not read it"),
+    };
+    Some(Check::warning("config", message, RESTART))
+}
+
+/// Checks whether the configuration file of this shell is one that the daemon knows of.
+fn other_file(settings: &Settings, known: &[ConfigFile]) -> Option<Check> {
+    let file = settings.answer().file?;
+    if known.iter().any(|known| known.path == file) {
+        return None;
+    }
+    let read: Vec<_> = known.iter().filter(|file| file.read).map(|file| file.path.as_str()).collect();
+    let read = if read.is_empty() { "none".to_owned() } else { read.join(", ") };
+    Some(Check::warning("config", format!("the daemon has not read {file}; it has read {read}"), RESTART))
+}
+
+/// Checks whether a name of a tmux server means the same to the daemon as to this shell.
+fn other_sockets(caller: &Caller, there: &EnvironmentAnswer) -> Option<Check> {
+    let here = caller.sockets.as_ref()?.display().to_string();
+    let theirs = there.socket_dir.as_ref().filter(|theirs| **theirs != here)?;
+    let by = there
+        .tmux_tmpdir
+        .as_ref()
+        .map_or_else(|| "it has no TMUX_TMPDIR".into(), |dir| format!("its TMUX_TMPDIR is {dir}"));
+    Some(Check::warning(
+        "tmux sockets",
+        format!("the daemon looks for servers by name in {theirs} ({by}), this shell in {here}"),
+        "commands say which is meant; agents and programs over HTTP that give a name or nothing mean the daemon's: \
+         muxtap stop, and the next command starts it with the TMUX_TMPDIR of its shell",
+    ))
+}
+
+/// Checks whether the daemon has the settings that variables of this shell give.
+fn other_settings(here: &ConfigAnswer, there: &ConfigAnswer) -> Vec<Check> {
+    let of_daemon = |key: &str| there.settings.iter().find(|setting| setting.key == key);
+    // The program is compared by its file.
+    let given = here.settings.iter().filter(|setting| setting.source.starts_with('$') && setting.key != "tmux");
+    let differ = given.filter_map(|here| {
+        let there = of_daemon(&here.key).filter(|there| there.value != here.value)?;
+        let Setting { value, source, .. } = there;
+        let variable = here.source.trim_start_matches('$');
+        Some(Check::warning(
+            "config",
+            format!("{variable} is {} here; the daemon has {} = {value} ({source})", here.value, here.key),
+            "muxtap stop: the next command starts a daemon with the variables of its shell",
+        ))
+    });
+    differ.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn config(settings: &[(&str, &str, &str)]) -> ConfigAnswer {
+        let settings: Vec<_> = settings
+            .iter()
+            .map(|(key, value, source)| json!({ "key": key, "value": value, "source": source }))
+            .collect();
+        serde_json::from_value(json!({ "settings": settings })).unwrap()
+    }
+
+    #[test]
+    fn variables_that_the_daemon_does_not_have_are_named() {
+        let here = config(&[
+            ("ring_bytes", "4M", "$MUXTAP_RING_BYTES"),
+            ("log_level", "info", "$MUXTAP_LOG"),
+            ("coverage", "hub", "default"),
+        ]);
+        let there = config(&[
+            ("ring_bytes", "1M", "default"),
+            ("log_level", "info", "default"),
+            ("coverage", "auto", "default"),
+        ]);
+        let told: Vec<_> = other_settings(&here, &there).into_iter().map(|check| check.message).collect();
+        assert_eq!(told, [r#"MUXTAP_RING_BYTES is "4M" here; the daemon has ring_bytes = "1M" (default)"#]);
+        assert!(other_settings(&there, &here).is_empty(), "what no variable gives is not compared");
+    }
+
+    #[test]
+    fn a_file_that_is_another_one_since_is_named() {
+        let file = |read, changed| serde_json::from_value(json!({ "path": "/c", "read": read, "changed": changed }));
+        let told = |read, changed| super::changed(&file(read, changed).unwrap()).map(|check| check.message);
+        assert_eq!((told(true, false), told(false, false)), (None, None));
+        assert!(told(true, true).unwrap().contains("has changed"));
+        assert!(told(false, true).unwrap().contains("was made since"));
+    }
+}

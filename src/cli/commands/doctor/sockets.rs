@@ -1,0 +1,149 @@
+//! The tmux servers of this user: their sockets, and whether they understand the program that speaks to them.
+
+use std::{
+    collections::BTreeSet,
+    env, fs, io,
+    os::unix::{fs::MetadataExt as _, net::UnixStream},
+    path::Path,
+};
+
+use super::{Caller, Check, EnvironmentAnswer, daemon::Daemon};
+use crate::{
+    api::{ServerProgram, TmuxProgram},
+    config::paths,
+    socket::Environment,
+    tmux::same_socket,
+};
+
+const NAME: &str = "tmux server";
+
+/// Checks the server that is meant, those in its user's directory, and those that the daemon follows. What speaks to
+/// them is the daemon's, where one runs and says it.
+pub(super) fn checks(caller: &Caller, here: &EnvironmentAnswer, daemon: Option<&Daemon>) -> Vec<Check> {
+    let environment = Environment { var: &|name| env::var_os(name), uid: paths::uid() };
+    let there = daemon.and_then(|daemon| daemon.environment.as_ref().ok());
+    let seen = there.unwrap_or(here);
+    let mut sockets = BTreeSet::new();
+    let mut checks = Vec::new();
+    if let Ok(dir) = environment.socket_dir() {
+        checks.extend(socket_dir_problem(&dir));
+        let entries = fs::read_dir(&dir).into_iter().flatten().flatten();
+        sockets.extend(entries.map(|entry| entry.path()));
+    }
+    sockets.extend(seen.servers.iter().map(|server| server.socket.clone().into()));
+    sockets.retain(|socket| !same_socket(socket, &caller.server));
+    let meant = caller.server.to_string_lossy();
+    let followed = daemon.and_then(|daemon| daemon.status.servers.iter().find(|followed| followed.socket == meant));
+    match followed.filter(|followed| followed.state == "connected").and_then(|followed| followed.error.clone()) {
+        Some(wrong) => {
+            checks.push(Check::problem(NAME, wrong, "until then only muxtap reaches it; tmux itself does not"));
+        }
+        None => checks.push(checked(&caller.server, seen, true)),
+    }
+    checks.extend(sockets.iter().map(|socket| checked(socket, seen, false)));
+    checks
+}
+
+/// Checks a server by what is seen of it, or else by its socket alone.
+fn checked(socket: &Path, seen: &EnvironmentAnswer, meant: bool) -> Check {
+    let found = seen.servers.iter().find(|server| same_socket(Path::new(&server.socket), socket));
+    found.map_or_else(|| tmux_socket(socket, meant), |found| understood(found, &seen.program, meant))
+}
+
+/// Checks whether a server understands the program that speaks to it.
+fn understood(server: &ServerProgram, program: &TmuxProgram, meant: bool) -> Check {
+    const FIX: &str = "have it spoken to by its own program: with own_tmux as it is built in (true), or with that \
+                       program in MUXTAP_TMUX; then muxtap stop";
+    if let Some(error) = &server.error {
+        return if meant { Check::problem(NAME, error, FIX) } else { Check::warning(NAME, error, FIX) };
+    }
+    let version = server
+        .version
+        .as_ref()
+        .map_or_else(|| "of a version it does not say".into(), |version| format!("tmux {version}"));
+    let process = server.pid.map_or_else(String::new, |pid| format!(", process {pid}"));
+    let message = format!("{}: {version}{process}", server.socket);
+    if server.own {
+        return Check::ok(NAME, format!("{message}, spoken to by its own program {}", server.program));
+    }
+    match &program.version {
+        Some(speaks) if server.version.as_ref().is_some_and(|version| version != speaks) => Check::warning(
+            NAME,
+            format!("{message}, spoken to by {} of version {speaks}, which it understands so far", server.program),
+            FIX,
+        ),
+        _ => Check::ok(NAME, message),
+    }
+}
+
+/// Checks the directory of tmux's sockets: tmux refuses to use one that is not the user's alone.
+fn socket_dir_problem(dir: &Path) -> Option<Check> {
+    const NAME: &str = "tmux sockets";
+    let found = fs::metadata(dir).ok()?;
+    if found.uid() != paths::uid() {
+        let message = format!("{} belongs to user {}", dir.display(), found.uid());
+        return Some(Check::problem(NAME, message, "remove it, or set TMUX_TMPDIR to a directory of yours"));
+    }
+    let mode = found.mode() & 0o777;
+    (mode & 0o077 != 0).then(|| {
+        let message = format!("{} is open to others (mode {mode:03o}); tmux refuses that", dir.display());
+        Check::problem(NAME, message, format!("chmod 700 {}", dir.display()))
+    })
+}
+
+/// Checks a tmux server's socket; only the one that is `meant` can be a problem.
+fn tmux_socket(socket: &Path, meant: bool) -> Check {
+    let shown = socket.display();
+    let wrong = |message: String, fix: &str| {
+        if meant { Check::problem(NAME, message, fix) } else { Check::warning(NAME, message, fix) }
+    };
+    match UnixStream::connect(socket) {
+        Ok(_) => match fs::metadata(socket) {
+            Ok(found) if found.uid() != paths::uid() => {
+                let message = format!("{shown} belongs to user {}", found.uid());
+                Check::warning(NAME, message, "muxtap can follow it as far as that server lets this user in")
+            }
+            _ => Check::ok(NAME, shown.to_string()),
+        },
+        Err(error) => match error.kind() {
+            io::ErrorKind::NotFound => Check::ok(NAME, format!("none on {shown} yet; muxtap new-session starts it")),
+            io::ErrorKind::ConnectionRefused => {
+                Check::warning(NAME, format!("{shown} is left over: no server listens there"), format!("rm {shown}"))
+            }
+            io::ErrorKind::PermissionDenied => {
+                wrong(format!("{shown}: permission denied"), "use the socket of a tmux server of yours (-S, -L)")
+            }
+            _ => wrong(format!("{shown}: {error}"), "name a tmux server's socket with -S or -L"),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+
+    use super::{super::Status, *};
+
+    #[test]
+    fn sockets_are_told_apart() {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("s");
+        assert_eq!(tmux_socket(&socket, true).status, Status::Ok, "a server that is not there yet");
+        let listener = UnixListener::bind(&socket).unwrap();
+        assert_eq!(tmux_socket(&socket, true).status, Status::Ok);
+        drop(listener);
+        let stale = tmux_socket(&socket, true);
+        assert_eq!((stale.status, stale.fix), (Status::Warning, Some(format!("rm {}", socket.display()))));
+    }
+
+    #[test]
+    fn a_server_of_another_version_is_a_problem_only_where_it_refuses_the_program() {
+        let program = TmuxProgram { version: Some("3.3a".into()), ..TmuxProgram::default() };
+        let server = ServerProgram { version: Some("3.5a".into()), ..ServerProgram::default() };
+        let status = |server: ServerProgram| [true, false].map(|meant| understood(&server, &program, meant).status);
+        assert_eq!(status(server.clone()), [Status::Warning; 2]);
+        assert_eq!(status(ServerProgram { own: true, ..server.clone() }), [Status::Ok; 2]);
+        let refused = ServerProgram { error: Some("server exited unexpectedly".into()), ..server };
+        assert_eq!(status(refused), [Status::Problem, Status::Warning]);
+    }
+}
