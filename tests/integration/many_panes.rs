@@ -107,6 +107,11 @@ fn tail_calls_panes_by_name_and_chooses_lines() {
     let stamped = follow.line().unwrap();
     let (time, text) = stamped.split_once(' ').unwrap();
     assert!(text == "WARN two" && time.ends_with('Z') && time.len() == 24, "{stamped}");
+    // What has ended has the same last lines, whatever muxtap's own marks are.
+    let ended = world.ok(&["new-window", "-t", "dev", "--", "seq 5"]);
+    world.ok(&["wait-for", "-t", &ended, "--exit", "--since", "start", "-T", "30"]);
+    assert_eq!(world.ok(&["tail", "-n", "1", "-t", &ended]), "5");
+    assert_eq!(world.ok(&["read", "--since", "lines:2", "-t", &ended]), "4\n5");
     for wrong in [
         &["tail", "--timestamps", &first][..],
         &["tail", "--grep", "(", &first],

@@ -284,12 +284,11 @@ impl State {
             from = from.saturating_sub(4096).max(start);
             let bytes = self.ring.bytes(from, to);
             for (index, _) in bytes.iter().enumerate().rev().filter(|(_, byte)| **byte == b'\n') {
-                // A line end at the very end belongs to the last line.
-                if last && from + index as u64 + 1 == end {
-                    last = false;
+                // A line end behind which nothing is shown belongs to the last line: the mark of an
+                // exit wrapper, colours put back.
+                if std::mem::take(&mut last) && self.shows_nothing(from + index as u64 + 1) {
                     continue;
                 }
-                last = false;
                 if left <= 1 {
                     return if lines == 0 { end } else { from + index as u64 + 1 };
                 }
@@ -297,6 +296,12 @@ impl State {
             }
         }
         if lines == 0 { end } else { start }
+    }
+
+    /// Returns whether what stands from here to the end shows no character.
+    fn shows_nothing(&self, from: u64) -> bool {
+        let end = self.ring.end();
+        end - from <= limits::LAST_LINE_BYTES && render::render_text(&self.ring, from, end).is_empty()
     }
 }
 
