@@ -226,8 +226,9 @@ fn with_server(command: clap::Command) -> clap::Command {
     if name_taken { command } else { command.arg(name.short('L')) }
 }
 
-const SUBCOMMAND_PATH: &str = "subcommand_socket_path";
-const SUBCOMMAND_NAME: &str = "subcommand_socket_name";
+/// The ids under which the server's socket stands among each command's arguments.
+pub(super) const SUBCOMMAND_PATH: &str = "subcommand_socket_path";
+pub(super) const SUBCOMMAND_NAME: &str = "subcommand_socket_name";
 
 /// Parses a command line, the program's name included.
 pub(super) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Invocation, clap::Error> {

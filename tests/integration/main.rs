@@ -27,6 +27,7 @@ mod bridge;
 mod capture;
 mod cli;
 mod common;
+mod completion;
 mod daemon_trouble;
 mod disconnect;
 mod docs;
