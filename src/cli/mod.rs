@@ -14,7 +14,9 @@ mod lines;
 mod notify;
 mod output;
 mod sse;
+mod terminal;
 mod url;
+mod watch;
 
 use std::process::ExitCode;
 
