@@ -6,6 +6,8 @@ use clap::{Arg, ArgMatches, Args as _, CommandFactory as _, FromArgMatches as _,
 
 #[cfg(feature = "bridge")]
 use super::commands::bridge::Bridge;
+#[cfg(feature = "top")]
+use super::commands::top::Top;
 use super::{
     Outcome,
     caller::Caller,
@@ -86,6 +88,8 @@ pub(super) enum Command {
     Demo(Demo),
     Serve(Box<Serve>),
     Status(Status),
+    #[cfg(feature = "top")]
+    Top(Top),
     Stop(Stop),
     Config(Config),
     Token(TokenArgs),
@@ -152,6 +156,8 @@ impl Command {
             Self::Demo(args) => args.run(caller).await,
             Self::Serve(args) => args.run(),
             Self::Status(args) => args.run(caller).await,
+            #[cfg(feature = "top")]
+            Self::Top(args) => args.run(caller).await,
             Self::Stop(args) => args.run(caller).await,
             Self::Config(args) => args.run(caller).await,
             Self::Token(args) => args.run(caller).await,

@@ -64,8 +64,11 @@ mod subscribers;
 mod supervise;
 mod targets;
 mod tmux_habits;
+#[cfg(feature = "top")]
+mod top;
 mod unheld;
 mod unresponsive;
 mod wait_begin;
 mod waits;
+mod watch;
 mod wire;
