@@ -20,6 +20,7 @@
 mod actors;
 mod bridge;
 mod capture;
+mod completion;
 mod control;
 mod flood;
 mod http;
@@ -39,13 +40,14 @@ mod wait;
 /// A part of the bench, by its name.
 type Part = (&'static str, fn());
 
-const PARTS: [Part; 10] = [
+const PARTS: [Part; 11] = [
     ("wait", wait::run),
     ("quiet", quiet::run),
     ("flood", flood::run),
     ("pipeline", pipeline::run),
     ("thousand", thousand::run),
     ("capture", capture::run),
+    ("completion", completion::run),
     ("port", port::run),
     ("streams", streams::run),
     ("bridge", bridge::run),

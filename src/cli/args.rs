@@ -6,6 +6,8 @@ use clap::{Arg, ArgMatches, Args as _, CommandFactory as _, FromArgMatches as _,
 
 #[cfg(feature = "bridge")]
 use super::commands::bridge::Bridge;
+#[cfg(feature = "top")]
+use super::commands::top::Top;
 use super::{
     Outcome,
     caller::Caller,
@@ -87,6 +89,8 @@ pub(super) enum Command {
     Demo(Demo),
     Serve(Box<Serve>),
     Status(Status),
+    #[cfg(feature = "top")]
+    Top(Top),
     Stop(Stop),
     Config(Config),
     Token(TokenArgs),
@@ -154,6 +158,8 @@ impl Command {
             Self::Demo(args) => args.run(caller).await,
             Self::Serve(args) => args.run(),
             Self::Status(args) => args.run(caller).await,
+            #[cfg(feature = "top")]
+            Self::Top(args) => args.run(caller).await,
             Self::Stop(args) => args.run(caller).await,
             Self::Config(args) => args.run(caller).await,
             Self::Token(args) => args.run(caller).await,
@@ -229,8 +235,9 @@ fn with_server(command: clap::Command) -> clap::Command {
     if name_taken { command } else { command.arg(name.short('L')) }
 }
 
-const SUBCOMMAND_PATH: &str = "subcommand_socket_path";
-const SUBCOMMAND_NAME: &str = "subcommand_socket_name";
+/// The ids under which the server's socket stands among each command's arguments.
+pub(super) const SUBCOMMAND_PATH: &str = "subcommand_socket_path";
+pub(super) const SUBCOMMAND_NAME: &str = "subcommand_socket_name";
 
 /// Parses a command line, the program's name included.
 pub(super) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Invocation, clap::Error> {

@@ -23,6 +23,10 @@ pub(super) struct Caller {
     pub(super) runs_in: Option<(String, String)>,
     /// Whether answers are printed as JSON.
     pub(super) json: bool,
+    /// Whether a daemon is started where none runs.
+    starts_daemon: bool,
+    /// Whether `-S` or `-L` named the server.
+    pub(super) server_is_named: bool,
     /// The pane this runs in, when it is one of the server `server`.
     own_pane: Option<String>,
 }
@@ -38,17 +42,49 @@ impl Caller {
             sockets: environment.socket_dir().ok(),
             runs_in: environment.runs_in(),
             json,
+            starts_daemon: true,
+            server_is_named: choice.path.is_some() || choice.name.is_some(),
             own_pane,
         })
     }
 
     /// Returns a copy for another daemon and another tmux server.
     pub(super) fn with_private(&self, paths: Paths, server: PathBuf) -> Self {
-        Self { paths, server, sockets: self.sockets.clone(), runs_in: None, json: self.json, own_pane: None }
+        Self {
+            paths,
+            server,
+            sockets: self.sockets.clone(),
+            runs_in: None,
+            json: self.json,
+            starts_daemon: self.starts_daemon,
+            server_is_named: true,
+            own_pane: None,
+        }
+    }
+
+    /// Returns a copy for another tmux server.
+    pub(super) fn on_server(&self, server: PathBuf) -> Self {
+        self.with_private(self.paths.clone(), server)
+    }
+
+    /// Returns a copy that asks only a daemon that runs: what goes on with one that was stopped must
+    /// not start the next one.
+    pub(super) fn without_start(&self) -> Self {
+        Self {
+            starts_daemon: false,
+            server_is_named: self.server_is_named,
+            runs_in: self.runs_in.clone(),
+            own_pane: self.own_pane.clone(),
+            ..self.on_server(self.server.clone())
+        }
     }
 
     /// Connects to the daemon; starts it when none runs.
     pub(super) async fn client(&self) -> Result<Client> {
+        if !self.starts_daemon {
+            let gone = || Error::unavailable("the muxtap daemon has gone");
+            return Ok(self.running().await?.ok_or_else(gone)?.comparing_versions());
+        }
         let stream = start::connect_or_start(&self.paths, &mut |warning| output::note(warning))?;
         Ok(Client::new(stream, &self.paths, &self.server, self.own_pane.as_deref()).await?.comparing_versions())
     }
@@ -71,7 +107,10 @@ impl Caller {
     /// Connects to the daemon. `None`: none runs.
     pub(super) async fn running(&self) -> Result<Option<Client>> {
         match start::connect(&self.paths)? {
-            Some(stream) => Client::new(stream, &self.paths, &self.server, self.own_pane.as_deref()).await.map(Some),
+            Some(stream) => {
+                let client = Client::new(stream, &self.paths, &self.server, self.own_pane.as_deref()).await?;
+                Ok(Some(client.without_start()))
+            }
             None => Ok(None),
         }
     }

@@ -49,6 +49,8 @@ pub(super) struct Client {
     process: Option<u32>,
     /// Whether to warn when the daemon is of another version.
     compares_versions: bool,
+    /// Whether a question that was lost with its daemon may start another one.
+    starts_daemon: bool,
 }
 
 impl Client {
@@ -80,7 +82,17 @@ impl Client {
         let origin = from.as_ref().map_or_else(String::new, |pane| format!("&from={}", url::encode(pane)));
         let query = format!("socket={}{origin}", url::encode(text));
         let (server, paths) = (server.to_owned(), paths.clone());
-        Ok(Self { sender, connection, query, server, from, paths, process, compares_versions: false })
+        Ok(Self {
+            sender,
+            connection,
+            query,
+            server,
+            from,
+            paths,
+            process,
+            compares_versions: false,
+            starts_daemon: true,
+        })
     }
 
     /// Returns the daemon's process id.
@@ -93,16 +105,25 @@ impl Client {
         Self { compares_versions: true, ..self }
     }
 
+    /// Starts no daemon where this one goes away.
+    pub(super) fn without_start(self) -> Self {
+        Self { starts_daemon: false, ..self }
+    }
+
     /// Sends `GET path?query`. It changes nothing, so it is sent again, once, where the daemon went
     /// away without a response: a process that was killed goes on accepting connections until its
     /// last thread has ended.
     pub(super) async fn get<T: DeserializeOwned>(&mut self, path: &str, query: &impl Serialize) -> Result<T> {
-        if let Ok(answer) = self.ask(Method::GET, path, &url::query(query), Bytes::new()).await {
-            return answer;
+        let lost = match self.ask(Method::GET, path, &url::query(query), Bytes::new()).await {
+            Ok(answer) => return answer,
+            Err(lost) => lost,
+        };
+        if !self.starts_daemon {
+            return Err(lost.into());
         }
         let stream = start::connect_or_start(&self.paths, &mut |warning| output::note(warning))?;
         let again = Self::new(stream, &self.paths, &self.server, self.from.as_deref()).await?;
-        *self = Self { compares_versions: self.compares_versions, ..again };
+        *self = Self { compares_versions: self.compares_versions, starts_daemon: self.starts_daemon, ..again };
         self.once(Method::GET, path, &url::query(query), Bytes::new()).await
     }
 
@@ -125,7 +146,7 @@ impl Client {
         if again.process.is_none() || again.process != self.process {
             return Err(lost);
         }
-        *self = Self { compares_versions: self.compares_versions, ..again };
+        *self = Self { compares_versions: self.compares_versions, starts_daemon: self.starts_daemon, ..again };
         self.ask(Method::GET, path, &url::query(query), Bytes::new()).await
     }
 
@@ -267,7 +288,7 @@ impl Client {
     }
 
     /// Builds the error for a lost connection, which says whether the daemon has gone.
-    async fn lost(&self, error: &dyn std::fmt::Display) -> ConnectionLost {
+    async fn lost(&self, error: &(dyn std::fmt::Display + Sync)) -> ConnectionLost {
         let log = self.paths.log.display();
         let ended = match self.process {
             Some(process) => has_ended(process).await.then_some(process),

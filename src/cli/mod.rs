@@ -8,12 +8,15 @@ pub mod args;
 mod caller;
 mod client;
 mod commands;
+mod complete;
 mod follow;
 mod lines;
 mod notify;
 mod output;
 mod sse;
+mod terminal;
 mod url;
+mod watch;
 
 use std::process::ExitCode;
 
@@ -45,6 +48,10 @@ const EXIT_INTERRUPTED: u8 = 130;
 
 /// Runs the program with this process's arguments and environment; returns its exit status.
 pub fn main() -> ExitCode {
+    let mut arguments = std::env::args_os().skip(1);
+    if arguments.next().is_some_and(|first| first == complete::WORD) {
+        return complete::run(arguments);
+    }
     let invocation = match args::parse(std::env::args_os()) {
         Ok(invocation) => invocation,
         Err(error) => {

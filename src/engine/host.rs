@@ -6,7 +6,10 @@ mod usage;
 
 use std::{
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak},
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Instant,
 };
 
@@ -56,6 +59,8 @@ pub struct Host {
     hooks: PaneHooks,
     /// How the running version of tmux draws.
     rules: Mutex<Option<Rules>>,
+    /// The fingerprint of the topology that subscribers know.
+    published: AtomicU64,
     /// When a caller last asked for this server.
     asked: Mutex<Instant>,
     /// Ends the link to the server.
@@ -74,6 +79,7 @@ impl Host {
             agents: AgentRegistry::default(),
             hooks: shared.hooks,
             rules: Mutex::default(),
+            published: AtomicU64::new(0),
             asked: Mutex::new(Instant::now()),
             cancel: shared.cancel.child_token(),
         })
@@ -360,7 +366,12 @@ impl Host {
                 self.publish(Event::Title { pane: row.id, title: row.title.clone() });
             }
         }
-        self.publish(Event::Topology { socket: self.socket.display().to_string() });
+        // Every listing comes here. One who lists whenever something has changed would go on for
+        // ever.
+        let fingerprint = topology.fingerprint();
+        if self.published.swap(fingerprint, Ordering::Relaxed) != fingerprint {
+            self.publish(Event::Topology { socket: self.socket.display().to_string() });
+        }
     }
 
     fn value(self: &Arc<Self>, id: PaneId, value: Value) {

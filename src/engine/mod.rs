@@ -8,6 +8,7 @@ pub mod agents;
 pub mod audit;
 mod audit_scope;
 mod change;
+mod changes;
 mod compile;
 mod deadline;
 pub(crate) mod environment;
@@ -41,6 +42,7 @@ use crate::{
 };
 
 pub use audit_scope::Caller;
+pub(crate) use changes::Changes;
 pub use events::{Delivery, Subscription};
 pub use handles::{Capture, Events, Follow, Output, Pane, Read, RequestFuture, Run, Server, Spawn, Wait, WaitHandle};
 pub(crate) use host::Host;

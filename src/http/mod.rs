@@ -12,6 +12,8 @@ mod openapi;
 mod openapi_parts;
 mod out_of_descriptors;
 mod routes;
+#[cfg(feature = "mcp")]
+mod status_events;
 mod stream;
 
 use std::{convert::Infallible, sync::Arc};
@@ -147,6 +149,7 @@ pub(crate) fn daemon_router(app: App) -> Router {
         .route("/openapi.json", get(openapi::document))
         .route("/docs", get(openapi::page))
         .route("/v1/status", get(routes::status))
+        .route("/v1/status/events", get(status_events::stream))
         .route("/v1/config", get(routes::config))
         .route("/v1/environment", get(routes::environment))
         .route("/v1/stop", post(routes::stop))

@@ -6,7 +6,7 @@ use axum::{Json, response::Response};
 use serde_json::{Map, Value, json};
 use utoipa::OpenApi;
 
-use super::{approvals, guard, mcp, routes, stream, text};
+use super::{approvals, guard, mcp, routes, status_events, stream, text};
 use crate::api;
 
 #[derive(OpenApi)]
@@ -49,6 +49,7 @@ use crate::api;
         approvals::list,
         approvals::answer,
         approvals::events,
+        status_events::stream,
         stream::sse::stream,
         stream::ws::stream,
         mcp::stdio

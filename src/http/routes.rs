@@ -70,7 +70,12 @@ pub async fn metrics() -> Response {
 )]
 pub async fn status(out_of_descriptors: Option<Extension<OutOfDescriptors>>, app: App) -> Json<StatusAnswer> {
     let out_of_descriptors = out_of_descriptors.map(|_| descriptors::error().message);
-    Json(StatusAnswer {
+    Json(status_now(&app, out_of_descriptors))
+}
+
+/// Returns what the daemon follows, and what is wrong with it. `more`: what is besides.
+pub(super) fn status_now(app: &App, more: Option<String>) -> StatusAnswer {
+    StatusAnswer {
         version: env!("CARGO_PKG_VERSION").into(),
         pid: std::process::id(),
         uptime_s: app.engine.uptime_s(),
@@ -79,11 +84,8 @@ pub async fn status(out_of_descriptors: Option<Extension<OutOfDescriptors>>, app
         log: app.daemon.about.log.clone(),
         servers: app.engine.servers(),
         waits: app.engine.open_waits(),
-        warnings: out_of_descriptors
-            .into_iter()
-            .chain(app.daemon.about.problem.and_then(|problem| problem()))
-            .collect(),
-    })
+        warnings: more.into_iter().chain(app.daemon.about.problem.and_then(|problem| problem())).collect(),
+    }
 }
 
 /// Ends the daemon.

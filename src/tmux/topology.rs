@@ -1,6 +1,9 @@
 //! The model of sessions, windows and panes: one `list-panes -a`, read when the structure changed.
 
-use std::collections::{HashMap, HashSet};
+use std::{
+    collections::{HashMap, HashSet},
+    hash::{DefaultHasher, Hash as _, Hasher as _},
+};
 
 use crate::{
     api::Size,
@@ -146,6 +149,25 @@ pub fn question() -> (Command, String) {
 }
 
 impl Topology {
+    /// Returns a number that is another one when anything that listings show has changed. When a
+    /// session was last active is left out: it changes with every key.
+    pub fn fingerprint(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        for row in &self.sessions {
+            (row.id, &row.name, row.created, row.attached, row.transient, row.hub).hash(&mut hasher);
+        }
+        for row in &self.windows {
+            let size = (row.size.width, row.size.height);
+            (row.id, row.session, row.index, &row.name, row.active, &row.layout, size).hash(&mut hasher);
+        }
+        for row in &self.panes {
+            let size = (row.size.width, row.size.height);
+            (row.id, row.window, row.index, row.active, row.pid, size, row.dead, row.exit_status).hash(&mut hasher);
+            (&row.title, &row.command, &row.path).hash(&mut hasher);
+        }
+        hasher.finish()
+    }
+
     /// Reads the answer to `question`. Rows that do not parse are left out.
     pub fn parse(body: &[u8], separator: &str, octal_encoded: bool) -> Self {
         let mut topology = Self::default();
@@ -377,5 +399,22 @@ mod tests {
         assert_eq!(shown.sessions.iter().map(|row| row.id).collect::<Vec<_>>(), [SessionId(1)]);
         assert_eq!(shown.panes.iter().map(|row| row.id).collect::<Vec<_>>(), [PaneId(2)]);
         assert_eq!(shown.windows.len(), 1);
+    }
+
+    #[test]
+    fn a_fingerprint_is_of_what_listings_show() {
+        let parsed = |change: fn(&mut Topology)| {
+            let body = row("|", &values("$1", "", "@1", "%1", "/"));
+            let mut topology = Topology::parse(body.as_bytes(), "|", false);
+            assert_eq!(topology.panes.len(), 1);
+            change(&mut topology);
+            topology.fingerprint()
+        };
+        let was = parsed(|_| {});
+        assert_eq!(was, parsed(|topology| topology.sessions[0].activity += 1));
+        assert_ne!(was, parsed(|topology| topology.sessions[0].attached += 1));
+        assert_ne!(was, parsed(|topology| topology.windows[0].name.push('x')));
+        assert_ne!(was, parsed(|topology| topology.panes[0].command.push('x')));
+        assert_ne!(was, parsed(|topology| topology.panes.clear()));
     }
 }

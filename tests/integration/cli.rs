@@ -189,15 +189,15 @@ fn doctor_says_what_is_there_and_what_is_wrong() {
 #[test]
 fn completions_for_each_shell() {
     let world = World::new();
-    for (shell, word) in [
-        ("bash", "complete"),
-        ("zsh", "#compdef"),
-        ("fish", "complete -c"),
-        ("elvish", "edit:"),
-        ("powershell", "Register"),
+    for (shell, word, asks) in [
+        ("bash", "complete -F", "muxtap __complete bash"),
+        ("zsh", "#compdef", "muxtap __complete zsh"),
+        ("fish", "complete -k -c", "muxtap __complete fish"),
+        ("elvish", "edit:", "wait-for"),
+        ("powershell", "Register", "wait-for"),
     ] {
         let script = world.ok(&["completions", shell]);
-        assert!(script.contains(word) && script.contains("wait-for"), "{shell}");
+        assert!(script.contains(word) && script.contains(asks), "{shell}");
     }
     let bash = world.path("work/bash");
     std::fs::write(&bash, world.ok(&["completions", "bash"])).unwrap();

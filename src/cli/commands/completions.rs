@@ -4,10 +4,16 @@ use clap::Args;
 use clap_complete::Shell;
 
 use super::{Outcome, output};
+use crate::cli::complete;
 
 /// Print a shell's completions
+///
+/// Those of bash, zsh and fish offer commands, options, and the sessions, windows and panes that are
+/// there: at each TAB they ask the daemon, if one runs. elvish and PowerShell get commands and
+/// options alone.
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
+  eval \"$(muxtap completions bash)\"            in this shell, or in ~/.bashrc; zsh the same
   muxtap completions bash > ~/.local/share/bash-completion/completions/muxtap
   muxtap completions zsh > \"${fpath[1]}/_muxtap\"
   muxtap completions fish > ~/.config/fish/completions/muxtap.fish")]
@@ -18,8 +24,12 @@ pub(in crate::cli) struct Completions {
 }
 
 impl Completions {
-    /// Prints them for this tree of commands.
+    /// Prints them: a script that asks the program, else one of this tree of commands.
     pub(in crate::cli) fn run(self, mut tree: clap::Command) -> Outcome {
+        if let Some(script) = complete::script(self.shell) {
+            output::print_raw(script)?;
+            return Ok(0);
+        }
         let mut script = Vec::new();
         clap_complete::generate(self.shell, &mut tree, "muxtap", &mut script);
         output::print_raw(script)?;

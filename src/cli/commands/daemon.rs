@@ -10,7 +10,10 @@ use super::{
 };
 use crate::{
     api::{ConfigAnswer, DoneAnswer, Error, ErrorCode, Result, ServerStatus, Setting, StatusAnswer},
-    cli::EXIT_TIMEOUT,
+    cli::{
+        EXIT_TIMEOUT,
+        watch::{Source, View, no_daemon, watch},
+    },
     config::{Flags, Settings, bytes, paths::Paths},
     daemon::{self, start},
     net::token,
@@ -197,8 +200,13 @@ pub(in crate::cli) struct TokenArgs {
 #[derive(Debug, Args)]
 #[command(after_long_help = "Examples:
   muxtap status
-  muxtap status --json | jq .servers")]
-pub(in crate::cli) struct Status {}
+  muxtap status --json | jq .servers
+  muxtap status --watch                          as it is, until Ctrl-C")]
+pub(in crate::cli) struct Status {
+    /// Go on: show it again whenever it has changed
+    #[arg(short, long)]
+    watch: bool,
+}
 
 /// End the daemon
 ///
@@ -286,53 +294,55 @@ impl TokenArgs {
 
 impl Status {
     pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
-        let Some(mut client) = caller.running().await? else {
-            let message = format!("no muxtap daemon runs (its socket would be {})", caller.paths.socket.display());
-            return Err(Error::not_found(message).into());
-        };
-        let status: StatusAnswer = client.get("/v1/status", &()).await?;
-        if caller.json {
-            output::print_json(&status)?;
-            return Ok(0);
+        if self.watch {
+            return watch(caller, Source::Status, async |caller: &Caller| status(caller).await).await;
         }
-        let mut text = format!(
-            "muxtap {} · process {} · up {} · {} open\nsocket  {}\n{}log     {}\n",
-            status.version,
-            status.pid,
-            short_duration(status.uptime_s),
-            if status.waits == 1 { "1 wait".to_owned() } else { format!("{} waits", status.waits) },
-            status.socket,
-            status.http.iter().fold(String::new(), |lines, url| lines + "http    " + url + "\n"),
-            status.log.as_deref().unwrap_or("none"),
-        );
-        for warning in &status.warnings {
-            text = text + "warning " + &crate::plain::message(warning) + "\n";
-        }
-        if status.servers.is_empty() {
-            text.push_str("\nno tmux server is followed\n");
-        } else {
-            text.push('\n');
-            text.push_str(&servers(status.servers));
-        }
-        output::print(text)?;
-        Ok(0)
+        status(caller).await?.print(caller)
     }
 }
 
-fn servers(servers: Vec<ServerStatus>) -> String {
+async fn status(caller: &Caller) -> Result<View> {
+    let Some(mut client) = caller.running().await? else { return Err(no_daemon(caller)) };
+    let status: StatusAnswer = client.get("/v1/status", &()).await?;
+    let mut key = status.clone();
+    key.uptime_s = 0;
+    key.servers.iter_mut().for_each(|server| server.ring_bytes = 0);
+    let mut text = format!(
+        "muxtap {} · process {} · up {} · {} open\nsocket  {}\n{}log     {}\n",
+        status.version,
+        status.pid,
+        short_duration(status.uptime_s),
+        if status.waits == 1 { "1 wait".to_owned() } else { format!("{} waits", status.waits) },
+        status.socket,
+        status.http.iter().fold(String::new(), |lines, url| lines + "http    " + url + "\n"),
+        status.log.as_deref().unwrap_or("none"),
+    );
+    for warning in &status.warnings {
+        text = text + "warning " + &crate::plain::message(warning) + "\n";
+    }
+    if status.servers.is_empty() {
+        text.push_str("\nno tmux server is followed\n");
+    } else {
+        text.push('\n');
+        text.push_str(&servers(&status.servers));
+    }
+    View::new(text, &status, &key)
+}
+
+fn servers(servers: &[ServerStatus]) -> String {
     let mut table =
         Table::new(&["TMUX SERVER", "STATE", "VERSION", "COVERAGE", "CLIENTS", "SESSIONS", "PANES", "KEPT", "ERROR"]);
     for server in servers {
         table.row(&[
-            server.socket,
-            server.state,
-            server.version.unwrap_or_default(),
-            server.coverage.unwrap_or_default(),
+            server.socket.clone(),
+            server.state.clone(),
+            server.version.clone().unwrap_or_default(),
+            server.coverage.clone().unwrap_or_default(),
             server.clients.to_string(),
             server.sessions.to_string(),
             server.panes.to_string(),
             format!("{} KiB", server.ring_bytes / 1024),
-            server.error.unwrap_or_default(),
+            server.error.clone().unwrap_or_default(),
         ]);
     }
     table.render()

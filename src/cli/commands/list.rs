@@ -5,15 +5,18 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use clap::Args;
 
 use super::{
-    Caller, Outcome, listed,
+    Caller, Outcome,
+    events::join_targets,
+    listed,
     output::{self, Table, place, short_duration},
     path_named,
 };
 use crate::{
     api::{
-        DoneAnswer, Error, FormatAnswer, FormatListQuery, FormatQuery, Listed, PaneInfo, PaneList, SessionInfo,
-        SessionList, Size, WindowList,
+        DoneAnswer, Error, EventsRequest, FormatAnswer, FormatListQuery, FormatQuery, Listed, PaneInfo, PaneList,
+        SessionInfo, SessionList, Size, WindowList,
     },
+    cli::watch::{Source, View, watch},
     engine::is_number,
 };
 
@@ -24,11 +27,15 @@ use crate::{
 #[command(after_long_help = "Examples:
   muxtap list-sessions
   muxtap ls --json | jq -r '.sessions[].name'
-  muxtap ls -F '#{session_name}'")]
+  muxtap ls -F '#{session_name}'
+  muxtap ls --watch                              as it is, until Ctrl-C")]
 pub(in crate::cli) struct ListSessions {
     /// Print this format of tmux's for each, and nothing else
     #[arg(short = 'F', value_name = "FORMAT")]
     format: Option<String>,
+    /// Go on: show the list again whenever it has changed
+    #[arg(short, long)]
+    watch: bool,
 }
 
 /// Say whether a session is there, by the exit status alone
@@ -72,7 +79,8 @@ const PLACE_AND_PROGRAM: &str = "[#{session_name}] #{window_index}:#{window_name
 #[command(after_long_help = "Examples:
   muxtap list-windows
   muxtap list-windows -t work --json
-  muxtap list-windows -F '#{window_name} #{window_layout}'")]
+  muxtap list-windows -F '#{window_name} #{window_layout}'
+  muxtap list-windows --watch --json             a line for each change")]
 pub(in crate::cli) struct ListWindows {
     /// Print this format of tmux's for each, and nothing else
     #[arg(short = 'F', value_name = "FORMAT")]
@@ -83,6 +91,9 @@ pub(in crate::cli) struct ListWindows {
     /// All sessions; the default, taken for tmux's sake
     #[arg(short = 'a', conflicts_with = "target")]
     all: bool,
+    /// Go on: show the list again whenever it has changed
+    #[arg(short, long)]
+    watch: bool,
 }
 
 /// List the panes of the tmux server
@@ -94,7 +105,8 @@ pub(in crate::cli) struct ListWindows {
   muxtap list-panes
   muxtap list-panes -t 'work:*'
   muxtap list-panes -F '#{pane_id} #{pane_current_command}'
-  muxtap list-panes --json | jq -r '.panes[] | select(.dead) | .id'")]
+  muxtap list-panes --json | jq -r '.panes[] | select(.dead) | .id'
+  muxtap list-panes --watch                      as it is, until Ctrl-C")]
 pub(in crate::cli) struct ListPanes {
     /// Print this format of tmux's for each pane that has not ended, and nothing else
     #[arg(short = 'F', value_name = "FORMAT")]
@@ -108,6 +120,9 @@ pub(in crate::cli) struct ListPanes {
     /// TARGET is a session; taken for tmux's sake, TARGET says it by itself
     #[arg(short = 's')]
     session: bool,
+    /// Go on: show the list again whenever it has changed
+    #[arg(short, long)]
+    watch: bool,
 }
 
 impl HasSession {
@@ -135,20 +150,37 @@ pub(super) fn format_query(format: &str) -> FormatQuery {
     FormatQuery { format: format.to_owned() }
 }
 
-/// Prints a format for each of a list.
-async fn formatted(caller: &Caller, each: Listed, format: String, targets: &[String]) -> Outcome {
-    let query = FormatListQuery { each, format, targets: listed(targets)?.targets };
-    print_formatted(caller, &caller.client().await?.get("/v1/format", &query).await?)
+/// Asks for a format for each of a list.
+async fn formatted(caller: &Caller, each: Listed, format: &str, targets: &[String]) -> Result<View, Error> {
+    let query = FormatListQuery { each, format: format.to_owned(), targets: listed(targets)?.targets };
+    let answer: FormatAnswer = caller.client().await?.get("/v1/format", &query).await?;
+    View::new(lines(&answer), &answer, &answer)
+}
+
+/// Returns each line with its end; a list of nothing has none.
+fn lines(answer: &FormatAnswer) -> String {
+    answer.lines.iter().flat_map(|line| [line, "\n"]).collect()
 }
 
 fn print_formatted(caller: &Caller, answer: &FormatAnswer) -> Outcome {
     if caller.json {
         output::print_json(answer)?;
     } else {
-        // A list of nothing has no line.
-        output::print(answer.lines.iter().flat_map(|line| [line, "\n"]).collect::<String>())?;
+        output::print(lines(answer))?;
     }
     Ok(0)
+}
+
+/// Prints a list, once or whenever one of these kinds of events has changed it.
+async fn print_or_watch(
+    caller: &Caller,
+    watched: Option<(&str, &[String])>,
+    look: impl AsyncFn(&Caller) -> Result<View, Error>,
+) -> Outcome {
+    let Some((types, targets)) = watched else { return look(caller).await?.print(caller) };
+    let request =
+        EventsRequest { types: Some(types.to_owned()), panes: join_targets(targets)?, ..EventsRequest::default() };
+    watch(caller, Source::Events(request), look).await
 }
 
 /// Returns the error about a list that a target leaves empty. `None`: it is not empty, or it was
@@ -160,77 +192,86 @@ fn nothing_there(target: &[String], is_empty: bool) -> Option<Error> {
 
 impl ListSessions {
     pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
-        if let Some(format) = self.format {
+        let watched = self.watch.then_some(("topology,server", [].as_slice()));
+        print_or_watch(caller, watched, async |caller: &Caller| self.look(caller).await).await
+    }
+
+    async fn look(&self, caller: &Caller) -> Result<View, Error> {
+        if let Some(format) = &self.format {
             return formatted(caller, Listed::Sessions, format, &[]).await;
         }
         let list: SessionList = caller.client().await?.get("/v1/sessions", &()).await?;
-        if caller.json {
-            output::print_json(&list)?;
-            return Ok(0);
-        }
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs());
         let mut table = Table::new(&["ID", "NAME", "WINDOWS", "ATTACHED", "AGE", "IDLE"]);
-        for session in list.sessions {
+        for session in &list.sessions {
             table.row(&[
-                session.id,
-                session.name,
+                session.id.clone(),
+                session.name.clone(),
                 session.windows.to_string(),
                 session.attached.to_string(),
                 short_duration(now.saturating_sub(session.created)),
                 short_duration(now.saturating_sub(session.activity)),
             ]);
         }
-        output::print(table.render())?;
-        Ok(0)
+        let mut key = list.clone();
+        key.sessions.iter_mut().for_each(|session| session.activity = 0);
+        View::new(table.render(), &list, &key)
     }
 }
 
 impl ListWindows {
-    pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
+    pub(in crate::cli) async fn run(mut self, caller: &Caller) -> Outcome {
         // Where only a session can be meant a number is one.
-        let target = self.target.map(|target| if is_number(&target) { format!("{target}:") } else { target });
-        if let Some(format) = self.format {
-            return formatted(caller, Listed::Windows, format, target.as_slice()).await;
+        self.target = self.target.map(|target| if is_number(&target) { format!("{target}:") } else { target });
+        let watched = self.watch.then_some(("topology,server", [].as_slice()));
+        print_or_watch(caller, watched, async |caller: &Caller| self.look(caller).await).await
+    }
+
+    async fn look(&self, caller: &Caller) -> Result<View, Error> {
+        let target = self.target.as_slice();
+        if let Some(format) = &self.format {
+            return formatted(caller, Listed::Windows, format, target).await;
         }
-        let list: WindowList = caller.client().await?.get("/v1/windows", &listed(target.as_slice())?).await?;
-        if let Some(error) = nothing_there(target.as_slice(), list.windows.is_empty()) {
-            return Err(error.into());
-        }
-        if caller.json {
-            output::print_json(&list)?;
-            return Ok(0);
+        let list: WindowList = caller.client().await?.get("/v1/windows", &listed(target)?).await?;
+        if let Some(error) = nothing_there(target, list.windows.is_empty()) {
+            return Err(error);
         }
         let mut table = Table::new(&["ID", "WINDOW", "NAME", "PANES", "SIZE", "ACTIVE"]);
-        for window in list.windows {
+        for window in &list.windows {
             table.row(&[
-                window.id,
+                window.id.clone(),
                 format!("{}:{}", window.session, window.index),
-                window.name,
+                window.name.clone(),
                 window.panes.to_string(),
                 size(window.size),
                 mark(window.active),
             ]);
         }
-        output::print(table.render())?;
-        Ok(0)
+        View::new(table.render(), &list, &list)
     }
 }
 
+/// The events after which a list of panes may be another one. What runs in a pane, and where, no
+/// event tells; it shows something then, mostly.
+const PANE_EVENTS: &str = "topology,server,pane-opened,pane-exited,title,screen";
+
 impl ListPanes {
-    pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
+    pub(in crate::cli) async fn run(mut self, caller: &Caller) -> Outcome {
         // With `-s` a bare number can be nothing but a session.
         let is_session = |target: &str| self.session && is_number(target);
-        let target = self.target.map(|target| if is_session(&target) { format!("{target}:") } else { target });
-        if let Some(format) = self.format {
-            return formatted(caller, Listed::Panes, format, target.as_slice()).await;
+        self.target = self.target.map(|target| if is_session(&target) { format!("{target}:") } else { target });
+        let watched = self.watch.then_some((PANE_EVENTS, self.target.as_slice()));
+        print_or_watch(caller, watched, async |caller: &Caller| self.look(caller).await).await
+    }
+
+    async fn look(&self, caller: &Caller) -> Result<View, Error> {
+        let target = self.target.as_slice();
+        if let Some(format) = &self.format {
+            return formatted(caller, Listed::Panes, format, target).await;
         }
-        let list: PaneList = caller.client().await?.get("/v1/panes", &listed(target.as_slice())?).await?;
-        if let Some(error) = nothing_there(target.as_slice(), list.panes.is_empty()) {
-            return Err(error.into());
-        }
-        if caller.json {
-            output::print_json(&list)?;
-            return Ok(0);
+        let list: PaneList = caller.client().await?.get("/v1/panes", &listed(target)?).await?;
+        if let Some(error) = nothing_there(target, list.panes.is_empty()) {
+            return Err(error);
         }
         let mut table = Table::new(&["ID", "PANE", "NAME", "COMMAND", "PID", "SIZE", "ACTIVE", "STATE", "PATH"]);
         for pane in &list.panes {
@@ -251,8 +292,9 @@ impl ListPanes {
                 pane.path.clone(),
             ]);
         }
-        output::print(table.render())?;
-        Ok(0)
+        let mut key = list.clone();
+        key.panes.iter_mut().for_each(|pane| pane.cursor = None);
+        View::new(table.render(), &list, &key)
     }
 }
 

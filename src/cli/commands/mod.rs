@@ -19,6 +19,8 @@ pub(super) mod mcp;
 pub(super) mod read;
 pub(super) mod run;
 pub(super) mod tail;
+#[cfg(feature = "top")]
+pub(super) mod top;
 pub(super) mod wait_for;
 
 use muxtap_core::duration::parse as duration;

@@ -11,6 +11,7 @@ use std::{
 };
 
 use dashmap::DashMap;
+use tokio::sync::watch;
 
 use super::{core::Core, result::WaitResult};
 use crate::{
@@ -29,6 +30,8 @@ pub struct Waits {
     of_callers: DashMap<Caller, usize>,
     next: AtomicU64,
     secret: RandomState,
+    /// Counts the waits that began or ended.
+    changes: watch::Sender<u64>,
 }
 
 /// A registered wait.
@@ -61,6 +64,11 @@ impl Waits {
         let mut open: Vec<_> = self.all.iter().filter_map(|wait| open(&wait)).collect();
         open.sort_by_key(|(core, _)| core.requested_at);
         open.iter().map(|(core, caller)| core.info(caller)).collect()
+    }
+
+    /// Returns a counter that changes whenever a wait has begun or ended.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
     }
 
     /// Cancels all open waits.
@@ -154,6 +162,7 @@ impl WaitGuard {
         metrics::WAITS_ACTIVE.increment(1.0);
         let core = make(waits.new_id());
         waits.all.insert(core.id.clone(), Wait::Open(core.clone(), engine.caller.clone()));
+        waits.changes.send_modify(|count| *count += 1);
         Ok(Self { engine: engine.clone(), core, attached: true, holds_slot: true, stored: false })
     }
 
@@ -173,6 +182,7 @@ impl WaitGuard {
             *own == 0
         });
         metrics::WAITS_ACTIVE.decrement(1.0);
+        waits.changes.send_modify(|count| *count += 1);
     }
 
     /// Replaces a wait that is over by its result, and frees all else.

@@ -1,0 +1,326 @@
+//! `--watch`: an answer that is printed again whenever it has changed.
+
+use std::{
+    io::{self, IsTerminal as _},
+    time::{Duration, Instant},
+};
+
+use super::{
+    EXIT_ERROR, Outcome,
+    caller::Caller,
+    client::{ConnectionLost, EventStream},
+    follow::{FollowedEvents, Recovery, Step},
+    output::{self, Failure},
+    terminal::{self, FullScreen, Keys, Signal, Signals},
+};
+use crate::{
+    api::{Error, Event, EventsRequest, Result},
+    daemon::start,
+};
+
+/// How long changes are collected before the answer is asked for again.
+const BURST: Duration = Duration::from_millis(50);
+/// The least time between two answers.
+const BETWEEN: Duration = Duration::from_millis(200);
+/// The least time between two answers when panes have only printed.
+const BETWEEN_OUTPUT: Duration = Duration::from_secs(1);
+
+/// An answer, in all the forms in which it may be printed.
+pub(super) struct View {
+    /// The text for people.
+    pub(super) text: String,
+    /// One line of JSON.
+    pub(super) json: String,
+    /// What counts as a change. Ages and cursors are left out.
+    pub(super) key: String,
+}
+
+impl View {
+    pub(super) fn new(text: String, answer: &impl serde::Serialize, key: &impl serde::Serialize) -> Result<Self> {
+        let json =
+            |value: serde_json::Result<String>| value.map_err(|error| Error::internal(format!("answer: {error}")));
+        Ok(Self { text, json: json(serde_json::to_string(answer))?, key: json(serde_json::to_string(key))? })
+    }
+
+    /// Prints it once.
+    pub(super) fn print(&self, caller: &Caller) -> Outcome {
+        if caller.json {
+            output::print_json_line(self.json.as_bytes())?;
+        } else {
+            output::print(&self.text)?;
+        }
+        Ok(0)
+    }
+}
+
+/// Where the changes come from.
+pub(super) enum Source {
+    /// The events of one tmux server.
+    Events(EventsRequest),
+    /// The daemon's status. No daemon is started for it.
+    Status,
+}
+
+/// Prints what `look` returns, again whenever it has changed: on a terminal in place of the last
+/// one. Ends with Ctrl-C or when the daemon is stopped.
+pub(super) async fn watch(caller: &Caller, source: Source, look: impl AsyncFn(&Caller) -> Result<View>) -> Outcome {
+    let mut signals = Signals::new()?;
+    // What is wrong from the beginning is an error, and not shown on a screen that goes away.
+    let mut changes = Changes::begin(caller, source).await?;
+    let asking = caller.without_start();
+    let first = look(&asking).await?;
+    let mut screen = Screen::new(caller);
+    screen.show(first)?;
+    let mut pace = Pace::begin();
+    loop {
+        let step = tokio::select! {
+            change = changes.next() => change,
+            () = pace.due() => {
+                pace.looked();
+                match look(&asking).await {
+                    Ok(view) => screen.show(view)?,
+                    Err(error) => screen.fail(&error)?,
+                }
+                continue;
+            }
+            signal = signals.next() => match signal {
+                Signal::End(status) => return Ok(status),
+                Signal::Stop => { screen.suspend()?; continue }
+                Signal::Resized => { screen.redraw()?; continue }
+            },
+        };
+        match step {
+            Change::None => {}
+            Change::Output => pace.printed(),
+            Change::Other => pace.changed(),
+            Change::Ended(step) => {
+                let recovery = tokio::select! {
+                    recovery = changes.recover(caller, step) => recovery?,
+                    status = ended(&mut signals) => return Ok(status),
+                };
+                if recovery == Recovery::DaemonEnded {
+                    drop(screen);
+                    output::note("the daemon has ended");
+                    return Ok(EXIT_ERROR);
+                }
+                pace.changed();
+            }
+        }
+    }
+}
+
+/// When to look at what changes: soon after something has changed, not too often, and else never.
+pub(super) struct Pace {
+    looked: Instant,
+    due: Option<Instant>,
+}
+
+impl Pace {
+    /// Begins with a look that was just made.
+    pub(super) fn begin() -> Self {
+        Self { looked: Instant::now(), due: None }
+    }
+
+    /// Notes that something has changed.
+    pub(super) fn changed(&mut self) {
+        self.look_after(BETWEEN);
+    }
+
+    /// Notes that panes have printed.
+    pub(super) fn printed(&mut self) {
+        self.look_after(BETWEEN_OUTPUT);
+    }
+
+    fn look_after(&mut self, between: Duration) {
+        let next = (self.looked + between).max(Instant::now() + BURST);
+        self.due = Some(self.due.map_or(next, |due| due.min(next)));
+    }
+
+    /// Notes that a look begins.
+    pub(super) fn looked(&mut self) {
+        *self = Self::begin();
+    }
+
+    /// Resolves when the next look is due; never while nothing has changed.
+    pub(super) async fn due(&self) {
+        match self.due {
+            Some(due) => tokio::time::sleep_until(due.into()).await,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+/// Resolves with the exit status of a signal that ends the command.
+async fn ended(signals: &mut Signals) -> u8 {
+    loop {
+        if let Signal::End(status) = signals.next().await {
+            return status;
+        }
+    }
+}
+
+/// What a step of a stream of changes brought.
+enum Change {
+    None,
+    /// Panes show something new, and may run something else.
+    Output,
+    Other,
+    Ended(Step),
+}
+
+/// A stream of changes.
+enum Changes {
+    Events(Box<FollowedEvents>, EventsRequest),
+    Status(EventStream),
+}
+
+impl Changes {
+    async fn begin(caller: &Caller, source: Source) -> Result<Self> {
+        match source {
+            Source::Events(request) => {
+                Ok(Self::Events(Box::new(FollowedEvents::begin(caller, &request).await?), request))
+            }
+            Source::Status => match Self::status(caller).await? {
+                Some(status) => Ok(status),
+                None => Err(no_daemon(caller)),
+            },
+        }
+    }
+
+    async fn status(caller: &Caller) -> Result<Option<Self>> {
+        let Some(client) = caller.running().await? else { return Ok(None) };
+        Ok(Some(Self::Status(client.events("/v1/status/events", &(), None).await?)))
+    }
+
+    async fn next(&mut self) -> Change {
+        let mut change = Change::None;
+        let mut event = |data: &[u8]| {
+            let is_output = matches!(serde_json::from_slice(data), Ok(Event::Screen { .. } | Event::Output { .. }));
+            if !is_output {
+                change = Change::Other;
+            } else if matches!(change, Change::None) {
+                change = Change::Output;
+            }
+        };
+        let step = match self {
+            Self::Events(followed, _) => followed.next(event).await,
+            Self::Status(stream) => match stream.next(&mut event).await {
+                Ok(true) => Step::Continues,
+                Ok(false) => Step::Ended,
+                Err(lost) => Step::Lost(lost),
+            },
+        };
+        match step {
+            Step::Continues => change,
+            step => Change::Ended(step),
+        }
+    }
+
+    async fn recover(&mut self, caller: &Caller, step: Step) -> Result<Recovery> {
+        match (self, step) {
+            (_, Step::Ended) => Ok(Recovery::DaemonEnded),
+            (Self::Events(followed, request), step) => followed.recover(caller, request, step).await,
+            (_, Step::Continues) => Ok(Recovery::NotNeeded),
+            (status, Step::Lost(lost)) => {
+                *status = Self::next_status(caller, lost).await?;
+                Ok(Recovery::Reconnected)
+            }
+        }
+    }
+
+    /// Waits for the next daemon: none is started to be watched.
+    async fn next_status(caller: &Caller, lost: ConnectionLost) -> Result<Self> {
+        output::note(&format!("{}; waiting for another one", Error::from(lost).message));
+        loop {
+            let paths = caller.paths.clone();
+            let back = tokio::task::spawn_blocking(move || start::wait_for_restart(&paths, None)).await;
+            if back.map_err(|error| Error::internal(error.to_string()))??.is_none() {
+                return Err(no_daemon(caller));
+            }
+            // One that is just ending refuses.
+            if let Ok(Some(status)) = Self::status(caller).await {
+                return Ok(status);
+            }
+        }
+    }
+}
+
+/// The error where no daemon runs and none is to be started.
+pub(super) fn no_daemon(caller: &Caller) -> Error {
+    Error::not_found(format!("no muxtap daemon runs (its socket would be {})", caller.paths.socket.display()))
+}
+
+/// The place where views are shown.
+struct Screen {
+    json: bool,
+    /// `None`: stdout is no terminal, or JSON is wanted; each view is printed behind the last one.
+    full: Option<FullScreen>,
+    /// The text and the key of what was shown last.
+    shown: Option<(String, String)>,
+}
+
+impl Screen {
+    fn new(caller: &Caller) -> Self {
+        let is_dumb = std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
+        let full = !caller.json && io::stdout().is_terminal() && !is_dumb;
+        let full = if full { FullScreen::enter(Keys::Ignored).ok() } else { None };
+        Self { json: caller.json, full, shown: None }
+    }
+
+    fn show(&mut self, view: View) -> Result<(), Failure> {
+        if self.shown.as_ref().is_some_and(|(_, key)| *key == view.key) {
+            return Ok(());
+        }
+        if self.json {
+            output::print_json_line(view.json.as_bytes())?;
+        } else {
+            self.print(&view.text)?;
+        }
+        self.shown = Some((view.text, view.key));
+        Ok(())
+    }
+
+    /// Shows why there is nothing to show.
+    fn fail(&mut self, error: &Error) -> Result<(), Failure> {
+        // No view's key begins so.
+        let key = format!("error {}", error.message);
+        if self.shown.as_ref().is_some_and(|(_, shown)| *shown == key) {
+            return Ok(());
+        }
+        let text = format!("{}\n", error.message);
+        if self.full.is_some() {
+            self.print(&text)?;
+        } else {
+            output::report(error, self.json);
+        }
+        self.shown = Some((text, key));
+        Ok(())
+    }
+
+    fn print(&self, text: &str) -> Result<(), Failure> {
+        let text = crate::plain::text(text);
+        if self.full.is_some() {
+            return terminal::draw(&text.replace('\t', " "));
+        }
+        // A table ends where the next one begins.
+        let end = if self.shown.is_some() { "\n" } else { "" };
+        output::print(format!("{end}{text}"))
+    }
+
+    fn redraw(&self) -> Result<(), Failure> {
+        if self.full.is_some()
+            && let Some((text, _)) = &self.shown
+        {
+            self.print(text)?;
+        }
+        Ok(())
+    }
+
+    fn suspend(&self) -> Result<(), Failure> {
+        match &self.full {
+            Some(screen) => screen.suspend()?,
+            None => terminal::stop()?,
+        }
+        self.redraw()
+    }
+}

@@ -1,0 +1,55 @@
+//! Changes of what an engine follows, and of who waits.
+
+use tokio::sync::{broadcast, watch};
+
+use super::Engine;
+use crate::api::Event;
+
+/// Notifies of what [`Engine::servers`] and [`Engine::waits`] show: servers that come and go, their
+/// sessions, windows and panes, and waits that begin and end.
+pub(crate) struct Changes {
+    engine: Engine,
+    events: broadcast::Receiver<(std::sync::Arc<std::path::Path>, Event)>,
+    waits: watch::Receiver<u64>,
+}
+
+impl Engine {
+    /// Returns the changes from now on.
+    pub(crate) fn changes(&self) -> Changes {
+        Changes { engine: self.clone(), events: self.shared.events.subscribe(), waits: self.shared.waits.changes() }
+    }
+}
+
+impl Changes {
+    /// Resolves when something has changed since the last call. `None`: the engine stops.
+    /// Cancel safe.
+    pub(crate) async fn next(&mut self) -> Option<()> {
+        loop {
+            tokio::select! {
+                event = self.events.recv() => match event {
+                    Ok((_, event)) if is_shown(&event) => break,
+                    Ok(_) => {}
+                    Err(broadcast::error::RecvError::Lagged(_)) => break,
+                    Err(broadcast::error::RecvError::Closed) => return None,
+                },
+                changed = self.waits.changed() => break changed.ok()?,
+                () = self.engine.stopping() => return None,
+            }
+        }
+        Some(())
+    }
+
+    /// Forgets what has changed until now: the caller looks at all of it next.
+    pub(crate) fn forget(&mut self) {
+        while !matches!(
+            self.events.try_recv(),
+            Err(broadcast::error::TryRecvError::Empty | broadcast::error::TryRecvError::Closed)
+        ) {}
+        self.waits.mark_unchanged();
+    }
+}
+
+/// Whether an event changes what is told of a server.
+fn is_shown(event: &Event) -> bool {
+    matches!(event, Event::Topology { .. } | Event::Server { .. } | Event::PaneOpened { .. } | Event::PaneExited { .. })
+}
