@@ -329,8 +329,9 @@ fn the_tail_of_a_log() {
 fn what_runs_is_stopped() {
     let world = World::with_server();
     let (mut client, pane) = stage(&world);
-    client.call("send_keys", &json!({"target": pane, "text": "cat", "keys": ["Enter"]}));
-    client.call("wait_for", &json!({"panes": pane, "patterns": "cat"}));
+    client.call("send_keys", &json!({"target": pane, "text": "echo be''gun; cat", "keys": ["Enter"]}));
+    let begun = client.call("wait_for", &json!({"panes": pane, "patterns": "begun"}));
+    assert_eq!(begun["outcome"], "matched", "{begun}");
     // As other programs name it: nothing is typed, and the right name is said.
     let error = client.fails("INVALID_ARGUMENT", "send_keys", &json!({"target": pane, "keys": ["Ctrl+C"]}));
     assert!(error.contains("\"C-c\"") && error.contains("Nothing was typed"), "{error}");
