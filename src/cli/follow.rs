@@ -12,9 +12,9 @@ use crate::api::{Error, ErrorCode, EventsRequest, Result};
 /// The path of the event stream.
 const PATH: &str = "/v1/events";
 /// A stream that is lost sooner than this after its beginning counts as lost at once.
-const SHORT: Duration = Duration::from_secs(1);
+pub(super) const SHORT: Duration = Duration::from_secs(1);
 /// Streams in a row that may be lost at once: the stream itself may be what kills the daemon.
-const SHORT_ONES: u32 = 3;
+pub(super) const SHORT_ONES: u32 = 3;
 
 /// A stream of events that can move to another daemon.
 pub(super) struct FollowedEvents {

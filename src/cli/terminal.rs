@@ -176,6 +176,7 @@ pub(super) struct Signals {
     interrupt: unix::Signal,
     terminate: unix::Signal,
     hang_up: unix::Signal,
+    quit: unix::Signal,
     stop: unix::Signal,
     resized: unix::Signal,
 }
@@ -190,6 +191,7 @@ impl Signals {
             interrupt: listen(SignalKind::interrupt())?,
             terminate: listen(SignalKind::terminate())?,
             hang_up: listen(SignalKind::hangup())?,
+            quit: listen(SignalKind::quit())?,
             stop: listen(SignalKind::from_raw(STOP))?,
             resized: listen(SignalKind::window_change())?,
         })
@@ -201,6 +203,7 @@ impl Signals {
             _ = self.interrupt.recv() => Signal::End(super::EXIT_INTERRUPTED),
             _ = self.terminate.recv() => Signal::End(143),
             _ = self.hang_up.recv() => Signal::End(129),
+            _ = self.quit.recv() => Signal::End(131),
             _ = self.stop.recv() => Signal::Stop,
             _ = self.resized.recv() => Signal::Resized,
         }

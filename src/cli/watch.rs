@@ -2,6 +2,7 @@
 
 use std::{
     io::{self, IsTerminal as _},
+    pin::pin,
     time::{Duration, Instant},
 };
 
@@ -24,6 +25,9 @@ const BURST: Duration = Duration::from_millis(50);
 const BETWEEN: Duration = Duration::from_millis(200);
 /// The least time between two answers when panes have only printed.
 const BETWEEN_OUTPUT: Duration = Duration::from_secs(1);
+
+/// How often the next daemon may refuse before what it says is the end.
+const REFUSALS: u32 = 3;
 
 /// An answer, in all the forms in which it may be printed.
 pub(super) struct View {
@@ -66,9 +70,15 @@ pub(super) enum Source {
 pub(super) async fn watch(caller: &Caller, source: Source, look: impl AsyncFn(&Caller) -> Result<View>) -> Outcome {
     let mut signals = Signals::new()?;
     // What is wrong from the beginning is an error, and not shown on a screen that goes away.
-    let mut changes = Changes::begin(caller, source).await?;
+    let mut changes = match attended(&mut signals, None, Changes::begin(caller, source)).await? {
+        Ok(changes) => changes?,
+        Err(status) => return Ok(status),
+    };
     let asking = caller.without_start();
-    let first = look(&asking).await?;
+    let first = match attended(&mut signals, None, look(&asking)).await? {
+        Ok(first) => first?,
+        Err(status) => return Ok(status),
+    };
     let mut screen = Screen::new(caller);
     screen.show(first)?;
     let mut pace = Pace::begin();
@@ -77,9 +87,11 @@ pub(super) async fn watch(caller: &Caller, source: Source, look: impl AsyncFn(&C
             change = changes.next() => change,
             () = pace.due() => {
                 pace.looked();
-                match look(&asking).await {
-                    Ok(view) => screen.show(view)?,
-                    Err(error) => screen.fail(&error)?,
+                // A daemon or a tmux that hangs takes its time.
+                match attended(&mut signals, Some(&screen), look(&asking)).await? {
+                    Ok(Ok(view)) => screen.show(view)?,
+                    Ok(Err(error)) => screen.fail(&error)?,
+                    Err(status) => return Ok(status),
                 }
                 continue;
             }
@@ -94,9 +106,9 @@ pub(super) async fn watch(caller: &Caller, source: Source, look: impl AsyncFn(&C
             Change::Output => pace.printed(),
             Change::Other => pace.changed(),
             Change::Ended(step) => {
-                let recovery = tokio::select! {
-                    recovery = changes.recover(caller, step) => recovery?,
-                    status = ended(&mut signals) => return Ok(status),
+                let recovery = match attended(&mut signals, Some(&screen), changes.recover(caller, step)).await? {
+                    Ok(recovery) => recovery?,
+                    Err(status) => return Ok(status),
                 };
                 if recovery == Recovery::DaemonEnded {
                     drop(screen);
@@ -150,11 +162,25 @@ impl Pace {
     }
 }
 
-/// Resolves with the exit status of a signal that ends the command.
-async fn ended(signals: &mut Signals) -> u8 {
+/// Awaits something while the signals are handled. `Err`: the exit status of the one that ends the
+/// command.
+async fn attended<T>(
+    signals: &mut Signals,
+    screen: Option<&Screen>,
+    awaited: impl Future<Output = T>,
+) -> Result<Result<T, u8>, Failure> {
+    let mut awaited = pin!(awaited);
     loop {
-        if let Signal::End(status) = signals.next().await {
-            return status;
+        let signal = tokio::select! {
+            value = &mut awaited => return Ok(Ok(value)),
+            signal = signals.next() => signal,
+        };
+        match (signal, screen) {
+            (Signal::End(status), _) => return Ok(Err(status)),
+            (Signal::Stop, Some(screen)) => screen.suspend()?,
+            (Signal::Stop, None) => terminal::stop()?,
+            (Signal::Resized, Some(screen)) => screen.redraw()?,
+            (Signal::Resized, None) => {}
         }
     }
 }
@@ -231,17 +257,20 @@ impl Changes {
     /// Waits for the next daemon: none is started to be watched.
     async fn next_status(caller: &Caller, lost: ConnectionLost) -> Result<Self> {
         output::note(&format!("{}; waiting for another one", Error::from(lost).message));
-        loop {
+        for refusals in 0.. {
             let paths = caller.paths.clone();
             let back = tokio::task::spawn_blocking(move || start::wait_for_restart(&paths, None)).await;
             if back.map_err(|error| Error::internal(error.to_string()))??.is_none() {
                 return Err(no_daemon(caller));
             }
-            // One that is just ending refuses.
-            if let Ok(Some(status)) = Self::status(caller).await {
-                return Ok(status);
+            match Self::status(caller).await {
+                Ok(Some(status)) => return Ok(status),
+                // One that is just ending refuses; one that goes on refusing is to be heard.
+                Err(error) if refusals >= REFUSALS => return Err(error),
+                Ok(None) | Err(_) => {}
             }
         }
+        Err(no_daemon(caller))
     }
 }
 

@@ -120,7 +120,10 @@ pub async fn config(app: App) -> Json<ConfigAnswer> {
 pub async fn environment(Params(at): Params<ServerQuery>, app: App) -> Answer<EnvironmentAnswer> {
     app.engine.authorize(Tier::Read)?;
     let mut answer = app.engine.environment(at.socket.as_deref()).await?;
-    answer.files = app.daemon.about.files.iter().map(ReadFile::answer).collect();
+    // On a file system that hangs only who asked is held up.
+    let files = app.daemon.about.files.clone();
+    let looked = tokio::task::spawn_blocking(move || files.iter().map(ReadFile::answer).collect()).await;
+    answer.files = looked.map_err(|error| crate::api::Error::internal(format!("configuration files: {error}")))?;
     Ok(Json(answer))
 }
 

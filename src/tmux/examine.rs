@@ -30,7 +30,10 @@ impl Program {
     /// Returns the program that this process would run, and what it says of itself.
     pub async fn examine(&self) -> TmuxProgram {
         let path = env::var_os("PATH").unwrap_or_else(|| DEFAULT_PATH.into());
-        let file = find_program(&self.tmux, &path);
+        let program = self.tmux.clone();
+        // A folder of PATH may be on a file system that hangs.
+        let found = tokio::task::spawn_blocking(move || find_program(&program, &path)).await;
+        let file = found.ok().flatten();
         let version = self.limited().version().await;
         let (version, error) = match version {
             Ok(version) => (Some(version.trim_start_matches("tmux ").to_owned()), None),

@@ -247,7 +247,7 @@ fn a_program_in_a_shells_foreground_is_no_shell() {
     let pane = shell(&world, &["bash", "--norc"]);
     world.ok(&["send-keys", "-t", &pane, "echo sta''rts; sleep 100", "Enter"]);
     world.await_output(&pane, "(?m)^starts$");
-    let message = world.error("CONFLICT", &["run", "-t", &pane, "--", "echo no"]);
+    let message = world.error("CONFLICT", &["run", "-t", &pane, "-T", "2", "--", "echo no"]);
     assert!(message.contains("sleep"), "{message}");
     world.ok(&["send-keys", "-t", &pane, "C-c"]);
     world.ok(&["wait-for", "-t", &pane, "--prompt"]);

@@ -70,3 +70,18 @@ fn a_pane_of_its_own_may_stay_and_needs_a_place() {
         assert!(wrong.status == 1 && wrong.stderr.contains(said), "{args:?}: {wrong:?}");
     }
 }
+
+#[test]
+fn a_daemon_that_is_stopped_leaves_the_command_and_says_where_it_is() {
+    let world = World::with_server();
+    let run = world.spawn(&["run", "--new-pane", "-t", "%0", "-T", "60", "echo begun; exec cat"]);
+    eventually("a pane of its own", || world.panes().len() == 2);
+    let pane = world.panes().into_iter().find(|pane| pane != "%0").unwrap();
+    eventually("it is waited for", || world.metric("muxtap_waits_active") == 1);
+    world.ok(&["stop"]);
+    let ran = run.finish();
+    assert_eq!(ran.status, 1, "{ran:?}");
+    assert!(ran.stderr.contains(&format!("how the command in pane {pane} ended is not known")), "{ran:?}");
+    assert!(world.daemon_pid().is_none(), "none is started after one that was stopped");
+    assert!(world.tmux(&["list-panes", "-a", "-F", "#{pane_id}"]).contains(&pane));
+}

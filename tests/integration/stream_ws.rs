@@ -166,7 +166,11 @@ fn what_is_no_request_is_answered_with_an_error_and_the_connection_stays() {
         (r#"{"id":4,"op":"subscribe","socket":"sub/relative"}"#, json!(4), "absolute"),
         (r#"{"op":"wait","panes":["%0"],"exit":true}"#, Value::Null, "id: this field is needed"),
         (r#"{"id":4,"op":"wait","panes":["%0"]}"#, json!(4), "nothing to wait for"),
-        (r#"{"id":4,"op":"wait","panes":["%0"],"patern":["x"]}"#, json!(4), "patern: no such field; there are panes, "),
+        (
+            r#"{"id":4,"op":"wait","panes":["%0"],"patern":["x"]}"#,
+            json!(4),
+            "patern: no such field, perhaps patterns; there are panes, ",
+        ),
         (r#"{"id":4,"op":"wait","panes":["%0"],"exit":true,"detach":true}"#, json!(4), "detach: "),
         (r#"{"id":4,"op":"cancel","wait":4}"#, json!(4), "wait: no such field; there are id"),
         (r#"{"id":4,"op":"input","pane":"main","keys":["x"],"text":"y"}"#, json!(4), "exactly one"),

@@ -4,7 +4,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::{
-    common::{Background, World, eventually, names, signal},
+    common::{Background, Stopped, World, eventually, names, signal},
     subscribers::Sse,
 };
 
@@ -208,5 +208,25 @@ fn the_terminal_is_given_back() {
         press(&world, &pane, &["typed", "Enter"]);
         // Echoed, and printed by cat.
         shows(&world, &pane, "typed\ntyped");
+    }
+}
+
+/// Signals count from the beginning, whatever hangs: else only SIGKILL would end it.
+#[test]
+fn ctrl_c_ends_it_while_the_daemon_hangs() {
+    let world = World::with_server();
+    world.sessions();
+    let _stopped = Stopped::new(world.daemon_pid().unwrap());
+    for args in [&["status", "--watch"][..], &["list-panes", "--watch"], &["list-sessions", "-w"]] {
+        let watching = world.spawn(args);
+        let handled = || {
+            let status = std::fs::read_to_string(format!("/proc/{}/status", watching.pid())).unwrap();
+            let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap().trim();
+            u64::from_str_radix(caught, 16).unwrap() & 0b10 != 0
+        };
+        eventually("it handles SIGINT", handled);
+        signal(watching.pid(), Signal::INT);
+        let ended = watching.finish();
+        assert_eq!(ended.status, 130, "{args:?}: {ended:?}");
     }
 }

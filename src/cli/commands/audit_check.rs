@@ -13,11 +13,14 @@ use serde_json::Value;
 use super::{
     Caller, Outcome,
     daemon::config_in_force,
-    output::{self, Table},
+    output::{self, Failure, Table},
 };
 use crate::{
     api::{Error, ErrorCode, Result},
-    cli::EXIT_ERROR,
+    cli::{
+        EXIT_ERROR,
+        terminal::{self, Signal, Signals},
+    },
     engine::audit::{AuditKey, log_files},
 };
 
@@ -44,7 +47,10 @@ impl AuditCheck {
             None => log_in_force(caller).await?,
         };
         let key = AuditKey::of(&log)?;
-        let hashes = hashes(&key, &read_text()?);
+        let hashes = match read_text().await? {
+            Ok(text) => hashes(&key, &text),
+            Err(status) => return Ok(status),
+        };
         let found = find(&log, &hashes)?;
         if caller.json {
             output::print_json(&serde_json::json!({ "file": log, "found": found }))?;
@@ -67,17 +73,44 @@ async fn log_in_force(caller: &Caller) -> Result<PathBuf> {
 }
 
 /// Reads the text that is looked for: one line of a terminal, which does not show it, or else all of stdin.
-fn read_text() -> Result<Vec<u8>> {
+/// `Err`: the exit status of the signal that ended it; the terminal shows what is typed again.
+async fn read_text() -> Result<std::result::Result<Vec<u8>, u8>, Failure> {
+    let mut signals = Signals::new()?;
+    let is_terminal = io::stdin().is_terminal();
+    let mut hidden = None;
+    if is_terminal {
+        output::note("the text (it is not shown):");
+        hidden = HiddenInput::begin();
+    }
+    let mut read = tokio::task::spawn_blocking(move || read_stdin(is_terminal));
+    loop {
+        let signal = tokio::select! {
+            read = &mut read => {
+                let read = read.map_err(|error| Error::internal(format!("stdin: {error}")))?;
+                return Ok(Ok(read.map_err(|error| Error::invalid(format!("cannot read stdin: {error}")))?));
+            }
+            signal = signals.next() => signal,
+        };
+        match signal {
+            Signal::End(status) => return Ok(Err(status)),
+            Signal::Stop => {
+                let was_hidden = hidden.take().is_some();
+                terminal::stop()?;
+                hidden = if was_hidden { HiddenInput::begin() } else { None };
+            }
+            Signal::Resized => {}
+        }
+    }
+}
+
+fn read_stdin(line: bool) -> io::Result<Vec<u8>> {
     let mut text = Vec::new();
     let mut stdin = io::stdin().lock();
-    let read = if io::stdin().is_terminal() {
-        output::note("the text (it is not shown):");
-        let _hidden = HiddenInput::begin();
-        stdin.read_until(b'\n', &mut text)
+    if line {
+        stdin.read_until(b'\n', &mut text)?;
     } else {
-        stdin.read_to_end(&mut text)
-    };
-    read.map_err(|error| Error::invalid(format!("cannot read stdin: {error}")))?;
+        stdin.read_to_end(&mut text)?;
+    }
     Ok(text)
 }
 

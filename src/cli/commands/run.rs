@@ -9,6 +9,7 @@ use std::{
 };
 
 use clap::Args;
+use tokio::signal::unix::{self, SignalKind};
 
 use super::{
     Caller, Outcome, duration,
@@ -85,8 +86,9 @@ impl Run {
         let path = format!("{}/run", path_named("panes", &target)?);
         let begun = Instant::now();
         let mut client = caller.client().await?;
-        let mut interrupted = false;
-        let mut answered = interruptible(caller, &target, &mut interrupted, client.try_post(&path, &request)).await?;
+        let (mut interrupts, mut interrupted) = (interrupts()?, false);
+        let answer = client.try_post(&path, &request);
+        let mut answered = interruptible(caller, &target, &mut interrupts, &mut interrupted, answer).await?;
         if let Some(Ok(Err(occupied))) = &answered
             && occupied.stage.as_deref() == Some("occupied")
             && !interrupted
@@ -100,7 +102,8 @@ impl Run {
             }
             let left = self.timeout.unwrap_or(DEFAULT_MS).saturating_sub(begun.elapsed().as_millis() as u64);
             (request.timeout_ms, request.prompt_ms) = (Some(left), Some(left));
-            answered = interruptible(caller, &target, &mut interrupted, client.try_post(&path, &request)).await?;
+            let answer = client.try_post(&path, &request);
+            answered = interruptible(caller, &target, &mut interrupts, &mut interrupted, answer).await?;
         }
         let Some(answered) = answered else { return Ok(EXIT_INTERRUPTED) };
         let answer: RunAnswer = match answered.map_err(|lost| lost_run(lost, &target))? {
@@ -147,13 +150,14 @@ fn print_so_far(caller: &Caller, error: &Error) -> Result<(), Failure> {
 async fn interruptible<T>(
     caller: &Caller,
     target: &str,
+    interrupts: &mut unix::Signal,
     interrupted: &mut bool,
     answer: impl Future<Output = T>,
 ) -> Result<Option<T>, Failure> {
     let mut answer = pin!(answer);
     tokio::select! {
         answer = &mut answer => return Ok(Some(answer)),
-        _ = tokio::signal::ctrl_c() => *interrupted = true,
+        _ = interrupts.recv() => *interrupted = true,
     }
     output::note("interrupted; Ctrl-C again leaves what runs in the pane alone");
     let keys = InputRequest { keys: Some(vec!["C-c".to_owned()]), ..InputRequest::default() };
@@ -162,13 +166,21 @@ async fn interruptible<T>(
         client.post::<InputAnswer>(&format!("{}/input", path_named("panes", target)?), &keys).await
     };
     tokio::select! {
-        typed = typed => typed.map(drop)?,
-        _ = tokio::signal::ctrl_c() => return Ok(None),
+        // The pane may have ended just now, or nobody may type: the answer counts all the same.
+        typed = typed => if let Err(error) = typed {
+            output::note(&format!("Ctrl-C could not be typed: {}", error.message));
+        },
+        _ = interrupts.recv() => return Ok(None),
     }
     tokio::select! {
         answer = tokio::time::timeout(INTERRUPTED_LIMIT, &mut answer) => Ok(answer.ok()),
-        _ = tokio::signal::ctrl_c() => Ok(None),
+        _ = interrupts.recv() => Ok(None),
     }
+}
+
+/// Takes SIGINT from now on: one that comes while a request is on its way is for what it starts.
+fn interrupts() -> Result<unix::Signal, Error> {
+    unix::signal(SignalKind::interrupt()).map_err(|error| Error::internal(format!("signals: {error}")))
 }
 
 /// Returns a failure to print, except that stdout is closed: the exit status is the command's all

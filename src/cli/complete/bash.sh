@@ -10,12 +10,15 @@ _muxtap() {
             local current=$2
             # bash before version 4 has no compopt.
             compopt -o filenames 2>/dev/null
-            local IFS=$'\n'
-            case $kind in
-                files) COMPREPLY=($(compgen -f -- "$current")) ;;
-                dirs) COMPREPLY=($(compgen -d -- "$current")) ;;
-                *) COMPREPLY=($(compgen -c -- "$current"; compgen -f -- "$current")) ;;
-            esac
+            COMPREPLY=()
+            # Not by word splitting: that takes a file called `*` for a pattern.
+            while IFS= read -r line; do COMPREPLY+=("$line"); done < <(
+                case $kind in
+                    files) compgen -f -- "$current" ;;
+                    dirs) compgen -d -- "$current" ;;
+                    *) compgen -c -- "$current"; compgen -f -- "$current" ;;
+                esac
+            )
             ;;
         words)
             # A session's name is often the beginning of a window's.

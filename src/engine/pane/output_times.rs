@@ -35,12 +35,15 @@ impl OutputTimes {
     /// Notes that output at `offset` arrives `now`, unless a mark close before says so. What stands
     /// before `start` is not kept any more.
     pub(super) fn note(&mut self, now: Instant, offset: u64, start: u64) {
-        // Of most chunks this is all: a comparison of two numbers.
-        if self.last.is_some_and(|last| now.saturating_duration_since(last) < EVERY) {
+        let now_ms = clock::now_ms();
+        // One clock can be set, the other one stands still while a machine sleeps.
+        let is_close = self.last.is_some_and(|last| now.saturating_duration_since(last) < EVERY)
+            && self.marks.back().is_some_and(|last| now_ms < last.at_ms + EVERY.as_millis() as u64);
+        if is_close {
             return;
         }
         self.last = Some(now);
-        self.note_at(clock::now_ms(), offset, start);
+        self.note_at(now_ms, offset, start);
     }
 
     fn note_at(&mut self, now_ms: u64, offset: u64, start: u64) {

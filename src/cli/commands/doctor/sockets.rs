@@ -32,8 +32,8 @@ pub(super) fn checks(caller: &Caller, here: &EnvironmentAnswer, daemon: Option<&
     }
     sockets.extend(seen.servers.iter().map(|server| server.socket.clone().into()));
     sockets.retain(|socket| !same_socket(socket, &caller.server));
-    let meant = caller.server.to_string_lossy();
-    let followed = daemon.and_then(|daemon| daemon.status.servers.iter().find(|followed| followed.socket == meant));
+    let is_meant = |socket: &str| same_socket(Path::new(socket), &caller.server);
+    let followed = daemon.and_then(|daemon| daemon.status.servers.iter().find(|followed| is_meant(&followed.socket)));
     match followed.filter(|followed| followed.state == "connected").and_then(|followed| followed.error.clone()) {
         Some(wrong) => {
             checks.push(Check::problem(NAME, wrong, "until then only muxtap reaches it; tmux itself does not"));

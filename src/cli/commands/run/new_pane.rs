@@ -4,11 +4,11 @@ use std::{collections::BTreeMap, time::Instant};
 
 use clap::Args;
 
-use super::{DEFAULT_MS, ignore_closed_pipe, interruptible};
+use super::{DEFAULT_MS, ignore_closed_pipe, interruptible, interrupts};
 use crate::{
     api::{
-        CreatedAnswer, Cursor, Error, NewWindowRequest, PredicateKind, ReadAnswer, ReadRequest, Result, SplitRequest,
-        WaitAnswer, WaitOutcome, WaitRequest,
+        CreatedAnswer, Cursor, Error, Gap, GapReason, NewWindowRequest, PredicateKind, ReadAnswer, ReadRequest, Result,
+        SplitRequest, WaitAnswer, WaitOutcome, WaitRequest,
     },
     cli::{
         EXIT_ERROR, EXIT_INTERRUPTED, EXIT_TIMEOUT,
@@ -55,6 +55,8 @@ struct Answer {
     duration_ms: u64,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     truncated: bool,
+    #[serde(skip)]
+    gap: Option<Gap>,
     /// The time ran out, or it was interrupted and left alone: it goes on.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     running: bool,
@@ -83,6 +85,8 @@ impl Place {
     ) -> Outcome {
         let begun = Instant::now();
         let mut client = caller.client().await?;
+        // Ctrl-C while the pane is made is for what runs there then.
+        let (mut interrupts, mut interrupted) = (interrupts()?, false);
         let CreatedAnswer { pane, cursor, .. } = self.make(caller, &mut client, target, command).await?;
         let wait = WaitRequest {
             panes: vec![pane.to_string()],
@@ -92,12 +96,20 @@ impl Place {
             detach: true,
             ..WaitRequest::default()
         };
-        let mut interrupted = false;
         let end = until_end(&mut client, &wait, pane);
-        let waited = interruptible(caller, &pane.to_string(), &mut interrupted, end).await?;
+        let waited = interruptible(caller, &pane.to_string(), &mut interrupts, &mut interrupted, end).await?;
         let waited = waited.transpose()?;
+        if waited.as_ref().is_some_and(|answer| answer.outcome == WaitOutcome::Cancelled) {
+            return Err(unknown_end(pane, Error::unavailable("the wait for its end was cancelled")).into());
+        }
         // The first connection may be in the middle of a question.
-        let (output, truncated) = printed(&mut caller.client().await?, cursor).await?;
+        let (output, gap) = tokio::select! {
+            printed = printed(caller, cursor) => printed?,
+            _ = interrupts.recv() => {
+                output::note(&format!("what pane {pane} printed was not read; `muxtap read -t {pane} --since start` does"));
+                return Ok(EXIT_INTERRUPTED);
+            }
+        };
         let ended = waited.as_ref().filter(|answer| answer.outcome == WaitOutcome::Matched);
         let exit = ended.and_then(|answer| answer.predicates.iter().find(|report| report.kind == PredicateKind::Exit));
         let answer = Answer {
@@ -106,7 +118,8 @@ impl Place {
             exit_status: exit.and_then(|exit| exit.exit_status),
             exit_signal: exit.and_then(|exit| exit.exit_signal),
             duration_ms: begun.elapsed().as_millis() as u64,
-            truncated,
+            truncated: gap.is_some(),
+            gap,
             running: ended.is_none(),
         };
         answer.print(caller)?;
@@ -137,8 +150,12 @@ impl Answer {
         if caller.json {
             return ignore_closed_pipe(output::print_json(self));
         }
-        if self.truncated {
-            output::note("the beginning of the output is missing: it was longer than what is kept");
+        match self.gap {
+            Some(Gap { reason: GapReason::Trimmed, .. }) => {
+                output::note("the beginning of the output is missing: it was longer than what is kept");
+            }
+            Some(gap) => output::note_gap(self.pane, gap),
+            None => {}
         }
         ignore_closed_pipe(output::print(&self.output))?;
         if self.running {
@@ -164,34 +181,44 @@ impl Answer {
 
 /// Waits for the end of a pane's process, as one wait however many requests that takes.
 async fn until_end(client: &mut Client, wait: &WaitRequest, pane: PaneId) -> Result<WaitAnswer> {
-    let mut answer: WaitAnswer = client.post("/v1/waits", wait).await?;
+    let begun: Result<WaitAnswer> = client.post("/v1/waits", wait).await;
+    let mut answer = begun.map_err(|error| unknown_end(pane, error))?;
     let path = format!("/v1/waits/{}", url::encode(&answer.id));
     let query = BTreeMap::from([("timeout_ms", POLL_MS)]);
     while answer.outcome == WaitOutcome::Pending {
-        answer = client.get_from_same_daemon(&path, &query).await.map_err(|lost| {
-            let mut error = Error::from(lost);
-            error.message = format!(
-                "{error}; how the command in pane {pane} ended is not known; it goes on if it has not: look with \
-                 `muxtap list-panes` and `muxtap read -t {pane} --since start`"
-            );
-            error
-        })??;
+        let looked = client.get_from_same_daemon(&path, &query).await.map_err(|lost| unknown_end(pane, lost.into()))?;
+        answer = looked.map_err(|error| unknown_end(pane, error))?;
     }
     Ok(answer)
 }
 
-/// Reads all that a pane printed behind its beginning and that is kept. Returns it, and whether
-/// something is missing.
-async fn printed(client: &mut Client, beginning: Cursor) -> Result<(String, bool)> {
-    let path = format!("{}/output", path_of("panes", &beginning.pane.to_string()));
-    let mut request = ReadRequest { since: Some(beginning.to_string()), ..ReadRequest::default() };
-    let (mut text, mut truncated) = (String::new(), false);
+/// Builds the error for a command that was begun and whose end is not known.
+fn unknown_end(pane: PaneId, mut error: Error) -> Error {
+    error.message = format!(
+        "{}; how the command in pane {pane} ended is not known; it goes on if it has not: look with `muxtap \
+         list-panes` and `muxtap read -t {pane} --since start`",
+        error.message
+    );
+    error
+}
+
+/// Reads all that a pane has printed behind its beginning until now and that is kept. Returns it, and the
+/// first gap in it. No daemon is started for it: another one knows nothing of it.
+async fn printed(caller: &Caller, beginning: Cursor) -> Result<(String, Option<Gap>)> {
+    let pane = beginning.pane;
+    let gone = || unknown_end(pane, Error::unavailable("the muxtap daemon has gone"));
+    let mut client = caller.running().await?.ok_or_else(gone)?;
+    let path = format!("{}/output", path_of("panes", &pane.to_string()));
+    let mut request = ReadRequest { since: Some("now".to_owned()), ..ReadRequest::default() };
+    let end: ReadAnswer = client.get_from_same_daemon(&path, &request).await.map_err(|_| gone())??;
+    (request.since, request.until) = (Some(beginning.to_string()), Some(end.cursor.to_string()));
+    let (mut text, mut gap) = (String::new(), None);
     loop {
-        let answer: ReadAnswer = client.get(&path, &request).await?;
-        truncated |= answer.gap.is_some();
+        let answer: ReadAnswer = client.get_from_same_daemon(&path, &request).await.map_err(|_| gone())??;
+        gap = gap.or(answer.gap);
         text.push_str(answer.text.as_deref().unwrap_or_default());
         if !answer.more {
-            return Ok((text, truncated));
+            return Ok((text, gap));
         }
         request.since = Some(answer.cursor.to_string());
     }

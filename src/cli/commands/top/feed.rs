@@ -4,6 +4,7 @@
 use std::{
     collections::HashMap,
     path::{Path, PathBuf},
+    time::Instant,
 };
 
 use tokio::{sync::mpsc, task::JoinHandle};
@@ -14,7 +15,12 @@ use crate::{
         AgentInfo, AgentList, Error, Event, EventsRequest, PaneInfo, PaneList, ScreenFormat, StatusAnswer, WaitInfo,
         WaitList,
     },
-    cli::{caller::Caller, client::Client, watch::Pace},
+    cli::{
+        caller::Caller,
+        client::Client,
+        follow::{SHORT, SHORT_ONES},
+        watch::Pace,
+    },
     protocol::ids::PaneId,
     tmux::same_socket,
 };
@@ -106,7 +112,9 @@ impl Source {
     /// Follows the daemon, and each tmux server that it follows (`only` one, where that is meant).
     async fn follow_status(self, only: Option<String>) {
         let mut servers = HashMap::new();
+        let mut short_ones = 0;
         loop {
+            let begun = Instant::now();
             let why = match self.status(only.as_deref(), &mut servers).await {
                 Ok(Ok(())) => {
                     let _ = self.tell(News::Ended("the daemon has ended".to_owned())).await;
@@ -115,6 +123,12 @@ impl Source {
                 Ok(Err(error)) => error.message,
                 Err(Unwanted) => return,
             };
+            // A daemon that is there and refuses, or that the stream itself ends: it would go on for ever.
+            short_ones = if begun.elapsed() < SHORT { short_ones + 1 } else { 0 };
+            if short_ones > SHORT_ONES {
+                let _ = self.tell(News::Ended(why)).await;
+                return;
+            }
             if self.tell(News::Lost(why)).await.is_err() {
                 return;
             }
@@ -155,7 +169,9 @@ impl Source {
                 Err(lost) => return Ok(Err(lost.into())),
             }
             let Some(mut status) = status else { continue };
-            status.servers.retain(|server| only.is_none_or(|only| server.socket == only));
+            status
+                .servers
+                .retain(|server| only.is_none_or(|only| same_socket(Path::new(only), Path::new(&server.socket))));
             for server in status.servers.iter().filter(|server| server.state == "connected") {
                 if servers.get(&server.socket).is_none_or(JoinHandle::is_finished) {
                     let source = Self {
