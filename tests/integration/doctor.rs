@@ -259,3 +259,17 @@ fn programs_are_told_what_the_daemon_sees_and_nothing_is_followed_for_it() {
     let wrong = world.http("GET", "/v1/environment?socket=a%2Fb", None);
     assert_eq!((wrong.status, &wrong.json()["code"]), (400, &"INVALID_ARGUMENT".into()));
 }
+
+#[test]
+fn an_audit_key_that_others_may_read_is_a_problem_where_the_log_was_chosen() {
+    let mut world = World::with_server();
+    let (log, key) = (world.path("audit.jsonl"), world.path("audit.jsonl.key"));
+    world.set("MUXTAP_AUDIT_FILE", log.to_str().unwrap());
+    fs::write(&key, "ab".repeat(32)).unwrap();
+    let allow = |mode| fs::set_permissions(&key, fs::Permissions::from_mode(mode)).unwrap();
+    allow(0o640);
+    let (ready, doctor) = is_ready(&world, &["list-panes"]);
+    assert!(!ready && doctor.text().contains("is open to others"), "{doctor:?}");
+    allow(0o600);
+    assert!(is_ready(&world, &["list-panes"]).0);
+}

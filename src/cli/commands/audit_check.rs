@@ -1,8 +1,10 @@
 //! `audit-check`.
 
 use std::{
+    collections::HashSet,
     fs::File,
     io::{self, BufRead as _, BufReader, IsTerminal as _, Read as _},
+    os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
 };
 
@@ -142,12 +144,21 @@ fn hashes(key: &AuditKey, text: &[u8]) -> Vec<String> {
 
 /// Returns the log's entries with one of these hashes, the oldest first.
 fn find(log: &Path, hashes: &[String]) -> Result<Vec<Value>> {
-    let mut found = Vec::new();
-    for path in log_files(log) {
+    // The newest first, and all before one is read: a log that is turned meanwhile loses none.
+    let mut files = Vec::new();
+    let mut opened = HashSet::new();
+    for path in log_files(log).into_iter().rev() {
         let file = match File::open(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             file => file.map_err(|error| unreadable(&path, &error))?,
         };
+        let found = file.metadata().map_err(|error| unreadable(&path, &error))?;
+        if opened.insert((found.dev(), found.ino())) {
+            files.push((path, file));
+        }
+    }
+    let mut found = Vec::new();
+    for (path, file) in files.into_iter().rev() {
         for line in BufReader::new(file).split(b'\n') {
             let line = line.map_err(|error| unreadable(&path, &error))?;
             let Ok(entry) = serde_json::from_slice::<Value>(&line) else { continue };

@@ -8,6 +8,7 @@ use super::{Caller, Check, EnvironmentAnswer, Error, ErrorCode, Result, Settings
 use crate::{
     api::{ConfigAnswer, ConfigFile, Setting},
     cli::client::Client,
+    engine::audit::{AuditKey, key_file},
 };
 
 /// How long the daemon may take to say what it knows without asking.
@@ -42,6 +43,19 @@ async fn ask<T: DeserializeOwned>(client: &mut Client, path: &str, limit: Durati
     answer.map_err(|_| late())?.unwrap_or_else(|lost| Err(lost.into()))
 }
 
+/// Checks the key of the audit log that a daemon started now would use, where there is one.
+fn audit_key(settings: &Settings) -> Option<Check> {
+    const NAME: &str = "audit log";
+    let log = settings.audit.as_ref()?;
+    key_file(log).symlink_metadata().ok()?;
+    let wrong = AuditKey::of(log).err()?.message;
+    Some(if settings.audit_is_chosen() {
+        Check::problem(NAME, wrong, "no daemon starts before")
+    } else {
+        Check::warning(NAME, wrong, "until then nothing is recorded")
+    })
+}
+
 /// Checks whether the daemon answers, and whether it was started with what is there now.
 pub(super) fn checks(
     caller: &Caller,
@@ -50,7 +64,11 @@ pub(super) fn checks(
 ) -> Vec<Check> {
     let daemon = match daemon {
         Ok(Some(daemon)) => daemon,
-        Ok(None) => return vec![Check::ok(NAME, "not running; the first command starts it")],
+        Ok(None) => {
+            let mut checks = vec![Check::ok(NAME, "not running; the first command starts it")];
+            checks.extend(settings.ok().and_then(audit_key));
+            return checks;
+        }
         Err(error) => return vec![unanswered(caller, error)],
     };
     let mut checks = vec![answers(daemon)];
