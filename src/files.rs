@@ -119,7 +119,7 @@ pub(crate) fn read_secret(path: &Path, most: u64) -> Result<(String, fs::Metadat
 pub(crate) enum SecretError {
     /// Others may read or write it: the secret may be known to them.
     Open(String),
-    /// It is not there, or not the user's.
+    /// No file there, or not the user's.
     Unreadable(String),
 }
 

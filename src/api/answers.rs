@@ -606,7 +606,7 @@ pub struct Setting {
     pub source: String,
 }
 
-/// What the daemon sees of what it needs: the surroundings that it was started in, not the caller's.
+/// The daemon's view of what it needs: the surroundings that it was started in, not the caller's.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[non_exhaustive]
 pub struct EnvironmentAnswer {
@@ -632,7 +632,7 @@ pub struct EnvironmentAnswer {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[non_exhaustive]
 pub struct TmuxProgram {
-    /// What the setting `tmux` calls it.
+    /// The value of the setting `tmux`.
     pub name: String,
     /// The file that this is; absent: there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -39,8 +39,8 @@ pub struct EventsRequest {
     #[serde(default)]
     pub screen: ScreenFormat,
     /// Begin each pane's output here: `now` (default), `start`, `input`, `lines:N`, how long ago
-    /// (`90s`, `10m`), or, with one pane's id as `panes`, a cursor. A pane that is named and has ended gives what is left and then `pane-exited`, so that who follows it comes to an
-    /// end.
+    /// (`90s`, `10m`), or, with one pane's id as `panes`, a cursor. A pane that is named and has ended
+    /// gives what is left and then `pane-exited`, so that who follows it comes to an end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<String>,
     /// Go on after the event that had this `id`. The header `Last-Event-ID` counts more.

@@ -163,9 +163,9 @@ pub(super) fn clip(line: &str, columns: usize) -> &str {
 /// A signal that a command which stays handles itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Signal {
-    /// It is to end, with this exit status.
+    /// End, with this exit status.
     End(u8),
-    /// It is to stop until it is continued.
+    /// Stop until continued.
     Stop,
     /// The terminal has another size.
     Resized,

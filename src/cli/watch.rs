@@ -35,7 +35,7 @@ pub(super) struct View {
     pub(super) text: String,
     /// One line of JSON.
     pub(super) json: String,
-    /// What counts as a change. Ages and cursors are left out.
+    /// Key for changes: another one is another view. Ages and cursors are left out.
     pub(super) key: String,
 }
 
@@ -185,7 +185,7 @@ async fn attended<T>(
     }
 }
 
-/// What a step of a stream of changes brought.
+/// A step of a stream of changes.
 enum Change {
     None,
     /// Panes show something new, and may run something else.

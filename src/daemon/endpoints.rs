@@ -11,7 +11,10 @@ use crate::{
     api::{Error, ErrorCode, Result},
     config::{Settings, paths::Paths},
     http::Guard,
-    net::{self, tls, token::Token},
+    net::{
+        self, tls,
+        token::{self, Token},
+    },
 };
 
 /// An open TCP port and its guard.
@@ -41,14 +44,7 @@ pub(super) fn bind_all(settings: &Settings, paths: &Paths) -> Result<Vec<TcpEndp
     if settings.http.is_empty() {
         return Ok(Vec::new());
     }
-    if let Some(addr) = settings.http.iter().find(|addr| !addr.ip().is_loopback())
-        && !settings.tls
-    {
-        return Err(Error::invalid(format!(
-            "http: {addr} can be reached from other machines, where what is typed and shown could be read on the \
-             way: set tls, or listen on 127.0.0.1"
-        )));
-    }
+    refuse_unsafe(settings)?;
     let acceptor = if settings.tls {
         let files = match &settings.certificate {
             Some((cert, key)) => tls::CertificateFiles { cert: cert.clone(), key: key.clone() },
@@ -61,6 +57,36 @@ pub(super) fn bind_all(settings: &Settings, paths: &Paths) -> Result<Vec<TcpEndp
     settings.http.iter().map(|addr| bind(*addr, settings, acceptor.clone())).collect()
 }
 
+/// Checks whether [`bind_all`] would do. Makes no file; takes each port for a moment.
+pub(super) fn check(settings: &Settings) -> Result<()> {
+    if settings.http.is_empty() {
+        return Ok(());
+    }
+    refuse_unsafe(settings)?;
+    if let Some((cert, key)) = settings.certificate.as_ref().filter(|_| settings.tls) {
+        tls::acceptor(&tls::CertificateFiles { cert: cert.clone(), key: key.clone() })?;
+    }
+    token::check(&settings.token_file)?;
+    settings
+        .http
+        .iter()
+        .try_for_each(|addr| TcpListener::bind(addr).map(drop).map_err(|error| cannot_listen(*addr, &error)))
+}
+
+fn refuse_unsafe(settings: &Settings) -> Result<()> {
+    match settings.http.iter().find(|addr| !addr.ip().is_loopback()) {
+        Some(addr) if !settings.tls => Err(Error::invalid(format!(
+            "http: {addr} can be reached from other machines, where what is typed and shown could be read on the \
+             way: set tls, or listen on 127.0.0.1"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+fn cannot_listen(addr: SocketAddr, error: &io::Error) -> Error {
+    Error::new(ErrorCode::Conflict, format!("http: cannot listen on {addr}: {error}"))
+}
+
 /// Returns the names that a generated certificate has to be good for.
 fn names(settings: &Settings) -> Vec<String> {
     let addrs = settings.http.iter().map(SocketAddr::ip).filter(|ip| !ip.is_loopback() && !ip.is_unspecified());
@@ -68,7 +94,7 @@ fn names(settings: &Settings) -> Vec<String> {
 }
 
 fn bind(addr: SocketAddr, settings: &Settings, acceptor: Option<TlsAcceptor>) -> Result<TcpEndpoint> {
-    let unable = |error: io::Error| Error::new(ErrorCode::Conflict, format!("http: cannot listen on {addr}: {error}"));
+    let unable = |error: io::Error| cannot_listen(addr, &error);
     let listener = TcpListener::bind(addr).map_err(unable)?;
     listener.set_nonblocking(true).map_err(unable)?;
     let addr = listener.local_addr().map_err(unable)?;

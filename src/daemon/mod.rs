@@ -182,6 +182,12 @@ fn own_socket_dir() -> PathBuf {
     base.join(format!("tmux-{}", paths::uid()))
 }
 
+/// Checks whether a daemon could open the ports that the settings name. Makes no file and leaves nothing
+/// open. Error: as the daemon would refuse to begin.
+pub(crate) fn check_ports(settings: &Settings) -> Result<()> {
+    endpoints::check(settings)
+}
+
 /// Opens the audit log. A place that the user chose must be usable; the built-in one may be
 /// missing.
 pub(crate) fn audit(settings: &Settings) -> Result<Option<Arc<Audit>>> {

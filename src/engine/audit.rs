@@ -4,7 +4,7 @@
 //! it, so that a disk that hangs delays no caller. What cannot be written is counted and logged,
 //! and hinders nobody.
 //!
-//! What was typed is not in it, but a keyed hash of that: a bare one would tell whoever reads the log
+//! Typed text is not in it, but a keyed hash of that: a bare one would tell whoever reads the log
 //! a short password, by trying. The key is a file beside the log (`audit.jsonl.key`).
 
 use std::{

@@ -68,6 +68,12 @@ pub fn read_or_create(path: &Path) -> Result<String> {
     Ok(read(path)?.0)
 }
 
+/// Checks the token in the file, where there is one. Error: `CONFLICT` where the file is not the user's
+/// alone.
+pub fn check(path: &Path) -> Result<()> {
+    if fs::symlink_metadata(path).is_err() { Ok(()) } else { read(path).map(drop) }
+}
+
 /// Replaces the token: callers that know the old one are refused from now on.
 pub fn renew(path: &Path) -> Result<()> {
     write(path, Existing::Replace)

@@ -20,7 +20,7 @@ fn world(windows: &[&str]) -> World {
     world
 }
 
-/// What is offered at the end of a line, without descriptions.
+/// Words offered at the end of a line, without descriptions.
 fn offered(world: &World, words: &[&str]) -> Vec<String> {
     let answer = asked(world, words);
     let mut lines = answer.lines();

@@ -24,7 +24,8 @@ fn nothing_is_left(world: &World, kept: &[u32]) {
     let servers: Vec<_> =
         others().into_iter().filter(|(_, line)| starts.iter().any(|start| line.contains(start))).collect();
     assert!(servers.is_empty(), "{servers:?}");
-    // What ran in the panes ends when its terminal goes, and a client of tmux when its server does; nobody is told when.
+    // What ran in the panes ends when its terminal goes, and a client of tmux when its server does; nobody is
+    // told when.
     eventually("the builds have ended", || others().is_empty());
 }
 

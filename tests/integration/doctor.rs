@@ -273,3 +273,30 @@ fn an_audit_key_that_others_may_read_is_a_problem_where_the_log_was_chosen() {
     allow(0o600);
     assert!(is_ready(&world, &["list-panes"]).0);
 }
+
+#[test]
+fn a_port_that_no_daemon_could_open_is_a_problem() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let busy = taken.local_addr().unwrap().to_string();
+    for (address, says) in [(busy.as_str(), "cannot listen"), ("0.0.0.0:0", "other machines")] {
+        let mut world = World::with_server();
+        world.set("MUXTAP_HTTP", address);
+        let (ready, doctor) = is_ready(&world, &["list-panes"]);
+        assert!(!ready && doctor.text().contains(says), "{doctor:?}");
+        world.set("MUXTAP_HTTP", "127.0.0.1:0");
+        assert!(is_ready(&world, &["list-panes"]).0);
+    }
+}
+
+#[test]
+fn a_token_that_others_may_read_is_a_problem() {
+    let mut world = World::with_server();
+    world.set("MUXTAP_HTTP", "127.0.0.1:0");
+    let token = world.path("token");
+    world.set("MUXTAP_TOKEN_FILE", token.to_str().unwrap());
+    fs::write(&token, "t".repeat(43)).unwrap();
+    fs::set_permissions(&token, fs::Permissions::from_mode(0o644)).unwrap();
+    assert!(!is_ready(&world, &["list-panes"]).0);
+    fs::set_permissions(&token, fs::Permissions::from_mode(0o600)).unwrap();
+    assert!(is_ready(&world, &["list-panes"]).0);
+}

@@ -202,7 +202,7 @@ fn the_picture_is_the_one_of_the_recording() {
     assert!(head.lines().take(15).any(|line| line.contains("](docs/demo.svg)")), "{head}");
 }
 
-/// What a demo prints, by pane, with every number made the same: panes print in an order of their own.
+/// Lines that a demo prints, by pane, with every number made the same: panes print in an order of their own.
 fn shape(printed: &str) -> BTreeMap<String, Vec<String>> {
     let mut shape: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for line in printed.lines() {

@@ -155,7 +155,7 @@ pub fn screen(world: &World, pane: &str) -> String {
     world.tmux_at(&world.path("outer"), &["capture-pane", "-p", "-t", pane])
 }
 
-/// What tmux says of a pane of the second server.
+/// Asks tmux about a pane of the second server.
 pub fn told(world: &World, pane: &str, format: &str) -> String {
     world.tmux_at(&world.path("outer"), &["display-message", "-p", "-t", pane, format])
 }

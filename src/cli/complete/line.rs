@@ -126,7 +126,6 @@ mod tests {
         assert_eq!(current("m -t @").completed("@1").as_deref(), Some("1"));
     }
 
-    /// What is inserted is read by the shell as the value.
     #[test]
     fn what_is_inserted_means_the_value() {
         for value in

@@ -1,7 +1,7 @@
 //! Completion of command lines: the scripts of `muxtap completions` ask
 //! `muxtap __complete SHELL …` at each TAB.
 //!
-//! It is no command of the argument tree, so that no help and no page lists it, and a TAB does not
+//! `__complete` is no command of the argument tree, so that no help and no page lists it, and a TAB does not
 //! wait for clap. Whatever goes wrong, it offers less and says nothing: stderr is a terminal on
 //! which somebody is typing. `clap_complete` has an engine for this, which is not used: it is
 //! outside of its promise of compatibility (`unstable-dynamic`), what completes a value there does

@@ -14,9 +14,9 @@ use crate::{
 /// The place of the word that is completed.
 #[derive(Debug)]
 pub(super) struct Place {
-    /// What may stand there.
+    /// The kinds of words that may stand there.
     pub(super) offer: Offer,
-    /// What of the word stands before the value: `--color=`, `-t`, `output,`.
+    /// The part of the word before the value: `--color=`, `-t`, `output,`.
     pub(super) before: String,
     /// The rest of the word.
     pub(super) value: String,
@@ -24,12 +24,12 @@ pub(super) struct Place {
     pub(super) server: ServerChoice,
 }
 
-/// What may stand at a place.
+/// A kind of word that may stand at a place.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Offer {
     /// These words.
     Words(Vec<Candidate>),
-    /// What the daemon, or a directory of sockets, has.
+    /// Names that the daemon, or a directory of sockets, has.
     Asked(Asked),
     /// A file.
     Files,

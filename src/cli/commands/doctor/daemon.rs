@@ -8,6 +8,7 @@ use super::{Caller, Check, EnvironmentAnswer, Error, ErrorCode, Result, Settings
 use crate::{
     api::{ConfigAnswer, ConfigFile, Setting},
     cli::client::Client,
+    daemon::check_ports,
     engine::audit::{AuditKey, key_file},
 };
 
@@ -67,6 +68,8 @@ pub(super) fn checks(
         Ok(None) => {
             let mut checks = vec![Check::ok(NAME, "not running; the first command starts it")];
             checks.extend(settings.ok().and_then(audit_key));
+            let refused = settings.ok().and_then(|settings| check_ports(settings).err());
+            checks.extend(refused.map(|error| Check::problem("http", error.message, "no daemon starts before")));
             return checks;
         }
         Err(error) => return vec![unanswered(caller, error)],

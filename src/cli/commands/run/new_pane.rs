@@ -43,7 +43,7 @@ pub(in crate::cli) struct Place {
     keep: bool,
 }
 
-/// What a command in a pane of its own has done, with `--json`.
+/// The result of a command in a pane of its own, as `--json` prints it.
 #[derive(serde::Serialize)]
 struct Answer {
     pane: PaneId,
@@ -106,7 +106,7 @@ impl Place {
         let (output, gap) = tokio::select! {
             printed = printed(caller, cursor) => printed?,
             _ = interrupts.recv() => {
-                output::note(&format!("what pane {pane} printed was not read; `muxtap read -t {pane} --since start` does"));
+                output::note(&format!("not read: what pane {pane} printed; `muxtap read -t {pane} --since start` does"));
                 return Ok(EXIT_INTERRUPTED);
             }
         };

@@ -1,4 +1,4 @@
-//! What the view is made of, as the daemon tells it: one stream of its status, and one of events
+//! The news that the view is made of, from the daemon: one stream of its status, and one of events
 //! for each tmux server.
 
 use std::{

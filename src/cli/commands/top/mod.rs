@@ -53,7 +53,7 @@ pub(in crate::cli) struct Top {
     color: ColorChoice,
 }
 
-/// What a key asks for beyond the view itself.
+/// A request of a key that the view itself does not fulfil.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wish {
     None,

@@ -39,7 +39,7 @@ pub(super) struct Model {
     ended: Option<String>,
 }
 
-/// What is shown.
+/// The state that is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum View {
     /// The table.
