@@ -10,7 +10,7 @@ use std::{
 
 use crate::{
     api::{Error, Result},
-    tmux::same_socket,
+    tmux::{Address, same_socket},
 };
 
 /// A caller's choice of the tmux server.
@@ -57,6 +57,8 @@ impl Environment<'_> {
                 return Err(Error::invalid("-S needs the path of a tmux socket, not an empty word"));
             }
             ServerChoice { path: Some(path), .. } => PathBuf::from(path),
+            // `HOST/NAME`: a server on another host.
+            ServerChoice { path: None, name: Some(name) } if is_address(name) => return Ok(name.into()),
             ServerChoice { path: None, name: Some(name) } => self.socket_dir()?.join(name),
             ServerChoice { path: None, name: None } => match self.own_socket() {
                 Some(path) => path,
@@ -80,6 +82,11 @@ impl Environment<'_> {
         }
         self.set("TMUX_PANE")?.into_string().ok()
     }
+}
+
+/// Whether a name is the address of a server on another host.
+fn is_address(name: &OsStr) -> bool {
+    matches!(Address::parse(Path::new(name)), Ok(Address::Elsewhere(..)))
 }
 
 #[cfg(test)]

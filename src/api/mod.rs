@@ -6,12 +6,14 @@ mod answers;
 #[cfg(feature = "http")]
 pub(crate) mod decode;
 mod events;
+mod hosts;
 mod requests;
 mod streams;
 mod tier;
 
 pub use agents::*;
 pub use answers::*;
+pub use hosts::*;
 pub use events::{Event, EventKind};
 pub use muxtap_core::{Cursor, Epoch, Error, ErrorCode, Gap, GapReason, Result, Since};
 pub use requests::*;

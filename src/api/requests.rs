@@ -290,6 +290,9 @@ pub struct SpawnRequest {
     /// Working directory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cwd: Option<String>,
+    /// The caller's own directory, where none is asked for; it means nothing on another host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub caller_cwd: Option<String>,
     /// Environment variables set in the pane, over the session's.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,

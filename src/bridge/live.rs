@@ -60,13 +60,14 @@ impl Live {
             tmux: common.tmux.clone(),
             config: Some("/dev/null".into()),
             limit: settings.command_timeout,
-            prefix: Vec::new(),
+            transport: None,
             own: common.own_tmux,
         };
         let version = program.version().await.map_err(|error| format!("tmux binary not available: {error}"))?;
         settings.make_socket_dirs()?;
         let engine = Engine::new(Options {
             program,
+            transports: Vec::new(),
             coverage: CoverageMode::Auto,
             ring_bytes: common.ring_bytes,
             budget_bytes: common.budget_bytes,

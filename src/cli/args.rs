@@ -77,6 +77,11 @@ struct Common {
     #[arg(short = 'S', long, value_name = "PATH", help_heading = "Global options")]
     socket_path: Option<OsString>,
 
+    /// Reach the tmux server of another host by this command: `ssh box`, `docker exec -i web`; the
+    /// host keeps its name, `box/%3`, until the daemon ends
+    #[arg(long, global = true, value_name = "COMMAND", help_heading = "Global options")]
+    via: Option<String>,
+
     /// Answers and errors as JSON, one object a line; the same fields as over HTTP
     #[arg(long, global = true, help_heading = "Global options")]
     json: bool,
@@ -206,6 +211,7 @@ impl Command {
 #[derive(Debug)]
 pub(super) struct Invocation {
     pub(super) json: bool,
+    pub(super) via: Option<String>,
     pub(super) server: ServerChoice,
     pub(super) command: Command,
 }
@@ -279,7 +285,7 @@ fn invocation(matches: &ArgMatches, common: Common, command: Command) -> Invocat
     };
     let path = given(SUBCOMMAND_PATH).or(common.socket_path);
     let server = ServerChoice { path, name: given(SUBCOMMAND_NAME).or(common.socket_name) };
-    Invocation { json: common.json, server, command }
+    Invocation { json: common.json, via: common.via, server, command }
 }
 
 /// Parses commands that scripts call again and again with a tree of their own: building the whole
@@ -297,7 +303,7 @@ fn parse_by_own_tree(args: &[OsString]) -> Option<Invocation> {
     let mut words = args.iter().skip(1).map(|word| word.to_str());
     loop {
         return match words.next()?? {
-            "-S" | "-L" => {
+            "-S" | "-L" | "--via" => {
                 words.next()?;
                 continue;
             }

@@ -4,12 +4,22 @@ use std::{collections::BTreeMap, path::PathBuf};
 
 use super::{client::Client, output};
 use crate::{
-    api::{Error, ErrorCode, Result},
+    api::{AddHostAnswer, AddHostRequest, Error, ErrorCode, Result},
     config::paths::{self, Paths},
     daemon::start,
     protocol::ids::PaneId,
     socket::{Environment, ServerChoice},
+    tmux::{Address, DEFAULT_SOCKET, check_name},
 };
+
+/// Where a request goes, as far as its words tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// To this host.
+    Here,
+    /// To another one, or to what has a `/` in its name.
+    PerhapsElsewhere,
+}
 
 /// The surroundings of one call of the program.
 pub(super) struct Caller {
@@ -79,6 +89,22 @@ impl Caller {
         }
     }
 
+    /// Has the daemon reach another host by a command, and means the tmux server there from now on.
+    pub(super) async fn reach(&mut self, via: String, choice: &ServerChoice) -> Result<()> {
+        let socket = match choice {
+            ServerChoice { path: Some(path), .. } => path.to_str(),
+            ServerChoice { name: Some(name), .. } => name.to_str(),
+            _ => Some(DEFAULT_SOCKET),
+        };
+        let socket = socket.ok_or_else(|| Error::invalid("the name of a server on another host must be UTF-8"))?;
+        let request = AddHostRequest { via, ..AddHostRequest::default() };
+        let added: AddHostAnswer = self.client().await?.post("/v1/hosts", &request).await?;
+        let address = PathBuf::from(format!("{}/{socket}", added.name));
+        Address::parse(&address)?;
+        (self.server, self.server_is_named, self.own_pane) = (address, true, None);
+        Ok(())
+    }
+
     /// Connects to the daemon; starts it when none runs.
     pub(super) async fn client(&self) -> Result<Client> {
         if !self.starts_daemon {
@@ -113,6 +139,12 @@ impl Caller {
             }
             None => Ok(None),
         }
+    }
+
+    /// Returns where what a target names may be.
+    pub(super) fn place(&self, target: Option<&str>) -> Place {
+        let names_host = |target: &str| target.split_once('/').is_some_and(|(host, _)| check_name(host).is_ok());
+        if self.server.is_absolute() && !target.is_some_and(names_host) { Place::Here } else { Place::PerhapsElsewhere }
     }
 
     /// Returns the target that was named, else the pane this runs in, as tmux's commands do.

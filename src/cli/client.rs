@@ -1,7 +1,7 @@
 //! One HTTP connection to the daemon.
 
 use std::{
-    cell::Cell,
+    cell::{Cell, RefCell},
     os::unix::net::UnixStream,
     path::{Path, PathBuf},
     time::Duration,
@@ -24,6 +24,8 @@ use crate::{
     api::{Error, ErrorCode, Result},
     config::paths::{self, Paths},
     daemon::start,
+    engine::elsewhere::{default_server, is_on},
+    http::hosts::HOST_HEADER,
     tmux::death,
 };
 
@@ -33,6 +35,13 @@ pub(super) const VERSION_HEADER: &str = "muxtap-version";
 thread_local! {
     /// Several connections of one command warn once.
     static WARNED: Cell<bool> = const { Cell::new(false) };
+    /// The other host on which the ids of this command's answers are.
+    static HOST: RefCell<Option<String>> = const { RefCell::new(None) };
+}
+
+/// Returns an id as this command's caller can name it again.
+pub(super) fn shown(id: impl std::fmt::Display) -> String {
+    HOST.with_borrow(|host| host.as_ref().map_or_else(|| id.to_string(), |host| format!("{host}/{id}")))
 }
 
 /// A connection to the daemon. Requests go one after the other.
@@ -247,9 +256,15 @@ impl Client {
         resume: Option<&str>,
     ) -> Result<Result<Response<Incoming>>, ConnectionLost> {
         let and = if query.is_empty() { "" } else { "&" };
+        // What a target with a host was resolved to is on that host too.
+        let elsewhere = HOST.with_borrow(|host| {
+            let host = host.as_deref().filter(|host| !is_on(&self.server, host));
+            host.map(|host| format!("socket={}", url::encode(&default_server(host))))
+        });
+        let own = elsewhere.as_deref().unwrap_or(&self.query);
         let mut request = Request::builder()
             .method(method)
-            .uri(format!("{path}?{}{and}{query}", self.query))
+            .uri(format!("{path}?{own}{and}{query}"))
             .header(header::HOST, "muxtap");
         if !body.is_empty() {
             request = request.header(header::CONTENT_TYPE, "application/json");
@@ -268,6 +283,9 @@ impl Client {
             Ok(response) => response,
             Err(error) => return Err(self.lost(&error).await),
         };
+        if let Some(host) = response.headers().get(HOST_HEADER).and_then(|host| host.to_str().ok()) {
+            HOST.with_borrow_mut(|known| *known = Some(host.to_owned()));
+        }
         if self.compares_versions {
             warn_of_other_version(&response);
         }

@@ -89,7 +89,7 @@ pub fn main() -> ExitCode {
 }
 
 fn run(invocation: Invocation) -> Outcome {
-    let Invocation { json, server, command } = invocation;
+    let Invocation { json, via, server, command } = invocation;
     match command {
         // These need neither a daemon nor this thread's runtime.
         Command::Serve(args) => return args.run(),
@@ -98,7 +98,7 @@ fn run(invocation: Invocation) -> Outcome {
         Command::Completions(completions) => return completions.run(args::tree()),
         _ => {}
     }
-    let caller = Caller::new(&server, json)?;
+    let mut caller = Caller::new(&server, json)?;
     // One thread: a runtime with a thread for each core takes longer to start than most commands
     // take.
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -106,7 +106,12 @@ fn run(invocation: Invocation) -> Outcome {
         .enable_time()
         .build()
         .map_err(|error| Error::internal(format!("cannot start: {error}")))?;
-    let outcome = runtime.block_on(command.run(&caller));
+    let outcome = runtime.block_on(async {
+        if let Some(via) = via {
+            caller.reach(via, &server).await?;
+        }
+        command.run(&caller).await
+    });
     // A thread that still reads stdin ends with the process, and is not waited for.
     runtime.shutdown_background();
     outcome

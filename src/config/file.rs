@@ -16,6 +16,26 @@ const FILE_BYTES: u64 = 1 << 20;
 
 type FileSettings = HashMap<String, Vec<String>>;
 
+/// A host of the configuration, `[host.NAME]`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HostSettings {
+    /// Its name in targets.
+    pub name: String,
+    /// The command that runs programs there, as words.
+    pub via: Vec<String>,
+    /// The tmux program there.
+    pub tmux: Option<String>,
+}
+
+/// The contents of a configuration file.
+#[derive(Default)]
+pub(super) struct FileContents {
+    /// The file, where one was read.
+    pub(super) path: Option<PathBuf>,
+    pub(super) settings: FileSettings,
+    pub(super) hosts: Vec<HostSettings>,
+}
+
 /// Returns the folder of the user's configuration.
 pub(super) fn folder(env: &dyn Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
     let set = |name: &str| env(name).filter(|value| !value.is_empty()).map(PathBuf::from);
@@ -33,13 +53,15 @@ pub(super) fn place(named: Option<&Path>, env: &dyn Fn(&str) -> Option<OsString>
 }
 
 /// Reads the file of this [`place`], if it is there.
-pub(super) fn read(place: Option<(PathBuf, bool)>) -> Result<(Option<PathBuf>, FileSettings)> {
-    let Some((path, must_exist)) = place else { return Ok((None, FileSettings::new())) };
+pub(super) fn read(place: Option<(PathBuf, bool)>) -> Result<FileContents> {
+    let Some((path, must_exist)) = place else { return Ok(FileContents::default()) };
     let unable = |error: io::Error| {
         Error::new(ErrorCode::Conflict, format!("cannot read the configuration {}: {error}", path.display()))
     };
     let found = match fs::metadata(&path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound && !must_exist => return Ok((None, FileSettings::new())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound && !must_exist => {
+            return Ok(FileContents::default());
+        }
         found => found.map_err(unable)?,
     };
     if found.mode() & 0o002 != 0 {
@@ -51,8 +73,12 @@ pub(super) fn read(place: Option<(PathBuf, bool)>) -> Result<(Option<PathBuf>, F
     let text = fs::read_to_string(&path).map_err(unable)?;
     let wrong = |why: &str| Error::invalid(format!("{}: {why}", path.display()));
     let table: toml::Table = toml::from_str(&text).map_err(|error| wrong(error.to_string().trim_end()))?;
-    let mut written = FileSettings::new();
+    let mut read = FileContents::default();
     for (name, value) in table {
+        if name == "host" {
+            read.hosts = hosts(value).map_err(|why| wrong(&why))?;
+            continue;
+        }
         let Some(key) = KEYS.iter().find(|key| key.name == name) else {
             let known: Vec<_> = KEYS.iter().map(|key| key.name).collect();
             return Err(wrong(&format!("there is no setting `{name}`; there are {}", known.join(", "))));
@@ -62,9 +88,41 @@ pub(super) fn read(place: Option<(PathBuf, bool)>) -> Result<(Option<PathBuf>, F
             value => plain(value).map(|text| key.split(&text)),
         };
         let shape = if key.list { "a list of texts" } else { "a text, a number, true or false" };
-        written.insert(name.clone(), parts.ok_or_else(|| wrong(&format!("`{name}` must be {shape}")))?);
+        read.settings.insert(name.clone(), parts.ok_or_else(|| wrong(&format!("`{name}` must be {shape}")))?);
     }
-    Ok((Some(path), written))
+    read.path = Some(path);
+    Ok(read)
+}
+
+/// Reads the tables `[host.NAME]`.
+fn hosts(value: toml::Value) -> std::result::Result<Vec<HostSettings>, String> {
+    let shape = "`host` holds tables: write [host.NAME] and under it via = \"ssh NAME\"";
+    let toml::Value::Table(hosts) = value else { return Err(shape.into()) };
+    hosts.into_iter().map(|(name, value)| host(name, value, shape)).collect()
+}
+
+fn host(name: String, value: toml::Value, shape: &str) -> std::result::Result<HostSettings, String> {
+    let toml::Value::Table(fields) = value else { return Err(shape.into()) };
+    let mut host = HostSettings { name, ..HostSettings::default() };
+    for (field, value) in fields {
+        let name = &host.name;
+        match (field.as_str(), value) {
+            ("via", toml::Value::String(text)) => {
+                host.via = shlex::split(&text).ok_or_else(|| format!("host.{name}.via: a quote is not closed"))?;
+            }
+            ("via", toml::Value::Array(words)) => {
+                let words = words.into_iter().map(plain).collect::<Option<_>>();
+                host.via = words.ok_or_else(|| format!("host.{name}.via must be a text or a list of texts"))?;
+            }
+            ("tmux", toml::Value::String(text)) => host.tmux = Some(text),
+            ("via" | "tmux", _) => return Err(format!("host.{name}.{field} must be a text")),
+            _ => return Err(format!("there is no setting `host.{name}.{field}`; there are via, tmux")),
+        }
+    }
+    if host.via.is_empty() {
+        return Err(format!("host.{}: `via` is missing; {shape}", host.name));
+    }
+    Ok(host)
 }
 
 fn plain(value: toml::Value) -> Option<String> {

@@ -15,6 +15,7 @@ use std::{
     time::Duration,
 };
 
+pub use file::HostSettings;
 pub use keys::{KEYS, Key};
 pub use values::bytes;
 
@@ -67,6 +68,8 @@ pub struct Settings {
     pub certificate: Option<(PathBuf, PathBuf)>,
     /// The file of the token that callers over TCP must know.
     pub token_file: PathBuf,
+    /// The hosts that targets can name besides this one.
+    pub hosts: Vec<HostSettings>,
     /// The file that was read.
     file: Option<PathBuf>,
     /// The configuration files as they were before they were read.
@@ -110,7 +113,7 @@ impl Settings {
         let place = file::place(file, env);
         // Before it is read: a change in between is a change since.
         let mut files: Vec<_> = place.iter().map(|(file, _)| ReadFile::now(file)).collect();
-        let (file, written) = file::read(place)?;
+        let file::FileContents { path: file, settings: written, hosts } = file::read(place)?;
         let found = KEYS
             .iter()
             .map(|key| {
@@ -162,6 +165,7 @@ impl Settings {
             token_file: reader
                 .path("token_file")?
                 .ok_or_else(|| Error::invalid("token_file: there is nowhere to keep a token; set it"))?,
+            hosts,
             file,
             files,
             found,
@@ -193,7 +197,17 @@ impl Settings {
                 Source::Flag(flag) => flag.clone(),
             },
         });
-        ConfigAnswer { file: self.file.as_ref().map(|file| file.display().to_string()), settings: settings.collect() }
+        let file = self.file.as_ref().map(|file| file.display().to_string());
+        let hosts = self.hosts.iter().flat_map(|host| {
+            let set = |field: &str, value: serde_json::Value| Setting {
+                key: format!("host.{}.{field}", host.name),
+                value,
+                source: file.clone().unwrap_or_default(),
+            };
+            let tmux = host.tmux.as_ref().map(|tmux| set("tmux", tmux.clone().into()));
+            std::iter::once(set("via", host.via.clone().into())).chain(tmux)
+        });
+        ConfigAnswer { settings: settings.chain(hosts).collect(), file: file.clone() }
     }
 }
 

@@ -13,14 +13,14 @@ use self::endpoints::TcpEndpoint;
 use crate::{
     api::{Error, Result},
     config::{
-        Settings,
+        HostSettings, Settings,
         paths::{self, Paths},
     },
     descriptors,
     engine::{Engine, Options, agents::Rules, audit::Audit},
     http, metrics, net,
     supervise::confirm::approvals::Approvals,
-    tmux::Program,
+    tmux::{Program, Transport},
 };
 
 /// Runs the daemon until it is stopped, by `muxtap stop`, SIGTERM, SIGINT or SIGHUP. `background`:
@@ -92,6 +92,7 @@ async fn run(
         |error: std::io::Error| Error::internal(format!("cannot answer on {}: {error}", paths.socket.display()));
     let listener = tokio::net::UnixListener::from_std(listener).map_err(unable)?;
     let engine = Engine::new(Options {
+        transports: transports(settings)?,
         program: Program { tmux: settings.tmux.clone(), own: settings.own_tmux, ..Program::default() },
         coverage: settings.coverage,
         ring_bytes: settings.ring_bytes,
@@ -186,6 +187,15 @@ fn own_socket_dir() -> PathBuf {
 /// open. Error: as the daemon would refuse to begin.
 pub(crate) fn check_ports(settings: &Settings) -> Result<()> {
     endpoints::check(settings)
+}
+
+/// Returns the ways to the hosts that are configured.
+fn transports(settings: &Settings) -> Result<Vec<Arc<Transport>>> {
+    let transport = |host: &HostSettings| {
+        let tmux = host.tmux.as_deref().unwrap_or("tmux");
+        Transport::new(&host.name, host.via.clone(), tmux).map(Arc::new)
+    };
+    settings.hosts.iter().map(transport).collect()
 }
 
 /// Opens the audit log. A place that the user chose must be usable; the built-in one may be

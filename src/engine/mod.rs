@@ -11,6 +11,7 @@ mod change;
 mod changes;
 mod compile;
 mod deadline;
+pub(crate) mod elsewhere;
 pub(crate) mod environment;
 mod events;
 mod handles;
@@ -38,7 +39,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use crate::{
     api::{Error, ErrorCode, Event, Result, ServerStatus, WaitInfo},
     nonce,
-    tmux::{LinkState, OwnProgram, Proc, ProcessProbe, ServerLink, ServerSpec, SocketFile, Subject, same_socket},
+    tmux::{Address, LinkState, OwnProgram, Proc, ProcessProbe, ServerLink, ServerSpec, SocketFile, Subject, same_socket},
 };
 
 pub use audit_scope::Caller;
@@ -71,6 +72,8 @@ pub struct Engine {
 pub struct Shared {
     pub(crate) options: Options,
     hosts: Mutex<HashMap<PathBuf, Arc<Host>>>,
+    /// The ways to other hosts.
+    transports: elsewhere::Transports,
     pub(crate) waits: Waits,
     /// Runs that outlive the call that asked for them.
     #[cfg(feature = "mcp")]
@@ -139,6 +142,7 @@ impl Engine {
 
     fn within(runtime: Handle, options: Options, probe: ProcessProbe) -> Self {
         let shared = Arc::new(Shared {
+            transports: elsewhere::Transports::of(&options.transports),
             options,
             hosts: Mutex::default(),
             waits: Waits::default(),
@@ -167,26 +171,23 @@ impl Engine {
         Self { shared, caller: Arc::default() }
     }
 
-    /// Returns the server on the socket at this absolute path. It is followed from now on.
+    /// Returns the server with this address. It is followed from now on.
     fn host(&self, socket: &Path) -> Result<Arc<Host>> {
-        if !socket.is_absolute() {
-            return Err(Error::invalid(format!(
-                "the tmux socket must be an absolute path, not {}; the CLI resolves -L and -S for you",
-                socket.display()
-            )));
-        }
+        let address = Address::parse(socket)?;
+        let socket = &*address.path();
+        let program = self.program_for(address)?;
         if self.shared.cancel.is_cancelled() {
             return Err(Error::unavailable("muxtap is stopping"));
         }
         let mut hosts = self.hosts();
-        if let Some(host) = find_host(&hosts, socket, self.shared.options.program.prefix.is_empty()) {
+        if let Some(host) = find_host(&hosts, socket, socket.is_absolute()) {
             host.touch();
             return Ok(host.clone());
         }
         forget_idle(&mut hosts);
         let host = Host::new(socket, &self.shared);
         let spec = ServerSpec {
-            program: self.shared.options.program.clone(),
+            program,
             socket: socket.to_owned(),
             coverage: self.shared.options.coverage,
             file: SocketFile::default(),
@@ -315,7 +316,7 @@ fn find_host<'a>(hosts: &'a HashMap<PathBuf, Arc<Host>>, socket: &Path, local: b
     if !local || named.is_some_and(|host| is_followed(host)) {
         return named;
     }
-    let same = |host: &&Arc<Host>| same_socket(host.socket(), socket);
+    let same = |host: &&Arc<Host>| host.socket().is_absolute() && same_socket(host.socket(), socket);
     // Where nothing ran on this path so far, it may have become a link since.
     let followed = hosts.values().filter(|host| is_followed(host)).find(same);
     followed.or(named).or_else(|| hosts.values().find(same))

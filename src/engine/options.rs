@@ -5,7 +5,7 @@ use std::{path::PathBuf, sync::Arc};
 use super::{agents, audit, limits};
 use crate::{
     api::Tiers,
-    tmux::{CoverageMode, Program},
+    tmux::{CoverageMode, Program, Transport},
 };
 
 /// Options of an engine.
@@ -13,6 +13,8 @@ use crate::{
 pub struct Options {
     /// The tmux program, with any words that precede it.
     pub(crate) program: Program,
+    /// The ways to other hosts.
+    pub(crate) transports: Vec<Arc<Transport>>,
     /// Which control clients follow a server.
     pub(crate) coverage: CoverageMode,
     /// Bytes that a pane's ring keeps.
@@ -31,6 +33,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             program: Program::default(),
+            transports: Vec::new(),
             coverage: CoverageMode::Auto,
             ring_bytes: limits::RING_BYTES,
             budget_bytes: limits::BUDGET_BYTES,

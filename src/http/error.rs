@@ -9,6 +9,7 @@ use axum::{
 };
 use serde::de::DeserializeOwned;
 
+use super::hosts::OnHost;
 use crate::api::{Error, ErrorCode, decode};
 
 /// An answer, or the engine's error with its status.
@@ -95,7 +96,12 @@ impl<S: Send + Sync> FromRequestParts<S> for Target {
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self> {
         let path = Path::<String>::from_request_parts(parts, state).await;
-        path.map(|Path(target)| Self(target)).map_err(|_| {
+        let host = parts.extensions.get::<OnHost>().map(|OnHost(host)| format!("{host}/"));
+        let stripped = |target: String| match host.as_deref().and_then(|host| target.strip_prefix(host)) {
+            Some(rest) => rest.to_owned(),
+            None => target,
+        };
+        path.map(|Path(target)| Self(stripped(target))).map_err(|_| {
             let path = parts.uri.path();
             Error::new(ErrorCode::InvalidTarget, format!("{path}: expected UTF-8 behind the percent signs")).into()
         })

@@ -5,6 +5,7 @@
 mod approvals;
 mod error;
 mod guard;
+pub(crate) mod hosts;
 #[cfg(feature = "mcp")]
 pub(crate) mod mcp;
 #[cfg(feature = "mcp")]
@@ -139,13 +140,19 @@ impl FromRequestParts<Self> for App {
 /// # }
 /// ```
 pub fn router(engine: &Engine) -> Router {
-    engine_routes().layer(DefaultBodyLimit::max(BODY_BYTES)).with_state(App::new(engine.clone(), DaemonInfo::default()))
+    let app = App::new(engine.clone(), DaemonInfo::default());
+    engine_routes()
+        .layer(middleware::from_fn_with_state(app.clone(), hosts::route))
+        .layer(DefaultBodyLimit::max(BODY_BYTES))
+        .with_state(app)
 }
 
 /// Builds the daemon's router, with every route.
 #[cfg(feature = "mcp")]
 pub(crate) fn daemon_router(app: App) -> Router {
     engine_routes()
+        .layer(middleware::from_fn_with_state(app.clone(), hosts::route))
+        .route("/v1/hosts", post(hosts::add))
         .route("/openapi.json", get(openapi::document))
         .route("/docs", get(openapi::page))
         .route("/v1/status", get(routes::status))
@@ -171,6 +178,7 @@ fn engine_routes() -> Router<App> {
         .route("/health", get(routes::health))
         .route("/metrics", get(routes::metrics))
         .route("/v1/servers", get(routes::list_servers))
+        .route("/v1/hosts", get(hosts::list))
         .route("/v1/sessions", get(routes::list_sessions).post(routes::new_session))
         .route("/v1/sessions/{id}", get(routes::get_session).patch(routes::patch_session).delete(routes::kill_session))
         .route("/v1/windows", get(routes::list_windows).post(routes::new_window))

@@ -175,7 +175,7 @@ impl CallContext {
         match server.filter(|server| !server.is_empty()) {
             None => self.engine.server_at(self.client.server.as_deref().ok_or_else(none)?),
             Some(path) if path.starts_with('/') => self.engine.server_at(Path::new(path)),
-            Some(name) if name.contains('/') => Err(Error::invalid("server: a name, or an absolute path")),
+            Some(address) if address.contains('/') => self.engine.server_named(Some(address)),
             Some(name) => self.engine.server_at(&self.client.sockets.as_ref().ok_or_else(none)?.join(name)),
         }
     }

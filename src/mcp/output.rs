@@ -20,6 +20,47 @@ pub struct ToolOutput {
     pub answer: Value,
 }
 
+/// Fields that hold the id of a pane, a window or a session.
+const IDS: [&str; 8] = ["id", "pane", "panes", "window", "session", "window_id", "session_id", "pane_id"];
+
+impl ToolOutput {
+    /// Returns the output with ids as they are named from here, `HOST/%3`. The text says it once: it may hold what a
+    /// pane printed.
+    pub fn on_host(mut self, host: &str) -> Self {
+        name_ids(&mut self.answer, host);
+        self.text.push_str(&format!("\n(on host {host}: its ids are {host}/%3, {host}/@1, {host}/$0 here)"));
+        self
+    }
+}
+
+fn name_ids(value: &mut Value, host: &str) {
+    match value {
+        Value::Array(items) => items.iter_mut().for_each(|item| name_ids(item, host)),
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                match value {
+                    Value::String(id) if IDS.contains(&name.as_str()) && is_id(id) => *id = format!("{host}/{id}"),
+                    Value::Array(items) if IDS.contains(&name.as_str()) => {
+                        for item in items {
+                            match item {
+                                Value::String(id) if is_id(id) => *id = format!("{host}/{id}"),
+                                item => name_ids(item, host),
+                            }
+                        }
+                    }
+                    value => name_ids(value, host),
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+fn is_id(text: &str) -> bool {
+    let digits = text.strip_prefix(['%', '@', '$']);
+    digits.is_some_and(|digits| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
 /// Answers `list`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
 pub struct ListOutput {

@@ -22,7 +22,10 @@ use crate::{
         CaptureRequest, CreatedAnswer, DoneAnswer, Error, ErrorCode, InputRequest, NewSessionRequest, NewWindowRequest,
         PatchRequest, ReadRequest, RespawnRequest, Result, RunRequest, SpawnRequest, SplitRequest, Tier, WaitAnswer,
     },
-    engine::{Names, Server, SessionPart, Target, check_keys, is_number},
+    engine::{
+        elsewhere::{default_server, is_on},
+        Names, Server, SessionPart, Target, check_keys, is_number,
+    },
 };
 
 /// A tool's effect on the world, for `annotations`.
@@ -96,7 +99,27 @@ pub static TOOLS: LazyLock<Vec<Tool>> = LazyLock::new(|| {
 });
 
 /// Calls a tool. `None`: there is no such tool.
-pub async fn call(call: &CallContext, name: &str, arguments: JsonObject) -> Option<Result<ToolOutput>> {
+pub async fn call(call: &CallContext, name: &str, mut arguments: JsonObject) -> Option<Result<ToolOutput>> {
+    let host = match call.engine.take_host(&mut arguments) {
+        Ok(host) => host,
+        Err(error) => return Some(Err(error)),
+    };
+    if let Some(host) = &host {
+        let named = arguments.get("server").and_then(Value::as_str);
+        if !named.is_some_and(|server| is_on(server.as_ref(), host)) {
+            arguments.insert("server".into(), default_server(host).into());
+        }
+    }
+    let host = host.or_else(|| Some(arguments.get("server")?.as_str()?.split_once('/')?.0.to_owned()));
+    let answer = call_here(call, name, arguments).await?;
+    Some(match host.filter(|host| !host.is_empty()) {
+        Some(host) => answer.map(|output| output.on_host(&host)),
+        None => answer,
+    })
+}
+
+/// Calls a tool whose targets name no host any more.
+async fn call_here(call: &CallContext, name: &str, arguments: JsonObject) -> Option<Result<ToolOutput>> {
     Some(match name {
         "list" => list(call, arguments).await,
         "capture_pane" => capture(call, arguments).await,
@@ -297,7 +320,8 @@ async fn create(call: &CallContext, arguments: JsonObject) -> Result<ToolOutput>
     call.confirm(Tier::Create, &format!("Make a {:?}", args.what)).await?;
     let spawn = SpawnRequest {
         command: args.command.map(|line| vec![line]),
-        cwd: args.cwd.or_else(|| call.client.cwd.clone()),
+        cwd: args.cwd,
+        caller_cwd: call.client.cwd.clone(),
         env: args.env,
         keep: args.keep,
         caller_env: call.client.env.clone(),

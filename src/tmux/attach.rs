@@ -54,9 +54,12 @@ impl Inner {
     async fn attempt(self: &Arc<Self>) -> Result<ServerIdentity, NoLink> {
         self.spec.file.review(&self.spec.socket);
         self.spec.find_own_program().await;
-        self.check_program().await.map_err(NoLink::Failed)?;
+        // Elsewhere each question is a connection; the server says its version to the first client.
+        if self.spec.is_local() {
+            self.check_program().await.map_err(NoLink::Failed)?;
+        }
         let question = ["list-sessions", "-F", LIST, ";", "display-message", "-p", DEFAULT];
-        let printed = self.spec.call_within(SILENCE_LIMIT, &question).await;
+        let printed = self.spec.ask_first(SILENCE_LIMIT, &question).await;
         let printed = printed.map_err(NoLink::Failed)?;
         let found = if printed.ok { parse(&printed.stdout) } else { Vec::new() };
         // The order stays for the next attempt: its caller withdraws it, and gets the error of this
@@ -338,6 +341,11 @@ fn parse(stdout: &[u8]) -> Vec<ListedSession> {
 fn no_server(inner: &Inner, printed: &CallOutput) -> NoLink {
     let socket = inner.spec.socket.display();
     let why = &printed.stderr;
+    if let Some(transport) = &inner.spec.program.transport
+        && let Some(reason) = transport.reason(why)
+    {
+        return NoLink::Failed(transport.error(reason, why));
+    }
     if why.contains("ermission denied") {
         return NoLink::Failed(Error::unavailable(format!(
             "cannot reach the tmux server on {socket}: permission denied; the socket belongs to another user"

@@ -39,6 +39,8 @@ pub async fn start(spec: &ServerSpec, start: &StartServer, hub: &str) -> Result<
     let args = [&make[..], &[";", "run-shell", "-b", "-d", &orphaned, "-C", &end]].concat();
     let mut call = spec.command(args.iter().copied());
     let command = &mut call.command;
+    // A server elsewhere has the environment of its own host.
+    let start = if spec.is_local() { start } else { &StartServer::default() };
     if let Some(env) = &start.env {
         command.env_clear();
         command.envs(env.iter().filter(|(name, _)| !matches!(name.as_str(), "TMUX" | "TMUX_PANE")));

@@ -31,6 +31,7 @@ mod silence;
 mod socket;
 mod terminals;
 mod topology;
+mod transport;
 mod tty;
 mod values;
 
@@ -46,6 +47,7 @@ pub use program::{CoverageMode, Program, ServerSpec, same_socket};
 pub use seed::Seed;
 pub use server::ServerLink;
 pub use socket::{SocketFile, server_of};
+pub use transport::{Address, DEFAULT_SOCKET, Transport, check_name};
 pub use topology::{PaneRow, SessionRow, Topology, WindowRow};
 pub use tty::Foreground;
 

@@ -7,6 +7,7 @@ use std::{
     os::unix::fs::{MetadataExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
     process::Stdio,
+    sync::Arc,
     time::Duration,
 };
 
@@ -16,11 +17,12 @@ use super::{
     link::UNANSWERED,
     own_program::{self, FoundProgram, OwnProgram, ProgramPath},
     relay::Relay,
+    transport::{Address, FIRST_ANSWER_LIMIT, Transport},
     socket::{self, SocketFile, SocketPath},
     values::Reads,
 };
 use crate::{
-    api::{Error, Result},
+    api::{Error, Result, Unreachable},
     descriptors, metrics,
     protocol::version::Version,
 };
@@ -47,13 +49,12 @@ pub enum CoverageMode {
 }
 
 /// The tmux program and what stands in front of it.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug)]
 pub struct Program {
     /// `tmux`, or a path.
     pub tmux: PathBuf,
-    /// A command in front of it, as `ssh HOST` or `docker exec -i CONTAINER`; empty for a local
-    /// server.
-    pub prefix: Vec<String>,
+    /// The way to another host; `None`: tmux runs on this machine.
+    pub transport: Option<Arc<Transport>>,
     /// The configuration file of a server that it starts (`-f`); absent: tmux's default.
     pub config: Option<PathBuf>,
     /// Time that a call may take.
@@ -66,7 +67,7 @@ pub struct Program {
 impl Default for Program {
     /// Returns the local `tmux`, as it is.
     fn default() -> Self {
-        Self { tmux: "tmux".into(), prefix: Vec::new(), config: None, limit: SPAWN_LIMIT, own: true }
+        Self { tmux: "tmux".into(), transport: None, config: None, limit: SPAWN_LIMIT, own: true }
     }
 }
 
@@ -100,7 +101,7 @@ fn without_links(path: &Path) -> PathBuf {
 pub struct ServerSpec {
     /// The tmux program and what stands in front of it.
     pub program: Program,
-    /// Its socket, absolute (with a prefix: a path over there).
+    /// Its socket, absolute; of a server elsewhere its address ([`Address`]).
     pub socket: PathBuf,
     /// Which control clients follow it.
     pub coverage: CoverageMode,
@@ -139,7 +140,7 @@ pub struct CallOutput {
 impl ServerSpec {
     /// Whether the server's processes and terminals are this machine's.
     pub fn is_local(&self) -> bool {
-        self.program.prefix.is_empty()
+        self.program.transport.is_none()
     }
 
     /// Returns what the server has to tell of its panes.
@@ -153,7 +154,7 @@ impl ServerSpec {
         self.file.path(&self.socket)
     }
 
-    /// Returns `PREFIX… tmux -u [-f CONFIG] -S SOCKET ARGS…`, with its standard streams not yet
+    /// Returns `[PREFIX…] tmux -u [-f CONFIG] -S SOCKET ARGS…`, with its standard streams not yet
     /// set.
     ///
     /// `-u`: without UTF-8 replies turn tabs and non-ASCII into `_` (F17). `$TMUX` is removed so
@@ -182,17 +183,18 @@ impl ServerSpec {
         program: Option<&ProgramPath>,
         args: impl IntoIterator<Item = impl Into<OsString>>,
     ) -> Command {
+        if let Some(transport) = &self.program.transport {
+            let flags = Address::parse(&self.socket).map(Address::flags).unwrap_or_default();
+            let args = args.into_iter().map(Into::into);
+            return transport.tmux(std::iter::once("-u".into()).chain(flags).chain(args));
+        }
         let mut command = if let Some(program) = program {
             let mut command = Command::new(&program.path);
             // A process list shows no number of a descriptor.
             command.arg0("tmux");
             command
         } else {
-            let prefix = self.program.prefix.iter().map(OsString::from);
-            let mut words = prefix.chain([self.program.tmux.clone().into_os_string()]);
-            let mut command = Command::new(words.next().unwrap_or_default());
-            command.args(words);
-            command
+            Command::new(&self.program.tmux)
         };
         command.arg("-u");
         if let Some(config) = &self.program.config {
@@ -211,10 +213,24 @@ impl ServerSpec {
 
     /// Calls tmux with a question that every server answers at once, for at most `limit`.
     pub async fn call_within(&self, limit: Duration, args: &[&str]) -> Result<CallOutput> {
-        let limited = Program { limit: limit.min(self.program.limit), ..self.program.clone() };
+        // A connection may have to be made first.
+        let limit = if self.is_local() { limit.min(self.program.limit) } else { FIRST_ANSWER_LIMIT };
+        let limited = Program { limit, ..self.program.clone() };
         let why = || format!("is the tmux server on {} stopped or overloaded?", self.socket.display());
         let call = self.command(args);
         limited.run(call.command, args, why).await
+    }
+
+    /// Asks the first question of an attempt. Elsewhere tmux is looked for where a login shell finds it, if it is not
+    /// found at once.
+    pub(super) async fn ask_first(&self, limit: Duration, question: &[&str]) -> Result<CallOutput> {
+        let printed = self.call_within(limit, question).await?;
+        let Some(transport) = &self.program.transport else { return Ok(printed) };
+        if printed.ok || transport.reason(&printed.stderr) != Some(Unreachable::NoTmux) {
+            return Ok(printed);
+        }
+        let search = self.program.run(transport.search(), &["-V"], || "is there a shell?".into()).await?;
+        if search.ok && transport.learn(&search.stdout) { self.call_within(limit, question).await } else { Ok(printed) }
     }
 
     /// Calls tmux as another process would: in this directory and, where one is given, with this
@@ -234,8 +250,8 @@ impl ServerSpec {
         self.run(call, args).await
     }
 
-    /// Whether the tmux program is there to be run, as `path` (`PATH`) finds it. With a prefix it
-    /// is over there, and taken to be.
+    /// Whether the tmux program is there to be run, as `path` (`PATH`) finds it. Elsewhere it is taken
+    /// to be there.
     pub fn is_installed(&self, path: Option<&OsStr>) -> bool {
         let runs = |file: &Path| {
             std::fs::metadata(file).is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
@@ -316,9 +332,14 @@ impl Program {
     /// Returns what `tmux -V` prints, such as `tmux 3.3a`. Error: `TMUX_UNAVAILABLE`, also where it
     /// is too old.
     pub async fn version(&self) -> Result<String> {
-        let mut words = self.prefix.iter().map(OsString::from).chain([self.tmux.clone().into_os_string()]);
-        let mut command = Command::new(words.next().unwrap_or_default());
-        command.args(words).arg("-V").kill_on_drop(true);
+        let command = match &self.transport {
+            Some(transport) => transport.tmux(["-V".into()]),
+            None => {
+                let mut command = Command::new(&self.tmux);
+                command.arg("-V").kill_on_drop(true);
+                command
+            }
+        };
         let printed = self.run(command, &["-V"], || "is it tmux?".into()).await?;
         let version = String::from_utf8_lossy(&printed.stdout).trim().to_owned();
         match Version::parse(version.as_bytes()) {
@@ -372,7 +393,14 @@ impl Program {
             error.message = format!("cannot run {}: {}", self.tmux.display(), error.message);
             return error;
         }
-        let name = self.prefix.first().map_or_else(|| self.tmux.display().to_string(), Clone::clone);
+        if let Some(transport) = &self.transport {
+            return Error::unavailable(format!(
+                "host {}: cannot run `{}`: {error}; is that program installed here?",
+                transport.name(),
+                transport.prefix()
+            ));
+        }
+        let name = self.tmux.display();
         let hint = match error.kind() {
             io::ErrorKind::NotFound => "install tmux 3.2a or later, or name it with --tmux or $MUXTAP_TMUX",
             io::ErrorKind::PermissionDenied => "it is not executable; check its permissions",

@@ -41,6 +41,7 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
+    transport::Transport,
     Exit, LinkState, Observer, OutputSink, Seed, Seeding, ServerIdentity, ServerLink, Topology, Value,
     connection::{Connection, Opened, Receiver as _},
     coverage::Inner,
@@ -101,11 +102,12 @@ impl Scripted {
     /// server that answers.
     pub fn with_program(program: &str) -> Self {
         let observer = Arc::new(RecordingObserver::default());
-        // A prefix makes the server one of another machine: its processes are not watched.
-        let program = Program { prefix: vec![program.into()], ..Program::default() };
+        // The processes of a server elsewhere are not watched.
+        let transport = Transport::new("far", vec![program.into()], "tmux").unwrap();
+        let program = Program { transport: Some(Arc::new(transport)), ..Program::default() };
         let spec = ServerSpec {
             program,
-            socket: "/nowhere".into(),
+            socket: "far/nowhere".into(),
             coverage: CoverageMode::Sessions,
             file: SocketFile::default(),
             own: OwnProgram::default(),

@@ -9,7 +9,10 @@ use crate::{
     api::{
         CreatedAnswer, Error, FormatAnswer, NewSessionRequest, NewWindowRequest, Result, SpawnRequest, SplitRequest,
     },
-    cli::caller::whole_environment,
+    cli::{
+        caller::{Place, whole_environment},
+        client::shown,
+    },
     engine::is_number,
 };
 
@@ -36,16 +39,19 @@ pub(in crate::cli) struct Spawn {
 }
 
 impl Spawn {
-    /// Builds the request. Where no directory was named and `here` is set, the caller's is used.
-    pub(super) fn request(self, here: bool) -> Result<SpawnRequest> {
+    /// Builds the request. Where no directory was named and `here` is set, the caller's is used. `place`: where it may
+    /// go.
+    pub(super) fn request(self, here: bool, place: Place) -> Result<SpawnRequest> {
         let cwd = match self.cwd {
+            Some(dir) if place == Place::PerhapsElsewhere => Some(dir),
             // A relative directory is the caller's, not the daemon's.
             Some(dir) => Some(absolute(&dir)?),
-            None if here => std::env::current_dir().ok().and_then(|dir| dir.into_os_string().into_string().ok()),
             None => None,
         };
+        let own = || std::env::current_dir().ok().and_then(|dir| dir.into_os_string().into_string().ok());
         Ok(SpawnRequest {
             command: (!self.command.is_empty()).then_some(self.command),
+            caller_cwd: if here && cwd.is_none() { own() } else { None },
             cwd,
             env: self.env.into_iter().collect::<BTreeMap<_, _>>(),
             keep: self.keep,
@@ -177,7 +183,7 @@ pub(in crate::cli) struct SplitWindow {
 
 impl NewSession {
     pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
-        let mut spawn = self.spawn.request(true)?;
+        let mut spawn = self.spawn.request(true, caller.place(None))?;
         spawn.caller_env = Some(whole_environment());
         let request = NewSessionRequest {
             name: self.name,
@@ -200,9 +206,10 @@ impl NewWindow {
             // `-t 1` of tmux's `new-window` is the index of the window that is made.
             return Err(Error::bare_number(&target, &[format!(":{target}"), format!("{target}:")]).into());
         }
+        let place = caller.place(Some(&target));
         let (session, index) = with_index(target);
         let session = if session.is_empty() { caller.target(None)? } else { session };
-        let spawn = self.spawn.request(true)?;
+        let spawn = self.spawn.request(true, place)?;
         let request = NewWindowRequest { session, index, name: self.name, spawn, select: self.select };
         let mut client = caller.client().await?;
         let created = client.post("/v1/windows", &request).await?;
@@ -212,13 +219,15 @@ impl NewWindow {
 
 impl SplitWindow {
     pub(in crate::cli) async fn run(self, caller: &Caller) -> Outcome {
+        let pane = caller.target(self.target)?;
+        let place = caller.place(Some(&pane));
         let request = SplitRequest {
-            pane: caller.target(self.target)?,
+            pane,
             horizontal: self.horizontal,
             before: self.before,
             full: self.full,
             size: self.size.or_else(|| self.percentage.map(|share| format!("{share}%"))),
-            spawn: self.spawn.request(true)?,
+            spawn: self.spawn.request(true, place)?,
             select: self.select,
         };
         let mut client = caller.client().await?;
@@ -254,14 +263,14 @@ impl Printed {
             if caller.json {
                 output::print_json(created)?;
             } else {
-                output::print(format!("{}\n", created.pane))?;
+                output::print(format!("{}\n", shown(created.pane)))?;
             }
             return Ok(0);
         };
         let path = format!("{}/format", path_of("panes", &created.pane.to_string()));
         let answer = client.get::<FormatAnswer>(&path, &format_query(&format)).await;
         let answer = answer.map_err(|mut error| {
-            error.message = format!("pane {} was made; of it tmux says: {}", created.pane, error.message);
+            error.message = format!("pane {} was made; of it tmux says: {}", shown(created.pane), error.message);
             error
         })?;
         output::print(format!("{}\n", answer.lines.join("\n")))?;

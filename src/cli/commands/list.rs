@@ -16,7 +16,10 @@ use crate::{
         DoneAnswer, Error, EventsRequest, FormatAnswer, FormatListQuery, FormatQuery, Listed, PaneInfo, PaneList,
         SessionInfo, SessionList, Size, WindowList,
     },
-    cli::watch::{Source, View, watch},
+    cli::{
+        client::shown,
+        watch::{Source, View, watch},
+    },
     engine::is_number,
 };
 
@@ -205,7 +208,7 @@ impl ListSessions {
         let mut table = Table::new(&["ID", "NAME", "WINDOWS", "ATTACHED", "AGE", "IDLE"]);
         for session in &list.sessions {
             table.row(&[
-                session.id.clone(),
+                shown(&session.id),
                 session.name.clone(),
                 session.windows.to_string(),
                 session.attached.to_string(),
@@ -239,7 +242,7 @@ impl ListWindows {
         let mut table = Table::new(&["ID", "WINDOW", "NAME", "PANES", "SIZE", "ACTIVE"]);
         for window in &list.windows {
             table.row(&[
-                window.id.clone(),
+                shown(&window.id),
                 format!("{}:{}", window.session, window.index),
                 window.name.clone(),
                 window.panes.to_string(),
@@ -276,7 +279,7 @@ impl ListPanes {
         let mut table = Table::new(&["ID", "PANE", "NAME", "COMMAND", "PID", "SIZE", "ACTIVE", "STATE", "PATH"]);
         for pane in &list.panes {
             table.row(&[
-                pane.id.to_string(),
+                shown(pane.id),
                 // An ended pane has no place any more.
                 if pane.window_id.is_empty() {
                     String::new()

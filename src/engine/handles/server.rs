@@ -15,7 +15,7 @@ use crate::{
     engine::{Caller, Engine, Host, PaneState},
     protocol::ids::PaneId,
     socket::{Environment, ServerChoice},
-    tmux::{ServerLink, same_socket},
+    tmux::{Address, ServerLink, same_socket},
 };
 
 /// A handle on a tmux server that an engine follows.
@@ -109,13 +109,14 @@ impl Engine {
         }
         let path = match word {
             _ if word.starts_with('/') => PathBuf::from(word),
-            _ if word.contains('/') || matches!(word, "." | "..") => {
+            _ if word.contains('/') => Address::parse(Path::new(word))?.path(),
+            "." | ".." => {
                 return invalid(format!("{word:?} is no absolute path, and no name as for `tmux -L`, which has no /"));
             }
             _ => socket_dir()?.join(word),
         };
-        // Behind a prefix other systems decide.
-        let local = self.shared.options.program.prefix.is_empty();
+        // Elsewhere other systems decide.
+        let local = path.is_absolute();
         if path.as_os_str().as_bytes().contains(&0) || local && SocketAddrUnix::new(&path).is_err() {
             let length = path.as_os_str().len();
             return invalid(format!(

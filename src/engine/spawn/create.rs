@@ -93,7 +93,7 @@ impl Server {
 
     async fn make_new_session(&self, request: &NewSessionRequest, policy: ExitPolicy) -> Result<CreatedAnswer> {
         let command = async {
-            let cwd = request.spawn.cwd.as_ref().map(PathBuf::from);
+            let cwd = request.spawn.cwd.as_ref().or(request.spawn.caller_cwd.as_ref()).map(PathBuf::from);
             let start = StartServer { env: request.spawn.caller_env.clone(), cwd };
             self.host.server().connected_or_started(start).await?;
             // `-E`: the session's environment is the server's, not this daemon's.
@@ -106,7 +106,8 @@ impl Server {
             }
             let size = [request.width, request.height];
             command = with_size(command, size);
-            let caller = request.spawn.caller_env.iter().flatten();
+            let is_local = self.host.server().spec().is_local();
+            let caller = request.spawn.caller_env.iter().filter(|_| is_local).flatten();
             for (name, value) in caller.filter(|(name, _)| UPDATED.contains(&name.as_str())) {
                 command = command.opt("-e", format!("{name}={value}"));
             }
@@ -169,9 +170,13 @@ impl Server {
         command: impl Future<Output = Result<Creation>>,
     ) -> Result<CreatedAnswer> {
         let audit = self.engine.audit(Tier::Create, action, &self.host, target)?;
+        let mut spawn = spawn.clone();
+        if self.host.server().spec().is_local() {
+            spawn.cwd = spawn.cwd.or(spawn.caller_cwd.take());
+        }
         let made = async {
-            check_spawn(spawn)?;
-            self.make(command.await?, spawn, policy).await
+            check_spawn(&spawn)?;
+            self.make(command.await?, &spawn, policy).await
         }
         .await;
         if let Ok(made) = &made {

@@ -1,0 +1,93 @@
+//! Other hosts: how each is reached, and why not.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// `GET /v1/hosts`: the hosts whose tmux servers can be named, besides this one.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[non_exhaustive]
+pub struct HostList {
+    /// The hosts, by their names.
+    pub hosts: Vec<HostInfo>,
+}
+
+/// A host that is reached by a command.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[non_exhaustive]
+pub struct HostInfo {
+    /// Its name, as in the target `NAME/%3`.
+    pub name: String,
+    /// The command that runs programs there, as for a shell.
+    pub command: String,
+    /// What is known of it.
+    pub state: HostState,
+    /// Its servers that are followed or were asked for, by their addresses.
+    #[serde(default)]
+    pub servers: Vec<String>,
+    /// Why it was not reached the last time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<Unreachable>,
+    /// The same in words, and what to do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+/// The state of the way to a host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum HostState {
+    /// Nobody has asked for it yet, so nothing was run.
+    Unasked,
+    /// An attempt is under way.
+    Connecting,
+    /// A server there is followed.
+    Connected,
+    /// It was not reached, or no server runs there.
+    Down,
+}
+
+/// A reason why a host cannot be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum Unreachable {
+    /// There is no connection to it.
+    NoConnection,
+    /// Its host key is not known, or is another one now.
+    HostKey,
+    /// It asks for a password, or takes no key that there is.
+    Login,
+    /// There is no container of that name.
+    NoContainer,
+    /// The container does not run.
+    ContainerStopped,
+    /// The container runtime does not answer.
+    NoRuntime,
+    /// No tmux is there.
+    NoTmux,
+    /// The tmux there is too old.
+    TooOld,
+}
+
+/// `POST /v1/hosts`: makes another host's tmux servers reachable until the daemon ends.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[non_exhaustive]
+pub struct AddHostRequest {
+    /// The command that runs programs there: `ssh box`, `docker exec -i web`.
+    pub via: String,
+    /// Its name in targets. Default: the command's last word, without a user.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// The tmux program there. Default: `tmux`, or where a login shell there finds it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tmux: Option<String>,
+}
+
+/// The answer to [`AddHostRequest`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[non_exhaustive]
+pub struct AddHostAnswer {
+    /// The host's name in targets.
+    pub name: String,
+}

@@ -1,0 +1,234 @@
+//! Servers on other hosts: by which command each host is reached, and which of them a target names.
+
+use std::{
+    collections::BTreeMap,
+    path::Path,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use serde_json::{Map, Value};
+
+use super::{Engine, Host, Server};
+use crate::{
+    api::{Error, ErrorCode, HostInfo, HostState, Result},
+    tmux::{Address, DEFAULT_SOCKET, LinkState, Program, Transport},
+};
+
+/// The hosts that targets can name.
+#[derive(Debug, Default)]
+pub(crate) struct Transports(Mutex<BTreeMap<String, Arc<Transport>>>);
+
+/// Fields of a request that hold targets.
+const TARGETS: [&str; 5] = ["pane", "panes", "target", "targets", "session"];
+
+impl Transports {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Transport>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds the hosts that were configured.
+    pub(super) fn of(transports: &[Arc<Transport>]) -> Self {
+        let named = transports.iter().map(|transport| (transport.name().to_owned(), transport.clone()));
+        Self(Mutex::new(named.collect()))
+    }
+
+    /// Adds a host. Error: `CONFLICT` where the name leads elsewhere already.
+    fn add(&self, transport: Transport) -> Result<()> {
+        let mut hosts = self.lock();
+        match hosts.get(transport.name()) {
+            Some(known) if known.is_same(&transport) => {}
+            Some(known) => {
+                return Err(Error::new(
+                    ErrorCode::Conflict,
+                    format!("host {} is reached by `{}` already; choose another name", known.name(), known.prefix()),
+                ));
+            }
+            None => drop(hosts.insert(transport.name().to_owned(), Arc::new(transport))),
+        }
+        Ok(())
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.lock().is_empty()
+    }
+
+    fn get(&self, name: &str) -> Option<Arc<Transport>> {
+        self.lock().get(name).cloned()
+    }
+
+    /// Splits `HOST/TARGET` where the host is known. tmux allows a `/` in names, so another word before it is part of
+    /// the target.
+    fn split<'t>(&self, target: &'t str) -> Option<(String, &'t str)> {
+        let (host, rest) = target.split_once('/')?;
+        self.lock().contains_key(host).then(|| (host.to_owned(), rest))
+    }
+}
+
+impl Engine {
+    /// Makes the tmux servers of another host reachable, by a command such as `["ssh", "box"]` or
+    /// `["docker", "exec", "-i", "web"]` which runs programs there. Nothing is run yet. Its default server is
+    /// `server_at("box/")`, others are `box/NAME` (`tmux -L`) and `box//PATH` (`tmux -S`).
+    ///
+    /// Errors: `INVALID_ARGUMENT` for a name or a command that cannot be used, `CONFLICT` where the name is another
+    /// host's.
+    ///
+    /// ```no_run
+    /// # async fn example(engine: muxtap::Engine) -> muxtap::Result<()> {
+    /// engine.add_host("box", ["ssh", "me@box"])?;
+    /// let pane = engine.server("box/").await?.pane("work").await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn add_host(&self, name: &str, command: impl IntoIterator<Item = impl Into<String>>) -> Result<()> {
+        let words = command.into_iter().map(Into::into).collect();
+        self.add_transport(Transport::new(name, words, "tmux")?)
+    }
+
+    /// Adds a host by its transport.
+    pub(crate) fn add_transport(&self, transport: Transport) -> Result<()> {
+        self.shared.transports.add(transport)
+    }
+
+    /// Returns the program that speaks to the server with this address.
+    pub(super) fn program_for(&self, address: Address<'_>) -> Result<Program> {
+        let options = &self.shared.options;
+        let Address::Elsewhere(host, _) = address else { return Ok(options.program.clone()) };
+        let transport = self.shared.transports.get(host).ok_or_else(|| {
+            let known: Vec<_> = self.shared.transports.lock().keys().cloned().collect();
+            let known = if known.is_empty() { "none is configured".into() } else { format!("there are {}", known.join(", ")) };
+            Error::not_found(format!("no host is called {host}; {known} (docs/hosts.md)"))
+        })?;
+        let limit = options.program.limit;
+        Ok(Program { transport: Some(transport), own: false, config: None, limit, ..options.program.clone() })
+    }
+
+    /// Takes the host from all targets of a request, `NAME/%3`, and returns it. `fields`: the request as JSON. `None`:
+    /// they name none, and nothing was changed.
+    ///
+    /// Error: `INVALID_ARGUMENT` where they name several places.
+    pub(crate) fn take_host(&self, fields: &mut Map<String, Value>) -> Result<Option<String>> {
+        if self.shared.transports.is_empty() {
+            return Ok(None);
+        }
+        let mut taken = TakenHost::default();
+        for (_, value) in fields.iter_mut().filter(|(name, _)| TARGETS.contains(&name.as_str())) {
+            match value {
+                Value::String(text) => self.take_from(text, &mut taken),
+                Value::Array(items) => {
+                    for item in items {
+                        if let Value::String(text) = item {
+                            self.take_from(text, &mut taken);
+                        }
+                    }
+                }
+                _ => {}
+            }
+        }
+        taken.one()
+    }
+
+    /// Takes the host from a target, or from targets with commas between them.
+    pub(crate) fn take_host_of(&self, targets: &mut String) -> Result<Option<String>> {
+        let mut taken = TakenHost::default();
+        self.take_from(targets, &mut taken);
+        taken.one()
+    }
+
+    fn take_from(&self, targets: &mut String, taken: &mut TakenHost) {
+        if !targets.contains('/') {
+            taken.local |= !targets.is_empty();
+            return;
+        }
+        let mut items = Vec::new();
+        for item in targets.split(',') {
+            match self.shared.transports.split(item.trim_start()) {
+                Some((host, rest)) => {
+                    items.push(rest.to_owned());
+                    taken.hosts.push(host);
+                }
+                None => {
+                    items.push(item.to_owned());
+                    taken.local = true;
+                }
+            }
+        }
+        *targets = items.join(",");
+    }
+
+    /// Whether any host is known besides this one.
+    pub(crate) fn knows_hosts(&self) -> bool {
+        !self.shared.transports.is_empty()
+    }
+
+    /// Returns each host that is known, and what is known of it.
+    pub fn hosts_elsewhere(&self) -> Vec<HostInfo> {
+        let transports: Vec<_> = self.shared.transports.lock().values().cloned().collect();
+        let followed: Vec<_> = self.hosts().values().cloned().collect();
+        transports.iter().map(|transport| host_info(transport, &followed)).collect()
+    }
+}
+
+/// The hosts that targets of one request named.
+#[derive(Default)]
+struct TakenHost {
+    hosts: Vec<String>,
+    /// Whether one of them named none.
+    local: bool,
+}
+
+impl TakenHost {
+    fn one(mut self) -> Result<Option<String>> {
+        let Some(host) = self.hosts.pop() else { return Ok(None) };
+        if self.local || self.hosts.iter().any(|other| *other != host) {
+            return Err(Error::invalid(format!("one request is for one host: not all of these targets are on {host}")));
+        }
+        Ok(Some(host))
+    }
+}
+
+/// Returns whether an address names a server on this host.
+pub(crate) fn is_on(address: &Path, host: &str) -> bool {
+    matches!(Address::parse(address), Ok(Address::Elsewhere(other, _)) if other == host)
+}
+
+/// Returns the address of a host's default server.
+pub(crate) fn default_server(host: &str) -> String {
+    format!("{host}/{DEFAULT_SOCKET}")
+}
+
+fn host_info(transport: &Transport, followed: &[Arc<Host>]) -> HostInfo {
+    let mut info = HostInfo {
+        name: transport.name().into(),
+        command: transport.prefix(),
+        state: HostState::Unasked,
+        servers: Vec::new(),
+        reason: None,
+        error: None,
+    };
+    for host in followed.iter().filter(|host| is_on(host.socket(), transport.name())) {
+        info.servers.push(host.socket().display().to_string());
+        match host.server().state() {
+            LinkState::Connected(_) => info.state = HostState::Connected,
+            LinkState::Connecting if info.state == HostState::Unasked => info.state = HostState::Connecting,
+            LinkState::Down { error, .. } if info.state != HostState::Connected => {
+                info.state = HostState::Down;
+                let reason = error.details.as_ref().and_then(|details| details.get("reason"));
+                info.reason = reason.and_then(|reason| serde_json::from_value(reason.clone()).ok());
+                info.error = Some(error.message);
+            }
+            _ => {}
+        }
+    }
+    info.servers.sort();
+    info
+}
+
+impl Server {
+    /// Returns the name of the host on which the server runs; `None`: this one.
+    pub fn host_name(&self) -> Option<&str> {
+        match Address::parse(self.socket()) {
+            Ok(Address::Elsewhere(host, _)) => Some(host),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,381 @@
+//! The way to a tmux server elsewhere: a command in front of tmux, such as `ssh HOST` or
+//! `docker exec -i NAME`.
+
+use std::{
+    ffi::{OsStr, OsString},
+    path::{Path, PathBuf},
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use tokio::process::Command;
+
+use crate::{
+    api::{Error, Result, Unreachable},
+    quoting::shell_word,
+};
+
+/// How long a server elsewhere may take to answer a first question: a connection is made for it.
+pub(super) const FIRST_ANSWER_LIMIT: Duration = Duration::from_secs(20);
+/// Programs that give one text to a shell on the other side, as ssh does.
+const BY_SHELL: [&str; 3] = ["ssh", "autossh", "tsh"];
+/// Programs that run a command in a container.
+const RUNTIMES: [&str; 4] = ["docker", "podman", "nerdctl", "kubectl"];
+/// Options for ssh where the prefix does not give them: it never asks a person, and it notices a
+/// link that is dead.
+const SSH_OPTIONS: [(&str, &str); 4] =
+    [("BatchMode", "yes"), ("ConnectTimeout", "10"), ("ServerAliveInterval", "15"), ("ServerAliveCountMax", "3")];
+
+/// The way to the tmux servers of one host: a name, and a command that runs programs there.
+#[derive(Debug)]
+pub struct Transport {
+    name: String,
+    words: Vec<String>,
+    /// Whether a shell on the other side reads the command.
+    by_shell: bool,
+    /// The tmux program over there.
+    tmux: PathBuf,
+    /// The path at which a login shell over there found tmux.
+    found: Mutex<Option<PathBuf>>,
+}
+
+impl Transport {
+    /// Creates the way to the host that is called `name`, by a command such as `["ssh", "box"]`. `tmux`: the program
+    /// over there.
+    ///
+    /// Error: `INVALID_ARGUMENT` for a name that no target could hold, for no words, and for a container's command
+    /// that would leave its stdin closed.
+    pub fn new(name: &str, words: Vec<String>, tmux: impl Into<PathBuf>) -> Result<Self> {
+        check_name(name)?;
+        let program = words.first().filter(|program| !program.is_empty());
+        let Some(program) = program.map(|program| program_name(program).to_owned()) else {
+            return Err(Error::invalid(format!(
+                "host {name}: say by which command it is reached, as in `ssh {name}` or `docker exec -i {name}`"
+            )));
+        };
+        if RUNTIMES.contains(&program.as_str()) && words.iter().any(|word| word == "exec") {
+            let interactive = |word: &String| {
+                word == "--interactive"
+                    || word.starts_with('-') && !word.starts_with("--") && word.contains('i') && !word.contains('=')
+            };
+            if !words.iter().any(interactive) {
+                return Err(Error::invalid(format!(
+                    "host {name}: `{}` closes the standard input of what it runs; add -i",
+                    words.join(" ")
+                )));
+            }
+        }
+        let by_shell = BY_SHELL.contains(&program.as_str());
+        Ok(Self { name: name.into(), words, by_shell, tmux: tmux.into(), found: Mutex::default() })
+    }
+
+    /// Creates a way by a command in one text, split as a shell splits words.
+    pub fn parse(name: &str, prefix: &str, tmux: impl Into<PathBuf>) -> Result<Self> {
+        let words = shlex::split(prefix)
+            .ok_or_else(|| Error::invalid(format!("host {name}: in `{prefix}` a quote is not closed")))?;
+        Self::new(name, words, tmux)
+    }
+
+    /// Returns the name for a command that is given without one: its last word, as far as it is one.
+    pub fn name_of(prefix: &str) -> Result<String> {
+        let words = shlex::split(prefix).unwrap_or_default();
+        let last = words.iter().rev().find(|word| !word.starts_with('-'));
+        let host = last.map(|word| word.rsplit_once('@').map_or(word.as_str(), |(_, host)| host));
+        let name: String = host.unwrap_or_default().chars().filter(|&c| is_name_char(c)).collect();
+        check_name(&name).map_err(|_| {
+            Error::invalid(format!("--via {prefix:?} gives no name for the host: write [host.NAME] in config.toml"))
+        })?;
+        Ok(name)
+    }
+
+    /// Returns the host's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns the command, as it is shown.
+    pub fn prefix(&self) -> String {
+        self.words.iter().map(|word| shell_word(word)).collect::<Vec<_>>().join(" ")
+    }
+
+    /// Whether both lead to one place by one command.
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.words == other.words && self.tmux == other.tmux
+    }
+
+    /// Returns the command that runs tmux over there.
+    pub(super) fn tmux(&self, args: impl IntoIterator<Item = OsString>) -> Command {
+        let tmux = self.found().unwrap_or_else(|| self.tmux.clone());
+        self.command(std::iter::once(tmux.into_os_string()).chain(args))
+    }
+
+    /// Returns the command that runs a program over there.
+    pub(super) fn command(&self, line: impl IntoIterator<Item = OsString>) -> Command {
+        let (first, rest) = self.words.split_first().map_or((OsStr::new(""), &[][..]), |(first, rest)| (first.as_ref(), rest));
+        let mut command = Command::new(first);
+        if self.by_shell {
+            let is_given = |option: &str| rest.iter().any(|word| word.contains(option));
+            command.args(Some("-T").filter(|_| !rest.iter().any(|word| word == "-T" || word == "-t")));
+            for (name, value) in SSH_OPTIONS.iter().filter(|(name, _)| !is_given(name)) {
+                command.arg("-o").arg(format!("{name}={value}"));
+            }
+        }
+        command.args(rest);
+        if self.by_shell {
+            let words = line.into_iter().map(|word| shell_word(&word.to_string_lossy()));
+            command.arg(words.collect::<Vec<_>>().join(" "));
+        } else {
+            command.args(line);
+        }
+        command.kill_on_drop(true);
+        command
+    }
+
+    fn found(&self) -> Option<PathBuf> {
+        self.found.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Keeps the path that a login shell over there printed. Returns whether there is a new one.
+    pub(super) fn learn(&self, printed: &[u8]) -> bool {
+        let text = String::from_utf8_lossy(printed);
+        // A profile may print before it.
+        let Some(path) = text.lines().rev().map(str::trim).find(|line| line.starts_with('/')) else { return false };
+        let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_new = found.as_deref() != Some(Path::new(path));
+        *found = Some(path.into());
+        is_new
+    }
+
+    /// Returns the command by which a login shell over there says where tmux is: the `PATH` of a command that ssh or
+    /// a container runs lacks what a user's profile adds.
+    pub(super) fn search(&self) -> Command {
+        let tmux = shell_word(&self.tmux.to_string_lossy());
+        self.command(["sh", "-lc", &format!("command -v {tmux}")].map(OsString::from))
+    }
+
+    /// Returns why a command over there failed, by what was said on stderr; `None` where that is tmux's own.
+    pub(super) fn reason(&self, said: &str) -> Option<Unreachable> {
+        reason(said)
+    }
+
+    /// Returns the error for a host that cannot be reached for this reason.
+    pub(super) fn error(&self, reason: Unreachable, said: &str) -> Error {
+        let (name, prefix) = (&self.name, self.prefix());
+        let (what, hint) = match reason {
+            Unreachable::HostKey => ("its key is not known here, or has changed", format!("run `{prefix} true` once by hand and look at it")),
+            Unreachable::Login => (
+                "it asks for a password, or refuses the key",
+                format!("nobody can answer there: set up a key or an agent until `{prefix} -o BatchMode=yes true` works"),
+            ),
+            Unreachable::NoConnection => ("it cannot be reached", format!("does `{prefix} true` work?")),
+            Unreachable::NoContainer => ("there is no such container", "start it, or correct the name".into()),
+            Unreachable::ContainerStopped => ("its container is not running", "start it".into()),
+            Unreachable::NoTmux => ("it has no tmux", "install tmux 3.2a or later there, or name it with `tmux` in [host]".into()),
+            Unreachable::TooOld => ("its tmux is too old", "install tmux 3.2a or later there".into()),
+            Unreachable::NoRuntime => ("the container runtime does not answer", format!("does `{prefix} true` work?")),
+        };
+        let said = said.trim().lines().last().unwrap_or_default();
+        let said = if said.is_empty() { String::new() } else { format!(" ({said})") };
+        Error::unavailable(format!("host {name}: {what}{said}; {hint}"))
+            .with_details(serde_json::json!({ "host": name, "reason": reason }))
+    }
+}
+
+fn reason(said: &str) -> Option<Unreachable> {
+    let any = |signs: &[&str]| signs.iter().any(|sign| said.contains(sign));
+    // The first that fits: a dead link is told by what ssh says last.
+    Some(if any(&["Host key verification failed", "REMOTE HOST IDENTIFICATION HAS CHANGED"]) {
+        Unreachable::HostKey
+    } else if any(&["Permission denied (", "Too many authentication failures", "password:"]) {
+        Unreachable::Login
+    } else if any(&["No such container", "no container with name or ID", "NotFound", "not found in namespace"]) {
+        Unreachable::NoContainer
+    } else if any(&["is not running", "container state improper", "is stopped", "is paused", "container not running"]) {
+        Unreachable::ContainerStopped
+    } else if any(&["Cannot connect to the Docker daemon", "permission denied while trying to connect to the Docker"]) {
+        Unreachable::NoRuntime
+    } else if any(&[
+        "Could not resolve hostname",
+        "Connection refused",
+        "Connection timed out",
+        "Connection reset",
+        "Connection closed by",
+        "No route to host",
+        "Network is unreachable",
+        "Operation timed out",
+        "kex_exchange_identification",
+        "Broken pipe",
+        "not responding",
+    ]) {
+        Unreachable::NoConnection
+    } else if any(&["command not found", "executable file not found", "tmux: not found", "Unknown command"])
+        || said.contains("tmux") && any(&["No such file or directory", "not found"]) && !said.contains("error connecting")
+    {
+        Unreachable::NoTmux
+    } else {
+        return None;
+    })
+}
+
+fn program_name(program: &str) -> &str {
+    program.rsplit('/').next().unwrap_or(program)
+}
+
+fn is_name_char(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.')
+}
+
+/// Error: `INVALID_ARGUMENT` for a text that cannot be a host's name.
+pub fn check_name(name: &str) -> Result<()> {
+    let starts = name.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_');
+    if starts && name.len() <= 64 && name.chars().all(is_name_char) {
+        return Ok(());
+    }
+    Err(Error::invalid(format!(
+        "{name:?} is no name for a host: letters, digits, `-`, `_` and `.`, at most 64, not beginning with `-` or `.`"
+    )))
+}
+
+/// Where a tmux server is: on this machine, or on another host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Address<'a> {
+    /// The path of its socket here.
+    Here(&'a Path),
+    /// A host, and the server's socket there: a name as for `tmux -L`, or an absolute path.
+    Elsewhere(&'a str, &'a str),
+}
+
+/// The name of tmux's default socket.
+pub const DEFAULT_SOCKET: &str = "default";
+
+impl<'a> Address<'a> {
+    /// Reads an address: an absolute path, `HOST/NAME`, `HOST//PATH`, or `HOST/` for the default server there.
+    ///
+    /// Error: `INVALID_ARGUMENT` for anything else.
+    pub fn parse(address: &'a Path) -> Result<Self> {
+        if address.is_absolute() {
+            return Ok(Self::Here(address));
+        }
+        let text = address.to_str().unwrap_or_default();
+        let parts = text.split_once('/').filter(|(host, _)| check_name(host).is_ok());
+        let wrong = || {
+            Error::invalid(format!(
+                "the tmux socket must be an absolute path, or HOST/NAME of a host that is configured, not {}",
+                address.display()
+            ))
+        };
+        let (host, socket) = parts.ok_or_else(wrong)?;
+        match socket {
+            "" => Ok(Self::Elsewhere(host, DEFAULT_SOCKET)),
+            "." | ".." => Err(wrong()),
+            path if path.starts_with('/') || !path.contains('/') => Ok(Self::Elsewhere(host, path)),
+            _ => Err(wrong()),
+        }
+    }
+
+    /// Returns the address as text, in its one spelling.
+    pub fn path(self) -> PathBuf {
+        match self {
+            Self::Here(path) => path.into(),
+            Self::Elsewhere(host, socket) => format!("{host}/{socket}").into(),
+        }
+    }
+
+    /// Returns the flags by which tmux over there finds the server.
+    pub(super) fn flags(self) -> [OsString; 2] {
+        match self {
+            Self::Here(path) => ["-S".into(), path.into()],
+            Self::Elsewhere(_, path) if path.starts_with('/') => ["-S".into(), path.into()],
+            Self::Elsewhere(_, name) => ["-L".into(), name.into()],
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(prefix: &str, args: &[&str]) -> Vec<String> {
+        let transport = Transport::parse("box", prefix, "tmux").unwrap();
+        let command = transport.tmux(args.iter().map(OsString::from));
+        let command = command.as_std();
+        let words = std::iter::once(command.get_program()).chain(command.get_args());
+        words.map(|word| word.to_string_lossy().into_owned()).collect()
+    }
+
+    #[test]
+    fn a_container_gets_words_and_ssh_one_text_for_a_shell() {
+        let args = ["-u", "display-message", "-p", "#{pid} it's;"];
+        assert_eq!(
+            line("docker exec -i box", &args),
+            ["docker", "exec", "-i", "box", "tmux", "-u", "display-message", "-p", "#{pid} it's;"]
+        );
+        let by_ssh = line("ssh -p 2222 me@box", &args);
+        assert_eq!(by_ssh.last().unwrap(), r"tmux -u display-message -p '#{pid} it'\''s;'");
+        assert_eq!(by_ssh[by_ssh.len() - 4..by_ssh.len() - 1], ["-p", "2222", "me@box"]);
+        assert!(by_ssh.contains(&"BatchMode=yes".into()));
+        assert!(!line("ssh -o BatchMode=no box", &args).contains(&"BatchMode=yes".into()));
+    }
+
+    #[test]
+    fn a_container_without_a_standard_input_is_refused() {
+        for wrong in ["docker exec box", "podman exec --user me box", "kubectl exec pod --", "", "''", "ssh 'box"] {
+            assert!(Transport::parse("box", wrong, "tmux").is_err(), "{wrong}");
+        }
+        for right in ["docker exec -i box", "podman exec -it box", "kubectl exec -i pod --", "sudo -u me"] {
+            assert!(Transport::parse("box", right, "tmux").is_ok(), "{right}");
+        }
+    }
+
+    #[test]
+    fn a_name_is_taken_from_the_command() {
+        for (prefix, name) in [("ssh me@build-1", "build-1"), ("docker exec -i web", "web"), ("ssh box -v", "box")] {
+            assert_eq!(Transport::name_of(prefix).unwrap(), name);
+        }
+        assert!(Transport::name_of("ssh ''").is_err());
+    }
+
+    #[test]
+    fn addresses_are_read_and_written() {
+        let parse = |text| Address::parse(Path::new(text)).map(|address| (address.flags().map(|flag| flag.into_string().unwrap()), address.path()));
+        assert_eq!(parse("box/").unwrap(), (["-L".into(), "default".into()], "box/default".into()));
+        assert_eq!(parse("box/work").unwrap(), (["-L".into(), "work".into()], "box/work".into()));
+        assert_eq!(parse("box//tmp/s").unwrap(), (["-S".into(), "/tmp/s".into()], "box//tmp/s".into()));
+        assert_eq!(parse("/tmp/s").unwrap(), (["-S".into(), "/tmp/s".into()], "/tmp/s".into()));
+        for wrong in ["", "box", "box/a/b", "-x/a", "b x/a", "box/..", "./a"] {
+            assert!(parse(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn failures_are_told_apart_by_what_is_said() {
+        for (said, reason) in [
+            ("ssh: Could not resolve hostname nowhere: Name or service not known", Unreachable::NoConnection),
+            ("ssh: connect to host 127.0.0.1 port 1: Connection refused", Unreachable::NoConnection),
+            ("No ED25519 host key is known for box.\r\nHost key verification failed.", Unreachable::HostKey),
+            ("me@box: Permission denied (publickey,password).", Unreachable::Login),
+            ("Error response from daemon: No such container: web", Unreachable::NoContainer),
+            ("Error: no container with name or ID \"web\" found: no such container", Unreachable::NoContainer),
+            ("Error response from daemon: container 1 is not running", Unreachable::ContainerStopped),
+            ("Error: can only create exec sessions on running containers: container state improper", Unreachable::ContainerStopped),
+            ("sh: 1: tmux: not found", Unreachable::NoTmux),
+            ("bash: line 1: tmux: command not found", Unreachable::NoTmux),
+            ("OCI runtime exec failed: exec: \"tmux\": executable file not found in $PATH", Unreachable::NoTmux),
+        ] {
+            assert_eq!(super::reason(said), Some(reason), "{said}");
+        }
+        for own in ["no server running on /tmp/tmux-0/default", "error connecting to /tmp/tmux-0/default (No such file or directory)", "can't find session: x"] {
+            assert_eq!(super::reason(own), None, "{own}");
+        }
+    }
+
+    #[test]
+    fn what_a_profile_prints_before_the_path_is_skipped() {
+        let transport = Transport::parse("box", "ssh box", "tmux").unwrap();
+        assert!(!transport.learn(b"Welcome!\n"));
+        assert!(transport.learn(b"Welcome!\n/opt/bin/tmux\n"));
+        assert!(!transport.learn(b"/opt/bin/tmux\n"));
+        let command = transport.tmux([]);
+        assert_eq!(command.as_std().get_args().last().unwrap(), "/opt/bin/tmux");
+    }
+}
